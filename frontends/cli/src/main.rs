@@ -1,0 +1,2 @@
+//! diorite command
+fn main() {}
