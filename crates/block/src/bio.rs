@@ -1,0 +1,195 @@
+//! One request to a device: what to do, where, with which memory, and how it ended.
+//!
+//! Input: whoever plans I/O fills a bio and puts it on a [`BioList`]. Output: the same bio, ended, on the list of who
+//! reaps. Invariant: a bio is owned by exactly one place at a time, so its buffer cannot be touched while the device has
+//! it. Limits: positions and lengths are bytes, multiples of the device's logical block; at most 2 GiB of data.
+
+use crate::buf::Buf;
+use std::collections::VecDeque;
+use std::fmt;
+
+/// Bios in the order in which they are to be submitted, or have ended.
+pub type BioList = VecDeque<Bio>;
+
+/// What a device is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BioOp {
+    /// Fill the buf from `pos`.
+    Read,
+    /// Write the buf to `pos`.
+    Write,
+    /// Make durable what ended before this began.
+    Flush,
+    /// The range's contents are not needed any more; what it reads as is undefined.
+    Discard,
+    /// The range reads as zeros; its space stays allocated.
+    WriteZeroes,
+    /// The range reads as zeros; its space may be given back.
+    WriteZeroesUnmap,
+}
+
+/// How a device is asked to do it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BioFlags {
+    /// Durable when it ends (forced unit access).
+    pub fua: bool,
+    /// Fail with [`BioErrorKind::WouldBlock`] rather than block.
+    pub nowait: bool,
+}
+
+/// What went wrong, in the field's words. errno appears only in frontends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BioErrorKind {
+    /// The device failed the request.
+    Io,
+    /// The device is full below us: a sparse image on a full host.
+    NoSpace,
+    /// It would have blocked, and the caller asked not to.
+    WouldBlock,
+    /// Alignment, bounds or an operation the device never accepts.
+    Invalid,
+    /// The operation is not supported here: turn the feature off.
+    Unsupported,
+    /// The device is read-only.
+    ReadOnly,
+    /// The device is gone.
+    Gone,
+}
+
+/// A failed bio's error: kind, and the operating system's number where there is one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct BioError {
+    /// What went wrong.
+    pub kind: BioErrorKind,
+    /// The host's errno, 0 if the error is our own.
+    pub os: u16,
+}
+
+impl BioError {
+    /// An error of our own making.
+    #[must_use]
+    pub const fn new(kind: BioErrorKind) -> BioError {
+        BioError { kind, os: 0 }
+    }
+
+    /// The host's errno, as a kind.
+    #[must_use]
+    pub fn from_errno(errno: i32) -> BioError {
+        let kind = match errno {
+            libc::ENOSPC | libc::EDQUOT => BioErrorKind::NoSpace,
+            libc::EAGAIN => BioErrorKind::WouldBlock,
+            libc::EINVAL | libc::EFAULT | libc::EFBIG => BioErrorKind::Invalid,
+            libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY => BioErrorKind::Unsupported,
+            libc::EROFS | libc::EBADF | libc::EPERM | libc::EACCES => BioErrorKind::ReadOnly,
+            libc::ENODEV | libc::ENXIO | libc::ESHUTDOWN => BioErrorKind::Gone,
+            _ => BioErrorKind::Io,
+        };
+        BioError {
+            kind,
+            os: u16::try_from(errno).unwrap_or(0),
+        }
+    }
+}
+
+impl fmt::Debug for BioError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for BioError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self.kind {
+            BioErrorKind::Io => "input/output error",
+            BioErrorKind::NoSpace => "no space left below the device",
+            BioErrorKind::WouldBlock => "the request would block",
+            BioErrorKind::Invalid => "invalid request",
+            BioErrorKind::Unsupported => "operation not supported by the device",
+            BioErrorKind::ReadOnly => "the device is read-only",
+            BioErrorKind::Gone => "the device is gone",
+        };
+        f.write_str(text)?;
+        if self.os != 0 {
+            write!(
+                f,
+                " ({})",
+                std::io::Error::from_raw_os_error(i32::from(self.os))
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for BioError {}
+
+/// One request to a device.
+#[derive(Debug)]
+pub struct Bio {
+    /// The memory to fill or to write; empty for flush, discard and write-zeroes.
+    pub buf: Buf,
+    /// Where, in bytes from the device's start.
+    pub pos: u64,
+    /// How many bytes; the buf's length where there is one.
+    pub len: u64,
+    /// The submitter's own mark; devices carry it and never look.
+    pub token: u64,
+    /// What to do.
+    pub op: BioOp,
+    /// How to do it.
+    pub flags: BioFlags,
+    /// How it ended. Meaningless until it is reaped.
+    pub result: Result<(), BioError>,
+}
+
+impl Bio {
+    /// Reads `buf.len()` bytes at `pos`.
+    #[must_use]
+    pub fn read(pos: u64, buf: Buf, token: u64) -> Bio {
+        Bio::data(BioOp::Read, pos, buf, token)
+    }
+
+    /// Writes `buf` to `pos`.
+    #[must_use]
+    pub fn write(pos: u64, buf: Buf, token: u64) -> Bio {
+        Bio::data(BioOp::Write, pos, buf, token)
+    }
+
+    /// A flush of everything that ended before it.
+    #[must_use]
+    pub fn flush(token: u64) -> Bio {
+        Bio::range(BioOp::Flush, 0, 0, token)
+    }
+
+    /// A request for a range without data: discard or write-zeroes.
+    #[must_use]
+    pub fn range(op: BioOp, pos: u64, len: u64, token: u64) -> Bio {
+        Bio {
+            buf: Buf::empty(),
+            pos,
+            len,
+            token,
+            op,
+            flags: BioFlags::default(),
+            result: Ok(()),
+        }
+    }
+
+    fn data(op: BioOp, pos: u64, buf: Buf, token: u64) -> Bio {
+        let len = buf.len() as u64;
+        Bio {
+            buf,
+            pos,
+            len,
+            token,
+            op,
+            flags: BioFlags::default(),
+            result: Ok(()),
+        }
+    }
+
+    /// One past the last byte, or none if that overflows.
+    #[must_use]
+    pub fn end(&self) -> Option<u64> {
+        self.pos.checked_add(self.len)
+    }
+}

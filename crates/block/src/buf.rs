@@ -1,0 +1,528 @@
+//! Owned, aligned memory that requests carry: allocated here, cut from a pool, or wrapped around foreign memory.
+//!
+//! Input: callers' sizes, or foreign memory with its keeper. Output: [`Buf`]s that travel inside requests and bios.
+//! Invariant: every [`Buf`] is the only owner of the bytes it names; two live bufs never overlap. A buf that must be
+//! filled by several bios is cut by a [`Split`], which gets every part back before the whole can be touched again.
+//! Limits: one buf is at most 2 GiB.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::any::Any;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The alignment of memory that is allocated here: a page, enough for the DMA alignment of every device we open.
+pub const BUF_ALIGN: usize = 4096;
+
+/// What keeps a region's memory alive.
+enum Keeper {
+    /// Allocated here with this layout.
+    Owned(Layout),
+    /// Foreign memory: alive for as long as the value in here is.
+    Foreign(#[expect(dead_code, reason = "held for its Drop only")] Arc<dyn Any + Send + Sync>),
+}
+
+/// One piece of memory that bufs are cut from.
+struct Region {
+    base: NonNull<u8>,
+    len: usize,
+    keeper: Keeper,
+    /// Unique in the process and never used again, so a ring may remember it; 0 if it is not worth registering.
+    id: u64,
+}
+
+// SAFETY: a region is plain memory without thread affinity; who may touch which bytes is governed by Buf.
+unsafe impl Send for Region {}
+// SAFETY: as above; Region itself gives no access to the bytes.
+unsafe impl Sync for Region {}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if let Keeper::Owned(layout) = self.keeper {
+            // SAFETY: `base` came from alloc_zeroed with this very layout, and the last Buf over it is gone.
+            unsafe { dealloc(self.base.as_ptr(), layout) };
+        }
+    }
+}
+
+impl Region {
+    fn allocate(len: usize, id: u64) -> Arc<Region> {
+        let size = len.next_multiple_of(BUF_ALIGN).max(BUF_ALIGN);
+        let layout = Layout::from_size_align(size, BUF_ALIGN)
+            .expect("a buf is at most 2 GiB, which any layout can hold");
+        // SAFETY: the layout's size is at least BUF_ALIGN, so not zero.
+        let base = unsafe { alloc_zeroed(layout) };
+        let Some(base) = NonNull::new(base) else {
+            handle_alloc_error(layout)
+        };
+        Arc::new(Region {
+            base,
+            len: size,
+            keeper: Keeper::Owned(layout),
+            id,
+        })
+    }
+}
+
+fn next_region_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Owned memory for I/O: contiguous, or a vector of contiguous parts.
+///
+/// Send and Sync. Dropping it frees the memory when it was the last buf over its region.
+pub struct Buf {
+    region: Option<Arc<Region>>,
+    start: NonNull<u8>,
+    len: u32,
+    /// The parts after the first, if the buf is vectored.
+    more: Option<Box<Vec<Buf>>>,
+}
+
+// SAFETY: Buf is the only owner of its bytes, like Vec<u8>.
+unsafe impl Send for Buf {}
+// SAFETY: a shared Buf gives only shared slices, like Vec<u8>.
+unsafe impl Sync for Buf {}
+
+impl Default for Buf {
+    fn default() -> Self {
+        Buf::empty()
+    }
+}
+
+impl fmt::Debug for Buf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Buf({} bytes, {} parts)",
+            self.len(),
+            self.parts().count()
+        )
+    }
+}
+
+impl Buf {
+    /// No bytes at all: what a request without data carries.
+    #[must_use]
+    pub const fn empty() -> Buf {
+        Buf {
+            region: None,
+            start: NonNull::dangling(),
+            len: 0,
+            more: None,
+        }
+    }
+
+    /// `len` zeroed bytes, aligned to [`BUF_ALIGN`].
+    ///
+    /// # Panics
+    /// If `len` is more than 2 GiB, or memory is exhausted.
+    #[must_use]
+    pub fn zeroed(len: usize) -> Buf {
+        Buf::over(Region::allocate(len, 0), 0, len)
+    }
+
+    /// Wraps memory that somebody else owns: guest RAM, a FUSE payload.
+    ///
+    /// # Safety
+    /// `start..start+len` must be valid for reads and writes for as long as `keeper` lives, and nobody else may touch
+    /// it while this buf, or any part of it, is alive.
+    ///
+    /// # Panics
+    /// If `len` is more than 2 GiB.
+    #[must_use]
+    pub unsafe fn from_foreign(
+        start: NonNull<u8>,
+        len: usize,
+        keeper: Arc<dyn Any + Send + Sync>,
+    ) -> Buf {
+        Buf::over(
+            Arc::new(Region {
+                base: start,
+                len,
+                keeper: Keeper::Foreign(keeper),
+                id: next_region_id(),
+            }),
+            0,
+            len,
+        )
+    }
+
+    /// A vectored buf: `parts` one after the other, whatever their sizes.
+    #[must_use]
+    pub fn from_parts(parts: Vec<Buf>) -> Buf {
+        let mut flat = Vec::with_capacity(parts.len());
+        for mut part in parts {
+            let more = part.more.take();
+            flat.push(part);
+            flat.extend(more.into_iter().flat_map(|m| *m));
+        }
+        flat.retain(|p| p.len > 0);
+        let mut parts = flat.into_iter();
+        let Some(mut first) = parts.next() else {
+            return Buf::empty();
+        };
+        let rest: Vec<Buf> = parts.collect();
+        first.more = (!rest.is_empty()).then(|| Box::new(rest));
+        first
+    }
+
+    fn over(region: Arc<Region>, at: usize, len: usize) -> Buf {
+        assert!(
+            at.checked_add(len).is_some_and(|end| end <= region.len),
+            "a buf lies inside its region"
+        );
+        let len = u32::try_from(len)
+            .ok()
+            .filter(|l| *l <= 1 << 31)
+            .expect("a buf is at most 2 GiB");
+        // SAFETY: `at` is inside the region, checked above.
+        let start = unsafe { region.base.add(at) };
+        Buf {
+            region: Some(region),
+            start,
+            len,
+            more: None,
+        }
+    }
+
+    /// Bytes in all parts.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let more = self
+            .more
+            .as_ref()
+            .map_or(0, |m| m.iter().map(|p| p.len as usize).sum());
+        self.len as usize + more
+    }
+
+    /// No bytes?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// More than one part?
+    #[must_use]
+    pub fn is_vectored(&self) -> bool {
+        self.more.is_some()
+    }
+
+    /// The bytes of a contiguous buf.
+    ///
+    /// # Panics
+    /// If the buf is vectored: walk [`Buf::parts`] then.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        assert!(self.more.is_none(), "as_slice is for contiguous bufs");
+        self.part_slice()
+    }
+
+    /// The bytes of a contiguous buf, to write to.
+    ///
+    /// # Panics
+    /// If the buf is vectored: walk [`Buf::parts_mut`] then.
+    #[must_use]
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        assert!(self.more.is_none(), "as_mut_slice is for contiguous bufs");
+        self.part_slice_mut()
+    }
+
+    fn part_slice(&self) -> &[u8] {
+        // SAFETY: start..start+len lies inside the region, which lives as long as self, and self owns these bytes.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len as usize) }
+    }
+
+    fn part_slice_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in part_slice; &mut self makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len as usize) }
+    }
+
+    /// Every contiguous part, in order.
+    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        std::iter::once(self.part_slice())
+            .chain(self.more.iter().flat_map(|m| m.iter().map(Buf::part_slice)))
+    }
+
+    /// Every contiguous part, in order, to write to.
+    pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
+        let Buf {
+            start, len, more, ..
+        } = self;
+        // SAFETY: as in part_slice_mut; the borrow of self is held by the iterator, and `more` are other bytes.
+        let first = unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), *len as usize) };
+        std::iter::once(first).chain(
+            more.iter_mut()
+                .flat_map(|m| m.iter_mut().map(Buf::part_slice_mut)),
+        )
+    }
+
+    /// The address that is least aligned, as a number: what an alignment rule looks at.
+    #[must_use]
+    pub fn alignment_bits(&self) -> usize {
+        let more = self.more.as_ref().map_or(0, |m| {
+            m.iter().fold(0, |a, p| a | p.start.as_ptr() as usize)
+        });
+        self.start.as_ptr() as usize | more
+    }
+
+    /// Writes zeros to `range` (bytes from the buf's start, over all parts).
+    ///
+    /// # Panics
+    /// If the range does not lie inside the buf.
+    pub fn zero(&mut self, range: std::ops::Range<usize>) {
+        assert!(
+            range.start <= range.end && range.end <= self.len(),
+            "zero inside the buf"
+        );
+        let mut at = 0;
+        for part in self.parts_mut() {
+            let (from, to) = (
+                range.start.clamp(at, at + part.len()),
+                range.end.clamp(at, at + part.len()),
+            );
+            part[from - at..to - at].fill(0);
+            at += part.len();
+        }
+    }
+
+    /// Copies `src` into the buf from byte `at` on, over all parts.
+    ///
+    /// # Panics
+    /// If it does not fit.
+    pub fn copy_in(&mut self, at: usize, src: &[u8]) {
+        assert!(at + src.len() <= self.len(), "copy inside the buf");
+        let (mut skip, mut src) = (at, src);
+        for part in self.parts_mut() {
+            let from = skip.min(part.len());
+            skip -= from;
+            let n = src.len().min(part.len() - from);
+            part[from..from + n].copy_from_slice(&src[..n]);
+            src = &src[n..];
+        }
+    }
+
+    /// Cuts the buf at byte `at`: self keeps what is before, the rest is returned. Allocates only for vectored bufs.
+    ///
+    /// # Panics
+    /// If `at` is past the end.
+    #[must_use]
+    pub fn split_off(&mut self, at: usize) -> Buf {
+        let first = self.len as usize;
+        if at >= first && self.more.is_some() {
+            return self.split_off_later(at - first);
+        }
+        assert!(at <= first, "split inside the buf");
+        let tail_len = self.len - u32::try_from(at).expect("at is at most len, which is a u32");
+        let tail = Buf {
+            region: self.region.clone(),
+            // SAFETY: at <= len, so the result is inside the region or one past the part's end.
+            start: unsafe { self.start.add(at) },
+            len: tail_len,
+            more: self.more.take(),
+        };
+        self.len -= tail_len;
+        tail
+    }
+
+    fn split_off_later(&mut self, mut at: usize) -> Buf {
+        let Some(mut more) = self.more.take() else {
+            return Buf::empty();
+        };
+        let mut keep = 0;
+        while keep < more.len() && at >= more[keep].len as usize {
+            at -= more[keep].len as usize;
+            keep += 1;
+        }
+        let mut tail = more.split_off(keep);
+        if at > 0 {
+            let rest = tail
+                .first_mut()
+                .expect("split inside the buf")
+                .split_off(at);
+            let head = std::mem::replace(&mut tail[0], rest);
+            more.push(head);
+        }
+        self.more = (!more.is_empty()).then_some(more);
+        Buf::from_parts(tail)
+    }
+
+    /// The start and the length of every part, for the kernel's iovecs. Touching them is the ring's business.
+    pub(crate) fn raw_parts(&self) -> impl Iterator<Item = (NonNull<u8>, u32)> {
+        std::iter::once((self.start, self.len)).chain(
+            self.more
+                .iter()
+                .flat_map(|m| m.iter().map(|p| (p.start, p.len))),
+        )
+    }
+
+    /// The region's base, length and never-reused id, if a ring may register it: it is contiguous and will be seen again.
+    pub(crate) fn registrable(&self) -> Option<(NonNull<u8>, usize, u64)> {
+        let region = self.region.as_ref()?;
+        (self.more.is_none() && region.id != 0).then_some((region.base, region.len, region.id))
+    }
+
+    fn lies_in(&self, other: &Buf) -> bool {
+        let (a, b) = (self.start.as_ptr() as usize, other.start.as_ptr() as usize);
+        a >= b && a + self.len as usize <= b + other.len as usize
+    }
+}
+
+/// A buf cut into disjoint parts that several bios carry at once.
+///
+/// Parts are handed out in order by [`Split::take`], come back in any order through [`Split::absorb`], and when all are
+/// back [`Split::join`] gives the whole. No allocation unless the buf is vectored.
+#[derive(Debug)]
+pub struct Split {
+    /// The whole, which nobody may look into while parts are out: it is private, and only `join` lets it go.
+    whole: Buf,
+    /// What has not been taken yet.
+    rest: Buf,
+    out: usize,
+}
+
+impl Split {
+    /// Starts to cut `buf`.
+    #[must_use]
+    pub fn new(buf: Buf) -> Split {
+        let whole = Buf {
+            region: buf.region.clone(),
+            start: buf.start,
+            len: buf.len,
+            more: buf.more.as_ref().map(|m| {
+                let ghost = |p: &Buf| Buf {
+                    region: p.region.clone(),
+                    start: p.start,
+                    len: p.len,
+                    more: None,
+                };
+                Box::new(m.iter().map(ghost).collect())
+            }),
+        };
+        Split {
+            whole,
+            rest: buf,
+            out: 0,
+        }
+    }
+
+    /// The next `len` bytes as a buf of their own.
+    ///
+    /// # Panics
+    /// If fewer are left.
+    #[must_use]
+    pub fn take(&mut self, len: usize) -> Buf {
+        let rest = self.rest.split_off(len);
+        self.out += len;
+        std::mem::replace(&mut self.rest, rest)
+    }
+
+    /// Passes over the next `len` bytes, writing zeros to them.
+    ///
+    /// # Panics
+    /// If fewer are left.
+    pub fn skip_zeroed(&mut self, len: usize) {
+        let mut part = self.take(len);
+        part.zero(0..len);
+        self.absorb(part);
+    }
+
+    /// Takes a part back.
+    ///
+    /// # Panics
+    /// If it is not a part of this buf.
+    pub fn absorb(&mut self, part: Buf) {
+        let mut parts = std::iter::once(&part).chain(part.more.iter().flat_map(|m| m.iter()));
+        let mine = |p: &Buf| p.len == 0 || self.ghosts().any(|g| p.lies_in(g));
+        assert!(
+            parts.all(mine),
+            "a part goes back to the buf that it was cut from"
+        );
+        self.out -= part.len();
+    }
+
+    fn ghosts(&self) -> impl Iterator<Item = &Buf> {
+        std::iter::once(&self.whole).chain(self.whole.more.iter().flat_map(|m| m.iter()))
+    }
+
+    /// Bytes that are still out.
+    #[must_use]
+    pub fn out(&self) -> usize {
+        self.out
+    }
+
+    /// The whole buf again.
+    ///
+    /// # Panics
+    /// If a part is still out.
+    #[must_use]
+    pub fn join(self) -> Buf {
+        assert_eq!(self.out, 0, "every part is back before the whole is used");
+        self.whole
+    }
+}
+
+/// A pool of bufs of one size, cut from one region so that a ring registers them all at once.
+///
+/// Send and Sync; get and put take one short lock. Bufs that are dropped instead of put back are lost to the pool and
+/// keep its memory alive.
+pub struct BufPool {
+    free: Mutex<Vec<Buf>>,
+    size: usize,
+}
+
+impl fmt::Debug for BufPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BufPool")
+            .field("size", &self.size)
+            .finish_non_exhaustive()
+    }
+}
+
+impl BufPool {
+    /// `count` bufs of `size` bytes each, every one aligned to `size` rounded up to a power of two, at most a page.
+    ///
+    /// # Panics
+    /// If memory is exhausted, or the product is more than an address space holds.
+    #[must_use]
+    pub fn new(size: usize, count: usize) -> BufPool {
+        let step = size.next_multiple_of(size.next_power_of_two().clamp(512, BUF_ALIGN));
+        let total = step
+            .checked_mul(count)
+            .expect("a pool fits an address space");
+        let region = Region::allocate(total, next_region_id());
+        let free = (0..count)
+            .rev()
+            .map(|i| Buf::over(region.clone(), i * step, size))
+            .collect();
+        BufPool {
+            free: Mutex::new(free),
+            size,
+        }
+    }
+
+    /// A buf, or none if all are out. Its bytes are what its last user left.
+    #[must_use]
+    pub fn get(&self) -> Option<Buf> {
+        self.free
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .pop()
+    }
+
+    /// Gives a buf back. One that is not of this pool's size is just dropped.
+    pub fn put(&self, buf: Buf) {
+        if buf.len() == self.size && !buf.is_vectored() {
+            self.free
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .push(buf);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

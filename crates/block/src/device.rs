@@ -1,0 +1,314 @@
+//! The seam between what plans I/O and what does it: devices, their geometry, and their queues.
+//!
+//! Input: bios from the engine, a frontend or a bench. Output: the same bios, ended, to whoever reaps.
+//! Invariants (the queue contract): `submit` takes bios from the front of the list and never completes one inside;
+//! what does not fit stays in the list, which is never an error; `reap` drains lower queues first, runs no callback,
+//! blocks on nothing but the short locks of the queues below, and may be called by any thread; each bio ends exactly
+//! once. Limits: a queue has a fixed depth, chosen when it is opened.
+
+use crate::bio::{Bio, BioError, BioErrorKind, BioList, BioOp};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// What a device is: sizes in bytes, and what it can do. It may change while the device is open (resize).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// The device's size.
+    pub size: u64,
+    /// The logical block: positions and lengths are multiples of it. A power of two, 512 or more.
+    pub logical: u32,
+    /// The physical block: smaller writes may cost a read-modify-write below us.
+    pub physical: u32,
+    /// What buffer addresses must be a multiple of. A power of two, 1 or more.
+    pub dma_align: u32,
+    /// The largest transfer of one bio.
+    pub max_transfer: u32,
+    /// Discard is understood.
+    pub discard: bool,
+    /// Write-zeroes is understood.
+    pub write_zeroes: bool,
+    /// A write with FUA is durable by itself, more cheaply than by a flush after it.
+    pub fua: bool,
+    /// There is a volatile cache: what ended is durable only after a flush.
+    pub volatile_cache: bool,
+    /// Writes are refused.
+    pub read_only: bool,
+}
+
+impl Geometry {
+    /// A device of `size` bytes with 512-byte blocks that can do nothing special and has no volatile cache.
+    #[must_use]
+    pub fn plain(size: u64) -> Geometry {
+        Geometry {
+            size,
+            logical: 512,
+            physical: 512,
+            dma_align: 1,
+            max_transfer: 1 << 30,
+            discard: false,
+            write_zeroes: false,
+            fua: false,
+            volatile_cache: false,
+            read_only: false,
+        }
+    }
+
+    /// Alignment, bounds and direction of a bio: the check that every device makes before it takes one.
+    ///
+    /// # Errors
+    /// [`BioErrorKind::Invalid`] if it is misaligned or out of bounds, [`BioErrorKind::ReadOnly`] for a change of a
+    /// read-only device.
+    #[inline]
+    pub fn check(&self, bio: &Bio) -> Result<(), BioError> {
+        if bio.op == BioOp::Flush {
+            return Ok(());
+        }
+        if self.read_only && bio.op != BioOp::Read {
+            return Err(BioError::new(BioErrorKind::ReadOnly));
+        }
+        let aligned = (bio.pos | bio.len) & u64::from(self.logical - 1) == 0
+            && bio.buf.alignment_bits() & (self.dma_align as usize - 1) == 0;
+        let inside = bio.end().is_some_and(|end| end <= self.size);
+        if aligned && inside {
+            Ok(())
+        } else {
+            Err(BioError::new(BioErrorKind::Invalid))
+        }
+    }
+}
+
+/// Why a device could not be opened or a queue not be made: a sentence for people, and the host's error behind it.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+pub struct DeviceError {
+    /// What was asked, what was found, where, what to do.
+    pub what: String,
+    /// The class of the failure, for exit codes.
+    pub kind: DeviceErrorKind,
+    /// The host's error, if there is one.
+    #[source]
+    pub source: Option<std::io::Error>,
+}
+
+/// The class of a [`DeviceError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceErrorKind {
+    /// The locator cannot be understood.
+    Locator,
+    /// There is no such file, device or partition.
+    NotFound,
+    /// Permission denied.
+    Denied,
+    /// Someone else has it open in a way that excludes us.
+    Held,
+    /// This machine, build or file system cannot do it.
+    Unsupported,
+    /// The host failed.
+    Io,
+}
+
+impl DeviceError {
+    /// An error without a host error behind it.
+    #[must_use]
+    pub fn new(kind: DeviceErrorKind, what: impl Into<String>) -> DeviceError {
+        DeviceError {
+            what: what.into(),
+            kind,
+            source: None,
+        }
+    }
+
+    /// A host error, with what was being done when it came.
+    #[must_use]
+    pub fn host(what: impl Into<String>, source: std::io::Error) -> DeviceError {
+        let kind = match source.kind() {
+            std::io::ErrorKind::NotFound => DeviceErrorKind::NotFound,
+            std::io::ErrorKind::PermissionDenied => DeviceErrorKind::Denied,
+            std::io::ErrorKind::Unsupported => DeviceErrorKind::Unsupported,
+            _ => DeviceErrorKind::Io,
+        };
+        DeviceError {
+            what: format!("{}: {source}", what.into()),
+            kind,
+            source: Some(source),
+        }
+    }
+}
+
+/// What a device says of itself in `info -v` and in benchmarks.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceReport {
+    /// The I/O engine in use: `io_uring`, `aio`, `threads`, `mem`, `sim`, `loop`.
+    pub engine: String,
+    /// Direct or buffered.
+    pub direct: bool,
+    /// The bottom is a block device of the host, not an image file.
+    pub block_device: bool,
+    /// One line for every fallback that was taken, with its reason.
+    pub fallbacks: Vec<String>,
+    /// Buffers registered with the bottom ring, and those that could not be and went plain.
+    pub registered: u64,
+    /// Regions that could not be registered (memory lock limit, table full).
+    pub plain: u64,
+    /// The report of the device below, if this one stands on another.
+    pub below: Option<Box<DeviceReport>>,
+}
+
+/// How a queue is to be opened.
+#[derive(Clone, Debug)]
+pub struct QueueOptions {
+    /// Bios that may be in flight at once, 1 to 32,768.
+    pub depth: u32,
+    /// The one waker of the top-level queue: every layer's deferred work kicks it.
+    pub waker: Arc<Waker>,
+    /// The queue belongs to a thread that never blocks elsewhere: rings may defer task work to its reaping.
+    pub owned_by_reaper: bool,
+}
+
+impl QueueOptions {
+    /// A top-level queue of `depth` with a waker of its own.
+    ///
+    /// # Errors
+    /// The host has no eventfd left.
+    pub fn new(depth: u32) -> Result<QueueOptions, DeviceError> {
+        Ok(QueueOptions {
+            depth,
+            waker: Arc::new(Waker::new()?),
+            owned_by_reaper: false,
+        })
+    }
+}
+
+/// A place that stores blocks.
+pub trait Device: Send + Sync {
+    /// Sizes and abilities, as they are now.
+    fn geometry(&self) -> Geometry;
+
+    /// The locator it was opened by, for messages.
+    fn name(&self) -> String;
+
+    /// What it says of itself.
+    fn report(&self) -> DeviceReport;
+
+    /// A queue of its own for the caller.
+    ///
+    /// # Errors
+    /// The host refuses: memory, descriptors, limits.
+    fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError>;
+}
+
+/// A queue of a device: see the contract at the head of this module. Dropping it waits for what is in flight.
+pub trait DeviceQueue: Send + Sync {
+    /// Takes bios from the front of `bios` while there is room and starts them. Never blocks on their I/O.
+    fn submit(&self, bios: &mut BioList);
+
+    /// Moves ended bios to the end of `out`; says how many. Never blocks, never runs a callback.
+    fn reap(&self, out: &mut BioList) -> usize;
+
+    /// Blocks until about `min` bios may be reaped, the waker was kicked, or the time is over. May return early
+    /// for no reason, and returns at once if nothing is in flight and `timeout` is zero. Holds no lock that `submit` or
+    /// `reap` of another thread would wait for.
+    fn wait(&self, min: u32, timeout: Option<Duration>);
+
+    /// Bios taken and not yet reaped.
+    fn in_flight(&self) -> u32;
+}
+
+/// Wakes the thread that waits on a top-level queue. An eventfd that user code may poll as well.
+///
+/// Send and Sync. After a fork the child must not use it.
+pub struct Waker {
+    fd: OwnedFd,
+    /// A kick is pending that nobody has consumed: further kicks need no system call.
+    kicked: AtomicBool,
+    /// The kernel signals the eventfd as well, without setting `kicked`.
+    kernel: AtomicBool,
+}
+
+impl fmt::Debug for Waker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waker")
+            .field("kicked", &self.kicked)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Waker {
+    /// A waker with its eventfd.
+    ///
+    /// # Errors
+    /// The host has no descriptor left.
+    pub fn new() -> Result<Waker, DeviceError> {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|e| DeviceError::host("cannot make an eventfd", e.into()))?;
+        Ok(Waker {
+            fd,
+            kicked: AtomicBool::new(false),
+            kernel: AtomicBool::new(false),
+        })
+    }
+
+    /// Wakes whoever waits, or the next one that will. Cheap if a kick is pending already. Never blocks.
+    pub fn kick(&self) {
+        if !self.kicked.swap(true, Ordering::SeqCst) {
+            self.signal();
+        }
+    }
+
+    /// Takes back pending kicks: called by the waiter after it woke and before it looks for work.
+    pub fn clear(&self) {
+        if self.kicked.load(Ordering::SeqCst) || self.kernel.load(Ordering::Relaxed) {
+            let mut count = [0u8; 8];
+            // The read empties the counter; EAGAIN only says that there was nothing to empty.
+            match rustix::io::read(&self.fd, &mut count) {
+                Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(e) => panic!("reading an eventfd of our own cannot fail: {e}"),
+            }
+            // A swap, not a store: a kicker that found `kicked` set made no signal, and we must see its work.
+            self.kicked.swap(false, Ordering::SeqCst);
+        }
+    }
+
+    /// The kernel is going to signal the eventfd too (registered with a ring, or named by an AIO request).
+    pub fn kernel_signals(&self) {
+        self.kernel.store(true, Ordering::Relaxed);
+    }
+
+    /// Is a kick pending?
+    #[must_use]
+    pub fn is_kicked(&self) -> bool {
+        self.kicked.load(Ordering::SeqCst)
+    }
+
+    /// Blocks until kicked or the time is over. Does not consume the kick.
+    pub fn wait(&self, timeout: Option<Duration>) {
+        let timeout = timeout.map(|t| rustix::event::Timespec {
+            tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(t.subsec_nanos()),
+        });
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => panic!("polling an eventfd of our own cannot fail: {e}"),
+        }
+    }
+
+    fn signal(&self) {
+        // EAGAIN means the counter is at its maximum: whoever waits is awake anyway.
+        match rustix::io::write(&self.fd, &1u64.to_ne_bytes()) {
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(e) => panic!("writing an eventfd of our own cannot fail: {e}"),
+        }
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

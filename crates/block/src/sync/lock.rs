@@ -1,0 +1,265 @@
+//! Mutex, reader-writer lock and condition variable with a class.
+//!
+//! Input: a class, a level and a value. Output: guards. Invariant: a lock is tried first, so that only a lock that was
+//! not free costs a clock reading. Limits: a poisoned lock is used on: a panic elsewhere is that thread's failure, and the
+//! value is kept consistent by its owners.
+
+use super::class::{Held, LockClass, Place};
+use super::imp::sync as raw;
+use std::ops::{Deref, DerefMut};
+use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
+use std::time::{Duration, Instant};
+
+fn unpoison<G>(result: LockResult<G>) -> G {
+    result.unwrap_or_else(PoisonError::into_inner)
+}
+
+fn unpoison_try<G>(result: TryLockResult<G>) -> Option<G> {
+    match result {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(e)) => Some(e.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Tries, and if the lock is not free, waits and counts the wait.
+#[inline]
+fn acquire<G>(
+    class: &LockClass,
+    attempt: impl FnOnce() -> TryLockResult<G>,
+    wait: impl FnOnce() -> LockResult<G>,
+) -> G {
+    class.count_acquired();
+    if let Some(guard) = unpoison_try(attempt()) {
+        return guard;
+    }
+    let since = Instant::now();
+    let guard = unpoison(wait());
+    class.count_contended(since.elapsed());
+    guard
+}
+
+/// A mutex with a class.
+#[derive(Debug)]
+pub struct Mutex<T> {
+    class: &'static LockClass,
+    level: u8,
+    raw: raw::Mutex<T>,
+}
+
+/// A mutex's guard. The order of its fields is the order of release: the lock, then the note.
+#[derive(Debug)]
+pub struct MutexGuard<'a, T> {
+    raw: raw::MutexGuard<'a, T>,
+    held: Held,
+}
+
+impl<T> Mutex<T> {
+    /// A mutex at the bottom level.
+    pub fn new(class: &'static LockClass, value: T) -> Mutex<T> {
+        Mutex::at_level(class, 0, value)
+    }
+
+    /// A mutex of a volume at `level` of its stack.
+    pub fn at_level(class: &'static LockClass, level: u8, value: T) -> Mutex<T> {
+        Mutex {
+            class,
+            level,
+            raw: raw::Mutex::new(value),
+        }
+    }
+
+    /// Takes the lock; waits if it is not free.
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        let held = Held::note(Place::new(self.class, self.level), self.class);
+        MutexGuard {
+            raw: acquire(self.class, || self.raw.try_lock(), || self.raw.lock()),
+            held,
+        }
+    }
+
+    /// Takes the lock if it is free now.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let raw = unpoison_try(self.raw.try_lock())?;
+        self.class.count_acquired();
+        Some(MutexGuard {
+            raw,
+            held: Held::note(Place::new(self.class, self.level), self.class),
+        })
+    }
+
+    /// The value of a lock that nobody else can see any more.
+    pub fn into_inner(self) -> T {
+        unpoison(self.raw.into_inner())
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.raw
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.raw
+    }
+}
+
+/// A reader-writer lock with a class.
+#[derive(Debug)]
+pub struct RwLock<T> {
+    class: &'static LockClass,
+    level: u8,
+    raw: raw::RwLock<T>,
+}
+
+/// A shared guard.
+#[derive(Debug)]
+pub struct RwLockReadGuard<'a, T> {
+    raw: raw::RwLockReadGuard<'a, T>,
+    #[expect(dead_code, reason = "held for its Drop only")]
+    held: Held,
+}
+
+/// An exclusive guard.
+#[derive(Debug)]
+pub struct RwLockWriteGuard<'a, T> {
+    raw: raw::RwLockWriteGuard<'a, T>,
+    #[expect(dead_code, reason = "held for its Drop only")]
+    held: Held,
+}
+
+impl<T> RwLock<T> {
+    /// A lock of a volume at `level` of its stack.
+    pub fn at_level(class: &'static LockClass, level: u8, value: T) -> RwLock<T> {
+        RwLock {
+            class,
+            level,
+            raw: raw::RwLock::new(value),
+        }
+    }
+
+    /// Shares the lock; waits if it is held exclusively.
+    #[inline]
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        let held = self.note();
+        RwLockReadGuard {
+            raw: acquire(self.class, || self.raw.try_read(), || self.raw.read()),
+            held,
+        }
+    }
+
+    /// Takes the lock alone; waits if it is held.
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        let held = self.note();
+        RwLockWriteGuard {
+            raw: acquire(self.class, || self.raw.try_write(), || self.raw.write()),
+            held,
+        }
+    }
+
+    /// Shares the lock if that needs no waiting.
+    pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+        let raw = unpoison_try(self.raw.try_read())?;
+        self.class.count_acquired();
+        Some(RwLockReadGuard {
+            raw,
+            held: self.note(),
+        })
+    }
+
+    /// Takes the lock alone if that needs no waiting.
+    pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+        let raw = unpoison_try(self.raw.try_write())?;
+        self.class.count_acquired();
+        Some(RwLockWriteGuard {
+            raw,
+            held: self.note(),
+        })
+    }
+
+    #[inline]
+    fn note(&self) -> Held {
+        Held::note(Place::new(self.class, self.level), self.class)
+    }
+}
+
+impl<T> Deref for RwLockReadGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.raw
+    }
+}
+
+impl<T> Deref for RwLockWriteGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.raw
+    }
+}
+
+impl<T> DerefMut for RwLockWriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.raw
+    }
+}
+
+/// A condition variable for [`Mutex`].
+#[derive(Debug)]
+pub struct Condvar {
+    raw: raw::Condvar,
+}
+
+impl Default for Condvar {
+    fn default() -> Self {
+        Condvar::new()
+    }
+}
+
+impl Condvar {
+    /// A condition variable that nobody waits on.
+    #[must_use]
+    pub fn new() -> Condvar {
+        Condvar {
+            raw: raw::Condvar::new(),
+        }
+    }
+
+    /// Releases the lock, waits to be notified, takes the lock again. May wake for no reason.
+    pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        let MutexGuard { raw, held } = guard;
+        MutexGuard {
+            raw: unpoison(self.raw.wait(raw)),
+            held,
+        }
+    }
+
+    /// As [`Condvar::wait`], for at most `timeout`.
+    pub fn wait_timeout<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        timeout: Duration,
+    ) -> MutexGuard<'a, T> {
+        let MutexGuard { raw, held } = guard;
+        let (raw, _) = self
+            .raw
+            .wait_timeout(raw, timeout)
+            .unwrap_or_else(PoisonError::into_inner);
+        MutexGuard { raw, held }
+    }
+
+    /// Wakes one waiter.
+    pub fn notify_one(&self) {
+        self.raw.notify_one();
+    }
+
+    /// Wakes all waiters.
+    pub fn notify_all(&self) {
+        self.raw.notify_all();
+    }
+}
