@@ -1,0 +1,226 @@
+//! The verdict on every feature, one row each, decided one by one.
+//! Input: nothing. Output: rows for `Features::check`, `diorite info` and the README.
+//! Invariant: a bit appears at most once; names are those of `dumpe2fs` 1.47 (checked by experiment, bit by bit;
+//! those it does not know keep their name in the kernel's documentation). Limit: see `Verdict::Partial`.
+
+/// Which feature word a bit belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Set {
+    /// May be ignored.
+    Compat,
+    /// Must be known to open.
+    Incompat,
+    /// Must be known to write.
+    RoCompat,
+}
+
+/// How far a feature is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// Everything works.
+    Full,
+    /// The volume opens; the single files (or operations) that the feature touches are refused by name.
+    Partial,
+    /// The volume is not opened.
+    Refused,
+}
+
+/// One row of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FeatureVerdict {
+    /// The word.
+    pub set: Set,
+    /// The bit within the word.
+    pub bit: u32,
+    /// The name.
+    pub name: &'static str,
+    /// Opening for reading.
+    pub read: Verdict,
+    /// Opening for writing.
+    pub write: Verdict,
+    /// Why it is limited and what to do; empty when both are full.
+    pub help: &'static str,
+}
+
+use Set::{Compat as C, Incompat as I, RoCompat as R};
+use Verdict::{Full, Partial, Refused};
+
+const fn row(
+    set: Set,
+    bit: u32,
+    name: &'static str,
+    read: Verdict,
+    write: Verdict,
+    help: &'static str,
+) -> FeatureVerdict {
+    FeatureVerdict {
+        set,
+        bit,
+        name,
+        read,
+        write,
+        help,
+    }
+}
+
+/// The reasoning, row by row:
+///
+/// - Compat bits are hints by contract, so none refuses. `fast_commit` on an unclean journal is decided where
+///   the journal is read ([`crate::journal::JournalSuper`]): replay without its area would lose acknowledged writes.
+/// - `compression` and `dirdata` change what file and directory bytes mean and no tool of today makes them.
+/// - `journal_dev` is a journal, not a file system.
+/// - `mmp`: a writer must keep its beat in the block for the whole time; until we do, only reading is safe (and
+///   reading while another host writes shows moving data, which `info` says).
+/// - `encrypt`, `verity`: the volume's own structures are plain; single files are refused.
+/// - `casefold`: exact names work by scanning; what needs case folding is refused.
+/// - `quota`, `project`: a writer that does not keep the usage files makes them wrong.
+/// - `shared_blocks`: writing one file would change another. `read-only`: the image says no.
+/// - `snapshot`, `replica`: never in a released kernel.
+static TABLE: &[FeatureVerdict] = &[
+    row(C, 0x1, "dir_prealloc", Full, Full, ""),
+    row(C, 0x2, "imagic_inodes", Full, Full, ""),
+    row(C, 0x4, "has_journal", Full, Full, ""),
+    row(C, 0x8, "ext_attr", Full, Full, ""),
+    row(C, 0x10, "resize_inode", Full, Full, ""),
+    row(C, 0x20, "dir_index", Full, Full, ""),
+    row(C, 0x40, "lazy_bg", Full, Full, ""),
+    row(C, 0x100, "snapshot_bitmap", Full, Full, ""),
+    row(C, 0x200, "sparse_super2", Full, Full, ""),
+    row(C, 0x400, "fast_commit", Full, Full, ""),
+    row(C, 0x800, "stable_inodes", Full, Full, ""),
+    row(C, 0x1000, "orphan_file", Full, Full, ""),
+    row(
+        I,
+        0x1,
+        "compression",
+        Refused,
+        Refused,
+        "compressed files were never part of a released kernel",
+    ),
+    row(I, 0x2, "filetype", Full, Full, ""),
+    row(I, 0x4, "needs_recovery", Full, Full, ""),
+    row(
+        I,
+        0x8,
+        "journal_dev",
+        Refused,
+        Refused,
+        "this is an external journal device, not a file system; open the volume that uses it",
+    ),
+    row(I, 0x10, "meta_bg", Full, Full, ""),
+    row(I, 0x40, "extent", Full, Full, ""),
+    row(I, 0x80, "64bit", Full, Full, ""),
+    row(
+        I,
+        0x100,
+        "mmp",
+        Full,
+        Refused,
+        "another host may have it mounted; if none has, 'tune2fs -O ^mmp' makes it writable",
+    ),
+    row(I, 0x200, "flex_bg", Full, Full, ""),
+    row(I, 0x400, "ea_inode", Full, Full, ""),
+    row(
+        I,
+        0x1000,
+        "dirdata",
+        Refused,
+        Refused,
+        "data in directory entries is made by Lustre servers only",
+    ),
+    row(I, 0x2000, "metadata_csum_seed", Full, Full, ""),
+    row(I, 0x4000, "large_dir", Full, Full, ""),
+    row(I, 0x8000, "inline_data", Full, Full, ""),
+    row(
+        I,
+        0x10000,
+        "encrypt",
+        Partial,
+        Partial,
+        "encrypted files and directories are refused one by one; the rest works",
+    ),
+    row(
+        I,
+        0x20000,
+        "casefold",
+        Partial,
+        Partial,
+        "names in case-insensitive directories are matched exactly and cannot be changed",
+    ),
+    row(R, 0x1, "sparse_super", Full, Full, ""),
+    row(R, 0x2, "large_file", Full, Full, ""),
+    row(R, 0x8, "huge_file", Full, Full, ""),
+    row(R, 0x10, "uninit_bg", Full, Full, ""),
+    row(R, 0x20, "dir_nlink", Full, Full, ""),
+    row(R, 0x40, "extra_isize", Full, Full, ""),
+    row(
+        R,
+        0x80,
+        "snapshot",
+        Full,
+        Refused,
+        "snapshots of next3 are not kept by this program",
+    ),
+    row(
+        R,
+        0x100,
+        "quota",
+        Full,
+        Refused,
+        "quota usage is not kept yet; 'tune2fs -O ^quota' makes it writable",
+    ),
+    row(R, 0x200, "bigalloc", Full, Full, ""),
+    row(R, 0x400, "metadata_csum", Full, Full, ""),
+    row(
+        R,
+        0x800,
+        "replica",
+        Full,
+        Refused,
+        "no released kernel defines what it means",
+    ),
+    row(
+        R,
+        0x1000,
+        "read-only",
+        Full,
+        Refused,
+        "the image is marked read-only; 'tune2fs -O ^read-only' takes the mark off",
+    ),
+    row(
+        R,
+        0x2000,
+        "project",
+        Full,
+        Refused,
+        "project quota usage is not kept yet; 'tune2fs -O ^project' makes it writable",
+    ),
+    row(
+        R,
+        0x4000,
+        "shared_blocks",
+        Full,
+        Refused,
+        "files share blocks, so writing one would change another; 'e2fsck -E unshare_blocks' separates them",
+    ),
+    row(
+        R,
+        0x8000,
+        "verity",
+        Partial,
+        Partial,
+        "files with a Merkle tree are read unverified and never written",
+    ),
+    row(R, 0x10000, "orphan_present", Full, Full, ""),
+];
+
+/// Every known feature with its verdict, in the order of the bits.
+#[must_use]
+pub fn verdicts() -> &'static [FeatureVerdict] {
+    TABLE
+}
+
+/// The row of one bit.
+pub(super) fn find(set: Set, bit: u32) -> Option<&'static FeatureVerdict> {
+    TABLE.iter().find(|row| row.set == set && row.bit == bit)
+}

@@ -1,0 +1,44 @@
+//! Fixed-width fields at an offset of a byte slice, little-endian (ext4) and big-endian (jbd2).
+//! Input: slices whose length their parser has checked. Output: plain integers and byte arrays.
+//! Invariant: a field that reaches past the end reads as zero bytes; nothing panics.
+//! Limit: so a parser checks the length of its slice once, before it reads the first field.
+
+/// `N` bytes at `off`; bytes past the end of `b` are zero.
+pub(crate) fn bytes<const N: usize>(b: &[u8], off: usize) -> [u8; N] {
+    let mut out = [0u8; N];
+    let Some(rest) = b.get(off..) else { return out };
+    for (to, from) in out.iter_mut().zip(rest) {
+        *to = *from;
+    }
+    out
+}
+
+/// One byte.
+pub(crate) fn u8_at(b: &[u8], off: usize) -> u8 {
+    b.get(off).copied().unwrap_or(0)
+}
+
+/// Little-endian 16 bits.
+pub(crate) fn le16(b: &[u8], off: usize) -> u16 {
+    u16::from_le_bytes(bytes(b, off))
+}
+
+/// Little-endian 32 bits.
+pub(crate) fn le32(b: &[u8], off: usize) -> u32 {
+    u32::from_le_bytes(bytes(b, off))
+}
+
+/// Little-endian 64 bits.
+pub(crate) fn le64(b: &[u8], off: usize) -> u64 {
+    u64::from_le_bytes(bytes(b, off))
+}
+
+/// Big-endian 32 bits.
+pub(crate) fn be32(b: &[u8], off: usize) -> u32 {
+    u32::from_be_bytes(bytes(b, off))
+}
+
+/// Bytes up to the first NUL, for text fields of fixed size; not always UTF-8, so bytes.
+pub(crate) fn c_bytes(field: &[u8]) -> Vec<u8> {
+    field.iter().copied().take_while(|c| *c != 0).collect()
+}
