@@ -1,2 +1,124 @@
-//! tasks
-fn main() {}
+//! `cargo xtask`: what the project does beside building.
+//! Input: the command line. Output: images and their manifests; one line each on standard output.
+
+#![expect(clippy::print_stdout, reason = "a command line tool prints")]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+use xtask::images::{RECIPES, RootFill, ensure, make};
+
+const USAGE: &str = "\
+usage: cargo xtask images --out DIR [--root-fill auto|never] [--only NAME]... [--force]
+       cargo xtask images --list
+
+Makes ext4 test images with mke2fs, debugfs and, as root, the kernel, and beside each a
+manifest of what is in it. --only may be given more than once; a trailing * stands for any
+end. An image that is there already is kept unless --force is given.
+";
+
+/// What the command line asks for.
+struct Wish {
+    out: Option<PathBuf>,
+    root: RootFill,
+    only: Vec<String>,
+    force: bool,
+    list: bool,
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match parse(&args) {
+        Ok(Wish { list: true, .. }) => {
+            for recipe in RECIPES {
+                println!("{:30} {:>9} MiB  {}", recipe.name, recipe.mib, recipe.about);
+            }
+            ExitCode::SUCCESS
+        }
+        Ok(wish) => images(&wish),
+        Err(why) => {
+            eprint!("xtask: {why}\n{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn parse(args: &[String]) -> Result<Wish, String> {
+    let mut wish = Wish {
+        out: None,
+        root: RootFill::Auto,
+        only: Vec::new(),
+        force: false,
+        list: false,
+    };
+    let mut args = args.iter();
+    if args.next().map(String::as_str) != Some("images") {
+        return Err("the only task is `images`".into());
+    }
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().ok_or_else(|| format!("{arg} wants a value"));
+        match arg.as_str() {
+            "--out" => wish.out = Some(value()?.into()),
+            "--only" => wish.only.push(value()?.clone()),
+            "--force" => wish.force = true,
+            "--list" => wish.list = true,
+            "--root-fill" => {
+                wish.root = match value()?.as_str() {
+                    "auto" => RootFill::Auto,
+                    "never" => RootFill::Never,
+                    other => return Err(format!("--root-fill is auto or never, not {other:?}")),
+                }
+            }
+            other => return Err(format!("what is {other:?}?")),
+        }
+    }
+    if wish.out.is_none() && !wish.list {
+        return Err("--out is missing".into());
+    }
+    Ok(wish)
+}
+
+/// Whether one of the patterns names it; no pattern names everything.
+fn wanted(only: &[String], name: &str) -> bool {
+    let fits = |pattern: &String| match pattern.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => name == pattern,
+    };
+    only.is_empty() || only.iter().any(fits)
+}
+
+fn images(wish: &Wish) -> ExitCode {
+    let out = wish
+        .out
+        .as_deref()
+        .expect("parse refused a wish without it");
+    let mut chosen = RECIPES
+        .iter()
+        .filter(|recipe| wanted(&wish.only, recipe.name))
+        .peekable();
+    if chosen.peek().is_none() {
+        eprintln!("xtask: no recipe fits {:?} (see --list)", wish.only);
+        return ExitCode::from(2);
+    }
+    let mut failed = false;
+    for recipe in chosen {
+        let start = Instant::now();
+        let one = if wish.force { make } else { ensure };
+        match one(recipe.name, out, wish.root) {
+            Ok(made) => println!(
+                "{} ({:.1} s)",
+                made.image.display(),
+                start.elapsed().as_secs_f64()
+            ),
+            Err(error) => {
+                eprintln!("xtask: {}: {error}", recipe.name);
+                failed = true;
+            }
+        }
+    }
+    if failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
+}

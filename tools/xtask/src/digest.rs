@@ -1,0 +1,135 @@
+//! What it is: the checksum of a file's contents that manifests carry.
+//! Input: pieces of the file in rising order of offset. Output: a `u32`.
+//! The file is seen as chunks of 4096 bytes, the last one padded with zeros; a chunk that is
+//! all zero counts for nothing, any other adds its index (`u64`, little-endian) and its bytes.
+//! Invariant: holes, unwritten space and written zeros give the same digest, so a sparse file
+//! of 5 GiB costs what its data costs; the size is recorded apart.
+
+/// Bytes per chunk.
+pub const CHUNK: usize = 4096;
+
+/// A digest under way.
+#[derive(Debug, Clone)]
+pub struct Digest {
+    crc: u32,
+    index: u64,
+    filled: usize,
+    chunk: Box<[u8; CHUNK]>,
+}
+
+impl Default for Digest {
+    fn default() -> Self {
+        Self {
+            crc: 0,
+            index: 0,
+            filled: 0,
+            chunk: Box::new([0; CHUNK]),
+        }
+    }
+}
+
+impl Digest {
+    /// Starts at offset 0.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The digest of one whole byte string.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> u32 {
+        let mut digest = Self::new();
+        digest.write(0, bytes);
+        digest.finish()
+    }
+
+    /// Takes `bytes` found at `offset`. What lies between the end of the last piece and
+    /// `offset` counts as zeros.
+    ///
+    /// # Panics
+    /// When `offset` lies before the end of the last piece.
+    pub fn write(&mut self, offset: u64, mut bytes: &[u8]) {
+        self.advance(offset);
+        while !bytes.is_empty() {
+            let take = bytes.len().min(CHUNK - self.filled);
+            let (now, later) = bytes.split_at(take);
+            self.chunk[self.filled..self.filled + take].copy_from_slice(now);
+            self.filled += take;
+            bytes = later;
+            if self.filled == CHUNK {
+                self.close_chunk();
+            }
+        }
+    }
+
+    /// Ends the last chunk and gives the digest.
+    #[must_use]
+    pub fn finish(mut self) -> u32 {
+        self.close_chunk();
+        self.crc
+    }
+
+    /// Moves to `offset` over zeros.
+    fn advance(&mut self, offset: u64) {
+        let chunk = CHUNK as u64;
+        let here = self.index * chunk + self.filled as u64;
+        assert!(
+            offset >= here,
+            "piece at {offset} comes after {here} was passed"
+        );
+        if offset / chunk > self.index {
+            self.close_chunk();
+            self.index = offset / chunk;
+        }
+        // Smaller than CHUNK, so it fits whatever the width of usize.
+        self.filled = (offset % chunk) as usize;
+    }
+
+    /// Counts the chunk unless it is all zero, and starts the next one.
+    fn close_chunk(&mut self) {
+        if self.chunk.iter().any(|&byte| byte != 0) {
+            self.crc = crc32c::crc32c_append(self.crc, &self.index.to_le_bytes());
+            self.crc = crc32c::crc32c_append(self.crc, &self.chunk[..]);
+            self.chunk.fill(0);
+        }
+        self.index += 1;
+        self.filled = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_and_written_zeros_are_the_same() {
+        let mut whole = vec![0u8; 5 * CHUNK + 17];
+        whole[3 * CHUNK + 5..3 * CHUNK + 9].copy_from_slice(b"data");
+        let mut sparse = Digest::new();
+        sparse.write(3 * CHUNK as u64 + 5, b"da");
+        sparse.write(3 * CHUNK as u64 + 7, b"ta");
+        assert_eq!(Digest::of(&whole), sparse.finish());
+        assert_eq!(Digest::of(&[0; 9]), 0);
+    }
+
+    #[test]
+    fn place_matters() {
+        let mut first = Digest::new();
+        first.write(0, b"x");
+        let mut second = Digest::new();
+        second.write(CHUNK as u64, b"x");
+        assert_ne!(first.finish(), second.finish());
+    }
+
+    #[test]
+    fn pieces_do_not_matter() {
+        let bytes: Vec<u8> = (0..10_000u32).map(|i| (i * 7 + i / 256) as u8).collect();
+        for step in [1, 13, 4095, 4096, 4097] {
+            let mut digest = Digest::new();
+            for (n, piece) in bytes.chunks(step).enumerate() {
+                digest.write((n * step) as u64, piece);
+            }
+            assert_eq!(digest.finish(), Digest::of(&bytes));
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! What it is: how an image is made, step by step.
+//! Input: a recipe's name, a directory, leave to use root. Output: [`Made`].
+//! Steps: tree -> `mke2fs -d` -> debugfs script -> hash, `e2fsck -fyD` -> kernel -> `e2fsck -fn`
+//! -> walk by a judge -> manifest.
+//! Invariants: an image stands under its name only after `e2fsck -fn` was silent on it; mounts
+//! and scratch files are gone on every path; the same recipe gives the same tree.
+
+mod by_debugfs;
+mod by_kernel;
+mod kernel;
+mod mount;
+mod recipes;
+mod script;
+mod tree;
+
+pub use recipes::{Fill, Hash, RECIPES, Recipe};
+
+use crate::error::{Error, Result, at};
+use crate::manifest::{Entry, Header, Manifest, VERSION};
+use crate::run;
+use mount::Mount;
+use std::path::{Path, PathBuf};
+
+/// Whether root's powers may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RootFill {
+    /// Where this process is root and the kernel mounts the image.
+    Auto,
+    /// Never: what an ordinary user gets.
+    Never,
+}
+
+/// A finished image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Made {
+    /// The image.
+    pub image: PathBuf,
+    /// Its manifest.
+    pub manifest: PathBuf,
+}
+
+impl Made {
+    fn paths(dir: &Path, name: &str) -> Self {
+        Self {
+            image: dir.join(format!("{name}.img")),
+            manifest: dir.join(format!("{name}.manifest.jsonl")),
+        }
+    }
+}
+
+/// Makes the image `name` in `dir`, replacing what is there.
+///
+/// # Errors
+/// When the recipe is unknown, a tool is missing or fails, or e2fsck objects.
+pub fn make(name: &str, dir: &Path, root: RootFill) -> Result<Made> {
+    let recipe = Recipe::named(name).ok_or_else(|| Error::NoRecipe(name.into()))?;
+    std::fs::create_dir_all(dir).map_err(at(dir))?;
+    let _turn = turn(dir, name)?;
+    build(recipe, dir, root)
+}
+
+/// Like [`make`], but keeps an image whose manifest is of this version and made with the same
+/// powers. Processes that want the same image wait for one another.
+///
+/// # Errors
+/// As [`make`].
+pub fn ensure(name: &str, dir: &Path, root: RootFill) -> Result<Made> {
+    let recipe = Recipe::named(name).ok_or_else(|| Error::NoRecipe(name.into()))?;
+    std::fs::create_dir_all(dir).map_err(at(dir))?;
+    let _turn = turn(dir, name)?;
+    let made = Made::paths(dir, name);
+    let fits = |header: &Header| {
+        header.kernel_filled || !may_mount(recipe, root) || recipe.fill == Fill::Few
+    };
+    match Manifest::load(&made.manifest) {
+        Ok(manifest) if made.image.exists() && fits(&manifest.header) => Ok(made),
+        _ => build(recipe, dir, root),
+    }
+}
+
+/// A lock on `NAME.lock`, let go when the file is closed.
+fn turn(dir: &Path, name: &str) -> Result<std::fs::File> {
+    let path = dir.join(format!("{name}.lock"));
+    let file = std::fs::File::create(&path).map_err(at(&path))?;
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).map_err(at(&path))?;
+    Ok(file)
+}
+
+fn may_mount(recipe: &Recipe, root: RootFill) -> bool {
+    root == RootFill::Auto && recipe.mountable() && rustix::process::geteuid().is_root()
+}
+
+fn build(recipe: &'static Recipe, dir: &Path, root: RootFill) -> Result<Made> {
+    let scratch = tempfile::Builder::new()
+        .prefix("diorite-image-")
+        .tempdir_in(dir)
+        .map_err(at(dir))?;
+    let image = scratch.path().join("image");
+    let source = scratch.path().join("tree");
+    std::fs::create_dir(&source).map_err(at(&source))?;
+    tree::make(recipe, &source)?;
+    mke2fs(recipe, &source, &image)?;
+    run::debugfs_script(&image, &script::write(recipe, scratch.path())?, true)?;
+    index(recipe, &image)?;
+    let kernel_filled = kernel_part(recipe, &image, root)?;
+    run::check(&image)?;
+    let (truth, note, entries) = judge(recipe, &image, scratch.path(), root)?;
+    let header = Header {
+        diorite_manifest: VERSION,
+        recipe: recipe.name.into(),
+        block_size: recipe.block,
+        kernel_filled,
+        truth: truth.into(),
+        note,
+    };
+    let made = Made::paths(dir, recipe.name);
+    std::fs::rename(&image, &made.image).map_err(at(&made.image))?;
+    Manifest { header, entries }.store(&made.manifest)?;
+    Ok(made)
+}
+
+/// UUID and hash seed are fixed, so that names fall into the same leaves at every run.
+fn mke2fs(recipe: &Recipe, source: &Path, image: &Path) -> Result<()> {
+    const UUID: &str = "d10417e0-0000-4000-8000-000000000001";
+    let mut args: Vec<String> = ["-q", "-F", "-U", UUID, "-L", "diorite", "-m", "1"]
+        .map(String::from)
+        .into();
+    args.extend([
+        "-b".into(),
+        recipe.block.to_string(),
+        "-I".into(),
+        recipe.inode.to_string(),
+    ]);
+    if recipe.cluster != recipe.block {
+        args.extend(["-C".into(), recipe.cluster.to_string()]);
+    }
+    if recipe.fill != Fill::Few {
+        args.extend(["-N".into(), "8192".into()]);
+    }
+    args.extend(recipe.args.iter().map(ToString::to_string));
+    if !recipe.args.contains(&"-E") {
+        args.extend(["-E".into(), format!("hash_seed={UUID}")]);
+    }
+    args.extend([
+        "-d".into(),
+        source.display().to_string(),
+        image.display().to_string(),
+    ]);
+    args.push(format!("{}M", recipe.mib));
+    run::run("mke2fs", &args).map(drop)
+}
+
+/// Sets the hash, then lets e2fsck build the indexes, for mke2fs leaves directories linear.
+fn index(recipe: &Recipe, image: &Path) -> Result<()> {
+    const SIGNED: u32 = 1;
+    const UNSIGNED: u32 = 2;
+    if let Some(hash) = recipe.hash {
+        let image_text = image.display().to_string();
+        run::run(
+            "tune2fs",
+            &["-E", &format!("hash_alg={}", hash.name), &image_text],
+        )?;
+        let flags = if hash.signed { SIGNED } else { UNSIGNED };
+        let script = image.with_extension("hash");
+        std::fs::write(&script, format!("set_super_value flags {flags}\n")).map_err(at(&script))?;
+        run::debugfs_script(image, &script, true)?;
+    }
+    if recipe.index {
+        run::rebuild_dirs(image)
+    } else {
+        Ok(())
+    }
+}
+
+/// Lets the kernel add its part; says whether it did.
+fn kernel_part(recipe: &Recipe, image: &Path, root: RootFill) -> Result<bool> {
+    if recipe.fill == Fill::Few || !may_mount(recipe, root) {
+        return Ok(false);
+    }
+    // A container's root may not mount; that is no failure of the image.
+    let Ok(mount) = Mount::new(image, true) else {
+        return Ok(false);
+    };
+    kernel::fill(recipe, &mount.root())?;
+    mount.end()?;
+    Ok(true)
+}
+
+/// Asks the kernel, or where it cannot be asked debugfs; the note says why.
+fn judge(
+    recipe: &Recipe,
+    image: &Path,
+    scratch: &Path,
+    root: RootFill,
+) -> Result<(&'static str, String, Vec<Entry>)> {
+    let note = if may_mount(recipe, root) {
+        match Mount::new(image, false) {
+            Ok(mount) => {
+                let entries = by_kernel::walk(&mount.root())?;
+                mount.end()?;
+                return Ok(("kernel", String::new(), entries));
+            }
+            Err(error) => error.to_string(),
+        }
+    } else if recipe.mountable() {
+        "no root".to_owned()
+    } else {
+        format!("the kernel cannot mount blocks of {} bytes", recipe.block)
+    };
+    Ok(("debugfs", note, by_debugfs::walk(image, scratch)?))
+}
+
+#[cfg(test)]
+mod tests;

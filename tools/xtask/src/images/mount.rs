@@ -1,0 +1,69 @@
+//! What it is: an image mounted by the kernel, for as long as the value lives.
+//! Input: an image. Output: the directory where it is mounted.
+//! `mount -o loop` makes the loop device and lets it go with the mount.
+//! Invariant: dropped on any path, a mount is gone; what cannot be unmounted is reported.
+
+use crate::error::{Result, at};
+use crate::run::run;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+/// A mount, undone when dropped.
+#[derive(Debug)]
+pub(super) struct Mount {
+    dir: Option<tempfile::TempDir>,
+}
+
+impl Mount {
+    /// Mounts `image`; reading only unless `write`.
+    pub(super) fn new(image: &Path, write: bool) -> Result<Self> {
+        let dir = tempfile::Builder::new()
+            .prefix("diorite-mount-")
+            .tempdir()
+            .map_err(at(image))?;
+        let options = if write {
+            "loop,noatime"
+        } else {
+            "loop,ro,noatime"
+        };
+        let words = ["-t", "ext4", "-o", options].map(OsStr::new);
+        let mut args = words.to_vec();
+        args.extend([image.as_os_str(), dir.path().as_os_str()]);
+        run("mount", &args)?;
+        Ok(Self { dir: Some(dir) })
+    }
+
+    /// Where the image's root is.
+    pub(super) fn root(&self) -> PathBuf {
+        let dir = self.dir.as_ref().expect("taken only when the mount ends");
+        dir.path().to_path_buf()
+    }
+
+    /// Unmounts, and says so when that fails: what was written must be in the image.
+    pub(super) fn end(mut self) -> Result<()> {
+        self.unmount()
+    }
+
+    fn unmount(&mut self) -> Result<()> {
+        let Some(dir) = self.dir.take() else {
+            return Ok(());
+        };
+        let result = run("umount", &[dir.path()]);
+        if result.is_err() {
+            // Detached at least, so that removing the directory cannot reach into the image.
+            let lazy = run("umount", &[OsStr::new("-l"), dir.path().as_os_str()]);
+            if lazy.is_err() {
+                let _kept_because_still_mounted = dir.keep();
+            }
+        }
+        result.map(drop)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Err(error) = self.unmount() {
+            eprintln!("xtask: {error}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What it is: how the tools of e2fsprogs and util-linux are run.
+//! Input: a program and its arguments. Output: what it printed, or an error that shows it.
+//! Everything runs with `LC_ALL=C`, `TZ=UTC` and no standard input; `/sbin` is on the path.
+//! Invariant: debugfs exits 0 whatever happens, so for it any complaint on stderr is a failure.
+
+use crate::error::{Error, Result};
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// A command with the environment that makes answers comparable.
+fn command(program: &str) -> Command {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new(program);
+    command
+        .env("LC_ALL", "C")
+        .env("TZ", "UTC")
+        .env("PATH", format!("{path}:/usr/sbin:/sbin"))
+        .stdin(Stdio::null());
+    command
+}
+
+/// Runs a program and gives its output, whatever its exit code.
+fn output<S: AsRef<OsStr>>(program: &str, args: &[S]) -> Result<Output> {
+    command(program)
+        .args(args)
+        .output()
+        .map_err(|source| Error::Start {
+            program: program.into(),
+            package: package_of(program),
+            source,
+        })
+}
+
+/// The Debian package that a program comes from.
+fn package_of(program: &str) -> &'static str {
+    match program {
+        "mke2fs" | "debugfs" | "e2fsck" | "tune2fs" => "e2fsprogs",
+        _ => "mount or util-linux",
+    }
+}
+
+/// The error of a command that did not do what it should.
+fn failed<S: AsRef<OsStr>>(program: &str, args: &[S], output: &Output) -> Error {
+    let args: Vec<_> = args
+        .iter()
+        .map(|a| a.as_ref().to_string_lossy().into_owned())
+        .collect();
+    // What debugfs prints on stdout is an echo of the script.
+    let text = if program == "debugfs" {
+        output.stderr.clone()
+    } else {
+        [&output.stdout[..], &output.stderr[..]].concat()
+    };
+    Error::Tool {
+        command: format!("{program} {}", args.join(" ")),
+        status: output.status.to_string(),
+        output: String::from_utf8_lossy(&text).chars().take(4000).collect(),
+    }
+}
+
+/// Runs a program that must exit with 0; gives its standard output.
+pub(crate) fn run<S: AsRef<OsStr>>(program: &str, args: &[S]) -> Result<Vec<u8>> {
+    let output = output(program, args)?;
+    if output.status.success() {
+        Ok(output.stdout)
+    } else {
+        Err(failed(program, args, &output))
+    }
+}
+
+/// `e2fsck -fn`: exit code 0, or an error with what it found.
+pub(crate) fn check(image: &Path) -> Result<()> {
+    run("e2fsck", &[OsStr::new("-fn"), image.as_os_str()]).map(drop)
+}
+
+/// `e2fsck -fyD`: indexes directories, and squares accounts that debugfs leaves open.
+pub(crate) fn rebuild_dirs(image: &Path) -> Result<()> {
+    let args = [OsStr::new("-fyD"), image.as_os_str()];
+    let output = output("e2fsck", &args)?;
+    // 1 is "changed something", which is what was asked for.
+    if matches!(output.status.code(), Some(0 | 1)) {
+        Ok(())
+    } else {
+        Err(failed("e2fsck", &args, &output))
+    }
+}
+
+/// Runs one debugfs request and gives its output.
+pub(crate) fn debugfs(image: &Path, request: &str) -> Result<Vec<u8>> {
+    debugfs_with(&[OsStr::new("-R"), OsStr::new(request), image.as_os_str()])
+}
+
+/// Runs a file of debugfs requests, for reading or for writing.
+pub(crate) fn debugfs_script(image: &Path, script: &Path, write: bool) -> Result<Vec<u8>> {
+    let mut args = vec![OsStr::new("-f"), script.as_os_str(), image.as_os_str()];
+    if write {
+        args.insert(0, OsStr::new("-w"));
+    }
+    debugfs_with(&args)
+}
+
+fn debugfs_with(args: &[&OsStr]) -> Result<Vec<u8>> {
+    let output = output("debugfs", args)?;
+    let complaint = String::from_utf8_lossy(&output.stderr)
+        .lines()
+        .any(|line| !line.starts_with("debugfs 1.") && !line.trim().is_empty());
+    if output.status.success() && !complaint {
+        Ok(output.stdout)
+    } else {
+        Err(failed("debugfs", args, &output))
+    }
+}
+
+/// A program whose output is read as a stream.
+pub(crate) fn stream(program: &str, args: &[&OsStr]) -> Result<std::process::Child> {
+    let started = command(program)
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn();
+    started.map_err(|source| Error::Start {
+        program: program.into(),
+        package: package_of(program),
+        source,
+    })
+}
