@@ -10,14 +10,31 @@
 //! | [`bio`] | one request to a device, owned by whoever has it in hand |
 //! | [`device`] | the seam: [`Device`], [`DeviceQueue`], geometry, the waker |
 //! | [`blocking`] | a blocking helper over any device, for metadata |
+//! | [`mem`], [`sim`] | devices in memory: plain, and behind a model of a disk with a cache, faults and two clocks |
+//! | [`fault`] | faults on purpose, over any device |
+//! | [`file`] | files and block devices of the host: io_uring, Linux AIO, threads |
+//! | [`locator`] | the text that names a device, and opening it |
 
 pub mod bio;
 pub mod blocking;
 pub mod buf;
 pub mod device;
+pub mod fault;
+pub mod file;
+mod hold;
+pub mod locator;
+pub mod mem;
+mod partition;
+mod rng;
+pub mod sim;
 pub mod sync;
 
 pub use bio::{Bio, BioError, BioErrorKind, BioFlags, BioList, BioOp};
 pub use blocking::Blocking;
 pub use buf::{Buf, BufPool, Split};
 pub use device::{Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions, Waker};
+pub use fault::{Fault, FaultDevice, FaultPlan, When};
+pub use file::{FileDevice, FileOptions, IoEngine};
+pub use locator::{Locator, OpenOptions};
+pub use mem::MemDevice;
+pub use sim::{SimDevice, SimOptions};

@@ -1,0 +1,271 @@
+//! A model of a disk: memory behind latency, limited parallelism, a volatile cache, faults, and a clock that tests own.
+//!
+//! Input: bios, and the steps of a test. Output: the same bios, ended when the model says so; counters; the images that a
+//! power cut leaves. Invariant: with the stepped clock and one thread, the same seed and the same calls give the same
+//! order of endings. Limits: a request takes effect on the bytes when it ends; queues share nothing on the hot path
+//! unless the limit on parallelism can bind.
+
+mod crash;
+mod options;
+mod queue;
+mod stats;
+#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+mod tests;
+
+pub use options::{SimClock, SimOptions};
+pub use stats::{SimCounters, SimLatency};
+
+use crate::device::{
+    Device, DeviceError, DeviceErrorKind, DeviceQueue, DeviceReport, Geometry, QueueOptions,
+};
+use crate::fault::FaultPlan;
+use crate::mem::{Medium, MemDevice};
+use crate::rng::Rng;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{DEVICE_SHARED, Mutex};
+use crash::CrashLog;
+use queue::{QueueCore, SimQueue, Slots};
+use stats::Histogram;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What the queues of a disk share.
+struct Disk {
+    options: SimOptions,
+    medium: Medium,
+    log: Option<CrashLog>,
+    plan: Option<FaultPlan>,
+    slots: Slots,
+    epoch: Instant,
+    hold: AtomicBool,
+    /// Numbers requests in the order in which the disk took them.
+    taken: AtomicU64,
+    shared: Mutex<Shared>,
+}
+
+struct Shared {
+    queues: Vec<Arc<QueueCore>>,
+    rng: Rng,
+    /// What closed queues had counted.
+    retired: (SimCounters, Histogram),
+}
+
+impl Disk {
+    #[inline]
+    fn now(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn held(&self) -> bool {
+        self.hold.load(Ordering::SeqCst)
+    }
+
+    fn is_real(&self) -> bool {
+        self.options.clock == SimClock::Real
+    }
+
+    /// The first of `count` numbers for requests. Where no chance and no step needs them the shared counter is spared.
+    #[inline]
+    fn numbers(&self, count: usize) -> u64 {
+        if self.is_real() && self.options.jitter.is_zero() {
+            return 0;
+        }
+        self.taken.fetch_add(count as u64, Ordering::Relaxed)
+    }
+
+    /// Ends one request of a stepped disk; says whether there was one to end.
+    fn step(&self) -> bool {
+        let mut shared = self.shared.lock();
+        let (queues, luck) = (shared.queues.clone(), shared.rng.next());
+        drop(shared);
+        let mut waiting: Vec<(u64, usize)> = Vec::new();
+        for (at, queue) in queues.iter().enumerate() {
+            waiting.extend(queue.pending_numbers().into_iter().map(|n| (n, at)));
+        }
+        waiting.sort_unstable();
+        if self.options.parallel > 0 {
+            waiting.truncate(self.options.parallel as usize);
+        }
+        let chosen = luck.checked_rem(waiting.len() as u64).unwrap_or(0);
+        let chosen = usize::try_from(chosen).expect("an index of a list in memory");
+        waiting
+            .get(chosen)
+            .is_some_and(|(number, queue)| queues[*queue].end(self, *number))
+    }
+}
+
+/// A simulated disk. Send and Sync; clones are the same disk.
+#[derive(Clone)]
+pub struct SimDevice {
+    disk: Arc<Disk>,
+}
+
+impl fmt::Debug for SimDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimDevice")
+            .field("options", &self.disk.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SimDevice {
+    /// A disk of zeros.
+    ///
+    /// # Errors
+    /// The host cannot map that much memory, or the size is no multiple of the logical block.
+    pub fn new(options: SimOptions) -> Result<SimDevice, DeviceError> {
+        if !matches!(options.logical, 512 | 4096) || options.size % u64::from(options.logical) != 0
+        {
+            let what = format!(
+                "sim: {} bytes in blocks of {}: blocks are 512 or 4096 bytes, and the size a multiple",
+                options.size, options.logical
+            );
+            return Err(DeviceError::new(DeviceErrorKind::Locator, what));
+        }
+        let medium = Medium::new(Geometry {
+            logical: options.logical,
+            physical: options.logical,
+            discard: true,
+            write_zeroes: true,
+            fua: options.fua,
+            volatile_cache: options.volatile_cache,
+            ..Geometry::plain(options.size)
+        })?;
+        let log = options.crash.then(|| CrashLog::new(&options)).transpose()?;
+        let plan = (!options.faults.is_empty())
+            .then(|| FaultPlan::new(options.faults.clone(), options.seed));
+        let shared = Shared {
+            queues: Vec::new(),
+            rng: Rng::new(options.seed),
+            retired: (SimCounters::default(), Histogram::new()),
+        };
+        let disk = Disk {
+            medium,
+            log,
+            plan,
+            slots: Slots::new(&options),
+            epoch: Instant::now(),
+            hold: AtomicBool::new(false),
+            taken: AtomicU64::new(0),
+            shared: Mutex::new(&DEVICE_SHARED, shared),
+            options,
+        };
+        Ok(SimDevice {
+            disk: Arc::new(disk),
+        })
+    }
+
+    /// What it is like.
+    #[must_use]
+    pub fn options(&self) -> &SimOptions {
+        &self.disk.options
+    }
+
+    /// Ends one request of a stepped disk, chosen by the seed among those being served; says whether there was one.
+    /// Nothing ends while completions are held.
+    #[must_use]
+    pub fn step(&self) -> bool {
+        !self.disk.is_real() && !self.disk.held() && self.disk.step()
+    }
+
+    /// Takes up to `steps` steps; says how many requests ended.
+    pub fn advance(&self, steps: usize) -> usize {
+        (0..steps).take_while(|_| self.step()).count()
+    }
+
+    /// Holds completions back, or lets them go and wakes whoever waits for them.
+    pub fn hold(&self, hold: bool) {
+        self.disk.hold.store(hold, Ordering::SeqCst);
+        if !hold {
+            let queues = self.disk.shared.lock().queues.clone();
+            queues.iter().for_each(|q| q.waker().kick());
+        }
+    }
+
+    /// What it has been asked to do so far.
+    #[must_use]
+    pub fn counters(&self) -> SimCounters {
+        self.totals().0
+    }
+
+    /// Requests that its faults have failed so far.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.disk.plan.as_ref().map_or(0, FaultPlan::failed)
+    }
+
+    /// The latency that it achieved so far, from submit to reap.
+    #[must_use]
+    pub fn latency(&self) -> SimLatency {
+        self.totals().1.summary()
+    }
+
+    fn totals(&self) -> (SimCounters, Histogram) {
+        let shared = self.disk.shared.lock();
+        let mut totals = shared.retired.clone();
+        let queues = shared.queues.clone();
+        drop(shared);
+        for queue in queues {
+            queue.add_to(&mut totals);
+        }
+        totals
+    }
+
+    /// An image that a power cut at this moment might leave; another seed, another image.
+    ///
+    /// # Errors
+    /// The disk was not made with [`SimOptions::crash`], or the host cannot map the image.
+    pub fn crash(&self, seed: u64) -> Result<MemDevice, DeviceError> {
+        match &self.disk.log {
+            Some(log) => log.image(seed),
+            None => Err(DeviceError::new(
+                DeviceErrorKind::Unsupported,
+                "this simulated disk does not remember what is durable: make it with crash=yes",
+            )),
+        }
+    }
+
+    /// Reads past every queue what a read request would find now.
+    ///
+    /// # Panics
+    /// If the range is not inside the device.
+    pub fn read_at(&self, pos: u64, dst: &mut [u8]) {
+        self.disk.medium.arena.read(pos, dst);
+    }
+
+    /// Writes past every queue, durably: for loading an image.
+    ///
+    /// # Panics
+    /// If the range is not inside the device.
+    pub fn write_at(&self, pos: u64, src: &[u8]) {
+        self.disk.medium.arena.write(pos, src);
+        if let Some(log) = &self.disk.log {
+            log.load(pos, src);
+        }
+    }
+}
+
+impl Device for SimDevice {
+    fn geometry(&self) -> Geometry {
+        self.disk.medium.geometry
+    }
+
+    fn name(&self) -> String {
+        let o = &self.disk.options;
+        let latency = Duration::as_micros(&o.latency);
+        format!("sim:{},latency={latency}us,parallel={}", o.size, o.parallel)
+    }
+
+    fn report(&self) -> DeviceReport {
+        DeviceReport {
+            engine: "sim".into(),
+            direct: true,
+            ..DeviceReport::default()
+        }
+    }
+
+    fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
+        Ok(Box::new(SimQueue::open(self.disk.clone(), options)))
+    }
+}

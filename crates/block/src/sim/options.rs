@@ -1,0 +1,193 @@
+//! What a simulated disk is like, and how it is written in a locator.
+//!
+//! Input: the text after `sim:`. Output: [`SimOptions`]. Invariant: every value is in its range once it is here. Limits:
+//! sizes up to 2^60 bytes, latencies up to an hour.
+
+use crate::bio::{BioErrorKind, BioOp};
+use crate::device::{DeviceError, DeviceErrorKind};
+use crate::fault::{Fault, When};
+use std::time::Duration;
+
+/// Who says when a request has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SimClock {
+    /// The time of day: a request ends its latency after it was served, and is seen at reap.
+    Real,
+    /// Nothing ends until [`crate::SimDevice::step`] ends it, in an order that the seed chooses.
+    Stepped,
+    /// As stepped, and a `wait` with nothing to reap takes one step by itself.
+    Auto,
+}
+
+/// A simulated disk. The default is a disk of no size without latency, cache or faults.
+#[derive(Clone, Debug)]
+pub struct SimOptions {
+    /// Bytes.
+    pub size: u64,
+    /// How long a request is served.
+    pub latency: Duration,
+    /// Added to the latency, from nothing to this, by the seed.
+    pub jitter: Duration,
+    /// Requests served at once, over all queues; 0 is no limit.
+    pub parallel: u32,
+    /// There is a volatile write cache.
+    pub volatile_cache: bool,
+    /// Forced unit access is understood; without it, such a write is followed by a flush inside the disk.
+    pub fua: bool,
+    /// The seed of everything that is left to chance.
+    pub seed: u64,
+    /// Who says when a request has ended.
+    pub clock: SimClock,
+    /// The logical block: 512 or 4096.
+    pub logical: u32,
+    /// Remember what is not durable, so that [`crate::SimDevice::crash`] can lose it. Costs a copy of every write.
+    pub crash: bool,
+    /// What fails.
+    pub faults: Vec<Fault>,
+}
+
+impl Default for SimOptions {
+    fn default() -> Self {
+        SimOptions {
+            size: 0,
+            latency: Duration::ZERO,
+            jitter: Duration::ZERO,
+            parallel: 0,
+            volatile_cache: false,
+            fua: true,
+            seed: 1,
+            clock: SimClock::Real,
+            logical: 512,
+            crash: false,
+            faults: Vec::new(),
+        }
+    }
+}
+
+impl SimOptions {
+    /// A disk of `size` bytes with a stepped clock, a volatile cache and a memory of what is not durable: for tests.
+    #[must_use]
+    pub fn stepped(size: u64, seed: u64) -> SimOptions {
+        SimOptions {
+            size,
+            seed,
+            volatile_cache: true,
+            clock: SimClock::Stepped,
+            crash: true,
+            ..SimOptions::default()
+        }
+    }
+
+    /// Reads `SIZE[,key=value]...`: `latency=230us`, `jitter=20us`, `parallel=1000`, `cache=volatile|none`, `fua=yes|no`,
+    /// `seed=1`, `clock=real|stepped|auto`, `logical=512|4096`, `crash=yes|no`, and the faults `eio=`, `eagain=`,
+    /// `nospace=`, `gone=` with `[read:|write:|flush:|discard:]` and then `7` (the 7th), `7+20` (20 from the 7th on),
+    /// `every-7` or `1in500`.
+    ///
+    /// # Errors
+    /// [`DeviceErrorKind::Locator`], naming the part that cannot be understood.
+    pub fn parse(text: &str) -> Result<SimOptions, DeviceError> {
+        let mut parts = text.split(',');
+        let size = parts.next().unwrap_or_default();
+        let mut options = SimOptions {
+            size: parse_size(size).ok_or_else(|| wrong("a size such as 64M", size))?,
+            ..SimOptions::default()
+        };
+        for part in parts {
+            let (key, value) = part
+                .split_once('=')
+                .ok_or_else(|| wrong("key=value", part))?;
+            options.set(key, value)?;
+        }
+        options.size -= options.size % u64::from(options.logical);
+        Ok(options)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), DeviceError> {
+        let bad = || wrong(&format!("a value for {key}"), value);
+        match key {
+            "latency" => self.latency = parse_time(value).ok_or_else(bad)?,
+            "jitter" => self.jitter = parse_time(value).ok_or_else(bad)?,
+            "parallel" => self.parallel = value.parse().map_err(|_| bad())?,
+            "seed" => self.seed = value.parse().map_err(|_| bad())?,
+            "cache" => self.volatile_cache = choose(value, "volatile", "none").ok_or_else(bad)?,
+            "fua" => self.fua = choose(value, "yes", "no").ok_or_else(bad)?,
+            "crash" => self.crash = choose(value, "yes", "no").ok_or_else(bad)?,
+            "logical" if matches!(value, "512" | "4096") => {
+                self.logical = if value == "512" { 512 } else { 4096 };
+            }
+            "clock" => {
+                self.clock = match value {
+                    "real" => SimClock::Real,
+                    "stepped" => SimClock::Stepped,
+                    "auto" => SimClock::Auto,
+                    _ => return Err(bad()),
+                }
+            }
+            _ => self.faults.push(parse_fault(key, value).ok_or_else(bad)?),
+        }
+        Ok(())
+    }
+}
+
+fn wrong(wanted: &str, found: &str) -> DeviceError {
+    DeviceError::new(
+        DeviceErrorKind::Locator,
+        format!("sim: wants {wanted}, not \"{found}\""),
+    )
+}
+
+fn choose(value: &str, yes: &str, no: &str) -> Option<bool> {
+    (value == yes || value == no).then_some(value == yes)
+}
+
+/// `64M`: a number with a binary suffix, as everywhere in this field.
+fn parse_size(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        _ => return None,
+    };
+    let number: u64 = digits.parse().ok()?;
+    number.checked_mul(1 << shift).filter(|n| *n <= 1 << 60)
+}
+
+fn parse_time(text: &str) -> Option<Duration> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: u64 = digits.parse().ok()?;
+    let nanos = match &text[digits.len()..] {
+        "ns" => number,
+        "us" => number.checked_mul(1_000)?,
+        "ms" => number.checked_mul(1_000_000)?,
+        "s" => number.checked_mul(1_000_000_000)?,
+        _ => return None,
+    };
+    Some(Duration::from_nanos(nanos)).filter(|t| *t <= Duration::from_secs(3600))
+}
+
+fn parse_fault(key: &str, value: &str) -> Option<Fault> {
+    let kind = match key {
+        "eio" => BioErrorKind::Io,
+        "eagain" => BioErrorKind::WouldBlock,
+        "nospace" => BioErrorKind::NoSpace,
+        "gone" => BioErrorKind::Gone,
+        _ => return None,
+    };
+    let (op, when) = match value.split_once(':') {
+        None => (None, value),
+        Some(("read", when)) => (Some(BioOp::Read), when),
+        Some(("write", when)) => (Some(BioOp::Write), when),
+        Some(("flush", when)) => (Some(BioOp::Flush), when),
+        Some(("discard", when)) => (Some(BioOp::Discard), when),
+        Some(_) => return None,
+    };
+    Some(Fault {
+        kind,
+        when: When::parse(when)?,
+        op,
+        range: None,
+    })
+}

@@ -1,0 +1,385 @@
+//! A queue of a simulated disk: what is being served, what has ended, and when.
+//!
+//! Input: bios. Output: the same bios, ended by the time of day or by steps. Invariants: `pending` is in the order in which
+//! requests will end (real clock) or were taken (stepped); a bio is in `pending`, in `ended`, in the hands of a step, or
+//! reaped. Limits: the lock of a queue is held for list work only, except where a disk remembers what it may lose.
+
+use super::stats::{Histogram, SimCounters};
+use super::{Disk, SimOptions};
+use crate::bio::{Bio, BioError, BioErrorKind, BioList};
+use crate::device::{DeviceQueue, QueueOptions, Waker};
+use crate::rng::mix;
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{DEVICE_SHARED, DEVICE_SUBMIT, Mutex};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Before an ending closer than this the waiter spins: a sleep of a few tens of microseconds takes twice as long.
+const SPIN: u64 = 70_000;
+
+/// The limit on requests served at once, by the time of day.
+pub(super) struct Slots {
+    limit: u32,
+    latency: u64,
+    jitter: u64,
+    seed: u64,
+    /// The depths of all open queues together: while they are within the limit it cannot bind, and nobody looks.
+    depths: AtomicU64,
+    /// When each busy slot becomes free.
+    free_at: Mutex<BinaryHeap<Reverse<u64>>>,
+}
+
+impl Slots {
+    pub(super) fn new(options: &SimOptions) -> Slots {
+        let nanos = |t: Duration| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX);
+        Slots {
+            limit: options.parallel,
+            latency: nanos(options.latency),
+            jitter: nanos(options.jitter),
+            seed: options.seed,
+            depths: AtomicU64::new(0),
+            free_at: Mutex::new(&DEVICE_SHARED, BinaryHeap::new()),
+        }
+    }
+
+    fn binds(&self) -> bool {
+        self.limit > 0 && self.depths.load(Ordering::Relaxed) > u64::from(self.limit)
+    }
+
+    #[inline]
+    fn service_time(&self, number: u64) -> u64 {
+        // Without jitter the remainder's divisor would be 0.
+        self.latency
+            + mix(self.seed ^ number)
+                .checked_rem(self.jitter)
+                .unwrap_or(0)
+    }
+
+    /// When a request that comes now will have been served; takes a slot.
+    #[inline]
+    fn serve(&self, now: u64, number: u64) -> u64 {
+        if !self.binds() {
+            return now + self.service_time(number);
+        }
+        let mut free_at = self.free_at.lock();
+        let full = free_at.len() >= self.limit as usize;
+        let free = if full { free_at.pop() } else { None };
+        let due = free.map_or(now, |Reverse(t)| t.max(now)) + self.service_time(number);
+        free_at.push(Reverse(due));
+        due
+    }
+}
+
+/// A request that is being served.
+struct Pending {
+    /// When it ends, by the real clock.
+    due: u64,
+    begun: u64,
+    number: u64,
+    /// The crash log's mark.
+    mark: u64,
+    bio: Bio,
+}
+
+struct State {
+    pending: VecDeque<Pending>,
+    /// Ended by a step, not reaped.
+    ended: BioList,
+    /// Threads that wait for a submission: the submitter kicks the waker for them.
+    waiters: u32,
+    counters: SimCounters,
+    latency: Histogram,
+}
+
+/// The part of a queue that its disk sees as well.
+pub(super) struct QueueCore {
+    depth: u32,
+    waker: Arc<Waker>,
+    /// Taken and not reaped. Grows under the lock only, so that who holds it knows what room is left.
+    taken: AtomicU32,
+    state: Mutex<State>,
+}
+
+impl QueueCore {
+    pub(super) fn waker(&self) -> &Waker {
+        &self.waker
+    }
+
+    pub(super) fn pending_numbers(&self) -> Vec<u64> {
+        self.state.lock().pending.iter().map(|p| p.number).collect()
+    }
+
+    pub(super) fn add_to(&self, totals: &mut (SimCounters, Histogram)) {
+        let state = self.state.lock();
+        totals.0.add(&state.counters);
+        totals.1.merge(&state.latency);
+    }
+
+    /// Ends the request with this number, if it is still being served.
+    pub(super) fn end(&self, disk: &Disk, number: u64) -> bool {
+        let mut state = self.state.lock();
+        let Some(at) = state.pending.iter().position(|p| p.number == number) else {
+            return false;
+        };
+        let mut pending = state
+            .pending
+            .remove(at)
+            .expect("the position was found under the same lock");
+        pending.finish(disk);
+        state.ended.push_back(pending.bio);
+        drop(state);
+        self.waker.kick();
+        true
+    }
+
+    fn add_waiter(&self, change: i32) {
+        let mut state = self.state.lock();
+        state.waiters = state.waiters.wrapping_add_signed(change);
+    }
+}
+
+impl Pending {
+    /// Takes effect. A bio that was failed when it was taken stays failed.
+    #[inline]
+    fn finish(&mut self, disk: &Disk) {
+        if self.bio.result.is_ok() {
+            self.bio.result = disk.medium.execute(&mut self.bio);
+        }
+        if let Some(log) = &disk.log {
+            log.ended(&self.bio, self.mark, disk.options.fua);
+        }
+    }
+}
+
+pub(super) struct SimQueue {
+    disk: Arc<Disk>,
+    core: Arc<QueueCore>,
+}
+
+impl SimQueue {
+    pub(super) fn open(disk: Arc<Disk>, options: QueueOptions) -> SimQueue {
+        let depth = options.depth.clamp(1, 32_768);
+        let core = Arc::new(QueueCore {
+            depth,
+            waker: options.waker,
+            taken: AtomicU32::new(0),
+            state: Mutex::new(
+                &DEVICE_SUBMIT,
+                State {
+                    pending: VecDeque::with_capacity(depth as usize),
+                    ended: BioList::new(),
+                    waiters: 0,
+                    counters: SimCounters::default(),
+                    latency: Histogram::new(),
+                },
+            ),
+        });
+        disk.slots
+            .depths
+            .fetch_add(u64::from(depth), Ordering::Relaxed);
+        disk.shared.lock().queues.push(core.clone());
+        SimQueue { disk, core }
+    }
+
+    /// The first look at a bio: faults, and what the crash log wants to know.
+    fn admit(&self, bio: &mut Bio) -> u64 {
+        bio.result = match &self.disk.plan {
+            Some(plan) => plan.check(bio).map_or(Ok(()), Err),
+            None => Ok(()),
+        };
+        let Some(log) = &self.disk.log else { return 0 };
+        if bio.result.is_ok() {
+            bio.result = self.disk.medium.geometry.check(bio);
+        }
+        if bio.result.is_ok() && !bio.buf.is_empty() && bio.len != bio.buf.len() as u64 {
+            bio.result = Err(BioError::new(BioErrorKind::Invalid));
+        }
+        if bio.result.is_ok() {
+            log.taken(bio)
+        } else {
+            u64::MAX
+        }
+    }
+
+    /// Moves what has ended by now to `out` and makes it take effect: at once if the disk remembers what it may lose.
+    fn reap_real(&self, out: &mut BioList) {
+        let disk = &*self.disk;
+        let now = disk.now();
+        let from = out.len();
+        let mut state = self.core.state.lock();
+        let State {
+            pending, latency, ..
+        } = &mut *state;
+        while pending.front().is_some_and(|p| p.due <= now) {
+            let mut done = pending
+                .pop_front()
+                .expect("the front was seen under the same lock");
+            latency.add(now - done.begun);
+            if disk.log.is_some() {
+                done.finish(disk);
+            }
+            out.push_back(done.bio);
+        }
+        drop(state);
+        if disk.log.is_none() {
+            for bio in out.range_mut(from..).filter(|b| b.result.is_ok()) {
+                bio.result = disk.medium.execute(bio);
+            }
+        }
+    }
+
+    /// Sleeps and spins until `target` nanoseconds of the disk's clock, or a kick.
+    fn sleep_until(&self, target: u64) {
+        let waker = &self.core.waker;
+        loop {
+            let now = self.disk.now();
+            if now >= target || waker.is_kicked() {
+                return;
+            }
+            if target - now > SPIN {
+                waker.wait(Some(Duration::from_nanos(target - now - SPIN)));
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// When `min` requests, or all there are, can be reaped; none if nothing is being served or completions are held.
+    fn ready_at(&self, min: u32) -> Option<u64> {
+        let state = self.core.state.lock();
+        let at = (min.max(1) as usize)
+            .min(state.pending.len())
+            .checked_sub(1)?;
+        (!self.disk.held()).then(|| state.pending[at].due)
+    }
+
+    fn wait_real(&self, min: u32, timeout: Option<Duration>) {
+        let deadline = timeout.map(|t| {
+            let nanos = u64::try_from(t.as_nanos()).unwrap_or(u64::MAX);
+            self.disk.now().saturating_add(nanos)
+        });
+        self.core.add_waiter(1);
+        match (self.ready_at(min), deadline) {
+            (Some(ready), deadline) => self.sleep_until(ready.min(deadline.unwrap_or(u64::MAX))),
+            (None, _) => self.core.waker.wait(timeout),
+        }
+        self.core.add_waiter(-1);
+    }
+
+    fn wait_stepped(&self, timeout: Option<Duration>) {
+        let auto = self.disk.options.clock == super::SimClock::Auto;
+        if !self.core.state.lock().ended.is_empty() && !self.disk.held() {
+            return;
+        }
+        if auto && !self.disk.held() && self.disk.step() {
+            return;
+        }
+        self.core.waker.wait(timeout);
+    }
+}
+
+impl DeviceQueue for SimQueue {
+    fn submit(&self, bios: &mut BioList) {
+        let disk = &*self.disk;
+        let now = if disk.is_real() { disk.now() } else { 0 };
+        let mut state = self.core.state.lock();
+        let taken = self.core.taken.load(Ordering::Relaxed);
+        let count = ((self.core.depth - taken) as usize).min(bios.len());
+        let first = disk.numbers(count);
+        for (number, mut bio) in (first..).zip(bios.drain(..count)) {
+            let mark = self.admit(&mut bio);
+            state.counters.count(&bio);
+            let pending = Pending {
+                due: disk.slots.serve(now, number),
+                begun: now,
+                number,
+                mark,
+                bio,
+            };
+            state.insert(pending, disk.is_real());
+        }
+        let added = u32::try_from(count).expect("count is at most the depth");
+        self.core.taken.fetch_add(added, Ordering::Release);
+        if state.waiters > 0 && added > 0 {
+            self.core.waker.kick();
+        }
+    }
+
+    fn reap(&self, out: &mut BioList) -> usize {
+        if self.in_flight() == 0 || self.disk.held() {
+            return 0;
+        }
+        let from = out.len();
+        if self.disk.is_real() {
+            self.reap_real(out);
+        } else {
+            out.append(&mut self.core.state.lock().ended);
+        }
+        let count = out.len() - from;
+        if count > 0 {
+            let reaped = u32::try_from(count).expect("count is at most the depth");
+            self.core.taken.fetch_sub(reaped, Ordering::Release);
+        }
+        count
+    }
+
+    fn wait(&self, min: u32, timeout: Option<Duration>) {
+        if self.disk.is_real() {
+            self.wait_real(min, timeout);
+        } else {
+            self.wait_stepped(timeout);
+        }
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.core.taken.load(Ordering::Acquire)
+    }
+}
+
+impl State {
+    /// Keeps `pending` in the order of endings. Times seldom fall behind, and then not far: the search starts at the end.
+    #[inline]
+    fn insert(&mut self, pending: Pending, by_time: bool) {
+        let behind = if by_time {
+            self.pending
+                .iter()
+                .rev()
+                .take_while(|p| p.due > pending.due)
+                .count()
+        } else {
+            0
+        };
+        if behind == 0 {
+            self.pending.push_back(pending);
+        } else {
+            self.pending.insert(self.pending.len() - behind, pending);
+        }
+    }
+}
+
+impl Drop for SimQueue {
+    /// What is being served takes effect, as if it had been waited for, though nobody will see it end.
+    fn drop(&mut self) {
+        let mut shared = self.disk.shared.lock();
+        shared.queues.retain(|q| !Arc::ptr_eq(q, &self.core));
+        drop(shared);
+        let depth = u64::from(self.core.depth);
+        self.disk.slots.depths.fetch_sub(depth, Ordering::Relaxed);
+        let mut state = self.core.state.lock();
+        let last = state.pending.back().map(|p| p.due);
+        let mut rest = std::mem::take(&mut state.pending);
+        drop(state);
+        if let Some(due) = last.filter(|_| self.disk.is_real()) {
+            let now = self.disk.now();
+            std::thread::sleep(Duration::from_nanos(due.saturating_sub(now)));
+        }
+        rest.iter_mut().for_each(|p| p.finish(&self.disk));
+        let mut totals = (SimCounters::default(), Histogram::new());
+        self.core.add_to(&mut totals);
+        let mut shared = self.disk.shared.lock();
+        shared.retired.0.add(&totals.0);
+        shared.retired.1.merge(&totals.1);
+    }
+}
