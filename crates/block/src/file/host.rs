@@ -1,0 +1,139 @@
+//! What the host says of a file or block device: sizes, alignments, caches. System calls and sysfs only, never a write.
+//!
+//! Input: an open descriptor. Output: [`Limits`], sizes, blocks of bytes. Invariant: whatever the host does not say is
+//! taken to be the safe value (512-byte alignment, a volatile cache, no FUA). Limits: Linux.
+
+use crate::buf::Buf;
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
+
+/// What the host demands and offers.
+pub(super) struct Limits {
+    /// The smallest direct transfer.
+    pub(super) logical: u32,
+    /// The sector that partition tables count in.
+    pub(super) sector: u32,
+    pub(super) physical: u32,
+    pub(super) dma_align: u32,
+    pub(super) discard: bool,
+    pub(super) fua: bool,
+    pub(super) volatile_cache: bool,
+}
+
+/// Asks the host.
+pub(super) fn limits(fd: &OwnedFd, block_device: bool) -> Limits {
+    let (mem, offset, blksize) = dio_align(fd);
+    if block_device {
+        return block_limits(fd, mem);
+    }
+    let logical = offset.filter(|o| o.is_power_of_two()).unwrap_or(512);
+    Limits {
+        logical: logical.clamp(512, 65536),
+        sector: 512,
+        physical: blksize.next_power_of_two().clamp(512, 65536),
+        // A host that says nothing gets buffers aligned to 512.
+        dma_align: mem.unwrap_or(512),
+        discard: true,
+        fua: false,
+        volatile_cache: true,
+    }
+}
+
+/// Memory and offset alignment of direct I/O, where the host knows them, and the preferred block.
+fn dio_align(fd: &OwnedFd) -> (Option<u32>, Option<u32>, u32) {
+    let wanted = StatxFlags::DIOALIGN | StatxFlags::BASIC_STATS;
+    match rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, wanted) {
+        Ok(stat) => {
+            let known = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+            let some = |v: u32| (known && v.is_power_of_two()).then_some(v);
+            (
+                some(stat.stx_dio_mem_align),
+                some(stat.stx_dio_offset_align),
+                stat.stx_blksize,
+            )
+        }
+        Err(_) => (None, None, 4096),
+    }
+}
+
+fn block_limits(fd: &OwnedFd, mem: Option<u32>) -> Limits {
+    let logical = rustix::fs::ioctl_blksszget(fd)
+        .unwrap_or(512)
+        .clamp(512, 65536);
+    let physical = rustix::fs::ioctl_blkpbszget(fd).unwrap_or(logical);
+    let queue = queue_dir(fd);
+    let said = |name: &str| queue.as_ref().and_then(|q| read_line(&q.join(name)));
+    let number = |name: &str| said(name).and_then(|s| s.parse::<u64>().ok());
+    let align = number("dma_alignment").and_then(|a| u32::try_from(a + 1).ok());
+    Limits {
+        logical,
+        sector: logical,
+        physical: physical.max(logical),
+        dma_align: mem
+            .or(align)
+            .filter(|a| a.is_power_of_two())
+            .unwrap_or(logical),
+        discard: number("discard_max_bytes").is_some_and(|n| n > 0),
+        fua: number("fua") == Some(1),
+        volatile_cache: said("write_cache").is_none_or(|s| s != "write through"),
+    }
+}
+
+/// The sysfs folder that describes the disk which the descriptor is, or is a partition of.
+fn queue_dir(fd: &OwnedFd) -> Option<PathBuf> {
+    let stat = rustix::fs::fstat(fd).ok()?;
+    let (major, minor) = (
+        rustix::fs::major(stat.st_rdev),
+        rustix::fs::minor(stat.st_rdev),
+    );
+    let dir = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    [dir.join("queue"), dir.join("../queue")]
+        .into_iter()
+        .find(|d| d.is_dir())
+}
+
+fn read_line(path: &Path) -> Option<String> {
+    Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
+}
+
+/// The size in bytes.
+pub(super) fn size(fd: &OwnedFd, block_device: bool) -> Result<u64, Errno> {
+    if !block_device {
+        return Ok(u64::try_from(rustix::fs::fstat(fd)?.st_size).unwrap_or(0));
+    }
+    let mut size = 0u64;
+    // BLKGETSIZE64, _IOR(0x12, 114, size_t)
+    const BLKGETSIZE64: u32 = 0x8008_1272;
+    // SAFETY: BLKGETSIZE64 writes one u64 to the address that it is given.
+    let res = unsafe { libc::ioctl(fd.as_raw_fd(), BLKGETSIZE64 as _, &raw mut size) };
+    if res == 0 {
+        Ok(size)
+    } else {
+        Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
+    }
+}
+
+/// Turns direct I/O off for an open descriptor.
+pub(super) fn clear_direct(fd: &OwnedFd) -> Result<(), Errno> {
+    let flags = rustix::fs::fcntl_getfl(fd)?;
+    rustix::fs::fcntl_setfl(fd, flags.difference(OFlags::DIRECT))
+}
+
+/// Reads up to `len` bytes at `pos` into aligned memory; how many there were, is the buf's second half of the pair.
+pub(crate) fn read_at(fd: &OwnedFd, pos: u64, len: usize) -> Result<(Buf, usize), Errno> {
+    let mut buf = Buf::zeroed(len);
+    let mut got = 0;
+    while got < len {
+        match rustix::io::pread(fd, &mut buf.as_mut_slice()[got..], pos + got as u64) {
+            Ok(0) => break,
+            Ok(n) => got += n,
+            Err(Errno::INTR) => {}
+            // Past a partial last block, the next direct read is misaligned: that is the end.
+            Err(Errno::INVAL) if got > 0 => break,
+            Err(e) => return Err(e),
+        }
+    }
+    Ok((buf, got))
+}

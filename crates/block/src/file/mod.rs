@@ -1,0 +1,255 @@
+//! A regular file or a block device of the host: direct, asynchronous, by the best I/O engine that this process may use.
+//!
+//! Input: [`FileOptions`]. Output: a [`FileDevice`] and its queues: io_uring, else Linux AIO, else a thread pool.
+//! Invariants: an engine that is not available is never an error unless it was asked for by name; every fallback is a
+//! line in the report. Limits: the size is the one at opening; a process that forked must not use the parent's queues.
+
+mod aio;
+mod core;
+pub(crate) mod host;
+mod open;
+mod pool;
+mod settle;
+mod slots;
+mod target;
+mod threads;
+mod uring;
+
+use crate::device::{
+    Device, DeviceError, DeviceErrorKind, DeviceQueue, DeviceReport, Geometry, QueueOptions,
+};
+use crate::sync::{DEVICE_SHARED, Mutex};
+use pool::Pool;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use target::Target;
+
+/// The ways to do asynchronous I/O, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum IoEngine {
+    /// io_uring, with registered files and buffers.
+    Uring,
+    /// Linux AIO (`io_submit`), for direct I/O only.
+    Aio,
+    /// Blocking calls on a pool of threads.
+    Threads,
+}
+
+impl IoEngine {
+    /// All of them, in the order in which they are tried.
+    pub const ALL: [IoEngine; 3] = [IoEngine::Uring, IoEngine::Aio, IoEngine::Threads];
+
+    /// The word that names it on the command line and in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            IoEngine::Uring => "io_uring",
+            IoEngine::Aio => "aio",
+            IoEngine::Threads => "threads",
+        }
+    }
+}
+
+impl fmt::Display for IoEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for IoEngine {
+    type Err = DeviceError;
+
+    fn from_str(s: &str) -> Result<IoEngine, DeviceError> {
+        match s {
+            "io_uring" | "uring" => Ok(IoEngine::Uring),
+            "aio" | "libaio" => Ok(IoEngine::Aio),
+            "threads" => Ok(IoEngine::Threads),
+            _ => Err(DeviceError::new(
+                DeviceErrorKind::Locator,
+                format!("no I/O engine is called {s:?}: io_uring, aio, threads"),
+            )),
+        }
+    }
+}
+
+/// What to open, and how.
+#[derive(Clone, Debug, Default)]
+pub struct FileOptions {
+    /// The file or block device.
+    pub path: PathBuf,
+    /// Where in it the device begins.
+    pub offset: u64,
+    /// How long the device is; to the end if not said.
+    pub size: Option<u64>,
+    /// The partition of an MBR or GPT, counted from 1, inside that range.
+    pub part: Option<u32>,
+    /// A larger logical block than the host's.
+    pub sector: Option<u32>,
+    /// Refuse writes.
+    pub read_only: bool,
+    /// Not through O_DIRECT, even where that works.
+    pub buffered: bool,
+    /// Open for writing although somebody else has it.
+    pub force: bool,
+    /// Only this I/O engine.
+    pub engine: Option<IoEngine>,
+}
+
+/// A regular file or a block device of the host.
+///
+/// Send and Sync. Its locks on the file are given back when it and its queues are dropped. After a fork the child must
+/// not use it.
+pub struct FileDevice {
+    target: Arc<Target>,
+    pool: Arc<Pool>,
+    /// The engine in use, and whether the next one may be tried when it fails.
+    engine: Mutex<IoEngine>,
+    forced: bool,
+}
+
+impl fmt::Debug for FileDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileDevice")
+            .field("name", &self.target.name)
+            .field("engine", &*self.engine.lock())
+            .finish_non_exhaustive()
+    }
+}
+
+impl FileDevice {
+    /// Opens a file or block device.
+    ///
+    /// # Errors
+    /// It is not there, not permitted, held by somebody else, or the I/O engine asked for is not available.
+    pub fn open(options: &FileOptions) -> Result<FileDevice, DeviceError> {
+        FileDevice::open_named(options, options.path.display().to_string())
+    }
+
+    /// As [`FileDevice::open`], with the locator that messages are to show.
+    ///
+    /// # Errors
+    /// As [`FileDevice::open`].
+    pub fn open_named(options: &FileOptions, name: String) -> Result<FileDevice, DeviceError> {
+        let target = open::open(options, name)?;
+        let engine = choose(&target, options.engine)?;
+        Ok(FileDevice {
+            target: Arc::new(target),
+            pool: Arc::new(Pool::new()),
+            engine: Mutex::new(&DEVICE_SHARED, engine),
+            forced: options.engine.is_some(),
+        })
+    }
+
+    /// The I/O engine that queues opened now get.
+    pub fn engine(&self) -> IoEngine {
+        *self.engine.lock()
+    }
+
+    /// Reads that lay beyond the backing's end because it shrank: rule L2's errors.
+    #[must_use]
+    pub fn reads_beyond_end(&self) -> u64 {
+        self.target.beyond_end.load(Ordering::Relaxed)
+    }
+
+    fn queue(
+        &self,
+        engine: IoEngine,
+        options: &QueueOptions,
+    ) -> Result<Box<dyn DeviceQueue>, DeviceError> {
+        let target = self.target.clone();
+        let failed = |e| DeviceError::host(format!("cannot open a queue of {engine}"), e);
+        Ok(match engine {
+            IoEngine::Uring => Box::new(uring::UringQueue::open(target, options).map_err(failed)?),
+            IoEngine::Aio => Box::new(aio::AioQueue::open(target, self.pool.clone(), options)?),
+            IoEngine::Threads => Box::new(threads::ThreadsQueue::open(
+                target,
+                self.pool.clone(),
+                options,
+            )?),
+        })
+    }
+}
+
+/// The engine that was asked for, or the first that works.
+fn choose(target: &Target, asked: Option<IoEngine>) -> Result<IoEngine, DeviceError> {
+    if let Some(engine) = asked {
+        return probe(target, engine).map(|()| engine).map_err(|e| {
+            let what = format!("{engine} was asked for and is not available: {}", e.what);
+            DeviceError { what, ..e }
+        });
+    }
+    for engine in [IoEngine::Uring, IoEngine::Aio] {
+        match probe(target, engine) {
+            Ok(()) => return Ok(engine),
+            Err(e) => target.note(format!("not {engine}: {}", e.what)),
+        }
+    }
+    Ok(IoEngine::Threads)
+}
+
+fn probe(target: &Target, engine: IoEngine) -> Result<(), DeviceError> {
+    let unsupported = |e: std::io::Error| DeviceError {
+        what: e.to_string(),
+        kind: DeviceErrorKind::Unsupported,
+        source: Some(e),
+    };
+    match engine {
+        IoEngine::Uring => uring::ring::probe().map_err(unsupported),
+        IoEngine::Aio if !target.direct => Err(DeviceError::new(
+            DeviceErrorKind::Unsupported,
+            "it is asynchronous for direct I/O only, and this file is buffered",
+        )),
+        IoEngine::Aio => aio::probe().map_err(unsupported),
+        IoEngine::Threads => Ok(()),
+    }
+}
+
+impl Device for FileDevice {
+    fn geometry(&self) -> Geometry {
+        self.target.current()
+    }
+
+    fn name(&self) -> String {
+        self.target.name.clone()
+    }
+
+    fn report(&self) -> DeviceReport {
+        DeviceReport {
+            engine: self.engine().name().to_owned(),
+            direct: self.target.direct,
+            block_device: self.target.block_device,
+            fallbacks: self.target.notes.lock().clone(),
+            registered: self.target.registered.load(Ordering::Relaxed),
+            plain: self.target.plain.load(Ordering::Relaxed),
+            below: None,
+        }
+    }
+
+    fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
+        if !(1..=32_768).contains(&options.depth) {
+            return Err(DeviceError::new(
+                DeviceErrorKind::Unsupported,
+                format!("a queue's depth is 1 to 32768, not {}", options.depth),
+            ));
+        }
+        loop {
+            let engine = self.engine();
+            match self.queue(engine, &options) {
+                Err(e) if !self.forced && engine < IoEngine::Threads => {
+                    let next = IoEngine::ALL
+                        .into_iter()
+                        .find(|i| *i > engine && probe(&self.target, *i).is_ok());
+                    self.target.note(format!("not {engine}: {}", e.what));
+                    *self.engine.lock() = next.unwrap_or(IoEngine::Threads);
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,280 @@
+//! Opening the host's file or block device: direct where it can be, held against other writers, measured.
+//!
+//! Input: a path and [`FileOptions`]. Output: a [`Target`]. Invariants: probing never writes; whatever was given up on
+//! the way is a line in the notes. Limits: regular files and block devices only.
+
+use super::FileOptions;
+use super::host::{self, Limits};
+use super::target::Target;
+use crate::device::{DeviceError, DeviceErrorKind, Geometry};
+use crate::{hold, partition};
+use rustix::fd::OwnedFd;
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+/// What `open` knows about the file on its way to a target.
+struct Opened {
+    fd: OwnedFd,
+    direct: bool,
+    block_device: bool,
+    size: u64,
+    limits: Limits,
+    notes: Vec<String>,
+}
+
+/// The part of the file that is the device.
+struct Extent {
+    base: u64,
+    size: u64,
+}
+
+/// Opens the target that the options describe.
+pub(super) fn open(options: &FileOptions, name: String) -> Result<Target, DeviceError> {
+    let mut opened = open_host(options)?;
+    let sector = sector(options, &opened)?;
+    let extent = extent(options, &opened)?;
+    let odd = extent.base % u64::from(sector) != 0 || extent.size % u64::from(sector) != 0;
+    if odd && opened.direct && extent_is_cut(options) {
+        go_buffered_for(options, &mut opened, &extent, sector)?;
+    }
+    let logical = if opened.direct {
+        sector
+    } else {
+        options.sector.unwrap_or(512)
+    };
+    let geometry = geometry(options, &opened, &extent, logical);
+    let kind = (opened.direct, opened.block_device);
+    Ok(Target::new(
+        opened.fd,
+        extent.base,
+        geometry,
+        name,
+        kind,
+        opened.notes,
+    ))
+}
+
+fn extent_is_cut(options: &FileOptions) -> bool {
+    options.offset != 0 || options.size.is_some() || options.part.is_some()
+}
+
+fn open_host(options: &FileOptions) -> Result<Opened, DeviceError> {
+    let path = &options.path;
+    let shown = path.display();
+    let stat = rustix::fs::stat(path)
+        .map_err(|e| DeviceError::host(format!("cannot open {shown}"), e.into()))?;
+    let block_device = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => false,
+        FileType::BlockDevice => true,
+        other => {
+            return Err(DeviceError::new(
+                DeviceErrorKind::Unsupported,
+                format!("{shown} is neither a file nor a block device ({other:?})"),
+            ));
+        }
+    };
+    let mut notes = Vec::new();
+    if options.buffered {
+        notes.push("buffered: asked for".to_owned());
+    }
+    let (fd, direct) = open_direct(options, block_device, &mut notes)?;
+    hold::hold(&fd, path, options.read_only, options.force, &mut notes)?;
+    let limits = host::limits(&fd, block_device);
+    let size = host::size(&fd, block_device)
+        .map_err(|e| DeviceError::host(format!("cannot find out the size of {shown}"), e.into()))?;
+    let mut opened = Opened {
+        fd,
+        direct,
+        block_device,
+        size,
+        limits,
+        notes,
+    };
+    if opened.direct && size > 0 {
+        try_direct(&mut opened)?;
+    }
+    Ok(opened)
+}
+
+fn open_direct(
+    options: &FileOptions,
+    block_device: bool,
+    notes: &mut Vec<String>,
+) -> Result<(OwnedFd, bool), DeviceError> {
+    let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
+    flags |= if options.read_only {
+        OFlags::RDONLY
+    } else {
+        OFlags::RDWR
+    };
+    if block_device && !options.read_only && !options.force {
+        flags |= OFlags::EXCL;
+    }
+    let open = |flags| rustix::fs::open(&options.path, flags, Mode::empty());
+    if !options.buffered {
+        match open(flags | OFlags::DIRECT) {
+            Ok(fd) => return Ok((fd, true)),
+            Err(Errno::INVAL) => notes.push(
+                "buffered: the file system does not open files for direct I/O (EINVAL)".to_owned(),
+            ),
+            Err(e) => return Err(refused(options, e)),
+        }
+    }
+    match open(flags) {
+        Ok(fd) => Ok((fd, false)),
+        Err(e) => Err(refused(options, e)),
+    }
+}
+
+fn refused(options: &FileOptions, errno: Errno) -> DeviceError {
+    let shown = options.path.display();
+    let writing = !options.read_only;
+    match errno {
+        Errno::BUSY => DeviceError {
+            kind: DeviceErrorKind::Held,
+            ..DeviceError::host(
+                format!(
+                    "{shown} is in use by the host ({}); read it with ?ro, or --force",
+                    hold::block_device_holders(&options.path)
+                ),
+                errno.into(),
+            )
+        },
+        Errno::ROFS | Errno::ACCESS | Errno::PERM | Errno::TXTBSY if writing => DeviceError {
+            kind: DeviceErrorKind::Denied,
+            ..DeviceError::host(
+                format!("cannot open {shown} for writing (reading it may do: ?ro)"),
+                errno.into(),
+            )
+        },
+        _ => DeviceError::host(format!("cannot open {shown}"), errno.into()),
+    }
+}
+
+/// Reads one block: some file systems take O_DIRECT when opening and refuse it when reading.
+fn try_direct(opened: &mut Opened) -> Result<(), DeviceError> {
+    let block = opened.limits.logical as usize;
+    match host::read_at(&opened.fd, 0, block) {
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => {
+            host::clear_direct(&opened.fd)
+                .map_err(|e| DeviceError::host("cannot turn direct I/O off", e.into()))?;
+            opened.direct = false;
+            let why = "buffered: the file system refuses direct reads (EINVAL)";
+            opened.notes.push(why.to_owned());
+            Ok(())
+        }
+        // A bad first block is the reader's business, not ours.
+        _ => Ok(()),
+    }
+}
+
+/// The logical block for direct I/O: the host's, or a larger one that was asked for.
+fn sector(options: &FileOptions, opened: &Opened) -> Result<u32, DeviceError> {
+    let own = opened.limits.logical;
+    let Some(asked) = options.sector else {
+        return Ok(own);
+    };
+    let legal = asked.is_power_of_two() && (512..=65536).contains(&asked);
+    if !legal || (opened.direct && asked < own) {
+        return Err(DeviceError::new(
+            DeviceErrorKind::Locator,
+            format!(
+                "sector={asked}: must be a power of two from {own} (the host's logical block) to 65536"
+            ),
+        ));
+    }
+    Ok(asked)
+}
+
+fn extent(options: &FileOptions, opened: &Opened) -> Result<Extent, DeviceError> {
+    let mut extent = Extent {
+        base: 0,
+        size: opened.size,
+    };
+    if options.offset != 0 || options.size.is_some() {
+        extent = cut(options, &extent, options.offset, options.size)?;
+    }
+    if let Some(number) = options.part {
+        let sector = options.sector.unwrap_or(opened.limits.sector);
+        let source = partition::Source::new(&opened.fd, extent.base, extent.size);
+        let part = partition::find(source, sector, number, &options.path.display().to_string())?;
+        extent = cut(options, &extent, part.start, Some(part.size))?;
+    }
+    Ok(extent)
+}
+
+fn cut(
+    options: &FileOptions,
+    outer: &Extent,
+    offset: u64,
+    size: Option<u64>,
+) -> Result<Extent, DeviceError> {
+    let end = size.map_or(Some(outer.size), |s| offset.checked_add(s));
+    match end {
+        Some(end) if offset <= end && end <= outer.size => Ok(Extent {
+            base: outer.base + offset,
+            size: end - offset,
+        }),
+        _ => Err(DeviceError::new(
+            DeviceErrorKind::Locator,
+            format!(
+                "{}: the range from {offset}{} does not lie inside its {} bytes",
+                options.path.display(),
+                size.map_or(String::new(), |s| format!(" of {s} bytes")),
+                outer.size
+            ),
+        )),
+    }
+}
+
+/// An offset or a size that direct I/O cannot serve: buffered for image files, and for reading block devices.
+fn go_buffered_for(
+    options: &FileOptions,
+    opened: &mut Opened,
+    extent: &Extent,
+    sector: u32,
+) -> Result<(), DeviceError> {
+    let odd = format!(
+        "offset {} and size {} are not both multiples of the logical block of {sector} bytes",
+        extent.base, extent.size
+    );
+    if opened.block_device && !options.read_only {
+        return Err(DeviceError::new(
+            DeviceErrorKind::Unsupported,
+            format!(
+                "{}: {odd}; it can be read with ?ro, buffered",
+                options.path.display()
+            ),
+        ));
+    }
+    host::clear_direct(&opened.fd)
+        .map_err(|e| DeviceError::host("cannot turn direct I/O off", e.into()))?;
+    opened.direct = false;
+    opened.notes.push(format!("buffered: {odd}"));
+    Ok(())
+}
+
+fn geometry(options: &FileOptions, opened: &Opened, extent: &Extent, logical: u32) -> Geometry {
+    let limits = &opened.limits;
+    let block = u64::from(logical);
+    let whole_file = !extent_is_cut(options) && !opened.block_device;
+    // Rule L2: the last, partial sector of an image file is part of the device.
+    let size = if whole_file {
+        extent.size.div_ceil(block) * block
+    } else {
+        extent.size / block * block
+    };
+    let writable = !options.read_only;
+    Geometry {
+        size,
+        logical,
+        physical: limits.physical.max(logical),
+        dma_align: if opened.direct { limits.dma_align } else { 1 },
+        max_transfer: 1 << 30,
+        discard: writable && limits.discard,
+        write_zeroes: writable,
+        fua: limits.fua,
+        volatile_cache: limits.volatile_cache || !opened.direct,
+        read_only: options.read_only,
+    }
+}

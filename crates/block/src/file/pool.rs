@@ -1,0 +1,130 @@
+//! The threads that run a device's blocking calls: all of the thread-pool engine's, and what Linux AIO cannot do.
+//!
+//! Input: slots, with the core of the queue they belong to. Output: the same slots, ended, on that core's list.
+//! Invariant: a slot is run by one thread, once. Limits: at most [`MAX_THREADS`] threads per device, started as needed,
+//! kept until the device is closed; the list is as long as the device's queues are deep together.
+
+use super::core::Core;
+use crate::device::DeviceError;
+use crate::sync::{Condvar, DEVICE_SHARED, Mutex};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+
+/// Threads of one device at most.
+const MAX_THREADS: usize = 32;
+/// A worker only calls the host.
+const STACK: usize = 128 << 10;
+
+struct Job {
+    core: Arc<Core>,
+    index: u32,
+}
+
+#[derive(Default)]
+struct Work {
+    jobs: VecDeque<Job>,
+    idle: usize,
+    threads: Vec<JoinHandle<()>>,
+    closing: bool,
+}
+
+struct Shared {
+    work: Mutex<Work>,
+    more: Condvar,
+}
+
+/// A device's threads.
+pub(super) struct Pool {
+    shared: Arc<Shared>,
+}
+
+impl Pool {
+    /// A pool without threads yet.
+    pub(super) fn new() -> Pool {
+        Pool {
+            shared: Arc::new(Shared {
+                work: Mutex::new(&DEVICE_SHARED, Work::default()),
+                more: Condvar::new(),
+            }),
+        }
+    }
+
+    /// Makes sure that there is at least one thread.
+    ///
+    /// # Errors
+    /// The host has no thread left.
+    pub(super) fn ready(&self) -> Result<(), DeviceError> {
+        let mut work = self.shared.work.lock();
+        if work.threads.is_empty() {
+            let thread = spawn(&self.shared)
+                .map_err(|e| DeviceError::host("cannot start an I/O thread", e))?;
+            work.threads.push(thread);
+        }
+        Ok(())
+    }
+
+    /// Hands slots of `core` to the threads. The pool must be [`Pool::ready`].
+    pub(super) fn run(&self, core: &Arc<Core>, slots: impl IntoIterator<Item = u32>) {
+        let mut work = self.shared.work.lock();
+        let before = work.jobs.len();
+        work.jobs.extend(slots.into_iter().map(|index| Job {
+            core: core.clone(),
+            index,
+        }));
+        let added = work.jobs.len() - before;
+        let missing = work.jobs.len().saturating_sub(work.idle);
+        for _ in 0..missing.min(MAX_THREADS - work.threads.len()) {
+            // A host without a thread left: those that there are do the work.
+            let Ok(thread) = spawn(&self.shared) else {
+                break;
+            };
+            work.threads.push(thread);
+        }
+        drop(work);
+        for _ in 0..added {
+            self.shared.more.notify_one();
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let mut work = self.shared.work.lock();
+        work.closing = true;
+        let threads = std::mem::take(&mut work.threads);
+        drop(work);
+        self.shared.more.notify_all();
+        for thread in threads {
+            // A worker that panicked has already said so; its slot's queue would still wait for it.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn spawn(shared: &Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
+    let shared = shared.clone();
+    Builder::new()
+        .name("diorite-io".into())
+        .stack_size(STACK)
+        .spawn(move || work(&shared))
+}
+
+fn work(shared: &Shared) {
+    let mut work = shared.work.lock();
+    loop {
+        if let Some(job) = work.jobs.pop_front() {
+            drop(work);
+            job.core.run_blocking(job.index);
+            job.core.push_ended(job.index);
+            drop(job);
+            work = shared.work.lock();
+        } else if work.closing {
+            return;
+        } else {
+            work.idle += 1;
+            work = shared.more.wait(work);
+            work.idle -= 1;
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! What a bio asks of the host, and what the host's answer means for it: the same for every I/O engine.
+//!
+//! Input: a bio and the target's geometry; later, the host's result (bytes, or a negated errno). Output: a [`HostOp`];
+//! later, whether the bio has ended ([`Settled::Ended`], its result set) or the rest must be asked for again. Invariants:
+//! short transfers go on; EINTR, ECANCELED and EAGAIN without NOWAIT are asked again; a read past the backing's end is
+//! zero-filled (rule L2). Limits: [`MAX_IDLE`] rounds without progress end a bio with an error.
+
+use super::slots::Slot;
+use super::target::Target;
+use crate::bio::{Bio, BioError, BioErrorKind, BioOp};
+use std::sync::atomic::Ordering;
+
+/// Rounds without progress after which a bio fails: a host that answers EAGAIN for ever must not hang a reaper.
+const MAX_IDLE: u32 = 10_000;
+/// The most that one round asks for; a multiple of every block size.
+pub(super) const MAX_ROUND: u64 = 1 << 30;
+/// The most iovecs that the host takes at once.
+const MAX_IOVECS: usize = 1024;
+
+/// What the host is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HostOp {
+    /// The bio has ended already; only the reaper does not know yet.
+    Nothing,
+    /// Read into the buf.
+    Read,
+    /// Write from the buf.
+    Write,
+    /// fdatasync.
+    Sync,
+    /// fallocate with this mode.
+    Fallocate(i32),
+}
+
+/// What became of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Settled {
+    /// The bio's result is set.
+    Ended,
+    /// Ask for the rest.
+    Again,
+}
+
+const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+
+/// The first question to the host for `bio`.
+#[inline]
+pub(super) fn plan(target: &Target, bio: &Bio) -> Result<HostOp, BioError> {
+    target.geometry.check(bio)?;
+    match bio.op {
+        BioOp::Read | BioOp::Write if bio.len != bio.buf.len() as u64 => {
+            Err(BioError::new(BioErrorKind::Invalid))
+        }
+        BioOp::Flush if target.flush_is_free() => Ok(HostOp::Nothing),
+        BioOp::Flush => Ok(HostOp::Sync),
+        _ if bio.len == 0 => Ok(HostOp::Nothing),
+        BioOp::Read => Ok(HostOp::Read),
+        BioOp::Write => Ok(HostOp::Write),
+        BioOp::Discard | BioOp::WriteZeroes | BioOp::WriteZeroesUnmap => plan_range(target, bio.op),
+    }
+}
+
+fn plan_range(target: &Target, op: BioOp) -> Result<HostOp, BioError> {
+    let unsupported = Err(BioError::new(BioErrorKind::Unsupported));
+    match op {
+        BioOp::Discard if target.punch_off.load(Ordering::Relaxed) => Ok(HostOp::Nothing),
+        BioOp::Discard => Ok(HostOp::Fallocate(PUNCH)),
+        BioOp::WriteZeroesUnmap if !target.punch_off.load(Ordering::Relaxed) => {
+            Ok(HostOp::Fallocate(PUNCH))
+        }
+        _ if target.zero_off.load(Ordering::Relaxed) => unsupported,
+        _ => Ok(HostOp::Fallocate(ZERO)),
+    }
+}
+
+/// The RWF_ flags that the bio asks for.
+#[inline]
+pub(super) fn rw_flags(bio: &Bio) -> i32 {
+    let fua = if bio.flags.fua && bio.op == BioOp::Write {
+        libc::RWF_DSYNC
+    } else {
+        0
+    };
+    let nowait = if bio.flags.nowait {
+        libc::RWF_NOWAIT
+    } else {
+        0
+    };
+    fua | nowait
+}
+
+/// The rest of a contiguous buf: address and length.
+#[inline]
+pub(super) fn rest(slot: &Slot) -> (*mut u8, u32) {
+    let bio = slot.bio();
+    let left = (bio.len - slot.done).min(MAX_ROUND);
+    let (start, _) = bio
+        .buf
+        .raw_parts()
+        .next()
+        .expect("a buf has at least one part");
+    // `done` is less than the part's length, so the result lies inside; left is at most MAX_ROUND.
+    (start.as_ptr().wrapping_add(slot.done as usize), left as u32)
+}
+
+/// Writes the iovecs for the rest of a vectored buf; how many, or none if no legal round can be cut.
+pub(super) fn fill_iovecs(slot: &mut Slot, logical: u32) -> Option<usize> {
+    let mut skip = slot.done;
+    let mut total = 0u64;
+    let mut iovecs = std::mem::take(&mut slot.iovecs);
+    iovecs.clear();
+    for (start, len) in slot.bio().buf.raw_parts() {
+        let from = skip.min(u64::from(len));
+        skip -= from;
+        let len = (u64::from(len) - from).min(MAX_ROUND - total);
+        if len > 0 {
+            total += len;
+            iovecs.push(libc::iovec {
+                iov_base: start.as_ptr().wrapping_add(from as usize).cast(),
+                iov_len: len as usize,
+            });
+        }
+        if iovecs.len() == MAX_IOVECS || total == MAX_ROUND {
+            break;
+        }
+    }
+    // A round that does not reach the end must still be a multiple of the logical block.
+    let mut excess = (total % u64::from(logical)) as usize;
+    while excess > 0 {
+        let last = iovecs.last_mut()?;
+        let cut = excess.min(last.iov_len);
+        last.iov_len -= cut;
+        excess -= cut;
+        if last.iov_len == 0 {
+            iovecs.pop();
+        }
+    }
+    let count = iovecs.len();
+    slot.iovecs = iovecs;
+    (count > 0).then_some(count)
+}
+
+/// What the host's answer `res` means for the bio in `slot`.
+#[inline]
+pub(super) fn settle(target: &Target, slot: &mut Slot, res: i64) -> Settled {
+    match slot.op {
+        HostOp::Read | HostOp::Write if res > 0 && slot.done + res as u64 == slot.bio().len => {
+            slot.bio_mut().result = Ok(());
+            Settled::Ended
+        }
+        HostOp::Nothing => {
+            let verdict = slot.verdict;
+            slot.bio_mut().result = verdict;
+            Settled::Ended
+        }
+        _ => settle_rest(target, slot, res),
+    }
+}
+
+#[cold]
+fn settle_rest(target: &Target, slot: &mut Slot, res: i64) -> Settled {
+    if res < 0 {
+        let errno = i32::try_from(-res).unwrap_or(libc::EIO);
+        return settle_error(target, slot, errno);
+    }
+    match slot.op {
+        HostOp::Read => short_read(target, slot, res as u64),
+        HostOp::Write => short_write(target, slot, res as u64),
+        _ => end(slot, Ok(())),
+    }
+}
+
+fn end(slot: &mut Slot, result: Result<(), BioError>) -> Settled {
+    slot.bio_mut().result = result;
+    Settled::Ended
+}
+
+fn again(slot: &mut Slot, errno: i32) -> Settled {
+    slot.idle_rounds += 1;
+    if slot.idle_rounds > MAX_IDLE {
+        // Not EAGAIN's own kind: the caller did not ask not to wait.
+        let stuck = BioError {
+            kind: BioErrorKind::Io,
+            os: BioError::from_errno(errno).os,
+        };
+        return end(slot, Err(stuck));
+    }
+    Settled::Again
+}
+
+fn settle_error(target: &Target, slot: &mut Slot, errno: i32) -> Settled {
+    let nowait = slot.bio().flags.nowait;
+    let failed = Err(BioError::from_errno(errno));
+    match (errno, slot.op) {
+        // ECANCELED: the thread that submitted has exited and the host let go of what it had queued for it.
+        (libc::EINTR | libc::ECANCELED, _) => again(slot, errno),
+        (libc::EAGAIN, _) if !nowait => again(slot, errno),
+        (libc::EOPNOTSUPP, HostOp::Read | HostOp::Write) if nowait => {
+            // A file system without NOWAIT: no engine waits in the submitter's thread anyway.
+            slot.bio_mut().flags.nowait = false;
+            Settled::Again
+        }
+        (libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV, HostOp::Fallocate(mode)) => {
+            fallocate_refused(target, slot, mode, failed)
+        }
+        _ => end(slot, failed),
+    }
+}
+
+fn fallocate_refused(
+    target: &Target,
+    slot: &mut Slot,
+    mode: i32,
+    failed: Result<(), BioError>,
+) -> Settled {
+    if mode == PUNCH {
+        target.punch_off.store(true, Ordering::Relaxed);
+    } else {
+        target.zero_off.store(true, Ordering::Relaxed);
+    }
+    match slot.bio().op {
+        // What a discarded range reads as is undefined: leaving it as it is, is allowed.
+        BioOp::Discard => end(slot, Ok(())),
+        BioOp::WriteZeroesUnmap if mode == PUNCH => {
+            slot.op = HostOp::Fallocate(ZERO);
+            Settled::Again
+        }
+        _ => end(
+            slot,
+            failed.map_err(|e| BioError {
+                kind: BioErrorKind::Unsupported,
+                ..e
+            }),
+        ),
+    }
+}
+
+/// Counts `n` more bytes, down to whole blocks; was there progress?
+fn advance(target: &Target, slot: &mut Slot, n: u64) -> bool {
+    let block = u64::from(target.geometry.logical);
+    let done = (slot.done + n) / block * block;
+    let progress = done > slot.done;
+    slot.done = done;
+    if progress {
+        slot.idle_rounds = 0;
+    }
+    progress
+}
+
+fn short_write(target: &Target, slot: &mut Slot, n: u64) -> Settled {
+    if advance(target, slot, n) {
+        Settled::Again
+    } else {
+        again(slot, libc::EIO)
+    }
+}
+
+fn short_read(target: &Target, slot: &mut Slot, n: u64) -> Settled {
+    let reached = slot.done + n;
+    let len = slot.bio().len;
+    let at_end = n == 0 || target.is_past_end(slot.bio().pos + reached);
+    if !at_end {
+        return if advance(target, slot, n) {
+            Settled::Again
+        } else {
+            again(slot, libc::EIO)
+        };
+    }
+    // Rule L2: the backing ends inside the request. The sector it ends in is zero-filled and whole; sectors wholly
+    // beyond the end are zero-filled too, and an error.
+    let block = u64::from(target.geometry.logical);
+    let whole = reached.next_multiple_of(block).min(len);
+    slot.bio_mut().buf.zero(reached as usize..len as usize);
+    slot.done = whole;
+    if whole == len {
+        return end(slot, Ok(()));
+    }
+    target.beyond_end.fetch_add(1, Ordering::Relaxed);
+    end(slot, Err(BioError::new(BioErrorKind::Io)))
+}

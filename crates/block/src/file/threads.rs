@@ -1,0 +1,100 @@
+//! The thread-pool queue: every bio is a blocking call on one of the device's threads.
+//!
+//! Input: bios. Output: bios that the pool's threads have ended. Invariant: a completion kicks the waker, so `wait` is
+//! the waker's. Limits: as many bios at once as the pool has threads; the rest wait in its list.
+
+use super::core::Core;
+use super::pool::Pool;
+use super::settle::{HostOp, plan};
+use super::slots::{Giver, Taker};
+use super::target::Target;
+use crate::bio::BioList;
+use crate::device::{DeviceError, DeviceQueue, QueueOptions};
+use crate::sync::{DEVICE_REAP, DEVICE_SUBMIT, Mutex};
+use std::sync::Arc;
+use std::time::Duration;
+
+struct SubmitSide {
+    taker: Taker,
+    /// Slots on their way to the pool: kept for its capacity.
+    batch: Vec<u32>,
+}
+
+/// A queue over the pool.
+pub(super) struct ThreadsQueue {
+    core: Arc<Core>,
+    pool: Arc<Pool>,
+    submit: Mutex<SubmitSide>,
+    giver: Mutex<Giver>,
+}
+
+impl ThreadsQueue {
+    /// A queue for the target; starts the pool's first thread.
+    pub(super) fn open(
+        target: Arc<Target>,
+        pool: Arc<Pool>,
+        options: &QueueOptions,
+    ) -> Result<ThreadsQueue, DeviceError> {
+        pool.ready()?;
+        let (core, taker, giver) = Core::new(target, options.waker.clone(), options.depth);
+        let batch = Vec::with_capacity(options.depth as usize);
+        Ok(ThreadsQueue {
+            core: Arc::new(core),
+            pool,
+            submit: Mutex::new(&DEVICE_SUBMIT, SubmitSide { taker, batch }),
+            giver: Mutex::new(&DEVICE_REAP, giver),
+        })
+    }
+}
+
+impl DeviceQueue for ThreadsQueue {
+    fn submit(&self, bios: &mut BioList) {
+        let mut side = self.submit.lock();
+        let SubmitSide { taker, batch } = &mut *side;
+        while !bios.is_empty() {
+            let Some(index) = self.core.slots.take(taker) else {
+                break;
+            };
+            // SAFETY: the slot was taken a line above.
+            let slot = unsafe { self.core.slots.slot(index) };
+            let bio = bios.pop_front().expect("checked a few lines above");
+            let op = plan(&self.core.target, &bio);
+            slot.fill(bio, op);
+            if slot.op == HostOp::Nothing {
+                slot.bio_mut().result = slot.verdict;
+                self.core.push_ended(index);
+            } else {
+                batch.push(index);
+            }
+        }
+        if !batch.is_empty() {
+            self.pool.run(&self.core, batch.drain(..));
+        }
+    }
+
+    fn reap(&self, out: &mut BioList) -> usize {
+        if self.core.ended() == 0 {
+            return 0;
+        }
+        let mut giver = self.giver.lock();
+        self.core.reap_ended(&mut giver, out)
+    }
+
+    fn wait(&self, min: u32, timeout: Option<Duration>) {
+        let enough = self.core.ended() >= min.max(1);
+        let nothing = self.in_flight() == 0 && timeout.is_some_and(|t| t.is_zero());
+        if !enough && !nothing {
+            self.core.waker.wait(timeout);
+        }
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.core.slots.in_flight()
+    }
+}
+
+impl Drop for ThreadsQueue {
+    fn drop(&mut self) {
+        super::core::drain_all(self);
+    }
+}

@@ -1,0 +1,378 @@
+//! The io_uring queue: one ring, any thread may submit, reap and wait.
+//!
+//! Input: bios; a whole list costs one system call. Output: completions, read from memory without one. Invariants: a
+//! slot has at most one entry in the ring at a time; the file is registered, and so are the regions of bufs, where the
+//! memory lock limit allows; a kick of the waker ends `wait` through a poll of its eventfd in the ring, followed by a
+//! timeout of zero, which is what wakes a waiter that wants more completions than one. Limits: a kick that falls into
+//! the microsecond before a waiter sleeps may be seen only when the next bios end.
+
+mod regs;
+pub(super) mod ring;
+
+use super::core::{Core, position};
+use super::settle::{HostOp, Settled, fill_iovecs, plan, rest, rw_flags, settle};
+use super::slots::{Giver, Slot, Taker};
+use super::target::Target;
+use crate::bio::{BioError, BioErrorKind, BioList};
+use crate::device::{DeviceQueue, QueueOptions};
+use crate::sync::{DEVICE_REAP, DEVICE_SUBMIT, Mutex, MutexGuard};
+use io_uring::types::{Fixed, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::{EnterFlags, IoUring, opcode, squeue};
+use regs::Regs;
+use rustix::fd::{AsFd, AsRawFd};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::time::Duration;
+
+/// The one registered file.
+const FILE: Fixed = Fixed(0);
+/// The poll of the waker, and the timeout linked behind it.
+const POLL: u64 = u64::MAX;
+const WAKE: u64 = u64::MAX - 1;
+/// How long a waiter sleeps when the kernel did not take all entries.
+const STUCK_NAP: Duration = Duration::from_millis(1);
+
+static NOW: Timespec = Timespec::new();
+
+struct SubmitSide {
+    taker: Taker,
+    regs: Regs,
+    /// Slots that go down once more: short transfers, interrupted ones.
+    again: Vec<u32>,
+}
+
+struct ReapSide {
+    giver: Giver,
+}
+
+/// A queue on a ring.
+pub(super) struct UringQueue {
+    ring: IoUring,
+    core: Core,
+    submit: Mutex<SubmitSide>,
+    reap: Mutex<ReapSide>,
+    /// Threads inside `wait`.
+    waiting: AtomicU32,
+    /// The poll of the waker, or its timeout, is in the ring.
+    armed: AtomicBool,
+    /// The kernel did not take all entries: whoever comes by tries again.
+    stuck: AtomicBool,
+}
+
+impl UringQueue {
+    /// A ring for the target.
+    pub(super) fn open(target: Arc<Target>, options: &QueueOptions) -> io::Result<UringQueue> {
+        let ring = ring::make(options.depth)?;
+        ring.submitter().register_files(&[target.raw_fd()])?;
+        let (core, taker, giver) = Core::new(target, options.waker.clone(), options.depth);
+        let side = SubmitSide {
+            taker,
+            regs: Regs::new(&ring),
+            again: Vec::new(),
+        };
+        Ok(UringQueue {
+            ring,
+            core,
+            submit: Mutex::new(&DEVICE_SUBMIT, side),
+            reap: Mutex::new(&DEVICE_REAP, ReapSide { giver }),
+            waiting: AtomicU32::new(0),
+            armed: AtomicBool::new(false),
+            stuck: AtomicBool::new(false),
+        })
+    }
+
+    /// Puts the bios that fit into the ring, without telling the kernel.
+    fn push_new(&self, side: &mut SubmitSide, bios: &mut BioList) {
+        while !bios.is_empty() && side.again.is_empty() {
+            if self.is_full(side) && !self.enter(side) {
+                return;
+            }
+            // SAFETY: the submit lock is held, so this is the only view of the submission queue.
+            let mut sq = unsafe { self.ring.submission_shared() };
+            while !sq.is_full() {
+                let Some(index) = (!bios.is_empty())
+                    .then(|| self.core.slots.take(&mut side.taker))
+                    .flatten()
+                else {
+                    return;
+                };
+                // SAFETY: the slot was taken a line above.
+                let slot = unsafe { self.core.slots.slot(index) };
+                let bio = bios.pop_front().expect("checked a few lines above");
+                let op = plan(&self.core.target, &bio);
+                slot.fill(bio, op);
+                let entry = self.entry(slot, &mut side.regs).user_data(u64::from(index));
+                // SAFETY: what the entry names - the bio's buf, the slot's iovecs - stays in place until the slot is
+                // reaped, and the queue's drop waits for that.
+                unsafe { sq.push(&entry) }.expect("the submission queue is not full");
+            }
+        }
+    }
+
+    /// Puts slots that go down once more into the ring; all of them?
+    fn push_again(&self, side: &mut SubmitSide) {
+        while let Some(index) = side.again.pop() {
+            if self.is_full(side) && !self.enter(side) {
+                side.again.push(index);
+                self.stuck.store(true, Ordering::Release);
+                return;
+            }
+            // SAFETY: the slot's number was handed over by the reaping side.
+            let slot = unsafe { self.core.slots.slot(index) };
+            // ASYNC: from a worker thread of the kernel, which may block; what failed without would fail again.
+            let entry = self
+                .entry(slot, &mut side.regs)
+                .flags(squeue::Flags::ASYNC)
+                .user_data(u64::from(index));
+            // SAFETY: the submit lock is held; the entry's memory stays in place until the slot is reaped.
+            unsafe { self.ring.submission_shared().push(&entry) }
+                .expect("there is room, checked above");
+        }
+    }
+
+    fn is_full(&self, _: &SubmitSide) -> bool {
+        // SAFETY: the caller holds the submit lock, whose content it shows.
+        unsafe { self.ring.submission_shared() }.is_full()
+    }
+
+    /// Tells the kernel of all entries; are they all taken?
+    fn enter(&self, _: &SubmitSide) -> bool {
+        loop {
+            // SAFETY: the caller holds the submit lock, whose content it shows.
+            let waiting = unsafe { self.ring.submission_shared() }.len();
+            if waiting == 0 {
+                self.stuck.store(false, Ordering::Release);
+                return true;
+            }
+            // SAFETY: no argument is passed, and the entries' memory is held by their slots.
+            let done = unsafe {
+                self.ring
+                    .submitter()
+                    .enter::<libc::sigset_t>(waiting as u32, 0, 0, None)
+            };
+            match done {
+                Ok(n) if n > 0 => {}
+                Err(e) if e.raw_os_error() == Some(libc::EINTR) => {}
+                // No memory, or completions that must be reaped first: the entries stay where they are.
+                _ => {
+                    self.stuck.store(true, Ordering::Release);
+                    return false;
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn entry(&self, slot: &mut Slot, regs: &mut Regs) -> squeue::Entry {
+        let target = &self.core.target;
+        let pos = position(target, slot) as u64;
+        match slot.op {
+            HostOp::Nothing => opcode::Nop::new().build(),
+            HostOp::Read | HostOp::Write if slot.bio().buf.is_vectored() => {
+                vectored(slot, pos, target.geometry.logical)
+            }
+            HostOp::Read | HostOp::Write => {
+                let number = regs.look_up(&self.ring, target, &slot.bio().buf);
+                contiguous(slot, pos, number)
+            }
+            HostOp::Sync => opcode::Fsync::new(FILE).flags(FsyncFlags::DATASYNC).build(),
+            HostOp::Fallocate(mode) => opcode::Fallocate::new(FILE, slot.bio().len)
+                .offset(pos)
+                .mode(mode)
+                .build(),
+        }
+    }
+
+    /// Moves what the kernel has completed to `out`; what goes down once more to `again`.
+    fn drain(&self, side: &mut ReapSide, out: &mut BioList, again: &mut Vec<u32>) -> usize {
+        let before = out.len();
+        // SAFETY: the reap lock is held, so this is the only view of the completion queue.
+        let cq = unsafe { self.ring.completion_shared() };
+        for cqe in cq {
+            match cqe.user_data() {
+                POLL => {}
+                WAKE => self.armed.store(false, Ordering::Release),
+                index => {
+                    let index = index as u32;
+                    // SAFETY: the kernel has completed this slot's only entry, so the slot is ours.
+                    let slot = unsafe { self.core.slots.slot(index) };
+                    match settle(&self.core.target, slot, i64::from(cqe.result())) {
+                        Settled::Ended => self.core.hand_out(&mut side.giver, index, out),
+                        Settled::Again => again.push(index),
+                    }
+                }
+            }
+        }
+        out.len() - before
+    }
+
+    /// Slots that go down once more, and entries that the kernel did not take.
+    #[cold]
+    fn push_on(&self, again: Vec<u32>) {
+        let mut side = self.submit.lock();
+        side.again.extend(again);
+        self.push_again(&mut side);
+        self.enter(&side);
+    }
+
+    /// Completions that the kernel holds back until it is entered: made visible.
+    fn fetch_held_back(&self) -> bool {
+        let side: MutexGuard<'_, SubmitSide> = self.submit.lock();
+        // SAFETY: the submit lock is held, so this is the only view of the submission queue.
+        let sq = unsafe { self.ring.submission_shared() };
+        let held_back = sq.taskrun() || sq.cq_overflow();
+        drop(sq);
+        drop(side);
+        held_back && self.get_events(0, Some(Duration::ZERO))
+    }
+
+    /// Enters the kernel for completions: at least `min`, or the time is over.
+    fn get_events(&self, min: u32, timeout: Option<Duration>) -> bool {
+        let flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
+        let time = timeout.map(Timespec::from);
+        let args = SubmitArgs::new();
+        let args = match &time {
+            Some(time) if min > 0 => args.timespec(time),
+            _ => args,
+        };
+        // SAFETY: the argument is the extended one that the flag announces, and lives until the call returns.
+        unsafe {
+            self.ring
+                .submitter()
+                .enter(0, min, flags.bits(), Some(&args))
+        }
+        .is_ok()
+    }
+
+    /// Puts the poll of the waker into the ring.
+    #[cold]
+    fn arm(&self) {
+        let side = self.submit.lock();
+        if self.armed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let fd = io_uring::types::Fd(self.core.waker.as_fd().as_raw_fd());
+        let poll = opcode::PollAdd::new(fd, libc::POLLIN as u32)
+            .build()
+            .flags(squeue::Flags::IO_LINK)
+            .user_data(POLL);
+        let wake = opcode::Timeout::new(&raw const NOW).build().user_data(WAKE);
+        // SAFETY: the submit lock is held; the entries name a descriptor that the waker keeps open and a static.
+        let pushed = unsafe { self.ring.submission_shared().push_multiple(&[poll, wake]) };
+        if pushed.is_err() {
+            self.armed.store(false, Ordering::Release);
+        }
+        self.enter(&side);
+    }
+}
+
+fn contiguous(slot: &Slot, pos: u64, number: Option<u16>) -> squeue::Entry {
+    let ((start, len), flags) = (rest(slot), rw_flags(slot.bio()));
+    match (slot.op == HostOp::Read, number) {
+        (true, Some(number)) => opcode::ReadFixed::new(FILE, start, len, number)
+            .offset(pos)
+            .rw_flags(flags)
+            .build(),
+        (true, None) => opcode::Read::new(FILE, start, len)
+            .offset(pos)
+            .rw_flags(flags)
+            .build(),
+        (false, Some(number)) => opcode::WriteFixed::new(FILE, start, len, number)
+            .offset(pos)
+            .rw_flags(flags)
+            .build(),
+        (false, None) => opcode::Write::new(FILE, start, len)
+            .offset(pos)
+            .rw_flags(flags)
+            .build(),
+    }
+}
+
+fn vectored(slot: &mut Slot, pos: u64, logical: u32) -> squeue::Entry {
+    let Some(count) = fill_iovecs(slot, logical) else {
+        slot.op = HostOp::Nothing;
+        slot.verdict = Err(BioError::new(BioErrorKind::Invalid));
+        return opcode::Nop::new().build();
+    };
+    let (iov, count, flags) = (slot.iovecs.as_ptr(), count as u32, rw_flags(slot.bio()));
+    if slot.op == HostOp::Read {
+        opcode::Readv::new(FILE, iov, count)
+            .offset(pos)
+            .rw_flags(flags)
+            .build()
+    } else {
+        opcode::Writev::new(FILE, iov, count)
+            .offset(pos)
+            .rw_flags(flags)
+            .build()
+    }
+}
+
+impl DeviceQueue for UringQueue {
+    fn submit(&self, bios: &mut BioList) {
+        if bios.is_empty() {
+            return;
+        }
+        let mut side = self.submit.lock();
+        if !side.again.is_empty() {
+            self.push_again(&mut side);
+        }
+        self.push_new(&mut side, bios);
+        self.enter(&side);
+    }
+
+    fn reap(&self, out: &mut BioList) -> usize {
+        let mut again = Vec::new();
+        let mut count = self.drain(&mut self.reap.lock(), out, &mut again);
+        if count == 0 && self.in_flight() > 0 && self.fetch_held_back() {
+            count = self.drain(&mut self.reap.lock(), out, &mut again);
+        }
+        if !again.is_empty() || self.stuck.load(Ordering::Acquire) {
+            self.push_on(again);
+        }
+        // Pairs with the fence in `wait`: either the waiter sees the freed slots, or we see the waiter.
+        fence(Ordering::SeqCst);
+        if count > 0 && self.waiting.load(Ordering::Relaxed) > 0 {
+            self.core.waker.kick();
+        }
+        count
+    }
+
+    fn wait(&self, min: u32, timeout: Option<Duration>) {
+        if self.core.waker.is_kicked() {
+            return;
+        }
+        if !self.armed.load(Ordering::Acquire) {
+            self.arm();
+        }
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let in_flight = self.in_flight();
+        let min = min.clamp(1, in_flight.max(1));
+        let nothing = in_flight == 0 && timeout.is_some_and(|t| t.is_zero());
+        if self.stuck.load(Ordering::Acquire) {
+            self.get_events(1, Some(timeout.unwrap_or(STUCK_NAP).min(STUCK_NAP)));
+        } else if !nothing {
+            self.get_events(min, timeout);
+        }
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.core.slots.in_flight()
+    }
+}
+
+impl Drop for UringQueue {
+    fn drop(&mut self) {
+        let mut ended = BioList::new();
+        while self.in_flight() > 0 {
+            self.reap(&mut ended);
+            ended.clear();
+            if self.in_flight() > 0 {
+                self.get_events(1, Some(STUCK_NAP));
+            }
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Locators: the text that names a device, and opening what it names.
+//!
+//! Input: `disk.img?offset=1M&part=2&sector=4096&ro`, `mem:64M`, `sim:64M,latency=230us`, `LOCATOR!/path/inside`.
+//! Output: a [`Locator`], and from it a [`Device`]. Invariant: a locator that came out of `parse` is given back by
+//! `parse` of its text. Limits: a file whose name holds `?` or `!/`, or begins like a scheme, is meant when it exists
+//! under that very name; `./mem:1` is always a file; sizes are bytes, or K, M, G, T for powers of 1,024.
+
+use crate::device::{Device, DeviceError, DeviceErrorKind};
+use crate::file::{FileDevice, FileOptions, IoEngine};
+use crate::mem::MemDevice;
+use crate::sim::{SimDevice, SimOptions};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// What names a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Locator {
+    /// A file or block device of the host.
+    File(FileLocator),
+    /// Memory.
+    Mem {
+        /// Bytes.
+        size: u64,
+    },
+    /// Memory behind a model of a disk.
+    Sim {
+        /// Size and parameters, as `SimOptions::parse` takes them.
+        params: String,
+    },
+    /// A file inside the volume at another locator.
+    Inside {
+        /// Where the volume is.
+        outer: Box<Locator>,
+        /// The file in it, from the root; begins with a slash.
+        path: String,
+    },
+}
+
+/// A file or block device of the host, and which part of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileLocator {
+    /// The file.
+    pub path: PathBuf,
+    /// `?offset=`: where the device begins.
+    pub offset: u64,
+    /// `?size=`: how long it is.
+    pub size: Option<u64>,
+    /// `?part=`: the partition, from 1.
+    pub part: Option<u32>,
+    /// `?sector=`: a larger logical block.
+    pub sector: Option<u32>,
+    /// `?ro`: refuse writes.
+    pub ro: bool,
+}
+
+/// How to open what a locator names.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// Refuse writes, whatever the locator says.
+    pub read_only: bool,
+    /// Only this I/O engine.
+    pub io_engine: Option<IoEngine>,
+    /// Not through O_DIRECT.
+    pub buffered: bool,
+    /// Open for writing although somebody else has it.
+    pub force: bool,
+}
+
+/// Opens the device that a locator names.
+///
+/// # Errors
+/// What opening that kind of device can fail with; [`Locator::Inside`] is refused here: the engine opens those.
+pub fn open(locator: &Locator, options: &OpenOptions) -> Result<Arc<dyn Device>, DeviceError> {
+    match locator {
+        Locator::File(file) => open_file(locator, file, options),
+        Locator::Mem { size } => Ok(Arc::new(MemDevice::try_new(*size)?)),
+        Locator::Sim { params } => Ok(Arc::new(SimDevice::new(SimOptions::parse(params)?)?)),
+        Locator::Inside { .. } => Err(DeviceError::new(
+            DeviceErrorKind::Unsupported,
+            format!("{locator} lies inside a volume: only the engine opens those"),
+        )),
+    }
+}
+
+fn open_file(
+    locator: &Locator,
+    file: &FileLocator,
+    options: &OpenOptions,
+) -> Result<Arc<dyn Device>, DeviceError> {
+    let wanted = FileOptions {
+        path: file.path.clone(),
+        offset: file.offset,
+        size: file.size,
+        part: file.part,
+        sector: file.sector,
+        read_only: file.ro || options.read_only,
+        buffered: options.buffered,
+        force: options.force,
+        engine: options.io_engine,
+    };
+    let device = FileDevice::open_named(&wanted, locator.to_string())?;
+    Ok(Arc::new(device))
+}
+
+impl Locator {
+    /// Understands a locator.
+    ///
+    /// # Errors
+    /// [`DeviceErrorKind::Locator`] with what is wrong; [`DeviceErrorKind::Unsupported`] for schemes to come.
+    pub fn parse(text: &str) -> Result<Locator, DeviceError> {
+        if !text.is_empty() && Path::new(text).symlink_metadata().is_ok() {
+            return Ok(Locator::file(text));
+        }
+        if let Some((outer, path)) = text.rsplit_once("!/") {
+            return Ok(Locator::Inside {
+                outer: Box::new(Locator::parse(outer)?),
+                path: format!("/{path}"),
+            });
+        }
+        if let Some(size) = text.strip_prefix("mem:") {
+            return Ok(Locator::Mem {
+                size: parse_size(size).map_err(|e| wrong(text, &e))?,
+            });
+        }
+        if let Some(params) = text.strip_prefix("sim:") {
+            SimOptions::parse(params)?;
+            return Ok(Locator::Sim {
+                params: params.to_owned(),
+            });
+        }
+        for scheme in ["nbd://", "nbd+unix://", "rbd:"] {
+            if text.starts_with(scheme) {
+                return Err(DeviceError::new(
+                    DeviceErrorKind::Unsupported,
+                    format!("{text}: {scheme} devices are not supported yet"),
+                ));
+            }
+        }
+        parse_file(text)
+    }
+
+    /// The file of that path, all of it.
+    #[must_use]
+    pub fn file(path: impl Into<PathBuf>) -> Locator {
+        Locator::File(FileLocator {
+            path: path.into(),
+            ..FileLocator::default()
+        })
+    }
+}
+
+fn parse_file(text: &str) -> Result<Locator, DeviceError> {
+    let (path, params) = text.rsplit_once('?').unwrap_or((text, ""));
+    if path.is_empty() {
+        return Err(wrong(text, "it names no file"));
+    }
+    let mut file = FileLocator {
+        path: path.into(),
+        ..FileLocator::default()
+    };
+    let mut seen = Vec::new();
+    for param in params.split('&').filter(|p| !p.is_empty()) {
+        let (key, value) = param
+            .split_once('=')
+            .map_or((param, None), |(k, v)| (k, Some(v)));
+        if seen.contains(&key) {
+            return Err(wrong(text, &format!("{key} is there twice")));
+        }
+        seen.push(key);
+        set(&mut file, key, value).map_err(|e| wrong(text, &e))?;
+    }
+    Ok(Locator::File(file))
+}
+
+fn set(file: &mut FileLocator, key: &str, value: Option<&str>) -> Result<(), String> {
+    let small = |v: &str| {
+        let size = parse_size(v)?;
+        u32::try_from(size).map_err(|_| format!("{key}={v} is too large"))
+    };
+    match (key, value) {
+        ("offset", Some(v)) => file.offset = parse_size(v)?,
+        ("size", Some(v)) => file.size = Some(parse_size(v)?),
+        ("part", Some(v)) => match v.parse() {
+            Ok(n) if n > 0 => file.part = Some(n),
+            _ => return Err(format!("part={v}: partitions are numbered from 1")),
+        },
+        ("sector", Some(v)) => file.sector = Some(small(v)?),
+        ("ro", None) => file.ro = true,
+        ("ro", Some(_)) => return Err("ro takes no value".to_owned()),
+        ("offset" | "size" | "part" | "sector", None) => {
+            return Err(format!("{key} needs a value: {key}=..."));
+        }
+        _ => {
+            return Err(format!(
+                "unknown parameter {key:?}: offset, size, part, sector, ro"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn wrong(text: &str, why: &str) -> DeviceError {
+    DeviceError::new(
+        DeviceErrorKind::Locator,
+        format!("cannot understand the locator {text:?}: {why}"),
+    )
+}
+
+/// Bytes: a number, with K, M, G or T for a power of 1,024.
+///
+/// # Errors
+/// A sentence that says what is wrong.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let shift = match text.bytes().last() {
+        Some(b'k' | b'K') => 10,
+        Some(b'm' | b'M') => 20,
+        Some(b'g' | b'G') => 30,
+        Some(b't' | b'T') => 40,
+        _ => 0,
+    };
+    let digits = &text[..text.len() - usize::from(shift > 0)];
+    let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    let number: Option<u64> = digits.parse().ok().filter(|_| plain);
+    number
+        .and_then(|n| n.checked_mul(1 << shift))
+        .ok_or_else(|| format!("{text:?} is not a size (a number, or one with K, M, G, T)"))
+}
+
+/// Bytes in the shortest exact form.
+struct Size(u64);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = [(40, "T"), (30, "G"), (20, "M"), (10, "K")]
+            .into_iter()
+            .find(|(shift, _)| self.0 != 0 && self.0.trailing_zeros() >= *shift);
+        match unit {
+            Some((shift, letter)) => write!(f, "{}{letter}", self.0 >> shift),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+impl FromStr for Locator {
+    type Err = DeviceError;
+
+    fn from_str(text: &str) -> Result<Locator, DeviceError> {
+        Locator::parse(text)
+    }
+}
+
+impl fmt::Display for Locator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Locator::File(file) => file.fmt(f),
+            Locator::Mem { size } => write!(f, "mem:{}", Size(*size)),
+            Locator::Sim { params } => write!(f, "sim:{params}"),
+            Locator::Inside { outer, path } => write!(f, "{outer}!{path}"),
+        }
+    }
+}
+
+impl fmt::Display for FileLocator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display().to_string();
+        let params = [
+            (self.offset != 0).then(|| format!("offset={}", Size(self.offset))),
+            self.size.map(|s| format!("size={}", Size(s))),
+            self.part.map(|p| format!("part={p}")),
+            self.sector.map(|s| format!("sector={}", Size(s.into()))),
+            self.ro.then(|| "ro".to_owned()),
+        ];
+        let params: Vec<String> = params.into_iter().flatten().collect();
+        f.write_str(&path)?;
+        // A name with a question mark of its own ends with one more, unless it is found under that very name.
+        if !params.is_empty() || (path.contains('?') && !self.path.exists()) {
+            write!(f, "?{}", params.join("&"))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
