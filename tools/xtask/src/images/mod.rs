@@ -69,9 +69,8 @@ pub fn ensure(name: &str, dir: &Path, root: RootFill) -> Result<Made> {
     std::fs::create_dir_all(dir).map_err(at(dir))?;
     let _turn = turn(dir, name)?;
     let made = Made::paths(dir, name);
-    let fits = |header: &Header| {
-        header.kernel_filled || !may_mount(recipe, root) || recipe.fill == Fill::Few
-    };
+    let fits =
+        |header: &Header| header.kernel_filled || !may_mount(recipe, root) || !recipe.is_rich();
     match Manifest::load(&made.manifest) {
         Ok(manifest) if made.image.exists() && fits(&manifest.header) => Ok(made),
         _ => build(recipe, dir, root),
@@ -100,8 +99,10 @@ fn build(recipe: &'static Recipe, dir: &Path, root: RootFill) -> Result<Made> {
     std::fs::create_dir(&source).map_err(at(&source))?;
     tree::make(recipe, &source)?;
     mke2fs(recipe, &source, &image)?;
-    run::debugfs_script(&image, &script::write(recipe, scratch.path())?, true)?;
-    index(recipe, &image)?;
+    if recipe.fill != Fill::Bare {
+        run::debugfs_script(&image, &script::write(recipe, scratch.path())?, true)?;
+        index(recipe, &image)?;
+    }
     let kernel_filled = kernel_part(recipe, &image, root)?;
     run::check(&image)?;
     let (truth, note, entries) = judge(recipe, &image, scratch.path(), root)?;
@@ -134,7 +135,7 @@ fn mke2fs(recipe: &Recipe, source: &Path, image: &Path) -> Result<()> {
     if recipe.cluster != recipe.block {
         args.extend(["-C".into(), recipe.cluster.to_string()]);
     }
-    if recipe.fill != Fill::Few {
+    if recipe.is_rich() {
         args.extend(["-N".into(), "8192".into()]);
     }
     args.extend(recipe.args.iter().map(ToString::to_string));
@@ -174,7 +175,7 @@ fn index(recipe: &Recipe, image: &Path) -> Result<()> {
 
 /// Lets the kernel add its part; says whether it did.
 fn kernel_part(recipe: &Recipe, image: &Path, root: RootFill) -> Result<bool> {
-    if recipe.fill == Fill::Few || !may_mount(recipe, root) {
+    if !recipe.is_rich() || !may_mount(recipe, root) {
         return Ok(false);
     }
     // A container's root may not mount; that is no failure of the image.

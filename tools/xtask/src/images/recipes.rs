@@ -21,6 +21,9 @@ pub enum Fill {
     Tower,
     /// A few small files: for images that are about their geometry or a feature bit.
     Few,
+    /// As few, and never opened for writing after mke2fs (tools wait long before they do so
+    /// where mmp is on).
+    Bare,
 }
 
 /// One image.
@@ -59,6 +62,12 @@ impl Recipe {
     #[must_use]
     pub fn mountable(&self) -> bool {
         self.block <= 4096
+    }
+
+    /// Whether it gets more than a few small files.
+    #[must_use]
+    pub fn is_rich(&self) -> bool {
+        matches!(self.fill, Fill::Whole | Fill::Tower)
     }
 
     /// Whether it has a feature among the arguments (`-O`), by that very word.
@@ -432,10 +441,10 @@ pub const RECIPES: &[Recipe] = &[
     recipe(
         "feature-mmp",
         4096,
-        &["-t", "ext4", "-O", "mmp", "-E", "mmp_update_interval=1"],
+        &["-t", "ext4", "-O", "mmp"],
         "a block against double mounts",
     )
-    .fill(Fill::Few),
+    .fill(Fill::Bare),
     recipe(
         "feature-casefold",
         4096,

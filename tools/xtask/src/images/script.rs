@@ -3,7 +3,7 @@
 //! Everything here needs no root: devices, modes, owners, times, xattrs, ACLs, unwritten space.
 //! Invariant: a request that debugfs complains about fails the image; nothing is best effort.
 
-use super::recipes::{Fill, Recipe};
+use super::recipes::Recipe;
 use super::tree::bytes;
 use crate::error::{Result, at};
 use std::fmt::Write as _;
@@ -42,7 +42,7 @@ pub(super) fn write(recipe: &Recipe, dir: &Path) -> Result<PathBuf> {
     script.modes();
     script.times(recipe);
     script.attrs(recipe)?;
-    if recipe.fill != Fill::Few && !recipe.has("^extent") && recipe.args[1] == "ext4" {
+    if recipe.is_rich() && !recipe.has("^extent") && recipe.args[1] == "ext4" {
         script.unwritten(recipe);
     }
     let path = dir.join("script");

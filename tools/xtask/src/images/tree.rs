@@ -4,7 +4,7 @@
 //! owners, devices, xattrs and odd times come afterwards through debugfs (`script.rs`).
 //! Limit: about 10 MiB of data, names without newlines (debugfs could not tell them apart).
 
-use super::recipes::{Fill, Recipe};
+use super::recipes::Recipe;
 use crate::error::{Error, Result, at};
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -26,7 +26,7 @@ pub(super) fn make(recipe: &Recipe, root: &Path) -> Result<()> {
     tree.files()?;
     tree.links()?;
     tree.names()?;
-    if recipe.fill != Fill::Few {
+    if recipe.is_rich() {
         tree.sparse()?;
         tree.dirs()?;
     }
