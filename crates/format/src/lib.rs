@@ -12,6 +12,17 @@
 //! | [`bitmap`] | a bitmap block | bits and checksum |
 //! | [`inode`] | an inode | [`Inode`]: type, times, flags, kind of map |
 //! | [`extent`] | a tree node | sorted extents or index entries |
+//! | [`indirect`] | a block of pointers | the path to a file block, checked pointers |
+//! | [`dir`] | a directory block | entries |
+//! | [`dx`], [`dirhash`] | a hash-tree node, a name | the block where the name must be |
+//! | [`inline`] | an inode and one attribute | data kept in the inode |
+//! | [`xattr`], [`acl`] | an inode's rest, or a block | attributes; access control lists |
+//! | [`journal`] | the journal's first block | is there something to replay, and in what form |
+//! | [`orphan`], [`mmp`] | a block each | files to clean up; who else has the volume |
+//! | [`csum`] | bytes | the sums that all of them share |
+//!
+//! Below them: [`types`] (one newtype per number space), [`error`] (one variant per check), and three private
+//! rooms: `layout` (offsets, asserted at compile time), `le` (reading fields), `num` (the only `as`).
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -30,14 +41,25 @@ mod layout;
 mod le;
 mod num;
 
+pub mod acl;
 pub mod bitmap;
 pub mod csum;
+pub mod dir;
+pub mod dirhash;
+pub mod dx;
 pub mod error;
+pub mod extent;
 pub mod features;
 pub mod group;
+pub mod indirect;
+pub mod inline;
 pub mod inode;
+pub mod journal;
+pub mod mmp;
+pub mod orphan;
 pub mod superblock;
 pub mod types;
+pub mod xattr;
 
 pub use error::{Corrupt, FormatError, Result, Unsupported};
 pub use features::{Access, Features};

@@ -1,0 +1,76 @@
+//! Inline data: small files and directories kept inside the inode.
+//! Input: an inode flagged INLINE_DATA and the value of its attribute `system.data`. Output: the two parts.
+//! Invariant: the parts together are exactly `size` bytes. Limit: directories use bytes 0..4 for their parent
+//! ([`crate::dir::inline_parent`]). Source: the kernel's ext4 documentation, "inline data".
+
+use crate::error::{Corrupt, Result, bad};
+use crate::inode::{I_BLOCK_SIZE, Inode, MapKind};
+use crate::num;
+
+/// A file's inline data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InlineData<'a> {
+    /// The first 60 bytes, or fewer.
+    pub head: &'a [u8],
+    /// What follows them.
+    pub tail: &'a [u8],
+}
+
+impl<'a> InlineData<'a> {
+    /// The inline data of `inode`; `rest` is the value of `system.data`, empty if there is none.
+    ///
+    /// # Errors
+    /// `WrongMap` if the inode has no inline data, `InlineSize` if it says more than there is.
+    pub fn new(inode: &'a Inode, rest: &'a [u8]) -> Result<Self> {
+        if inode.map_kind() != MapKind::Inline {
+            return bad(Corrupt::WrongMap {
+                ino: inode.ino,
+                what: "inline data",
+            });
+        }
+        let size = num::index(inode.size);
+        let in_head = size.min(I_BLOCK_SIZE);
+        let in_tail = size.saturating_sub(I_BLOCK_SIZE);
+        match (inode.i_block.get(..in_head), rest.get(..in_tail)) {
+            (Some(head), Some(tail)) => Ok(Self { head, tail }),
+            _ => {
+                let have = num::wide(rest.len().saturating_add(I_BLOCK_SIZE));
+                bad(Corrupt::InlineSize {
+                    ino: inode.ino,
+                    size: inode.size,
+                    have,
+                })
+            }
+        }
+    }
+
+    /// The parts of a directory that hold entries: the head without the parent's number, and the tail.
+    #[must_use]
+    pub fn dir_parts(&self) -> [&'a [u8]; 2] {
+        [self.head.get(4..).unwrap_or(&[]), self.tail]
+    }
+
+    /// Bytes in both parts: the file's size.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.head.len().saturating_add(self.tail.len())
+    }
+
+    /// Whether the file is empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.head.is_empty()
+    }
+
+    /// Copies bytes from `offset` on into `out`; returns how many, fewer at the end of the data.
+    pub fn read_at(&self, offset: u64, out: &mut [u8]) -> usize {
+        let skip = num::index(offset);
+        let bytes = self.head.iter().chain(self.tail).skip(skip);
+        let mut n = 0usize;
+        for (to, from) in out.iter_mut().zip(bytes) {
+            *to = *from;
+            n = n.saturating_add(1);
+        }
+        n
+    }
+}
