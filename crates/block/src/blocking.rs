@@ -6,7 +6,7 @@
 
 use crate::bio::{Bio, BioError, BioErrorKind, BioList};
 use crate::buf::Buf;
-use crate::device::{Device, DeviceQueue, QueueOptions};
+use crate::device::{Device, DeviceQueue, QueueOptions, Waker};
 use crate::sync::{BLOCKING_POOL, Mutex};
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,13 @@ const DEPTH: u32 = 32;
 /// A blocking helper. Send and Sync; blocks the calling thread only.
 pub struct Blocking {
     device: Arc<dyn Device>,
-    idle: Mutex<Vec<Box<dyn DeviceQueue>>>,
+    idle: Mutex<Vec<Own>>,
+}
+
+/// A queue with its waker.
+struct Own {
+    queue: Box<dyn DeviceQueue>,
+    waker: Arc<Waker>,
 }
 
 impl fmt::Debug for Blocking {
@@ -68,9 +74,9 @@ impl Blocking {
     /// Runs one bio to its end. Blocks.
     #[must_use]
     pub fn run(&self, mut bio: Bio) -> Bio {
-        let queue = self.idle.lock().pop();
-        let queue = match queue.map_or_else(|| self.open(), Ok) {
-            Ok(queue) => queue,
+        let own = self.idle.lock().pop();
+        let own = match own.map_or_else(|| self.open(), Ok) {
+            Ok(own) => own,
             Err(e) => {
                 bio.result = Err(e);
                 return bio;
@@ -78,25 +84,29 @@ impl Blocking {
         };
         let (mut todo, mut done) = (BioList::from([bio]), BioList::new());
         while done.is_empty() {
-            queue.submit(&mut todo);
-            if queue.reap(&mut done) == 0 {
-                queue.wait(1, None);
+            own.queue.submit(&mut todo);
+            if own.queue.reap(&mut done) == 0 {
+                own.queue.wait(1, None);
+                // Before the next look, as every waiter does: a kick left standing would turn the wait into a spin.
+                own.waker.clear();
             }
         }
         let mut idle = self.idle.lock();
         if idle.len() < KEPT {
-            idle.push(queue);
+            idle.push(own);
         }
         drop(idle);
         done.pop_front()
             .expect("the loop ended with a bio in the list")
     }
 
-    fn open(&self) -> Result<Box<dyn DeviceQueue>, BioError> {
+    fn open(&self) -> Result<Own, BioError> {
         // A queue that cannot be opened is the host's failure: the reason is lost here, the kind is not.
         let options = QueueOptions::new(DEPTH).map_err(|_| BioError::new(BioErrorKind::Gone))?;
+        let waker = options.waker.clone();
         self.device
             .open_queue(options)
+            .map(|queue| Own { queue, waker })
             .map_err(|_| BioError::new(BioErrorKind::Gone))
     }
 }
