@@ -25,7 +25,7 @@ lint: ## rustfmt, clippy, documentation and cargo-deny, warnings denied
 
 images: ## the test images and their manifests in target/images
 	@scripts/setup images
-	@cargo xtask images --out target/images
+	@cargo xtask images
 
 setup: ## install what the other targets need, and say why
 	@scripts/setup all

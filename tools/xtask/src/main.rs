@@ -6,20 +6,21 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
-use xtask::images::{RECIPES, RootFill, ensure, make};
+use xtask::images::{RECIPES, RootFill, default_dir, ensure, make};
 
 const USAGE: &str = "\
-usage: cargo xtask images --out DIR [--root-fill auto|never] [--only NAME]... [--force]
+usage: cargo xtask images [--out DIR] [--root-fill auto|never] [--only NAME]... [--force]
        cargo xtask images --list
 
 Makes ext4 test images with mke2fs, debugfs and, as root, the kernel, and beside each a
 manifest of what is in it. --only may be given more than once; a trailing * stands for any
-end. An image that is there already is kept unless --force is given.
+end. An image that is there already is kept unless --force is given. Without --out they go to
+$DIORITE_IMAGES, or target/images.
 ";
 
 /// What the command line asks for.
 struct Wish {
-    out: Option<PathBuf>,
+    out: PathBuf,
     root: RootFill,
     only: Vec<String>,
     force: bool,
@@ -45,7 +46,7 @@ fn main() -> ExitCode {
 
 fn parse(args: &[String]) -> Result<Wish, String> {
     let mut wish = Wish {
-        out: None,
+        out: default_dir(),
         root: RootFill::Auto,
         only: Vec::new(),
         force: false,
@@ -58,7 +59,7 @@ fn parse(args: &[String]) -> Result<Wish, String> {
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{arg} wants a value"));
         match arg.as_str() {
-            "--out" => wish.out = Some(value()?.into()),
+            "--out" => wish.out = value()?.into(),
             "--only" => wish.only.push(value()?.clone()),
             "--force" => wish.force = true,
             "--list" => wish.list = true,
@@ -71,9 +72,6 @@ fn parse(args: &[String]) -> Result<Wish, String> {
             }
             other => return Err(format!("what is {other:?}?")),
         }
-    }
-    if wish.out.is_none() && !wish.list {
-        return Err("--out is missing".into());
     }
     Ok(wish)
 }
@@ -88,10 +86,6 @@ fn wanted(only: &[String], name: &str) -> bool {
 }
 
 fn images(wish: &Wish) -> ExitCode {
-    let out = wish
-        .out
-        .as_deref()
-        .expect("parse refused a wish without it");
     let mut chosen = RECIPES
         .iter()
         .filter(|recipe| wanted(&wish.only, recipe.name))
@@ -104,7 +98,7 @@ fn images(wish: &Wish) -> ExitCode {
     for recipe in chosen {
         let start = Instant::now();
         let one = if wish.force { make } else { ensure };
-        match one(recipe.name, out, wish.root) {
+        match one(recipe.name, &wish.out, wish.root) {
             Ok(made) => println!(
                 "{} ({:.1} s)",
                 made.image.display(),

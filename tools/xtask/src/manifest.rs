@@ -23,6 +23,8 @@ pub struct Header {
     pub recipe: String,
     /// Bytes per block.
     pub block_size: u32,
+    /// Whether the maker was root and allowed to use it on this image.
+    pub root_used: bool,
     /// Whether the kernel added its part of the filling.
     pub kernel_filled: bool,
     /// Who was asked: `kernel` or `debugfs`.

@@ -48,6 +48,15 @@ impl Made {
     }
 }
 
+/// Where images are kept unless told otherwise: `DIORITE_IMAGES`, or `target/images` of the
+/// workspace.
+#[must_use]
+pub fn default_dir() -> PathBuf {
+    let workspace = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    std::env::var_os("DIORITE_IMAGES")
+        .map_or_else(|| Path::new(workspace).join("target/images"), PathBuf::from)
+}
+
 /// Makes the image `name` in `dir`, replacing what is there.
 ///
 /// # Errors
@@ -69,8 +78,7 @@ pub fn ensure(name: &str, dir: &Path, root: RootFill) -> Result<Made> {
     std::fs::create_dir_all(dir).map_err(at(dir))?;
     let _turn = turn(dir, name)?;
     let made = Made::paths(dir, name);
-    let fits =
-        |header: &Header| header.kernel_filled || !may_mount(recipe, root) || !recipe.is_rich();
+    let fits = |header: &Header| header.root_used || !may_mount(recipe, root);
     match Manifest::load(&made.manifest) {
         Ok(manifest) if made.image.exists() && fits(&manifest.header) => Ok(made),
         _ => build(recipe, dir, root),
@@ -110,6 +118,7 @@ fn build(recipe: &'static Recipe, dir: &Path, root: RootFill) -> Result<Made> {
         diorite_manifest: VERSION,
         recipe: recipe.name.into(),
         block_size: recipe.block,
+        root_used: may_mount(recipe, root),
         kernel_filled,
         truth: truth.into(),
         note,
