@@ -3,16 +3,16 @@
 //! The images are made by the real `mke2fs`, `debugfs`, `tune2fs` and, as root, the kernel.
 //! Invariant: nothing here links diorite, so what it says about an image is a second opinion.
 
-/// Recipes, and how an image is made from one.
+// Recipes, and how an image is made from one.
 pub mod images;
 
-/// The manifest beside each image: one record per path.
+// The manifest beside each image: one record per path.
 pub mod manifest;
 
-/// A checksum of file contents that does not depend on where the holes are.
+// A checksum of file contents that does not depend on where the holes are.
 pub mod digest;
 
-/// What can go wrong while making an image.
+// What can go wrong while making an image.
 pub mod error;
 
 mod run;
