@@ -1,24 +1,193 @@
 //! Holding a file or block device against other writers.
 //!
-//! Input: an open descriptor and how it is to be used. Output: locks on it, which go when it is closed, or an error that
-//! names the holder. Invariant: readers are never refused. Limits: advisory; programs that lock nothing are not seen.
+//! Input: a path and how it is to be used. Output: a [`Hold`], which keeps its locks until it is dropped, or an error that
+//! names the holder. Invariants: readers are never refused, only told; two writers never share an image, whichever of
+//! diorite and QEMU's tools they are. Limits: advisory - programs that lock nothing are seen only where the kernel knows of
+//! them (mounts, loop devices).
+//!
+//! The locks are open-file-description locks on the byte ranges that QEMU's raw driver uses: byte 100 + p is locked by who
+//! uses permission p, byte 200 + p by who shares p with nobody; 0 is reading, 1 writing, 3 resizing. All locks are shared
+//! ones, so taking them never fails; who conflicts is found by asking afterwards, and of two that come at once at least one
+//! sees the other. The descriptor is one of its own: a ring keeps the device's own one open for a while after the end.
 
-use crate::device::DeviceError;
-use rustix::fd::OwnedFd;
+mod who;
+
+use crate::device::{DeviceError, DeviceErrorKind};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, Stat};
+use rustix::io::Errno;
 use std::path::Path;
 
-/// Takes the locks that the use demands.
-pub(crate) fn hold(
-    _fd: &OwnedFd,
-    _path: &Path,
-    _read_only: bool,
-    _force: bool,
-    _notes: &mut Vec<String>,
-) -> Result<(), DeviceError> {
-    Ok(())
+/// Permissions in use.
+const USES: i64 = 100;
+/// Permissions shared with nobody.
+const KEEPS: i64 = 200;
+const READING: i64 = 0;
+const WRITING: i64 = 1;
+const RESIZING: i64 = 3;
+
+/// How the file is to be held.
+pub(crate) struct Use<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) block_device: bool,
+    pub(crate) read_only: bool,
+    /// Go on although it is held.
+    pub(crate) force: bool,
 }
 
-/// Who uses a block device that could not be opened alone.
-pub(crate) fn block_device_holders(_path: &Path) -> String {
-    "mounted, or open elsewhere".to_owned()
+/// The locks, for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    fd: OwnedFd,
 }
+
+impl Hold {
+    /// Takes what the use demands; notes what is worth knowing.
+    ///
+    /// # Errors
+    /// [`DeviceErrorKind::Held`] naming the holder, or the host's error at opening.
+    pub(crate) fn take(usage: &Use<'_>, notes: &mut Vec<String>) -> Result<Hold, DeviceError> {
+        let hold = Hold {
+            fd: open(usage, notes)?,
+        };
+        let stat = hold.stat()?;
+        if usage.read_only {
+            hold.lock(&[USES + READING], notes);
+            notes.extend(hold.writer(usage, &stat).map(|w| format!("a writer is present: {w}")));
+            return Ok(hold);
+        }
+        let mine = [USES + READING, USES + WRITING, KEEPS + WRITING, KEEPS + RESIZING];
+        hold.lock(&mine, notes);
+        match hold.writer(usage, &stat) {
+            None => Ok(hold),
+            Some(holder) if usage.force => {
+                notes.push(format!(
+                    "forced: {holder}; two writers destroy what is in it"
+                ));
+                Ok(hold)
+            }
+            Some(holder) => Err(held(usage, &holder)),
+        }
+    }
+
+    /// Is this the file that the other descriptor has open?
+    pub(crate) fn is_same(&self, other: &OwnedFd) -> bool {
+        let same = |a: Stat, b: Stat| (a.st_dev, a.st_ino, a.st_rdev) == (b.st_dev, b.st_ino, b.st_rdev);
+        rustix::fs::fstat(other).is_ok_and(|o| self.stat().is_ok_and(|s| same(s, o)))
+    }
+
+    fn stat(&self) -> Result<Stat, DeviceError> {
+        rustix::fs::fstat(&self.fd).map_err(|e| DeviceError::host("cannot look at it", e.into()))
+    }
+
+    /// Who writes it already, in words.
+    fn writer(&self, usage: &Use<'_>, stat: &Stat) -> Option<String> {
+        let conflicts = if usage.read_only {
+            &[USES + WRITING][..]
+        } else {
+            &[KEEPS + WRITING, USES + WRITING, USES + RESIZING, KEEPS + READING][..]
+        };
+        for byte in conflicts {
+            if self.is_locked(*byte) {
+                let who = who::lock_holders(stat, *byte, self.fd.as_raw_fd());
+                return Some(format!("it is open for writing in {who}"));
+            }
+        }
+        if usage.block_device {
+            let used = if usage.read_only { who::mounted(stat) } else { None };
+            return used.map(|u| format!("it is {u}"));
+        }
+        who::loop_device(stat).map(|l| format!("it backs {l}"))
+    }
+
+    fn lock(&self, bytes: &[i64], notes: &mut Vec<String>) {
+        for byte in bytes {
+            let lock = flock(libc::F_RDLCK, *byte);
+            // SAFETY: the command reads one flock structure, which lives through the call.
+            let res = unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+            if res != 0 {
+                let why = std::io::Error::last_os_error();
+                notes.push(format!("not locked against other writers: {why}"));
+                return;
+            }
+        }
+    }
+
+    /// Does another open file description lock that byte?
+    fn is_locked(&self, byte: i64) -> bool {
+        let mut lock = flock(libc::F_WRLCK, byte);
+        // SAFETY: the command reads and writes one flock structure, which lives through the call.
+        let res = unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+        res == 0 && lock.l_type != libc::F_UNLCK as libc::c_short
+    }
+}
+
+fn flock(kind: libc::c_int, byte: i64) -> libc::flock {
+    // SAFETY: flock is plain integers, for which zeros are values.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock.l_start = byte as libc::off_t;
+    lock.l_len = 1;
+    lock
+}
+
+/// Opens the descriptor that holds the locks: alone, if it is a block device to be written.
+fn open(usage: &Use<'_>, notes: &mut Vec<String>) -> Result<OwnedFd, DeviceError> {
+    let way = if usage.read_only {
+        OFlags::RDONLY
+    } else {
+        OFlags::RDWR
+    };
+    let flags = way | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let open = |flags| rustix::fs::open(usage.path, flags, Mode::empty());
+    if !usage.block_device || usage.read_only {
+        return open(flags).map_err(|e| refused(usage, e));
+    }
+    match open(flags | OFlags::EXCL) {
+        Err(Errno::BUSY) => {
+            let user = user_of_device(usage);
+            if !usage.force {
+                return Err(held(usage, &user));
+            }
+            notes.push(format!("forced: {user}; two writers destroy what is in it"));
+            open(flags).map_err(|e| refused(usage, e))
+        }
+        other => other.map_err(|e| refused(usage, e)),
+    }
+}
+
+fn user_of_device(usage: &Use<'_>) -> String {
+    let stat = rustix::fs::stat(usage.path).ok();
+    let mounted = stat.as_ref().and_then(who::mounted);
+    let user = mounted.or_else(|| stat.as_ref().map(who::openers));
+    format!("it is {}", user.unwrap_or_else(|| "in use by the host".to_owned()))
+}
+
+fn held(usage: &Use<'_>, holder: &str) -> DeviceError {
+    DeviceError::new(
+        DeviceErrorKind::Held,
+        format!(
+            "{} cannot be opened for writing: {holder} (reading is possible: ?ro; --force risks its contents)",
+            usage.path.display()
+        ),
+    )
+}
+
+/// The error for a file that the host does not let us open.
+pub(crate) fn refused(usage: &Use<'_>, errno: Errno) -> DeviceError {
+    let shown = usage.path.display();
+    match errno {
+        Errno::ROFS | Errno::ACCESS | Errno::PERM | Errno::TXTBSY if !usage.read_only => DeviceError {
+            kind: DeviceErrorKind::Denied,
+            ..DeviceError::host(
+                format!("cannot open {shown} for writing (reading it may do: ?ro)"),
+                errno.into(),
+            )
+        },
+        _ => DeviceError::host(format!("cannot open {shown}"), errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

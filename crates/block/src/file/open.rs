@@ -7,7 +7,8 @@ use super::FileOptions;
 use super::host::{self, Limits};
 use super::target::Target;
 use crate::device::{DeviceError, DeviceErrorKind, Geometry};
-use crate::{hold, partition};
+use crate::hold::{self, Hold, Use};
+use crate::partition;
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -15,6 +16,7 @@ use rustix::io::Errno;
 /// What `open` knows about the file on its way to a target.
 struct Opened {
     fd: OwnedFd,
+    hold: Hold,
     direct: bool,
     block_device: bool,
     size: u64,
@@ -50,7 +52,7 @@ pub(super) fn open(options: &FileOptions, name: String) -> Result<Target, Device
         geometry,
         name,
         kind,
-        opened.notes,
+        (opened.hold, opened.notes),
     ))
 }
 
@@ -77,13 +79,24 @@ fn open_host(options: &FileOptions) -> Result<Opened, DeviceError> {
     if options.buffered {
         notes.push("buffered: asked for".to_owned());
     }
-    let (fd, direct) = open_direct(options, block_device, &mut notes)?;
-    hold::hold(&fd, path, options.read_only, options.force, &mut notes)?;
+    let usage = Use {
+        path,
+        block_device,
+        read_only: options.read_only,
+        force: options.force,
+    };
+    let hold = Hold::take(&usage, &mut notes)?;
+    let (fd, direct) = open_direct(options, &usage, &mut notes)?;
+    if !hold.is_same(&fd) {
+        let what = format!("{shown} was replaced while it was opened");
+        return Err(DeviceError::new(DeviceErrorKind::Io, what));
+    }
     let limits = host::limits(&fd, block_device);
     let size = host::size(&fd, block_device)
         .map_err(|e| DeviceError::host(format!("cannot find out the size of {shown}"), e.into()))?;
     let mut opened = Opened {
         fd,
+        hold,
         direct,
         block_device,
         size,
@@ -98,18 +111,15 @@ fn open_host(options: &FileOptions) -> Result<Opened, DeviceError> {
 
 fn open_direct(
     options: &FileOptions,
-    block_device: bool,
+    usage: &Use<'_>,
     notes: &mut Vec<String>,
 ) -> Result<(OwnedFd, bool), DeviceError> {
-    let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
-    flags |= if options.read_only {
+    let way = if options.read_only {
         OFlags::RDONLY
     } else {
         OFlags::RDWR
     };
-    if block_device && !options.read_only && !options.force {
-        flags |= OFlags::EXCL;
-    }
+    let flags = way | OFlags::CLOEXEC | OFlags::NOCTTY;
     let open = |flags| rustix::fs::open(&options.path, flags, Mode::empty());
     if !options.buffered {
         match open(flags | OFlags::DIRECT) {
@@ -117,37 +127,12 @@ fn open_direct(
             Err(Errno::INVAL) => notes.push(
                 "buffered: the file system does not open files for direct I/O (EINVAL)".to_owned(),
             ),
-            Err(e) => return Err(refused(options, e)),
+            Err(e) => return Err(hold::refused(usage, e)),
         }
     }
     match open(flags) {
         Ok(fd) => Ok((fd, false)),
-        Err(e) => Err(refused(options, e)),
-    }
-}
-
-fn refused(options: &FileOptions, errno: Errno) -> DeviceError {
-    let shown = options.path.display();
-    let writing = !options.read_only;
-    match errno {
-        Errno::BUSY => DeviceError {
-            kind: DeviceErrorKind::Held,
-            ..DeviceError::host(
-                format!(
-                    "{shown} is in use by the host ({}); read it with ?ro, or --force",
-                    hold::block_device_holders(&options.path)
-                ),
-                errno.into(),
-            )
-        },
-        Errno::ROFS | Errno::ACCESS | Errno::PERM | Errno::TXTBSY if writing => DeviceError {
-            kind: DeviceErrorKind::Denied,
-            ..DeviceError::host(
-                format!("cannot open {shown} for writing (reading it may do: ?ro)"),
-                errno.into(),
-            )
-        },
-        _ => DeviceError::host(format!("cannot open {shown}"), errno.into()),
+        Err(e) => Err(hold::refused(usage, e)),
     }
 }
 

@@ -4,6 +4,7 @@
 //! Invariant: geometry and base never change while it is open; abilities are only ever turned off. Limits: none.
 
 use crate::device::Geometry;
+use crate::hold::Hold;
 use crate::sync::{DEVICE_SHARED, Mutex};
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,6 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// The bottom of a file device.
 pub(super) struct Target {
     pub(super) fd: OwnedFd,
+    /// Against other writers; a descriptor of its own, which no ring keeps open.
+    #[expect(dead_code, reason = "held for its Drop only")]
+    hold: Hold,
     /// Where the device's first byte lies in the file.
     pub(super) base: u64,
     /// As it was when opened.
@@ -41,10 +45,11 @@ impl Target {
         geometry: Geometry,
         name: String,
         (direct, block_device): (bool, bool),
-        notes: Vec<String>,
+        (hold, notes): (Hold, Vec<String>),
     ) -> Target {
         Target {
             fd,
+            hold,
             base,
             geometry,
             direct,

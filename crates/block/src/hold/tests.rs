@@ -1,0 +1,145 @@
+//! Holding: against ourselves, against QEMU's tools in both directions, against the kernel's loop devices.
+
+use super::*;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+fn image() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("image");
+    std::fs::write(&path, vec![0; 1 << 20]).expect("the test's own file");
+    (dir, path)
+}
+
+fn usage(path: &Path, read_only: bool) -> Use<'_> {
+    Use {
+        path,
+        block_device: false,
+        read_only,
+        force: false,
+    }
+}
+
+fn take(path: &Path, read_only: bool) -> Result<(Hold, Vec<String>), DeviceError> {
+    let mut notes = Vec::new();
+    Hold::take(&usage(path, read_only), &mut notes).map(|h| (h, notes))
+}
+
+#[test]
+fn one_writer_at_a_time_even_in_one_process() {
+    let (_dir, path) = image();
+    let (first, notes) = take(&path, false).expect("nobody has it");
+    assert_eq!(notes, Vec::<String>::new());
+    let error = take(&path, false).expect_err("we have it");
+    assert_eq!(error.kind, DeviceErrorKind::Held);
+    assert!(error.what.contains("this process"), "{error}");
+    drop(first);
+    take(&path, false).expect("nobody has it any more");
+}
+
+#[test]
+fn force_says_what_is_at_risk() {
+    let (_dir, path) = image();
+    let _first = take(&path, false).expect("nobody has it");
+    let mut notes = Vec::new();
+    let usage = Use {
+        force: true,
+        ..usage(&path, false)
+    };
+    Hold::take(&usage, &mut notes).expect("forced");
+    assert!(notes[0].contains("two writers destroy"), "{notes:?}");
+}
+
+#[test]
+fn readers_are_told_and_not_refused() {
+    let (_dir, path) = image();
+    let (_reader, notes) = take(&path, true).expect("a reader");
+    assert_eq!(notes, Vec::<String>::new());
+    let (_writer, _) = take(&path, false).expect("readers do not hinder a writer");
+    let (_second, notes) = take(&path, true).expect("nor a writer readers");
+    assert!(notes[0].contains("a writer is present"), "{notes:?}");
+}
+
+/// qemu-io on the file, with these arguments; none if it is not installed.
+fn qemu_io(path: &Path, args: &[&str]) -> Option<Command> {
+    if Command::new("qemu-io").arg("--version").output().is_err() {
+        eprintln!("skipped: qemu-io is not installed");
+        return None;
+    }
+    let mut command = Command::new("qemu-io");
+    command.args(["-f", "raw"]).args(args).arg(path);
+    Some(command)
+}
+
+#[test]
+fn qemu_does_not_write_what_we_hold() {
+    let (_dir, path) = image();
+    let Some(mut write) = qemu_io(&path, &["-c", "write 0 512"]) else {
+        return;
+    };
+    let (held, _) = take(&path, false).expect("nobody has it");
+    let refused = write.output().expect("qemu-io runs");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("Failed to get \"write\" lock"), "{said}");
+    let mut read = qemu_io(&path, &["-r", "-c", "read 0 512"]).expect("it is installed");
+    assert!(read.status().expect("qemu-io runs").success(), "readers are let in");
+    drop(held);
+    assert!(write.status().expect("qemu-io runs").success());
+}
+
+#[test]
+fn we_do_not_write_what_qemu_holds() {
+    let (_dir, path) = image();
+    let Some(mut open) = qemu_io(&path, &[]) else {
+        return;
+    };
+    let mut child = open
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("qemu-io runs");
+    let pid = child.id();
+    // It has the file as soon as its lock is there.
+    let (probe, _) = take(&path, true).expect("a reader");
+    while !probe.is_locked(USES + WRITING) {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        assert!(child.try_wait().expect("our own child").is_none());
+    }
+    let error = take(&path, false).expect_err("qemu-io has it");
+    assert!(error.what.contains(&format!("qemu-io (pid {pid})")), "{error}");
+    let (_, notes) = take(&path, true).expect("readers are let in");
+    assert!(notes[0].contains("a writer is present"), "{notes:?}");
+    let mut stdin = child.stdin.take().expect("it is piped");
+    stdin.write_all(b"quit\n").expect("qemu-io listens");
+    child.wait().expect("our own child");
+    take(&path, false).expect("nobody has it any more");
+}
+
+#[test]
+fn a_file_behind_a_loop_device_is_held() {
+    let (_dir, path) = image();
+    let made = Command::new("losetup").args(["-f", "--show"]).arg(&path).output();
+    let Some(made) = made.ok().filter(|o| o.status.success()) else {
+        eprintln!("skipped: no loop device can be made (not root?)");
+        return;
+    };
+    let device = String::from_utf8_lossy(&made.stdout).trim().to_owned();
+    let refused = take(&path, false).map(drop);
+    let read = take(&path, true).map(|(_, notes)| notes);
+    let block = Use {
+        block_device: true,
+        ..usage(Path::new(&device), false)
+    };
+    let alone = Hold::take(&block, &mut Vec::new());
+    let twice = Hold::take(&block, &mut Vec::new()).map(drop);
+    let alone = alone.map(drop);
+    let detached = Command::new("losetup").args(["-d", &device]).status();
+    let error = refused.expect_err("the kernel has it");
+    assert!(error.what.contains(&device), "{error}");
+    assert!(read.expect("a reader")[0].contains(&device));
+    alone.expect("nobody has the device");
+    let error = twice.expect_err("we have the device");
+    assert!(error.kind == DeviceErrorKind::Held && error.what.contains("this process"), "{error}");
+    assert!(detached.expect("losetup runs").success());
+}
