@@ -16,6 +16,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The alignment of memory that is allocated here: a page, enough for the DMA alignment of every device we open.
 pub const BUF_ALIGN: usize = 4096;
 
+/// Where no bytes at all seem to be: aligned like memory, so that no alignment rule refuses an empty buf.
+#[repr(align(4096))]
+struct Aligned;
+
 /// What keeps a region's memory alive.
 enum Keeper {
     /// Allocated here with this layout.
@@ -110,7 +114,7 @@ impl Buf {
     pub const fn empty() -> Buf {
         Buf {
             region: None,
-            start: NonNull::dangling(),
+            start: NonNull::<Aligned>::dangling().cast(),
             len: 0,
             more: None,
         }

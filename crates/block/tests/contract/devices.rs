@@ -1,6 +1,9 @@
 //! The devices that the contract is tested over.
 
-use diorite_block::{Device, FaultDevice, FaultPlan, MemDevice, SimDevice, SimOptions};
+use diorite_block::{
+    Device, FaultDevice, FaultPlan, IoEngine, Locator, MemDevice, OpenOptions, SimDevice,
+    SimOptions, locator,
+};
 use std::sync::Arc;
 
 /// A device with what it needs to live.
@@ -29,10 +32,35 @@ fn sim(options: &str) -> Subject {
     )
 }
 
+/// A file behind an I/O engine; none where this machine does not allow that engine.
+fn file(engine: IoEngine, buffered: bool) -> Option<Subject> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("disk");
+    let made = std::fs::File::create(&path).and_then(|f| f.set_len(SIZE));
+    made.expect("a sparse file");
+    let options = OpenOptions {
+        io_engine: Some(engine),
+        buffered,
+        ..OpenOptions::default()
+    };
+    let how = if buffered { "buffered" } else { "direct" };
+    match locator::open(&Locator::file(path), &options) {
+        Ok(device) => Some(Subject {
+            name: format!("a {how} file behind {engine}"),
+            device,
+            _dir: Some(dir),
+        }),
+        Err(e) => {
+            eprintln!("skipped: a {how} file behind {engine}: {e}");
+            None
+        }
+    }
+}
+
 /// Every device, new and full of zeros.
 pub(crate) fn subjects() -> Vec<Subject> {
     let below = Arc::new(MemDevice::new(SIZE));
-    vec![
+    let mut subjects = vec![
         subject("mem:", MemDevice::new(SIZE)),
         subject(
             "mem: under faults",
@@ -42,5 +70,12 @@ pub(crate) fn subjects() -> Vec<Subject> {
         sim("latency=100us,jitter=100us,parallel=3,cache=volatile,crash=yes"),
         sim("clock=auto,seed=5,cache=volatile,crash=yes,fua=no"),
         sim("clock=auto,seed=6,logical=4096,parallel=4"),
-    ]
+    ];
+    subjects.extend(IoEngine::ALL.into_iter().filter_map(|e| file(e, false)));
+    subjects.extend(
+        [IoEngine::Uring, IoEngine::Threads]
+            .into_iter()
+            .filter_map(|e| file(e, true)),
+    );
+    subjects
 }

@@ -113,7 +113,12 @@ impl Model {
         }
         for bio in out {
             let place = format!("{}, seed {seed}, request {}", subject.name, bio.token);
-            assert!(bio.result.is_ok(), "{place}: {:?}", bio.result);
+            assert!(
+                bio.result.is_ok(),
+                "{place}, {:?}: {:?}",
+                bio.op,
+                bio.result
+            );
             let range = self.flying.remove(&bio.token).expect("it ends once");
             if bio.op == BioOp::Read {
                 let differs = range
