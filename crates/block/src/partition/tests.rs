@@ -1,0 +1,198 @@
+//! Partition tables as sfdisk makes them, and as nobody should.
+
+use super::*;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+fn disk(bytes: usize) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("disk");
+    std::fs::write(&path, vec![0; bytes]).expect("the test's own file");
+    (dir, path)
+}
+
+fn look(path: &Path, sector: u32, number: u32) -> Result<Part, DeviceError> {
+    let file = std::fs::File::open(path).expect("the test's own file");
+    let size = file.metadata().expect("it is open").len();
+    let fd = OwnedFd::from(file);
+    find(Source::new(&fd, 0, size, 512), sector, number, "disk")
+}
+
+/// Lets sfdisk write a table; false if it is not installed.
+fn sfdisk(path: &Path, script: &str, args: &[&str]) -> bool {
+    let child = Command::new("sfdisk")
+        .args(args)
+        .arg(path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn();
+    let Ok(mut child) = child else {
+        eprintln!("skipped: sfdisk is not installed");
+        return false;
+    };
+    let mut stdin = child.stdin.take().expect("it is piped");
+    stdin.write_all(script.as_bytes()).expect("sfdisk listens");
+    drop(stdin);
+    assert!(child.wait().expect("our own child").success());
+    true
+}
+
+#[test]
+fn gpt_by_sfdisk() {
+    let (_dir, path) = disk(16 << 20);
+    let script = "label: gpt\nstart=2048, size=4096\nsize=8192\n9: size=2048\n";
+    if !sfdisk(&path, script, &[]) {
+        return;
+    }
+    let want = Part {
+        number: 2,
+        start: 6144 * 512,
+        size: 8192 * 512,
+    };
+    assert_eq!(look(&path, 512, 2).expect("it is there"), want);
+    // An image of a disk with 512-byte sectors on a host with larger ones.
+    assert_eq!(look(&path, 4096, 2).expect("it is there"), want);
+    let error = look(&path, 512, 3).expect_err("there is none");
+    assert!(error.what.contains("its GPT has 1 (2097152 bytes at 1048576), 2 ("), "{error}");
+    assert_eq!(look(&path, 512, 9).expect("it is there").size, 1 << 20);
+}
+
+#[test]
+fn the_backup_gpt_is_used_when_the_first_is_broken() {
+    let (_dir, path) = disk(16 << 20);
+    if !sfdisk(&path, "label: gpt\nstart=2048, size=4096\n", &[]) {
+        return;
+    }
+    let mut bytes = std::fs::read(&path).expect("the test's own file");
+    bytes[512 + 40] ^= 1;
+    std::fs::write(&path, &bytes).expect("the test's own file");
+    assert_eq!(look(&path, 512, 1).expect("from the backup").start, 1 << 20);
+    let end = bytes.len();
+    bytes[end - 512 + 40] ^= 1;
+    std::fs::write(&path, &bytes).expect("the test's own file");
+    let error = look(&path, 512, 1).expect_err("both are broken");
+    assert!(error.what.contains("checksum"), "{error}");
+}
+
+#[test]
+fn mbr_by_sfdisk_with_logical_partitions() {
+    let (_dir, path) = disk(32 << 20);
+    let script = "label: dos\nstart=2048, size=4096, type=83\nsize=40000, type=5\n\
+                  size=4096, type=83\nsize=6000, type=83\nsize=1000, type=82\n";
+    // Lines after the extended one become logical partitions only when their numbers say so.
+    let script = script.replace("size=4096, type=83\nsize=6000", "5: size=4096, type=83\n6: size=6000");
+    let script = script.replace("size=1000", "7: size=1000");
+    if !sfdisk(&path, &script, &[]) {
+        return;
+    }
+    let listed = Command::new("sfdisk").args(["--dump"]).arg(&path).output().expect("installed");
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let number = |text: &str, key: &str| -> u64 {
+        let rest = text.split(key).nth(1).expect("sfdisk names it").trim_start();
+        rest.split(',').next().and_then(|n| n.trim().parse().ok()).expect("a number")
+    };
+    let lines: Vec<&str> = listed.lines().filter(|l| l.contains("start=")).collect();
+    for (line, n) in lines.iter().zip([1, 2, 5, 6, 7]) {
+        let part = look(&path, 512, n).expect("it is there");
+        let want = (number(line, "start=") * 512, number(line, "size=") * 512);
+        assert_eq!((part.start, part.size), want, "{line}");
+    }
+    assert_eq!(lines.len(), 5, "{listed}");
+}
+
+#[test]
+fn no_table_is_said_so() {
+    let (_dir, path) = disk(1 << 20);
+    let error = look(&path, 512, 1).expect_err("there is none");
+    assert!(error.what.contains("no partition table"), "{error}");
+}
+
+/// An extended partition whose only record links to itself.
+#[test]
+fn a_chain_without_end_is_an_error() {
+    let (_dir, path) = disk(1 << 20);
+    let mut bytes = vec![0; 1 << 20];
+    for record in [0, 64 * 512] {
+        let at = record + 446 + if record == 0 { 0 } else { 16 };
+        bytes[at + 4] = 5;
+        bytes[at + 8..at + 12].copy_from_slice(&(if record == 0 { 64u32 } else { 0 }).to_le_bytes());
+        bytes[at + 12..at + 16].copy_from_slice(&1000u32.to_le_bytes());
+        bytes[record + 510..record + 512].copy_from_slice(&[0x55, 0xaa]);
+    }
+    std::fs::write(&path, bytes).expect("the test's own file");
+    let error = look(&path, 512, 5).expect_err("it has no end");
+    assert!(error.what.contains("more than 128 links"), "{error}");
+}
+
+/// A header whose checksum is right, with these fields.
+fn header(entries_at: u64, count: u32, size: u32) -> Vec<u8> {
+    let mut header = vec![0; 512];
+    header[..8].copy_from_slice(b"EFI PART");
+    header[12..16].copy_from_slice(&92u32.to_le_bytes());
+    header[24] = 1;
+    header[72..80].copy_from_slice(&entries_at.to_le_bytes());
+    header[80..84].copy_from_slice(&count.to_le_bytes());
+    header[84..88].copy_from_slice(&size.to_le_bytes());
+    let crc = gpt::crc32(&header[..92]);
+    header[16..20].copy_from_slice(&crc.to_le_bytes());
+    header
+}
+
+#[test]
+fn absurd_gpt_fields_are_errors() {
+    assert_eq!(gpt::crc32(b"123456789"), 0xcbf4_3926);
+    let absurd = [
+        (2, u32::MAX, 128),
+        (2, 128, 0),
+        (2, 128, 127),
+        (2, 2, 1 << 31),
+        (u64::MAX, 128, 128),
+        (u64::MAX / 512, 128, 128),
+        (2047, 128, 128),
+    ];
+    for (at, count, size) in absurd {
+        let (_dir, path) = disk(1 << 20);
+        let mut bytes = vec![0; 1 << 20];
+        bytes[512..1024].copy_from_slice(&header(at, count, size));
+        std::fs::write(&path, bytes).expect("the test's own file");
+        let error = look(&path, 512, 1).expect_err("absurd");
+        assert!(error.what.contains("its GPT is broken"), "{error}");
+    }
+}
+
+/// Flips bits of real tables: whatever comes out, it is an answer.
+#[test]
+fn mutated_tables_never_panic() {
+    let mut seed = 0x9e37_79b9_7f4a_7c15u64;
+    eprintln!("seed {seed:#x}");
+    let mut draw = move || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed
+    };
+    let labels = ["label: gpt\nsize=4096\nsize=2048\n", "label: dos\nsize=4096\nsize=9000,type=5\n5: size=100\n"];
+    for label in labels {
+        let (_dir, path) = disk(2 << 20);
+        if !sfdisk(&path, label, &[]) {
+            return;
+        }
+        let good = std::fs::read(&path).expect("the test's own file");
+        for _ in 0..200 {
+            let mut bytes = good.clone();
+            for _ in 0..=draw() % 8 {
+                let at = match draw() % 3 {
+                    0 => 446 + draw() as usize % 66,
+                    1 => 512 + draw() as usize % 92,
+                    _ => draw() as usize % bytes.len(),
+                };
+                bytes[at] = draw() as u8;
+            }
+            std::fs::write(&path, bytes).expect("the test's own file");
+            for number in [1, 5, 128] {
+                let _ = look(&path, 512, number);
+            }
+        }
+    }
+}
