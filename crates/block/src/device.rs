@@ -195,6 +195,11 @@ pub trait Device: Send + Sync {
     /// What it says of itself.
     fn report(&self) -> DeviceReport;
 
+    /// How many volumes it stands on: 0 at the bottom. Part of the lock order.
+    fn level(&self) -> u8 {
+        0
+    }
+
     /// A queue of its own for the caller.
     ///
     /// # Errors
@@ -217,6 +222,10 @@ pub trait DeviceQueue: Send + Sync {
 
     /// Bios taken and not yet reaped.
     fn in_flight(&self) -> u32;
+
+    /// From now on the waker's descriptor becomes readable too when a bio has ended, for callers that poll it instead of
+    /// calling [`DeviceQueue::wait`].
+    fn signal_waker(&self) {}
 }
 
 /// Wakes the thread that waits on a top-level queue. An eventfd that user code may poll as well.

@@ -1,1 +1,49 @@
-//! diorite
+//! ext4 in user space, around a direct-I/O path that never waits for anything it does not have to wait for.
+//!
+//! The floor plan, in the order in which a request walks through it:
+//!
+//! | room | takes -> gives |
+//! |---|---|
+//! | [`queue`] | a request -> a slot of a fixed pool; the only place that replies |
+//! | `inode` | a slot -> the in-flight count, the inode lock, the exclusive turn |
+//! | [`map`] | file blocks -> mappings |
+//! | `dio` | check, admit, plan, issue: bios on their way to the device |
+//! | `ioend` | ended bios -> one ended request, and the one decision |
+//! | `complete` | inline where it was reaped, or deferred to a worker |
+//!
+//! Side rooms: `mount` (from a locator to a volume), `cache` (metadata blocks), [`dir`], [`xattr`], `workers`, [`loopdev`] (a
+//! file as a device for another volume), [`policy`], [`stats`], [`locks`] (the lock order).
+#![deny(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod cache;
+mod complete;
+mod dio;
+pub mod dir;
+mod error;
+mod file;
+mod inode;
+mod ioend;
+pub mod locks;
+pub mod loopdev;
+pub mod map;
+mod mount;
+pub mod policy;
+pub mod queue;
+pub mod stats;
+#[cfg(test)]
+mod testing;
+mod volume;
+mod workers;
+pub mod xattr;
+
+pub use error::{Error, Misaligned, NotYet, Wait};
+pub use file::{File, OpenFlags, Quiesced};
+pub use ioend::Reason;
+pub use loopdev::LoopDevice;
+pub use map::{Mapping, MappingState};
+pub use mount::OpenOptions;
+pub use policy::Policy;
+pub use queue::{Completion, FileId, Op, Queue, Request, RequestFlags};
+pub use stats::Counters;
+pub use volume::Volume;

@@ -1,0 +1,55 @@
+//! The dir room: names to inodes, one directory at a time, and whole paths.
+//!
+//! Input: directory inodes and names. Output: entries, inode numbers. Invariants: every block is checked before an entry is
+//! taken from it; a hashed lookup reads one block per level. Limits: names are bytes, 1 to 255 of them; a path follows at
+//! most 40 symbolic links; a directory is never larger than its volume.
+
+mod list;
+mod lookup;
+mod path;
+
+pub use list::{DirEntry, ReadDir};
+
+use crate::cache::{Kind, MetaRef};
+use crate::error::Error;
+use crate::inode::Inode;
+use crate::map::MappingState;
+use diorite_format::dir::DirBlock;
+use diorite_format::{FileBlock, FsBlock};
+
+/// Block `block` of a directory, checked; none for a hole.
+fn read_block(dir: &Inode, block: u64) -> Result<Option<MetaRef>, Error> {
+    let volume = &dir.volume;
+    let check =
+        |raw: &[u8]| DirBlock::parse(&volume.sb, &dir.disk, FileBlock::new(block), raw).map(|_| ());
+    let Some(at) = place_of(dir, block)? else {
+        return Ok(None);
+    };
+    let read = volume
+        .cache
+        .read(&volume.blocking, at, Kind::Directory, check);
+    read.map(Some)
+        .map_err(|e| e.at(format!("directory inode {}, block {block}", dir.ino)))
+}
+
+/// Where a file's block is on the volume, if it holds data.
+pub(crate) fn place_of(inode: &Inode, block: u64) -> Result<Option<FsBlock>, Error> {
+    let mappings = inode.mappings(block..block + 1)?;
+    Ok(mappings.first().and_then(|m| match m.state {
+        MappingState::Written(at) => Some(at),
+        MappingState::Hole | MappingState::Unwritten(_) => None,
+    }))
+}
+
+/// Blocks of a directory.
+fn blocks(dir: &Inode) -> Result<u64, Error> {
+    let (size, volume) = (dir.size(), dir.volume.sb.geometry().volume_bytes());
+    if size > volume {
+        let what = format!(
+            "directory inode {}: its size {size} is larger than the volume ({volume} bytes); run e2fsck",
+            dir.ino
+        );
+        return Err(Error::Damaged(what));
+    }
+    Ok(size.div_ceil(u64::from(dir.volume.block_size())))
+}

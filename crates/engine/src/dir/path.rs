@@ -1,0 +1,119 @@
+//! Paths: from text to an inode, through symbolic links.
+//!
+//! Input: a path from the volume's root; a leading slash makes no difference. Output: an inode number. Invariants: ".." goes
+//! where the directory says and never above the root; a link's target starts at the root if it begins with a slash. Limits:
+//! 40 links, targets of at most one block.
+
+use super::{lookup, place_of};
+use crate::cache::Kind;
+use crate::error::Error;
+use crate::inode::Inode;
+use crate::volume::Volume;
+use diorite_format::{FileType, Ino, MapKind};
+use std::collections::VecDeque;
+
+/// Symbolic links followed for one path.
+const MOST_LINKS: u32 = 40;
+
+impl Volume {
+    /// The inode at `path`. A link at the end is followed if `follow` says so. Blocks while metadata is read.
+    ///
+    /// # Errors
+    /// The path leads nowhere, through a file, or in circles; damaged directories.
+    pub fn resolve(&self, path: &[u8], follow: bool) -> Result<Ino, Error> {
+        let shown = || String::from_utf8_lossy(path).into_owned();
+        let mut todo = parts(path);
+        let mut links = 0;
+        let mut here = self.inner().inode(Ino::ROOT)?;
+        while let Some(name) = todo.pop_front() {
+            if !here.disk.is_dir() {
+                return Err(Error::NotADirectory { path: shown() });
+            }
+            let found =
+                lookup::lookup(&here, &name)?.ok_or_else(|| Error::NotFound { path: shown() })?;
+            let next = self.inner().inode(found)?;
+            if next.disk.file_type != Some(FileType::Symlink) || todo.is_empty() && !follow {
+                here = next;
+                continue;
+            }
+            links += 1;
+            if links > MOST_LINKS {
+                return Err(Error::SymlinkLoop { path: shown() });
+            }
+            let target = link_target(&next)?;
+            if target.first() == Some(&b'/') {
+                here = self.inner().inode(Ino::ROOT)?;
+            }
+            for part in parts(&target).into_iter().rev() {
+                todo.push_front(part);
+            }
+        }
+        if path.ends_with(b"/") && !here.disk.is_dir() {
+            return Err(Error::NotADirectory { path: shown() });
+        }
+        Ok(here.ino)
+    }
+
+    /// The entries of a directory. Blocks while metadata is read.
+    ///
+    /// # Errors
+    /// It is no directory, or damaged.
+    pub fn read_dir(&self, ino: Ino) -> Result<super::ReadDir, Error> {
+        super::ReadDir::new(self.inner().inode(ino)?)
+    }
+
+    /// Where a symbolic link points. Blocks while metadata is read.
+    ///
+    /// # Errors
+    /// It is no symbolic link, or damaged.
+    pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>, Error> {
+        link_target(&*self.inner().inode(ino)?)
+    }
+}
+
+fn parts(path: &[u8]) -> VecDeque<Vec<u8>> {
+    path.split(|b| *b == b'/')
+        .filter(|p| !p.is_empty() && *p != b".")
+        .map(<[u8]>::to_vec)
+        .collect()
+}
+
+fn link_target(link: &Inode) -> Result<Vec<u8>, Error> {
+    if link.disk.file_type != Some(FileType::Symlink) {
+        return Err(Error::Invalid(format!(
+            "inode {} is not a symbolic link",
+            link.ino
+        )));
+    }
+    link.check_data_access()?;
+    match link.disk.map_kind() {
+        MapKind::FastSymlink => Ok(link.disk.fast_symlink()?.to_vec()),
+        MapKind::Inline => Ok(link.inline_data().unwrap_or_default().to_vec()),
+        _ => long_target(link),
+    }
+}
+
+/// A target in a block of its own.
+fn long_target(link: &Inode) -> Result<Vec<u8>, Error> {
+    let volume = &link.volume;
+    let size = link.size();
+    let damaged = |why: &str| {
+        Error::Damaged(format!(
+            "symbolic link inode {}: {why}; run e2fsck",
+            link.ino
+        ))
+    };
+    if size >= u64::from(volume.block_size()) {
+        return Err(damaged("its target is longer than a block"));
+    }
+    let at = place_of(link, 0)?.ok_or_else(|| damaged("its target is a hole"))?;
+    let raw = volume
+        .cache
+        .read(&volume.blocking, at, Kind::Data, |_| Ok(()))?;
+    let target = raw[..usize::try_from(size).expect("smaller than a block")].to_vec();
+    if target.contains(&0) {
+        Err(damaged("a NUL byte in its target"))
+    } else {
+        Ok(target)
+    }
+}

@@ -1,0 +1,307 @@
+//! What can go wrong, in the words of people: what was asked, what was found, where, what to do.
+//!
+//! Input: every room. Output: one [`Error`] per failed request or call; frontends turn it into an errno or an exit code.
+//! Invariant: damage ([`Error::Format`] with `Corrupt`, [`Error::BadMap`]) is never mixed with what is only unsupported,
+//! refused or not yet built. Limits: no errno in here.
+
+use crate::queue::Op;
+use diorite_block::{BioError, DeviceError};
+use diorite_format::{FormatError, FsBlock, Ino};
+use std::sync::Arc;
+
+/// See the module. Cheap to move; the large variants are shared.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The volume's bytes are damaged, or use a feature that is not served.
+    #[error(transparent)]
+    Format(Arc<FormatError>),
+    /// The damage was found on the way to this place.
+    #[error("{context}: {source}")]
+    At {
+        /// Which file or structure was being read.
+        context: String,
+        /// What was found.
+        source: Box<Error>,
+    },
+    /// A file's map points where no file's data can be.
+    #[error(
+        "inode {ino}: file block {block} is mapped to block {at}, which holds {what}; the map is corrupt, run e2fsck"
+    )]
+    BadMap {
+        /// The file.
+        ino: Ino,
+        /// The first file block concerned.
+        block: u64,
+        /// Where it is mapped to.
+        at: FsBlock,
+        /// What is there by the volume's geometry.
+        what: &'static str,
+    },
+    /// Structures that are sound one by one do not fit together.
+    #[error("{0}")]
+    Damaged(String),
+    /// The device could not be opened or set up.
+    #[error(transparent)]
+    Open(Arc<DeviceError>),
+    /// The device failed a request.
+    #[error("{} of {len} bytes at {pos}: {error}", op_name(*.op))]
+    Device {
+        /// The request.
+        op: Op,
+        /// Its position in the file, or on the device for metadata.
+        pos: u64,
+        /// Its length.
+        len: u32,
+        /// The device's error.
+        error: BioError,
+    },
+    /// A number is not a multiple of what it must be.
+    #[error(
+        "{what} is {by} bytes past a multiple of {need}; direct I/O on this device needs multiples of {need}"
+    )]
+    Unaligned {
+        /// Which of the three.
+        what: Misaligned,
+        /// By how much.
+        by: u64,
+        /// What it must be a multiple of.
+        need: u64,
+    },
+    /// The request asked not to wait, and would have to.
+    #[error("the request would have to wait for {0}")]
+    WouldBlock(Wait),
+    /// Nothing was done, because this version cannot do it yet.
+    #[error("not supported yet: {0}")]
+    NotYet(NotYet),
+    /// The request makes no sense here.
+    #[error("{0}")]
+    Invalid(String),
+    /// Past the largest size a file of this kind can have.
+    #[error("inode {ino}: the write ends at byte {end}, past the {most} that this file can have")]
+    TooBig {
+        /// The file.
+        ino: Ino,
+        /// One past the last byte asked.
+        end: u128,
+        /// The limit.
+        most: u64,
+    },
+    /// The file or the volume may not be changed.
+    #[error("{0}")]
+    ReadOnly(String),
+    /// The file's own flags forbid it.
+    #[error("inode {ino} is {flag}: {what} is not permitted")]
+    NotPermitted {
+        /// The file.
+        ino: Ino,
+        /// immutable, append-only.
+        flag: &'static str,
+        /// What was asked.
+        what: &'static str,
+    },
+    /// Opening for writing is refused because of the volume's state.
+    #[error("{what}; {help}")]
+    Refused {
+        /// What was found.
+        what: String,
+        /// What to do.
+        help: &'static str,
+    },
+    /// A path leads nowhere.
+    #[error("{path}: no such file or directory")]
+    NotFound {
+        /// The path asked for.
+        path: String,
+    },
+    /// A path goes through something that is not a directory.
+    #[error("{path}: not a directory")]
+    NotADirectory {
+        /// The part that is none.
+        path: String,
+    },
+    /// A file was expected and a directory found.
+    #[error("{path}: is a directory")]
+    IsADirectory {
+        /// The path asked for.
+        path: String,
+    },
+    /// Too many symbolic links on the way.
+    #[error("{path}: too many levels of symbolic links")]
+    SymlinkLoop {
+        /// The path asked for.
+        path: String,
+    },
+    /// The volume was closed.
+    #[error("the volume is closed")]
+    ShutDown,
+}
+
+/// Which of the three numbers is not aligned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misaligned {
+    /// The position.
+    Offset,
+    /// The length.
+    Length,
+    /// The address of the buffer, or of one of its parts.
+    Buffer,
+}
+
+impl std::fmt::Display for Misaligned {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Misaligned::Offset => "the offset",
+            Misaligned::Length => "the length",
+            Misaligned::Buffer => "the buffer's address",
+        })
+    }
+}
+
+/// What a request would have to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// The inode's lock.
+    InodeLock,
+    /// An operation that has closed the inode's gate.
+    Gate,
+    /// The exclusive turn.
+    Turn,
+    /// A part of the file's map that is not in memory.
+    Map,
+}
+
+impl std::fmt::Display for Wait {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Wait::InodeLock => "the inode's lock",
+            Wait::Gate => "an operation that keeps requests out of the file",
+            Wait::Turn => "other requests of the file, to run alone",
+            Wait::Map => "a part of the file's map to be read",
+        })
+    }
+}
+
+/// What cannot be done yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotYet {
+    /// The write would need a block, or a conversion.
+    Allocate {
+        /// The file.
+        ino: Ino,
+        /// The first file block that holds no data.
+        block: u64,
+    },
+    /// The write would move the size.
+    Extend {
+        /// The file.
+        ino: Ino,
+        /// One past the last byte asked.
+        end: u64,
+        /// The size.
+        size: u64,
+    },
+    /// The file's data is in its inode.
+    InlineData {
+        /// The file.
+        ino: Ino,
+    },
+    /// The write would have to drop set-user-id or set-group-id bits, or a file capability.
+    Privileges {
+        /// The file.
+        ino: Ino,
+    },
+    /// The file's data goes through the journal.
+    JournalledData {
+        /// The file.
+        ino: Ino,
+    },
+}
+
+impl std::fmt::Display for NotYet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            NotYet::Allocate { ino, block } => {
+                write!(
+                    f,
+                    "inode {ino}: file block {block} holds no data, and writing there needs allocation"
+                )
+            }
+            NotYet::Extend { ino, end, size } => {
+                write!(
+                    f,
+                    "inode {ino}: the write ends at byte {end}, past the size {size}"
+                )
+            }
+            NotYet::InlineData { ino } => write!(
+                f,
+                "inode {ino}: its data is inside the inode, which is not written"
+            ),
+            NotYet::Privileges { ino } => {
+                write!(
+                    f,
+                    "inode {ino}: writing must clear its set-user-id or set-group-id bit or its capability"
+                )
+            }
+            NotYet::JournalledData { ino } => {
+                write!(f, "inode {ino}: its data goes through the journal")
+            }
+        }
+    }
+}
+
+fn op_name(op: Op) -> &'static str {
+    match op {
+        Op::Read => "read",
+        Op::Write => "write",
+        Op::Sync { .. } => "flush",
+    }
+}
+
+impl Error {
+    /// The same error, with what was being looked at.
+    #[must_use]
+    pub fn at(self, context: impl Into<String>) -> Error {
+        Error::At {
+            context: context.into(),
+            source: Box::new(self),
+        }
+    }
+
+    /// The error without the places it was passed through.
+    #[must_use]
+    pub fn root(&self) -> &Error {
+        match self {
+            Error::At { source, .. } => source.root(),
+            other => other,
+        }
+    }
+
+    /// The volume is damaged.
+    #[must_use]
+    pub fn is_corrupt(&self) -> bool {
+        match self.root() {
+            Error::Format(e) => matches!(**e, FormatError::Corrupt(_)),
+            Error::BadMap { .. } | Error::Damaged(_) => true,
+            _ => false,
+        }
+    }
+}
+
+impl From<FormatError> for Error {
+    fn from(e: FormatError) -> Error {
+        Error::Format(Arc::new(e))
+    }
+}
+
+impl From<diorite_format::Corrupt> for Error {
+    fn from(e: diorite_format::Corrupt) -> Error {
+        Error::Format(Arc::new(e.into()))
+    }
+}
+
+impl From<DeviceError> for Error {
+    fn from(e: DeviceError) -> Error {
+        Error::Open(Arc::new(e))
+    }
+}

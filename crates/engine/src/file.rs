@@ -1,0 +1,185 @@
+//! Files: how a path or an inode number becomes something to attach to a queue, and the blocking calls on top.
+//!
+//! Input: a volume and a path. Output: [`File`]s. Invariant: a blocking call is a request on a queue that nobody else uses
+//! meanwhile, and its own deferred work runs in the calling thread. Limits: direct I/O only; [`File::read_bytes`] copes with any
+//! alignment by going through a bounce buffer.
+
+use crate::error::Error;
+use crate::inode::Inode;
+use crate::inode::gate::Gate;
+use crate::map::Mapping;
+use crate::queue::{Completion, Op, RequestFlags};
+use crate::volume::VolumeShared;
+use diorite_block::Buf;
+use diorite_format::Ino;
+use std::sync::Arc;
+
+/// How a file is to be opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenFlags {
+    /// Data may be overwritten.
+    pub write: bool,
+    /// Every write is durable when it is acknowledged, with what is needed to read it back (O_DSYNC).
+    pub dsync: bool,
+    /// As `dsync`, with the times too (O_SYNC). In this version times are not written, so both are the same.
+    pub sync: bool,
+}
+
+/// An open file. Send and Sync; cheap to clone. Dropping it waits for nothing: queues that have it attached keep it.
+#[derive(Clone, Debug)]
+pub struct File {
+    inode: Arc<Inode>,
+    flags: OpenFlags,
+}
+
+impl File {
+    pub(crate) fn new(inode: Arc<Inode>, flags: OpenFlags) -> File {
+        File { inode, flags }
+    }
+
+    pub(crate) fn inode(&self) -> &Arc<Inode> {
+        &self.inode
+    }
+
+    pub(crate) fn is_dsync(&self) -> bool {
+        self.flags.dsync || self.flags.sync
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<(), Error> {
+        if !self.flags.write {
+            return Err(Error::ReadOnly(format!(
+                "inode {} was opened for reading only",
+                self.inode.ino
+            )));
+        }
+        self.inode.volume.check_writable()
+    }
+
+    /// The same inode, opened the same way?
+    pub(crate) fn same_handle(&self, other: &File) -> bool {
+        Arc::ptr_eq(&self.inode, &other.inode) && self.flags == other.flags
+    }
+
+    /// The inode's number.
+    #[must_use]
+    pub fn ino(&self) -> Ino {
+        self.inode.ino
+    }
+
+    /// The size in bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.inode.size()
+    }
+
+    /// The inode as it is on disk.
+    #[must_use]
+    pub fn metadata(&self) -> &diorite_format::Inode {
+        &self.inode.disk
+    }
+
+    /// Reads into `buf` from byte `pos`; gives the buffer back with the count (short only at the end of the file).
+    /// Position, length and address must be aligned to the device's logical block. Blocks.
+    pub fn read_at(&self, pos: u64, buf: Buf) -> (Buf, Result<usize, Error>) {
+        self.call(Op::Read, pos, buf, RequestFlags::default())
+    }
+
+    /// Overwrites `buf.len()` bytes at `pos`. Alignment as for [`File::read_at`]. Blocks; with O_DSYNC until the data is
+    /// durable.
+    pub fn write_at(&self, pos: u64, buf: Buf) -> (Buf, Result<usize, Error>) {
+        self.call(Op::Write, pos, buf, RequestFlags::default())
+    }
+
+    /// As [`File::read_at`] and [`File::write_at`], with flags.
+    pub fn call(
+        &self,
+        op: Op,
+        pos: u64,
+        buf: Buf,
+        flags: RequestFlags,
+    ) -> (Buf, Result<usize, Error>) {
+        match self.inode.volume.sync_queue() {
+            Ok(mut queue) => {
+                let Completion { buf, result, .. } = queue.call(self, op, pos, buf, flags);
+                self.inode.volume.keep_sync_queue(queue);
+                (buf, result)
+            }
+            Err(error) => (buf, Err(error)),
+        }
+    }
+
+    /// Makes durable every write that was acknowledged before. Blocks.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn sync(&self) -> Result<(), Error> {
+        self.call(
+            Op::Sync { data_only: false },
+            0,
+            Buf::empty(),
+            RequestFlags::default(),
+        )
+        .1
+        .map(|_| ())
+    }
+
+    /// Reads any range, aligned or not, through a bounce buffer; says how many bytes there were before the end of the
+    /// file. Blocks.
+    ///
+    /// # Errors
+    /// Those of [`File::read_at`].
+    pub fn read_bytes(&self, pos: u64, out: &mut [u8]) -> Result<usize, Error> {
+        let logical = u64::from(self.inode.volume.device.geometry().logical);
+        let bounce = (1 << 20).max(logical as usize);
+        let mut done = 0;
+        while done < out.len() {
+            let at = pos + done as u64;
+            let start = at - at % logical;
+            let want = ((out.len() - done) as u64 + (at - start))
+                .next_multiple_of(logical)
+                .min(bounce as u64);
+            let (buf, got) = self.read_at(start, Buf::zeroed(want as usize));
+            let skip = (at - start) as usize;
+            let got = got?.saturating_sub(skip).min(out.len() - done);
+            out[done..done + got].copy_from_slice(&buf.as_slice()[skip..skip + got]);
+            done += got;
+            if got == 0 {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// The mappings of `pos..pos + len` (bytes), rounded out to blocks; holes included. Reads the map as needed: blocks.
+    ///
+    /// # Errors
+    /// A corrupt map, a failing device.
+    pub fn mappings(&self, pos: u64, len: u64) -> Result<Vec<Mapping>, Error> {
+        let bits = self.inode.volume.block_size().trailing_zeros();
+        let end = pos.saturating_add(len).div_ceil(1 << bits);
+        self.inode.mappings(pos >> bits..end)
+    }
+
+    /// Keeps direct requests out of the file until the guard is dropped: those in flight end first, later ones wait. Blocks,
+    /// draining the volume's queues, so it does not depend on their owners.
+    #[must_use]
+    pub fn quiesce(&self) -> Quiesced<'_> {
+        let volume: &Arc<VolumeShared> = &self.inode.volume;
+        self.inode.gate.wait_turn(|| volume.drain_all());
+        Quiesced {
+            gate: &self.inode.gate,
+        }
+    }
+}
+
+/// A file without direct requests in flight. See [`File::quiesce`].
+#[derive(Debug)]
+pub struct Quiesced<'a> {
+    gate: &'a Gate,
+}
+
+impl Drop for Quiesced<'_> {
+    fn drop(&mut self) {
+        self.gate.end_turn();
+    }
+}

@@ -1,0 +1,240 @@
+//! The gate of an inode and its sharded count of direct requests in flight.
+//!
+//! Input: requests that enter and leave, each through its queue's own [`Shard`]; holders that close the gate (exclusive
+//! writes now; truncate and its kin). Output: parked requests released in order to their queues. Invariants: while a
+//! holder has its turn the count is zero but for the holder; who leaves last wakes the holder; nobody who leaves ever
+//! waits. Limits: the shards are summed only while the gate is closed.
+
+use crate::locks::GATE;
+use crate::queue::Parked;
+use diorite_block::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use diorite_block::sync::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a thread that waits for a turn sleeps before it drains the volume's queues again.
+const DRAIN_PAUSE: Duration = Duration::from_millis(1);
+
+/// One queue's part of an inode's in-flight count, on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Shard {
+    count: AtomicU64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    closed: AtomicBool,
+    inner: Mutex<Inner>,
+    turn_granted: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    shards: Vec<Arc<Shard>>,
+    /// Somebody has the turn, or waits in `draining` for it.
+    held: bool,
+    /// The holder-to-be, until the count is zero.
+    draining: Option<Waiter>,
+    parked: VecDeque<Waiter>,
+}
+
+#[derive(Debug)]
+enum Waiter {
+    /// A request that wants to enter; it is counted in the shard when it is released.
+    Enter(Parked, Arc<Shard>),
+    /// A request that wants the turn.
+    Turn(Parked),
+    /// A thread that wants the turn and sleeps on `turn_granted`.
+    Thread(Arc<AtomicBool>),
+}
+
+/// What became of a wish to enter or to take the turn.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// Granted: go on.
+    Now,
+    /// On the gate's list; the queue's inbox will say when it is granted.
+    Parked,
+}
+
+impl Gate {
+    pub(crate) fn new(level: u8) -> Gate {
+        Gate {
+            closed: AtomicBool::new(false),
+            inner: Mutex::at_level(&GATE, level, Inner::default()),
+            turn_granted: Condvar::new(),
+        }
+    }
+
+    /// A new shard for one queue.
+    pub(crate) fn add_shard(&self) -> Arc<Shard> {
+        let shard = Arc::new(Shard::default());
+        self.inner.lock().shards.push(shard.clone());
+        shard
+    }
+
+    /// Takes a shard out again; its count must be zero.
+    pub(crate) fn remove_shard(&self, shard: &Arc<Shard>) {
+        debug_assert_eq!(
+            shard.count.load(Ordering::SeqCst),
+            0,
+            "a shard is idle when its queue lets the file go"
+        );
+        self.inner.lock().shards.retain(|s| !Arc::ptr_eq(s, shard));
+    }
+
+    /// Counts a request in, unless the gate is closed.
+    #[inline]
+    pub(crate) fn enter(&self, shard: &Shard) -> bool {
+        // SeqCst on both sides: either the closer sees this count, or we see that it has closed the gate.
+        shard.count.fetch_add(1, Ordering::SeqCst);
+        if self.closed.load(Ordering::SeqCst) {
+            self.leave(shard);
+            return false;
+        }
+        true
+    }
+
+    /// Counts a request out. Never waits for I/O.
+    #[inline]
+    pub(crate) fn leave(&self, shard: &Shard) {
+        let before = shard.count.fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(before > 0, "who leaves has entered");
+        if self.closed.load(Ordering::SeqCst) {
+            self.check_drained();
+        }
+    }
+
+    /// Enters, or parks the request until the holder's turn has ended.
+    pub(crate) fn enter_or_park(
+        &self,
+        shard: &Arc<Shard>,
+        request: impl FnOnce() -> Parked,
+    ) -> Admission {
+        let mut inner = self.inner.lock();
+        if inner.held {
+            inner
+                .parked
+                .push_back(Waiter::Enter(request(), shard.clone()));
+            return Admission::Parked;
+        }
+        shard.count.fetch_add(1, Ordering::SeqCst);
+        Admission::Now
+    }
+
+    /// Takes the turn, or parks the request until it has it. A request that has entered must leave first.
+    pub(crate) fn take_turn(&self, request: impl FnOnce() -> Parked) -> Admission {
+        let mut inner = self.inner.lock();
+        if inner.held {
+            inner.parked.push_back(Waiter::Turn(request()));
+            return Admission::Parked;
+        }
+        inner.held = true;
+        self.closed.store(true, Ordering::SeqCst);
+        if inner.in_flight() == 0 {
+            return Admission::Now;
+        }
+        inner.draining = Some(Waiter::Turn(request()));
+        Admission::Parked
+    }
+
+    /// Takes the turn if nobody is in flight and nobody has it.
+    pub(crate) fn try_turn(&self) -> bool {
+        let mut inner = self.inner.lock();
+        if inner.held {
+            return false;
+        }
+        self.closed.store(true, Ordering::SeqCst);
+        inner.held = inner.in_flight() == 0;
+        if !inner.held {
+            self.closed.store(false, Ordering::SeqCst);
+        }
+        inner.held
+    }
+
+    /// Takes the turn from a thread that may block; calls `drain` again and again while it waits, so that nobody's
+    /// accounting depends on a submitter that does not come back.
+    pub(crate) fn wait_turn(&self, mut drain: impl FnMut()) {
+        let granted = Arc::new(AtomicBool::new(false));
+        self.ask_turn(&granted);
+        while !granted.load(Ordering::SeqCst) {
+            drain();
+            let inner = self.inner.lock();
+            if !granted.load(Ordering::SeqCst) {
+                drop(self.turn_granted.wait_timeout(inner, DRAIN_PAUSE));
+            }
+        }
+    }
+
+    fn ask_turn(&self, granted: &Arc<AtomicBool>) {
+        let mut inner = self.inner.lock();
+        if inner.held {
+            inner.parked.push_back(Waiter::Thread(granted.clone()));
+            return;
+        }
+        inner.held = true;
+        self.closed.store(true, Ordering::SeqCst);
+        if inner.in_flight() == 0 {
+            granted.store(true, Ordering::SeqCst);
+        } else {
+            inner.draining = Some(Waiter::Thread(granted.clone()));
+        }
+    }
+
+    /// Ends the turn: releases who is parked, in order, up to the next that wants the turn for itself.
+    pub(crate) fn end_turn(&self) {
+        let mut inner = self.inner.lock();
+        debug_assert!(
+            inner.held && inner.draining.is_none(),
+            "who ends a turn has it"
+        );
+        inner.held = false;
+        while let Some(waiter) = inner.parked.pop_front() {
+            if let Waiter::Enter(request, shard) = waiter {
+                // Counted in on its behalf, so that the next holder waits for it.
+                shard.count.fetch_add(1, Ordering::SeqCst);
+                request.release();
+                continue;
+            }
+            inner.held = true;
+            if inner.in_flight() == 0 {
+                self.grant(waiter);
+            } else {
+                inner.draining = Some(waiter);
+            }
+            return;
+        }
+        self.closed.store(false, Ordering::SeqCst);
+    }
+
+    fn check_drained(&self) {
+        let mut inner = self.inner.lock();
+        if inner.draining.is_some() && inner.in_flight() == 0 {
+            if let Some(waiter) = inner.draining.take() {
+                self.grant(waiter);
+            }
+        }
+    }
+
+    fn grant(&self, waiter: Waiter) {
+        match waiter {
+            Waiter::Turn(request) | Waiter::Enter(request, _) => request.release(),
+            Waiter::Thread(granted) => {
+                granted.store(true, Ordering::SeqCst);
+                self.turn_granted.notify_all();
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn in_flight(&self) -> u64 {
+        self.shards
+            .iter()
+            .map(|s| s.count.load(Ordering::SeqCst))
+            .sum()
+    }
+}

@@ -1,0 +1,261 @@
+//! The inode room: in-core inodes, their lock, their gate, and what a queue keeps of an attached file.
+//!
+//! Input: inodes that `mount` parsed. Output: [`Inode`]s shared by everyone who has the file open. Invariants: there is one
+//! in-core inode per number; the lock order is inode lock, gate, map lock; none is held while I/O is in flight. Limits: in
+//! this slice the size and the map never change.
+
+pub(crate) mod gate;
+
+use crate::error::{Error, NotYet, Wait};
+use crate::file::File;
+use crate::locks::{INODE, MAP};
+use crate::map::{Cached, MapView, Published, root_view};
+use crate::volume::VolumeShared;
+use diorite_block::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use diorite_block::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use diorite_format::{Inode as DiskInode, InodeFlags, MapKind};
+use gate::{Gate, Shard};
+use std::sync::Arc;
+
+/// An in-core inode.
+#[derive(Debug)]
+pub(crate) struct Inode {
+    pub(crate) volume: Arc<VolumeShared>,
+    pub(crate) ino: diorite_format::Ino,
+    /// The inode as it was read.
+    pub(crate) disk: DiskInode,
+    /// The inode's own bytes, for attributes that lie in it.
+    pub(crate) raw: Box<[u8]>,
+    size: AtomicU64,
+    lock: RwLock<()>,
+    pub(crate) gate: Gate,
+    pub(crate) map: Published<MapView>,
+    /// Serialises publications of `map`; no reader takes it.
+    pub(crate) map_lock: Mutex<()>,
+    inline_data: Option<Box<[u8]>>,
+    /// Segments of the map in memory beyond the root.
+    loaded: AtomicUsize,
+}
+
+impl Drop for Inode {
+    fn drop(&mut self) {
+        self.volume.sub_segments(*self.loaded.get_mut());
+    }
+}
+
+impl Inode {
+    /// An in-core inode; `inline_data` is the file's whole contents if they lie in the inode.
+    pub(crate) fn new(
+        volume: &Arc<VolumeShared>,
+        disk: DiskInode,
+        raw: Box<[u8]>,
+        inline_data: Option<Box<[u8]>>,
+    ) -> Result<Inode, Error> {
+        let level = volume.level;
+        let view = root_view(volume, &disk)?;
+        Ok(Inode {
+            volume: volume.clone(),
+            ino: disk.ino,
+            size: AtomicU64::new(disk.size),
+            lock: RwLock::at_level(&INODE, level, ()),
+            gate: Gate::new(level),
+            map: Published::new(level, view),
+            map_lock: Mutex::at_level(&MAP, level, ()),
+            inline_data,
+            loaded: AtomicUsize::new(0),
+            disk,
+            raw,
+        })
+    }
+
+    /// The size in bytes. Loaded before the map: writers publish the map first.
+    #[inline]
+    pub(crate) fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// The contents of a file that has no blocks because they are in its inode.
+    #[inline]
+    pub(crate) fn inline_data(&self) -> Option<&[u8]> {
+        self.inline_data.as_deref()
+    }
+
+    /// Takes the inode lock shared.
+    pub(crate) fn lock_shared(&self, nowait: bool) -> Result<RwLockReadGuard<'_, ()>, Error> {
+        if nowait {
+            return self
+                .lock
+                .try_read()
+                .ok_or(Error::WouldBlock(Wait::InodeLock));
+        }
+        Ok(self.lock.read())
+    }
+
+    /// Takes the inode lock alone.
+    pub(crate) fn lock_exclusive(&self, nowait: bool) -> Result<RwLockWriteGuard<'_, ()>, Error> {
+        if nowait {
+            return self
+                .lock
+                .try_write()
+                .ok_or(Error::WouldBlock(Wait::InodeLock));
+        }
+        Ok(self.lock.write())
+    }
+
+    /// Counts segments that were read into the map.
+    pub(crate) fn note_loaded(&self, segments: usize) {
+        self.loaded.fetch_add(segments, Ordering::Relaxed);
+        self.volume.add_segments(segments);
+    }
+
+    /// Counts out what the map has lost by falling back to its root.
+    pub(crate) fn note_dropped(&self) {
+        self.volume
+            .sub_segments(self.loaded.swap(0, Ordering::Relaxed));
+    }
+
+    /// The largest size that the file's map can have, in bytes.
+    pub(crate) fn max_size(&self) -> u64 {
+        let block = u64::from(self.volume.block_size());
+        match self.disk.map_kind() {
+            MapKind::Indirect => {
+                let per = block / 4;
+                (12 + per + per * per + per * per * per).min(u64::from(u32::MAX)) * block
+            }
+            _ => u64::from(u32::MAX) * block,
+        }
+    }
+
+    /// Encrypted and verity files are refused by name.
+    pub(crate) fn check_data_access(&self) -> Result<(), Error> {
+        let refused = |what: &str, help| {
+            Err(Error::Refused {
+                what: format!("inode {} is {what}", self.ino),
+                help,
+            })
+        };
+        if self.disk.flags.has(InodeFlags::ENCRYPT) {
+            return refused(
+                "encrypted (feature encrypt)",
+                "its data cannot be read without the key; use the kernel",
+            );
+        }
+        if self.disk.flags.has(InodeFlags::VERITY) {
+            return refused(
+                "protected by verity (feature verity)",
+                "its data cannot be verified here; use the kernel",
+            );
+        }
+        Ok(())
+    }
+
+    /// May data of this file be overwritten?
+    fn check_writable(&self) -> Result<(), Error> {
+        let ino = self.ino;
+        let not_permitted = |flag| {
+            Err(Error::NotPermitted {
+                ino,
+                flag,
+                what: "overwriting",
+            })
+        };
+        if self.disk.flags.has(InodeFlags::IMMUTABLE) {
+            return not_permitted("immutable");
+        }
+        if self.disk.flags.has(InodeFlags::APPEND) {
+            return not_permitted("append-only");
+        }
+        if self.disk.flags.has(InodeFlags::JOURNAL_DATA) || self.volume.data_journalled {
+            return Err(Error::NotYet(NotYet::JournalledData { ino }));
+        }
+        if self.must_drop_privileges() {
+            return Err(Error::NotYet(NotYet::Privileges { ino }));
+        }
+        Ok(())
+    }
+
+    /// setuid, or setgid with group execution, or a capability: a write clears them.
+    fn must_drop_privileges(&self) -> bool {
+        const SETUID: u16 = 0o4000;
+        const SETGID_EXEC: u16 = 0o2010;
+        self.disk.mode & SETUID != 0 || self.disk.mode & SETGID_EXEC == SETGID_EXEC
+    }
+}
+
+/// What all requests of one attached file share: counted once per queue, so no reference count is shared by threads.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    pub(crate) inode: Arc<Inode>,
+    pub(crate) shard: Arc<Shard>,
+    /// Every write is O_DSYNC.
+    pub(crate) dsync: bool,
+    write_refused: Option<Error>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.inode.gate.remove_shard(&self.shard);
+    }
+}
+
+/// A file attached to a queue.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    handle: Arc<Handle>,
+    /// The newest view of the map that this queue has seen.
+    view: Cached<MapView>,
+    /// Its requests in the queue's slots that are not ready.
+    pub(crate) requests: u32,
+    pub(crate) generation: u32,
+}
+
+impl Attached {
+    pub(crate) fn new(file: &File, generation: u32) -> Attached {
+        let inode = file.inode().clone();
+        let write_refused = file
+            .check_writable()
+            .and_then(|()| inode.check_writable())
+            .err();
+        let handle = Handle {
+            shard: inode.gate.add_shard(),
+            dsync: file.is_dsync(),
+            write_refused,
+            inode,
+        };
+        Attached {
+            view: handle.inode.map.cached(),
+            handle: Arc::new(handle),
+            requests: 0,
+            generation,
+        }
+    }
+
+    /// The newest view of the file's map: one load if nothing was published since the last call.
+    #[inline]
+    pub(crate) fn latest_map(&mut self) -> &Arc<MapView> {
+        self.view.get(&self.handle.inode.map)
+    }
+
+    /// A reference that outlives the queue's lock.
+    #[inline]
+    pub(crate) fn handle(&self) -> Arc<Handle> {
+        self.handle.clone()
+    }
+
+    /// The reason why writes through this handle are refused, if they are.
+    #[inline]
+    pub(crate) fn check_writable(&self) -> Result<(), Error> {
+        self.handle
+            .write_refused
+            .as_ref()
+            .map_or(Ok(()), |e| Err(e.clone()))
+    }
+}
+
+impl std::ops::Deref for Attached {
+    type Target = Handle;
+    #[inline]
+    fn deref(&self) -> &Handle {
+        &self.handle
+    }
+}

@@ -1,0 +1,164 @@
+//! The one decision: does an ended write complete inline, where its last bio was reaped, or on a worker, and why.
+//!
+//! Input: [`Facts`] about the ended write and the volume's policy. Output: a [`Verdict`]. Invariants: it starts at inline
+//! and is only demoted; "owes work to be durable" and "owes work to be visible" are asked apart. Limits: pure; reads
+//! never come here, they owe nothing.
+
+use crate::policy::CompletionPolicy;
+
+/// Cached pages of the inode, as seen from the ended write. Pages over its range must be invalidated, which may block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CachedPages {
+    /// The inode has none.
+    None,
+    /// Some, but none over the range.
+    #[cfg_attr(
+        not(test),
+        expect(
+            dead_code,
+            reason = "direct I/O alone caches no pages; the table covers all cases"
+        )
+    )]
+    Elsewhere,
+    /// Some over the range.
+    InRange,
+}
+
+/// What is known of an ended write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// A bio failed.
+    pub(crate) failed: bool,
+    /// Durability is owed that FUA alone has not given: a flush must follow.
+    pub(crate) owes_flush: bool,
+    pub(crate) cached: CachedPages,
+}
+
+/// Why a completion was handed to a worker. Counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The policy defers every write.
+    Policy,
+    /// A flush is owed.
+    Flush,
+    /// Cached pages have to be invalidated.
+    CachedPages,
+    /// The write failed; what it leaves behind is looked at by a thread that may block.
+    Failed,
+}
+
+impl Reason {
+    /// All reasons, in the order of their counters.
+    pub const ALL: [Reason; 4] = [
+        Reason::Policy,
+        Reason::Flush,
+        Reason::CachedPages,
+        Reason::Failed,
+    ];
+
+    /// The name that counters are printed under.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::Policy => "policy",
+            Reason::Flush => "flush",
+            Reason::CachedPages => "cached-pages",
+            Reason::Failed => "failed",
+        }
+    }
+}
+
+/// Inline, or deferred with the reason that weighed first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Inline,
+    Deferred(Reason),
+}
+
+/// Decides. Rules C1, C3, C4.
+#[inline]
+pub(crate) fn decide(policy: CompletionPolicy, facts: Facts) -> Verdict {
+    if facts.owes_flush && !facts.failed {
+        return Verdict::Deferred(Reason::Flush);
+    }
+    if facts.failed {
+        return Verdict::Deferred(Reason::Failed);
+    }
+    let cached = match policy {
+        CompletionPolicy::Deferred => return Verdict::Deferred(Reason::Policy),
+        CompletionPolicy::InlineUnlessCached => facts.cached != CachedPages::None,
+        CompletionPolicy::Inline | CompletionPolicy::InlineAlways => {
+            facts.cached == CachedPages::InRange
+        }
+    };
+    if cached {
+        Verdict::Deferred(Reason::CachedPages)
+    } else {
+        Verdict::Inline
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rule C1: inline only if there is no error, no sync owed and no cached page in the way; every combination.
+    #[test]
+    fn inline_only_when_nothing_is_owed() {
+        use CachedPages as Pages;
+        use CompletionPolicy as P;
+        for policy in [
+            P::Inline,
+            P::InlineAlways,
+            P::InlineUnlessCached,
+            P::Deferred,
+        ] {
+            for cached in [Pages::None, Pages::Elsewhere, Pages::InRange] {
+                for (failed, owes_flush) in
+                    [(false, false), (false, true), (true, false), (true, true)]
+                {
+                    let verdict = decide(
+                        policy,
+                        Facts {
+                            failed,
+                            owes_flush,
+                            cached,
+                        },
+                    );
+                    let in_the_way = match policy {
+                        P::InlineUnlessCached => cached != Pages::None,
+                        _ => cached == Pages::InRange,
+                    };
+                    let inline = !failed && !owes_flush && policy != P::Deferred && !in_the_way;
+                    assert_eq!(
+                        verdict == Verdict::Inline,
+                        inline,
+                        "{policy:?} {cached:?} {failed} {owes_flush}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// A failed write owes no flush: there is nothing to make durable. A good one is never acknowledged without it.
+    #[test]
+    fn the_reason_says_what_is_owed() {
+        let facts = Facts {
+            failed: false,
+            owes_flush: true,
+            cached: CachedPages::InRange,
+        };
+        assert_eq!(
+            decide(CompletionPolicy::Inline, facts),
+            Verdict::Deferred(Reason::Flush)
+        );
+        let facts = Facts {
+            failed: true,
+            ..facts
+        };
+        assert_eq!(
+            decide(CompletionPolicy::Inline, facts),
+            Verdict::Deferred(Reason::Failed)
+        );
+    }
+}

@@ -1,0 +1,35 @@
+//! The lock classes of the engine, in the lock order: a thread takes locks downwards in this list only.
+//!
+//! Input: every room that needs a lock names its class here. Output: the order that debug builds check and the names
+//! that statistics are printed under. Invariant: lower rank first; a volume's locks all come before those of the volumes
+//! below it in a stack. Limits: none of these is ever held while data I/O is in flight.
+
+use diorite_block::sync::LockClass;
+
+/// The volume's list of idle queues for blocking calls.
+pub static SYNC_POOL: LockClass = LockClass::new("sync-pool", 100);
+/// The volume's list of open queues.
+pub static QUEUES: LockClass = LockClass::new("queues", 110);
+/// A queue: its slots, its bios on their way down, its finished requests.
+pub static QUEUE: LockClass = LockClass::new("queue", 200);
+/// The inode lock: shared by direct writes while they map, exclusive under the exclusive presets.
+pub static INODE: LockClass = LockClass::new("inode", 300);
+/// An inode's gate: who holds it, who is parked before it.
+pub static GATE: LockClass = LockClass::new("gate", 310);
+/// Serialises changes of one inode's extent map.
+pub static MAP: LockClass = LockClass::new("map", 400);
+/// The volume's table of in-core inodes.
+pub static INODES: LockClass = LockClass::new("inodes", 410);
+/// One shard of the metadata cache.
+pub static CACHE: LockClass = LockClass::new("cache", 420);
+/// The latest view of one extent map, taken only to fetch a changed view.
+pub static MAP_VIEW: LockClass = LockClass::new("map-view", 430);
+/// A queue's inbox: what other threads finished or released for it.
+pub static INBOX: LockClass = LockClass::new("inbox", 500);
+/// The work list of one class of workers.
+pub static WORKERS: LockClass = LockClass::new("workers", 510);
+
+/// The classes of the engine, in order.
+pub static CLASSES: [&LockClass; 11] = [
+    &SYNC_POOL, &QUEUES, &QUEUE, &INODE, &GATE, &MAP, &INODES, &CACHE, &MAP_VIEW, &INBOX, &WORKERS,
+];

@@ -1,0 +1,276 @@
+//! Reading a file's map from disk into the tree, node by node.
+//!
+//! Input: an inode's root, and blocks of its map through the metadata cache. Output: views in which a range is loaded.
+//! Invariants: a node is checked against what its parent says of it, so its depth falls and its range shrinks with every
+//! step and no cycle can be walked; an extent that overlaps known metadata is corrupt. Limits: what is loaded counts
+//! against the volume's budget; when that is exceeded, maps fall back to their roots.
+
+use super::{MapView, Mapping, NotLoaded, Segment, SegmentKind, Tree};
+use crate::cache::Kind;
+use crate::error::Error;
+use crate::inode::{Handle, Inode};
+use crate::queue::{Message, QueueShared};
+use crate::volume::VolumeShared;
+use crate::workers::Task;
+use diorite_format::extent::{Entries, Expect, ExtentNode};
+use diorite_format::indirect::{self, PointerBlock};
+use diorite_format::{FileBlock, FsBlock, Inode as DiskInode, MapKind};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A part of a map to load, for a request that met its absence.
+#[derive(Debug)]
+pub(crate) struct LoadJob {
+    pub(crate) queue: Arc<QueueShared>,
+    pub(crate) slot: u32,
+    pub(crate) file: Arc<Handle>,
+    pub(crate) blocks: Range<u64>,
+}
+
+impl Task for LoadJob {
+    const CLASS: &'static str = "submit";
+    const BATCH: usize = 1;
+
+    fn run(batch: &mut Vec<LoadJob>) {
+        for job in batch.drain(..) {
+            let message = match job.file.inode.load_map(job.blocks) {
+                Ok(view) => Message::Mapped(job.slot, view),
+                Err(error) => Message::Unmapped(job.slot, error),
+            };
+            job.queue.inbox.post([message]);
+            job.queue.waker.kick();
+        }
+    }
+}
+
+/// One past the last file block that can be mapped.
+const END: u32 = u32::MAX;
+
+/// The view that the inode alone gives: its root's extents, and its root's pointers as nodes that are not loaded.
+pub(crate) fn root_view(volume: &VolumeShared, inode: &DiskInode) -> Result<MapView, Error> {
+    let segments = match inode.map_kind() {
+        MapKind::Extents => extent_segments(&ExtentNode::parse_root(&volume.sb, inode)?),
+        MapKind::Indirect => indirect_root(volume, inode)?,
+        MapKind::Inline | MapKind::FastSymlink | MapKind::Device | MapKind::None => Vec::new(),
+    };
+    check_places(volume, inode, &segments)?;
+    Ok(MapView {
+        tree: Tree::new().splice(0, END, &segments),
+    })
+}
+
+fn extent_segments(node: &ExtentNode) -> Vec<Segment> {
+    let block = |b: u64| u32::try_from(b).expect("the parser keeps file blocks below 2^32");
+    match &node.entries {
+        Entries::Leaf(extents) => extents
+            .iter()
+            .map(|e| Segment {
+                start: block(e.block.get()),
+                len: e.len,
+                kind: if e.unwritten {
+                    SegmentKind::Unwritten(e.start)
+                } else {
+                    SegmentKind::Written(e.start)
+                },
+            })
+            .collect(),
+        Entries::Index(children) => children
+            .iter()
+            .map(|c| Segment {
+                start: block(c.block.get()),
+                len: block(c.end - c.block.get()),
+                kind: SegmentKind::ExtentNode(c.child, node.depth - 1),
+            })
+            .collect(),
+    }
+}
+
+fn indirect_root(volume: &VolumeShared, inode: &DiskInode) -> Result<Vec<Segment>, Error> {
+    let mut segments = Vec::new();
+    for slot in 0..indirect::DIRECT {
+        push_pointer(
+            &mut segments,
+            slot,
+            indirect::root_pointer(&volume.sb, inode, slot)?,
+        );
+    }
+    let per = u64::from(indirect::pointers_per_block(&volume.sb));
+    let mut start = u64::from(indirect::DIRECT);
+    for level in 1..=3u16 {
+        let end = (start + per.pow(u32::from(level))).min(u64::from(END));
+        let child =
+            indirect::root_pointer(&volume.sb, inode, indirect::DIRECT + u32::from(level) - 1)?;
+        push_indirect(&mut segments, start..end, child, level);
+        start = end;
+    }
+    Ok(segments)
+}
+
+/// A pointer to data, merged with its predecessor where both are neighbours in the file and on the volume.
+fn push_pointer(segments: &mut Vec<Segment>, block: u32, at: FsBlock) {
+    if at.is_none() {
+        return;
+    }
+    if let Some(Segment {
+        start,
+        len,
+        kind: SegmentKind::Written(first),
+    }) = segments.last_mut()
+    {
+        if *start + *len == block && first.get() + u64::from(*len) == at.get() {
+            *len += 1;
+            return;
+        }
+    }
+    segments.push(Segment {
+        start: block,
+        len: 1,
+        kind: SegmentKind::Written(at),
+    });
+}
+
+fn push_indirect(segments: &mut Vec<Segment>, blocks: Range<u64>, at: FsBlock, level: u16) {
+    if at.is_none() || blocks.is_empty() {
+        return;
+    }
+    let short =
+        |b: u64| u32::try_from(b).expect("the caller cuts the range at the last mappable block");
+    let (start, len) = (short(blocks.start), short(blocks.end - blocks.start));
+    segments.push(Segment {
+        start,
+        len,
+        kind: SegmentKind::IndirectNode(at, level),
+    });
+}
+
+/// No file's data, and no node of a file's map, lies in the volume's own structures.
+fn check_places(
+    volume: &VolumeShared,
+    inode: &DiskInode,
+    segments: &[Segment],
+) -> Result<(), Error> {
+    if volume.is_system_inode(inode.ino) {
+        return Ok(());
+    }
+    for segment in segments {
+        let (at, len) = match segment.kind {
+            SegmentKind::Written(at) | SegmentKind::Unwritten(at) => (at, segment.len),
+            SegmentKind::ExtentNode(at, _) | SegmentKind::IndirectNode(at, _) => (at, 1),
+        };
+        if let Some(what) = volume.metadata_in(at, u64::from(len)) {
+            return Err(Error::BadMap {
+                ino: inode.ino,
+                block: u64::from(segment.start),
+                at,
+                what,
+            });
+        }
+    }
+    Ok(())
+}
+
+impl Inode {
+    /// A view in which `blocks` are loaded. Blocks while the device reads.
+    pub(crate) fn load_map(&self, blocks: Range<u64>) -> Result<Arc<MapView>, Error> {
+        let mut view = self.map.load();
+        let mut from = blocks.start;
+        while let Some(NotLoaded { block }) = view.walk(from, blocks.end).find_map(Result::err) {
+            from = u64::from(block);
+            view = self.load_node(block)?;
+        }
+        self.volume.shrink_maps(self);
+        Ok(view)
+    }
+
+    /// The mappings of a range of blocks, loaded as needed. Blocks while the device reads.
+    pub(crate) fn mappings(&self, blocks: Range<u64>) -> Result<Vec<Mapping>, Error> {
+        let view = self.load_map(blocks.clone())?;
+        let loaded = |m: Result<Mapping, NotLoaded>| {
+            m.expect("load_map gives a view in which the range is loaded")
+        };
+        Ok(view.walk(blocks.start, blocks.end).map(loaded).collect())
+    }
+
+    /// Replaces the node that covers `block` by what it holds, and publishes that.
+    fn load_node(&self, block: u32) -> Result<Arc<MapView>, Error> {
+        let _map = self.map_lock.lock();
+        let view = self.map.load();
+        let Some(node) = view
+            .tree
+            .at_or_after(block)
+            .filter(|s| s.is_unloaded() && s.start <= block)
+        else {
+            return Ok(view);
+        };
+        let segments = match node.kind {
+            SegmentKind::ExtentNode(at, depth) => self.read_extents(&node, at, depth)?,
+            SegmentKind::IndirectNode(at, level) => self.read_pointers(&node, at, level)?,
+            SegmentKind::Written(_) | SegmentKind::Unwritten(_) => {
+                unreachable!("only nodes are unloaded")
+            }
+        };
+        check_places(&self.volume, &self.disk, &segments)?;
+        let view = Arc::new(MapView {
+            tree: view.tree.splice(node.start, node.last(), &segments),
+        });
+        self.map.publish(view.clone());
+        self.note_loaded(segments.len());
+        Ok(view)
+    }
+
+    fn read_extents(&self, node: &Segment, at: FsBlock, depth: u16) -> Result<Vec<Segment>, Error> {
+        let end = u64::from(node.start) + u64::from(node.len);
+        let expect = Expect {
+            depth,
+            first: FileBlock::new(u64::from(node.start)),
+            end,
+        };
+        let volume = &self.volume;
+        let parse = |raw: &[u8]| {
+            ExtentNode::parse_block(&volume.sb, self.ino, self.disk.generation, expect, at, raw)
+        };
+        let raw = volume.cache.read(&volume.blocking, at, Kind::Map, |raw| {
+            parse(raw).map(|_| ())
+        })?;
+        Ok(extent_segments(&parse(&raw)?))
+    }
+
+    fn read_pointers(
+        &self,
+        node: &Segment,
+        at: FsBlock,
+        level: u16,
+    ) -> Result<Vec<Segment>, Error> {
+        let volume = &self.volume;
+        let raw = volume
+            .cache
+            .read(&volume.blocking, at, Kind::Map, |_| Ok(()))?;
+        let pointers = PointerBlock::new(&volume.sb, self.ino, at, &raw)?.to_vec()?;
+        let below = (pointers.len() as u64).pow(u32::from(level) - 1);
+        let (mut segments, mut start) = (Vec::new(), u64::from(node.start));
+        let end = start + u64::from(node.len);
+        for pointer in pointers {
+            let next = (start + below).min(end);
+            match u32::try_from(start) {
+                Ok(block) if level == 1 && start < end => {
+                    push_pointer(&mut segments, block, pointer)
+                }
+                _ => push_indirect(&mut segments, start..next, pointer, level - 1),
+            }
+            start = next;
+        }
+        Ok(segments)
+    }
+
+    /// Falls back to the root, unless somebody is changing the map now.
+    pub(crate) fn drop_loaded_map(&self) {
+        let Some(_map) = self.map_lock.try_lock() else {
+            return;
+        };
+        // The root was parsed when the inode was read, so it parses again.
+        if let Ok(root) = root_view(&self.volume, &self.disk) {
+            self.map.publish(Arc::new(root));
+            self.note_dropped();
+        }
+    }
+}

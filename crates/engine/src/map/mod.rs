@@ -1,0 +1,151 @@
+//! The map room: from file blocks to the blocks of the volume.
+//!
+//! Input: an inode and a range. Output: [`Mapping`]s that cover it in order. Invariants: an iteration covers its range
+//! without gap or overlap and always makes progress; a view never changes once it is published. Limits: file blocks are
+//! 32 bits, the last one that can be mapped is 2^32 - 2.
+
+mod load;
+mod published;
+mod tree;
+
+pub(crate) use load::{LoadJob, root_view};
+pub(crate) use published::{Cached, Published};
+pub(crate) use tree::Tree;
+
+use diorite_format::FsBlock;
+
+/// A run of file blocks in one state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    /// The first file block.
+    pub(crate) start: u32,
+    /// How many, one or more; `start + len` is at most 2^32 - 1.
+    pub(crate) len: u32,
+    pub(crate) kind: SegmentKind,
+}
+
+/// What a segment stands for. What no segment covers is a hole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SegmentKind {
+    /// Data, from this block of the volume on.
+    Written(FsBlock),
+    /// Allocated from this block on; reads as zeros.
+    Unwritten(FsBlock),
+    /// An extent tree's node of this depth, not read yet.
+    ExtentNode(FsBlock, u16),
+    /// An indirect block of this level (1 to 3), not read yet.
+    IndirectNode(FsBlock, u16),
+}
+
+impl Segment {
+    /// The last file block.
+    #[inline]
+    pub(crate) fn last(&self) -> u32 {
+        self.start + (self.len - 1)
+    }
+
+    fn is_unloaded(&self) -> bool {
+        matches!(
+            self.kind,
+            SegmentKind::ExtentNode(..) | SegmentKind::IndirectNode(..)
+        )
+    }
+}
+
+/// A run of file blocks, as a request meets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// The first file block.
+    pub start: u64,
+    /// How many blocks.
+    pub len: u64,
+    /// Where they are.
+    pub state: MappingState,
+}
+
+/// Where the blocks of a [`Mapping`] are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MappingState {
+    /// Nowhere: reads as zeros.
+    Hole,
+    /// Allocated from this block of the volume on, never written: reads as zeros.
+    Unwritten(FsBlock),
+    /// Data, from this block of the volume on.
+    Written(FsBlock),
+}
+
+/// The map cannot be walked on: the node that covers this file block has not been read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotLoaded {
+    pub(crate) block: u32,
+}
+
+/// One published state of an inode's map.
+#[derive(Debug)]
+pub(crate) struct MapView {
+    pub(crate) tree: Tree,
+}
+
+impl MapView {
+    /// The mappings that cover `first..end` (file blocks), in order.
+    #[inline]
+    pub(crate) fn walk(&self, first: u64, end: u64) -> Walk<'_> {
+        Walk {
+            view: self,
+            next: first,
+            end,
+        }
+    }
+}
+
+/// See [`MapView::walk`].
+#[derive(Debug)]
+pub(crate) struct Walk<'a> {
+    view: &'a MapView,
+    next: u64,
+    end: u64,
+}
+
+impl Iterator for Walk<'_> {
+    type Item = Result<Mapping, NotLoaded>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.next >= self.end {
+            return None;
+        }
+        // Past the last block that can be mapped there are only holes.
+        let segment = u32::try_from(self.next)
+            .ok()
+            .and_then(|b| self.view.tree.at_or_after(b));
+        let (until, state) = match segment {
+            None => (self.end, MappingState::Hole),
+            Some(s) if u64::from(s.start) > self.next => (u64::from(s.start), MappingState::Hole),
+            Some(s) => {
+                let skip = self.next - u64::from(s.start);
+                let state = match s.kind {
+                    SegmentKind::Written(at) => {
+                        MappingState::Written(FsBlock::new(at.get() + skip))
+                    }
+                    SegmentKind::Unwritten(at) => {
+                        MappingState::Unwritten(FsBlock::new(at.get() + skip))
+                    }
+                    SegmentKind::ExtentNode(..) | SegmentKind::IndirectNode(..) => {
+                        let block = s.start.max(u32::try_from(self.next).unwrap_or(s.start));
+                        return Some(Err(NotLoaded { block }));
+                    }
+                };
+                (u64::from(s.last()) + 1, state)
+            }
+        };
+        let until = until.min(self.end);
+        assert!(until > self.next, "a mapping makes progress");
+        let mapping = Mapping {
+            start: self.next,
+            len: until - self.next,
+            state,
+        };
+        self.next = until;
+        Some(Ok(mapping))
+    }
+}

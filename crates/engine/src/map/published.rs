@@ -1,0 +1,72 @@
+//! A value that changes rarely and is read always: readers keep the version they have until a newer one is published.
+//!
+//! Input: new versions from whoever holds the map lock. Output: the latest one, through each reader's own [`Cached`].
+//! Invariant: a reader that sees the new number finds a version at least as new; reading an unchanged value touches
+//! nothing that another reader writes. Limits: a reader keeps its last version alive until it looks again.
+
+use crate::locks::MAP_VIEW;
+use diorite_block::sync::Mutex;
+use diorite_block::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+/// A published value.
+#[derive(Debug)]
+pub(crate) struct Published<T> {
+    /// Raised after each publication.
+    seq: AtomicU64,
+    latest: Mutex<Arc<T>>,
+}
+
+/// A reader's own copy of the latest version that it has seen.
+#[derive(Debug)]
+pub(crate) struct Cached<T> {
+    seq: u64,
+    value: Arc<T>,
+}
+
+impl<T> Published<T> {
+    pub(crate) fn new(level: u8, value: T) -> Published<T> {
+        Published {
+            seq: AtomicU64::new(0),
+            latest: Mutex::at_level(&MAP_VIEW, level, Arc::new(value)),
+        }
+    }
+
+    /// Makes `value` the latest. The caller holds the lock that serialises changes.
+    pub(crate) fn publish(&self, value: Arc<T>) {
+        // The old version is dropped outside the lock: freeing a large tree takes time.
+        let old = std::mem::replace(&mut *self.latest.lock(), value);
+        // After the value: who sees the number fetches this version or a later one.
+        self.seq.fetch_add(1, Ordering::Release);
+        drop(old);
+    }
+
+    /// The latest version.
+    pub(crate) fn load(&self) -> Arc<T> {
+        self.latest.lock().clone()
+    }
+
+    /// A reader's cache, filled.
+    pub(crate) fn cached(&self) -> Cached<T> {
+        let seq = self.seq.load(Ordering::Acquire);
+        Cached {
+            seq,
+            value: self.load(),
+        }
+    }
+}
+
+impl<T> Cached<T> {
+    /// The latest version: one load if nothing was published since the last call.
+    #[inline]
+    pub(crate) fn get(&mut self, from: &Published<T>) -> &Arc<T> {
+        let seq = from.seq.load(Ordering::Acquire);
+        if seq != self.seq {
+            *self = Cached {
+                seq,
+                value: from.load(),
+            };
+        }
+        &self.value
+    }
+}

@@ -1,0 +1,62 @@
+//! The mount room: from a locator to a volume that can be used.
+//!
+//! Input: a locator or a device, and options. Output: a [`Volume`]. Invariants: probing never writes; nothing is opened for
+//! writing that is not fully understood and clean; every structure is checked before it is used. Limits: the group
+//! descriptors are read whole, 512 KiB for a TiB.
+
+mod inode;
+mod journal;
+mod open;
+mod zone;
+
+pub(crate) use inode::read_inode;
+pub(crate) use journal::read_journal;
+pub(crate) use open::{Mounted, open, open_device};
+pub(crate) use zone::Zone;
+
+use crate::policy::Policy;
+use diorite_block::IoEngine;
+
+/// How a volume is to be opened.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// File data may be overwritten.
+    pub write: bool,
+    /// Only this I/O engine below.
+    pub io_engine: Option<IoEngine>,
+    /// Open for writing although somebody else has the image open. Risk: two writers destroy the volume.
+    pub force: bool,
+    /// The policy to begin with.
+    pub policy: Policy,
+    /// Worker threads per class, one or more.
+    pub workers: u32,
+    /// Bytes of metadata blocks kept in memory.
+    pub metadata_cache: usize,
+    /// Bytes of extent maps kept in memory.
+    pub map_cache: usize,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        OpenOptions {
+            write: false,
+            io_engine: None,
+            force: false,
+            policy: Policy::DIORITE,
+            workers: 4,
+            metadata_cache: 16 << 20,
+            map_cache: 32 << 20,
+        }
+    }
+}
+
+impl OpenOptions {
+    /// The defaults, for writing.
+    #[must_use]
+    pub fn writable() -> OpenOptions {
+        OpenOptions {
+            write: true,
+            ..OpenOptions::default()
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Opening: the device, the superblock, the features, the group descriptors, the state.
+//!
+//! Input: a locator or a device. Output: [`Mounted`], from which the volume is put together. Invariants: reads only; the
+//! alignment of the device below never surprises a request later. Limits: superblock and descriptors are read once.
+
+use super::{OpenOptions, Zone};
+use crate::error::Error;
+use crate::loopdev;
+use crate::queue::Op;
+use crate::volume::Volume;
+use diorite_block::device::DeviceErrorKind;
+use diorite_block::{Blocking, Buf, Device, DeviceError, Locator};
+use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use diorite_format::{Access, GroupDesc, GroupNo, Superblock};
+use std::sync::Arc;
+
+/// What opening has read.
+pub(crate) struct Mounted {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) blocking: Blocking,
+    pub(crate) sb: Superblock,
+    pub(crate) groups: Box<[GroupDesc]>,
+    pub(crate) zone: Zone,
+    pub(crate) notes: Vec<String>,
+    pub(crate) data_journalled: bool,
+}
+
+/// Opens the volume at a locator; a device whose blocks are larger than the file system's is opened buffered.
+pub(crate) fn open(locator: &str, options: &OpenOptions) -> Result<Volume, Error> {
+    let locator = Locator::parse(locator)?;
+    let direct = loopdev::open_device(&locator, options, false)?;
+    let (logical, report) = (direct.geometry().logical, direct.report());
+    let block = read_superblock(&Blocking::new(direct.clone()))?.block_size();
+    if logical <= block || !report.direct {
+        return mount(direct, options, Vec::new());
+    }
+    if report.block_device && options.write {
+        let what = format!(
+            "{locator}: the device's logical block is {logical} bytes, the file system's {block}: it cannot be \
+             written with direct I/O; open it read-only, or copy it to an image file"
+        );
+        return Err(DeviceError::new(DeviceErrorKind::Unsupported, what).into());
+    }
+    // The direct device goes first: its locks on the image would keep out the buffered one.
+    drop(direct);
+    let note = format!(
+        "opened buffered: the host's logical block is {logical} bytes, the file system's {block}"
+    );
+    mount(
+        loopdev::open_device(&locator, options, true)?,
+        options,
+        vec![note],
+    )
+}
+
+/// Opens the volume on a device.
+pub(crate) fn open_device(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Volume, Error> {
+    mount(device, options, Vec::new())
+}
+
+fn mount(
+    device: Arc<dyn Device>,
+    options: &OpenOptions,
+    mut notes: Vec<String>,
+) -> Result<Volume, Error> {
+    let blocking = Blocking::new(device.clone());
+    let sb = read_superblock(&blocking)?;
+    let access = if options.write {
+        Access::Write
+    } else {
+        Access::Read
+    };
+    sb.features()
+        .check(access)
+        .map_err(|e| Error::from(diorite_format::FormatError::from(e)))?;
+    let geometry = device.geometry();
+    sb.check_device(geometry.size)?;
+    if geometry.logical > sb.block_size() {
+        let (logical, block) = (geometry.logical, sb.block_size());
+        let what = format!(
+            "{}: logical block {logical} is larger than the file system's block {block}",
+            device.name()
+        );
+        return Err(DeviceError::new(DeviceErrorKind::Unsupported, what).into());
+    }
+    if options.write && geometry.read_only {
+        return Err(Error::ReadOnly(format!("{} is read-only", device.name())));
+    }
+    check_state(&sb, options.write, &mut notes)?;
+    notes.extend(device.report().fallbacks);
+    let groups = read_groups(&blocking, &sb)?;
+    let zone = Zone::of_groups(&sb, &groups)?;
+    let data_journalled = sb.info().default_mount_opts & DATA_MODE == DATA_JOURNAL;
+    Volume::assemble(
+        Mounted {
+            device,
+            blocking,
+            sb,
+            groups,
+            zone,
+            notes,
+            data_journalled,
+        },
+        options,
+    )
+}
+
+/// `s_default_mount_opts`: the data mode, and its value for data=journal (man 5 ext4).
+const DATA_MODE: u32 = 0x60;
+const DATA_JOURNAL: u32 = 0x20;
+
+/// Reads and checks the primary superblock.
+fn read_superblock(blocking: &Blocking) -> Result<Superblock, Error> {
+    let device = blocking.device();
+    let raw = read_bytes(blocking, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE)?;
+    let raw: &[u8; SUPERBLOCK_SIZE] = raw[..]
+        .try_into()
+        .expect("as many bytes were read as asked");
+    Superblock::parse(raw).map_err(|e| Error::from(e).at(device.name()))
+}
+
+/// Reads any range of the device, rounded out to its logical blocks.
+fn read_bytes(blocking: &Blocking, at: u64, len: usize) -> Result<Vec<u8>, Error> {
+    let geometry = blocking.device().geometry();
+    let logical = u64::from(geometry.logical);
+    let start = at - at % logical;
+    let end = (at + len as u64).next_multiple_of(logical);
+    if end > geometry.size {
+        let what = format!(
+            "{}: too small for a file system: {} bytes",
+            blocking.device().name(),
+            geometry.size
+        );
+        return Err(Error::Invalid(what));
+    }
+    let whole = (end - start) as usize;
+    let device_error = |error| Error::Device {
+        op: Op::Read,
+        pos: start,
+        len: u32::try_from(whole).unwrap_or(u32::MAX),
+        error,
+    };
+    let buf = blocking
+        .read(start, Buf::zeroed(whole))
+        .map_err(device_error)?;
+    let skip = (at - start) as usize;
+    Ok(buf.as_slice()[skip..skip + len].to_vec())
+}
+
+/// Every group's descriptor, checked. Runs of descriptor blocks are read together.
+fn read_groups(blocking: &Blocking, sb: &Superblock) -> Result<Box<[GroupDesc]>, Error> {
+    const MOST_BLOCKS: u32 = 64;
+    let (geometry, block) = (sb.geometry(), sb.block_size() as usize);
+    let size = geometry.desc_size() as usize;
+    let mut groups = Vec::with_capacity(geometry.group_count() as usize);
+    let mut index = 0;
+    while index < geometry.gdt_blocks() {
+        let first = sb.gdt_location(index)?;
+        let mut run = 1;
+        while run < MOST_BLOCKS
+            && index + run < geometry.gdt_blocks()
+            && sb.gdt_location(index + run)?.get() == first.get() + u64::from(run)
+        {
+            run += 1;
+        }
+        let raw = read_bytes(blocking, sb.byte_of(first).get(), run as usize * block)?;
+        for desc in raw.chunks(block).flat_map(|b| b.chunks_exact(size)) {
+            let number = u32::try_from(groups.len()).unwrap_or(u32::MAX);
+            if number < geometry.group_count() {
+                groups.push(GroupDesc::parse(sb, GroupNo::new(number), desc)?);
+            }
+        }
+        index += run;
+    }
+    Ok(groups.into())
+}
+
+/// Recorded errors and orphans keep writers out; readers are told.
+fn check_state(sb: &Superblock, write: bool, notes: &mut Vec<String>) -> Result<(), Error> {
+    let orphans = !sb.last_orphan().is_none();
+    let findings = [
+        (
+            sb.needs_recovery(),
+            "the journal needs recovery",
+            "mount it once with the kernel, or run e2fsck",
+        ),
+        (
+            sb.has_error_state() || sb.recorded_errors().is_some(),
+            "errors are recorded in the superblock",
+            "run e2fsck",
+        ),
+        (orphans, "there are orphaned inodes", "run e2fsck"),
+    ];
+    for (found, what, help) in findings {
+        if found && write {
+            return Err(Error::Refused {
+                what: format!("opening for writing is refused: {what}"),
+                help,
+            });
+        }
+        if found {
+            notes.push(format!("{what}; what is read may be out of date"));
+        }
+    }
+    Ok(())
+}

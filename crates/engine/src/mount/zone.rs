@@ -1,0 +1,129 @@
+//! Where the volume's own structures are: superblocks, descriptors, bitmaps, inode tables, the journal.
+//!
+//! Input: the superblock and the group descriptors. Output: for a range of blocks, what lies in it. Invariant: the runs are
+//! sorted and do not overlap. Limits: flexible groups merge into few runs; a volume of 1 TiB makes some thousands.
+
+use crate::error::Error;
+use diorite_format::{FsBlock, GroupDesc, GroupNo, Superblock};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Zone {
+    runs: Box<[Run]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    start: u64,
+    end: u64,
+    what: &'static str,
+}
+
+impl Zone {
+    /// The structures at fixed places.
+    pub(crate) fn of_groups(sb: &Superblock, groups: &[GroupDesc]) -> Result<Zone, Error> {
+        let mut runs = Vec::new();
+        let table = u64::from(sb.geometry().inode_table_blocks());
+        for group in groups {
+            push(&mut runs, group.block_bitmap.get(), 1, "a block bitmap");
+            push(&mut runs, group.inode_bitmap.get(), 1, "an inode bitmap");
+            push(&mut runs, group.inode_table.get(), table, "an inode table");
+            if sb.has_super_backup(group.group) {
+                push(
+                    &mut runs,
+                    super_block_of(sb, group.group),
+                    1,
+                    "a superblock",
+                );
+            }
+        }
+        push_descriptors(sb, &mut runs)?;
+        Ok(Zone::from_runs(runs))
+    }
+
+    /// Given runs, all of one thing.
+    pub(crate) fn of(what: &'static str, places: impl Iterator<Item = (FsBlock, u64)>) -> Zone {
+        Zone::from_runs(
+            places
+                .map(|(at, len)| Run {
+                    start: at.get(),
+                    end: at.get() + len,
+                    what,
+                })
+                .collect(),
+        )
+    }
+
+    fn from_runs(mut runs: Vec<Run>) -> Zone {
+        runs.sort_by_key(|r| r.start);
+        let mut merged: Vec<Run> = Vec::with_capacity(runs.len());
+        for run in runs {
+            match merged.last_mut() {
+                Some(last)
+                    if run.start < last.end || run.start == last.end && run.what == last.what =>
+                {
+                    last.end = last.end.max(run.end);
+                }
+                _ => merged.push(run),
+            }
+        }
+        Zone {
+            runs: merged.into(),
+        }
+    }
+
+    /// What lies in `len` blocks from `at`, if anything does.
+    pub(crate) fn find(&self, at: FsBlock, len: u64) -> Option<&'static str> {
+        let next = self.runs.partition_point(|r| r.end <= at.get());
+        self.runs
+            .get(next)
+            .filter(|r| r.start < at.get().saturating_add(len))
+            .map(|r| r.what)
+    }
+}
+
+fn push(runs: &mut Vec<Run>, start: u64, len: u64, what: &'static str) {
+    runs.push(Run {
+        start,
+        end: start.saturating_add(len),
+        what,
+    });
+}
+
+fn super_block_of(sb: &Superblock, group: GroupNo) -> u64 {
+    if group.get() == 0 {
+        sb.super_block().get()
+    } else {
+        sb.group_first_block(group).get()
+    }
+}
+
+/// The primary descriptors with what is reserved for their growth, and the same behind each backup.
+fn push_descriptors(sb: &Superblock, runs: &mut Vec<Run>) -> Result<(), Error> {
+    let geometry = sb.geometry();
+    for index in 0..geometry.gdt_blocks() {
+        push(runs, sb.gdt_location(index)?.get(), 1, "group descriptors");
+    }
+    let reserved = u64::from(geometry.reserved_gdt_blocks());
+    let with_meta_bg = sb
+        .features()
+        .incompat
+        .has(diorite_format::features::Incompat::META_BG);
+    let copied = if with_meta_bg {
+        0
+    } else {
+        u64::from(geometry.gdt_blocks()) + reserved
+    };
+    for group in (0..geometry.group_count())
+        .map(GroupNo::new)
+        .filter(|g| sb.has_super_backup(*g))
+    {
+        push(
+            runs,
+            super_block_of(sb, group) + 1,
+            copied,
+            "group descriptors",
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! Draining a queue: what its owner does when it reaps, and what any thread of the volume may do on its behalf.
+//!
+//! Input: the device's ended bios and the inbox. Output: finished requests on the ready list, holds released, work for
+//! workers. Invariants: nothing here waits for I/O or for another request; a foreign drain leaves the completions for
+//! the owner. Limits: runs under the queue's lock.
+
+use super::{Message, QueueShared, QueueState};
+use crate::complete;
+use crate::dio;
+use crate::workers::Work;
+use diorite_block::sync::MutexGuard;
+use std::sync::Arc;
+use std::time::Duration;
+
+impl QueueShared {
+    /// Takes in everything that has happened, and pushes down what can go.
+    #[inline]
+    pub(crate) fn drain(self: &Arc<Self>, state: &mut QueueState) -> usize {
+        let mut reaped = std::mem::take(&mut state.reaped);
+        let ended = self.device.reap(&mut reaped);
+        for bio in reaped.drain(..) {
+            let index = u32::try_from(bio.token).expect("a bio's token is its slot's index");
+            if state.slots[index].take_back(bio.buf, bio.result) {
+                complete::ended(self, state, index);
+            }
+        }
+        state.reaped = reaped;
+        self.read_inbox(state);
+        self.push_down(state);
+        ended
+    }
+
+    fn read_inbox(self: &Arc<Self>, state: &mut QueueState) {
+        // A message may end a request, which may release another one of this very queue.
+        while !self.inbox.is_empty() {
+            let mut messages = std::mem::take(&mut state.messages);
+            self.inbox.take(&mut messages);
+            for message in messages.drain(..) {
+                self.receive(state, message);
+            }
+            state.messages = messages;
+        }
+    }
+
+    fn receive(self: &Arc<Self>, state: &mut QueueState, message: Message) {
+        match message {
+            Message::Restart(index) => dio::restart(self, state, index),
+            Message::Mapped(index, view) => dio::mapped(self, state, index, &view),
+            Message::Unmapped(index, error) => dio::refuse(state, index, error),
+            Message::Completed(index, Some(error)) => {
+                state.slots[index].fail(error);
+                complete::ready(state, index);
+            }
+            Message::Completed(index, None) => complete::ready(state, index),
+        }
+    }
+
+    /// Hands bios to the device, as many as it takes.
+    #[inline]
+    pub(crate) fn push_down(&self, state: &mut QueueState) {
+        if !state.bios.is_empty() {
+            self.device.submit(&mut state.bios);
+        }
+    }
+
+    /// Blocks until something may have happened. Gives the lock away.
+    pub(super) fn wait(
+        &self,
+        mut state: MutexGuard<'_, QueueState>,
+        min: usize,
+        timeout: Option<Duration>,
+    ) {
+        if let Some(work) = state.own_work.pop_front() {
+            drop(state);
+            work.run();
+            return;
+        }
+        let parked = state.parked > 0;
+        drop(state);
+        if self.waker.is_kicked() {
+            self.waker.clear();
+            return;
+        }
+        let mut timeout = timeout;
+        if parked {
+            // What this caller waits for may sit in a queue whose owner does not come back.
+            self.volume.drain_others(self);
+            timeout = Some(
+                timeout
+                    .unwrap_or(super::PARKED_PAUSE)
+                    .min(super::PARKED_PAUSE),
+            );
+            if !self.inbox.is_empty() {
+                return;
+            }
+        }
+        self.device
+            .wait(u32::try_from(min).unwrap_or(u32::MAX), timeout);
+        self.waker.clear();
+    }
+
+    /// Drains on behalf of the owner: accounting and hand-off only, the completions stay here.
+    pub(crate) fn drain_foreign(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        let ready = state.ready.len();
+        let work = state.own_work.len();
+        self.drain(&mut state);
+        // The owner may be asleep waiting for the very bios that were taken in here.
+        if state.ready.len() != ready || state.own_work.len() != work {
+            drop(state);
+            self.waker.kick();
+        }
+    }
+
+    /// Drains until `done`, waiting in between.
+    pub(super) fn wait_until(self: &Arc<Self>, mut done: impl FnMut(&QueueState) -> bool) {
+        loop {
+            let mut state = self.state.lock();
+            self.drain(&mut state);
+            if done(&state) {
+                return;
+            }
+            self.wait(state, 1, Some(super::PARKED_PAUSE));
+        }
+    }
+
+    /// Gives blocking work to whoever does it for this queue.
+    pub(crate) fn hand_off(&self, state: &mut QueueState, work: Work) {
+        match self.blocking_work {
+            super::BlockingWork::Caller => state.own_work.push_back(work),
+            super::BlockingWork::Workers => self.volume.workers.push(work),
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! The queue room: requests in, completions out, exactly once each.
+//!
+//! Input: [`Request`]s from one thread, usually; bios that ended; messages of gates and workers. Output: [`Completion`]s.
+//! Invariants: the only place that replies; one slot per accepted request, none allocated later; any thread of the volume
+//! may drain a queue, only its owner takes completions out. Limits: the depth is fixed when the queue is opened; a full
+//! queue leaves requests in the caller's list.
+
+mod drain;
+mod inbox;
+mod request;
+mod slot;
+mod sync;
+
+pub(crate) use inbox::{Inbox, Message, Parked};
+pub use request::{Completion, FileId, MAX_REQUEST, Op, Request, RequestFlags};
+pub(crate) use slot::{Hold, SlotBuf, SlotState, Slots};
+pub(crate) use sync::SyncQueue;
+
+use crate::dio::{self, Limits, Piece};
+use crate::error::Error;
+use crate::file::File;
+use crate::inode::Attached;
+use crate::locks::QUEUE;
+use crate::stats::Counters;
+use crate::volume::VolumeShared;
+use crate::workers::Work;
+use diorite_block::sync::{Mutex, MutexGuard};
+use diorite_block::{BioList, DeviceQueue, QueueOptions, Waker};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a caller with parked requests waits for its own device before it drains the volume's other queues again.
+const PARKED_PAUSE: Duration = Duration::from_millis(1);
+
+/// The largest depth of a queue.
+pub const MAX_DEPTH: u32 = 32_768;
+
+/// A queue of asynchronous requests over one volume.
+///
+/// Send and Sync; meant for one thread at a time, threads that share one wait for each other's short critical sections.
+/// Dropping it waits for what is in flight and discards completions that nobody reaped. It must not be used in the
+/// child after a fork.
+#[derive(Debug)]
+pub struct Queue {
+    pub(crate) shared: Arc<QueueShared>,
+}
+
+/// Who does what a request owes that blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BlockingWork {
+    /// The volume's workers.
+    Workers,
+    /// The thread that waits in a blocking call: no hop.
+    Caller,
+}
+
+/// What a queue is made of, shared with gates and workers that hold its requests.
+pub(crate) struct QueueShared {
+    pub(crate) volume: Arc<VolumeShared>,
+    pub(crate) device: Box<dyn DeviceQueue>,
+    pub(crate) waker: Arc<Waker>,
+    pub(crate) inbox: Inbox,
+    pub(crate) limits: Limits,
+    pub(crate) blocking_work: BlockingWork,
+    state: Mutex<QueueState>,
+}
+
+impl std::fmt::Debug for QueueShared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queue")
+            .field("volume", &self.volume.name())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the queue's lock guards.
+#[derive(Debug)]
+pub(crate) struct QueueState {
+    pub(crate) slots: Slots,
+    pub(crate) files: Vec<Option<Attached>>,
+    /// Finished requests, in the order in which they ended.
+    pub(crate) ready: VecDeque<u32>,
+    /// Bios on their way to the device; what it does not take yet stays here.
+    pub(crate) bios: BioList,
+    /// Bios that came back, while they are looked at.
+    pub(crate) reaped: BioList,
+    pub(crate) messages: Vec<Message>,
+    /// The pieces of the request being planned.
+    pub(crate) pieces: Vec<Piece>,
+    /// What the caller of a blocking call has to do itself.
+    pub(crate) own_work: VecDeque<Work>,
+    /// Requests on gates' lists.
+    pub(crate) parked: u32,
+    pub(crate) counters: Counters,
+    generation: u32,
+}
+
+impl Queue {
+    /// Opens a queue of `depth` slots on the volume.
+    pub(crate) fn open(
+        volume: &Arc<VolumeShared>,
+        depth: u32,
+        work: BlockingWork,
+    ) -> Result<Queue, Error> {
+        let depth = depth.clamp(1, MAX_DEPTH);
+        let options = QueueOptions::new(depth)?;
+        let waker = options.waker.clone();
+        Queue::open_with(volume, depth, work, options, waker)
+    }
+
+    /// As [`Queue::open`], kicking the waker of the queue above in a stack of devices.
+    pub(crate) fn open_under(
+        volume: &Arc<VolumeShared>,
+        options: QueueOptions,
+    ) -> Result<Queue, Error> {
+        let (depth, waker) = (options.depth.clamp(1, MAX_DEPTH), options.waker.clone());
+        Queue::open_with(volume, depth, BlockingWork::Workers, options, waker)
+    }
+
+    fn open_with(
+        volume: &Arc<VolumeShared>,
+        depth: u32,
+        blocking_work: BlockingWork,
+        options: QueueOptions,
+        waker: Arc<Waker>,
+    ) -> Result<Queue, Error> {
+        volume.check_open()?;
+        let device = volume.device.open_queue(options)?;
+        let state = QueueState {
+            slots: Slots::new(depth),
+            files: Vec::new(),
+            ready: VecDeque::with_capacity(depth as usize),
+            bios: BioList::with_capacity(depth as usize),
+            reaped: BioList::with_capacity(depth as usize),
+            messages: Vec::new(),
+            pieces: Vec::new(),
+            own_work: VecDeque::new(),
+            parked: 0,
+            counters: Counters::default(),
+            generation: 0,
+        };
+        let shared = Arc::new(QueueShared {
+            volume: volume.clone(),
+            device,
+            waker,
+            inbox: Inbox::new(volume.level),
+            limits: Limits::new(volume),
+            blocking_work,
+            state: Mutex::at_level(&QUEUE, volume.level, state),
+        });
+        volume.register(&shared);
+        Ok(Queue { shared })
+    }
+
+    /// Makes a file known to the queue, once for many requests.
+    ///
+    /// # Errors
+    /// The file belongs to another volume, or is encrypted or protected by verity (refused by name).
+    pub fn attach(&self, file: &File) -> Result<FileId, Error> {
+        if !Arc::ptr_eq(&file.inode().volume, &self.shared.volume) {
+            return Err(Error::Invalid(
+                "the file belongs to another volume than the queue".into(),
+            ));
+        }
+        file.inode().check_data_access()?;
+        let mut state = self.shared.state.lock();
+        state.generation += 1;
+        let attached = Attached::new(file, state.generation);
+        let index = state
+            .files
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or(state.files.len());
+        if index == state.files.len() {
+            state.files.push(None);
+        }
+        let generation = attached.generation;
+        state.files[index] = Some(attached);
+        Ok(FileId {
+            index: u32::try_from(index).expect("fewer attached files than memory has bytes"),
+            generation,
+        })
+    }
+
+    /// Forgets a file. Waits until its requests in this queue have ended; their completions stay to be reaped.
+    pub fn detach(&self, file: FileId) {
+        self.shared
+            .wait_until(|state| state.attached(file).is_none_or(|a| a.requests == 0));
+        let mut state = self.shared.state.lock();
+        if state.attached(file).is_some() {
+            state.files[file.index as usize] = None;
+        }
+    }
+
+    /// Takes requests from the front of `batch` and starts them; says how many. What does not fit stays in the list.
+    /// A request that fails a check is accepted and comes back with its error. Does not block on I/O, nor, for requests with
+    /// `nowait`, on anything else.
+    pub fn submit(&self, batch: &mut VecDeque<Request>) -> usize {
+        let mut state = self.shared.state.lock();
+        let accepted = batch.len().min(state.slots.free());
+        for request in batch.drain(..accepted) {
+            dio::accept(&self.shared, &mut state, request);
+        }
+        self.shared.push_down(&mut state);
+        accepted
+    }
+
+    /// Moves finished requests to the end of `out`, at least `min` of them unless `timeout` passes first or fewer are
+    /// under way; says how many. `min` 0 never blocks. While it waits it does what may unblock its requests.
+    pub fn reap(&self, out: &mut Vec<Completion>, min: usize, timeout: Option<Duration>) -> usize {
+        let before = out.len();
+        let deadline = timeout.map(|t| Instant::now() + t);
+        loop {
+            let mut state = self.shared.state.lock();
+            self.shared.drain(&mut state);
+            while let Some(index) = state.ready.pop_front() {
+                out.push(state.slots.take(index));
+            }
+            let got = out.len() - before;
+            if got >= min || state.slots.used() == 0 {
+                return got;
+            }
+            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|l| l.is_zero()) {
+                return got;
+            }
+            self.shared.wait(state, min - got, left);
+        }
+    }
+
+    /// Requests accepted and not yet handed back.
+    #[must_use]
+    pub fn in_use(&self) -> usize {
+        self.shared.state.lock().slots.used()
+    }
+
+    /// Slots that could take a request now.
+    #[must_use]
+    pub fn free(&self) -> usize {
+        self.shared.state.lock().slots.free()
+    }
+
+    /// Blocks until about `min` requests may have finished, or the time is over; does meanwhile what may unblock them.
+    /// May return early for no reason.
+    pub fn wait(&self, min: usize, timeout: Option<Duration>) {
+        self.shared.wait(self.shared.state.lock(), min, timeout);
+    }
+
+    /// Slots in all.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        let state = self.shared.state.lock();
+        state.slots.used() + state.slots.free()
+    }
+
+    /// A descriptor that becomes readable when [`Queue::reap`] may have something to do: for poll loops. Reading it is
+    /// the queue's business.
+    #[must_use]
+    pub fn eventfd(&self) -> BorrowedFd<'_> {
+        self.signal_waker();
+        self.shared.waker.as_fd()
+    }
+
+    /// As [`Queue::eventfd`], for a queue whose waker belongs to the queue above it.
+    pub(crate) fn signal_waker(&self) {
+        self.shared.device.signal_waker();
+    }
+
+    /// What this queue has counted.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.shared.state.lock().counters.clone()
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.shared
+            .wait_until(|state| state.slots.used() == state.ready.len());
+        let mut state = self.shared.state.lock();
+        state.ready.clear();
+        state.files.clear();
+        let counters = std::mem::take(&mut state.counters);
+        drop(state);
+        self.shared.volume.retire(&self.shared, &counters);
+    }
+}
+
+impl QueueState {
+    fn attached(&self, file: FileId) -> Option<&Attached> {
+        self.files
+            .get(file.index as usize)?
+            .as_ref()
+            .filter(|a| a.generation == file.generation)
+    }
+
+    pub(crate) fn attached_mut(&mut self, file: FileId) -> Option<&mut Attached> {
+        self.files
+            .get_mut(file.index as usize)?
+            .as_mut()
+            .filter(|a| a.generation == file.generation)
+    }
+
+    /// The attached file of a slot that holds a request of it.
+    pub(crate) fn file_of(&self, slot: u32) -> &Attached {
+        let index = self.slots[slot].file as usize;
+        self.files[index]
+            .as_ref()
+            .expect("a file stays attached while a request of it is in a slot")
+    }
+}
+
+impl QueueShared {
+    /// Are there requests whose completion is not ready?
+    pub(crate) fn busy(&self) -> bool {
+        let state = self.state.lock();
+        state.slots.used() != state.ready.len()
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock()
+    }
+}

@@ -1,0 +1,88 @@
+//! Queues for blocking calls: one request at a time, in the calling thread.
+//!
+//! Input: a file and one request. Output: its completion. Invariant: the queue belongs to one caller at a time; what the
+//! request owes is done by that caller, without a hop. Limits: the file attached last stays attached, for the next call.
+
+use super::{BlockingWork, Completion, FileId, Op, Queue, Request, RequestFlags};
+use crate::error::Error;
+use crate::file::File;
+use crate::volume::VolumeShared;
+use diorite_block::Buf;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Bios of one blocking request that may be in flight at once.
+const DEPTH: u32 = 32;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct SyncQueue {
+    queue: Queue,
+    attached: Option<(File, FileId)>,
+    batch: VecDeque<Request>,
+    done: Vec<Completion>,
+}
+
+impl SyncQueue {
+    pub(crate) fn open(volume: &Arc<VolumeShared>) -> Result<SyncQueue, Error> {
+        let queue = Queue::open(volume, DEPTH, BlockingWork::Caller)?;
+        Ok(SyncQueue {
+            queue,
+            attached: None,
+            batch: VecDeque::new(),
+            done: Vec::new(),
+        })
+    }
+
+    fn attach(&mut self, file: &File) -> Result<FileId, Error> {
+        match &self.attached {
+            Some((known, id)) if known.same_handle(file) => Ok(*id),
+            _ => {
+                if let Some((_, old)) = self.attached.take() {
+                    self.queue.detach(old);
+                }
+                let id = self.queue.attach(file)?;
+                self.attached = Some((file.clone(), id));
+                Ok(id)
+            }
+        }
+    }
+
+    /// Runs one request to its end. Blocks.
+    pub(crate) fn call(
+        &mut self,
+        file: &File,
+        op: Op,
+        pos: u64,
+        buf: Buf,
+        flags: RequestFlags,
+    ) -> Completion {
+        let id = match self.attach(file) {
+            Ok(id) => id,
+            Err(error) => {
+                return Completion {
+                    token: 0,
+                    op,
+                    pos,
+                    buf,
+                    result: Err(error),
+                };
+            }
+        };
+        self.batch.push_back(Request {
+            op,
+            file: id,
+            pos,
+            buf,
+            token: 0,
+            flags,
+        });
+        self.queue.submit(&mut self.batch);
+        while self.done.is_empty() {
+            self.queue.reap(&mut self.done, 1, None);
+        }
+        self.done
+            .pop()
+            .expect("the loop ended with a completion in the list")
+    }
+}

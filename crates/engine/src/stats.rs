@@ -1,0 +1,63 @@
+//! What a queue counts, and the lock classes of the whole process.
+//!
+//! Input: plain increments under a queue's lock. Output: sums per queue and per volume, snapshots of lock classes.
+//! Invariant: counters only grow. Limits: a volume's sum is taken queue by queue, not at one instant.
+
+use crate::ioend::Reason;
+use diorite_block::sync::LockStats;
+
+/// What was counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests that completed where they were reaped (or needed no device).
+    pub inline: u64,
+    /// Requests whose completion was handed to a worker, by [`Reason`].
+    pub deferred: [u64; Reason::ALL.len()],
+    /// Times a request waited on a gate's list.
+    pub parked: u64,
+    /// Requests that a worker had to load a part of the map for.
+    pub map_loads: u64,
+    /// Requests that were served without the direct path: inline data.
+    pub fallback_buffered: u64,
+    /// Requests that failed.
+    pub failed: u64,
+}
+
+impl Counters {
+    /// Adds another queue's.
+    pub fn add(&mut self, other: &Counters) {
+        self.inline += other.inline;
+        self.deferred
+            .iter_mut()
+            .zip(other.deferred)
+            .for_each(|(a, b)| *a += b);
+        self.parked += other.parked;
+        self.map_loads += other.map_loads;
+        self.fallback_buffered += other.fallback_buffered;
+        self.failed += other.failed;
+    }
+
+    /// Every counter with its name.
+    pub fn named(&self) -> impl Iterator<Item = (String, u64)> {
+        let deferred = Reason::ALL
+            .iter()
+            .zip(self.deferred)
+            .map(|(r, n)| (format!("deferred-{}", r.name()), n));
+        let one = |name: &str, n| std::iter::once((name.to_owned(), n));
+        one("inline", self.inline)
+            .chain(deferred)
+            .chain(one("parked", self.parked))
+            .chain(one("map-loads", self.map_loads))
+            .chain(one("fallback-buffered", self.fallback_buffered))
+            .chain(one("failed", self.failed))
+    }
+}
+
+/// Every lock class of the process with what it has counted: the engine's in lock order, then the block crate's.
+#[must_use]
+pub fn lock_stats() -> Vec<(&'static str, LockStats)> {
+    let all = crate::locks::CLASSES
+        .iter()
+        .chain(&diorite_block::sync::CLASSES);
+    all.map(|c| (c.name(), c.stats())).collect()
+}

@@ -1,0 +1,430 @@
+//! The volume: everything that the open files and queues of one file system share.
+//!
+//! Input: a device and what `mount` read from it. Output: files, queues, counters. Invariants: a volume outlives its files
+//! and queues; one in-core inode per number; opening for writing changes nothing but file data in this slice. Limits: the
+//! public [`Volume`] may be dropped while files are open: they keep what they need.
+
+use crate::cache::MetaCache;
+use crate::error::Error;
+use crate::file::{File, OpenFlags};
+use crate::inode::Inode;
+use crate::locks::{INODES, QUEUES, SYNC_POOL};
+use crate::mount::{self, Mounted, OpenOptions, Zone};
+use crate::policy::Policy;
+use crate::queue::{BlockingWork, Queue, QueueShared, SyncQueue};
+use crate::stats::Counters;
+use crate::workers::Workers;
+use diorite_block::sync::Mutex;
+use diorite_block::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use diorite_block::{Blocking, Device};
+use diorite_format::superblock::JournalPlace;
+use diorite_format::{FsBlock, GroupDesc, Ino, Superblock};
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, Weak};
+
+/// Queues for blocking calls that are kept for later callers.
+const SYNC_QUEUES_KEPT: usize = 16;
+
+/// An open volume. Send and Sync; cheap to clone. Dropping the last one keeps files and queues working; use
+/// [`Volume::close`] to end everything. It must not be used in the child after a fork.
+#[derive(Clone, Debug)]
+pub struct Volume {
+    shared: Arc<Owner>,
+}
+
+/// Ends the pool of blocking queues, which hold the volume, when the last handle goes.
+#[derive(Debug)]
+struct Owner {
+    volume: Arc<VolumeShared>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let pool = self.volume.sync_pool.lock().take();
+        drop(pool);
+    }
+}
+
+/// What everything in a volume shares.
+pub(crate) struct VolumeShared {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) blocking: Blocking,
+    pub(crate) sb: Superblock,
+    pub(crate) groups: Box<[GroupDesc]>,
+    pub(crate) cache: MetaCache,
+    pub(crate) workers: Workers,
+    /// How high the volume stands in a stack of volumes: 1 on a bottom device.
+    pub(crate) level: u8,
+    /// The mount options say that all file data goes through the journal.
+    pub(crate) data_journalled: bool,
+    name: String,
+    notes: Vec<String>,
+    writable: bool,
+    zone: Zone,
+    /// The journal's own blocks, known once its inode has been read.
+    journal_zone: OnceLock<Zone>,
+    policy: AtomicU32,
+    closed: AtomicBool,
+    inodes: Mutex<HashMap<Ino, Weak<Inode>>>,
+    /// Segments of maps in memory beyond the inodes' roots, and how many there may be.
+    loaded_segments: AtomicU64,
+    most_segments: u64,
+    queues: Mutex<Registry>,
+    /// None once the last handle of the volume is gone.
+    sync_pool: Mutex<Option<Vec<SyncQueue>>>,
+}
+
+#[derive(Debug, Default)]
+struct Registry {
+    queues: Vec<Weak<QueueShared>>,
+    /// What the queues that are gone have counted.
+    retired: Counters,
+}
+
+impl std::fmt::Debug for VolumeShared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Volume")
+            .field("name", &self.name)
+            .field("level", &self.level)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Volume {
+    /// Opens the volume that a locator names: `disk.img`, `/dev/x?part=2`, `mem:64M`, `outer.img!/inner.img`. Blocks.
+    ///
+    /// # Errors
+    /// The locator, the device, a damaged or unsupported volume, or (for writing) a state that forbids it.
+    pub fn open(locator: &str, options: &OpenOptions) -> Result<Volume, Error> {
+        mount::open(locator, options)
+    }
+
+    /// Opens the volume on a device that the caller has.
+    ///
+    /// # Errors
+    /// As [`Volume::open`].
+    pub fn open_device(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Volume, Error> {
+        mount::open_device(device, options)
+    }
+
+    pub(crate) fn assemble(mounted: Mounted, options: &OpenOptions) -> Result<Volume, Error> {
+        let Mounted {
+            device,
+            blocking,
+            sb,
+            groups,
+            zone,
+            notes,
+            data_journalled,
+        } = mounted;
+        let level = device.level() + 1;
+        let volume = Arc::new(VolumeShared {
+            cache: MetaCache::new(level, sb.block_size(), options.metadata_cache),
+            workers: Workers::new(level, options.workers),
+            level,
+            data_journalled,
+            name: device.name(),
+            notes,
+            writable: options.write,
+            zone,
+            journal_zone: OnceLock::new(),
+            policy: AtomicU32::new(options.policy.pack()),
+            closed: AtomicBool::new(false),
+            inodes: Mutex::at_level(&INODES, level, HashMap::new()),
+            loaded_segments: AtomicU64::new(0),
+            most_segments: options.map_cache as u64 / 32,
+            queues: Mutex::at_level(&QUEUES, level, Registry::default()),
+            sync_pool: Mutex::at_level(&SYNC_POOL, level, Some(Vec::new())),
+            device,
+            blocking,
+            sb,
+            groups,
+        });
+        let handle = Volume {
+            shared: Arc::new(Owner { volume }),
+        };
+        mount::read_journal(&handle, options)?;
+        Ok(handle)
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<VolumeShared> {
+        &self.shared.volume
+    }
+
+    /// The checked superblock.
+    #[must_use]
+    pub fn superblock(&self) -> &Superblock {
+        &self.inner().sb
+    }
+
+    /// The checked group descriptors.
+    #[must_use]
+    pub fn groups(&self) -> &[GroupDesc] {
+        &self.inner().groups
+    }
+
+    /// The device below.
+    #[must_use]
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.inner().device
+    }
+
+    /// What a person should know about how the volume was opened, one line each.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.inner().notes
+    }
+
+    /// The policy in force.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        self.inner().policy()
+    }
+
+    /// Changes the policy for requests from now on.
+    pub fn set_policy(&self, policy: Policy) {
+        self.inner().policy.store(policy.pack(), Ordering::Relaxed);
+    }
+
+    /// Opens a queue of `depth` slots, 1 to [`crate::queue::MAX_DEPTH`].
+    ///
+    /// # Errors
+    /// The host has no memory or descriptors left, or the volume is closed.
+    pub fn queue(&self, depth: u32) -> Result<Queue, Error> {
+        Queue::open(self.inner(), depth, BlockingWork::Workers)
+    }
+
+    /// Opens a file by its inode's number. Blocks while metadata is read.
+    ///
+    /// # Errors
+    /// No such inode, a damaged one, or one that may not be opened this way.
+    pub fn open_ino(&self, ino: Ino, flags: OpenFlags) -> Result<File, Error> {
+        let inode = self.inner().inode(ino)?;
+        if flags.write {
+            self.inner().check_writable()?;
+        }
+        Ok(File::new(inode, flags))
+    }
+
+    /// Opens a file by its path, following symbolic links. Blocks while metadata is read.
+    ///
+    /// # Errors
+    /// As [`Volume::open_ino`], and a path that leads nowhere.
+    pub fn open_path(&self, path: &str, flags: OpenFlags) -> Result<File, Error> {
+        let ino = self.resolve(path.as_bytes(), true)?;
+        let file = self.open_ino(ino, flags)?;
+        if file.metadata().is_dir() && flags.write {
+            return Err(Error::IsADirectory {
+                path: path.to_owned(),
+            });
+        }
+        Ok(file)
+    }
+
+    /// What all queues of the volume have counted.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let (queues, mut sum) = {
+            let registry = self.inner().queues.lock();
+            (registry.queues.clone(), registry.retired.clone())
+        };
+        queues
+            .iter()
+            .filter_map(Weak::upgrade)
+            .for_each(|q| sum.add(&q.lock().counters));
+        sum
+    }
+
+    /// Blocks of metadata read from the device so far.
+    #[must_use]
+    pub fn metadata_loads(&self) -> u64 {
+        self.inner().cache.loads()
+    }
+
+    /// Refuses new requests, waits for those in flight, and flushes the device. Completions stay to be reaped. Blocks.
+    ///
+    /// # Errors
+    /// The flush failed.
+    pub fn close(self) -> Result<(), Error> {
+        let volume = self.inner();
+        volume.closed.store(true, Ordering::SeqCst);
+        drop(volume.sync_pool.lock().take());
+        while volume.open_queues().iter().any(|q| q.busy()) {
+            volume.drain_all();
+            std::thread::yield_now();
+        }
+        if !volume.writable {
+            return Ok(());
+        }
+        let op = crate::queue::Op::Sync { data_only: false };
+        volume.blocking.flush().map_err(|error| Error::Device {
+            op,
+            pos: 0,
+            len: 0,
+            error,
+        })
+    }
+}
+
+impl VolumeShared {
+    /// The locator or name that the volume was opened by.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn block_size(&self) -> u32 {
+        self.sb.block_size()
+    }
+
+    #[inline]
+    pub(crate) fn policy(&self) -> Policy {
+        Policy::unpack(self.policy.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        if self.closed.load(Ordering::SeqCst) {
+            Err(Error::ShutDown)
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<(), Error> {
+        if !self.writable {
+            return Err(Error::ReadOnly(format!(
+                "{} was opened for reading only",
+                self.name
+            )));
+        }
+        Ok(())
+    }
+
+    /// Inodes that hold the volume's own structures.
+    pub(crate) fn is_system_inode(&self, ino: Ino) -> bool {
+        ino == self.journal_ino() || ino != Ino::ROOT && ino.get() < self.sb.geometry().first_ino()
+    }
+
+    fn journal_ino(&self) -> Ino {
+        match self.sb.journal() {
+            JournalPlace::Internal(ino) => ino,
+            JournalPlace::None | JournalPlace::External { .. } => Ino::new(0),
+        }
+    }
+
+    /// Which of the volume's own structures lies in these blocks, if one does.
+    pub(crate) fn metadata_in(&self, at: FsBlock, len: u64) -> Option<&'static str> {
+        self.zone
+            .find(at, len)
+            .or_else(|| self.journal_zone.get().and_then(|z| z.find(at, len)))
+    }
+
+    /// Adds the journal's blocks to what no file may point to.
+    pub(crate) fn guard_journal(&self, zone: Zone) {
+        self.journal_zone.get_or_init(|| zone);
+    }
+
+    /// The in-core inode. Blocks while metadata is read.
+    pub(crate) fn inode(self: &Arc<Self>, ino: Ino) -> Result<Arc<Inode>, Error> {
+        if let Some(known) = self.inodes.lock().get(&ino).and_then(Weak::upgrade) {
+            return Ok(known);
+        }
+        let new = Arc::new(mount::read_inode(self, ino)?);
+        let mut inodes = self.inodes.lock();
+        if let Some(first) = inodes.get(&ino).and_then(Weak::upgrade) {
+            return Ok(first);
+        }
+        if inodes.len() >= 1024 && inodes.len().is_power_of_two() {
+            inodes.retain(|_, i| i.strong_count() > 0);
+        }
+        inodes.insert(ino, Arc::downgrade(&new));
+        Ok(new)
+    }
+
+    /// Counts segments of maps in memory.
+    pub(crate) fn add_segments(&self, more: usize) {
+        self.loaded_segments
+            .fetch_add(more as u64, Ordering::Relaxed);
+    }
+
+    /// Counts them out again.
+    pub(crate) fn sub_segments(&self, fewer: usize) {
+        self.loaded_segments
+            .fetch_sub(fewer as u64, Ordering::Relaxed);
+    }
+
+    /// Lets maps fall back to their roots while there are more segments in memory than the budget allows; `busy`'s last.
+    pub(crate) fn shrink_maps(&self, busy: &Inode) {
+        let over = || self.loaded_segments.load(Ordering::Relaxed) > self.most_segments;
+        if !over() {
+            return;
+        }
+        let known: Vec<Arc<Inode>> = self
+            .inodes
+            .lock()
+            .values()
+            .filter_map(Weak::upgrade)
+            .collect();
+        let others = known.iter().filter(|i| i.ino != busy.ino).map(|i| &**i);
+        for inode in others.chain([busy]) {
+            if !over() {
+                return;
+            }
+            inode.drop_loaded_map();
+        }
+    }
+
+    pub(crate) fn register(&self, queue: &Arc<QueueShared>) {
+        self.queues.lock().queues.push(Arc::downgrade(queue));
+    }
+
+    /// Forgets a queue that is being dropped.
+    pub(crate) fn retire(&self, queue: &Arc<QueueShared>, counters: &Counters) {
+        let mut registry = self.queues.lock();
+        registry.retired.add(counters);
+        registry.queues.retain(|q| q.as_ptr() != Arc::as_ptr(queue));
+    }
+
+    fn open_queues(&self) -> Vec<Arc<QueueShared>> {
+        self.queues
+            .lock()
+            .queues
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect()
+    }
+
+    /// Drains every queue of the volume, on behalf of its owner.
+    pub(crate) fn drain_all(&self) {
+        self.open_queues().iter().for_each(|q| q.drain_foreign());
+    }
+
+    /// Drains every queue but one.
+    pub(crate) fn drain_others(&self, mine: &QueueShared) {
+        let queues = self.open_queues();
+        queues
+            .iter()
+            .filter(|q| !std::ptr::eq(Arc::as_ptr(q), mine))
+            .for_each(|q| q.drain_foreign());
+    }
+
+    /// A queue for one blocking call.
+    pub(crate) fn sync_queue(self: &Arc<Self>) -> Result<SyncQueue, Error> {
+        self.check_open()?;
+        let kept = self.sync_pool.lock().as_mut().and_then(Vec::pop);
+        kept.map_or_else(|| SyncQueue::open(self), Ok)
+    }
+
+    /// Keeps the queue for the next call.
+    pub(crate) fn keep_sync_queue(&self, queue: SyncQueue) {
+        let mut pool = self.sync_pool.lock();
+        let refused = match pool.as_mut() {
+            Some(pool) if pool.len() < SYNC_QUEUES_KEPT => {
+                pool.push(queue);
+                None
+            }
+            _ => Some(queue),
+        };
+        drop(pool);
+        drop(refused);
+    }
+}

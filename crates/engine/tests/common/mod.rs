@@ -1,0 +1,90 @@
+//! Images for tests, made by the installed tools, and seeded randomness.
+#![allow(dead_code, clippy::unwrap_used, missing_docs, unreachable_pub)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Runs a tool; panics with its output if it fails.
+pub fn run(program: &str, args: &[&str]) -> String {
+    let out = Command::new(program)
+        .args(args)
+        .output()
+        .unwrap_or_else(|e| panic!("{program}: {e}"));
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&out.stdout),
+        String::from_utf8_lossy(&out.stderr)
+    );
+    assert!(
+        out.status.success(),
+        "{program} {args:?}: {}\n{text}",
+        out.status
+    );
+    text
+}
+
+/// A scratch directory on tmpfs if there is one.
+pub fn scratch() -> tempfile::TempDir {
+    let shm = Path::new("/dev/shm");
+    let made = if shm.is_dir() {
+        tempfile::tempdir_in(shm)
+    } else {
+        tempfile::tempdir()
+    };
+    made.unwrap()
+}
+
+/// An image of `size` made by mke2fs, filled from `source`.
+pub fn image(dir: &Path, size: &str, args: &[&str], source: &Path) -> PathBuf {
+    let path = dir.join("image");
+    let (p, s) = (path.to_str().unwrap(), source.to_str().unwrap());
+    let all: Vec<&str> = ["-q", "-F", "-d", s]
+        .into_iter()
+        .chain(args.iter().copied())
+        .chain([p, size])
+        .collect();
+    run("mke2fs", &all);
+    path
+}
+
+/// e2fsck finds nothing.
+pub fn fsck(image: &Path) {
+    run("e2fsck", &["-fn", image.to_str().unwrap()]);
+}
+
+/// splitmix64, its seed printed.
+pub struct Rng(u64);
+
+impl Rng {
+    pub fn from_env(what: &str) -> Rng {
+        let clock = || {
+            std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .map_or(1, |d| d.as_nanos() as u64)
+        };
+        let seed = std::env::var("DIORITE_SEED")
+            .ok()
+            .and_then(|s| s.parse().ok())
+            .unwrap_or_else(clock);
+        eprintln!("{what}: DIORITE_SEED={seed}");
+        Rng(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        bytes
+            .chunks_mut(8)
+            .for_each(|c| c.copy_from_slice(&self.next().to_ne_bytes()[..c.len()]));
+    }
+}

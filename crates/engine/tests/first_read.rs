@@ -1,0 +1,76 @@
+//! One file of a real image, read and overwritten with many requests in flight, every byte compared.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Rng, fsck, image, scratch};
+use diorite::{OpenFlags, OpenOptions, Request, Volume};
+use diorite_block::Buf;
+use std::collections::VecDeque;
+
+#[test]
+fn a_real_image_is_read_and_overwritten() {
+    let mut rng = Rng::from_env("first_read");
+    let dir = scratch();
+    let source = dir.path().join("source");
+    std::fs::create_dir_all(source.join("sub/deep")).unwrap();
+    let mut bytes = vec![0; 3_000_001];
+    rng.fill(&mut bytes);
+    std::fs::write(source.join("sub/deep/file"), &bytes).unwrap();
+    std::os::unix::fs::symlink("deep/file", source.join("sub/link")).unwrap();
+    let image = image(dir.path(), "32M", &["-t", "ext4", "-b", "4096"], &source);
+
+    let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap();
+    let file = volume
+        .open_path(
+            "/sub/link",
+            OpenFlags {
+                write: true,
+                ..OpenFlags::default()
+            },
+        )
+        .unwrap();
+    assert_eq!(file.size(), bytes.len() as u64);
+    let mut out = vec![0; bytes.len()];
+    assert_eq!(file.read_bytes(0, &mut out).unwrap(), bytes.len());
+    assert!(out == bytes);
+
+    let queue = volume.queue(256).unwrap();
+    let id = queue.attach(&file).unwrap();
+    let mut batch: VecDeque<Request> = VecDeque::new();
+    for n in 0..300u64 {
+        let mut buf = Buf::zeroed(2048);
+        rng.fill(buf.as_mut_slice());
+        let pos = n * 2048;
+        bytes[pos as usize..pos as usize + 2048].copy_from_slice(buf.as_slice());
+        batch.push_back(Request::write(id, pos, buf, n));
+    }
+    let mut done = Vec::new();
+    while done.len() < 300 {
+        queue.submit(&mut batch);
+        queue.reap(&mut done, 1, None);
+    }
+    assert!(
+        done.iter().all(|c| matches!(c.result, Ok(2048))),
+        "{:?}",
+        done.iter().find(|c| c.result.is_err())
+    );
+    assert_eq!(queue.counters().inline, 300);
+    drop(queue);
+    file.sync().unwrap();
+    drop(file);
+    volume.close().unwrap();
+    fsck(&image);
+
+    let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::default()).unwrap();
+    let file = volume
+        .open_path("sub/deep/file", OpenFlags::default())
+        .unwrap();
+    assert_eq!(file.read_bytes(0, &mut out).unwrap(), bytes.len());
+    assert!(out == bytes);
+    assert!(
+        volume
+            .open_path("sub/nowhere", OpenFlags::default())
+            .is_err()
+    );
+}
