@@ -110,8 +110,12 @@ impl Locator {
     /// # Errors
     /// [`DeviceErrorKind::Locator`] with what is wrong; [`DeviceErrorKind::Unsupported`] for schemes to come.
     pub fn parse(text: &str) -> Result<Locator, DeviceError> {
-        if !text.is_empty() && Path::new(text).symlink_metadata().is_ok() {
+        let exists = |path: &str| !path.is_empty() && Path::new(path).symlink_metadata().is_ok();
+        if exists(text) {
             return Ok(Locator::file(text));
+        }
+        if text.rsplit_once('?').is_some_and(|(path, _)| exists(path)) {
+            return parse_file(text);
         }
         if let Some((outer, path)) = text.rsplit_once("!/") {
             return Ok(Locator::Inside {

@@ -4,7 +4,7 @@
 //! slot has at most one entry in the ring at a time; the file is registered, and so are the regions of bufs, where the
 //! memory lock limit allows; a kick of the waker ends `wait` through a poll of its eventfd in the ring, followed by a
 //! timeout of zero, which is what wakes a waiter that wants more completions than one. Limits: a kick that falls into
-//! the microsecond before a waiter sleeps may be seen only when the next bios end.
+//! the microsecond before a waiter of several bios sleeps may be seen only when those have ended.
 
 mod regs;
 pub(super) mod ring;
@@ -58,6 +58,8 @@ pub(super) struct UringQueue {
     armed: AtomicBool,
     /// The kernel did not take all entries: whoever comes by tries again.
     stuck: AtomicBool,
+    /// Every completion makes the waker's descriptor readable: then that is what `wait` waits on.
+    signals: AtomicBool,
 }
 
 impl UringQueue {
@@ -79,6 +81,7 @@ impl UringQueue {
             waiting: AtomicU32::new(0),
             armed: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
+            signals: AtomicBool::new(false),
         })
     }
 
@@ -343,6 +346,13 @@ impl DeviceQueue for UringQueue {
         if self.core.waker.is_kicked() {
             return;
         }
+        if self.signals.load(Ordering::Acquire) {
+            let nothing = self.in_flight() == 0 && timeout.is_some_and(|t| t.is_zero());
+            if !nothing && !self.stuck.load(Ordering::Acquire) {
+                self.core.waker.wait(timeout);
+            }
+            return;
+        }
         if !self.armed.load(Ordering::Acquire) {
             self.arm();
         }
@@ -361,6 +371,21 @@ impl DeviceQueue for UringQueue {
 
     fn in_flight(&self) -> u32 {
         self.core.slots.in_flight()
+    }
+
+    fn signal_waker(&self) {
+        let side = self.submit.lock();
+        if self.signals.load(Ordering::Acquire) {
+            return;
+        }
+        self.core.waker.kernel_signals();
+        let fd = self.core.waker.as_fd().as_raw_fd();
+        // Without memory for it, `wait` goes on as before, and only a caller that polls the descriptor itself waits long.
+        let registered = self.ring.submitter().register_eventfd(fd).is_ok();
+        self.signals.store(registered, Ordering::Release);
+        drop(side);
+        // What has completed before the registration made no signal.
+        self.core.waker.kick();
     }
 }
 

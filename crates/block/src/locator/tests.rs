@@ -1,1 +1,137 @@
-//! Tests of the locators.
+//! Locators: what they mean, what is refused, and that each is given back by its own text.
+
+use super::*;
+
+fn parse(text: &str) -> Locator {
+    Locator::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"))
+}
+
+#[test]
+fn every_part_is_understood() {
+    let want = FileLocator {
+        path: "disk.img".into(),
+        offset: 1 << 20,
+        size: Some(3 << 30),
+        part: Some(2),
+        sector: Some(4096),
+        ro: true,
+    };
+    let got = parse("disk.img?offset=1M&size=3G&part=2&sector=4096&ro");
+    assert_eq!(got, Locator::File(want));
+    assert_eq!(parse("mem:64M"), Locator::Mem { size: 64 << 20 });
+    assert_eq!(parse("/dev/sda1"), Locator::file("/dev/sda1"));
+    assert_eq!(parse("./mem:64M"), Locator::file("./mem:64M"));
+    let nested = parse("disk.img?part=1!/vm/a.img!/etc/passwd");
+    let Locator::Inside { outer, path } = nested else {
+        panic!("it lies inside")
+    };
+    assert_eq!(path, "/etc/passwd");
+    assert_eq!(*outer, parse("disk.img?part=1!/vm/a.img"));
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let wrong = [
+        ("", "names no file"),
+        ("?ro", "names no file"),
+        ("a?offset", "needs a value"),
+        ("a?offset=12Q", "is not a size"),
+        ("a?offset=99999999999G", "is not a size"),
+        ("a?offset=+1", "is not a size"),
+        ("a?part=0", "numbered from 1"),
+        ("a?ro=no", "ro takes no value"),
+        ("a?ro&ro", "twice"),
+        ("a?speed=9", "unknown parameter \"speed\""),
+        ("a?sector=8T", "too large"),
+        ("mem:", "is not a size"),
+        ("!/x", "names no file"),
+        ("nbd://host/x", "nbd:// devices are not supported"),
+        ("rbd:pool/image", "rbd: devices are not supported"),
+    ];
+    for (text, why) in wrong {
+        let error = Locator::parse(text).expect_err(text);
+        assert!(error.what.contains(why), "{text}: {error}");
+    }
+    Locator::parse("sim:1M,no-such-thing=1").expect_err("the model knows no such thing");
+}
+
+#[test]
+fn a_file_of_that_very_name_wins() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for name in ["a?ro", "b!", "what?"] {
+        let path = dir.path().join(name);
+        std::fs::create_dir_all(path.parent().expect("it has one")).expect("the test's own");
+        std::fs::write(&path, "x").expect("the test's own file");
+        let text = path.to_str().expect("plain ASCII");
+        assert_eq!(parse(text), Locator::file(text));
+        assert_eq!(parse(text).to_string(), text);
+    }
+    std::fs::create_dir(dir.path().join("c!")).expect("the test's own");
+    let path = dir.path().join("c!/d");
+    std::fs::write(&path, "x").expect("the test's own file");
+    let text = path.to_str().expect("plain ASCII");
+    assert_eq!(parse(text), Locator::file(text));
+    let read_only = FileLocator {
+        path: text.into(),
+        ro: true,
+        ..FileLocator::default()
+    };
+    assert_eq!(parse(&format!("{text}?ro")), Locator::File(read_only));
+}
+
+/// The property: parse(text of x) == x, for random x.
+#[test]
+fn each_is_given_back_by_its_text() {
+    let mut rng = crate::rng::Rng::new(7);
+    eprintln!("seed 7");
+    for _ in 0..2000 {
+        let name: String = (0..6)
+            .filter_map(|_| "abc?&=.K/!".chars().nth(rng.below(10) as usize))
+            .collect();
+        let file = Locator::File(FileLocator {
+            path: format!("n{}", name.replace('/', "")).into(),
+            offset: rng.next() >> rng.below(64),
+            size: some(&mut rng, 1 << 40).map(|s| s << 10),
+            part: some(&mut rng, 200).map(|p| p as u32 + 1),
+            sector: some(&mut rng, 8).map(|s| 512 << s),
+            ro: rng.below(2) == 0,
+        });
+        let one = match rng.below(4) {
+            0 => Locator::Mem {
+                size: rng.next() >> rng.below(64),
+            },
+            1 => parse("sim:1M,latency=5us"),
+            2 => Locator::Inside {
+                outer: Box::new(file),
+                path: "/x/y?z".into(),
+            },
+            _ => file,
+        };
+        assert_eq!(parse(&one.to_string()), one, "{one}");
+    }
+}
+
+fn some(rng: &mut crate::rng::Rng, limit: u64) -> Option<u64> {
+    (rng.below(2) == 0).then(|| rng.below(limit))
+}
+
+#[test]
+fn what_lies_inside_is_the_engines() {
+    let error = open(&parse("disk.img!/a"), &OpenOptions::default()).map(drop);
+    let error = error.expect_err("only the engine opens those");
+    assert_eq!(error.kind, DeviceErrorKind::Unsupported);
+}
+
+#[test]
+fn every_kind_is_opened() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("image");
+    std::fs::write(&path, vec![0; 1 << 20]).expect("the test's own file");
+    let file = format!("{}?offset=4K&size=8K&ro", path.display());
+    for (text, size) in [("mem:1M", 1 << 20), ("sim:2M,latency=0us", 2 << 20), (&file, 8 << 10)] {
+        let device = open(&parse(text), &OpenOptions::default());
+        let device = device.unwrap_or_else(|e| panic!("{text}: {e}"));
+        assert_eq!(device.geometry().size, size, "{text}");
+        assert_eq!(device.geometry().read_only, text.ends_with("ro"));
+    }
+}
