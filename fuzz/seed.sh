@@ -1,0 +1,51 @@
+#!/bin/sh
+# Cuts small real inputs for the fuzz targets from images that mke2fs makes, into fuzz/corpus/<target>/.
+# Needs mke2fs and debugfs. Run it from anywhere.
+set -eu
+export PATH="$PATH:/usr/sbin:/sbin" LC_ALL=C
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+for t in superblock inode_extent directory xattr; do mkdir -p "$here/corpus/$t"; done
+
+mkdir -p "$work/src/dir/sub"
+printf 'hello\n' > "$work/src/hello"
+head -c 300000 /dev/zero | tr '\0' 'x' > "$work/src/big"
+for n in 0 1 2 3 4 5 6 7 8 9; do dd if=/dev/zero bs=1 count=0 seek=${n}00000 of="$work/src/frag" 2> /dev/null; printf y >> "$work/src/frag"; done
+n=0; while [ $n -lt 60 ]; do : > "$work/src/dir/a name of some length $n"; n=$((n + 1)); done
+ln -s hello "$work/src/link"
+
+# inode IMAGE SIZE PATH: the bytes of an inode
+inode() {
+    set -- "$1" "$2" $(debugfs -R "imap $3" "$1" 2> /dev/null | sed -n 's/.*located at block \([0-9]*\), offset 0x\([0-9a-f]*\)/\1 \2/p') "$4"
+    dd if="$1" bs=1 skip=$(($3 * $5 + 0x$4)) count="$2" 2> /dev/null
+}
+# block IMAGE BLOCKSIZE NUMBER
+block() { dd if="$1" bs="$2" skip="$3" count=1 2> /dev/null; }
+
+# make NAME KIND BLOCKSIZE INODESIZE FEATURES: KIND is the first byte of src/lib.rs::volume, three octal digits
+make() {
+    img="$work/$1.img"
+    mke2fs -q -F -t ext4 -b "$3" -I "$4" -O "^metadata_csum,^has_journal,$5" -d "$work/src" "$img" 16M > /dev/null
+    printf 'ea_set hello user.one value\nea_set hello user.two -f %s\nea_set dir security.x y\n' "$work/src/dirvalue" > "$work/s"
+    head -c 400 "$work/src/big" > "$work/src/dirvalue"
+    debugfs -w -f "$work/s" "$img" > /dev/null 2>&1
+    dd if="$img" bs=1024 skip=1 count=1 of="$here/corpus/superblock/$1" 2> /dev/null
+    gdt=$(( $3 == 1024 ? 2 : 1 ))
+    block "$img" "$3" "$gdt" | head -c 1024 >> "$here/corpus/superblock/$1"
+    for f in hello big frag link dir; do
+        { printf "\\$2"; inode "$img" "$4" "/$f" "$3"; for b in $(debugfs -R "blocks /$f" "$img" 2> /dev/null | head -c 60); do block "$img" "$3" "$b"; done | head -c 8192; } > "$here/corpus/inode_extent/$1-$f"
+    done
+    for f in dir dir/sub; do
+        { printf "\\$2"; inode "$img" "$4" "/$f" "$3"; for b in $(debugfs -R "blocks /$f" "$img" 2> /dev/null); do block "$img" "$3" "$b"; done | head -c 16384; } > "$here/corpus/directory/$1-$(echo $f | tr / -)"
+    done
+    acl=$(debugfs -R "stat /hello" "$img" 2> /dev/null | sed -n 's/^File ACL: \([0-9]*\).*/\1/p')
+    { printf "\\$2"; inode "$img" "$4" /hello "$3"; block "$img" "$3" "${acl:-0}"; } > "$here/corpus/xattr/$1"
+}
+: > "$work/src/dirvalue"
+make k1 314 1024 256 64bit
+make k1-inline 334 1024 256 64bit,inline_data,ea_inode
+make k2-old 011 2048 128 ^64bit,^extent
+make k4 356 4096 256 64bit,large_dir
+{ printf '\314'; head -c 256 /dev/zero; printf '\1\0\0\0\1\0\6\0\2\0\7\0\350\3\0\0\4\0\4\0\20\0\7\0\40\0\4\0'; } > "$here/corpus/xattr/acl"
+ls "$here"/corpus/* | wc -l
