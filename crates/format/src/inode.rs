@@ -91,8 +91,11 @@ impl Inode {
             verify_sum(sb, ino, b)?;
         }
         let extra = parse_extra(ino, b)?;
-        let inode = Self::take_apart(sb, ino, b, extra);
-        if !inode.is_free() {
+        let mut inode = Self::take_apart(sb, ino, b, extra);
+        if inode.mode == 0 && inode.links == 0 && ino != Ino::BAD_BLOCKS {
+            // Nothing is kept of a slot without a file, so nothing in it can mislead.
+            inode.file_acl = FsBlock::NONE;
+        } else {
             inode.check(sb)?;
         }
         Ok(inode)

@@ -84,6 +84,7 @@ fn examine(args: &[&str], size: &str, many: usize) {
     groups_as_dumped(&v, &dump);
     bitmaps(&v);
     backups(&v, &image.path);
+    descriptor_copies(&v);
     files(&v, &image, many);
     stats(&v, &image);
     hashed_directory(&v, many);
@@ -275,6 +276,26 @@ fn backups(v: &Volume, path: &Path) {
                     .iter()
                     .any(|c| c.at == at && c.block_size == v.sb.block_size())
         );
+    }
+}
+
+/// Copies of the descriptors name the same places.
+fn descriptor_copies(v: &Volume) {
+    let size = v.sb.geometry().desc_size() as usize;
+    for index in 0..v.sb.geometry().gdt_blocks() {
+        let original = v.block(v.sb.gdt_location(index).unwrap());
+        let copies = v.sb.gdt_copies(index);
+        assert!(v.sb.group_count() < 4 || !copies.is_empty());
+        for copy in copies {
+            let copy = v.block(copy);
+            for (a, b) in original.chunks(size).zip(copy.chunks(size)) {
+                assert_eq!(
+                    a[..12],
+                    b[..12],
+                    "places in a copy of descriptor block {index}"
+                );
+            }
+        }
     }
 }
 

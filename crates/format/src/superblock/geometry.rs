@@ -287,8 +287,7 @@ impl Geometry {
         self.r_blocks_count
     }
 
-    /// Free blocks, as last written to the superblock (with bigalloc: free clusters times the ratio is not
-    /// applied; the format stores clusters' blocks).
+    /// Free blocks (not clusters, also with bigalloc), as last written to the superblock.
     #[must_use]
     pub fn free_blocks_count(&self) -> u64 {
         self.free_blocks_count

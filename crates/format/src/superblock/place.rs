@@ -243,6 +243,52 @@ impl Superblock {
         self.group_first_block(group).get().saturating_add(skip)
     }
 
+    /// Where copies of the `index`-th block of descriptors lie, for when the first cannot be read: nearest first, at
+    /// most eight, each inside the volume. Copies may be out of date in their counts and flags, not in their places.
+    #[must_use]
+    pub fn gdt_copies(&self, index: u32) -> Vec<FsBlock> {
+        let meta =
+            self.features.incompat.has(Incompat::META_BG) && index >= self.geometry.first_meta_bg;
+        let first = if meta {
+            index.saturating_mul(self.geometry.descs_per_block())
+        } else {
+            0
+        };
+        let last = first
+            .saturating_add(self.geometry.descs_per_block())
+            .saturating_sub(1);
+        let groups: [u32; 8] = if meta {
+            [first.saturating_add(1), last, 0, 0, 0, 0, 0, 0]
+        } else {
+            self.first_backups()
+        };
+        let skip = if meta { 0 } else { index };
+        let holds_copy = |n: &u32| {
+            *n != 0 && *n < self.group_count() && (meta || self.has_super_backup(GroupNo::new(*n)))
+        };
+        let place = |n: u32| {
+            let group = GroupNo::new(n);
+            let behind = u64::from(self.has_super_backup(group)).saturating_add(u64::from(skip));
+            self.check_block(self.group_first_block(group).get().saturating_add(behind))
+                .ok()
+        };
+        groups
+            .into_iter()
+            .filter(holds_copy)
+            .filter_map(place)
+            .collect()
+    }
+
+    /// Groups to try for copies.
+    fn first_backups(&self) -> [u32; 8] {
+        let [a, b] = self.geometry.backup_groups;
+        if self.features.compat.has(Compat::SPARSE_SUPER2) {
+            [a, b, 0, 0, 0, 0, 0, 0]
+        } else {
+            [1, 3, 5, 7, 9, 25, 27, 49]
+        }
+    }
+
     /// The block that holds the primary superblock: 1 with 1 KiB blocks, else 0.
     #[must_use]
     pub fn super_block(&self) -> FsBlock {
