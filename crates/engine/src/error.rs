@@ -83,7 +83,7 @@ pub enum Error {
         /// The file.
         ino: Ino,
         /// One past the last byte asked.
-        end: u128,
+        end: u64,
         /// The limit.
         most: u64,
     },

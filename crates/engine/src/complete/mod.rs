@@ -9,47 +9,49 @@ pub(crate) mod deferred;
 use self::deferred::Job;
 use crate::error::Error;
 use crate::ioend::{CachedPages, Facts, Reason, Verdict, decide};
-use crate::queue::{Hold, Op, QueueShared, QueueState, SlotBuf, SlotState};
+use crate::queue::{Hold, Op, QueueShared, QueueState, SlotState};
 use crate::workers::Work;
+use diorite_block::BioError;
 use std::sync::Arc;
 
 /// All bios of the request are back: decide, and complete it or hand it off.
 #[inline]
 pub(crate) fn ended(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32) {
+    let policy = state.policy;
     let slot = &mut state.slots[index];
     let failed = slot.gather.finish();
-    slot.state = SlotState::Active;
     if let Some(error) = failed {
-        let error = Error::Device {
-            op: slot.op,
-            pos: slot.pos,
-            len: slot.len,
-            error,
-        };
-        slot.fail(error);
+        note_failure(state, index, error);
     }
-    match slot.op {
-        Op::Read | Op::Sync { .. } => inline(state, index),
-        Op::Write => {
-            let facts = Facts {
-                failed: failed.is_some(),
-                owes_flush: slot.owes_flush,
-                cached: CachedPages::None,
-            };
-            match decide(queue.volume.policy().completion, facts) {
-                Verdict::Inline => inline(state, index),
-                Verdict::Deferred(reason) => defer(queue, state, index, reason),
-            }
+    let slot = &state.slots[index];
+    if slot.op == Op::Write {
+        let facts = Facts { failed: failed.is_some(), owes_flush: slot.owes_flush, cached: CachedPages::None };
+        if let Verdict::Deferred(reason) = decide(policy.completion, facts) {
+            return defer(queue, state, index, reason);
         }
     }
+    inline(state, index);
+}
+
+#[cold]
+fn note_failure(state: &mut QueueState, index: u32, error: BioError) {
+    let slot = &mut state.slots[index];
+    let error = Error::Device { op: slot.op, pos: slot.pos, len: slot.len, error };
+    slot.fail(error.into());
 }
 
 /// Completes where it was reaped. Blocks on nothing.
 #[inline]
 pub(crate) fn inline(state: &mut QueueState, index: u32) {
     state.counters.inline += 1;
-    zero_past_end(state, index);
-    release(state, index);
+    let slot = &mut state.slots[index];
+    let hold = std::mem::replace(&mut slot.hold, Hold::None);
+    let file = state.files[slot.file as usize].as_mut().expect("a file with requests stays attached");
+    match hold {
+        Hold::InFlight => file.inode.gate.leave(&file.shard),
+        Hold::Turn => file.inode.gate.end_turn(),
+        Hold::None => {}
+    }
     ready(state, index);
 }
 
@@ -61,64 +63,41 @@ fn defer(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32, reason: R
     let flush = slot.owes_flush && slot.error.is_none();
     let hold = std::mem::replace(&mut slot.hold, Hold::None);
     let file = state.file_of(index).handle();
-    queue.hand_off(
-        state,
-        Work::Complete(Job {
-            queue: queue.clone(),
-            slot: index,
-            file,
-            hold,
-            flush,
-        }),
-    );
-}
-
-/// Bytes between the end of the file and the end of its last sector are not the file's: the caller sees zeros.
-#[inline]
-fn zero_past_end(state: &mut QueueState, index: u32) {
-    let slot = &mut state.slots[index];
-    let (from, to) = (slot.done as usize, slot.zero_to as usize);
-    if from < to && slot.op == Op::Read {
-        if let SlotBuf::Parts(_) = &slot.buf {
-            if let SlotBuf::Parts(split) = std::mem::take(&mut slot.buf) {
-                slot.buf = SlotBuf::Whole(split.join());
-            }
-        }
-        if let SlotBuf::Whole(buf) = &mut slot.buf {
-            buf.zero(from..to);
-        }
-    }
-}
-
-/// Gives back what the request holds of its inode.
-#[inline]
-fn release(state: &mut QueueState, index: u32) {
-    let hold = std::mem::replace(&mut state.slots[index].hold, Hold::None);
-    let file = state.file_of(index);
-    match hold {
-        Hold::None => {}
-        Hold::InFlight => file.inode.gate.leave(&file.shard),
-        Hold::Turn => file.inode.gate.end_turn(),
-    }
+    queue.hand_off(state, Work::Complete(Job { queue: queue.clone(), slot: index, file, hold, flush }));
 }
 
 /// Puts a finished request on the ready list.
 #[inline]
 pub(crate) fn ready(state: &mut QueueState, index: u32) {
     let slot = &mut state.slots[index];
-    let file = slot.file as usize;
-    if slot.error.is_some() {
-        state.counters.failed += 1;
-    }
-    if let Some(attached) = &mut state.files[file] {
+    slot.state = SlotState::Ready;
+    if let Some(attached) = &mut state.files[slot.file as usize] {
         attached.requests -= 1;
     }
-    ready_unattached(state, index);
+    if slot.in_parts | (slot.done != slot.moved) | slot.error.is_some() {
+        tidy(state, index);
+    }
+    state.ready.push_back(index);
 }
 
-/// The same for a request whose file was never found.
-#[inline]
-pub(crate) fn ready_unattached(state: &mut QueueState, index: u32) {
-    state.slots[index].state = SlotState::Ready;
+/// What only some requests need before they are handed back: the buffer in one piece, zeros between the end of the file
+/// and the end of its last sector, the count of failures.
+#[cold]
+fn tidy(state: &mut QueueState, index: u32) {
+    state.slots.join(index);
+    let slot = &mut state.slots[index];
+    if slot.op == Op::Read && slot.error.is_none() {
+        slot.buf.zero(slot.done as usize..slot.moved as usize);
+    }
+    state.counters.failed += u64::from(slot.error.is_some());
+}
+
+/// Ends a request whose file is not attached.
+#[cold]
+pub(crate) fn unattached(state: &mut QueueState, index: u32) {
+    let slot = &mut state.slots[index];
+    slot.fail(Error::Invalid("the request names a file that is not attached to its queue".into()).into());
+    slot.state = SlotState::Ready;
+    state.counters.failed += 1;
     state.ready.push_back(index);
 }

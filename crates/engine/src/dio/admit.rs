@@ -1,175 +1,124 @@
-//! Admission: what a request must have before it may look at the map, and what it does when it cannot have it now.
+//! Admission: what a request must have before it may look at the map.
 //!
-//! Input: a checked request. Output: a request that is counted in flight (or has the exclusive turn) and goes on to the
-//! map, or one that is parked, or EAGAIN for `nowait`. Invariants: the size is loaded after the gate, before the map,
-//! once; the inode lock is held only while mapping. Limits: in this slice writes end inside the size.
+//! Input: a request in its slot. Output: a request that is counted in flight (or has the exclusive turn), mapped and issued;
+//! or what it has to wait for. Invariants: the size is loaded after the gate and before the map, once; the inode lock is held
+//! while mapping and planning only. Limits: in this slice writes end inside the size.
 
-use super::{Started, is_fresh, issue};
-use crate::error::{Error, NotYet, Wait};
-use crate::inode::gate::Admission;
-use crate::policy::{ReadLock, Unaligned};
-use crate::queue::{Hold, Parked, QueueShared, QueueState, SlotState};
+use super::{Attempt, check, issue};
+use crate::error::{Error, NotYet};
+use crate::inode::Handle;
+use crate::map::MapView;
+use crate::policy::{Policy, ReadLock, Unaligned};
+use crate::queue::{Hold, Op, QueueShared, QueueState, Slot};
 use std::sync::Arc;
 
-/// A read: no lock under the default policy; the gate, the size, the map.
+/// One attempt: check, admit, map, plan, issue. Blocks on nothing but the inode lock, and that not with `nowait`.
 #[inline]
-pub(super) fn read(
-    queue: &Arc<QueueShared>,
+pub(super) fn attempt(
+    queue: &QueueShared,
     state: &mut QueueState,
     index: u32,
-) -> Result<Started, Error> {
-    match queue.volume.policy().read_lock {
-        ReadLock::None => read_admitted(queue, state, index),
-        ReadLock::Shared => {
-            let file = state.file_of(index).handle();
-            let _shared = file.inode.lock_shared(state.slots[index].flags.nowait)?;
-            read_admitted(queue, state, index)
-        }
-        ReadLock::Exclusive => {
-            let file = state.file_of(index).handle();
-            let _exclusive = file.inode.lock_exclusive(state.slots[index].flags.nowait)?;
-            read_admitted(queue, state, index)
-        }
-    }
-}
-
-#[inline]
-fn read_admitted(
-    queue: &Arc<QueueShared>,
-    state: &mut QueueState,
-    index: u32,
-) -> Result<Started, Error> {
-    if enter(queue, state, index)? == Admission::Parked {
-        return Ok(Started::Away);
-    }
-    let size = state.file_of(index).inode.size();
+    view: Option<&Arc<MapView>>,
+) -> Attempt {
+    let policy = state.policy;
     let slot = &mut state.slots[index];
-    let Some(left) = size.checked_sub(slot.pos).filter(|l| *l > 0) else {
-        return Ok(Started::Done);
+    let file = state.files[slot.file as usize].as_ref().expect("a file with requests stays attached");
+    let read = match slot.op {
+        Op::Read => true,
+        Op::Write => false,
+        Op::Sync { .. } => return issue::flush(queue, state, index),
     };
-    // Bytes up to the end of the last sector come from the device and are zeroed when they are here (rule G3).
-    let in_sectors = left.saturating_add(queue.limits.logical_mask) & !queue.limits.logical_mask;
-    slot.done = u32::try_from(left).unwrap_or(u32::MAX).min(slot.len);
-    slot.zero_to = u32::try_from(in_sectors).unwrap_or(u32::MAX).min(slot.len);
-    issue::map_and_issue(queue, state, index, None)
-}
-
-/// A write: the inode lock shared while it maps, the in-flight count, or the exclusive turn if the policy wants that.
-#[inline]
-pub(super) fn write(
-    queue: &Arc<QueueShared>,
-    state: &mut QueueState,
-    index: u32,
-) -> Result<Started, Error> {
-    let slot = &state.slots[index];
-    let aligned = (slot.pos | u64::from(slot.len)) & queue.limits.block_mask() == 0;
-    let alone = !aligned && queue.volume.policy().unaligned == Unaligned::Exclusive;
-    if alone {
-        return write_alone(queue, state, index);
+    if slot.hold == Hold::None {
+        if let Err(error) = check::check(&queue.limits, slot, file) {
+            return Attempt::Refused(error);
+        }
     }
-    let file = state.file_of(index).handle();
-    let _shared = file.inode.lock_shared(state.slots[index].flags.nowait)?;
-    if enter(queue, state, index)? == Admission::Parked {
-        return Ok(Started::Away);
-    }
-    write_admitted(queue, state, index)
-}
-
-/// Gives the in-flight count back and asks for the exclusive turn instead (rules B1 to B3).
-pub(super) fn write_alone(
-    queue: &Arc<QueueShared>,
-    state: &mut QueueState,
-    index: u32,
-) -> Result<Started, Error> {
-    if state.slots[index].hold != Hold::Turn && take_turn(queue, state, index)? == Admission::Parked
-    {
-        return Ok(Started::Away);
-    }
-    write_admitted(queue, state, index)
-}
-
-fn write_admitted(
-    queue: &Arc<QueueShared>,
-    state: &mut QueueState,
-    index: u32,
-) -> Result<Started, Error> {
-    let file = state.file_of(index);
-    let (ino, size, dsync) = (file.inode.ino, file.inode.size(), file.dsync);
-    let slot = &mut state.slots[index];
-    if slot.len == 0 {
-        return Ok(Started::Done);
-    }
-    if slot.end() > size {
-        return Err(Error::NotYet(NotYet::Extend {
-            ino,
-            end: slot.end(),
-            size,
-        }));
-    }
-    slot.flags.dsync |= dsync;
-    slot.done = slot.len;
-    issue::map_and_issue(queue, state, index, None)
-}
-
-/// Counts the request in flight, unless it is already.
-#[inline]
-fn enter(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32) -> Result<Admission, Error> {
-    if !is_fresh(state, index) {
-        return Ok(Admission::Now);
-    }
-    let file = state.file_of(index);
-    if file.inode.gate.enter(&file.shard) {
-        state.slots[index].hold = Hold::InFlight;
-        return Ok(Admission::Now);
-    }
-    if state.slots[index].flags.nowait {
-        return Err(Error::WouldBlock(Wait::Gate));
+    if read && policy.read_lock == ReadLock::None {
+        return match enter(slot, file, Hold::InFlight).and_then(|()| size_read(queue, slot, file)) {
+            Ok(()) => issue::map_and_issue(queue, state, index, view),
+            Err(stop) => stop,
+        };
     }
     let file = file.handle();
-    let admission = file
-        .inode
-        .gate
-        .enter_or_park(&file.shard, || park(queue, state, index, Hold::InFlight));
-    if admission == Admission::Now {
-        state.slots[index].hold = Hold::InFlight;
-    }
-    Ok(admission)
+    let nowait = slot.flags.nowait;
+    let admitted = if read && policy.read_lock == ReadLock::Exclusive {
+        file.inode.lock_exclusive(nowait).map(|_lock| locked(queue, state, index, view, policy, &file))
+    } else {
+        file.inode.lock_shared(nowait).map(|_lock| locked(queue, state, index, view, policy, &file))
+    };
+    admitted.unwrap_or_else(Attempt::refused)
 }
 
-fn take_turn(
-    queue: &Arc<QueueShared>,
+/// The rest of an attempt whose inode lock is held.
+fn locked(
+    queue: &QueueShared,
     state: &mut QueueState,
     index: u32,
-) -> Result<Admission, Error> {
-    let file = state.file_of(index).handle();
-    if state.slots[index].hold == Hold::InFlight {
-        state.slots[index].hold = Hold::None;
-        file.inode.gate.leave(&file.shard);
-    }
-    let admission = if state.slots[index].flags.nowait {
-        if !file.inode.gate.try_turn() {
-            return Err(Error::WouldBlock(Wait::Turn));
-        }
-        Admission::Now
+    view: Option<&Arc<MapView>>,
+    policy: Policy,
+    file: &Handle,
+) -> Attempt {
+    let slot = &mut state.slots[index];
+    let sized = if slot.op == Op::Read {
+        enter(slot, file, Hold::InFlight).and_then(|()| size_read(queue, slot, file))
     } else {
-        file.inode
-            .gate
-            .take_turn(|| park(queue, state, index, Hold::Turn))
+        // Rules B1 to B3: the policy runs an unaligned write alone.
+        let alone = policy.unaligned == Unaligned::Exclusive && !queue.limits.is_block_aligned(slot);
+        let hold = if alone { Hold::Turn } else { Hold::InFlight };
+        enter(slot, file, hold).and_then(|()| size_write(slot, file))
     };
-    if admission == Admission::Now {
-        state.slots[index].hold = Hold::Turn;
+    match sized {
+        Ok(()) => issue::map_and_issue(queue, state, index, view),
+        Err(stop) => stop,
     }
-    Ok(admission)
 }
 
-fn park(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32, wanted: Hold) -> Parked {
-    let slot = &mut state.slots[index];
-    slot.state = SlotState::Parked;
-    slot.wanted = wanted;
-    state.parked += 1;
-    state.counters.parked += 1;
-    Parked {
-        queue: queue.clone(),
-        slot: index,
+/// Counts the request in flight, unless it holds something already.
+#[inline]
+fn enter(slot: &mut Slot, file: &Handle, wanted: Hold) -> Result<(), Attempt> {
+    if slot.hold == Hold::Turn || slot.hold == wanted {
+        return Ok(());
     }
+    if wanted == Hold::InFlight && file.inode.gate.enter(&file.shard) {
+        slot.hold = Hold::InFlight;
+        return Ok(());
+    }
+    Err(Attempt::Wants(wanted))
+}
+
+/// What a read will report and move. Bytes up to the end of the last sector come from the device too, and are zeroed
+/// when they are here (rule G3).
+#[inline]
+fn size_read(queue: &QueueShared, slot: &mut Slot, file: &Handle) -> Result<(), Attempt> {
+    // A request that comes back with its map keeps the size that it has seen: the size is loaded before the map.
+    if slot.moved != 0 {
+        return Ok(());
+    }
+    let left = file.inode.size().saturating_sub(slot.pos);
+    if left >= u64::from(slot.len) && slot.len != 0 {
+        (slot.done, slot.moved) = (slot.len, slot.len);
+        return Ok(());
+    }
+    if left == 0 || slot.len == 0 {
+        return Err(Attempt::Done);
+    }
+    let in_sectors = left.saturating_add(queue.limits.logical_mask) & !queue.limits.logical_mask;
+    let short = |n: u64| u32::try_from(n).unwrap_or(u32::MAX).min(slot.len);
+    (slot.done, slot.moved) = (short(left), short(in_sectors));
+    Ok(())
+}
+
+/// A write must end inside the size.
+#[inline]
+fn size_write(slot: &mut Slot, file: &Handle) -> Result<(), Attempt> {
+    if slot.len == 0 {
+        return Err(Attempt::Done);
+    }
+    let (end, size) = (slot.end(), file.inode.size());
+    if end > size {
+        return Err(Attempt::refused(Error::NotYet(NotYet::Extend { ino: file.inode.ino, end, size })));
+    }
+    slot.flags.dsync |= file.dsync;
+    (slot.done, slot.moved) = (slot.len, slot.len);
+    Ok(())
 }

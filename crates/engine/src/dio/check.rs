@@ -4,7 +4,8 @@
 //! Invariant: a request that fails here has taken no lock and touched nothing. Limits: rules G1, G2.
 
 use crate::error::{Error, Misaligned};
-use crate::queue::{MAX_REQUEST, Op, QueueShared, QueueState, SlotBuf};
+use crate::inode::Handle;
+use crate::queue::{MAX_REQUEST, Op, Slot};
 use crate::volume::VolumeShared;
 
 /// What does not change while a queue is open: the device's and the volume's numbers that every request needs.
@@ -27,83 +28,56 @@ pub(crate) struct Limits {
 impl Limits {
     pub(crate) fn new(volume: &VolumeShared) -> Limits {
         let geometry = volume.device.geometry();
-        let block = volume.block_size();
         Limits {
             logical_mask: u64::from(geometry.logical) - 1,
             dma_mask: geometry.dma_align as usize - 1,
-            block_bits: block.trailing_zeros(),
+            block_bits: volume.block_size().trailing_zeros(),
             max_transfer: geometry.max_transfer & !(geometry.logical - 1),
             fua: geometry.fua,
             volatile_cache: geometry.volatile_cache,
         }
     }
 
-    /// The mask of file-system blocks.
+    /// Does the request begin and end at file-system blocks?
     #[inline]
-    pub(crate) fn block_mask(&self) -> u64 {
-        (1 << self.block_bits) - 1
+    pub(crate) fn is_block_aligned(&self, slot: &Slot) -> bool {
+        (slot.pos | u64::from(slot.len)) & ((1 << self.block_bits) - 1) == 0
     }
 }
 
-/// Checks the request in slot `index`.
+/// Checks a read or a write.
 #[inline]
-pub(crate) fn check(queue: &QueueShared, state: &mut QueueState, index: u32) -> Result<(), Error> {
-    let slot = &state.slots[index];
-    if matches!(slot.op, Op::Sync { .. }) {
-        return Ok(());
+pub(super) fn check(limits: &Limits, slot: &Slot, file: &Handle) -> Result<(), Box<Error>> {
+    let address = slot.buf.alignment_bits();
+    if (slot.pos | u64::from(slot.len)) & limits.logical_mask != 0
+        || address & limits.dma_mask != 0
+        || slot.len as usize > MAX_REQUEST
+    {
+        return Err(misfit(limits, slot, address));
     }
-    let bits = match &slot.buf {
-        SlotBuf::Whole(buf) => buf.alignment_bits(),
-        SlotBuf::Parts(_) => 0,
-    };
-    let limits = &queue.limits;
-    if (slot.pos | u64::from(slot.len)) & limits.logical_mask != 0 || bits & limits.dma_mask != 0 {
-        return Err(misaligned(limits, slot.pos, slot.len, bits));
-    }
-    if slot.len as usize > MAX_REQUEST {
-        return Err(Error::Invalid(format!(
-            "{} bytes in one request; at most {MAX_REQUEST} are possible",
-            slot.len
-        )));
-    }
-    if slot.op == Op::Write {
-        check_write(state, index)
-    } else {
-        Ok(())
-    }
+    if slot.op == Op::Write { check_write(slot, file) } else { Ok(()) }
 }
 
-fn check_write(state: &QueueState, index: u32) -> Result<(), Error> {
-    let (slot, file) = (&state.slots[index], state.file_of(index));
+fn check_write(slot: &Slot, file: &Handle) -> Result<(), Box<Error>> {
     file.check_writable()?;
-    let most = file.inode.max_size();
+    let most = file.inode.max_size;
     match slot.pos.checked_add(u64::from(slot.len)) {
         Some(end) if end <= most => Ok(()),
-        _ => Err(Error::TooBig {
-            ino: file.inode.ino,
-            end: u128::from(slot.pos) + u128::from(slot.len),
-            most,
-        }),
+        _ => Err(Error::TooBig { ino: file.inode.ino, end: slot.end(), most }.into()),
     }
 }
 
 #[cold]
-fn misaligned(limits: &Limits, pos: u64, len: u32, address: usize) -> Error {
-    let need = limits.logical_mask + 1;
-    let (what, value, need) = if pos & limits.logical_mask != 0 {
-        (Misaligned::Offset, pos, need)
-    } else if u64::from(len) & limits.logical_mask != 0 {
-        (Misaligned::Length, u64::from(len), need)
+fn misfit(limits: &Limits, slot: &Slot, address: usize) -> Box<Error> {
+    let (logical, len) = (limits.logical_mask + 1, u64::from(slot.len));
+    let (what, value, need) = if slot.pos & limits.logical_mask != 0 {
+        (Misaligned::Offset, slot.pos, logical)
+    } else if len & limits.logical_mask != 0 {
+        (Misaligned::Length, len, logical)
+    } else if address & limits.dma_mask != 0 {
+        (Misaligned::Buffer, address as u64, limits.dma_mask as u64 + 1)
     } else {
-        (
-            Misaligned::Buffer,
-            address as u64,
-            limits.dma_mask as u64 + 1,
-        )
+        return Error::Invalid(format!("{len} bytes in one request; at most {MAX_REQUEST} are possible")).into();
     };
-    Error::Unaligned {
-        what,
-        by: value & (need - 1),
-        need,
-    }
+    Error::Unaligned { what, by: value & (need - 1), need }.into()
 }

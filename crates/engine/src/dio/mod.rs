@@ -1,8 +1,8 @@
 //! The direct-I/O room: from a request in a slot to bios on their way down.
 //!
 //! Input: a request, fresh or restarted. Output: bios in the queue's list, or a finished, parked or handed-off request.
-//! Invariants: the order is check, admit (lock, gate), size, map, plan, issue; nothing here blocks on I/O; a request that
-//! is refused has touched nothing. Limits: runs under the queue's lock.
+//! Invariants: the order is check, admit (lock, gate), size, map, plan, issue; an attempt blocks on nothing and says what it
+//! would have to wait for; a request that is refused has touched nothing. Limits: runs under the queue's lock.
 
 mod admit;
 mod check;
@@ -13,94 +13,129 @@ pub(crate) use check::Limits;
 pub(crate) use plan::Piece;
 
 use crate::complete;
-use crate::error::Error;
-use crate::map::MapView;
-use crate::queue::{Hold, Op, QueueShared, QueueState, Request};
+use crate::error::{Error, Wait};
+use crate::inode::gate::Admission;
+use crate::map::{LoadJob, MapView};
+use crate::queue::{Hold, Parked, QueueShared, QueueState, Request, SlotState};
+use crate::workers::Work;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What became of an attempt to start a request.
 #[derive(Debug)]
-pub(crate) enum Started {
+pub(crate) enum Attempt {
     /// Bios are on their way; the request ends with the last of them.
     Issued,
     /// It needs no device: it has ended.
     Done,
-    /// It waits on a gate's list, or a worker has it.
-    Away,
+    /// It needs this hold on its inode first, and the gate does not give it now.
+    Wants(Hold),
+    /// It needs these file blocks of the map in memory.
+    NeedsMap(Range<u64>),
+    /// It cannot be served.
+    Refused(Box<Error>),
+}
+
+impl Attempt {
+    #[cold]
+    fn refused(error: Error) -> Attempt {
+        Attempt::Refused(Box::new(error))
+    }
 }
 
 /// Takes a new request in and starts it.
 #[inline]
 pub(crate) fn accept(queue: &Arc<QueueShared>, state: &mut QueueState, request: Request) {
     let file = request.file;
-    let Ok(index) = state.slots.put(request) else {
-        unreachable!("the caller counted the free slots")
-    };
+    let index = state.slots.put(request);
     match state.attached_mut(file) {
         Some(attached) => attached.requests += 1,
-        None => {
-            state.slots[index].fail(Error::Invalid(
-                "the request names a file that is not attached to its queue".into(),
-            ));
-            complete::ready_unattached(state, index);
-            return;
-        }
+        None => return complete::unattached(state, index),
     }
-    let outcome =
-        check::check(queue, state, index).and_then(|()| admit_and_issue(queue, state, index));
-    settle(state, index, outcome);
+    start(queue, state, index, None);
 }
 
 /// Starts a request again that a gate released: it holds what it waited for.
 pub(crate) fn restart(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32) {
     state.parked -= 1;
-    let wanted = state.slots[index].wanted;
-    state.slots[index].hold = wanted;
-    let outcome =
-        check::check(queue, state, index).and_then(|()| admit_and_issue(queue, state, index));
-    settle(state, index, outcome);
+    let slot = &mut state.slots[index];
+    slot.state = SlotState::Active;
+    slot.hold = slot.wanted;
+    start(queue, state, index, None);
 }
 
 /// Goes on with a request whose part of the map a worker has loaded.
-pub(crate) fn mapped(
-    queue: &Arc<QueueShared>,
-    state: &mut QueueState,
-    index: u32,
-    view: &Arc<MapView>,
-) {
-    let outcome = issue::map_and_issue(queue, state, index, Some(view));
-    settle(state, index, outcome);
+pub(crate) fn mapped(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32, view: &Arc<MapView>) {
+    state.slots[index].state = SlotState::Active;
+    start(queue, state, index, Some(view));
 }
 
 /// Ends a request that has not reached the device.
-pub(crate) fn refuse(state: &mut QueueState, index: u32, error: Error) {
+#[cold]
+pub(crate) fn refuse(state: &mut QueueState, index: u32, error: Box<Error>) {
     state.slots[index].done = 0;
+    state.slots[index].moved = 0;
     state.slots[index].fail(error);
     complete::inline(state, index);
 }
 
-fn admit_and_issue(
-    queue: &Arc<QueueShared>,
-    state: &mut QueueState,
-    index: u32,
-) -> Result<Started, Error> {
-    match state.slots[index].op {
-        Op::Read => admit::read(queue, state, index),
-        Op::Write => admit::write(queue, state, index),
-        Op::Sync { .. } => Ok(issue::flush(queue, state, index)),
-    }
-}
-
+/// Attempts until the request is on its way, has ended, or waits where somebody will bring it back.
 #[inline]
-fn settle(state: &mut QueueState, index: u32, outcome: Result<Started, Error>) {
-    match outcome {
-        Ok(Started::Issued | Started::Away) => {}
-        Ok(Started::Done) => complete::inline(state, index),
-        Err(error) => refuse(state, index, error),
+fn start(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32, view: Option<&Arc<MapView>>) {
+    loop {
+        match admit::attempt(queue, state, index, view) {
+            Attempt::Issued => return,
+            Attempt::Done => return complete::inline(state, index),
+            Attempt::Refused(error) => return refuse(state, index, error),
+            Attempt::NeedsMap(blocks) => return load(queue, state, index, blocks),
+            Attempt::Wants(hold) => match park(queue, state, index, hold) {
+                Ok(Admission::Parked) => return,
+                Ok(Admission::Now) => {}
+                Err(error) => return refuse(state, index, error.into()),
+            },
+        }
     }
 }
 
-/// What a slot holds when nothing has been granted to it yet.
-fn is_fresh(state: &QueueState, index: u32) -> bool {
-    state.slots[index].hold == Hold::None
+/// Hands the request to a worker that may read the map's missing part; it stays counted in flight meanwhile.
+#[cold]
+fn load(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32, blocks: Range<u64>) {
+    if state.slots[index].flags.nowait {
+        return refuse(state, index, Error::WouldBlock(Wait::Map).into());
+    }
+    state.slots[index].state = SlotState::Worker;
+    state.counters.map_loads += 1;
+    let file = state.file_of(index).handle();
+    queue.hand_off(state, Work::Load(LoadJob { queue: queue.clone(), slot: index, file, blocks }));
+}
+
+/// Takes `hold` if the gate gives it now; else parks the request on the gate's list.
+#[cold]
+fn park(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32, hold: Hold) -> Result<Admission, Error> {
+    let file = state.file_of(index).handle();
+    let slot = &mut state.slots[index];
+    if std::mem::replace(&mut slot.hold, Hold::None) == Hold::InFlight {
+        file.inode.gate.leave(&file.shard);
+    }
+    let gate = &file.inode.gate;
+    let admission = match (hold, slot.flags.nowait) {
+        (Hold::Turn, true) if gate.try_turn() => Admission::Now,
+        (Hold::Turn, true) => return Err(Error::WouldBlock(Wait::Turn)),
+        (_, true) => return Err(Error::WouldBlock(Wait::Gate)),
+        (Hold::Turn, false) => gate.take_turn(|| parked(queue, state, index, hold)),
+        (_, false) => gate.enter_or_park(&file.shard, || parked(queue, state, index, hold)),
+    };
+    if admission == Admission::Now {
+        state.slots[index].hold = hold;
+    }
+    Ok(admission)
+}
+
+fn parked(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32, wanted: Hold) -> Parked {
+    let slot = &mut state.slots[index];
+    slot.state = SlotState::Parked;
+    slot.wanted = wanted;
+    state.parked += 1;
+    state.counters.parked += 1;
+    Parked { queue: queue.clone(), slot: index }
 }

@@ -27,6 +27,8 @@ pub(crate) struct Inode {
     /// The inode's own bytes, for attributes that lie in it.
     pub(crate) raw: Box<[u8]>,
     size: AtomicU64,
+    /// Where a write has to end at the latest, in bytes.
+    pub(crate) max_size: u64,
     lock: RwLock<()>,
     pub(crate) gate: Gate,
     pub(crate) map: Published<MapView>,
@@ -61,6 +63,7 @@ impl Inode {
             gate: Gate::new(level),
             map: Published::new(level, view),
             map_lock: Mutex::at_level(&MAP, level, ()),
+            max_size: max_size(&disk, volume.block_size()),
             inline_data,
             loaded: AtomicUsize::new(0),
             disk,
@@ -112,18 +115,6 @@ impl Inode {
     pub(crate) fn note_dropped(&self) {
         self.volume
             .sub_segments(self.loaded.swap(0, Ordering::Relaxed));
-    }
-
-    /// The largest size that the file's map can have, in bytes.
-    pub(crate) fn max_size(&self) -> u64 {
-        let block = u64::from(self.volume.block_size());
-        match self.disk.map_kind() {
-            MapKind::Indirect => {
-                let per = block / 4;
-                (12 + per + per * per + per * per * per).min(u64::from(u32::MAX)) * block
-            }
-            _ => u64::from(u32::MAX) * block,
-        }
     }
 
     /// Encrypted and verity files are refused by name.
@@ -182,6 +173,19 @@ impl Inode {
     }
 }
 
+/// The largest size that a file's map can have, in bytes.
+fn max_size(disk: &DiskInode, block: u32) -> u64 {
+    let block = u64::from(block);
+    let blocks = match disk.map_kind() {
+        MapKind::Indirect => {
+            let per = block / 4;
+            (12 + per + per * per + per * per * per).min(u64::from(u32::MAX))
+        }
+        _ => u64::from(u32::MAX),
+    };
+    blocks * block
+}
+
 /// What all requests of one attached file share: counted once per queue, so no reference count is shared by threads.
 #[derive(Debug)]
 pub(crate) struct Handle {
@@ -190,6 +194,17 @@ pub(crate) struct Handle {
     /// Every write is O_DSYNC.
     pub(crate) dsync: bool,
     write_refused: Option<Error>,
+}
+
+impl Handle {
+    /// The reason why writes through this handle are refused, if they are.
+    #[inline]
+    pub(crate) fn check_writable(&self) -> Result<(), Error> {
+        match &self.write_refused {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
+    }
 }
 
 impl Drop for Handle {
@@ -230,25 +245,16 @@ impl Attached {
         }
     }
 
-    /// The newest view of the file's map: one load if nothing was published since the last call.
+    /// The file, and the newest view of its map: one load if nothing was published since the last call.
     #[inline]
-    pub(crate) fn latest_map(&mut self) -> &Arc<MapView> {
-        self.view.get(&self.handle.inode.map)
+    pub(crate) fn with_latest_map(&mut self) -> (&Handle, &Arc<MapView>) {
+        (&self.handle, self.view.get(&self.handle.inode.map))
     }
 
     /// A reference that outlives the queue's lock.
     #[inline]
     pub(crate) fn handle(&self) -> Arc<Handle> {
         self.handle.clone()
-    }
-
-    /// The reason why writes through this handle are refused, if they are.
-    #[inline]
-    pub(crate) fn check_writable(&self) -> Result<(), Error> {
-        self.handle
-            .write_refused
-            .as_ref()
-            .map_or(Ok(()), |e| Err(e.clone()))
     }
 }
 

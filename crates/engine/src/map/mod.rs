@@ -87,6 +87,18 @@ pub(crate) struct MapView {
 }
 
 impl MapView {
+    /// Where `len` blocks from `first` on lie, if they lie in one written run.
+    #[inline]
+    pub(crate) fn written_run(&self, first: u64, len: u64) -> Option<FsBlock> {
+        let block = u32::try_from(first).ok()?;
+        let segment = self.tree.at_or_after(block)?;
+        let skip = block.checked_sub(segment.start)?;
+        match segment.kind {
+            SegmentKind::Written(at) if len <= u64::from(segment.len - skip) => Some(FsBlock::new(at.get() + u64::from(skip))),
+            _ => None,
+        }
+    }
+
     /// The mappings that cover `first..end` (file blocks), in order.
     #[inline]
     pub(crate) fn walk(&self, first: u64, end: u64) -> Walk<'_> {

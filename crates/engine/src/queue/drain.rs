@@ -16,11 +16,12 @@ impl QueueShared {
     /// Takes in everything that has happened, and pushes down what can go.
     #[inline]
     pub(crate) fn drain(self: &Arc<Self>, state: &mut QueueState) -> usize {
+        state.policy = self.volume.policy();
         let mut reaped = std::mem::take(&mut state.reaped);
         let ended = self.device.reap(&mut reaped);
         for bio in reaped.drain(..) {
             let index = u32::try_from(bio.token).expect("a bio's token is its slot's index");
-            if state.slots[index].take_back(bio.buf, bio.result) {
+            if state.slots.take_back(index, bio) {
                 complete::ended(self, state, index);
             }
         }
@@ -46,9 +47,9 @@ impl QueueShared {
         match message {
             Message::Restart(index) => dio::restart(self, state, index),
             Message::Mapped(index, view) => dio::mapped(self, state, index, &view),
-            Message::Unmapped(index, error) => dio::refuse(state, index, error),
+            Message::Unmapped(index, error) => dio::refuse(state, index, error.into()),
             Message::Completed(index, Some(error)) => {
-                state.slots[index].fail(error);
+                state.slots[index].fail(error.into());
                 complete::ready(state, index);
             }
             Message::Completed(index, None) => complete::ready(state, index),

@@ -13,7 +13,7 @@ mod sync;
 
 pub(crate) use inbox::{Inbox, Message, Parked};
 pub use request::{Completion, FileId, MAX_REQUEST, Op, Request, RequestFlags};
-pub(crate) use slot::{Hold, SlotBuf, SlotState, Slots};
+pub(crate) use slot::{Hold, Slot, SlotState, Slots};
 pub(crate) use sync::SyncQueue;
 
 use crate::dio::{self, Limits, Piece};
@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::file::File;
 use crate::inode::Attached;
 use crate::locks::QUEUE;
+use crate::policy::Policy;
 use crate::stats::Counters;
 use crate::volume::VolumeShared;
 use crate::workers::Work;
@@ -87,6 +88,8 @@ pub(crate) struct QueueState {
     /// Bios that came back, while they are looked at.
     pub(crate) reaped: BioList,
     pub(crate) messages: Vec<Message>,
+    /// The policy of the batch in hand.
+    pub(crate) policy: Policy,
     /// The pieces of the request being planned.
     pub(crate) pieces: Vec<Piece>,
     /// What the caller of a blocking call has to do itself.
@@ -135,6 +138,7 @@ impl Queue {
             bios: BioList::with_capacity(depth as usize),
             reaped: BioList::with_capacity(depth as usize),
             messages: Vec::new(),
+            policy: volume.policy(),
             pieces: Vec::new(),
             own_work: VecDeque::new(),
             parked: 0,
@@ -199,6 +203,7 @@ impl Queue {
     /// `nowait`, on anything else.
     pub fn submit(&self, batch: &mut VecDeque<Request>) -> usize {
         let mut state = self.shared.state.lock();
+        state.policy = self.shared.volume.policy();
         let accepted = batch.len().min(state.slots.free());
         for request in batch.drain(..accepted) {
             dio::accept(&self.shared, &mut state, request);

@@ -6,38 +6,21 @@
 use super::request::{Completion, Op, Request, RequestFlags};
 use crate::error::Error;
 use crate::ioend::Gather;
-use diorite_block::{BioError, Buf, Split};
+use diorite_block::{Bio, Buf, Split};
 
 /// Where a slot's request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlotState {
     /// Nowhere: the slot is free.
     Free,
-    /// In hand: being checked, mapped, planned or gathered by the thread that holds the queue's lock.
+    /// In hand, or with the device.
     Active,
-    /// With the device.
-    InFlight,
     /// On a gate's list.
     Parked,
     /// With a worker, before submission or for its completion.
     Worker,
     /// Finished: waits to be handed back.
     Ready,
-}
-
-/// The memory of a request, wherever it is.
-#[derive(Debug)]
-pub(crate) enum SlotBuf {
-    /// Here, whole; or, in flight, away whole with the only bio.
-    Whole(Buf),
-    /// Cut into parts that several bios carry.
-    Parts(Split),
-}
-
-impl Default for SlotBuf {
-    fn default() -> Self {
-        SlotBuf::Whole(Buf::empty())
-    }
 }
 
 /// What a request holds of its inode.
@@ -62,19 +45,22 @@ pub(crate) struct Slot {
     pub(crate) flags: RequestFlags,
     /// A flush must follow the data before the request is acknowledged.
     pub(crate) owes_flush: bool,
+    /// Several bios carry parts of the buffer: see [`Slots::splits`].
+    pub(crate) in_parts: bool,
     /// Index of the attached file.
     pub(crate) file: u32,
-    pub(crate) pos: u64,
     /// Bytes asked.
     pub(crate) len: u32,
     /// Bytes that a success reports.
     pub(crate) done: u32,
-    /// After a read, bytes `done..zero_to` of the buffer are past the end of the file and are zeroed.
-    pub(crate) zero_to: u32,
+    /// Bytes that a read moves: those in `done..moved` are past the end of the file, and are zeroed at the end.
+    pub(crate) moved: u32,
+    pub(crate) pos: u64,
     pub(crate) token: u64,
     pub(crate) gather: Gather,
-    pub(crate) buf: SlotBuf,
-    pub(crate) error: Option<Error>,
+    /// The request's memory, unless bios have it.
+    pub(crate) buf: Buf,
+    pub(crate) error: Option<Box<Error>>,
 }
 
 impl Slot {
@@ -86,14 +72,15 @@ impl Slot {
             op: Op::Read,
             flags: RequestFlags::default(),
             owes_flush: false,
+            in_parts: false,
             file: 0,
-            pos: 0,
             len: 0,
             done: 0,
-            zero_to: 0,
+            moved: 0,
+            pos: 0,
             token: 0,
             gather: Gather::default(),
-            buf: SlotBuf::default(),
+            buf: Buf::empty(),
             error: None,
         }
     }
@@ -104,18 +91,8 @@ impl Slot {
     }
 
     /// Notes why the request fails; the first reason sticks.
-    pub(crate) fn fail(&mut self, error: Error) {
+    pub(crate) fn fail(&mut self, error: Box<Error>) {
         self.error.get_or_insert(error);
-    }
-
-    /// Takes back a bio's buffer and its verdict. True if it was the last reference.
-    #[inline]
-    pub(crate) fn take_back(&mut self, buf: Buf, result: Result<(), BioError>) -> bool {
-        match &mut self.buf {
-            SlotBuf::Whole(whole) => *whole = buf,
-            SlotBuf::Parts(split) => split.absorb(buf),
-        }
-        self.gather.put(result)
     }
 }
 
@@ -123,6 +100,8 @@ impl Slot {
 #[derive(Debug)]
 pub(crate) struct Slots {
     slots: Box<[Slot]>,
+    /// The buffers of the slots that are `in_parts`.
+    splits: Box<[Option<Split>]>,
     free: Vec<u32>,
 }
 
@@ -130,6 +109,7 @@ impl Slots {
     pub(crate) fn new(depth: u32) -> Slots {
         Slots {
             slots: (0..depth).map(|_| Slot::free()).collect(),
+            splits: (0..depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
         }
     }
@@ -146,51 +126,75 @@ impl Slots {
         self.slots.len() - self.free.len()
     }
 
-    /// Puts a request into a free slot; hands it back if there is none.
+    /// Puts a request into a free slot.
+    ///
+    /// # Panics
+    /// If there is none: the caller counted.
     #[inline]
-    pub(crate) fn put(&mut self, request: Request) -> Result<u32, Request> {
-        let Some(index) = self.free.pop() else {
-            return Err(request);
-        };
+    pub(crate) fn put(&mut self, request: Request) -> u32 {
+        let index = self.free.pop().expect("the caller counted the free slots");
         let slot = &mut self.slots[index as usize];
         debug_assert_eq!(slot.state, SlotState::Free);
         slot.state = SlotState::Active;
         slot.op = request.op;
         slot.flags = request.flags;
-        slot.file = request.file.index;
-        slot.pos = request.pos;
-        slot.token = request.token;
         slot.owes_flush = false;
+        slot.file = request.file.index;
         slot.len = u32::try_from(request.buf.len()).expect("a buf is at most 2 GiB");
         slot.done = 0;
-        slot.zero_to = 0;
-        slot.buf = SlotBuf::Whole(request.buf);
-        Ok(index)
+        slot.moved = 0;
+        slot.pos = request.pos;
+        slot.token = request.token;
+        slot.buf = request.buf;
+        index
+    }
+
+    /// Takes back a bio's buffer and its verdict. True if it was the last reference.
+    #[inline]
+    pub(crate) fn take_back(&mut self, index: u32, bio: Bio) -> bool {
+        let slot = &mut self.slots[index as usize];
+        let last = slot.gather.put(bio.result);
+        if slot.in_parts {
+            self.take_back_part(index, bio.buf);
+        } else {
+            slot.buf = bio.buf;
+        }
+        last
+    }
+
+    fn take_back_part(&mut self, index: u32, part: Buf) {
+        let split = self.splits[index as usize].as_mut();
+        split.expect("a slot in parts has its split").absorb(part);
+    }
+
+    /// The buffer, cut for several bios.
+    pub(crate) fn split_for(&mut self, index: u32) -> &mut Split {
+        let slot = &mut self.slots[index as usize];
+        slot.in_parts = true;
+        self.splits[index as usize].get_or_insert_with(|| Split::new(std::mem::take(&mut slot.buf)))
+    }
+
+    /// The buffer is whole again.
+    pub(crate) fn join(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        if let Some(split) = self.splits[index as usize].take() {
+            slot.buf = split.join();
+        }
+        slot.in_parts = false;
     }
 
     /// Takes a finished request out and frees its slot.
     #[inline]
     pub(crate) fn take(&mut self, index: u32) -> Completion {
         let slot = &mut self.slots[index as usize];
-        debug_assert_eq!((slot.state, slot.hold), (SlotState::Ready, Hold::None));
+        debug_assert_eq!((slot.state, slot.hold, slot.in_parts), (SlotState::Ready, Hold::None, false));
         slot.state = SlotState::Free;
-        let buf = match std::mem::take(&mut slot.buf) {
-            SlotBuf::Whole(buf) => buf,
-            SlotBuf::Parts(split) => split.join(),
-        };
         let result = match slot.error.take() {
             None => Ok(slot.done as usize),
-            Some(error) => Err(error),
-        };
-        let completion = Completion {
-            token: slot.token,
-            op: slot.op,
-            pos: slot.pos,
-            buf,
-            result,
+            Some(error) => Err(*error),
         };
         self.free.push(index);
-        completion
+        Completion { token: slot.token, op: slot.op, pos: slot.pos, buf: std::mem::take(&mut slot.buf), result }
     }
 }
 
