@@ -30,6 +30,7 @@ make() {
     printf 'ea_set hello user.one value\nea_set hello user.two -f %s\nea_set dir security.x y\n' "$work/src/dirvalue" > "$work/s"
     head -c 400 "$work/src/big" > "$work/src/dirvalue"
     debugfs -w -f "$work/s" "$img" > /dev/null 2>&1
+    e2fsck -fyD "$img" > /dev/null 2>&1 || true # makes hash trees
     dd if="$img" bs=1024 skip=1 count=1 of="$here/corpus/superblock/$1" 2> /dev/null
     gdt=$(( $3 == 1024 ? 2 : 1 ))
     block "$img" "$3" "$gdt" | head -c 1024 >> "$here/corpus/superblock/$1"

@@ -14,7 +14,7 @@ use diorite_format::extent::ExtentNode;
 use diorite_format::journal::{JournalChecksum, JournalSuper};
 use diorite_format::superblock::JournalPlace;
 use diorite_format::xattr::NameIndex;
-use diorite_format::{MapKind, acl};
+use diorite_format::{MapKind, Superblock, acl};
 
 const FILES: usize = 700;
 
@@ -95,6 +95,7 @@ fn examine(features: &str, block_size: &str) {
         .is_some_and(|(code, _)| code == 0);
     let meta = fs::metadata(&file).unwrap();
     let names = fs::read_dir(&dir).unwrap().count();
+    while_mounted(&image);
     drop(m);
 
     let v = Volume::open(&image.path);
@@ -153,6 +154,17 @@ fn examine(features: &str, block_size: &str) {
         assert!(v.read(&pre).iter().all(|b| *b == 0));
     }
     journal(&v);
+}
+
+/// What a crash now would leave: a volume that says it needs recovery, and a log that is not empty.
+fn while_mounted(image: &Image) {
+    let _ = Command::new("sync").status();
+    let file = fs::File::open(&image.path).unwrap();
+    let mut raw = [0u8; 1024];
+    file.read_exact_at(&mut raw, 1024).unwrap();
+    let sb = Superblock::parse(&raw).unwrap();
+    assert!(sb.needs_recovery());
+    assert!(sb.features().names().contains(&"needs_recovery".to_owned()));
 }
 
 /// The kernel gives the journal checksums when it mounts a volume with metadata_csum.
