@@ -1,6 +1,11 @@
 //! Images for tests, made by the installed tools, and seeded randomness.
 #![allow(dead_code, clippy::unwrap_used, missing_docs, unreachable_pub)]
 
+pub mod recipe;
+pub mod stage;
+pub mod storm;
+pub mod watch;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -52,10 +57,28 @@ pub fn fsck(image: &Path) {
     run("e2fsck", &["-fn", image.to_str().unwrap()]);
 }
 
+/// A number that a longer campaign sets by an environment variable.
+pub fn scaled(name: &str, default: u64) -> u64 {
+    std::env::var(name)
+        .ok()
+        .and_then(|v| v.parse().ok())
+        .unwrap_or(default)
+}
+
 /// splitmix64, its seed printed.
 pub struct Rng(u64);
 
 impl Rng {
+    /// The same numbers for the same seed; the caller prints it.
+    pub fn new(seed: u64) -> Rng {
+        Rng(seed)
+    }
+
+    /// A generator that goes its own way from here.
+    pub fn fork(&mut self) -> Rng {
+        Rng(self.next())
+    }
+
     pub fn from_env(what: &str) -> Rng {
         let clock = || {
             std::time::SystemTime::now()

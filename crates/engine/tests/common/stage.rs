@@ -1,0 +1,132 @@
+//! A real image under any device: a file behind each I/O engine, memory, a simulated disk.
+//!
+//! Input: an image's path. Output: the device to open it on. Invariant: [`Stage::save`] leaves in the file what the device
+//! holds, so that e2fsck and the kernel can judge it. Limits: images are small, they are held in memory whole.
+
+use diorite::{Error, OpenOptions, Volume};
+use diorite_block::{
+    Device, FaultDevice, FaultPlan, IoEngine, Locator, MemDevice, SimDevice, SimOptions, locator,
+};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Below {
+    File(IoEngine),
+    Mem,
+    /// Latency, a volatile cache, no FUA.
+    Sim,
+}
+
+impl Below {
+    pub const ALL: [Below; 5] = [
+        Below::File(IoEngine::Uring),
+        Below::File(IoEngine::Aio),
+        Below::File(IoEngine::Threads),
+        Below::Mem,
+        Below::Sim,
+    ];
+}
+
+pub struct Stage {
+    pub image: PathBuf,
+    pub device: Arc<dyn Device>,
+    mem: Option<Arc<MemDevice>>,
+    sim: Option<Arc<SimDevice>>,
+}
+
+impl Stage {
+    /// None, with the reason printed, where this machine does not allow that engine.
+    pub fn new(image: &Path, below: Below) -> Option<Stage> {
+        match below {
+            Below::Mem => Some(Stage::mem(image)),
+            Below::Sim => Some(Stage::sim(
+                image,
+                SimOptions::parse("0,latency=60us,jitter=60us,cache=volatile,fua=no").unwrap(),
+            )),
+            Below::File(engine) => {
+                let options = locator::OpenOptions {
+                    io_engine: Some(engine),
+                    ..locator::OpenOptions::default()
+                };
+                match locator::open(&Locator::file(image), &options) {
+                    Ok(device) => Some(Stage {
+                        image: image.into(),
+                        device,
+                        mem: None,
+                        sim: None,
+                    }),
+                    Err(e) => {
+                        eprintln!("skipped: {engine}: {e}");
+                        None
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn mem(image: &Path) -> Stage {
+        let mem = Arc::new(mem_of(&std::fs::read(image).unwrap()));
+        Stage {
+            image: image.into(),
+            device: mem.clone(),
+            mem: Some(mem),
+            sim: None,
+        }
+    }
+
+    /// A simulated disk of the image's size with these options.
+    pub fn sim(image: &Path, options: SimOptions) -> Stage {
+        let bytes = std::fs::read(image).unwrap();
+        let options = SimOptions {
+            size: bytes.len() as u64,
+            ..options
+        };
+        let sim = Arc::new(SimDevice::new(options).unwrap());
+        sim.write_at(0, &bytes);
+        Stage {
+            image: image.into(),
+            device: sim.clone(),
+            mem: None,
+            sim: Some(sim),
+        }
+    }
+
+    pub fn disk(&self) -> &SimDevice {
+        self.sim.as_ref().unwrap()
+    }
+
+    pub fn open(&self, options: &OpenOptions) -> Result<Volume, Error> {
+        Volume::open_device(self.device.clone(), options)
+    }
+
+    /// What is on the device now.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; std::fs::metadata(&self.image).unwrap().len() as usize];
+        match (&self.mem, &self.sim) {
+            (Some(mem), _) => mem.read_at(0, &mut bytes),
+            (_, Some(sim)) => sim.read_at(0, &mut bytes),
+            _ => bytes = std::fs::read(&self.image).unwrap(),
+        }
+        bytes
+    }
+
+    /// Writes what the device holds back into the image's file.
+    pub fn save(&self) {
+        if self.mem.is_some() || self.sim.is_some() {
+            std::fs::write(&self.image, self.bytes()).unwrap();
+        }
+    }
+}
+
+/// Bytes as a memory device, rounded up to a sector.
+pub fn mem_of(bytes: &[u8]) -> MemDevice {
+    let mem = MemDevice::new((bytes.len() as u64).next_multiple_of(512));
+    mem.write_at(0, bytes);
+    mem
+}
+
+/// `below` with faults between.
+pub fn faulty(below: Arc<dyn Device>, faults: Vec<diorite_block::Fault>) -> Arc<FaultDevice> {
+    Arc::new(FaultDevice::new(below, FaultPlan::new(faults, 1)))
+}

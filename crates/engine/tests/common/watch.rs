@@ -1,0 +1,58 @@
+//! A watchdog: a test that does not end in time ends the process, with what was being done printed.
+//!
+//! Input: a limit and a label. Output: nothing, or an abort that names the label. Invariant: it measures nothing and passes
+//! no judgement on speed: the limits are those of a hang. Limits: one thread per guard.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Aborts the process when it is not dropped, or fed, for `limit`.
+pub struct Watchdog {
+    state: Arc<(AtomicBool, Mutex<(Instant, String)>)>,
+}
+
+impl Watchdog {
+    pub fn new(limit: Duration, label: impl Into<String>) -> Watchdog {
+        let state = Arc::new((
+            AtomicBool::new(false),
+            Mutex::new((Instant::now(), label.into())),
+        ));
+        let mine = state.clone();
+        std::thread::spawn(move || {
+            while !mine.0.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(50));
+                let now = mine.1.lock().unwrap();
+                if now.0.elapsed() > limit && !mine.0.load(Ordering::Relaxed) {
+                    eprintln!("HANG: no progress for {limit:?} at: {}", now.1);
+                    std::process::abort();
+                }
+            }
+        });
+        Watchdog { state }
+    }
+
+    /// There was progress; this is next.
+    pub fn feed(&self, label: impl Into<String>) {
+        *self.state.1.lock().unwrap() = (Instant::now(), label.into());
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.state.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs `what`, which must end within a minute.
+pub fn within<T>(label: &str, what: impl FnOnce() -> T) -> T {
+    let _watchdog = Watchdog::new(Duration::from_secs(60), label);
+    what()
+}
+
+/// Resident memory of this process, in bytes.
+pub fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = text.split_whitespace().nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}
