@@ -12,7 +12,9 @@ fuzz_target!(|data: &[u8]| {
     let mut data = data;
     let sb = volume(byte(&mut data));
     let raw = take(&mut data, sb.geometry().inode_size() as usize);
-    let Ok(dir) = Inode::parse(&sb, Ino::new(12), &raw) else { return };
+    let Ok(dir) = Inode::parse(&sb, Ino::new(12), &raw) else {
+        return;
+    };
     let _ = inline_parent(&sb, &dir);
     if let Ok(part) = DirBlock::parse_inline(&sb, &dir, data) {
         assert_eq!(part.kind(), DirBlockKind::Inline);
@@ -25,9 +27,15 @@ fuzz_target!(|data: &[u8]| {
             covers(&b, raw.len());
             let _ = b.dots(dir.ino);
             for e in b.entries() {
-                assert!(!e.name.is_empty() && e.name.len() <= 255 && sb.check_ino(e.ino.get()).is_ok());
+                assert!(
+                    !e.name.is_empty() && e.name.len() <= 255 && sb.check_ino(e.ino.get()).is_ok()
+                );
                 assert!(b.find(e.name).is_some());
-                for v in [HashVersion::Legacy, HashVersion::HalfMd4, HashVersion::TeaUnsigned] {
+                for v in [
+                    HashVersion::Legacy,
+                    HashVersion::HalfMd4,
+                    HashVersion::TeaUnsigned,
+                ] {
                     assert_eq!(v.hash(sb.hash(), e.name).major & 1, 0);
                 }
             }

@@ -12,7 +12,9 @@ fuzz_target!(|data: &[u8]| {
     let mut data = data;
     let sb = volume(byte(&mut data));
     let raw = take(&mut data, sb.geometry().inode_size() as usize);
-    let Ok(inode) = Inode::parse(&sb, Ino::new(12), &raw) else { return };
+    let Ok(inode) = Inode::parse(&sb, Ino::new(12), &raw) else {
+        return;
+    };
     let _ = (inode.rdev(), inode.flags.letters(), inode.is_free());
     for t in [inode.atime, inode.ctime, inode.mtime] {
         assert!(t.nanos < 1_000_000_000 && t.encode().is_some());
@@ -56,7 +58,9 @@ fn walk(sb: &Superblock, inode: &Inode, node: &ExtentNode, data: &mut &[u8], low
         }
         let raw = take(data, sb.block_size() as usize);
         let expect = node.expect_child(i);
-        if let Ok(child) = ExtentNode::parse_block(sb, inode.ino, inode.generation, expect, i.child, &raw) {
+        if let Ok(child) =
+            ExtentNode::parse_block(sb, inode.ino, inode.generation, expect, i.child, &raw)
+        {
             assert!(child.depth < node.depth);
             walk(sb, inode, &child, data, low);
         }
@@ -64,8 +68,19 @@ fn walk(sb: &Superblock, inode: &Inode, node: &ExtentNode, data: &mut &[u8], low
 }
 
 fn indirect(sb: &Superblock, inode: &Inode, data: &mut &[u8]) {
-    for n in [0, 11, 12, 300, 70_000, 20_000_000, u64::from(u32::MAX), u64::MAX] {
-        let Ok(path) = IndirectPath::of(sb, inode.ino, FileBlock::new(n)) else { continue };
+    for n in [
+        0,
+        11,
+        12,
+        300,
+        70_000,
+        20_000_000,
+        u64::from(u32::MAX),
+        u64::MAX,
+    ] {
+        let Ok(path) = IndirectPath::of(sb, inode.ino, FileBlock::new(n)) else {
+            continue;
+        };
         assert!(path.root < 15 && path.run >= 1 && path.slots().len() <= 3);
         let mut at = root_pointer(sb, inode, path.root);
         for slot in path.slots() {

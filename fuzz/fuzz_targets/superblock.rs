@@ -10,12 +10,21 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|data: &[u8]| {
     let mut data = data;
     let raw: [u8; 1024] = take(&mut data, 1024).try_into().expect("1024 bytes");
-    let Ok(sb) = Superblock::parse(&raw) else { return };
+    let Ok(sb) = Superblock::parse(&raw) else {
+        return;
+    };
     let g = sb.geometry();
-    let _ = (sb.features().check(Access::Read), sb.features().check(Access::Write), sb.features().names());
+    let _ = (
+        sb.features().check(Access::Read),
+        sb.features().check(Access::Write),
+        sb.features().names(),
+    );
     let (count, blocks) = (sb.group_count(), g.blocks_count());
     assert!(count > 0 && g.block_size().is_power_of_two() && g.inode_size() <= g.block_size());
-    assert_eq!(u64::from(count) * u64::from(g.inodes_per_group()), u64::from(g.inodes_count()));
+    assert_eq!(
+        u64::from(count) * u64::from(g.inodes_per_group()),
+        u64::from(g.inodes_count())
+    );
     for n in [0, 1, count / 2, count - 1].map(|n| n.min(count - 1)) {
         let group = GroupNo::new(n);
         let first = sb.group_first_block(group);
@@ -29,13 +38,24 @@ fuzz_target!(|data: &[u8]| {
         }
         if let Ok(desc) = GroupDesc::parse(&sb, group, data) {
             assert!(sb.holds(desc.inode_table, u64::from(g.inode_table_blocks())));
-            let _ = (desc.verify_block_bitmap(&sb, data), desc.verify_inode_bitmap(&sb, data));
+            let _ = (
+                desc.verify_block_bitmap(&sb, data),
+                desc.verify_inode_bitmap(&sb, data),
+            );
         }
     }
-    let place = sb.inode_place(Ino::new(g.inodes_count())).expect("the last inode");
+    let place = sb
+        .inode_place(Ino::new(g.inodes_count()))
+        .expect("the last inode");
     assert_eq!(place.group.get(), count - 1);
-    assert!(place.offset + g.inode_size() <= g.block_size() && place.table_block < g.inode_table_blocks());
-    let _ = (bitmap::count_zeros(data, g.clusters_per_group()), bitmap::next_zero(data, 0, u32::MAX));
+    assert!(
+        place.offset + g.inode_size() <= g.block_size()
+            && place.table_block < g.inode_table_blocks()
+    );
+    let _ = (
+        bitmap::count_zeros(data, g.clusters_per_group()),
+        bitmap::next_zero(data, 0, u32::MAX),
+    );
     if let Ok(j) = JournalSuper::parse(data, g.block_size(), blocks) {
         assert!(j.first < j.log_end() && j.start < j.log_end() && u64::from(j.maxlen) <= blocks);
     }

@@ -10,7 +10,9 @@ fuzz_target!(|data: &[u8]| {
     let mut data = data;
     let sb = volume(byte(&mut data));
     let raw = take(&mut data, sb.geometry().inode_size() as usize);
-    let Ok(inode) = Inode::parse(&sb, Ino::new(12), &raw) else { return };
+    let Ok(inode) = Inode::parse(&sb, Ino::new(12), &raw) else {
+        return;
+    };
     if let Ok(list) = Xattrs::parse_inode(&sb, &inode, &raw) {
         check(&sb, &inode, &list, raw.len());
     }
@@ -39,7 +41,9 @@ fn check(sb: &Superblock, inode: &Inode, list: &Xattrs<'_>, room: usize) {
             XattrValue::Inode { ino, size } => assert!(sb.check_ino(ino.get()).is_ok() && size > 0),
         }
         if let Some(full) = e.full_name() {
-            let whole = matches!(e.index, NameIndex(2 | 3 | 8)) || e.name.is_empty() || e.index == NameIndex::SYSTEM;
+            let whole = matches!(e.index, NameIndex(2 | 3 | 8))
+                || e.name.is_empty()
+                || e.index == NameIndex::SYSTEM;
             assert!(whole || NameIndex::split(&full) == Some((e.index, e.name)));
         }
         assert!(list.get(e.index, e.name).is_some());

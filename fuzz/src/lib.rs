@@ -28,7 +28,10 @@ pub fn volume(kind: u8) -> Superblock {
     put(0x54, 11);
     put(0x58, if kind >> 6 & 1 != 0 { 256 } else { 128 });
     put(0x5C, 0x8 | bit(7, 0x20));
-    put(0x60, 0x240 | bit(2, 0x80) | bit(3, 0x2) | bit(4, 0x8400) | bit(5, 0x4000));
+    put(
+        0x60,
+        0x240 | bit(2, 0x80) | bit(3, 0x2) | bit(4, 0x8400) | bit(5, 0x4000),
+    );
     put(0x64, 0x6B);
     b[0xFE] = 64;
     Superblock::parse(&b).expect("a legal volume")

@@ -113,11 +113,10 @@ impl DxNode {
     /// Position of the entry under which `hash` lies: the last whose hash is not above it.
     #[must_use]
     pub fn find(&self, hash: u32) -> usize {
+        // The first entry's hash is 0, so at least that one is not above.
         self.entries
-            .iter()
-            .skip(1)
-            .take_while(|e| e.hash <= hash)
-            .count()
+            .partition_point(|e| e.hash <= hash)
+            .saturating_sub(1)
     }
 
     /// Whether names with `hash` go on in the entry after position `at`: its hash is the same with bit 0 set.

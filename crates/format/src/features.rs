@@ -189,21 +189,19 @@ impl Features {
 
 /// Why this bit is in the way, or `None` when it is not.
 fn refusal(set: Set, bit: u32, access: Access) -> Option<&'static str> {
-    let verdict = match table::find(set, bit) {
-        Some(row) => {
-            let verdict = if access == Access::Read {
-                row.read
-            } else {
-                row.write
-            };
-            return (verdict == Verdict::Refused).then_some(row.help);
-        }
-        None => match (set, access) {
-            (Set::Compat, _) | (Set::RoCompat, Access::Read) => Verdict::Full,
-            (Set::Incompat, _) | (Set::RoCompat, Access::Write) => Verdict::Refused,
-        },
+    let Some(row) = table::find(set, bit) else {
+        let refused = matches!(
+            (set, access),
+            (Set::Incompat, _) | (Set::RoCompat, Access::Write)
+        );
+        return refused.then_some("this bit is newer than this program");
     };
-    (verdict == Verdict::Refused).then_some("this bit is newer than this program")
+    let verdict = if access == Access::Read {
+        row.read
+    } else {
+        row.write
+    };
+    (verdict == Verdict::Refused).then_some(row.help)
 }
 
 fn names(set: Set, bits: u32, letter: char) -> Vec<String> {

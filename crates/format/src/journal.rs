@@ -136,6 +136,8 @@ pub struct JournalSuper {
     pub head: u32,
     /// 3 for version 1, 4 for version 2.
     pub block_type: u32,
+    /// This block's own checksum as stored; 0 before checksums of version 2.
+    pub checksum: u32,
     fc_blocks: u32,
 }
 
@@ -181,6 +183,7 @@ impl JournalSuper {
             },
             head: be32(b, jsb::HEAD),
             block_type,
+            checksum: be32(b, jsb::CHECKSUM),
             fc_blocks: if features.fast_commit() {
                 fc_blocks(b)
             } else {

@@ -95,6 +95,8 @@ fn examine(features: &str, block_size: &str) {
         .is_some_and(|(code, _)| code == 0);
     let meta = fs::metadata(&file).unwrap();
     let names = fs::read_dir(&dir).unwrap().count();
+    let _ = run("chattr", &["+sdAS", file.to_str().unwrap()]);
+    let shown = run("lsattr", &[file.to_str().unwrap()]).filter(|(code, _)| *code == 0);
     while_mounted(&image);
     drop(m);
 
@@ -117,6 +119,15 @@ fn examine(features: &str, block_size: &str) {
     assert_eq!(u64::from(inode.ino.get()), meta.ino());
     // For inline data the kernel shows blocks that do not exist.
     assert!(inode.map_kind() == MapKind::Inline || inode.blocks == meta.blocks());
+    if let Some((_, text)) = shown {
+        // lsattr of some versions leaves the last letters out.
+        let letters = text.split_whitespace().next().unwrap_or_default();
+        assert!(
+            inode.flags.letters().starts_with(letters),
+            "{letters} {}",
+            inode.flags.letters()
+        );
+    }
     if has_tools {
         assert_eq!(
             v.xattr(&inode, NameIndex::USER, b"big").unwrap(),

@@ -83,8 +83,8 @@ flags! {
     NODUMP = 0x40, 'd', "Not for backup by dump.";
     NOATIME = 0x80, 'A', "Access time is not kept.";
     COMPR = 0x4, 'c', "Compress (not done by anyone).";
-    COMPRBLK = 0x200, 'B', "Has compressed blocks (not done by anyone).";
-    DIRTY = 0x100, 'Z', "Compressed and dirty (not done by anyone).";
+    COMPRBLK = 0x200, '\0', "Has compressed blocks (not done by anyone).";
+    DIRTY = 0x100, '\0', "Compressed and dirty (not done by anyone).";
     ENCRYPT = 0x800, 'E', "Encrypted.";
     JOURNAL_DATA = 0x4000, 'j', "Data go through the journal.";
     INDEX = 0x1000, 'I', "Hashed directory.";

@@ -62,6 +62,6 @@ fn free_slots() {
 fn letters_are_those_of_lsattr() {
     assert_eq!(
         InodeFlags::from_bits(0x0008_1010).letters(),
-        "----i--------I--e-------"
+        "----i------I--e-------"
     );
 }
