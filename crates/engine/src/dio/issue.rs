@@ -29,19 +29,13 @@ pub(super) fn map_and_issue(
     let end = (slot.pos + u64::from(slot.moved) + ((1 << limits.block_bits) - 1)) >> limits.block_bits;
     let (file, latest) = file.with_latest_map();
     let view = view.unwrap_or(latest);
-    if let Some(at) = view.written_run(first, end - first) {
-        if slot.moved == slot.len && slot.len <= limits.max_transfer {
-            let inside = slot.pos & ((1 << limits.block_bits) - 1);
-            return one_bio(queue, state, index, (at.get() << limits.block_bits) + inside);
-        }
-    }
     if file.inode.inline_data().is_some() {
         return inline_data(state, index);
     }
     let purpose = if slot.op == Op::Write { Purpose::Overwrite } else { Purpose::Read };
     let (range, walk) = ((slot.pos, slot.moved), view.walk(first, end));
     match plan(purpose, walk, range, limits.block_bits, limits.max_transfer, pieces) {
-        Ok(extents) => several_bios(queue, state, index, extents),
+        Ok(extents) => issue_planned(queue, state, index, extents),
         Err(Obstacle::NotLoaded(_)) => Attempt::NeedsMap(first..end),
         Err(Obstacle::NotWritten(mapping)) => {
             let (ino, block) = (file.inode.ino, mapping.start);
@@ -50,19 +44,8 @@ pub(super) fn map_and_issue(
     }
 }
 
-/// The common case: everything lies in one run on the device.
-#[inline]
-fn one_bio(queue: &QueueShared, state: &mut QueueState, index: u32, at: u64) -> Attempt {
-    let (op, flags) = bio_kind(queue, state, index, true);
-    let slot = &mut state.slots[index];
-    slot.gather.start();
-    let (buf, len, token) = (std::mem::take(&mut slot.buf), u64::from(slot.len), u64::from(index));
-    state.bios.push_back(Bio { buf, pos: at, len, token, op, flags, result: Ok(()) });
-    Attempt::Issued
-}
-
-/// Several places, or some of them zeros.
-fn several_bios(queue: &QueueShared, state: &mut QueueState, index: u32, extents: u32) -> Attempt {
+/// Makes the bios of a planned request.
+fn issue_planned(queue: &QueueShared, state: &mut QueueState, index: u32, extents: u32) -> Attempt {
     let slot = &state.slots[index];
     if slot.op == Op::Write
         && extents > 1

@@ -6,10 +6,12 @@
 
 mod admit;
 mod check;
+mod fast;
 mod issue;
 mod plan;
 
 pub(crate) use check::Limits;
+pub(crate) use fast::Fast;
 pub(crate) use plan::Piece;
 
 use crate::complete;
@@ -46,6 +48,12 @@ impl Attempt {
 /// Takes a new request in and starts it.
 #[inline]
 pub(crate) fn accept(queue: &Arc<QueueShared>, state: &mut QueueState, request: Request) {
+    if let Err(request) = fast::issue(queue, state, request) {
+        accept_any(queue, state, request);
+    }
+}
+
+fn accept_any(queue: &Arc<QueueShared>, state: &mut QueueState, request: Request) {
     let file = request.file;
     let index = state.slots.put(request);
     match state.attached_mut(file) {

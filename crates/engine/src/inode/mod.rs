@@ -94,6 +94,12 @@ impl Inode {
         Ok(self.lock.read())
     }
 
+    /// Takes the inode lock shared if it is free now.
+    #[inline]
+    pub(crate) fn try_lock_shared(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.lock.try_read()
+    }
+
     /// Takes the inode lock alone.
     pub(crate) fn lock_exclusive(&self, nowait: bool) -> Result<RwLockWriteGuard<'_, ()>, Error> {
         if nowait {
@@ -219,6 +225,8 @@ pub(crate) struct Attached {
     handle: Arc<Handle>,
     /// The newest view of the map that this queue has seen.
     view: Cached<MapView>,
+    /// The written run of `view` that was looked up last: its first file block, length, and place on the volume.
+    last_run: (u64, u64, u64),
     /// Its requests in the queue's slots that are not ready.
     pub(crate) requests: u32,
     pub(crate) generation: u32,
@@ -239,6 +247,7 @@ impl Attached {
         };
         Attached {
             view: handle.inode.map.cached(),
+            last_run: (0, 0, 0),
             handle: Arc::new(handle),
             requests: 0,
             generation,
@@ -248,7 +257,37 @@ impl Attached {
     /// The file, and the newest view of its map: one load if nothing was published since the last call.
     #[inline]
     pub(crate) fn with_latest_map(&mut self) -> (&Handle, &Arc<MapView>) {
-        (&self.handle, self.view.get(&self.handle.inode.map))
+        self.refresh();
+        (&self.handle, self.view.value())
+    }
+
+    /// The block of the volume where `len` file blocks from `first` on lie, if they lie in one written run of the newest map.
+    #[inline(always)]
+    pub(crate) fn written_run(&mut self, first: u64, len: u64) -> Option<u64> {
+        if self.view.is_latest(&self.handle.inode.map) {
+            let (start, blocks, at) = self.last_run;
+            let skip = first.wrapping_sub(start);
+            if skip < blocks && len <= blocks - skip {
+                return Some(at + skip);
+            }
+        }
+        self.look_up_run(first, len)
+    }
+
+    fn look_up_run(&mut self, first: u64, len: u64) -> Option<u64> {
+        self.refresh();
+        let (start, blocks, at) = self.view.value().written_run(first)?;
+        self.last_run = (start, blocks, at);
+        let skip = first - start;
+        (len <= blocks - skip).then_some(at + skip)
+    }
+
+    /// Takes the newest view; what was found in an older one is forgotten.
+    #[inline]
+    fn refresh(&mut self) {
+        if self.view.refresh(&self.handle.inode.map) {
+            self.last_run = (0, 0, 0);
+        }
     }
 
     /// A reference that outlives the queue's lock.

@@ -87,14 +87,13 @@ pub(crate) struct MapView {
 }
 
 impl MapView {
-    /// Where `len` blocks from `first` on lie, if they lie in one written run.
-    #[inline]
-    pub(crate) fn written_run(&self, first: u64, len: u64) -> Option<FsBlock> {
-        let block = u32::try_from(first).ok()?;
-        let segment = self.tree.at_or_after(block)?;
-        let skip = block.checked_sub(segment.start)?;
+    /// The written run that holds file block `block`: its first file block, its length, its first block on the volume.
+    pub(crate) fn written_run(&self, block: u64) -> Option<(u64, u64, u64)> {
+        let segment = self.tree.at_or_after(u32::try_from(block).ok()?)?;
         match segment.kind {
-            SegmentKind::Written(at) if len <= u64::from(segment.len - skip) => Some(FsBlock::new(at.get() + u64::from(skip))),
+            SegmentKind::Written(at) if u64::from(segment.start) <= block => {
+                Some((u64::from(segment.start), u64::from(segment.len), at.get()))
+            }
             _ => None,
         }
     }

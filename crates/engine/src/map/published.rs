@@ -57,16 +57,26 @@ impl<T> Published<T> {
 }
 
 impl<T> Cached<T> {
-    /// The latest version: one load if nothing was published since the last call.
+    /// Nothing was published since the last call of [`Cached::refresh`].
     #[inline]
-    pub(crate) fn get(&mut self, from: &Published<T>) -> &Arc<T> {
+    pub(crate) fn is_latest(&self, of: &Published<T>) -> bool {
+        of.seq.load(Ordering::Acquire) == self.seq
+    }
+
+    /// Takes the latest version; true if it is another one. One load if nothing was published.
+    #[inline]
+    pub(crate) fn refresh(&mut self, from: &Published<T>) -> bool {
         let seq = from.seq.load(Ordering::Acquire);
-        if seq != self.seq {
-            *self = Cached {
-                seq,
-                value: from.load(),
-            };
+        let changed = seq != self.seq;
+        if changed {
+            *self = Cached { seq, value: from.load() };
         }
+        changed
+    }
+
+    /// The version taken last.
+    #[inline]
+    pub(crate) fn value(&self) -> &Arc<T> {
         &self.value
     }
 }

@@ -4,31 +4,65 @@
 //! workers. Invariants: nothing here waits for I/O or for another request; a foreign drain leaves the completions for
 //! the owner. Limits: runs under the queue's lock.
 
-use super::{Message, QueueShared, QueueState};
+use super::{Completion, Message, QueueShared, QueueState, SlotState};
 use crate::complete;
 use crate::dio;
 use crate::workers::Work;
 use diorite_block::sync::MutexGuard;
+use diorite_block::{Bio, BioList};
 use std::sync::Arc;
 use std::time::Duration;
 
 impl QueueShared {
-    /// Takes in everything that has happened, and pushes down what can go.
+    /// Takes in everything that has happened, and pushes down what can go. Requests that went straight down and ended well go
+    /// straight to `out`, if the owner is here; all others to the ready list.
     #[inline]
-    pub(crate) fn drain(self: &Arc<Self>, state: &mut QueueState) -> usize {
-        state.policy = self.volume.policy();
+    pub(crate) fn drain(self: &Arc<Self>, state: &mut QueueState, out: Option<&mut Vec<Completion>>) {
+        state.set_policy(self.volume.policy());
         let mut reaped = std::mem::take(&mut state.reaped);
-        let ended = self.device.reap(&mut reaped);
-        for bio in reaped.drain(..) {
-            let index = u32::try_from(bio.token).expect("a bio's token is its slot's index");
-            if state.slots.take_back(index, bio) {
-                complete::ended(self, state, index);
+        if self.device.reap(&mut reaped) > 0 {
+            match out {
+                Some(out) => self.take_singles(state, &mut reaped, out),
+                None => self.take_bios(state, &mut reaped),
             }
         }
         state.reaped = reaped;
         self.read_inbox(state);
         self.push_down(state);
-        ended
+    }
+
+    #[inline]
+    fn take_singles(self: &Arc<Self>, state: &mut QueueState, reaped: &mut BioList, out: &mut Vec<Completion>) {
+        out.reserve(reaped.len());
+        while let Some(bio) = reaped.pop_front() {
+            let index = u32::try_from(bio.token).expect("a bio's token is its slot's index");
+            let slot = &state.slots[index];
+            if slot.state != SlotState::Single || bio.result.is_err() || !state.fast.ends_inline(bio.op) {
+                self.take_bio(state, index, bio);
+                continue;
+            }
+            let file = state.files[slot.file as usize].as_mut().expect("a file with requests stays attached");
+            file.inode.gate.leave(&file.shard);
+            file.requests -= 1;
+            state.counters.inline += 1;
+            out.push(state.slots.take_single(index, bio));
+        }
+    }
+
+    fn take_bios(self: &Arc<Self>, state: &mut QueueState, reaped: &mut BioList) {
+        while let Some(bio) = reaped.pop_front() {
+            let index = u32::try_from(bio.token).expect("a bio's token is its slot's index");
+            self.take_bio(state, index, bio);
+        }
+    }
+
+    fn take_bio(self: &Arc<Self>, state: &mut QueueState, index: u32, bio: Bio) {
+        if state.slots[index].state == SlotState::Single {
+            state.slots.generalise(index, &bio);
+        }
+        if state.slots.take_back(index, bio) {
+            complete::ended(self, state, index);
+        }
     }
 
     fn read_inbox(self: &Arc<Self>, state: &mut QueueState) {
@@ -105,7 +139,7 @@ impl QueueShared {
         let mut state = self.state.lock();
         let ready = state.ready.len();
         let work = state.own_work.len();
-        self.drain(&mut state);
+        self.drain(&mut state, None);
         // The owner may be asleep waiting for the very bios that were taken in here.
         if state.ready.len() != ready || state.own_work.len() != work {
             drop(state);
@@ -117,7 +151,7 @@ impl QueueShared {
     pub(super) fn wait_until(self: &Arc<Self>, mut done: impl FnMut(&QueueState) -> bool) {
         loop {
             let mut state = self.state.lock();
-            self.drain(&mut state);
+            self.drain(&mut state, None);
             if done(&state) {
                 return;
             }

@@ -16,7 +16,7 @@ pub use request::{Completion, FileId, MAX_REQUEST, Op, Request, RequestFlags};
 pub(crate) use slot::{Hold, Slot, SlotState, Slots};
 pub(crate) use sync::SyncQueue;
 
-use crate::dio::{self, Limits, Piece};
+use crate::dio::{self, Fast, Limits, Piece};
 use crate::error::Error;
 use crate::file::File;
 use crate::inode::Attached;
@@ -88,8 +88,9 @@ pub(crate) struct QueueState {
     /// Bios that came back, while they are looked at.
     pub(crate) reaped: BioList,
     pub(crate) messages: Vec<Message>,
-    /// The policy of the batch in hand.
+    /// The policy of the batch in hand, and what it lets the fast attempt do.
     pub(crate) policy: Policy,
+    pub(crate) fast: Fast,
     /// The pieces of the request being planned.
     pub(crate) pieces: Vec<Piece>,
     /// What the caller of a blocking call has to do itself.
@@ -139,6 +140,7 @@ impl Queue {
             reaped: BioList::with_capacity(depth as usize),
             messages: Vec::new(),
             policy: volume.policy(),
+            fast: Fast::of(volume.policy()),
             pieces: Vec::new(),
             own_work: VecDeque::new(),
             parked: 0,
@@ -203,7 +205,7 @@ impl Queue {
     /// `nowait`, on anything else.
     pub fn submit(&self, batch: &mut VecDeque<Request>) -> usize {
         let mut state = self.shared.state.lock();
-        state.policy = self.shared.volume.policy();
+        state.set_policy(self.shared.volume.policy());
         let accepted = batch.len().min(state.slots.free());
         for request in batch.drain(..accepted) {
             dio::accept(&self.shared, &mut state, request);
@@ -219,7 +221,7 @@ impl Queue {
         let deadline = timeout.map(|t| Instant::now() + t);
         loop {
             let mut state = self.shared.state.lock();
-            self.shared.drain(&mut state);
+            self.shared.drain(&mut state, Some(out));
             while let Some(index) = state.ready.pop_front() {
                 out.push(state.slots.take(index));
             }
@@ -294,6 +296,14 @@ impl Drop for Queue {
 }
 
 impl QueueState {
+    /// Takes the policy for the next batch.
+    #[inline]
+    pub(crate) fn set_policy(&mut self, policy: Policy) {
+        if policy != self.policy {
+            (self.policy, self.fast) = (policy, Fast::of(policy));
+        }
+    }
+
     fn attached(&self, file: FileId) -> Option<&Attached> {
         self.files
             .get(file.index as usize)?

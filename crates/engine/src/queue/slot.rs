@@ -15,6 +15,8 @@ pub(crate) enum SlotState {
     Free,
     /// In hand, or with the device.
     Active,
+    /// With the device in a single bio that carries all its memory, counted in flight, and owing nothing at its end.
+    Single,
     /// On a gate's list.
     Parked,
     /// With a worker, before submission or for its completion.
@@ -147,6 +149,44 @@ impl Slots {
         slot.token = request.token;
         slot.buf = request.buf;
         index
+    }
+
+    /// Puts a request into a free slot whose memory goes straight into its only bio.
+    ///
+    /// # Panics
+    /// If there is none: the caller counted.
+    #[inline(always)]
+    pub(crate) fn put_single(&mut self, request: &Request) -> u32 {
+        let index = self.free.pop().expect("the caller counted the free slots");
+        let slot = &mut self.slots[index as usize];
+        debug_assert_eq!(slot.state, SlotState::Free);
+        slot.state = SlotState::Single;
+        slot.op = request.op;
+        slot.file = request.file.index;
+        slot.pos = request.pos;
+        slot.token = request.token;
+        index
+    }
+
+    /// Takes a single bio's request out and frees its slot.
+    #[inline(always)]
+    pub(crate) fn take_single(&mut self, index: u32, bio: Bio) -> Completion {
+        let slot = &mut self.slots[index as usize];
+        slot.state = SlotState::Free;
+        self.free.push(index);
+        Completion { token: slot.token, op: slot.op, pos: slot.pos, result: Ok(bio.buf.len()), buf: bio.buf }
+    }
+
+    /// Makes a single bio's request like any other, its bio just back.
+    pub(crate) fn generalise(&mut self, index: u32, bio: &Bio) {
+        let slot = &mut self.slots[index as usize];
+        slot.state = SlotState::Active;
+        slot.hold = Hold::InFlight;
+        slot.flags = RequestFlags { nowait: bio.flags.nowait, dsync: false };
+        slot.owes_flush = false;
+        slot.len = u32::try_from(bio.len).expect("a buf is at most 2 GiB");
+        (slot.done, slot.moved) = (slot.len, slot.len);
+        slot.gather.start();
     }
 
     /// Takes back a bio's buffer and its verdict. True if it was the last reference.
