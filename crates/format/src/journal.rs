@@ -138,6 +138,8 @@ pub struct JournalSuper {
     pub block_type: u32,
     /// This block's own checksum as stored; 0 before checksums of version 2.
     pub checksum: u32,
+    /// Blocks set aside for fast commits as stored, whether or not the journal uses them yet.
+    pub fc_blocks_stored: u32,
     fc_blocks: u32,
 }
 
@@ -184,6 +186,7 @@ impl JournalSuper {
             head: be32(b, jsb::HEAD),
             block_type,
             checksum: be32(b, jsb::CHECKSUM),
+            fc_blocks_stored: be32(b, jsb::NUM_FC_BLKS),
             fc_blocks: if features.fast_commit() {
                 fc_blocks(b)
             } else {

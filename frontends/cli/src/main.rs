@@ -1,2 +1,39 @@
-//! diorite command
-fn main() {}
+//! The `diorite` command: it reads the command line, and each command is a module of its own.
+//!
+//! | module | takes -> gives |
+//! |---|---|
+//! | `args` | the process's arguments -> what is asked |
+//! | `cmd` | what is asked -> facts and complaints |
+//! | `image` | a locator, paths -> a volume, files |
+//! | `walk` | a file -> its extents, in windows |
+//! | `facts`, `names`, `times` | what an image holds -> words, JSON |
+//! | `report` | errors -> messages and the exit code |
+//! | `output` | lines -> standard output |
+
+mod args;
+mod cmd;
+mod facts;
+mod image;
+mod names;
+mod output;
+mod report;
+mod times;
+mod walk;
+
+use args::{Cli, Command};
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let global = &cli.global;
+    match &cli.command {
+        Command::Info(args) => cmd::info::run(global, args),
+        Command::Ls(args) => cmd::ls::run(global, args),
+        Command::Stat(args) => cmd::stat::run(global, args),
+        Command::Cat(args) => cmd::cat::run(global, args),
+        Command::Get(args) => cmd::get::run(global, args),
+        Command::Extents(args) => cmd::extents::run(global, args),
+        Command::Generate(args) => cmd::generate::run(args),
+    }
+}

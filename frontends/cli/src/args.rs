@@ -1,0 +1,240 @@
+//! The command line: what can be asked, in the words of `--help`.
+//!
+//! Input: the process's arguments. Output: a [`Cli`]. Invariant: parsing changes nothing and opens nothing. Limits: wrong usage
+//! ends the process with code 2, as clap does.
+
+use clap::{Args, Parser, Subcommand};
+use diorite::Policy;
+use diorite_block::IoEngine;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Look into ext2, ext3 and ext4 images, copy out of them, and measure direct I/O on them: from user space, without root.
+#[derive(Debug, Parser)]
+#[command(name = "diorite", version, max_term_width = 100, propagate_version = true, after_long_help = LOCATORS)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const LOCATORS: &str = "\
+Images (IMG):
+  disk.img               an image file, or a block device
+  disk.img?part=2        a partition of it (MBR or GPT)
+  disk.img?offset=1M     the file system begins there; also size=, sector=, ro
+  outer.img!/inner.img   an image inside an image, any number of times
+
+Exit status: 0 if all went well; 1 if something could not be read or copied (ls: something below a directory that was \
+asked for); 2 for wrong usage (ls: also for a path or image that was asked for).";
+
+/// Options of every command.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Options of every command")]
+pub(crate) struct Global {
+    /// How to reach the device: uring, aio or threads; the first that works unless given
+    #[arg(long, global = true, value_name = "ENGINE")]
+    pub(crate) io_engine: Option<IoEngine>,
+    /// Behaviour of direct I/O: linux-2.6.31, linux-4.15, linux-5.10, linux-6.5, linux-6.19 or diorite
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        default_value = "diorite",
+        hide_default_value = true
+    )]
+    pub(crate) policy: Policy,
+    /// Open for writing although somebody else has the image open: two writers destroy what is in it
+    #[arg(long, global = true)]
+    pub(crate) force: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Print the superblock as `dumpe2fs -h` does, and which features can be read and written
+    #[command(
+        after_help = "Examples:\n  diorite info disk.img\n  diorite info -v 'disk.img?part=1'\n  diorite info --json disk.img | jq .uuid"
+    )]
+    Info(InfoArgs),
+    /// List directories
+    #[command(
+        after_help = "Examples:\n  diorite ls disk.img\n  diorite ls -l disk.img /etc\n  diorite ls -lRa --time-style full-iso disk.img /"
+    )]
+    Ls(LsArgs),
+    /// Print what is known of files
+    #[command(
+        after_help = "Examples:\n  diorite stat disk.img /etc/passwd\n  diorite stat --json disk.img /bin /sbin"
+    )]
+    Stat(StatArgs),
+    /// Write the contents of files to standard output
+    #[command(
+        after_help = "Examples:\n  diorite cat disk.img /etc/os-release\n  diorite cat 'disk.img?part=2' /boot/vmlinuz | sha256sum"
+    )]
+    Cat(CatArgs),
+    /// Copy files and whole directories out of an image
+    #[command(long_about = GET, after_help = "Examples:\n  diorite get disk.img / ./out\n  diorite get disk.img /etc/passwd /etc/group .")]
+    Get(GetArgs),
+    /// Print where the data of a file lies, as `filefrag -v` does
+    #[command(
+        after_help = "Examples:\n  diorite extents disk.img /var/lib/database\n  diorite extents --json disk.img /file | jq -s 'map(.length) | add'"
+    )]
+    Extents(ExtentsArgs),
+    /// Write man pages and shell completions into a directory
+    #[command(hide = true)]
+    Generate(GenerateArgs),
+}
+
+const GET: &str = "\
+Copy files and whole directories out of an image, with mode, times, extended attributes (ACLs and capabilities \
+among them), hard links, holes, and as root owners and devices.
+
+Like `cp -a`: if DEST is a directory the copies go into it, otherwise the one PATH becomes DEST. Like `tar`: files that are in \
+the way are replaced, directories are merged, symbolic links are never followed, and nothing in the image can make a copy \
+land outside DEST. What the host refuses of owners and attributes is a warning; a file that could not be copied is a \
+message and exit code 1, and the others are copied.";
+
+/// `info`.
+#[derive(Args, Debug)]
+pub(crate) struct InfoArgs {
+    /// Also print how the device was opened: I/O engine, direct or buffered, who else has it
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The image
+    pub(crate) img: String,
+}
+
+/// `ls`.
+#[derive(Args, Debug)]
+pub(crate) struct LsArgs {
+    /// Long format: mode, links, owner and group (as numbers), size, time of change
+    #[arg(short)]
+    pub(crate) long: bool,
+    /// Directories below directories too
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
+    /// Names that begin with a dot too
+    #[arg(short, long)]
+    pub(crate) all: bool,
+    /// Directories themselves, not what is in them
+    #[arg(short, long)]
+    pub(crate) directory: bool,
+    /// Inode numbers in front
+    #[arg(short, long)]
+    pub(crate) inode: bool,
+    /// How -l prints times
+    #[arg(long, value_enum, default_value_t = TimeStyle::Locale, value_name = "STYLE")]
+    pub(crate) time_style: TimeStyle,
+    /// One JSON object per name, each on a line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The image
+    pub(crate) img: String,
+    /// What to list; the root directory unless given
+    pub(crate) paths: Vec<OsString>,
+}
+
+/// How `ls -l` prints times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum TimeStyle {
+    /// Nov 21 21:29, or the year if it is long ago
+    Locale,
+    /// 2026-11-21 21:29:35.000000000 +0000
+    FullIso,
+    /// 2026-11-21 21:29
+    LongIso,
+}
+
+/// `stat`.
+#[derive(Args, Debug)]
+pub(crate) struct StatArgs {
+    /// What a symbolic link points to, not the link
+    #[arg(short = 'L', long)]
+    pub(crate) dereference: bool,
+    /// One JSON object per file, each on a line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The image
+    pub(crate) img: String,
+    /// The files
+    #[arg(required = true)]
+    pub(crate) paths: Vec<OsString>,
+}
+
+/// `cat`.
+#[derive(Args, Debug)]
+pub(crate) struct CatArgs {
+    /// The image
+    pub(crate) img: String,
+    /// The files, one after the other
+    #[arg(required = true)]
+    pub(crate) paths: Vec<OsString>,
+}
+
+/// `get`.
+#[derive(Args, Debug)]
+pub(crate) struct GetArgs {
+    /// Directories are always copied whole; for those whose fingers type it
+    #[arg(short, hide = true)]
+    pub(crate) recursive: bool,
+    /// Give copies the owner and group (as numbers) that they have in the image; so for root unless told otherwise
+    #[arg(
+        long,
+        visible_alias = "numeric-owner",
+        overrides_with = "no_same_owner"
+    )]
+    pub(crate) same_owner: bool,
+    /// Copies belong to whoever runs this
+    #[arg(long)]
+    pub(crate) no_same_owner: bool,
+    /// No extended attributes
+    #[arg(long)]
+    pub(crate) no_xattrs: bool,
+    /// No progress on the terminal
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// The image
+    pub(crate) img: String,
+    /// What to copy
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<OsString>,
+    /// Where to
+    #[arg(required = true)]
+    pub(crate) dest: PathBuf,
+}
+
+/// `extents`.
+#[derive(Args, Debug)]
+pub(crate) struct ExtentsArgs {
+    /// One JSON object per extent, each on a line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The image
+    pub(crate) img: String,
+    /// The files
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<OsString>,
+}
+
+/// `generate`.
+#[derive(Args, Debug)]
+pub(crate) struct GenerateArgs {
+    /// What to write
+    #[arg(value_enum)]
+    pub(crate) what: Generated,
+    /// Where to; it must be there
+    pub(crate) dir: PathBuf,
+}
+
+/// See [`GenerateArgs`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Generated {
+    /// Man pages, section 1
+    Man,
+    /// Completions for bash, elvish, fish, PowerShell and zsh
+    Completions,
+}

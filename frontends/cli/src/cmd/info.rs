@@ -1,0 +1,133 @@
+//! `diorite info`: the superblock in the words of `dumpe2fs -h`, what can be done with it, and how it was opened.
+//!
+//! Input: an image. Output: lines, or one JSON object whose fields are those of [`fields`] and [`journal`], with `features`
+//! (`[{"name", "set", "read", "write", "help"}]`), `can_read`, `can_write`, `notes` and `device`. Invariant: a volume that is
+//! refused is described as far as its superblock goes, and the refusal is a message and exit code 1. Limits: times are local.
+
+mod device;
+mod features;
+mod fields;
+mod journal;
+
+use crate::args::{Global, InfoArgs};
+use crate::image;
+use crate::output::Out;
+use crate::report::Report;
+use crate::times::Clock;
+use device::{describe, read_superblock};
+use diorite::{Error, Volume};
+use diorite_block::Device;
+use diorite_format::Superblock;
+use fields::Field;
+use serde_json::{Map, Value, json};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Runs the command.
+pub(crate) fn run(global: &Global, args: &InfoArgs) -> ExitCode {
+    let mut report = Report::new("info", &args.img);
+    match Volume::open(&args.img, &image::options(global)) {
+        Ok(volume) => {
+            let subject = Subject::of(&volume, &mut report);
+            subject.show(args);
+        }
+        Err(error) => {
+            if let Some(subject) = Subject::refused(&args.img, global, &error) {
+                subject.show(args);
+            }
+            report.image(error);
+        }
+    }
+    report.exit_code()
+}
+
+/// What there is to print.
+struct Subject {
+    sb: Superblock,
+    device: Arc<dyn Device>,
+    journal: Vec<Field>,
+    notes: Vec<String>,
+    /// Why the volume was not opened.
+    refused: Option<String>,
+}
+
+impl Subject {
+    fn of(volume: &Volume, report: &mut Report) -> Subject {
+        let journal = journal::fields(volume).unwrap_or_else(|error| {
+            report.image(error.at("the journal"));
+            Vec::new()
+        });
+        Subject {
+            sb: volume.superblock().clone(),
+            device: volume.device().clone(),
+            journal,
+            notes: volume.notes().to_vec(),
+            refused: None,
+        }
+    }
+
+    /// A volume that the engine does not open, by its superblock.
+    fn refused(img: &str, global: &Global, why: &Error) -> Option<Subject> {
+        let (device, sb) = read_superblock(img, global)?;
+        Some(Subject {
+            notes: device.report().fallbacks,
+            device,
+            sb,
+            journal: Vec::new(),
+            refused: Some(why.to_string()),
+        })
+    }
+
+    fn show(&self, args: &InfoArgs) {
+        let mut out = Out::new();
+        let mut fields = fields::of(&self.sb, &Clock::local());
+        fields.extend(self.journal.iter().cloned());
+        if args.json {
+            out.json(&self.json(&args.img, &fields));
+        } else {
+            self.text(args, &fields, &mut out);
+        }
+        out.finish();
+    }
+
+    fn text(&self, args: &InfoArgs, fields: &[Field], out: &mut Out) {
+        for line in fields.iter().filter_map(Field::line) {
+            out.line(line);
+        }
+        out.line("");
+        for line in features::text(&self.sb, self.refused.as_deref()) {
+            out.line(line);
+        }
+        if !self.notes.is_empty() {
+            out.line("");
+            out.line("Notes:");
+            self.notes
+                .iter()
+                .for_each(|n| out.line(format_args!("  {n}")));
+        }
+        if args.verbose {
+            out.line("");
+            out.line("Device:");
+            for line in device::text(self.device.as_ref()) {
+                out.line(format_args!("  {line}"));
+            }
+        }
+    }
+
+    fn json(&self, img: &str, fields: &[Field]) -> Value {
+        let mut object = Map::new();
+        object.insert("image".into(), img.into());
+        for field in fields.iter().filter(|f| !f.key.is_empty()) {
+            object.insert(field.key.into(), field.value.clone());
+        }
+        object.insert("features".into(), features::json(&self.sb));
+        let (read, write) = features::access(&self.sb, self.refused.as_deref());
+        object.insert("can_read".into(), read.is_ok().into());
+        object.insert("can_write".into(), write.is_ok().into());
+        object.insert("why_not_read".into(), read.err().into());
+        object.insert("why_not_write".into(), write.err().into());
+        object.insert("notes".into(), json!(self.notes));
+        object.insert("device".into(), describe(self.device.as_ref()));
+        Value::Object(object)
+    }
+}

@@ -1,0 +1,89 @@
+//! The journal's lines: its features, length, and where it stands.
+//!
+//! Input: an open volume. Output: [`Field`]s. Invariant: only the first block of the journal is read. Limits: an external
+//! journal is named by the superblock's lines alone.
+
+use super::fields::{Field, uuid};
+use diorite::{Error, OpenFlags, Volume};
+use diorite_format::journal::{JournalChecksum, JournalSuper};
+use diorite_format::superblock::JournalPlace;
+use serde_json::json;
+
+/// The fields, none without an internal journal.
+pub(super) fn fields(volume: &Volume) -> Result<Vec<Field>, Error> {
+    let JournalPlace::Internal(ino) = volume.superblock().journal() else {
+        return Ok(Vec::new());
+    };
+    let file = volume.open_ino(ino, OpenFlags::default())?;
+    let block = volume.superblock().block_size();
+    let mut raw = vec![0; block as usize];
+    file.read_bytes(0, &mut raw)?;
+    let journal = JournalSuper::parse(&raw, block, file.size() / u64::from(block))?;
+    Ok(describe(&journal))
+}
+
+fn describe(j: &JournalSuper) -> Vec<Field> {
+    let names = j.features.names();
+    let shown = if names.is_empty() {
+        "(none)".to_owned()
+    } else {
+        names.join(" ")
+    };
+    let kib = u64::from(j.maxlen) * u64::from(j.block_size) / 1024;
+    // What `dumpe2fs` counts: set aside when the volume was made, though no journal uses it before its first mount.
+    let set_aside = j.fast_commit_blocks().max(j.fc_blocks_stored);
+    let mut fields = vec![
+        Field::new("Journal features", "journal_features", shown, json!(names)),
+        Field::new(
+            "Total journal size",
+            "journal_bytes",
+            format!("{kib}k"),
+            json!(kib * 1024),
+        ),
+        Field::number("Total journal blocks", "journal_blocks", j.maxlen),
+        Field::number(
+            "Max transaction length",
+            "journal_max_transaction",
+            j.maxlen.saturating_sub(set_aside),
+        ),
+        Field::number(
+            "Fast commit length",
+            "journal_fast_commit_blocks",
+            set_aside,
+        ),
+        Field::new(
+            "Journal sequence",
+            "journal_sequence",
+            format!("{:#010x}", j.sequence.get()),
+            json!(j.sequence.get()),
+        ),
+        Field::number("Journal start", "journal_start", j.start),
+    ];
+    if matches!(
+        j.features.checksum(),
+        JournalChecksum::V2 | JournalChecksum::V3
+    ) {
+        fields.push(Field::text(
+            "Journal checksum type",
+            "journal_checksum_type",
+            "crc32c",
+        ));
+        fields.push(Field::new(
+            "Journal checksum",
+            "journal_checksum",
+            format!("{:#010x}", j.checksum),
+            json!(j.checksum),
+        ));
+    }
+    if j.errno != 0 {
+        fields.push(Field::number("Journal errno", "journal_errno", j.errno));
+    }
+    // Only JSON has it: `dumpe2fs` prints it for external journals.
+    fields.push(Field::new(
+        "",
+        "journal_own_uuid",
+        String::new(),
+        json!(uuid(&j.uuid)),
+    ));
+    fields
+}

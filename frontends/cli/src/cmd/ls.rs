@@ -1,0 +1,254 @@
+//! `diorite ls`: directories, as coreutils lists them: names in the order of their bytes, one a line.
+//!
+//! Input: an image and paths. Output: names, long lines, or a JSON object per name. Invariants: a directory is never listed
+//! below itself, whatever the image says; what cannot be read is a message, and the rest is listed. Limits: the names of one
+//! directory are held at a time, and a queue of those still to come.
+
+mod long;
+
+use crate::args::{Global, LsArgs};
+use crate::facts::JsonFile;
+use crate::image::{self, bytes};
+use crate::names::{join, quoted};
+use crate::output::Out;
+use crate::report::Report;
+use crate::times::Clock;
+use diorite::{File, Volume};
+use diorite_format::Ino;
+use long::Row;
+use std::collections::HashSet;
+use std::process::ExitCode;
+
+/// Exit code for what was asked for on the command line; 1 is for what lies below it.
+const SERIOUS: u8 = 2;
+
+/// Runs the command.
+pub(crate) fn run(global: &Global, args: &LsArgs) -> ExitCode {
+    let mut report = Report::new("ls", &args.img);
+    let Some(volume) = image::open(&args.img, global, &mut report) else {
+        report.failed(SERIOUS);
+        return report.exit_code();
+    };
+    let mut lister = Lister {
+        volume: &volume,
+        args,
+        out: Out::new(),
+        report,
+        clock: Clock::local(),
+        seen: HashSet::new(),
+        printed_any: false,
+    };
+    lister.run();
+    lister.out.finish();
+    lister.report.exit_code()
+}
+
+struct Lister<'a> {
+    volume: &'a Volume,
+    args: &'a LsArgs,
+    out: Out,
+    report: Report,
+    clock: Clock,
+    /// Directories on the way: a cycle ends there.
+    seen: HashSet<Ino>,
+    printed_any: bool,
+}
+
+/// A name to print, with its inode if it is needed and could be read.
+struct Entry {
+    name: Vec<u8>,
+    ino: Ino,
+    file: Option<File>,
+}
+
+impl Lister<'_> {
+    fn run(&mut self) {
+        let mut paths: Vec<&[u8]> = self.args.paths.iter().map(|p| bytes(p)).collect();
+        if paths.is_empty() {
+            paths.push(b"/");
+        }
+        let (mut files, mut dirs) = (Vec::new(), Vec::new());
+        for path in &paths {
+            match self.find(path) {
+                Ok(file) if file.metadata().is_dir() && !self.args.directory => {
+                    dirs.push((path.to_vec(), file.ino()))
+                }
+                Ok(file) => files.push(Entry {
+                    name: path.to_vec(),
+                    ino: file.ino(),
+                    file: Some(file),
+                }),
+                Err(error) => {
+                    self.report.file(path, error);
+                    self.report.failed(SERIOUS);
+                }
+            }
+        }
+        files.sort_by(|a, b| a.name.cmp(&b.name));
+        dirs.sort();
+        let titled = self.args.recursive || paths.len() > 1;
+        self.print(None, files);
+        for (path, ino) in dirs {
+            self.tree(path, ino, titled);
+        }
+    }
+
+    /// Links to directories are followed if only names are asked for, as coreutils does.
+    fn find(&self, path: &[u8]) -> Result<File, diorite::Error> {
+        let link = image::find(self.volume, path, false)?;
+        if self.args.long || self.args.directory || link.metadata().is_dir() {
+            return Ok(link);
+        }
+        match image::find(self.volume, path, true) {
+            Ok(target) if target.metadata().is_dir() => Ok(target),
+            _ => Ok(link),
+        }
+    }
+
+    /// A directory, and with -R everything below it: depth first, without recursion.
+    fn tree(&mut self, path: Vec<u8>, ino: Ino, titled: bool) {
+        let mut todo = vec![(path, ino, 0)];
+        self.seen.clear();
+        while let Some((path, ino, depth)) = todo.pop() {
+            if !self.seen.insert(ino) {
+                let why = format!(
+                    "inode {ino} was listed already: the directories form a circle; run e2fsck"
+                );
+                self.report.file(&path, crate::report::Reason::new(why));
+                continue;
+            }
+            let Some(entries) = self.read(&path, ino, depth == 0) else {
+                continue;
+            };
+            if titled && !self.args.json {
+                self.title(&path);
+            }
+            let below = self.below(&path, &entries, depth);
+            self.print(Some(&path), entries);
+            todo.extend(below.into_iter().rev());
+        }
+    }
+
+    fn title(&mut self, path: &[u8]) {
+        if self.printed_any {
+            self.out.line("");
+        }
+        let name = quoted(path, self.out.is_terminal()).into_owned();
+        self.out.bytes(&name);
+        self.out.line(":");
+    }
+
+    /// The directories to go on with.
+    fn below(&self, path: &[u8], entries: &[Entry], depth: u32) -> Vec<(Vec<u8>, Ino, u32)> {
+        if !self.args.recursive {
+            return Vec::new();
+        }
+        let is_dir = |e: &&Entry| {
+            e.name != b"."
+                && e.name != b".."
+                && e.file.as_ref().is_some_and(|f| f.metadata().is_dir())
+        };
+        let go = entries.iter().filter(is_dir);
+        go.map(|e| (join(path, &e.name), e.ino, depth + 1))
+            .collect()
+    }
+
+    /// The names of a directory, sorted.
+    fn read(&mut self, path: &[u8], ino: Ino, asked_for: bool) -> Option<Vec<Entry>> {
+        let listing = match self.volume.read_dir(ino) {
+            Ok(listing) => listing,
+            Err(error) => {
+                self.report.file(path, error);
+                self.report.failed(if asked_for { SERIOUS } else { 1 });
+                return None;
+            }
+        };
+        let mut entries = Vec::new();
+        for entry in listing {
+            match entry {
+                Ok(entry) if !self.args.all && entry.name.starts_with(b".") => {}
+                Ok(entry) => entries.push(Entry {
+                    name: entry.name,
+                    ino: entry.ino,
+                    file: None,
+                }),
+                Err(error) => self.report.file(path, error),
+            }
+        }
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        if self.args.long || self.args.json || self.args.recursive {
+            entries.retain_mut(|e| self.load(path, e));
+        }
+        Some(entries)
+    }
+
+    /// Reads the inode of a name; false if that failed and the name is better left out.
+    fn load(&mut self, dir: &[u8], entry: &mut Entry) -> bool {
+        match image::file(self.volume, entry.ino) {
+            Ok(file) => entry.file = Some(file),
+            Err(error) => {
+                self.report.file(&join(dir, &entry.name), error);
+                return !self.args.json;
+            }
+        }
+        true
+    }
+
+    fn print(&mut self, dir: Option<&[u8]>, entries: Vec<Entry>) {
+        self.printed_any |= !entries.is_empty() || dir.is_some();
+        if self.args.json {
+            entries.iter().for_each(|e| self.json(dir, e));
+        } else if self.args.long {
+            let rows: Vec<Row> = entries.iter().map(|e| self.row(dir, e)).collect();
+            long::print(&rows, dir.is_some(), self.args.inode, &mut self.out);
+        } else {
+            for entry in entries {
+                if self.args.inode {
+                    self.out.bytes(format!("{} ", entry.ino).as_bytes());
+                }
+                let mut line = quoted(&entry.name, self.out.is_terminal()).into_owned();
+                line.push(b'\n');
+                self.out.bytes(&line);
+            }
+        }
+    }
+
+    fn row(&mut self, dir: Option<&[u8]>, entry: &Entry) -> Row {
+        let path = dir.map_or_else(|| entry.name.clone(), |d| join(d, &entry.name));
+        let terminal = self.out.is_terminal();
+        match &entry.file {
+            None => Row::unknown(&entry.name, entry.ino, terminal),
+            Some(file) => {
+                let (row, errors) =
+                    Row::new(self.volume, file, &entry.name, terminal, |t| self.time(t));
+                errors.into_iter().for_each(|e| self.report.file(&path, e));
+                row
+            }
+        }
+    }
+
+    fn time(&self, time: diorite_format::Timestamp) -> String {
+        match self.args.time_style {
+            crate::args::TimeStyle::Locale => self.clock.short(time),
+            crate::args::TimeStyle::FullIso => self.clock.full(time),
+            crate::args::TimeStyle::LongIso => self.clock.long_iso(time),
+        }
+    }
+
+    fn json(&mut self, dir: Option<&[u8]>, entry: &Entry) {
+        let Some(file) = &entry.file else { return };
+        let target = image::target(self.volume, file.metadata()).transpose();
+        let target = target.unwrap_or_else(|error| {
+            self.report
+                .file(&join(dir.unwrap_or_default(), &entry.name), error);
+            None
+        });
+        self.out.json(&JsonFile {
+            dir,
+            name: &entry.name,
+            inode: file.metadata(),
+            target: target.as_deref(),
+            more: None,
+        });
+    }
+}

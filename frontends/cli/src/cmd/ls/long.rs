@@ -1,0 +1,124 @@
+//! The lines of `ls -l`: collected first, so that the columns fit.
+//!
+//! Input: inodes with names. Output: aligned lines under a total. Invariant: a name whose inode could not be read is still
+//! listed, with question marks. Limits: the mark for an ACL costs a look at the attributes of every file.
+
+use crate::facts::mode_string;
+use crate::image;
+use crate::names::quoted;
+use crate::output::Out;
+use diorite::{Error, File, Volume};
+use diorite_format::{Ino, Inode, Timestamp};
+
+/// One line's parts.
+pub(super) struct Row {
+    ino: String,
+    mode: String,
+    links: String,
+    uid: String,
+    gid: String,
+    size: String,
+    time: String,
+    name: Vec<u8>,
+    /// In 512 bytes.
+    blocks: u64,
+}
+
+impl Row {
+    /// A name whose inode could not be read.
+    pub(super) fn unknown(name: &[u8], ino: Ino, terminal: bool) -> Row {
+        let unknown = || "?".to_owned();
+        Row {
+            ino: ino.to_string(),
+            mode: "?????????".to_owned() + "?",
+            links: unknown(),
+            uid: unknown(),
+            gid: unknown(),
+            size: unknown(),
+            time: "           ?".to_owned(),
+            name: quoted(name, terminal).into_owned(),
+            blocks: 0,
+        }
+    }
+
+    /// What is known of a file, and what could not be found out.
+    pub(super) fn new(
+        volume: &Volume,
+        file: &File,
+        name: &[u8],
+        terminal: bool,
+        time: impl Fn(Timestamp) -> String,
+    ) -> (Row, Vec<Error>) {
+        let inode = file.metadata();
+        let mut errors = Vec::new();
+        let mark = mark(volume, inode, &mut errors);
+        let mut shown = quoted(name, terminal).into_owned();
+        match image::target(volume, inode) {
+            Some(Ok(target)) => {
+                shown.extend(b" -> ");
+                shown.extend(quoted(&target, terminal).iter());
+            }
+            Some(Err(error)) => errors.push(error),
+            None => {}
+        }
+        let row = Row {
+            ino: inode.ino.to_string(),
+            mode: mode_string(inode.file_type, inode.mode) + mark,
+            links: inode.links.to_string(),
+            uid: inode.uid.to_string(),
+            gid: inode.gid.to_string(),
+            size: inode.rdev().map_or_else(
+                || inode.size.to_string(),
+                |r| format!("{}, {:>3}", r.major, r.minor),
+            ),
+            time: time(inode.mtime),
+            name: shown,
+            blocks: inode.blocks,
+        };
+        (row, errors)
+    }
+}
+
+/// `+` for an ACL, `.` for a security label alone.
+fn mark(volume: &Volume, inode: &Inode, errors: &mut Vec<Error>) -> &'static str {
+    let names: Vec<Vec<u8>> = match volume.xattrs(inode.ino) {
+        Ok(xattrs) => xattrs.into_iter().map(|x| x.name).collect(),
+        Err(error) => {
+            errors.push(error);
+            return "";
+        }
+    };
+    if names.iter().any(|n| n.starts_with(b"system.posix_acl_")) {
+        "+"
+    } else if names.iter().any(|n| n == b"security.selinux") {
+        "."
+    } else {
+        ""
+    }
+}
+
+/// Prints the lines, under their total if they are a directory's.
+pub(super) fn print(rows: &[Row], total: bool, inodes: bool, out: &mut Out) {
+    if total {
+        let halves: u64 = rows.iter().map(|r| r.blocks).fold(0, u64::saturating_add);
+        out.line(format_args!("total {}", halves.div_ceil(2)));
+    }
+    let widest = |part: fn(&Row) -> &String| rows.iter().map(|r| part(r).len()).max().unwrap_or(0);
+    let ino = if inodes { widest(|r| &r.ino) } else { 0 };
+    let (mode, links) = (widest(|r| &r.mode), widest(|r| &r.links));
+    let (uid, gid, size) = (widest(|r| &r.uid), widest(|r| &r.gid), widest(|r| &r.size));
+    let time = widest(|r| &r.time);
+    for row in rows {
+        if inodes {
+            out.bytes(format!("{:>ino$} ", row.ino).as_bytes());
+        }
+        let mut line = format!(
+            "{:<mode$} {:>links$} {:>uid$} {:>gid$} {:>size$} {:>time$} ",
+            row.mode, row.links, row.uid, row.gid, row.size, row.time,
+        )
+        .into_bytes();
+        line.extend(&row.name);
+        line.push(b'\n');
+        out.bytes(&line);
+    }
+}

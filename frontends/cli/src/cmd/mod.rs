@@ -1,0 +1,12 @@
+//! The commands, one module each.
+//!
+//! Input: the options of every command and those of one. Output: the process's exit code. Invariant: a command prints facts
+//! through `output`, complaints through `report`. Limits: none of them writes to an image.
+
+pub(crate) mod cat;
+pub(crate) mod extents;
+pub(crate) mod generate;
+pub(crate) mod get;
+pub(crate) mod info;
+pub(crate) mod ls;
+pub(crate) mod stat;

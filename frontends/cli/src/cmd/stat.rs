@@ -1,0 +1,184 @@
+//! `diorite stat`: what is known of files, laid out as coreutils does, and what only ext4 has.
+//!
+//! Input: an image and paths. Output: a paragraph or a JSON object per file. Invariant: symbolic links are not followed unless
+//! asked. Limits: extents are counted up to a million.
+
+use crate::args::{Global, StatArgs};
+use crate::facts::{JsonFile, More, mode_string};
+use crate::image::{self, bytes};
+use crate::names::quoted;
+use crate::output::Out;
+use crate::report::{Reason, Report};
+use crate::times::Clock;
+use crate::walk::Extents;
+use diorite::xattr::Xattr;
+use diorite::{Error, File, Volume};
+use diorite_format::{FileType, Inode, MapKind};
+use std::process::ExitCode;
+
+/// Extents that are counted.
+const MOST_EXTENTS: u64 = 1_000_000;
+
+/// Runs the command.
+pub(crate) fn run(global: &Global, args: &StatArgs) -> ExitCode {
+    let mut report = Report::new("stat", &args.img);
+    let Some(volume) = image::open(&args.img, global, &mut report) else {
+        return report.exit_code();
+    };
+    let mut out = Out::new();
+    let clock = Clock::local();
+    for path in args.paths.iter().map(|p| bytes(p)) {
+        match Found::look(&volume, path, args.dereference) {
+            Ok(found) if args.json => out.json(&found.json(path)),
+            Ok(found) => found.print(path, &clock, &mut out),
+            Err(reason) => {
+                out.flush();
+                report.file(path, reason);
+            }
+        }
+    }
+    out.finish();
+    report.exit_code()
+}
+
+/// What was found out about one file.
+struct Found {
+    file: File,
+    block_size: u32,
+    target: Option<Vec<u8>>,
+    xattrs: Vec<Xattr>,
+    extents: u64,
+    counted_all: bool,
+}
+
+impl Found {
+    fn look(volume: &Volume, path: &[u8], follow: bool) -> Result<Found, Reason> {
+        let file = image::find(volume, path, follow)?;
+        let block_size = volume.superblock().block_size();
+        let (extents, counted_all) = count(&file, block_size)?;
+        Ok(Found {
+            target: image::target(volume, file.metadata()).transpose()?,
+            xattrs: volume.xattrs(file.ino())?,
+            file,
+            block_size,
+            extents,
+            counted_all,
+        })
+    }
+
+    fn json<'a>(&'a self, path: &'a [u8]) -> JsonFile<'a> {
+        JsonFile {
+            dir: None,
+            name: path,
+            inode: self.file.metadata(),
+            target: self.target.as_deref(),
+            more: Some(More {
+                block_size: self.block_size,
+                extents: self.extents,
+                counted_all: self.counted_all,
+                xattrs: &self.xattrs,
+            }),
+        }
+    }
+
+    fn print(&self, path: &[u8], clock: &Clock, out: &mut Out) {
+        let inode = self.file.metadata();
+        let terminal = out.is_terminal();
+        out.bytes(b"  File: ");
+        out.bytes(&quoted(path, terminal));
+        if let Some(target) = &self.target {
+            out.bytes(b" -> ");
+            out.bytes(&quoted(target, terminal));
+        }
+        out.bytes(b"\n");
+        let (size, blocks, io) = (inode.size, inode.blocks, self.block_size);
+        let word = words(inode);
+        out.line(format_args!(
+            "  Size: {size:<10}\tBlocks: {blocks:<10} IO Block: {io:<6} {word}"
+        ));
+        out.line(device(inode));
+        let perms = mode_string(inode.file_type, inode.mode);
+        let (mode, uid, gid) = (inode.mode & 0o7777, inode.uid, inode.gid);
+        out.line(format_args!(
+            "Access: ({mode:04o}/{perms})  Uid: ({uid:5})   Gid: ({gid:5})"
+        ));
+        let times = [
+            ("Access", inode.atime),
+            ("Modify", inode.mtime),
+            ("Change", inode.ctime),
+        ];
+        for (label, time) in times {
+            out.line(format_args!("{label}: {}", clock.full(time)));
+        }
+        let birth = inode
+            .crtime
+            .map_or_else(|| "-".to_owned(), |t| clock.full(t));
+        out.line(format_args!(" Birth: {birth}"));
+        self.print_more(out);
+    }
+
+    fn print_more(&self, out: &mut Out) {
+        let inode = self.file.metadata();
+        let flags = inode.flags;
+        out.line(format_args!(
+            " Flags: {} ({:#x})",
+            flags.letters(),
+            flags.bits()
+        ));
+        if inode.projid != 0 {
+            out.line(format_args!("Project: {}", inode.projid));
+        }
+        let more = if self.counted_all { "" } else { " or more" };
+        out.line(format_args!("Extents: {}{more}", self.extents));
+        for xattr in &self.xattrs {
+            out.bytes(b" Xattr: ");
+            let name = quoted(&xattr.name, out.is_terminal()).into_owned();
+            out.bytes(&name);
+            out.line(format_args!(" ({} bytes)", xattr.value.len()));
+        }
+    }
+}
+
+fn device(inode: &Inode) -> String {
+    let (ino, links) = (inode.ino.get(), inode.links);
+    match inode.rdev() {
+        Some(r) => format!(
+            "Inode: {ino:<11} Links: {links:<5} Device type: {},{}",
+            r.major, r.minor
+        ),
+        None => format!("Inode: {ino:<11} Links: {links}"),
+    }
+}
+
+fn words(inode: &Inode) -> &'static str {
+    match inode.file_type {
+        Some(FileType::Regular) if inode.size == 0 => "regular empty file",
+        Some(FileType::Regular) => "regular file",
+        Some(FileType::Directory) => "directory",
+        Some(FileType::Symlink) => "symbolic link",
+        Some(FileType::Fifo) => "fifo",
+        Some(FileType::CharDevice) => "character special file",
+        Some(FileType::BlockDevice) => "block special file",
+        Some(FileType::Socket) => "socket",
+        None => "reserved inode",
+    }
+}
+
+/// How many extents there are, and whether that is all of them.
+fn count(file: &File, block_size: u32) -> Result<(u64, bool), Error> {
+    match file.metadata().map_kind() {
+        MapKind::Extents | MapKind::Indirect => {}
+        MapKind::Inline | MapKind::FastSymlink | MapKind::Device | MapKind::None => {
+            return Ok((0, true));
+        }
+    }
+    let mut count = 0;
+    for extent in Extents::all(file, block_size) {
+        extent?;
+        if count == MOST_EXTENTS {
+            return Ok((count, false));
+        }
+        count += 1;
+    }
+    Ok((count, true))
+}

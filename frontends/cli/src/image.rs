@@ -1,0 +1,59 @@
+//! The image that a command works on: opening it, and finding files in it.
+//!
+//! Input: the locator and the options of every command; paths. Output: a [`Volume`], inode numbers, files. Invariant: commands
+//! here only read. Limits: paths are bytes, from the root of the image, with or without a leading slash.
+
+use crate::args::Global;
+use crate::report::Report;
+use diorite::{Error, File, OpenFlags, OpenOptions, Volume};
+use diorite_format::{FileType, Ino, Inode};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+/// How the options say to open it, for reading.
+pub(crate) fn options(global: &Global) -> OpenOptions {
+    OpenOptions {
+        io_engine: global.io_engine,
+        policy: global.policy,
+        force: global.force,
+        ..OpenOptions::default()
+    }
+}
+
+/// Opens the image for reading; warns of what makes its contents doubtful.
+pub(crate) fn open(img: &str, global: &Global, report: &mut Report) -> Option<Volume> {
+    match Volume::open(img, &options(global)) {
+        Ok(volume) => {
+            if volume.superblock().needs_recovery() {
+                let why = "the journal was not replayed; what is read may be out of date (mount it once, or run e2fsck)";
+                report.warn(format_args!("{img}: {why}"));
+            }
+            Some(volume)
+        }
+        Err(error) => {
+            report.image(error);
+            None
+        }
+    }
+}
+
+/// A path of the command line as bytes.
+pub(crate) fn bytes(path: &OsStr) -> &[u8] {
+    path.as_bytes()
+}
+
+/// A file by its path; a link at the end is followed if `follow` says so.
+pub(crate) fn find(volume: &Volume, path: &[u8], follow: bool) -> Result<File, Error> {
+    let ino = volume.resolve(path, follow)?;
+    volume.open_ino(ino, OpenFlags::default())
+}
+
+/// A file by its number.
+pub(crate) fn file(volume: &Volume, ino: Ino) -> Result<File, Error> {
+    volume.open_ino(ino, OpenFlags::default())
+}
+
+/// The target of a symbolic link; none for anything else.
+pub(crate) fn target(volume: &Volume, inode: &Inode) -> Option<Result<Vec<u8>, Error>> {
+    (inode.file_type == Some(FileType::Symlink)).then(|| volume.read_link(inode.ino))
+}

@@ -1,0 +1,131 @@
+//! Names are bytes: how they are shown on a terminal, in a pipe, and in JSON.
+//!
+//! Input: names and paths of an image. Output: text for people, bytes for programs. Invariants: what goes to a terminal has
+//! no control characters and can be pasted into a shell; what goes to a pipe is the name itself. Limits: what is printable
+//! is judged by Unicode's categories as Rust knows them.
+
+use serde::ser::SerializeMap;
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// The name as `ls` shows it: quoted for a shell if it is odd and somebody looks, else as it is.
+pub(crate) fn quoted(name: &[u8], terminal: bool) -> Cow<'_, [u8]> {
+    if !terminal || is_plain(name) {
+        return Cow::Borrowed(name);
+    }
+    Cow::Owned(shell_quoted(name).into_bytes())
+}
+
+/// A name that no shell takes for anything else.
+fn is_plain(name: &[u8]) -> bool {
+    let plain = |c: char| c.is_alphanumeric() || "._-+/,:@%^".contains(c);
+    !name.is_empty() && std::str::from_utf8(name).is_ok_and(|t| t.chars().all(plain))
+}
+
+/// `'one name'`, `"it's"`, `'a'$'\n''b'`.
+fn shell_quoted(name: &[u8]) -> String {
+    let text = std::str::from_utf8(name).ok();
+    let printable = text.is_some_and(|t| !t.chars().any(char::is_control));
+    match text {
+        Some(t) if printable && !t.contains('\'') => format!("'{t}'"),
+        Some(t) if printable && !t.contains(['"', '$', '`', '\\', '!']) => format!("\"{t}\""),
+        _ => escaped(name),
+    }
+}
+
+fn escaped(name: &[u8]) -> String {
+    let mut out = String::from("'");
+    for chunk in name.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\'' => out.push_str("'\\''"),
+                '\n' => out.push_str("'$'\\n''"),
+                '\t' => out.push_str("'$'\\t''"),
+                '\r' => out.push_str("'$'\\r''"),
+                c if c.is_control() => {
+                    let mut utf8 = [0; 4];
+                    octal(&mut out, c.encode_utf8(&mut utf8).as_bytes());
+                }
+                c => out.push(c),
+            }
+        }
+        octal(&mut out, chunk.invalid());
+    }
+    out.push('\'');
+    out
+}
+
+fn octal(out: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        write!(out, "'$'\\{byte:03o}''").expect("a String takes everything");
+    }
+}
+
+/// The last part of a path; empty for the root.
+pub(crate) fn base_name(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|b| *b != b'/').map_or(0, |i| i + 1);
+    let path = &path[..end];
+    path.rsplit(|b| *b == b'/').next().unwrap_or(path)
+}
+
+/// `dir` and `name` with one slash between.
+pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    let slash: &[u8] = if dir.is_empty() || dir.ends_with(b"/") {
+        b""
+    } else {
+        b"/"
+    };
+    [dir, slash, name].concat()
+}
+
+/// Bytes in hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
+            write!(out, "{byte:02x}").expect("a String takes everything");
+            out
+        })
+}
+
+/// A name in JSON: a field `KEY` with the text, and beside it `KEY_hex` if the name is not UTF-8 and the text therefore
+/// not the whole truth.
+pub(crate) fn json_name<M: SerializeMap>(
+    map: &mut M,
+    key: &str,
+    name: &[u8],
+) -> Result<(), M::Error> {
+    map.serialize_entry(key, &String::from_utf8_lossy(name))?;
+    if std::str::from_utf8(name).is_err() {
+        map.serialize_entry(&format!("{key}_hex"), &hex(name))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn odd_names_can_be_pasted() {
+        let shown = |n: &[u8]| {
+            String::from_utf8(quoted(n, true).into_owned()).expect("quoted names are text")
+        };
+        assert_eq!(shown(b"plain-1.txt"), "plain-1.txt");
+        assert_eq!(shown(b"one name"), "'one name'");
+        assert_eq!(shown(b"it's"), "\"it's\"");
+        assert_eq!(shown(b"a\nb"), "'a'$'\\n''b'");
+        assert_eq!(shown(b"\xff"), "''$'\\377'''");
+        assert_eq!(shown("é".as_bytes()), "é");
+        assert_eq!(quoted(b"a\nb", false).as_ref(), b"a\nb");
+    }
+
+    #[test]
+    fn base_names() {
+        for (path, base) in [("/", ""), ("/a/b", "b"), ("a/", "a"), ("//", ""), ("", "")] {
+            assert_eq!(base_name(path.as_bytes()), base.as_bytes());
+        }
+        assert_eq!(join(b"/", b"a"), b"/a");
+        assert_eq!(join(b"/a", b"b"), b"/a/b");
+    }
+}

@@ -1,0 +1,80 @@
+//! Standard output: the one place that prints.
+//!
+//! Input: lines, bytes, facts. Output: standard output, buffered. Invariants: a reader that went away ends the process
+//! quietly, with the status that a shell shows for SIGPIPE; any other failure to write is a message and exit code 1. Limits: one
+//! [`Out`] at a time; what is buffered is lost if it is dropped without [`Out::finish`].
+
+use serde::Serialize;
+use std::fmt;
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+
+/// What a shell reports for a process that SIGPIPE ended: 128 + 13.
+const BROKEN_PIPE: i32 = 141;
+
+/// See the module.
+pub(crate) struct Out {
+    inner: BufWriter<StdoutLock<'static>>,
+    terminal: bool,
+}
+
+impl Out {
+    /// Standard output.
+    pub(crate) fn new() -> Out {
+        let stdout = io::stdout();
+        Out {
+            terminal: stdout.is_terminal(),
+            inner: BufWriter::with_capacity(64 << 10, stdout.lock()),
+        }
+    }
+
+    /// Is somebody looking at it?
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.terminal
+    }
+
+    /// Prints a line.
+    pub(crate) fn line(&mut self, text: impl fmt::Display) {
+        let written = writeln!(self.inner, "{text}");
+        check(written);
+    }
+
+    /// Prints bytes as they are.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        let written = self.inner.write_all(bytes);
+        check(written);
+    }
+
+    /// Prints one JSON value on a line of its own.
+    pub(crate) fn json(&mut self, value: &impl Serialize) {
+        let written = serde_json::to_writer(&mut self.inner, value).map_err(io::Error::from);
+        check(written);
+        self.bytes(b"\n");
+    }
+
+    /// Sends what is buffered.
+    pub(crate) fn flush(&mut self) {
+        let flushed = self.inner.flush();
+        check(flushed);
+    }
+
+    /// Sends what is buffered, at the end.
+    pub(crate) fn finish(mut self) {
+        self.flush();
+    }
+}
+
+/// Prints a line on standard error; that it cannot be printed is no reason to stop.
+pub(crate) fn complain_best_effort(text: impl fmt::Display) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+fn check(written: io::Result<()>) {
+    let Err(error) = written else { return };
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        std::process::exit(BROKEN_PIPE);
+    }
+    let error = error.to_string();
+    let words = error.split(" (os error").next().unwrap_or(&error);
+    complain_best_effort(format_args!("diorite: write error: {words}"));
+    std::process::exit(1);
+}

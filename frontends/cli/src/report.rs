@@ -1,0 +1,188 @@
+//! Messages: what went wrong with which file of which image, on standard error, and the exit code that follows.
+//!
+//! Input: errors of the engine and of the host. Output: `diorite: COMMAND: IMG:PATH: reason`. Invariants: a message says what
+//! to do where something can be done; nothing is said twice in one line; every failure counts. Limits: errno texts are those
+//! of coreutils for what coreutils knows.
+
+use crate::output::complain_best_effort;
+use diorite::Error;
+use diorite_format::{Corrupt, FormatError};
+use indicatif::ProgressBar;
+use rustix::io::Errno;
+use std::fmt;
+use std::process::ExitCode;
+
+/// Why something failed, in words.
+#[derive(Clone, Debug)]
+pub(crate) struct Reason(String);
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Reason {
+    /// A reason of our own.
+    pub(crate) fn new(text: impl Into<String>) -> Reason {
+        Reason(text.into())
+    }
+
+    /// A host error, with what was being done.
+    pub(crate) fn host(doing: impl fmt::Display, errno: Errno) -> Reason {
+        Reason(format!("{doing}: {}", errno_text(errno)))
+    }
+}
+
+impl From<&Error> for Reason {
+    fn from(error: &Error) -> Reason {
+        Reason(match error.root() {
+            Error::NotFound { path } if path.starts_with("inode ") => {
+                format!("{path} is not in use; the directory is corrupt, run e2fsck")
+            }
+            Error::NotFound { .. } => "No such file or directory".to_owned(),
+            Error::NotADirectory { .. } => "Not a directory".to_owned(),
+            Error::IsADirectory { .. } => "Is a directory".to_owned(),
+            Error::SymlinkLoop { .. } => "Too many levels of symbolic links".to_owned(),
+            Error::Format(format) => with_help(error, format),
+            _ => without_number(&error.to_string()),
+        })
+    }
+}
+
+impl From<Error> for Reason {
+    fn from(error: Error) -> Reason {
+        Reason::from(&error)
+    }
+}
+
+/// What else to try when a volume makes no sense.
+fn with_help(error: &Error, format: &FormatError) -> String {
+    match format {
+        FormatError::Corrupt(Corrupt::DeviceTooSmall { .. }) => {
+            format!("{error}: the image is cut off; copy it again, or let e2fsck save what is left")
+        }
+        FormatError::Corrupt(Corrupt::SuperMagic { .. }) => format!(
+            "{error}; if it is a disk with partitions, name one: 'IMG?part=1' (or 'IMG?offset=1M')"
+        ),
+        FormatError::Corrupt(_) => {
+            let text = error.to_string();
+            if text.contains("e2fsck") {
+                text
+            } else {
+                format!("{text}; run e2fsck")
+            }
+        }
+        FormatError::Unsupported(_) => error.to_string(),
+    }
+}
+
+/// The host's words, without Rust's "(os error N)".
+pub(crate) fn errno_text(errno: Errno) -> String {
+    without_number(&std::io::Error::from(errno).to_string())
+}
+
+fn without_number(text: &str) -> String {
+    let Some((words, rest)) = text.split_once(" (os error ") else {
+        return text.to_owned();
+    };
+    let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+    format!("{words}{}", rest.strip_prefix(')').unwrap_or(rest))
+}
+
+/// The messages of one command about one image.
+pub(crate) struct Report {
+    command: &'static str,
+    image: String,
+    failures: u64,
+    /// Exit code if something failed.
+    code: u8,
+    /// Drawn on the same terminal: it steps aside for messages.
+    pub(crate) bar: Option<ProgressBar>,
+}
+
+impl Report {
+    /// No failures yet.
+    pub(crate) fn new(command: &'static str, image: &str) -> Report {
+        Report {
+            command,
+            image: image.to_owned(),
+            failures: 0,
+            code: 0,
+            bar: None,
+        }
+    }
+
+    /// A file of the image failed.
+    pub(crate) fn file(&mut self, path: &[u8], reason: impl Into<Reason>) {
+        let (reason, path) = (reason.into(), String::from_utf8_lossy(path));
+        self.failed(1);
+        self.say(format_args!("{}:{}: {reason}", self.image, shown(&path)));
+    }
+
+    /// The image itself failed.
+    pub(crate) fn image(&mut self, reason: impl Into<Reason>) {
+        let reason = reason.into();
+        self.failed(1);
+        if reason.0.contains(self.image.as_str()) {
+            self.say(reason);
+        } else {
+            self.say(format_args!("{}: {reason}", self.image));
+        }
+    }
+
+    /// Something of the host failed.
+    pub(crate) fn host(&mut self, what: impl fmt::Display) {
+        self.failed(1);
+        self.say(what);
+    }
+
+    /// Worth knowing, but no failure.
+    pub(crate) fn warn(&self, what: impl fmt::Display) {
+        self.say(format_args!("warning: {what}"));
+    }
+
+    /// Worth knowing about one file.
+    pub(crate) fn warn_file(&self, path: &[u8], what: impl fmt::Display) {
+        let path = String::from_utf8_lossy(path);
+        self.warn(format_args!("{}:{}: {what}", self.image, shown(&path)));
+    }
+
+    /// Exit with at least this code.
+    pub(crate) fn failed(&mut self, code: u8) {
+        self.failures += 1;
+        self.code = self.code.max(code);
+    }
+
+    /// What failed so far.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures
+    }
+
+    /// The command's exit code.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.code)
+    }
+
+    fn say(&self, what: impl fmt::Display) {
+        let line = || complain_best_effort(format_args!("diorite: {}: {what}", self.command));
+        match &self.bar {
+            Some(bar) => bar.suspend(line),
+            None => line(),
+        }
+    }
+}
+
+/// A path for a terminal: control characters are shown, not sent.
+fn shown(path: &str) -> String {
+    path.chars()
+        .flat_map(|c| {
+            let escaped: Vec<char> = if c.is_control() {
+                c.escape_default().collect()
+            } else {
+                vec![c]
+            };
+            escaped
+        })
+        .collect()
+}
