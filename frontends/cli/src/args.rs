@@ -81,6 +81,11 @@ pub(crate) enum Command {
         after_help = "Examples:\n  diorite extents disk.img /var/lib/database\n  diorite extents --json disk.img /file | jq -s 'map(.length) | add'"
     )]
     Extents(ExtentsArgs),
+    /// Measure direct I/O: against the raw device, other policies of this volume, the kernel
+    #[command(
+        after_help = "Examples:\n  diorite bench read-scaling\n  diorite bench completion --peer kernel --json\n  diorite bench run --image disk.img --file /database --rw randrw --runtime 10s"
+    )]
+    Bench(crate::bench::Args),
     /// Write man pages and shell completions into a directory
     #[command(hide = true)]
     Generate(GenerateArgs),

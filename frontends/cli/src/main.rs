@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `args` | the process's arguments -> what is asked |
 //! | `cmd` | what is asked -> facts and complaints |
+//! | `bench` | what is to be measured -> rows and ratios |
 //! | `image` | a locator, paths -> a volume, files |
 //! | `walk` | a file -> its extents, in windows |
 //! | `facts`, `names`, `times` | what an image holds -> words, JSON |
@@ -11,6 +12,7 @@
 //! | `output` | lines -> standard output |
 
 mod args;
+mod bench;
 mod cmd;
 mod facts;
 mod image;
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         Command::Cat(args) => cmd::cat::run(global, args),
         Command::Get(args) => cmd::get::run(global, args),
         Command::Extents(args) => cmd::extents::run(global, args),
+        Command::Bench(args) => cmd::bench::run(global, args),
         Command::Generate(args) => cmd::generate::run(args),
     }
 }

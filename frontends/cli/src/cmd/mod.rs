@@ -3,6 +3,7 @@
 //! Input: the options of every command and those of one. Output: the process's exit code. Invariant: a command prints facts
 //! through `output`, complaints through `report`. Limits: none of them writes to an image.
 
+pub(crate) mod bench;
 pub(crate) mod cat;
 pub(crate) mod extents;
 pub(crate) mod generate;

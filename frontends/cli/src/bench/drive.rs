@@ -1,0 +1,358 @@
+//! The driver: threads that keep a target busy for a time, and what came of it.
+//!
+//! Input: a [`Target`] and a [`Job`]. Output: a [`Run`]. Invariants: compiled once per kind of target, with the same work
+//! for each; a thread counts from the first batch after the ramp to the last one before the end, and divides by its own
+//! time. Limits: latencies are taken per batch: from its submission to the reaping that brought the request.
+
+use super::failure::Failure;
+use super::host::{OneCpu, Sample, Usage};
+use super::job::{Call, Job};
+use super::lane::{Ended, Io, Lane, Target};
+use super::load::{Load, Rng};
+use super::signals;
+use super::verify::Verifier;
+use diorite_block::Buf;
+use diorite_block::sync::LockStats;
+use hdrhistogram::Histogram;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+const RAMP: u8 = 0;
+const MEASURE: u8 = 1;
+const STOP: u8 = 2;
+
+/// What came of one run.
+pub(super) struct Run {
+    pub(super) iops: f64,
+    pub(super) bytes_per_second: f64,
+    /// Nanoseconds.
+    pub(super) latency: Histogram<u64>,
+    pub(super) usage: Usage,
+    pub(super) wall: Duration,
+    /// What the lanes counted, over the whole run.
+    pub(super) counters: Vec<(String, u64)>,
+    pub(super) locks: Vec<(&'static str, LockStats)>,
+    /// Requests whose contents were checked.
+    pub(super) verified: u64,
+}
+
+impl Run {
+    /// A run that says nothing but its rate: somebody else's.
+    pub(super) fn of_rate(iops: f64, job: &Job) -> Run {
+        Run {
+            iops,
+            bytes_per_second: iops * f64::from(job.bs),
+            latency: histogram(),
+            usage: Usage::default(),
+            wall: Duration::ZERO,
+            counters: Vec::new(),
+            locks: Vec::new(),
+            verified: 0,
+        }
+    }
+}
+
+/// What one thread did.
+struct Tally {
+    ios: u64,
+    time: Duration,
+    latency: Histogram<u64>,
+    counters: Vec<(String, u64)>,
+    verified: u64,
+}
+
+/// Runs the job against the target.
+pub(super) fn drive<T: Target>(target: &T, job: &Job) -> Result<Run, Failure> {
+    job.check(target.len())?;
+    let _pinned = job.one_cpu.then(OneCpu::pin).transpose()?;
+    let phase = AtomicU8::new(RAMP);
+    let ready = Barrier::new(job.numjobs as usize + 1);
+    std::thread::scope(|scope| {
+        let start = |index| {
+            let (phase, ready) = (&phase, &ready);
+            scope.spawn(move || {
+                let lane = target.lane(job);
+                ready.wait();
+                Worker::new(lane?, job, target.len(), index)?.run(phase)
+            })
+        };
+        let threads: Vec<_> = (0..job.numjobs).map(start).collect();
+        ready.wait();
+        let clocked = clock_out(job, &phase);
+        let tallies = threads.into_iter().map(|t| {
+            t.join()
+                .unwrap_or_else(|_| Err(Failure::failed("a thread of the load panicked")))
+        });
+        let tallies: Vec<Tally> = tallies.collect::<Result<_, _>>()?;
+        let (usage, wall, locks) = clocked?;
+        Ok(sum(job, tallies, usage, wall, locks))
+    })
+}
+
+type Clocked = (Usage, Duration, Vec<(&'static str, LockStats)>);
+
+/// Lets the load run: ramp, then the measured time, then the end, whatever happened before.
+fn clock_out(job: &Job, phase: &AtomicU8) -> Result<Clocked, Failure> {
+    let measured = || {
+        signals::sleep(job.ramp_time)?;
+        let (before, locks) = (Sample::take(), super::locks::snapshot());
+        let since = Instant::now();
+        phase.store(MEASURE, Ordering::Release);
+        signals::sleep(job.runtime)?;
+        let wall = since.elapsed();
+        let usage = before.until(&Sample::take());
+        Ok((usage, wall, super::locks::since(&locks)))
+    };
+    let result = measured();
+    phase.store(STOP, Ordering::Release);
+    result
+}
+
+fn sum(
+    job: &Job,
+    tallies: Vec<Tally>,
+    usage: Usage,
+    wall: Duration,
+    locks: Vec<(&'static str, LockStats)>,
+) -> Run {
+    let mut run = Run {
+        iops: 0.0,
+        bytes_per_second: 0.0,
+        latency: histogram(),
+        usage,
+        wall,
+        counters: Vec::new(),
+        locks,
+        verified: 0,
+    };
+    for tally in tallies {
+        run.iops += tally.ios as f64 / tally.time.as_secs_f64().max(1e-9);
+        run.latency
+            .add(&tally.latency)
+            .expect("both histograms were made alike");
+        run.verified += tally.verified;
+        add_counters(&mut run.counters, tally.counters);
+    }
+    run.bytes_per_second = run.iops * f64::from(job.bs);
+    run
+}
+
+fn add_counters(sum: &mut Vec<(String, u64)>, more: Vec<(String, u64)>) {
+    for (name, count) in more {
+        match sum.iter_mut().find(|(n, _)| *n == name) {
+            Some((_, total)) => *total += count,
+            None => sum.push((name, count)),
+        }
+    }
+}
+
+/// One nanosecond to an hour, three digits.
+pub(super) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("the bounds are in order")
+}
+
+/// A request in flight, as the driver remembers it.
+#[derive(Clone, Copy, Default)]
+struct Flight {
+    begun: u64,
+    block: u64,
+    write: bool,
+}
+
+struct Worker<'a, L> {
+    lane: L,
+    job: &'a Job,
+    load: Load,
+    verifier: Option<Verifier>,
+    epoch: Instant,
+    free: Vec<(u32, Buf)>,
+    flights: Vec<Flight>,
+    ended: Vec<Ended>,
+    /// The measured part, once it has begun.
+    since: Option<u64>,
+    ios: u64,
+    latency: Histogram<u64>,
+}
+
+impl<'a, L: Lane> Worker<'a, L> {
+    fn new(lane: L, job: &'a Job, len: u64, index: u32) -> Result<Worker<'a, L>, Failure> {
+        let mut rng = Rng::new(job.seed.wrapping_add(u64::from(index)));
+        let depth = job.iodepth;
+        let bs = job.bs as usize;
+        let pool = diorite_block::BufPool::new(bs, depth as usize);
+        let mut free = Vec::with_capacity(depth as usize);
+        for slot in 0..depth {
+            let mut buf = pool
+                .get()
+                .ok_or_else(|| Failure::failed("the buffer pool is too small"))?;
+            rng.fill(buf.as_mut_slice());
+            free.push((slot, buf));
+        }
+        Ok(Worker {
+            lane,
+            job,
+            load: Load::new(job, len, index),
+            verifier: job.verify.then(|| Verifier::new(job, len, index)),
+            epoch: Instant::now(),
+            free,
+            flights: vec![Flight::default(); depth as usize],
+            ended: Vec::with_capacity(depth as usize),
+            since: None,
+            ios: 0,
+            latency: histogram(),
+        })
+    }
+
+    fn run(mut self, phase: &AtomicU8) -> Result<Tally, Failure> {
+        let min = match self.job.call {
+            Call::Queue => self.job.batch_complete as usize,
+            Call::Blocking => 1,
+        };
+        loop {
+            let now = phase.load(Ordering::Acquire);
+            // A slow target may not come back here before the end: then its next batch is what is measured.
+            if now != RAMP && self.since.is_none() {
+                self.since = Some(self.clock());
+                self.ios = 0;
+            }
+            if now == STOP && self.ios > 0 {
+                break;
+            }
+            self.fill();
+            self.reap(min)?;
+        }
+        let until = self.clock();
+        let since = self.since.unwrap_or(until);
+        let (ios, latency) = (self.ios, self.latency.clone());
+        self.drain()?;
+        let verified = self.last_look()?;
+        Ok(Tally {
+            ios,
+            time: Duration::from_nanos(until - since),
+            latency,
+            counters: self.lane.counters(),
+            verified,
+        })
+    }
+
+    #[inline]
+    fn clock(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Fills the queue to its depth, batch by batch.
+    #[inline]
+    fn fill(&mut self) {
+        while !self.free.is_empty() {
+            let begun = self.clock();
+            let count = self.free.len().min(self.job.batch_submit as usize);
+            let mut pushed = 0;
+            for _ in 0..count {
+                pushed += usize::from(self.push(begun));
+            }
+            self.lane.submit();
+            if pushed < count {
+                return;
+            }
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, begun: u64) -> bool {
+        let (write, mut block) = self.load.draw();
+        if let Some(verifier) = &mut self.verifier {
+            match verifier.claim(block) {
+                Some(claimed) => block = claimed,
+                None => return false,
+            }
+        }
+        let (slot, mut buf) = self.free.pop().expect("the caller counted the free slots");
+        if let (true, Some(verifier)) = (write, &mut self.verifier) {
+            verifier.fill(block, &mut buf);
+        }
+        self.flights[slot as usize] = Flight {
+            begun,
+            block,
+            write,
+        };
+        self.lane.push(
+            Io {
+                write,
+                pos: self.load.pos(block),
+                slot,
+            },
+            buf,
+        );
+        true
+    }
+
+    #[inline]
+    fn reap(&mut self, min: usize) -> Result<(), Failure> {
+        let in_flight = self.job.iodepth as usize - self.free.len();
+        self.lane.reap(min.min(in_flight), &mut self.ended);
+        let now = self.clock();
+        let mut ended = std::mem::take(&mut self.ended);
+        for Ended { slot, buf, error } in ended.drain(..) {
+            let flight = self.flights[slot as usize];
+            if let Some(error) = error {
+                let what = if flight.write { "write" } else { "read" };
+                let pos = self.load.pos(flight.block);
+                return Err(Failure::failed(format!(
+                    "{what} of {} bytes at {pos}: {error}",
+                    self.job.bs
+                )));
+            }
+            if let Some(verifier) = &mut self.verifier {
+                verifier
+                    .ended(flight.block, flight.write, &buf)
+                    .map_err(Failure::failed)?;
+            }
+            if self.since.is_some() {
+                self.latency.saturating_record(now - flight.begun);
+            }
+            self.ios += 1;
+            self.free.push((slot, buf));
+        }
+        self.ended = ended;
+        // What the device did not take before goes down now that there is room.
+        self.lane.submit();
+        Ok(())
+    }
+
+    fn drain(&mut self) -> Result<(), Failure> {
+        self.since = None;
+        while self.free.len() < self.job.iodepth as usize {
+            self.reap(1)?;
+        }
+        Ok(())
+    }
+
+    /// Reads every block that was written once more. How many reads were checked in all.
+    fn last_look(&mut self) -> Result<u64, Failure> {
+        let Some(verifier) = &mut self.verifier else {
+            return Ok(0);
+        };
+        for block in verifier.written() {
+            let (slot, buf) = self.free.pop().expect("nothing is in flight");
+            self.flights[slot as usize] = Flight {
+                block,
+                ..Flight::default()
+            };
+            self.lane.push(
+                Io {
+                    write: false,
+                    pos: self.load.pos(block),
+                    slot,
+                },
+                buf,
+            );
+            self.lane.submit();
+            if self.free.is_empty() {
+                self.drain()?;
+            }
+        }
+        self.drain()?;
+        Ok(self.verifier.as_ref().map_or(0, |v| v.checked))
+    }
+}

@@ -1,0 +1,120 @@
+//! T1 and T2: where a finished overwrite completes, and what is left between the file and the raw device.
+//!
+//! Input: a bed. Output: `inline-deferred`, `write-raw-1`, `write-raw-4`, `sync-qd1`, `write-kernel`, and rows over sizes,
+//! depths and CPUs. Invariant: the deferred arm is the same code under another policy. Limits: overwrites only.
+
+use super::super::args::Options;
+use super::super::bed::{Bed, OpenBed};
+use super::super::failure::Failure;
+use super::super::job::{Job, Rw};
+use super::super::report::{Published, Report};
+use super::super::rounds::{Plan, interleave};
+use super::{beside_kernel, deferred, file_arm, file_beside_raw, rows};
+use diorite::Policy;
+
+const PUBLISHED: [Published; 4] = [
+    figure(
+        "4k AIO direct writes, depth 64, 1 thread, completed inline",
+        1004.0,
+        1193.0,
+        "MiB/s",
+    ),
+    figure("the same, 8k", 2074.0, 2258.0, "MiB/s"),
+    figure(
+        "4k random overwrite, depth 128, one CPU, pure overwrites inline",
+        234_000.0,
+        288_000.0,
+        "IOPS",
+    ),
+    figure("12k and 16k: level", 1.0, 1.0, "of before"),
+];
+
+const fn figure(what: &'static str, before: f64, after: f64, unit: &'static str) -> Published {
+    Published {
+        what,
+        before,
+        after,
+        unit,
+    }
+}
+
+pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
+    options.on_each(report, |bed, report| on(options, bed, report))
+}
+
+fn on(options: &Options, bed: &Bed, report: &mut Report) -> Result<(), Failure> {
+    let open = bed.open(true)?;
+    report.device(bed.label(), &open.io_engine())?;
+    report.published(&PUBLISHED)?;
+    let job = |bs, depth| options.job(Rw::Randwrite, bs, depth);
+
+    report.heading("T2: everything on one CPU")?;
+    pair(
+        job(4096, 128).on_one_cpu(),
+        options.plan(),
+        &open,
+        bed,
+        report,
+    )?;
+
+    report.heading("overwrites beside the raw device")?;
+    file_beside_raw("write-raw-1", options, &job(4096, 64), &open, bed, report)?;
+    file_beside_raw(
+        "write-raw-4",
+        options,
+        &job(4096, 64).jobs(4),
+        &open,
+        bed,
+        report,
+    )?;
+    file_beside_raw(
+        "sync-qd1",
+        options,
+        &job(4096, 1).blocking(),
+        &open,
+        bed,
+        report,
+    )?;
+
+    report.heading("T1: sizes and depths, inline and deferred")?;
+    for bs in [4096, 8192, 12_288, 16_384] {
+        for depth in [64, 128] {
+            pair(job(bs, depth), options.short_plan(), &open, bed, report)?;
+            if (bs, depth) != (4096, 128) {
+                pair(
+                    job(bs, depth).on_one_cpu(),
+                    options.short_plan(),
+                    &open,
+                    bed,
+                    report,
+                )?;
+            }
+        }
+    }
+    drop(open);
+    report.heading("overwrites beside the kernel")?;
+    beside_kernel("write-kernel", options, &job(4096, 64), bed, report)
+}
+
+/// Inline and deferred; the ratio has its id where it has a target, and the load's words elsewhere.
+fn pair(
+    job: Job,
+    plan: Plan,
+    open: &OpenBed,
+    bed: &Bed,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let id = if (job.bs, job.iodepth, job.one_cpu) == (4096, 128, true) {
+        "inline-deferred".to_owned()
+    } else {
+        let cpus = if job.one_cpu { "one-cpu" } else { "free" };
+        format!("inline-deferred-{}k-{}-{cpus}", job.bs / 1024, job.iodepth)
+    };
+    let arms = [
+        file_arm("completion inline", job.clone(), open, Policy::DIORITE),
+        file_arm("completion deferred", job, open, deferred()),
+    ];
+    let rounds = interleave(&arms, plan)?;
+    rows(report, &rounds, bed)?;
+    report.ratio(&id, &rounds.ratio(0, 1), bed.label(), bed.counts)
+}

@@ -1,0 +1,171 @@
+//! What does not change from run to run: instructions per read, what opening costs, what many extents cost.
+//!
+//! Input: images made here. Output: `instructions`, `instructions-over-raw`, `open-rss`, `open-bytes`, `extents-100k`.
+//! Invariant: instructions are a difference of two runs, so that starting up cancels. Limits: callgrind (valgrind) must be
+//! installed; a part that cannot be done is skipped with its reason.
+
+use super::super::args::Options;
+use super::super::bed::{self, Image, Scratch};
+use super::super::drive::drive;
+use super::super::failure::{Failure, FailureKind};
+use super::super::image::{FileTarget, Region};
+use super::super::job::{Job, Rw};
+use super::super::report::Report;
+use super::super::rounds::{Arm, Spread, interleave};
+use super::super::tool;
+use diorite::{OpenFlags, OpenOptions, Volume};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
+    report.device("mem:", "mem")?;
+    part("instructions", report, instructions)?;
+    part("open-rss", report, opening)?;
+    part("extents-100k", report, |report| extents(options, report))
+}
+
+fn part(
+    id: &str,
+    report: &mut Report,
+    f: impl FnOnce(&mut Report) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    match f(report) {
+        Err(e) if e.kind == FailureKind::Unavailable => report.note(format!("{id}: skipped: {e}")),
+        other => other,
+    }
+}
+
+/// Requests in the shorter of the two runs.
+const COUNT: u64 = 100_000;
+
+fn instructions(report: &mut Report) -> Result<(), Failure> {
+    report.heading("instructions per 4k read, depth 64, batches of 32, without the copy")?;
+    let dir = Scratch::in_memory()?;
+    let image = bed::make_image(&dir, Image::with_file(128 << 20, 32 << 20))?;
+    let engine = per_request("engine", &image, &dir)?;
+    let raw = per_request("raw", &image, &dir)?;
+    report.note(format!("engine {engine:.1}, raw device queue {raw:.1}"))?;
+    report.ratio("instructions", &Spread::of(&[engine]), "mem:", true)?;
+    report.ratio(
+        "instructions-over-raw",
+        &Spread::of(&[engine - raw]),
+        "mem:",
+        true,
+    )
+}
+
+fn per_request(what: &str, image: &Path, dir: &Scratch) -> Result<f64, Failure> {
+    let once = callgrind(what, image, COUNT, dir)?;
+    let twice = callgrind(what, image, 2 * COUNT, dir)?;
+    Ok((twice - once) / COUNT as f64)
+}
+
+/// Instructions that the measured functions of a child took for so many requests.
+fn callgrind(what: &str, image: &Path, count: u64, dir: &Scratch) -> Result<f64, Failure> {
+    let out = dir.path().join("callgrind");
+    let exe = std::env::current_exe().map_err(|e| Failure::host("cannot find this program", e))?;
+    let mut command = Command::new("valgrind");
+    command
+        .args([
+            "--tool=callgrind",
+            "--collect-atstart=no",
+            "--toggle-collect=*measured_*",
+        ])
+        .arg(format!("--callgrind-out-file={}", out.display()))
+        .arg(exe)
+        .args(["bench", "cost-child", what])
+        .arg(image)
+        .args(["--count", &count.to_string()]);
+    tool::output("valgrind", &mut command)?;
+    let text = std::fs::read_to_string(&out).map_err(|e| Failure::host("callgrind's output", e))?;
+    let total = text.lines().find_map(|l| {
+        l.strip_prefix("summary:")
+            .or_else(|| l.strip_prefix("totals:"))
+    });
+    total
+        .and_then(|n| n.split_whitespace().next()?.parse().ok())
+        .filter(|n| *n > 0.0)
+        .ok_or_else(|| Failure::failed("callgrind counted nothing"))
+}
+
+fn opening(report: &mut Report) -> Result<(), Failure> {
+    report.heading("opening a sparse image of 1 TiB, and one file in it")?;
+    let dir = Scratch::new(&std::env::temp_dir())?;
+    let image = bed::make_sparse_image(&dir, 1 << 40)?;
+    let exe = std::env::current_exe().map_err(|e| Failure::host("cannot find this program", e))?;
+    let mut command = Command::new(exe);
+    command.args(["bench", "cost-child", "open"]).arg(&image);
+    let text = tool::output("diorite", &mut command)?;
+    let said: serde_json::Value =
+        serde_json::from_str(&text).map_err(|e| Failure::host("the child printed no JSON", e))?;
+    let mib = |key: &str| said[key].as_f64().unwrap_or(f64::NAN) / 1_048_576.0;
+    report.ratio(
+        "open-rss",
+        &Spread::of(&[mib("resident")]),
+        "1 TiB image file",
+        true,
+    )?;
+    report.ratio(
+        "open-bytes",
+        &Spread::of(&[mib("read")]),
+        "1 TiB image file",
+        true,
+    )
+}
+
+const EXTENTS: u64 = 100_000;
+const BLOCK: u64 = 4096;
+
+fn extents(options: &Options, report: &mut Report) -> Result<(), Failure> {
+    report.heading("4k random reads of a file of one extent, and of 100,000")?;
+    let one = mem_file(Image::with_file(160 << 20, 64 << 20))?;
+    let many = mem_file(Image {
+        size: EXTENTS * BLOCK + (256 << 20),
+        file: 2 * EXTENTS * BLOCK,
+        holed: true,
+    })?;
+    let region = Region::longest(&one.volume, &one.file)?;
+    let one = FileTarget {
+        base: region.file_pos,
+        len: region.len,
+        ..one
+    };
+    let count = many
+        .file
+        .mappings(0, many.len)?
+        .iter()
+        .filter(|m| m.len == 1)
+        .count();
+    report.note(format!(
+        "blocks and holes of the file of many extents: {count}"
+    ))?;
+    let job = options.job(Rw::Randread, 4096, 64);
+    let gaps = Job {
+        stride: 2 * BLOCK,
+        ..job.clone()
+    };
+    let arms = [
+        Arm::new("one extent", job, |job| drive(&one, job)),
+        Arm::new("100,000 extents", gaps, |job| drive(&many, job)),
+    ];
+    let rounds = interleave(&arms, options.plan())?;
+    for arm in &rounds.arms {
+        report.row(arm, "mem:")?;
+    }
+    report.ratio("extents-100k", &rounds.ratio(0, 1), "mem:", true)
+}
+
+/// The bench file of an image in memory.
+fn mem_file(image: Image) -> Result<FileTarget, Failure> {
+    let device = bed::mem_with(image)?;
+    let volume = Volume::open_device(Arc::new(device), &OpenOptions::default())?;
+    let file = volume.open_path(bed::FILE, OpenFlags::default())?;
+    let len = file.size();
+    Ok(FileTarget {
+        volume,
+        file,
+        base: 0,
+        len,
+    })
+}

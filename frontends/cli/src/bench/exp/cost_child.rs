@@ -1,0 +1,214 @@
+//! What a process of its own measures for `cost`: instructions under callgrind, memory and reads of opening a volume.
+//!
+//! Input: an image, a count. Output: for `open`, one JSON object; for the rest, work that callgrind counts. Invariant: the
+//! two functions that callgrind looks at do nothing but submit and reap. Limits: started by `cost` only.
+
+use super::super::args::{Child, ChildOptions};
+use super::super::bed;
+use super::super::failure::Failure;
+use super::super::host;
+use super::super::image::Region;
+use super::super::load::Rng;
+use super::super::report::write_out;
+use diorite::{Completion, OpenFlags, OpenOptions, Queue, Request, Volume};
+use diorite_block::{
+    Bio, BioList, BufPool, Device, DeviceError, DeviceQueue, DeviceReport, Geometry, Locator,
+    MemDevice, QueueOptions, locator,
+};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+const DEPTH: u32 = 64;
+const BATCH: usize = 32;
+const BS: usize = 4096;
+
+pub(in super::super) fn run(options: &ChildOptions) -> Result<(), Failure> {
+    if options.what == Child::Open {
+        return open(options);
+    }
+    let size = std::fs::metadata(&options.image)
+        .map_err(|e| Failure::host("the image", e))?
+        .len();
+    let device = MemDevice::try_new(size)?;
+    bed::load_image(&options.image, |pos, bytes| device.write_at(pos, bytes))?;
+    let volume = Volume::open_device(Arc::new(device.clone()), &OpenOptions::default())?;
+    let file = volume.open_path(bed::FILE, OpenFlags::default())?;
+    let region = Region::longest(&volume, &file)?;
+    let blocks = region.len / BS as u64;
+    let mut rng = Rng::new(1);
+    if options.what == Child::Raw {
+        let queue = device.open_queue(QueueOptions::new(DEPTH)?)?;
+        device.set_copy(false);
+        through_device(&*queue, options.count, || {
+            region.device_pos + rng.below(blocks) * BS as u64
+        });
+    } else {
+        let queue = volume.queue(DEPTH)?;
+        let file = queue.attach(&file)?;
+        device.set_copy(false);
+        through_engine(&queue, options.count, |buf, token| {
+            Request::read(
+                file,
+                region.file_pos + rng.below(blocks) * BS as u64,
+                buf,
+                token,
+            )
+        });
+    }
+    Ok(())
+}
+
+/// Callgrind counts in here.
+#[inline(never)]
+fn measured_engine_submit(queue: &Queue, batch: &mut VecDeque<Request>) {
+    queue.submit(batch);
+}
+
+/// Callgrind counts in here.
+#[inline(never)]
+fn measured_engine_reap(queue: &Queue, out: &mut Vec<Completion>) {
+    queue.reap(out, BATCH, None);
+}
+
+fn through_engine(
+    queue: &Queue,
+    count: u64,
+    mut make: impl FnMut(diorite_block::Buf, u64) -> Request,
+) {
+    let pool = BufPool::new(BS, DEPTH as usize);
+    let mut free: Vec<_> = (0..DEPTH).filter_map(|_| pool.get()).collect();
+    let mut batch = VecDeque::with_capacity(BATCH);
+    let mut out = Vec::with_capacity(DEPTH as usize);
+    let (mut begun, mut ended) = (0, 0);
+    while ended < count {
+        while begun < count && free.len() >= BATCH {
+            batch.extend(free.drain(..BATCH).map(|buf| {
+                begun += 1;
+                make(buf, begun)
+            }));
+            measured_engine_submit(queue, &mut batch);
+        }
+        measured_engine_reap(queue, &mut out);
+        for completion in out.drain(..) {
+            assert!(completion.result.is_ok(), "a read of memory succeeds");
+            ended += 1;
+            free.push(completion.buf);
+        }
+    }
+}
+
+/// Callgrind counts in here.
+#[inline(never)]
+fn measured_raw_submit(queue: &dyn DeviceQueue, batch: &mut BioList) {
+    queue.submit(batch);
+}
+
+/// Callgrind counts in here.
+#[inline(never)]
+fn measured_raw_reap(queue: &dyn DeviceQueue, out: &mut BioList) {
+    queue.reap(out);
+}
+
+fn through_device(queue: &dyn DeviceQueue, count: u64, mut pos: impl FnMut() -> u64) {
+    let pool = BufPool::new(BS, DEPTH as usize);
+    let mut free: Vec<_> = (0..DEPTH).filter_map(|_| pool.get()).collect();
+    let mut batch = BioList::with_capacity(BATCH);
+    let mut out = BioList::with_capacity(DEPTH as usize);
+    let (mut begun, mut ended) = (0, 0);
+    while ended < count {
+        while begun < count && free.len() >= BATCH {
+            batch.extend(free.drain(..BATCH).map(|buf| {
+                begun += 1;
+                Bio::read(pos(), buf, begun)
+            }));
+            measured_raw_submit(queue, &mut batch);
+        }
+        measured_raw_reap(queue, &mut out);
+        for bio in out.drain(..) {
+            assert!(bio.result.is_ok(), "a read of memory succeeds");
+            ended += 1;
+            free.push(bio.buf);
+        }
+    }
+}
+
+/// Opens a volume, stats one file, and says what that took.
+fn open(options: &ChildOptions) -> Result<(), Failure> {
+    let open = diorite_block::OpenOptions {
+        read_only: true,
+        ..diorite_block::OpenOptions::default()
+    };
+    let below = locator::open(&Locator::file(&options.image), &open)?;
+    let device = Arc::new(Counting {
+        below,
+        read: Arc::new(AtomicU64::new(0)),
+    });
+    let volume = Volume::open_device(device.clone(), &OpenOptions::default())?;
+    let file = volume.open_path(bed::FILE, OpenFlags::default())?;
+    let object = serde_json::json!({
+        "resident": host::own_status("VmHWM:"),
+        "read": device.read.load(Ordering::Relaxed),
+        "size": file.size(),
+    });
+    write_out(format_args!("{object}\n"))
+}
+
+/// A device that counts what is read from it.
+struct Counting {
+    below: Arc<dyn Device>,
+    read: Arc<AtomicU64>,
+}
+
+impl Device for Counting {
+    fn geometry(&self) -> Geometry {
+        self.below.geometry()
+    }
+
+    fn name(&self) -> String {
+        self.below.name()
+    }
+
+    fn report(&self) -> DeviceReport {
+        self.below.report()
+    }
+
+    fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
+        Ok(Box::new(CountingQueue {
+            below: self.below.open_queue(options)?,
+            read: self.read.clone(),
+        }))
+    }
+}
+
+struct CountingQueue {
+    below: Box<dyn DeviceQueue>,
+    read: Arc<AtomicU64>,
+}
+
+impl DeviceQueue for CountingQueue {
+    fn submit(&self, bios: &mut BioList) {
+        self.below.submit(bios);
+    }
+
+    fn reap(&self, out: &mut BioList) -> usize {
+        let from = out.len();
+        let count = self.below.reap(out);
+        let bytes: u64 = out.range(from..).map(|b| b.buf.len() as u64).sum();
+        self.read.fetch_add(bytes, Ordering::Relaxed);
+        count
+    }
+
+    fn wait(&self, min: u32, timeout: Option<Duration>) {
+        self.below.wait(min, timeout);
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.below.in_flight()
+    }
+
+    fn signal_waker(&self) {
+        self.below.signal_waker();
+    }
+}

@@ -1,0 +1,59 @@
+//! The yardstick itself: our raw device queue beside fio's io_uring engine, on the same range with the same batches.
+//!
+//! Input: a bed. Output: `raw-fio-read`, `raw-fio-write`. Invariant: raw must reach 0.95 of fio, or what is compared with
+//! raw means nothing. Limits: fio's row has a rate only.
+
+use super::super::args::Options;
+use super::super::bed::Bed;
+use super::super::drive::{Run, drive};
+use super::super::failure::{Failure, FailureKind};
+use super::super::fio;
+use super::super::job::Rw;
+use super::super::raw::RawTarget;
+use super::super::report::Report;
+use super::super::rounds::{Arm, interleave};
+use super::{raw_arm, rows};
+
+pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
+    options.on_each(report, |bed, report| {
+        let open = bed.open(true)?;
+        report.device(bed.label(), &open.io_engine())?;
+        drop(open);
+        beside_fio("raw-fio-read", Rw::Randread, options, bed, report)?;
+        beside_fio("raw-fio-write", Rw::Randwrite, options, bed, report)
+    })
+}
+
+fn beside_fio(
+    id: &str,
+    rw: Rw,
+    options: &Options,
+    bed: &Bed,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let Some(path) = bed.host_path() else {
+        return report.note(format!("{id}: skipped, fio cannot open {}", bed.label()));
+    };
+    let open = bed.open(true)?;
+    let job = options.job(rw, 4096, 64);
+    let (base, len) = (open.region.device_pos, open.region.len);
+    let owned = RawTarget {
+        owned_by_reaper: true,
+        ..open.raw()
+    };
+    let arms = [
+        raw_arm(job.clone(), &open),
+        Arm::new("fio io_uring", job.clone(), |job| {
+            fio::run(&path, base, len, job).map(|iops| Run::of_rate(iops, job))
+        }),
+        Arm::new("raw, ring owned by reaper", job, |job| drive(&owned, job)),
+    ];
+    match interleave(&arms, options.plan()) {
+        Ok(rounds) => {
+            rows(report, &rounds, bed)?;
+            report.ratio(id, &rounds.ratio(0, 1), bed.label(), bed.counts)
+        }
+        Err(e) if e.kind == FailureKind::Unavailable => report.note(format!("{id}: skipped: {e}")),
+        Err(e) => Err(e),
+    }
+}

@@ -1,0 +1,101 @@
+//! T3, reading: threads on one file, with no inode lock, a shared one, an exclusive one, beside the raw device.
+//!
+//! Input: a bed. Output: `read-raw-1`, `read-raw-4`, `contended`, `read-kernel`, and the rows. Invariant: all arms of a
+//! number of threads are in the same rounds. Limits: one file.
+
+use super::super::args::Options;
+use super::super::bed::{Bed, OpenBed};
+use super::super::failure::Failure;
+use super::super::job::Rw;
+use super::super::report::{Published, Report};
+use super::super::rounds::{Measured, Spread, interleave};
+use super::{beside_kernel, file_arm, raw_arm, rows};
+use diorite::Policy;
+use diorite::policy::ReadLock;
+
+const PUBLISHED: [Published; 1] = [Published {
+    what: "multi-threaded 4k random reads of one file, share of the raw device",
+    before: 0.5,
+    after: 0.99,
+    unit: "of raw",
+}];
+
+pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
+    options.on_each(report, |bed, report| {
+        let open = bed.open(false)?;
+        report.device(bed.label(), &open.io_engine())?;
+        report.published(&PUBLISHED)?;
+        for threads in [1, 2, 4] {
+            report.heading(&format!("{threads} threads"))?;
+            scale(threads, options, &open, bed, report)?;
+        }
+        drop(open);
+        report.heading("reads beside the kernel")?;
+        let job = options.job(Rw::Randread, 4096, 64);
+        beside_kernel("read-kernel", options, &job, bed, report)
+    })
+}
+
+fn scale(
+    threads: u32,
+    options: &Options,
+    open: &OpenBed,
+    bed: &Bed,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let job = options.job(Rw::Randread, 4096, 64).jobs(threads);
+    let locked = |read_lock| Policy {
+        read_lock,
+        ..Policy::DIORITE
+    };
+    let arms = [
+        file_arm("no inode lock", job.clone(), open, Policy::DIORITE),
+        raw_arm(job.clone(), open),
+        file_arm(
+            "shared inode lock",
+            job.clone(),
+            open,
+            locked(ReadLock::Shared),
+        ),
+        file_arm(
+            "exclusive inode lock",
+            job,
+            open,
+            locked(ReadLock::Exclusive),
+        ),
+    ];
+    let rounds = interleave(&arms, options.plan())?;
+    rows(report, &rounds, bed)?;
+    let (label, counts) = (bed.label(), bed.counts);
+    report.ratio(
+        &format!("read-raw-{threads}"),
+        &rounds.ratio(0, 1),
+        label,
+        counts,
+    )?;
+    report.ratio(
+        &format!("none-shared-{threads}"),
+        &rounds.ratio(0, 2),
+        label,
+        counts,
+    )?;
+    report.ratio(
+        &format!("none-exclusive-{threads}"),
+        &rounds.ratio(0, 3),
+        label,
+        counts,
+    )?;
+    if threads == 4 {
+        report.ratio("contended", &contended(&rounds.arms[0]), label, counts)?;
+    }
+    Ok(())
+}
+
+/// Contended acquisitions of every lock class, per run.
+fn contended(arm: &Measured) -> Spread {
+    let per_run = arm
+        .runs
+        .iter()
+        .map(|run| run.locks.iter().map(|(_, s)| s.contended as f64).sum());
+    Spread::of(&per_run.collect::<Vec<f64>>())
+}

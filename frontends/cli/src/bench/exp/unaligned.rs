@@ -1,0 +1,120 @@
+//! T4: sub-block overwrites, concurrent and one at a time, on a disk with latency and on the bed beside the raw device.
+//!
+//! Input: a simulated disk, and a bed. Output: `unaligned-sim`, `unaligned-raw`, `unaligned-raw-seq`, and the rows.
+//! Invariant: 8 jobs of 256 requests of half a block. Limits: devices with sectors larger than 2 KiB are skipped.
+
+use super::super::args::Options;
+use super::super::bed::{Bed, BedOptions, OpenBed};
+use super::super::failure::Failure;
+use super::super::job::{Job, Rw};
+use super::super::report::{Published, Report};
+use super::super::rounds::interleave;
+use super::{file_arm, raw_arm, rows};
+use diorite::Policy;
+use diorite::policy::Unaligned;
+
+const PUBLISHED: [Published; 1] = [Published {
+    what: "2k writes on 4k blocks, 8 jobs, depth 256",
+    before: 4_328.0,
+    after: 801_000.0,
+    unit: "IOPS",
+}];
+
+/// The published disk, as well as its figures tell: one request at a time is then 4.3k IOPS.
+const SIM: &str = "latency=230us,parallel=4096,seed=1";
+
+const EXCLUSIVE: Policy = Policy {
+    unaligned: Unaligned::Exclusive,
+    ..Policy::DIORITE
+};
+
+pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
+    if options.image.is_none() {
+        on_sim(options, report)?;
+    }
+    options.on_each(report, |bed, report| on(options, bed, report))
+}
+
+fn job(options: &Options, rw: Rw) -> Job {
+    options.job(rw, 2048, 256).jobs(8)
+}
+
+fn on_sim(options: &Options, report: &mut Report) -> Result<(), Failure> {
+    let small = BedOptions {
+        file_size: 64 << 20,
+        ..options.bed_options()
+    };
+    let bed = Bed::sim(SIM, &small)?;
+    let open = bed.open(true)?;
+    report.device(bed.label(), &open.io_engine())?;
+    report.published(&PUBLISHED)?;
+    let job = job(options, Rw::Randwrite);
+    let arms = [
+        file_arm("concurrent", job.clone(), &open, Policy::DIORITE),
+        file_arm("exclusive", job, &open, EXCLUSIVE),
+    ];
+    let rounds = interleave(&arms, options.plan())?;
+    rows(report, &rounds, &bed)?;
+    if let Some(sim) = bed.sim_device() {
+        let l = sim.latency();
+        report.note(format!(
+            "latency that sim achieved, all runs: mean {:?}, p50 {:?}, p99 {:?}",
+            l.mean, l.p50, l.p99
+        ))?;
+    }
+    // The target names this device, not the default one.
+    report.ratio("unaligned-sim", &rounds.ratio(0, 1), bed.label(), true)
+}
+
+fn on(options: &Options, bed: &Bed, report: &mut Report) -> Result<(), Failure> {
+    let open = bed.open(true)?;
+    report.device(bed.label(), &open.io_engine())?;
+    if open.device.geometry().logical > 2048 {
+        return report.note(format!(
+            "{}: skipped, its sectors are larger than 2 KiB",
+            bed.label()
+        ));
+    }
+    report.heading("random")?;
+    beside_raw(
+        "unaligned-raw",
+        job(options, Rw::Randwrite),
+        options,
+        &open,
+        bed,
+        report,
+    )?;
+    report.heading("sequential, all jobs on the same file")?;
+    beside_raw(
+        "unaligned-raw-seq",
+        job(options, Rw::Write),
+        options,
+        &open,
+        bed,
+        report,
+    )
+}
+
+fn beside_raw(
+    id: &str,
+    job: Job,
+    options: &Options,
+    open: &OpenBed,
+    bed: &Bed,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let arms = [
+        file_arm("concurrent", job.clone(), open, Policy::DIORITE),
+        raw_arm(job.clone(), open),
+        file_arm("exclusive", job, open, EXCLUSIVE),
+    ];
+    let rounds = interleave(&arms, options.plan())?;
+    rows(report, &rounds, bed)?;
+    report.ratio(id, &rounds.ratio(0, 1), bed.label(), bed.counts)?;
+    report.ratio(
+        &format!("{id}-exclusive"),
+        &rounds.ratio(0, 2),
+        bed.label(),
+        bed.counts,
+    )
+}

@@ -1,0 +1,177 @@
+//! The rows of diorite itself: the load on a file of a volume, through the engine's queues or its blocking calls.
+//!
+//! Input: requests of a region of a file. Output: the engine's requests. Invariant: the region is one written,
+//! physically contiguous run of the file, so that a raw row can touch the same blocks. Limits: overwrites and reads; the
+//! file's contents are what the load writes.
+
+use super::failure::Failure;
+use super::job::{Call, Job};
+use super::lane::{Ended, Io, Lane, Target};
+use diorite::{Completion, File, FileId, MappingState, Op, Queue, Request, RequestFlags, Volume};
+use diorite_block::Buf;
+use std::collections::VecDeque;
+
+impl From<diorite::Error> for Failure {
+    fn from(error: diorite::Error) -> Failure {
+        Failure::failed(error.to_string())
+    }
+}
+
+/// A run of a file's bytes that lie one after the other on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Region {
+    pub(super) file_pos: u64,
+    pub(super) device_pos: u64,
+    pub(super) len: u64,
+}
+
+impl Region {
+    /// The longest written run of the file.
+    pub(super) fn longest(volume: &Volume, file: &File) -> Result<Region, Failure> {
+        let block = u64::from(volume.superblock().block_size());
+        let whole = file.size() - file.size() % block;
+        let mut runs: Vec<Region> = Vec::new();
+        for mapping in file.mappings(0, whole)? {
+            let MappingState::Written(first) = mapping.state else {
+                continue;
+            };
+            let run = Region {
+                file_pos: mapping.start * block,
+                device_pos: first.get() * block,
+                len: (mapping.len * block).min(whole.saturating_sub(mapping.start * block)),
+            };
+            match runs.last_mut() {
+                Some(last) if last.is_followed_by(&run) => last.len += run.len,
+                _ => runs.push(run),
+            }
+        }
+        runs.into_iter()
+            .max_by_key(|run| run.len)
+            .filter(|run| run.len > 0)
+            .ok_or_else(|| Failure::usage("the file has no written blocks: fill it first"))
+    }
+
+    fn is_followed_by(&self, next: &Region) -> bool {
+        self.file_pos + self.len == next.file_pos && self.device_pos + self.len == next.device_pos
+    }
+}
+
+/// A region of a file in a volume.
+pub(super) struct FileTarget {
+    pub(super) volume: Volume,
+    pub(super) file: File,
+    pub(super) base: u64,
+    pub(super) len: u64,
+}
+
+impl Target for FileTarget {
+    type Lane = FileLane;
+
+    fn lane(&self, job: &Job) -> Result<FileLane, Failure> {
+        let how = match job.call {
+            Call::Queue => {
+                let queue = self.volume.queue(job.iodepth)?;
+                let file = queue.attach(&self.file)?;
+                How::Queue(queue, file)
+            }
+            Call::Blocking => How::Blocking(self.file.clone(), VecDeque::new()),
+        };
+        Ok(FileLane {
+            how,
+            base: self.base,
+            flags: RequestFlags {
+                dsync: job.dsync,
+                ..RequestFlags::default()
+            },
+            batch: VecDeque::with_capacity(job.iodepth as usize),
+            reaped: Vec::with_capacity(job.iodepth as usize),
+        })
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+enum How {
+    Queue(Queue, FileId),
+    /// The file and the requests that the next reap will make.
+    Blocking(File, VecDeque<(Io, Buf)>),
+}
+
+/// See [`FileTarget`].
+pub(super) struct FileLane {
+    how: How,
+    base: u64,
+    flags: RequestFlags,
+    batch: VecDeque<Request>,
+    reaped: Vec<Completion>,
+}
+
+impl Lane for FileLane {
+    #[inline]
+    fn push(&mut self, io: Io, buf: Buf) {
+        match &mut self.how {
+            How::Queue(_, file) => {
+                let (pos, token) = (self.base + io.pos, u64::from(io.slot));
+                let request = if io.write {
+                    Request::write(*file, pos, buf, token).with_flags(self.flags)
+                } else {
+                    Request::read(*file, pos, buf, token)
+                };
+                self.batch.push_back(request);
+            }
+            How::Blocking(_, waiting) => waiting.push_back((io, buf)),
+        }
+    }
+
+    #[inline]
+    fn submit(&mut self) {
+        if let How::Queue(queue, _) = &self.how {
+            queue.submit(&mut self.batch);
+        }
+    }
+
+    #[inline]
+    fn reap(&mut self, min: usize, ended: &mut Vec<Ended>) {
+        match &mut self.how {
+            How::Queue(queue, _) => {
+                queue.reap(&mut self.reaped, min, None);
+                ended.extend(self.reaped.drain(..).map(|c| Ended {
+                    slot:
+                        u32::try_from(c.token).expect("the token is the slot that push was given"),
+                    error: error_of(c.result, c.buf.len()),
+                    buf: c.buf,
+                }));
+            }
+            How::Blocking(file, waiting) => {
+                while let Some((io, buf)) = waiting.pop_front() {
+                    let op = if io.write { Op::Write } else { Op::Read };
+                    let len = buf.len();
+                    let (buf, result) = file.call(op, self.base + io.pos, buf, self.flags);
+                    ended.push(Ended {
+                        slot: io.slot,
+                        error: error_of(result, len),
+                        buf,
+                    });
+                }
+            }
+        }
+    }
+
+    fn counters(&self) -> Vec<(String, u64)> {
+        match &self.how {
+            How::Queue(queue, _) => queue.counters().named().collect(),
+            How::Blocking(..) => Vec::new(),
+        }
+    }
+}
+
+#[inline]
+fn error_of(result: Result<usize, diorite::Error>, len: usize) -> Option<String> {
+    match result {
+        Ok(done) if done == len => None,
+        Ok(done) => Some(format!("{done} of {len} bytes")),
+        Err(error) => Some(error.to_string()),
+    }
+}

@@ -1,0 +1,68 @@
+//! `diorite bench`: the one place where speed is measured, always as a ratio within one run.
+//!
+//! Input: the command line. Output: rows and ratios, as text or as one JSON object. Invariants: whatever two rows compare
+//! runs under the same generator, interleaved, with the same thing twice beside it; what a bench makes it removes. Limits:
+//! no test depends on a time.
+//!
+//! The route: [`args`] -> an experiment in `exp` -> a test bed (`bed`) -> `rounds` of arms -> `drive` keeps a target busy
+//! through its lanes (`raw`, `image`) -> `report`.
+
+mod args;
+mod bed;
+mod drive;
+mod exp;
+mod failure;
+mod fio;
+mod host;
+mod image;
+mod job;
+mod lane;
+mod load;
+mod locks;
+mod peer;
+mod raw;
+mod report;
+mod rounds;
+mod signals;
+mod targets;
+mod tool;
+mod verify;
+
+pub(crate) use args::{Args, Common};
+pub(crate) use failure::{Failure, FailureKind};
+
+use args::{Options, RunOptions, What};
+use report::Report;
+
+/// Runs what the command line asks for.
+///
+/// # Errors
+/// See [`FailureKind`]; [`FailureKind::NobodyReads`] is no error for a user.
+pub(crate) fn run(args: &Args, common: &Common) -> Result<(), Failure> {
+    signals::watch()?;
+    let (name, experiment, options): (_, Experiment, _) = match &args.what {
+        What::Completion(o) => ("completion", exp::completion::run, o),
+        What::ReadScaling(o) => ("read-scaling", exp::read_scaling::run, o),
+        What::Unaligned(o) => ("unaligned", exp::unaligned::run, o),
+        What::Cost(o) => ("cost", exp::cost::run, o),
+        What::Raw(o) => ("raw", exp::raw::run, o),
+        What::LoopLayer(o) => ("loop-layer", exp::loop_layer::run, o),
+        What::Run(o) => {
+            return exp::free::run(&RunOptions {
+                common: common.clone(),
+                ..o.clone()
+            });
+        }
+        What::CostChild(o) => return exp::cost_child::run(o),
+    };
+    let options = Options {
+        io_engine: common.io_engine,
+        force: common.force,
+        ..options.clone()
+    };
+    let mut report = Report::new(name, options.json);
+    experiment(&options, &mut report)?;
+    report.finish()
+}
+
+type Experiment = fn(&Options, &mut Report) -> Result<(), Failure>;

@@ -1,0 +1,103 @@
+//! The kernel's ext4 as a peer: the same device, mounted, and our own raw generator on the file in it.
+//!
+//! Input: a block device with an image. Output: a mount that goes away with its guard, and runs on the file in it.
+//! Invariant: the device is not open here while the kernel has it. Limits: root.
+
+use super::bed::Bed;
+use super::drive::{Run, drive};
+use super::failure::Failure;
+use super::image::Region;
+use super::job::Job;
+use super::raw::RawTarget;
+use super::{bed, tool};
+use diorite_block::{IoEngine, Locator, OpenOptions, locator};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A mount of the kernel's.
+pub(super) struct Mounted {
+    at: Option<PathBuf>,
+    _dir: bed::Scratch,
+}
+
+impl Mounted {
+    /// Mounts the device in a directory of our own.
+    pub(super) fn mount(device: &Path) -> Result<Mounted, Failure> {
+        let dir = bed::Scratch::new(&std::env::temp_dir())?;
+        let at = dir.path().join("mnt");
+        std::fs::create_dir(&at).map_err(|e| Failure::host("cannot make a mount point", e))?;
+        tool::run(
+            "mount",
+            [
+                "-t".as_ref(),
+                "ext4".as_ref(),
+                device.as_os_str(),
+                at.as_os_str(),
+            ],
+        )?;
+        Ok(Mounted {
+            at: Some(at),
+            _dir: dir,
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.at
+            .as_deref()
+            .expect("the mount point is there until unmount takes it")
+    }
+
+    /// Unmounts, and says if that failed.
+    pub(super) fn unmount(mut self) -> Result<(), Failure> {
+        self.at.take().map_or(Ok(()), |at| unmount(&at))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Some(at) = self.at.take() {
+            // The failure that led here is the one to report.
+            let _ = unmount(&at);
+        }
+    }
+}
+
+/// A ring's last reference to a file may go a moment after its owner.
+fn unmount(at: &Path) -> Result<(), Failure> {
+    for _ in 0..40 {
+        if tool::run("umount", [at]).is_ok() {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    tool::run("umount", [at]).map(drop)
+}
+
+/// The load on the same region of the same file, through the kernel's ext4.
+pub(super) fn run(
+    bed: &Bed,
+    region: Region,
+    io_engine: Option<IoEngine>,
+    job: &Job,
+) -> Result<Run, Failure> {
+    let device = bed
+        .block_device()
+        .ok_or_else(|| Failure::unavailable("the kernel's row needs a block device to mount"))?;
+    let mounted = Mounted::mount(device)?;
+    let path = mounted.path().join(bed.file().trim_start_matches('/'));
+    let options = OpenOptions {
+        read_only: !job.rw.writes(),
+        io_engine,
+        ..OpenOptions::default()
+    };
+    let device = locator::open(&Locator::file(path), &options)?;
+    let target = RawTarget {
+        base: region.file_pos,
+        len: region.len,
+        ..RawTarget::whole(device)
+    };
+    let run = drive(&target, job);
+    drop(target);
+    mounted.unmount()?;
+    run
+}

@@ -1,0 +1,158 @@
+//! The numbers to reach, in one table: ratios within one run, on the default device.
+//!
+//! Input: an id. Output: its target. Invariant: an id names the same measurement for ever. Limits: targets are for people
+//! and reports; no test asserts a time.
+
+/// Which side of the number is good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Good {
+    /// At least so much.
+    AtLeast,
+    /// At most so much.
+    AtMost,
+}
+
+/// One number to reach.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Goal {
+    pub(super) id: &'static str,
+    pub(super) good: Good,
+    pub(super) value: f64,
+    pub(super) what: &'static str,
+}
+
+const fn least(id: &'static str, value: f64, what: &'static str) -> Goal {
+    Goal {
+        id,
+        good: Good::AtLeast,
+        value,
+        what,
+    }
+}
+
+const fn most(id: &'static str, value: f64, what: &'static str) -> Goal {
+    Goal {
+        id,
+        good: Good::AtMost,
+        value,
+        what,
+    }
+}
+
+/// Every target.
+pub(super) const GOALS: [Goal; 19] = [
+    least(
+        "raw-fio-read",
+        0.95,
+        "4k random read, depth 64: raw queue / fio's io_uring",
+    ),
+    least(
+        "raw-fio-write",
+        0.95,
+        "4k random overwrite, depth 64: raw queue / fio's io_uring",
+    ),
+    least(
+        "read-raw-1",
+        0.99,
+        "4k random read, depth 64, 1 thread: file in image / raw",
+    ),
+    least(
+        "write-raw-1",
+        0.99,
+        "4k random overwrite, depth 64, 1 thread: file in image / raw",
+    ),
+    least(
+        "read-raw-4",
+        0.97,
+        "4k random read, depth 64, 4 threads on one file: file in image / raw",
+    ),
+    least(
+        "write-raw-4",
+        0.97,
+        "4k random overwrite, depth 64, 4 threads on one file: file in image / raw",
+    ),
+    least(
+        "read-kernel",
+        1.2,
+        "4k random read, depth 64, 1 thread: diorite / the kernel's ext4",
+    ),
+    least(
+        "write-kernel",
+        1.2,
+        "4k random overwrite, depth 64, 1 thread: diorite / the kernel's ext4",
+    ),
+    least(
+        "inline-deferred",
+        1.23,
+        "4k random overwrite, depth 128, one CPU: completion inline / deferred",
+    ),
+    least(
+        "unaligned-sim",
+        185.0,
+        "2k on 4k blocks, 8 jobs x 256, sim at 230 us: concurrent / exclusive",
+    ),
+    least(
+        "unaligned-raw",
+        0.97,
+        "2k random overwrite, 8 jobs x 256: file in image / raw",
+    ),
+    least(
+        "unaligned-raw-seq",
+        0.97,
+        "2k sequential overwrite, 8 jobs x 256 on the same file: file in image / raw",
+    ),
+    most(
+        "contended",
+        0.0,
+        "contended lock acquisitions, 4 threads reading one file",
+    ),
+    least(
+        "sync-qd1",
+        0.97,
+        "blocking 4k overwrites, one at a time: file in image / raw",
+    ),
+    most(
+        "instructions",
+        600.0,
+        "instructions per 4k read, submit to reaped, on mem: without the copy",
+    ),
+    most(
+        "instructions-over-raw",
+        200.0,
+        "the same, minus the raw device queue's",
+    ),
+    most(
+        "open-rss",
+        24.0,
+        "open a 1 TiB image and stat one file: resident memory, MiB",
+    ),
+    most(
+        "open-bytes",
+        4.0,
+        "open a 1 TiB image and stat one file: bytes read from the device, MiB",
+    ),
+    most(
+        "extents-100k",
+        2.0,
+        "time per random 4k read on mem:, file of 100,000 extents / of 1 extent",
+    ),
+];
+
+/// The target of an id, if it has one.
+pub(super) fn goal(id: &str) -> Option<&'static Goal> {
+    GOALS.iter().find(|g| g.id == id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_unique() {
+        let mut ids: Vec<_> = GOALS.iter().map(|g| g.id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), GOALS.len());
+        assert!(goal("nothing").is_none() && goal("contended").is_some());
+    }
+}

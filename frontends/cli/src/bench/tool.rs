@@ -1,0 +1,44 @@
+//! Programs of the host that make and judge file systems and devices.
+//!
+//! Input: a program and its arguments. Output: what it printed, or a failure with what it complained of. Invariant: a
+//! program that is not there is "unavailable", not "failed". Limits: waits for the program to end.
+
+use super::failure::Failure;
+use std::ffi::OsStr;
+use std::process::{Command, Stdio};
+
+/// Runs a program to its end.
+pub(super) fn run<A: AsRef<OsStr>>(
+    program: &str,
+    args: impl IntoIterator<Item = A>,
+) -> Result<String, Failure> {
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null());
+    // What makes file systems lies where an ordinary user's PATH does not look.
+    if let Some(path) = std::env::var_os("PATH") {
+        let mut path = path;
+        path.push(":/usr/sbin:/sbin");
+        command.env("PATH", path);
+    }
+    output(program, &mut command)
+}
+
+/// Runs a prepared command to its end.
+pub(super) fn output(program: &str, command: &mut Command) -> Result<String, Failure> {
+    let output = command.output().map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => Failure::unavailable(format!("{program} is not installed")),
+        _ => Failure::host(format_args!("cannot run {program}"), e),
+    })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    let last = complaint
+        .lines()
+        .rfind(|l| !l.trim().is_empty())
+        .unwrap_or("no reason given");
+    Err(Failure::failed(format!(
+        "{program} ended with {}: {last}",
+        output.status
+    )))
+}
