@@ -342,4 +342,8 @@ impl DeviceQueue for FaultQueue {
     fn in_flight(&self) -> u32 {
         self.taken.load(Ordering::SeqCst)
     }
+
+    fn signal_waker(&self) {
+        self.below.signal_waker();
+    }
 }

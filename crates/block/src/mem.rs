@@ -167,6 +167,7 @@ impl Device for MemDevice {
                 State {
                     bios: BioList::with_capacity(depth),
                     waiters: 0,
+                    signals: false,
                 },
             ),
         }))
@@ -177,6 +178,8 @@ struct State {
     bios: BioList,
     /// Threads in `wait`: whoever submits kicks the waker for them.
     waiters: u32,
+    /// Somebody polls the waker's descriptor: whoever submits kicks it.
+    signals: bool,
 }
 
 struct MemQueue {
@@ -205,7 +208,7 @@ impl DeviceQueue for MemQueue {
             state.bios.extend(bios.drain(..room));
         }
         self.publish(&state);
-        if state.waiters > 0 {
+        if state.waiters > 0 || state.signals {
             self.waker.kick();
         }
     }
@@ -238,6 +241,14 @@ impl DeviceQueue for MemQueue {
 
     fn in_flight(&self) -> u32 {
         self.taken.load(Ordering::Acquire)
+    }
+
+    fn signal_waker(&self) {
+        let mut state = self.state.lock();
+        state.signals = true;
+        if !state.bios.is_empty() {
+            self.waker.kick();
+        }
     }
 }
 
