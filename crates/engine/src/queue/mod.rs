@@ -220,6 +220,8 @@ impl Queue {
         let before = out.len();
         let deadline = timeout.map(|t| Instant::now() + t);
         loop {
+            // Before the look, as every waiter does: a kick left standing would keep a poll loop awake for nothing.
+            self.shared.waker.clear();
             let mut state = self.shared.state.lock();
             self.shared.drain(&mut state, Some(out));
             while let Some(index) = state.ready.pop_front() {
