@@ -4,6 +4,7 @@
 //! holds, so that e2fsck and the kernel can judge it. Limits: images are small, they are held in memory whole.
 
 use diorite::{Error, OpenOptions, Volume};
+use diorite_block::device::{DeviceError, DeviceErrorKind};
 use diorite_block::{
     Device, FaultDevice, FaultPlan, IoEngine, Locator, MemDevice, SimDevice, SimOptions, locator,
 };
@@ -49,7 +50,7 @@ impl Stage {
                     io_engine: Some(engine),
                     ..locator::OpenOptions::default()
                 };
-                match locator::open(&Locator::file(image), &options) {
+                match patiently(|| locator::open(&Locator::file(image), &options)) {
                     Ok(device) => Some(Stage {
                         image: image.into(),
                         device,
@@ -117,6 +118,19 @@ impl Stage {
             std::fs::write(&self.image, self.bytes()).unwrap();
         }
     }
+}
+
+/// A worker may hold a volume's device for a moment after its last handle was dropped: the image counts as held until then.
+pub fn patiently<T>(mut open: impl FnMut() -> Result<T, DeviceError>) -> Result<T, DeviceError> {
+    for _ in 0..500 {
+        match open() {
+            Err(e) if e.kind == DeviceErrorKind::Held => {
+                std::thread::sleep(std::time::Duration::from_millis(4));
+            }
+            other => return other,
+        }
+    }
+    open()
 }
 
 /// Bytes as a memory device, rounded up to a sector.

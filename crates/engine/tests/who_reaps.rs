@@ -1,0 +1,538 @@
+//! Who reaps: no request's accounting depends on its submitter coming back (design: fast, slow, parked; rule G14).
+//!
+//! Everything here runs under a watchdog: the defect that these tests look for is a wait that never ends.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::recipe::{self, RECIPES};
+use common::stage::{Below, Stage};
+use common::watch::{Watchdog, within};
+use common::{Rng, fsck, image, run, scratch};
+use diorite::policy::{CompletionPolicy, ReadLock, Unaligned};
+use diorite::{Error, File, FileId, OpenFlags, OpenOptions, Policy, Queue, Request, RequestFlags, Volume, Wait};
+use diorite_block::{Buf, IoEngine, SimOptions};
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn writable() -> OpenFlags {
+    OpenFlags {
+        write: true,
+        ..OpenFlags::default()
+    }
+}
+
+/// The policies that differ in who may have to wait for whom.
+fn policies() -> Vec<Policy> {
+    let mut policies: Vec<Policy> = ["diorite", "linux-6.5", "linux-5.10", "linux-2.6.31"]
+        .iter()
+        .map(|n| n.parse().unwrap())
+        .collect();
+    policies.push(Policy {
+        read_lock: ReadLock::Exclusive,
+        completion: CompletionPolicy::Deferred,
+        unaligned: Unaligned::Exclusive,
+        fua_despite_times: false,
+    });
+    policies
+}
+
+/// Reads and writes, aligned and not, DSYNC among them; not one is reaped. Aligned requests go first.
+fn leave(queue: &Queue, id: FileId, count: u64) {
+    let mut batch: VecDeque<Request> = (0..count)
+        .map(|n| {
+            let (pos, len) = if n % 4 == 3 { (n * 2048, 2048) } else { (n / 2 * 4096, 4096) };
+            let buf = Buf::zeroed(len);
+            let request = if n % 8 == 0 {
+                Request::read(id, pos, buf, n)
+            } else {
+                Request::write(id, pos, buf, n)
+            };
+            request.with_flags(RequestFlags {
+                dsync: n % 16 == 7,
+                ..RequestFlags::default()
+            })
+        })
+        .collect();
+    assert_eq!(queue.submit(&mut batch), count as usize);
+}
+
+/// All `count` completions are there, each once, all good.
+fn collect(queue: &Queue, count: u64) {
+    let mut done = Vec::new();
+    while done.len() < count as usize {
+        assert!(queue.reap(&mut done, 1, None) > 0);
+    }
+    let tokens: HashSet<u64> = done.iter().map(|d| d.token).collect();
+    assert_eq!((tokens.len(), done.len()), (count as usize, count as usize));
+    for done in &done {
+        assert!(matches!(done.result, Ok(n) if n == done.buf.len()), "{done:?}");
+    }
+    assert_eq!(queue.in_use(), 0);
+}
+
+/// Runs it here or in a thread of its own.
+fn maybe_elsewhere(elsewhere: bool, what: impl FnOnce() + Send) {
+    if elsewhere {
+        std::thread::scope(|s| s.spawn(what).join().unwrap());
+    } else {
+        what();
+    }
+}
+
+/// Rules G13, G14. 64 requests, never reaped; then the gate is closed, the file synced and dropped, the volume closed, by the same
+/// thread and by another: each returns, and the completions are still there.
+#[test]
+fn nobody_has_to_come_back() {
+    let mut rng = Rng::from_env("nobody-has-to-come-back");
+    let dir = scratch();
+    let (image, _) = recipe::make(dir.path(), &RECIPES[0], &mut rng);
+    for below in Below::ALL {
+        for policy in policies() {
+            for elsewhere in [false, true] {
+                let what = format!("{below:?}, {policy}, elsewhere: {elsewhere}");
+                let watchdog = Watchdog::new(LIMIT, &what);
+                let Some(stage) = Stage::new(&image, below) else {
+                    continue;
+                };
+                let options = OpenOptions {
+                    policy,
+                    workers: 1,
+                    ..OpenOptions::writable()
+                };
+                let volume = stage.open(&options).unwrap();
+                let file = volume.open_path("/even", writable()).unwrap();
+                let queue = volume.queue(64).unwrap();
+                let id = queue.attach(&file).unwrap();
+                watchdog.feed(format!("{what}: quiesce"));
+                leave(&queue, id, 64);
+                maybe_elsewhere(elsewhere, || drop(file.quiesce()));
+                collect(&queue, 64);
+                watchdog.feed(format!("{what}: sync"));
+                leave(&queue, id, 64);
+                maybe_elsewhere(elsewhere, || file.sync().unwrap());
+                watchdog.feed(format!("{what}: blocking calls"));
+                maybe_elsewhere(elsewhere, || {
+                    for len in [512, 4096] {
+                        assert_eq!(file.write_at(0, Buf::zeroed(len)).1.unwrap(), len);
+                        assert_eq!(file.read_at(0, Buf::zeroed(len)).1.unwrap(), len);
+                    }
+                });
+                collect(&queue, 64);
+                watchdog.feed(format!("{what}: detach"));
+                leave(&queue, id, 64);
+                maybe_elsewhere(elsewhere, || queue.detach(id));
+                collect(&queue, 64);
+                watchdog.feed(format!("{what}: close"));
+                let id = queue.attach(&file).unwrap();
+                leave(&queue, id, 64);
+                drop(file);
+                maybe_elsewhere(elsewhere, || volume.close().unwrap());
+                collect(&queue, 64);
+                watchdog.feed(format!("{what}: dropped unreaped"));
+                drop(queue);
+                drop(stage);
+            }
+        }
+    }
+}
+
+/// A queue with unreaped requests is dropped, by its thread and by another; the volume goes first or last.
+#[test]
+fn a_queue_is_dropped_with_requests_in_flight() {
+    let mut rng = Rng::from_env("dropped");
+    let dir = scratch();
+    let (image, _) = recipe::make(dir.path(), &RECIPES[0], &mut rng);
+    for below in Below::ALL {
+        for policy in policies() {
+            for elsewhere in [false, true] {
+                let _watchdog = Watchdog::new(LIMIT, format!("{below:?}, {policy}, {elsewhere}"));
+                let Some(stage) = Stage::new(&image, below) else {
+                    continue;
+                };
+                let options = OpenOptions {
+                    policy,
+                    workers: 1,
+                    ..OpenOptions::writable()
+                };
+                let volume = stage.open(&options).unwrap();
+                let file = volume.open_path("/even", writable()).unwrap();
+                let queues: Vec<Queue> = (0..3).map(|_| volume.queue(64).unwrap()).collect();
+                for queue in &queues {
+                    let id = queue.attach(&file).unwrap();
+                    leave(queue, id, 64);
+                }
+                drop(file);
+                if !elsewhere {
+                    drop(volume);
+                }
+                for queue in queues {
+                    maybe_elsewhere(elsewhere, || drop(queue));
+                }
+            }
+        }
+    }
+}
+
+/// Rules B3, G14 under the exclusive presets: two queues take turns on one file, and the owner of the first never comes back.
+#[test]
+fn a_turn_passes_through_a_queue_whose_owner_is_gone() {
+    let mut rng = Rng::from_env("gone-owner");
+    let dir = scratch();
+    let (image, _) = recipe::make(dir.path(), &RECIPES[0], &mut rng);
+    for below in Below::ALL {
+        for policy in policies() {
+            let _watchdog = Watchdog::new(LIMIT, format!("{below:?}, {policy}"));
+            let Some(stage) = Stage::new(&image, below) else {
+                continue;
+            };
+            let options = OpenOptions {
+                policy,
+                workers: 1,
+                ..OpenOptions::writable()
+            };
+            let volume = stage.open(&options).unwrap();
+            let file = volume.open_path("/even", writable()).unwrap();
+            let (gone, mine) = (volume.queue(64).unwrap(), volume.queue(64).unwrap());
+            let (gone_id, my_id) = (gone.attach(&file).unwrap(), mine.attach(&file).unwrap());
+            for _ in 0..4 {
+                let mut one = VecDeque::from([Request::write(gone_id, 512, Buf::zeroed(512), 0)]);
+                gone.submit(&mut one);
+                let mut two = VecDeque::from([Request::write(my_id, 1024, Buf::zeroed(512), 1)]);
+                mine.submit(&mut two);
+            }
+            collect_some(&mine, 4);
+            leave(&mine, my_id, 64);
+            collect(&mine, 64);
+            collect_some(&gone, 4);
+        }
+    }
+}
+
+fn collect_some(queue: &Queue, count: usize) {
+    let mut done = Vec::new();
+    while done.len() < count {
+        queue.reap(&mut done, 1, None);
+    }
+    assert!(done.iter().all(|d| d.result.is_ok()));
+}
+
+/// The same for an owner that waits in a poll loop on the queue's descriptor, as an event loop does, and never calls a blocking
+/// reap. Every completion is announced, also those that another thread took in; when all are reaped it stops announcing.
+#[test]
+fn a_poll_loop_gets_every_completion_and_then_sleeps() {
+    let mut rng = Rng::from_env("poll-loop");
+    let dir = scratch();
+    let (image, _) = recipe::make(dir.path(), &RECIPES[0], &mut rng);
+    // The simulated disk ends its requests by the clock, at reap: nobody is there to signal.
+    for below in Below::ALL.into_iter().filter(|b| *b != Below::Sim) {
+        for policy in policies() {
+            for foreign in [false, true] {
+                let what = format!("{below:?}, {policy}, foreign drains: {foreign}");
+                let _watchdog = Watchdog::new(LIMIT, &what);
+                let Some(stage) = Stage::new(&image, below) else {
+                    continue;
+                };
+                let options = OpenOptions {
+                    policy,
+                    workers: 1,
+                    ..OpenOptions::writable()
+                };
+                let volume = stage.open(&options).unwrap();
+                let file = volume.open_path("/even", writable()).unwrap();
+                let queue = volume.queue(64).unwrap();
+                let id = queue.attach(&file).unwrap();
+                let _ = queue.eventfd();
+                for _ in 0..4 {
+                    leave(&queue, id, 64);
+                    if foreign {
+                        std::thread::scope(|s| s.spawn(|| drop(file.quiesce())).join().unwrap());
+                    }
+                    let mut done = Vec::new();
+                    while done.len() < 64 {
+                        assert!(readable(&queue, 20_000), "{what}: {} of 64, then silence", done.len());
+                        queue.reap(&mut done, 0, None);
+                    }
+                }
+                // Late kicks may come; a descriptor that stays readable would turn the loop into a spin.
+                let mut looks = 0;
+                while readable(&queue, 50) {
+                    queue.reap(&mut Vec::new(), 0, None);
+                    looks += 1;
+                    assert!(looks < 100, "{what}: the descriptor stays readable with nothing to reap");
+                }
+            }
+        }
+    }
+}
+
+fn readable(queue: &Queue, millis: i64) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let fd = queue.eventfd();
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    let timeout = Timespec {
+        tv_sec: millis / 1000,
+        tv_nsec: millis % 1000 * 1_000_000,
+    };
+    poll(&mut fds, Some(&timeout)).unwrap() > 0
+}
+
+/// Rule G13: a closed gate keeps requests out, NOWAIT ones get EAGAIN at once (rule G12), and they run when it opens; the guard may
+/// be dropped by anyone.
+#[test]
+fn a_closed_gate_parks_and_opens() {
+    let mut rng = Rng::from_env("closed-gate");
+    let dir = scratch();
+    let (image, _) = recipe::make(dir.path(), &RECIPES[0], &mut rng);
+    for policy in policies() {
+        let _watchdog = Watchdog::new(LIMIT, format!("{policy}"));
+        let stage = Stage::mem(&image);
+        let options = OpenOptions {
+            policy,
+            workers: 1,
+            ..OpenOptions::writable()
+        };
+        let volume = stage.open(&options).unwrap();
+        let file = volume.open_path("/even", writable()).unwrap();
+        let queue = volume.queue(256).unwrap();
+        let id = queue.attach(&file).unwrap();
+        let guard = file.quiesce();
+        leave(&queue, id, 64);
+        let mut done = Vec::new();
+        assert_eq!(queue.reap(&mut done, 1, Some(Duration::from_millis(30))), 0);
+        assert_eq!((queue.in_use(), queue.counters().parked), (64, 64));
+        let nowait = RequestFlags {
+            nowait: true,
+            ..RequestFlags::default()
+        };
+        let mut batch: VecDeque<Request> = [
+            Request::read(id, 0, Buf::zeroed(4096), 100),
+            Request::write(id, 0, Buf::zeroed(4096), 101),
+            Request::write(id, 0, Buf::zeroed(512), 102),
+        ]
+        .into_iter()
+        .map(|r| r.with_flags(nowait))
+        .collect();
+        queue.submit(&mut batch);
+        queue.reap(&mut done, 3, Some(Duration::from_secs(10)));
+        assert_eq!(done.len(), 3);
+        for done in &done {
+            let eagain = matches!(done.result, Err(Error::WouldBlock(Wait::Gate | Wait::Turn)));
+            assert!(eagain, "{done:?}");
+        }
+        // A sync waits for what was acknowledged, and nothing was.
+        file.sync().unwrap();
+        let second = std::thread::scope(|s| {
+            let waits = s.spawn(|| drop(file.quiesce()));
+            std::thread::sleep(Duration::from_millis(10));
+            drop(guard);
+            waits.join()
+        });
+        second.unwrap();
+        collect(&queue, 64);
+        assert!(file.quiesce_then_reads());
+    }
+}
+
+trait Probe {
+    fn quiesce_then_reads(&self) -> bool;
+}
+
+impl Probe for File {
+    /// The gate opens again after use.
+    fn quiesce_then_reads(&self) -> bool {
+        drop(self.quiesce());
+        self.read_at(0, Buf::zeroed(512)).1.is_ok()
+    }
+}
+
+/// Rules C4, G14: deferred completions that owe a flush, on a queue that only others drain; every policy of completion.
+#[test]
+fn foreign_drains_hand_deferred_work_over() {
+    let mut rng = Rng::from_env("foreign-deferred");
+    let dir = scratch();
+    let (image, _) = recipe::make(dir.path(), &RECIPES[0], &mut rng);
+    let _watchdog = Watchdog::new(LIMIT, "deferred");
+    for policy in policies() {
+        let options = SimOptions::parse("0,latency=50us,cache=volatile,fua=no").unwrap();
+        let stage = Stage::sim(&image, options);
+        let options = OpenOptions {
+            policy,
+            workers: 1,
+            ..OpenOptions::writable()
+        };
+        let volume = stage.open(&options).unwrap();
+        let flags = OpenFlags {
+            dsync: true,
+            ..writable()
+        };
+        let file = volume.open_path("/even", flags).unwrap();
+        let queue = volume.queue(64).unwrap();
+        let id = queue.attach(&file).unwrap();
+        std::thread::scope(|s| {
+            for _ in 0..3 {
+                s.spawn(|| {
+                    for n in 0..20 {
+                        let len = if n % 2 == 0 { 512 } else { 4096 };
+                        assert_eq!(file.write_at(0, Buf::zeroed(len)).1.unwrap(), len);
+                        drop(file.quiesce());
+                    }
+                });
+            }
+            for _ in 0..20 {
+                leave(&queue, id, 64);
+                drop(file.quiesce());
+                collect(&queue, 64);
+            }
+        });
+    }
+}
+
+/// Three volumes deep with one worker per class: 2,048 unaligned exclusive writes parked at every level, deferred completion, nobody
+/// reaps; quiesce, sync and the rest come through. Then e2fsck, from the inside out.
+#[test]
+fn three_volumes_deep_with_one_worker() {
+    let dir = scratch();
+    let nest = nested(dir.path());
+    for engine in IoEngine::ALL {
+        for policy in policies() {
+            let what = format!("{engine}, {policy}");
+            let watchdog = Watchdog::new(LIMIT, &what);
+            let options = OpenOptions {
+                policy,
+                workers: 1,
+                io_engine: Some(engine),
+                metadata_cache: 64 << 10,
+                map_cache: 0,
+                ..OpenOptions::writable()
+            };
+            drop(Stage::new(std::path::Path::new(nest.split('!').next().unwrap()), Below::File(engine)));
+            let volume = match Volume::open(&nest, &options) {
+                Ok(volume) => volume,
+                Err(e) => {
+                    eprintln!("skipped: {engine}: {e}");
+                    continue;
+                }
+            };
+            let file = volume.open_path("/data", writable()).unwrap();
+            let queue = volume.queue(2048).unwrap();
+            let id = queue.attach(&file).unwrap();
+            let fill = |queue: &Queue, count: u64| {
+                let mut batch: VecDeque<Request> = (0..count)
+                    .map(|n| {
+                        let mut buf = Buf::zeroed(512);
+                        buf.as_mut_slice().fill(n as u8);
+                        Request::write(id, n * 512, buf, n)
+                    })
+                    .collect();
+                assert_eq!(queue.submit(&mut batch), count as usize);
+            };
+            // A turn that only foreign drains pass on takes some milliseconds here: all 2,048 once, fewer elsewhere.
+            let alone = policy.unaligned == Unaligned::Exclusive;
+            let first = engine == IoEngine::Uring && policy.completion == CompletionPolicy::Deferred;
+            let many = if first || !alone { 2048 } else { 64 };
+            fill(&queue, many);
+            watchdog.feed(format!("{what}: quiesce elsewhere"));
+            maybe_elsewhere(true, || drop(file.quiesce()));
+            collect(&queue, many);
+            fill(&queue, 64);
+            watchdog.feed(format!("{what}: sync and a blocking write here"));
+            file.sync().unwrap();
+            assert_eq!(file.write_at(1 << 20, Buf::zeroed(512)).1.unwrap(), 512);
+            collect(&queue, 64);
+            watchdog.feed(format!("{what}: close"));
+            fill(&queue, 64);
+            drop(file);
+            volume.close().unwrap();
+            collect(&queue, 64);
+            drop(queue);
+        }
+    }
+    let volume = Volume::open(&nest, &OpenOptions::default()).unwrap();
+    let file = volume.open_path("/data", OpenFlags::default()).unwrap();
+    let mut out = vec![0; 1 << 20];
+    assert_eq!(file.read_bytes(0, &mut out).unwrap(), 1 << 20);
+    assert!(out.chunks(512).enumerate().all(|(n, c)| c.iter().all(|b| *b == n as u8)));
+    drop((file, volume));
+    unnest(dir.path(), &nest);
+}
+
+/// An image in an image in an image; the innermost has the file `/data`.
+fn nested(dir: &std::path::Path) -> String {
+    let mut data = vec![0; 2 << 20];
+    Rng::new(7).fill(&mut data);
+    let mut locator = String::new();
+    for (level, size) in ["16M", "32M", "64M"].iter().enumerate() {
+        let (source, out) = (dir.join(format!("s{level}")), dir.join(format!("l{level}")));
+        std::fs::create_dir_all(&source).unwrap();
+        std::fs::create_dir_all(&out).unwrap();
+        if level == 0 {
+            std::fs::write(source.join("data"), &data).unwrap();
+        } else {
+            std::fs::rename(dir.join(format!("l{}/image", level - 1)), source.join("inner")).unwrap();
+        }
+        let block = if level == 1 { "1024" } else { "4096" };
+        // No holes: mke2fs leaves out blocks of zeros, and holes cannot be written yet.
+        let made = image(&out, size, &["-t", "ext4", "-b", block], &source);
+        locator = made.to_str().unwrap().to_owned();
+    }
+    format!("{locator}!/inner!/inner")
+}
+
+/// Takes the images apart with debugfs and checks each.
+fn unnest(dir: &std::path::Path, locator: &str) {
+    let mut image = locator.split('!').next().unwrap().to_owned();
+    fsck(std::path::Path::new(&image));
+    for level in 0..2 {
+        let out = dir.join(format!("out{level}"));
+        run("debugfs", &["-R", &format!("dump /inner {}", out.display()), &image]);
+        fsck(&out);
+        image = out.to_str().unwrap().to_owned();
+    }
+}
+
+/// Volumes, files and queues are dropped in every order, with requests in flight, by several threads at once.
+#[test]
+fn dropping_in_any_order() {
+    let mut rng = Rng::from_env("drop-order");
+    let dir = scratch();
+    let (image, _) = recipe::make(dir.path(), &RECIPES[0], &mut rng);
+    for round in 0..60 {
+        within(&format!("round {round}"), || {
+            let below = Below::ALL[round % 5];
+            let Some(stage) = Stage::new(&image, below) else {
+                return;
+            };
+            let policy = policies()[round % 5];
+            let options = OpenOptions {
+                policy,
+                workers: 1,
+                ..OpenOptions::writable()
+            };
+            let volume = stage.open(&options).unwrap();
+            let file = volume.open_path("/pieces", writable()).unwrap();
+            let mut things: Vec<Box<dyn Send>> = Vec::new();
+            for _ in 0..2 {
+                let queue = volume.queue(64).unwrap();
+                let id = queue.attach(&file).unwrap();
+                leave(&queue, id, 64);
+                things.push(Box::new(queue));
+            }
+            things.push(Box::new(file.clone()));
+            things.push(Box::new(file));
+            things.push(Box::new(volume.clone()));
+            things.push(Box::new(volume));
+            things.push(Box::new(stage));
+            for n in (1..things.len()).rev() {
+                things.swap(n, rng.below(n as u64 + 1) as usize);
+            }
+            std::thread::scope(|s| {
+                for thing in things {
+                    s.spawn(move || drop(thing));
+                }
+            });
+        });
+    }
+}
