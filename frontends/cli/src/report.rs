@@ -94,7 +94,6 @@ fn without_number(text: &str) -> String {
 pub(crate) struct Report {
     command: &'static str,
     image: String,
-    failures: u64,
     /// Exit code if something failed.
     code: u8,
     /// Drawn on the same terminal: it steps aside for messages.
@@ -107,7 +106,6 @@ impl Report {
         Report {
             command,
             image: image.to_owned(),
-            failures: 0,
             code: 0,
             bar: None,
         }
@@ -150,13 +148,7 @@ impl Report {
 
     /// Exit with at least this code.
     pub(crate) fn failed(&mut self, code: u8) {
-        self.failures += 1;
         self.code = self.code.max(code);
-    }
-
-    /// What failed so far.
-    pub(crate) fn failures(&self) -> u64 {
-        self.failures
     }
 
     /// The command's exit code.

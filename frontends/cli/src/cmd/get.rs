@@ -1,4 +1,124 @@
+//! `diorite get`: files and whole directories out of an image, as they are in it.
+//!
+//! Input: an image, paths in it, a place on the host. Output: files on the host. Invariants: every host operation is relative
+//! to a directory that this run opened, never follows a link that the image made, and takes one checked name, so no image makes
+//! a copy land outside DEST; a directory is copied once, so circles end. Limits: 76 MiB of buffers, 256 requests in flight;
+//! what was copied before an error stays.
+//!
+//! | module | takes -> gives |
+//! |---|---|
+//! | `place` | DEST and a PATH -> the host directory and the name to begin with |
+//! | `tree` | directories -> their entries, one after the other, on an explicit stack |
+//! | `node` | one entry -> a file, directory, link, device |
+//! | `flow` | ranges of files -> requests in flight -> writes on the host |
+//! | `links` | inodes with several names -> hard links |
+//! | `meta` | owners, attributes, modes, times |
+//! | `progress` | what was done -> a bar on a terminal |
+
+mod flow;
+mod links;
+mod meta;
+mod node;
+mod place;
+mod progress;
+mod tree;
+
 use crate::args::{GetArgs, Global};
-pub(crate) fn run(_g: &Global, _a: &GetArgs) -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
+use crate::image::{self, bytes};
+use crate::names::base_name;
+use crate::report::{Reason, Report};
+use diorite::{File, Volume};
+use diorite_format::Ino;
+use flow::Flow;
+use links::Links;
+use meta::Meta;
+use place::Place;
+use progress::Progress;
+use std::collections::HashSet;
+use std::process::ExitCode;
+use tree::{Dir, Names};
+
+/// Runs the command.
+pub(crate) fn run(global: &Global, args: &GetArgs) -> ExitCode {
+    let mut report = Report::new("get", &args.img);
+    let Some(volume) = image::open(&args.img, global, &mut report) else {
+        return report.exit_code();
+    };
+    place::prepare_process();
+    let flow = match Flow::new(&volume) {
+        Ok(flow) => flow,
+        Err(error) => {
+            report.image(error);
+            return report.exit_code();
+        }
+    };
+    let progress = Progress::new(args.quiet, &mut report);
+    let mut copier = Copier {
+        volume: &volume,
+        flow,
+        report,
+        progress,
+        meta: Meta::new(args),
+        names: Names::default(),
+        links: Links::default(),
+        seen: HashSet::new(),
+    };
+    copier.all(args);
+    copier.progress.finish();
+    copier.meta.summary(&copier.report);
+    copier.report.exit_code()
+}
+
+/// Everything that one run shares.
+struct Copier<'a> {
+    volume: &'a Volume,
+    flow: Flow,
+    report: Report,
+    progress: Progress,
+    meta: Meta,
+    names: Names,
+    links: Links,
+    /// Directories that were copied.
+    seen: HashSet<Ino>,
+}
+
+impl Copier<'_> {
+    fn all(&mut self, args: &GetArgs) {
+        for path in args.paths.iter().map(|p| bytes(p)) {
+            match image::find(self.volume, path, false) {
+                Ok(file) => {
+                    self.progress.expect(self.volume, &file);
+                    if let Err(reason) = self.one(path, file, args) {
+                        self.report.host(reason);
+                    }
+                }
+                Err(error) => self.report.file(path, error),
+            }
+            self.settle_all();
+        }
+    }
+
+    /// One PATH of the command line, with everything below it. Fails if the host has no place for it.
+    fn one(&mut self, path: &[u8], file: File, args: &GetArgs) -> Result<(), Reason> {
+        let is_dir = file.metadata().is_dir();
+        match place::choose(&args.dest, path, args.paths.len() > 1, is_dir)? {
+            Place::Whole(fd) => {
+                let id = self.names.add_top(path, &fd)?;
+                let top = Dir::new(fd, id, None, Some(file.metadata().clone()));
+                self.walk(top, file.ino());
+            }
+            Place::Inside { parent, host } => {
+                let name = base_name(path);
+                let before = &path[..path.len() - name.len()];
+                let id = self
+                    .names
+                    .add_top(if name.is_empty() { path } else { before }, &parent)?;
+                let base = Dir::new(parent, id, None, None);
+                if let Some(top) = self.item(&base, &host, name, &file) {
+                    self.walk(top, file.ino());
+                }
+            }
+        }
+        Ok(())
+    }
 }

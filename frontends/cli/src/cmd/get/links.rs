@@ -1,0 +1,84 @@
+//! Hard links: a second name of an inode becomes a second name of its copy.
+//!
+//! Input: inodes with more than one link. Output: links on the host. Invariants: the way back to the first copy goes through
+//! directories that this run made, never through a link; an inode is forgotten when all its names were met. Limits: a number
+//! and a name per inode that is still missing names.
+
+use super::Copier;
+use super::tree::Dir;
+use diorite::File;
+use diorite_format::{Ino, Inode};
+use rustix::fs::{AtFlags, linkat, unlinkat};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// Inodes that were copied and have more names.
+#[derive(Default)]
+pub(super) struct Links {
+    known: HashMap<Ino, First>,
+}
+
+/// The first copy of an inode.
+struct First {
+    dir: u32,
+    host: Box<[u8]>,
+    /// Names not met yet.
+    left: u16,
+}
+
+impl Links {
+    /// Notes that a copy of the inode has been made.
+    pub(super) fn remember(&mut self, inode: &Inode, dir: u32, host: &[u8]) {
+        if inode.links > 1 {
+            let first = First {
+                dir,
+                host: host.into(),
+                left: inode.links - 1,
+            };
+            self.known.insert(inode.ino, first);
+        }
+    }
+
+    /// One more name was met.
+    fn met(&mut self, ino: Ino) {
+        if let Some(first) = self.known.get_mut(&ino) {
+            first.left -= 1;
+            if first.left == 0 {
+                self.known.remove(&ino);
+            }
+        }
+    }
+}
+
+impl Copier<'_> {
+    /// Makes a hard link if the inode has been copied under another name; says if it has.
+    pub(super) fn linked(&mut self, dir: &Rc<Dir>, host: &[u8], name: &[u8], file: &File) -> bool {
+        let ino = file.ino();
+        let Some(first) = self.links.known.get(&ino) else {
+            return false;
+        };
+        let made = self.names.open(first.dir).and_then(|from| {
+            let link = || linkat(&from, &*first.host, &dir.fd, host, AtFlags::empty());
+            match link() {
+                // Linking a file to itself must not unlink it: the same PATH may be asked for twice.
+                Err(Errno::EXIST) if (first.dir, &*first.host) == (dir.id, host) => Ok(()),
+                Err(Errno::EXIST) => {
+                    unlinkat(&dir.fd, host, AtFlags::empty()).and_then(|()| link())
+                }
+                made => made,
+            }
+        });
+        if let Err(errno) = made {
+            let path = self.names.path(dir.id, name);
+            let why = crate::report::errno_text(errno);
+            self.report.warn_file(
+                &path,
+                format_args!("the hard link is not kept, a copy is made: {why}"),
+            );
+            return false;
+        }
+        self.links.met(ino);
+        true
+    }
+}

@@ -1,0 +1,264 @@
+//! One entry of a directory: made on the host as what it is in the image.
+//!
+//! Input: a host directory, a checked name, an inode. Output: a file whose data is on its way, a directory to walk, a link, a
+//! device. Invariants: nothing that is there is written through: what is in the way is unlinked, and new files are made with
+//! O_EXCL; only mapped and written blocks are read and written. Limits: a file that maps more blocks than its volume has is
+//! corrupt and not copied on.
+
+use super::Copier;
+use super::flow::Copying;
+use super::meta::At;
+use super::tree::Dir;
+use crate::report::Reason;
+use crate::walk::Extents;
+use diorite::File;
+use diorite_format::{FileType, Inode, MapKind};
+use rustix::fd::OwnedFd;
+use rustix::fs::{
+    AtFlags, Mode, OFlags, ftruncate, makedev, mkdirat, mknodat, openat, symlinkat, unlinkat,
+};
+use rustix::io::Errno;
+use std::rc::Rc;
+
+/// What a copy has until its own mode is set.
+const PRIVATE_FILE: Mode = Mode::from_raw_mode(0o600);
+const PRIVATE_DIR: Mode = Mode::from_raw_mode(0o700);
+
+impl Copier<'_> {
+    /// Copies `file`, which the image calls `name`, to `host` in `dir`. Gives back a directory that is to be walked.
+    pub(super) fn item(
+        &mut self,
+        dir: &Rc<Dir>,
+        host: &[u8],
+        name: &[u8],
+        file: &File,
+    ) -> Option<Rc<Dir>> {
+        let made = match file.metadata().file_type {
+            Some(FileType::Directory) => self.directory(dir, host, name, file).map(Some),
+            _ if self.linked(dir, host, name, file) => Ok(None),
+            Some(FileType::Regular) => self.regular(dir, host, name, file).map(|()| None),
+            kind => self.special(dir, host, name, file, kind).map(|()| None),
+        };
+        self.progress.entry(self.flow.bytes());
+        made.unwrap_or_else(|reason| {
+            self.fail(dir, name, reason);
+            None
+        })
+    }
+
+    fn directory(
+        &mut self,
+        dir: &Rc<Dir>,
+        host: &[u8],
+        name: &[u8],
+        file: &File,
+    ) -> Result<Rc<Dir>, Reason> {
+        match mkdirat(&dir.fd, host, PRIVATE_DIR) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(Reason::host("cannot make the directory", errno)),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = openat(&dir.fd, host, flags, Mode::empty()).map_err(|e| match e {
+            Errno::NOTDIR | Errno::LOOP => Reason::new("what is there already is not a directory"),
+            e => Reason::host("cannot open the directory", e),
+        })?;
+        let id = self
+            .names
+            .add(dir.id, name, (host != name).then_some(&fd))?;
+        Ok(Dir::new(
+            fd,
+            id,
+            Some(dir.clone()),
+            Some(file.metadata().clone()),
+        ))
+    }
+
+    /// Starts the copy of a regular file; its end comes with its last request.
+    fn regular(
+        &mut self,
+        dir: &Rc<Dir>,
+        host: &[u8],
+        name: &[u8],
+        file: &File,
+    ) -> Result<(), Reason> {
+        let id = self.flow.attach(file)?;
+        let out = replace(dir, host, |dir| {
+            let flags =
+                OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            openat(&dir.fd, host, flags, PRIVATE_FILE)
+        });
+        let sized = out.and_then(|out| match ftruncate(&out, file.size()) {
+            Ok(()) => Ok(out),
+            Err(errno) => Err(Reason::host(
+                format!("cannot make it {} bytes long", file.size()),
+                errno,
+            )),
+        });
+        let out: OwnedFd = match sized {
+            Ok(out) => out,
+            Err(reason) => {
+                self.flow.detach(id);
+                return Err(reason);
+            }
+        };
+        self.links.remember(file.metadata(), dir.id, host);
+        let copying = Rc::new(Copying::new(file.clone(), id, out, dir.clone(), name));
+        self.feed(&copying);
+        self.settle(copying);
+        Ok(())
+    }
+
+    /// Requests every written range of the file.
+    fn feed(&mut self, copying: &Rc<Copying>) {
+        let (file, block) = (
+            &copying.file,
+            u64::from(self.volume.superblock().block_size()),
+        );
+        if file.metadata().map_kind() == MapKind::Inline {
+            self.request(copying, 0, file.size());
+            return;
+        }
+        let blocks = file.size().div_ceil(block);
+        let mut left = self.volume.superblock().geometry().blocks_count();
+        let (mut from, mut until) = (0, 0);
+        for extent in Extents::before(file, self.volume.superblock().block_size(), blocks) {
+            let extent = match extent {
+                Ok(extent) if !extent.written => continue,
+                Ok(extent) => extent,
+                Err(error) => {
+                    copying.failed(error.into());
+                    break;
+                }
+            };
+            let Some(rest) = left.checked_sub(extent.len) else {
+                copying.failed(Reason::new(
+                    "it maps more blocks than the volume has: it is corrupt, run e2fsck",
+                ));
+                break;
+            };
+            left = rest;
+            // Neighbours in the file are read together, wherever they lie.
+            if extent.start != until {
+                self.request(copying, from * block, until * block);
+                from = extent.start;
+            }
+            until = extent.start + extent.len;
+        }
+        self.request(copying, from * block, until * block);
+    }
+
+    /// Requests a range of bytes, piece by piece, as room allows.
+    fn request(&mut self, copying: &Rc<Copying>, mut from: u64, until: u64) {
+        while from < until && !copying.has_failed() {
+            match self.flow.start(copying, from, until) {
+                Some(next) => from = next,
+                None => self.settle_some(true),
+            }
+        }
+    }
+
+    /// Takes what has been read to its files; waits for some of it if told so.
+    pub(super) fn settle_some(&mut self, wait: bool) {
+        for copying in self.flow.ended(wait) {
+            self.settle(copying);
+        }
+    }
+
+    /// Finishes everything that is under way.
+    pub(super) fn settle_all(&mut self) {
+        while self.flow.is_busy() {
+            self.settle_some(true);
+        }
+    }
+
+    /// Lets go of a file; whoever is the last finishes it.
+    fn settle(&mut self, copying: Rc<Copying>) {
+        let Some(done) = Rc::into_inner(copying) else {
+            return;
+        };
+        let path = self.names.path(done.dir.id, &done.name);
+        self.meta.set_open(
+            self.volume,
+            &mut self.report,
+            &done.out,
+            done.file.metadata(),
+            &path,
+        );
+        self.flow.detach(done.id);
+        self.progress.file(self.flow.bytes());
+        if let Some(reason) = done.trouble.into_inner() {
+            self.report.file(
+                &path,
+                Reason::new(format!("{reason} (the copy is not complete)")),
+            );
+        }
+        self.release(done.dir);
+    }
+
+    /// Symbolic links, pipes, sockets, devices.
+    fn special(
+        &mut self,
+        dir: &Rc<Dir>,
+        host: &[u8],
+        name: &[u8],
+        file: &File,
+        kind: Option<FileType>,
+    ) -> Result<(), Reason> {
+        let inode = file.metadata();
+        if kind == Some(FileType::Symlink) {
+            let target = self.volume.read_link(inode.ino)?;
+            replace(dir, host, |dir| symlinkat(&target[..], &dir.fd, host))?;
+        } else {
+            make_node(dir, host, inode, kind)?;
+        }
+        self.links.remember(inode, dir.id, host);
+        let path = self.names.path(dir.id, name);
+        let at = At {
+            dir: &dir.fd,
+            name: host,
+        };
+        self.meta
+            .set_at(self.volume, &mut self.report, &at, inode, &path);
+        Ok(())
+    }
+}
+
+fn make_node(dir: &Dir, host: &[u8], inode: &Inode, kind: Option<FileType>) -> Result<(), Reason> {
+    let kind = match kind {
+        Some(FileType::Fifo) => rustix::fs::FileType::Fifo,
+        Some(FileType::Socket) => rustix::fs::FileType::Socket,
+        Some(FileType::CharDevice) => rustix::fs::FileType::CharacterDevice,
+        Some(FileType::BlockDevice) => rustix::fs::FileType::BlockDevice,
+        _ => {
+            return Err(Reason::new(
+                "it has no file type: the inode is corrupt, run e2fsck",
+            ));
+        }
+    };
+    let mode = Mode::from_raw_mode(u32::from(inode.mode & 0o7777));
+    let device = inode.rdev().map_or(0, |r| makedev(r.major, r.minor));
+    let made = replace(dir, host, |dir| mknodat(&dir.fd, host, kind, mode, device));
+    if inode.rdev().is_some() {
+        return made.map_err(|e| Reason::new(format!("{e} (devices can be made by root only)")));
+    }
+    made
+}
+
+/// Makes something new under a name; what is there already and is no directory goes.
+fn replace<T>(
+    dir: &Dir,
+    host: &[u8],
+    make: impl Fn(&Dir) -> Result<T, Errno>,
+) -> Result<T, Reason> {
+    let made = match make(dir) {
+        Err(Errno::EXIST) => match unlinkat(&dir.fd, host, AtFlags::empty()) {
+            Ok(()) => make(dir),
+            Err(Errno::ISDIR | Errno::PERM) => {
+                return Err(Reason::new("a directory is in its way"));
+            }
+            Err(errno) => Err(errno),
+        },
+        made => made,
+    };
+    made.map_err(|e| Reason::host("cannot make it", e))
+}
