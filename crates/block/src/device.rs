@@ -212,7 +212,8 @@ pub trait DeviceQueue: Send + Sync {
     /// Takes bios from the front of `bios` while there is room and starts them. Never blocks on their I/O.
     fn submit(&self, bios: &mut BioList);
 
-    /// Moves ended bios to the end of `out`; says how many. Never blocks, never runs a callback.
+    /// Moves ended bios to the end of `out`; says how many. Never blocks, never runs a callback. Who reaps a queue that
+    /// another thread may wait on kicks the waker afterwards: that thread may be asleep for these very bios.
     fn reap(&self, out: &mut BioList) -> usize;
 
     /// Blocks until about `min` bios may be reaped, the waker was kicked, or the time is over. May return early

@@ -53,10 +53,18 @@ impl Hold {
         let stat = hold.stat()?;
         if usage.read_only {
             hold.lock(&[USES + READING], notes);
-            notes.extend(hold.writer(usage, &stat).map(|w| format!("a writer is present: {w}")));
+            notes.extend(
+                hold.writer(usage, &stat)
+                    .map(|w| format!("a writer is present: {w}")),
+            );
             return Ok(hold);
         }
-        let mine = [USES + READING, USES + WRITING, KEEPS + WRITING, KEEPS + RESIZING];
+        let mine = [
+            USES + READING,
+            USES + WRITING,
+            KEEPS + WRITING,
+            KEEPS + RESIZING,
+        ];
         hold.lock(&mine, notes);
         match hold.writer(usage, &stat) {
             None => Ok(hold),
@@ -72,7 +80,8 @@ impl Hold {
 
     /// Is this the file that the other descriptor has open?
     pub(crate) fn is_same(&self, other: &OwnedFd) -> bool {
-        let same = |a: Stat, b: Stat| (a.st_dev, a.st_ino, a.st_rdev) == (b.st_dev, b.st_ino, b.st_rdev);
+        let same =
+            |a: Stat, b: Stat| (a.st_dev, a.st_ino, a.st_rdev) == (b.st_dev, b.st_ino, b.st_rdev);
         rustix::fs::fstat(other).is_ok_and(|o| self.stat().is_ok_and(|s| same(s, o)))
     }
 
@@ -85,7 +94,12 @@ impl Hold {
         let conflicts = if usage.read_only {
             &[USES + WRITING][..]
         } else {
-            &[KEEPS + WRITING, USES + WRITING, USES + RESIZING, KEEPS + READING][..]
+            &[
+                KEEPS + WRITING,
+                USES + WRITING,
+                USES + RESIZING,
+                KEEPS + READING,
+            ][..]
         };
         for byte in conflicts {
             if self.is_locked(*byte) {
@@ -94,7 +108,11 @@ impl Hold {
             }
         }
         if usage.block_device {
-            let used = if usage.read_only { who::mounted(stat) } else { None };
+            let used = if usage.read_only {
+                who::mounted(stat)
+            } else {
+                None
+            };
             return used.map(|u| format!("it is {u}"));
         }
         who::loop_device(stat).map(|l| format!("it backs {l}"))
@@ -104,7 +122,8 @@ impl Hold {
         for byte in bytes {
             let lock = flock(libc::F_RDLCK, *byte);
             // SAFETY: the command reads one flock structure, which lives through the call.
-            let res = unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+            let res =
+                unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
             if res != 0 {
                 let why = std::io::Error::last_os_error();
                 notes.push(format!("not locked against other writers: {why}"));
@@ -119,6 +138,18 @@ impl Hold {
         // SAFETY: the command reads and writes one flock structure, which lives through the call.
         let res = unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
         res == 0 && lock.l_type != libc::F_UNLCK as libc::c_short
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // Closing is not enough: a child that was forked and has not yet reached its exec shares the descriptor's locks.
+        let all = libc::flock {
+            l_len: 0,
+            ..flock(libc::F_UNLCK, 0)
+        };
+        // SAFETY: the command reads one flock structure, which lives through the call.
+        unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const all) };
     }
 }
 
@@ -161,7 +192,10 @@ fn user_of_device(usage: &Use<'_>) -> String {
     let stat = rustix::fs::stat(usage.path).ok();
     let mounted = stat.as_ref().and_then(who::mounted);
     let user = mounted.or_else(|| stat.as_ref().map(who::openers));
-    format!("it is {}", user.unwrap_or_else(|| "in use by the host".to_owned()))
+    format!(
+        "it is {}",
+        user.unwrap_or_else(|| "in use by the host".to_owned())
+    )
 }
 
 fn held(usage: &Use<'_>, holder: &str) -> DeviceError {
@@ -178,13 +212,15 @@ fn held(usage: &Use<'_>, holder: &str) -> DeviceError {
 pub(crate) fn refused(usage: &Use<'_>, errno: Errno) -> DeviceError {
     let shown = usage.path.display();
     match errno {
-        Errno::ROFS | Errno::ACCESS | Errno::PERM | Errno::TXTBSY if !usage.read_only => DeviceError {
-            kind: DeviceErrorKind::Denied,
-            ..DeviceError::host(
-                format!("cannot open {shown} for writing (reading it may do: ?ro)"),
-                errno.into(),
-            )
-        },
+        Errno::ROFS | Errno::ACCESS | Errno::PERM | Errno::TXTBSY if !usage.read_only => {
+            DeviceError {
+                kind: DeviceErrorKind::Denied,
+                ..DeviceError::host(
+                    format!("cannot open {shown} for writing (reading it may do: ?ro)"),
+                    errno.into(),
+                )
+            }
+        }
         _ => DeviceError::host(format!("cannot open {shown}"), errno.into()),
     }
 }

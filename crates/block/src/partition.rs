@@ -86,7 +86,10 @@ pub(crate) fn find(
     name: &str,
 ) -> Result<Part, DeviceError> {
     let table = read(source, sector).map_err(|Wrong(why)| {
-        DeviceError::new(DeviceErrorKind::NotFound, format!("{name}: part={number}: {why}"))
+        DeviceError::new(
+            DeviceErrorKind::NotFound,
+            format!("{name}: part={number}: {why}"),
+        )
     })?;
     let found = table.parts.iter().find(|p| p.number == number);
     found.copied().ok_or_else(|| {
@@ -101,7 +104,11 @@ fn describe(table: &Table) -> String {
     let mut text = format!("its {} has", table.kind);
     for part in table.parts.iter().take(SHOWN) {
         // Writing to a string cannot fail.
-        let _ = write!(text, " {} ({} bytes at {}),", part.number, part.size, part.start);
+        let _ = write!(
+            text,
+            " {} ({} bytes at {}),",
+            part.number, part.size, part.start
+        );
     }
     match table.parts.len() {
         0 => text.push_str(" none"),
@@ -127,11 +134,15 @@ fn read(source: Source<'_>, sector: u32) -> Result<Table, Wrong> {
         }
     }
     if protective {
-        return Err(Wrong("its MBR announces a GPT, and there is none".to_owned()));
+        return Err(Wrong(
+            "its MBR announces a GPT, and there is none".to_owned(),
+        ));
     }
     match mbr::read(&source, &first, sector)? {
         Some(parts) => Ok(Table { kind: "MBR", parts }),
-        None => Err(Wrong("it has no partition table (neither MBR nor GPT)".to_owned())),
+        None => Err(Wrong(
+            "it has no partition table (neither MBR nor GPT)".to_owned(),
+        )),
     }
 }
 

@@ -181,7 +181,8 @@ fn extent(options: &FileOptions, opened: &Opened) -> Result<Extent, DeviceError>
     }
     if let Some(number) = options.part {
         let sector = options.sector.unwrap_or(opened.limits.sector);
-        let source = partition::Source::new(&opened.fd, extent.base, extent.size, opened.limits.logical);
+        let source =
+            partition::Source::new(&opened.fd, extent.base, extent.size, opened.limits.logical);
         let part = partition::find(source, sector, number, &options.path.display().to_string())?;
         extent = cut(options, &extent, part.start, Some(part.size))?;
     }

@@ -3,8 +3,8 @@
 //! Input: bios; a whole list costs one system call. Output: completions, read from memory without one. Invariants: a
 //! slot has at most one entry in the ring at a time; the file is registered, and so are the regions of bufs, where the
 //! memory lock limit allows; a kick of the waker ends `wait` through a poll of its eventfd in the ring, followed by a
-//! timeout of zero, which is what wakes a waiter that wants more completions than one. Limits: a kick that falls into
-//! the microsecond before a waiter of several bios sleeps may be seen only when those have ended.
+//! timeout of zero, which is what wakes a waiter that wants more completions than one. Limits: a kick that comes as a
+//! waiter for several bios falls asleep may be seen [`KICK_NAP`] late.
 
 mod regs;
 pub(super) mod ring;
@@ -22,7 +22,7 @@ use regs::Regs;
 use rustix::fd::{AsFd, AsRawFd};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// The one registered file.
@@ -32,6 +32,9 @@ const POLL: u64 = u64::MAX;
 const WAKE: u64 = u64::MAX - 1;
 /// How long a waiter sleeps when the kernel did not take all entries.
 const STUCK_NAP: Duration = Duration::from_millis(1);
+
+/// How long a waiter for several bios sleeps at a time: what a kick is late that came as it fell asleep.
+const KICK_NAP: Duration = Duration::from_millis(2);
 
 static NOW: Timespec = Timespec::new();
 
@@ -227,11 +230,11 @@ impl UringQueue {
         let held_back = sq.taskrun() || sq.cq_overflow();
         drop(sq);
         drop(side);
-        held_back && self.get_events(0, Some(Duration::ZERO))
+        held_back && self.get_events(0, 0, None)
     }
 
-    /// Enters the kernel for completions: at least `min`, or the time is over.
-    fn get_events(&self, min: u32, timeout: Option<Duration>) -> bool {
+    /// Enters the kernel with so many new entries, and for completions: at least `min`, or the time is over.
+    fn get_events(&self, entries: u32, min: u32, timeout: Option<Duration>) -> bool {
         let flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
         let time = timeout.map(Timespec::from);
         let args = SubmitArgs::new();
@@ -243,17 +246,28 @@ impl UringQueue {
         unsafe {
             self.ring
                 .submitter()
-                .enter(0, min, flags.bits(), Some(&args))
+                .enter(entries, min, flags.bits(), Some(&args))
         }
         .is_ok()
     }
 
-    /// Puts the poll of the waker into the ring.
-    #[cold]
-    fn arm(&self) {
-        let side = self.submit.lock();
+    fn sleep(&self, entries: u32, min: u32, timeout: Option<Duration>) {
+        let min = min.clamp(1, self.in_flight().max(1));
+        // A poll that fired a moment ago is one completion, and a waiter for more would not see that it was a kick.
+        let nap = match (min, self.stuck.load(Ordering::Acquire)) {
+            (_, true) => Some(STUCK_NAP),
+            (1, false) => None,
+            (_, false) => Some(KICK_NAP),
+        };
+        let time = nap.map_or(timeout, |n| Some(timeout.map_or(n, |t| t.min(n))));
+        self.get_events(entries, min, time);
+    }
+
+    /// Puts the poll of the waker into the ring, without telling the kernel: how many entries that were.
+    fn arm(&self) -> u32 {
+        let _side = self.submit.lock();
         if self.armed.swap(true, Ordering::AcqRel) {
-            return;
+            return 0;
         }
         let fd = io_uring::types::Fd(self.core.waker.as_fd().as_raw_fd());
         let poll = opcode::PollAdd::new(fd, libc::POLLIN as u32)
@@ -264,9 +278,11 @@ impl UringQueue {
         // SAFETY: the submit lock is held; the entries name a descriptor that the waker keeps open and a static.
         let pushed = unsafe { self.ring.submission_shared().push_multiple(&[poll, wake]) };
         if pushed.is_err() {
+            // The kernel has not even taken the bios: waiters nap until it has.
             self.armed.store(false, Ordering::Release);
+            return 0;
         }
-        self.enter(&side);
+        2
     }
 }
 
@@ -334,37 +350,37 @@ impl DeviceQueue for UringQueue {
         if !again.is_empty() || self.stuck.load(Ordering::Acquire) {
             self.push_on(again);
         }
-        // Pairs with the fence in `wait`: either the waiter sees the freed slots, or we see the waiter.
-        fence(Ordering::SeqCst);
-        if count > 0 && self.waiting.load(Ordering::Relaxed) > 0 {
-            self.core.waker.kick();
+        if self.waiting.load(Ordering::SeqCst) > 0 && !self.armed.load(Ordering::Acquire) {
+            // The kick's completions are consumed, perhaps before a waiter slept: as long as the kick stands, the poll
+            // makes new ones.
+            let entries = self.arm();
+            self.get_events(entries, 0, None);
         }
         count
     }
 
     fn wait(&self, min: u32, timeout: Option<Duration>) {
-        if self.core.waker.is_kicked() {
+        let nothing = self.in_flight() == 0 && timeout.is_some_and(|t| t.is_zero());
+        if nothing || self.core.waker.is_kicked() {
             return;
         }
         if self.signals.load(Ordering::Acquire) {
-            let nothing = self.in_flight() == 0 && timeout.is_some_and(|t| t.is_zero());
-            if !nothing && !self.stuck.load(Ordering::Acquire) {
+            if !self.stuck.load(Ordering::Acquire) {
                 self.core.waker.wait(timeout);
             }
             return;
         }
-        if !self.armed.load(Ordering::Acquire) {
-            self.arm();
-        }
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        let in_flight = self.in_flight();
-        let min = min.clamp(1, in_flight.max(1));
-        let nothing = in_flight == 0 && timeout.is_some_and(|t| t.is_zero());
-        if self.stuck.load(Ordering::Acquire) {
-            self.get_events(1, Some(timeout.unwrap_or(STUCK_NAP).min(STUCK_NAP)));
-        } else if !nothing {
-            self.get_events(min, timeout);
+        let entries = if self.armed.load(Ordering::Acquire) {
+            0
+        } else {
+            self.arm()
+        };
+        // Once more: a kick that a reaper has seen and consumed before it could see this waiter.
+        if self.core.waker.is_kicked() {
+            self.get_events(entries, 0, None);
+        } else {
+            self.sleep(entries, min, timeout);
         }
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
@@ -396,7 +412,7 @@ impl Drop for UringQueue {
             self.reap(&mut ended);
             ended.clear();
             if self.in_flight() > 0 {
-                self.get_events(1, Some(STUCK_NAP));
+                self.get_events(0, 1, Some(STUCK_NAP));
             }
         }
     }

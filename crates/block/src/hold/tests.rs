@@ -83,7 +83,10 @@ fn qemu_does_not_write_what_we_hold() {
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(said.contains("Failed to get \"write\" lock"), "{said}");
     let mut read = qemu_io(&path, &["-r", "-c", "read 0 512"]).expect("it is installed");
-    assert!(read.status().expect("qemu-io runs").success(), "readers are let in");
+    assert!(
+        read.status().expect("qemu-io runs").success(),
+        "readers are let in"
+    );
     drop(held);
     assert!(write.status().expect("qemu-io runs").success());
 }
@@ -107,7 +110,10 @@ fn we_do_not_write_what_qemu_holds() {
         assert!(child.try_wait().expect("our own child").is_none());
     }
     let error = take(&path, false).expect_err("qemu-io has it");
-    assert!(error.what.contains(&format!("qemu-io (pid {pid})")), "{error}");
+    assert!(
+        error.what.contains(&format!("qemu-io (pid {pid})")),
+        "{error}"
+    );
     let (_, notes) = take(&path, true).expect("readers are let in");
     assert!(notes[0].contains("a writer is present"), "{notes:?}");
     let mut stdin = child.stdin.take().expect("it is piped");
@@ -119,7 +125,10 @@ fn we_do_not_write_what_qemu_holds() {
 #[test]
 fn a_file_behind_a_loop_device_is_held() {
     let (_dir, path) = image();
-    let made = Command::new("losetup").args(["-f", "--show"]).arg(&path).output();
+    let made = Command::new("losetup")
+        .args(["-f", "--show"])
+        .arg(&path)
+        .output();
     let Some(made) = made.ok().filter(|o| o.status.success()) else {
         eprintln!("skipped: no loop device can be made (not root?)");
         return;
@@ -140,6 +149,9 @@ fn a_file_behind_a_loop_device_is_held() {
     assert!(read.expect("a reader")[0].contains(&device));
     alone.expect("nobody has the device");
     let error = twice.expect_err("we have the device");
-    assert!(error.kind == DeviceErrorKind::Held && error.what.contains("this process"), "{error}");
+    assert!(
+        error.kind == DeviceErrorKind::Held && error.what.contains("this process"),
+        "{error}"
+    );
     assert!(detached.expect("losetup runs").success());
 }

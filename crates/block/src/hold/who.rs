@@ -59,7 +59,11 @@ fn find(file: &Stat, own: RawFd, wanted: impl Fn(&str) -> bool) -> Vec<String> {
         let Some(pid) = name.to_str().and_then(|n| n.parse::<u32>().ok()) else {
             continue;
         };
-        for fd in read_dir(process.path().join("fd")).into_iter().flatten().flatten() {
+        for fd in read_dir(process.path().join("fd"))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
             let number = fd.file_name();
             let ours = pid == me && number.to_str() == Some(&own.to_string());
             if ours || !is_file(&fd.path(), file) {
@@ -76,7 +80,8 @@ fn find(file: &Stat, own: RawFd, wanted: impl Fn(&str) -> bool) -> Vec<String> {
 
 fn is_file(path: &Path, file: &Stat) -> bool {
     std::fs::metadata(path).is_ok_and(|m| {
-        (m.dev(), m.ino()) == (file.st_dev, file.st_ino) || (file.st_rdev != 0 && m.rdev() == file.st_rdev)
+        (m.dev(), m.ino()) == (file.st_dev, file.st_ino)
+            || (file.st_rdev != 0 && m.rdev() == file.st_rdev)
     })
 }
 
@@ -94,7 +99,9 @@ pub(super) fn mounted(device: &Stat) -> Option<String> {
     let mounts = read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let place = mounts.lines().find_map(|line| {
         let mut words = line.split(' ').skip(2);
-        (words.next() == Some(&number)).then(|| words.nth(1)).flatten()
+        (words.next() == Some(&number))
+            .then(|| words.nth(1))
+            .flatten()
     });
     if let Some(place) = place {
         return Some(format!("mounted by the host at {place}"));

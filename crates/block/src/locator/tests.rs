@@ -128,7 +128,11 @@ fn every_kind_is_opened() {
     let path = dir.path().join("image");
     std::fs::write(&path, vec![0; 1 << 20]).expect("the test's own file");
     let file = format!("{}?offset=4K&size=8K&ro", path.display());
-    for (text, size) in [("mem:1M", 1 << 20), ("sim:2M,latency=0us", 2 << 20), (&file, 8 << 10)] {
+    for (text, size) in [
+        ("mem:1M", 1 << 20),
+        ("sim:2M,latency=0us", 2 << 20),
+        (&file, 8 << 10),
+    ] {
         let device = open(&parse(text), &OpenOptions::default());
         let device = device.unwrap_or_else(|e| panic!("{text}: {e}"));
         assert_eq!(device.geometry().size, size, "{text}");

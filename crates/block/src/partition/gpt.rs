@@ -74,7 +74,9 @@ fn check_header(header: &[u8], lba: u64) -> Result<(), Wrong> {
     }
     let own = le64(header, 24);
     if own != lba {
-        return Err(Wrong(format!("the header at sector {lba} says that it is at {own}")));
+        return Err(Wrong(format!(
+            "the header at sector {lba} says that it is at {own}"
+        )));
     }
     Ok(())
 }

@@ -84,12 +84,7 @@ pub(super) fn read(
 }
 
 /// Follows the chain of extended boot records that starts at sector `base`.
-fn follow(
-    source: &Source<'_>,
-    base: u64,
-    sector: u64,
-    parts: &mut Vec<Part>,
-) -> Result<(), Wrong> {
+fn follow(source: &Source<'_>, base: u64, sector: u64, parts: &mut Vec<Part>) -> Result<(), Wrong> {
     let (mut at, mut number) = (base, 5);
     for _ in 0..MAX_LOGICAL {
         let record = source.read(at * sector, 512)?;

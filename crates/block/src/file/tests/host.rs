@@ -1,0 +1,137 @@
+//! Block devices: the kernel's loop device, as root.
+
+use super::*;
+use std::process::Command;
+
+/// A kernel loop device over an image on tmpfs.
+struct Loop {
+    device: PathBuf,
+    _image: Image,
+}
+
+impl Loop {
+    fn new(sector: &str) -> Option<Loop> {
+        let image = Image::new("/dev/shm", 1 << 20)?;
+        let made = Command::new("losetup")
+            .args(["-f", "--show", "--direct-io=on", "--sector-size", sector])
+            .arg(&image.path)
+            .output();
+        let Some(made) = made.ok().filter(|o| o.status.success()) else {
+            eprintln!("skipped: no loop device can be made (not root?)");
+            return None;
+        };
+        let device = String::from_utf8_lossy(&made.stdout).trim().into();
+        Some(Loop {
+            device,
+            _image: image,
+        })
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("-d").arg(&self.device).status();
+    }
+}
+
+#[test]
+fn a_block_device_by_every_engine() {
+    let Some(disk) = Loop::new("512") else {
+        return;
+    };
+    for engine in IoEngine::ALL {
+        let device = FileDevice::open(&options(&disk.device, engine)).expect("we are root");
+        let (geometry, report) = (device.geometry(), device.report());
+        eprintln!("{geometry:?} {report:?}");
+        assert_eq!((geometry.size, geometry.logical), (1 << 20, 512));
+        assert!(report.block_device && report.direct && report.fallbacks.is_empty());
+        let own = Own::new(&device, 8);
+        let writes = (0..32u64).map(|i| Bio::write(i * 4096, filled(4096, i as u8), i));
+        assert!(own.run(writes).iter().all(|b| b.result == Ok(())));
+        let mut fua = Bio::write(512, filled(512, 99), 0);
+        fua.flags.fua = true;
+        assert_eq!(own.one(fua).result, Ok(()));
+        assert_eq!(own.one(Bio::flush(0)).result, Ok(()));
+        let bio = own.one(Bio::read(0, Buf::zeroed(8192), 0));
+        assert_eq!((bio.buf.as_slice()[0], bio.buf.as_slice()[600]), (0, 99));
+        assert_eq!((bio.buf.as_slice()[1024], bio.buf.as_slice()[5000]), (0, 1));
+        for op in [BioOp::WriteZeroes, BioOp::WriteZeroesUnmap, BioOp::Discard] {
+            let bio = own.one(Bio::range(op, 4096, 4096, 0));
+            assert_eq!(bio.result, Ok(()), "{op:?}");
+            let bio = own.one(Bio::read(4096, filled(4096, 0xee), 0));
+            assert!(op == BioOp::Discard || bio.buf.as_slice().iter().all(|b| *b == 0));
+        }
+        let bio = own.one(Bio::read(1 << 20, Buf::zeroed(512), 0));
+        assert_eq!(bio.result, failed(BioErrorKind::Invalid));
+    }
+}
+
+#[test]
+fn a_block_device_with_larger_sectors() {
+    let Some(disk) = Loop::new("4096") else {
+        return;
+    };
+    let device = FileDevice::open(&options(&disk.device, IoEngine::Uring)).expect("we are root");
+    assert_eq!(device.geometry().logical, 4096);
+    let own = Own::new(&device, 4);
+    let bio = own.one(Bio::read(512, Buf::zeroed(512), 0));
+    assert_eq!(bio.result, failed(BioErrorKind::Invalid));
+    drop((own, device));
+    let odd = FileOptions {
+        offset: 512,
+        ..options(&disk.device, IoEngine::Uring)
+    };
+    let error = FileDevice::open(&odd)
+        .map(drop)
+        .expect_err("not by direct I/O");
+    assert!(
+        error.what.contains("512") && error.what.contains("4096"),
+        "{error}"
+    );
+    let odd = FileOptions {
+        read_only: true,
+        ..odd
+    };
+    let device = FileDevice::open(&odd).expect("buffered, for reading");
+    assert!(!device.report().direct);
+    let own = Own::new(&device, 4);
+    let bio = own.one(Bio::read(512, Buf::zeroed(512), 0));
+    assert_eq!(bio.result, Ok(()));
+    assert_eq!(bio.buf.as_slice()[3], pattern(1024 + 3));
+}
+
+#[test]
+fn a_partition_is_a_device() {
+    let image = Image::new("/dev/shm", 4 << 20).expect("tmpfs");
+    let mut script = std::process::Command::new("sfdisk");
+    script.arg(&image.path).stdin(std::process::Stdio::piped());
+    let Ok(mut child) = script.stdout(std::process::Stdio::null()).spawn() else {
+        eprintln!("skipped: sfdisk is not installed");
+        return;
+    };
+    let mut stdin = child.stdin.take().expect("it is piped");
+    std::io::Write::write_all(&mut stdin, b"label: gpt\nsize=1M\nstart=4096,size=1M\n")
+        .expect("sfdisk listens");
+    drop(stdin);
+    assert!(child.wait().expect("our own child").success());
+    let part = FileOptions {
+        part: Some(2),
+        ..options(&image.path, IoEngine::Uring)
+    };
+    let device = FileDevice::open(&part).expect("it is there");
+    assert_eq!(
+        (device.geometry().size, device.report().direct),
+        (1 << 20, true)
+    );
+    let bio = Own::new(&device, 4).one(Bio::read(512, Buf::zeroed(512), 0));
+    assert_eq!(bio.buf.as_slice()[5], pattern((2 << 20) + 512 + 5));
+    let none = FileOptions {
+        part: Some(3),
+        ..options(&image.path, IoEngine::Threads)
+    };
+    drop(device);
+    let error = FileDevice::open(&none)
+        .map(drop)
+        .expect_err("there are two");
+    assert!(error.what.contains("has no partition 3"), "{error}");
+}

@@ -1,0 +1,157 @@
+//! Hosts that forbid things: io_uring by seccomp, locked memory by a limit.
+
+use super::*;
+use std::process::Command;
+
+/// Forbids system calls to the calling thread and those that it starts, as containers do: they fail with EPERM.
+fn forbid(calls: &[libc::c_long]) {
+    let op = |code: u32, jf: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf,
+        k,
+    };
+    let mut program = vec![op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
+    for call in calls {
+        program.push(op(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            1,
+            *call as u32,
+        ));
+        let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+        program.push(op(libc::BPF_RET | libc::BPF_K, 0, refuse));
+    }
+    program.push(op(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW));
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: prctl takes integers here; seccomp reads the program, which lives through the call.
+    let res = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+            | libc::prctl(
+                libc::PR_SET_SECCOMP,
+                libc::SECCOMP_MODE_FILTER,
+                &raw const filter,
+            )
+    };
+    assert_eq!(res, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Opens an image in a thread that may not make these calls, reads from it, and gives the device's report.
+fn report_without(calls: &'static [libc::c_long]) -> DeviceReport {
+    let run = move || {
+        forbid(calls);
+        let image = Image::new("/dev/shm", 65536).expect("tmpfs");
+        let device = FileDevice::open(&FileOptions {
+            path: image.path.clone(),
+            ..FileOptions::default()
+        })
+        .expect("blocked io_uring is never an error");
+        let bio = Own::new(&device, 4).one(Bio::read(4096, Buf::zeroed(4096), 0));
+        assert_eq!((bio.result, bio.buf.as_slice()[1]), (Ok(()), pattern(4097)));
+        let forced = FileDevice::open(&FileOptions {
+            force: true,
+            ..options(&image.path, IoEngine::Uring)
+        });
+        let error = forced.map(drop).expect_err("it is forbidden");
+        assert!(error.what.contains("io_uring was asked for"), "{error}");
+        device.report()
+    };
+    std::thread::spawn(run).join().expect("it does not panic")
+}
+
+#[test]
+fn forbidden_io_uring_falls_back_and_says_so() {
+    let report = report_without(&[libc::SYS_io_uring_setup]);
+    assert_eq!(report.engine, "aio", "{report:?}");
+    assert!(
+        report.fallbacks[0].contains("not io_uring: Operation not permitted"),
+        "{report:?}"
+    );
+}
+
+#[test]
+fn where_aio_is_forbidden_too_threads_do_it() {
+    let report = report_without(&[libc::SYS_io_uring_setup, libc::SYS_io_setup]);
+    assert_eq!(report.engine, "threads", "{report:?}");
+    assert!(
+        report.fallbacks[1].contains("not aio: Operation not permitted"),
+        "{report:?}"
+    );
+}
+
+/// io_uring that may be set up and not be used further is found out when the first queue is opened.
+#[test]
+fn a_ring_that_cannot_register_falls_back() {
+    let report = report_without(&[libc::SYS_io_uring_register]);
+    assert_eq!(report.engine, "aio", "{report:?}");
+}
+
+const CHILD: &str = "DIORITE_BLOCK_TEST_CHILD";
+
+/// The limit belongs to a process: a child of this very test program.
+#[test]
+fn registration_beyond_the_memory_lock_limit_goes_plain() {
+    let own = std::env::current_exe().expect("a test has a program");
+    let name = "file::tests::limits::child_with_little_locked_memory";
+    let child = Command::new(own)
+        .args(["--exact", name, "--ignored", "--nocapture"])
+        .env(CHILD, "1")
+        .output()
+        .expect("the test's own program runs");
+    let said = String::from_utf8_lossy(&child.stdout);
+    assert!(
+        child.status.success() && said.contains("1 passed"),
+        "{said}\n{}",
+        String::from_utf8_lossy(&child.stderr)
+    );
+}
+
+#[test]
+#[ignore = "run by registration_beyond_the_memory_lock_limit_goes_plain"]
+fn child_with_little_locked_memory() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    let limit = libc::rlimit {
+        rlim_cur: 64 << 10,
+        rlim_max: 64 << 10,
+    };
+    // SAFETY: setrlimit reads one structure, which lives through the call; setuid takes an integer. The process is the
+    // test's own child and runs nothing else.
+    let res = unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) | nobody() };
+    assert_eq!(res, 0, "{}", std::io::Error::last_os_error());
+    let image = Image::new("/dev/shm", 1 << 20).expect("tmpfs");
+    let device = image.open(IoEngine::Uring);
+    let own = Own::new(&device, 32);
+    // 16 KiB fit, 256 KiB do not.
+    for (size, want) in [(4, (1, 0)), (64, (1, 1)), (64, (1, 2))] {
+        let pool = BufPool::new(4096, size);
+        for _ in 0..10 {
+            let reads = (0..4u64).map(|i| Bio::read(i * 4096, pool.get().expect("4 bufs"), i));
+            for bio in own.run(reads) {
+                assert_eq!(bio.result, Ok(()));
+                assert_eq!(
+                    bio.buf.as_slice()[3],
+                    pattern(bio.token as usize * 4096 + 3)
+                );
+                pool.put(bio.buf);
+            }
+        }
+        let report = device.report();
+        assert_eq!((report.registered, report.plain), want, "{report:?}");
+    }
+}
+
+/// Root's memory is not limited: be nobody.
+fn nobody() -> libc::c_int {
+    // SAFETY: geteuid and setuid take and give integers.
+    unsafe {
+        if libc::geteuid() == 0 {
+            libc::setuid(65534)
+        } else {
+            0
+        }
+    }
+}
