@@ -4,6 +4,7 @@
 pub mod recipe;
 pub mod stage;
 pub mod storm;
+pub mod walk;
 pub mod watch;
 
 use std::path::{Path, PathBuf};
