@@ -8,6 +8,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::any::Any;
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -79,11 +80,36 @@ fn next_region_id() -> u64 {
 ///
 /// Send and Sync. Dropping it frees the memory when it was the last buf over its region.
 pub struct Buf {
-    region: Option<Arc<Region>>,
+    mem: ManuallyDrop<Mem>,
+    /// Where the first part begins, and its length.
     start: NonNull<u8>,
     len: u32,
-    /// The parts after the first, if the buf is vectored.
-    more: Option<Box<Vec<Buf>>>,
+}
+
+/// What a buf owns. One discriminant tells all three cases apart: bufs are moved and dropped for every request.
+enum Mem {
+    /// Nothing.
+    None,
+    /// A part of this region.
+    Part(Arc<Region>),
+    /// A part of a region, and further parts behind it.
+    Parts(Box<Vectored>),
+}
+
+struct Vectored {
+    region: Arc<Region>,
+    /// The parts after the first, each of them contiguous; never empty.
+    rest: Vec<Buf>,
+}
+
+impl Drop for Buf {
+    /// A buf without memory, which is what most places hold after it moved on, costs one comparison.
+    #[inline(always)]
+    fn drop(&mut self) {
+        if !matches!(*self.mem, Mem::None) {
+            self.release();
+        }
+    }
 }
 
 // SAFETY: Buf is the only owner of its bytes, like Vec<u8>.
@@ -113,10 +139,9 @@ impl Buf {
     #[must_use]
     pub const fn empty() -> Buf {
         Buf {
-            region: None,
+            mem: ManuallyDrop::new(Mem::None),
             start: NonNull::<Aligned>::dangling().cast(),
             len: 0,
-            more: None,
         }
     }
 
@@ -160,18 +185,61 @@ impl Buf {
     pub fn from_parts(parts: Vec<Buf>) -> Buf {
         let mut flat = Vec::with_capacity(parts.len());
         for mut part in parts {
-            let more = part.more.take();
+            let rest = part.take_rest();
             flat.push(part);
-            flat.extend(more.into_iter().flat_map(|m| *m));
+            flat.extend(rest);
         }
         flat.retain(|p| p.len > 0);
         let mut parts = flat.into_iter();
         let Some(mut first) = parts.next() else {
             return Buf::empty();
         };
-        let rest: Vec<Buf> = parts.collect();
-        first.more = (!rest.is_empty()).then(|| Box::new(rest));
+        first.put_rest(parts.collect());
         first
+    }
+
+    /// The parts after the first, whose owner this buf stops being.
+    fn take_rest(&mut self) -> Vec<Buf> {
+        match std::mem::replace(&mut *self.mem, Mem::None) {
+            Mem::Parts(v) => {
+                *self.mem = Mem::Part(v.region);
+                v.rest
+            }
+            other => {
+                *self.mem = other;
+                Vec::new()
+            }
+        }
+    }
+
+    /// Makes `rest` the parts after the first.
+    fn put_rest(&mut self, rest: Vec<Buf>) {
+        if let (false, Some(region)) = (rest.is_empty(), self.region().cloned()) {
+            *self.mem = Mem::Parts(Box::new(Vectored { region, rest }));
+        }
+    }
+
+    /// The rest of `drop`.
+    #[inline(never)]
+    fn release(&mut self) {
+        // SAFETY: called by `drop` only, so the value is never used again.
+        unsafe { ManuallyDrop::drop(&mut self.mem) };
+    }
+
+    fn region(&self) -> Option<&Arc<Region>> {
+        match &*self.mem {
+            Mem::None => None,
+            Mem::Part(region) => Some(region),
+            Mem::Parts(v) => Some(&v.region),
+        }
+    }
+
+    #[inline]
+    fn rest(&self) -> &[Buf] {
+        match &*self.mem {
+            Mem::Parts(v) => &v.rest,
+            Mem::None | Mem::Part(_) => &[],
+        }
     }
 
     fn over(region: Arc<Region>, at: usize, len: usize) -> Buf {
@@ -186,21 +254,22 @@ impl Buf {
         // SAFETY: `at` is inside the region, checked above.
         let start = unsafe { region.base.add(at) };
         Buf {
-            region: Some(region),
+            mem: ManuallyDrop::new(Mem::Part(region)),
             start,
             len,
-            more: None,
         }
     }
 
     /// Bytes in all parts.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
-        let more = self
-            .more
-            .as_ref()
-            .map_or(0, |m| m.iter().map(|p| p.len as usize).sum());
-        self.len as usize + more
+        match &*self.mem {
+            Mem::Parts(v) => {
+                self.len as usize + v.rest.iter().map(|p| p.len as usize).sum::<usize>()
+            }
+            Mem::None | Mem::Part(_) => self.len as usize,
+        }
     }
 
     /// No bytes?
@@ -209,10 +278,18 @@ impl Buf {
         self.len == 0
     }
 
+    /// Address and length of a buf in one part, as numbers; none if it is vectored.
+    #[inline]
+    #[must_use]
+    pub fn contiguous(&self) -> Option<(usize, u64)> {
+        (!self.is_vectored()).then(|| (self.start.as_ptr() as usize, u64::from(self.len)))
+    }
+
     /// More than one part?
+    #[inline]
     #[must_use]
     pub fn is_vectored(&self) -> bool {
-        self.more.is_some()
+        matches!(*self.mem, Mem::Parts(_))
     }
 
     /// The bytes of a contiguous buf.
@@ -221,7 +298,7 @@ impl Buf {
     /// If the buf is vectored: walk [`Buf::parts`] then.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
-        assert!(self.more.is_none(), "as_slice is for contiguous bufs");
+        assert!(!self.is_vectored(), "as_slice is for contiguous bufs");
         self.part_slice()
     }
 
@@ -231,7 +308,7 @@ impl Buf {
     /// If the buf is vectored: walk [`Buf::parts_mut`] then.
     #[must_use]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        assert!(self.more.is_none(), "as_mut_slice is for contiguous bufs");
+        assert!(!self.is_vectored(), "as_mut_slice is for contiguous bufs");
         self.part_slice_mut()
     }
 
@@ -247,30 +324,26 @@ impl Buf {
 
     /// Every contiguous part, in order.
     pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
-        std::iter::once(self.part_slice())
-            .chain(self.more.iter().flat_map(|m| m.iter().map(Buf::part_slice)))
+        std::iter::once(self.part_slice()).chain(self.rest().iter().map(Buf::part_slice))
     }
 
     /// Every contiguous part, in order, to write to.
     pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
-        let Buf {
-            start, len, more, ..
-        } = self;
-        // SAFETY: as in part_slice_mut; the borrow of self is held by the iterator, and `more` are other bytes.
+        let Buf { start, len, mem } = self;
+        // SAFETY: as in part_slice_mut; the borrow of self is held by the iterator, and the rest are other bytes.
         let first = unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), *len as usize) };
-        std::iter::once(first).chain(
-            more.iter_mut()
-                .flat_map(|m| m.iter_mut().map(Buf::part_slice_mut)),
-        )
+        let rest = match &mut **mem {
+            Mem::Parts(v) => &mut v.rest[..],
+            Mem::None | Mem::Part(_) => &mut [],
+        };
+        std::iter::once(first).chain(rest.iter_mut().map(Buf::part_slice_mut))
     }
 
     /// The address that is least aligned, as a number: what an alignment rule looks at.
     #[must_use]
     pub fn alignment_bits(&self) -> usize {
-        let more = self.more.as_ref().map_or(0, |m| {
-            m.iter().fold(0, |a, p| a | p.start.as_ptr() as usize)
-        });
-        self.start.as_ptr() as usize | more
+        self.raw_parts()
+            .fold(0, |bits, (start, _)| bits | start.as_ptr() as usize)
     }
 
     /// Writes zeros to `range` (bytes from the buf's start, over all parts).
@@ -316,57 +389,73 @@ impl Buf {
     #[must_use]
     pub fn split_off(&mut self, at: usize) -> Buf {
         let first = self.len as usize;
-        if at >= first && self.more.is_some() {
+        if at >= first && self.is_vectored() {
             return self.split_off_later(at - first);
         }
         assert!(at <= first, "split inside the buf");
+        let rest = self.take_rest();
         let tail_len = self.len - u32::try_from(at).expect("at is at most len, which is a u32");
-        let tail = Buf {
-            region: self.region.clone(),
+        let mut tail = Buf {
+            mem: ManuallyDrop::new(self.region().map_or(Mem::None, |r| Mem::Part(r.clone()))),
             // SAFETY: at <= len, so the result is inside the region or one past the part's end.
             start: unsafe { self.start.add(at) },
             len: tail_len,
-            more: self.more.take(),
         };
+        tail.put_rest(rest);
         self.len -= tail_len;
         tail
     }
 
     fn split_off_later(&mut self, mut at: usize) -> Buf {
-        let Some(mut more) = self.more.take() else {
-            return Buf::empty();
-        };
+        let mut rest = self.take_rest();
         let mut keep = 0;
-        while keep < more.len() && at >= more[keep].len as usize {
-            at -= more[keep].len as usize;
+        while keep < rest.len() && at >= rest[keep].len as usize {
+            at -= rest[keep].len as usize;
             keep += 1;
         }
-        let mut tail = more.split_off(keep);
+        let mut tail = rest.split_off(keep);
         if at > 0 {
-            let rest = tail
+            let behind = tail
                 .first_mut()
                 .expect("split inside the buf")
                 .split_off(at);
-            let head = std::mem::replace(&mut tail[0], rest);
-            more.push(head);
+            rest.push(std::mem::replace(&mut tail[0], behind));
         }
-        self.more = (!more.is_empty()).then_some(more);
+        self.put_rest(rest);
         Buf::from_parts(tail)
     }
 
     /// The start and the length of every part, for the kernel's iovecs. Touching them is the ring's business.
     pub(crate) fn raw_parts(&self) -> impl Iterator<Item = (NonNull<u8>, u32)> {
-        std::iter::once((self.start, self.len)).chain(
-            self.more
-                .iter()
-                .flat_map(|m| m.iter().map(|p| (p.start, p.len))),
-        )
+        std::iter::once((self.start, self.len)).chain(self.rest().iter().map(|p| (p.start, p.len)))
     }
 
     /// The region's base, length and never-reused id, if a ring may register it: it is contiguous and will be seen again.
     pub(crate) fn registrable(&self) -> Option<(NonNull<u8>, usize, u64)> {
-        let region = self.region.as_ref()?;
-        (self.more.is_none() && region.id != 0).then_some((region.base, region.len, region.id))
+        match &*self.mem {
+            Mem::Part(region) if region.id != 0 => Some((region.base, region.len, region.id)),
+            _ => None,
+        }
+    }
+
+    /// A second buf over the same bytes, which nobody may look into while the first is alive.
+    fn ghost(&self) -> Buf {
+        let mem = match &*self.mem {
+            Mem::None => Mem::None,
+            Mem::Part(region) => Mem::Part(region.clone()),
+            Mem::Parts(v) => {
+                let rest = v.rest.iter().map(Buf::ghost).collect();
+                Mem::Parts(Box::new(Vectored {
+                    region: v.region.clone(),
+                    rest,
+                }))
+            }
+        };
+        Buf {
+            mem: ManuallyDrop::new(mem),
+            start: self.start,
+            len: self.len,
+        }
     }
 
     fn lies_in(&self, other: &Buf) -> bool {
@@ -392,22 +481,8 @@ impl Split {
     /// Starts to cut `buf`.
     #[must_use]
     pub fn new(buf: Buf) -> Split {
-        let whole = Buf {
-            region: buf.region.clone(),
-            start: buf.start,
-            len: buf.len,
-            more: buf.more.as_ref().map(|m| {
-                let ghost = |p: &Buf| Buf {
-                    region: p.region.clone(),
-                    start: p.start,
-                    len: p.len,
-                    more: None,
-                };
-                Box::new(m.iter().map(ghost).collect())
-            }),
-        };
         Split {
-            whole,
+            whole: buf.ghost(),
             rest: buf,
             out: 0,
         }
@@ -439,7 +514,7 @@ impl Split {
     /// # Panics
     /// If it is not a part of this buf.
     pub fn absorb(&mut self, part: Buf) {
-        let mut parts = std::iter::once(&part).chain(part.more.iter().flat_map(|m| m.iter()));
+        let mut parts = std::iter::once(&part).chain(part.rest());
         let mine = |p: &Buf| p.len == 0 || self.ghosts().any(|g| p.lies_in(g));
         assert!(
             parts.all(mine),
@@ -449,7 +524,7 @@ impl Split {
     }
 
     fn ghosts(&self) -> impl Iterator<Item = &Buf> {
-        std::iter::once(&self.whole).chain(self.whole.more.iter().flat_map(|m| m.iter()))
+        std::iter::once(&self.whole).chain(self.whole.rest())
     }
 
     /// Bytes that are still out.

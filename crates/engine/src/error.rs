@@ -16,28 +16,12 @@ pub enum Error {
     /// The volume's bytes are damaged, or use a feature that is not served.
     #[error(transparent)]
     Format(Arc<FormatError>),
-    /// The damage was found on the way to this place.
-    #[error("{context}: {source}")]
-    At {
-        /// Which file or structure was being read.
-        context: String,
-        /// What was found.
-        source: Box<Error>,
-    },
+    /// The error was found on the way to this place: which file or structure was being read, and what was found.
+    #[error("{}: {}", .0.0, .0.1)]
+    At(Box<(String, Error)>),
     /// A file's map points where no file's data can be.
-    #[error(
-        "inode {ino}: file block {block} is mapped to block {at}, which holds {what}; the map is corrupt, run e2fsck"
-    )]
-    BadMap {
-        /// The file.
-        ino: Ino,
-        /// The first file block concerned.
-        block: u64,
-        /// Where it is mapped to.
-        at: FsBlock,
-        /// What is there by the volume's geometry.
-        what: &'static str,
-    },
+    #[error(transparent)]
+    BadMap(Box<BadMap>),
     /// Structures that are sound one by one do not fit together.
     #[error("{0}")]
     Damaged(String),
@@ -91,23 +75,16 @@ pub enum Error {
     #[error("{0}")]
     ReadOnly(String),
     /// The file's own flags forbid it.
-    #[error("inode {ino} is {flag}: {what} is not permitted")]
+    #[error("inode {ino} is {flag}: overwriting it is not permitted")]
     NotPermitted {
         /// The file.
         ino: Ino,
         /// immutable, append-only.
         flag: &'static str,
-        /// What was asked.
-        what: &'static str,
     },
-    /// Opening for writing is refused because of the volume's state.
-    #[error("{what}; {help}")]
-    Refused {
-        /// What was found.
-        what: String,
-        /// What to do.
-        help: &'static str,
-    },
+    /// Opening for writing is refused because of the volume's state, or a file's data because of what it is.
+    #[error(transparent)]
+    Refused(Box<Refused>),
     /// A path leads nowhere.
     #[error("{path}: no such file or directory")]
     NotFound {
@@ -135,6 +112,32 @@ pub enum Error {
     /// The volume was closed.
     #[error("the volume is closed")]
     ShutDown,
+}
+
+/// A file's map points where no file's data can be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "inode {ino}: file block {block} is mapped to block {at}, which holds {what}; the map is corrupt, run e2fsck"
+)]
+pub struct BadMap {
+    /// The file.
+    pub ino: Ino,
+    /// The first file block concerned.
+    pub block: u64,
+    /// Where it is mapped to.
+    pub at: FsBlock,
+    /// What is there by the volume's geometry.
+    pub what: &'static str,
+}
+
+/// Why something is refused although it is not damaged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}; {help}")]
+pub struct Refused {
+    /// What was found.
+    pub what: String,
+    /// What to do.
+    pub help: &'static str,
 }
 
 /// Which of the three numbers is not aligned.
@@ -254,25 +257,33 @@ fn op_name(op: Op) -> &'static str {
     match op {
         Op::Read => "read",
         Op::Write => "write",
-        Op::Sync { .. } => "flush",
+        Op::Sync | Op::DataSync => "flush",
     }
 }
 
+/// Errors travel in every completion: they stay small.
+const _: () = assert!(size_of::<Error>() <= 32);
+
 impl Error {
+    /// A refusal.
+    pub(crate) fn refused(what: impl Into<String>, help: &'static str) -> Error {
+        Error::Refused(Box::new(Refused {
+            what: what.into(),
+            help,
+        }))
+    }
+
     /// The same error, with what was being looked at.
     #[must_use]
     pub fn at(self, context: impl Into<String>) -> Error {
-        Error::At {
-            context: context.into(),
-            source: Box::new(self),
-        }
+        Error::At(Box::new((context.into(), self)))
     }
 
     /// The error without the places it was passed through.
     #[must_use]
     pub fn root(&self) -> &Error {
         match self {
-            Error::At { source, .. } => source.root(),
+            Error::At(inner) => inner.1.root(),
             other => other,
         }
     }
@@ -282,7 +293,7 @@ impl Error {
     pub fn is_corrupt(&self) -> bool {
         match self.root() {
             Error::Format(e) => matches!(**e, FormatError::Corrupt(_)),
-            Error::BadMap { .. } | Error::Damaged(_) => true,
+            Error::BadMap(_) | Error::Damaged(_) => true,
             _ => false,
         }
     }

@@ -113,14 +113,9 @@ impl File {
     /// # Errors
     /// The device's.
     pub fn sync(&self) -> Result<(), Error> {
-        self.call(
-            Op::Sync { data_only: false },
-            0,
-            Buf::empty(),
-            RequestFlags::default(),
-        )
-        .1
-        .map(|_| ())
+        self.call(Op::Sync, 0, Buf::empty(), RequestFlags::default())
+            .1
+            .map(|_| ())
     }
 
     /// Reads any range, aligned or not, through a bounce buffer; says how many bytes there were before the end of the

@@ -37,7 +37,7 @@ mod volume;
 mod workers;
 pub mod xattr;
 
-pub use error::{Error, Misaligned, NotYet, Wait};
+pub use error::{BadMap, Error, Misaligned, NotYet, Refused, Wait};
 pub use file::{File, OpenFlags, Quiesced};
 pub use ioend::Reason;
 pub use loopdev::LoopDevice;

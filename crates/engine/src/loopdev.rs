@@ -205,7 +205,7 @@ fn op_of(op: BioOp) -> Result<Op, BioError> {
     match op {
         BioOp::Read => Ok(Op::Read),
         BioOp::Write => Ok(Op::Write),
-        BioOp::Flush => Ok(Op::Sync { data_only: true }),
+        BioOp::Flush => Ok(Op::DataSync),
         BioOp::Discard | BioOp::WriteZeroes | BioOp::WriteZeroesUnmap => {
             Err(BioError::new(BioErrorKind::Unsupported))
         }
@@ -217,7 +217,7 @@ fn ended(done: Completion) -> Bio {
     let (op, result) = match done.op {
         Op::Read => (BioOp::Read, Ok(())),
         Op::Write => (BioOp::Write, Ok(())),
-        Op::Sync { .. } => (BioOp::Flush, Ok(())),
+        Op::Sync | Op::DataSync => (BioOp::Flush, Ok(())),
     };
     let mut bio = Bio {
         buf: done.buf,

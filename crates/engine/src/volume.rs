@@ -256,7 +256,7 @@ impl Volume {
         if !volume.writable {
             return Ok(());
         }
-        let op = crate::queue::Op::Sync { data_only: false };
+        let op = crate::queue::Op::Sync;
         volume.blocking.flush().map_err(|error| Error::Device {
             op,
             pos: 0,

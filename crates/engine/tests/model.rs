@@ -40,15 +40,18 @@ fn campaign(volume: &Volume, files: &mut [Known], requests: u64, rng: &mut Rng) 
                     let (mut rng, file, known) = (rng.fork(), file.clone(), known.clone());
                     let last = n + 1 == threads;
                     let range = n * share..if last { size } else { (n + 1) * share };
-                    scope.spawn(move || {
-                        (n, storm(volume, &file, &known, range, requests, &mut rng))
-                    })
+                    scope
+                        .spawn(move || (n, storm(volume, &file, &known, range, requests, &mut rng)))
                 })
                 .collect();
             running.into_iter().map(|t| t.join().unwrap()).collect()
         });
         for (n, model) in models {
-            let to = if n + 1 == threads { size } else { (n + 1) * share };
+            let to = if n + 1 == threads {
+                size
+            } else {
+                (n + 1) * share
+            };
             let range = (n * share) as usize..to as usize;
             known.bytes[range.clone()].copy_from_slice(&model.bytes[range]);
         }
@@ -192,7 +195,11 @@ fn what_is_not_done_yet_changes_nothing() {
             let volume = stage.open(&OpenOptions::writable()).unwrap();
             refused_everywhere(&volume, &files, &mut rng);
             volume.close().unwrap();
-            assert!(stage.bytes() == before, "{}: the image changed", recipe.name);
+            assert!(
+                stage.bytes() == before,
+                "{}: the image changed",
+                recipe.name
+            );
         }
     }
 }
@@ -289,7 +296,11 @@ fn overlapping_writes_leave_whole_sectors() {
         for (n, sector) in end[4096..4096 + span].chunks(512).enumerate() {
             let first = &sector[..16];
             assert!(sector.chunks(16).all(|w| w == first), "sector {n} is torn");
-            assert_eq!(first[8..], (n as u64).to_le_bytes(), "sector {n} is another's");
+            assert_eq!(
+                first[8..],
+                (n as u64).to_le_bytes(),
+                "sector {n} is another's"
+            );
         }
         assert_eq!(known.bytes.len(), 1 << 20);
         volume.close().unwrap();

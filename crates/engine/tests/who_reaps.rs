@@ -10,7 +10,9 @@ use common::stage::{Below, Stage};
 use common::watch::{Watchdog, within};
 use common::{Rng, fsck, image, run, scratch};
 use diorite::policy::{CompletionPolicy, ReadLock, Unaligned};
-use diorite::{Error, File, FileId, OpenFlags, OpenOptions, Policy, Queue, Request, RequestFlags, Volume, Wait};
+use diorite::{
+    Error, File, FileId, OpenFlags, OpenOptions, Policy, Queue, Request, RequestFlags, Volume, Wait,
+};
 use diorite_block::{Buf, IoEngine, SimOptions};
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -43,7 +45,11 @@ fn policies() -> Vec<Policy> {
 fn leave(queue: &Queue, id: FileId, count: u64) {
     let mut batch: VecDeque<Request> = (0..count)
         .map(|n| {
-            let (pos, len) = if n % 4 == 3 { (n * 2048, 2048) } else { (n / 2 * 4096, 4096) };
+            let (pos, len) = if n % 4 == 3 {
+                (n * 2048, 2048)
+            } else {
+                (n / 2 * 4096, 4096)
+            };
             let buf = Buf::zeroed(len);
             let request = if n % 8 == 0 {
                 Request::read(id, pos, buf, n)
@@ -68,7 +74,10 @@ fn collect(queue: &Queue, count: u64) {
     let tokens: HashSet<u64> = done.iter().map(|d| d.token).collect();
     assert_eq!((tokens.len(), done.len()), (count as usize, count as usize));
     for done in &done {
-        assert!(matches!(done.result, Ok(n) if n == done.buf.len()), "{done:?}");
+        assert!(
+            matches!(done.result, Ok(n) if n == done.buf.len()),
+            "{done:?}"
+        );
     }
     assert_eq!(queue.in_use(), 0);
 }
@@ -252,7 +261,11 @@ fn a_poll_loop_gets_every_completion_and_then_sleeps() {
                     }
                     let mut done = Vec::new();
                     while done.len() < 64 {
-                        assert!(readable(&queue, 20_000), "{what}: {} of 64, then silence", done.len());
+                        assert!(
+                            readable(&queue, 20_000),
+                            "{what}: {} of 64, then silence",
+                            done.len()
+                        );
                         queue.reap(&mut done, 0, None);
                     }
                 }
@@ -261,7 +274,10 @@ fn a_poll_loop_gets_every_completion_and_then_sleeps() {
                 while readable(&queue, 50) {
                     queue.reap(&mut Vec::new(), 0, None);
                     looks += 1;
-                    assert!(looks < 100, "{what}: the descriptor stays readable with nothing to reap");
+                    assert!(
+                        looks < 100,
+                        "{what}: the descriptor stays readable with nothing to reap"
+                    );
                 }
             }
         }
@@ -408,7 +424,10 @@ fn three_volumes_deep_with_one_worker() {
                 map_cache: 0,
                 ..OpenOptions::writable()
             };
-            drop(Stage::new(std::path::Path::new(nest.split('!').next().unwrap()), Below::File(engine)));
+            drop(Stage::new(
+                std::path::Path::new(nest.split('!').next().unwrap()),
+                Below::File(engine),
+            ));
             let volume = match Volume::open(&nest, &options) {
                 Ok(volume) => volume,
                 Err(e) => {
@@ -431,7 +450,8 @@ fn three_volumes_deep_with_one_worker() {
             };
             // A turn that only foreign drains pass on takes some milliseconds here: all 2,048 once, fewer elsewhere.
             let alone = policy.unaligned == Unaligned::Exclusive;
-            let first = engine == IoEngine::Uring && policy.completion == CompletionPolicy::Deferred;
+            let first =
+                engine == IoEngine::Uring && policy.completion == CompletionPolicy::Deferred;
             let many = if first || !alone { 2048 } else { 64 };
             fill(&queue, many);
             watchdog.feed(format!("{what}: quiesce elsewhere"));
@@ -454,7 +474,11 @@ fn three_volumes_deep_with_one_worker() {
     let file = volume.open_path("/data", OpenFlags::default()).unwrap();
     let mut out = vec![0; 1 << 20];
     assert_eq!(file.read_bytes(0, &mut out).unwrap(), 1 << 20);
-    assert!(out.chunks(512).enumerate().all(|(n, c)| c.iter().all(|b| *b == n as u8)));
+    assert!(
+        out.chunks(512)
+            .enumerate()
+            .all(|(n, c)| c.iter().all(|b| *b == n as u8))
+    );
     drop((file, volume));
     unnest(dir.path(), &nest);
 }
@@ -471,7 +495,11 @@ fn nested(dir: &std::path::Path) -> String {
         if level == 0 {
             std::fs::write(source.join("data"), &data).unwrap();
         } else {
-            std::fs::rename(dir.join(format!("l{}/image", level - 1)), source.join("inner")).unwrap();
+            std::fs::rename(
+                dir.join(format!("l{}/image", level - 1)),
+                source.join("inner"),
+            )
+            .unwrap();
         }
         let block = if level == 1 { "1024" } else { "4096" };
         // No holes: mke2fs leaves out blocks of zeros, and holes cannot be written yet.
@@ -487,7 +515,10 @@ fn unnest(dir: &std::path::Path, locator: &str) {
     fsck(std::path::Path::new(&image));
     for level in 0..2 {
         let out = dir.join(format!("out{level}"));
-        run("debugfs", &["-R", &format!("dump /inner {}", out.display()), &image]);
+        run(
+            "debugfs",
+            &["-R", &format!("dump /inner {}", out.display()), &image],
+        );
         fsck(&out);
         image = out.to_str().unwrap().to_owned();
     }

@@ -55,7 +55,7 @@ impl Task for Job {
 impl Job {
     fn report(&self, flushed: Result<(), BioError>) -> Message {
         let failed = if self.flush { flushed.err() } else { None };
-        let op = Op::Sync { data_only: true };
+        let op = Op::DataSync;
         Message::Completed(
             self.slot,
             failed.map(|error| Error::Device {

@@ -25,7 +25,11 @@ pub(crate) fn ended(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
     }
     let slot = &state.slots[index];
     if slot.op == Op::Write {
-        let facts = Facts { failed: failed.is_some(), owes_flush: slot.owes_flush, cached: CachedPages::None };
+        let facts = Facts {
+            failed: failed.is_some(),
+            owes_flush: slot.owes_flush,
+            cached: CachedPages::None,
+        };
         if let Verdict::Deferred(reason) = decide(policy.completion, facts) {
             return defer(queue, state, index, reason);
         }
@@ -36,7 +40,12 @@ pub(crate) fn ended(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
 #[cold]
 fn note_failure(state: &mut QueueState, index: u32, error: BioError) {
     let slot = &mut state.slots[index];
-    let error = Error::Device { op: slot.op, pos: slot.pos, len: slot.len, error };
+    let error = Error::Device {
+        op: slot.op,
+        pos: slot.pos,
+        len: slot.len,
+        error,
+    };
     slot.fail(error.into());
 }
 
@@ -46,7 +55,9 @@ pub(crate) fn inline(state: &mut QueueState, index: u32) {
     state.counters.inline += 1;
     let slot = &mut state.slots[index];
     let hold = std::mem::replace(&mut slot.hold, Hold::None);
-    let file = state.files[slot.file as usize].as_mut().expect("a file with requests stays attached");
+    let file = state.files[slot.file as usize]
+        .as_mut()
+        .expect("a file with requests stays attached");
     match hold {
         Hold::InFlight => file.inode.gate.leave(&file.shard),
         Hold::Turn => file.inode.gate.end_turn(),
@@ -63,7 +74,16 @@ fn defer(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32, reason: R
     let flush = slot.owes_flush && slot.error.is_none();
     let hold = std::mem::replace(&mut slot.hold, Hold::None);
     let file = state.file_of(index).handle();
-    queue.hand_off(state, Work::Complete(Job { queue: queue.clone(), slot: index, file, hold, flush }));
+    queue.hand_off(
+        state,
+        Work::Complete(Job {
+            queue: queue.clone(),
+            slot: index,
+            file,
+            hold,
+            flush,
+        }),
+    );
 }
 
 /// Puts a finished request on the ready list.
@@ -96,7 +116,9 @@ fn tidy(state: &mut QueueState, index: u32) {
 #[cold]
 pub(crate) fn unattached(state: &mut QueueState, index: u32) {
     let slot = &mut state.slots[index];
-    slot.fail(Error::Invalid("the request names a file that is not attached to its queue".into()).into());
+    slot.fail(
+        Error::Invalid("the request names a file that is not attached to its queue".into()).into(),
+    );
     slot.state = SlotState::Ready;
     state.counters.failed += 1;
     state.ready.push_back(index);

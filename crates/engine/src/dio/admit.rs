@@ -4,71 +4,74 @@
 //! or what it has to wait for. Invariants: the size is loaded after the gate and before the map, once; the inode lock is held
 //! while mapping and planning only. Limits: in this slice writes end inside the size.
 
-use super::{Attempt, check, issue};
+use super::{Attempt, Limits, check, issue};
 use crate::error::{Error, NotYet};
 use crate::inode::Handle;
 use crate::map::MapView;
 use crate::policy::{Policy, ReadLock, Unaligned};
-use crate::queue::{Hold, Op, QueueShared, QueueState, Slot};
+use crate::queue::{Hold, Op, QueueState, Slot};
 use std::sync::Arc;
 
 /// One attempt: check, admit, map, plan, issue. Blocks on nothing but the inode lock, and that not with `nowait`.
 #[inline]
-pub(super) fn attempt(
-    queue: &QueueShared,
-    state: &mut QueueState,
-    index: u32,
-    view: Option<&Arc<MapView>>,
-) -> Attempt {
+pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapView>>) -> Attempt {
     let policy = state.policy;
+    let limits = state.limits;
     let slot = &mut state.slots[index];
-    let file = state.files[slot.file as usize].as_ref().expect("a file with requests stays attached");
+    let file = state.files[slot.file as usize]
+        .as_ref()
+        .expect("a file with requests stays attached");
     let read = match slot.op {
         Op::Read => true,
         Op::Write => false,
-        Op::Sync { .. } => return issue::flush(queue, state, index),
+        Op::Sync | Op::DataSync => return issue::flush(state, index),
     };
     if slot.hold == Hold::None {
-        if let Err(error) = check::check(&queue.limits, slot, file) {
+        if let Err(error) = check::check(&limits, slot, file) {
             return Attempt::Refused(error);
         }
     }
     if read && policy.read_lock == ReadLock::None {
-        return match enter(slot, file, Hold::InFlight).and_then(|()| size_read(queue, slot, file)) {
-            Ok(()) => issue::map_and_issue(queue, state, index, view),
+        return match enter(slot, file, Hold::InFlight).and_then(|()| size_read(&limits, slot, file))
+        {
+            Ok(()) => issue::map_and_issue(state, index, view),
             Err(stop) => stop,
         };
     }
     let file = file.handle();
     let nowait = slot.flags.nowait;
     let admitted = if read && policy.read_lock == ReadLock::Exclusive {
-        file.inode.lock_exclusive(nowait).map(|_lock| locked(queue, state, index, view, policy, &file))
+        file.inode
+            .lock_exclusive(nowait)
+            .map(|_lock| locked(state, index, view, policy, &file))
     } else {
-        file.inode.lock_shared(nowait).map(|_lock| locked(queue, state, index, view, policy, &file))
+        file.inode
+            .lock_shared(nowait)
+            .map(|_lock| locked(state, index, view, policy, &file))
     };
     admitted.unwrap_or_else(Attempt::refused)
 }
 
 /// The rest of an attempt whose inode lock is held.
 fn locked(
-    queue: &QueueShared,
     state: &mut QueueState,
     index: u32,
     view: Option<&Arc<MapView>>,
     policy: Policy,
     file: &Handle,
 ) -> Attempt {
+    let limits = state.limits;
     let slot = &mut state.slots[index];
     let sized = if slot.op == Op::Read {
-        enter(slot, file, Hold::InFlight).and_then(|()| size_read(queue, slot, file))
+        enter(slot, file, Hold::InFlight).and_then(|()| size_read(&limits, slot, file))
     } else {
         // Rules B1 to B3: the policy runs an unaligned write alone.
-        let alone = policy.unaligned == Unaligned::Exclusive && !queue.limits.is_block_aligned(slot);
+        let alone = policy.unaligned == Unaligned::Exclusive && !limits.is_block_aligned(slot);
         let hold = if alone { Hold::Turn } else { Hold::InFlight };
         enter(slot, file, hold).and_then(|()| size_write(slot, file))
     };
     match sized {
-        Ok(()) => issue::map_and_issue(queue, state, index, view),
+        Ok(()) => issue::map_and_issue(state, index, view),
         Err(stop) => stop,
     }
 }
@@ -89,7 +92,7 @@ fn enter(slot: &mut Slot, file: &Handle, wanted: Hold) -> Result<(), Attempt> {
 /// What a read will report and move. Bytes up to the end of the last sector come from the device too, and are zeroed
 /// when they are here (rule G3).
 #[inline]
-fn size_read(queue: &QueueShared, slot: &mut Slot, file: &Handle) -> Result<(), Attempt> {
+fn size_read(limits: &Limits, slot: &mut Slot, file: &Handle) -> Result<(), Attempt> {
     // A request that comes back with its map keeps the size that it has seen: the size is loaded before the map.
     if slot.moved != 0 {
         return Ok(());
@@ -102,7 +105,7 @@ fn size_read(queue: &QueueShared, slot: &mut Slot, file: &Handle) -> Result<(), 
     if left == 0 || slot.len == 0 {
         return Err(Attempt::Done);
     }
-    let in_sectors = left.saturating_add(queue.limits.logical_mask) & !queue.limits.logical_mask;
+    let in_sectors = left.saturating_add(limits.logical_mask) & !limits.logical_mask;
     let short = |n: u64| u32::try_from(n).unwrap_or(u32::MAX).min(slot.len);
     (slot.done, slot.moved) = (short(left), short(in_sectors));
     Ok(())
@@ -116,7 +119,11 @@ fn size_write(slot: &mut Slot, file: &Handle) -> Result<(), Attempt> {
     }
     let (end, size) = (slot.end(), file.inode.size());
     if end > size {
-        return Err(Attempt::refused(Error::NotYet(NotYet::Extend { ino: file.inode.ino, end, size })));
+        return Err(Attempt::refused(Error::NotYet(NotYet::Extend {
+            ino: file.inode.ino,
+            end,
+            size,
+        })));
     }
     slot.flags.dsync |= file.dsync;
     (slot.done, slot.moved) = (slot.len, slot.len);

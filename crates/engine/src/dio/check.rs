@@ -15,10 +15,13 @@ pub(crate) struct Limits {
     pub(crate) logical_mask: u64,
     /// DMA alignment - 1.
     pub(crate) dma_mask: usize,
-    /// log2 of the file system's block size.
+    /// log2 of the file system's block size, and that size - 1.
     pub(crate) block_bits: u32,
+    pub(crate) block_mask: u64,
     /// The largest bio.
     pub(crate) max_transfer: u32,
+    /// The largest request that one bio can carry.
+    pub(crate) most_single: u64,
     /// FUA makes a write durable by itself.
     pub(crate) fua: bool,
     /// Writes need FUA or a flush to be durable.
@@ -28,11 +31,14 @@ pub(crate) struct Limits {
 impl Limits {
     pub(crate) fn new(volume: &VolumeShared) -> Limits {
         let geometry = volume.device.geometry();
+        let max_transfer = geometry.max_transfer & !(geometry.logical - 1);
         Limits {
             logical_mask: u64::from(geometry.logical) - 1,
             dma_mask: geometry.dma_align as usize - 1,
             block_bits: volume.block_size().trailing_zeros(),
-            max_transfer: geometry.max_transfer & !(geometry.logical - 1),
+            block_mask: u64::from(volume.block_size()) - 1,
+            max_transfer,
+            most_single: u64::from(max_transfer).min(MAX_REQUEST as u64),
             fua: geometry.fua,
             volatile_cache: geometry.volatile_cache,
         }
@@ -41,7 +47,7 @@ impl Limits {
     /// Does the request begin and end at file-system blocks?
     #[inline]
     pub(crate) fn is_block_aligned(&self, slot: &Slot) -> bool {
-        (slot.pos | u64::from(slot.len)) & ((1 << self.block_bits) - 1) == 0
+        (slot.pos | u64::from(slot.len)) & self.block_mask == 0
     }
 }
 
@@ -55,7 +61,11 @@ pub(super) fn check(limits: &Limits, slot: &Slot, file: &Handle) -> Result<(), B
     {
         return Err(misfit(limits, slot, address));
     }
-    if slot.op == Op::Write { check_write(slot, file) } else { Ok(()) }
+    if slot.op == Op::Write {
+        check_write(slot, file)
+    } else {
+        Ok(())
+    }
 }
 
 fn check_write(slot: &Slot, file: &Handle) -> Result<(), Box<Error>> {
@@ -63,7 +73,12 @@ fn check_write(slot: &Slot, file: &Handle) -> Result<(), Box<Error>> {
     let most = file.inode.max_size;
     match slot.pos.checked_add(u64::from(slot.len)) {
         Some(end) if end <= most => Ok(()),
-        _ => Err(Error::TooBig { ino: file.inode.ino, end: slot.end(), most }.into()),
+        _ => Err(Error::TooBig {
+            ino: file.inode.ino,
+            end: slot.end(),
+            most,
+        }
+        .into()),
     }
 }
 
@@ -75,9 +90,21 @@ fn misfit(limits: &Limits, slot: &Slot, address: usize) -> Box<Error> {
     } else if len & limits.logical_mask != 0 {
         (Misaligned::Length, len, logical)
     } else if address & limits.dma_mask != 0 {
-        (Misaligned::Buffer, address as u64, limits.dma_mask as u64 + 1)
+        (
+            Misaligned::Buffer,
+            address as u64,
+            limits.dma_mask as u64 + 1,
+        )
     } else {
-        return Error::Invalid(format!("{len} bytes in one request; at most {MAX_REQUEST} are possible")).into();
+        return Error::Invalid(format!(
+            "{len} bytes in one request; at most {MAX_REQUEST} are possible"
+        ))
+        .into();
     };
-    Error::Unaligned { what, by: value & (need - 1), need }.into()
+    Error::Unaligned {
+        what,
+        by: value & (need - 1),
+        need,
+    }
+    .into()
 }

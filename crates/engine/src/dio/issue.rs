@@ -9,33 +9,51 @@ use super::plan::{Obstacle, Piece, Purpose, plan};
 use crate::error::{Error, NotYet};
 use crate::map::MapView;
 use crate::policy::Unaligned;
-use crate::queue::{Hold, Op, QueueShared, QueueState};
+use crate::queue::{Hold, Op, QueueState};
 use diorite_block::{Bio, BioFlags, BioOp};
 use std::sync::Arc;
 
 /// Maps the request by `view`, or the latest one, and issues its bios.
 #[inline]
 pub(super) fn map_and_issue(
-    queue: &QueueShared,
     state: &mut QueueState,
     index: u32,
     view: Option<&Arc<MapView>>,
 ) -> Attempt {
-    let QueueState { slots, files, pieces, .. } = state;
+    let QueueState {
+        slots,
+        files,
+        pieces,
+        limits,
+        ..
+    } = state;
     let slot = &slots[index];
-    let file = files[slot.file as usize].as_mut().expect("a file with requests stays attached");
-    let limits = &queue.limits;
+    let file = files[slot.file as usize]
+        .as_mut()
+        .expect("a file with requests stays attached");
     let first = slot.pos >> limits.block_bits;
-    let end = (slot.pos + u64::from(slot.moved) + ((1 << limits.block_bits) - 1)) >> limits.block_bits;
+    let end =
+        (slot.pos + u64::from(slot.moved) + ((1 << limits.block_bits) - 1)) >> limits.block_bits;
     let (file, latest) = file.with_latest_map();
     let view = view.unwrap_or(latest);
     if file.inode.inline_data().is_some() {
         return inline_data(state, index);
     }
-    let purpose = if slot.op == Op::Write { Purpose::Overwrite } else { Purpose::Read };
+    let purpose = if slot.op == Op::Write {
+        Purpose::Overwrite
+    } else {
+        Purpose::Read
+    };
     let (range, walk) = ((slot.pos, slot.moved), view.walk(first, end));
-    match plan(purpose, walk, range, limits.block_bits, limits.max_transfer, pieces) {
-        Ok(extents) => issue_planned(queue, state, index, extents),
+    match plan(
+        purpose,
+        walk,
+        range,
+        limits.block_bits,
+        limits.max_transfer,
+        pieces,
+    ) {
+        Ok(extents) => issue_planned(state, index, extents),
         Err(Obstacle::NotLoaded(_)) => Attempt::NeedsMap(first..end),
         Err(Obstacle::NotWritten(mapping)) => {
             let (ino, block) = (file.inode.ino, mapping.start);
@@ -45,18 +63,23 @@ pub(super) fn map_and_issue(
 }
 
 /// Makes the bios of a planned request.
-fn issue_planned(queue: &QueueShared, state: &mut QueueState, index: u32, extents: u32) -> Attempt {
+fn issue_planned(state: &mut QueueState, index: u32, extents: u32) -> Attempt {
     let slot = &state.slots[index];
     if slot.op == Op::Write
         && extents > 1
         && state.policy.unaligned == Unaligned::ConcurrentIfOneExtent
-        && !queue.limits.is_block_aligned(slot)
+        && !state.limits.is_block_aligned(slot)
         && slot.hold != Hold::Turn
     {
         return Attempt::Wants(Hold::Turn);
     }
-    let (op, flags) = bio_kind(queue, state, index, state.pieces.len() == 1);
-    let QueueState { slots, bios, pieces, .. } = state;
+    let (op, flags) = bio_kind(state, index, state.pieces.len() == 1);
+    let QueueState {
+        slots,
+        bios,
+        pieces,
+        ..
+    } = state;
     // The submitter's own reference keeps the request from ending before its last bio is made.
     slots[index].gather.start();
     for piece in pieces.iter() {
@@ -66,11 +89,23 @@ fn issue_planned(queue: &QueueShared, state: &mut QueueState, index: u32, extent
                 let buf = slots.split_for(index).take(len as usize);
                 slots[index].gather.add();
                 let (len, token) = (u64::from(len), u64::from(index));
-                bios.push_back(Bio { buf, pos: at, len, token, op, flags, result: Ok(()) });
+                bios.push(Bio {
+                    buf,
+                    pos: at,
+                    len,
+                    token,
+                    op,
+                    flags,
+                    result: Ok(()),
+                });
             }
         }
     }
-    if slots[index].gather.put(Ok(())) { Attempt::Done } else { Attempt::Issued }
+    if slots[index].gather.put(Ok(())) {
+        Attempt::Done
+    } else {
+        Attempt::Issued
+    }
 }
 
 /// What the request's bios are, and how they are to be done. NOWAIT goes down only with a single bio: of several, one could
@@ -79,14 +114,15 @@ fn issue_planned(queue: &QueueShared, state: &mut QueueState, index: u32, extent
 /// Rules C3, C4, C13: without a volatile cache nothing is owed; a device with FUA gets it with the write; else a flush
 /// follows the last bio. Nothing of the file's map or size is ever uncommitted in this slice.
 #[inline]
-fn bio_kind(queue: &QueueShared, state: &mut QueueState, index: u32, single: bool) -> (BioOp, BioFlags) {
+fn bio_kind(state: &mut QueueState, index: u32, single: bool) -> (BioOp, BioFlags) {
+    let limits = state.limits;
     let slot = &mut state.slots[index];
     let nowait = slot.flags.nowait && single;
     if slot.op != Op::Write {
         return (BioOp::Read, BioFlags { fua: false, nowait });
     }
-    let owed = slot.flags.dsync && queue.limits.volatile_cache;
-    let fua = owed && queue.limits.fua;
+    let owed = slot.flags.dsync && limits.volatile_cache;
+    let fua = owed && limits.fua;
     slot.owes_flush = owed && !fua;
     (BioOp::Write, BioFlags { fua, nowait })
 }
@@ -101,7 +137,9 @@ fn inline_data(state: &mut QueueState, index: u32) -> Attempt {
         return Attempt::refused(Error::NotYet(NotYet::InlineData { ino: inode.ino }));
     }
     state.counters.fallback_buffered += 1;
-    let from = usize::try_from(slot.pos).unwrap_or(usize::MAX).min(data.len());
+    let from = usize::try_from(slot.pos)
+        .unwrap_or(usize::MAX)
+        .min(data.len());
     let there = data.len().min(from + slot.done as usize);
     slot.buf.copy_in(0, &data[from..there]);
     slot.buf.zero(there - from..slot.done as usize);
@@ -109,11 +147,11 @@ fn inline_data(state: &mut QueueState, index: u32) -> Attempt {
 }
 
 /// Makes durable what was acknowledged: a flush of the device, if it has a cache to flush.
-pub(super) fn flush(queue: &QueueShared, state: &mut QueueState, index: u32) -> Attempt {
-    if !queue.limits.volatile_cache {
+pub(super) fn flush(state: &mut QueueState, index: u32) -> Attempt {
+    if !state.limits.volatile_cache {
         return Attempt::Done;
     }
     state.slots[index].gather.start();
-    state.bios.push_back(Bio::flush(u64::from(index)));
+    state.bios.push(Bio::flush(u64::from(index)));
     Attempt::Issued
 }

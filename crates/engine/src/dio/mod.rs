@@ -45,18 +45,20 @@ impl Attempt {
     }
 }
 
-/// Takes a new request in and starts it.
-#[inline]
-pub(crate) fn accept(queue: &Arc<QueueShared>, state: &mut QueueState, request: Request) {
-    if let Err(request) = fast::issue(queue, state, request) {
-        accept_any(queue, state, request);
+/// Takes a request in and starts it.
+#[inline(always)]
+pub(crate) fn accept(queue: &Arc<QueueShared>, state: &mut QueueState, request: &mut Request) {
+    match fast::place(state, request) {
+        Some(at) => fast::send(state, request, at),
+        None => accept_any(queue, state, request),
     }
 }
 
-fn accept_any(queue: &Arc<QueueShared>, state: &mut QueueState, request: Request) {
-    let file = request.file;
+/// The same for a request that the fast attempt does not take.
+#[inline(never)]
+fn accept_any(queue: &Arc<QueueShared>, state: &mut QueueState, request: &mut Request) {
     let index = state.slots.put(request);
-    match state.attached_mut(file) {
+    match state.attached_mut(request.file) {
         Some(attached) => attached.requests += 1,
         None => return complete::unattached(state, index),
     }
@@ -73,7 +75,12 @@ pub(crate) fn restart(queue: &Arc<QueueShared>, state: &mut QueueState, index: u
 }
 
 /// Goes on with a request whose part of the map a worker has loaded.
-pub(crate) fn mapped(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32, view: &Arc<MapView>) {
+pub(crate) fn mapped(
+    queue: &Arc<QueueShared>,
+    state: &mut QueueState,
+    index: u32,
+    view: &Arc<MapView>,
+) {
     state.slots[index].state = SlotState::Active;
     start(queue, state, index, Some(view));
 }
@@ -89,9 +96,14 @@ pub(crate) fn refuse(state: &mut QueueState, index: u32, error: Box<Error>) {
 
 /// Attempts until the request is on its way, has ended, or waits where somebody will bring it back.
 #[inline]
-fn start(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32, view: Option<&Arc<MapView>>) {
+fn start(
+    queue: &Arc<QueueShared>,
+    state: &mut QueueState,
+    index: u32,
+    view: Option<&Arc<MapView>>,
+) {
     loop {
-        match admit::attempt(queue, state, index, view) {
+        match admit::attempt(state, index, view) {
             Attempt::Issued => return,
             Attempt::Done => return complete::inline(state, index),
             Attempt::Refused(error) => return refuse(state, index, error),
@@ -114,12 +126,25 @@ fn load(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32, blocks: Ra
     state.slots[index].state = SlotState::Worker;
     state.counters.map_loads += 1;
     let file = state.file_of(index).handle();
-    queue.hand_off(state, Work::Load(LoadJob { queue: queue.clone(), slot: index, file, blocks }));
+    queue.hand_off(
+        state,
+        Work::Load(LoadJob {
+            queue: queue.clone(),
+            slot: index,
+            file,
+            blocks,
+        }),
+    );
 }
 
 /// Takes `hold` if the gate gives it now; else parks the request on the gate's list.
 #[cold]
-fn park(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32, hold: Hold) -> Result<Admission, Error> {
+fn park(
+    queue: &Arc<QueueShared>,
+    state: &mut QueueState,
+    index: u32,
+    hold: Hold,
+) -> Result<Admission, Error> {
     let file = state.file_of(index).handle();
     let slot = &mut state.slots[index];
     if std::mem::replace(&mut slot.hold, Hold::None) == Hold::InFlight {
@@ -145,5 +170,8 @@ fn parked(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32, wanted: 
     slot.wanted = wanted;
     state.parked += 1;
     state.counters.parked += 1;
-    Parked { queue: queue.clone(), slot: index }
+    Parked {
+        queue: queue.clone(),
+        slot: index,
+    }
 }

@@ -126,10 +126,10 @@ impl Inode {
     /// Encrypted and verity files are refused by name.
     pub(crate) fn check_data_access(&self) -> Result<(), Error> {
         let refused = |what: &str, help| {
-            Err(Error::Refused {
-                what: format!("inode {} is {what}", self.ino),
+            Err(Error::refused(
+                format!("inode {} is {what}", self.ino),
                 help,
-            })
+            ))
         };
         if self.disk.flags.has(InodeFlags::ENCRYPT) {
             return refused(
@@ -149,13 +149,7 @@ impl Inode {
     /// May data of this file be overwritten?
     fn check_writable(&self) -> Result<(), Error> {
         let ino = self.ino;
-        let not_permitted = |flag| {
-            Err(Error::NotPermitted {
-                ino,
-                flag,
-                what: "overwriting",
-            })
-        };
+        let not_permitted = |flag| Err(Error::NotPermitted { ino, flag });
         if self.disk.flags.has(InodeFlags::IMMUTABLE) {
             return not_permitted("immutable");
         }
@@ -219,14 +213,30 @@ impl Drop for Handle {
     }
 }
 
+/// A written run, in bytes: where it begins in the file and on the device, and how long it is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
+    start: u64,
+    len: u64,
+    at: u64,
+}
+
+impl Run {
+    #[inline(always)]
+    fn covers(&self, pos: u64, len: u64) -> bool {
+        let skip = pos.wrapping_sub(self.start);
+        skip < self.len && len <= self.len - skip
+    }
+}
+
 /// A file attached to a queue.
 #[derive(Debug)]
 pub(crate) struct Attached {
     handle: Arc<Handle>,
     /// The newest view of the map that this queue has seen.
     view: Cached<MapView>,
-    /// The written run of `view` that was looked up last: its first file block, length, and place on the volume.
-    last_run: (u64, u64, u64),
+    /// The written run of `view` that was looked up last.
+    last_run: Run,
     /// Its requests in the queue's slots that are not ready.
     pub(crate) requests: u32,
     pub(crate) generation: u32,
@@ -247,7 +257,7 @@ impl Attached {
         };
         Attached {
             view: handle.inode.map.cached(),
-            last_run: (0, 0, 0),
+            last_run: Run::default(),
             handle: Arc::new(handle),
             requests: 0,
             generation,
@@ -261,32 +271,55 @@ impl Attached {
         (&self.handle, self.view.value())
     }
 
-    /// The block of the volume where `len` file blocks from `first` on lie, if they lie in one written run of the newest map.
+    /// Counts a request for `len` bytes at `pos` in flight, if they lie inside the size and in one written run; gives the
+    /// byte of the device where they begin. Gate, size, map, in this order.
     #[inline(always)]
-    pub(crate) fn written_run(&mut self, first: u64, len: u64) -> Option<u64> {
-        if self.view.is_latest(&self.handle.inode.map) {
-            let (start, blocks, at) = self.last_run;
-            let skip = first.wrapping_sub(start);
-            if skip < blocks && len <= blocks - skip {
-                return Some(at + skip);
-            }
+    pub(crate) fn enter_for_run(&mut self, pos: u64, len: u64) -> Option<u64> {
+        let Attached {
+            handle,
+            view,
+            last_run,
+            ..
+        } = self;
+        let inode: &Inode = &handle.inode;
+        if !inode.gate.enter(&handle.shard) {
+            return None;
         }
-        self.look_up_run(first, len)
+        let size = inode.size();
+        let found = if len > size || pos > size - len {
+            None
+        } else if view.is_latest(&inode.map) && last_run.covers(pos, len) {
+            Some(last_run.at + (pos - last_run.start))
+        } else {
+            self.look_up_run(pos, len)
+        };
+        if found.is_some() {
+            self.requests += 1;
+        } else {
+            self.handle.inode.gate.leave(&self.handle.shard);
+        }
+        found
     }
 
-    fn look_up_run(&mut self, first: u64, len: u64) -> Option<u64> {
+    #[inline(never)]
+    fn look_up_run(&mut self, pos: u64, len: u64) -> Option<u64> {
         self.refresh();
-        let (start, blocks, at) = self.view.value().written_run(first)?;
-        self.last_run = (start, blocks, at);
-        let skip = first - start;
-        (len <= blocks - skip).then_some(at + skip)
+        let bits = self.handle.inode.volume.block_size().trailing_zeros();
+        let (start, blocks, at) = self.view.value().written_run(pos >> bits)?;
+        let run = Run {
+            start: start << bits,
+            len: blocks << bits,
+            at: at << bits,
+        };
+        self.last_run = run;
+        run.covers(pos, len).then(|| run.at + (pos - run.start))
     }
 
     /// Takes the newest view; what was found in an older one is forgotten.
     #[inline]
     fn refresh(&mut self) {
         if self.view.refresh(&self.handle.inode.map) {
-            self.last_run = (0, 0, 0);
+            self.last_run = Run::default();
         }
     }
 

@@ -7,7 +7,7 @@
 
 use super::{MapView, Mapping, NotLoaded, Segment, SegmentKind, Tree};
 use crate::cache::Kind;
-use crate::error::Error;
+use crate::error::{BadMap, Error};
 use crate::inode::{Handle, Inode};
 use crate::queue::{Message, QueueShared};
 use crate::volume::VolumeShared;
@@ -158,12 +158,13 @@ fn check_places(
             SegmentKind::ExtentNode(at, _) | SegmentKind::IndirectNode(at, _) => (at, 1),
         };
         if let Some(what) = volume.metadata_in(at, u64::from(len)) {
-            return Err(Error::BadMap {
-                ino: inode.ino,
-                block: u64::from(segment.start),
+            let (ino, block) = (inode.ino, u64::from(segment.start));
+            return Err(Error::BadMap(Box::new(BadMap {
+                ino,
+                block,
                 at,
                 what,
-            });
+            })));
         }
     }
     Ok(())

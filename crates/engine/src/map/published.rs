@@ -69,7 +69,10 @@ impl<T> Cached<T> {
         let seq = from.seq.load(Ordering::Acquire);
         let changed = seq != self.seq;
         if changed {
-            *self = Cached { seq, value: from.load() };
+            *self = Cached {
+                seq,
+                value: from.load(),
+            };
         }
         changed
     }

@@ -45,11 +45,11 @@ pub(crate) fn read_journal(volume: &Volume, options: &OpenOptions) -> Result<(),
     )
     .map_err(|e| Error::from(e).at("the journal"))?;
     if options.write && !journal.is_empty() {
-        let what = "opening for writing is refused: the journal is not empty".to_owned();
-        return Err(Error::Refused {
+        let what = "opening for writing is refused: the journal is not empty";
+        return Err(Error::refused(
             what,
-            help: "mount it once with the kernel, or run e2fsck",
-        });
+            "mount it once with the kernel, or run e2fsck",
+        ));
     }
     Ok(())
 }

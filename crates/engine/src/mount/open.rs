@@ -193,10 +193,10 @@ fn check_state(sb: &Superblock, write: bool, notes: &mut Vec<String>) -> Result<
     ];
     for (found, what, help) in findings {
         if found && write {
-            return Err(Error::Refused {
-                what: format!("opening for writing is refused: {what}"),
+            return Err(Error::refused(
+                format!("opening for writing is refused: {what}"),
                 help,
-            });
+            ));
         }
         if found {
             notes.push(format!("{what}; what is read may be out of date"));

@@ -4,7 +4,7 @@
 //! workers. Invariants: nothing here waits for I/O or for another request; a foreign drain leaves the completions for
 //! the owner. Limits: runs under the queue's lock.
 
-use super::{Completion, Message, QueueShared, QueueState, SlotState};
+use super::{Completion, Message, QueueShared, QueueState};
 use crate::complete;
 use crate::dio;
 use crate::workers::Work;
@@ -17,14 +17,23 @@ impl QueueShared {
     /// Takes in everything that has happened, and pushes down what can go. Requests that went straight down and ended well go
     /// straight to `out`, if the owner is here; all others to the ready list.
     #[inline]
-    pub(crate) fn drain(self: &Arc<Self>, state: &mut QueueState, out: Option<&mut Vec<Completion>>) {
+    pub(crate) fn drain(
+        self: &Arc<Self>,
+        state: &mut QueueState,
+        out: Option<&mut Vec<Completion>>,
+    ) {
         state.set_policy(self.volume.policy());
         let mut reaped = std::mem::take(&mut state.reaped);
         if self.device.reap(&mut reaped) > 0 {
+            // As in submit: a list without a ring.
+            let mut bios = Vec::from(reaped);
             match out {
-                Some(out) => self.take_singles(state, &mut reaped, out),
-                None => self.take_bios(state, &mut reaped),
+                Some(out) => self.take_singles(state, &mut bios, out),
+                None => bios
+                    .drain(..)
+                    .for_each(|mut bio| self.take_bio(state, &mut bio)),
             }
+            reaped = BioList::from(bios);
         }
         state.reaped = reaped;
         self.read_inbox(state);
@@ -32,33 +41,37 @@ impl QueueShared {
     }
 
     #[inline]
-    fn take_singles(self: &Arc<Self>, state: &mut QueueState, reaped: &mut BioList, out: &mut Vec<Completion>) {
+    fn take_singles(
+        self: &Arc<Self>,
+        state: &mut QueueState,
+        reaped: &mut Vec<Bio>,
+        out: &mut Vec<Completion>,
+    ) {
         out.reserve(reaped.len());
-        while let Some(bio) = reaped.pop_front() {
-            let index = u32::try_from(bio.token).expect("a bio's token is its slot's index");
-            let slot = &state.slots[index];
-            if slot.state != SlotState::Single || bio.result.is_err() || !state.fast.ends_inline(bio.op) {
-                self.take_bio(state, index, bio);
+        let before = out.len();
+        let fast = state.fast;
+        for bio in reaped.iter_mut() {
+            let index = slot_of(bio);
+            if bio.result.is_err() || !fast.ends_inline(bio.op) || !state.slots.is_single(index) {
+                self.take_bio(state, bio);
                 continue;
             }
-            let file = state.files[slot.file as usize].as_mut().expect("a file with requests stays attached");
+            let file = state.slots.end_single(index, bio, out);
+            let file = state.files[file as usize]
+                .as_mut()
+                .expect("a file with requests stays attached");
             file.inode.gate.leave(&file.shard);
             file.requests -= 1;
-            state.counters.inline += 1;
-            out.push(state.slots.take_single(index, bio));
         }
+        reaped.clear();
+        state.counters.inline += (out.len() - before) as u64;
     }
 
-    fn take_bios(self: &Arc<Self>, state: &mut QueueState, reaped: &mut BioList) {
-        while let Some(bio) = reaped.pop_front() {
-            let index = u32::try_from(bio.token).expect("a bio's token is its slot's index");
-            self.take_bio(state, index, bio);
-        }
-    }
-
-    fn take_bio(self: &Arc<Self>, state: &mut QueueState, index: u32, bio: Bio) {
-        if state.slots[index].state == SlotState::Single {
-            state.slots.generalise(index, &bio);
+    #[inline(never)]
+    fn take_bio(self: &Arc<Self>, state: &mut QueueState, bio: &mut Bio) {
+        let index = slot_of(bio);
+        if state.slots.is_single(index) {
+            state.slots.generalise(index, bio);
         }
         if state.slots.take_back(index, bio) {
             complete::ended(self, state, index);
@@ -94,7 +107,9 @@ impl QueueShared {
     #[inline]
     pub(crate) fn push_down(&self, state: &mut QueueState) {
         if !state.bios.is_empty() {
-            self.device.submit(&mut state.bios);
+            let mut bios = BioList::from(std::mem::take(&mut state.bios));
+            self.device.submit(&mut bios);
+            state.bios = Vec::from(bios);
         }
     }
 
@@ -166,4 +181,11 @@ impl QueueShared {
             super::BlockingWork::Workers => self.volume.workers.push(work),
         }
     }
+}
+
+/// The slot that a bio belongs to.
+#[inline(always)]
+fn slot_of(bio: &Bio) -> u32 {
+    // Every token is made from an index; a stranger's would not pass the pool's bounds.
+    bio.token as u32
 }

@@ -23,12 +23,10 @@ pub enum Op {
     Read,
     /// Write the buffer into the file.
     Write,
-    /// Make durable what was acknowledged before (fsync). `data_only` leaves out what no reader of the data needs
-    /// (fdatasync).
-    Sync {
-        /// As fdatasync does.
-        data_only: bool,
-    },
+    /// Make durable what was acknowledged before (fsync).
+    Sync,
+    /// The same without what no reader of the data needs (fdatasync).
+    DataSync,
 }
 
 /// How to do it.
@@ -87,7 +85,7 @@ impl Request {
     /// Makes acknowledged writes durable.
     #[must_use]
     pub fn sync(file: FileId, data_only: bool, token: u64) -> Request {
-        let op = Op::Sync { data_only };
+        let op = if data_only { Op::DataSync } else { Op::Sync };
         Request {
             op,
             file,

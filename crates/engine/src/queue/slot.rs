@@ -8,6 +8,9 @@ use crate::error::Error;
 use crate::ioend::Gather;
 use diorite_block::{Bio, Buf, Split};
 
+/// No slot.
+const NONE: u32 = u32::MAX;
+
 /// Where a slot's request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlotState {
@@ -39,6 +42,8 @@ pub(crate) enum Hold {
 /// One request in the pool.
 #[derive(Debug)]
 pub(crate) struct Slot {
+    /// While it is free: the next free slot.
+    next_free: u32,
     pub(crate) state: SlotState,
     pub(crate) hold: Hold,
     /// What it will hold once the gate that it is parked on releases it.
@@ -66,8 +71,9 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    fn free() -> Slot {
+    fn free(next: u32) -> Slot {
         Slot {
+            next_free: next,
             state: SlotState::Free,
             hold: Hold::None,
             wanted: Hold::None,
@@ -104,28 +110,33 @@ pub(crate) struct Slots {
     slots: Box<[Slot]>,
     /// The buffers of the slots that are `in_parts`.
     splits: Box<[Option<Split>]>,
-    free: Vec<u32>,
+    /// The first free slot, which names the next; [`NONE`] if all are taken.
+    first_free: u32,
+    free: usize,
 }
 
 impl Slots {
     pub(crate) fn new(depth: u32) -> Slots {
         Slots {
-            slots: (0..depth).map(|_| Slot::free()).collect(),
+            slots: (0..depth)
+                .map(|i| Slot::free(if i + 1 < depth { i + 1 } else { NONE }))
+                .collect(),
             splits: (0..depth).map(|_| None).collect(),
-            free: (0..depth).rev().collect(),
+            first_free: 0,
+            free: depth as usize,
         }
     }
 
     /// Slots that could take a request.
     #[inline]
     pub(crate) fn free(&self) -> usize {
-        self.free.len()
+        self.free
     }
 
     /// Slots with a request.
     #[inline]
     pub(crate) fn used(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len() - self.free
     }
 
     /// Puts a request into a free slot.
@@ -133,9 +144,14 @@ impl Slots {
     /// # Panics
     /// If there is none: the caller counted.
     #[inline]
-    pub(crate) fn put(&mut self, request: Request) -> u32 {
-        let index = self.free.pop().expect("the caller counted the free slots");
-        let slot = &mut self.slots[index as usize];
+    pub(crate) fn put(&mut self, request: &mut Request) -> u32 {
+        let index = self.first_free;
+        let slot = self
+            .slots
+            .get_mut(index as usize)
+            .expect("the caller counted the free slots");
+        self.first_free = slot.next_free;
+        self.free -= 1;
         debug_assert_eq!(slot.state, SlotState::Free);
         slot.state = SlotState::Active;
         slot.op = request.op;
@@ -147,7 +163,7 @@ impl Slots {
         slot.moved = 0;
         slot.pos = request.pos;
         slot.token = request.token;
-        slot.buf = request.buf;
+        slot.buf = std::mem::take(&mut request.buf);
         index
     }
 
@@ -157,8 +173,13 @@ impl Slots {
     /// If there is none: the caller counted.
     #[inline(always)]
     pub(crate) fn put_single(&mut self, request: &Request) -> u32 {
-        let index = self.free.pop().expect("the caller counted the free slots");
-        let slot = &mut self.slots[index as usize];
+        let index = self.first_free;
+        let slot = self
+            .slots
+            .get_mut(index as usize)
+            .expect("the caller counted the free slots");
+        self.first_free = slot.next_free;
+        self.free -= 1;
         debug_assert_eq!(slot.state, SlotState::Free);
         slot.state = SlotState::Single;
         slot.op = request.op;
@@ -168,13 +189,35 @@ impl Slots {
         index
     }
 
-    /// Takes a single bio's request out and frees its slot.
+    /// Did the request go straight down, in one bio?
     #[inline(always)]
-    pub(crate) fn take_single(&mut self, index: u32, bio: Bio) -> Completion {
+    pub(crate) fn is_single(&self, index: u32) -> bool {
+        self.slots[index as usize].state == SlotState::Single
+    }
+
+    /// Ends a request that went straight down: frees its slot, moves its completion to `out`, gives the index of its file.
+    #[inline(always)]
+    pub(crate) fn end_single(
+        &mut self,
+        index: u32,
+        bio: &mut Bio,
+        out: &mut Vec<Completion>,
+    ) -> u32 {
         let slot = &mut self.slots[index as usize];
         slot.state = SlotState::Free;
-        self.free.push(index);
-        Completion { token: slot.token, op: slot.op, pos: slot.pos, result: Ok(bio.buf.len()), buf: bio.buf }
+        slot.next_free = self.first_free;
+        self.first_free = index;
+        self.free += 1;
+        let buf = std::mem::take(&mut bio.buf);
+        let result = Ok(usize::try_from(bio.len).unwrap_or(usize::MAX));
+        out.push(Completion {
+            token: slot.token,
+            op: slot.op,
+            pos: slot.pos,
+            buf,
+            result,
+        });
+        slot.file
     }
 
     /// Makes a single bio's request like any other, its bio just back.
@@ -182,7 +225,10 @@ impl Slots {
         let slot = &mut self.slots[index as usize];
         slot.state = SlotState::Active;
         slot.hold = Hold::InFlight;
-        slot.flags = RequestFlags { nowait: bio.flags.nowait, dsync: false };
+        slot.flags = RequestFlags {
+            nowait: bio.flags.nowait,
+            dsync: false,
+        };
         slot.owes_flush = false;
         slot.len = u32::try_from(bio.len).expect("a buf is at most 2 GiB");
         (slot.done, slot.moved) = (slot.len, slot.len);
@@ -191,13 +237,13 @@ impl Slots {
 
     /// Takes back a bio's buffer and its verdict. True if it was the last reference.
     #[inline]
-    pub(crate) fn take_back(&mut self, index: u32, bio: Bio) -> bool {
+    pub(crate) fn take_back(&mut self, index: u32, bio: &mut Bio) -> bool {
         let slot = &mut self.slots[index as usize];
         let last = slot.gather.put(bio.result);
         if slot.in_parts {
-            self.take_back_part(index, bio.buf);
+            self.take_back_part(index, std::mem::take(&mut bio.buf));
         } else {
-            slot.buf = bio.buf;
+            slot.buf = std::mem::take(&mut bio.buf);
         }
         last
     }
@@ -227,14 +273,25 @@ impl Slots {
     #[inline]
     pub(crate) fn take(&mut self, index: u32) -> Completion {
         let slot = &mut self.slots[index as usize];
-        debug_assert_eq!((slot.state, slot.hold, slot.in_parts), (SlotState::Ready, Hold::None, false));
+        debug_assert_eq!(
+            (slot.state, slot.hold, slot.in_parts),
+            (SlotState::Ready, Hold::None, false)
+        );
         slot.state = SlotState::Free;
         let result = match slot.error.take() {
             None => Ok(slot.done as usize),
             Some(error) => Err(*error),
         };
-        self.free.push(index);
-        Completion { token: slot.token, op: slot.op, pos: slot.pos, buf: std::mem::take(&mut slot.buf), result }
+        slot.next_free = self.first_free;
+        self.first_free = index;
+        self.free += 1;
+        Completion {
+            token: slot.token,
+            op: slot.op,
+            pos: slot.pos,
+            buf: std::mem::take(&mut slot.buf),
+            result,
+        }
     }
 }
 

@@ -144,7 +144,12 @@ pub fn make(dir: &Path, recipe: &Recipe, rng: &mut Rng) -> (PathBuf, Vec<Known>)
 
 fn plain_files(source: &Path, recipe: &Recipe, rng: &mut Rng) -> Vec<Known> {
     let mut files = Vec::new();
-    for (name, size) in [("empty", 0), ("tiny", 700), ("odd", 3 * 65536 + 777), ("even", 1 << 20)] {
+    for (name, size) in [
+        ("empty", 0),
+        ("tiny", 700),
+        ("odd", 3 * 65536 + 777),
+        ("even", 1 << 20),
+    ] {
         let mut bytes = vec![0; size];
         rng.fill(&mut bytes);
         std::fs::write(source.join(name), &bytes).unwrap();
@@ -176,7 +181,11 @@ fn write_sparse(path: &Path, known: &mut Known, rng: &mut Rng) {
     file.set_len(size).unwrap();
     let (pages, mut data) = (size.div_ceil(4096), true);
     for page in 0..pages {
-        data = if page < pages / 2 { !data } else { data ^ (rng.below(8) == 0) };
+        data = if page < pages / 2 {
+            !data
+        } else {
+            data ^ (rng.below(8) == 0)
+        };
         let (from, to) = (page * 4096, ((page + 1) * 4096).min(size));
         if data {
             let part = &known.bytes[from as usize..to as usize];
@@ -220,7 +229,13 @@ fn punch_and_allocate(script: &mut String, file: &mut Known, recipe: &Recipe, rn
         for _ in 0..40 {
             let from = rng.below(1400);
             // Unwritten blocks at what were holes; written ones stay.
-            writeln!(script, "fallocate {} {from} {}", file.path, from + rng.below(12)).unwrap();
+            writeln!(
+                script,
+                "fallocate {} {from} {}",
+                file.path,
+                from + rng.below(12)
+            )
+            .unwrap();
         }
     }
 }

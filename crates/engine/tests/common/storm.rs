@@ -53,7 +53,11 @@ impl Region<'_> {
             _ => 0,
         };
         let mut pos = self.range.start + rng.below(span) * l;
-        let mut len = if most == 0 { 0 } else { (1 + rng.below(most)) * l };
+        let mut len = if most == 0 {
+            0
+        } else {
+            (1 + rng.below(most)) * l
+        };
         if rng.below(3) == 0 {
             pos -= pos % block;
             pos = pos.max(self.range.start);
@@ -71,7 +75,11 @@ impl Region<'_> {
         let mut left = len;
         while left > 0 {
             // Odd sizes where the device allows them (rule G2).
-            let step = self.dma.max(if self.logical == 512 && self.dma == 1 { 1 } else { 512 });
+            let step = self.dma.max(if self.logical == 512 && self.dma == 1 {
+                1
+            } else {
+                512
+            });
             let most = (left / step).max(1);
             let part = ((1 + rng.below(most as u64) as usize) * step).min(left);
             parts.push(Buf::zeroed(part));
@@ -83,7 +91,11 @@ impl Region<'_> {
     fn check(&self, asked: &Asked, done: &Completion) {
         let Asked { op, pos, len } = *asked;
         let path = &self.model.path;
-        assert_eq!((done.op, done.pos, done.buf.len()), (op, pos, len), "{path}");
+        assert_eq!(
+            (done.op, done.pos, done.buf.len()),
+            (op, pos, len),
+            "{path}"
+        );
         let bytes: Vec<u8> = done.buf.parts().flatten().copied().collect();
         match op {
             Op::Read => {
@@ -120,7 +132,7 @@ impl Region<'_> {
                 };
                 assert!(ok, "{path}: write {pos}+{len}: {:?}", done.result);
             }
-            Op::Sync { .. } => assert!(matches!(done.result, Ok(0)), "{:?}", done.result),
+            Op::Sync | Op::DataSync => assert!(matches!(done.result, Ok(0)), "{:?}", done.result),
         }
     }
 }
@@ -162,7 +174,11 @@ fn fill(buf: &mut Buf, bytes: &[u8]) {
 fn blocking(region: &mut Region<'_>, requests: u64, rng: &mut Rng) {
     for _ in 0..requests {
         let (pos, len) = region.pick(rng);
-        let op = if rng.below(2) == 0 { Op::Read } else { Op::Write };
+        let op = if rng.below(2) == 0 {
+            Op::Read
+        } else {
+            Op::Write
+        };
         let asked = Asked { op, pos, len };
         let mut buf = region.buf(rng, len);
         let mut bytes = vec![UNTOUCHED; len];
@@ -196,13 +212,21 @@ fn queued(volume: &Volume, region: &mut Region<'_>, requests: u64, rng: &mut Rng
         while token < requests && flying.len() < 2 * depth as usize && rng.below(20) != 0 {
             let (pos, len) = region.pick(rng);
             let op = match rng.below(40) {
-                0 => Op::Sync {
-                    data_only: rng.below(2) == 0,
-                },
+                0 => {
+                    if rng.below(2) == 0 {
+                        Op::DataSync
+                    } else {
+                        Op::Sync
+                    }
+                }
                 1..=20 => Op::Read,
                 _ => Op::Write,
             };
-            let len = if matches!(op, Op::Sync { .. }) { 0 } else { len };
+            let len = if matches!(op, Op::Sync | Op::DataSync) {
+                0
+            } else {
+                len
+            };
             let end = pos + len as u64;
             let clash = flying.values().any(|(a, _)| {
                 (a.op == Op::Write || op == Op::Write) && a.pos < end && pos < a.pos + a.len as u64
@@ -233,10 +257,20 @@ fn queued(volume: &Volume, region: &mut Region<'_>, requests: u64, rng: &mut Rng
             token += 1;
         }
         queue.submit(&mut batch);
-        let min = if flying.is_empty() { 0 } else { rng.below(3) as usize };
-        queue.reap(&mut done, min.min(queue.in_use()), Some(Duration::from_secs(30)));
+        let min = if flying.is_empty() {
+            0
+        } else {
+            rng.below(3) as usize
+        };
+        queue.reap(
+            &mut done,
+            min.min(queue.in_use()),
+            Some(Duration::from_secs(30)),
+        );
         for done in done.drain(..) {
-            let (asked, bytes) = flying.remove(&done.token).expect("rule G5: once, and only what was asked");
+            let (asked, bytes) = flying
+                .remove(&done.token)
+                .expect("rule G5: once, and only what was asked");
             region.check(&asked, &done);
             if asked.op == Op::Write && asked.len > 0 && done.result.is_ok() {
                 let at = asked.pos as usize;
