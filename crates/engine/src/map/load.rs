@@ -177,7 +177,7 @@ impl Inode {
         let mut from = blocks.start;
         while let Some(NotLoaded { block }) = view.walk(from, blocks.end).find_map(Result::err) {
             from = u64::from(block);
-            view = self.load_node(block)?;
+            view = self.load_node(&view, block)?;
         }
         self.volume.shrink_maps(self);
         Ok(view)
@@ -192,17 +192,13 @@ impl Inode {
         Ok(view.walk(blocks.start, blocks.end).map(loaded).collect())
     }
 
-    /// Replaces the node that covers `block` by what it holds, and publishes that.
-    fn load_node(&self, block: u32) -> Result<Arc<MapView>, Error> {
+    /// Replaces the node that covers `block` by what it holds, in the caller's view, and publishes that where it is news. The
+    /// caller's view only grows: the published one may fall back to its root at any time, when the budget is exceeded.
+    fn load_node(&self, mine: &Arc<MapView>, block: u32) -> Result<Arc<MapView>, Error> {
+        let unloaded = |view: &MapView| view.tree.at_or_after(block).filter(|s| s.is_unloaded() && s.start <= block);
         let _map = self.map_lock.lock();
-        let view = self.map.load();
-        let Some(node) = view
-            .tree
-            .at_or_after(block)
-            .filter(|s| s.is_unloaded() && s.start <= block)
-        else {
-            return Ok(view);
-        };
+        let latest = self.map.load();
+        let Some(node) = unloaded(mine) else { return Ok(mine.clone()) };
         let segments = match node.kind {
             SegmentKind::ExtentNode(at, depth) => self.read_extents(&node, at, depth)?,
             SegmentKind::IndirectNode(at, level) => self.read_pointers(&node, at, level)?,
@@ -211,11 +207,14 @@ impl Inode {
             }
         };
         check_places(&self.volume, &self.disk, &segments)?;
-        let view = Arc::new(MapView {
-            tree: view.tree.splice(node.start, node.last(), &segments),
-        });
-        self.map.publish(view.clone());
-        self.note_loaded(segments.len());
+        let grown =
+            |view: &MapView| Arc::new(MapView { tree: view.tree.splice(node.start, node.last(), &segments) });
+        let view = grown(mine);
+        if unloaded(&latest) == Some(node) {
+            let news = if Arc::ptr_eq(&latest, mine) { view.clone() } else { grown(&latest) };
+            self.map.publish(news);
+            self.note_loaded(segments.len());
+        }
         Ok(view)
     }
 
