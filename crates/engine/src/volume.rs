@@ -202,6 +202,7 @@ impl Volume {
         let inode = self.inner().inode(ino)?;
         if flags.write {
             self.inner().check_writable()?;
+            self.inner().check_holds_data(&inode)?;
         }
         Ok(File::new(inode, flags))
     }
@@ -212,13 +213,10 @@ impl Volume {
     /// As [`Volume::open_ino`], and a path that leads nowhere.
     pub fn open_path(&self, path: &str, flags: OpenFlags) -> Result<File, Error> {
         let ino = self.resolve(path.as_bytes(), true)?;
-        let file = self.open_ino(ino, flags)?;
-        if file.metadata().is_dir() && flags.write {
-            return Err(Error::IsADirectory {
-                path: path.to_owned(),
-            });
-        }
-        Ok(file)
+        self.open_ino(ino, flags).map_err(|e| match e {
+            Error::IsADirectory { .. } => Error::IsADirectory { path: path.to_owned() },
+            other => other,
+        })
     }
 
     /// What all queues of the volume have counted.
@@ -295,6 +293,22 @@ impl VolumeShared {
                 "{} was opened for reading only",
                 self.name
             )));
+        }
+        Ok(())
+    }
+
+    /// Only files' data is written through a [`File`]: no directory, nothing of the volume's own.
+    fn check_holds_data(&self, inode: &Inode) -> Result<(), Error> {
+        let ino = inode.ino;
+        let refused = |flag| Err(Error::NotPermitted { ino, flag });
+        if self.is_system_inode(ino) {
+            return refused("one of the volume's own");
+        }
+        if inode.disk.is_dir() {
+            return Err(Error::IsADirectory { path: format!("inode {ino}") });
+        }
+        if !inode.disk.is_file() {
+            return refused("no regular file");
         }
         Ok(())
     }
