@@ -112,13 +112,11 @@ fn tidy(state: &mut QueueState, index: u32) {
     state.counters.failed += u64::from(slot.error.is_some());
 }
 
-/// Ends a request whose file is not attached.
+/// Ends a request that is not even looked at, and is counted on no file: its file is not attached, the volume is closed.
 #[cold]
-pub(crate) fn unattached(state: &mut QueueState, index: u32) {
+pub(crate) fn rejected(state: &mut QueueState, index: u32, error: Error) {
     let slot = &mut state.slots[index];
-    slot.fail(
-        Error::Invalid("the request names a file that is not attached to its queue".into()).into(),
-    );
+    slot.fail(error.into());
     slot.state = SlotState::Ready;
     state.counters.failed += 1;
     state.ready.push_back(index);

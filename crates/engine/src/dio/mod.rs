@@ -60,9 +60,19 @@ fn accept_any(queue: &Arc<QueueShared>, state: &mut QueueState, request: &mut Re
     let index = state.slots.put(request);
     match state.attached_mut(request.file) {
         Some(attached) => attached.requests += 1,
-        None => return complete::unattached(state, index),
+        None => {
+            let what = "the request names a file that is not attached to its queue";
+            return complete::rejected(state, index, Error::Invalid(what.into()));
+        }
     }
     start(queue, state, index, None);
+}
+
+/// Takes a request in that comes after the volume was closed.
+#[cold]
+pub(crate) fn shut_down(state: &mut QueueState, mut request: Request) {
+    let index = state.slots.put(&mut request);
+    complete::rejected(state, index, Error::ShutDown);
 }
 
 /// Starts a request again that a gate released: it holds what it waited for.
