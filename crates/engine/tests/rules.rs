@@ -717,7 +717,7 @@ fn inline_data_is_read_and_refused_for_writing() {
     let dir = scratch();
     let source = dir.path().join("source");
     std::fs::create_dir_all(&source).unwrap();
-    let bytes: Vec<u8> = (0..130u8).collect();
+    let bytes: Vec<u8> = (0..50u8).collect();
     std::fs::write(source.join("small"), &bytes).unwrap();
     let args = ["-t", "ext4", "-b", "4096", "-I", "256", "-O", "inline_data"];
     let image = image(dir.path(), "16M", &args, &source);
@@ -734,9 +734,9 @@ fn inline_data_is_read_and_refused_for_writing() {
         Request::read(id, 512, Buf::zeroed(512), 1),
         Request::write(id, 0, Buf::zeroed(0), 2),
     ]);
-    assert_eq!(done[0].result.clone().unwrap(), 130);
-    assert!(done[0].buf.as_slice()[..130] == bytes[..]);
-    assert!(done[0].buf.as_slice()[130..].iter().all(|b| *b == 0 || *b == 0xEE));
+    assert_eq!(done[0].result.clone().unwrap(), 50);
+    assert!(done[0].buf.as_slice()[..50] == bytes[..]);
+    assert!(done[0].buf.as_slice()[50..].iter().all(|b| *b == 0 || *b == 0xEE));
     assert_eq!((done[1].result.clone().unwrap(), done[2].result.clone().unwrap()), (0, 0));
     assert!(queue.counters().fallback_buffered > 0);
     assert!(matches!(run_all(&queue, vec![Request::write(id, 0, Buf::zeroed(512), 0)])[0].result, Err(Error::NotYet(_))));
