@@ -68,6 +68,7 @@ fn raw(device: &str, job: &Job, options: &RunOptions, report: &mut Report) -> Re
         ..OpenOptions::default()
     };
     let device_below = locator::open(&locator, &open)?;
+    job.check(device_below.geometry().size)?;
     report.device(device, &device_below.report().engine)?;
     let run = drive(&RawTarget::whole(device_below), job)?;
     row("raw device", job, run, device, report)
@@ -87,6 +88,7 @@ fn in_image(
     };
     let bed = Bed::given(image, file, &bed_options);
     let open = bed.open(job.rw.writes())?;
+    job.check(open.region.len)?;
     report.device(bed.label(), &open.io_engine())?;
     let target = open.in_file();
     let one = [options.common.policy];
