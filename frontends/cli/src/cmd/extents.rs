@@ -74,7 +74,7 @@ struct Rows<'a> {
     merged: bool,
     json: bool,
     printed: u64,
-    /// Where the next extent would begin if the file were in one piece.
+    /// How far the last extent lies on the volume from its place in the file; modulo 2^64, for it may lie before it.
     expected: u64,
     pieces: u64,
 }
@@ -142,7 +142,7 @@ impl Rows<'_> {
         let expected = if index == 0 {
             start
         } else {
-            self.expected + start
+            self.expected.wrapping_add(start)
         };
         let moved = expected != 0 && expected != at;
         self.pieces += u64::from(index == 0 || moved);

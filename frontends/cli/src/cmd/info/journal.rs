@@ -30,6 +30,11 @@ fn describe(j: &JournalSuper) -> Vec<Field> {
         names.join(" ")
     };
     let kib = u64::from(j.maxlen) * u64::from(j.block_size) / 1024;
+    let size = if kib < 8192 {
+        format!("{kib}k")
+    } else {
+        format!("{}M", kib >> 10)
+    };
     // What `dumpe2fs` counts: set aside when the volume was made, though no journal uses it before its first mount.
     let set_aside = j.fast_commit_blocks().max(j.fc_blocks_stored);
     let mut fields = vec![
@@ -37,7 +42,7 @@ fn describe(j: &JournalSuper) -> Vec<Field> {
         Field::new(
             "Total journal size",
             "journal_bytes",
-            format!("{kib}k"),
+            size,
             json!(kib * 1024),
         ),
         Field::number("Total journal blocks", "journal_blocks", j.maxlen),

@@ -1,0 +1,350 @@
+//! `cat` and `get`: what comes out is what went in.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{
+    Mount, diorite, facts, image, is_root, odd_name, run, same, same_but, scratch, skip, tree,
+    xattrs,
+};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+fn path(p: &Path) -> &str {
+    p.to_str().unwrap()
+}
+
+#[test]
+fn cat_gives_the_bytes() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    tree(&source);
+    for (name, args) in [
+        ("a", ["-t", "ext4", "-b", "1024"]),
+        ("b", ["-t", "ext2", "-b", "4096"]),
+    ] {
+        let img = image(dir.path(), name, "64M", &args, Some(&source));
+        for engine in ["uring", "aio", "threads"] {
+            let ran = diorite(&[
+                "cat",
+                "--io-engine",
+                engine,
+                &img,
+                "/big",
+                "small",
+                "/empty",
+                "dir/link",
+            ])
+            .ok();
+            let small = fs::read(source.join("small")).unwrap();
+            let want = [fs::read(source.join("big")).unwrap(), small.clone(), small].concat();
+            assert!(ran.out == want, "{name}, {engine}");
+        }
+        assert!(
+            diorite(&["cat", &img, "sparse"]).ok().out == fs::read(source.join("sparse")).unwrap()
+        );
+        let args = ["cat".into(), img.clone().into(), odd_name()];
+        assert_eq!(diorite(&args).ok().out, b"odder\n");
+    }
+}
+
+/// A reader that goes away is no error worth a message; a full disk is.
+#[test]
+fn cat_ends_quietly_without_a_reader() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    tree(&source);
+    let img = image(dir.path(), "x", "64M", &["-t", "ext4"], Some(&source));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_diorite"))
+        .args(["cat", &img, "/big"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let out = child.wait_with_output().unwrap();
+    assert_eq!((out.status.code(), out.stderr), (Some(141), Vec::new()));
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let out = Command::new(env!("CARGO_BIN_EXE_diorite"))
+        .args(["cat", &img, "/big"])
+        .stdout(full)
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    assert_eq!(
+        String::from_utf8_lossy(&out.stderr),
+        "diorite: write error: No space left on device\n"
+    );
+}
+
+#[test]
+fn get_copies_the_whole_tree() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    tree(&source);
+    for (name, args) in [
+        ("a", &["-t", "ext4"][..]),
+        ("b", &["-t", "ext2", "-b", "1024"]),
+        (
+            "c",
+            &["-t", "ext4", "-O", "inline_data,bigalloc", "-b", "4096"],
+        ),
+        ("d", &["-t", "ext4", "-b", "65536"]),
+    ] {
+        let img = image(dir.path(), name, "256M", args, Some(&source));
+        let out = dir.path().join("out");
+        diorite(&["get", &img, "/", path(&out)]).ok();
+        same(&source, &out);
+        let blocks = |at: &Path| fs::metadata(at.join("sparse")).unwrap().blocks();
+        assert!(
+            blocks(&out) <= 512,
+            "{name}: the copy has {} blocks",
+            blocks(&out)
+        );
+        // Hard links are links, not copies.
+        let ino = |p: &str| fs::metadata(out.join(p)).unwrap().ino();
+        assert_eq!(ino("big"), ino("dir/deeper/big too"));
+        assert_eq!(ino("small"), ino("dir/small too"));
+        // Once more, over what is there: the same again.
+        diorite(&["get", &img, "/", path(&out)]).ok();
+        same(&source, &out);
+        fs::remove_dir_all(&out).unwrap();
+    }
+}
+
+#[test]
+fn get_puts_things_where_cp_would() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    tree(&source);
+    let img = image(dir.path(), "x", "64M", &["-t", "ext4"], Some(&source));
+    let out = dir.path().join("out");
+    diorite(&["get", &img, "/small", path(&out)]).ok();
+    assert_eq!(fs::read(&out).unwrap(), b"a few words\n");
+    diorite(&["get", &img, "/empty", path(&out)]).ok();
+    assert_eq!(
+        fs::read(&out).unwrap(),
+        b"",
+        "a file in the way is replaced"
+    );
+    diorite(&["get", &img, "/dir", path(&out)]).failed(1, "Not a directory");
+    diorite(&["get", &img, "/small", "/empty", path(&out)]).failed(1, "Not a directory");
+    fs::remove_file(&out).unwrap();
+    fs::create_dir(&out).unwrap();
+    diorite(&["get", &img, "/dir", "/small", "/link to dir", path(&out)]).ok();
+    // One name of `big` was not asked for.
+    same_but(&source.join("dir"), &out.join("dir"), "big too");
+    assert!(
+        fs::symlink_metadata(out.join("link to dir"))
+            .unwrap()
+            .is_symlink()
+    );
+    assert_eq!(
+        fs::metadata(out.join("small")).unwrap().ino(),
+        fs::metadata(out.join("dir/small too")).unwrap().ino()
+    );
+    let ran = diorite(&["get", &img, "/nothing", "/small", path(&out.join("new"))]);
+    ran.failed(1, "Not a directory");
+    let ran = diorite(&["get", &img, "/nothing", "/empty", path(&out)]);
+    ran.failed(1, "x:/nothing: No such file or directory");
+    assert!(out.join("empty").exists(), "the others are copied");
+    diorite(&[
+        "get",
+        &img,
+        "/small",
+        path(&dir.path().join("no/such/place")),
+    ])
+    .failed(1, "No such file or directory");
+}
+
+/// Everything that only root can make, made by the kernel.
+#[test]
+fn get_as_root_keeps_owners_devices_and_attributes() {
+    let dir = scratch();
+    let img = image(
+        dir.path(),
+        "x",
+        "64M",
+        &["-t", "ext4", "-O", "ea_inode"],
+        None,
+    );
+    let (at, out) = (dir.path().join("mnt"), dir.path().join("out"));
+    {
+        let Some(mount) = Mount::new(&img, &at, "rw") else {
+            return;
+        };
+        tree(&mount.0.join("tree"));
+        let script = "mknod null c 1 3; mknod disk b 259 70000; mkfifo -m 0622 p; chown 12:34 p null tree/big; \
+            chown -h 5:6 tree/dir/link; cp /bin/true cap; chmod 4711 cap; mkdir d; chown 7:8 d; \
+            touch -d '2030-01-02 03:04:05.123456789' d cap; touch -h -d '1970-01-01 00:00:00.000000001' tree/dir/link; \
+            fallocate -l 1M tree/prealloc; true";
+        run(
+            "sh",
+            &["-c", &format!("cd {} && {script}", mount.0.display())],
+        );
+        let set = |name: &str, key: &str, value: &[u8]| {
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::lsetxattr(mount.0.join(name), key, value, flags).unwrap();
+        };
+        set(
+            "cap",
+            "security.capability",
+            b"\x01\0\0\x02\0\x20\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+        );
+        set("d", "trusted.large", &[9; 30_000]);
+        set("tree/dir/link", "trusted.on-a-link", b"yes");
+        let acl = b"\x02\0\0\0\x01\0\x07\0\xff\xff\xff\xff\x02\0\x07\0\xe8\x03\0\0\x04\0\x05\0\xff\xff\xff\xff\x10\0\x07\0\xff\xff\xff\xff\x20\0\x05\0\xff\xff\xff\xff";
+        set("d", "system.posix_acl_default", acl);
+        set("d", "system.posix_acl_access", acl);
+    }
+    // The copy goes to a file system that takes all of it.
+    let host = image(
+        dir.path(),
+        "host",
+        "512M",
+        &["-t", "ext4", "-O", "ea_inode"],
+        None,
+    );
+    let Some(_host) = Mount::new(&host, &out, "rw") else {
+        return;
+    };
+    diorite(&["get", &img, "/", path(&out)]).ok();
+    let Some(mount) = Mount::new(&img, &at, "ro") else {
+        return;
+    };
+    same(&mount.0, &out);
+    for (name, _) in facts(&mount.0) {
+        let times = |p: &Path| {
+            let m = fs::symlink_metadata(p).unwrap();
+            (m.mtime(), m.mtime_nsec())
+        };
+        assert_eq!(
+            times(&mount.0.join(&name)),
+            times(&out.join(&name)),
+            "{name:?}"
+        );
+    }
+    assert_eq!(xattrs(&out.join("d")).len(), 3);
+}
+
+/// An ordinary user gets everything that is possible, one warning, and no set-user-id file that was root's.
+#[test]
+fn get_without_root_warns_once() {
+    if !is_root() {
+        return skip("only root can make an image of root's and become somebody else");
+    }
+    let dir = scratch();
+    let source = dir.path().join("source");
+    tree(&source);
+    run("chmod", &["4755", path(&source.join("big"))]);
+    run("mknod", &[path(&source.join("null")), "c", "1", "3"]);
+    let img = image(dir.path(), "x", "64M", &["-t", "ext4"], Some(&source));
+    let binary = dir.path().join("diorite");
+    fs::copy(env!("CARGO_BIN_EXE_diorite"), &binary).unwrap();
+    let out = dir.path().join("out");
+    run("chmod", &["a+rwx", path(dir.path())]);
+    run("chmod", &["a+r", &img]);
+    let ran = Command::new("setpriv")
+        .args([
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            path(&binary),
+            "get",
+            &img,
+            "/",
+            path(&out),
+        ])
+        .output()
+        .unwrap();
+    let err = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert_eq!(ran.status.code(), Some(1), "{err}");
+    assert_eq!(err.matches("owners are not kept").count(), 1, "{err}");
+    assert!(
+        err.contains("x:/null: cannot make it: Operation not permitted"),
+        "{err}"
+    );
+    assert_eq!(
+        fs::metadata(out.join("big")).unwrap().mode() & 0o7777,
+        0o755
+    );
+    assert!(fs::read(out.join("big")).unwrap() == fs::read(source.join("big")).unwrap());
+    assert_eq!(xattrs(&out.join("big")).len(), 2);
+}
+
+#[test]
+fn images_inside_images_and_partitions() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    tree(&source);
+    let inner = image(
+        dir.path(),
+        "inner.img",
+        "32M",
+        &["-t", "ext4"],
+        Some(&source),
+    );
+    let holder = dir.path().join("holder");
+    fs::create_dir(&holder).unwrap();
+    fs::rename(&inner, holder.join("inner.img")).unwrap();
+    let outer = image(
+        dir.path(),
+        "outer.img",
+        "100M",
+        &["-t", "ext4", "-b", "4096"],
+        Some(&holder),
+    );
+    let nested = format!("{outer}!/inner.img");
+    assert_eq!(
+        diorite(&["cat", &nested, "small"]).ok().out,
+        b"a few words\n"
+    );
+    let out = dir.path().join("out");
+    diorite(&["get", &nested, "/", path(&out)]).ok();
+    same(&source, &out);
+
+    let disk = dir.path().join("disk");
+    fs::File::create(&disk).unwrap().set_len(64 << 20).unwrap();
+    let table = dir.path().join("table");
+    fs::write(
+        &table,
+        "label: gpt\nstart=2048, size=2048\nstart=8192, size=65536\n",
+    )
+    .unwrap();
+    run(
+        "sh",
+        &[
+            "-c",
+            &format!("sfdisk -q {} <{}", disk.display(), table.display()),
+        ],
+    );
+    let from = dir.path().join("part");
+    fs::copy(holder.join("inner.img"), &from).unwrap();
+    run(
+        "dd",
+        &[
+            "bs=1M",
+            "seek=4",
+            "conv=notrunc,sparse",
+            "status=none",
+            &format!("if={}", from.display()),
+            &format!("of={}", disk.display()),
+        ],
+    );
+    assert_eq!(
+        diorite(&["cat", &format!("{}?part=2", disk.display()), "small"])
+            .ok()
+            .out,
+        b"a few words\n"
+    );
+    assert_eq!(
+        diorite(&["cat", &format!("{}?offset=4M", disk.display()), "small"])
+            .ok()
+            .out,
+        b"a few words\n"
+    );
+    diorite(&["ls", path(&disk)]).failed(2, "?part=1");
+    diorite(&["ls", &format!("{}?part=7", disk.display())]).failed(2, "7");
+}

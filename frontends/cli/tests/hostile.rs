@@ -1,0 +1,256 @@
+//! Images that are broken or mean harm, wrong usage, and what the command says and returns.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{debugfs, diorite, image, noise, patch, scratch, tree};
+use std::fs;
+use std::os::unix::fs::symlink;
+
+/// Small, without checksums, so that bytes can be changed.
+const PLAIN: [&str; 4] = ["-t", "ext4", "-O", "^metadata_csum,^dir_index"];
+
+#[test]
+fn wrong_usage_and_missing_things() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    tree(&source);
+    let img = image(dir.path(), "x", "64M", &["-t", "ext4"], Some(&source));
+    assert_eq!(diorite(&["ls"]).code, Some(2));
+    assert_eq!(diorite(&["frobnicate"]).code, Some(2));
+    assert_eq!(diorite(&["cat", &img]).code, Some(2));
+    assert_eq!(diorite(&["ls", "--policy", "linux-9", &img]).code, Some(2));
+    assert_eq!(diorite(&["ls", "--io-engine", "steam", &img]).code, Some(2));
+    diorite(&["ls", &img, "/nothing"]).failed(
+        2,
+        &format!("diorite: ls: {img}:/nothing: No such file or directory\n"),
+    );
+    diorite(&["cat", &img, "/nothing"]).failed(1, "No such file or directory");
+    diorite(&["cat", &img, "/small/x"]).failed(1, "Not a directory");
+    diorite(&["cat", &img, "/dir"]).failed(1, "Is a directory");
+    diorite(&["cat", &img, "/pipe"]).failed(1, "Not a regular file");
+    diorite(&["stat", &img, "/nothing"]).failed(1, "No such file or directory");
+    diorite(&["extents", &img, "/pipe"]).failed(1, "no blocks");
+    for (command, code) in [("info", 1), ("ls", 2)] {
+        let ran = diorite(&[command, "/no/such/image"]);
+        ran.failed(code, "/no/such/image");
+        assert!(!ran.err.contains("os error"), "{}", ran.err);
+        assert_eq!(ran.err.matches("/no/such/image").count(), 1, "{}", ran.err);
+    }
+    // What could be read is printed, whatever else fails.
+    let ran = diorite(&["cat", &img, "/nothing", "/small"]);
+    assert_eq!((ran.code, &ran.out[..]), (Some(1), &b"a few words\n"[..]));
+}
+
+#[test]
+fn images_that_are_none() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    tree(&source);
+    let img = image(dir.path(), "x", "64M", &["-t", "ext4"], Some(&source));
+    let garbage = dir.path().join("garbage");
+    fs::write(&garbage, noise(1 << 20, 5)).unwrap();
+    diorite(&["ls", garbage.to_str().unwrap()]).failed(2, "name one: 'IMG?part=1'");
+    let cut = dir.path().join("cut");
+    fs::write(&cut, &fs::read(&img).unwrap()[..4 << 20]).unwrap();
+    diorite(&["cat", cut.to_str().unwrap(), "/small"]).failed(1, "the image is cut off");
+    let tiny = dir.path().join("tiny");
+    fs::write(&tiny, b"x").unwrap();
+    assert_eq!(diorite(&["info", tiny.to_str().unwrap()]).code, Some(1));
+    diorite(&["info", dir.path().to_str().unwrap()]).failed(1, "");
+}
+
+/// Bytes flipped anywhere: an end, an exit code, and never a crash.
+#[test]
+fn flipped_bytes_end_in_a_message() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    fs::create_dir_all(source.join("a/b")).unwrap();
+    fs::write(source.join("a/b/file"), noise(40_000, 9)).unwrap();
+    symlink("b", source.join("a/link")).unwrap();
+    let img = image(
+        dir.path(),
+        "x",
+        "2M",
+        &[
+            "-t",
+            "ext4",
+            "-O",
+            "^metadata_csum,^has_journal",
+            "-b",
+            "1024",
+        ],
+        Some(&source),
+    );
+    let clean = fs::read(&img).unwrap();
+    let bad = dir.path().join("bad");
+    let places = noise(8 * 60, 11);
+    for (n, place) in places.chunks(8).enumerate() {
+        let mut bytes = clean.clone();
+        // Most of the metadata is in the first 100 KiB.
+        for part in place.chunks(2) {
+            let at = 1024 + usize::from(u16::from_ne_bytes([part[0], part[1]])) * 3 / 2;
+            bytes[at] ^= part[0] | 1;
+        }
+        fs::write(&bad, bytes).unwrap();
+        let bad = bad.to_str().unwrap();
+        let out = dir.path().join(format!("out{n}"));
+        for args in [
+            &["ls", "-lR", bad][..],
+            &["info", bad],
+            &["get", bad, "/", out.to_str().unwrap()],
+        ] {
+            let ran = diorite(args);
+            assert!(
+                matches!(ran.code, Some(0..=2)),
+                "{n}: {args:?}: {:?} {}",
+                ran.code,
+                ran.err
+            );
+            assert!(!ran.err.contains("panicked"), "{}", ran.err);
+        }
+    }
+}
+
+/// A name with slashes, made by changing bytes on the disk.
+#[test]
+fn names_cannot_climb_out() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    fs::create_dir_all(source.join("inside")).unwrap();
+    fs::write(source.join("inside/QQQQQQQQQQ"), b"evil\n").unwrap();
+    fs::write(source.join("inside/good"), b"good\n").unwrap();
+    let img = image(dir.path(), "x", "8M", &PLAIN, Some(&source));
+    assert_eq!(patch(&img, b"QQQQQQQQQQ", b"../../evil"), 1);
+    fs::create_dir_all(dir.path().join("deep/out")).unwrap();
+    let ran = diorite(&[
+        "get",
+        &img,
+        "/",
+        dir.path().join("deep/out").to_str().unwrap(),
+    ]);
+    ran.failed(1, "slash");
+    assert!(!dir.path().join("deep/evil").exists() && !dir.path().join("evil").exists());
+}
+
+/// Two entries of one name: first a link that leads outside, then a directory with a file in it.
+#[test]
+fn links_in_the_image_are_not_followed() {
+    let dir = scratch();
+    let (source, outside) = (dir.path().join("source"), dir.path().join("outside"));
+    fs::create_dir_all(source.join("QQQQ2")).unwrap();
+    fs::create_dir(&outside).unwrap();
+    fs::write(source.join("QQQQ2/evil"), b"evil\n").unwrap();
+    symlink(&outside, source.join("QQQQ1")).unwrap();
+    let img = image(dir.path(), "x", "8M", &PLAIN, Some(&source));
+    patch(&img, b"QQQQ1", b"trap!");
+    patch(&img, b"QQQQ2", b"trap!");
+    let out = dir.path().join("out");
+    let ran = diorite(&["get", &img, "/", out.to_str().unwrap()]);
+    ran.failed(1, "trap!");
+    assert_eq!(
+        fs::read_dir(&outside).unwrap().count(),
+        0,
+        "nothing landed outside"
+    );
+    // A link that was there before is not written through either: the copy takes its place.
+    fs::remove_dir_all(&out).unwrap();
+    fs::create_dir(&out).unwrap();
+    fs::write(source.join("file"), b"new\n").unwrap();
+    fs::write(outside.join("victim"), b"old\n").unwrap();
+    symlink(outside.join("victim"), out.join("file")).unwrap();
+    let img = image(dir.path(), "y", "8M", &PLAIN, Some(&source));
+    diorite(&["get", &img, "/file", out.to_str().unwrap()]).ok();
+    assert_eq!(fs::read(outside.join("victim")).unwrap(), b"old\n");
+    assert_eq!(fs::read(out.join("file")).unwrap(), b"new\n");
+}
+
+/// A directory that holds itself.
+#[test]
+fn circles_of_directories_end() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    fs::create_dir_all(source.join("a/b")).unwrap();
+    fs::write(source.join("a/b/file"), b"x").unwrap();
+    let img = image(dir.path(), "x", "8M", &["-t", "ext4"], Some(&source));
+    debugfs(&img, "link /a /a/b/again");
+    let out = dir.path().join("out");
+    diorite(&["get", &img, "/", out.to_str().unwrap()]).failed(1, "circle");
+    assert!(out.join("a/b/file").exists());
+    diorite(&["ls", "-R", &img]).failed(1, "circle");
+}
+
+/// A file that claims far more than the volume has ends with a message, not with a full disk.
+#[test]
+fn a_map_larger_than_its_volume_is_refused() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    fs::create_dir_all(&source).unwrap();
+    // Indirect blocks: 12 direct ones, then a block of pointers.
+    fs::write(source.join("file"), noise(40 << 10, 3)).unwrap();
+    let img = image(
+        dir.path(),
+        "x",
+        "1M",
+        &["-t", "ext2", "-b", "1024"],
+        Some(&source),
+    );
+    let pointers = debugfs(&img, "stat /file");
+    let ind: u32 = pointers
+        .split("(IND):")
+        .nth(1)
+        .and_then(|rest| rest.split([',', '\n', ' ']).next())
+        .unwrap()
+        .parse()
+        .unwrap();
+    // The double indirect block is a block that points 256 times to one that points to the same data.
+    let mut bytes = fs::read(&img).unwrap();
+    let free = 900 * 1024;
+    for n in 0..256 {
+        bytes[free + n * 4..free + n * 4 + 4].copy_from_slice(&ind.to_le_bytes());
+    }
+    fs::write(&img, bytes).unwrap();
+    debugfs(&img, "set_inode_field /file block[DIND] 900");
+    debugfs(&img, "set_inode_field /file size 67000000");
+    let out = dir.path().join("out");
+    diorite(&["get", &img, "/file", out.to_str().unwrap()])
+        .failed(1, "more blocks than the volume has");
+    let count = diorite(&["extents", "--json", &img, "/file"])
+        .ok()
+        .text()
+        .lines()
+        .count();
+    assert!(count > 256);
+}
+
+#[test]
+fn man_pages_and_completions_are_made() {
+    let dir = scratch();
+    let at = dir.path().to_str().unwrap();
+    diorite(&["generate", "man", at]).ok();
+    diorite(&["generate", "completions", at]).ok();
+    let names: Vec<String> = fs::read_dir(dir.path())
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
+    for name in [
+        "diorite.1",
+        "diorite-get.1",
+        "diorite-info.1",
+        "diorite.bash",
+        "_diorite",
+        "diorite.fish",
+    ] {
+        assert!(
+            names.iter().any(|n| n == name),
+            "{name} is not among {names:?}"
+        );
+    }
+    let page = fs::read_to_string(dir.path().join("diorite-get.1")).unwrap();
+    assert!(page.contains("hard links"), "{page}");
+    for command in ["info", "ls", "stat", "cat", "get", "extents"] {
+        let help = diorite(&[command, "--help"]).ok().text();
+        assert!(help.contains("Examples:"), "{command}: {help}");
+    }
+    assert!(diorite(&["--version"]).ok().text().starts_with("diorite "));
+}
