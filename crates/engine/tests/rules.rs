@@ -9,8 +9,8 @@ use common::watch::Watchdog;
 use common::{Rng, fsck, image, scratch};
 use diorite::policy::{CompletionPolicy, PRESETS};
 use diorite::{
-    Completion, Error, LoopDevice, Misaligned, OpenFlags, OpenOptions, Policy, Queue, Reason, Request, RequestFlags,
-    Volume, Wait,
+    Completion, Error, LoopDevice, Misaligned, OpenFlags, OpenOptions, Policy, Queue, Reason,
+    Request, RequestFlags, Volume, Wait,
 };
 use diorite_block::sim::SimClock;
 use diorite_block::{
@@ -88,24 +88,49 @@ fn alignment_is_judged_by_the_device() {
             (logical / 2, logical / 2, Misaligned::Offset, logical / 2),
         ] {
             let buf = || Buf::zeroed(len as usize);
-            let done = run_all(&queue, vec![Request::read(id, pos, buf(), 0), Request::write(id, pos, buf(), 1)]);
+            let done = run_all(
+                &queue,
+                vec![
+                    Request::read(id, pos, buf(), 0),
+                    Request::write(id, pos, buf(), 1),
+                ],
+            );
             for done in done {
-                let Err(error) = done.result else { panic!("{pos}+{len} was done") };
+                let Err(error) = done.result else {
+                    panic!("{pos}+{len} was done")
+                };
                 let text = error.to_string();
-                let Error::Unaligned { what: w, by: b, need } = error else { panic!("{error:?}") };
+                let Error::Unaligned {
+                    what: w,
+                    by: b,
+                    need,
+                } = error
+                else {
+                    panic!("{error:?}")
+                };
                 assert_eq!((w, b, need), (what, by, logical), "{pos}+{len}");
-                assert!(text.contains(&by.to_string()) && text.contains(&logical.to_string()), "{text}");
+                assert!(
+                    text.contains(&by.to_string()) && text.contains(&logical.to_string()),
+                    "{text}"
+                );
                 assert_eq!(done.buf.len() as u64, len, "the buffer comes back");
             }
         }
         // Past what any file can have.
         let far = (u64::MAX - 1_000_000) / 4096 * 4096;
-        let done = run_all(&queue, vec![
-            Request::read(id, far, Buf::zeroed(4096), 0),
-            Request::write(id, far, Buf::zeroed(4096), 1),
-        ]);
+        let done = run_all(
+            &queue,
+            vec![
+                Request::read(id, far, Buf::zeroed(4096), 0),
+                Request::write(id, far, Buf::zeroed(4096), 1),
+            ],
+        );
         assert!(matches!(done[0].result, Ok(0)), "{:?}", done[0]);
-        assert!(matches!(done[1].result, Err(Error::TooBig { .. })), "{:?}", done[1]);
+        assert!(
+            matches!(done[1].result, Err(Error::TooBig { .. })),
+            "{:?}",
+            done[1]
+        );
         assert_eq!(stage.disk().counters(), taken, "no I/O");
         assert!(stage.bytes() == before);
         // Odd pieces.
@@ -116,7 +141,16 @@ fn alignment_is_judged_by_the_device() {
         let odd = len as u64 % logical != 0;
         let (buf, result) = file.read_at(0, buf);
         if odd {
-            assert!(matches!(result, Err(Error::Unaligned { what: Misaligned::Length, .. })), "{result:?}");
+            assert!(
+                matches!(
+                    result,
+                    Err(Error::Unaligned {
+                        what: Misaligned::Length,
+                        ..
+                    })
+                ),
+                "{result:?}"
+            );
         } else {
             assert_eq!(result.unwrap(), len);
             let got: Vec<u8> = buf.parts().flatten().copied().collect();
@@ -145,7 +179,11 @@ fn zeros_need_no_device() {
         assert!(buf.as_slice() == &holed.bytes[block as usize * 4096..][..4096]);
         let reads = stage.disk().counters().since(&before);
         let expect = u64::from(holed.written[block as usize]);
-        assert_eq!((reads.reads, reads.read_bytes), (expect, expect * 4096), "block {block}");
+        assert_eq!(
+            (reads.reads, reads.read_bytes),
+            (expect, expect * 4096),
+            "block {block}"
+        );
     }
     // The last block holds 513 bytes: two sectors.
     let before = stage.disk().counters();
@@ -154,11 +192,23 @@ fn zeros_need_no_device() {
     let (buf, result) = file.read_at(blocks * 4096, buf);
     assert_eq!(result.unwrap(), 513);
     assert!(buf.as_slice()[..513] == holed.bytes[blocks as usize * 4096..]);
-    assert!(buf.as_slice()[513..1024].iter().all(|b| *b == 0) && buf.as_slice()[1024..].iter().all(|b| *b == 0xEE || *b == 0));
+    assert!(
+        buf.as_slice()[513..1024].iter().all(|b| *b == 0)
+            && buf.as_slice()[1024..].iter().all(|b| *b == 0xEE || *b == 0)
+    );
     assert_eq!(stage.disk().counters().since(&before).read_bytes, 1024);
     let before = stage.disk().counters();
-    for pos in [blocks * 4096 + 1024, blocks * 4096 + 3584, (blocks + 1) * 4096, 1 << 40] {
-        assert_eq!(file.read_at(pos, Buf::zeroed(512)).1.unwrap(), 0, "at {pos}");
+    for pos in [
+        blocks * 4096 + 1024,
+        blocks * 4096 + 3584,
+        (blocks + 1) * 4096,
+        1 << 40,
+    ] {
+        assert_eq!(
+            file.read_at(pos, Buf::zeroed(512)).1.unwrap(),
+            0,
+            "at {pos}"
+        );
     }
     assert_eq!(stage.disk().counters(), before);
 }
@@ -170,22 +220,43 @@ fn overwrites_are_inline_and_owe_nothing() {
     let (_dir, image, _) = made(0);
     for (name, policy) in PRESETS {
         let stage = sim(&image, "cache=volatile,fua=no");
-        let volume = stage.open(&OpenOptions { policy, ..OpenOptions::writable() }).unwrap();
+        let volume = stage
+            .open(&OpenOptions {
+                policy,
+                ..OpenOptions::writable()
+            })
+            .unwrap();
         let file = volume.open_path("/even", writable()).unwrap();
         let queue = volume.queue(64).unwrap();
         let id = queue.attach(&file).unwrap();
         let before = stage.disk().counters();
-        let requests = (0..200).map(|n| Request::write(id, n * 4096, Buf::zeroed(4096), n)).collect();
+        let requests = (0..200)
+            .map(|n| Request::write(id, n * 4096, Buf::zeroed(4096), n))
+            .collect();
         assert!(run_all(&queue, requests).iter().all(|d| d.result.is_ok()));
         let did = stage.disk().counters().since(&before);
-        assert_eq!((did.writes, did.fua_writes, did.flushes), (200, 0, 0), "{name}");
+        assert_eq!(
+            (did.writes, did.fua_writes, did.flushes),
+            (200, 0, 0),
+            "{name}"
+        );
         let counted = queue.counters();
-        let deferred = if policy.completion == CompletionPolicy::Deferred { 200 } else { 0 };
-        assert_eq!(counted.deferred[Reason::Policy as usize], deferred, "{name}");
+        let deferred = if policy.completion == CompletionPolicy::Deferred {
+            200
+        } else {
+            0
+        };
+        assert_eq!(
+            counted.deferred[Reason::Policy as usize],
+            deferred,
+            "{name}"
+        );
         assert_eq!(counted.inline, 200 - deferred, "{name}");
         assert_eq!(counted.deferred.iter().sum::<u64>(), deferred, "{name}");
         // Reads are inline under every policy.
-        let requests = (0..100).map(|n| Request::read(id, n * 4096, Buf::zeroed(4096), n)).collect();
+        let requests = (0..100)
+            .map(|n| Request::read(id, n * 4096, Buf::zeroed(4096), n))
+            .collect();
         run_all(&queue, requests);
         assert_eq!(queue.counters().inline, counted.inline + 100, "{name}");
     }
@@ -205,17 +276,32 @@ fn durability_costs_what_the_disk_needs() {
             for by_open in [false, true] {
                 let what = format!("{name}, {params}, by open: {by_open}");
                 let stage = sim(&image, params);
-                let volume = stage.open(&OpenOptions { policy, ..OpenOptions::writable() }).unwrap();
-                let flags = OpenFlags { sync: by_open, ..writable() };
+                let volume = stage
+                    .open(&OpenOptions {
+                        policy,
+                        ..OpenOptions::writable()
+                    })
+                    .unwrap();
+                let flags = OpenFlags {
+                    sync: by_open,
+                    ..writable()
+                };
                 let file = volume.open_path("/pieces", flags).unwrap();
                 let queue = volume.queue(1).unwrap();
                 let id = queue.attach(&file).unwrap();
-                let wanted = if by_open { RequestFlags::default() } else { DSYNC };
+                let wanted = if by_open {
+                    RequestFlags::default()
+                } else {
+                    DSYNC
+                };
                 let before = stage.disk().counters();
                 // One by one, so that no flush is shared; the last one lies in several pieces.
                 let mut pieces = 10;
                 for n in 0..10u64 {
-                    let done = run_all(&queue, vec![Request::write(id, n * 512, Buf::zeroed(512), n).with_flags(wanted)]);
+                    let done = run_all(
+                        &queue,
+                        vec![Request::write(id, n * 512, Buf::zeroed(512), n).with_flags(wanted)],
+                    );
                     assert!(done[0].result.is_ok(), "{what}");
                 }
                 let many = Request::write(id, 0, Buf::zeroed(40 * 4096), 0).with_flags(wanted);
@@ -254,7 +340,13 @@ fn what_is_acknowledged_survives_a_power_cut() {
         };
         let stage = Stage::sim(&image, options);
         let policy = PRESETS[round % 6].1;
-        let volume = stage.open(&OpenOptions { policy, workers: 1, ..OpenOptions::writable() }).unwrap();
+        let volume = stage
+            .open(&OpenOptions {
+                policy,
+                workers: 1,
+                ..OpenOptions::writable()
+            })
+            .unwrap();
         let file = volume.open_path("/pieces", writable()).unwrap();
         let queue = volume.queue(16).unwrap();
         let id = queue.attach(&file).unwrap();
@@ -278,7 +370,11 @@ fn what_is_acknowledged_survives_a_power_cut() {
             let (buf, result) = file.read_at(done.token * 3 * 512, Buf::zeroed(3 * 512));
             assert_eq!(result.unwrap(), 3 * 512);
             let want = done.token as u8 + 1;
-            assert!(buf.as_slice().iter().all(|b| *b == want), "round {round}: write {} was acknowledged and is lost", want - 1);
+            assert!(
+                buf.as_slice().iter().all(|b| *b == want),
+                "round {round}: write {} was acknowledged and is lost",
+                want - 1
+            );
         }
     }
 }
@@ -291,7 +387,12 @@ fn sector_overwrites_touch_their_sectors_only() {
     let (_dir, image, files) = made(0);
     for (_, policy) in PRESETS {
         let stage = sim(&image, "cache=none");
-        let volume = stage.open(&OpenOptions { policy, ..OpenOptions::writable() }).unwrap();
+        let volume = stage
+            .open(&OpenOptions {
+                policy,
+                ..OpenOptions::writable()
+            })
+            .unwrap();
         let even = known(&files, "/even");
         let file = volume.open_path("/even", writable()).unwrap();
         file.mappings(0, file.size()).unwrap();
@@ -314,7 +415,11 @@ fn sector_overwrites_touch_their_sectors_only() {
         let mut out = vec![0; model.len()];
         file.read_bytes(0, &mut out).unwrap();
         assert!(out == model);
-        let changed = image_before.iter().zip(stage.bytes()).filter(|(a, b)| **a != *b).count() as u64;
+        let changed = image_before
+            .iter()
+            .zip(stage.bytes())
+            .filter(|(a, b)| **a != *b)
+            .count() as u64;
         assert!(changed <= bytes);
     }
 }
@@ -328,18 +433,42 @@ fn the_presets_run_alone_what_they_say() {
     let pieces = known(&files, "/pieces");
     for (name, policy) in PRESETS {
         let stage = sim(&image, "cache=none");
-        let volume = stage.open(&OpenOptions { policy, ..OpenOptions::writable() }).unwrap();
+        let volume = stage
+            .open(&OpenOptions {
+                policy,
+                ..OpenOptions::writable()
+            })
+            .unwrap();
         let file = volume.open_path("/pieces", writable()).unwrap();
         let mappings = file.mappings(0, file.size()).unwrap();
         // Where one extent ends and the next begins, one block before.
-        let border = mappings.iter().map(|m| m.start + m.len).find(|b| *b > 2 && pieces.overwrites((b - 1) * 4096, 8192));
+        let border = mappings
+            .iter()
+            .map(|m| m.start + m.len)
+            .find(|b| *b > 2 && pieces.overwrites((b - 1) * 4096, 8192));
         let border = border.unwrap() * 4096;
         let exclusive = matches!(name, "linux-2.6.31" | "linux-4.15" | "linux-5.10");
         let by_extent = matches!(name, "linux-6.5" | "linux-6.19");
         let cases = [
-            ("aligned", vec![(0, 4096), (8192, 4096), (16384, 8192)], false),
-            ("unaligned in one extent", vec![(0, 512), (512, 1024), (2048, 2048)], exclusive),
-            ("unaligned over two extents", vec![(border - 512, 1024), (border - 2048, 1024), (border + 1024, 512)], exclusive || by_extent),
+            (
+                "aligned",
+                vec![(0, 4096), (8192, 4096), (16384, 8192)],
+                false,
+            ),
+            (
+                "unaligned in one extent",
+                vec![(0, 512), (512, 1024), (2048, 2048)],
+                exclusive,
+            ),
+            (
+                "unaligned over two extents",
+                vec![
+                    (border - 512, 1024),
+                    (border - 2048, 1024),
+                    (border + 1024, 512),
+                ],
+                exclusive || by_extent,
+            ),
         ];
         for (case, writes, alone) in cases {
             let queue = volume.queue(16).unwrap();
@@ -368,7 +497,14 @@ fn the_presets_run_alone_what_they_say() {
             for done in done {
                 let kept_out = done.token >= 10 && alone;
                 let eagain = matches!(done.result, Err(Error::WouldBlock(Wait::Gate | Wait::Turn)));
-                assert!(if kept_out { eagain } else { done.result.is_ok() }, "{name}: {case}: {done:?}");
+                assert!(
+                    if kept_out {
+                        eagain
+                    } else {
+                        done.result.is_ok()
+                    },
+                    "{name}: {case}: {done:?}"
+                );
             }
         }
     }
@@ -388,21 +524,34 @@ fn nowait_waits_for_nothing() {
         let queue = volume.queue(8).unwrap();
         let id = queue.attach(&file).unwrap();
         let block = holed.written.iter().rposition(|w| *w).unwrap() as u64 - 1;
-        let block = (0..block).rev().find(|b| holed.written[*b as usize]).unwrap();
+        let block = (0..block)
+            .rev()
+            .find(|b| holed.written[*b as usize])
+            .unwrap();
         let pos = block * holed.block;
         let ask = || {
-            run_all(&queue, vec![
-                Request::read(id, pos, Buf::zeroed(512), 0).with_flags(NOWAIT),
-                Request::write(id, pos, Buf::zeroed(512), 1).with_flags(NOWAIT),
-            ])
+            run_all(
+                &queue,
+                vec![
+                    Request::read(id, pos, Buf::zeroed(512), 0).with_flags(NOWAIT),
+                    Request::write(id, pos, Buf::zeroed(512), 1).with_flags(NOWAIT),
+                ],
+            )
         };
         let before = (stage.disk().counters(), volume.metadata_loads());
         for done in ask() {
-            assert!(matches!(done.result, Err(Error::WouldBlock(Wait::Map))), "{done:?}");
+            assert!(
+                matches!(done.result, Err(Error::WouldBlock(Wait::Map))),
+                "{done:?}"
+            );
         }
         assert_eq!((stage.disk().counters(), volume.metadata_loads()), before);
         assert_eq!(queue.counters().map_loads, 0);
-        assert!(run_all(&queue, vec![Request::read(id, pos, Buf::zeroed(512), 0)])[0].result.is_ok());
+        assert!(
+            run_all(&queue, vec![Request::read(id, pos, Buf::zeroed(512), 0)])[0]
+                .result
+                .is_ok()
+        );
         assert_eq!(queue.counters().map_loads, 1);
         for done in ask() {
             assert!(done.result.is_ok(), "{done:?}");
@@ -410,10 +559,17 @@ fn nowait_waits_for_nothing() {
         // Another queue sees the same map.
         let other = volume.queue(2).unwrap();
         let id = other.attach(&file).unwrap();
-        let done = run_all(&other, vec![Request::read(id, pos, Buf::zeroed(512), 0).with_flags(NOWAIT)]);
+        let done = run_all(
+            &other,
+            vec![Request::read(id, pos, Buf::zeroed(512), 0).with_flags(NOWAIT)],
+        );
         assert!(done[0].result.is_ok(), "{done:?}");
-        let past = Request::write(id, file.size().next_multiple_of(512), Buf::zeroed(512), 0).with_flags(NOWAIT);
-        assert!(matches!(run_all(&other, vec![past])[0].result, Err(Error::NotYet(_))));
+        let past = Request::write(id, file.size().next_multiple_of(512), Buf::zeroed(512), 0)
+            .with_flags(NOWAIT);
+        assert!(matches!(
+            run_all(&other, vec![past])[0].result,
+            Err(Error::NotYet(_))
+        ));
     }
 }
 
@@ -424,23 +580,42 @@ fn a_closed_inode_does_not_stop_the_others() {
     let (_dir, image, _) = made(0);
     for (name, policy) in PRESETS {
         let stage = Stage::mem(&image);
-        let volume = stage.open(&OpenOptions { policy, workers: 1, ..OpenOptions::writable() }).unwrap();
-        let (closed, open) = (volume.open_path("/even", writable()).unwrap(), volume.open_path("/pieces", writable()).unwrap());
+        let volume = stage
+            .open(&OpenOptions {
+                policy,
+                workers: 1,
+                ..OpenOptions::writable()
+            })
+            .unwrap();
+        let (closed, open) = (
+            volume.open_path("/even", writable()).unwrap(),
+            volume.open_path("/pieces", writable()).unwrap(),
+        );
         let queue = volume.queue(256).unwrap();
         let (a, b) = (queue.attach(&closed).unwrap(), queue.attach(&open).unwrap());
         let guard = closed.quiesce();
         let mut batch: VecDeque<Request> = (0..100u64)
             .flat_map(|n| {
                 let len = if n % 2 == 0 { 4096 } else { 512 };
-                [Request::write(a, n * 4096, Buf::zeroed(len), n), Request::write(b, n * 4096, Buf::zeroed(len), 1000 + n)]
+                [
+                    Request::write(a, n * 4096, Buf::zeroed(len), n),
+                    Request::write(b, n * 4096, Buf::zeroed(len), 1000 + n),
+                ]
             })
             .collect();
         queue.submit(&mut batch);
         let mut done = Vec::new();
         while done.len() < 100 {
-            assert!(queue.reap(&mut done, 1, Some(Duration::from_secs(20))) > 0, "{name}: stopped at {}", done.len());
+            assert!(
+                queue.reap(&mut done, 1, Some(Duration::from_secs(20))) > 0,
+                "{name}: stopped at {}",
+                done.len()
+            );
         }
-        assert!(done.iter().all(|d| d.token >= 1000 && d.result.is_ok()), "{name}");
+        assert!(
+            done.iter().all(|d| d.token >= 1000 && d.result.is_ok()),
+            "{name}"
+        );
         drop(guard);
         while done.len() < 200 {
             queue.reap(&mut done, 1, None);
@@ -465,15 +640,21 @@ fn more_pieces_than_slots() {
             let id = queue.attach(&file).unwrap();
             let mut buf = Buf::zeroed(len);
             buf.copy_in(0, &pieces.bytes[..len]);
-            let done = run_all(&queue, vec![
-                Request::write(id, 0, buf, 0),
-                Request::read(id, 0, Buf::zeroed(len), 1),
-                Request::sync(id, true, 2),
-                Request::read(id, 0, Buf::zeroed(len), 3),
-            ]);
+            let done = run_all(
+                &queue,
+                vec![
+                    Request::write(id, 0, buf, 0),
+                    Request::read(id, 0, Buf::zeroed(len), 1),
+                    Request::sync(id, true, 2),
+                    Request::read(id, 0, Buf::zeroed(len), 3),
+                ],
+            );
             for done in &done {
                 let want = if done.token == 2 { 0 } else { len };
-                assert!(matches!(done.result, Ok(n) if n == want), "depth {depth}: {done:?}");
+                assert!(
+                    matches!(done.result, Ok(n) if n == want),
+                    "depth {depth}: {done:?}"
+                );
                 assert!(done.token == 2 || done.buf.as_slice() == &pieces.bytes[..len]);
             }
         }
@@ -497,12 +678,25 @@ fn a_stale_file_is_refused() {
         two.attach(&other).unwrap();
     }
     for (queue, id) in [(&one, old), (&two, new)] {
-        let done = run_all(queue, vec![Request::read(id, 0, Buf::zeroed(512), 7), Request::sync(id, true, 8)]);
-        let refused = done.iter().filter(|d| matches!(d.result, Err(Error::Invalid(_)))).count();
+        let done = run_all(
+            queue,
+            vec![
+                Request::read(id, 0, Buf::zeroed(512), 7),
+                Request::sync(id, true, 8),
+            ],
+        );
+        let refused = done
+            .iter()
+            .filter(|d| matches!(d.result, Err(Error::Invalid(_))))
+            .count();
         assert!(refused == 2 || std::ptr::eq(queue, &two), "{done:?}");
         assert_eq!(done[0].buf.len(), 512);
     }
-    assert!(run_all(&one, vec![Request::read(new, 0, Buf::zeroed(512), 1)])[0].result.is_ok());
+    assert!(
+        run_all(&one, vec![Request::read(new, 0, Buf::zeroed(512), 1)])[0]
+            .result
+            .is_ok()
+    );
 }
 
 /// Only file data may change in this version: directories and the volume's own inodes are not opened for writing, however named.
@@ -532,14 +726,23 @@ fn a_closed_volume_refuses_requests() {
     let queue = volume.queue(8).unwrap();
     let id = queue.attach(&file).unwrap();
     volume.clone().close().unwrap();
-    assert!(matches!(file.read_at(0, Buf::zeroed(512)).1, Err(Error::ShutDown)));
+    assert!(matches!(
+        file.read_at(0, Buf::zeroed(512)).1,
+        Err(Error::ShutDown)
+    ));
     assert!(matches!(volume.queue(1), Err(Error::ShutDown)));
     let done = run_all(&queue, vec![Request::write(id, 0, Buf::zeroed(512), 0)]);
     assert!(matches!(done[0].result, Err(Error::ShutDown)), "{done:?}");
 }
 
 fn loop_over(stage: &Stage, path: &str, policy: Policy) -> (Volume, Arc<LoopDevice>) {
-    let volume = stage.open(&OpenOptions { policy, workers: 1, ..OpenOptions::writable() }).unwrap();
+    let volume = stage
+        .open(&OpenOptions {
+            policy,
+            workers: 1,
+            ..OpenOptions::writable()
+        })
+        .unwrap();
     let file = volume.open_path(path, writable()).unwrap();
     (volume, Arc::new(LoopDevice::new(file, "loop".into())))
 }
@@ -577,29 +780,44 @@ fn a_loop_device_ends_in_a_whole_sector() {
         let last = geometry.size - 512;
         let mut dirty = Buf::zeroed(512);
         dirty.as_mut_slice().fill(0xEE);
-        let done = bios(&*device, 4, vec![
-            Bio::read(last, dirty, 0),
-            Bio::read(last - 512, Buf::zeroed(1024), 1),
-            Bio::read(geometry.size, Buf::zeroed(512), 2),
-            Bio::read(1, Buf::zeroed(512), 3),
-            Bio::range(BioOp::Discard, 0, 4096, 4),
-            Bio::read(0, Buf::zeroed(4096), 5),
-            Bio::write(last, Buf::zeroed(512), 6),
-            Bio::flush(7),
-        ]);
+        let done = bios(
+            &*device,
+            4,
+            vec![
+                Bio::read(last, dirty, 0),
+                Bio::read(last - 512, Buf::zeroed(1024), 1),
+                Bio::read(geometry.size, Buf::zeroed(512), 2),
+                Bio::read(1, Buf::zeroed(512), 3),
+                Bio::range(BioOp::Discard, 0, 4096, 4),
+                Bio::read(0, Buf::zeroed(4096), 5),
+                Bio::write(last, Buf::zeroed(512), 6),
+                Bio::flush(7),
+            ],
+        );
         let rest = (size - last) as usize;
-        assert!(done[0].result.is_ok() && done[0].buf.as_slice()[..rest] == odd.bytes[last as usize..]);
+        assert!(
+            done[0].result.is_ok() && done[0].buf.as_slice()[..rest] == odd.bytes[last as usize..]
+        );
         assert!(done[0].buf.as_slice()[rest..].iter().all(|b| *b == 0));
-        assert!(done[1].result.is_ok() && done[1].buf.as_slice()[..512] == odd.bytes[last as usize - 512..last as usize]);
-        let kinds: Vec<_> = done.iter().map(|b| b.result.err().map(|e| e.kind)).collect();
-        assert_eq!(kinds[2..], [
-            Some(BioErrorKind::Invalid),
-            Some(BioErrorKind::Invalid),
-            Some(BioErrorKind::Unsupported),
-            None,
-            Some(BioErrorKind::Unsupported),
-            None,
-        ]);
+        assert!(
+            done[1].result.is_ok()
+                && done[1].buf.as_slice()[..512] == odd.bytes[last as usize - 512..last as usize]
+        );
+        let kinds: Vec<_> = done
+            .iter()
+            .map(|b| b.result.err().map(|e| e.kind))
+            .collect();
+        assert_eq!(
+            kinds[2..],
+            [
+                Some(BioErrorKind::Invalid),
+                Some(BioErrorKind::Invalid),
+                Some(BioErrorKind::Unsupported),
+                None,
+                Some(BioErrorKind::Unsupported),
+                None,
+            ]
+        );
         assert!(done[5].buf.as_slice() == &odd.bytes[..4096]);
     }
 }
@@ -618,17 +836,34 @@ fn durability_passes_through_a_loop_device() {
         let (_volume, device) = loop_over(&stage, "/even", Policy::DIORITE);
         let before = stage.disk().counters();
         for n in 0..10u64 {
-            let flags = BioFlags { fua: true, nowait: false };
-            let done = bios(&*device, 2, vec![Bio { flags, ..Bio::write(n * 512, Buf::zeroed(512), 0) }]);
+            let flags = BioFlags {
+                fua: true,
+                nowait: false,
+            };
+            let done = bios(
+                &*device,
+                2,
+                vec![Bio {
+                    flags,
+                    ..Bio::write(n * 512, Buf::zeroed(512), 0)
+                }],
+            );
             assert!(done[0].result.is_ok());
         }
         let done = bios(&*device, 2, vec![Bio::write(0, Buf::zeroed(4096), 0)]);
         assert!(done[0].result.is_ok());
         let did = stage.disk().counters().since(&before);
-        assert!(did.fua_writes == fua || did.flushes >= 10, "{params}: {did:?}");
+        assert!(
+            did.fua_writes == fua || did.flushes >= 10,
+            "{params}: {did:?}"
+        );
         assert!(bios(&*device, 1, vec![Bio::flush(0)])[0].result.is_ok());
         let did = stage.disk().counters().since(&before);
-        assert_eq!((did.writes, did.fua_writes, did.flushes), (11, fua, flushes), "{params}");
+        assert_eq!(
+            (did.writes, did.fua_writes, did.flushes),
+            (11, fua, flushes),
+            "{params}"
+        );
     }
 }
 
@@ -639,7 +874,11 @@ fn a_loop_device_on_an_empty_file() {
     let stage = Stage::mem(&image);
     let (_volume, device) = loop_over(&stage, "/empty", Policy::DIORITE);
     assert_eq!(device.geometry().size, 0);
-    let done = bios(&*device, 1, vec![Bio::read(0, Buf::zeroed(512), 0), Bio::flush(1)]);
+    let done = bios(
+        &*device,
+        1,
+        vec![Bio::read(0, Buf::zeroed(512), 0), Bio::flush(1)],
+    );
     assert!(done[0].result.is_err() && done[1].result.is_ok());
     assert!(Volume::open_device(device, &OpenOptions::default()).is_err());
 }
@@ -651,9 +890,17 @@ fn maps_fall_back_to_their_roots_under_walkers() {
     for recipe in [1, 2] {
         let (_dir, image, files) = made(recipe);
         let stage = Stage::mem(&image);
-        let options = OpenOptions { map_cache: 0, metadata_cache: 0, workers: 2, ..OpenOptions::default() };
+        let options = OpenOptions {
+            map_cache: 0,
+            metadata_cache: 0,
+            workers: 2,
+            ..OpenOptions::default()
+        };
         let volume = stage.open(&options).unwrap();
-        let deep: Vec<&Known> = files.iter().filter(|k| ["/holed", "/pieces"].contains(&k.path.as_str())).collect();
+        let deep: Vec<&Known> = files
+            .iter()
+            .filter(|k| ["/holed", "/pieces"].contains(&k.path.as_str()))
+            .collect();
         std::thread::scope(|scope| {
             for n in 0..4 {
                 let (volume, known) = (&volume, deep[n % 2]);
@@ -663,7 +910,10 @@ fn maps_fall_back_to_their_roots_under_walkers() {
                         let blocks = known.written.len() as u64;
                         let from = round * 7 % blocks;
                         let mut next = from;
-                        for m in file.mappings(from * known.block, u64::MAX / 2 % (blocks * known.block)).unwrap() {
+                        for m in file
+                            .mappings(from * known.block, u64::MAX / 2 % (blocks * known.block))
+                            .unwrap()
+                        {
                             assert_eq!(m.start, next);
                             next += m.len;
                         }
@@ -691,7 +941,8 @@ fn threads_that_share_a_queue() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..3000 {
-                let old = std::mem::replace(&mut *shared.lock().unwrap(), queue.attach(&file).unwrap());
+                let old =
+                    std::mem::replace(&mut *shared.lock().unwrap(), queue.attach(&file).unwrap());
                 queue.detach(old);
             }
         });
@@ -700,7 +951,12 @@ fn threads_that_share_a_queue() {
                 let mut done = Vec::new();
                 for n in 0..3000 {
                     let id = *shared.lock().unwrap();
-                    queue.submit(&mut VecDeque::from([Request::read(id, 0, Buf::zeroed(4096), n)]));
+                    queue.submit(&mut VecDeque::from([Request::read(
+                        id,
+                        0,
+                        Buf::zeroed(4096),
+                        n,
+                    )]));
                     queue.reap(&mut done, 0, None);
                 }
             });
@@ -729,17 +985,33 @@ fn inline_data_is_read_and_refused_for_writing() {
     let id = queue.attach(&file).unwrap();
     let mut buf = Buf::zeroed(1024);
     buf.as_mut_slice().fill(0xEE);
-    let done = run_all(&queue, vec![
-        Request::read(id, 0, buf, 0),
-        Request::read(id, 512, Buf::zeroed(512), 1),
-        Request::write(id, 0, Buf::zeroed(0), 2),
-    ]);
+    let done = run_all(
+        &queue,
+        vec![
+            Request::read(id, 0, buf, 0),
+            Request::read(id, 512, Buf::zeroed(512), 1),
+            Request::write(id, 0, Buf::zeroed(0), 2),
+        ],
+    );
     assert_eq!(done[0].result.clone().unwrap(), 50);
     assert!(done[0].buf.as_slice()[..50] == bytes[..]);
-    assert!(done[0].buf.as_slice()[50..].iter().all(|b| *b == 0 || *b == 0xEE));
-    assert_eq!((done[1].result.clone().unwrap(), done[2].result.clone().unwrap()), (0, 0));
+    assert!(
+        done[0].buf.as_slice()[50..]
+            .iter()
+            .all(|b| *b == 0 || *b == 0xEE)
+    );
+    assert_eq!(
+        (
+            done[1].result.clone().unwrap(),
+            done[2].result.clone().unwrap()
+        ),
+        (0, 0)
+    );
     assert!(queue.counters().fallback_buffered > 0);
-    assert!(matches!(run_all(&queue, vec![Request::write(id, 0, Buf::zeroed(512), 0)])[0].result, Err(Error::NotYet(_))));
+    assert!(matches!(
+        run_all(&queue, vec![Request::write(id, 0, Buf::zeroed(512), 0)])[0].result,
+        Err(Error::NotYet(_))
+    ));
     volume.close().unwrap();
     assert!(stage.bytes() == before);
 }

@@ -1,0 +1,413 @@
+//! Faults: a device that fails any request, refuses to block, is full, read-only or gone; each error reaches exactly the request that
+//! it hit, and everything goes on.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::recipe::{self, Known, RECIPES};
+use common::stage::{Stage, faulty};
+use common::walk::open_and_walk;
+use common::watch::Watchdog;
+use common::{Rng, scratch};
+use diorite::policy::PRESETS;
+use diorite::{Completion, Error, OpenFlags, OpenOptions, Reason, Request, RequestFlags, Volume};
+use diorite_block::{BioErrorKind, BioOp, Buf, Fault, FaultDevice, SimOptions, When};
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn writable() -> OpenFlags {
+    OpenFlags {
+        write: true,
+        ..OpenFlags::default()
+    }
+}
+
+fn made(recipe: usize) -> (tempfile::TempDir, PathBuf, Vec<Known>) {
+    let mut rng = Rng::from_env("faults");
+    let dir = scratch();
+    let (image, files) = recipe::make(dir.path(), &RECIPES[recipe], &mut rng);
+    (dir, image, files)
+}
+
+fn kind(done: &Completion) -> Option<BioErrorKind> {
+    match &done.result {
+        Ok(_) => None,
+        Err(Error::Device { error, op, pos, .. }) => {
+            assert_eq!(
+                (*op, *pos),
+                (done.op, done.pos),
+                "the error names its request"
+            );
+            Some(error.kind)
+        }
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+fn run_all(queue: &diorite::Queue, requests: Vec<Request>) -> Vec<Completion> {
+    let (count, mut batch, mut done) = (requests.len(), VecDeque::from(requests), Vec::new());
+    while done.len() < count {
+        queue.submit(&mut batch);
+        queue.reap(&mut done, 1, None);
+    }
+    done.sort_by_key(|d| d.token);
+    done
+}
+
+fn over(below: Arc<FaultDevice>, options: OpenOptions) -> Volume {
+    Volume::open_device(
+        below,
+        &OpenOptions {
+            workers: 1,
+            ..options
+        },
+    )
+    .unwrap()
+}
+
+/// Rules G6, G7, G9, G10, L4: every nth bio fails; exactly the requests whose range was hit fail, the others are whole, the file and
+/// the queue stay usable; a failed write is looked at by a worker and is old or new in each sector.
+#[test]
+fn an_error_reaches_the_request_that_it_hit() {
+    let (_dir, image, files) = made(0);
+    let even = files.iter().find(|k| k.path == "/even").unwrap();
+    for (name, policy) in PRESETS {
+        for bad in [
+            BioErrorKind::Io,
+            BioErrorKind::NoSpace,
+            BioErrorKind::WouldBlock,
+            BioErrorKind::Gone,
+        ] {
+            let _watchdog = Watchdog::new(LIMIT, format!("{name}, {bad:?}"));
+            let stage = Stage::mem(&image);
+            let probe = stage.open(&OpenOptions::default()).unwrap();
+            let file = probe.open_path("/even", OpenFlags::default()).unwrap();
+            let diorite::MappingState::Written(first) = file.mappings(0, 4096).unwrap()[0].state
+            else {
+                panic!()
+            };
+            drop((file, probe));
+            // One block of the file is bad, for ever.
+            let at = (first.get() + 7) * 4096;
+            let fault = Fault::new(bad, When::Every(1)).within(at..at + 4096);
+            let device = faulty(stage.device.clone(), vec![fault]);
+            let volume = over(
+                device.clone(),
+                OpenOptions {
+                    policy,
+                    ..OpenOptions::writable()
+                },
+            );
+            let file = volume.open_path("/even", writable()).unwrap();
+            let queue = volume.queue(32).unwrap();
+            let id = queue.attach(&file).unwrap();
+            for write in [false, true] {
+                let requests = (0..200u64)
+                    .map(|n| {
+                        let (pos, len) = (n % 100 * 2048, if n < 100 { 2048 } else { 6144 });
+                        let buf = Buf::zeroed(len);
+                        if write {
+                            Request::write(id, pos, buf, n)
+                        } else {
+                            Request::read(id, pos, buf, n)
+                        }
+                    })
+                    .collect();
+                let mut failed = 0;
+                for done in run_all(&queue, requests) {
+                    let (from, to) = (done.pos, done.pos + done.buf.len() as u64);
+                    let hit = from < 8 * 4096 && to > 7 * 4096;
+                    assert_eq!(kind(&done), hit.then_some(bad), "{name}: {}", done.pos);
+                    failed += u64::from(hit);
+                    if !hit && !write {
+                        assert!(done.buf.as_slice() == &even.bytes[from as usize..to as usize]);
+                    }
+                }
+                assert!(failed > 2);
+                let counted = queue.counters();
+                assert_eq!(counted.failed, if write { 2 * failed } else { failed });
+                if write {
+                    assert_eq!(counted.deferred[Reason::Failed as usize], failed, "{name}");
+                }
+            }
+            drop(file.quiesce());
+            assert!(file.write_at(0, Buf::zeroed(512)).1.is_ok());
+            file.sync().unwrap();
+            let mut bytes = vec![0; 4096];
+            stage
+                .open(&OpenOptions::default())
+                .unwrap()
+                .open_path("/even", OpenFlags::default())
+                .unwrap()
+                .read_bytes(7 * 4096, &mut bytes)
+                .unwrap();
+            assert!(
+                bytes == even.bytes[7 * 4096..8 * 4096],
+                "a failed write that never reached the device changed it"
+            );
+        }
+    }
+}
+
+/// Rule G6: of a request in many pieces any piece may fail, at every depth; the first error wins and the buffer comes back whole.
+#[test]
+fn any_piece_may_fail() {
+    let (_dir, image, files) = made(1);
+    let pieces = files.iter().find(|k| k.path == "/pieces").unwrap();
+    let len = 200 * 1024;
+    for depth in [1, 2, 64] {
+        for nth in (1..60).step_by(7) {
+            let _watchdog = Watchdog::new(LIMIT, format!("depth {depth}, bio {nth}"));
+            let stage = Stage::sim(
+                &image,
+                SimOptions::parse("0,latency=10us,jitter=20us").unwrap(),
+            );
+            let fault = Fault::new(BioErrorKind::Io, When::nth(nth)).on(BioOp::Write);
+            let device = faulty(stage.device.clone(), vec![fault]);
+            let volume = over(device.clone(), OpenOptions::writable());
+            let file = volume.open_path("/pieces", writable()).unwrap();
+            let queue = volume.queue(depth).unwrap();
+            let id = queue.attach(&file).unwrap();
+            let mut buf = Buf::zeroed(len);
+            buf.copy_in(0, &pieces.bytes[..len]);
+            let done = run_all(
+                &queue,
+                vec![
+                    Request::write(id, 0, buf, 0),
+                    Request::read(id, 0, Buf::zeroed(len), 1),
+                ],
+            );
+            assert_eq!(
+                done[0].result.is_err(),
+                device.plan().failed() == 1,
+                "{done:?}"
+            );
+            assert!(done[0].buf.as_slice() == &pieces.bytes[..len]);
+            // Old and new are the same here.
+            assert!(done[1].result.is_ok() && done[1].buf.as_slice() == &pieces.bytes[..len]);
+        }
+    }
+}
+
+/// Metadata: opening, walking, mapping with every nth read failing is an error or data, and the next attempt without the fault is
+/// whole: nothing wrong was cached.
+#[test]
+fn metadata_reads_may_fail() {
+    for recipe in [1, 2] {
+        let (_dir, image, files) = made(recipe);
+        let stage = Stage::mem(&image);
+        let holed = files.iter().find(|k| k.path == "/holed").unwrap();
+        for nth in 1..60 {
+            let _watchdog = Watchdog::new(LIMIT, format!("read {nth}"));
+            for when in [When::nth(nth), When::Every(nth), When::OneIn(nth)] {
+                let fault = Fault::new(BioErrorKind::Io, when).on(BioOp::Read);
+                open_and_walk(faulty(stage.device.clone(), vec![fault]));
+            }
+            let fault = Fault::new(BioErrorKind::Io, When::nth(nth)).on(BioOp::Read);
+            let device = faulty(stage.device.clone(), vec![fault]);
+            let mut failures = 0;
+            let volume = loop {
+                match Volume::open_device(device.clone(), &OpenOptions::default()) {
+                    Ok(volume) => break volume,
+                    Err(_) => failures += 1,
+                }
+                assert_eq!(failures, 1, "one fault, one failure");
+            };
+            let file = loop {
+                match volume.open_path("/holed", OpenFlags::default()) {
+                    Ok(file) => break file,
+                    Err(_) => failures += 1,
+                }
+                assert_eq!(failures, 1, "one fault, one failure");
+            };
+            let mut out = vec![0; holed.bytes.len()];
+            while file.read_bytes(0, &mut out).is_err() {
+                failures += 1;
+                assert_eq!(failures, 1, "one fault, one failure");
+            }
+            assert!(out == holed.bytes, "read {nth}");
+        }
+    }
+}
+
+/// A flush that fails fails the write that waited for it and the sync that asked for it, and no other (rule C4: not acknowledged).
+#[test]
+fn flushes_may_fail() {
+    let (_dir, image, _) = made(0);
+    for (name, policy) in PRESETS {
+        for nth in 1..6 {
+            let _watchdog = Watchdog::new(LIMIT, format!("{name}, flush {nth}"));
+            let stage = Stage::sim(
+                &image,
+                SimOptions::parse("0,cache=volatile,fua=no").unwrap(),
+            );
+            let device = faulty(
+                stage.device.clone(),
+                vec![Fault::new(BioErrorKind::Io, When::nth(nth)).on(BioOp::Flush)],
+            );
+            let volume = over(
+                device.clone(),
+                OpenOptions {
+                    policy,
+                    ..OpenOptions::writable()
+                },
+            );
+            let file = volume.open_path("/even", writable()).unwrap();
+            let queue = volume.queue(4).unwrap();
+            let id = queue.attach(&file).unwrap();
+            let dsync = RequestFlags {
+                dsync: true,
+                ..RequestFlags::default()
+            };
+            for n in 1..8u64 {
+                let request = match n % 3 {
+                    0 => Request::sync(id, true, n),
+                    1 => Request::write(id, 512, Buf::zeroed(512), n).with_flags(dsync),
+                    _ => Request::write(id, 0, Buf::zeroed(4096), n).with_flags(dsync),
+                };
+                let done = run_all(&queue, vec![request]);
+                assert_eq!(done[0].result.is_err(), n == nth, "{name}: {done:?}");
+            }
+            assert!(file.sync().is_ok());
+        }
+    }
+}
+
+/// Rules G10, G11, L6: storms of EAGAIN from below, asked for or not, end every request once; a request without NOWAIT is retried or
+/// fails with it, a NOWAIT one may fail.
+#[test]
+fn storms_of_eagain() {
+    let mut rng = Rng::from_env("eagain");
+    let (_dir, image, _) = made(0);
+    for (name, policy) in PRESETS {
+        for when in [When::Every(2), When::OneIn(3), When::Every(1)] {
+            let _watchdog = Watchdog::new(LIMIT, format!("{name}, {when:?}"));
+            let stage = Stage::mem(&image);
+            let probe = stage.open(&OpenOptions::default()).unwrap();
+            let file = probe.open_path("/even", OpenFlags::default()).unwrap();
+            let diorite::MappingState::Written(first) = file.mappings(0, 4096).unwrap()[0].state
+            else {
+                panic!()
+            };
+            drop((file, probe));
+            let start = first.get() * 4096;
+            let fault = Fault::new(BioErrorKind::WouldBlock, when).within(start..start + (1 << 20));
+            let volume = over(
+                faulty(stage.device.clone(), vec![fault]),
+                OpenOptions {
+                    policy,
+                    ..OpenOptions::writable()
+                },
+            );
+            let file = volume.open_path("/even", writable()).unwrap();
+            let queue = volume.queue(16).unwrap();
+            let id = queue.attach(&file).unwrap();
+            let requests = (0..300u64)
+                .map(|n| {
+                    let (pos, len) = (rng.below(400) * 512, 512 * (1 + rng.below(16) as usize));
+                    let flags = RequestFlags {
+                        nowait: n % 3 == 0,
+                        dsync: n % 5 == 0,
+                    };
+                    let buf = Buf::zeroed(len);
+                    if n % 2 == 0 {
+                        Request::write(id, pos, buf, n)
+                    } else {
+                        Request::read(id, pos, buf, n)
+                    }
+                    .with_flags(flags)
+                })
+                .collect();
+            for done in run_all(&queue, requests) {
+                let eagain = match &done.result {
+                    Ok(n) => *n == done.buf.len(),
+                    Err(Error::WouldBlock(_)) => done.token % 3 == 0,
+                    Err(Error::Device { error, .. }) => error.kind == BioErrorKind::WouldBlock,
+                    Err(_) => false,
+                };
+                assert!(eagain, "{name}: {done:?}");
+            }
+            drop(file.quiesce());
+        }
+    }
+}
+
+/// A device that turns read-only, or goes away, under an open volume: writes fail by name, reads go on, nothing hangs on close.
+#[test]
+fn a_device_turns_read_only() {
+    let _watchdog = Watchdog::new(LIMIT, "read-only");
+    let (_dir, image, _) = made(0);
+    let stage = Stage::mem(&image);
+    let device = faulty(stage.device.clone(), vec![]);
+    let volume = over(device.clone(), OpenOptions::writable());
+    let file = volume.open_path("/even", writable()).unwrap();
+    let queue = volume.queue(64).unwrap();
+    let id = queue.attach(&file).unwrap();
+    device.hold(true);
+    let mut batch: VecDeque<Request> = (0..32)
+        .map(|n| Request::write(id, n * 4096, Buf::zeroed(4096), n))
+        .collect();
+    queue.submit(&mut batch);
+    device.set_read_only(true);
+    let mut batch: VecDeque<Request> = (32..64)
+        .map(|n| Request::write(id, n * 4096, Buf::zeroed(4096), n))
+        .collect();
+    queue.submit(&mut batch);
+    device.hold(false);
+    let mut done = Vec::new();
+    while done.len() < 64 {
+        queue.reap(&mut done, 1, None);
+    }
+    for done in &done {
+        let expect = (done.token >= 32).then_some(BioErrorKind::ReadOnly);
+        assert_eq!(kind(done), expect);
+    }
+    assert!(file.read_at(0, Buf::zeroed(4096)).1.is_ok());
+    let _ = volume.close();
+}
+
+/// The volume is closed with requests held below: close waits for them, and no longer.
+#[test]
+fn close_waits_for_what_the_device_holds() {
+    let _watchdog = Watchdog::new(LIMIT, "close");
+    let (_dir, image, _) = made(0);
+    for (_, policy) in PRESETS {
+        let stage = Stage::mem(&image);
+        let device = faulty(stage.device.clone(), vec![]);
+        let volume = over(
+            device.clone(),
+            OpenOptions {
+                policy,
+                ..OpenOptions::writable()
+            },
+        );
+        let file = volume.open_path("/even", writable()).unwrap();
+        let queue = volume.queue(16).unwrap();
+        let id = queue.attach(&file).unwrap();
+        device.hold(true);
+        let mut batch: VecDeque<Request> = (0..16)
+            .map(|n| Request::write(id, n * 512, Buf::zeroed(512 << (n % 2)), n))
+            .collect();
+        queue.submit(&mut batch);
+        let closed = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                volume.close().unwrap();
+                closed.store(true, std::sync::atomic::Ordering::SeqCst);
+            });
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(
+                !closed.load(std::sync::atomic::Ordering::SeqCst),
+                "closed over requests in flight"
+            );
+            device.hold(false);
+        });
+        let mut done = Vec::new();
+        assert_eq!(queue.reap(&mut done, 16, None), 16);
+        assert!(done.iter().all(|d| d.result.is_ok()));
+    }
+}
