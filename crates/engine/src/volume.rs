@@ -214,7 +214,9 @@ impl Volume {
     pub fn open_path(&self, path: &str, flags: OpenFlags) -> Result<File, Error> {
         let ino = self.resolve(path.as_bytes(), true)?;
         self.open_ino(ino, flags).map_err(|e| match e {
-            Error::IsADirectory { .. } => Error::IsADirectory { path: path.to_owned() },
+            Error::IsADirectory { .. } => Error::IsADirectory {
+                path: path.to_owned(),
+            },
             other => other,
         })
     }
@@ -305,7 +307,9 @@ impl VolumeShared {
             return refused("one of the volume's own");
         }
         if inode.disk.is_dir() {
-            return Err(Error::IsADirectory { path: format!("inode {ino}") });
+            return Err(Error::IsADirectory {
+                path: format!("inode {ino}"),
+            });
         }
         if !inode.disk.is_file() {
             return refused("no regular file");

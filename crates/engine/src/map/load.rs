@@ -195,10 +195,16 @@ impl Inode {
     /// Replaces the node that covers `block` by what it holds, in the caller's view, and publishes that where it is news. The
     /// caller's view only grows: the published one may fall back to its root at any time, when the budget is exceeded.
     fn load_node(&self, mine: &Arc<MapView>, block: u32) -> Result<Arc<MapView>, Error> {
-        let unloaded = |view: &MapView| view.tree.at_or_after(block).filter(|s| s.is_unloaded() && s.start <= block);
+        let unloaded = |view: &MapView| {
+            view.tree
+                .at_or_after(block)
+                .filter(|s| s.is_unloaded() && s.start <= block)
+        };
         let _map = self.map_lock.lock();
         let latest = self.map.load();
-        let Some(node) = unloaded(mine) else { return Ok(mine.clone()) };
+        let Some(node) = unloaded(mine) else {
+            return Ok(mine.clone());
+        };
         let segments = match node.kind {
             SegmentKind::ExtentNode(at, depth) => self.read_extents(&node, at, depth)?,
             SegmentKind::IndirectNode(at, level) => self.read_pointers(&node, at, level)?,
@@ -207,11 +213,18 @@ impl Inode {
             }
         };
         check_places(&self.volume, &self.disk, &segments)?;
-        let grown =
-            |view: &MapView| Arc::new(MapView { tree: view.tree.splice(node.start, node.last(), &segments) });
+        let grown = |view: &MapView| {
+            Arc::new(MapView {
+                tree: view.tree.splice(node.start, node.last(), &segments),
+            })
+        };
         let view = grown(mine);
         if unloaded(&latest) == Some(node) {
-            let news = if Arc::ptr_eq(&latest, mine) { view.clone() } else { grown(&latest) };
+            let news = if Arc::ptr_eq(&latest, mine) {
+                view.clone()
+            } else {
+                grown(&latest)
+            };
             self.map.publish(news);
             self.note_loaded(segments.len());
         }

@@ -8,20 +8,58 @@
 use super::Segment;
 use std::sync::Arc;
 
-/// Entries per node, at most.
+/// Entries per node, at most: keys fill three cache lines.
 const FAN: usize = 48;
 
+/// The key of an unused place. No segment starts there: the last block that can be mapped is one before.
+const UNUSED: u32 = u32::MAX;
+
+/// A node: the first file blocks of its entries side by side, so that a search touches them alone, then the entries.
 #[derive(Debug)]
 enum Node {
-    Leaf(Vec<Segment>),
-    Inner(Vec<Child>),
+    Leaf(Entries<Segment>),
+    Inner(Entries<Arc<Node>>),
 }
 
-#[derive(Clone, Debug)]
-struct Child {
-    /// The first file block of the child's first segment.
-    first: u32,
-    node: Arc<Node>,
+/// Up to [`FAN`] entries in the order of their first file blocks.
+#[derive(Debug)]
+struct Entries<T> {
+    firsts: [u32; FAN],
+    items: Vec<T>,
+}
+
+impl<T: Clone> Entries<T> {
+    fn new(of: &[(u32, T)]) -> Entries<T> {
+        let mut firsts = [UNUSED; FAN];
+        firsts
+            .iter_mut()
+            .zip(of)
+            .for_each(|(to, (first, _))| *to = *first);
+        Entries {
+            firsts,
+            items: of.iter().map(|(_, item)| item.clone()).collect(),
+        }
+    }
+
+    /// How many entries begin at or before `block`. Without a branch: the whole array is compared.
+    #[inline]
+    fn up_to(&self, block: u32) -> usize {
+        let below = self
+            .firsts
+            .iter()
+            .map(|first| u32::from(*first <= block))
+            .sum::<u32>();
+        // Only the block that cannot be mapped compares with unused places.
+        (below as usize).min(self.items.len())
+    }
+
+    fn pairs(&self) -> Vec<(u32, T)> {
+        self.firsts
+            .iter()
+            .copied()
+            .zip(self.items.iter().cloned())
+            .collect()
+    }
 }
 
 /// An immutable map from file blocks to segments.
@@ -34,7 +72,7 @@ impl Tree {
     /// The map in which everything is a hole.
     pub(crate) fn new() -> Tree {
         Tree {
-            root: Arc::new(Node::Leaf(Vec::new())),
+            root: Arc::new(Node::Leaf(Entries::new(&[]))),
         }
     }
 
@@ -46,25 +84,25 @@ impl Tree {
         let mut right: Option<&Node> = None;
         loop {
             match node {
-                Node::Leaf(segments) => {
-                    let after = segments.partition_point(|s| s.start <= block);
+                Node::Leaf(leaf) => {
+                    let after = leaf.up_to(block);
                     if let Some(hit) = after
                         .checked_sub(1)
-                        .map(|i| segments[i])
+                        .map(|i| leaf.items[i])
                         .filter(|s| block <= s.last())
                     {
                         return Some(hit);
                     }
-                    return segments
+                    return leaf
+                        .items
                         .get(after)
                         .copied()
                         .or_else(|| right.and_then(Node::first));
                 }
-                Node::Inner(children) => {
-                    let after = children.partition_point(|c| c.first <= block);
-                    let at = after.saturating_sub(1);
-                    right = children.get(at + 1).map(|c| &*c.node).or(right);
-                    node = &children[at].node;
+                Node::Inner(inner) => {
+                    let at = inner.up_to(block).saturating_sub(1);
+                    right = inner.items.get(at + 1).map(|n| &**n).or(right);
+                    node = &inner.items[at];
                 }
             }
         }
@@ -82,14 +120,16 @@ impl Tree {
         );
         let mut nodes = self.root.splice(from, last, new);
         while nodes.len() > 1 {
-            nodes = pack_inner(nodes);
+            nodes = pack_inner(&nodes);
         }
         let mut root = nodes
             .pop()
-            .map_or_else(|| Arc::new(Node::Leaf(Vec::new())), |c| c.node);
-        while let Node::Inner(children) = &*root {
-            let [only] = children.as_slice() else { break };
-            root = only.node.clone();
+            .map_or_else(|| Tree::new().root, |(_, node)| node);
+        while let Node::Inner(inner) = &*root {
+            let [only] = inner.items.as_slice() else {
+                break;
+            };
+            root = only.clone();
         }
         Tree { root }
     }
@@ -106,99 +146,80 @@ impl Tree {
     }
 }
 
+/// A node with the first file block below it.
+type Child = (u32, Arc<Node>);
+
 impl Node {
     fn first(&self) -> Option<Segment> {
         match self {
-            Node::Leaf(segments) => segments.first().copied(),
-            Node::Inner(children) => children.first().and_then(|c| c.node.first()),
+            Node::Leaf(leaf) => leaf.items.first().copied(),
+            Node::Inner(inner) => inner.items.first().and_then(|n| n.first()),
         }
     }
 
     /// The nodes, of this node's height, that take its place.
     fn splice(&self, from: u32, last: u32, new: &[Segment]) -> Vec<Child> {
         match self {
-            Node::Leaf(segments) => {
-                let start = segments.partition_point(|s| s.start < from);
-                let end = segments.partition_point(|s| s.start <= last);
-                let all: Vec<Segment> = segments[..start]
-                    .iter()
-                    .chain(new)
-                    .chain(&segments[end..])
-                    .copied()
-                    .collect();
-                pack_leaf(&all)
+            Node::Leaf(leaf) => {
+                let old = &leaf.items;
+                let (start, end) = (
+                    old.partition_point(|s| s.start < from),
+                    old.partition_point(|s| s.start <= last),
+                );
+                pack_leaf(&[&old[..start], new, &old[end..]].concat())
             }
-            Node::Inner(children) => {
-                let begin = children
-                    .partition_point(|c| c.first <= from)
-                    .saturating_sub(1);
-                let end = children.partition_point(|c| c.first <= last).max(begin + 1);
-                let mut middle = Vec::new();
-                for (i, child) in children[begin..end].iter().enumerate() {
-                    middle.extend(
-                        child
-                            .node
-                            .splice(from, last, if i == 0 { new } else { &[] }),
-                    );
+            Node::Inner(inner) => {
+                let old = inner.pairs();
+                let begin = inner.up_to(from).saturating_sub(1);
+                let end = inner.up_to(last).max(begin + 1);
+                let mut all = old[..begin].to_vec();
+                for (i, (_, child)) in old[begin..end].iter().enumerate() {
+                    all.extend(child.splice(from, last, if i == 0 { new } else { &[] }));
                 }
-                let all = children[..begin]
-                    .iter()
-                    .cloned()
-                    .chain(middle)
-                    .chain(children[end..].iter().cloned());
-                pack_inner(merge_small(all.collect()))
+                all.extend_from_slice(&old[end..]);
+                pack_inner(&merge_small(all))
             }
         }
     }
 }
 
 fn pack_leaf(segments: &[Segment]) -> Vec<Child> {
-    let nodes = segments.len().div_ceil(FAN);
-    even_chunks(segments, nodes)
-        .map(|c| Child {
-            first: c[0].start,
-            node: Arc::new(Node::Leaf(c.to_vec())),
-        })
+    let keyed: Vec<(u32, Segment)> = segments.iter().map(|s| (s.start, *s)).collect();
+    pack(&keyed, Node::Leaf)
+}
+
+fn pack_inner(children: &[Child]) -> Vec<Child> {
+    pack(children, Node::Inner)
+}
+
+/// Entries in as few nodes as hold them, all nearly equally full.
+fn pack<T: Clone>(entries: &[(u32, T)], node: fn(Entries<T>) -> Node) -> Vec<Child> {
+    let (len, count) = (entries.len(), entries.len().div_ceil(FAN));
+    let runs = (0..count).map(|i| &entries[i * len / count..(i + 1) * len / count]);
+    runs.map(|run| (run[0].0, Arc::new(node(Entries::new(run)))))
         .collect()
 }
 
-fn pack_inner(children: Vec<Child>) -> Vec<Child> {
-    let nodes = children.len().div_ceil(FAN);
-    even_chunks(&children, nodes)
-        .map(|c| Child {
-            first: c[0].first,
-            node: Arc::new(Node::Inner(c.to_vec())),
-        })
-        .collect()
-}
-
-/// `items` in `count` runs of nearly the same length, none empty.
-fn even_chunks<T>(items: &[T], count: usize) -> impl Iterator<Item = &[T]> {
-    let len = items.len();
-    (0..count).map(move |i| &items[i * len / count..(i + 1) * len / count])
-}
-
-/// Joins neighbouring leaves (or inner nodes) that together are at most half full.
+/// Joins neighbouring nodes that together are at most half full.
 fn merge_small(children: Vec<Child>) -> Vec<Child> {
     let mut out: Vec<Child> = Vec::with_capacity(children.len());
     for child in children {
-        let merged = out
-            .last()
-            .and_then(|last| match (&*last.node, &*child.node) {
-                (Node::Leaf(a), Node::Leaf(b)) if a.len() + b.len() <= FAN / 2 => {
-                    Some(Node::Leaf(a.iter().chain(b).copied().collect()))
-                }
-                (Node::Inner(a), Node::Inner(b)) if a.len() + b.len() <= FAN / 2 => {
-                    Some(Node::Inner(a.iter().chain(b).cloned().collect()))
-                }
-                _ => None,
-            });
+        let merged = out.last().and_then(|last| match (&*last.1, &*child.1) {
+            (Node::Leaf(a), Node::Leaf(b)) => join(a, b).map(Node::Leaf),
+            (Node::Inner(a), Node::Inner(b)) => join(a, b).map(Node::Inner),
+            _ => None,
+        });
         match (merged, out.last_mut()) {
-            (Some(node), Some(last)) => last.node = Arc::new(node),
+            (Some(node), Some(last)) => last.1 = Arc::new(node),
             _ => out.push(child),
         }
     }
     out
+}
+
+fn join<T: Clone>(a: &Entries<T>, b: &Entries<T>) -> Option<Entries<T>> {
+    (a.items.len() + b.items.len() <= FAN / 2)
+        .then(|| Entries::new(&[a.pairs(), b.pairs()].concat()))
 }
 
 #[cfg(test)]
@@ -263,12 +284,13 @@ mod tests {
         let tree = Tree::new().splice(0, u32::MAX, &all);
         let mut depth = 1;
         let mut node = tree.root.clone();
-        while let Node::Inner(children) = &*node.clone() {
-            node = children[0].node.clone();
+        while let Node::Inner(inner) = &*node.clone() {
+            node = inner.items[0].clone();
             depth += 1;
         }
         assert!(depth <= 3, "{depth} levels");
         assert_eq!(tree.iter().count(), 100_000);
+        assert!(tree.at_or_after(u32::MAX).is_none());
         assert!(tree.splice(0, u32::MAX, &[]).iter().next().is_none());
     }
 }

@@ -22,8 +22,10 @@ pub(crate) fn read_journal(volume: &Volume, options: &OpenOptions) -> Result<(),
     let volume_bytes = volume.superblock().geometry().volume_bytes();
     // Before its map is walked: a few blocks that point to themselves can map any size.
     if file.size() > volume_bytes {
-        let what =
-            format!("the journal's size {} is larger than the volume ({volume_bytes} bytes); run e2fsck", file.size());
+        let what = format!(
+            "the journal's size {} is larger than the volume ({volume_bytes} bytes); run e2fsck",
+            file.size()
+        );
         return Err(Error::Damaged(what));
     }
     let mappings = file

@@ -208,7 +208,9 @@ impl Queue {
         state.set_policy(self.shared.volume.policy());
         let accepted = batch.len().min(state.slots.free());
         if self.shared.volume.check_open().is_err() {
-            batch.drain(..accepted).for_each(|request| dio::shut_down(&mut state, request));
+            batch
+                .drain(..accepted)
+                .for_each(|request| dio::shut_down(&mut state, request));
             return accepted;
         }
         // A list without a ring is walked and written with fewer instructions; the change of form moves nothing.
