@@ -10,6 +10,10 @@ use diorite_format::{FileType, Ino, Inode};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
+/// How the notes of a volume begin or end that a reader should know without asking.
+const WRITER: &str = "a writer is present";
+const OUT_OF_DATE: &str = "may be out of date";
+
 /// How the options say to open it, for reading.
 pub(crate) fn options(global: &Global) -> OpenOptions {
     OpenOptions {
@@ -24,9 +28,9 @@ pub(crate) fn options(global: &Global) -> OpenOptions {
 pub(crate) fn open(img: &str, global: &Global, report: &mut Report) -> Option<Volume> {
     match Volume::open(img, &options(global)) {
         Ok(volume) => {
-            if volume.superblock().needs_recovery() {
-                let why = "the journal was not replayed; what is read may be out of date (mount it once, or run e2fsck)";
-                report.warn(format_args!("{img}: {why}"));
+            let doubtful = |n: &&String| n.starts_with(WRITER) || n.ends_with(OUT_OF_DATE);
+            for note in volume.notes().iter().filter(doubtful) {
+                report.warn(format_args!("{img}: {note}"));
             }
             Some(volume)
         }

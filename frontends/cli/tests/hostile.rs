@@ -60,6 +60,24 @@ fn images_that_are_none() {
     diorite(&["info", dir.path().to_str().unwrap()]).failed(1, "");
 }
 
+/// What is read is doubtful: said once, and read all the same.
+#[test]
+fn readers_are_told_what_is_doubtful() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    tree(&source);
+    let img = image(dir.path(), "x", "64M", &["-t", "ext4"], Some(&source));
+    debugfs(&img, "feature needs_recovery");
+    let ran = diorite(&["cat", &img, "/small"]);
+    assert_eq!((ran.code, &ran.out[..]), (Some(0), &b"a few words\n"[..]));
+    assert!(
+        ran.err.contains("warning:") && ran.err.contains("journal"),
+        "{}",
+        ran.err
+    );
+    assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
+}
+
 /// Bytes flipped anywhere: an end, an exit code, and never a crash.
 #[test]
 fn flipped_bytes_end_in_a_message() {

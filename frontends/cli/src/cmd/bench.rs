@@ -19,7 +19,7 @@ pub(crate) fn run(global: &Global, args: &Args) -> ExitCode {
         return ExitCode::SUCCESS;
     };
     if failure.kind != FailureKind::NobodyReads {
-        complain_best_effort(&format!("diorite: bench: {failure}"));
+        complain_best_effort(format_args!("diorite: bench: {failure}"));
     }
     ExitCode::from(match failure.kind {
         FailureKind::Usage => 2,

@@ -148,38 +148,21 @@ impl Rows<'_> {
         self.pieces += u64::from(index == 0 || moved);
         self.expected = (at + len).wrapping_sub(start + len);
         if self.json {
-            let last = flags[0].0;
+            let (path, block_size, last) = (self.path, self.block_size, flags[0].0);
             out.json(&JsonExtent {
-                path: self.path,
+                path,
                 index,
                 start,
                 at,
                 len,
-                block_size: self.block_size,
+                block_size,
                 state,
                 last,
             });
             return;
         }
-        let expected = if moved {
-            format!(" {expected:>10}:")
-        } else {
-            " ".repeat(12)
-        };
-        let set: Vec<&str> = flags
-            .iter()
-            .filter(|(set, _)| *set)
-            .map(|(_, name)| *name)
-            .collect();
-        let flags = if set.is_empty() {
-            String::new()
-        } else {
-            format!(" {}", set.join(","))
-        };
-        let (end, until) = (start + len - 1, at + len - 1);
-        out.line(format_args!(
-            "{index:4}: {start:8}..{end:8}: {at:10}..{until:10}: {len:6}:{expected}{flags}"
-        ));
+        let expected = moved.then_some(expected);
+        out.line(table_row(index, &extent, expected, flags));
     }
 
     /// Data in the inode: one extent, counted in bytes.
@@ -209,6 +192,21 @@ impl Rows<'_> {
         self.print(extent, "inline", &flags, out);
         Ok(())
     }
+}
+
+/// A row in the columns of `filefrag`.
+fn table_row(index: u64, extent: &Extent, expected: Option<u64>, flags: &[(bool, &str)]) -> String {
+    let (start, at, len) = (extent.start, extent.at.get(), extent.len);
+    let expected = expected.map_or_else(|| " ".repeat(12), |e| format!(" {e:>10}:"));
+    let set = flags.iter().filter(|(set, _)| *set);
+    let set: Vec<&str> = set.map(|(_, name)| *name).collect();
+    let flags = if set.is_empty() {
+        String::new()
+    } else {
+        format!(" {}", set.join(","))
+    };
+    let (end, until) = (start + len - 1, at + len - 1);
+    format!("{index:4}: {start:8}..{end:8}: {at:10}..{until:10}: {len:6}:{expected}{flags}")
 }
 
 struct JsonExtent<'a> {

@@ -64,6 +64,12 @@ pub(super) fn choose(dest: &Path, path: &[u8], many: bool, is_dir: bool) -> Resu
             "{shown}: Not a directory; a directory cannot replace it"
         )));
     }
+    // What is below DEST is replaced; a device, or what /dev/stdout leads to, is not ours to unlink.
+    if kind.is_some_and(|k| k != FileType::RegularFile) {
+        return Err(Reason::new(format!(
+            "{shown}: not a file or directory; to write into it, use 'diorite cat'"
+        )));
+    }
     let Some(name) = dest.file_name() else {
         return Err(Reason::host(shown, Errno::NOENT));
     };

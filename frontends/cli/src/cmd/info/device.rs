@@ -59,7 +59,13 @@ pub(super) fn text(device: &dyn Device) -> Vec<String> {
         ),
         format!("Opened read-only:  {}", yes(g.read_only)),
     ];
-    let mut next = Some(&report);
+    layers(&report, &mut lines);
+    lines
+}
+
+/// What stands below what.
+fn layers(report: &DeviceReport, lines: &mut Vec<String>) {
+    let mut next = Some(report);
     while let Some(layer) = next {
         lines.push(format!(
             "I/O engine:        {}, {}",
@@ -78,7 +84,6 @@ pub(super) fn text(device: &dyn Device) -> Vec<String> {
         );
         next = layer.below.as_deref();
     }
-    lines
 }
 
 fn way(report: &DeviceReport) -> &'static str {

@@ -24,32 +24,54 @@ pub(super) struct Field {
 }
 
 impl Field {
-    pub(super) fn new(label: &'static str, key: &'static str, text: String, value: Value) -> Field {
-        Field {
-            label,
-            key,
-            text,
-            value,
-        }
-    }
-
-    pub(super) fn number(label: &'static str, key: &'static str, n: impl Into<Value>) -> Field {
-        let value = n.into();
-        Field::new(label, key, value.to_string(), value)
-    }
-
-    pub(super) fn text(label: &'static str, key: &'static str, text: &str) -> Field {
-        Field::new(label, key, text.to_owned(), json!(text))
-    }
-
-    fn hex(label: &'static str, key: &'static str, n: u32) -> Field {
-        Field::new(label, key, format!("{n:#010x}"), json!(n))
-    }
-
     /// The line, its value in the 27th column; none for what only JSON has.
     pub(super) fn line(&self) -> Option<String> {
         let label = format!("{}:", self.label);
         (!self.label.is_empty()).then(|| format!("{label:<26}{}", self.text))
+    }
+}
+
+/// Lines in the making.
+#[derive(Default)]
+pub(super) struct List(pub(super) Vec<Field>);
+
+impl List {
+    /// A line whose text is not its value.
+    pub(super) fn field(
+        &mut self,
+        label: &'static str,
+        key: &'static str,
+        text: &str,
+        value: Value,
+    ) {
+        let text = text.to_owned();
+        self.0.push(Field {
+            label,
+            key,
+            text,
+            value,
+        });
+    }
+
+    pub(super) fn number(&mut self, label: &'static str, key: &'static str, n: impl Into<Value>) {
+        let value = n.into();
+        self.field(label, key, &value.to_string(), value);
+    }
+
+    /// A number that says something only if it is not 0.
+    pub(super) fn number_if(&mut self, label: &'static str, key: &'static str, n: impl Into<u64>) {
+        match n.into() {
+            0 => {}
+            n => self.number(label, key, n),
+        }
+    }
+
+    pub(super) fn text(&mut self, label: &'static str, key: &'static str, text: &str) {
+        self.field(label, key, text, json!(text));
+    }
+
+    pub(super) fn hex(&mut self, label: &'static str, key: &'static str, n: u32) {
+        self.field(label, key, &format!("{n:#010x}"), json!(n));
     }
 }
 
@@ -59,31 +81,32 @@ pub(super) fn uuid(raw: &[u8; 16]) -> Option<String> {
         return None;
     }
     let hex = crate::names::hex(raw);
-    Some(
-        [
-            &hex[..8],
-            &hex[8..12],
-            &hex[12..16],
-            &hex[16..20],
-            &hex[20..],
-        ]
-        .join("-"),
-    )
+    let parts = [
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..],
+    ];
+    Some(parts.join("-"))
 }
 
 /// All lines of the superblock, in order.
 pub(super) fn of(sb: &Superblock, clock: &Clock) -> Vec<Field> {
-    let mut fields = volume::identity(sb);
-    fields.extend(volume::behaviour(sb));
-    fields.extend(volume::counts(sb));
-    fields.extend(volume::groups(sb));
-    fields.extend(history::history(sb.info(), clock));
-    fields.extend(places::inodes(sb));
-    fields.extend(places::journal(sb));
-    fields.extend(places::hashes(sb));
-    fields.extend(history::errors(sb.info(), clock));
-    fields.extend(places::extras(sb));
-    fields
+    let mut list = List::default();
+    volume::identity(sb, &mut list);
+    volume::behaviour(sb, &mut list);
+    volume::counts(sb, &mut list);
+    volume::groups(sb, &mut list);
+    history::times(sb.info(), clock, &mut list);
+    history::owners(sb.info(), &mut list);
+    places::inodes(sb, &mut list);
+    places::journal(sb, &mut list);
+    places::hashes(sb, &mut list);
+    history::errors(sb.info(), clock, &mut list);
+    places::mmp_and_quota(sb, &mut list);
+    places::checksums(sb, &mut list);
+    list.0
 }
 
 /// The text, or what stands for none.

@@ -3,7 +3,7 @@
 //! Input: an open volume. Output: [`Field`]s. Invariant: only the first block of the journal is read. Limits: an external
 //! journal is named by the superblock's lines alone.
 
-use super::fields::{Field, uuid};
+use super::fields::{Field, List, uuid};
 use diorite::{Error, OpenFlags, Volume};
 use diorite_format::journal::{JournalChecksum, JournalSuper};
 use diorite_format::superblock::JournalPlace;
@@ -23,72 +23,46 @@ pub(super) fn fields(volume: &Volume) -> Result<Vec<Field>, Error> {
 }
 
 fn describe(j: &JournalSuper) -> Vec<Field> {
+    let mut list = List::default();
     let names = j.features.names();
-    let shown = if names.is_empty() {
-        "(none)".to_owned()
-    } else {
-        names.join(" ")
-    };
+    let words = names.join(" ");
+    let shown = if names.is_empty() { "(none)" } else { &words };
+    list.field("Journal features", "journal_features", shown, json!(names));
     let kib = u64::from(j.maxlen) * u64::from(j.block_size) / 1024;
     let size = if kib < 8192 {
         format!("{kib}k")
     } else {
         format!("{}M", kib >> 10)
     };
+    list.field(
+        "Total journal size",
+        "journal_bytes",
+        &size,
+        json!(kib * 1024),
+    );
+    list.number("Total journal blocks", "journal_blocks", j.maxlen);
     // What `dumpe2fs` counts: set aside when the volume was made, though no journal uses it before its first mount.
     let set_aside = j.fast_commit_blocks().max(j.fc_blocks_stored);
-    let mut fields = vec![
-        Field::new("Journal features", "journal_features", shown, json!(names)),
-        Field::new(
-            "Total journal size",
-            "journal_bytes",
-            size,
-            json!(kib * 1024),
-        ),
-        Field::number("Total journal blocks", "journal_blocks", j.maxlen),
-        Field::number(
-            "Max transaction length",
-            "journal_max_transaction",
-            j.maxlen.saturating_sub(set_aside),
-        ),
-        Field::number(
-            "Fast commit length",
-            "journal_fast_commit_blocks",
-            set_aside,
-        ),
-        Field::new(
-            "Journal sequence",
-            "journal_sequence",
-            format!("{:#010x}", j.sequence.get()),
-            json!(j.sequence.get()),
-        ),
-        Field::number("Journal start", "journal_start", j.start),
-    ];
+    let most = j.maxlen.saturating_sub(set_aside);
+    list.number("Max transaction length", "journal_max_transaction", most);
+    list.number(
+        "Fast commit length",
+        "journal_fast_commit_blocks",
+        set_aside,
+    );
+    list.hex("Journal sequence", "journal_sequence", j.sequence.get());
+    list.number("Journal start", "journal_start", j.start);
     if matches!(
         j.features.checksum(),
         JournalChecksum::V2 | JournalChecksum::V3
     ) {
-        fields.push(Field::text(
-            "Journal checksum type",
-            "journal_checksum_type",
-            "crc32c",
-        ));
-        fields.push(Field::new(
-            "Journal checksum",
-            "journal_checksum",
-            format!("{:#010x}", j.checksum),
-            json!(j.checksum),
-        ));
+        list.text("Journal checksum type", "journal_checksum_type", "crc32c");
+        list.hex("Journal checksum", "journal_checksum", j.checksum);
     }
     if j.errno != 0 {
-        fields.push(Field::number("Journal errno", "journal_errno", j.errno));
+        list.number("Journal errno", "journal_errno", j.errno);
     }
     // Only JSON has it: `dumpe2fs` prints it for external journals.
-    fields.push(Field::new(
-        "",
-        "journal_own_uuid",
-        String::new(),
-        json!(uuid(&j.uuid)),
-    ));
-    fields
+    list.field("", "journal_own_uuid", "", json!(uuid(&j.uuid)));
+    list.0
 }

@@ -1,72 +1,70 @@
 //! What happened to the volume: times, counts of mounts, recorded errors.
 //!
-//! Input: the superblock's fields for people. Output: [`Field`]s. Invariant: a time that was never set is `n/a`, in JSON null.
+//! Input: the superblock's fields for people. Output: lines. Invariant: a time that was never set is `n/a`, in JSON null.
 //! Limits: months have 30 days.
 
-use super::{Field, or};
+use super::{List, or};
 use crate::times::Clock;
 use diorite_format::superblock::{ErrorRecord, SuperInfo};
 use serde_json::{Value, json};
 
-pub(super) fn history(info: &SuperInfo, clock: &Clock) -> Vec<Field> {
-    let time = |label, key, secs: i64| Field::new(label, key, clock.ctime(secs), json!(secs));
-    let or_never = |label, key, secs: i64| match secs {
-        0 => Field::new(label, key, "n/a".to_owned(), Value::Null),
-        secs => time(label, key, secs),
+pub(super) fn times(info: &SuperInfo, clock: &Clock, list: &mut List) {
+    let time = |list: &mut List, label, key, secs: i64| {
+        list.field(label, key, &clock.ctime(secs), json!(secs))
     };
-    let mut fields = Vec::new();
+    let or_never = |list: &mut List, label, key, secs: i64| match secs {
+        0 => list.field(label, key, "n/a", Value::Null),
+        secs => time(list, label, key, secs),
+    };
     if info.mkfs_time != 0 {
-        fields.push(time("Filesystem created", "created", info.mkfs_time));
+        time(list, "Filesystem created", "created", info.mkfs_time);
     }
+    or_never(list, "Last mount time", "last_mount_time", info.mount_time);
+    or_never(list, "Last write time", "last_write_time", info.write_time);
+    list.number("Mount count", "mount_count", info.mount_count);
+    list.number(
+        "Maximum mount count",
+        "max_mount_count",
+        info.max_mount_count,
+    );
+    time(list, "Last checked", "last_checked", info.check_time);
     let interval = info.check_interval;
-    fields.extend([
-        or_never("Last mount time", "last_mount_time", info.mount_time),
-        or_never("Last write time", "last_write_time", info.write_time),
-        Field::number("Mount count", "mount_count", info.mount_count),
-        Field::number(
-            "Maximum mount count",
-            "max_mount_count",
-            info.max_mount_count,
-        ),
-        time("Last checked", "last_checked", info.check_time),
-        Field::new(
-            "Check interval",
-            "check_interval",
-            format!("{interval} ({})", interval_words(interval)),
-            json!(interval),
-        ),
-    ]);
+    let words = format!("{interval} ({})", interval_words(interval));
+    list.field("Check interval", "check_interval", &words, json!(interval));
     if interval != 0 {
         let next = info.check_time.saturating_add(i64::from(interval));
-        fields.push(time("Next check after", "next_check", next));
+        time(list, "Next check after", "next_check", next);
     }
     if info.kbytes_written != 0 {
-        let (kib, words) = (info.kbytes_written, kib_words(info.kbytes_written));
-        fields.push(Field::new(
+        let words = kib_words(info.kbytes_written);
+        list.field(
             "Lifetime writes",
             "lifetime_writes_kib",
-            words,
-            json!(kib),
-        ));
+            &words,
+            json!(info.kbytes_written),
+        );
     }
+}
+
+/// Who may use the reserved blocks.
+pub(super) fn owners(info: &SuperInfo, list: &mut List) {
     let root = |id: u32, what: &str| match id {
         0 => format!("0 ({what} root)"),
         n => n.to_string(),
     };
     let (uid, gid) = (info.reserved_uid, info.reserved_gid);
-    fields.push(Field::new(
+    list.field(
         "Reserved blocks uid",
         "reserved_uid",
-        root(uid, "user"),
+        &root(uid, "user"),
         json!(uid),
-    ));
-    fields.push(Field::new(
+    );
+    list.field(
         "Reserved blocks gid",
         "reserved_gid",
-        root(gid, "group"),
+        &root(gid, "group"),
         json!(gid),
-    ));
-    fields
+    );
 }
 
 /// `6 months`, `1 week, 2 days`, `1 day, 1:01:01`: each unit that is left over, largest first.
@@ -122,36 +120,24 @@ const LAST: ErrorNames = [
     ("Last error err", "last_error_code"),
 ];
 
-pub(super) fn errors(info: &SuperInfo, clock: &Clock) -> Vec<Field> {
+pub(super) fn errors(info: &SuperInfo, clock: &Clock, list: &mut List) {
     let Some(errors) = &info.errors_recorded else {
-        return Vec::new();
+        return;
     };
-    let mut fields = vec![Field::number("FS Error count", "error_count", errors.count)];
+    list.number("FS Error count", "error_count", errors.count);
     for (names, error) in [(FIRST, &errors.first), (LAST, &errors.last)] {
         if error.time != 0 {
-            fields.extend(error_fields(&names, error, clock));
+            one_error(&names, error, clock, list);
         }
     }
-    fields
 }
 
-fn error_fields(names: &ErrorNames, error: &ErrorRecord, clock: &Clock) -> Vec<Field> {
+fn one_error(names: &ErrorNames, error: &ErrorRecord, clock: &Clock, list: &mut List) {
     let [time, function, line, ino, block, code] = *names;
-    let mut fields = vec![
-        Field::new(time.0, time.1, clock.ctime(error.time), json!(error.time)),
-        Field::text(function.0, function.1, &error.function),
-        Field::number(line.0, line.1, error.line),
-    ];
-    let optional = [
-        (ino, u64::from(error.ino)),
-        (block, error.block),
-        (code, u64::from(error.code)),
-    ];
-    fields.extend(
-        optional
-            .iter()
-            .filter(|(_, n)| *n != 0)
-            .map(|(name, n)| Field::number(name.0, name.1, *n)),
-    );
-    fields
+    list.field(time.0, time.1, &clock.ctime(error.time), json!(error.time));
+    list.text(function.0, function.1, &error.function);
+    list.number(line.0, line.1, error.line);
+    list.number_if(ino.0, ino.1, error.ino);
+    list.number_if(block.0, block.1, error.block);
+    list.number_if(code.0, code.1, error.code);
 }

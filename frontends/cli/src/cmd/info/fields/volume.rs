@@ -1,60 +1,44 @@
 //! What the volume is: its name, its behaviour, its sizes.
 //!
-//! Input: a checked superblock. Output: [`Field`]s. Invariant: the conditions under which a line appears are those of
+//! Input: a checked superblock. Output: lines. Invariant: the conditions under which a line appears are those of
 //! `dumpe2fs` 1.47. Limits: bits of mount options that have no name are shown by number.
 
-use super::{Field, or, uuid};
+use super::{List, or, uuid};
 use diorite_format::Superblock;
 use diorite_format::features::Incompat;
 use serde_json::{Value, json};
 
-pub(super) fn identity(sb: &Superblock) -> Vec<Field> {
+pub(super) fn identity(sb: &Superblock, list: &mut List) {
     let info = sb.info();
-    let id = uuid(sb.uuid());
+    let (label, mounted, id) = (&info.label, &info.last_mounted, uuid(sb.uuid()));
+    let shown = id.as_deref().unwrap_or("<none>");
     let revision = match info.revision {
         0 => "0 (original)".to_owned(),
         n => format!("{n} (dynamic)"),
     };
-    let names = sb.features().names().join(" ");
-    vec![
-        Field::new(
-            "Filesystem volume name",
-            "label",
-            or(&info.label, "<none>").to_owned(),
-            json!(info.label),
-        ),
-        Field::new(
-            "Last mounted on",
-            "last_mounted",
-            or(&info.last_mounted, "<not available>").to_owned(),
-            json!(info.last_mounted),
-        ),
-        Field::new(
-            "Filesystem UUID",
-            "uuid",
-            id.clone().unwrap_or_else(|| "<none>".to_owned()),
-            json!(id),
-        ),
-        Field::new(
-            "Filesystem magic number",
-            "magic",
-            "0xEF53".to_owned(),
-            json!(0xEF53),
-        ),
-        Field::new(
-            "Filesystem revision #",
-            "revision",
-            revision,
-            json!(info.revision),
-        ),
-        // JSON has them one by one.
-        Field::new(
-            "Filesystem features",
-            "",
-            or(&names, "(none)").to_owned(),
-            Value::Null,
-        ),
-    ]
+    let (names, none) = (sb.features().names().join(" "), "<not available>");
+    list.field(
+        "Filesystem volume name",
+        "label",
+        or(label, "<none>"),
+        json!(label),
+    );
+    list.field(
+        "Last mounted on",
+        "last_mounted",
+        or(mounted, none),
+        json!(mounted),
+    );
+    list.field("Filesystem UUID", "uuid", shown, json!(id));
+    list.field("Filesystem magic number", "magic", "0xEF53", json!(0xEF53));
+    list.field(
+        "Filesystem revision #",
+        "revision",
+        &revision,
+        json!(info.revision),
+    );
+    // JSON has them one by one.
+    list.field("Filesystem features", "", or(&names, "(none)"), Value::Null);
 }
 
 /// `s_flags`, `s_default_mount_opts` and their names (man 5 ext4; man 8 tune2fs; unknown bits by experiment).
@@ -99,160 +83,137 @@ fn mount_opts(bits: u32) -> Vec<String> {
     names
 }
 
-pub(super) fn behaviour(sb: &Superblock) -> Vec<Field> {
+pub(super) fn behaviour(sb: &Superblock, list: &mut List) {
     let info = sb.info();
-    let list = |names: Vec<String>| (or(&names.join(" "), "(none)").to_owned(), json!(names));
     let flags = FLAGS.iter().filter(|(bit, _)| info.flags & bit != 0);
-    let (flags, flags_json) = list(flags.map(|(_, n)| (*n).to_owned()).collect());
-    let (opts, opts_json) = list(mount_opts(info.default_mount_opts));
-    let mut fields = Vec::new();
+    let flags: Vec<&str> = flags.map(|(_, name)| *name).collect();
+    let opts = mount_opts(info.default_mount_opts);
+    let shown = |words: String| or(&words, "(none)").to_owned();
     if info.flags != 0 {
-        fields.push(Field::new("Filesystem flags", "flags", flags, flags_json));
+        list.field(
+            "Filesystem flags",
+            "flags",
+            &shown(flags.join(" ")),
+            json!(flags),
+        );
     }
-    fields.push(Field::new(
+    let words = shown(opts.join(" "));
+    list.field(
         "Default mount options",
         "default_mount_options",
-        opts,
-        opts_json,
-    ));
+        &words,
+        json!(opts),
+    );
     if !info.mount_opts.is_empty() {
-        fields.push(Field::text(
-            "Mount options",
-            "mount_options",
-            &info.mount_opts,
-        ));
+        list.text("Mount options", "mount_options", &info.mount_opts);
     }
     let valid = if sb.state() & 1 != 0 {
         "clean"
     } else {
         "not clean"
     };
-    let state = if sb.has_error_state() {
-        format!("{valid} with errors")
+    let errors = if sb.has_error_state() {
+        " with errors"
     } else {
-        valid.to_owned()
+        ""
     };
-    let errors = match info.errors_behavior {
+    list.text("Filesystem state", "state", &format!("{valid}{errors}"));
+    list.text(
+        "Errors behavior",
+        "errors_behavior",
+        errors_word(info.errors_behavior),
+    );
+    list.text("Filesystem OS type", "os", os_word(info.creator_os));
+}
+
+fn errors_word(code: u16) -> &'static str {
+    match code {
         1 => "Continue",
         2 => "Remount read-only",
         3 => "Panic",
         _ => "Unknown (continue)",
-    };
-    let os = match info.creator_os {
+    }
+}
+
+fn os_word(code: u32) -> &'static str {
+    match code {
         0 => "Linux",
         1 => "GNU/Hurd",
         2 => "Masix",
         3 => "FreeBSD",
         4 => "Lites",
         _ => "(unknown os)",
-    };
-    fields.push(Field::text("Filesystem state", "state", &state));
-    fields.push(Field::text("Errors behavior", "errors_behavior", errors));
-    fields.push(Field::text("Filesystem OS type", "os", os));
-    fields
+    }
 }
 
-pub(super) fn counts(sb: &Superblock) -> Vec<Field> {
+pub(super) fn counts(sb: &Superblock, list: &mut List) {
     let (g, info) = (sb.geometry(), sb.info());
-    let mut fields = vec![
-        Field::number("Inode count", "inode_count", g.inodes_count()),
-        Field::number("Block count", "block_count", g.blocks_count()),
-        Field::number(
-            "Reserved block count",
-            "reserved_block_count",
-            g.r_blocks_count(),
-        ),
-    ];
-    if info.overhead_clusters != 0 {
-        fields.push(Field::number(
-            "Overhead clusters",
-            "overhead_clusters",
-            info.overhead_clusters,
-        ));
-    }
-    fields.extend([
-        Field::number("Free blocks", "free_blocks", g.free_blocks_count()),
-        Field::number("Free inodes", "free_inodes", g.free_inodes_count()),
-        Field::number("First block", "first_block", g.first_data_block().get()),
-        Field::number("Block size", "block_size", g.block_size()),
-    ]);
-    fields.push(if info.bigalloc {
-        Field::number("Cluster size", "cluster_size", g.cluster_size())
+    list.number("Inode count", "inode_count", g.inodes_count());
+    list.number("Block count", "block_count", g.blocks_count());
+    list.number(
+        "Reserved block count",
+        "reserved_block_count",
+        g.r_blocks_count(),
+    );
+    list.number_if(
+        "Overhead clusters",
+        "overhead_clusters",
+        info.overhead_clusters,
+    );
+    list.number("Free blocks", "free_blocks", g.free_blocks_count());
+    list.number("Free inodes", "free_inodes", g.free_inodes_count());
+    list.number("First block", "first_block", g.first_data_block().get());
+    list.number("Block size", "block_size", g.block_size());
+    if info.bigalloc {
+        list.number("Cluster size", "cluster_size", g.cluster_size());
     } else {
-        Field::number("Fragment size", "fragment_size", g.cluster_size())
-    });
+        list.number("Fragment size", "fragment_size", g.cluster_size());
+    }
     if sb.features().incompat.has(Incompat::BIT64) {
-        fields.push(Field::number(
+        list.number(
             "Group descriptor size",
             "group_descriptor_size",
             g.desc_size(),
-        ));
+        );
     }
-    if g.reserved_gdt_blocks() != 0 {
-        fields.push(Field::number(
-            "Reserved GDT blocks",
-            "reserved_gdt_blocks",
-            g.reserved_gdt_blocks(),
-        ));
-    }
-    fields
+    list.number_if(
+        "Reserved GDT blocks",
+        "reserved_gdt_blocks",
+        g.reserved_gdt_blocks(),
+    );
 }
 
-pub(super) fn groups(sb: &Superblock) -> Vec<Field> {
+pub(super) fn groups(sb: &Superblock, list: &mut List) {
     let (g, info) = (sb.geometry(), sb.info());
-    let mut fields = vec![Field::number(
-        "Blocks per group",
-        "blocks_per_group",
-        g.blocks_per_group(),
-    )];
-    fields.push(if info.bigalloc {
-        Field::number(
-            "Clusters per group",
-            "clusters_per_group",
-            g.clusters_per_group(),
-        )
+    let per_group = g.clusters_per_group();
+    list.number("Blocks per group", "blocks_per_group", g.blocks_per_group());
+    if info.bigalloc {
+        list.number("Clusters per group", "clusters_per_group", per_group);
     } else {
-        Field::number(
-            "Fragments per group",
-            "fragments_per_group",
-            g.clusters_per_group(),
-        )
-    });
-    fields.push(Field::number(
-        "Inodes per group",
-        "inodes_per_group",
-        g.inodes_per_group(),
-    ));
-    fields.push(Field::number(
+        list.number("Fragments per group", "fragments_per_group", per_group);
+    }
+    list.number("Inodes per group", "inodes_per_group", g.inodes_per_group());
+    list.number(
         "Inode blocks per group",
         "inode_blocks_per_group",
         g.inode_table_blocks(),
-    ));
-    let optional = [
-        (
-            "First meta block group",
-            "first_meta_bg",
-            info.first_meta_bg,
-        ),
-        ("RAID stride", "raid_stride", u32::from(info.raid_stride)),
-        (
-            "RAID stripe width",
-            "raid_stripe_width",
-            info.raid_stripe_width,
-        ),
-        (
-            "Flex block group size",
-            "flex_bg_size",
-            flex_size(g.flex_bits()),
-        ),
-    ];
-    fields.extend(
-        optional
-            .iter()
-            .filter(|(_, _, n)| *n != 0)
-            .map(|(l, k, n)| Field::number(l, k, *n)),
     );
-    fields
+    list.number_if(
+        "First meta block group",
+        "first_meta_bg",
+        info.first_meta_bg,
+    );
+    list.number_if("RAID stride", "raid_stride", info.raid_stride);
+    list.number_if(
+        "RAID stripe width",
+        "raid_stripe_width",
+        info.raid_stripe_width,
+    );
+    list.number_if(
+        "Flex block group size",
+        "flex_bg_size",
+        flex_size(g.flex_bits()),
+    );
 }
 
 fn flex_size(bits: u8) -> u32 {
