@@ -6,7 +6,7 @@ export PATH="$PATH:/usr/sbin:/sbin" LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for t in superblock inode_extent directory xattr; do mkdir -p "$here/corpus/$t"; done
+for t in superblock inode_extent directory xattr image image-bases; do mkdir -p "$here/corpus/$t"; done
 
 mkdir -p "$work/src/dir/sub"
 printf 'hello\n' > "$work/src/hello"
@@ -31,6 +31,9 @@ make() {
     head -c 400 "$work/src/big" > "$work/src/dirvalue"
     debugfs -w -f "$work/s" "$img" > /dev/null 2>&1
     e2fsck -fyD "$img" > /dev/null 2>&1 || true # makes hash trees
+    cp --sparse=always "$img" "$here/corpus/image-bases/$1"
+    printf "\\$(printf %03o "$n_image")" > "$here/corpus/image/$1"
+    n_image=$((n_image + 1))
     dd if="$img" bs=1024 skip=1 count=1 of="$here/corpus/superblock/$1" 2> /dev/null
     gdt=$(( $3 == 1024 ? 2 : 1 ))
     block "$img" "$3" "$gdt" | head -c 1024 >> "$here/corpus/superblock/$1"
@@ -44,6 +47,7 @@ make() {
     { printf "\\$2"; inode "$img" "$4" /hello "$3"; block "$img" "$3" "${acl:-0}"; } > "$here/corpus/xattr/$1"
 }
 : > "$work/src/dirvalue"
+n_image=0
 make k1 314 1024 256 64bit
 make k1-inline 334 1024 256 64bit,inline_data,ea_inode
 make k2-old 011 2048 128 ^64bit,^extent
