@@ -14,6 +14,7 @@
 //! | [`fault`] | faults on purpose, over any device |
 //! | [`file`] | files and block devices of the host: io_uring, Linux AIO, threads |
 //! | [`locator`] | the text that names a device, and opening it |
+//! | `hold`, `partition` | exclusive opening; MBR and GPT: what opening a file goes through |
 
 pub mod bio;
 pub mod blocking;

@@ -27,7 +27,7 @@ pub(super) fn openers(file: &Stat) -> String {
     }
 }
 
-/// `lock:	1: OFDLCK ADVISORY  READ -1 fe:00:10010659 100 101`
+/// `lock: 1: OFDLCK ADVISORY READ -1 fe:00:10010659 100 101`
 fn lock_covers(line: &str, byte: i64) -> bool {
     let mut words = line.split_whitespace().rev();
     let (end, start) = (words.next(), words.next());

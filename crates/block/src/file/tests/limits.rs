@@ -3,8 +3,8 @@
 use super::*;
 use std::process::Command;
 
-/// Forbids system calls to the calling thread and those that it starts, as containers do: they fail with EPERM.
-fn forbid(calls: &[libc::c_long]) {
+/// Forbids system calls to the calling thread and those that it starts, as containers do: they fail with `errno`.
+fn forbid(calls: &[libc::c_long], errno: i32) {
     let op = |code: u32, jf: u8, k: u32| libc::sock_filter {
         code: code as u16,
         jt: 0,
@@ -18,7 +18,7 @@ fn forbid(calls: &[libc::c_long]) {
             1,
             *call as u32,
         ));
-        let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+        let refuse = libc::SECCOMP_RET_ERRNO | errno as u32;
         program.push(op(libc::BPF_RET | libc::BPF_K, 0, refuse));
     }
     program.push(op(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW));
@@ -41,7 +41,7 @@ fn forbid(calls: &[libc::c_long]) {
 /// Opens an image in a thread that may not make these calls, reads from it, and gives the device's report.
 fn report_without(calls: &'static [libc::c_long]) -> DeviceReport {
     let run = move || {
-        forbid(calls);
+        forbid(calls, libc::EPERM);
         let image = Image::new("/dev/shm", 65536).expect("tmpfs");
         let device = FileDevice::open(&FileOptions {
             path: image.path.clone(),
@@ -86,6 +86,39 @@ fn where_aio_is_forbidden_too_threads_do_it() {
 fn a_ring_that_cannot_register_falls_back() {
     let report = report_without(&[libc::SYS_io_uring_register]);
     assert_eq!(report.engine, "aio", "{report:?}");
+}
+
+/// A kernel without memory for requests takes none: they stay where they are, and whoever comes by hands them over.
+#[test]
+fn what_the_kernel_does_not_take_at_once_is_not_lost() {
+    let image = Image::new("/dev/shm", 1 << 20).expect("tmpfs");
+    let device = image.open(IoEngine::Uring);
+    let own = Own::new(&device, 64);
+    for round in 0..5u64 {
+        let mut bios: BioList = (0..80u64)
+            .map(|i| Bio::read(i * 4096, Buf::zeroed(4096), i))
+            .collect();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                forbid(&[libc::SYS_io_uring_enter], libc::EAGAIN);
+                own.queue.submit(&mut bios);
+                own.queue.reap(&mut BioList::new());
+                own.queue.wait(1, Some(Duration::from_millis(1)));
+            });
+        });
+        assert_eq!((own.queue.in_flight(), bios.len()), (64, 16), "{round}");
+        for bio in own.run(bios.drain(..)) {
+            assert_eq!(bio.result, Ok(()));
+            assert_eq!(
+                bio.buf.as_slice()[5],
+                pattern(bio.token as usize * 4096 + 5)
+            );
+        }
+        while own.queue.in_flight() > 0 {
+            own.queue.wait(1, None);
+            own.queue.reap(&mut BioList::new());
+        }
+    }
 }
 
 const CHILD: &str = "DIORITE_BLOCK_TEST_CHILD";
