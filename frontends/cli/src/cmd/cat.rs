@@ -59,6 +59,8 @@ fn one(volume: &Volume, reader: &mut Reader, path: &[u8], out: &mut Out) -> Resu
 struct Reader {
     queue: Queue,
     pool: BufPool,
+    /// Bufs in the pool: as many as the longest file so far could use.
+    bufs: usize,
     batch: VecDeque<Request>,
     done: Vec<Completion>,
     /// Finished chunks by their number modulo the depth, until it is their turn.
@@ -70,7 +72,8 @@ impl Reader {
         let depth = u32::try_from(DEPTH).expect("the depth is a small constant");
         Ok(Reader {
             queue: volume.queue(depth)?,
-            pool: BufPool::new(CHUNK, DEPTH),
+            pool: BufPool::new(CHUNK, 1),
+            bufs: 1,
             batch: VecDeque::with_capacity(DEPTH),
             done: Vec::with_capacity(DEPTH),
             early: (0..DEPTH).map(|_| None).collect(),
@@ -80,6 +83,10 @@ impl Reader {
     fn copy(&mut self, file: &File, out: &mut Out) -> Result<(), Error> {
         let id = self.queue.attach(file)?;
         let chunks = file.size().div_ceil(CHUNK as u64);
+        let useful = usize::try_from(chunks).map_or(DEPTH, |n| n.min(DEPTH));
+        if useful > self.bufs {
+            (self.pool, self.bufs) = (BufPool::new(CHUNK, useful), useful);
+        }
         let (mut asked, mut printed) = (0, 0);
         let mut failed = None;
         while printed < asked || asked < chunks && failed.is_none() {

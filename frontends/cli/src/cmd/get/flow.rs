@@ -10,7 +10,7 @@ use diorite::{Completion, Error, File, FileId, Queue, Request, Volume};
 use diorite_block::{BufPool, Split};
 use rustix::fd::OwnedFd;
 use rustix::io::{Errno, pwrite};
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -65,7 +65,8 @@ struct Pending {
 pub(super) struct Flow {
     queue: Queue,
     small: BufPool,
-    large: BufPool,
+    /// Made when it is first needed: a ring that registers it makes all of it resident.
+    large: OnceCell<BufPool>,
     pending: Vec<Option<Pending>>,
     free: Vec<usize>,
     batch: VecDeque<Request>,
@@ -81,7 +82,7 @@ impl Flow {
         Ok(Flow {
             queue: volume.queue(u32::try_from(depth).expect("the depth is a small constant"))?,
             small: BufPool::new(SMALL, SMALLS),
-            large: BufPool::new(LARGE, LARGES),
+            large: OnceCell::new(),
             pending: (0..depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
             batch: VecDeque::with_capacity(BATCH),
@@ -113,7 +114,7 @@ impl Flow {
     pub(super) fn start(&mut self, copying: &Rc<Copying>, from: u64, until: u64) -> Option<u64> {
         let want = (until - from).next_multiple_of(self.unit);
         let pool = if want > SMALL as u64 {
-            &self.large
+            self.large()
         } else {
             &self.small
         };
@@ -145,6 +146,10 @@ impl Flow {
         files
     }
 
+    fn large(&self) -> &BufPool {
+        self.large.get_or_init(|| BufPool::new(LARGE, LARGES))
+    }
+
     fn arrive(&mut self, completion: Completion) -> Rc<Copying> {
         let Completion {
             token,
@@ -173,7 +178,7 @@ impl Flow {
         let pool = if whole.len() == SMALL {
             &self.small
         } else {
-            &self.large
+            self.large()
         };
         pool.put(whole);
         self.free.push(slot);
