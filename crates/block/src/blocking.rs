@@ -2,7 +2,7 @@
 //!
 //! Input: bios from code that may block (metadata, workers, tools). Output: the same bios, ended. Invariant: each
 //! caller has a queue to itself while it waits, so callers never wait for one another's I/O. Limits: one thread at a
-//! time per queue; queues are kept for the next caller, at most [`KEPT`] of them.
+//! time per queue; queues are kept for the next caller, at most `KEPT` of them.
 
 use crate::bio::{Bio, BioError, BioErrorKind, BioList};
 use crate::buf::Buf;

@@ -12,7 +12,7 @@
 //! | [`blocking`] | a blocking helper over any device, for metadata |
 //! | [`mem`], [`sim`] | devices in memory: plain, and behind a model of a disk with a cache, faults and two clocks |
 //! | [`fault`] | faults on purpose, over any device |
-//! | [`file`] | files and block devices of the host: io_uring, Linux AIO, threads |
+//! | [`mod@file`] | files and block devices of the host: io_uring, Linux AIO, threads |
 //! | [`locator`] | the text that names a device, and opening it |
 //! | `hold`, `partition` | exclusive opening; MBR and GPT: what opening a file goes through |
 
