@@ -166,7 +166,8 @@ pub struct QueueOptions {
     pub depth: u32,
     /// The one waker of the top-level queue: every layer's deferred work kicks it.
     pub waker: Arc<Waker>,
-    /// The queue belongs to a thread that never blocks elsewhere: rings may defer task work to its reaping.
+    /// The queue belongs to a thread that never blocks elsewhere: rings may defer task work to its reaping. That is the
+    /// thread that first submits or waits; no other one may submit, reap, wait or, with bios in flight, drop the queue.
     pub owned_by_reaper: bool,
 }
 

@@ -19,6 +19,7 @@ use crate::sync::{DEVICE_REAP, DEVICE_SUBMIT, Mutex, MutexGuard};
 use io_uring::types::{Fixed, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, opcode, squeue};
 use regs::Regs;
+use ring::Users;
 use rustix::fd::{AsFd, AsRawFd};
 use std::io;
 use std::sync::Arc;
@@ -63,12 +64,14 @@ pub(super) struct UringQueue {
     stuck: AtomicBool,
     /// Every completion makes the waker's descriptor readable: then that is what `wait` waits on.
     signals: AtomicBool,
+    /// The ring waits for the thread that will own it.
+    disabled: AtomicBool,
 }
 
 impl UringQueue {
     /// A ring for the target.
     pub(super) fn open(target: Arc<Target>, options: &QueueOptions) -> io::Result<UringQueue> {
-        let ring = ring::make(options.depth)?;
+        let (ring, users) = ring::make(options.depth, options.owned_by_reaper)?;
         ring.submitter().register_files(&[target.raw_fd()])?;
         let (core, taker, giver) = Core::new(target, options.waker.clone(), options.depth);
         let side = SubmitSide {
@@ -85,7 +88,19 @@ impl UringQueue {
             armed: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
             signals: AtomicBool::new(false),
+            disabled: AtomicBool::new(users == Users::One),
         })
+    }
+
+    /// Makes the calling thread the ring's owner.
+    #[cold]
+    fn enable(&self) {
+        if self.disabled.swap(false, Ordering::AcqRel) {
+            self.ring
+                .submitter()
+                .register_enable_rings()
+                .expect("a ring that was made disabled can be enabled");
+        }
     }
 
     /// Puts the bios that fit into the ring, without telling the kernel.
@@ -160,6 +175,9 @@ impl UringQueue {
             match done {
                 Ok(n) if n > 0 => {}
                 Err(e) if e.raw_os_error() == Some(libc::EINTR) => {}
+                Err(e) if e.raw_os_error() == Some(libc::EEXIST) => {
+                    panic!("a queue that is owned by its reaper was used by another thread")
+                }
                 // No memory, or completions that must be reaped first: the entries stay where they are.
                 _ => {
                     self.stuck.store(true, Ordering::Release);
@@ -333,6 +351,9 @@ impl DeviceQueue for UringQueue {
         if bios.is_empty() {
             return;
         }
+        if self.disabled.load(Ordering::Relaxed) {
+            self.enable();
+        }
         let mut side = self.submit.lock();
         if !side.again.is_empty() {
             self.push_again(&mut side);
@@ -369,6 +390,9 @@ impl DeviceQueue for UringQueue {
                 self.core.waker.wait(timeout);
             }
             return;
+        }
+        if self.disabled.load(Ordering::Relaxed) {
+            self.enable();
         }
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let entries = if self.armed.load(Ordering::Acquire) {

@@ -179,3 +179,44 @@ fn a_queue_shared_by_many_threads() {
         assert_eq!((own.queue.in_flight(), reaped.into_inner()), (0, 2000));
     });
 }
+
+/// Opened by one thread, owned by another; kicked by a third.
+#[test]
+fn a_queue_owned_by_its_reaper() {
+    every_engine(1 << 20, |device, _| {
+        let options = QueueOptions {
+            owned_by_reaper: true,
+            ..QueueOptions::new(16).expect("an eventfd")
+        };
+        let waker = options.waker.clone();
+        let queue = device.open_queue(options).expect("a queue");
+        let own = Own { queue, waker };
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for bio in
+                    own.run((0..200u64).map(|i| Bio::write(i % 64 * 4096, filled(4096, 3), i)))
+                {
+                    assert_eq!(bio.result, Ok(()));
+                }
+                for _ in 0..20 {
+                    thread::scope(|scope| {
+                        scope.spawn(|| own.waker.kick());
+                        own.queue.wait(8, None);
+                    });
+                    own.waker.clear();
+                    own.queue.reap(&mut BioList::new());
+                }
+                let mut bios = (0..16u64)
+                    .map(|i| Bio::read(i * 4096, Buf::zeroed(4096), i))
+                    .collect();
+                own.queue.submit(&mut bios);
+                // Without a wait, as a thread that polls does.
+                let mut done = BioList::new();
+                while done.len() < 16 {
+                    own.queue.reap(&mut done);
+                }
+            });
+        });
+        assert_eq!(own.queue.in_flight(), 0);
+    });
+}

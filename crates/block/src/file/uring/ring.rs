@@ -1,8 +1,8 @@
 //! Making rings: with the newest flags first, then plainer, and the probe that says whether this process may at all.
 //!
-//! Input: a depth. Output: a ring whose completion queue can hold all that may be in flight, or the reason why not.
-//! Invariant: neither SINGLE_ISSUER nor DEFER_TASKRUN is set, so any thread may submit and reap. Limits: kernels without
-//! EXT_ARG and NODROP (before 5.11) are refused.
+//! Input: a depth, and whether one thread will own the ring. Output: a ring whose completion queue can hold all that may
+//! be in flight, or the reason why not. Invariant: unless it is owned, any thread may submit and reap: neither
+//! SINGLE_ISSUER nor DEFER_TASKRUN is set. Limits: kernels without EXT_ARG and NODROP (before 5.11) are refused.
 
 use io_uring::{IoUring, Probe, opcode};
 use std::io;
@@ -10,40 +10,71 @@ use std::io;
 /// Entries of the submission queue at most: a longer list is submitted in several calls.
 const MAX_SQ: u32 = 1024;
 
-/// A ring for `depth` bios in flight.
-pub(super) fn make(depth: u32) -> io::Result<IoUring> {
-    let sq = (depth + 2).next_power_of_two().clamp(8, MAX_SQ);
-    let cq = (depth + 8).next_power_of_two().max(sq * 2);
-    let ring = match build(sq, cq, true) {
-        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => build(sq, cq, false)?,
-        other => other?,
-    };
-    let params = ring.params();
-    if !params.is_feature_ext_arg() || !params.is_feature_nodrop() {
-        return Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            "this kernel's io_uring is too old (EXT_ARG, NODROP)",
-        ));
-    }
-    Ok(ring)
+/// Who may use a ring.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Users {
+    /// Any thread.
+    All,
+    /// The thread that enables it: completions wait for that thread, and wake it once for as many as it waits for.
+    One,
+    /// Any thread, on a kernel that knows no more than that.
+    Plain,
 }
 
-fn build(sq: u32, cq: u32, modern: bool) -> io::Result<IoUring> {
+/// A ring for `depth` bios in flight; an owned one where the kernel can, and then it is to be enabled first.
+pub(super) fn make(depth: u32, owned: bool) -> io::Result<(IoUring, Users)> {
+    let sq = (depth + 2).next_power_of_two().clamp(8, MAX_SQ);
+    let cq = (depth + 8).next_power_of_two().max(sq * 2);
+    let wanted = if owned { Users::One } else { Users::All };
+    let mut last = None;
+    for users in [wanted, Users::All, Users::Plain] {
+        match build(sq, cq, users) {
+            Ok(ring) => return check(ring).map(|ring| (ring, users)),
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => last = Some(e),
+            Err(e) => return Err(e),
+        }
+    }
+    Err(last.expect("the loop has run"))
+}
+
+fn check(ring: IoUring) -> io::Result<IoUring> {
+    let params = ring.params();
+    if params.is_feature_ext_arg() && params.is_feature_nodrop() {
+        return Ok(ring);
+    }
+    Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        "this kernel's io_uring is too old (EXT_ARG, NODROP)",
+    ))
+}
+
+fn build(sq: u32, cq: u32, users: Users) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     builder.dontfork().setup_clamp().setup_cqsize(cq);
-    if modern {
+    match users {
+        Users::Plain => {}
         // Completions wait for the issuer's next system call instead of interrupting it, and a flag says that they do.
-        builder
-            .setup_submit_all()
-            .setup_coop_taskrun()
-            .setup_taskrun_flag();
+        Users::All => {
+            builder
+                .setup_submit_all()
+                .setup_coop_taskrun()
+                .setup_taskrun_flag();
+        }
+        Users::One => {
+            builder
+                .setup_submit_all()
+                .setup_single_issuer()
+                .setup_defer_taskrun()
+                .setup_taskrun_flag()
+                .setup_r_disabled();
+        }
     }
     builder.build(sq)
 }
 
 /// May this process use io_uring, with all the operations that we need?
 pub(in crate::file) fn probe() -> io::Result<()> {
-    let ring = make(2)?;
+    let (ring, _) = make(2, false)?;
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
     let needed = [
