@@ -14,6 +14,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const PAGE: usize = 4096;
 /// Locks that pages are hashed to: a power of two.
 const LOCKS: usize = 4096;
+/// Up to this size the host is asked for huge pages: random access to many small ones costs more than the copy. Above it
+/// the memory that a sparse image wastes in them could be too much.
+const HUGE_PAGES: usize = 4 << 30;
 /// What one bit of the map of touched space stands for.
 const CHUNK: usize = 64 << 10;
 
@@ -68,6 +71,10 @@ impl Arena {
             )
         }
         .map_err(|e| DeviceError::host(format!("cannot map {size} bytes of memory"), e.into()))?;
+        if mapped <= HUGE_PAGES {
+            // SAFETY: advice on our own fresh mapping, which changes no byte. That it is not taken is no error.
+            let _ = unsafe { madvise(base, mapped, Advice::LinuxHugepage) };
+        }
         let chunks = mapped.div_ceil(CHUNK);
         Ok(Arena {
             base: NonNull::new(base.cast()).ok_or_else(too_large)?,

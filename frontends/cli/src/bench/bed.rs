@@ -6,7 +6,7 @@
 mod loopback;
 mod make;
 
-pub(super) use make::{Image, Scratch, load as load_image, make_image, make_sparse_image};
+pub(super) use make::{Image, Scratch, Shape, load as load_image, make_image, make_sparse_image};
 
 use super::failure::Failure;
 use super::host;

@@ -76,6 +76,15 @@ pub(super) fn available_memory() -> u64 {
     field(&memory, "MemAvailable:") * 1024
 }
 
+/// The host's load average over the last minute: others' work is noise in ours.
+pub(super) fn load_average() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace()
+        .next()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(0.0)
+}
+
 pub(super) fn kernel_version() -> String {
     rustix::system::uname()
         .release()

@@ -61,6 +61,12 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<(), Failure> {
         ..options.clone()
     };
     let mut report = Report::new(name, options.json);
+    let load = host::load_average();
+    if load > 0.7 {
+        report.note(format!(
+            "the load average is {load} before this begins: others' work will show as noise"
+        ))?;
+    }
     experiment(&options, &mut report)?;
     report.finish()
 }

@@ -52,8 +52,18 @@ pub(crate) struct Image {
     pub(crate) size: u64,
     /// Bytes of the file.
     pub(crate) file: u64,
+    pub(crate) shape: Shape,
+}
+
+/// How the file's blocks lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// As mke2fs happens to place them.
+    Usual,
+    /// In one run: no backups of the superblock between them.
+    OneRun,
     /// Every other block of the file is a hole, so that no two extents join.
-    pub(crate) holed: bool,
+    Holed,
 }
 
 impl Image {
@@ -61,7 +71,7 @@ impl Image {
         Image {
             size,
             file,
-            holed: false,
+            shape: Shape::Usual,
         }
     }
 }
@@ -72,10 +82,10 @@ pub(crate) fn make_image(dir: &Scratch, image: Image) -> Result<PathBuf, Failure
     let path = dir.path().join("image");
     fs::create_dir(&tree).map_err(|e| Failure::host("cannot make a directory", e))?;
     let file = tree.join(super::FILE.trim_start_matches('/'));
-    write_random(&file, image.file, image.holed)?;
+    write_random(&file, image.file, image.shape == Shape::Holed)?;
     let made = File::create(&path).and_then(|f| f.set_len(image.size));
     made.map_err(|e| Failure::host(format_args!("cannot make {}", path.display()), e))?;
-    format(&path, Some(&tree))?;
+    format_as(&path, Some(&tree), image.shape)?;
     fs::remove_dir_all(&tree).map_err(|e| Failure::host("cannot remove a directory", e))?;
     Ok(path)
 }
@@ -107,18 +117,20 @@ pub(crate) fn make_sparse_image(dir: &Scratch, size: u64) -> Result<PathBuf, Fai
 
 /// Makes an ext4 on a device or file, with 4 KiB blocks and nothing left to be done at the first mount.
 pub(crate) fn format(path: &Path, tree: Option<&Path>) -> Result<(), Failure> {
-    let mut args: Vec<std::ffi::OsString> = [
-        "-q",
-        "-F",
-        "-t",
-        "ext4",
-        "-b",
-        "4096",
-        "-E",
-        "lazy_itable_init=0,lazy_journal_init=0",
-    ]
-    .map(Into::into)
-    .to_vec();
+    format_as(path, tree, Shape::Usual)
+}
+
+fn format_as(path: &Path, tree: Option<&Path>, shape: Shape) -> Result<(), Failure> {
+    let (more, options): (&[&str], _) = match shape {
+        Shape::Usual | Shape::Holed => (&[], "lazy_itable_init=0,lazy_journal_init=0"),
+        Shape::OneRun => (
+            &["-O", "sparse_super2,^resize_inode", "-G", "64"],
+            "num_backup_sb=0,packed_meta_blocks=1",
+        ),
+    };
+    let words = ["-q", "-F", "-t", "ext4", "-b", "4096", "-E", options];
+    let words = words.iter().chain(more);
+    let mut args: Vec<std::ffi::OsString> = words.map(Into::into).collect();
     if let Some(tree) = tree {
         args.extend(["-d".into(), tree.into()]);
     }

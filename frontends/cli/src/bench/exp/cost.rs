@@ -5,7 +5,7 @@
 //! installed; a part that cannot be done is skipped with its reason.
 
 use super::super::args::Options;
-use super::super::bed::{self, Image, Scratch};
+use super::super::bed::{self, Image, Scratch, Shape};
 use super::super::drive::drive;
 use super::super::failure::{Failure, FailureKind};
 use super::super::image::{FileTarget, Region};
@@ -119,11 +119,15 @@ const BLOCK: u64 = 4096;
 
 fn extents(options: &Options, report: &mut Report) -> Result<(), Failure> {
     report.heading("4k random reads of a file of one extent, and of 100,000")?;
-    let one = mem_file(Image::with_file(160 << 20, 64 << 20))?;
+    let size = EXTENTS * BLOCK + (256 << 20);
+    // The same bytes of memory under both, or caches would be compared.
+    let one = mem_file(Image {
+        shape: Shape::OneRun,
+        ..Image::with_file(size, EXTENTS * BLOCK)
+    })?;
     let many = mem_file(Image {
-        size: EXTENTS * BLOCK + (256 << 20),
-        file: 2 * EXTENTS * BLOCK,
-        holed: true,
+        shape: Shape::Holed,
+        ..Image::with_file(size, 2 * EXTENTS * BLOCK)
     })?;
     let region = Region::longest(&one.volume, &one.file)?;
     let one = FileTarget {
@@ -138,7 +142,8 @@ fn extents(options: &Options, report: &mut Report) -> Result<(), Failure> {
         .filter(|m| m.len == 1)
         .count();
     report.note(format!(
-        "blocks and holes of the file of many extents: {count}"
+        "one run of {} MiB; {count} blocks and holes one by one",
+        one.len >> 20
     ))?;
     let job = options.job(Rw::Randread, 4096, 64);
     let gaps = Job {
