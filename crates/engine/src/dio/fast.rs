@@ -38,7 +38,7 @@ impl Fast {
     /// A bio of a fast attempt that ended well completes inline. The policy may have changed since it was issued.
     #[inline(always)]
     pub(crate) fn ends_inline(self, op: BioOp) -> bool {
-        op == BioOp::Read || self.writes
+        self.writes || op == BioOp::Read
     }
 }
 

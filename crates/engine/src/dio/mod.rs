@@ -45,16 +45,18 @@ impl Attempt {
     }
 }
 
-/// Takes a request in and starts it.
-#[inline(always)]
-pub(crate) fn accept(queue: &Arc<QueueShared>, state: &mut QueueState, request: &mut Request) {
-    match fast::place(state, request) {
-        Some(at) => fast::send(state, request, at),
-        None => accept_any(queue, state, request),
+/// Takes requests in and starts them. A loop of its own, so that what it needs stays in registers.
+#[inline(never)]
+pub(crate) fn accept(queue: &Arc<QueueShared>, state: &mut QueueState, requests: &mut [Request]) {
+    for request in requests {
+        match fast::place(state, request) {
+            Some(at) => fast::send(state, request, at),
+            None => accept_any(queue, state, request),
+        }
     }
 }
 
-/// The same for a request that the fast attempt does not take.
+/// Takes a request in that the fast attempt does not take.
 #[inline(never)]
 fn accept_any(queue: &Arc<QueueShared>, state: &mut QueueState, request: &mut Request) {
     let index = state.slots.put(request);

@@ -101,8 +101,14 @@ impl Gate {
     /// Counts a request out. Never waits for I/O.
     #[inline]
     pub(crate) fn leave(&self, shard: &Shard) {
-        let before = shard.count.fetch_sub(1, Ordering::SeqCst);
-        debug_assert!(before > 0, "who leaves has entered");
+        self.leave_many(shard, 1);
+    }
+
+    /// Counts several requests out.
+    #[inline]
+    pub(crate) fn leave_many(&self, shard: &Shard, requests: u64) {
+        let before = shard.count.fetch_sub(requests, Ordering::SeqCst);
+        debug_assert!(before >= requests, "who leaves has entered");
         if self.closed.load(Ordering::SeqCst) {
             self.check_drained();
         }

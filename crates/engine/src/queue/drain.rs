@@ -40,7 +40,8 @@ impl QueueShared {
         self.push_down(state);
     }
 
-    #[inline]
+    /// A loop of its own, so that what it needs stays in registers.
+    #[inline(never)]
     fn take_singles(
         self: &Arc<Self>,
         state: &mut QueueState,
@@ -50,21 +51,35 @@ impl QueueShared {
         out.reserve(reaped.len());
         let before = out.len();
         let fast = state.fast;
+        // Requests of one file mostly end together: they leave its gate together.
+        let (mut file, mut ended) = (0, 0);
         for bio in reaped.iter_mut() {
             let index = slot_of(bio);
             if bio.result.is_err() || !fast.ends_inline(bio.op) || !state.slots.is_single(index) {
                 self.take_bio(state, bio);
                 continue;
             }
-            let file = state.slots.end_single(index, bio, out);
+            let of = state.slots.end_single(index, bio, out);
+            if of != file {
+                Self::leave(state, file, ended);
+                (file, ended) = (of, 0);
+            }
+            ended += 1;
+        }
+        Self::leave(state, file, ended);
+        reaped.clear();
+        state.counters.inline += (out.len() - before) as u64;
+    }
+
+    /// Counts `ended` requests of an attached file out.
+    fn leave(state: &mut QueueState, file: u32, ended: u32) {
+        if ended > 0 {
             let file = state.files[file as usize]
                 .as_mut()
                 .expect("a file with requests stays attached");
-            file.inode.gate.leave(&file.shard);
-            file.requests -= 1;
+            file.inode.gate.leave_many(&file.shard, u64::from(ended));
+            file.requests -= ended;
         }
-        reaped.clear();
-        state.counters.inline += (out.len() - before) as u64;
     }
 
     #[inline(never)]
