@@ -134,21 +134,22 @@ impl Place {
     }
 }
 
-/// Notes in debug builds that this thread holds a lock, and that taking it kept the order.
+/// Notes in debug builds that this thread holds a lock, and that taking it kept the order. Under a test's scheduler all threads
+/// are one thread of the host, so nothing can be noted there.
 #[derive(Debug)]
 pub(super) struct Held {
-    #[cfg(debug_assertions)]
+    #[cfg(all(debug_assertions, not(any(feature = "loom", feature = "shuttle"))))]
     place: Place,
 }
 
 impl Held {
-    #[cfg(not(debug_assertions))]
+    #[cfg(not(all(debug_assertions, not(any(feature = "loom", feature = "shuttle")))))]
     #[inline]
     pub(super) fn note(_: Place, _: &LockClass) -> Held {
         Held {}
     }
 
-    #[cfg(debug_assertions)]
+    #[cfg(all(debug_assertions, not(any(feature = "loom", feature = "shuttle"))))]
     pub(super) fn note(place: Place, class: &LockClass) -> Held {
         HELD.with_borrow_mut(|held| {
             // A volume's locks all come before those of the volumes below it.
@@ -170,12 +171,12 @@ impl Held {
     }
 }
 
-#[cfg(debug_assertions)]
+#[cfg(all(debug_assertions, not(any(feature = "loom", feature = "shuttle"))))]
 thread_local! {
     static HELD: std::cell::RefCell<Vec<Place>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
-#[cfg(debug_assertions)]
+#[cfg(all(debug_assertions, not(any(feature = "loom", feature = "shuttle"))))]
 impl Drop for Held {
     fn drop(&mut self) {
         HELD.with_borrow_mut(|held| {
