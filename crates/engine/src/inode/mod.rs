@@ -41,7 +41,7 @@ pub(crate) struct Inode {
 
 impl Drop for Inode {
     fn drop(&mut self) {
-        self.volume.sub_segments(*self.loaded.get_mut());
+        self.volume.sub_segments(self.loaded.load(Ordering::Relaxed));
     }
 }
 
