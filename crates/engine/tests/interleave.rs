@@ -1,0 +1,425 @@
+//! Interleavings of the gate, the in-flight count, parked requests, the inbox and map publication: shuttle for the schedules, loom
+//! for the memory order.
+//!
+//! The rooms' own files are compiled into this test, over a queue that is nothing but an inbox and a waker: no lock or atomic of
+//! theirs is replaced but by the `sync` module. Not modelled: the block crate's `Waker`, an eventfd over std atomics; what stands
+//! here in its place keeps its protocol (kick after posting; clear before looking).
+#![cfg(any(feature = "shuttle", feature = "loom"))]
+#![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)]
+
+#[path = "../src/inode/gate.rs"]
+mod gate;
+#[path = "../src/queue/inbox.rs"]
+mod inbox;
+#[path = "../src/locks.rs"]
+mod locks;
+#[path = "../src/map/published.rs"]
+mod published;
+
+mod queue {
+    pub(crate) use crate::inbox::Parked;
+}
+mod error {
+    #[derive(Debug)]
+    pub(crate) struct Error;
+}
+mod map {
+    #[derive(Debug)]
+    pub(crate) struct MapView;
+}
+
+use diorite_block::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use diorite_block::sync::{Condvar, LockClass, Mutex, thread};
+use gate::{Admission, Gate, Shard};
+use inbox::{Inbox, Message, Parked};
+use published::{Cached, Published};
+use std::sync::Arc;
+
+static WAKER: LockClass = LockClass::new("test-waker", 900);
+
+/// What a gate and a worker know of a queue.
+#[derive(Debug)]
+pub(crate) struct QueueShared {
+    inbox: Inbox,
+    waker: TestWaker,
+}
+
+#[derive(Debug)]
+struct TestWaker {
+    kicked: Mutex<bool>,
+    wake: Condvar,
+}
+
+impl TestWaker {
+    fn kick(&self) {
+        *self.kicked.lock() = true;
+        self.wake.notify_all();
+    }
+
+    fn clear(&self) {
+        *self.kicked.lock() = false;
+    }
+
+    fn wait(&self) {
+        let mut kicked = self.kicked.lock();
+        while !*kicked {
+            kicked = self.wake.wait(kicked);
+        }
+    }
+}
+
+impl QueueShared {
+    fn new() -> Arc<QueueShared> {
+        Arc::new(QueueShared {
+            inbox: Inbox::new(1),
+            waker: TestWaker {
+                kicked: Mutex::new(&WAKER, false),
+                wake: Condvar::new(),
+            },
+        })
+    }
+
+    /// Waits for messages as a queue's owner does.
+    fn receive(&self) -> Vec<Message> {
+        loop {
+            self.waker.clear();
+            let mut messages = Vec::new();
+            self.inbox.take(&mut messages);
+            if !messages.is_empty() {
+                return messages;
+            }
+            self.waker.wait();
+        }
+    }
+}
+
+/// Who is inside, judged by ordinary counters beside the gate.
+#[derive(Debug)]
+struct Room {
+    gate: Gate,
+    guests: AtomicUsize,
+    owner: AtomicBool,
+}
+
+impl Room {
+    fn new() -> Arc<Room> {
+        Arc::new(Room {
+            gate: Gate::new(1),
+            guests: AtomicUsize::new(0),
+            owner: AtomicBool::new(false),
+        })
+    }
+
+    /// Rule G13: nobody is inside while somebody has the turn.
+    fn visit(&self) {
+        self.guests.fetch_add(1, Ordering::SeqCst);
+        assert!(
+            !self.owner.load(Ordering::SeqCst),
+            "a guest beside the owner"
+        );
+        thread::yield_now();
+        self.guests.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn own(&self) {
+        assert!(!self.owner.swap(true, Ordering::SeqCst), "two owners");
+        assert_eq!(
+            self.guests.load(Ordering::SeqCst),
+            0,
+            "an owner beside a guest"
+        );
+        thread::yield_now();
+        self.owner.store(false, Ordering::SeqCst);
+    }
+
+    /// A request: the fast way, else parked until the inbox says that it is counted.
+    fn request(&self, shard: &Arc<Shard>) {
+        if !self.gate.enter(shard) {
+            let queue = QueueShared::new();
+            let parked = || Parked {
+                queue: queue.clone(),
+                slot: 7,
+            };
+            if self.gate.enter_or_park(shard, parked) == Admission::Parked {
+                released(&queue);
+            }
+        }
+        self.visit();
+        self.gate.leave(shard);
+    }
+
+    /// A request that runs alone.
+    fn turn(&self) {
+        let queue = QueueShared::new();
+        let parked = || Parked {
+            queue: queue.clone(),
+            slot: 7,
+        };
+        if self.gate.take_turn(parked) == Admission::Parked {
+            released(&queue);
+        }
+        self.own();
+        self.gate.end_turn();
+    }
+
+    /// A thread that closes the gate.
+    fn quiesce(&self) {
+        self.gate.wait_turn(thread::yield_now);
+        self.own();
+        self.gate.end_turn();
+    }
+}
+
+/// The version that a reader sees now.
+fn latest(cached: &mut Cached<usize>, published: &Published<usize>) -> usize {
+    cached.refresh(published);
+    **cached.value()
+}
+
+/// Rule G5: released once.
+fn released(queue: &QueueShared) {
+    let messages = queue.receive();
+    assert!(
+        matches!(messages[..], [Message::Restart(7)]),
+        "{messages:?}"
+    );
+}
+
+#[cfg(all(feature = "shuttle", not(feature = "loom")))]
+mod shuttled {
+    use super::*;
+
+    /// Schedules per test; `DIORITE_SCHEDULES` for more.
+    fn check(test: impl Fn() + Send + Sync + 'static) {
+        let schedules = std::env::var("DIORITE_SCHEDULES")
+            .ok()
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(3000);
+        let test = Arc::new(test);
+        let again = test.clone();
+        shuttle::check_random(move || test(), schedules);
+        shuttle::check_pct(move || again(), schedules / 3, 3);
+    }
+
+    /// Rules G13, G14, B3: guests, turns and closers in every mix; nobody meets who must not, and everybody gets in: a lost release
+    /// would be a deadlock.
+    #[test]
+    fn the_gate_lets_everybody_in_once() {
+        check(|| {
+            let room = Room::new();
+            let threads: Vec<_> = (0..5)
+                .map(|n| {
+                    let room = room.clone();
+                    thread::spawn(move || {
+                        let shard = room.gate.add_shard();
+                        for round in 0..3 {
+                            match (n + round) % 5 {
+                                0 | 1 => room.request(&shard),
+                                2 => room.turn(),
+                                3 => room.quiesce(),
+                                _ if room.gate.try_turn() => {
+                                    room.own();
+                                    room.gate.end_turn();
+                                }
+                                _ => room.request(&shard),
+                            }
+                        }
+                        room.gate.remove_shard(&shard);
+                    })
+                })
+                .collect();
+            threads.into_iter().for_each(|t| t.join().unwrap());
+            assert!(
+                room.gate.try_turn(),
+                "the gate is open and empty in the end"
+            );
+            room.gate.end_turn();
+            let shard = room.gate.add_shard();
+            assert!(room.gate.enter(&shard));
+            room.gate.leave(&shard);
+        });
+    }
+
+    /// Rule G14: the count of a request is given back by whoever reaps, not by who submitted: here by a third thread.
+    #[test]
+    fn who_leaves_need_not_be_who_entered() {
+        check(|| {
+            let (room, reaper) = (Room::new(), QueueShared::new());
+            let shard = room.gate.add_shard();
+            let (other, shards, queue) = (room.clone(), shard.clone(), reaper.clone());
+            let reaping = thread::spawn(move || {
+                let mut left = 3;
+                while left > 0 {
+                    for _ in queue.receive() {
+                        other.visit();
+                        other.gate.leave(&shards);
+                        left -= 1;
+                    }
+                }
+            });
+            let closer = room.clone();
+            let closing = thread::spawn(move || closer.quiesce());
+            for n in 0..3 {
+                if !room.gate.enter(&shard) {
+                    let mine = QueueShared::new();
+                    let parked = || Parked {
+                        queue: mine.clone(),
+                        slot: 7,
+                    };
+                    if room.gate.enter_or_park(&shard, parked) == Admission::Parked {
+                        released(&mine);
+                    }
+                }
+                reaper.inbox.post([Message::Completed(n, None)]);
+                reaper.waker.kick();
+            }
+            closing.join().unwrap();
+            reaping.join().unwrap();
+        });
+    }
+
+    /// No message is lost or doubled between posters and an owner that sleeps when there is none.
+    #[test]
+    fn the_inbox_keeps_every_message() {
+        check(|| {
+            let queue = QueueShared::new();
+            let posters: Vec<_> = (0..3u32)
+                .map(|n| {
+                    let queue = queue.clone();
+                    thread::spawn(move || {
+                        for m in 0..3 {
+                            queue.inbox.post([Message::Restart(n * 10 + m)]);
+                            queue.waker.kick();
+                        }
+                    })
+                })
+                .collect();
+            let mut got = Vec::new();
+            while got.len() < 9 {
+                for message in queue.receive() {
+                    let Message::Restart(n) = message else {
+                        panic!("{message:?}")
+                    };
+                    got.push(n);
+                }
+            }
+            posters.into_iter().for_each(|t| t.join().unwrap());
+            got.sort_unstable();
+            assert_eq!(got, [0, 1, 2, 10, 11, 12, 20, 21, 22]);
+            assert!(queue.inbox.is_empty());
+        });
+    }
+
+    /// The map before the size: a reader that sees what a writer stored after it published finds that version, or a later one; versions
+    /// never go back.
+    #[test]
+    fn published_versions_only_rise() {
+        check(|| {
+            let published = Arc::new(Published::new(1, 0usize));
+            let size = Arc::new(AtomicUsize::new(0));
+            let readers: Vec<_> = (0..3)
+                .map(|_| {
+                    let (published, size) = (published.clone(), size.clone());
+                    thread::spawn(move || {
+                        let (mut cached, mut last) = (published.cached(), 0);
+                        for _ in 0..5 {
+                            let size = size.load(Ordering::Acquire);
+                            let version = latest(&mut cached, &published);
+                            assert!(
+                                version >= size && version >= last,
+                                "{version} < {size} or {last}"
+                            );
+                            last = version;
+                        }
+                    })
+                })
+                .collect();
+            for version in 1..4 {
+                published.publish(Arc::new(version));
+                size.store(version, Ordering::Release);
+            }
+            readers.into_iter().for_each(|t| t.join().unwrap());
+            assert_eq!(*published.load(), 3);
+        });
+    }
+}
+
+#[cfg(feature = "loom")]
+mod loomed {
+    use super::*;
+
+    fn check(test: impl Fn() + Send + Sync + 'static) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(test);
+    }
+
+    /// What is inside the gate is memory that loom watches: a count given back or a turn ended without the right order is a race.
+    /// loom takes SeqCst for AcqRel but in fences, and so refutes what every machine keeps: who enters or leaves changes the count
+    /// and then reads the flag, who closes sets the flag and then reads the counts. These two steps are left to shuttle; here
+    /// the gate is entered under its lock, and the owner tries again instead of waiting to be woken.
+    #[test]
+    fn what_a_guest_did_is_seen_by_the_next_owner() {
+        check(|| {
+            let gate = Arc::new(Gate::new(1));
+            let cell = Arc::new(loom::cell::UnsafeCell::new(0));
+            let shard = gate.add_shard();
+            let (guest, inside, mine) = (gate.clone(), cell.clone(), shard.clone());
+            let thread = thread::spawn(move || {
+                let queue = QueueShared::new();
+                let parked = || Parked {
+                    queue: queue.clone(),
+                    slot: 7,
+                };
+                if guest.enter_or_park(&mine, parked) == Admission::Parked {
+                    released(&queue);
+                }
+                inside.with_mut(|_| ());
+                guest.leave(&mine);
+            });
+            while !gate.try_turn() {
+                thread::yield_now();
+            }
+            cell.with_mut(|_| ());
+            gate.end_turn();
+            thread.join().unwrap();
+        });
+    }
+
+    /// The number after the value: who reads the new number with Acquire finds the value, whatever the hardware reorders.
+    #[test]
+    fn a_published_value_is_no_older_than_its_number() {
+        check(|| {
+            let published = Arc::new(Published::new(1, 0usize));
+            let size = Arc::new(AtomicUsize::new(0));
+            let (there, seen) = (published.clone(), size.clone());
+            let reader = thread::spawn(move || {
+                let mut cached = there.cached();
+                let before = seen.load(Ordering::Acquire);
+                let version = latest(&mut cached, &there);
+                assert!(version >= before, "{version} < {before}");
+                let again = latest(&mut cached, &there);
+                assert!(again >= version);
+            });
+            for version in 1..3 {
+                published.publish(Arc::new(version));
+                size.store(version, Ordering::Release);
+            }
+            reader.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_posted_message_is_taken() {
+        check(|| {
+            let queue = QueueShared::new();
+            let poster = queue.clone();
+            let thread = thread::spawn(move || {
+                poster.inbox.post([Message::Restart(1)]);
+                poster.waker.kick();
+            });
+            assert!(matches!(queue.receive()[..], [Message::Restart(1)]));
+            thread.join().unwrap();
+        });
+    }
+}
