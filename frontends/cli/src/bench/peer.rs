@@ -9,7 +9,7 @@ use super::failure::Failure;
 use super::image::Region;
 use super::job::Job;
 use super::raw::RawTarget;
-use super::{bed, tool};
+use super::{bed, fio, host, tool};
 use diorite_block::{IoEngine, Locator, OpenOptions, locator};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -73,6 +73,25 @@ fn unmount(at: &Path) -> Result<(), Failure> {
     tool::run("umount", [at]).map(drop)
 }
 
+/// fio on the same region of the same file of the kernel's mount: its IOPS, to see that our own row is right.
+pub(super) fn by_fio(bed: &Bed, region: Region, job: &Job) -> Result<f64, Failure> {
+    let mounted = mount_bed(bed)?;
+    let path = mounted.path().join(bed.file().trim_start_matches('/'));
+    let iops = fio::run(&path, region.file_pos, region.len, job);
+    mounted.unmount()?;
+    iops
+}
+
+fn mount_bed(bed: &Bed) -> Result<Mounted, Failure> {
+    let device = bed
+        .block_device()
+        .ok_or_else(|| Failure::unavailable("the kernel's row needs a block device to mount"))?;
+    if !host::is_root() {
+        return Err(Failure::unavailable("mounting needs root"));
+    }
+    Mounted::mount(device)
+}
+
 /// The load on the same region of the same file, through the kernel's ext4.
 pub(super) fn run(
     bed: &Bed,
@@ -80,10 +99,7 @@ pub(super) fn run(
     io_engine: Option<IoEngine>,
     job: &Job,
 ) -> Result<Run, Failure> {
-    let device = bed
-        .block_device()
-        .ok_or_else(|| Failure::unavailable("the kernel's row needs a block device to mount"))?;
-    let mounted = Mounted::mount(device)?;
+    let mounted = mount_bed(bed)?;
     let path = mounted.path().join(bed.file().trim_start_matches('/'));
     let options = OpenOptions {
         read_only: !job.rw.writes(),

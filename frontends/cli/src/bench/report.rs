@@ -3,66 +3,15 @@
 //! Input: measured arms, ratios, notes. Output: text or JSON. Invariant: with `--json` nothing but the object is on
 //! standard output. Limits: a reader that goes away ends the run quietly.
 
-use super::drive::{Run, histogram};
+mod row;
+
 use super::failure::{Failure, FailureKind};
-use super::rounds::{Measured, Spread, median};
+use super::rounds::{Measured, Spread};
 use super::targets::{self, Good};
+use row::Row;
 use serde::Serialize;
 use std::fmt;
 use std::io::{ErrorKind, Write};
-
-/// One row: an arm over all its runs. Rates are medians.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Row {
-    pub(super) name: String,
-    pub(super) load: String,
-    pub(super) device: String,
-    pub(super) runs: usize,
-    pub(super) iops: f64,
-    pub(super) iops_min: f64,
-    pub(super) iops_max: f64,
-    pub(super) mib_per_second: f64,
-    pub(super) latency_us: Latency,
-    pub(super) cpu: Cpu,
-    pub(super) resident_mib: f64,
-    pub(super) page_cache_mib: f64,
-    /// Requests by how they completed, and what else the queues counted.
-    pub(super) completions: Vec<(String, u64)>,
-    pub(super) locks: Vec<LockRow>,
-    #[serde(skip_serializing_if = "is_zero")]
-    pub(super) verified: u64,
-}
-
-fn is_zero(n: &u64) -> bool {
-    *n == 0
-}
-
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(super) struct Latency {
-    pub(super) mean: f64,
-    pub(super) p50: f64,
-    pub(super) p90: f64,
-    pub(super) p99: f64,
-    pub(super) p999: f64,
-    pub(super) max: f64,
-}
-
-/// Shares of one CPU, and switches per thousand requests.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(super) struct Cpu {
-    pub(super) user_percent: f64,
-    pub(super) system_percent: f64,
-    pub(super) voluntary_switches_per_1000: f64,
-    pub(super) involuntary_switches_per_1000: f64,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct LockRow {
-    pub(super) class: &'static str,
-    pub(super) acquired: u64,
-    pub(super) contended: u64,
-    pub(super) waited_us: f64,
-}
 
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Ratio {
@@ -75,6 +24,39 @@ pub(super) struct Ratio {
     pub(super) aa_min: Option<f64>,
     pub(super) aa_max: Option<f64>,
     pub(super) device: String,
+}
+
+/// A ratio as a person reads it.
+struct RatioText<'a> {
+    ratio: &'a Ratio,
+    /// The median of the A/A pair.
+    aa: Option<f64>,
+}
+
+impl fmt::Display for RatioText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let r = self.ratio;
+        write!(
+            f,
+            "  = {}: {:.3} [{:.3} .. {:.3}] of {}",
+            r.id, r.median, r.min, r.max, r.runs
+        )?;
+        if let (Some(aa), Some(min), Some(max)) = (self.aa, r.aa_min, r.aa_max) {
+            write!(f, "; A/A {aa:.3} [{min:.3} .. {max:.3}]")?;
+        }
+        let Some(goal) = targets::goal(&r.id) else {
+            return writeln!(f);
+        };
+        if r.target.is_some() {
+            let (sign, met) = match goal.good {
+                Good::AtLeast => (">=", r.median >= goal.value),
+                Good::AtMost => ("<=", r.median <= goal.value),
+            };
+            let verdict = if met { "met" } else { "NOT MET" };
+            write!(f, "; target {sign} {}: {verdict}", goal.value)?;
+        }
+        writeln!(f, "   ({})", goal.what)
+    }
 }
 
 /// A figure that somebody else published, beside ours.
@@ -171,7 +153,7 @@ impl Report {
     /// A row for an arm. `device` is the label of what it ran on.
     pub(super) fn row(&mut self, arm: &Measured, device: &str) -> Result<(), Failure> {
         let row = Row::of(arm, device);
-        self.print(format_args!("{}", RowText(&row)))?;
+        self.print(format_args!("{row}"))?;
         self.rows.push(row);
         Ok(())
     }
@@ -196,31 +178,8 @@ impl Report {
             aa_max: spread.aa.map(|(_, _, max)| max),
             device: device.into(),
         };
-        let verdict = goal.map_or(String::new(), |g| {
-            let (sign, met) = match g.good {
-                Good::AtLeast => (">=", ratio.median >= g.value),
-                Good::AtMost => ("<=", ratio.median <= g.value),
-            };
-            format!(
-                "; target {sign} {}: {}",
-                g.value,
-                if met { "met" } else { "NOT MET" }
-            )
-        });
-        let aa = spread.aa.map_or(String::new(), |(median, min, max)| {
-            format!("; A/A {median:.3} [{min:.3} .. {max:.3}]")
-        });
-        let Ratio {
-            median,
-            min,
-            max,
-            runs,
-            ..
-        } = ratio;
-        let what = targets::goal(id).map_or("", |g| g.what);
-        self.print(format_args!(
-            "  = {id}: {median:.3} [{min:.3} .. {max:.3}] of {runs}{aa}{verdict}   ({what})\n"
-        ))?;
+        let aa = spread.aa.map(|(median, _, _)| median);
+        self.print(format_args!("{}", RatioText { ratio: &ratio, aa }))?;
         self.ratios.push(ratio);
         Ok(())
     }
@@ -255,152 +214,5 @@ pub(super) fn write_out(text: fmt::Arguments<'_>) -> Result<(), Failure> {
             Err(Failure::new(FailureKind::NobodyReads, "nobody reads"))
         }
         Err(e) => Err(Failure::host("cannot write to standard output", e)),
-    }
-}
-
-impl Row {
-    fn of(arm: &Measured, device: &str) -> Row {
-        let runs = &arm.runs;
-        let rates: Vec<f64> = runs.iter().map(|r| r.iops).collect();
-        let spread = Spread::of(&rates);
-        let middle = |f: fn(&Run) -> f64| median(&runs.iter().map(f).collect::<Vec<_>>());
-        let per_wall = |f: fn(&Run) -> f64| {
-            let wall: f64 = runs.iter().map(|r| r.wall.as_secs_f64()).sum();
-            100.0 * runs.iter().map(f).sum::<f64>() / wall.max(1e-9)
-        };
-        let ios: f64 = runs.iter().map(|r| r.iops * r.wall.as_secs_f64()).sum();
-        let per_1000 =
-            |f: fn(&Run) -> u64| 1000.0 * runs.iter().map(f).sum::<u64>() as f64 / ios.max(1.0);
-        const MIB: f64 = 1_048_576.0;
-        Row {
-            name: arm.name.clone(),
-            load: arm.job.words(),
-            device: device.into(),
-            runs: runs.len(),
-            iops: spread.median,
-            iops_min: spread.min,
-            iops_max: spread.max,
-            mib_per_second: middle(|r| r.bytes_per_second) / MIB,
-            latency_us: Latency::of(runs),
-            cpu: Cpu {
-                user_percent: per_wall(|r| r.usage.user.as_secs_f64()),
-                system_percent: per_wall(|r| r.usage.system.as_secs_f64()),
-                voluntary_switches_per_1000: per_1000(|r| r.usage.voluntary),
-                involuntary_switches_per_1000: per_1000(|r| r.usage.involuntary),
-            },
-            resident_mib: middle(|r| r.usage.resident as f64) / MIB,
-            page_cache_mib: middle(|r| r.usage.page_cache as f64) / MIB,
-            completions: sum_counters(runs),
-            locks: sum_locks(runs),
-            verified: runs.iter().map(|r| r.verified).sum(),
-        }
-    }
-}
-
-impl Latency {
-    fn of(runs: &[Run]) -> Latency {
-        let mut all = histogram();
-        for run in runs {
-            all.add(&run.latency)
-                .expect("all histograms are made alike");
-        }
-        if all.is_empty() {
-            return Latency::default();
-        }
-        let at = |q: f64| all.value_at_quantile(q) as f64 / 1000.0;
-        Latency {
-            mean: all.mean() / 1000.0,
-            p50: at(0.5),
-            p90: at(0.9),
-            p99: at(0.99),
-            p999: at(0.999),
-            max: all.max() as f64 / 1000.0,
-        }
-    }
-}
-
-fn sum_counters(runs: &[Run]) -> Vec<(String, u64)> {
-    let mut sum: Vec<(String, u64)> = Vec::new();
-    for (name, count) in runs.iter().flat_map(|r| &r.counters) {
-        match sum.iter_mut().find(|(n, _)| n == name) {
-            Some((_, total)) => *total += count,
-            None => sum.push((name.clone(), *count)),
-        }
-    }
-    sum.retain(|(_, count)| *count > 0);
-    sum
-}
-
-fn sum_locks(runs: &[Run]) -> Vec<LockRow> {
-    let mut sum: Vec<LockRow> = Vec::new();
-    for (class, stats) in runs.iter().flat_map(|r| &r.locks) {
-        let waited_us = stats.waited.as_secs_f64() * 1e6;
-        match sum.iter_mut().find(|row| row.class == *class) {
-            Some(row) => {
-                row.acquired += stats.acquired;
-                row.contended += stats.contended;
-                row.waited_us += waited_us;
-            }
-            None => sum.push(LockRow {
-                class,
-                acquired: stats.acquired,
-                contended: stats.contended,
-                waited_us,
-            }),
-        }
-    }
-    sum
-}
-
-struct RowText<'a>(&'a Row);
-
-impl fmt::Display for RowText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let r = self.0;
-        writeln!(
-            f,
-            "  {:<26} {:>10.0} IOPS [{:.0} .. {:.0}] {:>8.1} MiB/s   {}",
-            r.name, r.iops, r.iops_min, r.iops_max, r.mib_per_second, r.load
-        )?;
-        let (l, c) = (&r.latency_us, &r.cpu);
-        writeln!(
-            f,
-            "    us: mean {:.1} p50 {:.1} p90 {:.1} p99 {:.1} p99.9 {:.1} max {:.0} | cpu {:.0} % user {:.0} % system, \
-             {:.1}+{:.1} switches per 1000 | {:.0} MiB resident, {:.0} MiB page cache",
-            l.mean,
-            l.p50,
-            l.p90,
-            l.p99,
-            l.p999,
-            l.max,
-            c.user_percent,
-            c.system_percent,
-            c.voluntary_switches_per_1000,
-            c.involuntary_switches_per_1000,
-            r.resident_mib,
-            r.page_cache_mib
-        )?;
-        if r.completions.is_empty() && r.locks.is_empty() {
-            return Ok(());
-        }
-        write!(f, "    ")?;
-        for (name, count) in &r.completions {
-            write!(f, "{name} {count}  ")?;
-        }
-        for lock in &r.locks {
-            write!(f, "{}: {} taken", lock.class, lock.acquired)?;
-            if lock.contended > 0 {
-                write!(
-                    f,
-                    ", {} contended, {:.0} us",
-                    lock.contended, lock.waited_us
-                )?;
-            }
-            write!(f, "; ")?;
-        }
-        if r.verified > 0 {
-            write!(f, "{} reads verified", r.verified)?;
-        }
-        writeln!(f)
     }
 }

@@ -77,23 +77,30 @@ fn on(options: &Options, bed: &Bed, report: &mut Report) -> Result<(), Failure> 
     )?;
 
     report.heading("T1: sizes and depths, inline and deferred")?;
-    for bs in [4096, 8192, 12_288, 16_384] {
-        for depth in [64, 128] {
-            pair(job(bs, depth), options.short_plan(), &open, bed, report)?;
-            if (bs, depth) != (4096, 128) {
-                pair(
-                    job(bs, depth).on_one_cpu(),
-                    options.short_plan(),
-                    &open,
-                    bed,
-                    report,
-                )?;
-            }
-        }
-    }
+    sizes_and_depths(options, &open, bed, report)?;
     drop(open);
     report.heading("overwrites beside the kernel")?;
     beside_kernel("write-kernel", options, &job(4096, 64), bed, report)
+}
+
+fn sizes_and_depths(
+    options: &Options,
+    open: &OpenBed,
+    bed: &Bed,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let plan = options.short_plan();
+    for bs in [4096, 8192, 12_288, 16_384] {
+        for depth in [64, 128] {
+            let job = options.job(Rw::Randwrite, bs, depth);
+            pair(job.clone(), plan, open, bed, report)?;
+            // That pair has been measured for its target.
+            if (bs, depth) != (4096, 128) {
+                pair(job.on_one_cpu(), plan, open, bed, report)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Inline and deferred; the ratio has its id where it has a target, and the load's words elsewhere.

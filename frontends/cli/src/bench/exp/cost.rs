@@ -119,6 +119,25 @@ const BLOCK: u64 = 4096;
 
 fn extents(options: &Options, report: &mut Report) -> Result<(), Failure> {
     report.heading("4k random reads of a file of one extent, and of 100,000")?;
+    let (one, many) = files(report)?;
+    let job = options.job(Rw::Randread, 4096, 64);
+    let gaps = Job {
+        stride: 2 * BLOCK,
+        ..job.clone()
+    };
+    let arms = [
+        Arm::new("one extent", job, |job| drive(&one, job)),
+        Arm::new("100,000 extents", gaps, |job| drive(&many, job)),
+    ];
+    let rounds = interleave(&arms, options.plan())?;
+    for arm in &rounds.arms {
+        report.row(arm, "mem:")?;
+    }
+    report.ratio("extents-100k", &rounds.ratio(0, 1), "mem:", true)
+}
+
+/// A file of one run and a file of as many extents as it has blocks.
+fn files(report: &mut Report) -> Result<(FileTarget, FileTarget), Failure> {
     let size = EXTENTS * BLOCK + (256 << 20);
     // The same bytes of memory under both, or caches would be compared.
     let one = mem_file(Image {
@@ -145,20 +164,7 @@ fn extents(options: &Options, report: &mut Report) -> Result<(), Failure> {
         "one run of {} MiB; {count} blocks and holes one by one",
         one.len >> 20
     ))?;
-    let job = options.job(Rw::Randread, 4096, 64);
-    let gaps = Job {
-        stride: 2 * BLOCK,
-        ..job.clone()
-    };
-    let arms = [
-        Arm::new("one extent", job, |job| drive(&one, job)),
-        Arm::new("100,000 extents", gaps, |job| drive(&many, job)),
-    ];
-    let rounds = interleave(&arms, options.plan())?;
-    for arm in &rounds.arms {
-        report.row(arm, "mem:")?;
-    }
-    report.ratio("extents-100k", &rounds.ratio(0, 1), "mem:", true)
+    Ok((one, many))
 }
 
 /// The bench file of an image in memory.

@@ -14,12 +14,13 @@ pub(super) mod unaligned;
 
 use super::args::{Options, Peer};
 use super::bed::{Bed, OpenBed};
-use super::drive::drive;
+use super::drive::{Run, drive};
 use super::failure::{Failure, FailureKind};
+use super::image::Region;
 use super::job::Job;
 use super::peer;
 use super::report::Report;
-use super::rounds::{Arm, Rounds, interleave};
+use super::rounds::{Arm, Measured, Rounds, interleave};
 use diorite::Policy;
 use diorite::policy::CompletionPolicy;
 
@@ -96,9 +97,26 @@ fn beside_kernel(
     match interleave(&[ours, kernel], options.plan()) {
         Ok(rounds) => {
             rows(report, &rounds, bed)?;
+            cross_check(region, job, bed, report)?;
             report.ratio(id, &rounds.ratio(0, 1), bed.label(), bed.counts)
         }
         Err(e) if e.kind == FailureKind::Unavailable => report.note(format!("{id}: skipped: {e}")),
+        Err(e) => Err(e),
+    }
+}
+
+/// The kernel's row once more, by fio.
+fn cross_check(region: Region, job: &Job, bed: &Bed, report: &mut Report) -> Result<(), Failure> {
+    match peer::by_fio(bed, region, job) {
+        Ok(iops) => {
+            let measured = Measured {
+                name: "kernel's ext4, by fio".into(),
+                job: job.clone(),
+                runs: vec![Run::of_rate(iops, job)],
+            };
+            report.row(&measured, bed.label())
+        }
+        Err(e) if e.kind == FailureKind::Unavailable => report.note(format!("fio: skipped: {e}")),
         Err(e) => Err(e),
     }
 }

@@ -66,27 +66,12 @@ fn scale(
     ];
     let rounds = interleave(&arms, options.plan())?;
     rows(report, &rounds, bed)?;
-    let (label, counts) = (bed.label(), bed.counts);
-    report.ratio(
-        &format!("read-raw-{threads}"),
-        &rounds.ratio(0, 1),
-        label,
-        counts,
-    )?;
-    report.ratio(
-        &format!("none-shared-{threads}"),
-        &rounds.ratio(0, 2),
-        label,
-        counts,
-    )?;
-    report.ratio(
-        &format!("none-exclusive-{threads}"),
-        &rounds.ratio(0, 3),
-        label,
-        counts,
-    )?;
+    let mut ratio = |id: &str, spread: Spread| report.ratio(id, &spread, bed.label(), bed.counts);
+    ratio(&format!("read-raw-{threads}"), rounds.ratio(0, 1))?;
+    ratio(&format!("none-shared-{threads}"), rounds.ratio(0, 2))?;
+    ratio(&format!("none-exclusive-{threads}"), rounds.ratio(0, 3))?;
     if threads == 4 {
-        report.ratio("contended", &contended(&rounds.arms[0]), label, counts)?;
+        ratio("contended", contended(&rounds.arms[0]))?;
     }
     Ok(())
 }
