@@ -172,6 +172,8 @@ pub enum Wait {
     Turn,
     /// A part of the file's map that is not in memory.
     Map,
+    /// The device below.
+    Device,
 }
 
 impl std::fmt::Display for Wait {
@@ -181,6 +183,7 @@ impl std::fmt::Display for Wait {
             Wait::Gate => "an operation that keeps requests out of the file",
             Wait::Turn => "other requests of the file, to run alone",
             Wait::Map => "a part of the file's map to be read",
+            Wait::Device => "the device",
         })
     }
 }

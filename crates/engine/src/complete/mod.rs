@@ -7,11 +7,11 @@
 pub(crate) mod deferred;
 
 use self::deferred::Job;
-use crate::error::Error;
+use crate::error::{Error, Wait};
 use crate::ioend::{CachedPages, Facts, Reason, Verdict, decide};
 use crate::queue::{Hold, Op, QueueShared, QueueState, SlotState};
 use crate::workers::Work;
-use diorite_block::BioError;
+use diorite_block::{BioError, BioErrorKind};
 use std::sync::Arc;
 
 /// All bios of the request are back: decide, and complete it or hand it off.
@@ -40,11 +40,15 @@ pub(crate) fn ended(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
 #[cold]
 fn note_failure(state: &mut QueueState, index: u32, error: BioError) {
     let slot = &mut state.slots[index];
-    let error = Error::Device {
-        op: slot.op,
-        pos: slot.pos,
-        len: slot.len,
-        error,
+    // Rule G10: a request that asked not to wait, and would have to, has not failed for an I/O error.
+    let error = match error.kind {
+        BioErrorKind::WouldBlock => Error::WouldBlock(Wait::Device),
+        _ => Error::Device {
+            op: slot.op,
+            pos: slot.pos,
+            len: slot.len,
+            error,
+        },
     };
     slot.fail(error.into());
 }

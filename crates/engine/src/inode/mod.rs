@@ -41,7 +41,8 @@ pub(crate) struct Inode {
 
 impl Drop for Inode {
     fn drop(&mut self) {
-        self.volume.sub_segments(self.loaded.load(Ordering::Relaxed));
+        self.volume
+            .sub_segments(self.loaded.load(Ordering::Relaxed));
     }
 }
 

@@ -10,6 +10,7 @@ use crate::queue::Op;
 use crate::volume::Volume;
 use diorite_block::device::DeviceErrorKind;
 use diorite_block::{Blocking, Buf, Device, DeviceError, Locator};
+use diorite_format::features::RoCompat;
 use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use diorite_format::{Access, GroupDesc, GroupNo, Superblock};
 use std::sync::Arc;
@@ -177,7 +178,8 @@ fn read_groups(blocking: &Blocking, sb: &Superblock) -> Result<Box<[GroupDesc]>,
 
 /// Recorded errors and orphans keep writers out; readers are told.
 fn check_state(sb: &Superblock, write: bool, notes: &mut Vec<String>) -> Result<(), Error> {
-    let orphans = !sb.last_orphan().is_none();
+    let in_file = sb.features().ro_compat.has(RoCompat::ORPHAN_PRESENT);
+    let orphans = in_file || !sb.last_orphan().is_none();
     let findings = [
         (
             sb.needs_recovery(),

@@ -71,7 +71,8 @@ impl QueueShared {
         state.counters.inline += (out.len() - before) as u64;
     }
 
-    /// Counts `ended` requests of an attached file out.
+    /// Counts `ended` requests of an attached file out. Once or twice per batch, so not part of its loop.
+    #[inline(never)]
     fn leave(state: &mut QueueState, file: u32, ended: u32) {
         if ended > 0 {
             let file = state.files[file as usize]
