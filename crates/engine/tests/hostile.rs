@@ -598,7 +598,7 @@ fn cyclic_hash_trees() {
                     let hash = if step == 0 {
                         1
                     } else {
-                        n * step | u32::from(step == 1)
+                        (n * step) | u32::from(step == 1)
                     };
                     entries.extend(hash.to_le_bytes());
                     entries.extend(block.to_le_bytes());
