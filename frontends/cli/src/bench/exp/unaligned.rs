@@ -12,6 +12,7 @@ use super::super::rounds::interleave;
 use super::{file_arm, raw_arm, rows};
 use diorite::Policy;
 use diorite::policy::Unaligned;
+use std::time::Duration;
 
 const PUBLISHED: [Published; 1] = [Published {
     what: "2k writes on 4k blocks, 8 jobs, depth 256",
@@ -48,7 +49,11 @@ fn on_sim(options: &Options, report: &mut Report) -> Result<(), Failure> {
     let open = bed.open(true)?;
     report.device(bed.label(), &open.io_engine())?;
     report.published(&PUBLISHED)?;
-    let job = job(options, Rw::Randwrite);
+    // One at a time, a round of all requests takes half a second: less would measure a part of one.
+    let job = Job {
+        runtime: options.runtime.max(Duration::from_secs(1)),
+        ..job(options, Rw::Randwrite)
+    };
     let arms = [
         file_arm("concurrent", job.clone(), &open, Policy::DIORITE),
         file_arm("exclusive", job, &open, EXCLUSIVE),
