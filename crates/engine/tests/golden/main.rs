@@ -1,0 +1,236 @@
+//! The golden walk: what diorite finds in images of real mke2fs, debugfs and kernel is what the kernel or debugfs found.
+//!
+//! Input: the recipes of xtask, each an image and a manifest. Output: none; every difference is told, a few per image.
+//! Invariants: an image itself is only read; the overwrite goes to a copy, which must then be the image byte for byte, and
+//! which e2fsck must pass in silence. Limits: the few that run always are made without root, so debugfs is their judge.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod overwrite;
+mod read;
+mod walk;
+
+use diorite::{Error, OpenOptions, Volume};
+use diorite_format::FormatError;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use xtask::images::{Made, RECIPES, Recipe, RootFill, default_dir, ensure};
+use xtask::manifest::{Entry, Manifest};
+
+/// Differences that are told of one image; the others are counted.
+const TOLD: usize = 12;
+
+/// The images that are about a feature: its name, and which features keep writers out.
+const FEATURES: &[(&str, &str, &[&str])] = &[
+    ("feature-quota", "quota", &["quota"]),
+    ("feature-project", "project", &["quota", "project"]),
+    ("feature-mmp", "mmp", &["mmp"]),
+    ("feature-casefold", "casefold", &[]),
+    ("feature-encrypt", "encrypt", &[]),
+    ("feature-verity", "verity", &[]),
+    ("feature-stable-inodes", "stable_inodes", &[]),
+    ("feature-fast-commit", "fast_commit", &[]),
+];
+
+#[test]
+fn a_few_images_made_without_root() {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("golden");
+    walk_all(
+        &["ext4-1k", "ext2-4k", "feature-mmp"],
+        &dir,
+        RootFill::Never,
+    );
+}
+
+#[test]
+#[ignore = "needs the images of `make images`, in DIORITE_IMAGES or target/images; scripts/test runs it"]
+fn every_image() {
+    let names: Vec<&str> = RECIPES.iter().map(|recipe| recipe.name).collect();
+    walk_all(&names, &default_dir(), RootFill::Auto);
+}
+
+#[test]
+fn every_feature_image_has_a_verdict_here() {
+    let made: Vec<&str> = RECIPES
+        .iter()
+        .map(|recipe| recipe.name)
+        .filter(|name| name.starts_with("feature-"))
+        .collect();
+    let expected: Vec<&str> = FEATURES.iter().map(|(name, ..)| *name).collect();
+    assert_eq!(made, expected);
+}
+
+/// Walks the images, two at a time, and fails with everything that was found.
+fn walk_all(names: &[&str], dir: &Path, root: RootFill) {
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let start = std::time::Instant::now();
+            let found = match ensure(name, dir, root) {
+                Ok(made) => judge(Recipe::named(name).unwrap(), &made, dir),
+                Err(error) => vec![error.to_string()],
+            };
+            eprintln!(
+                "{name}: {} ({:.1} s)",
+                if found.is_empty() { "same" } else { "DIFFERS" },
+                start.elapsed().as_secs_f64()
+            );
+            failed.lock().unwrap().extend(told(name, &found));
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(work);
+        scope.spawn(work);
+    });
+    let failed = failed.into_inner().unwrap();
+    assert!(failed.is_empty(), "\n{}", failed.join("\n"));
+}
+
+/// The first differences of an image, and how many more there are.
+fn told(name: &str, found: &[String]) -> Vec<String> {
+    let mut lines: Vec<String> = found
+        .iter()
+        .take(TOLD)
+        .map(|what| format!("{name}: {what}"))
+        .collect();
+    if found.len() > TOLD {
+        lines.push(format!(
+            "{name}: and {} differences more",
+            found.len() - TOLD
+        ));
+    }
+    lines
+}
+
+/// Everything that is to be said of one image.
+fn judge(recipe: &Recipe, made: &Made, dir: &Path) -> Vec<String> {
+    let manifest = match Manifest::load(&made.manifest) {
+        Ok(manifest) => manifest,
+        Err(error) => return vec![error.to_string()],
+    };
+    let locator = made.image.to_str().unwrap();
+    let volume = match Volume::open(locator, &OpenOptions::default()) {
+        Ok(volume) => volume,
+        Err(error) => return vec![format!("open: {error}")],
+    };
+    let mut found = Vec::new();
+    for note in volume.notes() {
+        found.push(format!("a clean image has a note: {note}"));
+    }
+    let walked = walk::walk(&volume, &mut found);
+    compare(&manifest.entries, &walked, &mut found);
+    lookups(&volume, &manifest.entries, &mut found);
+    let feature = FEATURES.iter().find(|(name, ..)| *name == recipe.name);
+    if let Some((_, feature, _)) = feature {
+        let names = volume.superblock().features().names();
+        if !names.iter().any(|name| name == feature) {
+            found.push(format!("the feature {feature} is not among {names:?}"));
+        }
+    }
+    volume.close().unwrap();
+    match feature {
+        Some((_, _, refused)) if !refused.is_empty() => refusal(locator, refused, &mut found),
+        _ => overwrite::same_bytes(&made.image, &manifest.entries, dir, &mut found),
+    }
+    found
+}
+
+/// Both lists, path by path.
+fn compare(judged: &[Entry], walked: &[Entry], found: &mut Vec<String>) {
+    let mut ours: BTreeMap<&str, &Entry> = walked.iter().map(|e| (e.path.as_str(), e)).collect();
+    if ours.len() != walked.len() {
+        found.push(format!(
+            "{} paths were found, {} of them different",
+            walked.len(),
+            ours.len()
+        ));
+    }
+    for theirs in judged {
+        match ours.remove(theirs.path.as_str()) {
+            None => found.push(format!("{} was not found", theirs.path)),
+            Some(ours) => differences(theirs, ours, found),
+        }
+    }
+    found.extend(
+        ours.keys()
+            .map(|path| format!("{path} was found, and is not there")),
+    );
+}
+
+/// Field by field, so that a difference can be read. The ranges of data are compared by `walk`'s reader.
+fn differences(theirs: &Entry, ours: &Entry, found: &mut Vec<String>) {
+    let path = &theirs.path;
+    let mut differ = |what: &str, theirs: &dyn std::fmt::Debug, ours: &dyn std::fmt::Debug| {
+        let (theirs, ours) = (format!("{theirs:?}"), format!("{ours:?}"));
+        if theirs != ours {
+            let short = |text: String| text.chars().take(200).collect::<String>();
+            found.push(format!(
+                "{path}: {what} is {}, found {}",
+                short(theirs),
+                short(ours)
+            ));
+        }
+    };
+    differ("inode", &theirs.ino, &ours.ino);
+    differ("first name", &theirs.link_of, &ours.link_of);
+    let (Some(theirs), Some(ours)) = (&theirs.facts, &ours.facts) else {
+        return;
+    };
+    differ("kind", &theirs.kind, &ours.kind);
+    differ("mode", &theirs.mode, &ours.mode);
+    differ("uid", &theirs.uid, &ours.uid);
+    differ("gid", &theirs.gid, &ours.gid);
+    differ("size", &theirs.size, &ours.size);
+    differ("nlink", &theirs.nlink, &ours.nlink);
+    differ("mtime", &theirs.mtime, &ours.mtime);
+    differ("atime", &theirs.atime, &ours.atime);
+    differ("ctime", &theirs.ctime, &ours.ctime);
+    differ("crtime", &theirs.crtime, &ours.crtime);
+    differ("rdev", &theirs.rdev, &ours.rdev);
+    differ("target", &theirs.target, &ours.target);
+    differ("xattrs", &theirs.xattrs, &ours.xattrs);
+    differ("digest", &theirs.digest, &ours.digest);
+    if let (Some(theirs), Some(ours)) = (&theirs.data, &ours.data) {
+        differ("data", theirs, ours);
+    }
+}
+
+/// Every path by its names, through the index where there is one; and names that are not there.
+fn lookups(volume: &Volume, judged: &[Entry], found: &mut Vec<String>) {
+    for entry in judged {
+        let path = entry.path_bytes();
+        match volume.resolve(&path, false) {
+            Ok(ino) if u64::from(ino.get()) == entry.ino => {}
+            other => found.push(format!("{}: looked up, gives {other:?}", entry.path)),
+        }
+        let is_dir = entry
+            .facts
+            .as_ref()
+            .is_some_and(|facts| facts.kind == xtask::manifest::Kind::Dir);
+        let absent = [&path[..], b"/no such name"].concat();
+        if is_dir && !matches!(volume.resolve(&absent, false), Err(Error::NotFound { .. })) {
+            found.push(format!(
+                "{}: an absent name was not said to be absent",
+                entry.path
+            ));
+        }
+    }
+}
+
+/// Opening for writing is refused with these names, and reading is offered.
+fn refusal(locator: &str, names: &[&str], found: &mut Vec<String>) {
+    match Volume::open(locator, &OpenOptions::writable()) {
+        Ok(_) => found.push(format!("opened for writing in spite of {names:?}")),
+        Err(Error::Format(error)) => match &*error {
+            FormatError::Unsupported(why)
+                if why.feature == names.join(" ")
+                    && why.read_only_would_do
+                    && !why.help.is_empty() => {}
+            other => found.push(format!("refused for writing by {other:?}, not {names:?}")),
+        },
+        Err(other) => found.push(format!("refused for writing by {other}, not {names:?}")),
+    }
+}

@@ -1,0 +1,125 @@
+//! One block of one file is overwritten with what it holds: afterwards the image is the same, byte for byte.
+//!
+//! Input: an image and its manifest. Output: what is not so. Invariants: the image is copied first, holes kept; the copy
+//! lies beside it, because images of 16 TiB do not fit every file system. Limits: the first file that may be overwritten.
+
+use crate::common::run;
+use crate::read::data_ranges;
+use diorite::{File, OpenFlags, OpenOptions, Volume};
+use diorite_block::Buf;
+use diorite_format::{Ino, MapKind};
+use rustix::fs::{SeekFrom, seek};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use xtask::manifest::{Entry, Kind};
+
+/// See the module.
+pub(crate) fn same_bytes(image: &Path, entries: &[Entry], dir: &Path, found: &mut Vec<String>) {
+    let scratch = tempfile::tempdir_in(dir).unwrap();
+    let copy = scratch.path().join("copy");
+    let (from, to) = (image.to_str().unwrap(), copy.to_str().unwrap());
+    run("cp", &["--sparse=always", from, to]);
+    if let Err(what) = overwrite(to, entries) {
+        found.push(format!("overwriting: {what}"));
+    }
+    if let Err(what) = same(image, &copy) {
+        found.push(format!("after overwriting with the same bytes: {what}"));
+    }
+    let fsck = std::process::Command::new("e2fsck")
+        .args(["-fn", to])
+        .output()
+        .unwrap();
+    if !fsck.status.success() {
+        let said = String::from_utf8_lossy(&fsck.stdout).into_owned();
+        found.push(format!("e2fsck after overwriting: {said}"));
+    }
+}
+
+/// Opens for writing, writes, syncs, closes.
+fn overwrite(image: &str, entries: &[Entry]) -> Result<(), String> {
+    let volume = Volume::open(image, &OpenOptions::writable()).map_err(|e| e.to_string())?;
+    let (file, pos, len) = candidate(&volume, entries)?;
+    let what = format!("inode {}, {len} bytes at {pos}", file.ino());
+    let told = |e: diorite::Error| format!("{what}: {e}");
+    let (buf, read) = file.read_at(pos, Buf::zeroed(len));
+    read.map_err(told)?;
+    let before = buf.as_slice().to_vec();
+    let (buf, written) = file.write_at(pos, buf);
+    let written = written.map_err(told)?;
+    if written != len || buf.as_slice() != before {
+        return Err(format!("{what}: {written} bytes were written"));
+    }
+    file.sync().map_err(told)?;
+    if volume.counters().inline == 0 {
+        return Err(format!("{what}: nothing completed inline"));
+    }
+    drop(file);
+    volume.close().map_err(|e| e.to_string())
+}
+
+/// A file that may be overwritten, and a written block of it, or the part of that before the end of the file.
+fn candidate(volume: &Volume, entries: &[Entry]) -> Result<(File, u64, usize), String> {
+    let block = u64::from(volume.superblock().block_size());
+    let logical = u64::from(volume.device().geometry().logical);
+    for entry in entries {
+        let plain = entry.facts.as_ref().is_some_and(|facts| {
+            facts.kind == Kind::File && facts.mode & 0o6000 == 0 && facts.xattrs.is_empty()
+        });
+        if !plain {
+            continue;
+        }
+        let ino = Ino::new(u32::try_from(entry.ino).unwrap());
+        let flags = OpenFlags {
+            write: true,
+            ..OpenFlags::default()
+        };
+        let file = volume
+            .open_ino(ino, flags)
+            .map_err(|e| format!("{}: {e}", entry.path))?;
+        if file.metadata().map_kind() == MapKind::Inline {
+            continue;
+        }
+        let room = data_ranges(&file, block)?
+            .into_iter()
+            .map(|range| (range.start, (range.end - range.start).min(block)))
+            .find(|(_, len)| *len >= logical);
+        if let Some((pos, len)) = room {
+            return Ok((file, pos, (len - len % logical) as usize));
+        }
+    }
+    Err("no file has a block to overwrite".into())
+}
+
+/// Whether two sparse files hold the same bytes.
+fn same(one: &Path, other: &Path) -> Result<(), String> {
+    let open = |path: &Path| std::fs::File::open(path).unwrap();
+    let (one, other) = (open(one), open(other));
+    let len = |file: &std::fs::File| file.metadata().unwrap().len();
+    if len(&one) != len(&other) {
+        return Err(format!("{} bytes became {}", len(&one), len(&other)));
+    }
+    contained(&one, &other)?;
+    contained(&other, &one)
+}
+
+/// Whether the other file holds what the first has in its data; where that has holes, the other way round tells.
+fn contained(one: &std::fs::File, other: &std::fs::File) -> Result<(), String> {
+    let (mut mine, mut yours, mut at) = (vec![0; 1 << 20], vec![0; 1 << 20], 0);
+    // ENXIO: no data behind `at`.
+    while let Ok(start) = seek(one, SeekFrom::Data(at)) {
+        let end = seek(one, SeekFrom::Hole(start)).unwrap();
+        let mut pos = start;
+        while pos < end {
+            let take = (end - pos).min(mine.len() as u64) as usize;
+            one.read_exact_at(&mut mine[..take], pos).unwrap();
+            other.read_exact_at(&mut yours[..take], pos).unwrap();
+            if mine[..take] != yours[..take] {
+                let first = (0..take).find(|n| mine[*n] != yours[*n]).unwrap_or(0) as u64;
+                return Err(format!("the image differs at byte {}", pos + first));
+            }
+            pos += take as u64;
+        }
+        at = end;
+    }
+    Ok(())
+}

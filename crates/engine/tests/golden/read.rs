@@ -1,0 +1,139 @@
+//! A file's contents through a queue: large requests, many in flight, every buffer poisoned before.
+//!
+//! Input: open files. Output: the digest and the ranges that hold data. Invariants: each completion's count is what the
+//! size says; a byte that no request filled is poison and spoils the digest. Limits: of files above [`WHOLE`] only the
+//! ranges that hold data are read, of the others everything, holes included.
+
+use diorite::{File, FileId, MappingState, Queue, Request, Volume};
+use diorite_block::Buf;
+use diorite_format::MapKind;
+use std::collections::VecDeque;
+use std::ops::Range;
+use xtask::digest::Digest;
+
+/// The largest file that is read with its holes.
+const WHOLE: u64 = 64 << 20;
+/// The largest request.
+const PIECE: u64 = 1 << 20;
+/// Requests in flight.
+const DEPTH: usize = 8;
+const POISON: u8 = 0xA5;
+
+/// One queue for all files of a volume.
+pub(crate) struct Reader<'a> {
+    volume: &'a Volume,
+    queue: Queue,
+}
+
+impl Reader<'_> {
+    pub(crate) fn new(volume: &Volume) -> Reader<'_> {
+        let queue = volume.queue(DEPTH as u32).unwrap();
+        Reader { volume, queue }
+    }
+
+    /// The digest, and the ranges (offset, length) that hold data.
+    pub(crate) fn contents(&mut self, file: &File) -> Result<(u32, Vec<(u64, u64)>), String> {
+        let data = data_ranges(file, u64::from(self.volume.superblock().block_size()))?;
+        let whole = Range {
+            start: 0,
+            end: file.size(),
+        };
+        let read = if file.size() <= WHOLE {
+            vec![whole]
+        } else {
+            data.clone()
+        };
+        let id = self.queue.attach(file).map_err(|e| e.to_string())?;
+        let digest = self.digest(file, id, &pieces(&read));
+        self.queue.detach(id);
+        Ok((
+            digest?,
+            data.iter().map(|r| (r.start, r.end - r.start)).collect(),
+        ))
+    }
+
+    fn digest(&self, file: &File, id: FileId, pieces: &[Range<u64>]) -> Result<u32, String> {
+        let logical = u64::from(self.volume.device().geometry().logical);
+        let mut digest = Digest::new();
+        for window in pieces.chunks(DEPTH) {
+            let mut batch: VecDeque<Request> = window
+                .iter()
+                .map(|piece| {
+                    let len = (piece.end - piece.start).next_multiple_of(logical);
+                    let mut buf = Buf::zeroed(len as usize);
+                    buf.as_mut_slice().fill(POISON);
+                    Request::read(id, piece.start, buf, piece.start)
+                })
+                .collect();
+            let mut done = Vec::new();
+            while done.len() < window.len() {
+                self.queue.submit(&mut batch);
+                self.queue.reap(&mut done, 1, None);
+            }
+            done.sort_by_key(|completion| completion.token);
+            for completion in done {
+                let asked = completion.buf.len() as u64;
+                let expected = asked.min(file.size() - completion.pos);
+                match completion.result {
+                    Ok(got) if got as u64 == expected => {
+                        digest.write(completion.pos, &completion.buf.as_slice()[..got]);
+                    }
+                    other => {
+                        return Err(format!(
+                            "read of {asked} bytes at {}: {other:?} instead of {expected}",
+                            completion.pos
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(digest.finish())
+    }
+}
+
+/// What SEEK_DATA would show: written blocks, neighbours joined, cut at the size.
+pub(crate) fn data_ranges(file: &File, block: u64) -> Result<Vec<Range<u64>>, String> {
+    let size = file.size();
+    if file.metadata().map_kind() == MapKind::Inline {
+        return Ok((size > 0)
+            .then_some(Range {
+                start: 0,
+                end: size,
+            })
+            .into_iter()
+            .collect());
+    }
+    let mappings = file.mappings(0, size).map_err(|e| e.to_string())?;
+    let (mut ranges, mut next): (Vec<Range<u64>>, u64) = (Vec::new(), 0);
+    for mapping in mappings {
+        if mapping.start != next || mapping.len == 0 {
+            return Err(format!("after block {next} comes {mapping:?}"));
+        }
+        next = mapping.start + mapping.len;
+        if !matches!(mapping.state, MappingState::Written(_)) {
+            continue;
+        }
+        let (start, end) = (mapping.start * block, (next * block).min(size));
+        match ranges.last_mut() {
+            Some(last) if last.end == start => last.end = end,
+            _ => ranges.push(start..end),
+        }
+    }
+    if next != size.div_ceil(block) {
+        return Err(format!(
+            "the mappings end at block {next}, the size is {size}"
+        ));
+    }
+    Ok(ranges)
+}
+
+/// Cut into requests.
+fn pieces(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
+    let cut = |range: &Range<u64>| {
+        let end = range.end;
+        (range.start..end)
+            .step_by(PIECE as usize)
+            .map(move |start| start..(start + PIECE).min(end))
+    };
+    ranges.iter().flat_map(cut).collect()
+}
