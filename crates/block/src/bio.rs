@@ -11,6 +11,14 @@ use std::fmt;
 /// Bios in the order in which they are to be submitted, or have ended.
 pub type BioList = VecDeque<Bio>;
 
+/// Empties a list whose members' memory has been moved on, without looking at each of them again. The list keeps its
+/// room. Memory that a member still owns is leaked.
+#[inline]
+pub fn forget_moved<T>(list: &mut Vec<T>) {
+    // SAFETY: no length is shorter than zero, and members that are not dropped are only leaked.
+    unsafe { list.set_len(0) };
+}
+
 /// What a device is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BioOp {

@@ -30,7 +30,7 @@ mod rng;
 pub mod sim;
 pub mod sync;
 
-pub use bio::{Bio, BioError, BioErrorKind, BioFlags, BioList, BioOp};
+pub use bio::{Bio, BioError, BioErrorKind, BioFlags, BioList, BioOp, forget_moved};
 pub use blocking::Blocking;
 pub use buf::{Buf, BufPool, Split};
 pub use device::{Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions, Waker};

@@ -9,7 +9,7 @@ use crate::complete;
 use crate::dio;
 use crate::workers::Work;
 use diorite_block::sync::MutexGuard;
-use diorite_block::{Bio, BioList};
+use diorite_block::{Bio, BioList, BioOp, forget_moved};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,28 +50,34 @@ impl QueueShared {
     ) {
         out.reserve(reaped.len());
         let before = out.len();
-        let fast = state.fast;
-        // Requests of one file mostly end together: they leave its gate together.
-        let (mut file, mut ended) = (0, 0);
+        let all_inline = state.fast.ends_inline(BioOp::Write);
+        // Requests of one file mostly end together: those of the first bio's file leave its gate together.
+        let Some(first) = reaped.first().map(|bio| state.slots[slot_of(bio)].file) else {
+            return;
+        };
+        let mut of_first = 0;
         for bio in reaped.iter_mut() {
             let index = slot_of(bio);
-            if bio.result.is_err() || !fast.ends_inline(bio.op) || !state.slots.is_single(index) {
+            let inline = all_inline || bio.op == BioOp::Read;
+            if bio.result.is_err() || !inline || !state.slots.is_single(index) {
                 self.take_bio(state, bio);
                 continue;
             }
-            let of = state.slots.end_single(index, bio, out);
-            if of != file {
-                Self::leave(state, file, ended);
-                (file, ended) = (of, 0);
+            let file = state.slots.end_single(index, bio, out);
+            if file == first {
+                of_first += 1;
+            } else {
+                Self::leave(state, file, 1);
             }
-            ended += 1;
         }
-        Self::leave(state, file, ended);
-        reaped.clear();
-        state.counters.inline += (out.len() - before) as u64;
+        Self::leave(state, first, of_first);
+        forget_moved(reaped);
+        let ended = out.len() - before;
+        state.slots.note_ended(ended);
+        state.counters.inline += ended as u64;
     }
 
-    /// Counts `ended` requests of an attached file out. Once or twice per batch, so not part of its loop.
+    /// Counts `ended` requests of an attached file out. Mostly once per batch, so not part of its loop.
     #[inline(never)]
     fn leave(state: &mut QueueState, file: u32, ended: u32) {
         if ended > 0 {

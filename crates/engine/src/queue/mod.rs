@@ -26,7 +26,7 @@ use crate::stats::Counters;
 use crate::volume::VolumeShared;
 use crate::workers::Work;
 use diorite_block::sync::{Mutex, MutexGuard};
-use diorite_block::{Bio, BioList, DeviceQueue, QueueOptions, Waker};
+use diorite_block::{Bio, BioList, DeviceQueue, QueueOptions, Waker, forget_moved};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -216,7 +216,11 @@ impl Queue {
         // A list without a ring is walked and written with fewer instructions; the change of form moves nothing.
         let mut requests = Vec::from(std::mem::take(batch));
         dio::accept(&self.shared, &mut state, &mut requests[..accepted]);
-        requests.drain(..accepted);
+        if accepted == requests.len() {
+            forget_moved(&mut requests);
+        } else {
+            requests.drain(..accepted);
+        }
         *batch = VecDeque::from(requests);
         self.shared.push_down(&mut state);
         accepted

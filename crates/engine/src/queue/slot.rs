@@ -6,7 +6,7 @@
 use super::request::{Completion, Op, Request, RequestFlags};
 use crate::error::Error;
 use crate::ioend::Gather;
-use diorite_block::{Bio, Buf, Split};
+use diorite_block::{Bio, BioOp, Buf, Split};
 
 /// No slot.
 const NONE: u32 = u32::MAX;
@@ -182,7 +182,6 @@ impl Slots {
         self.free -= 1;
         debug_assert_eq!(slot.state, SlotState::Free);
         slot.state = SlotState::Single;
-        slot.op = request.op;
         slot.file = request.file.index;
         slot.pos = request.pos;
         slot.token = request.token;
@@ -196,6 +195,7 @@ impl Slots {
     }
 
     /// Ends a request that went straight down: frees its slot, moves its completion to `out`, gives the index of its file.
+    /// [`Slots::note_ended`] follows, once for the batch.
     #[inline(always)]
     pub(crate) fn end_single(
         &mut self,
@@ -207,12 +207,16 @@ impl Slots {
         slot.state = SlotState::Free;
         slot.next_free = self.first_free;
         self.first_free = index;
-        self.free += 1;
         let buf = std::mem::take(&mut bio.buf);
+        let op = if bio.op == BioOp::Read {
+            Op::Read
+        } else {
+            Op::Write
+        };
         let result = Ok(usize::try_from(bio.len).unwrap_or(usize::MAX));
         out.push(Completion {
             token: slot.token,
-            op: slot.op,
+            op,
             pos: slot.pos,
             buf,
             result,
@@ -220,10 +224,20 @@ impl Slots {
         slot.file
     }
 
+    /// Counts the slots that [`Slots::end_single`] freed.
+    pub(crate) fn note_ended(&mut self, count: usize) {
+        self.free += count;
+    }
+
     /// Makes a single bio's request like any other, its bio just back.
     pub(crate) fn generalise(&mut self, index: u32, bio: &Bio) {
         let slot = &mut self.slots[index as usize];
         slot.state = SlotState::Active;
+        slot.op = if bio.op == BioOp::Read {
+            Op::Read
+        } else {
+            Op::Write
+        };
         slot.hold = Hold::InFlight;
         slot.flags = RequestFlags {
             nowait: bio.flags.nowait,
