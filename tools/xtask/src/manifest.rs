@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::path::Path;
 
-/// The version of the format, raised when a recipe's filling changes too.
-pub const VERSION: u32 = 1;
+/// The version of the format, raised when a recipe's filling or what a judge tells changes too.
+pub const VERSION: u32 = 2;
 
 /// The first line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -107,16 +107,19 @@ fn birth(meta: &Metadata) -> Option<Time> {
 
 type Contents = (Option<u32>, Option<Vec<(u64, u64)>>);
 
-/// Reads what SEEK_DATA shows; everything else is zeros.
+/// Reads what SEEK_DATA shows; everything else is zeros. All ranges are asked for before a byte is
+/// read: unwritten space that readahead has brought into the page cache is shown as data.
 fn contents(path: &Path, size: u64) -> io::Result<Contents> {
     let file = File::open(path)?;
-    let mut digest = Digest::new();
     let mut ranges = Vec::new();
     let mut end = 0;
     while let Some(start) = seek(&file, SeekFrom::Data(end))? {
         end = seek(&file, SeekFrom::Hole(start))?.unwrap_or(size);
-        read(&file, start, end, &mut digest)?;
         ranges.push((start, end - start));
+    }
+    let mut digest = Digest::new();
+    for &(start, length) in &ranges {
+        read(&file, start, start + length, &mut digest)?;
     }
     let data = (ranges.len() <= MAX_RANGES).then_some(ranges);
     Ok((Some(digest.finish()), data))
