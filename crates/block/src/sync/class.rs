@@ -58,15 +58,16 @@ impl LockClass {
     /// A class; `rank` is its place in the lock order, lower ranks are taken first.
     #[must_use]
     pub const fn new(name: &'static str, rank: u16) -> LockClass {
-        const ZERO: Stripe = Stripe {
-            acquired: AtomicU64::new(0),
-            contended: AtomicU64::new(0),
-            waited_ns: AtomicU64::new(0),
-        };
         LockClass {
             name,
             rank,
-            stripes: [const { ZERO }; STRIPES],
+            stripes: [const {
+                Stripe {
+                    acquired: AtomicU64::new(0),
+                    contended: AtomicU64::new(0),
+                    waited_ns: AtomicU64::new(0),
+                }
+            }; STRIPES],
         }
     }
 
