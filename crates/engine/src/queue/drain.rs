@@ -58,16 +58,16 @@ impl QueueShared {
         let mut of_first = 0;
         for bio in reaped.iter_mut() {
             let index = slot_of(bio);
-            let inline = all_inline || bio.op == BioOp::Read;
-            if bio.result.is_err() || !inline || !state.slots.is_single(index) {
-                self.take_bio(state, bio);
-                continue;
-            }
-            let file = state.slots.end_single(index, bio, out);
-            if file == first {
-                of_first += 1;
+            let inline = (all_inline || bio.op == BioOp::Read) && bio.result.is_ok();
+            let ended = if inline {
+                state.slots.end_single(index, bio, out)
             } else {
-                Self::leave(state, file, 1);
+                None
+            };
+            match ended {
+                Some(file) if file == first => of_first += 1,
+                Some(file) => Self::leave(state, file, 1),
+                None => self.take_bio(state, bio),
             }
         }
         Self::leave(state, first, of_first);

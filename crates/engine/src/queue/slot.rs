@@ -194,26 +194,29 @@ impl Slots {
         self.slots[index as usize].state == SlotState::Single
     }
 
-    /// Ends a request that went straight down: frees its slot, moves its completion to `out`, gives the index of its file.
-    /// [`Slots::note_ended`] follows, once for the batch.
+    /// Ends a request that went straight down: frees its slot, moves its completion to `out`, gives the index of its file; none,
+    /// and nothing done, for any other. [`Slots::note_ended`] follows, once for the batch.
     #[inline(always)]
     pub(crate) fn end_single(
         &mut self,
         index: u32,
         bio: &mut Bio,
         out: &mut Vec<Completion>,
-    ) -> u32 {
+    ) -> Option<u32> {
         let slot = &mut self.slots[index as usize];
+        if slot.state != SlotState::Single {
+            return None;
+        }
         slot.state = SlotState::Free;
         slot.next_free = self.first_free;
         self.first_free = index;
-        let buf = std::mem::take(&mut bio.buf);
         let op = if bio.op == BioOp::Read {
             Op::Read
         } else {
             Op::Write
         };
         let result = Ok(usize::try_from(bio.len).unwrap_or(usize::MAX));
+        let buf = std::mem::take(&mut bio.buf);
         out.push(Completion {
             token: slot.token,
             op,
@@ -221,7 +224,7 @@ impl Slots {
             buf,
             result,
         });
-        slot.file
+        Some(slot.file)
     }
 
     /// Counts the slots that [`Slots::end_single`] freed.
