@@ -76,7 +76,7 @@ fn every_small_file_and_range() {
 }
 
 fn check(blocks: &[MappingState], pos: u64, len: u32, max: u32, pieces: &mut Vec<Piece>) {
-    let end_block = (pos + u64::from(len) - 1 >> BITS) + 1;
+    let end_block = ((pos + u64::from(len) - 1) >> BITS) + 1;
     let covering = || mappings(blocks, pos >> BITS).take((end_block - (pos >> BITS)) as usize);
     let written = plan(Purpose::Read, covering(), (pos, len), BITS, max, pieces)
         .expect("a read can always be planned");
