@@ -115,7 +115,7 @@ impl Hold {
             };
             return used.map(|u| format!("it is {u}"));
         }
-        who::loop_device(stat).map(|l| format!("it backs {l}"))
+        who::loop_device(stat, usage.read_only).map(|l| format!("it backs {l}"))
     }
 
     fn lock(&self, bytes: &[i64], notes: &mut Vec<String>) {

@@ -155,3 +155,25 @@ fn a_file_behind_a_loop_device_is_held() {
     );
     assert!(detached.expect("losetup runs").success());
 }
+
+/// A read-only loop device, as `mount -o ro,loop` makes it, was told to readers as a writer.
+#[test]
+fn a_read_only_loop_device_is_no_writer() {
+    let (_dir, path) = image();
+    let made = Command::new("losetup")
+        .args(["-r", "-f", "--show"])
+        .arg(&path)
+        .output();
+    let Some(made) = made.ok().filter(|o| o.status.success()) else {
+        eprintln!("skipped: no loop device can be made (not root?)");
+        return;
+    };
+    let device = String::from_utf8_lossy(&made.stdout).trim().to_owned();
+    let refused = take(&path, false).map(drop);
+    let read = take(&path, true).map(|(_, notes)| notes);
+    let detached = Command::new("losetup").args(["-d", &device]).status();
+    let error = refused.expect_err("the kernel reads it");
+    assert!(error.what.contains(&device), "{error}");
+    assert_eq!(read.expect("a reader"), Vec::<String>::new());
+    assert!(detached.expect("losetup runs").success());
+}

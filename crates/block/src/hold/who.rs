@@ -114,12 +114,16 @@ pub(super) fn mounted(device: &Stat) -> Option<String> {
     (!names.is_empty()).then(|| format!("part of /dev/{}", names.join(", /dev/")))
 }
 
-/// The kernel's loop device that the file backs.
-pub(super) fn loop_device(file: &Stat) -> Option<String> {
+/// The kernel's loop device that the file backs; only one that may write it, if `writing` asks for that.
+pub(super) fn loop_device(file: &Stat, writing: bool) -> Option<String> {
     for device in read_dir("/sys/block").ok()?.flatten() {
         let Ok(backing) = read_to_string(device.path().join("loop/backing_file")) else {
             continue;
         };
+        let read_only = read_to_string(device.path().join("ro")).is_ok_and(|ro| ro.trim() == "1");
+        if writing && read_only {
+            continue;
+        }
         if is_file(Path::new(backing.trim_end_matches('\n')), file) {
             return Some(format!("/dev/{}", device.file_name().to_string_lossy()));
         }
