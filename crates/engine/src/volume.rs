@@ -413,16 +413,18 @@ impl VolumeShared {
 
     /// Drains every queue of the volume, on behalf of its owner.
     pub(crate) fn drain_all(&self) {
-        self.open_queues().iter().for_each(|q| q.drain_foreign());
+        self.open_queues().iter().for_each(|q| {
+            q.drain_foreign();
+        });
     }
 
-    /// Drains every queue but one.
-    pub(crate) fn drain_others(&self, mine: &QueueShared) {
+    /// Drains every queue but one; says whether that made progress.
+    pub(crate) fn drain_others(&self, mine: &QueueShared) -> bool {
         let queues = self.open_queues();
-        queues
+        let others = queues
             .iter()
-            .filter(|q| !std::ptr::eq(Arc::as_ptr(q), mine))
-            .for_each(|q| q.drain_foreign());
+            .filter(|q| !std::ptr::eq(Arc::as_ptr(q), mine));
+        others.fold(false, |progress, q| q.drain_foreign() | progress)
     }
 
     /// A queue for one blocking call.

@@ -10,7 +10,9 @@ use common::walk::open_and_walk;
 use common::watch::Watchdog;
 use common::{Rng, scratch};
 use diorite::policy::PRESETS;
-use diorite::{Completion, Error, OpenFlags, OpenOptions, Reason, Request, RequestFlags, Volume};
+use diorite::{
+    Completion, Error, OpenFlags, OpenOptions, Reason, Request, RequestFlags, Volume, Wait,
+};
 use diorite_block::{BioErrorKind, BioOp, Buf, Fault, FaultDevice, SimOptions, When};
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -44,6 +46,8 @@ fn kind(done: &Completion) -> Option<BioErrorKind> {
             );
             Some(error.kind)
         }
+        // Rule G10: a retry code is no I/O error.
+        Err(Error::WouldBlock(Wait::Device)) => Some(BioErrorKind::WouldBlock),
         Err(other) => panic!("{other:?}"),
     }
 }
@@ -325,8 +329,8 @@ fn storms_of_eagain() {
             for done in run_all(&queue, requests) {
                 let eagain = match &done.result {
                     Ok(n) => *n == done.buf.len(),
+                    Err(Error::WouldBlock(Wait::Device)) => true,
                     Err(Error::WouldBlock(_)) => done.token % 3 == 0,
-                    Err(Error::Device { error, .. }) => error.kind == BioErrorKind::WouldBlock,
                     Err(_) => false,
                 };
                 assert!(eagain, "{name}: {done:?}");

@@ -15,9 +15,10 @@ use std::sync::Arc;
 /// One ended request that owes something.
 #[derive(Debug)]
 pub(crate) struct Job {
+    /// Before the queue, so that it is dropped first: who drops the queue waits for this job to let go of it.
+    pub(crate) file: Arc<Handle>,
     pub(crate) queue: Arc<QueueShared>,
     pub(crate) slot: u32,
-    pub(crate) file: Arc<Handle>,
     pub(crate) hold: Hold,
     /// A flush is owed.
     pub(crate) flush: bool,

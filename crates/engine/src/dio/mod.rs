@@ -48,11 +48,6 @@ impl Attempt {
 /// Takes requests in and starts them. A loop of its own, so that what it needs stays in registers.
 #[inline(never)]
 pub(crate) fn accept(queue: &Arc<QueueShared>, state: &mut QueueState, requests: &mut [Request]) {
-    if queue.volume.check_open().is_err() {
-        return requests
-            .iter_mut()
-            .for_each(|r| accept_any(queue, state, r));
-    }
     for request in requests {
         match fast::place(state, request) {
             Some(at) => fast::send(state, request, at),
@@ -72,10 +67,7 @@ fn accept_any(queue: &Arc<QueueShared>, state: &mut QueueState, request: &mut Re
             return complete::rejected(state, index, Error::Invalid(what.into()));
         }
     }
-    match queue.volume.check_open() {
-        Ok(()) => start(queue, state, index, None),
-        Err(closed) => refuse(state, index, closed.into()),
-    }
+    start(queue, state, index, None);
 }
 
 /// Takes a request in that comes after the volume was closed.

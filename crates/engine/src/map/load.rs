@@ -21,9 +21,10 @@ use std::sync::Arc;
 /// A part of a map to load, for a request that met its absence.
 #[derive(Debug)]
 pub(crate) struct LoadJob {
+    /// Before the queue, so that it is dropped first: who drops the queue waits for this job to let go of it.
+    pub(crate) file: Arc<Handle>,
     pub(crate) queue: Arc<QueueShared>,
     pub(crate) slot: u32,
-    pub(crate) file: Arc<Handle>,
     pub(crate) blocks: Range<u64>,
 }
 

@@ -148,6 +148,7 @@ impl QueueShared {
             return;
         }
         let parked = state.parked > 0;
+        let pause = state.pause;
         drop(state);
         if self.waker.is_kicked() {
             self.waker.clear();
@@ -156,43 +157,59 @@ impl QueueShared {
         let mut timeout = timeout;
         if parked {
             // What this caller waits for may sit in a queue whose owner does not come back.
-            self.volume.drain_others(self);
-            timeout = Some(
-                timeout
-                    .unwrap_or(super::PARKED_PAUSE)
-                    .min(super::PARKED_PAUSE),
-            );
-            if !self.inbox.is_empty() {
+            let progress = self.volume.drain_others(self);
+            self.state.lock().pause = if progress {
+                super::SHORTEST_PAUSE
+            } else {
+                (2 * pause).min(super::LONGEST_PAUSE)
+            };
+            if progress || !self.inbox.is_empty() {
                 return;
             }
+            timeout = Some(timeout.map_or(pause, |t| t.min(pause)));
         }
         self.device
             .wait(u32::try_from(min).unwrap_or(u32::MAX), timeout);
         self.waker.clear();
     }
 
-    /// Drains on behalf of the owner: accounting and hand-off only, the completions stay here.
-    pub(crate) fn drain_foreign(self: &Arc<Self>) {
+    /// Drains on behalf of the owner: accounting and hand-off only, the completions stay here. Says whether anything had
+    /// happened.
+    pub(crate) fn drain_foreign(self: &Arc<Self>) -> bool {
         let mut state = self.state.lock();
-        let ready = state.ready.len();
-        let work = state.own_work.len();
+        let before = (
+            state.ready.len(),
+            state.own_work.len(),
+            state.parked,
+            state.bios.len(),
+        );
         self.drain(&mut state, None);
+        let after = (
+            state.ready.len(),
+            state.own_work.len(),
+            state.parked,
+            state.bios.len(),
+        );
         // The owner may be asleep waiting for the very bios that were taken in here.
-        if state.ready.len() != ready || state.own_work.len() != work {
+        if after.0 != before.0 || after.1 != before.1 {
             drop(state);
             self.waker.kick();
         }
+        after != before
     }
 
-    /// Drains until `done`, waiting in between.
-    pub(super) fn wait_until(self: &Arc<Self>, mut done: impl FnMut(&QueueState) -> bool) {
+    /// Drains until `done`, waiting in between; gives the lock, so that it stays so.
+    pub(super) fn wait_until(
+        self: &Arc<Self>,
+        mut done: impl FnMut(&QueueState) -> bool,
+    ) -> MutexGuard<'_, QueueState> {
         loop {
             let mut state = self.state.lock();
             self.drain(&mut state, None);
             if done(&state) {
-                return;
+                return state;
             }
-            self.wait(state, 1, Some(super::PARKED_PAUSE));
+            self.wait(state, 1, Some(super::LONGEST_PAUSE));
         }
     }
 

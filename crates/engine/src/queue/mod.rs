@@ -32,8 +32,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a caller with parked requests waits for its own device before it drains the volume's other queues again.
-const PARKED_PAUSE: Duration = Duration::from_millis(1);
+/// How long a caller with parked requests waits for its own device before it drains the volume's other queues again: at
+/// first, and at most. The pause doubles while those drains find nothing.
+const SHORTEST_PAUSE: Duration = Duration::from_micros(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
 /// The largest depth of a queue.
 pub const MAX_DEPTH: u32 = 32_768;
@@ -82,6 +84,10 @@ pub(crate) struct QueueState {
     pub(crate) files: Vec<Option<Attached>>,
     /// Finished requests, in the order in which they ended.
     pub(crate) ready: VecDeque<u32>,
+    /// Requests being taken in, when that is only a part of a batch.
+    pub(crate) requests: Vec<Request>,
+    /// How long the next wait of an owner with parked requests lasts at most.
+    pub(crate) pause: Duration,
     /// Bios on their way to the device; what it does not take yet stays here.
     pub(crate) bios: Vec<Bio>,
     /// Bios that came back, while they are looked at.
@@ -136,6 +142,8 @@ impl Queue {
             slots: Slots::new(depth),
             files: Vec::new(),
             ready: VecDeque::with_capacity(depth as usize),
+            requests: Vec::new(),
+            pause: SHORTEST_PAUSE,
             bios: Vec::with_capacity(depth as usize),
             reaped: BioList::with_capacity(depth as usize),
             messages: Vec::new(),
@@ -192,12 +200,14 @@ impl Queue {
 
     /// Forgets a file. Waits until its requests in this queue have ended; their completions stay to be reaped.
     pub fn detach(&self, file: FileId) {
-        self.shared
-            .wait_until(|state| state.attached(file).is_none_or(|a| a.requests == 0));
-        let mut state = self.shared.state.lock();
-        if state.attached(file).is_some() {
-            state.files[file.index as usize] = None;
-        }
+        let idle = |state: &QueueState| state.attached(file).is_none_or(|a| a.requests == 0);
+        let mut state = self.shared.wait_until(idle);
+        let detached = state
+            .attached(file)
+            .is_some()
+            .then(|| state.files[file.index as usize].take());
+        drop(state);
+        drop(detached);
     }
 
     /// Takes requests from the front of `batch` and starts them; says how many. What does not fit stays in the list.
@@ -213,15 +223,21 @@ impl Queue {
                 .for_each(|request| dio::shut_down(&mut state, request));
             return accepted;
         }
-        // A list without a ring is walked and written with fewer instructions; the change of form moves nothing.
-        let mut requests = Vec::from(std::mem::take(batch));
-        dio::accept(&self.shared, &mut state, &mut requests[..accepted]);
-        if accepted == requests.len() {
-            forget_moved(&mut requests);
+        // A list without a ring is walked and written with fewer instructions. The whole batch changes its form without
+        // moving; a part of it moves, so that what stays is not touched.
+        let mut requests = std::mem::take(&mut state.requests);
+        if accepted == batch.len() {
+            requests = Vec::from(std::mem::take(batch));
         } else {
-            requests.drain(..accepted);
+            requests.extend(batch.drain(..accepted));
         }
-        *batch = VecDeque::from(requests);
+        dio::accept(&self.shared, &mut state, &mut requests);
+        forget_moved(&mut requests);
+        if batch.is_empty() {
+            *batch = VecDeque::from(requests);
+        } else {
+            state.requests = requests;
+        }
         self.shared.push_down(&mut state);
         accepted
     }
@@ -298,14 +314,20 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        self.shared
+        let mut state = self
+            .shared
             .wait_until(|state| state.slots.used() == state.ready.len());
-        let mut state = self.shared.state.lock();
         state.ready.clear();
-        state.files.clear();
+        let files = std::mem::take(&mut state.files);
         let counters = std::mem::take(&mut state.counters);
         drop(state);
+        drop(files);
         self.shared.volume.retire(&self.shared, &counters);
+        // A worker that has just reported, or a foreign drain, may still hold the queue for an instant. Who drops a queue,
+        // a volume and opens the image again must not find it held by its own past.
+        while Arc::strong_count(&self.shared) > 1 {
+            std::thread::yield_now();
+        }
     }
 }
 
