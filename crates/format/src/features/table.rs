@@ -209,7 +209,7 @@ static TABLE: &[FeatureVerdict] = &[
         "verity",
         Partial,
         Partial,
-        "files with a Merkle tree are read unverified and never written",
+        "files protected by a Merkle tree are refused one by one; the rest works",
     ),
     row(R, 0x10000, "orphan_present", Full, Full, ""),
 ];
