@@ -274,12 +274,7 @@ impl Waker {
     /// Takes back pending kicks: called by the waiter after it woke and before it looks for work.
     pub fn clear(&self) {
         if self.kicked.load(Ordering::SeqCst) || self.kernel.load(Ordering::Relaxed) {
-            let mut count = [0u8; 8];
-            // The read empties the counter; EAGAIN only says that there was nothing to empty.
-            match rustix::io::read(&self.fd, &mut count) {
-                Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(e) => panic!("reading an eventfd of our own cannot fail: {e}"),
-            }
+            self.drain();
             // A swap, not a store: a kicker that found `kicked` set made no signal, and we must see its work.
             self.kicked.swap(false, Ordering::SeqCst);
         }
@@ -304,8 +299,19 @@ impl Waker {
         });
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
         match poll(&mut fds, timeout.as_ref()) {
+            // The signal of a kick that was consumed before it was made: left standing, it would wake every later wait.
+            Ok(1..) if !self.is_kicked() => self.drain(),
             Ok(_) | Err(Errno::INTR) => {}
             Err(e) => panic!("polling an eventfd of our own cannot fail: {e}"),
+        }
+    }
+
+    /// Empties the descriptor's counter; EAGAIN only says that there was nothing to empty.
+    fn drain(&self) {
+        let mut count = [0u8; 8];
+        match rustix::io::read(&self.fd, &mut count) {
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(e) => panic!("reading an eventfd of our own cannot fail: {e}"),
         }
     }
 

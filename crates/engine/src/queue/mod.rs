@@ -296,6 +296,8 @@ impl Queue {
     /// the queue's business.
     #[must_use]
     pub fn eventfd(&self) -> BorrowedFd<'_> {
+        // Whoever polls sees every signal, also one made after its kick was consumed: each reap empties the descriptor.
+        self.shared.waker.kernel_signals();
         self.signal_waker();
         self.shared.waker.as_fd()
     }
