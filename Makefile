@@ -2,7 +2,8 @@
 # Every target first looks for what it needs and installs only what is missing (scripts/setup).
 
 .DEFAULT_GOAL := help
-.PHONY: help run test bench lint images setup clean
+PREFIX ?= /usr/local
+.PHONY: help run test bench lint images man install setup clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +27,16 @@ lint: ## rustfmt, clippy, documentation and cargo-deny, warnings denied
 images: ## the test images and their manifests in target/images
 	@scripts/setup images
 	@cargo xtask images
+
+man: ## man pages and shell completions in target/man and target/completions
+	@cargo run --quiet --release -p diorite-cli -- generate man target/man
+	@cargo run --quiet --release -p diorite-cli -- generate completions target/completions
+
+install: man ## the command, its man pages and completions under PREFIX (default /usr/local)
+	install -D -m 755 target/release/diorite "$(DESTDIR)$(PREFIX)/bin/diorite"
+	install -d "$(DESTDIR)$(PREFIX)/share/man/man1" "$(DESTDIR)$(PREFIX)/share/bash-completion/completions"
+	install -m 644 target/man/*.1 "$(DESTDIR)$(PREFIX)/share/man/man1"
+	install -m 644 target/completions/diorite.bash "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/diorite"
 
 setup: ## install what the other targets need, and say why
 	@scripts/setup all

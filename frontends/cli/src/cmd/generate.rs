@@ -1,7 +1,7 @@
 //! `diorite generate`: man pages and completions, made from the definitions of the command line.
 //!
 //! Input: a directory. Output: files in it. Invariant: nothing in them is written by hand, so they cannot be out of date.
-//! Limits: the directory must be there; existing files are replaced.
+//! Limits: existing files are replaced; a directory that is missing is made.
 
 use crate::args::{Cli, GenerateArgs, Generated};
 use crate::report::Report;
@@ -13,12 +13,12 @@ use std::process::ExitCode;
 pub(crate) fn run(args: &GenerateArgs) -> ExitCode {
     let mut report = Report::new("generate", &args.dir.display().to_string());
     let mut cli = Cli::command();
-    let made = match args.what {
+    let made = std::fs::create_dir_all(&args.dir).and_then(|()| match args.what {
         Generated::Man => clap_mangen::generate_to(cli, &args.dir),
         Generated::Completions => Shell::value_variants().iter().try_for_each(|s| {
             clap_complete::generate_to(*s, &mut cli, "diorite", &args.dir).map(|_| ())
         }),
-    };
+    });
     if let Err(error) = made {
         report.host(format_args!("{}: {error}", args.dir.display()));
     }
