@@ -123,7 +123,8 @@ fn a_file_can_be_opened_again_at_once() {
         let (engine, path) = (device.engine(), image.path.with_extension("again"));
         std::fs::copy(&image.path, &path).expect("the test's own file");
         for _ in 0..50 {
-            let device = FileDevice::open(&options(&path, engine)).expect("nobody has it");
+            let device =
+                patiently(|| FileDevice::open(&options(&path, engine))).expect("nobody has it");
             let own = Own::new(&device, 4);
             let bio = own.one(Bio::write(0, filled(512, 1), 0));
             assert_eq!(bio.result, Ok(()));
