@@ -160,7 +160,7 @@ fn compare(judged: &[Entry], walked: &[Entry], found: &mut Vec<String>) {
     );
 }
 
-/// Field by field, so that a difference can be read. The ranges of data are compared by `walk`'s reader.
+/// Field by field, so that a difference can be read. Ranges of data are told by the kernel only.
 fn differences(theirs: &Entry, ours: &Entry, found: &mut Vec<String>) {
     let path = &theirs.path;
     let mut differ = |what: &str, theirs: &dyn std::fmt::Debug, ours: &dyn std::fmt::Debug| {
