@@ -3,6 +3,7 @@
 //! Input: a limit and a label. Output: nothing, or an abort that names the label. Invariant: it measures nothing and passes
 //! no judgement on speed: the limits are those of a hang. Limits: one thread per guard.
 
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -24,7 +25,13 @@ impl Watchdog {
                 std::thread::sleep(Duration::from_millis(50));
                 let now = mine.1.lock().unwrap();
                 if now.0.elapsed() > limit && !mine.0.load(Ordering::Relaxed) {
-                    eprintln!("HANG: no progress for {limit:?} at: {}", now.1);
+                    // Past the capture of the test's output, which dies with the process.
+                    let said = writeln!(
+                        std::io::stderr(),
+                        "HANG: no progress for {limit:?} at: {}",
+                        now.1
+                    );
+                    said.unwrap();
                     std::process::abort();
                 }
             }
