@@ -5,13 +5,18 @@
 //! filled by several bios is cut by a [`Split`], which gets every part back before the whole can be touched again.
 //! Limits: one buf is at most 2 GiB.
 
+mod pool;
+mod split;
+
+pub use pool::BufPool;
+pub use split::Split;
+
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::any::Any;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The alignment of memory that is allocated here: a page, enough for the DMA alignment of every device we open.
@@ -461,145 +466,6 @@ impl Buf {
     fn lies_in(&self, other: &Buf) -> bool {
         let (a, b) = (self.start.as_ptr() as usize, other.start.as_ptr() as usize);
         a >= b && a + self.len as usize <= b + other.len as usize
-    }
-}
-
-/// A buf cut into disjoint parts that several bios carry at once.
-///
-/// Parts are handed out in order by [`Split::take`], come back in any order through [`Split::absorb`], and when all are
-/// back [`Split::join`] gives the whole. No allocation unless the buf is vectored.
-#[derive(Debug)]
-pub struct Split {
-    /// The whole, which nobody may look into while parts are out: it is private, and only `join` lets it go.
-    whole: Buf,
-    /// What has not been taken yet.
-    rest: Buf,
-    out: usize,
-}
-
-impl Split {
-    /// Starts to cut `buf`.
-    #[must_use]
-    pub fn new(buf: Buf) -> Split {
-        Split {
-            whole: buf.ghost(),
-            rest: buf,
-            out: 0,
-        }
-    }
-
-    /// The next `len` bytes as a buf of their own.
-    ///
-    /// # Panics
-    /// If fewer are left.
-    #[must_use]
-    pub fn take(&mut self, len: usize) -> Buf {
-        let rest = self.rest.split_off(len);
-        self.out += len;
-        std::mem::replace(&mut self.rest, rest)
-    }
-
-    /// Passes over the next `len` bytes, writing zeros to them.
-    ///
-    /// # Panics
-    /// If fewer are left.
-    pub fn skip_zeroed(&mut self, len: usize) {
-        let mut part = self.take(len);
-        part.zero(0..len);
-        self.absorb(part);
-    }
-
-    /// Takes a part back.
-    ///
-    /// # Panics
-    /// If it is not a part of this buf.
-    pub fn absorb(&mut self, part: Buf) {
-        let mut parts = std::iter::once(&part).chain(part.rest());
-        let mine = |p: &Buf| p.len == 0 || self.ghosts().any(|g| p.lies_in(g));
-        assert!(
-            parts.all(mine),
-            "a part goes back to the buf that it was cut from"
-        );
-        self.out -= part.len();
-    }
-
-    fn ghosts(&self) -> impl Iterator<Item = &Buf> {
-        std::iter::once(&self.whole).chain(self.whole.rest())
-    }
-
-    /// Bytes that are still out.
-    #[must_use]
-    pub fn out(&self) -> usize {
-        self.out
-    }
-
-    /// The whole buf again.
-    ///
-    /// # Panics
-    /// If a part is still out.
-    #[must_use]
-    pub fn join(self) -> Buf {
-        assert_eq!(self.out, 0, "every part is back before the whole is used");
-        self.whole
-    }
-}
-
-/// A pool of bufs of one size, cut from one region so that a ring registers them all at once.
-///
-/// Send and Sync; get and put take one short lock. Bufs that are dropped instead of put back are lost to the pool and
-/// keep its memory alive.
-pub struct BufPool {
-    free: Mutex<Vec<Buf>>,
-    size: usize,
-}
-
-impl fmt::Debug for BufPool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BufPool")
-            .field("size", &self.size)
-            .finish_non_exhaustive()
-    }
-}
-
-impl BufPool {
-    /// `count` bufs of `size` bytes each, every one aligned to `size` rounded up to a power of two, at most a page.
-    ///
-    /// # Panics
-    /// If memory is exhausted, or the product is more than an address space holds.
-    #[must_use]
-    pub fn new(size: usize, count: usize) -> BufPool {
-        let step = size.next_multiple_of(size.next_power_of_two().clamp(512, BUF_ALIGN));
-        let total = step
-            .checked_mul(count)
-            .expect("a pool fits an address space");
-        let region = Region::allocate(total, next_region_id());
-        let free = (0..count)
-            .rev()
-            .map(|i| Buf::over(region.clone(), i * step, size))
-            .collect();
-        BufPool {
-            free: Mutex::new(free),
-            size,
-        }
-    }
-
-    /// A buf, or none if all are out. Its bytes are what its last user left.
-    #[must_use]
-    pub fn get(&self) -> Option<Buf> {
-        self.free
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .pop()
-    }
-
-    /// Gives a buf back. One that is not of this pool's size is just dropped.
-    pub fn put(&self, buf: Buf) {
-        if buf.len() == self.size && !buf.is_vectored() {
-            self.free
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner)
-                .push(buf);
-        }
     }
 }
 

@@ -1,0 +1,67 @@
+//! Pools of bufs of one size, cut from one region so that a ring registers them all at once.
+//!
+//! Input: a size and a count. Output: bufs, handed out and taken back. Invariant: two bufs of a pool never overlap. Limits: a
+//! pool does not grow.
+
+use super::{BUF_ALIGN, Buf, Region, next_region_id};
+use std::fmt;
+use std::sync::Mutex;
+
+/// A pool of bufs of one size, cut from one region so that a ring registers them all at once.
+///
+/// Send and Sync; get and put take one short lock. Bufs that are dropped instead of put back are lost to the pool and
+/// keep its memory alive.
+pub struct BufPool {
+    free: Mutex<Vec<Buf>>,
+    size: usize,
+}
+
+impl fmt::Debug for BufPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BufPool")
+            .field("size", &self.size)
+            .finish_non_exhaustive()
+    }
+}
+
+impl BufPool {
+    /// `count` bufs of `size` bytes each, every one aligned to `size` rounded up to a power of two, at most a page.
+    ///
+    /// # Panics
+    /// If memory is exhausted, or the product is more than an address space holds.
+    #[must_use]
+    pub fn new(size: usize, count: usize) -> BufPool {
+        let step = size.next_multiple_of(size.next_power_of_two().clamp(512, BUF_ALIGN));
+        let total = step
+            .checked_mul(count)
+            .expect("a pool fits an address space");
+        let region = Region::allocate(total, next_region_id());
+        let free = (0..count)
+            .rev()
+            .map(|i| Buf::over(region.clone(), i * step, size))
+            .collect();
+        BufPool {
+            free: Mutex::new(free),
+            size,
+        }
+    }
+
+    /// A buf, or none if all are out. Its bytes are what its last user left.
+    #[must_use]
+    pub fn get(&self) -> Option<Buf> {
+        self.free
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .pop()
+    }
+
+    /// Gives a buf back. One that is not of this pool's size is just dropped.
+    pub fn put(&self, buf: Buf) {
+        if buf.len() == self.size && !buf.is_vectored() {
+            self.free
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .push(buf);
+        }
+    }
+}
