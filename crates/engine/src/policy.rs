@@ -51,8 +51,6 @@ pub struct Policy {
     pub completion: CompletionPolicy,
     /// See [`Unaligned`].
     pub unaligned: Unaligned,
-    /// A write that owes durability uses FUA although the inode's times are dirty.
-    pub fua_despite_times: bool,
 }
 
 /// The presets by name, oldest first; the last is the default.
@@ -105,7 +103,6 @@ const fn preset(read_lock: ReadLock, completion: CompletionPolicy, unaligned: Un
         read_lock,
         completion,
         unaligned,
-        fua_despite_times: false,
     }
 }
 
@@ -115,7 +112,6 @@ impl Policy {
         read_lock: ReadLock::None,
         completion: CompletionPolicy::Inline,
         unaligned: Unaligned::Concurrent,
-        fua_despite_times: true,
     };
 
     /// The preset's name, if this is one.
@@ -126,10 +122,7 @@ impl Policy {
 
     /// The switches in one word.
     pub(crate) fn pack(self) -> u32 {
-        self.read_lock as u32
-            | (self.completion as u32) << 8
-            | (self.unaligned as u32) << 16
-            | u32::from(self.fua_despite_times) << 24
+        self.read_lock as u32 | (self.completion as u32) << 8 | (self.unaligned as u32) << 16
     }
 
     /// The switches out of a word that [`Policy::pack`] made.
@@ -147,12 +140,11 @@ impl Policy {
                 2 => CompletionPolicy::InlineUnlessCached,
                 _ => CompletionPolicy::Deferred,
             },
-            unaligned: match word >> 16 & 0xff {
+            unaligned: match word >> 16 {
                 0 => Unaligned::Concurrent,
                 1 => Unaligned::ConcurrentIfOneExtent,
                 _ => Unaligned::Exclusive,
             },
-            fua_despite_times: word >> 24 != 0,
         }
     }
 }

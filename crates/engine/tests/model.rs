@@ -138,7 +138,6 @@ fn every_policy_does_what_the_model_does() {
                     read_lock,
                     completion,
                     unaligned,
-                    fua_despite_times: false,
                 });
             }
         }

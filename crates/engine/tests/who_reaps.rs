@@ -36,7 +36,6 @@ fn policies() -> Vec<Policy> {
         read_lock: ReadLock::Exclusive,
         completion: CompletionPolicy::Deferred,
         unaligned: Unaligned::Exclusive,
-        fua_despite_times: false,
     });
     policies
 }
