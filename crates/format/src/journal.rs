@@ -11,6 +11,8 @@ use crate::le::{be32, bytes, u8_at};
 use crate::num;
 use crate::types::Tid;
 
+pub mod write;
+
 /// First word of every journal block that is not plain data.
 pub const MAGIC: u32 = 0xC03B_3998;
 /// Bytes of the superblock.

@@ -1,6 +1,6 @@
 //! Fixed-width fields at an offset of a byte slice, little-endian (ext4) and big-endian (jbd2).
 //! Input: slices whose length their parser has checked. Output: plain integers and byte arrays.
-//! Invariant: a field that reaches past the end reads as zero bytes; nothing panics.
+//! Invariant: a field that reaches past the end reads as zero bytes and is cut when written; nothing panics.
 //! Limit: so a parser checks the length of its slice once, before it reads the first field.
 
 /// `N` bytes at `off`; bytes past the end of `b` are zero.
@@ -41,4 +41,27 @@ pub(crate) fn be32(b: &[u8], off: usize) -> u32 {
 /// Bytes up to the first NUL, for text fields of fixed size; not always UTF-8, so bytes.
 pub(crate) fn c_bytes(field: &[u8]) -> Vec<u8> {
     field.iter().copied().take_while(|c| *c != 0).collect()
+}
+
+/// Puts `value` at `off`; what would lie past the end of `b` is cut.
+pub(crate) fn put(b: &mut [u8], off: usize, value: &[u8]) {
+    let rest = b.get_mut(off..).unwrap_or(&mut []);
+    for (to, from) in rest.iter_mut().zip(value) {
+        *to = *from;
+    }
+}
+
+/// Big-endian 16 bits.
+pub(crate) fn put_be16(b: &mut [u8], off: usize, value: u16) {
+    put(b, off, &value.to_be_bytes());
+}
+
+/// Big-endian 32 bits.
+pub(crate) fn put_be32(b: &mut [u8], off: usize, value: u32) {
+    put(b, off, &value.to_be_bytes());
+}
+
+/// Big-endian 64 bits.
+pub(crate) fn put_be64(b: &mut [u8], off: usize, value: u64) {
+    put(b, off, &value.to_be_bytes());
 }

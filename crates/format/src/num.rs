@@ -49,6 +49,16 @@ pub(crate) const fn sat32(v: u64) -> u32 {
     }
 }
 
+/// A length in memory as a 32-bit count; saturates.
+pub(crate) const fn count32(v: usize) -> u32 {
+    sat32(v as u64)
+}
+
+/// A 64-bit number as its high and low halves. Exact.
+pub(crate) const fn split(v: u64) -> (u32, u32) {
+    ((v >> 32) as u32, low32(v))
+}
+
 /// `hi:lo` as one 64-bit number. Exact.
 pub(crate) const fn join(hi: u32, lo: u32) -> u64 {
     ((hi as u64) << 32) | lo as u64
