@@ -484,6 +484,29 @@ pub enum Corrupt {
     /// Journal superblock checksum.
     #[error("journal superblock checksum is {stored:#010x} but its bytes give {computed:#010x}")]
     JournalChecksum { stored: u32, computed: u32 },
+    /// Checksum of a descriptor block.
+    #[error(
+        "journal, descriptor block at {at}: checksum is {stored:#010x} but its bytes give {computed:#010x}"
+    )]
+    JournalDescriptorChecksum { at: u32, stored: u32, computed: u32 },
+    /// Checksum of a copy in the log.
+    #[error(
+        "journal, copy of block {block} at {at}: checksum is {stored:#010x} but its bytes give {computed:#010x}"
+    )]
+    JournalCopyChecksum {
+        at: u32,
+        block: FsBlock,
+        stored: u32,
+        computed: u32,
+    },
+    /// Checksum of a revocation block.
+    #[error(
+        "journal, revocation block at {at}: checksum is {stored:#010x} but its bytes give {computed:#010x}"
+    )]
+    JournalRevokeChecksum { at: u32, stored: u32, computed: u32 },
+    /// A revocation block that claims more than fits.
+    #[error("journal, revocation block at {at}: {bytes} bytes in use, room for {max}")]
+    JournalRevokeCount { at: u32, bytes: u32, max: u32 },
     /// Orphan block magic.
     #[error("orphan file, block {block}: magic number is {found:#010x}, not 0x0b10ca04")]
     OrphanMagic { block: FsBlock, found: u32 },

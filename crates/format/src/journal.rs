@@ -1,8 +1,8 @@
 //! The journal's superblock (jbd2), big-endian, in the first block of the journal.
 //! Input: that block. Output: [`JournalSuper`]: is there something to replay, and how the log is written.
 //! Invariant: first, start and the fast-commit area lie inside the journal; no unknown incompat feature is set.
-//! Limit: the log itself is read elsewhere. Source: the kernel's ext4 documentation, "journal (jbd2)"; compared
-//! with `dumpe2fs` and `debugfs -R "logdump -S"` in tests.
+//! Limit: the blocks of the log are taken apart in the rooms below. Source: the kernel's ext4 documentation, "journal
+//! (jbd2)"; compared with `dumpe2fs` and `debugfs -R "logdump -S"` in tests.
 
 use crate::csum;
 use crate::error::{Corrupt, FormatError, Result, Unsupported, bad, want};
@@ -11,7 +11,17 @@ use crate::le::{be32, bytes, u8_at};
 use crate::num;
 use crate::types::Tid;
 
+mod block;
+mod commit;
+mod descriptor;
+mod revoke;
+#[cfg(test)]
+mod tests;
 pub mod write;
+
+pub use block::{LogBlockKind, LogForm, LogHeader};
+pub use commit::{Commit, CommitSum, TransactionSum};
+pub use descriptor::Tag;
 
 /// First word of every journal block that is not plain data.
 pub const MAGIC: u32 = 0xC03B_3998;
@@ -317,63 +327,4 @@ fn parse_users(b: &[u8]) -> Vec<[u8; 16]> {
         .take(count)
         .map(|c| bytes(c, 0))
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sample() -> Vec<u8> {
-        let mut b = vec![0u8; 1024];
-        for (at, v) in [
-            (0, MAGIC),
-            (4, 4),
-            (0xC, 1024),
-            (0x10, 4096),
-            (0x14, 1),
-            (0x18, 7),
-        ] {
-            b[at..at + 4].copy_from_slice(&u32::to_be_bytes(v));
-        }
-        b
-    }
-
-    fn with(at: usize, v: u32) -> Result<JournalSuper> {
-        let mut b = sample();
-        b[at..at + 4].copy_from_slice(&v.to_be_bytes());
-        JournalSuper::parse(&b, 1024, 4096)
-    }
-
-    #[test]
-    fn fields() {
-        let j = with(0x1C, 9).unwrap();
-        assert_eq!(
-            (j.is_empty(), j.start, j.sequence, j.log_end()),
-            (false, 9, Tid::new(7), 4096)
-        );
-        let j = with(0x28, 0x21).unwrap();
-        assert_eq!(
-            (j.is_empty(), j.log_end(), j.fast_commit_blocks()),
-            (true, 3840, 256)
-        );
-    }
-
-    #[test]
-    fn damage_is_refused() {
-        for (at, v) in [
-            (0, 1),
-            (4, 1),
-            (0xC, 4096),
-            (0x10, 4097),
-            (0x10, 0),
-            (0x14, 0),
-            (0x14, 4096),
-            (0x1C, 4096),
-            (0x28, 0x40),
-            (0x28, 0x18),
-            (0x28, 0x10),
-        ] {
-            assert!(with(at, v).is_err(), "{at:#x} = {v}");
-        }
-    }
 }

@@ -33,9 +33,19 @@ pub(crate) fn le64(b: &[u8], off: usize) -> u64 {
     u64::from_le_bytes(bytes(b, off))
 }
 
+/// Big-endian 16 bits.
+pub(crate) fn be16(b: &[u8], off: usize) -> u16 {
+    u16::from_be_bytes(bytes(b, off))
+}
+
 /// Big-endian 32 bits.
 pub(crate) fn be32(b: &[u8], off: usize) -> u32 {
     u32::from_be_bytes(bytes(b, off))
+}
+
+/// Big-endian 64 bits.
+pub(crate) fn be64(b: &[u8], off: usize) -> u64 {
+    u64::from_be_bytes(bytes(b, off))
 }
 
 /// Bytes up to the first NUL, for text fields of fixed size; not always UTF-8, so bytes.

@@ -4,6 +4,7 @@
 //! version 1 are not made: [`modernise`] clears that feature, as mounting does. Source: the kernel's "Journal (jbd2)" documentation;
 //! the two odd bytes of version 2's tags by experiment with `debugfs -R "jw"`.
 
+use super::block::TAIL;
 use super::{JournalChecksum, JournalSuper, MAGIC};
 use crate::csum;
 use crate::layout::jsb;
@@ -12,7 +13,7 @@ use crate::num;
 use crate::types::{FsBlock, Tid};
 
 /// Bytes of the header of every block of the log.
-pub const HEADER: usize = 12;
+pub const HEADER: usize = super::block::HEADER;
 const DESCRIPTOR: u32 = 1;
 const COMMIT: u32 = 2;
 const REVOKE: u32 = 5;
@@ -20,8 +21,6 @@ const ESCAPED: u32 = 1;
 const SAME_UUID: u32 = 2;
 const LAST: u32 = 8;
 const UUID: usize = 16;
-/// The sum at the end of descriptor and revoke blocks.
-const TAIL: usize = 4;
 /// Where a revoke block's records begin, after the header and their length in bytes.
 const RECORDS: usize = 16;
 
@@ -36,20 +35,15 @@ pub struct Tag {
     pub sum: u32,
 }
 
-/// How many bytes a tag has.
 fn tag_size(journal: &JournalSuper) -> usize {
-    let wide = if journal.features.is_64bit() { 4 } else { 0 };
-    match journal.features.checksum() {
-        JournalChecksum::V3 => 16,
-        JournalChecksum::V2 => 10usize.saturating_add(wide),
-        JournalChecksum::V1 | JournalChecksum::None => 8usize.saturating_add(wide),
-    }
+    journal.form().tag_size()
 }
 
 fn tail_size(journal: &JournalSuper) -> usize {
-    match journal.features.checksum() {
-        JournalChecksum::V2 | JournalChecksum::V3 => TAIL,
-        JournalChecksum::V1 | JournalChecksum::None => 0,
+    if journal.form().sums_blocks() {
+        TAIL
+    } else {
+        0
     }
 }
 
