@@ -12,6 +12,7 @@
 //! | [`blocking`] | a blocking helper over any device, for metadata |
 //! | [`mem`], [`sim`] | devices in memory: plain, and behind a model of a disk with a cache, faults and two clocks |
 //! | [`fault`] | faults on purpose, over any device |
+//! | [`record`] | what a device was asked to change, and every image that a power cut may leave of it |
 //! | [`mod@file`] | files and block devices of the host: io_uring, Linux AIO, threads |
 //! | [`locator`] | the text that names a device, and opening it |
 //! | `hold`, `partition` | exclusive opening; MBR and GPT: what opening a file goes through |
@@ -26,6 +27,7 @@ mod hold;
 pub mod locator;
 pub mod mem;
 mod partition;
+pub mod record;
 mod rng;
 pub mod sim;
 pub mod sync;
@@ -38,4 +40,5 @@ pub use fault::{Fault, FaultDevice, FaultPlan, When};
 pub use file::{FileDevice, FileOptions, IoEngine};
 pub use locator::{Locator, OpenOptions};
 pub use mem::MemDevice;
+pub use record::RecordDevice;
 pub use sim::{SimDevice, SimOptions};

@@ -1,8 +1,8 @@
 //! The devices that the contract is tested over.
 
 use diorite_block::{
-    Device, FaultDevice, FaultPlan, IoEngine, Locator, MemDevice, OpenOptions, SimDevice,
-    SimOptions, locator,
+    Device, FaultDevice, FaultPlan, IoEngine, Locator, MemDevice, OpenOptions, RecordDevice,
+    SimDevice, SimOptions, locator,
 };
 use std::sync::Arc;
 
@@ -65,6 +65,10 @@ pub(crate) fn subjects() -> Vec<Subject> {
         subject(
             "mem: under faults",
             FaultDevice::new(below, FaultPlan::default()),
+        ),
+        subject(
+            "mem: recorded",
+            RecordDevice::new(Arc::new(MemDevice::new(SIZE))),
         ),
         sim("latency=20us"),
         sim("latency=100us,jitter=100us,parallel=3,cache=volatile,crash=yes"),

@@ -1,0 +1,219 @@
+//! A device that remembers what it was asked to change, so that every power cut can be tried afterwards.
+//!
+//! Input: bios on their way to any device below. Output: the same bios; the log of changes ([`Event`]); from it the images
+//! that a power cut may leave ([`PowerCuts`]). Invariants: an ending is in the log before its bio can be reaped, a flush
+//! before the device below has it; the device's own lock is never held while the queue below is called. Limits: memory
+//! grows with what is written.
+
+pub(crate) mod cache;
+pub(crate) mod log;
+mod states;
+#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+mod tests;
+
+pub use log::{Data, Event};
+pub use states::{Cut, PowerCuts, Survival, plan};
+
+use crate::bio::{Bio, BioList, BioOp};
+use crate::device::{Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions};
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{DEVICE_SHARED, Mutex};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A device that remembers. Send and Sync; clones are the same device.
+#[derive(Clone)]
+pub struct RecordDevice {
+    below: Arc<dyn Device>,
+    log: Arc<Mutex<Log>>,
+}
+
+struct Log {
+    events: Vec<Event>,
+    next_id: u64,
+}
+
+impl fmt::Debug for RecordDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecordDevice")
+            .field("below", &self.below.name())
+            .finish_non_exhaustive()
+    }
+}
+
+impl RecordDevice {
+    /// `below`, with everything that changes it remembered from now on.
+    #[must_use]
+    pub fn new(below: Arc<dyn Device>) -> RecordDevice {
+        let log = Log {
+            events: Vec::new(),
+            next_id: 0,
+        };
+        RecordDevice {
+            below,
+            log: Arc::new(Mutex::new(&DEVICE_SHARED, log)),
+        }
+    }
+
+    /// Puts a mark into the log; says at which index it stands. What was acknowledged before the call holds in every state
+    /// of a cut behind that index.
+    pub fn mark(&self, mark: u64) -> usize {
+        let mut log = self.log.lock();
+        log.events.push(Event::Mark(mark));
+        log.events.len() - 1
+    }
+
+    /// Everything so far. The copies share the data.
+    #[must_use]
+    pub fn log(&self) -> Vec<Event> {
+        self.log.lock().events.clone()
+    }
+}
+
+impl Log {
+    /// Notes a bio that is about to go down; its number, if it changes anything.
+    fn taken(&mut self, bio: &Bio, data: Option<Data>) -> Option<u64> {
+        let id = self.next_id;
+        let event = match (bio.op, data) {
+            (BioOp::Flush, _) => Event::Flush { id },
+            (_, Some(data)) => Event::Write {
+                id,
+                pos: bio.pos,
+                data,
+                fua: bio.flags.fua,
+            },
+            (_, None) => return None,
+        };
+        self.events.push(event);
+        self.next_id += 1;
+        Some(id)
+    }
+
+    fn ended(&mut self, id: u64, well: bool) {
+        self.events.push(if well {
+            Event::Ended { id }
+        } else {
+            Event::Failed { id }
+        });
+    }
+}
+
+impl Device for RecordDevice {
+    fn geometry(&self) -> Geometry {
+        self.below.geometry()
+    }
+
+    fn name(&self) -> String {
+        self.below.name()
+    }
+
+    fn report(&self) -> DeviceReport {
+        self.below.report()
+    }
+
+    fn level(&self) -> u8 {
+        self.below.level()
+    }
+
+    fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
+        let depth = options.depth.clamp(1, 32_768);
+        Ok(Box::new(RecordQueue {
+            below: self.below.open_queue(options)?,
+            log: self.log.clone(),
+            depth,
+            taken: AtomicU32::new(0),
+            tokens: Mutex::new(&DEVICE_SHARED, HashMap::new()),
+        }))
+    }
+}
+
+struct RecordQueue {
+    below: Box<dyn DeviceQueue>,
+    log: Arc<Mutex<Log>>,
+    depth: u32,
+    /// Taken and not reaped.
+    taken: AtomicU32,
+    /// The submitters' tokens of the bios that carry a number of the log instead.
+    tokens: Mutex<HashMap<u64, u64>>,
+}
+
+impl RecordQueue {
+    /// Takes a slot, if one is free: what goes down fits there, so that nothing is noted which does not happen.
+    fn reserve(&self) -> bool {
+        let more = |n| (n < self.depth).then_some(n + 1);
+        self.taken
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, more)
+            .is_ok()
+    }
+
+    fn release(&self, slots: usize) {
+        let slots = u32::try_from(slots).expect("no more than the depth, which is at most 32,768");
+        self.taken.fetch_sub(slots, Ordering::SeqCst);
+    }
+
+    /// Notes a bio on its way down.
+    fn note(&self, bio: &mut Bio) {
+        // The copy is made before the lock is taken.
+        let data = Data::of(bio);
+        let id = self.log.lock().taken(bio, data);
+        if let Some(id) = id {
+            self.tokens.lock().insert(id, bio.token);
+            bio.token = id;
+        }
+    }
+
+    /// Notes a bio on its way up.
+    fn settle(&self, bio: &mut Bio, well: bool) {
+        if bio.op == BioOp::Read {
+            return;
+        }
+        let id = bio.token;
+        self.log.lock().ended(id, well);
+        bio.token = self
+            .tokens
+            .lock()
+            .remove(&id)
+            .expect("noted when it was taken, by this queue");
+    }
+}
+
+impl DeviceQueue for RecordQueue {
+    fn submit(&self, bios: &mut BioList) {
+        let mut down = BioList::new();
+        while !bios.is_empty() && self.reserve() {
+            let mut bio = bios.pop_front().expect("the list is not empty");
+            self.note(&mut bio);
+            down.push_back(bio);
+        }
+        self.below.submit(&mut down);
+        self.release(down.len());
+        while let Some(mut bio) = down.pop_back() {
+            self.settle(&mut bio, false);
+            bios.push_front(bio);
+        }
+    }
+
+    fn reap(&self, out: &mut BioList) -> usize {
+        let from = out.len();
+        self.below.reap(out);
+        for bio in out.range_mut(from..) {
+            self.settle(bio, bio.result.is_ok());
+        }
+        self.release(out.len() - from);
+        out.len() - from
+    }
+
+    fn wait(&self, min: u32, timeout: Option<Duration>) {
+        self.below.wait(min, timeout);
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.taken.load(Ordering::SeqCst)
+    }
+
+    fn signal_waker(&self) {
+        self.below.signal_waker();
+    }
+}
