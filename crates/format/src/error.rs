@@ -1,6 +1,8 @@
-//! What can be wrong with bytes: corrupt (one variant per check) or made with a feature that we do not take.
-//! Input: a parser's finding. Output: a message for people: what was checked, what was found, where.
-//! Invariant: the two kinds are never mixed: damage is `Corrupt`, a newer or rarer format is `Unsupported`.
+//! What can be wrong with bytes: corrupt (one variant per check) or made with a feature that we do not take. And with
+//! a value that shall become bytes: unfit.
+//! Input: a parser's or a writer's finding. Output: a message for people: what was checked, what was found, where.
+//! Invariant: the kinds are never mixed: damage is `Corrupt`, a newer or rarer format is `Unsupported`, a caller's value
+//! that the format cannot hold is `Unfit`.
 //! Limit: nothing here says what to do about damage; the engine adds the path and decides.
 
 use thiserror::Error;
@@ -31,6 +33,39 @@ pub struct Unsupported {
     pub read_only_would_do: bool,
     /// What a person can do about the first of them.
     pub help: &'static str,
+}
+
+/// Why a value was not put on disk: it is the caller's, so nothing on the volume is wrong, and nothing was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Unfit {
+    /// Larger than what its field stores on this volume.
+    #[error("{what} is {found}; this volume stores at most {max}")]
+    Value {
+        /// Which.
+        what: &'static str,
+        /// The value.
+        found: u64,
+        /// The largest that fits.
+        max: u64,
+    },
+    /// Breaks a rule of the structure that it belongs to.
+    #[error("{what}: {why}")]
+    Rule {
+        /// Of what.
+        what: &'static str,
+        /// Which rule.
+        why: &'static str,
+    },
+    /// The bytes to write into are too few.
+    #[error("{what} needs {need} bytes, got {have}")]
+    Short {
+        /// What was to be written.
+        what: &'static str,
+        /// Its size.
+        need: u64,
+        /// The size of the slice.
+        have: u64,
+    },
 }
 
 /// One variant per check. Blocks are in volume blocks, offsets in bytes from the start of the structure,
@@ -178,6 +213,14 @@ pub enum Corrupt {
         what: &'static str,
         stored: u32,
         computed: u32,
+    },
+    /// A bit that contradicts what shall be done with it.
+    #[error("group {group}: {kind} bitmap: bit {bit} {what}")]
+    BitmapBit {
+        group: GroupNo,
+        kind: &'static str,
+        bit: u64,
+        what: &'static str,
     },
 
     // Inodes.
@@ -555,4 +598,26 @@ pub(crate) fn want(what: &'static str, bytes: &[u8], need: usize) -> Result<()> 
         });
     }
     Ok(())
+}
+
+/// A value in a field of at most `max`, or why not.
+pub(crate) fn fit(what: &'static str, found: u64, max: u64) -> core::result::Result<(), Unfit> {
+    if found > max {
+        return Err(Unfit::Value { what, found, max });
+    }
+    Ok(())
+}
+
+/// The first `need` bytes to write into, or why not.
+pub(crate) fn room<'a>(
+    what: &'static str,
+    bytes: &'a mut [u8],
+    need: usize,
+) -> core::result::Result<&'a mut [u8], Unfit> {
+    let have = crate::num::wide(bytes.len());
+    bytes.get_mut(..need).ok_or(Unfit::Short {
+        what,
+        need: crate::num::wide(need),
+        have,
+    })
 }

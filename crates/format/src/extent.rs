@@ -1,5 +1,6 @@
 //! One node of an extent tree: the root in the inode or a block below it.
-//! Input: an inode, or a block that an index entry of a checked node points to. Output: [`ExtentNode`].
+//! Input: an inode, or a block that an index entry of a checked node points to. Output: [`ExtentNode`], and its way back
+//! into bytes.
 //! Invariant: entries are sorted, do not overlap, lie within the range that the parent gave, and point inside
 //! the volume; the depth is what the parent said, so a walk ends after at most five steps down.
 //! Limit: that two nodes do not share a block, or an extent lies on metadata, is seen by who walks the whole tree.
@@ -14,8 +15,13 @@ use crate::num;
 use crate::superblock::Superblock;
 use crate::types::{FileBlock, FsBlock, Ino, Place};
 
+mod encode;
 #[cfg(test)]
 mod tests;
+
+pub use encode::{
+    MAX_UNWRITTEN_LEN, MAX_WRITTEN_LEN, ROOT_CAPACITY, block_capacity, max_len, seal_block,
+};
 
 /// Deepest tree: 4 x 340^4 extents of 4 KiB blocks already exceed 2^32 blocks; the format's documentation says 5.
 pub const MAX_DEPTH: u16 = 5;

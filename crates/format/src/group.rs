@@ -16,6 +16,7 @@ use crate::types::{FsBlock, GroupNo};
 
 #[cfg(test)]
 mod tests;
+mod write;
 
 /// Bits of `bg_flags`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -38,6 +39,18 @@ impl GroupFlags {
     #[must_use]
     pub const fn block_uninit(self) -> bool {
         self.0 & 2 != 0
+    }
+
+    /// These flags once the group's inode bitmap is written.
+    #[must_use]
+    pub const fn without_inode_uninit(self) -> Self {
+        Self(self.0 & !1)
+    }
+
+    /// These flags once the group's block bitmap is written.
+    #[must_use]
+    pub const fn without_block_uninit(self) -> Self {
+        Self(self.0 & !2)
     }
 
     /// The unused part of the inode table is zeroed.
@@ -86,7 +99,7 @@ impl GroupDesc {
         let b = raw.get(..size).unwrap_or(&[]);
         verify_sum(sb, group, b)?;
         let wide = size >= gd::SIZE;
-        let sums = sb.has_metadata_csum() || sb.features().ro_compat.has(RoCompat::GDT_CSUM);
+        let sums = has_sums(sb);
         let mut desc = Self {
             group,
             block_bitmap: pointer(b, gd::BLOCK_BITMAP_LO, gd::BLOCK_BITMAP_HI, wide),
@@ -224,6 +237,11 @@ pub fn checksum(sb: &Superblock, group: GroupNo, desc: &[u8]) -> Option<u16> {
     let before = desc.get(..gd::CHECKSUM).unwrap_or(&[]);
     let after = desc.get(gd::BLOCK_BITMAP_HI..).unwrap_or(&[]);
     Some(csum::crc16(&[sb.uuid(), &number, before, after]))
+}
+
+/// Whether descriptors carry a sum, and so may leave bitmaps and tables unwritten.
+fn has_sums(sb: &Superblock) -> bool {
+    sb.has_metadata_csum() || sb.features().ro_compat.has(RoCompat::GDT_CSUM)
 }
 
 fn verify_sum(sb: &Superblock, group: GroupNo, desc: &[u8]) -> Result<()> {

@@ -1,11 +1,12 @@
 //! The block map of ext2 and ext3: 12 pointers, then one block of pointers, two levels of them, and three.
-//! Input: an inode's `i_block` and blocks of 32-bit pointers. Output: the path to a file block, and pointers.
+//! Input: an inode's `i_block` and blocks of 32-bit pointers. Output: the path to a file block; pointers, read
+//! or changed.
 //! Invariant: a pointer handed out is 0 (a hole) or lies inside the volume; a path has at most four steps.
 //! Source: the kernel's ext4 documentation, "direct/indirect block addressing".
 
-use crate::error::{Corrupt, Result, bad, want};
-use crate::inode::Inode;
-use crate::le::le32;
+use crate::error::{Corrupt, Result, Unfit, bad, fit, room, want};
+use crate::inode::{I_BLOCK_SIZE, Inode};
+use crate::le::{le32, put_le32};
 use crate::num;
 use crate::superblock::Superblock;
 use crate::types::{FileBlock, FsBlock, Ino, Place};
@@ -167,6 +168,59 @@ impl<'a> PointerBlock<'a> {
     }
 }
 
+/// Puts a pointer into a slot of a block of pointers; block 0 makes a hole.
+///
+/// # Errors
+/// `Short`; `Value` for a slot behind the last or a block above 2^32-1; `Rule` for a block outside the volume.
+pub fn set_pointer(
+    sb: &Superblock,
+    raw: &mut [u8],
+    slot: u32,
+    block: FsBlock,
+) -> core::result::Result<(), Unfit> {
+    let b = room("a block of pointers", raw, num::usize32(sb.block_size()))?;
+    put_pointer(sb, b, slot, pointers_per_block(sb), block)
+}
+
+/// Puts a pointer into slot 0..=14 of `i_block`; block 0 makes a hole.
+///
+/// # Errors
+/// As [`set_pointer`].
+pub fn set_root_pointer(
+    sb: &Superblock,
+    i_block: &mut [u8; I_BLOCK_SIZE],
+    slot: u32,
+    block: FsBlock,
+) -> core::result::Result<(), Unfit> {
+    put_pointer(sb, i_block, slot, DIRECT.saturating_add(3), block)
+}
+
+fn put_pointer(
+    sb: &Superblock,
+    b: &mut [u8],
+    slot: u32,
+    slots: u32,
+    block: FsBlock,
+) -> core::result::Result<(), Unfit> {
+    let what = "a block in a map of pointers";
+    fit(
+        "a slot of pointers",
+        u64::from(slot),
+        u64::from(slots.saturating_sub(1)),
+    )?;
+    fit(what, block.get(), u64::from(u32::MAX))?;
+    if !block.is_none() && !sb.holds(block, 1) {
+        let why = "outside the volume";
+        return Err(Unfit::Rule { what, why });
+    }
+    put_le32(
+        b,
+        num::usize32(slot).saturating_mul(4),
+        num::low32(block.get()),
+    );
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,5 +259,29 @@ mod tests {
         );
         assert!(b.get(2).is_err() && b.to_vec().is_err());
         assert!(b.get(u32::MAX).unwrap().is_none());
+    }
+
+    #[test]
+    fn pointers_are_set() {
+        let sb = Superblock::parse(&sample()).unwrap();
+        let mut raw = [0u8; 1024];
+        set_pointer(&sb, &mut raw, 255, FsBlock::new(77)).unwrap();
+        let b = PointerBlock::new(&sb, Ino::new(12), FsBlock::new(50), &raw).unwrap();
+        assert_eq!(
+            (b.get(255).unwrap().get(), b.get(254).unwrap().get()),
+            (77, 0)
+        );
+        let before = raw;
+        for (slot, block) in [(256, 77), (0, 32768), (0, 1), (0, 1 << 32)] {
+            assert!(set_pointer(&sb, &mut raw, slot, FsBlock::new(block)).is_err());
+        }
+        assert!(set_pointer(&sb, &mut raw[..1023], 0, FsBlock::new(77)).is_err());
+        assert_eq!(raw, before);
+        set_pointer(&sb, &mut raw, 255, FsBlock::NONE).unwrap();
+        assert_eq!(raw, [0; 1024]);
+        let mut i_block = [0u8; I_BLOCK_SIZE];
+        set_root_pointer(&sb, &mut i_block, 14, FsBlock::new(99)).unwrap();
+        assert_eq!(i_block[56..], [99, 0, 0, 0]);
+        assert!(set_root_pointer(&sb, &mut i_block, 15, FsBlock::new(99)).is_err());
     }
 }

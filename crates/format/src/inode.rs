@@ -16,12 +16,16 @@ use crate::superblock::Superblock;
 use crate::types::{FsBlock, Ino};
 
 mod attrs;
+mod fresh;
 #[cfg(test)]
 mod tests;
 mod time;
+mod write;
 
 pub use attrs::{FileType, InodeFlags, MapKind, Rdev};
+pub use fresh::NewInode;
 pub use time::Timestamp;
+pub use write::seal;
 
 /// Bytes of `i_block`: the map's root, a short symbolic link, or the start of inline data.
 pub const I_BLOCK_SIZE: usize = 60;
@@ -131,7 +135,7 @@ impl Inode {
             extra_isize: extra,
             i_block: bytes(b, at::BLOCK),
             csum_seed: csum::inode_seed(sb.csum_seed(), ino, generation),
-            xattr_area: xattr_area(b, extra),
+            xattr_area: xattr_bounds(b.len(), extra),
         }
     }
 
@@ -308,16 +312,20 @@ fn parse_extra(ino: Ino, b: &[u8]) -> Result<u16> {
 
 /// The high word of the size counts for regular files, and for directories with large_dir.
 fn parse_size(sb: &Superblock, b: &[u8], kind: Option<FileType>) -> u64 {
-    let large_dir = sb.features().incompat.has(Incompat::LARGE_DIR);
-    let wide = match kind {
-        Some(FileType::Regular) => true,
-        Some(FileType::Directory) => large_dir,
-        _ => false,
-    };
+    let wide = has_wide_size(sb, kind);
     num::join(
         if wide { le32(b, at::SIZE_HIGH) } else { 0 },
         le32(b, at::SIZE_LO),
     )
+}
+
+/// Whether files of this kind have 64 bits of size.
+fn has_wide_size(sb: &Superblock, kind: Option<FileType>) -> bool {
+    match kind {
+        Some(FileType::Regular) => true,
+        Some(FileType::Directory) => sb.features().incompat.has(Incompat::LARGE_DIR),
+        _ => false,
+    }
 }
 
 /// In 512-byte units, or in blocks for a file flagged so on a huge_file volume.
@@ -345,9 +353,9 @@ fn parse_file_acl(sb: &Superblock, b: &[u8]) -> FsBlock {
 }
 
 /// Needs at least the magic number and an end mark; no extra size means no area.
-fn xattr_area(b: &[u8], extra: u16) -> Option<(usize, usize)> {
+fn xattr_bounds(inode_size: usize, extra: u16) -> Option<(usize, usize)> {
     let start = OLD_SIZE.saturating_add(num::usize16(extra));
-    (extra != 0 && start.saturating_add(8) <= b.len()).then_some((start, b.len()))
+    (extra != 0 && start.saturating_add(8) <= inode_size).then_some((start, inode_size))
 }
 
 /// The largest size: what 2^32-1 blocks hold.

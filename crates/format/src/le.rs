@@ -61,6 +61,21 @@ pub(crate) fn put(b: &mut [u8], off: usize, value: &[u8]) {
     }
 }
 
+/// Little-endian 16 bits.
+pub(crate) fn put_le16(b: &mut [u8], off: usize, value: u16) {
+    put(b, off, &value.to_le_bytes());
+}
+
+/// Little-endian 32 bits.
+pub(crate) fn put_le32(b: &mut [u8], off: usize, value: u32) {
+    put(b, off, &value.to_le_bytes());
+}
+
+/// Little-endian 64 bits.
+pub(crate) fn put_le64(b: &mut [u8], off: usize, value: u64) {
+    put(b, off, &value.to_le_bytes());
+}
+
 /// Big-endian 16 bits.
 pub(crate) fn put_be16(b: &mut [u8], off: usize, value: u16) {
     put(b, off, &value.to_be_bytes());

@@ -1,18 +1,20 @@
-//! ext2, ext3, ext4 and jbd2 on disk: bytes in, checked values out. No unsafe code, no I/O, no clock, and no
-//! trust: whatever the bytes are, a parser returns a value whose every number is in range, or an error that
-//! names the check, the place and what was found. Nothing here panics, loops or allocates by an on-disk number.
+//! ext2, ext3, ext4 and jbd2 on disk: bytes in, checked values out, and changed values back into the same bytes. No
+//! unsafe code, no I/O, no clock, and no trust: whatever the bytes are, a parser returns a value whose every number is in
+//! range, or an error that names the check, the place and what was found. A writer changes what it is named for, seals
+//! it, keeps every byte that this crate does not know, and refuses ([`Unfit`]) what the format cannot hold, with nothing
+//! changed. Nothing here panics, loops or allocates by an on-disk number.
 //!
 //! The floor plan, in the order in which an open and a read walk through it:
 //!
 //! | module | takes | gives |
 //! |---|---|---|
-//! | [`superblock`] | 1,024 bytes | [`Superblock`]: geometry, places, doors for untrusted numbers |
+//! | [`superblock`] | 1,024 bytes | [`Superblock`]: geometry, places, doors for untrusted numbers; [`superblock::SuperblockEdit`] |
 //! | [`features`] | three words | which access is served, with names and reasons |
-//! | [`group`] | a descriptor | [`GroupDesc`]: bitmaps, inode table, counts |
-//! | [`bitmap`] | a bitmap block | bits and checksum |
-//! | [`inode`] | an inode | [`Inode`]: type, times, flags, kind of map |
-//! | [`extent`] | a tree node | sorted extents or index entries |
-//! | [`indirect`] | a block of pointers | the path to a file block, checked pointers |
+//! | [`group`] | a descriptor | [`GroupDesc`]: bitmaps, inode table, counts; written back |
+//! | [`bitmap`] | a bitmap block | bits, runs of them set and cleared, checksum; one that was never written |
+//! | [`inode`] | an inode | [`Inode`]: type, times, flags, kind of map; written back, or fresh |
+//! | [`extent`] | a tree node | sorted extents or index entries; written back |
+//! | [`indirect`] | a block of pointers | the path to a file block, checked pointers; pointers set |
 //! | [`dir`] | a directory block | entries |
 //! | [`dx`], [`dirhash`] | a hash-tree node, a name | the block where the name must be |
 //! | [`inline`] | an inode and one attribute | data kept in the inode |
@@ -22,7 +24,7 @@
 //! | [`csum`] | bytes | the sums that all of them share |
 //!
 //! Below them: [`types`] (one newtype per number space), [`error`] (one variant per check), and three private
-//! rooms: `layout` (offsets, asserted at compile time), `le` (reading fields), `num` (the only `as`).
+//! rooms: `layout` (offsets, asserted at compile time), `le` (reading and putting fields), `num` (the only `as`).
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -61,7 +63,7 @@ pub mod superblock;
 pub mod types;
 pub mod xattr;
 
-pub use error::{Corrupt, FormatError, Result, Unsupported};
+pub use error::{Corrupt, FormatError, Result, Unfit, Unsupported};
 pub use features::{Access, Features};
 pub use group::GroupDesc;
 pub use inode::{FileType, Inode, InodeFlags, MapKind, Timestamp};

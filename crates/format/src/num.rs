@@ -40,6 +40,11 @@ pub(crate) const fn low16(v: u32) -> u16 {
     (v & 0xFFFF) as u16
 }
 
+/// A 32-bit number as its high and low halves. Exact.
+pub(crate) const fn halves(v: u32) -> (u16, u16) {
+    ((v >> 16) as u16, low16(v))
+}
+
 /// A 64-bit number in 32 bits; saturates.
 pub(crate) const fn sat32(v: u64) -> u32 {
     if v > u32::MAX as u64 {

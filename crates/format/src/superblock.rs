@@ -1,5 +1,6 @@
 //! The superblock: what a volume is, checked once so that nothing behind it need check again.
-//! Input: the 1,024 bytes at byte 1,024 of the volume, or of a backup. Output: [`Superblock`], immutable.
+//! Input: the 1,024 bytes at byte 1,024 of the volume, or of a backup. Output: [`Superblock`], immutable;
+//! the bytes change through [`SuperblockEdit`].
 //! Invariant: every number that [`Geometry`] hands out is in range and consistent with the others.
 //! Limit: it says nothing about the device; `check_device` compares the two. Source: the kernel's ext4
 //! documentation, "super block"; man 5 ext4; values compared with `dumpe2fs -h` in tests.
@@ -13,6 +14,7 @@ use crate::num;
 use crate::types::{FsBlock, Ino};
 
 mod backup;
+mod edit;
 mod geometry;
 mod place;
 mod report;
@@ -20,6 +22,7 @@ mod report;
 pub(crate) mod tests;
 
 pub use backup::{BackupCandidate, backup_candidates};
+pub use edit::SuperblockEdit;
 pub use geometry::Geometry;
 pub use place::InodePlace;
 pub use report::{ErrorRecord, RecordedErrors, SuperInfo};

@@ -128,3 +128,79 @@ fn each_rule_is_checked() {
     wrong[2] = 5;
     assert!(root(&wrong).is_err(), "entries");
 }
+
+fn leaf(list: &[(u64, u32, u64, bool)]) -> ExtentNode {
+    let extents = list.iter().map(|(block, len, start, unwritten)| Extent {
+        block: FileBlock::new(*block),
+        len: *len,
+        start: FsBlock::new(*start),
+        unwritten: *unwritten,
+    });
+    ExtentNode {
+        depth: 0,
+        max: ROOT_CAPACITY,
+        entries: Entries::Leaf(extents.collect()),
+    }
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    let tree = leaf(&[
+        (0, 32768, 100, false),
+        (40000, 32767, 0x40, true),
+        (90000, 1, 9, false),
+    ]);
+    let mut i_block = [0xAAu8; 60];
+    tree.write_root(&mut i_block).unwrap();
+    assert_eq!(root(&i_block).unwrap(), tree);
+    assert_eq!(
+        (&i_block[8..12], &i_block[48..]),
+        ([0xAA; 4].as_slice(), [0xAA; 12].as_slice())
+    );
+    ExtentNode::empty_root().write_root(&mut i_block).unwrap();
+    assert_eq!(root(&i_block).unwrap(), ExtentNode::empty_root());
+
+    let sb = volume();
+    assert_eq!(block_capacity(&sb), 84);
+    let index = |n: u64, end: u64| ExtentIndex {
+        block: FileBlock::new(n * 10),
+        end,
+        child: FsBlock::new(100 + n),
+    };
+    let list: Vec<ExtentIndex> = (0..84)
+        .map(|n| index(n, if n == 83 { 900 } else { n * 10 + 10 }))
+        .collect();
+    let tree = ExtentNode {
+        depth: 2,
+        max: 84,
+        entries: Entries::Index(list),
+    };
+    let mut raw = vec![0u8; 1024];
+    tree.write_block(&sb, Ino::new(12), 0, &mut raw).unwrap();
+    assert_eq!(child(2, 0, 900, &raw).unwrap(), tree);
+}
+
+#[test]
+fn what_the_parser_would_refuse_is_not_written() {
+    let refused = |node: ExtentNode| {
+        let mut i_block = [7u8; 60];
+        assert!(node.write_root(&mut i_block).is_err());
+        assert_eq!(i_block, [7; 60]);
+    };
+    refused(leaf(&[(0, 0, 100, false)]));
+    refused(leaf(&[(0, 32769, 100, false)]));
+    refused(leaf(&[(0, 32768, 100, true)]));
+    refused(leaf(&[(0xFFFF_FFFE, 2, 100, true)]));
+    refused(leaf(&[(0, 2, (1 << 48) - 1, false)]));
+    refused(leaf(&[(0, 2, 100, false), (1, 1, 200, false)]));
+    refused(leaf(&[(0, 1, 100, false); 5]));
+    let mut deep = leaf(&[(0, 1, 100, false)]);
+    deep.depth = 1;
+    refused(deep);
+    let mut empty = ExtentNode::empty_root();
+    (empty.depth, empty.entries) = (1, Entries::Index(Vec::new()));
+    refused(empty);
+    let mut roomy = ExtentNode::empty_root();
+    roomy.max = 5;
+    refused(roomy);
+}

@@ -36,3 +36,26 @@ fn counts_fit_the_group() {
     let e = GroupDesc::parse(&sb, GroupNo::new(1), &d).unwrap_err();
     assert!(e.to_string().contains("free blocks is 8193"), "{e}");
 }
+
+#[test]
+fn what_is_written_is_read_back() {
+    let sb = Superblock::parse(&sample()).unwrap();
+    let group = GroupNo::new(1);
+    let mut raw = desc(8195, 8196, 8197);
+    raw[0x12] = 3;
+    raw[0x14] = 0x77;
+    raw[0x1C] = 9;
+    let mut d = GroupDesc::parse(&sb, group, &raw).unwrap();
+    (d.free_clusters, d.free_inodes, d.used_dirs) = (100, 2000, 7);
+    d.write(&sb, &mut raw).unwrap();
+    assert_eq!(GroupDesc::parse(&sb, group, &raw).unwrap(), d);
+    assert_eq!((raw[0x12], raw[0x14], raw[0x1C]), (3, 0x77, 9), "not ours");
+    let before = raw;
+    d.free_inodes = 2049;
+    let wrong = d.write(&sb, &mut raw).unwrap_err();
+    assert_eq!(
+        wrong.to_string(),
+        "free inodes is 2049; this volume stores at most 2048"
+    );
+    assert!(d.write(&sb, &mut raw[..31]).is_err() && raw == before);
+}

@@ -43,6 +43,20 @@ impl FileType {
         }
     }
 
+    /// The type byte of a directory entry.
+    #[must_use]
+    pub const fn to_dirent(self) -> u8 {
+        match self {
+            Self::Regular => 1,
+            Self::Directory => 2,
+            Self::CharDevice => 3,
+            Self::BlockDevice => 4,
+            Self::Fifo => 5,
+            Self::Socket => 6,
+            Self::Symlink => 7,
+        }
+    }
+
     /// From the type byte of a directory entry; `None` for 0 (not stored) and unknown codes.
     #[must_use]
     pub const fn from_dirent(code: u8) -> Option<Self> {
@@ -122,6 +136,18 @@ impl InodeFlags {
     #[must_use]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
+    }
+
+    /// These bits and those of `other`.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// These bits without those of `other`.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
     }
 
     /// The letters of lsattr, a dash for each that is not set.

@@ -42,6 +42,28 @@ impl Timestamp {
     }
 }
 
+impl Timestamp {
+    /// The two words to store: of a time out of range, those of the nearest in range. Without room for the extra word
+    /// the range ends in 2038 and that word is 0.
+    #[must_use]
+    pub fn stored(self, has_extra: bool) -> (u32, u32) {
+        let (first, last) = (
+            -0x8000_0000,
+            if has_extra {
+                0x3_7FFF_FFFF
+            } else {
+                0x7FFF_FFFF
+            },
+        );
+        let near = Self {
+            secs: self.secs.clamp(first, last),
+            nanos: self.nanos,
+        };
+        let (low, extra) = near.encode().unwrap_or((0, 0));
+        (low, if has_extra { extra } else { 0 })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,5 +102,20 @@ mod tests {
             None
         );
         assert_eq!(Timestamp::decode(1, u32::MAX, true).nanos, 999_999_999);
+    }
+
+    #[test]
+    fn stored_is_the_nearest() {
+        let at = |secs| Timestamp { secs, nanos: 5 };
+        for (secs, has_extra, expected) in [
+            (7, true, (7, 5 << 2)),
+            (7, false, (7, 0)),
+            (0x1_0000_0000, true, (0, 1 | 5 << 2)),
+            (0x1_0000_0000, false, (0x7FFF_FFFF, 0)),
+            (i64::MIN, true, (0x8000_0000, 5 << 2)),
+            (i64::MAX, true, (0x7FFF_FFFF, 3 | 5 << 2)),
+        ] {
+            assert_eq!(at(secs).stored(has_extra), expected, "{secs}");
+        }
     }
 }

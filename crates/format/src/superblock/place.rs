@@ -201,6 +201,36 @@ impl Superblock {
         n == 1 || is_power_of(n, 3) || is_power_of(n, 5) || is_power_of(n, 7)
     }
 
+    /// Blocks at the start of a group that hold a copy of the superblock (in group 0 the block in front of it too),
+    /// descriptors, and the room for more of them.
+    #[must_use]
+    pub fn group_head_blocks(&self, group: GroupNo) -> u32 {
+        let g = &self.geometry;
+        let has_super = self.has_super_backup(group);
+        let front = if group.get() == 0 {
+            num::sat32(self.super_block().get()).saturating_sub(g.first_data_block)
+        } else {
+            0
+        };
+        let per_block = g.descs_per_block();
+        let meta = self.features.incompat.has(Incompat::META_BG);
+        let index = group.get().checked_div(per_block).unwrap_or(0);
+        let descs = if meta && index >= g.first_meta_bg {
+            // Of the groups that one block of descriptors describes, the first, the second and the last hold it.
+            let place = group.get().checked_rem(per_block).unwrap_or(0);
+            u32::from(place < 2 || place == per_block.saturating_sub(1))
+        } else if has_super {
+            let all = g.gdt_blocks();
+            let here = if meta { all.min(g.first_meta_bg) } else { all };
+            here.saturating_add(g.reserved_gdt_blocks)
+        } else {
+            0
+        };
+        front
+            .saturating_add(u32::from(has_super))
+            .saturating_add(descs)
+    }
+
     /// The groups that sparse_super2 names as holding backups; 0 means none.
     #[must_use]
     pub fn backup_groups(&self) -> [GroupNo; 2] {

@@ -134,6 +134,22 @@ impl Image {
         .1
     }
 
+    /// Overwrites bytes of the image.
+    pub fn put(&self, at: u64, bytes: &[u8]) {
+        let file = File::options().write(true).open(&self.path).unwrap();
+        file.write_all_at(bytes, at).unwrap();
+    }
+
+    /// A full check finds nothing to say.
+    pub fn assert_clean(&self) {
+        let (code, text) = run("e2fsck", &["-fn", self.path.to_str().unwrap()]).unwrap();
+        assert_eq!(code, 0, "{text}");
+        let known = ["e2fsck ", "Pass ", self.path.to_str().unwrap()];
+        for line in text.lines() {
+            assert!(known.iter().any(|k| line.starts_with(k)), "{text}");
+        }
+    }
+
     pub fn dumpe2fs(&self) -> String {
         run("dumpe2fs", &[self.path.to_str().unwrap()]).unwrap().1
     }
@@ -211,12 +227,23 @@ impl Volume {
         block[offset as usize..offset as usize + self.sb.geometry().desc_size() as usize].to_vec()
     }
 
-    pub fn raw_inode(&self, ino: Ino) -> Vec<u8> {
+    /// Byte of a group's descriptor.
+    pub fn desc_at(&self, group: GroupNo) -> u64 {
+        let (index, offset) = self.sb.desc_place(group).unwrap();
+        let block = self.sb.gdt_location(index).unwrap();
+        self.sb.byte_of(block).get() + u64::from(offset)
+    }
+
+    /// Byte of an inode.
+    pub fn inode_at(&self, ino: Ino) -> u64 {
         let place = self.sb.inode_place(ino).unwrap();
         let table = self.groups[place.group.get() as usize].inode_table;
         let block = FsBlock::new(table.get() + u64::from(place.table_block));
-        let at = self.sb.byte_of(block).get() + u64::from(place.offset);
-        self.bytes(at, self.sb.geometry().inode_size() as usize)
+        self.sb.byte_of(block).get() + u64::from(place.offset)
+    }
+
+    pub fn raw_inode(&self, ino: Ino) -> Vec<u8> {
+        self.bytes(self.inode_at(ino), self.sb.geometry().inode_size() as usize)
     }
 
     pub fn inode(&self, ino: Ino) -> Inode {

@@ -1,0 +1,285 @@
+//! Runs of bits: looking for them, counting them, changing them.
+//! Input: a bitmap's bytes and bit numbers. Output: positions and counts, or the bytes changed.
+//! Invariant: a change is done whole or not at all: if a bit is not in the state that it should leave, nothing changes and
+//! that bit is named. Limit: what a bit stands for, and how many count, the caller knows; bits past the slice do not exist.
+//! Source: the kernel's ext4 documentation, "block and inode bitmaps" (bit order).
+
+use crate::bitmap::BitmapKind;
+use crate::error::Corrupt;
+use crate::num;
+use crate::types::GroupNo;
+
+/// Bits looked at in one step.
+const WORD: u32 = 64;
+
+/// Why a range of bits was not changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BitClash {
+    /// This bit already had the new state.
+    Already(u32),
+    /// The range ends behind the bitmap, which has this many bits.
+    Outside(u64),
+}
+
+impl BitClash {
+    /// As damage of a group's bitmap.
+    #[must_use]
+    pub fn corrupt(self, group: GroupNo, kind: BitmapKind) -> Corrupt {
+        let (what, bit) = match self {
+            Self::Already(bit) => ("already in the state that it shall get", u64::from(bit)),
+            Self::Outside(bits) => ("outside the bitmap", bits),
+        };
+        Corrupt::BitmapBit {
+            group,
+            kind: kind.name(),
+            bit,
+            what,
+        }
+    }
+}
+
+/// Whether bit `n` is set; `None` past the end of the slice.
+#[must_use]
+pub fn test(bitmap: &[u8], n: u32) -> Option<bool> {
+    let byte = bitmap.get(num::usize32(n >> 3))?;
+    Some(byte & 1u8.checked_shl(n & 7)? != 0)
+}
+
+/// Set bits in `from..to`.
+#[must_use]
+pub fn count_ones(bitmap: &[u8], from: u32, to: u32) -> u32 {
+    let to = to.min(bits_of(bitmap));
+    let mut at = from;
+    let mut sum = 0u32;
+    while at < to {
+        sum = sum.saturating_add((word(bitmap, at) & inside(at, to)).count_ones());
+        at = next_word(at);
+    }
+    sum
+}
+
+/// Clear bits among the first `bits`.
+#[must_use]
+pub fn count_zeros(bitmap: &[u8], bits: u32) -> u32 {
+    let bits = bits.min(bits_of(bitmap));
+    bits.saturating_sub(count_ones(bitmap, 0, bits))
+}
+
+/// First clear bit in `from..to`, if any.
+#[must_use]
+pub fn next_zero(bitmap: &[u8], from: u32, to: u32) -> Option<u32> {
+    next(bitmap, from, to, u64::MAX)
+}
+
+/// First set bit in `from..to`, if any.
+#[must_use]
+pub fn next_one(bitmap: &[u8], from: u32, to: u32) -> Option<u32> {
+    next(bitmap, from, to, 0)
+}
+
+/// The first run of clear bits in `from..to`: where it starts, and its length up to `max`.
+///
+/// Example: of the bits 1 1 0 0 0 1, from 0 and with `max` 2, it is (2, 2).
+#[must_use]
+pub fn next_zero_run(bitmap: &[u8], from: u32, to: u32, max: u32) -> Option<(u32, u32)> {
+    let to = to.min(bits_of(bitmap));
+    let start = next_zero(bitmap, from, to)?;
+    let limit = start.saturating_add(max).min(to);
+    let end = next_one(bitmap, start, limit).unwrap_or(limit);
+    Some((start, end.saturating_sub(start)))
+}
+
+/// Sets `len` bits from `start`, all of which must be clear.
+///
+/// # Errors
+/// [`BitClash`]; then nothing was changed.
+pub fn set_range(bitmap: &mut [u8], start: u32, len: u32) -> Result<(), BitClash> {
+    let end = end_of(bitmap, start, len)?;
+    if let Some(bit) = next_one(bitmap, start, end) {
+        return Err(BitClash::Already(bit));
+    }
+    change(bitmap, start, end, |byte, mask| byte | mask);
+    Ok(())
+}
+
+/// Clears `len` bits from `start`, all of which must be set.
+///
+/// # Errors
+/// [`BitClash`]; then nothing was changed.
+pub fn clear_range(bitmap: &mut [u8], start: u32, len: u32) -> Result<(), BitClash> {
+    let end = end_of(bitmap, start, len)?;
+    if let Some(bit) = next_zero(bitmap, start, end) {
+        return Err(BitClash::Already(bit));
+    }
+    change(bitmap, start, end, |byte, mask| byte & !mask);
+    Ok(())
+}
+
+/// Sets the bits of `start..end` in whatever state they are; what lies past the slice does not exist.
+pub(super) fn force(bitmap: &mut [u8], start: u32, end: u32) {
+    let end = end.min(bits_of(bitmap));
+    change(bitmap, start, end, |byte, mask| byte | mask);
+}
+
+fn bits_of(bitmap: &[u8]) -> u32 {
+    num::sat32(num::wide(bitmap.len()).saturating_mul(8))
+}
+
+fn end_of(bitmap: &[u8], start: u32, len: u32) -> Result<u32, BitClash> {
+    let bits = num::wide(bitmap.len()).saturating_mul(8);
+    start
+        .checked_add(len)
+        .filter(|end| u64::from(*end) <= bits)
+        .ok_or(BitClash::Outside(bits))
+}
+
+/// The 64 bits among which bit `at` is; bits past the slice are clear.
+fn word(bitmap: &[u8], at: u32) -> u64 {
+    let byte = num::usize32(at / WORD).saturating_mul(8);
+    let rest = bitmap.get(byte..).unwrap_or(&[]);
+    match rest.first_chunk::<8>() {
+        Some(whole) => u64::from_le_bytes(*whole),
+        None => crate::le::le64(rest, 0),
+    }
+}
+
+/// The first bit of the word after that of bit `at`.
+fn next_word(at: u32) -> u32 {
+    (at / WORD).saturating_add(1).saturating_mul(WORD)
+}
+
+/// Of the word of bit `at`, the bits of `at..to`.
+fn inside(at: u32, to: u32) -> u64 {
+    let low = u64::MAX.checked_shl(at % WORD).unwrap_or(0);
+    let past = next_word(at).saturating_sub(to);
+    low & u64::MAX.checked_shr(past).unwrap_or(0)
+}
+
+/// The first bit in `from..to` that is set once the words are inverted by `flip`.
+fn next(bitmap: &[u8], from: u32, to: u32, flip: u64) -> Option<u32> {
+    let to = to.min(bits_of(bitmap));
+    let mut at = from;
+    while at < to {
+        let found = (word(bitmap, at) ^ flip) & inside(at, to);
+        if found != 0 {
+            let first = at.saturating_sub(at % WORD);
+            return Some(first.saturating_add(found.trailing_zeros()));
+        }
+        at = next_word(at);
+    }
+    None
+}
+
+/// Applies `how` to every byte of `start..end`, with a mask of the bits that lie within.
+fn change(bitmap: &mut [u8], start: u32, end: u32, how: impl Fn(u8, u8) -> u8) {
+    let mut at = start;
+    while at < end {
+        let left = end.saturating_sub(at);
+        let low = u8::MAX.checked_shl(at & 7).unwrap_or(0);
+        let past = 8u32.saturating_sub(left.saturating_add(at & 7).min(8));
+        let mask = low & u8::MAX.checked_shr(past).unwrap_or(0);
+        if let Some(byte) = bitmap.get_mut(num::usize32(at >> 3)) {
+            *byte = how(*byte, mask);
+        }
+        at = (at | 7).saturating_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_little_endian() {
+        let map = [0b0000_0101u8, 0x80];
+        let set: Vec<u32> = (0..16).filter(|n| test(&map, *n) == Some(true)).collect();
+        assert_eq!(set, [0, 2, 15]);
+        assert_eq!(test(&map, 16), None);
+        assert_eq!(
+            (
+                count_zeros(&map, 16),
+                count_zeros(&map, 3),
+                count_zeros(&map, 15)
+            ),
+            (13, 1, 13)
+        );
+        assert_eq!(next_zero(&[0xFF, 0xFF, 0x01], 0, 24), Some(17));
+        assert_eq!(next_zero(&[0xFF], 0, 24), None);
+    }
+
+    /// Pseudo-random bytes, dense enough for long and short runs.
+    fn noise(len: usize) -> Vec<u8> {
+        let mut x = 12345u32;
+        let mut step = || {
+            x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            x >> 16
+        };
+        (0..len)
+            .map(|_| match step() % 4 {
+                0 => 0,
+                1 => 0xFF,
+                _ => step() as u8,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn searches_agree_with_a_bit_by_bit_model() {
+        for len in [0, 1, 7, 8, 9, 41] {
+            let map = noise(len);
+            let bits = len as u32 * 8;
+            let is = |n: u32, v: bool| test(&map, n) == Some(v);
+            for from in 0..=bits + 3 {
+                for to in (0..=bits + 70).step_by(3) {
+                    let range = from..to.min(bits);
+                    let zero = range.clone().find(|n| is(*n, false));
+                    assert_eq!(next_zero(&map, from, to), zero);
+                    assert_eq!(
+                        next_one(&map, from, to),
+                        range.clone().find(|n| is(*n, true))
+                    );
+                    let ones = range.clone().filter(|n| is(*n, true)).count();
+                    assert_eq!(count_ones(&map, from, to) as usize, ones);
+                    for max in [1, 5, 100] {
+                        let run = zero.map(|s| {
+                            let len = (s..range.end).take_while(|n| is(*n, false)).count();
+                            (s, (len as u32).min(max))
+                        });
+                        assert_eq!(next_zero_run(&map, from, to, max), run);
+                    }
+                }
+            }
+        }
+        assert_eq!(next_one(&[1], u32::MAX, u32::MAX), None);
+        assert_eq!(next_zero_run(&[0; 4], 3, u32::MAX, u32::MAX), Some((3, 29)));
+    }
+
+    #[test]
+    fn ranges_change_whole_or_not_at_all() {
+        for start in 0..40u32 {
+            for len in 0..=40 - start {
+                let mut map = vec![0u8; 5];
+                set_range(&mut map, start, len).unwrap();
+                for n in 0..40 {
+                    assert_eq!(test(&map, n), Some((start..start + len).contains(&n)));
+                }
+                let before = map.clone();
+                if len > 0 {
+                    let clash = set_range(&mut map, 0, start + 1);
+                    assert_eq!((clash, &map), (Err(BitClash::Already(start)), &before));
+                }
+                clear_range(&mut map, start, len).unwrap();
+                assert_eq!(map, [0; 5]);
+            }
+        }
+        let mut map = vec![0u8; 2];
+        assert_eq!(set_range(&mut map, 9, 8), Err(BitClash::Outside(16)));
+        assert_eq!(set_range(&mut map, u32::MAX, 2), Err(BitClash::Outside(16)));
+        assert_eq!(clear_range(&mut map, 3, 2), Err(BitClash::Already(3)));
+        let text = BitClash::Already(3).corrupt(GroupNo::new(7), BitmapKind::Block);
+        assert!(
+            text.to_string()
+                .starts_with("group 7: block bitmap: bit 3 ")
+        );
+    }
+}

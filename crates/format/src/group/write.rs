@@ -1,0 +1,139 @@
+//! A changed group descriptor back into its bytes.
+//! Input: a checked [`GroupDesc`] whose counts, flags or bitmap sums were changed, and the bytes it was parsed from.
+//! Output: those bytes with the changes and their sum. Invariant: the places of bitmaps and table, and bytes that this
+//! crate does not know, stay as they are; on an error nothing changes. Limit: copies of the descriptors are not updated
+//! by a mounted volume, so there is nothing here for them.
+//! Source: the kernel's ext4 documentation, "block group descriptors", "checksums"; e2fsck on changed images in tests.
+
+use crate::bitmap::{self, BitmapKind};
+use crate::error::{Result, Unfit, fit, room};
+use crate::layout::gd;
+use crate::le::{le16, put_le16};
+use crate::num;
+use crate::superblock::Superblock;
+
+use super::{GroupDesc, checksum, has_sums};
+
+type Field = (&'static str, u32, usize, usize);
+
+impl GroupDesc {
+    /// Puts counts, flags and bitmap sums into `raw` and seals it. Without descriptor sums the flags of uninitialised
+    /// groups and the number of never used inodes mean nothing and stay as stored.
+    ///
+    /// # Errors
+    /// `Short`; `Value` for a count above what the group has, or a 32-byte descriptor can store.
+    pub fn write(&self, sb: &Superblock, raw: &mut [u8]) -> core::result::Result<(), Unfit> {
+        let size = num::usize32(sb.geometry().desc_size());
+        let b = room("a group descriptor", raw, size)?;
+        let wide = size >= gd::SIZE;
+        self.check_fit(sb, wide)?;
+        for (_, value, lo, hi) in self.fields() {
+            put_count(b, value, lo, hi, wide);
+        }
+        if has_sums(sb) {
+            put_le16(b, gd::FLAGS, self.flags.bits());
+            put_count(
+                b,
+                self.itable_unused,
+                gd::ITABLE_UNUSED_LO,
+                gd::ITABLE_UNUSED_HI,
+                wide,
+            );
+        } else {
+            let meaningless = le16(b, gd::FLAGS) & 3;
+            put_le16(b, gd::FLAGS, self.flags.bits() & !3 | meaningless);
+        }
+        if let Some(sum) = checksum(sb, self.group, b) {
+            put_le16(b, gd::CHECKSUM, sum);
+        }
+        Ok(())
+    }
+
+    fn fields(&self) -> [Field; 5] {
+        [
+            (
+                "free clusters",
+                self.free_clusters,
+                gd::FREE_BLOCKS_COUNT_LO,
+                gd::FREE_BLOCKS_COUNT_HI,
+            ),
+            (
+                "free inodes",
+                self.free_inodes,
+                gd::FREE_INODES_COUNT_LO,
+                gd::FREE_INODES_COUNT_HI,
+            ),
+            (
+                "directories",
+                self.used_dirs,
+                gd::USED_DIRS_COUNT_LO,
+                gd::USED_DIRS_COUNT_HI,
+            ),
+            (
+                "a block bitmap's sum",
+                self.block_bitmap_csum,
+                gd::BLOCK_BITMAP_CSUM_LO,
+                gd::BLOCK_BITMAP_CSUM_HI,
+            ),
+            (
+                "an inode bitmap's sum",
+                self.inode_bitmap_csum,
+                gd::INODE_BITMAP_CSUM_LO,
+                gd::INODE_BITMAP_CSUM_HI,
+            ),
+        ]
+    }
+
+    fn check_fit(&self, sb: &Superblock, wide: bool) -> core::result::Result<(), Unfit> {
+        let stored = if wide { u32::MAX } else { 0xFFFF };
+        for (what, value, _, _) in self.fields() {
+            fit(what, u64::from(value), u64::from(stored))?;
+        }
+        let inodes = sb.geometry().inodes_per_group();
+        for (what, value, max) in [
+            (
+                "free clusters",
+                self.free_clusters,
+                sb.group_clusters(self.group),
+            ),
+            ("free inodes", self.free_inodes, inodes),
+            ("directories", self.used_dirs, inodes),
+            ("never used inodes", self.itable_unused, inodes),
+        ] {
+            fit(what, u64::from(value), u64::from(max))?;
+        }
+        Ok(())
+    }
+
+    /// Takes over the sum of the group's changed block bitmap. Nothing without metadata_csum.
+    ///
+    /// # Errors
+    /// `Short`.
+    pub fn seal_block_bitmap(&mut self, sb: &Superblock, bitmap: &[u8]) -> Result<()> {
+        if sb.has_metadata_csum() {
+            let sum = bitmap::checksum(sb, BitmapKind::Block, bitmap)?;
+            self.block_bitmap_csum = bitmap::stored_sum(sb, sum);
+        }
+        Ok(())
+    }
+
+    /// Takes over the sum of the group's changed inode bitmap. Nothing without metadata_csum.
+    ///
+    /// # Errors
+    /// `Short`.
+    pub fn seal_inode_bitmap(&mut self, sb: &Superblock, bitmap: &[u8]) -> Result<()> {
+        if sb.has_metadata_csum() {
+            let sum = bitmap::checksum(sb, BitmapKind::Inode, bitmap)?;
+            self.inode_bitmap_csum = bitmap::stored_sum(sb, sum);
+        }
+        Ok(())
+    }
+}
+
+fn put_count(b: &mut [u8], value: u32, lo: usize, hi: usize, wide: bool) {
+    let (high, low) = num::halves(value);
+    put_le16(b, lo, low);
+    if wide {
+        put_le16(b, hi, high);
+    }
+}
