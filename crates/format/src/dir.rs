@@ -1,5 +1,6 @@
 //! A block of directory entries, or one part of an inline directory.
-//! Input: a directory's inode and one of its blocks. Output: [`DirBlock`], whose entries can be walked.
+//! Input: a directory's inode and one of its blocks. Output: [`DirBlock`], whose entries can be walked;
+//! [`DirBlockEdit`], which changes them.
 //! Invariant: the whole chain of records was checked at parsing: lengths, names, inode numbers, the checksum;
 //! walking it cannot fail and ends with the block. Limit: names are bytes; those of encrypted directories are
 //! not text and only their length is checked.
@@ -15,10 +16,12 @@ use crate::num;
 use crate::superblock::Superblock;
 use crate::types::{FileBlock, Ino};
 
+mod edit;
 #[cfg(test)]
 mod tests;
 mod walk;
 
+pub use edit::{DirBlockEdit, Inserted, MAX_NAME, init_block, init_first_block, seal};
 pub use walk::{DirEntry, Entries};
 
 /// Smallest record: the fixed part and a name of up to four bytes.

@@ -11,7 +11,7 @@ use crate::error::{Corrupt, Result, bad, want};
 use crate::features::Incompat;
 use crate::inode::Inode;
 use crate::layout::{de, dx_node, dx_root, dx_tail};
-use crate::le::{le16, le32, u8_at};
+use crate::le::{le16, le32, put_le32, u8_at};
 use crate::num;
 use crate::superblock::Superblock;
 use crate::types::FileBlock;
@@ -236,11 +236,7 @@ pub(crate) fn verify_block(sb: &Superblock, dir: &Inode, block: FileBlock, b: &[
     if !sb.has_metadata_csum() {
         return Ok(());
     }
-    let at = if block.get() == 0 {
-        dx_root::LIMIT
-    } else {
-        dx_node::LIMIT
-    };
+    let at = limit_at(block);
     let (limit, count) = check_count(sb, dir, block, b, at)?;
     let tail = entry_at(at, limit);
     let stored = le32(b, tail.saturating_add(dx_tail::CHECKSUM));
@@ -256,6 +252,31 @@ pub(crate) fn verify_block(sb: &Superblock, dir: &Inode, block: FileBlock, b: &[
     Ok(())
 }
 
+/// Puts the sum of a root or an inner node behind the room for entries, after a change. Nothing without metadata_csum.
+///
+/// # Errors
+/// `Short`; `DxCount` for a limit or count that does not fit the block, which then stays as it is.
+pub fn seal(sb: &Superblock, dir: &Inode, block: FileBlock, raw: &mut [u8]) -> Result<()> {
+    let b = whole_block(sb, raw)?;
+    if !sb.has_metadata_csum() {
+        return Ok(());
+    }
+    let at = limit_at(block);
+    let (limit, count) = check_count(sb, dir, block, b, at)?;
+    let sum = checksum(dir, b, at, limit, count);
+    let place = entry_at(at, limit).saturating_add(dx_tail::CHECKSUM);
+    put_le32(raw, place, sum);
+    Ok(())
+}
+
+/// Whether a block other than the first may be an inner node: one unused record over all of it, and the limit that a
+/// node has.
+pub(crate) fn looks_like_node(sb: &Superblock, b: &[u8]) -> bool {
+    le32(b, de::INODE) == 0
+        && crate::dir::record_len(sb, le16(b, de::REC_LEN)) == sb.block_size()
+        && u32::from(le16(b, dx_node::LIMIT)) == room(sb, dx_node::LIMIT)
+}
+
 /// Covers the block up to the last entry in use, then the 8-byte tail with its sum as zeros. Room between is not.
 fn checksum(dir: &Inode, b: &[u8], at: usize, limit: u16, count: u16) -> u32 {
     let sum = csum::crc32c(dir.csum_seed(), b.get(..entry_at(at, count)).unwrap_or(&[]));
@@ -264,6 +285,15 @@ fn checksum(dir: &Inode, b: &[u8], at: usize, limit: u16, count: u16) -> u32 {
         .get(tail..tail.saturating_add(dx_tail::SIZE))
         .unwrap_or(&[]);
     csum::crc32c_with_hole(sum, tail, dx_tail::CHECKSUM, 4)
+}
+
+/// Where limit and count lie.
+fn limit_at(block: FileBlock) -> usize {
+    if block.get() == 0 {
+        dx_root::LIMIT
+    } else {
+        dx_node::LIMIT
+    }
 }
 
 fn entry_at(at: usize, n: u16) -> usize {

@@ -15,12 +15,12 @@
 //! | [`inode`] | an inode | [`Inode`]: type, times, flags, kind of map; written back, or fresh |
 //! | [`extent`] | a tree node | sorted extents or index entries; written back |
 //! | [`indirect`] | a block of pointers | the path to a file block, checked pointers; pointers set |
-//! | [`dir`] | a directory block | entries |
+//! | [`dir`] | a directory block | entries; names put in, taken out, given to other inodes; new blocks |
 //! | [`dx`], [`dirhash`] | a hash-tree node, a name | the block where the name must be |
 //! | [`inline`] | an inode and one attribute | data kept in the inode |
 //! | [`xattr`], [`acl`] | an inode's rest, or a block | attributes; access control lists |
 //! | [`journal`] | the journal's first block; blocks of its log | is there something to replay, and in what form; tags, revocations, commits |
-//! | [`orphan`], [`mmp`] | a block each | files to clean up; who else has the volume |
+//! | [`orphan`], [`mmp`] | a block each | files to clean up, and slots changed; who else has the volume |
 //! | [`csum`] | bytes | the sums that all of them share |
 //!
 //! Below them: [`types`] (one newtype per number space), [`error`] (one variant per check), and three private

@@ -4,12 +4,13 @@
 
 mod common;
 
+use common::change::{edit_super, put_desc, take_blocks};
 use common::{Image, MANY, Volume};
 use diorite_format::bitmap;
 use diorite_format::extent::{Entries, Extent, ExtentNode};
 use diorite_format::indirect::{set_pointer, set_root_pointer};
 use diorite_format::superblock::{ErrorRecord, SuperblockEdit};
-use diorite_format::{FileBlock, FsBlock, GroupDesc, Ino, Inode, MapKind, Timestamp};
+use diorite_format::{FileBlock, FsBlock, Ino, Inode, MapKind, Timestamp};
 
 macro_rules! volumes {
     ($($name:ident: $size:literal, $($arg:literal)*;)*) => {
@@ -155,51 +156,6 @@ fn initialise_groups(image: &Image) {
         sums && v.sb.group_count() > 1,
         "{uninit} bitmaps"
     );
-}
-
-fn put_desc(image: &Image, v: &Volume, desc: &GroupDesc) {
-    let mut raw = v.raw_desc(desc.group);
-    desc.write(&v.sb, &mut raw).unwrap();
-    assert_eq!(&GroupDesc::parse(&v.sb, desc.group, &raw).unwrap(), desc);
-    image.put(v.desc_at(desc.group), &raw);
-}
-
-fn edit_super(image: &Image, edit: impl Fn(&mut SuperblockEdit<'_>)) {
-    let mut raw = [0u8; 1024];
-    raw.copy_from_slice(&Volume::open(&image.path).bytes(1024, 1024));
-    let mut e = SuperblockEdit::new(&mut raw);
-    edit(&mut e);
-    e.seal();
-    image.put(1024, &raw);
-}
-
-/// Takes `blocks` blocks in a row, in whole clusters, and books them everywhere; returns the first.
-fn take_blocks(image: &Image, blocks: u32) -> FsBlock {
-    let v = Volume::open(&image.path);
-    let ratio = v.sb.geometry().cluster_ratio();
-    let clusters = blocks.div_ceil(ratio);
-    for desc in &v.groups {
-        let mut map = v.block(desc.block_bitmap);
-        let bits = v.sb.group_clusters(desc.group);
-        let mut from = 0;
-        while let Some((start, len)) = bitmap::next_zero_run(&map, from, bits, clusters) {
-            from = start + len;
-            if len < clusters {
-                continue;
-            }
-            bitmap::set_range(&mut map, start, clusters).unwrap();
-            image.put(v.sb.byte_of(desc.block_bitmap).get(), &map);
-            let mut new = desc.clone();
-            new.free_clusters -= clusters;
-            new.seal_block_bitmap(&v.sb, &map).unwrap();
-            put_desc(image, &v, &new);
-            let free = v.sb.geometry().free_blocks_count() - u64::from(clusters * ratio);
-            edit_super(image, |e| e.set_free_blocks(free));
-            let first = v.sb.group_first_block(desc.group).get();
-            return FsBlock::new(first + u64::from(start * ratio));
-        }
-    }
-    panic!("no run of {clusters} clusters");
 }
 
 /// Gives the small file other attributes and three more blocks.

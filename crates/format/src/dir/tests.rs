@@ -90,3 +90,199 @@ fn hostile_bytes_end_the_walk() {
     let e = Entries::new(&[0u8; 4096], false, true);
     assert_eq!(e.count(), 4096 / 12);
 }
+
+/// A volume with checksums.
+fn summed() -> Superblock {
+    let mut b = sample();
+    b[sb_at::FEATURE_INCOMPAT] |= 2;
+    b[sb_at::FEATURE_RO_COMPAT + 1] |= 4;
+    b[sb_at::CHECKSUM_TYPE] = 1;
+    crate::superblock::SuperblockEdit::new(&mut b).seal();
+    Superblock::parse(&b).unwrap()
+}
+
+fn new_dir(sb: &Superblock) -> Inode {
+    crate::inode::Inode::fresh(
+        sb,
+        &crate::inode::NewInode {
+            ino: Ino::new(30),
+            mode: 0o040755,
+            uid: 0,
+            gid: 0,
+            projid: 0,
+            flags: InodeFlags::default(),
+            generation: 77,
+            time: crate::inode::Timestamp::default(),
+        },
+    )
+}
+
+/// Names and inodes of a block that must be sound.
+fn list(sb: &Superblock, d: &Inode, block: u64, raw: &[u8]) -> Vec<(Vec<u8>, u32)> {
+    let b = DirBlock::parse(sb, d, FileBlock::new(block), raw).unwrap();
+    b.entries()
+        .map(|e| (e.name.to_vec(), e.ino.get()))
+        .collect()
+}
+
+#[test]
+fn new_blocks_are_sound() {
+    for sb in [volume(), summed()] {
+        let d = new_dir(&sb);
+        let mut raw = vec![7u8; 1024];
+        init_block(&sb, &d, &mut raw).unwrap();
+        assert!(list(&sb, &d, 1, &raw).is_empty());
+        init_first_block(&sb, &d, Ino::new(2), &mut raw).unwrap();
+        let b = DirBlock::parse(&sb, &d, FileBlock::new(0), &raw).unwrap();
+        assert_eq!(b.dots(d.ino).unwrap(), (d.ino, Ino::ROOT));
+        assert!(init_block(&sb, &d, &mut raw[..1023]).is_err());
+    }
+}
+
+#[test]
+fn names_come_and_go_as_in_a_model() {
+    for sb in [volume(), summed()] {
+        let d = new_dir(&sb);
+        for (block, first) in [(0, true), (1, false)] {
+            let mut raw = vec![0u8; 1024];
+            if first {
+                init_first_block(&sb, &d, Ino::new(2), &mut raw).unwrap();
+            } else {
+                init_block(&sb, &d, &mut raw).unwrap();
+            }
+            let mut model: Vec<(Vec<u8>, u32)> = list(&sb, &d, block, &raw);
+            let mut x = 1u32;
+            let mut full = 0;
+            for _ in 0..3000 {
+                x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                let name = vec![b'a' + (x >> 8) as u8 % 8; 1 + (x >> 16) as usize % 60];
+                let ino = 11 + (x >> 20);
+                let at = model.iter().position(|(n, _)| *n == name);
+                let mut edit =
+                    DirBlockEdit::open(&sb, &d, FileBlock::new(block), &mut raw).unwrap();
+                let there = at.map(|n| Ino::new(model[n].1));
+                match x >> 4 & 3 {
+                    0 => {
+                        assert_eq!(edit.remove(&name).unwrap(), there);
+                        at.map(|n| model.remove(n));
+                    }
+                    1 => {
+                        let old = edit.replace(&name, Ino::new(ino), FileType::Fifo).unwrap();
+                        assert_eq!(old, there);
+                        if let Some(n) = at {
+                            model[n].1 = ino;
+                        }
+                    }
+                    _ => match edit
+                        .insert(&name, Ino::new(ino), FileType::Regular)
+                        .unwrap()
+                    {
+                        Inserted::At(_) => {
+                            assert_eq!(there, None);
+                            model.push((name, ino));
+                        }
+                        Inserted::Exists(ino) => assert_eq!(there, Some(ino)),
+                        Inserted::Full => full += 1,
+                    },
+                }
+                let (mut found, mut expected) = (list(&sb, &d, block, &raw), model.clone());
+                found.sort();
+                expected.sort();
+                assert_eq!(found, expected);
+            }
+            assert!(full > 10 && model.len() > 5, "{full} times full");
+        }
+    }
+}
+
+#[test]
+fn removed_names_leave_no_bytes() {
+    let sb = volume();
+    let d = new_dir(&sb);
+    let mut raw = vec![0u8; 1024];
+    init_block(&sb, &d, &mut raw).unwrap();
+    let empty = raw.clone();
+    for name in [b"first".as_slice(), b"second", b"third"] {
+        let mut edit = DirBlockEdit::open(&sb, &d, FileBlock::new(1), &mut raw).unwrap();
+        edit.insert(name, Ino::new(12), FileType::Regular).unwrap();
+    }
+    for name in [b"second".as_slice(), b"third", b"first"] {
+        let mut edit = DirBlockEdit::open(&sb, &d, FileBlock::new(1), &mut raw).unwrap();
+        edit.remove(name).unwrap();
+    }
+    assert!(raw == empty);
+}
+
+#[test]
+fn what_no_entry_can_be_is_not_written() {
+    let sb = summed();
+    let d = new_dir(&sb);
+    let mut raw = vec![0u8; 1024];
+    init_first_block(&sb, &d, Ino::new(2), &mut raw).unwrap();
+    let before = raw.clone();
+    let mut edit = DirBlockEdit::open(&sb, &d, FileBlock::new(0), &mut raw).unwrap();
+    let long = [b'x'; 256];
+    for name in [b"".as_slice(), b".", b"..", b"a/b", b"a\0", &long] {
+        assert!(edit.insert(name, Ino::new(12), FileType::Regular).is_err());
+        assert!(edit.remove(name).is_err());
+    }
+    for ino in [0, 8193] {
+        assert!(edit.insert(b"x", Ino::new(ino), FileType::Regular).is_err());
+        assert!(
+            edit.replace(b"..", Ino::new(ino), FileType::Regular)
+                .is_err()
+        );
+    }
+    assert!(raw == before);
+    raw[100] ^= 1;
+    assert!(DirBlockEdit::open(&sb, &d, FileBlock::new(0), &mut raw).is_err());
+}
+
+#[test]
+fn inline_parts_have_no_sum() {
+    let sb = summed();
+    let d = new_dir(&sb);
+    let mut part = [0u8; 56];
+    part[4] = 56;
+    for (name, done) in [
+        (b"one".as_slice(), true),
+        (b"two", true),
+        (&[b'n'; 30], false),
+    ] {
+        let mut edit = DirBlockEdit::open_inline(&sb, &d, &mut part).unwrap();
+        let got = edit.insert(name, Ino::new(12), FileType::Regular).unwrap();
+        assert_eq!(matches!(got, Inserted::At(_)), done, "{got:?}");
+    }
+    let b = DirBlock::parse_inline(&sb, &d, &part).unwrap();
+    assert_eq!(b.entries().count(), 2);
+}
+
+#[test]
+fn whole_huge_blocks_are_one_record() {
+    let mut b = sample();
+    b[sb_at::FEATURE_INCOMPAT] |= 2;
+    (
+        b[sb_at::LOG_BLOCK_SIZE],
+        b[sb_at::LOG_CLUSTER_SIZE],
+        b[sb_at::FIRST_DATA_BLOCK],
+    ) = (6, 6, 0);
+    b[sb_at::BLOCKS_COUNT_LO..sb_at::BLOCKS_COUNT_LO + 4].copy_from_slice(&32768u32.to_le_bytes());
+    let sb = Superblock::parse(&b).unwrap();
+    let d = new_dir(&sb);
+    let mut raw = vec![0u8; 65536];
+    init_block(&sb, &d, &mut raw).unwrap();
+    assert_eq!(raw[4..6], [0xFF, 0xFF]);
+    let empty = raw.clone();
+    for name in [b"a".as_slice(), b"b"] {
+        let mut edit = DirBlockEdit::open(&sb, &d, FileBlock::new(1), &mut raw).unwrap();
+        assert!(matches!(
+            edit.insert(name, Ino::new(12), FileType::Regular),
+            Ok(Inserted::At(_))
+        ));
+    }
+    for name in [b"b".as_slice(), b"a"] {
+        let mut edit = DirBlockEdit::open(&sb, &d, FileBlock::new(1), &mut raw).unwrap();
+        assert!(edit.remove(name).unwrap().is_some());
+    }
+    assert!(raw == empty);
+}

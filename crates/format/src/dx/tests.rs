@@ -65,3 +65,40 @@ fn each_rule_is_checked() {
     assert!(bad(&|b| b[0x24] = 10), "points outside");
     assert!(bad(&|b| b[0x30] = 0x05), "order");
 }
+
+#[test]
+fn sealed_nodes_are_read() {
+    let mut b = sample();
+    let word = crate::layout::sb::FEATURE_RO_COMPAT;
+    (b[word + 1], b[crate::layout::sb::CHECKSUM_TYPE]) = (4, 1);
+    crate::superblock::SuperblockEdit::new(&mut b).seal();
+    let sb = Superblock::parse(&b).unwrap();
+    let mut raw = [0u8; 256];
+    (
+        raw[at::MODE + 1],
+        raw[at::LINKS_COUNT],
+        raw[at::SIZE_LO + 1],
+    ) = (0x41, 2, 0x28);
+    crate::inode::seal(&sb, Ino::new(2), &mut raw);
+    let d = Inode::parse(&sb, Ino::new(2), &raw).unwrap();
+    let mut r = root(3, &[0x10, 0x20]);
+    assert!(
+        seal(&sb, &d, FileBlock::new(0), &mut r).is_err(),
+        "no room for the sum"
+    );
+    r[0x20] = 123;
+    assert!(DxRoot::parse(&sb, &d, &r).is_err());
+    seal(&sb, &d, FileBlock::new(0), &mut r).unwrap();
+    assert_eq!(DxRoot::parse(&sb, &d, &r).unwrap().node.entries.len(), 3);
+    assert!(!looks_like_node(&sb, &r));
+    r[0x30] ^= 1;
+    assert!(DxRoot::parse(&sb, &d, &r).is_err());
+    assert!(seal(&sb, &d, FileBlock::new(0), &mut r[..1023]).is_err());
+    let mut node = vec![0u8; 1024];
+    node[4..6].copy_from_slice(&1024u16.to_le_bytes());
+    (node[8], node[10], node[12]) = (126, 1, 5);
+    assert!(looks_like_node(&sb, &node));
+    seal(&sb, &d, FileBlock::new(3), &mut node).unwrap();
+    let n = DxNode::parse(&sb, &d, FileBlock::new(3), &node).unwrap();
+    assert_eq!(n.entries[0].block.get(), 5);
+}

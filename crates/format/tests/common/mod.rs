@@ -1,6 +1,8 @@
 //! Images made by the installed mke2fs, debugfs and e2fsck, and a reader just big enough to test the parsers.
 #![allow(dead_code, clippy::unwrap_used, unreachable_pub)]
 
+pub mod change;
+
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
