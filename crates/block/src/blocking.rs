@@ -71,19 +71,40 @@ impl Blocking {
         self.run(Bio::flush(0)).result
     }
 
+    /// Writes `buf` to `pos`; it is durable when the call returns, by FUA where the device has it, else by a flush. Blocks.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn write_durably(&self, pos: u64, buf: Buf) -> Result<(), BioError> {
+        let geometry = self.device.geometry();
+        let mut bio = Bio::write(pos, buf, 0);
+        bio.flags.fua = geometry.volatile_cache && geometry.fua;
+        let by_itself = bio.flags.fua || !geometry.volatile_cache;
+        self.run(bio).result?;
+        if by_itself { Ok(()) } else { self.flush() }
+    }
+
     /// Runs one bio to its end. Blocks.
     #[must_use]
-    pub fn run(&self, mut bio: Bio) -> Bio {
+    pub fn run(&self, bio: Bio) -> Bio {
+        self.run_all(BioList::from([bio]))
+            .pop_front()
+            .expect("as many bios come back as were given")
+    }
+
+    /// Runs bios to their ends, as many at once as the device takes; gives them back in the order in which they ended. Blocks.
+    #[must_use]
+    pub fn run_all(&self, mut todo: BioList) -> BioList {
         let own = self.idle.lock().pop();
         let own = match own.map_or_else(|| self.open(), Ok) {
             Ok(own) => own,
             Err(e) => {
-                bio.result = Err(e);
-                return bio;
+                todo.iter_mut().for_each(|bio| bio.result = Err(e));
+                return todo;
             }
         };
-        let (mut todo, mut done) = (BioList::from([bio]), BioList::new());
-        while done.is_empty() {
+        let (all, mut done) = (todo.len(), BioList::new());
+        while done.len() < all {
             own.queue.submit(&mut todo);
             if own.queue.reap(&mut done) == 0 {
                 own.queue.wait(1, None);
@@ -96,8 +117,7 @@ impl Blocking {
             idle.push(own);
         }
         drop(idle);
-        done.pop_front()
-            .expect("the loop ended with a bio in the list")
+        done
     }
 
     fn open(&self) -> Result<Own, BioError> {

@@ -6,6 +6,7 @@
 
 use crate::queue::Op;
 use diorite_block::{BioError, DeviceError};
+use diorite_format::error::Unfit;
 use diorite_format::{FormatError, FsBlock, Ino};
 use std::sync::Arc;
 
@@ -85,6 +86,9 @@ pub enum Error {
     /// Opening for writing is refused because of the volume's state, or a file's data because of what it is.
     #[error(transparent)]
     Refused(Box<Refused>),
+    /// The journal was aborted by an earlier error: the volume is read-only until it is opened again.
+    #[error("the volume is read-only since its journal was aborted: {0}")]
+    Aborted(Box<Error>),
     /// A path leads nowhere.
     #[error("{path}: no such file or directory")]
     NotFound {
@@ -276,6 +280,26 @@ impl Error {
         }))
     }
 
+    /// A flush that failed.
+    pub(crate) fn of_flush(error: BioError) -> Error {
+        Error::Device {
+            op: Op::Sync,
+            pos: 0,
+            len: 0,
+            error,
+        }
+    }
+
+    /// A write of `len` bytes at `pos` that failed.
+    pub(crate) fn of_write(pos: u64, len: u32, error: BioError) -> Error {
+        Error::Device {
+            op: Op::Write,
+            pos,
+            len,
+            error,
+        }
+    }
+
     /// The same error, with what was being looked at.
     #[must_use]
     pub fn at(self, context: impl Into<String>) -> Error {
@@ -311,6 +335,12 @@ impl From<FormatError> for Error {
 impl From<diorite_format::Corrupt> for Error {
     fn from(e: diorite_format::Corrupt) -> Error {
         Error::Format(Arc::new(e.into()))
+    }
+}
+
+impl From<Unfit> for Error {
+    fn from(e: Unfit) -> Error {
+        Error::Invalid(e.to_string())
     }
 }
 

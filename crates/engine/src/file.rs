@@ -72,10 +72,10 @@ impl File {
         self.inode.size()
     }
 
-    /// The inode as it is on disk.
+    /// The inode as it is now; what is not committed yet is in it.
     #[must_use]
-    pub fn metadata(&self) -> &diorite_format::Inode {
-        &self.inode.disk
+    pub fn metadata(&self) -> Arc<diorite_format::Inode> {
+        self.inode.disk()
     }
 
     /// Reads into `buf` from byte `pos`; gives the buffer back with the count (short only at the end of the file).

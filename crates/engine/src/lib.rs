@@ -11,7 +11,7 @@
 //! | `ioend` | ended bios -> one ended request, and the one decision |
 //! | `complete` | inline where it was reaped, or deferred to a worker |
 //!
-//! Side rooms: `mount` (from a locator to a volume), `cache` (metadata blocks), [`dir`], [`xattr`], `workers`, [`loopdev`] (a
+//! Side rooms: `mount` (from a locator to a volume), `journal` (changes of metadata), `cache` (metadata blocks), [`dir`], [`xattr`], `workers`, [`loopdev`] (a
 //! file as a device for another volume), [`policy`], [`stats`], [`locks`] (the lock order).
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -24,6 +24,7 @@ mod error;
 mod file;
 mod inode;
 mod ioend;
+mod journal;
 pub mod locks;
 pub mod loopdev;
 pub mod map;
@@ -42,7 +43,7 @@ pub use file::{File, OpenFlags, Quiesced};
 pub use ioend::Reason;
 pub use loopdev::LoopDevice;
 pub use map::{Mapping, MappingState};
-pub use mount::OpenOptions;
+pub use mount::{Clock, OpenOptions};
 pub use policy::Policy;
 pub use queue::{Completion, FileId, Op, Queue, Request, RequestFlags};
 pub use stats::Counters;

@@ -16,12 +16,20 @@ pub static QUEUE: LockClass = LockClass::new("queue", 200);
 pub static INODE: LockClass = LockClass::new("inode", 300);
 /// An inode's gate: who holds it, who is parked before it.
 pub static GATE: LockClass = LockClass::new("gate", 310);
+/// Held by whoever commits. Nothing above it may be held: a commit waits for open handles, and what they need is below.
+pub static JOURNAL: LockClass = LockClass::new("journal", 320);
 /// Serialises changes of one inode's extent map.
 pub static MAP: LockClass = LockClass::new("map", 400);
+/// What one inode's place in the inode table holds.
+pub static INODE_STATE: LockClass = LockClass::new("inode-state", 405);
 /// The volume's table of in-core inodes.
 pub static INODES: LockClass = LockClass::new("inodes", 410);
 /// One shard of the metadata cache.
 pub static CACHE: LockClass = LockClass::new("cache", 420);
+/// The running transaction: who is in it and what it changes.
+pub static JOURNAL_STATE: LockClass = LockClass::new("journal-state", 425);
+/// Inodes whose times go with the next commit.
+pub static TOUCHED: LockClass = LockClass::new("touched", 428);
 /// The latest view of one extent map, taken only to fetch a changed view.
 pub static MAP_VIEW: LockClass = LockClass::new("map-view", 430);
 /// A queue's inbox: what other threads finished or released for it.
@@ -30,6 +38,20 @@ pub static INBOX: LockClass = LockClass::new("inbox", 500);
 pub static WORKERS: LockClass = LockClass::new("workers", 510);
 
 /// The classes of the engine, in order.
-pub static CLASSES: [&LockClass; 11] = [
-    &SYNC_POOL, &QUEUES, &QUEUE, &INODE, &GATE, &MAP, &INODES, &CACHE, &MAP_VIEW, &INBOX, &WORKERS,
+pub static CLASSES: [&LockClass; 15] = [
+    &SYNC_POOL,
+    &QUEUES,
+    &QUEUE,
+    &INODE,
+    &GATE,
+    &JOURNAL,
+    &MAP,
+    &INODE_STATE,
+    &INODES,
+    &CACHE,
+    &JOURNAL_STATE,
+    &TOUCHED,
+    &MAP_VIEW,
+    &INBOX,
+    &WORKERS,
 ];

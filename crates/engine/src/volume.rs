@@ -8,8 +8,9 @@ use crate::cache::MetaCache;
 use crate::error::Error;
 use crate::file::{File, OpenFlags};
 use crate::inode::Inode;
-use crate::locks::{INODES, QUEUES, SYNC_POOL};
-use crate::mount::{self, Mounted, OpenOptions, Zone};
+use crate::journal::{Journal, JournalHandle};
+use crate::locks::{INODES, QUEUES, SYNC_POOL, TOUCHED};
+use crate::mount::{self, Clock, Mounted, OpenOptions, Zone};
 use crate::policy::Policy;
 use crate::queue::{BlockingWork, Queue, QueueShared, SyncQueue};
 use crate::stats::Counters;
@@ -18,9 +19,10 @@ use diorite_block::sync::Mutex;
 use diorite_block::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use diorite_block::{Blocking, Device};
 use diorite_format::superblock::JournalPlace;
-use diorite_format::{FsBlock, GroupDesc, Ino, Superblock};
+use diorite_format::{FsBlock, GroupDesc, Ino, Superblock, Tid};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 /// Queues for blocking calls that are kept for later callers.
 const SYNC_QUEUES_KEPT: usize = 16;
@@ -42,6 +44,14 @@ impl Drop for Owner {
     fn drop(&mut self) {
         let pool = self.volume.sync_pool.lock().take();
         drop(pool);
+        self.volume.settle_best_effort();
+    }
+}
+
+impl Drop for VolumeShared {
+    fn drop(&mut self) {
+        // Files that outlived the last handle of the volume may have changed something since.
+        self.settle_best_effort();
     }
 }
 
@@ -53,6 +63,14 @@ pub(crate) struct VolumeShared {
     pub(crate) groups: Box<[GroupDesc]>,
     pub(crate) cache: MetaCache,
     pub(crate) workers: Workers,
+    /// Where changes of metadata go, once there may be some.
+    journal: OnceLock<Journal>,
+    clock: Clock,
+    /// Inodes whose times were noted since the last commit.
+    touched: Mutex<Vec<Arc<Inode>>>,
+    /// Why nothing may be changed any more.
+    aborted: OnceLock<Error>,
+    weak: Weak<VolumeShared>,
     /// How high the volume stands in a stack of volumes: 1 on a bottom device.
     pub(crate) level: u8,
     /// The mount options say that all file data goes through the journal.
@@ -118,7 +136,12 @@ impl Volume {
             data_journalled,
         } = mounted;
         let level = device.level() + 1;
-        let volume = Arc::new(VolumeShared {
+        let volume = Arc::new_cyclic(|weak| VolumeShared {
+            weak: weak.clone(),
+            journal: OnceLock::new(),
+            clock: options.clock,
+            touched: Mutex::at_level(&TOUCHED, level, Vec::new()),
+            aborted: OnceLock::new(),
             cache: MetaCache::new(level, sb.block_size(), options.metadata_cache),
             workers: Workers::new(level, options.workers),
             level,
@@ -256,13 +279,8 @@ impl Volume {
         if !volume.writable {
             return Ok(());
         }
-        let op = crate::queue::Op::Sync;
-        volume.blocking.flush().map_err(|error| Error::Device {
-            op,
-            pos: 0,
-            len: 0,
-            error,
-        })
+        volume.settle()?;
+        volume.flush()
     }
 }
 
@@ -274,6 +292,82 @@ impl VolumeShared {
 
     pub(crate) fn block_size(&self) -> u32 {
         self.sb.block_size()
+    }
+
+    pub(crate) fn weak(&self) -> Weak<VolumeShared> {
+        self.weak.clone()
+    }
+
+    /// Time since 1970, by the volume's clock.
+    pub(crate) fn now(&self) -> Duration {
+        (self.clock)()
+    }
+
+    /// The same in nanoseconds; never 0.
+    pub(crate) fn now_nanos(&self) -> u64 {
+        u64::try_from(self.now().as_nanos())
+            .unwrap_or(u64::MAX)
+            .max(1)
+    }
+
+    /// An inode's times were noted in memory: they go with the next commit.
+    pub(crate) fn note_touched(&self, inode: &Arc<Inode>) {
+        self.touched.lock().push(inode.clone());
+        if let Some(journal) = self.journal.get() {
+            journal.expect_commit(self);
+        }
+    }
+
+    pub(crate) fn has_touched(&self) -> bool {
+        !self.touched.lock().is_empty()
+    }
+
+    pub(crate) fn take_touched(&self) -> Vec<Arc<Inode>> {
+        std::mem::take(&mut *self.touched.lock())
+    }
+
+    /// The journal was aborted: nothing may be changed any more.
+    pub(crate) fn note_abort(&self, error: &Error) {
+        self.aborted.get_or_init(|| error.clone());
+    }
+
+    /// Gives the volume what a writer needs beside files' data.
+    pub(crate) fn set_journal(&self, journal: Journal) {
+        self.journal.get_or_init(|| journal);
+    }
+
+    pub(crate) fn journal(&self) -> Result<&Journal, Error> {
+        self.check_writable()?;
+        self.journal
+            .get()
+            .ok_or_else(|| Error::ReadOnly(format!("{} has no journal to write to", self.name)))
+    }
+
+    /// Begins a handle that may change `credits` blocks of metadata. Blocks; no lock may be held.
+    pub(crate) fn begin(&self, credits: u32) -> Result<JournalHandle<'_>, Error> {
+        self.journal()?.begin(self, credits)
+    }
+
+    /// Makes all of a transaction durable, and what came before it. Blocks; no lock may be held.
+    pub(crate) fn commit_up_to(&self, tid: Tid) -> Result<(), Error> {
+        self.journal()?.commit_up_to(self, tid)
+    }
+
+    /// Commits what is running, where nobody can be told: a failure is latched.
+    pub(crate) fn commit_best_effort(&self) {
+        if let Some(journal) = self.journal.get() {
+            let _latched = journal.commit_running(self);
+        }
+    }
+
+    /// As [`VolumeShared::settle`], where nobody can be told: a failure is latched, and the next open recovers.
+    pub(crate) fn settle_best_effort(&self) {
+        let _latched = self.settle();
+    }
+
+    /// Commits everything and brings it home: the volume needs no recovery then. Blocks; no lock may be held.
+    pub(crate) fn settle(&self) -> Result<(), Error> {
+        self.journal.get().map_or(Ok(()), |j| j.settle(self))
     }
 
     #[inline]
@@ -296,7 +390,10 @@ impl VolumeShared {
                 self.name
             )));
         }
-        Ok(())
+        match self.aborted.get() {
+            None => Ok(()),
+            Some(error) => Err(Error::Aborted(Box::new(error.clone()))),
+        }
     }
 
     /// Only files' data is written through a [`File`]: no directory, nothing of the volume's own.
@@ -306,12 +403,12 @@ impl VolumeShared {
         if self.is_system_inode(ino) {
             return refused("one of the volume's own");
         }
-        if inode.disk.is_dir() {
+        if inode.disk().is_dir() {
             return Err(Error::IsADirectory {
                 path: format!("inode {ino}"),
             });
         }
-        if !inode.disk.is_file() {
+        if !inode.disk().is_file() {
             return refused("no regular file");
         }
         Ok(())

@@ -1,18 +1,19 @@
 //! The metadata cache: one per volume, bounded.
 //!
-//! Input: block numbers and the check that their bytes must pass. Output: [`MetaRef`]s, read-only handles that pin their
-//! block. Invariants: a block is verified once per load and kind of use, before anyone sees it; only unpinned blocks are
-//! evicted. Limits: `budget` bytes, exceeded only by blocks that are pinned at the moment. Blocks are clean in this slice; a
-//! handle for writing, which a journal handle gives, adds dirty(tid), frozen and being written.
+//! Input: block numbers and the check that their bytes must pass; changes, from journal handles only. Output: [`MetaRef`]s,
+//! read-only handles on the bytes as they were when the handle was taken. Invariants: a block is verified once per load and kind of use,
+//! before anyone sees it; a change never touches bytes that somebody else holds, readers and the committing transaction included:
+//! it copies then; only blocks whose latest bytes are home and that nobody holds are evicted. Limits: `budget` bytes, exceeded only by
+//! blocks that are held or not home at the moment.
 
 use crate::error::Error;
 use crate::locks::CACHE;
 use crate::queue::Op;
 use diorite_block::sync::Mutex;
-use diorite_block::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use diorite_block::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use diorite_block::{Blocking, Buf};
-use diorite_format::{FormatError, FsBlock};
-use std::collections::HashMap;
+use diorite_format::{FormatError, FsBlock, Tid};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 const SHARDS: usize = 16;
@@ -30,9 +31,15 @@ pub(crate) enum Kind {
     InodeTable,
     /// A block of a file's data read as metadata: a symbolic link's target, an attribute's value, the orphan file.
     Data,
+    /// The block with the primary superblock.
+    Super,
+    /// A block of group descriptors.
+    Groups,
+    /// A block bitmap or an inode bitmap.
+    Bitmap,
 }
 
-/// A pinned block.
+/// A block's bytes at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct MetaRef(Arc<MetaBlock>);
 
@@ -41,8 +48,6 @@ struct MetaBlock {
     bytes: Buf,
     /// One bit per [`Kind`] that the bytes were verified as.
     verified: AtomicU32,
-    /// Used since the clock's hand last passed.
-    used: AtomicBool,
 }
 
 impl std::ops::Deref for MetaRef {
@@ -64,9 +69,18 @@ pub(crate) struct MetaCache {
 
 #[derive(Debug, Default)]
 struct Shard {
-    blocks: HashMap<FsBlock, Arc<MetaBlock>>,
+    blocks: HashMap<FsBlock, Entry>,
     /// The clock: every block of the shard, in the order of the hand.
-    clock: std::collections::VecDeque<FsBlock>,
+    clock: VecDeque<FsBlock>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    latest: Arc<MetaBlock>,
+    /// The last transaction that changed it, until its bytes are home.
+    dirty: Option<Tid>,
+    /// Used since the clock's hand last passed.
+    used: bool,
 }
 
 impl MetaCache {
@@ -96,12 +110,79 @@ impl MetaCache {
             Some(found) => found,
             None => self.insert(block, self.load(blocking, block)?),
         };
-        let bit = 1 << kind as u32;
-        if found.verified.load(Ordering::Acquire) & bit == 0 {
-            verify(found.bytes.as_slice())?;
-            found.verified.fetch_or(bit, Ordering::Release);
-        }
+        found.verify(kind, verify)?;
         Ok(MetaRef(found))
+    }
+
+    /// The block's bytes if they are in memory and verified as `kind`. Never blocks on I/O.
+    pub(crate) fn peek(&self, block: FsBlock, kind: Kind) -> Option<MetaRef> {
+        let found = self.find(block)?;
+        found.is_verified(kind).then_some(MetaRef(found))
+    }
+
+    /// Changes a block in a transaction: `change` gets its bytes, verified as `kind`, and must not fail after it has changed one.
+    /// Says beside `change`'s result whether this was the transaction's first change of the block. Blocks while the device reads.
+    pub(crate) fn change<R>(
+        &self,
+        blocking: &Blocking,
+        (block, kind): (FsBlock, Kind),
+        tid: Tid,
+        verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
+        change: impl FnOnce(&mut [u8]) -> Result<R, Error>,
+    ) -> Result<(R, bool), Error> {
+        // Read outside the lock; the handle is let go before the change, so that it does not force a copy.
+        drop(self.read(blocking, block, kind, verify)?);
+        loop {
+            let mut shard = self.shard(block).lock();
+            let Some(entry) = shard.blocks.get_mut(&block) else {
+                drop(shard);
+                self.insert(block, self.load(blocking, block)?).mark(kind);
+                continue;
+            };
+            let result = change(entry.own_bytes(kind))?;
+            return Ok((result, entry.dirty.replace(tid) != Some(tid)));
+        }
+    }
+
+    /// Makes a block whose old contents do not matter: `fill` gets zeros. Says whether this was the transaction's first change of the
+    /// block.
+    pub(crate) fn create(
+        &self,
+        (block, kind): (FsBlock, Kind),
+        tid: Tid,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> bool {
+        let mut bytes = Buf::zeroed(self.block_size as usize);
+        fill(bytes.as_mut_slice());
+        let new = MetaBlock::new(bytes);
+        new.mark(kind);
+        let mut shard = self.shard(block).lock();
+        shard.make_room(self.most);
+        let before = shard.put(block, Arc::new(new), Some(tid));
+        before.and_then(|e| e.dirty) != Some(tid)
+    }
+
+    /// The bytes that a transaction which has just ended leaves.
+    ///
+    /// # Panics
+    /// If the block is not in memory: what a transaction has changed stays until it is home.
+    pub(crate) fn freeze(&self, block: FsBlock) -> MetaRef {
+        let found = self.find(block);
+        MetaRef(found.expect("a changed block stays in memory until it is home"))
+    }
+
+    /// These bytes of the block are home; it may be evicted unless there are newer ones.
+    pub(crate) fn is_home(&self, block: FsBlock, bytes: &MetaRef) {
+        if let Some(entry) = self.shard(block).lock().blocks.get_mut(&block) {
+            if Arc::ptr_eq(&entry.latest, &bytes.0) {
+                entry.dirty = None;
+            }
+        }
+    }
+
+    /// The block holds no metadata any more: its bytes go, changed or not.
+    pub(crate) fn forget(&self, block: FsBlock) {
+        self.shard(block).lock().blocks.remove(&block);
     }
 
     /// Blocks read from the device so far.
@@ -115,10 +196,10 @@ impl MetaCache {
     }
 
     fn find(&self, block: FsBlock) -> Option<Arc<MetaBlock>> {
-        let shard = self.shard(block).lock();
-        let found = shard.blocks.get(&block)?;
-        found.used.store(true, Ordering::Relaxed);
-        Some(found.clone())
+        let mut shard = self.shard(block).lock();
+        let found = shard.blocks.get_mut(&block)?;
+        found.used = true;
+        Some(found.latest.clone())
     }
 
     fn load(&self, blocking: &Blocking, block: FsBlock) -> Result<Buf, Error> {
@@ -137,22 +218,80 @@ impl MetaCache {
     fn insert(&self, block: FsBlock, bytes: Buf) -> Arc<MetaBlock> {
         let mut shard = self.shard(block).lock();
         if let Some(first) = shard.blocks.get(&block) {
-            return first.clone();
+            return first.latest.clone();
         }
         shard.make_room(self.most);
-        let new = Arc::new(MetaBlock {
-            bytes,
-            verified: AtomicU32::new(0),
-            used: AtomicBool::new(false),
-        });
-        shard.blocks.insert(block, new.clone());
-        shard.clock.push_back(block);
+        let new = Arc::new(MetaBlock::new(bytes));
+        shard.put(block, new.clone(), None);
         new
     }
 }
 
+impl MetaBlock {
+    fn new(bytes: Buf) -> MetaBlock {
+        MetaBlock {
+            bytes,
+            verified: AtomicU32::new(0),
+        }
+    }
+
+    fn is_verified(&self, kind: Kind) -> bool {
+        self.verified.load(Ordering::Acquire) & 1 << kind as u32 != 0
+    }
+
+    fn mark(&self, kind: Kind) {
+        self.verified.fetch_or(1 << kind as u32, Ordering::Release);
+    }
+
+    fn verify(
+        &self,
+        kind: Kind,
+        verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
+    ) -> Result<(), Error> {
+        if !self.is_verified(kind) {
+            verify(self.bytes.as_slice())?;
+            self.mark(kind);
+        }
+        Ok(())
+    }
+}
+
+impl Entry {
+    /// The latest bytes, nobody else's: a copy if somebody holds them.
+    fn own_bytes(&mut self, kind: Kind) -> &mut [u8] {
+        if Arc::get_mut(&mut self.latest).is_none() {
+            let old = self.latest.bytes.as_slice();
+            let mut copy = Buf::zeroed(old.len());
+            copy.as_mut_slice().copy_from_slice(old);
+            self.latest = Arc::new(MetaBlock::new(copy));
+        }
+        let own = Arc::get_mut(&mut self.latest).expect("nobody else has it yet");
+        // What was a block of one kind is none of another after a change.
+        *own.verified.get_mut() = 1 << kind as u32;
+        own.bytes.as_mut_slice()
+    }
+}
+
 impl Shard {
-    /// Evicts by the clock until one more block fits, passing over blocks that are pinned or were used since last time.
+    fn put(&mut self, block: FsBlock, latest: Arc<MetaBlock>, dirty: Option<Tid>) -> Option<Entry> {
+        let new = Entry {
+            latest,
+            dirty,
+            used: false,
+        };
+        let before = self.blocks.insert(block, new);
+        if before.is_none() {
+            // What was forgotten is still on the clock; so that it does not grow for ever, it is wound up anew.
+            if self.clock.len() > 64 + 2 * self.blocks.len() {
+                self.clock = self.blocks.keys().copied().collect();
+            } else {
+                self.clock.push_back(block);
+            }
+        }
+        before
+    }
+
+    /// Evicts by the clock until one more block fits, passing over blocks that are held, not home, or were used since last time.
     fn make_room(&mut self, most: usize) {
         let mut looks = 2 * self.clock.len();
         while self.blocks.len() >= most && looks > 0 {
@@ -160,13 +299,15 @@ impl Shard {
             let Some(block) = self.clock.pop_front() else {
                 return;
             };
-            let idle = self.blocks.get(&block).is_some_and(|b| {
-                Arc::strong_count(b) == 1 && !b.used.swap(false, Ordering::Relaxed)
-            });
-            if idle {
-                self.blocks.remove(&block);
-            } else {
+            let Some(entry) = self.blocks.get_mut(&block) else {
+                // It was forgotten.
+                continue;
+            };
+            let busy = entry.dirty.is_some() || Arc::strong_count(&entry.latest) > 1;
+            if busy || std::mem::take(&mut entry.used) {
                 self.clock.push_back(block);
+            } else {
+                self.blocks.remove(&block);
             }
         }
     }
@@ -198,6 +339,55 @@ mod tests {
         let loads = cache.loads();
         assert!(Arc::ptr_eq(&pinned.0, &read(7).0));
         assert_eq!(cache.loads(), loads);
+    }
+
+    #[test]
+    fn a_change_leaves_what_others_hold_and_stays_until_it_is_home() {
+        let blocking = Blocking::new(Arc::new(MemDevice::new(16 << 20)));
+        let cache = MetaCache::new(1, 4096, 64 * 4096);
+        let at = (FsBlock::new(5), Kind::Map);
+        let set = |tid, value| {
+            let put = |bytes: &mut [u8]| {
+                bytes[0] = value;
+                Ok(())
+            };
+            let changed = cache.change(&blocking, at, Tid::new(tid), no_check, put);
+            changed.expect("memory can be read").1
+        };
+        assert!(set(1, 10));
+        assert!(!set(1, 11));
+        let frozen = cache.freeze(at.0);
+        assert!(set(2, 20));
+        let latest = cache.freeze(at.0);
+        assert_eq!((frozen[0], latest[0]), (11, 20));
+        cache.is_home(at.0, &frozen);
+        drop(frozen);
+        drop(latest);
+        let crowd = |from: u64| {
+            (from..from + 2000).for_each(|n| {
+                let read = cache.read(&blocking, FsBlock::new(n), Kind::Map, no_check);
+                drop(read.expect("memory can be read"));
+            });
+        };
+        crowd(100);
+        let kept = cache.freeze(at.0);
+        assert_eq!(kept[0], 20);
+        cache.is_home(at.0, &kept);
+        drop(kept);
+        crowd(100);
+        assert!(cache.peek(at.0, Kind::Map).is_none());
+    }
+
+    #[test]
+    fn a_new_block_is_not_read_and_a_forgotten_one_is_gone() {
+        let blocking = Blocking::new(Arc::new(MemDevice::new(1 << 20)));
+        let cache = MetaCache::new(1, 4096, 64 * 4096);
+        let at = (FsBlock::new(9), Kind::Directory);
+        assert!(cache.create(at, Tid::new(1), |bytes| bytes[7] = 7));
+        assert_eq!((cache.loads(), cache.freeze(at.0)[7]), (0, 7));
+        cache.forget(at.0);
+        let read = cache.read(&blocking, at.0, at.1, no_check);
+        assert_eq!(read.expect("memory can be read")[7], 0);
     }
 
     #[test]

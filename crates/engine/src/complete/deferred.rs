@@ -7,7 +7,7 @@
 
 use crate::error::Error;
 use crate::inode::Handle;
-use crate::queue::{Hold, Message, Op, QueueShared};
+use crate::queue::{Hold, Message, QueueShared};
 use crate::workers::Task;
 use diorite_block::BioError;
 use std::sync::Arc;
@@ -56,15 +56,6 @@ impl Task for Job {
 impl Job {
     fn report(&self, flushed: Result<(), BioError>) -> Message {
         let failed = if self.flush { flushed.err() } else { None };
-        let op = Op::DataSync;
-        Message::Completed(
-            self.slot,
-            failed.map(|error| Error::Device {
-                op,
-                pos: 0,
-                len: 0,
-                error,
-            }),
-        )
+        Message::Completed(self.slot, failed.map(Error::of_flush))
     }
 }

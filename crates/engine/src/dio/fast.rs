@@ -50,6 +50,7 @@ pub(super) fn place(state: &mut QueueState, request: &Request) -> Option<(u64, u
         fast,
         limits,
         files,
+        now,
         ..
     } = state;
     let file = files.get_mut(request.file.index as usize)?.as_mut()?;
@@ -81,7 +82,9 @@ pub(super) fn place(state: &mut QueueState, request: &Request) -> Option<(u64, u
     let handle = file.handle();
     // Not free at once: the general attempt waits for it, or says EAGAIN.
     let _shared = handle.inode.try_lock_shared()?;
-    Some((file.enter_for_run(request.pos, len)?, len))
+    let at = file.enter_for_run(request.pos, len)?;
+    QueueState::touch(now, &handle.inode);
+    Some((at, len))
 }
 
 /// Puts a placed request into a slot and its memory, in a bio, into the queue's list.

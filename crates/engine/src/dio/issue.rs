@@ -74,6 +74,11 @@ fn issue_planned(state: &mut QueueState, index: u32, extents: u32) -> Attempt {
         return Attempt::Wants(Hold::Turn);
     }
     let (op, flags) = bio_kind(state, index, state.pieces.len() == 1);
+    if op == BioOp::Write {
+        let file = state.files[state.slots[index].file as usize].as_ref();
+        let inode = &file.expect("a file with requests stays attached").inode;
+        QueueState::touch(&mut state.now, inode);
+    }
     let QueueState {
         slots,
         bios,

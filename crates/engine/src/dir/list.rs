@@ -44,12 +44,12 @@ pub struct ReadDir {
 
 impl ReadDir {
     pub(crate) fn new(dir: Arc<Inode>) -> Result<ReadDir, Error> {
-        if !dir.disk.is_dir() {
+        if !dir.disk().is_dir() {
             return Err(Error::NotADirectory {
                 path: format!("inode {}", dir.ino),
             });
         }
-        if dir.disk.map_kind() == MapKind::Inline {
+        if dir.disk().map_kind() == MapKind::Inline {
             let ready = inline_entries(&dir)?.into_iter();
             return Ok(ReadDir {
                 dir,
@@ -71,12 +71,8 @@ impl ReadDir {
         let block = self.next;
         self.next += 1;
         if let Some(raw) = read_block(&self.dir, block)? {
-            let parsed = DirBlock::parse(
-                &self.dir.volume.sb,
-                &self.dir.disk,
-                FileBlock::new(block),
-                &raw,
-            )?;
+            let disk = self.dir.disk();
+            let parsed = DirBlock::parse(&self.dir.volume.sb, &disk, FileBlock::new(block), &raw)?;
             let entries: Vec<DirEntry> = parsed.entries().map(DirEntry::from).collect();
             self.ready = entries.into_iter();
         }
@@ -112,13 +108,14 @@ pub(super) fn inline_entries(dir: &Inode) -> Result<Vec<DirEntry>, Error> {
     };
     let mut entries = vec![
         made(b".", dir.ino),
-        made(b"..", dir::inline_parent(sb, &dir.disk)?),
+        made(b"..", dir::inline_parent(sb, &dir.disk())?),
     ];
-    let rest = xattr::inline_tail(&dir.volume, &dir.disk, &dir.raw)?;
-    let data = InlineData::new(&dir.disk, &rest)?;
+    let rest = xattr::inline_tail(&dir.volume, &dir.disk(), &dir.raw)?;
+    let disk = dir.disk();
+    let data = InlineData::new(&disk, &rest)?;
     for part in data.dir_parts().into_iter().filter(|p| !p.is_empty()) {
         entries.extend(
-            DirBlock::parse_inline(sb, &dir.disk, part)?
+            DirBlock::parse_inline(sb, &dir.disk(), part)?
                 .entries()
                 .map(DirEntry::from),
         );

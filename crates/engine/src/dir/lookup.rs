@@ -13,20 +13,20 @@ use diorite_format::{FileBlock, FormatError, Ino, MapKind};
 
 /// The inode that `name` stands for in `dir`.
 pub(super) fn lookup(dir: &Inode, name: &[u8]) -> Result<Option<Ino>, Error> {
-    if !dir.disk.is_dir() {
+    if !dir.disk().is_dir() {
         return Err(Error::NotADirectory {
             path: format!("inode {}", dir.ino),
         });
     }
-    if dir.disk.map_kind() == MapKind::Inline {
+    if dir.disk().map_kind() == MapKind::Inline {
         return Ok(inline_entries(dir)?
             .into_iter()
             .find(|e| e.name == name)
             .map(|e| e.ino));
     }
     let sb = &dir.volume.sb;
-    if dir::is_hashed(sb, &dir.disk) && name != b"." && name != b".." {
-        let root = read_block(dir, 0)?.map(|raw| DxRoot::parse(sb, &dir.disk, &raw));
+    if dir::is_hashed(sb, &dir.disk()) && name != b"." && name != b".." {
+        let root = read_block(dir, 0)?.map(|raw| DxRoot::parse(sb, &dir.disk(), &raw));
         match root {
             Some(Ok(root)) => return by_hash(dir, &root, name),
             Some(Err(FormatError::Corrupt(e))) => return Err(e.into()),
@@ -45,7 +45,8 @@ fn in_block(dir: &Inode, block: u64, name: &[u8]) -> Result<Option<Ino>, Error> 
     let Some(raw) = read_block(dir, block)? else {
         return Ok(None);
     };
-    let parsed = DirBlock::parse(&dir.volume.sb, &dir.disk, FileBlock::new(block), &raw)?;
+    let disk = dir.disk();
+    let parsed = DirBlock::parse(&dir.volume.sb, &disk, FileBlock::new(block), &raw)?;
     Ok(parsed.find(name).map(|e| e.ino))
 }
 
@@ -100,7 +101,7 @@ fn descend(
                 dir.ino
             )));
         };
-        let node = DxNode::parse(&dir.volume.sb, &dir.disk, block, &raw)?;
+        let node = DxNode::parse(&dir.volume.sb, &dir.disk(), block, &raw)?;
         frames.push(Frame {
             at: hash.map_or(0, |h| node.find(h)),
             node,

@@ -20,8 +20,9 @@ use diorite_format::{FileBlock, FsBlock};
 /// Block `block` of a directory, checked; none for a hole.
 fn read_block(dir: &Inode, block: u64) -> Result<Option<MetaRef>, Error> {
     let volume = &dir.volume;
-    let check =
-        |raw: &[u8]| DirBlock::parse(&volume.sb, &dir.disk, FileBlock::new(block), raw).map(|_| ());
+    let check = |raw: &[u8]| {
+        DirBlock::parse(&volume.sb, &dir.disk(), FileBlock::new(block), raw).map(|_| ())
+    };
     let Some(at) = place_of(dir, block)? else {
         return Ok(None);
     };

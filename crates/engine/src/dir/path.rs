@@ -26,13 +26,13 @@ impl Volume {
         let mut links = 0;
         let mut here = self.inner().inode(Ino::ROOT)?;
         while let Some(name) = todo.pop_front() {
-            if !here.disk.is_dir() {
+            if !here.disk().is_dir() {
                 return Err(Error::NotADirectory { path: shown() });
             }
             let found =
                 lookup::lookup(&here, &name)?.ok_or_else(|| Error::NotFound { path: shown() })?;
             let next = self.inner().inode(found)?;
-            if next.disk.file_type != Some(FileType::Symlink) || todo.is_empty() && !follow {
+            if next.disk().file_type != Some(FileType::Symlink) || todo.is_empty() && !follow {
                 here = next;
                 continue;
             }
@@ -48,7 +48,7 @@ impl Volume {
                 todo.push_front(part);
             }
         }
-        if path.ends_with(b"/") && !here.disk.is_dir() {
+        if path.ends_with(b"/") && !here.disk().is_dir() {
             return Err(Error::NotADirectory { path: shown() });
         }
         Ok(here.ino)
@@ -79,15 +79,15 @@ fn parts(path: &[u8]) -> VecDeque<Vec<u8>> {
 }
 
 fn link_target(link: &Inode) -> Result<Vec<u8>, Error> {
-    if link.disk.file_type != Some(FileType::Symlink) {
+    if link.disk().file_type != Some(FileType::Symlink) {
         return Err(Error::Invalid(format!(
             "inode {} is not a symbolic link",
             link.ino
         )));
     }
     link.check_data_access()?;
-    match link.disk.map_kind() {
-        MapKind::FastSymlink => Ok(link.disk.fast_symlink()?.to_vec()),
+    match link.disk().map_kind() {
+        MapKind::FastSymlink => Ok(link.disk().fast_symlink()?.to_vec()),
         MapKind::Inline => Ok(link.inline_data().unwrap_or_default().to_vec()),
         _ => long_target(link),
     }

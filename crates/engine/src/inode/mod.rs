@@ -6,14 +6,16 @@
 
 pub(crate) mod gate;
 
+use crate::cache::Kind;
 use crate::error::{Error, NotYet, Wait};
 use crate::file::File;
-use crate::locks::{INODE, MAP};
+use crate::journal::JournalHandle;
+use crate::locks::{INODE, INODE_STATE, MAP};
 use crate::map::{Cached, MapView, Published, root_view};
 use crate::volume::VolumeShared;
 use diorite_block::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use diorite_block::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use diorite_format::{Inode as DiskInode, InodeFlags, MapKind};
+use diorite_format::{Inode as DiskInode, InodeFlags, MapKind, Timestamp};
 use gate::{Gate, Shard};
 use std::sync::Arc;
 
@@ -22,9 +24,9 @@ use std::sync::Arc;
 pub(crate) struct Inode {
     pub(crate) volume: Arc<VolumeShared>,
     pub(crate) ino: diorite_format::Ino,
-    /// The inode as it was read.
-    pub(crate) disk: DiskInode,
-    /// The inode's own bytes, for attributes that lie in it.
+    /// What its place in the inode table holds, or will hold with the running transaction.
+    disk: Mutex<Arc<DiskInode>>,
+    /// The inode's own bytes as they were read, for attributes that lie in it.
     pub(crate) raw: Box<[u8]>,
     size: AtomicU64,
     /// Where a write has to end at the latest, in bytes.
@@ -35,6 +37,8 @@ pub(crate) struct Inode {
     /// Serialises publications of `map`; no reader takes it.
     pub(crate) map_lock: Mutex<()>,
     inline_data: Option<Box<[u8]>>,
+    /// When data was written last, in nanoseconds since 1970, if that is not in the inode yet; else 0.
+    touched: AtomicU64,
     /// Segments of the map in memory beyond the root.
     loaded: AtomicUsize,
 }
@@ -66,10 +70,62 @@ impl Inode {
             map_lock: Mutex::at_level(&MAP, level, ()),
             max_size: max_size(&disk, volume.block_size()),
             inline_data,
+            touched: AtomicU64::new(0),
             loaded: AtomicUsize::new(0),
-            disk,
+            disk: Mutex::at_level(&INODE_STATE, level, Arc::new(disk)),
             raw,
         })
+    }
+
+    /// The inode as it is now.
+    pub(crate) fn disk(&self) -> Arc<DiskInode> {
+        self.disk.lock().clone()
+    }
+
+    /// Notes that data was written now (nanoseconds since 1970). Costs one load if that was noted already.
+    #[inline]
+    pub(crate) fn touch(self: &Arc<Self>, now: u64) {
+        if self.touched.load(Ordering::Relaxed) != now
+            && self.touched.swap(now, Ordering::AcqRel) == 0
+        {
+            self.volume.note_touched(self);
+        }
+    }
+
+    /// Writes the times that were noted.
+    pub(crate) fn write_touched(&self, handle: &JournalHandle<'_>) -> Result<(), Error> {
+        match self.touched.swap(0, Ordering::AcqRel) {
+            0 => Ok(()),
+            now => self.change(handle, |disk| {
+                let time = timestamp(now);
+                (disk.mtime, disk.ctime) = (time, time);
+            }),
+        }
+    }
+
+    /// Changes the inode and writes it to its place in the inode table, in a transaction. Blocks while the device reads.
+    pub(crate) fn change(
+        &self,
+        handle: &JournalHandle<'_>,
+        change: impl FnOnce(&mut DiskInode),
+    ) -> Result<(), Error> {
+        let volume = &self.volume;
+        let (block, from) = volume.inode_place(self.ino)?;
+        let to = from + volume.sb.geometry().inode_size() as usize;
+        // Read first: nothing may fail once the inode has changed.
+        handle.read(block, Kind::InodeTable, |_| Ok(()))?;
+        let mut disk = self.disk.lock();
+        let new = Arc::make_mut(&mut disk);
+        change(new);
+        handle.update(
+            block,
+            Kind::InodeTable,
+            |_| Ok(()),
+            |raw| {
+                new.write(&volume.sb, &mut raw[from..to])
+                    .map_err(Error::from)
+            },
+        )
     }
 
     /// The size in bytes. Loaded before the map: writers publish the map first.
@@ -132,13 +188,14 @@ impl Inode {
                 help,
             ))
         };
-        if self.disk.flags.has(InodeFlags::ENCRYPT) {
+        let flags = self.disk().flags;
+        if flags.has(InodeFlags::ENCRYPT) {
             return refused(
                 "encrypted (feature encrypt)",
                 "its data cannot be read without the key; use the kernel",
             );
         }
-        if self.disk.flags.has(InodeFlags::VERITY) {
+        if flags.has(InodeFlags::VERITY) {
             return refused(
                 "protected by verity (feature verity)",
                 "its data cannot be verified here; use the kernel",
@@ -149,29 +206,38 @@ impl Inode {
 
     /// May data of this file be overwritten?
     fn check_writable(&self) -> Result<(), Error> {
-        let ino = self.ino;
+        let (ino, disk) = (self.ino, self.disk());
         let not_permitted = |flag| Err(Error::NotPermitted { ino, flag });
-        if self.disk.flags.has(InodeFlags::IMMUTABLE) {
+        if disk.flags.has(InodeFlags::IMMUTABLE) {
             return not_permitted("immutable");
         }
-        if self.disk.flags.has(InodeFlags::APPEND) {
+        if disk.flags.has(InodeFlags::APPEND) {
             return not_permitted("append-only");
         }
-        if self.disk.flags.has(InodeFlags::JOURNAL_DATA) || self.volume.data_journalled {
+        if disk.flags.has(InodeFlags::JOURNAL_DATA) || self.volume.data_journalled {
             return Err(Error::NotYet(NotYet::JournalledData { ino }));
         }
-        if self.must_drop_privileges() {
+        if must_drop_privileges(&disk) {
             return Err(Error::NotYet(NotYet::Privileges { ino }));
         }
         Ok(())
     }
+}
 
-    /// setuid, or setgid with group execution, or a capability: a write clears them.
-    fn must_drop_privileges(&self) -> bool {
-        const SETUID: u16 = 0o4000;
-        const SETGID_EXEC: u16 = 0o2010;
-        self.disk.mode & SETUID != 0 || self.disk.mode & SETGID_EXEC == SETGID_EXEC
+/// Nanoseconds since 1970 as an inode stores them.
+pub(crate) fn timestamp(nanos: u64) -> Timestamp {
+    const SECOND: u64 = 1_000_000_000;
+    Timestamp {
+        secs: i64::try_from(nanos / SECOND).unwrap_or(i64::MAX),
+        nanos: u32::try_from(nanos % SECOND).expect("below a second"),
     }
+}
+
+/// setuid, or setgid with group execution, or a capability: a write clears them.
+fn must_drop_privileges(disk: &DiskInode) -> bool {
+    const SETUID: u16 = 0o4000;
+    const SETGID_EXEC: u16 = 0o2010;
+    disk.mode & SETUID != 0 || disk.mode & SETGID_EXEC == SETGID_EXEC
 }
 
 /// The largest size that a file's map can have, in bytes.

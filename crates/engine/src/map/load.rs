@@ -213,7 +213,7 @@ impl Inode {
                 unreachable!("only nodes are unloaded")
             }
         };
-        check_places(&self.volume, &self.disk, &segments)?;
+        check_places(&self.volume, &self.disk(), &segments)?;
         let grown = |view: &MapView| {
             Arc::new(MapView {
                 tree: view.tree.splice(node.start, node.last(), &segments),
@@ -241,7 +241,14 @@ impl Inode {
         };
         let volume = &self.volume;
         let parse = |raw: &[u8]| {
-            ExtentNode::parse_block(&volume.sb, self.ino, self.disk.generation, expect, at, raw)
+            ExtentNode::parse_block(
+                &volume.sb,
+                self.ino,
+                self.disk().generation,
+                expect,
+                at,
+                raw,
+            )
         };
         let raw = volume.cache.read(&volume.blocking, at, Kind::Map, |raw| {
             parse(raw).map(|_| ())
@@ -282,7 +289,7 @@ impl Inode {
             return;
         };
         // The root was parsed when the inode was read, so it parses again.
-        if let Ok(root) = root_view(&self.volume, &self.disk) {
+        if let Ok(root) = root_view(&self.volume, &self.disk()) {
             self.map.publish(Arc::new(root));
             self.note_dropped();
         }

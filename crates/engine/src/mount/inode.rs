@@ -11,16 +11,23 @@ use crate::xattr;
 use diorite_format::{FsBlock, Ino, Inode as DiskInode, MapKind};
 use std::sync::Arc;
 
+impl VolumeShared {
+    /// The block of the inode table with this inode, and where in it the inode begins.
+    pub(crate) fn inode_place(&self, ino: Ino) -> Result<(FsBlock, usize), Error> {
+        let place = self.sb.inode_place(ino)?;
+        let table = self.groups[place.group.get() as usize].inode_table;
+        let block = FsBlock::new(table.get() + u64::from(place.table_block));
+        Ok((block, place.offset as usize))
+    }
+}
+
 /// Reads inode `ino` from its table.
 pub(crate) fn read_inode(volume: &Arc<VolumeShared>, ino: Ino) -> Result<Inode, Error> {
     let read = || -> Result<Inode, Error> {
-        let place = volume.sb.inode_place(ino)?;
-        let table = volume.groups[place.group.get() as usize].inode_table;
-        let block = FsBlock::new(table.get() + u64::from(place.table_block));
+        let (block, from) = volume.inode_place(ino)?;
         let bytes = volume
             .cache
             .read(&volume.blocking, block, Kind::InodeTable, |_| Ok(()))?;
-        let from = place.offset as usize;
         let raw: Box<[u8]> = bytes[from..from + volume.sb.geometry().inode_size() as usize].into();
         let disk = DiskInode::parse(&volume.sb, ino, &raw)?;
         if disk.is_free() && !volume.is_system_inode(ino) {

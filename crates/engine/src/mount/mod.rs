@@ -6,6 +6,7 @@
 
 mod inode;
 mod journal;
+mod mark;
 mod open;
 mod zone;
 
@@ -16,6 +17,17 @@ pub(crate) use zone::Zone;
 
 use crate::policy::Policy;
 use diorite_block::IoEngine;
+use std::time::{Duration, SystemTime};
+
+/// Time since 1970. Comes in from outside, so that a simulation can own it.
+pub type Clock = fn() -> Duration;
+
+fn system_clock() -> Duration {
+    // Before 1970 is no time that a file can have been written.
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+}
 
 /// How a volume is to be opened.
 #[derive(Clone, Debug)]
@@ -34,6 +46,10 @@ pub struct OpenOptions {
     pub metadata_cache: usize,
     /// Bytes of extent maps kept in memory.
     pub map_cache: usize,
+    /// Changes of metadata are committed when they are this old, if nobody asks before.
+    pub commit_interval: Duration,
+    /// The time that is written into inodes and superblocks.
+    pub clock: Clock,
 }
 
 impl Default for OpenOptions {
@@ -46,6 +62,8 @@ impl Default for OpenOptions {
             workers: 4,
             metadata_cache: 16 << 20,
             map_cache: 32 << 20,
+            commit_interval: Duration::from_secs(5),
+            clock: system_clock,
         }
     }
 }

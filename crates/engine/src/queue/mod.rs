@@ -19,7 +19,7 @@ pub(crate) use sync::SyncQueue;
 use crate::dio::{self, Fast, Limits, Piece};
 use crate::error::Error;
 use crate::file::File;
-use crate::inode::Attached;
+use crate::inode::{Attached, Inode};
 use crate::locks::QUEUE;
 use crate::policy::Policy;
 use crate::stats::Counters;
@@ -94,6 +94,8 @@ pub(crate) struct QueueState {
     pub(crate) reaped: BioList,
     pub(crate) messages: Vec<Message>,
     pub(crate) limits: Limits,
+    /// The time of the batch in hand, in nanoseconds since 1970; 0 until a write asks for it.
+    pub(crate) now: u64,
     /// The policy of the batch in hand, and what it lets the fast attempt do.
     pub(crate) policy: Policy,
     pub(crate) fast: Fast,
@@ -148,6 +150,7 @@ impl Queue {
             reaped: BioList::with_capacity(depth as usize),
             messages: Vec::new(),
             limits: Limits::new(volume),
+            now: 0,
             policy: volume.policy(),
             fast: Fast::of(volume.policy()),
             pieces: Vec::new(),
@@ -216,6 +219,7 @@ impl Queue {
     pub fn submit(&self, batch: &mut VecDeque<Request>) -> usize {
         let mut state = self.shared.state.lock();
         state.set_policy(self.shared.volume.policy());
+        state.now = 0;
         let accepted = batch.len().min(state.slots.free());
         if self.shared.volume.check_open().is_err() {
             batch
@@ -340,6 +344,15 @@ impl QueueState {
         if policy != self.policy {
             (self.policy, self.fast) = (policy, Fast::of(policy));
         }
+    }
+
+    /// Notes that the file's data was written: once per batch and file there is something to do.
+    #[inline]
+    pub(crate) fn touch(now: &mut u64, inode: &Arc<Inode>) {
+        if *now == 0 {
+            *now = inode.volume.now_nanos();
+        }
+        inode.touch(*now);
     }
 
     fn attached(&self, file: FileId) -> Option<&Attached> {

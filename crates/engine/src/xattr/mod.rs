@@ -63,10 +63,10 @@ impl Volume {
         let mut all = Vec::new();
         self.collect(
             &inode,
-            &Xattrs::parse_inode(&self.inner().sb, &inode.disk, &inode.raw)?,
+            &Xattrs::parse_inode(&self.inner().sb, &inode.disk(), &inode.raw)?,
             &mut all,
         )?;
-        let block = inode.disk.file_acl;
+        let block = inode.disk().file_acl;
         if !block.is_none() {
             let volume = self.inner();
             if let Some(what) = volume.metadata_in(block, 1) {
@@ -132,7 +132,7 @@ impl Volume {
         }
         let mut value = vec![0; size as usize];
         file.read_bytes(0, &mut value)?;
-        verify_ea_inode(&self.inner().sb, owner, entry, file.metadata(), &value)?;
+        verify_ea_inode(&self.inner().sb, owner, entry, &file.metadata(), &value)?;
         Ok(value)
     }
 }

@@ -1,7 +1,7 @@
 //! The golden walk: what diorite finds in images of real mke2fs, debugfs and kernel is what the kernel or debugfs found.
 //!
 //! Input: the recipes of xtask, each an image and a manifest. Output: none; every difference is told, a few per image.
-//! Invariants: an image itself is only read; the overwrite goes to a copy, which must then be the image byte for byte, and
+//! Invariants: an image itself is only read; the overwrite goes to a copy, which must then be the image but for times and journal, and
 //! which e2fsck must pass in silence. Limits: the few that run always are made without root, so debugfs is their judge.
 #![allow(clippy::unwrap_used)]
 

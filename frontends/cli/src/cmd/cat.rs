@@ -42,7 +42,7 @@ pub(crate) fn run(global: &Global, args: &CatArgs) -> ExitCode {
 
 fn one(volume: &Volume, reader: &mut Reader, path: &[u8], out: &mut Out) -> Result<(), Reason> {
     let file = image::find(volume, path, true)?;
-    let inode = file.metadata();
+    let inode = &*file.metadata();
     if inode.is_dir() {
         return Err(Reason::new("Is a directory"));
     }

@@ -104,7 +104,7 @@ impl Copier<'_> {
         match place::choose(&args.dest, path, args.paths.len() > 1, is_dir)? {
             Place::Whole(fd) => {
                 let id = self.names.add_top(path, &fd)?;
-                let top = Dir::new(fd, id, None, Some(file.metadata().clone()));
+                let top = Dir::new(fd, id, None, Some(file.metadata().as_ref().clone()));
                 self.walk(top, file.ino());
             }
             Place::Inside { parent, host } => {

@@ -237,7 +237,7 @@ impl Lister<'_> {
 
     fn json(&mut self, dir: Option<&[u8]>, entry: &Entry) {
         let Some(file) = &entry.file else { return };
-        let target = image::target(self.volume, file.metadata()).transpose();
+        let target = image::target(self.volume, &file.metadata()).transpose();
         let target = target.unwrap_or_else(|error| {
             self.report
                 .file(&join(dir.unwrap_or_default(), &entry.name), error);
@@ -246,7 +246,7 @@ impl Lister<'_> {
         self.out.json(&JsonFile {
             dir,
             name: &entry.name,
-            inode: file.metadata(),
+            inode: &file.metadata(),
             target: target.as_deref(),
             more: None,
         });

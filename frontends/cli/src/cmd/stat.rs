@@ -15,6 +15,7 @@ use diorite::xattr::Xattr;
 use diorite::{Error, File, Volume};
 use diorite_format::{FileType, Inode, MapKind};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Extents that are counted.
 const MOST_EXTENTS: u64 = 1_000_000;
@@ -43,7 +44,7 @@ pub(crate) fn run(global: &Global, args: &StatArgs) -> ExitCode {
 
 /// What was found out about one file.
 struct Found {
-    file: File,
+    inode: Arc<Inode>,
     block_size: u32,
     target: Option<Vec<u8>>,
     xattrs: Vec<Xattr>,
@@ -57,9 +58,9 @@ impl Found {
         let block_size = volume.superblock().block_size();
         let (extents, counted_all) = count(&file, block_size)?;
         Ok(Found {
-            target: image::target(volume, file.metadata()).transpose()?,
+            target: image::target(volume, &file.metadata()).transpose()?,
             xattrs: volume.xattrs(file.ino())?,
-            file,
+            inode: file.metadata(),
             block_size,
             extents,
             counted_all,
@@ -70,7 +71,7 @@ impl Found {
         JsonFile {
             dir: None,
             name: path,
-            inode: self.file.metadata(),
+            inode: &self.inode,
             target: self.target.as_deref(),
             more: Some(More {
                 block_size: self.block_size,
@@ -82,7 +83,7 @@ impl Found {
     }
 
     fn print(&self, path: &[u8], clock: &Clock, out: &mut Out) {
-        let inode = self.file.metadata();
+        let inode = &*self.inode;
         let terminal = out.is_terminal();
         out.bytes(b"  File: ");
         out.bytes(&quoted(path, terminal));
@@ -118,7 +119,7 @@ impl Found {
     }
 
     fn print_more(&self, out: &mut Out) {
-        let inode = self.file.metadata();
+        let inode = &*self.inode;
         let flags = inode.flags;
         out.line(format_args!(
             " Flags: {} ({:#x})",

@@ -69,7 +69,7 @@ impl Copier<'_> {
             fd,
             id,
             Some(dir.clone()),
-            Some(file.metadata().clone()),
+            Some(file.metadata().as_ref().clone()),
         ))
     }
 
@@ -101,7 +101,7 @@ impl Copier<'_> {
                 return Err(reason);
             }
         };
-        self.links.remember(file.metadata(), dir.id, host);
+        self.links.remember(&file.metadata(), dir.id, host);
         let copying = Rc::new(Copying::new(file.clone(), id, out, dir.clone(), name));
         self.feed(&copying);
         self.settle(copying);
@@ -181,7 +181,7 @@ impl Copier<'_> {
             self.volume,
             &mut self.report,
             &done.out,
-            done.file.metadata(),
+            &done.file.metadata(),
             &path,
         );
         self.flow.detach(done.id);
@@ -204,7 +204,7 @@ impl Copier<'_> {
         file: &File,
         kind: Option<FileType>,
     ) -> Result<(), Reason> {
-        let inode = file.metadata();
+        let inode = &*file.metadata();
         if kind == Some(FileType::Symlink) {
             let target = self.volume.read_link(inode.ino)?;
             replace(dir, host, |dir| symlinkat(&target[..], &dir.fd, host))?;

@@ -49,7 +49,7 @@ impl Row {
         terminal: bool,
         time: impl Fn(Timestamp) -> String,
     ) -> (Row, Vec<Error>) {
-        let inode = file.metadata();
+        let inode = &*file.metadata();
         let mut errors = Vec::new();
         let mark = mark(volume, inode, &mut errors);
         let mut shown = quoted(name, terminal).into_owned();

@@ -1,0 +1,108 @@
+//! The commit: the running transaction is closed, frozen, written, and let go.
+//!
+//! Input: the running transaction. Output: a durable one; freed blocks that may be used again. Invariants: closing waits for open handles
+//! only; blocks are frozen before the next transaction's first handle begins; what was acknowledged to be durable is durable
+//! after the medium's last flush. Limits: one commit at a time, by whoever holds the medium.
+
+use super::transaction::Transaction;
+use super::{Journal, Medium};
+use crate::cache::MetaRef;
+use crate::error::Error;
+use crate::volume::VolumeShared;
+use diorite_format::FsBlock;
+
+/// A transaction as it is written.
+#[derive(Debug)]
+pub(super) struct Frozen {
+    pub(super) transaction: Transaction,
+    /// In the order of their places.
+    pub(super) blocks: Vec<FrozenBlock>,
+}
+
+/// One block of it.
+#[derive(Debug)]
+pub(super) struct FrozenBlock {
+    pub(super) at: FsBlock,
+    pub(super) bytes: MetaRef,
+    /// Nothing on disk points to it yet.
+    pub(super) unreachable: bool,
+}
+
+impl Journal {
+    /// Commits the running transaction, if there is anything in it.
+    pub(super) fn commit(&self, volume: &VolumeShared, medium: &mut Medium) -> Result<(), Error> {
+        if !self.is_marked() && (volume.has_touched() || self.has_changes()) {
+            self.mark_with(volume, medium)?;
+        }
+        let Some(frozen) = self.check(volume, |journal| journal.close(volume))? else {
+            return Ok(());
+        };
+        self.check(volume, |_| match medium {
+            Medium::Log(log) => log.commit(volume, &frozen),
+            Medium::Rounds(rounds) => rounds.commit(volume, &frozen),
+        })?;
+        let mut state = self.state.lock();
+        state.committed = frozen.transaction.tid;
+        state.commits += 1;
+        drop(state);
+        volume.reuse(&frozen.transaction.freed);
+        self.moved.notify_all();
+        Ok(())
+    }
+
+    /// Writes home what is only in the log.
+    pub(super) fn bring_home(
+        &self,
+        volume: &VolumeShared,
+        medium: &mut Medium,
+    ) -> Result<(), Error> {
+        match medium {
+            Medium::Log(log) => log.checkpoint(volume),
+            Medium::Rounds(_) => Ok(()),
+        }
+    }
+
+    /// Waits for the open handles, adds what every commit writes, and freezes the blocks. None if there is nothing.
+    fn close(&self, volume: &VolumeShared) -> Result<Option<Frozen>, Error> {
+        let mut state = self.state.lock();
+        state.closing = true;
+        while state.open > 0 {
+            state = self.wait(state);
+        }
+        let (tid, empty) = (state.running.tid, state.running.is_empty());
+        drop(state);
+        // Outside the lock: times and counts are changes of blocks like any other.
+        let wrote = volume.before_commit(&self.last_handle(volume, tid), empty);
+        let frozen = wrote.map(|()| self.freeze(volume));
+        self.state.lock().closing = false;
+        self.moved.notify_all();
+        frozen
+    }
+
+    fn has_changes(&self) -> bool {
+        !self.state.lock().running.is_empty()
+    }
+
+    fn freeze(&self, volume: &VolumeShared) -> Option<Frozen> {
+        let mut state = self.state.lock();
+        if state.running.is_empty() {
+            // Handles that changed nothing use up no number: recovery counts on a log without gaps.
+            state.running.since = None;
+            return None;
+        }
+        let transaction = state.take();
+        drop(state);
+        let blocks = transaction
+            .blocks
+            .iter()
+            .map(|(at, unreachable)| FrozenBlock {
+                at: *at,
+                bytes: volume.cache.freeze(*at),
+                unreachable: *unreachable,
+            });
+        Some(Frozen {
+            blocks: blocks.collect(),
+            transaction,
+        })
+    }
+}

@@ -1,0 +1,192 @@
+//! Handles: the right to change blocks of metadata as a part of one transaction.
+//!
+//! Input: how many blocks a change may touch at most. Output: changes, all of which become durable together. Invariants: begun with no
+//! lock held, so that whoever has to commit first can; not open while anybody waits for data, a parked request or the in-flight
+//! count; ended by dropping it. Limits: a change that needs more than one transaction ends its handle and begins another.
+
+use super::transaction::State;
+use super::{Journal, Medium};
+use crate::cache::{Kind, MetaRef};
+use crate::error::Error;
+use crate::volume::VolumeShared;
+use diorite_block::sync::MutexGuard;
+use diorite_format::{FormatError, FsBlock, Tid};
+use std::cell::Cell;
+use std::time::Instant;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct JournalHandle<'v> {
+    volume: &'v VolumeShared,
+    journal: &'v Journal,
+    tid: Tid,
+    credits: Cell<u32>,
+}
+
+impl Journal {
+    /// Begins a handle that may change `credits` blocks. Blocks while the running transaction is full or being closed; commits it if it
+    /// is full. No lock may be held.
+    pub(crate) fn begin<'v>(
+        &'v self,
+        volume: &'v VolumeShared,
+        credits: u32,
+    ) -> Result<JournalHandle<'v>, Error> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(error) = &state.aborted {
+                return Err(error.clone());
+            }
+            if state.closing {
+                state = self.wait(state);
+            } else if !state.marked {
+                drop(state);
+                self.mark_with(volume, &mut self.medium.lock())?;
+                state = self.state.lock();
+            } else if state.has_room(credits, self.most) {
+                return Ok(self.open(volume, state, credits));
+            } else {
+                let tid = state.running.tid;
+                drop(state);
+                self.commit_up_to(volume, tid)?;
+                state = self.state.lock();
+            }
+        }
+    }
+
+    pub(super) fn is_marked(&self) -> bool {
+        self.state.lock().marked
+    }
+
+    /// The superblock says that the volume is in use before anything else changes. For who has the medium.
+    pub(super) fn mark_with(&self, volume: &VolumeShared, _: &mut Medium) -> Result<(), Error> {
+        if !self.is_marked() {
+            self.check(volume, |_| volume.mark_in_use())?;
+            self.state.lock().marked = true;
+        }
+        Ok(())
+    }
+
+    fn open<'v>(
+        &'v self,
+        volume: &'v VolumeShared,
+        mut state: MutexGuard<'_, State>,
+        credits: u32,
+    ) -> JournalHandle<'v> {
+        state.open += 1;
+        state.handles += 1;
+        state.credits += credits;
+        let first = state.running.since.is_none();
+        state.running.since.get_or_insert_with(Instant::now);
+        let tid = state.running.tid;
+        drop(state);
+        if first {
+            self.keeper.wake(volume);
+        }
+        JournalHandle {
+            volume,
+            journal: self,
+            tid,
+            credits: Cell::new(credits),
+        }
+    }
+
+    /// A handle in the transaction that is being closed, for what every commit writes.
+    pub(super) fn last_handle<'v>(
+        &'v self,
+        volume: &'v VolumeShared,
+        tid: Tid,
+    ) -> JournalHandle<'v> {
+        let mut state = self.state.lock();
+        state.open += 1;
+        JournalHandle {
+            volume,
+            journal: self,
+            tid,
+            credits: Cell::new(0),
+        }
+    }
+}
+
+impl JournalHandle<'_> {
+    /// The transaction.
+    pub(crate) fn tid(&self) -> Tid {
+        self.tid
+    }
+
+    pub(crate) fn volume(&self) -> &VolumeShared {
+        self.volume
+    }
+
+    /// Reads a block of metadata. Blocks while the device reads.
+    pub(crate) fn read(
+        &self,
+        block: FsBlock,
+        kind: Kind,
+        verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
+    ) -> Result<MetaRef, Error> {
+        let volume = self.volume;
+        volume.cache.read(&volume.blocking, block, kind, verify)
+    }
+
+    /// Changes a block: `change` gets its bytes, verified, and must not fail after it has changed one; it must leave them sealed. Changes
+    /// do not nest. Blocks while the device reads.
+    pub(crate) fn update<R>(
+        &self,
+        block: FsBlock,
+        kind: Kind,
+        verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
+        change: impl FnOnce(&mut [u8]) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let volume = self.volume;
+        let at = (block, kind);
+        let (result, first) =
+            volume
+                .cache
+                .change(&volume.blocking, at, self.tid, verify, change)?;
+        if first {
+            self.add(block, false);
+        }
+        Ok(result)
+    }
+
+    /// Makes a block of metadata whose old contents do not matter and to which nothing on disk points yet: `fill` gets zeros and must
+    /// leave them sealed.
+    pub(crate) fn create(&self, block: FsBlock, kind: Kind, fill: impl FnOnce(&mut [u8])) {
+        if self.volume.cache.create((block, kind), self.tid, fill) {
+            self.add(block, true);
+        }
+    }
+
+    /// The block holds no metadata any more. It is freed apart from this.
+    pub(crate) fn forget(&self, block: FsBlock) {
+        self.volume.cache.forget(block);
+        let mut state = self.journal.state.lock();
+        state.running.blocks.remove(&block);
+        state.running.revoked.insert(block);
+    }
+
+    /// Blocks that may be used again once the transaction is durable.
+    pub(crate) fn freed(&self, start: FsBlock, len: u32) {
+        self.journal.state.lock().running.freed.push((start, len));
+    }
+
+    fn add(&self, block: FsBlock, unreachable: bool) {
+        let left = self.credits.get();
+        self.credits.set(left.saturating_sub(1));
+        let mut state = self.journal.state.lock();
+        state.credits -= left.min(1);
+        state.running.revoked.remove(&block);
+        state.running.blocks.insert(block, unreachable);
+    }
+}
+
+impl Drop for JournalHandle<'_> {
+    fn drop(&mut self) {
+        let mut state = self.journal.state.lock();
+        state.open -= 1;
+        state.credits -= self.credits.get();
+        if state.open == 0 && state.closing {
+            self.journal.moved.notify_all();
+        }
+    }
+}

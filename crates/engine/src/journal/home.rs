@@ -1,0 +1,69 @@
+//! Writing blocks of metadata to where they belong, and making that durable.
+//!
+//! Input: places and bytes. Output: the same on the device. Invariants: neighbours go together; all have ended, well or not, when the call
+//! returns; the first error is reported. Limits: the bytes are copied, since who changes them next must not wait for the device.
+
+use crate::error::Error;
+use crate::volume::VolumeShared;
+use diorite_block::{Bio, BioList, Blocking, Buf};
+use diorite_format::FsBlock;
+
+/// Blocks in one bio at most.
+const RUN: usize = 128;
+
+impl VolumeShared {
+    /// Makes durable what has ended on the volume's device. Blocks.
+    pub(crate) fn flush(&self) -> Result<(), Error> {
+        self.blocking.flush().map_err(Error::of_flush)
+    }
+
+    /// Writes blocks, given in the order of their places. Blocks.
+    pub(crate) fn write_blocks<'a>(
+        &self,
+        blocks: impl Iterator<Item = (FsBlock, &'a [u8])>,
+    ) -> Result<(), Error> {
+        self.write_blocks_to(&self.blocking, blocks)
+    }
+
+    /// As [`VolumeShared::write_blocks`], to a device with the same block size.
+    pub(crate) fn write_blocks_to<'a>(
+        &self,
+        device: &Blocking,
+        blocks: impl Iterator<Item = (FsBlock, &'a [u8])>,
+    ) -> Result<(), Error> {
+        let size = u64::from(self.block_size());
+        let (mut bios, mut run) = (BioList::new(), Vec::new());
+        let mut first = FsBlock::new(0);
+        for (at, bytes) in blocks {
+            let next = first.get() + run.len() as u64;
+            if run.len() == RUN || !run.is_empty() && at.get() != next {
+                bios.push_back(gathered(first.get() * size, &mut run));
+            }
+            if run.is_empty() {
+                first = at;
+            }
+            run.push(bytes);
+        }
+        if !run.is_empty() {
+            bios.push_back(gathered(first.get() * size, &mut run));
+        }
+        for bio in device.run_all(bios) {
+            let len = u32::try_from(bio.len).unwrap_or(u32::MAX);
+            bio.result.map_err(|e| Error::of_write(bio.pos, len, e))?;
+        }
+        Ok(())
+    }
+}
+
+/// One bio for a run of blocks.
+fn gathered(pos: u64, run: &mut Vec<&[u8]>) -> Bio {
+    let len = run.iter().map(|b| b.len()).sum();
+    let mut buf = Buf::zeroed(len);
+    let mut rest = buf.as_mut_slice();
+    for bytes in run.drain(..) {
+        let (head, tail) = rest.split_at_mut(bytes.len());
+        head.copy_from_slice(bytes);
+        rest = tail;
+    }
+    Bio::write(pos, buf, 0)
+}

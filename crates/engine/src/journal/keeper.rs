@@ -1,0 +1,99 @@
+//! The keeper: the thread that commits what is old enough, so that nothing waits for ever in memory.
+//!
+//! Input: the first handle of each transaction wakes it. Output: a commit when the interval has passed. Invariants: it holds the volume only
+//! while it commits; started when first needed. Limits: one per volume; an error is latched by the commit itself.
+
+use crate::locks::WORKERS;
+use crate::volume::VolumeShared;
+use diorite_block::sync::{Condvar, Mutex};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    interval: Duration,
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    orders: Mutex<Orders>,
+    woken: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Orders {
+    /// There is a transaction to be committed later.
+    some: bool,
+    stop: bool,
+}
+
+impl Keeper {
+    pub(super) fn new(level: u8, interval: Duration) -> Keeper {
+        Keeper {
+            interval,
+            shared: Arc::new(Shared {
+                orders: Mutex::at_level(&WORKERS, level, Orders::default()),
+                woken: Condvar::new(),
+            }),
+            thread: Mutex::at_level(&WORKERS, level, None),
+        }
+    }
+
+    /// A transaction has begun.
+    pub(super) fn wake(&self, volume: &VolumeShared) {
+        self.shared.orders.lock().some = true;
+        self.shared.woken.notify_one();
+        let mut thread = self.thread.lock();
+        if thread.is_none() {
+            let (mine, volume, interval) = (self.shared.clone(), volume.weak(), self.interval);
+            // Without a thread the commit comes with the next sync, or when the transaction is full.
+            *thread = std::thread::Builder::new()
+                .name("diorite-journal".into())
+                .spawn(move || mine.keep(&volume, interval))
+                .ok();
+        }
+    }
+}
+
+impl Shared {
+    fn keep(&self, volume: &Weak<VolumeShared>, interval: Duration) {
+        loop {
+            let mut orders = self.orders.lock();
+            while !orders.some && !orders.stop {
+                orders = self.woken.wait(orders);
+            }
+            let mut waited = Duration::ZERO;
+            while !orders.stop && waited < interval {
+                let since = std::time::Instant::now();
+                orders = self.woken.wait_timeout(orders, interval - waited);
+                waited += since.elapsed();
+            }
+            if orders.stop {
+                return;
+            }
+            orders.some = false;
+            drop(orders);
+            let Some(volume) = volume.upgrade() else {
+                return;
+            };
+            volume.commit_best_effort();
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.shared.orders.lock().stop = true;
+        self.shared.woken.notify_all();
+        if let Some(thread) = self.thread.lock().take() {
+            // The last reference to the volume may be dropped by this very thread, which then ends by itself.
+            if thread.thread().id() != std::thread::current().id() {
+                thread.join().expect("the journal's keeper does not panic");
+            }
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! The log (jbd2): transactions on their way home.
+//!
+//! Input: frozen transactions. Output: descriptors, blocks, revokes and a commit block in the log; later the blocks at home. Invariants:
+//! everything of a transaction is durable before its commit block is; a block goes home only after its transaction is committed; the
+//! log's tail moves only after what it gives up is durable at home. Limits: one writer, who holds the journal's medium; a checkpoint
+//! brings everything home at once.
+
+use super::commit::Frozen;
+use crate::cache::MetaRef;
+use crate::error::Error;
+use crate::volume::VolumeShared;
+use diorite_block::{Blocking, Buf};
+use diorite_format::journal::JournalSuper;
+use diorite_format::journal::write::{self, LogPosition, Tag};
+use diorite_format::{FsBlock, Tid};
+use std::collections::BTreeMap;
+
+/// Where the log's blocks are on its device, as runs.
+#[derive(Debug)]
+pub(crate) struct Places {
+    /// First block of the log in the run, first block on the device, length.
+    pub(crate) runs: Vec<(u32, FsBlock, u32)>,
+}
+
+impl Places {
+    fn of(&self, block: u32) -> FsBlock {
+        let after = self.runs.partition_point(|(first, ..)| *first <= block);
+        let (first, at, _) = self.runs[after.checked_sub(1).expect("the runs begin at block 0")];
+        FsBlock::new(at.get() + u64::from(block - first))
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Log {
+    /// The log's own device, if it is not the volume's.
+    external: Option<Blocking>,
+    places: Places,
+    /// The journal superblock, parsed and raw.
+    journal: JournalSuper,
+    raw: Vec<u8>,
+    /// The next block to be written, and how many hold transactions that are not home.
+    head: u32,
+    used: u32,
+    /// The log's superblock says where it begins.
+    announced: bool,
+    next: Tid,
+    /// The newest committed bytes of what is not home.
+    home: BTreeMap<FsBlock, MetaRef>,
+}
+
+impl Log {
+    /// Over an empty log, whose superblock is `raw`. Nothing is written yet.
+    pub(crate) fn new(
+        external: Option<Blocking>,
+        places: Places,
+        journal: JournalSuper,
+        raw: Vec<u8>,
+    ) -> Log {
+        Log {
+            head: journal.first,
+            next: journal.sequence,
+            used: 0,
+            announced: false,
+            home: BTreeMap::new(),
+            external,
+            places,
+            journal,
+            raw,
+        }
+    }
+
+    /// The first transaction's number.
+    pub(crate) fn next_tid(&self) -> Tid {
+        self.next
+    }
+
+    /// Blocks that one transaction may change.
+    pub(crate) fn most_blocks(&self) -> u32 {
+        self.capacity() / 4
+    }
+
+    fn capacity(&self) -> u32 {
+        self.journal.log_end() - self.journal.first
+    }
+
+    /// Makes a transaction durable. Brings earlier ones home if there is no room for it.
+    pub(super) fn commit(&mut self, volume: &VolumeShared, frozen: &Frozen) -> Result<(), Error> {
+        let tid = frozen.transaction.tid;
+        let mut blocks = self.revokes(frozen);
+        blocks.extend(self.data(frozen));
+        let needed = u32::try_from(blocks.len())
+            .unwrap_or(u32::MAX)
+            .saturating_add(1);
+        if needed > self.capacity() {
+            let what = format!(
+                "a transaction of {needed} blocks does not fit into a journal of {}",
+                self.capacity()
+            );
+            return Err(Error::Invalid(what));
+        }
+        if needed > self.capacity() - self.used {
+            self.checkpoint(volume)?;
+        }
+        if !self.announced {
+            self.announce(
+                volume,
+                LogPosition {
+                    start: self.head,
+                    sequence: tid,
+                },
+            )?;
+        }
+        self.append(volume, blocks)?;
+        self.flush_before_commit(volume)?;
+        self.append_commit(volume, tid)?;
+        self.next = Tid::new(tid.get().wrapping_add(1));
+        for block in &frozen.transaction.revoked {
+            self.home.remove(block);
+        }
+        self.home
+            .extend(frozen.blocks.iter().map(|b| (b.at, b.bytes.clone())));
+        if self.used > self.capacity() / 2 {
+            self.checkpoint(volume)?;
+        }
+        Ok(())
+    }
+
+    /// Brings everything home and empties the log.
+    pub(super) fn checkpoint(&mut self, volume: &VolumeShared) -> Result<(), Error> {
+        if self.used == 0 && !self.announced {
+            return Ok(());
+        }
+        volume.write_blocks(self.home.iter().map(|(at, bytes)| (*at, &**bytes)))?;
+        volume.flush()?;
+        self.announce(
+            volume,
+            LogPosition {
+                start: 0,
+                sequence: self.next,
+            },
+        )?;
+        self.log_device(volume).flush().map_err(Error::of_flush)?;
+        (self.used, self.announced) = (0, false);
+        for (at, bytes) in std::mem::take(&mut self.home) {
+            volume.cache.is_home(at, &bytes);
+        }
+        Ok(())
+    }
+
+    /// Revoke blocks.
+    fn revokes(&self, frozen: &Frozen) -> Vec<Vec<u8>> {
+        let transaction = &frozen.transaction;
+        let revoked: Vec<FsBlock> = transaction.revoked.iter().copied().collect();
+        revoked
+            .chunks(write::revokes_per_block(&self.journal))
+            .map(|chunk| {
+                let mut block = self.block();
+                write::revoke(&self.journal, transaction.tid, chunk, &mut block);
+                block
+            })
+            .collect()
+    }
+
+    /// Descriptors, each before the blocks that it announces.
+    fn data(&self, frozen: &Frozen) -> Vec<Vec<u8>> {
+        let tid = frozen.transaction.tid;
+        let mut out = Vec::new();
+        for chunk in frozen
+            .blocks
+            .chunks(write::tags_per_descriptor(&self.journal))
+        {
+            let (mut tags, mut data) = (Vec::new(), Vec::new());
+            for block in chunk {
+                let mut bytes = block.bytes.to_vec();
+                let escaped = write::escape(&mut bytes);
+                let sum = write::block_sum(&self.journal, tid, &bytes);
+                tags.push(Tag {
+                    block: block.at,
+                    escaped,
+                    sum,
+                });
+                data.push(bytes);
+            }
+            let mut descriptor = self.block();
+            write::descriptor(&self.journal, tid, &tags, &mut descriptor);
+            out.push(descriptor);
+            out.append(&mut data);
+        }
+        out
+    }
+
+    fn block(&self) -> Vec<u8> {
+        vec![0; self.journal.block_size as usize]
+    }
+
+    /// Writes blocks at the head, runs of neighbours together.
+    fn append(&mut self, volume: &VolumeShared, blocks: Vec<Vec<u8>>) -> Result<(), Error> {
+        let mut placed = Vec::with_capacity(blocks.len());
+        for bytes in blocks {
+            let block = self.advance();
+            placed.push((self.places.of(block), bytes));
+        }
+        let device = self.log_device(volume);
+        volume.write_blocks_to(
+            device,
+            placed.iter().map(|(at, bytes)| (*at, bytes.as_slice())),
+        )
+    }
+
+    /// The next block of the log, which is taken.
+    fn advance(&mut self) -> u32 {
+        let block = self.head;
+        self.head += 1;
+        self.used += 1;
+        if self.head == self.journal.log_end() {
+            self.head = self.journal.first;
+        }
+        block
+    }
+
+    /// Data of the volume and everything of the transaction but its commit block is durable after this.
+    fn flush_before_commit(&self, volume: &VolumeShared) -> Result<(), Error> {
+        volume.flush()?;
+        match &self.external {
+            Some(device) => device.flush().map_err(Error::of_flush),
+            None => Ok(()),
+        }
+    }
+
+    fn append_commit(&mut self, volume: &VolumeShared, tid: Tid) -> Result<(), Error> {
+        let now = volume.now();
+        let mut bytes = Buf::zeroed(self.journal.block_size as usize);
+        write::commit(
+            &self.journal,
+            tid,
+            now.as_secs(),
+            now.subsec_nanos(),
+            bytes.as_mut_slice(),
+        );
+        let block = self.advance();
+        self.write_durably(volume, self.places.of(block), bytes)
+    }
+
+    /// Writes the log's superblock: where recovery would have to begin.
+    fn announce(&mut self, volume: &VolumeShared, position: LogPosition) -> Result<(), Error> {
+        write::set_position(&mut self.raw, position);
+        let mut bytes = Buf::zeroed(self.journal.block_size as usize);
+        bytes.copy_in(0, &self.raw);
+        self.write_durably(volume, self.places.of(0), bytes)?;
+        self.announced = position.start != 0;
+        Ok(())
+    }
+
+    fn write_durably(&self, volume: &VolumeShared, at: FsBlock, bytes: Buf) -> Result<(), Error> {
+        let pos = at.get() * u64::from(self.journal.block_size);
+        self.log_device(volume)
+            .write_durably(pos, bytes)
+            .map_err(|error| Error::of_write(pos, self.journal.block_size, error))
+    }
+
+    fn log_device<'a>(&'a self, volume: &'a VolumeShared) -> &'a Blocking {
+        self.external.as_ref().unwrap_or(&volume.blocking)
+    }
+}

@@ -1,0 +1,183 @@
+//! The journal room: changes of metadata become transactions, transactions become durable, and get home.
+//!
+//! | file | takes -> gives |
+//! |---|---|
+//! | `handle` | a wish to change blocks -> a handle in the running transaction |
+//! | `transaction` | what handles changed -> one transaction; who waits for what |
+//! | `commit` | the running transaction -> durable in the log, or at home in rounds |
+//! | `log` | frozen blocks -> a jbd2 log: descriptors, revokes, commit blocks, its superblock |
+//! | `home` | blocks -> their places, durably |
+//! | `rounds` | the same without a journal: ordered write-back |
+//! | `keeper` | time -> the periodic commit and checkpoint |
+//!
+//! Input: changes of blocks, under handles. Output: durable transactions. Invariants: a commit waits for no data, and for no handle that
+//! waits for anything but metadata; a handle is begun with no lock held; the first error aborts, and everybody is told. Limits: a
+//! transaction has at most a quarter of the log's blocks.
+
+mod commit;
+mod handle;
+mod home;
+mod keeper;
+mod log;
+mod rounds;
+mod transaction;
+
+pub(crate) use handle::JournalHandle;
+pub(crate) use log::{Log, Places};
+
+use crate::error::Error;
+use crate::locks::{JOURNAL, JOURNAL_STATE};
+use crate::volume::VolumeShared;
+use diorite_block::sync::{Condvar, Mutex, MutexGuard};
+use diorite_format::Tid;
+use keeper::Keeper;
+use rounds::Rounds;
+use std::time::Duration;
+use transaction::State;
+
+/// Blocks that a round without a journal changes at most.
+const ROUND_BLOCKS: u32 = 4096;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    /// Held by whoever commits.
+    medium: Mutex<Medium>,
+    state: Mutex<State>,
+    /// Something in `state` that somebody may wait for has changed.
+    moved: Condvar,
+    /// Blocks that one transaction may change.
+    most: u32,
+    keeper: Keeper,
+}
+
+/// Where transactions go.
+#[derive(Debug)]
+enum Medium {
+    /// Into a log first, home later.
+    Log(Box<Log>),
+    /// Home, in rounds.
+    Rounds(Rounds),
+}
+
+impl Journal {
+    /// With a log, or in rounds without one. A transaction is at most `interval` old when it is committed.
+    pub(crate) fn new(level: u8, log: Option<Log>, interval: Duration) -> Journal {
+        let (most, first) = match &log {
+            Some(log) => (log.most_blocks(), log.next_tid()),
+            None => (ROUND_BLOCKS, Tid::new(1)),
+        };
+        let medium = match log {
+            Some(log) => Medium::Log(Box::new(log)),
+            None => Medium::Rounds(Rounds),
+        };
+        Journal {
+            medium: Mutex::at_level(&JOURNAL, level, medium),
+            state: Mutex::at_level(&JOURNAL_STATE, level, State::new(first)),
+            moved: Condvar::new(),
+            most,
+            keeper: Keeper::new(level, interval),
+        }
+    }
+
+    /// Makes durable all of `tid` and before, if it is not yet. Blocks; no lock may be held.
+    pub(crate) fn commit_up_to(&self, volume: &VolumeShared, tid: Tid) -> Result<(), Error> {
+        loop {
+            let state = self.state.lock();
+            if let Some(error) = &state.aborted {
+                return Err(error.clone());
+            }
+            if !tid.is_after(state.committed) {
+                return Ok(());
+            }
+            drop(state);
+            match self.medium.try_lock() {
+                Some(mut medium) => {
+                    // Somebody may have committed it between the look and the lock.
+                    return if tid.is_after(self.committed()) {
+                        self.commit(volume, &mut medium)
+                    } else {
+                        Ok(())
+                    };
+                }
+                None => self.wait_for_commit(tid),
+            }
+        }
+    }
+
+    /// Something will have to be committed when the interval has passed.
+    pub(crate) fn expect_commit(&self, volume: &VolumeShared) {
+        self.keeper.wake(volume);
+    }
+
+    /// Commits what is running, if there is anything. Blocks; no lock may be held.
+    pub(crate) fn commit_running(&self, volume: &VolumeShared) -> Result<(), Error> {
+        let tid = self.state.lock().running.tid;
+        self.commit_up_to(volume, tid)
+    }
+
+    /// Commits what there is and brings it home, so that the volume needs no recovery. Blocks; no lock may be held.
+    pub(crate) fn settle(&self, volume: &VolumeShared) -> Result<(), Error> {
+        let mut medium = self.medium.lock();
+        if let Some(error) = &self.state.lock().aborted {
+            return Err(error.clone());
+        }
+        self.commit(volume, &mut medium)?;
+        self.check(volume, |journal| journal.bring_home(volume, &mut medium))?;
+        let mut state = self.state.lock();
+        let dirty = std::mem::replace(&mut state.marked, false);
+        drop(state);
+        if dirty {
+            self.check(volume, |_| volume.mark_clean())?;
+        }
+        Ok(())
+    }
+
+    /// The last transaction that is durable.
+    pub(crate) fn committed(&self) -> Tid {
+        self.state.lock().committed
+    }
+
+    /// Is this transaction durable?
+    pub(crate) fn is_committed(&self, tid: Tid) -> bool {
+        !tid.is_after(self.committed())
+    }
+
+    /// Why nothing can be changed any more, if that is so.
+    pub(crate) fn aborted(&self) -> Option<Error> {
+        self.state.lock().aborted.clone()
+    }
+
+    /// Latches the first error: nothing more is written, everybody who waits is told.
+    fn abort(&self, error: &Error) {
+        self.state
+            .lock()
+            .aborted
+            .get_or_insert_with(|| error.clone());
+        self.moved.notify_all();
+    }
+
+    /// Runs a part whose failure aborts.
+    fn check<R>(
+        &self,
+        volume: &VolumeShared,
+        part: impl FnOnce(&Journal) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        part(self).inspect_err(|error| {
+            self.abort(error);
+            volume.note_abort(error);
+        })
+    }
+
+    fn wait_for_commit(&self, tid: Tid) {
+        let state = self.state.lock();
+        if state.aborted.is_none() && tid.is_after(state.committed) {
+            // Bounded: the one who commits may be ahead of this transaction and leave it to us.
+            drop(self.moved.wait_timeout(state, Duration::from_millis(1)));
+        }
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.moved.wait(state)
+    }
+}

@@ -1,0 +1,86 @@
+//! The running transaction and who waits for what.
+//!
+//! Input: handles that begin, change blocks and end. Output: one [`Transaction`], whole, for the commit. Invariants: a transaction is taken
+//! only when no handle is open in it; a block is in it once; tids go up by one. Limits: guarded by one lock, held for a few instructions.
+
+use crate::error::Error;
+use diorite_format::{FsBlock, Tid};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+/// What a commit has to write, and what becomes possible after it.
+#[derive(Debug)]
+pub(super) struct Transaction {
+    pub(super) tid: Tid,
+    /// The blocks that were changed. True: nothing on disk points to it yet.
+    pub(super) blocks: BTreeMap<FsBlock, bool>,
+    /// Blocks that were metadata and are none any more.
+    pub(super) revoked: BTreeSet<FsBlock>,
+    /// Runs of blocks that may be used again once this is durable.
+    pub(super) freed: Vec<(FsBlock, u32)>,
+    /// When the first handle began.
+    pub(super) since: Option<Instant>,
+}
+
+impl Transaction {
+    fn new(tid: Tid) -> Transaction {
+        Transaction {
+            tid,
+            blocks: BTreeMap::new(),
+            revoked: BTreeSet::new(),
+            freed: Vec::new(),
+            since: None,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.blocks.is_empty() && self.revoked.is_empty() && self.freed.is_empty()
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) running: Transaction,
+    /// Handles open in it, and the blocks that they may still add.
+    pub(super) open: u32,
+    pub(super) credits: u32,
+    /// No handle may begin: the transaction is being closed.
+    pub(super) closing: bool,
+    pub(super) committed: Tid,
+    pub(super) aborted: Option<Error>,
+    /// The volume is marked as in use.
+    pub(super) marked: bool,
+    pub(super) handles: u64,
+    pub(super) commits: u64,
+}
+
+impl State {
+    pub(super) fn new(first: Tid) -> State {
+        State {
+            running: Transaction::new(first),
+            open: 0,
+            credits: 0,
+            closing: false,
+            committed: Tid::new(first.get().wrapping_sub(1)),
+            aborted: None,
+            marked: false,
+            handles: 0,
+            commits: 0,
+        }
+    }
+
+    /// May a handle with so many credits begin now?
+    pub(super) fn has_room(&self, credits: u32, most: u32) -> bool {
+        let used = self.running.blocks.len() as u64 + self.running.revoked.len() as u64;
+        // A handle alone may be larger than what is left of an empty transaction.
+        used + u64::from(self.credits) == 0
+            || used + u64::from(self.credits + credits) <= u64::from(most)
+    }
+
+    /// Takes the running transaction; the next one begins.
+    pub(super) fn take(&mut self) -> Transaction {
+        let next = Tid::new(self.running.tid.get().wrapping_add(1));
+        std::mem::replace(&mut self.running, Transaction::new(next))
+    }
+}
