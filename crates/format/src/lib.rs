@@ -19,7 +19,7 @@
 //! | [`dx`], [`dirhash`] | a hash-tree node, a name | the block where the name must be |
 //! | [`inline`] | an inode and one attribute | data kept in the inode |
 //! | [`xattr`], [`acl`] | an inode's rest, or a block | attributes; access control lists |
-//! | [`journal`] | the journal's first block; blocks of its log | is there something to replay, and in what form; tags, revocations, commits |
+//! | [`journal`] | the journal's first block; blocks of its log | is there something to replay, and in what form; tags, revocations, commits, read and made |
 //! | [`orphan`], [`mmp`] | a block each | files to clean up, and slots changed; who else has the volume |
 //! | [`csum`] | bytes | the sums that all of them share |
 //!

@@ -15,6 +15,10 @@ pub(super) const HEADER: usize = 12;
 /// Bytes of the checksum at the end of descriptor and revocation blocks.
 pub(super) const TAIL: usize = 4;
 
+pub(super) const DESCRIPTOR: u32 = 1;
+pub(super) const COMMIT: u32 = 2;
+pub(super) const REVOKE: u32 = 5;
+
 /// What a block of the log is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogBlockKind {
@@ -45,9 +49,9 @@ impl LogHeader {
             return None;
         }
         let kind = match be32(raw, 4) {
-            1 => LogBlockKind::Descriptor,
-            2 => LogBlockKind::Commit,
-            5 => LogBlockKind::Revoke,
+            DESCRIPTOR => LogBlockKind::Descriptor,
+            COMMIT => LogBlockKind::Commit,
+            REVOKE => LogBlockKind::Revoke,
             other => LogBlockKind::Other(other),
         };
         let sequence = Tid::new(be32(raw, 8));

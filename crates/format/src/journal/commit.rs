@@ -13,9 +13,9 @@ use super::block::LogForm;
 
 const CHECKSUM_TYPE: usize = 0xC;
 const CHECKSUM_SIZE: usize = 0xD;
-const CHECKSUM: usize = 0x10;
-const SECONDS: usize = 0x30;
-const NANOSECONDS: usize = 0x38;
+pub(super) const CHECKSUM: usize = 0x10;
+pub(super) const SECONDS: usize = 0x30;
+pub(super) const NANOSECONDS: usize = 0x38;
 const SIZE: usize = 0x3C;
 /// jbd2's code of crc32, and its length.
 const CRC32: (u8, u8) = (1, 4);

@@ -14,14 +14,14 @@ use super::block::{HEADER, LogForm};
 use super::{JournalChecksum, MAGIC};
 
 /// The copy begins with the journal's magic number, replaced by zeros in the log.
-const ESCAPED: u32 = 0x1;
+pub(super) const ESCAPED: u32 = 0x1;
 /// No UUID follows the tag.
-const SAME_UUID: u32 = 0x2;
+pub(super) const SAME_UUID: u32 = 0x2;
 /// The block was deleted by this transaction.
 const DELETED: u32 = 0x4;
 /// The last tag.
-const LAST: u32 = 0x8;
-const UUID: usize = 16;
+pub(super) const LAST: u32 = 0x8;
+pub(super) const UUID: usize = 16;
 
 /// One copied block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +66,12 @@ impl LogForm {
             }
         }
         Ok(tags)
+    }
+
+    /// The sum of a copy as it lies in the log: over its transaction's sequence, then the copy.
+    pub(super) fn copy_sum(&self, sequence: Tid, copy: &[u8]) -> u32 {
+        let sum = csum::crc32c(self.seed, &sequence.get().to_be_bytes());
+        csum::crc32c(sum, copy)
     }
 
     fn tag(&self, b: &[u8]) -> (Tag, u32) {
@@ -113,8 +119,7 @@ impl Tag {
         let Some(stored) = self.checksum else {
             return Ok(());
         };
-        let sum = csum::crc32c(form.seed, &sequence.get().to_be_bytes());
-        let full = csum::crc32c(sum, copy);
+        let full = form.copy_sum(sequence, copy);
         let computed = match form.checksum {
             JournalChecksum::V2 => full & 0xFFFF,
             _ => full,

@@ -11,7 +11,7 @@ use crate::types::FsBlock;
 use super::block::{HEADER, LogForm};
 
 /// Bytes before the first entry: the header and the count.
-const ENTRIES: usize = 16;
+pub(super) const ENTRIES: usize = 16;
 
 impl LogForm {
     /// The revoked blocks in the revocation block at block `at` of the log.

@@ -4,7 +4,10 @@
 //! version 1 are not made: [`modernise`] clears that feature, as mounting does. Source: the kernel's "Journal (jbd2)" documentation;
 //! the two odd bytes of version 2's tags by experiment with `debugfs -R "jw"`.
 
-use super::block::TAIL;
+use super::block::{COMMIT, DESCRIPTOR, REVOKE, TAIL};
+use super::commit::{CHECKSUM, NANOSECONDS, SECONDS};
+use super::descriptor::{ESCAPED, LAST, SAME_UUID, UUID};
+use super::revoke::ENTRIES;
 use super::{JournalChecksum, JournalSuper, MAGIC};
 use crate::csum;
 use crate::layout::jsb;
@@ -14,15 +17,6 @@ use crate::types::{FsBlock, Tid};
 
 /// Bytes of the header of every block of the log.
 pub const HEADER: usize = super::block::HEADER;
-const DESCRIPTOR: u32 = 1;
-const COMMIT: u32 = 2;
-const REVOKE: u32 = 5;
-const ESCAPED: u32 = 1;
-const SAME_UUID: u32 = 2;
-const LAST: u32 = 8;
-const UUID: usize = 16;
-/// Where a revoke block's records begin, after the header and their length in bytes.
-const RECORDS: usize = 16;
 
 /// What a block of a transaction needs in its descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +55,7 @@ pub fn tags_per_descriptor(journal: &JournalSuper) -> usize {
 #[must_use]
 pub fn revokes_per_block(journal: &JournalSuper) -> usize {
     let room = num::usize32(journal.block_size)
-        .saturating_sub(RECORDS)
+        .saturating_sub(ENTRIES)
         .saturating_sub(tail_size(journal));
     room.checked_div(if journal.features.is_64bit() { 8 } else { 4 })
         .unwrap_or(0)
@@ -79,12 +73,11 @@ pub fn escape(block: &mut [u8]) -> bool {
 /// The sum that a block of the log has in its tag; 0 where the log has none.
 #[must_use]
 pub fn block_sum(journal: &JournalSuper, sequence: Tid, block: &[u8]) -> u32 {
-    match journal.features.checksum() {
-        JournalChecksum::V2 | JournalChecksum::V3 => {
-            let seed = csum::crc32c(journal.csum_seed(), &sequence.get().to_be_bytes());
-            csum::crc32c(seed, block)
-        }
-        JournalChecksum::V1 | JournalChecksum::None => 0,
+    let form = journal.form();
+    if form.sums_blocks() {
+        form.copy_sum(sequence, block)
+    } else {
+        0
     }
 }
 
@@ -137,7 +130,7 @@ fn put_tag(journal: &JournalSuper, tag: &Tag, flags: u32, block: &mut [u8], at: 
 /// Fills `block` with revoke records, at most [`revokes_per_block`].
 pub fn revoke(journal: &JournalSuper, sequence: Tid, blocks: &[FsBlock], block: &mut [u8]) {
     header(block, REVOKE, sequence);
-    let mut at = RECORDS;
+    let mut at = ENTRIES;
     for revoked in blocks {
         if journal.features.is_64bit() {
             put_be64(block, at, revoked.get());
@@ -154,11 +147,11 @@ pub fn revoke(journal: &JournalSuper, sequence: Tid, blocks: &[FsBlock], block: 
 /// Fills `block` with the record that ends a transaction; `seconds` and `nanos` since 1970.
 pub fn commit(journal: &JournalSuper, sequence: Tid, seconds: u64, nanos: u32, block: &mut [u8]) {
     header(block, COMMIT, sequence);
-    put_be64(block, 48, seconds);
-    put_be32(block, 56, nanos);
+    put_be64(block, SECONDS, seconds);
+    put_be32(block, NANOSECONDS, nanos);
     if tail_size(journal) > 0 {
         let sum = csum::crc32c(journal.csum_seed(), block);
-        put_be32(block, 16, sum);
+        put_be32(block, CHECKSUM, sum);
     }
 }
 
@@ -236,6 +229,7 @@ fn seal_super(raw: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::{CommitSum, LogHeader, TransactionSum};
 
     fn journal(incompat: u32) -> (Vec<u8>, JournalSuper) {
         let mut raw = vec![0u8; 1024];
@@ -299,6 +293,67 @@ mod tests {
             revoke(&journal, Tid::new(3), &named, &mut block);
             let bytes = crate::le::be32(&block, HEADER) as usize;
             assert!(bytes <= 1024 - tail_size(&journal) && bytes > 1000 - tail_size(&journal));
+        }
+    }
+
+    #[test]
+    fn what_is_made_is_taken_apart() {
+        for (incompat, checksum) in [
+            (0x0, JournalChecksum::None),
+            (0x2, JournalChecksum::None),
+            (0x8, JournalChecksum::V2),
+            (0xA, JournalChecksum::V2),
+            (0x10, JournalChecksum::V3),
+            (0x12, JournalChecksum::V3),
+        ] {
+            let (mut raw, _) = journal(0x12);
+            put_be32(&mut raw, jsb::FEATURE_INCOMPAT, incompat);
+            seal_super(&mut raw);
+            let journal = JournalSuper::parse(&raw, 1024, 4096).unwrap();
+            assert_eq!(journal.form().checksum, checksum);
+            let high = if journal.form().is_64bit { 1 << 40 } else { 0 };
+            descriptors_come_back(&journal, high);
+            let form = journal.form();
+            let named: Vec<FsBlock> = (0..revokes_per_block(&journal))
+                .map(|n| FsBlock::new(high + n as u64))
+                .collect();
+            let mut block = vec![9u8; 1024];
+            revoke(&journal, Tid::new(3), &named, &mut block);
+            assert_eq!(form.revoked(5, &block).unwrap(), named);
+            commit(&journal, Tid::new(3), 1 << 33, 999, &mut block);
+            let read = form.commit(&block, TransactionSum::default()).unwrap();
+            assert_eq!((read.seconds, read.nanoseconds), (1 << 33, 999));
+            let sum = if form.sums_blocks() {
+                CommitSum::Good
+            } else {
+                CommitSum::None
+            };
+            assert_eq!(read.sum, sum);
+        }
+    }
+
+    fn descriptors_come_back(journal: &JournalSuper, high: u64) {
+        let (form, tid) = (journal.form(), Tid::new(0xFFFF_FFF0));
+        let copy = |n: usize| vec![n as u8; 1024];
+        let tags: Vec<Tag> = (0..tags_per_descriptor(journal))
+            .map(|n| Tag {
+                block: FsBlock::new(high + n as u64 + 1),
+                escaped: n % 3 == 0,
+                sum: block_sum(journal, tid, &copy(n)),
+            })
+            .collect();
+        for many in [1, 2, tags.len()] {
+            let mut block = vec![9u8; 1024];
+            descriptor(journal, tid, &tags[..many], &mut block);
+            assert_eq!(LogHeader::parse(&block).unwrap().sequence, tid);
+            form.verify_descriptor(5, &block).unwrap();
+            let read = form.tags(&block).unwrap();
+            assert_eq!(read.len(), many);
+            for (n, (read, made)) in read.iter().zip(&tags).enumerate() {
+                assert_eq!((read.block, read.escaped), (made.block, made.escaped));
+                read.verify(&form, tid, 6, &copy(n)).unwrap();
+                assert_eq!(read.checksum.is_some(), form.sums_blocks());
+            }
         }
     }
 
