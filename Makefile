@@ -12,7 +12,7 @@ run: ## a real ext4 image made, read, copied out, overwritten and measured; no r
 	@scripts/setup run
 	@scripts/demo
 
-test: ## format, all tests, small memlock, interleavings, fuzz slices, golden walk
+test: ## format, all tests, small memlock, interleavings, golden walk, power cuts, fuzz slices
 	@scripts/setup test
 	@scripts/test
 

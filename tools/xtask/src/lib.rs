@@ -15,4 +15,5 @@ pub mod digest;
 // What can go wrong while making an image.
 pub mod error;
 
-mod run;
+// How the tools of e2fsprogs and util-linux are run.
+pub mod run;

@@ -3,6 +3,7 @@
 
 #![expect(clippy::print_stdout, reason = "a command line tool prints")]
 
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -11,6 +12,7 @@ use xtask::images::{RECIPES, RootFill, default_dir, ensure, make};
 const USAGE: &str = "\
 usage: cargo xtask images [--out DIR] [--root-fill auto|never] [--only NAME]... [--force]
        cargo xtask images --list
+       cargo xtask crash ...   (power cuts and killed writers; `cargo xtask crash --help`)
 
 Makes ext4 test images with mke2fs, debugfs and, as root, the kernel, and beside each a
 manifest of what is in it. --only may be given more than once; a trailing * stands for any
@@ -29,6 +31,9 @@ struct Wish {
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    if args.first().is_some_and(|task| task == "crash") {
+        return crash(&args[1..]);
+    }
     match parse(&args) {
         Ok(Wish { list: true, .. }) => {
             for recipe in RECIPES {
@@ -44,6 +49,24 @@ fn main() -> ExitCode {
     }
 }
 
+/// Hands over to the package that links diorite, which this one does not.
+fn crash(args: &[String]) -> ExitCode {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let error = std::process::Command::new(cargo)
+        .args([
+            "run",
+            "--quiet",
+            "--locked",
+            "--package",
+            "diorite-crash",
+            "--",
+        ])
+        .args(args)
+        .exec();
+    eprintln!("xtask: cargo could not be started: {error}");
+    ExitCode::FAILURE
+}
+
 fn parse(args: &[String]) -> Result<Wish, String> {
     let mut wish = Wish {
         out: default_dir(),
@@ -54,7 +77,7 @@ fn parse(args: &[String]) -> Result<Wish, String> {
     };
     let mut args = args.iter();
     if args.next().map(String::as_str) != Some("images") {
-        return Err("the only task is `images`".into());
+        return Err("the tasks are `images` and `crash`".into());
     }
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{arg} wants a value"));

@@ -11,11 +11,17 @@ use std::process::{Command, Output, Stdio};
 /// A command with the environment that makes answers comparable.
 fn command(program: &str) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
-    let mut command = Command::new(program);
+    let path = format!("{path}:/usr/sbin:/sbin");
+    // By its full path the program is spawned; searched for along a changed PATH it would be forked, and every page of
+    // this process copied when it is next written.
+    let found = std::env::split_paths(&path)
+        .map(|dir| dir.join(program))
+        .find(|path| path.is_file());
+    let mut command = Command::new(found.unwrap_or_else(|| program.into()));
     command
         .env("LC_ALL", "C")
         .env("TZ", "UTC")
-        .env("PATH", format!("{path}:/usr/sbin:/sbin"))
+        .env("PATH", path)
         .stdin(Stdio::null());
     command
 }
@@ -60,7 +66,10 @@ fn failed<S: AsRef<OsStr>>(program: &str, args: &[S], output: &Output) -> Error 
 }
 
 /// Runs a program that must exit with 0; gives its standard output.
-pub(crate) fn run<S: AsRef<OsStr>>(program: &str, args: &[S]) -> Result<Vec<u8>> {
+///
+/// # Errors
+/// When it cannot be started or exits with anything else: the error shows what it printed.
+pub fn run<S: AsRef<OsStr>>(program: &str, args: &[S]) -> Result<Vec<u8>> {
     let output = output(program, args)?;
     if output.status.success() {
         Ok(output.stdout)
@@ -70,19 +79,42 @@ pub(crate) fn run<S: AsRef<OsStr>>(program: &str, args: &[S]) -> Result<Vec<u8>>
 }
 
 /// `e2fsck -fn`: exit code 0, or an error with what it found.
-pub(crate) fn check(image: &Path) -> Result<()> {
+///
+/// # Errors
+/// As [`run`].
+pub fn check(image: &Path) -> Result<()> {
     run("e2fsck", &[OsStr::new("-fn"), image.as_os_str()]).map(drop)
+}
+
+/// `e2fsck -E journal_only -y`: replays the journal and does nothing else.
+///
+/// # Errors
+/// When e2fsck cannot be started, or finds more than a journal to replay.
+pub fn replay_journal(image: &Path) -> Result<()> {
+    let words = ["-E", "journal_only", "-y"].map(OsStr::new);
+    changing("e2fsck", &[&words[..], &[image.as_os_str()]].concat())
+}
+
+/// `e2fsck -fy`: repairs whatever it finds.
+///
+/// # Errors
+/// When e2fsck cannot be started, or something could not be repaired.
+pub fn repair(image: &Path) -> Result<()> {
+    changing("e2fsck", &[OsStr::new("-fy"), image.as_os_str()])
 }
 
 /// `e2fsck -fyD`: indexes directories, and squares accounts that debugfs leaves open.
 pub(crate) fn rebuild_dirs(image: &Path) -> Result<()> {
-    let args = [OsStr::new("-fyD"), image.as_os_str()];
-    let output = output("e2fsck", &args)?;
-    // 1 is "changed something", which is what was asked for.
+    changing("e2fsck", &[OsStr::new("-fyD"), image.as_os_str()])
+}
+
+/// Runs e2fsck where its exit code 1, "changed something", is what was asked for.
+fn changing(program: &str, args: &[&OsStr]) -> Result<()> {
+    let output = output(program, args)?;
     if matches!(output.status.code(), Some(0 | 1)) {
         Ok(())
     } else {
-        Err(failed("e2fsck", &args, &output))
+        Err(failed(program, args, &output))
     }
 }
 

@@ -8,12 +8,10 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod overwrite;
-mod read;
-mod walk;
 
 use diorite::{Error, OpenOptions, Volume};
+use diorite_crash::view::{compare, walk};
 use diorite_format::FormatError;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -122,7 +120,7 @@ fn judge(recipe: &Recipe, made: &Made, dir: &Path) -> Vec<String> {
     for note in volume.notes().iter().filter(|n| !of_host.contains(n)) {
         found.push(format!("a clean image has a note: {note}"));
     }
-    let walked = walk::walk(&volume, &mut found);
+    let walked = walk(&volume, &mut found);
     compare(&manifest.entries, &walked, &mut found);
     lookups(&volume, &manifest.entries, &mut found);
     let feature = FEATURES.iter().find(|(name, ..)| *name == recipe.name);
@@ -138,66 +136,6 @@ fn judge(recipe: &Recipe, made: &Made, dir: &Path) -> Vec<String> {
         _ => overwrite::same_bytes(&made.image, &manifest.entries, dir, &mut found),
     }
     found
-}
-
-/// Both lists, path by path.
-fn compare(judged: &[Entry], walked: &[Entry], found: &mut Vec<String>) {
-    let mut ours: BTreeMap<&str, &Entry> = walked.iter().map(|e| (e.path.as_str(), e)).collect();
-    if ours.len() != walked.len() {
-        found.push(format!(
-            "{} paths were found, {} of them different",
-            walked.len(),
-            ours.len()
-        ));
-    }
-    for theirs in judged {
-        match ours.remove(theirs.path.as_str()) {
-            None => found.push(format!("{} was not found", theirs.path)),
-            Some(ours) => differences(theirs, ours, found),
-        }
-    }
-    found.extend(
-        ours.keys()
-            .map(|path| format!("{path} was found, and is not there")),
-    );
-}
-
-/// Field by field, so that a difference can be read. Ranges of data are told by the kernel only.
-fn differences(theirs: &Entry, ours: &Entry, found: &mut Vec<String>) {
-    let path = &theirs.path;
-    let mut differ = |what: &str, theirs: &dyn std::fmt::Debug, ours: &dyn std::fmt::Debug| {
-        let (theirs, ours) = (format!("{theirs:?}"), format!("{ours:?}"));
-        if theirs != ours {
-            let short = |text: String| text.chars().take(200).collect::<String>();
-            found.push(format!(
-                "{path}: {what} is {}, found {}",
-                short(theirs),
-                short(ours)
-            ));
-        }
-    };
-    differ("inode", &theirs.ino, &ours.ino);
-    differ("first name", &theirs.link_of, &ours.link_of);
-    let (Some(theirs), Some(ours)) = (&theirs.facts, &ours.facts) else {
-        return;
-    };
-    differ("kind", &theirs.kind, &ours.kind);
-    differ("mode", &theirs.mode, &ours.mode);
-    differ("uid", &theirs.uid, &ours.uid);
-    differ("gid", &theirs.gid, &ours.gid);
-    differ("size", &theirs.size, &ours.size);
-    differ("nlink", &theirs.nlink, &ours.nlink);
-    differ("mtime", &theirs.mtime, &ours.mtime);
-    differ("atime", &theirs.atime, &ours.atime);
-    differ("ctime", &theirs.ctime, &ours.ctime);
-    differ("crtime", &theirs.crtime, &ours.crtime);
-    differ("rdev", &theirs.rdev, &ours.rdev);
-    differ("target", &theirs.target, &ours.target);
-    differ("xattrs", &theirs.xattrs, &ours.xattrs);
-    differ("digest", &theirs.digest, &ours.digest);
-    if let (Some(theirs), Some(ours)) = (&theirs.data, &ours.data) {
-        differ("data", theirs, ours);
-    }
 }
 
 /// Every path by its names, through the index where there is one; and names that are not there.

@@ -5,9 +5,9 @@
 //! lies beside it, because images of 16 TiB do not fit every file system. Limits: the first file that may be overwritten.
 
 use crate::common::run;
-use crate::read::data_ranges;
 use diorite::{File, MappingState, OpenFlags, OpenOptions, Volume};
 use diorite_block::Buf;
+use diorite_crash::view::data_ranges;
 use diorite_format::superblock::JournalPlace;
 use diorite_format::{Ino, MapKind};
 use rustix::fs::{SeekFrom, seek};

@@ -196,6 +196,25 @@ fn kernel_part(recipe: &Recipe, image: &Path, root: RootFill) -> Result<bool> {
     Ok(true)
 }
 
+/// What the kernel finds in an image, mounted for reading only unless `write`; then it replays a journal first.
+///
+/// # Errors
+/// When the image cannot be mounted or unmounted, which needs root, or a file of it cannot be read.
+pub fn told_by_kernel(image: &Path, write: bool) -> Result<Vec<Entry>> {
+    let mount = Mount::new(image, write)?;
+    let entries = by_kernel::walk(&mount.root())?;
+    mount.end()?;
+    Ok(entries)
+}
+
+/// What debugfs finds in an image; `scratch` is a directory for its scripts.
+///
+/// # Errors
+/// When debugfs is missing, complains, or says what is not understood.
+pub fn told_by_debugfs(image: &Path, scratch: &Path) -> Result<Vec<Entry>> {
+    by_debugfs::walk(image, scratch)
+}
+
 /// Asks the kernel, or where it cannot be asked debugfs; the note says why.
 fn judge(
     recipe: &Recipe,
@@ -217,7 +236,7 @@ fn judge(
     } else {
         format!("the kernel cannot mount blocks of {} bytes", recipe.block)
     };
-    Ok(("debugfs", note, by_debugfs::walk(image, scratch)?))
+    Ok(("debugfs", note, told_by_debugfs(image, scratch)?))
 }
 
 #[cfg(test)]

@@ -3,14 +3,14 @@
 //! Input: a volume. Output: entries sorted by path, as xtask's judges give them, and what is wrong already here. Invariant:
 //! nothing is passed over; a call that fails is told with the path. Limits: paths are held in memory.
 
-use crate::read::Reader;
+use super::read::Reader;
 use diorite::{File, OpenFlags, Volume};
 use diorite_format::{FileType, Ino, Timestamp};
 use std::collections::HashMap;
 use xtask::manifest::{Entry, Facts, Kind, MAX_RANGES, Time, Xattr, encode, hex};
 
 /// Everything below the root.
-pub(crate) fn walk(volume: &Volume, found: &mut Vec<String>) -> Vec<Entry> {
+pub fn walk(volume: &Volume, found: &mut Vec<String>) -> Vec<Entry> {
     let mut names = names(volume, found);
     names.sort_by(|a, b| a.0.cmp(&b.0));
     let mut reader = Reader::new(volume);

@@ -4,7 +4,7 @@
 //! size says; a byte that no request filled is poison and spoils the digest. Limits: of files above [`WHOLE`] only the
 //! ranges that hold data are read, of the others everything, holes included.
 
-use diorite::{File, FileId, MappingState, Queue, Request, Volume};
+use diorite::{Error, File, FileId, MappingState, Queue, Request, Volume};
 use diorite_block::Buf;
 use diorite_format::MapKind;
 use std::collections::VecDeque;
@@ -22,12 +22,12 @@ const POISON: u8 = 0xA5;
 /// One queue for all files of a volume.
 pub(crate) struct Reader<'a> {
     volume: &'a Volume,
-    queue: Queue,
+    queue: Result<Queue, Error>,
 }
 
 impl Reader<'_> {
     pub(crate) fn new(volume: &Volume) -> Reader<'_> {
-        let queue = volume.queue(DEPTH as u32).unwrap();
+        let queue = volume.queue(DEPTH as u32);
         Reader { volume, queue }
     }
 
@@ -43,16 +43,23 @@ impl Reader<'_> {
         } else {
             data.clone()
         };
-        let id = self.queue.attach(file).map_err(|e| e.to_string())?;
-        let digest = self.digest(file, id, &pieces(&read));
-        self.queue.detach(id);
+        let queue = self.queue.as_ref().map_err(ToString::to_string)?;
+        let id = queue.attach(file).map_err(|e| e.to_string())?;
+        let digest = self.digest(queue, file, id, &pieces(&read));
+        queue.detach(id);
         Ok((
             digest?,
             data.iter().map(|r| (r.start, r.end - r.start)).collect(),
         ))
     }
 
-    fn digest(&self, file: &File, id: FileId, pieces: &[Range<u64>]) -> Result<u32, String> {
+    fn digest(
+        &self,
+        queue: &Queue,
+        file: &File,
+        id: FileId,
+        pieces: &[Range<u64>],
+    ) -> Result<u32, String> {
         let logical = u64::from(self.volume.device().geometry().logical);
         let mut digest = Digest::new();
         for window in pieces.chunks(DEPTH) {
@@ -67,8 +74,8 @@ impl Reader<'_> {
                 .collect();
             let mut done = Vec::new();
             while done.len() < window.len() {
-                self.queue.submit(&mut batch);
-                self.queue.reap(&mut done, 1, None);
+                queue.submit(&mut batch);
+                queue.reap(&mut done, 1, None);
             }
             done.sort_by_key(|completion| completion.token);
             for completion in done {
@@ -92,7 +99,10 @@ impl Reader<'_> {
 }
 
 /// What SEEK_DATA would show: written blocks, neighbours joined, cut at the size.
-pub(crate) fn data_ranges(file: &File, block: u64) -> Result<Vec<Range<u64>>, String> {
+///
+/// # Errors
+/// The map cannot be read, or does not cover the file.
+pub fn data_ranges(file: &File, block: u64) -> Result<Vec<Range<u64>>, String> {
     let size = file.size();
     if file.metadata().map_kind() == MapKind::Inline {
         return Ok((size > 0)

@@ -1,0 +1,88 @@
+//! The harness against what it must find: disks that lie, files and metadata that somebody else wrote to.
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::stamp::STALE;
+use std::collections::HashSet;
+
+fn wish(keep: &std::path::Path) -> Wish {
+    Wish {
+        states: 24,
+        seed: 5,
+        mib: 8,
+        modes: Mode::ALL.to_vec(),
+        sample: 0,
+        kernel: false,
+        keep: keep.into(),
+    }
+}
+
+fn round(wish: &Wish, number: usize, change: impl FnOnce(&mut Round)) -> Outcome {
+    let mut round = Round::new(wish, number, wish.seed + number as u64).unwrap();
+    change(&mut round);
+    let unit = round.bed.tear_unit();
+    let cuts = plan(&round.log, wish.states, round.seed, unit);
+    judge_all(wish, &round, &cuts).unwrap()
+}
+
+#[test]
+fn nothing_is_found_where_nothing_is_wrong() {
+    let keep = tempfile::tempdir().unwrap();
+    let wish = wish(keep.path());
+    for number in 0..wish.modes.len() {
+        let outcome = round(&wish, number, |_| {});
+        assert_eq!(outcome.states, 24);
+        assert_eq!(outcome.found, []);
+    }
+    assert_eq!(std::fs::read_dir(keep.path()).unwrap().count(), 0);
+}
+
+/// What was acknowledged as durable is missed; the state that is kept is found wrong again.
+#[test]
+fn a_disk_that_ignores_flushes_is_found() {
+    let keep = tempfile::tempdir().unwrap();
+    let wish = wish(keep.path());
+    let outcome = round(&wish, 0, |round| {
+        let flush = |e: &Event| match e {
+            Event::Flush { id } => Some(*id),
+            _ => None,
+        };
+        let flushes: HashSet<u64> = round.log.iter().filter_map(flush).collect();
+        for event in &mut round.log {
+            match event {
+                Event::Write { fua, .. } => *fua = false,
+                // A mark in its place, because the history counts places.
+                Event::Flush { id } | Event::Ended { id } if flushes.contains(id) => {
+                    *event = Event::Mark(*id);
+                }
+                _ => {}
+            }
+        }
+    });
+    let (dir, first) = outcome.found.first().unwrap();
+    assert!(first.contains("it may hold"), "{first}");
+    let (origin, again) = crate::keep::repeat(dir, Also::default()).unwrap();
+    assert!(origin.contains("seed 5, round 0 (ordered"), "{origin}");
+    assert_eq!(&again[0], first);
+}
+
+/// Stale bytes in a file, and a block of metadata that nobody meant to write.
+#[test]
+fn foreign_bytes_are_found() {
+    let keep = tempfile::tempdir().unwrap();
+    let wish = wish(keep.path());
+    let outcome = round(&wish, 0, |round| {
+        let mut stamped = [0; 512];
+        crate::stamp::fill(&mut stamped, 4, 9, 0);
+        let mut sectors = round.bed.image.chunks_mut(512);
+        sectors.find(|s| **s == stamped).unwrap().fill(STALE);
+    });
+    let (_, first) = outcome.found.first().unwrap();
+    assert!(first.contains("STALE"), "{first}");
+    let outcome = round(&wish, 1, |round| {
+        // The free counts of the first group's descriptor, which stands in the block behind the superblock's.
+        let table = round.bed.block.max(2048) as usize;
+        round.bed.image[table + 12] ^= 1;
+    });
+    assert!(!outcome.found.is_empty());
+}

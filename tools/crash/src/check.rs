@@ -1,0 +1,211 @@
+//! What it is: the judges of one state.
+//! Input: an image as a power cut or a kill left it, and what its files may hold. Output: findings, in words.
+//! Steps: without a journal `e2fsck -fy` comes first, as users are told to; then copy A is recovered by diorite, copy B by
+//! `e2fsck -E journal_only`, copy C (where asked) by the kernel; the trees must be the same, `e2fsck -fn` silent on each, and
+//! A's files hold what they may hold; debugfs (where asked) must tell of B what diorite does.
+//! Limits: one state at a time; a judge's files lie in memory and are used again.
+
+use crate::bed::{Mode, scratch};
+use crate::error::{Result, at};
+use crate::expect::Expect;
+use crate::view::{compare, walk};
+use diorite::{OpenOptions, Volume};
+use diorite_block::MemDevice;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use xtask::images::{told_by_debugfs, told_by_kernel};
+use xtask::manifest::Entry;
+use xtask::run;
+
+/// Whom to ask beside diorite and e2fsck.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Also {
+    /// The kernel, which needs root.
+    pub kernel: bool,
+    /// debugfs.
+    pub debugfs: bool,
+}
+
+/// See the module.
+pub struct Judge {
+    scratch: tempfile::TempDir,
+    mem: Arc<MemDevice>,
+    /// Copy A and copy B once they are recovered; kept, because fresh memory costs more than the copying.
+    ours: Vec<u8>,
+    theirs: Vec<u8>,
+}
+
+impl std::fmt::Debug for Judge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Judge").finish_non_exhaustive()
+    }
+}
+
+impl Judge {
+    /// A judge of images of `size` bytes.
+    ///
+    /// # Errors
+    /// The host has no room.
+    pub fn new(size: usize) -> Result<Judge> {
+        Ok(Judge {
+            scratch: scratch()?,
+            mem: Arc::new(MemDevice::try_new(size as u64)?),
+            ours: vec![0; size],
+            theirs: vec![0; size],
+        })
+    }
+
+    /// What is wrong with this state; nothing, if all is well.
+    ///
+    /// # Errors
+    /// A tool is missing, or the host has no room. What a tool or diorite says against the state is a finding.
+    pub fn judge(
+        &mut self,
+        mode: Mode,
+        image: &[u8],
+        expect: &Expect,
+        also: Also,
+    ) -> Result<Vec<String>> {
+        let mut found = Vec::new();
+        let b = self.file("b", image)?;
+        let recovered = match mode {
+            Mode::None => run::repair(&b),
+            Mode::Ordered | Mode::Writeback => run::replay_journal(&b),
+        };
+        note("e2fsck recovers", recovered, &mut found);
+        let mut theirs = std::mem::take(&mut self.theirs);
+        File::open(&b)
+            .and_then(|file| file.read_exact_at(&mut theirs, 0))
+            .map_err(at(&b))?;
+        let start = if mode == Mode::None { &theirs } else { image };
+        let ours = self.by_diorite(start, expect, &mut found)?;
+        if theirs != self.ours {
+            self.mem.write_at(0, &theirs);
+            let by_fsck = self.tree("copy B", &mut found);
+            differ("e2fsck", &by_fsck, &ours, &mut found);
+            note("e2fsck -fn of copy B", silent(&b), &mut found);
+        }
+        if also.kernel {
+            self.by_kernel(start, &ours, &mut found)?;
+        }
+        if also.debugfs {
+            match told_by_debugfs(&b, self.scratch.path()) {
+                Ok(theirs) => differ("debugfs", &theirs, &ours, &mut found),
+                Err(error) => found.push(format!("debugfs: {error}")),
+            }
+        }
+        self.theirs = theirs;
+        Ok(found)
+    }
+
+    /// Copy A: opened for writing, which recovers it, and closed; then looked at. Leaves it in the memory device.
+    fn by_diorite(
+        &mut self,
+        image: &[u8],
+        expect: &Expect,
+        found: &mut Vec<String>,
+    ) -> Result<Vec<Entry>> {
+        self.mem.write_at(0, image);
+        if let Err(error) = self.open(true).and_then(Volume::close) {
+            found.push(format!("diorite recovers: {error}"));
+        }
+        let tree = self.tree("copy A", found);
+        match self.open(false) {
+            Ok(volume) => expect.judge(&volume, found),
+            Err(error) => found.push(format!("copy A: {error}")),
+        }
+        self.mem.read_at(0, &mut self.ours);
+        let a = self.file("a", &self.ours)?;
+        note("e2fsck -fn of copy A", silent(&a), found);
+        Ok(tree)
+    }
+
+    /// Copy C: mounted, which recovers it, walked, unmounted.
+    fn by_kernel(&self, image: &[u8], ours: &[Entry], found: &mut Vec<String>) -> Result<()> {
+        let c = self.file("c", image)?;
+        match told_by_kernel(&c, true) {
+            Ok(theirs) => differ("the kernel", &theirs, ours, found),
+            Err(error) => found.push(format!("the kernel: {error}")),
+        }
+        note("e2fsck -fn of copy C", silent(&c), found);
+        Ok(())
+    }
+
+    fn open(&self, write: bool) -> std::result::Result<Volume, diorite::Error> {
+        let options = OpenOptions {
+            write,
+            workers: 1,
+            ..OpenOptions::default()
+        };
+        Volume::open_device(self.mem.clone(), &options)
+    }
+
+    /// What diorite finds in the memory device, which must be clean.
+    fn tree(&self, name: &str, found: &mut Vec<String>) -> Vec<Entry> {
+        match self.open(false) {
+            Ok(volume) => {
+                for remark in volume.notes() {
+                    found.push(format!("{name} is recovered and has a note: {remark}"));
+                }
+                walk(&volume, found)
+            }
+            Err(error) => {
+                found.push(format!("{name}: {error}"));
+                Vec::new()
+            }
+        }
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> Result<PathBuf> {
+        let path = self.scratch.path().join(name);
+        // Over what the last state left, so that the host's pages are used again.
+        let open = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path);
+        let written = open.and_then(|file| {
+            file.set_len(bytes.len() as u64)?;
+            file.write_all_at(bytes, 0)
+        });
+        written.map_err(at(&path))?;
+        Ok(path)
+    }
+}
+
+/// `e2fsck -fn` finds nothing: it exits with 0 and prints its passes and its summary alone.
+fn silent(image: &Path) -> xtask::error::Result<()> {
+    let args = [std::ffi::OsStr::new("-fn"), image.as_os_str()];
+    let said = run::run("e2fsck", &args)?;
+    let said = String::from_utf8_lossy(&said);
+    let summary = format!("{}: ", image.display());
+    let remark = said
+        .lines()
+        .find(|line| !(line.is_empty() || line.starts_with("Pass ") || line.starts_with(&summary)));
+    match remark {
+        None => Ok(()),
+        Some(remark) => Err(xtask::error::Error::Answer {
+            what: "e2fsck, which should be silent,",
+            text: remark.into(),
+        }),
+    }
+}
+
+fn note(what: &str, result: xtask::error::Result<()>, found: &mut Vec<String>) {
+    if let Err(error) = result {
+        found.push(format!("{what}: {error}"));
+    }
+}
+
+/// Adds who said what to the differences of two trees.
+fn differ(who: &str, theirs: &[Entry], ours: &[Entry], found: &mut Vec<String>) {
+    let mut differences = Vec::new();
+    compare(theirs, ours, &mut differences);
+    found.extend(
+        differences
+            .into_iter()
+            .map(|d| format!("by {who}, against diorite: {d}")),
+    );
+}

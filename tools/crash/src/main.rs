@@ -1,0 +1,165 @@
+//! `cargo xtask crash`: power cuts and kills, from the command line.
+//! Input: the command line. Output: a line per round; for each state in which something was found where it is kept and how
+//! to look at it again; exit code 0 only if nothing was found.
+
+#![expect(clippy::print_stdout, reason = "a command line tool prints")]
+
+use diorite_crash::bed::Mode;
+use diorite_crash::campaign::{self, Outcome, Wish};
+use diorite_crash::check::Also;
+use diorite_crash::error::Result;
+use diorite_crash::{keep, kill};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+const USAGE: &str = "\
+usage: cargo xtask crash [--states N] [--kills N] [--seed S] [--image-mib M]
+                         [--mode ordered|writeback|none]... [--sample N] [--keep DIR]
+       cargo xtask crash --repeat DIR
+
+Runs random workloads on a device that remembers every write, flush and FUA; builds images as
+a power cut at any point may leave them (reordered, torn), N states in all; has each recovered
+by diorite and by e2fsck and every --sample'th also by the kernel (as root) and told by debugfs;
+compares the trees, checks them with e2fsck -fn, and every sector with what was written and
+acknowledged. --kills kills N writing processes instead, or besides. A state in which something
+is found is kept in DIR (target/crash); --repeat judges it again.
+";
+
+/// What the command line asks for.
+enum Task {
+    Run {
+        wish: Wish,
+        kills: usize,
+    },
+    Repeat(PathBuf),
+    Writer {
+        image: String,
+        files: String,
+        seed: u64,
+    },
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if args.iter().any(|a| a == "--help" || a == "-h") {
+        print!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    let task = match parse(&args) {
+        Ok(task) => task,
+        Err(why) => {
+            eprint!("crash: {why}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let done = match task {
+        Task::Run { wish, kills } => run(&wish, kills),
+        Task::Repeat(dir) => repeat(&dir),
+        Task::Writer { image, files, seed } => kill::writer(&image, &files, seed).map(|()| true),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("crash: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn parse(args: &[String]) -> std::result::Result<Task, String> {
+    // How `kill` starts this program again.
+    if let [writer, image, files, seed] = args {
+        if writer == "--writer" {
+            let seed = seed.parse().map_err(|e| format!("--writer: {e}"))?;
+            let (image, files) = (image.clone(), files.clone());
+            return Ok(Task::Writer { image, files, seed });
+        }
+    }
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH);
+    let mut wish = Wish {
+        states: 2000,
+        seed: clock.map_or(1, |d| u64::from(d.subsec_nanos())),
+        mib: 16,
+        modes: Vec::new(),
+        sample: 25,
+        kernel: is_root(),
+        keep: Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/crash")).into(),
+    };
+    let (mut kills, mut states) = (0, None);
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let value = args.next().ok_or_else(|| format!("{arg} wants a value"))?;
+        let number = || value.parse::<u64>().map_err(|e| format!("{arg}: {e}"));
+        let count = || value.parse::<usize>().map_err(|e| format!("{arg}: {e}"));
+        match arg.as_str() {
+            "--states" => states = Some(count()?),
+            "--kills" => kills = count()?,
+            "--seed" => wish.seed = number()?,
+            "--image-mib" => wish.mib = number()?.clamp(8, 1 << 20),
+            "--sample" => wish.sample = count()?,
+            "--mode" => wish
+                .modes
+                .push(Mode::named(value).ok_or_else(|| format!("no mode {value:?}"))?),
+            "--keep" => wish.keep = value.into(),
+            "--repeat" => return Ok(Task::Repeat(value.into())),
+            other => return Err(format!("what is {other:?}?")),
+        }
+    }
+    if wish.modes.is_empty() {
+        wish.modes = Mode::ALL.to_vec();
+    }
+    wish.states = states.unwrap_or(if kills > 0 { 0 } else { wish.states });
+    Ok(Task::Run { wish, kills })
+}
+
+fn run(wish: &Wish, kills: usize) -> Result<bool> {
+    let began = Instant::now();
+    println!("seed {}", wish.seed);
+    if !wish.kernel {
+        println!("skipped: recovery by the kernel, for it needs root");
+    }
+    let mut say = |line: &str| println!("{line}");
+    let cuts = campaign::run(wish, &mut say)?;
+    let killed = kill::run(wish, kills, &mut say)?;
+    println!(
+        "{} states, {} of them by the kernel too, {} kills: {} in which something was found ({:.1} s)",
+        cuts.states,
+        cuts.by_kernel,
+        killed.states,
+        cuts.found.len() + killed.found.len(),
+        began.elapsed().as_secs_f64()
+    );
+    Ok(tell(&cuts) & tell(&killed))
+}
+
+/// Says what was found and how to look at it again; true if nothing was.
+fn tell(outcome: &Outcome) -> bool {
+    for (dir, first) in &outcome.found {
+        let dir = dir.canonicalize().unwrap_or_else(|_| dir.clone());
+        println!("FOUND: {first}");
+        println!("    again: cargo xtask crash --repeat {}", dir.display());
+    }
+    outcome.found.is_empty()
+}
+
+fn repeat(dir: &Path) -> Result<bool> {
+    let also = Also {
+        kernel: is_root(),
+        debugfs: true,
+    };
+    let (origin, found) = keep::repeat(dir, also)?;
+    println!("{origin}");
+    for line in &found {
+        println!("FOUND: {line}");
+    }
+    if found.is_empty() {
+        println!("nothing is found in it now");
+    }
+    Ok(found.is_empty())
+}
