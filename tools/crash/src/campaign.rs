@@ -4,7 +4,7 @@
 //! found is kept before anything else is done. Limit: after [`MOST_FOUND`] such states the campaign ends.
 
 use crate::bed::{Bed, Mode};
-use crate::check::{Also, Judge};
+use crate::check::{Also, Judge, Verdict};
 use crate::error::Result;
 use crate::history::{History, Note};
 use crate::keep::Kept;
@@ -51,6 +51,8 @@ pub struct Outcome {
     pub states: usize,
     /// States that the kernel was asked about too.
     pub by_kernel: usize,
+    /// States whose superblock was torn and had no copy: nobody can recover those.
+    pub lost: usize,
     /// Directories of the states in which something was found, with the first finding.
     pub found: Vec<(PathBuf, String)>,
 }
@@ -105,6 +107,7 @@ impl Outcome {
     fn add(&mut self, other: Outcome) {
         self.states += other.states;
         self.by_kernel += other.by_kernel;
+        self.lost += other.lost;
         self.found.extend(other.found);
     }
 }
@@ -220,14 +223,12 @@ fn judge_one(
     also: Also,
 ) -> Result<Outcome> {
     let expect = round.history.expect(cut.at);
-    let mut found = judge.judge(round.bed.mode, image, &expect, also)?;
-    if round.history.failed() > 0 {
-        let failed = round.history.failed();
-        found.push(format!("{failed} requests failed on a device that is well"));
-    }
+    let verdict = judge.judge(round.bed.mode, image, &expect, also)?;
+    let found = round.history.findings(&verdict);
     let mut outcome = Outcome {
         states: 1,
         by_kernel: also.kernel.into(),
+        lost: usize::from(verdict == Verdict::Lost),
         found: Vec::new(),
     };
     if let Some(first) = found.first().cloned() {

@@ -2,12 +2,14 @@
 //! Input: an image as a power cut or a kill left it, and what its files may hold. Output: findings, in words.
 //! Steps: without a journal `e2fsck -fy` comes first, as users are told to; then copy A is recovered by diorite, copy B by
 //! `e2fsck -E journal_only`, copy C (where asked) by the kernel; the trees must be the same, `e2fsck -fn` silent on each, and
-//! A's files hold what they may hold; debugfs (where asked) must tell of B what diorite does.
+//! A's files hold what they may hold; debugfs (where asked) must tell of B what diorite does. Where the superblock is torn
+//! B takes `e2fsck -fy`, for the copies of the descriptors that come with a copy of it are old, and the kernel cannot help.
 //! Limits: one state at a time; a judge's files lie in memory and are used again.
 
 use crate::bed::{Mode, scratch};
 use crate::error::{Result, at};
 use crate::expect::Expect;
+use crate::torn::{Super, superblock};
 use crate::view::{compare, walk};
 use diorite::{OpenOptions, Volume};
 use diorite_block::MemDevice;
@@ -26,6 +28,17 @@ pub struct Also {
     pub kernel: bool,
     /// debugfs.
     pub debugfs: bool,
+}
+
+/// What the judges say of a state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// All is well.
+    Well,
+    /// The superblock is torn and has no copy; diorite refuses it, as everybody must.
+    Lost,
+    /// These are wrong.
+    Wrong(Vec<String>),
 }
 
 /// See the module.
@@ -57,7 +70,7 @@ impl Judge {
         })
     }
 
-    /// What is wrong with this state; nothing, if all is well.
+    /// What is to be said of this state.
     ///
     /// # Errors
     /// A tool is missing, or the host has no room. What a tool or diorite says against the state is a finding.
@@ -67,12 +80,20 @@ impl Judge {
         image: &[u8],
         expect: &Expect,
         also: Also,
-    ) -> Result<Vec<String>> {
+    ) -> Result<Verdict> {
         let mut found = Vec::new();
+        let superblock = superblock(image);
+        if superblock == Super::Lost {
+            self.mem.write_at(0, image);
+            return Ok(match self.open(false) {
+                Err(_) => Verdict::Lost,
+                Ok(_) => Verdict::Wrong(vec!["opened without a superblock".into()]),
+            });
+        }
         let b = self.file("b", image)?;
-        let recovered = match mode {
-            Mode::None => run::repair(&b),
-            Mode::Ordered | Mode::Writeback => run::replay_journal(&b),
+        let recovered = match (mode, superblock) {
+            (Mode::Ordered | Mode::Writeback, Super::Whole) => run::replay_journal(&b),
+            _ => run::repair(&b),
         };
         note("e2fsck recovers", recovered, &mut found);
         let mut theirs = std::mem::take(&mut self.theirs);
@@ -80,14 +101,14 @@ impl Judge {
             .and_then(|file| file.read_exact_at(&mut theirs, 0))
             .map_err(at(&b))?;
         let start = if mode == Mode::None { &theirs } else { image };
-        let ours = self.by_diorite(start, expect, &mut found)?;
+        let ours = self.by_diorite(start, &theirs, expect, &mut found)?;
         if theirs != self.ours {
             self.mem.write_at(0, &theirs);
             let by_fsck = self.tree("copy B", &mut found);
             differ("e2fsck", &by_fsck, &ours, &mut found);
             note("e2fsck -fn of copy B", silent(&b), &mut found);
         }
-        if also.kernel {
+        if also.kernel && superblock == Super::Whole {
             self.by_kernel(start, &ours, &mut found)?;
         }
         if also.debugfs {
@@ -97,19 +118,28 @@ impl Judge {
             }
         }
         self.theirs = theirs;
-        Ok(found)
+        Ok(if found.is_empty() {
+            Verdict::Well
+        } else {
+            Verdict::Wrong(found)
+        })
     }
 
-    /// Copy A: opened for writing, which recovers it, and closed; then looked at. Leaves it in the memory device.
+    /// Copy A: opened for writing, which recovers it unless that is refused, and closed; then looked at. Leaves it in the
+    /// memory device.
     fn by_diorite(
         &mut self,
         image: &[u8],
+        theirs: &[u8],
         expect: &Expect,
         found: &mut Vec<String>,
     ) -> Result<Vec<Entry>> {
         self.mem.write_at(0, image);
-        if let Err(error) = self.open(true).and_then(Volume::close) {
-            found.push(format!("diorite recovers: {error}"));
+        match self.open(true).and_then(Volume::close) {
+            // Refused by name, nothing touched: e2fsck's copy is what a user would go on with.
+            Err(diorite::Error::Refused(_)) => self.mem.write_at(0, theirs),
+            Err(error) => found.push(format!("diorite recovers: {error}")),
+            Ok(()) => {}
         }
         let tree = self.tree("copy A", found);
         match self.open(false) {

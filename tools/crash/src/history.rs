@@ -4,6 +4,7 @@
 //! that is, one that began after the first was acknowledged and is durable itself.
 //! Limits: writes that failed may be there in part for ever; one history is of one workload.
 
+use crate::check::Verdict;
 use crate::expect::{Expect, FileExpect, Value};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -83,10 +84,15 @@ impl History {
         u32::try_from(self.actions.len() + 1).expect("a workload is shorter than 2^32 actions")
     }
 
-    /// Actions that were answered by an error.
+    /// What the judges found, and that requests failed although the device below is well.
     #[must_use]
-    pub fn failed(&self) -> usize {
-        self.failed
+    pub fn findings(&self, verdict: &Verdict) -> Vec<String> {
+        let failed = (self.failed > 0).then(|| format!("{} requests failed", self.failed));
+        let found = match verdict {
+            Verdict::Wrong(found) => &found[..],
+            Verdict::Well | Verdict::Lost => &[],
+        };
+        found.iter().cloned().chain(failed).collect()
     }
 
     /// Actions begun.
@@ -284,7 +290,7 @@ mod tests {
             write(false),
         ]);
         assert_eq!(sector(&history, 5), [1, 2, 3]);
-        assert_eq!(history.failed(), 1);
+        assert_eq!(history.findings(&Verdict::Well), ["1 requests failed"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! `state.json` and `found.txt`. Invariant: judging a kept state again needs nothing else.
 
 use crate::bed::Mode;
-use crate::check::{Also, Judge};
+use crate::check::{Also, Judge, Verdict};
 use crate::error::{Result, at, notes};
 use crate::expect::Expect;
 use serde::{Deserialize, Serialize};
@@ -50,11 +50,11 @@ impl Kept {
 ///
 /// # Errors
 /// The directory does not hold a state, or a tool is missing.
-pub fn repeat(dir: &Path, also: Also) -> Result<(String, Vec<String>)> {
+pub fn repeat(dir: &Path, also: Also) -> Result<(String, Verdict)> {
     let (image, state) = (dir.join("state.img"), dir.join("state.json"));
     let image = std::fs::read(&image).map_err(at(&image))?;
     let state = std::fs::read(&state).map_err(at(&state))?;
     let kept: Kept = serde_json::from_slice(&state).map_err(notes("a kept state"))?;
-    let found = Judge::new(image.len())?.judge(kept.mode, &image, &kept.expect, also)?;
-    Ok((kept.origin, found))
+    let verdict = Judge::new(image.len())?.judge(kept.mode, &image, &kept.expect, also)?;
+    Ok((kept.origin, verdict))
 }

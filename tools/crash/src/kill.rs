@@ -102,10 +102,8 @@ fn judge(
 ) -> Result<()> {
     let bytes = std::fs::read(image).map_err(at(image))?;
     let expect = history.expect(usize::MAX);
-    let mut found = Judge::new(bytes.len())?.judge(mode, &bytes, &expect, Also::default())?;
-    if history.failed() > 0 {
-        found.push(format!("{} requests failed", history.failed()));
-    }
+    let verdict = Judge::new(bytes.len())?.judge(mode, &bytes, &expect, Also::default())?;
+    let found = history.findings(&verdict);
     outcome.states += 1;
     if let Some(first) = found.first().cloned() {
         let origin = format!("seed {}, kill {number} ({})", wish.seed, mode.name());

@@ -22,6 +22,9 @@ pub mod workload;
 // An image as diorite sees it, in the form of a manifest, and the comparison of two of them.
 pub mod view;
 
+// The superblock of a state: whole, torn, or lost.
+pub mod torn;
+
 // One state: recovered three ways, compared, checked.
 pub mod check;
 

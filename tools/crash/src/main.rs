@@ -6,7 +6,7 @@
 
 use diorite_crash::bed::Mode;
 use diorite_crash::campaign::{self, Outcome, Wish};
-use diorite_crash::check::Also;
+use diorite_crash::check::{Also, Verdict};
 use diorite_crash::error::Result;
 use diorite_crash::{keep, kill};
 use std::path::{Path, PathBuf};
@@ -128,9 +128,10 @@ fn run(wish: &Wish, kills: usize) -> Result<bool> {
     let cuts = campaign::run(wish, &mut say)?;
     let killed = kill::run(wish, kills, &mut say)?;
     println!(
-        "{} states, {} of them by the kernel too, {} kills: {} in which something was found ({:.1} s)",
+        "{} states ({} by the kernel too, {} lost with their superblock), {} kills: {} in which something was found ({:.1} s)",
         cuts.states,
         cuts.by_kernel,
+        cuts.lost,
         killed.states,
         cuts.found.len() + killed.found.len(),
         began.elapsed().as_secs_f64()
@@ -153,13 +154,12 @@ fn repeat(dir: &Path) -> Result<bool> {
         kernel: is_root(),
         debugfs: true,
     };
-    let (origin, found) = keep::repeat(dir, also)?;
+    let (origin, verdict) = keep::repeat(dir, also)?;
     println!("{origin}");
-    for line in &found {
-        println!("FOUND: {line}");
+    match &verdict {
+        Verdict::Well => println!("nothing is found in it now"),
+        Verdict::Lost => println!("its superblock is torn and has no copy"),
+        Verdict::Wrong(found) => found.iter().for_each(|line| println!("FOUND: {line}")),
     }
-    if found.is_empty() {
-        println!("nothing is found in it now");
-    }
-    Ok(found.is_empty())
+    Ok(!matches!(verdict, Verdict::Wrong(_)))
 }

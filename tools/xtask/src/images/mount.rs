@@ -48,7 +48,7 @@ impl Mount {
         let Some(dir) = self.dir.take() else {
             return Ok(());
         };
-        let result = run("umount", &[dir.path()]);
+        let result = patiently(dir.path());
         if result.is_err() {
             // Detached at least, so that removing the directory cannot reach into the image.
             let lazy = run("umount", &[OsStr::new("-l"), dir.path().as_os_str()]);
@@ -58,6 +58,19 @@ impl Mount {
         }
         result.map(drop)
     }
+}
+
+/// Unmounts. Between its spawn and its exec a child of another thread holds every file that is open here, and the mount is
+/// busy for that moment.
+fn patiently(dir: &Path) -> Result<Vec<u8>> {
+    const TRIES: usize = 50;
+    for _ in 1..TRIES {
+        if let Ok(done) = run("umount", &[dir]) {
+            return Ok(done);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    run("umount", &[dir])
 }
 
 impl Drop for Mount {
