@@ -27,7 +27,17 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct RecordDevice {
     below: Arc<dyn Device>,
+    geometry: Overstated,
     log: Arc<Mutex<Log>>,
+}
+
+/// What the device says of itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Overstated {
+    /// What the one below says.
+    No,
+    /// That it has a volatile cache.
+    VolatileCache,
 }
 
 struct Log {
@@ -44,15 +54,27 @@ impl fmt::Debug for RecordDevice {
 }
 
 impl RecordDevice {
-    /// `below`, with everything that changes it remembered from now on.
+    /// `below`, with everything that changes it remembered from now on. If it has no volatile cache, every write is durable
+    /// when it has ended.
     #[must_use]
     pub fn new(below: Arc<dyn Device>) -> RecordDevice {
+        RecordDevice::with(below, Overstated::No)
+    }
+
+    /// As [`RecordDevice::new`], and it claims to have a volatile cache, so that whoever is above has to flush.
+    #[must_use]
+    pub fn with_volatile_cache(below: Arc<dyn Device>) -> RecordDevice {
+        RecordDevice::with(below, Overstated::VolatileCache)
+    }
+
+    fn with(below: Arc<dyn Device>, geometry: Overstated) -> RecordDevice {
         let log = Log {
             events: Vec::new(),
             next_id: 0,
         };
         RecordDevice {
             below,
+            geometry,
             log: Arc::new(Mutex::new(&DEVICE_SHARED, log)),
         }
     }
@@ -74,7 +96,7 @@ impl RecordDevice {
 
 impl Log {
     /// Notes a bio that is about to go down; its number, if it changes anything.
-    fn taken(&mut self, bio: &Bio, data: Option<Data>) -> Option<u64> {
+    fn taken(&mut self, bio: &Bio, data: Option<Data>, volatile: bool) -> Option<u64> {
         let id = self.next_id;
         let event = match (bio.op, data) {
             (BioOp::Flush, _) => Event::Flush { id },
@@ -82,7 +104,7 @@ impl Log {
                 id,
                 pos: bio.pos,
                 data,
-                fua: bio.flags.fua,
+                fua: bio.flags.fua || !volatile,
             },
             (_, None) => return None,
         };
@@ -102,7 +124,11 @@ impl Log {
 
 impl Device for RecordDevice {
     fn geometry(&self) -> Geometry {
-        self.below.geometry()
+        let below = self.below.geometry();
+        Geometry {
+            volatile_cache: below.volatile_cache || self.geometry == Overstated::VolatileCache,
+            ..below
+        }
     }
 
     fn name(&self) -> String {
@@ -122,6 +148,7 @@ impl Device for RecordDevice {
         Ok(Box::new(RecordQueue {
             below: self.below.open_queue(options)?,
             log: self.log.clone(),
+            volatile: self.geometry().volatile_cache,
             depth,
             taken: AtomicU32::new(0),
             tokens: Mutex::new(&DEVICE_SHARED, HashMap::new()),
@@ -132,6 +159,7 @@ impl Device for RecordDevice {
 struct RecordQueue {
     below: Box<dyn DeviceQueue>,
     log: Arc<Mutex<Log>>,
+    volatile: bool,
     depth: u32,
     /// Taken and not reaped.
     taken: AtomicU32,
@@ -157,7 +185,7 @@ impl RecordQueue {
     fn note(&self, bio: &mut Bio) {
         // The copy is made before the lock is taken.
         let data = Data::of(bio);
-        let id = self.log.lock().taken(bio, data);
+        let id = self.log.lock().taken(bio, data, self.volatile);
         if let Some(id) = id {
             self.tokens.lock().insert(id, bio.token);
             bio.token = id;

@@ -20,8 +20,10 @@ use std::time::Instant;
 
 /// States of one workload.
 const PER_ROUND: usize = 250;
-/// Actions of one workload.
-const ACTIONS: u32 = 300;
+/// Times that a workload opens the volume and closes it.
+const SESSIONS: u32 = 4;
+/// Actions between the two.
+const ACTIONS: u32 = 75;
 /// States with findings, after which the campaign ends.
 pub const MOST_FOUND: usize = 5;
 
@@ -125,14 +127,18 @@ impl Round {
             workers: 2,
             ..OpenOptions::writable()
         };
-        let volume = Volume::open_device(Arc::new(device.clone()), &options)?;
         let mut history = History::new(bed.files.clone());
         let mut sink = |note: Note| {
             let mark = device.mark(0);
             history.note(&note, mark);
             Ok(())
         };
-        workload::run(volume, &bed.files, rng.next(), ACTIONS, &mut sink)?;
+        let mut next = 1;
+        for _ in 0..SESSIONS {
+            let volume = Volume::open_device(Arc::new(device.clone()), &options)?;
+            let (seed, actions) = (rng.next(), (next, ACTIONS));
+            next = workload::run(volume, &bed.files, seed, actions, &mut sink)?;
+        }
         Ok(Round {
             number,
             seed,
@@ -201,6 +207,7 @@ fn judge_some(
         let also = Also {
             kernel: sampled && wish.kernel,
             debugfs: sampled,
+            again: wish.sample > 0 && number % wish.sample % 5 == 0,
         };
         let one = walk.with_image(*cut, |image| {
             judge_one(wish, round, &mut judge, (number, *cut), image, also)

@@ -2,9 +2,12 @@
 //! Input: an image as a power cut or a kill left it, and what its files may hold. Output: findings, in words.
 //! Steps: without a journal `e2fsck -fy` comes first, as users are told to; then copy A is recovered by diorite, copy B by
 //! `e2fsck -E journal_only`, copy C (where asked) by the kernel; the trees must be the same, `e2fsck -fn` silent on each, and
-//! A's files hold what they may hold; debugfs (where asked) must tell of B what diorite does. Where the superblock is torn
+//! A's files hold what they may hold; debugfs (where asked) must tell of B what diorite does; a recovery that is cut short
+//! (where asked) ends in the same tree when it is begun again. Where the superblock is torn
 //! B takes `e2fsck -fy`, for the copies of the descriptors that come with a copy of it are old, and the kernel cannot help.
 //! Limits: one state at a time; a judge's files lie in memory and are used again.
+
+mod again;
 
 use crate::bed::{Mode, scratch};
 use crate::error::{Result, at};
@@ -12,7 +15,8 @@ use crate::expect::Expect;
 use crate::torn::{Super, superblock};
 use crate::view::{compare, walk};
 use diorite::{OpenOptions, Volume};
-use diorite_block::MemDevice;
+use diorite_block::record::Event;
+use diorite_block::{Device, MemDevice, RecordDevice};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -21,13 +25,15 @@ use xtask::images::{told_by_debugfs, told_by_kernel};
 use xtask::manifest::Entry;
 use xtask::run;
 
-/// Whom to ask beside diorite and e2fsck.
+/// What to do beside the recoveries by diorite and e2fsck.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Also {
-    /// The kernel, which needs root.
+    /// Ask the kernel, which needs root.
     pub kernel: bool,
-    /// debugfs.
+    /// Ask debugfs.
     pub debugfs: bool,
+    /// Cut diorite's own recovery short, by power too, and recover once more.
+    pub again: bool,
 }
 
 /// What the judges say of a state.
@@ -81,42 +87,23 @@ impl Judge {
         expect: &Expect,
         also: Also,
     ) -> Result<Verdict> {
-        let mut found = Vec::new();
         let superblock = superblock(image);
         if superblock == Super::Lost {
             self.mem.write_at(0, image);
-            return Ok(match self.open(false) {
+            return Ok(match open(self.mem.clone(), false) {
                 Err(_) => Verdict::Lost,
                 Ok(_) => Verdict::Wrong(vec!["opened without a superblock".into()]),
             });
         }
-        let b = self.file("b", image)?;
-        let recovered = match (mode, superblock) {
-            (Mode::Ordered | Mode::Writeback, Super::Whole) => run::replay_journal(&b),
-            _ => run::repair(&b),
+        let also = Also {
+            kernel: also.kernel && superblock == Super::Whole,
+            ..also
         };
-        note("e2fsck recovers", recovered, &mut found);
-        let mut theirs = std::mem::take(&mut self.theirs);
-        File::open(&b)
-            .and_then(|file| file.read_exact_at(&mut theirs, 0))
-            .map_err(at(&b))?;
+        let mut found = Vec::new();
+        let journal_only = mode != Mode::None && superblock == Super::Whole;
+        let theirs = self.by_fsck(image, journal_only, &mut found)?;
         let start = if mode == Mode::None { &theirs } else { image };
-        let ours = self.by_diorite(start, &theirs, expect, &mut found)?;
-        if theirs != self.ours {
-            self.mem.write_at(0, &theirs);
-            let by_fsck = self.tree("copy B", &mut found);
-            differ("e2fsck", &by_fsck, &ours, &mut found);
-            note("e2fsck -fn of copy B", silent(&b), &mut found);
-        }
-        if also.kernel && superblock == Super::Whole {
-            self.by_kernel(start, &ours, &mut found)?;
-        }
-        if also.debugfs {
-            match told_by_debugfs(&b, self.scratch.path()) {
-                Ok(theirs) => differ("debugfs", &theirs, &ours, &mut found),
-                Err(error) => found.push(format!("debugfs: {error}")),
-            }
-        }
+        self.compare_all(start, &theirs, expect, also, &mut found)?;
         self.theirs = theirs;
         Ok(if found.is_empty() {
             Verdict::Well
@@ -125,31 +112,86 @@ impl Judge {
         })
     }
 
+    /// Copy B: recovered by e2fsck. Lends the kept memory.
+    fn by_fsck(
+        &mut self,
+        image: &[u8],
+        journal_only: bool,
+        found: &mut Vec<String>,
+    ) -> Result<Vec<u8>> {
+        let b = self.file("b", image)?;
+        let recovered = if journal_only {
+            run::replay_journal(&b)
+        } else {
+            run::repair(&b)
+        };
+        note("e2fsck recovers", recovered, found);
+        let mut theirs = std::mem::take(&mut self.theirs);
+        theirs.resize(image.len(), 0);
+        File::open(&b)
+            .and_then(|file| file.read_exact_at(&mut theirs, 0))
+            .map_err(at(&b))?;
+        Ok(theirs)
+    }
+
+    /// Copy A, against copy B and whoever else is to be asked.
+    fn compare_all(
+        &mut self,
+        start: &[u8],
+        theirs: &[u8],
+        expect: &Expect,
+        also: Also,
+        found: &mut Vec<String>,
+    ) -> Result<()> {
+        let b = self.scratch.path().join("b");
+        let (ours, log) = self.by_diorite(start, theirs, expect, found)?;
+        if *theirs != self.ours {
+            self.mem.write_at(0, theirs);
+            let by_fsck = self.tree("copy B", found);
+            differ("e2fsck", &by_fsck, &ours, found);
+            note("e2fsck -fn of copy B", silent(&b), found);
+        }
+        if also.kernel {
+            self.by_kernel(start, &ours, found)?;
+        }
+        if also.debugfs {
+            match told_by_debugfs(&b, self.scratch.path()) {
+                Ok(told) => differ("debugfs", &told, &ours, found),
+                Err(error) => found.push(format!("debugfs: {error}")),
+            }
+        }
+        if also.again {
+            self.again(start, &log, &ours, found);
+        }
+        Ok(())
+    }
+
     /// Copy A: opened for writing, which recovers it unless that is refused, and closed; then looked at. Leaves it in the
-    /// memory device.
+    /// memory device; gives the tree and what the recovery changed.
     fn by_diorite(
         &mut self,
         image: &[u8],
         theirs: &[u8],
         expect: &Expect,
         found: &mut Vec<String>,
-    ) -> Result<Vec<Entry>> {
+    ) -> Result<(Vec<Entry>, Vec<Event>)> {
         self.mem.write_at(0, image);
-        match self.open(true).and_then(Volume::close) {
+        let device = RecordDevice::with_volatile_cache(self.mem.clone());
+        match open(Arc::new(device.clone()), true).and_then(Volume::close) {
             // Refused by name, nothing touched: e2fsck's copy is what a user would go on with.
             Err(diorite::Error::Refused(_)) => self.mem.write_at(0, theirs),
             Err(error) => found.push(format!("diorite recovers: {error}")),
             Ok(()) => {}
         }
         let tree = self.tree("copy A", found);
-        match self.open(false) {
+        match open(self.mem.clone(), false) {
             Ok(volume) => expect.judge(&volume, found),
             Err(error) => found.push(format!("copy A: {error}")),
         }
         self.mem.read_at(0, &mut self.ours);
         let a = self.file("a", &self.ours)?;
         note("e2fsck -fn of copy A", silent(&a), found);
-        Ok(tree)
+        Ok((tree, device.log()))
     }
 
     /// Copy C: mounted, which recovers it, walked, unmounted.
@@ -163,18 +205,9 @@ impl Judge {
         Ok(())
     }
 
-    fn open(&self, write: bool) -> std::result::Result<Volume, diorite::Error> {
-        let options = OpenOptions {
-            write,
-            workers: 1,
-            ..OpenOptions::default()
-        };
-        Volume::open_device(self.mem.clone(), &options)
-    }
-
     /// What diorite finds in the memory device, which must be clean.
     fn tree(&self, name: &str, found: &mut Vec<String>) -> Vec<Entry> {
-        match self.open(false) {
+        match open(self.mem.clone(), false) {
             Ok(volume) => {
                 for remark in volume.notes() {
                     found.push(format!("{name} is recovered and has a note: {remark}"));
@@ -203,6 +236,15 @@ impl Judge {
         written.map_err(at(&path))?;
         Ok(path)
     }
+}
+
+fn open(device: Arc<dyn Device>, write: bool) -> std::result::Result<Volume, diorite::Error> {
+    let options = OpenOptions {
+        write,
+        workers: 1,
+        ..OpenOptions::default()
+    };
+    Volume::open_device(device, &options)
 }
 
 /// `e2fsck -fn` finds nothing: it exits with 0 and prints its passes and its summary alone.

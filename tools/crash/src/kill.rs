@@ -36,7 +36,7 @@ pub fn writer(image: &str, files: &str, seed: u64) -> Result<()> {
         out.write_all(&line).map_err(at(Path::new("the pipe")))?;
         out.flush().map_err(at(Path::new("the pipe")))
     };
-    workload::run(volume, &files, seed, ACTIONS, &mut sink)
+    workload::run(volume, &files, seed, (1, ACTIONS), &mut sink).map(drop)
 }
 
 /// Starts and kills `kills` writers, each on an image of its own.

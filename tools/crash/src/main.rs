@@ -153,6 +153,7 @@ fn repeat(dir: &Path) -> Result<bool> {
     let also = Also {
         kernel: is_root(),
         debugfs: true,
+        again: true,
     };
     let (origin, verdict) = keep::repeat(dir, also)?;
     println!("{origin}");

@@ -61,7 +61,7 @@ struct Driver<'a> {
     sink: &'a mut dyn FnMut(Note) -> Result<()>,
 }
 
-/// Runs `actions` actions, then closes the volume.
+/// Runs `actions` actions, numbered from `first`, then closes the volume; gives the number after the last.
 ///
 /// # Errors
 /// The volume cannot be used at all, or `sink` fails; a request that fails is told to `sink`.
@@ -69,9 +69,9 @@ pub fn run(
     volume: Volume,
     files: &[Start],
     seed: u64,
-    actions: u32,
+    (first, actions): (u32, u32),
     sink: &mut dyn FnMut(Note) -> Result<()>,
-) -> Result<()> {
+) -> Result<u32> {
     let queues: Vec<Queue> = (0..QUEUES)
         .map(|_| volume.queue(DEPTH))
         .collect::<std::result::Result<_, _>>()?;
@@ -81,10 +81,10 @@ pub fn run(
         batches: queues.iter().map(|_| VecDeque::new()).collect(),
         targets: targets.collect::<Result<_>>()?,
         queues,
-        next: 1,
+        next: first,
         sink,
     };
-    while driver.next <= actions {
+    while driver.next - first < actions {
         let step = Step::draw(&mut driver.rng);
         driver.step(step)?;
     }
@@ -95,7 +95,8 @@ pub fn run(
     let number = driver.begin(What::Close)?;
     let Driver { sink, .. } = driver;
     volume.close()?;
-    sink(Note::Acked(number))
+    sink(Note::Acked(number))?;
+    Ok(number + 1)
 }
 
 fn target(volume: &Volume, queues: &[Queue], start: &Start) -> Result<Target> {

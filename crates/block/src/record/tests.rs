@@ -79,7 +79,7 @@ fn a_failed_write_is_said_to_have_failed() {
 /// What was flushed or written with FUA survives every cut behind its end; the rest may be lost, sector by sector.
 #[test]
 fn a_cut_loses_only_what_may_be_lost() {
-    let device = RecordDevice::new(Arc::new(MemDevice::new(SIZE as u64)));
+    let device = RecordDevice::with_volatile_cache(Arc::new(MemDevice::new(SIZE as u64)));
     let queue = open(&device);
     run(&*queue, [write(0, 1, 2, 0)]);
     run(&*queue, [Bio::flush(0)]);
@@ -118,6 +118,16 @@ fn a_cut_loses_only_what_may_be_lost() {
         durable,
         "every image is taken back"
     );
+}
+
+#[test]
+fn without_a_cache_what_ended_is_durable() {
+    let device = RecordDevice::new(Arc::new(MemDevice::new(SIZE as u64)));
+    run(&*open(&device), [write(0, 1, 2, 0)]);
+    let log = device.log();
+    let mut cuts = PowerCuts::new(vec![OLD; SIZE], &log);
+    assert_eq!(sectors(&mut cuts, 1, Survival::Durable, 2), [OLD; 2]);
+    assert_eq!(sectors(&mut cuts, 2, Survival::Durable, 2), [1, 1]);
 }
 
 /// A flush says nothing about writes that had not ended when it was submitted.
