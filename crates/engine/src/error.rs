@@ -89,6 +89,20 @@ pub enum Error {
     /// The journal was aborted by an earlier error: the volume is read-only until it is opened again.
     #[error("the volume is read-only since its journal was aborted: {0}")]
     Aborted(Box<Error>),
+    /// The volume has too few free blocks.
+    #[error("no space left: {asked} blocks were asked for, {free} are free for this caller")]
+    NoSpace {
+        /// Blocks asked for, of which fewer would have done where that is said.
+        asked: u64,
+        /// Free ones: not claimed, not set aside, not kept for the privileged.
+        free: u64,
+    },
+    /// The volume has no free inode.
+    #[error("no inode left: all {total} are in use")]
+    NoInodes {
+        /// Inodes of the volume.
+        total: u32,
+    },
     /// A path leads nowhere.
     #[error("{path}: no such file or directory")]
     NotFound {
@@ -178,6 +192,8 @@ pub enum Wait {
     Map,
     /// The device below.
     Device,
+    /// A commit: blocks were freed that may be used only after it.
+    Commit,
 }
 
 impl std::fmt::Display for Wait {
@@ -188,6 +204,7 @@ impl std::fmt::Display for Wait {
             Wait::Turn => "other requests of the file, to run alone",
             Wait::Map => "a part of the file's map to be read",
             Wait::Device => "the device",
+            Wait::Commit => "freed blocks to be usable, after the next commit",
         })
     }
 }

@@ -11,11 +11,20 @@
 //! | `ioend` | ended bios -> one ended request, and the one decision |
 //! | `complete` | inline where it was reaped, or deferred to a worker |
 //!
-//! Side rooms: `mount` (from a locator to a volume), `journal` (changes of metadata), `cache` (metadata blocks), [`dir`], [`xattr`], `workers`, [`loopdev`] (a
+//! Side rooms: `mount` (from a locator to a volume), `journal` (changes of metadata), `alloc` (free blocks and inodes), `cache` (metadata blocks), [`dir`], [`xattr`], `workers`, [`loopdev`] (a
 //! file as a device for another volume), [`policy`], [`stats`], [`locks`] (the lock order).
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+#[cfg_attr(
+    not(test),
+    expect(
+        dead_code,
+        unused_imports,
+        reason = "who changes maps and directories allocates here"
+    )
+)]
+mod alloc;
 mod cache;
 mod complete;
 mod dio;

@@ -22,6 +22,8 @@ pub static JOURNAL: LockClass = LockClass::new("journal", 320);
 pub static MAP: LockClass = LockClass::new("map", 400);
 /// What one inode's place in the inode table holds.
 pub static INODE_STATE: LockClass = LockClass::new("inode-state", 405);
+/// One block group: which of its blocks and inodes are free.
+pub static ALLOC_GROUP: LockClass = LockClass::new("alloc-group", 408);
 /// The volume's table of in-core inodes.
 pub static INODES: LockClass = LockClass::new("inodes", 410);
 /// One shard of the metadata cache.
@@ -38,7 +40,7 @@ pub static INBOX: LockClass = LockClass::new("inbox", 500);
 pub static WORKERS: LockClass = LockClass::new("workers", 510);
 
 /// The classes of the engine, in order.
-pub static CLASSES: [&LockClass; 15] = [
+pub static CLASSES: [&LockClass; 16] = [
     &SYNC_POOL,
     &QUEUES,
     &QUEUE,
@@ -47,6 +49,7 @@ pub static CLASSES: [&LockClass; 15] = [
     &JOURNAL,
     &MAP,
     &INODE_STATE,
+    &ALLOC_GROUP,
     &INODES,
     &CACHE,
     &JOURNAL_STATE,

@@ -4,6 +4,7 @@
 //! and queues; one in-core inode per number; opening for writing changes nothing but file data in this slice. Limits: the
 //! public [`Volume`] may be dropped while files are open: they keep what they need.
 
+use crate::alloc::Alloc;
 use crate::cache::MetaCache;
 use crate::error::Error;
 use crate::file::{File, OpenFlags};
@@ -65,6 +66,8 @@ pub(crate) struct VolumeShared {
     pub(crate) workers: Workers,
     /// Where changes of metadata go, once there may be some.
     journal: OnceLock<Journal>,
+    /// What is free, in a volume that is open for writing.
+    pub(crate) alloc: Option<Alloc>,
     clock: Clock,
     /// Inodes whose times were noted since the last commit.
     touched: Mutex<Vec<Arc<Inode>>>,
@@ -139,6 +142,9 @@ impl Volume {
         let volume = Arc::new_cyclic(|weak| VolumeShared {
             weak: weak.clone(),
             journal: OnceLock::new(),
+            alloc: options
+                .write
+                .then(|| Alloc::new(level, &sb, &groups, options.metadata_cache / 4)),
             clock: options.clock,
             touched: Mutex::at_level(&TOUCHED, level, Vec::new()),
             aborted: OnceLock::new(),

@@ -41,11 +41,12 @@ impl Journal {
             Medium::Log(log) => log.commit(volume, &frozen),
             Medium::Rounds(rounds) => rounds.commit(volume, &frozen),
         })?;
+        // First, so that who waits for the commit to get these blocks finds them.
+        volume.reuse(&frozen.transaction.freed);
         let mut state = self.state.lock();
         state.committed = frozen.transaction.tid;
         state.commits += 1;
         drop(state);
-        volume.reuse(&frozen.transaction.freed);
         self.moved.notify_all();
         Ok(())
     }

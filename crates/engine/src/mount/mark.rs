@@ -62,12 +62,22 @@ impl VolumeShared {
             return Ok(());
         }
         let now = self.now_seconds();
-        self.edit_super(handle, |edit| edit.set_write_time(now))
+        self.edit_super(handle, |edit| {
+            edit.set_write_time(now);
+            if let Some(alloc) = &self.alloc {
+                edit.set_free_blocks(alloc.free_blocks());
+                edit.set_free_inodes(alloc.free_inodes());
+            }
+        })
     }
 
     /// These runs were freed by a transaction that is durable now.
     pub(crate) fn reuse(&self, freed: &[(FsBlock, u32)]) {
-        debug_assert!(freed.is_empty(), "nothing frees blocks yet");
+        for (start, len) in freed {
+            if let Some(alloc) = &self.alloc {
+                alloc.reuse(&self.sb, *start, *len);
+            }
+        }
     }
 
     /// Changes the superblock as a part of a transaction. Blocks while the device reads.

@@ -1,0 +1,187 @@
+//! A group's bitmap and descriptor on disk, changed together.
+//!
+//! Input: which bits, which way, and the descriptor as it shall be. Output: both changed in one handle, sums included. Invariants: both or
+//! neither; a bitmap that was never written is made with its first change; everything is verified when it is loaded. Limits: one
+//! bitmap and one block of descriptors per change; the group's lock is held.
+
+use super::load::fresh_bitmap;
+use crate::cache::Kind;
+use crate::error::Error;
+use crate::journal::JournalHandle;
+use crate::volume::VolumeShared;
+use diorite_format::bitmap::{self, BitClash, BitmapKind};
+use diorite_format::{FormatError, FsBlock, GroupDesc, GroupNo, Superblock};
+
+/// Which way bits go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Set,
+    Clear,
+}
+
+/// One of a group's bitmaps, and which way its bits go.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Change {
+    pub(super) kind: BitmapKind,
+    pub(super) way: Way,
+}
+
+/// Bits: the first, and how many.
+pub(super) type Bits = (u32, u32);
+
+impl Way {
+    fn apply(self, map: &mut [u8], (start, len): Bits) -> Result<(), BitClash> {
+        match self {
+            Way::Set => bitmap::set_range(map, start, len),
+            Way::Clear => bitmap::clear_range(map, start, len),
+        }
+    }
+
+    fn back(self) -> Way {
+        match self {
+            Way::Set => Way::Clear,
+            Way::Clear => Way::Set,
+        }
+    }
+}
+
+impl Change {
+    fn block(self, desc: &GroupDesc) -> FsBlock {
+        match self.kind {
+            BitmapKind::Block => desc.block_bitmap,
+            BitmapKind::Inode => desc.inode_bitmap,
+        }
+    }
+
+    fn was_never_written(self, desc: &GroupDesc) -> bool {
+        match self.kind {
+            BitmapKind::Block => desc.flags.block_uninit(),
+            BitmapKind::Inode => desc.flags.inode_uninit(),
+        }
+    }
+
+    fn verify(self, sb: &Superblock, desc: &GroupDesc, map: &[u8]) -> Result<(), FormatError> {
+        match self.kind {
+            BitmapKind::Block => desc.verify_block_bitmap(sb, map),
+            BitmapKind::Inode => desc.verify_inode_bitmap(sb, map),
+        }
+    }
+
+    fn seal(self, sb: &Superblock, desc: &mut GroupDesc, map: &[u8]) {
+        let sealed = match self.kind {
+            BitmapKind::Block => desc.seal_block_bitmap(sb, map),
+            BitmapKind::Inode => desc.seal_inode_bitmap(sb, map),
+        };
+        sealed.expect("a block has room for the bits of a group: the geometry is checked");
+    }
+
+    /// Brings what the change touches into memory, so that nobody waits for the device behind the group's lock. What is wrong with the
+    /// bitmap is found again under that lock, where the descriptor cannot have moved on.
+    pub(super) fn warm(self, handle: &JournalHandle<'_>, desc: &GroupDesc) -> Result<(), Error> {
+        let volume = handle.volume();
+        if !self.was_never_written(desc) {
+            let verify = |raw: &[u8]| self.verify(&volume.sb, desc, raw);
+            let _seen_again = handle.read(self.block(desc), Kind::Bitmap, verify);
+        }
+        let (block, _) = desc_place(volume, desc.group)?;
+        let verify = |raw: &[u8]| verify_descs(volume, desc.group, raw);
+        handle.read(block, Kind::Groups, verify).map(drop)
+    }
+
+    /// Changes the bits that `choose` names, and in `desc`, whose bitmaps are still as on disk, their sum. [`Change::finish`] comes next.
+    pub(super) fn begin(
+        self,
+        handle: &JournalHandle<'_>,
+        desc: &mut GroupDesc,
+        choose: impl FnOnce(&[u8]) -> Result<Bits, Error>,
+    ) -> Result<Bits, Error> {
+        let before = desc.clone();
+        let sb = &handle.volume().sb;
+        let change = |map: &mut [u8]| {
+            let bits = choose(map)?;
+            self.way
+                .apply(map, bits)
+                .map_err(|clash| clash.corrupt(before.group, self.kind))?;
+            self.seal(sb, desc, map);
+            Ok(bits)
+        };
+        let block = self.block(&before);
+        if !self.was_never_written(&before) {
+            let verify = |raw: &[u8]| self.verify(sb, &before, raw);
+            return handle.update(block, Kind::Bitmap, verify, change);
+        }
+        let mut map = self.first_bitmap(handle.volume(), before.group)?;
+        let bits = change(&mut map)?;
+        desc.flags = match self.kind {
+            BitmapKind::Block => desc.flags.without_block_uninit(),
+            BitmapKind::Inode => desc.flags.without_inode_uninit(),
+        };
+        handle.create(block, Kind::Bitmap, |raw| raw.copy_from_slice(&map));
+        Ok(bits)
+    }
+
+    /// Writes the descriptor that goes with the changed bits; if that fails they are changed back to what goes with `before`.
+    pub(super) fn finish(
+        self,
+        handle: &JournalHandle<'_>,
+        before: &GroupDesc,
+        desc: &GroupDesc,
+        bits: Bits,
+    ) -> Result<(), Error> {
+        let Err(error) = write_desc(handle, desc) else {
+            return Ok(());
+        };
+        if !self.was_never_written(before) {
+            // In memory, as this transaction has changed it; the bits are as they were left.
+            let back = |map: &mut [u8]| {
+                self.way
+                    .back()
+                    .apply(map, bits)
+                    .map_err(|clash| clash.corrupt(before.group, self.kind).into())
+            };
+            handle.update(self.block(before), Kind::Bitmap, |_| Ok(()), back)?;
+        }
+        Err(error)
+    }
+
+    fn first_bitmap(self, volume: &VolumeShared, group: GroupNo) -> Result<Vec<u8>, Error> {
+        match self.kind {
+            BitmapKind::Block => fresh_bitmap(volume, group),
+            BitmapKind::Inode => {
+                let mut map = vec![0; volume.block_size() as usize];
+                bitmap::fresh_inodes(&volume.sb, &mut map)?;
+                Ok(map)
+            }
+        }
+    }
+}
+
+/// Writes a group's descriptor.
+fn write_desc(handle: &JournalHandle<'_>, desc: &GroupDesc) -> Result<(), Error> {
+    let volume = handle.volume();
+    let (block, at) = desc_place(volume, desc.group)?;
+    let verify = |raw: &[u8]| verify_descs(volume, desc.group, raw);
+    handle.update(block, Kind::Groups, verify, |raw| {
+        let group = desc.group;
+        desc.write(&volume.sb, &mut raw[at..])
+            .map_err(|unfit| Error::Damaged(format!("group {group}: {unfit}; run e2fsck")))
+    })
+}
+
+/// The block with a group's descriptor, and where in it that begins.
+fn desc_place(volume: &VolumeShared, group: GroupNo) -> Result<(FsBlock, usize), Error> {
+    let (index, at) = volume.sb.desc_place(group)?;
+    Ok((volume.sb.gdt_location(index)?, at as usize))
+}
+
+/// Checks the block of descriptors in which `group`'s lies.
+fn verify_descs(volume: &VolumeShared, group: GroupNo, raw: &[u8]) -> Result<(), FormatError> {
+    let geometry = volume.sb.geometry();
+    let (per_block, size) = (geometry.descs_per_block(), geometry.desc_size() as usize);
+    let first = group.get() - group.get() % per_block;
+    let groups = (first..first + per_block).filter_map(|n| geometry.group(n));
+    for (group, raw) in groups.zip(raw.chunks_exact(size)) {
+        GroupDesc::parse(&volume.sb, group, raw)?;
+    }
+    Ok(())
+}

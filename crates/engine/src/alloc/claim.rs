@@ -1,0 +1,334 @@
+//! Claims: a run of clusters for somebody, in memory only.
+//!
+//! Input: a goal and how much is wanted. Output: a run that nobody else gets, at the goal if that is free; else the next run that is
+//! long enough in the goal's group; else one in another group; else the longest that there is. Invariants: no space is reported only
+//! if there is none; looking never takes two groups' locks. Limits: bitmaps are read in `MOST_PICKS` groups for a run of the full
+//! length; after that any run will do.
+
+use super::group::Locked;
+use super::load::Patience;
+use super::totals::Wish;
+use super::{Alloc, Clusters, Reservation, Run, parts};
+use crate::error::Error;
+use crate::volume::VolumeShared;
+use diorite_format::{FsBlock, GroupNo};
+use std::cell::Cell;
+
+/// Groups that are searched for a run that is long enough.
+const MOST_PICKS: u32 = 16;
+/// In the goal's group so many clusters in a row are enough, however many are wanted.
+const GOOD_AT_HOME: u32 = 2048;
+
+/// Who has counted what is looked for?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counted {
+    /// Nobody: it is taken from the count when it is found.
+    Not,
+    /// A reservation.
+    Reserved,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ask {
+    home: GroupNo,
+    near: u32,
+    want: u32,
+    privileged: bool,
+    counted: Counted,
+    patience: Patience,
+}
+
+/// What a look into one group, or into all, has given.
+#[derive(Debug)]
+enum Found {
+    Run(Clusters),
+    /// Nothing that is long enough.
+    Nothing,
+    /// It would have to wait.
+    Waits,
+}
+
+impl Alloc {
+    /// Claims a run of up to `want` blocks, rounded up to whole clusters, as near to `goal` as there is one. Blocks while bitmaps are read.
+    ///
+    /// # Errors
+    /// `NoSpace` if there is nothing; `WouldBlock(Commit)` if there will be after a commit, for which no handle may be open; damage.
+    pub(crate) fn claim(
+        &self,
+        volume: &VolumeShared,
+        goal: FsBlock,
+        want: u32,
+        privileged: bool,
+    ) -> Result<Run, Error> {
+        let ask = ask(volume, goal, want, privileged, Patience::Waits);
+        let found = self.search(volume, ask)?;
+        Ok(found.expect("a search that waits ends with a run or an error"))
+    }
+
+    /// As [`Alloc::claim`], but never blocks: None if it would have to.
+    pub(crate) fn try_claim(
+        &self,
+        volume: &VolumeShared,
+        goal: FsBlock,
+        want: u32,
+        privileged: bool,
+    ) -> Result<Option<Run>, Error> {
+        self.search(volume, ask(volume, goal, want, privileged, Patience::None))
+    }
+
+    /// Claims one cluster that `reservation` has counted. Blocks while bitmaps are read.
+    pub(super) fn claim_reserved(
+        &self,
+        volume: &VolumeShared,
+        goal: FsBlock,
+        reservation: &mut Reservation,
+    ) -> Result<Run, Error> {
+        if reservation.left() == 0 {
+            let what = "more blocks were needed than were reserved";
+            return Err(Error::Invalid(what.to_owned()));
+        }
+        let ask = Ask {
+            counted: Counted::Reserved,
+            ..ask(volume, goal, 1, true, Patience::Waits)
+        };
+        let found = self.search(volume, ask)?;
+        reservation.used();
+        Ok(found.expect("a search that waits ends with a run or an error"))
+    }
+
+    /// Gives back a claimed run, or a part of one.
+    ///
+    /// # Errors
+    /// It is not claimed, or no clusters of the volume: then what comes before it in the run is given back.
+    pub(crate) fn unclaim(&self, volume: &VolumeShared, run: Run) -> Result<(), Error> {
+        for part in parts(&volume.sb, run) {
+            let part = part?;
+            let known = self.slot(part.group).lock().unclaim(part, &self.totals);
+            if !known {
+                return Err(not_claimed(run));
+            }
+            self.totals.give(u64::from(part.len));
+        }
+        Ok(())
+    }
+
+    /// Searches until there is a run, or provably none.
+    fn search(&self, volume: &VolumeShared, ask: Ask) -> Result<Option<Run>, Error> {
+        let wish = Wish {
+            clusters: u64::from(ask.want),
+            privileged: ask.privileged,
+        };
+        self.trim_memory();
+        loop {
+            let returned = self.totals.returned();
+            if ask.counted == Counted::Not {
+                if let Some(error) = self.totals.shortage(wish, 1, returned) {
+                    return Err(error);
+                }
+            }
+            match self.look(volume, ask)? {
+                Found::Run(clusters) => return Ok(Some(clusters.run(&volume.sb))),
+                Found::Waits => return Ok(None),
+                Found::Nothing => {}
+            }
+            let counted =
+                ask.counted == Counted::Reserved || self.totals.usable(ask.privileged) > 0;
+            // Something was free all the time, nothing was returned meanwhile, and it was not found.
+            if counted && self.totals.returned() == returned {
+                let what = "free blocks are counted that no group has; run e2fsck";
+                return Err(Error::Damaged(what.to_owned()));
+            }
+        }
+    }
+
+    /// The goal's group first, then whichever promises most.
+    fn look(&self, volume: &VolumeShared, ask: Ask) -> Result<Found, Error> {
+        let good = ask.want.min(GOOD_AT_HOME);
+        let mut home = ask.home.get();
+        if self.slot(ask.home).brief.bound() > 0 {
+            match self.look_in(
+                volume,
+                ask,
+                (ask.home, Some(ask.near)),
+                good,
+                Patience::None,
+            )? {
+                found @ Found::Run(_) => return Ok(found),
+                Found::Nothing => {}
+                // Somebody else is in there, or its bitmap is to be read.
+                Found::Waits if ask.patience == Patience::None => return Ok(Found::Waits),
+                Found::Waits => match self.wait_at_home(volume, ask, good)? {
+                    Some(found) => return Ok(found),
+                    None => home = home.wrapping_add(1 + stripe()) % volume.sb.group_count(),
+                },
+            }
+        }
+        let mut picks = 0;
+        while let Some((group, bound)) = self.pick(home, ask.want) {
+            picks += 1;
+            let enough = bound.min(ask.want);
+            let least = if picks <= MOST_PICKS {
+                enough.div_ceil(2)
+            } else {
+                1
+            };
+            let found = self.look_in(volume, ask, (group, None), least, ask.patience)?;
+            if !matches!(found, Found::Nothing) {
+                return Ok(found);
+            }
+            if ask.counted == Counted::Not && self.totals.usable(ask.privileged) == 0 {
+                break;
+            }
+        }
+        Ok(Found::Nothing)
+    }
+
+    /// The goal's group could not be looked into without waiting: waits for its bitmap, but not for those who are at work in it while others
+    /// have space too.
+    fn wait_at_home(
+        &self,
+        volume: &VolumeShared,
+        ask: Ask,
+        good: u32,
+    ) -> Result<Option<Found>, Error> {
+        if self.slot(ask.home).try_lock().is_none() && self.groups.len() > 1 {
+            return Ok(None);
+        }
+        let at = (ask.home, Some(ask.near));
+        match self.look_in(volume, ask, at, good, Patience::Waits)? {
+            found @ Found::Run(_) => Ok(Some(found)),
+            Found::Nothing | Found::Waits => Ok(None),
+        }
+    }
+
+    /// The group to look into next: the first from `home` on that may have a run of `want`, or else the one that may have the longest.
+    fn pick(&self, home: u32, want: u32) -> Option<(GroupNo, u32)> {
+        let count = u32::try_from(self.groups.len()).expect("groups have 32-bit numbers");
+        let mut best: Option<(GroupNo, u32)> = None;
+        for group in (home..count).chain(0..home).map(GroupNo::new) {
+            let bound = self.slot(group).brief.bound();
+            if bound >= want {
+                return Some((group, bound));
+            }
+            if bound > best.map_or(0, |(_, b)| b) {
+                best = Some((group, bound));
+            }
+        }
+        best
+    }
+
+    /// Looks for a run of at least `least` clusters in one group, and claims it.
+    fn look_in(
+        &self,
+        volume: &VolumeShared,
+        ask: Ask,
+        (number, near): (GroupNo, Option<u32>),
+        least: u32,
+        patience: Patience,
+    ) -> Result<Found, Error> {
+        let Some(mut locked) = self.lock_loaded(volume, number, patience)? else {
+            return Ok(Found::Waits);
+        };
+        let bits = volume.sb.group_clusters(number);
+        let Some((start, len)) = locked.find(near, ask.want, bits) else {
+            return Ok(Found::Nothing);
+        };
+        if len < least && locked.brief.bound() <= len {
+            return Ok(Found::Nothing);
+        }
+        let run = Clusters {
+            group: number,
+            start,
+            len,
+        };
+        self.claim_found(volume, &mut locked, run, (ask.counted, ask.privileged))
+    }
+
+    /// Claims what was found, as much of it as the count allows.
+    fn claim_found(
+        &self,
+        volume: &VolumeShared,
+        locked: &mut Locked<'_>,
+        mut run: Clusters,
+        (counted, privileged): (Counted, bool),
+    ) -> Result<Found, Error> {
+        let blocks = run.run(&volume.sb);
+        if let Some(what) = volume.metadata_in(blocks.start, u64::from(blocks.len)) {
+            let group = run.group;
+            let what = format!(
+                "group {group}: its bitmap says that {blocks} are free, where {what} lies; run e2fsck"
+            );
+            return Err(Error::Damaged(what));
+        }
+        if counted == Counted::Not {
+            let taken = self.totals.take(1, u64::from(run.len), privileged);
+            run.len = u32::try_from(taken).expect("no more was taken than the run has");
+        }
+        if run.len == 0 {
+            return Ok(Found::Nothing);
+        }
+        locked.claim(run);
+        Ok(Found::Run(run))
+    }
+
+    /// Claims the first run of free clusters in `from..to` of a group, whatever its length. Blocks while the bitmap is read.
+    pub(super) fn claim_next(
+        &self,
+        volume: &VolumeShared,
+        group: GroupNo,
+        (from, to): (u32, u32),
+        least: u32,
+    ) -> Result<Option<Clusters>, Error> {
+        self.trim_memory();
+        let locked = self.lock_loaded(volume, group, Patience::Waits)?;
+        let mut locked = locked.expect("who waits gets the lock");
+        let mut at = from;
+        while let Some((start, len)) = locked.next_free(at, to) {
+            if len >= least {
+                let run = Clusters { group, start, len };
+                let how = (Counted::Not, true);
+                return Ok(match self.claim_found(volume, &mut locked, run, how)? {
+                    Found::Run(run) => Some(run),
+                    Found::Nothing | Found::Waits => None,
+                });
+            }
+            at = start + len;
+        }
+        Ok(None)
+    }
+}
+
+fn ask(
+    volume: &VolumeShared,
+    goal: FsBlock,
+    want: u32,
+    privileged: bool,
+    patience: Patience,
+) -> Ask {
+    let ratio = volume.sb.geometry().cluster_ratio();
+    let (home, near) = volume.sb.bitmap_bit(goal).unwrap_or_default();
+    Ask {
+        home,
+        near,
+        want: want.div_ceil(ratio).max(1),
+        privileged,
+        counted: Counted::Not,
+        patience,
+    }
+}
+
+/// Somebody gives back or marks what is not theirs.
+pub(super) fn not_claimed(run: Run) -> Error {
+    debug_assert!(false, "{run} are not claimed");
+    Error::Damaged(format!("{run} are not claimed"))
+}
+
+/// A small number that differs among threads which work at the same time.
+fn stripe() -> u32 {
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    thread_local! {
+        static MINE: Cell<u32> = Cell::new(NEXT.fetch_add(1, Relaxed) % 16);
+    }
+    MINE.with(Cell::get)
+}

@@ -1,0 +1,241 @@
+//! One group in memory.
+//!
+//! Input: its descriptor; its block bitmap when somebody looks for space. Output: runs of free clusters; what the descriptor must say next.
+//! Invariants: the merged bitmap is the bitmap on disk with what is claimed and what waits for a commit; it can be made again from
+//! those three at any time, so it may always be let go. Limits: a search looks at `MOST_LOOKS` runs at most.
+
+use super::Clusters;
+use super::runs::RunSet;
+use super::totals::Totals;
+use crate::error::Error;
+use crate::locks::ALLOC_GROUP;
+use diorite_block::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use diorite_block::sync::{Mutex, MutexGuard};
+use diorite_format::{GroupDesc, bitmap};
+
+/// Runs that one search in a group looks at.
+const MOST_LOOKS: u32 = 1024;
+/// A run of so many clusters at the goal is good enough, however many are wanted.
+const GOOD_AT_GOAL: u32 = 16;
+
+/// A group, and what may be known of it without its lock.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) brief: Brief,
+    state: Mutex<Group>,
+}
+
+/// What is stored while the group's lock is held, and read by anyone.
+#[derive(Debug)]
+pub(super) struct Brief {
+    /// Free clusters: neither claimed nor waiting.
+    pub(super) free: AtomicU32,
+    /// No run of free clusters is longer.
+    pub(super) longest: AtomicU32,
+    /// Free inodes, and directories.
+    pub(super) inodes: AtomicU32,
+    pub(super) dirs: AtomicU32,
+    /// The merged bitmap is in memory; it was used since the clock's hand passed.
+    loaded: AtomicBool,
+    used: AtomicBool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Group {
+    /// As in the running transaction.
+    pub(super) desc: GroupDesc,
+    claimed: RunSet,
+    /// Freed, and not usable before the commit.
+    waiting: RunSet,
+    merged: Option<Box<[u8]>>,
+    /// Where the last run was found.
+    hint: u32,
+}
+
+/// A group whose lock is held.
+#[derive(Debug)]
+pub(super) struct Locked<'a> {
+    pub(super) brief: &'a Brief,
+    pub(super) group: MutexGuard<'a, Group>,
+}
+
+impl Brief {
+    /// No run of free clusters can be longer than this.
+    pub(super) fn bound(&self) -> u32 {
+        self.longest.load(SeqCst).min(self.free.load(SeqCst))
+    }
+}
+
+impl Slot {
+    pub(super) fn new(level: u8, desc: GroupDesc) -> Slot {
+        let brief = Brief {
+            free: AtomicU32::new(desc.free_clusters),
+            longest: AtomicU32::new(desc.free_clusters),
+            inodes: AtomicU32::new(desc.free_inodes),
+            dirs: AtomicU32::new(desc.used_dirs),
+            loaded: AtomicBool::new(false),
+            used: AtomicBool::new(false),
+        };
+        let group = Group {
+            desc,
+            claimed: RunSet::default(),
+            waiting: RunSet::default(),
+            merged: None,
+            hint: 0,
+        };
+        let state = Mutex::at_level(&ALLOC_GROUP, level, group);
+        Slot { brief, state }
+    }
+
+    pub(super) fn lock(&self) -> Locked<'_> {
+        let (brief, group) = (&self.brief, self.state.lock());
+        Locked { brief, group }
+    }
+
+    pub(super) fn try_lock(&self) -> Option<Locked<'_>> {
+        let (brief, group) = (&self.brief, self.state.try_lock()?);
+        Some(Locked { brief, group })
+    }
+
+    /// Lets the merged bitmap go if there is one, nobody has the group, and it was not used since the last call.
+    pub(super) fn let_go(&self) -> bool {
+        if !self.brief.loaded.load(SeqCst) || self.brief.used.swap(false, SeqCst) {
+            return false;
+        }
+        let Some(mut locked) = self.try_lock() else {
+            return false;
+        };
+        locked.brief.loaded.store(false, SeqCst);
+        locked.group.merged.take().is_some()
+    }
+}
+
+impl Locked<'_> {
+    pub(super) fn is_loaded(&self) -> bool {
+        self.brief.used.store(true, SeqCst);
+        self.group.merged.is_some()
+    }
+
+    /// Merges the bitmap on disk, of which the first `bits` count, with what is only in memory.
+    pub(super) fn load(&mut self, on_disk: &[u8], bits: u32) -> Result<(), Error> {
+        let group = &mut *self.group;
+        let (number, said) = (group.desc.group, group.desc.free_clusters);
+        let found = bitmap::count_zeros(on_disk, bits);
+        if found != said {
+            let what = format!(
+                "group {number}: its bitmap has {found} free clusters and its descriptor says {said}; run e2fsck"
+            );
+            return Err(Error::Damaged(what));
+        }
+        let mut merged: Box<[u8]> = on_disk.into();
+        for (start, len) in group.claimed.iter().chain(group.waiting.iter()) {
+            bitmap::set_range(&mut merged, start, len)
+                .map_err(|clash| clash.corrupt(number, bitmap::BitmapKind::Block))?;
+        }
+        group.merged = Some(merged);
+        self.brief.loaded.store(true, SeqCst);
+        Ok(())
+    }
+
+    /// The first run of `want` free clusters from `near` on (or from where the last was found), going round; if there is none, the longest
+    /// that there is. The bitmap is loaded.
+    pub(super) fn find(&mut self, near: Option<u32>, want: u32, bits: u32) -> Option<(u32, u32)> {
+        let group = &*self.group;
+        let map = group.merged.as_deref()?;
+        let from = near.unwrap_or(group.hint).min(bits);
+        if let Some((start, len)) = bitmap::next_zero_run(map, from, bits, want) {
+            if start == from && len >= want.min(GOOD_AT_GOAL) {
+                return Some((start, len));
+            }
+        }
+        let (mut best, mut looks) = ((0, 0), 0);
+        for (mut at, limit) in [(from, bits), (0, from)] {
+            while let Some((start, len)) = bitmap::next_zero_run(map, at, bits, want) {
+                if start >= limit {
+                    break;
+                }
+                if len >= want || looks == MOST_LOOKS {
+                    return Some(if len > best.1 { (start, len) } else { best });
+                }
+                looks += 1;
+                if len > best.1 {
+                    best = (start, len);
+                }
+                at = start + len;
+            }
+        }
+        // Every run was seen whole, and none was longer.
+        self.brief.longest.store(best.1, SeqCst);
+        (best.1 > 0).then_some(best)
+    }
+
+    /// The first run of free clusters in `from..to`. The bitmap is loaded.
+    pub(super) fn next_free(&self, from: u32, to: u32) -> Option<(u32, u32)> {
+        bitmap::next_zero_run(self.group.merged.as_deref()?, from, to, u32::MAX)
+    }
+
+    /// Claims a run that was found.
+    pub(super) fn claim(&mut self, run: Clusters) {
+        let group = &mut *self.group;
+        let map = group.merged.as_deref_mut().expect("a run was found in it");
+        bitmap::set_range(map, run.start, run.len).expect("the run was found free under this lock");
+        let new = group.claimed.insert(run.start, run.len);
+        assert!(new, "what is claimed is not free in the merged bitmap");
+        group.hint = run.start + run.len;
+        self.brief.free.fetch_sub(run.len, SeqCst);
+    }
+
+    pub(super) fn is_claimed(&self, run: Clusters) -> bool {
+        self.group.claimed.contains(run.start, run.len)
+    }
+
+    /// A claimed run is used on disk now.
+    pub(super) fn settle_claim(&mut self, run: Clusters) {
+        let known = self.group.claimed.remove(run.start, run.len);
+        assert!(known, "the caller has asked under this lock");
+    }
+
+    /// A used run was freed on disk, in a transaction that is not durable yet.
+    pub(super) fn wait(&mut self, run: Clusters) {
+        let new = self.group.waiting.insert(run.start, run.len);
+        assert!(new, "what waits is clear on disk, so it is not freed again");
+    }
+
+    /// Ends a claim whose run was not used. False if it is none.
+    pub(super) fn unclaim(&mut self, run: Clusters, totals: &Totals) -> bool {
+        let known = self.group.claimed.remove(run.start, run.len);
+        if known {
+            self.free(run, totals);
+        }
+        known
+    }
+
+    /// Ends the wait for a commit. False if the run does not wait.
+    pub(super) fn reuse(&mut self, run: Clusters, totals: &Totals) -> bool {
+        let known = self.group.waiting.remove(run.start, run.len);
+        if known {
+            self.free(run, totals);
+        }
+        known
+    }
+
+    /// The descriptor has new counts of inodes, on disk already.
+    pub(super) fn set_inodes(&mut self, desc: GroupDesc) {
+        self.brief.inodes.store(desc.free_inodes, SeqCst);
+        self.brief.dirs.store(desc.used_dirs, SeqCst);
+        self.group.desc = desc;
+    }
+
+    /// The order is `totals`': bits, what others see of the group, `returned`; the count is the caller's.
+    fn free(&mut self, run: Clusters, totals: &Totals) {
+        if let Some(map) = self.group.merged.as_deref_mut() {
+            bitmap::clear_range(map, run.start, run.len)
+                .expect("what is claimed or waits is set in the merged bitmap");
+        }
+        // It may have joined its neighbours; nothing can be longer than all that is free.
+        self.brief.free.fetch_add(run.len, SeqCst);
+        self.brief.longest.store(u32::MAX, SeqCst);
+        totals.note_returned();
+    }
+}

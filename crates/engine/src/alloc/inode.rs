@@ -1,0 +1,168 @@
+//! Inodes: numbers given out and taken back.
+//!
+//! Input: a parent and a handle. Output: the number of an inode that nobody has; bitmap, counts and sums changed in that handle.
+//! Invariants: an inode is taken only where the table has been written up to it, or from the first one that has not, whose block of
+//! the table is then made of zeros. Limits: what stands in the slot may be an old inode: the caller writes the whole of a fresh one.
+
+use super::bits::{Change, Way};
+use super::{Alloc, spread};
+use crate::cache::Kind;
+use crate::error::Error;
+use crate::journal::JournalHandle;
+use diorite_block::sync::atomic::Ordering;
+use diorite_format::bitmap::{self, BitmapKind};
+use diorite_format::{FsBlock, GroupDesc, GroupNo, Ino, Superblock};
+
+/// Blocks that a new inode changes: its bitmap, a descriptor, its block of the table.
+pub(crate) const NEW_INODE_CREDITS: u32 = 3;
+
+const SET: Change = Change {
+    kind: BitmapKind::Inode,
+    way: Way::Set,
+};
+const CLEAR: Change = Change {
+    kind: BitmapKind::Inode,
+    way: Way::Clear,
+};
+
+impl Alloc {
+    /// Takes an inode for a child of `parent`: a directory's children near it, the root's directories apart. Blocks while metadata is read.
+    ///
+    /// # Errors
+    /// `NoInodes`; damage; a device that fails.
+    pub(crate) fn new_inode(
+        &self,
+        handle: &JournalHandle<'_>,
+        parent: Ino,
+        is_dir: bool,
+    ) -> Result<Ino, Error> {
+        let sb = &handle.volume().sb;
+        let home = sb.inode_place(parent)?.group;
+        let order: Box<dyn Iterator<Item = GroupNo> + '_> = match (is_dir, parent) {
+            (true, Ino::ROOT) => {
+                let from = self.next_spread.fetch_add(1, Ordering::Relaxed);
+                Box::new(spread::for_top_directory(&self.groups, from))
+            }
+            (true, _) => Box::new(spread::for_directory(&self.groups, home)),
+            (false, _) => Box::new(spread::for_file(&self.groups, home)),
+        };
+        for group in order.chain(spread::all_from(&self.groups, home)) {
+            if let Some(ino) = self.take_in(handle, group, is_dir)? {
+                return Ok(ino);
+            }
+        }
+        let total = sb.geometry().inodes_count();
+        Err(Error::NoInodes { total })
+    }
+
+    /// Gives an inode's number back. What stands in its slot is the caller's to clear. Blocks while metadata is read.
+    ///
+    /// # Errors
+    /// It is one of the volume's own, or free already; damage; a device that fails.
+    pub(crate) fn free_inode(
+        &self,
+        handle: &JournalHandle<'_>,
+        ino: Ino,
+        is_dir: bool,
+    ) -> Result<(), Error> {
+        let volume = handle.volume();
+        let place = volume.sb.inode_place(ino)?;
+        if volume.is_system_inode(ino) || ino == Ino::ROOT {
+            let what = format!("inode {ino} is the volume's own and not to be freed; run e2fsck");
+            return Err(Error::Damaged(what));
+        }
+        CLEAR.warm(handle, &self.desc_of(place.group))?;
+        let mut locked = self.slot(place.group).lock();
+        let mut desc = locked.group.desc.clone();
+        let bits = CLEAR
+            .begin(handle, &mut desc, |_| Ok((place.index, 1)))
+            .map_err(|e| e.at(format!("freeing inode {ino}")))?;
+        // A count that was wrong before is refused with the descriptor.
+        desc.free_inodes = desc.free_inodes.saturating_add(1);
+        desc.used_dirs = desc.used_dirs.wrapping_sub(u32::from(is_dir));
+        CLEAR.finish(handle, &locked.group.desc, &desc, bits)?;
+        locked.set_inodes(desc);
+        self.totals.gave_inode();
+        Ok(())
+    }
+
+    /// Takes the first free inode of a group.
+    fn take_in(
+        &self,
+        handle: &JournalHandle<'_>,
+        group: GroupNo,
+        is_dir: bool,
+    ) -> Result<Option<Ino>, Error> {
+        SET.warm(handle, &self.desc_of(group))?;
+        let mut locked = self.slot(group).lock();
+        let mut desc = locked.group.desc.clone();
+        let Some(left) = desc.free_inodes.checked_sub(1) else {
+            return Ok(None);
+        };
+        let sb = &handle.volume().sb;
+        let shape = Shape::of(sb, &desc);
+        let (index, one) = SET.begin(handle, &mut desc, |map| shape.choose(map))?;
+        desc.free_inodes = left;
+        desc.used_dirs = desc.used_dirs.saturating_add(u32::from(is_dir));
+        desc.itable_unused = desc.itable_unused.min(shape.count - index - 1);
+        SET.finish(handle, &locked.group.desc, &desc, (index, one))?;
+        if let Some(block) = shape.fresh_table_block(sb, &desc, index) {
+            handle.create(block, Kind::InodeTable, |_| {});
+        }
+        locked.set_inodes(desc);
+        self.totals.took_inode();
+        Ok(Some(Ino::new(group.get() * shape.count + index + 1)))
+    }
+}
+
+/// What of a group's inodes may be taken.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    group: GroupNo,
+    count: u32,
+    /// The first that may be given out.
+    first: u32,
+    /// From here on the table was never used.
+    unused: u32,
+}
+
+impl Shape {
+    fn of(sb: &Superblock, desc: &GroupDesc) -> Shape {
+        let count = sb.geometry().inodes_per_group();
+        let reserved = sb.geometry().first_ino() - 1;
+        let used = match desc.flags.inode_uninit() {
+            true => 0,
+            false => count - desc.itable_unused,
+        };
+        Shape {
+            group: desc.group,
+            count,
+            first: reserved.saturating_sub(desc.group.get().saturating_mul(count)),
+            unused: used,
+        }
+    }
+
+    /// The first free inode, if all that is in use is where the table was ever used.
+    fn choose(self, map: &[u8]) -> Result<(u32, u32), Error> {
+        let (group, unused) = (self.group, self.unused);
+        if let Some(index) = bitmap::next_one(map, unused, self.count) {
+            let what = format!(
+                "group {group}: its inode {index} is in use, and only {unused} ever were; run e2fsck"
+            );
+            return Err(Error::Damaged(what));
+        }
+        let free = bitmap::next_zero(map, self.first, self.count);
+        let index = free.filter(|index| *index <= unused).ok_or_else(|| {
+            let what = "no free inode where the descriptor counts some; run e2fsck";
+            Error::Damaged(format!("group {group}: {what}"))
+        })?;
+        Ok((index, 1))
+    }
+
+    /// The block of the table that begins with `index`, if no inode in it was ever used: it may hold anything.
+    fn fresh_table_block(self, sb: &Superblock, desc: &GroupDesc, index: u32) -> Option<FsBlock> {
+        let per_block = sb.block_size() / sb.geometry().inode_size();
+        let begins = index >= self.unused && index % per_block == 0;
+        begins.then(|| FsBlock::new(desc.inode_table.get() + u64::from(index / per_block)))
+    }
+}

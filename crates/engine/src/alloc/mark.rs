@@ -1,0 +1,148 @@
+//! Blocks used and freed on disk.
+//!
+//! Input: claimed runs, used runs, and a handle. Output: bits, counts and sums changed, all in that handle. Invariants: what is marked was
+//! claimed; the volume's own structures are never freed; what is freed is not used again before the transaction is durable. Limits:
+//! a run that touches several groups is changed group by group: on an error (damage, or a device that fails) those before it have changed.
+
+use super::bits::{Bits, Change, Way};
+use super::claim::not_claimed;
+use super::group::Group;
+use super::{Alloc, Clusters, Reservation, Run, parts};
+use crate::error::Error;
+use crate::journal::JournalHandle;
+use diorite_format::bitmap::BitmapKind;
+use diorite_format::{FsBlock, GroupDesc, GroupNo};
+
+/// Blocks that marking a claimed run changes: a bitmap and a descriptor.
+pub(crate) const MARK_CREDITS: u32 = 2;
+/// Blocks that freeing a run changes, which may lie in two groups.
+pub(crate) const FREE_CREDITS: u32 = 4;
+
+const SET: Change = Change {
+    kind: BitmapKind::Block,
+    way: Way::Set,
+};
+const CLEAR: Change = Change {
+    kind: BitmapKind::Block,
+    way: Way::Clear,
+};
+
+impl Alloc {
+    /// A claimed run, or a part of one, is used on disk from this transaction on. Blocks while metadata is read.
+    ///
+    /// # Errors
+    /// It is not claimed; damage; a device that fails. What is not marked stays claimed.
+    pub(crate) fn mark_used(&self, handle: &JournalHandle<'_>, run: Run) -> Result<(), Error> {
+        for part in parts(&handle.volume().sb, run) {
+            let part = part?;
+            SET.warm(handle, &self.desc_of(part.group))?;
+            let mut locked = self.slot(part.group).lock();
+            if !locked.is_claimed(part) {
+                return Err(not_claimed(run));
+            }
+            let group = &mut locked.group;
+            let free = group.desc.free_clusters.checked_sub(part.len);
+            set_free(handle, group, SET, (part.start, part.len), free)?;
+            locked.settle_claim(part);
+            self.totals.marked(part.len);
+        }
+        Ok(())
+    }
+
+    /// Frees `len` used blocks from `start` on disk; they may be used again once the transaction is durable. Blocks while metadata is read.
+    ///
+    /// # Errors
+    /// They hold a part of the volume's own structures, are free already, or are no whole clusters: the map that named them is damaged.
+    pub(crate) fn free(
+        &self,
+        handle: &JournalHandle<'_>,
+        start: FsBlock,
+        len: u32,
+    ) -> Result<(), Error> {
+        let (volume, run) = (handle.volume(), Run { start, len });
+        if let Some(what) = volume.metadata_in(start, u64::from(len)) {
+            let what = format!("{run} are to be freed, where {what} lies; run e2fsck");
+            return Err(Error::Damaged(what));
+        }
+        for part in parts(&volume.sb, run) {
+            self.free_part(handle, part?)
+                .map_err(|e| e.at(format!("freeing {run}")))?;
+        }
+        Ok(())
+    }
+
+    fn free_part(&self, handle: &JournalHandle<'_>, part: Clusters) -> Result<(), Error> {
+        CLEAR.warm(handle, &self.desc_of(part.group))?;
+        let mut locked = self.slot(part.group).lock();
+        let group = &mut locked.group;
+        let free = group.desc.free_clusters.checked_add(part.len);
+        set_free(handle, group, CLEAR, (part.start, part.len), free)?;
+        locked.wait(part);
+        self.totals.freed(part.len);
+        drop(locked);
+        let blocks = part.run(&handle.volume().sb);
+        handle.freed(blocks.start, blocks.len);
+        Ok(())
+    }
+
+    /// Claims a run of up to `want` blocks and marks it used, for blocks of metadata. Blocks while metadata is read.
+    ///
+    /// # Errors
+    /// As [`Alloc::claim`] and [`Alloc::mark_used`]; after `WouldBlock(Commit)` the handle must end before the commit.
+    pub(crate) fn allocate(
+        &self,
+        handle: &JournalHandle<'_>,
+        goal: FsBlock,
+        want: u32,
+        privileged: bool,
+    ) -> Result<Run, Error> {
+        let run = self.claim(handle.volume(), goal, want, privileged)?;
+        self.mark_or_give_back(handle, run)
+    }
+
+    /// As [`Alloc::allocate`], for one cluster that `reservation` has counted: it does not fail for space.
+    ///
+    /// # Errors
+    /// Damage; a device that fails; nothing is left of the reservation.
+    pub(crate) fn allocate_reserved(
+        &self,
+        handle: &JournalHandle<'_>,
+        reservation: &mut Reservation,
+        goal: FsBlock,
+    ) -> Result<Run, Error> {
+        let run = self.claim_reserved(handle.volume(), goal, reservation)?;
+        self.mark_or_give_back(handle, run)
+    }
+
+    fn mark_or_give_back(&self, handle: &JournalHandle<'_>, run: Run) -> Result<Run, Error> {
+        match self.mark_used(handle, run) {
+            Ok(()) => Ok(run),
+            Err(error) => {
+                self.unclaim(handle.volume(), run)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// The descriptor as it is now.
+    pub(super) fn desc_of(&self, group: GroupNo) -> GroupDesc {
+        self.slot(group).lock().group.desc.clone()
+    }
+}
+
+/// Changes bits of a group's block bitmap, after which it has `free` clusters that are free.
+fn set_free(
+    handle: &JournalHandle<'_>,
+    group: &mut Group,
+    change: Change,
+    bits: Bits,
+    free: Option<u32>,
+) -> Result<(), Error> {
+    let mut desc = group.desc.clone();
+    let bits = change.begin(handle, &mut desc, |_| Ok(bits))?;
+    // The count was compared with the bitmap before a run was claimed; if it is wrong, writing the descriptor says so.
+    desc.free_clusters = free.unwrap_or(u32::MAX);
+    change.finish(handle, &group.desc, &desc, bits)?;
+    group.desc = desc;
+    Ok(())
+}

@@ -1,0 +1,227 @@
+//! Single situations: the last block, what is kept for the privileged, cold bitmaps, memory, goals, damage.
+
+use super::super::{Alloc, MARK_CREDITS, NEW_INODE_CREDITS, Run};
+use super::{Image, run};
+use crate::error::{Error, Wait};
+use crate::volume::VolumeShared;
+use diorite_block::sync::atomic::Ordering;
+use diorite_format::{FsBlock, Ino};
+
+/// Claims until nothing is left.
+fn claim_all(volume: &VolumeShared, alloc: &Alloc, privileged: bool) -> Vec<Run> {
+    let mut all = Vec::new();
+    loop {
+        match alloc.claim(volume, FsBlock::new(0), 777, privileged) {
+            Ok(run) => all.push(run),
+            Err(Error::NoSpace {
+                asked: 777,
+                free: 0,
+            }) => return all,
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+fn sum(runs: &[Run]) -> u64 {
+    runs.iter().map(|run| u64::from(run.len)).sum()
+}
+
+#[test]
+fn space_ends_with_the_last_block_and_not_before() {
+    let image = Image::of("1k");
+    let volume = image.open();
+    let (volume, alloc) = (volume.inner(), volume.inner().alloc().unwrap());
+    let kept = volume.sb.geometry().r_blocks_count();
+    let (all, usable) = (alloc.usable_blocks(true), alloc.usable_blocks(false));
+    assert!(kept > 0);
+    assert_eq!(usable, all - kept);
+    let mut runs = claim_all(volume, alloc, false);
+    assert_eq!(sum(&runs), usable);
+    runs.extend(claim_all(volume, alloc, true));
+    assert_eq!(sum(&runs), all);
+    let last = runs.pop().unwrap();
+    let one = Run {
+        start: last.start,
+        len: 1,
+    };
+    alloc.unclaim(volume, one).unwrap();
+    let refused = alloc.claim(volume, FsBlock::new(0), 1, false);
+    assert!(matches!(refused, Err(Error::NoSpace { asked: 1, free: 0 })));
+    assert!(matches!(
+        alloc.reserve(2, true),
+        Err(Error::NoSpace { asked: 2, free: 1 })
+    ));
+    let reservation = alloc.reserve(1, true).unwrap();
+    let refused = alloc.claim(volume, FsBlock::new(0), 1, true);
+    assert!(matches!(refused, Err(Error::NoSpace { asked: 1, free: 0 })));
+    drop(reservation);
+    assert_eq!(alloc.claim(volume, last.end(), 9, true).unwrap(), one);
+}
+
+#[test]
+fn what_waits_for_a_commit_is_said_to() {
+    let image = Image::of("ext2");
+    let volume = image.open();
+    let (volume, alloc) = (volume.inner(), volume.inner().alloc().unwrap());
+    let mut runs = claim_all(volume, alloc, true);
+    let run = runs.pop().unwrap();
+    let handle = volume.begin(2 * MARK_CREDITS).unwrap();
+    alloc.mark_used(&handle, run).unwrap();
+    let before = alloc.free_blocks();
+    alloc.free(&handle, run.start, run.len).unwrap();
+    assert_eq!(alloc.free_blocks(), before + u64::from(run.len));
+    for privileged in [true, false] {
+        let claimed = alloc.claim(volume, run.start, 1, privileged);
+        // What the commit brings is less than what is kept for the privileged.
+        match claimed.unwrap_err() {
+            Error::WouldBlock(Wait::Commit) => assert!(privileged),
+            Error::NoSpace { .. } => assert!(!privileged),
+            e => panic!("{e}"),
+        }
+    }
+    drop(handle);
+    let again = volume.or_commit(|| alloc.claim(volume, run.start, run.len, true));
+    assert_eq!(again.unwrap(), run);
+}
+
+#[test]
+fn a_cold_bitmap_is_read_by_those_who_may_wait() {
+    let image = Image::of("ext3");
+    let volume = image.open();
+    let loads = || volume.metadata_loads();
+    let (shared, alloc) = (volume.inner(), volume.inner().alloc().unwrap());
+    let goal = FsBlock::new(3000);
+    let before = loads();
+    assert_eq!(alloc.try_claim(shared, goal, 5, true).unwrap(), None);
+    assert_eq!(loads(), before);
+    let first = alloc.claim(shared, goal, 5, true).unwrap();
+    assert_eq!(
+        first,
+        Run {
+            start: goal,
+            len: 5
+        }
+    );
+    let before = loads();
+    let next = alloc.try_claim(shared, first.end(), 50, true).unwrap();
+    assert_eq!(
+        next,
+        Some(Run {
+            start: first.end(),
+            len: 50
+        })
+    );
+    assert_eq!(loads(), before);
+}
+
+#[test]
+fn a_long_run_is_found_in_another_group() {
+    let image = Image::of("ext3");
+    let volume = image.open();
+    let (volume, alloc) = (volume.inner(), volume.inner().alloc().unwrap());
+    // Every second block of a group is taken.
+    let start = volume
+        .sb
+        .group_first_block(diorite_format::GroupNo::new(5))
+        .get();
+    let mut at = start;
+    while at < start + 2048 {
+        let run = alloc.claim(volume, FsBlock::new(at), 1, true).unwrap();
+        at = run.start.get() + 2;
+    }
+    let found = alloc.claim(volume, FsBlock::new(start), 40, true).unwrap();
+    assert_eq!(found.len, 40);
+    assert!(found.start.get() >= start + 2048);
+    let holes = alloc
+        .claim(volume, FsBlock::new(start + 1500), 1, true)
+        .unwrap();
+    assert!((start + 1500..start + 2048).contains(&holes.start.get()));
+}
+
+#[test]
+fn bitmaps_stay_within_their_budget() {
+    let image = Image::of("meta-bg");
+    let volume = image.open_with(64 << 10);
+    let (volume, alloc) = (volume.inner(), volume.inner().alloc().unwrap());
+    let mut runs = Vec::new();
+    for group in (0..volume.sb.group_count()).chain(0..volume.sb.group_count()) {
+        let goal = volume
+            .sb
+            .group_first_block(diorite_format::GroupNo::new(group));
+        runs.push(alloc.claim(volume, goal, 3, true).unwrap());
+        let loaded = alloc.loaded.load(Ordering::Relaxed);
+        assert!(loaded <= alloc.most_loaded + 1, "{loaded}");
+    }
+    assert!(alloc.most_loaded < volume.sb.group_count() as usize);
+    for run in runs {
+        alloc.unclaim(volume, run).unwrap();
+    }
+}
+
+#[test]
+fn a_descriptor_that_cannot_be_written_leaves_the_bitmap_as_it_was() {
+    let image = Image::of("1k");
+    let volume = image.open();
+    let (shared, alloc) = (volume.inner(), volume.inner().alloc().unwrap());
+    let handle = shared.begin(2 * NEW_INODE_CREDITS).unwrap();
+    let far = shared.sb.geometry().inodes_count() - 1;
+    let ino = alloc.new_inode(&handle, Ino::new(far), false).unwrap();
+    let free = alloc.free_inodes();
+    // The group has no directory.
+    let refused = alloc.free_inode(&handle, ino, true);
+    assert!(refused.is_err_and(|e| e.is_corrupt()));
+    assert_eq!(alloc.free_inodes(), free);
+    alloc.free_inode(&handle, ino, false).unwrap();
+    drop(handle);
+    volume.close().unwrap();
+    image.fsck();
+}
+
+#[test]
+fn directories_of_the_root_spread_and_files_stay_near() {
+    let image = Image::of("ext3");
+    let volume = image.open();
+    let (volume, alloc) = (volume.inner(), volume.inner().alloc().unwrap());
+    let group = |ino: Ino| volume.sb.inode_place(ino).unwrap().group;
+    let take = |parent, dir| {
+        let handle = volume.begin(NEW_INODE_CREDITS).unwrap();
+        alloc.new_inode(&handle, parent, dir).unwrap()
+    };
+    let dirs: Vec<Ino> = (0..6).map(|_| take(Ino::ROOT, true)).collect();
+    let mut groups: Vec<_> = dirs.iter().map(|d| group(*d)).collect();
+    groups.dedup();
+    assert_eq!(groups.len(), 6);
+    for dir in dirs {
+        assert_eq!(group(take(dir, false)), group(dir));
+        assert_eq!(group(take(dir, true)), group(dir));
+        assert_eq!(
+            volume.sb.group_of(alloc.goal_of(&volume.sb, dir)),
+            Some(group(dir))
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_true_is_refused_by_name() {
+    let image = Image::of("ext2");
+    let path = image.path.to_str().unwrap();
+    run("debugfs", &["-w", "-R", "freeb 100 1", path]);
+    let volume = image.open();
+    let (volume, alloc) = (volume.inner(), volume.inner().alloc().unwrap());
+    let desc = &volume.groups[1];
+    let handle = volume.begin(8).unwrap();
+    let table = alloc.free(&handle, desc.inode_table, 3).unwrap_err();
+    assert!(table.to_string().contains("an inode table lies"), "{table}");
+    let outside = FsBlock::new(volume.sb.geometry().blocks_count());
+    assert!(alloc.free(&handle, outside, 1).unwrap_err().is_corrupt());
+    assert!(
+        alloc
+            .free_inode(&handle, Ino::ROOT, true)
+            .unwrap_err()
+            .is_corrupt()
+    );
+    // debugfs has freed a block of the table; nobody gets it.
+    let claimed = alloc.claim(volume, FsBlock::new(100), 1, true).unwrap_err();
+    assert!(claimed.is_corrupt(), "{claimed}");
+    assert!(claimed.to_string().contains("group 0"), "{claimed}");
+}

@@ -1,0 +1,207 @@
+//! The volume's counts, and reservations of them.
+//!
+//! Input: what groups take and give. Output: whether there is enough, exactly. Invariants: at every moment at least `available` plus
+//! what reservations hold is free in the groups' bitmaps: who takes, counts first and takes the bits then; who gives back, frees the
+//! bits first, counts `returned` up, and counts then. Limits: counts are clusters; no lock.
+
+use super::Run;
+use crate::error::{Error, Wait};
+use diorite_block::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use diorite_format::{GroupDesc, Superblock};
+use std::sync::Arc;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Totals {
+    /// Clusters that are free for everybody who may take the last ones.
+    available: AtomicU64,
+    /// Freed, and usable after the commit.
+    waiting: AtomicU64,
+    /// Clear in the bitmaps on disk.
+    on_disk: AtomicU64,
+    /// Times that clusters became free in a group.
+    returned: AtomicU64,
+    inodes: AtomicU64,
+    /// Kept for the privileged.
+    kept: u64,
+    /// Blocks per cluster.
+    ratio: u64,
+}
+
+/// A wish as far as counts go.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wish {
+    /// Clusters asked for.
+    pub(super) clusters: u64,
+    pub(super) privileged: bool,
+}
+
+impl Totals {
+    pub(super) fn new(sb: &Superblock, groups: &[GroupDesc]) -> Totals {
+        let ratio = u64::from(sb.geometry().cluster_ratio());
+        let free: u64 = groups.iter().map(|g| u64::from(g.free_clusters)).sum();
+        let inodes = groups.iter().map(|g| u64::from(g.free_inodes)).sum();
+        Totals {
+            available: AtomicU64::new(free),
+            waiting: AtomicU64::new(0),
+            on_disk: AtomicU64::new(free),
+            returned: AtomicU64::new(0),
+            inodes: AtomicU64::new(inodes),
+            kept: sb.geometry().r_blocks_count().div_ceil(ratio),
+            ratio,
+        }
+    }
+
+    pub(super) fn free_blocks_on_disk(&self) -> u64 {
+        self.on_disk.load(SeqCst) * self.ratio
+    }
+
+    pub(super) fn free_inodes(&self) -> u32 {
+        u32::try_from(self.inodes.load(SeqCst)).expect("groups have no more inodes than the volume")
+    }
+
+    pub(super) fn usable_blocks(&self, privileged: bool) -> u64 {
+        self.usable(privileged) * self.ratio
+    }
+
+    /// Clusters that a caller could take now.
+    pub(super) fn usable(&self, privileged: bool) -> u64 {
+        self.available
+            .load(SeqCst)
+            .saturating_sub(self.floor(privileged))
+    }
+
+    fn floor(&self, privileged: bool) -> u64 {
+        if privileged { 0 } else { self.kept }
+    }
+
+    /// Takes `least` to `most` clusters from the count, or none; the bits are taken after it.
+    pub(super) fn take(&self, least: u64, most: u64, privileged: bool) -> u64 {
+        let floor = self.floor(privileged);
+        let mut seen = self.available.load(SeqCst);
+        loop {
+            let part = seen.saturating_sub(floor).min(most);
+            if part < least {
+                return 0;
+            }
+            let left = seen - part;
+            match self.available.compare_exchange(seen, left, SeqCst, SeqCst) {
+                Ok(_) => return part,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Gives clusters back, whose bits are free already.
+    pub(super) fn give(&self, clusters: u64) {
+        self.available.fetch_add(clusters, SeqCst);
+    }
+
+    /// Clusters have become free in a group; called before they are counted.
+    pub(super) fn note_returned(&self) {
+        self.returned.fetch_add(1, SeqCst);
+    }
+
+    /// How often that has happened.
+    pub(super) fn returned(&self) -> u64 {
+        self.returned.load(SeqCst)
+    }
+
+    /// Clusters were set on disk.
+    pub(super) fn marked(&self, clusters: u32) {
+        self.on_disk.fetch_sub(u64::from(clusters), SeqCst);
+    }
+
+    /// Clusters were cleared on disk; they wait for the commit.
+    pub(super) fn freed(&self, clusters: u32) {
+        self.on_disk.fetch_add(u64::from(clusters), SeqCst);
+        self.waiting.fetch_add(u64::from(clusters), SeqCst);
+    }
+
+    /// Clusters have waited long enough, and are free in their group.
+    pub(super) fn reused(&self, clusters: u32) {
+        self.give(u64::from(clusters));
+        self.waiting.fetch_sub(u64::from(clusters), SeqCst);
+    }
+
+    pub(super) fn took_inode(&self) {
+        self.inodes.fetch_sub(1, SeqCst);
+    }
+
+    pub(super) fn gave_inode(&self) {
+        self.inodes.fetch_add(1, SeqCst);
+    }
+
+    /// Why a wish cannot be met, if that is still so and nothing was returned since `returned` was read.
+    ///
+    /// `returned` is counted before what is returned counts as available, and that before it stops waiting: if it has not moved, what
+    /// was not seen as available was not missed as waiting either.
+    pub(super) fn shortage(&self, wish: Wish, least: u64, returned: u64) -> Option<Error> {
+        let free = self.usable(wish.privileged);
+        if free >= least {
+            return None;
+        }
+        let waiting = self.waiting.load(SeqCst);
+        let all = self.available.load(SeqCst) + waiting;
+        if waiting > 0 && all.saturating_sub(self.floor(wish.privileged)) >= least {
+            return Some(Error::WouldBlock(Wait::Commit));
+        }
+        let (asked, free) = (wish.clusters * self.ratio, free * self.ratio);
+        (self.returned() == returned).then_some(Error::NoSpace { asked, free })
+    }
+
+    /// Takes exactly so many clusters from the count.
+    pub(super) fn reserve(
+        this: &Arc<Totals>,
+        clusters: u64,
+        privileged: bool,
+    ) -> Result<Reservation, Error> {
+        let wish = Wish {
+            clusters,
+            privileged,
+        };
+        loop {
+            let returned = this.returned();
+            let left = this.take(clusters, clusters, privileged);
+            if left == clusters {
+                let totals = this.clone();
+                return Ok(Reservation { totals, left });
+            }
+            if let Some(error) = this.shortage(wish, clusters, returned) {
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// Clusters taken from the free count for allocations to come; what is left is given back when it is dropped.
+#[derive(Debug)]
+#[must_use = "dropping it gives the space back"]
+pub(crate) struct Reservation {
+    totals: Arc<Totals>,
+    left: u64,
+}
+
+impl Reservation {
+    /// Allocations that it is still good for.
+    pub(crate) fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// One of them was made.
+    pub(super) fn used(&mut self) {
+        self.left -= 1;
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.totals.give(self.left);
+    }
+}
+
+impl std::fmt::Display for Run {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} blocks from {}", self.len, self.start)
+    }
+}

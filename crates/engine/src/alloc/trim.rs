@@ -1,0 +1,48 @@
+//! Free runs, for whoever discards them.
+//!
+//! Input: a range of blocks and the least length. Output: one free run after the other, claimed, so that nobody writes there while it is
+//! discarded; the caller gives it back with `unclaim` and asks again from its end. Invariants: what is claimed or waits for a
+//! commit is passed over (G17). Limits: a run ends with its group; while it is claimed others do not get it.
+
+use super::{Alloc, Run};
+use crate::error::Error;
+use crate::volume::VolumeShared;
+use diorite_format::FsBlock;
+use std::ops::Range;
+
+impl Alloc {
+    /// Claims the first run of at least `least` free blocks in a range. None: there is none. Blocks while bitmaps are read.
+    ///
+    /// # Errors
+    /// Damage; a device that fails.
+    pub(crate) fn claim_to_trim(
+        &self,
+        volume: &VolumeShared,
+        range: Range<FsBlock>,
+        least: u32,
+    ) -> Result<Option<Run>, Error> {
+        let sb = &volume.sb;
+        let ratio = u64::from(sb.geometry().cluster_ratio());
+        let mut at = range.start.max(sb.geometry().first_data_block());
+        while let Some((group, _)) = sb.bitmap_bit(at).filter(|_| at < range.end) {
+            let first = sb.group_first_block(group).get();
+            let blocks = u64::from(sb.group_blocks(group));
+            let end = first + blocks;
+            // Clusters that lie in the range whole; the volume's last may be short.
+            let from = (at.get() - first).div_ceil(ratio);
+            let to = match range.end.get() >= end {
+                true => blocks.div_ceil(ratio),
+                false => (range.end.get() - first) / ratio,
+            };
+            let short = |n: u64| u32::try_from(n).expect("a group's clusters have 32-bit numbers");
+            let bits = (short(from), short(to));
+            let least = u64::from(least).div_ceil(ratio).max(1);
+            let least = u32::try_from(least).unwrap_or(u32::MAX);
+            if let Some(found) = self.claim_next(volume, group, bits, least)? {
+                return Ok(Some(found.run(sb)));
+            }
+            at = FsBlock::new(end);
+        }
+        Ok(None)
+    }
+}
