@@ -6,7 +6,7 @@ export PATH="$PATH:/usr/sbin:/sbin" LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for t in superblock inode_extent directory xattr image image-bases; do mkdir -p "$here/corpus/$t"; done
+for t in superblock inode_extent directory xattr journal image image-bases; do mkdir -p "$here/corpus/$t"; done
 
 mkdir -p "$work/src/dir/sub"
 printf 'hello\n' > "$work/src/hello"
@@ -53,4 +53,19 @@ make k1-inline 334 1024 256 64bit,inline_data,ea_inode
 make k2-old 011 2048 128 ^64bit,^extent
 make k4 356 4096 256 64bit,large_dir
 { printf '\314'; head -c 256 /dev/zero; printf '\1\0\0\0\1\0\6\0\2\0\7\0\350\3\0\0\4\0\4\0\20\0\7\0\40\0\4\0'; } > "$here/corpus/xattr/acl"
+# log NAME FORM FEATURES OPEN: FORM is the first byte of the journal target
+log() {
+    img="$work/$1.img"
+    mke2fs -q -F -t ext4 -b 1024 -O "$3" "$img" 16M > /dev/null
+    head -c 3072 "$work/src/big" > "$work/copies"
+    printf '%s\njw -b 9000,9001,9002 %s\njw -r 9001\njc\n' "$4" "$work/copies" > "$work/s"
+    debugfs -w -f "$work/s" "$img" > /dev/null 2>&1
+    for n in 0 1 5 6 7; do
+        { printf "\\$2"; block "$img" 1024 "$(debugfs -R "bmap <8> $n" "$img" 2> /dev/null)"; } > "$here/corpus/journal/$1-$n"
+    done
+}
+log none 000 ^metadata_csum,^64bit jo
+log v1 005 ^metadata_csum,64bit 'jo -c'
+log v2 002 metadata_csum,^64bit 'jo -c -v 2'
+log v3 007 metadata_csum,64bit 'jo -c -v 3'
 ls "$here"/corpus/* | wc -l

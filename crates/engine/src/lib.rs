@@ -11,7 +11,7 @@
 //! | `ioend` | ended bios -> one ended request, and the one decision |
 //! | `complete` | inline where it was reaped, or deferred to a worker |
 //!
-//! Side rooms: `mount` (from a locator to a volume), `journal` (changes of metadata), `alloc` (free blocks and inodes), `cache` (metadata blocks), [`dir`], [`xattr`], `workers`, [`loopdev`] (a
+//! Side rooms: `mount` (from a locator to a volume), `journal` (changes of metadata, and what a crash left of them), `alloc` (free blocks and inodes), `cache` (metadata blocks), [`dir`], [`xattr`], `workers`, [`loopdev`] (a
 //! file as a device for another volume), [`policy`], [`stats`], [`locks`] (the lock order).
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]

@@ -37,7 +37,12 @@ pub(crate) fn open_device(
             },
         )?);
     };
-    let volume = Volume::open(&outer.to_string(), options)?;
+    // A named journal is that of the top volume only; without this a journal inside a volume that lacks one would look for itself.
+    let below = OpenOptions {
+        journal: None,
+        ..options.clone()
+    };
+    let volume = Volume::open(&outer.to_string(), &below)?;
     let file = volume.open_path(
         path,
         OpenFlags {

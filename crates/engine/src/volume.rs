@@ -128,7 +128,7 @@ impl Volume {
         mount::open_device(device, options)
     }
 
-    pub(crate) fn assemble(mounted: Mounted, options: &OpenOptions) -> Result<Volume, Error> {
+    pub(crate) fn assemble(mounted: Mounted, options: &OpenOptions) -> Volume {
         let Mounted {
             device,
             blocking,
@@ -169,11 +169,9 @@ impl Volume {
             sb,
             groups,
         });
-        let handle = Volume {
+        Volume {
             shared: Arc::new(Owner { volume }),
-        };
-        mount::read_journal(&handle, options)?;
-        Ok(handle)
+        }
     }
 
     pub(crate) fn inner(&self) -> &Arc<VolumeShared> {

@@ -153,6 +153,9 @@ pub enum Corrupt {
     /// Volume larger than its device.
     #[error("volume needs {needed} bytes but the device has {have}")]
     DeviceTooSmall { needed: u64, have: u64 },
+    /// A journal device was expected.
+    #[error("this is no journal device: the feature journal_dev is not set")]
+    NoJournalDevice,
     /// Number out of range.
     #[error("block {block} is outside the volume's blocks ({first}..{end})")]
     BlockRange {

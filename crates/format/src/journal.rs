@@ -14,6 +14,7 @@ use crate::types::Tid;
 mod block;
 mod commit;
 mod descriptor;
+mod fast;
 mod revoke;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ pub mod write;
 pub use block::{LogBlockKind, LogForm, LogHeader};
 pub use commit::{Commit, CommitSum, TransactionSum};
 pub use descriptor::Tag;
+pub use fast::fast_commit_follows;
 
 /// First word of every journal block that is not plain data.
 pub const MAGIC: u32 = 0xC03B_3998;

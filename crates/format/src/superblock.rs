@@ -16,14 +16,16 @@ use crate::types::{FsBlock, Ino};
 mod backup;
 mod edit;
 mod geometry;
+mod journal_device;
 mod place;
 mod report;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use backup::{BackupCandidate, backup_candidates};
+pub use backup::{BackupCandidate, as_primary, backup_candidates};
 pub use edit::SuperblockEdit;
 pub use geometry::Geometry;
+pub use journal_device::JournalDevice;
 pub use place::InodePlace;
 pub use report::{ErrorRecord, RecordedErrors, SuperInfo};
 

@@ -48,6 +48,9 @@ pub(crate) struct Global {
     /// Open for writing although somebody else has the image open: two writers destroy what is in it
     #[arg(long, global = true)]
     pub(crate) force: bool,
+    /// The device with the journal, for an image whose journal is not inside it
+    #[arg(long, global = true, value_name = "LOCATOR")]
+    pub(crate) journal: Option<String>,
 }
 
 /// What to do.

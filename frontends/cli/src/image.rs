@@ -20,6 +20,7 @@ pub(crate) fn options(global: &Global) -> OpenOptions {
         io_engine: global.io_engine,
         policy: global.policy,
         force: global.force,
+        journal: global.journal.clone(),
         ..OpenOptions::default()
     }
 }

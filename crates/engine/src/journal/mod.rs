@@ -9,6 +9,7 @@
 //! | `home` | blocks -> their places, durably |
 //! | `rounds` | the same without a journal: ordered write-back |
 //! | `keeper` | time -> the periodic commit and checkpoint |
+//! | `recovery` | what a crash left in the log -> the blocks that it holds, in memory or at home |
 //!
 //! Input: changes of blocks, under handles. Output: durable transactions. Invariants: a commit waits for no data, and for no handle that
 //! waits for anything but metadata; a handle is begun with no lock held; the first error aborts, and everybody is told. Limits: a
@@ -19,6 +20,7 @@ mod handle;
 mod home;
 mod keeper;
 mod log;
+pub(crate) mod recovery;
 mod rounds;
 mod transaction;
 

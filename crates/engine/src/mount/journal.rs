@@ -1,32 +1,67 @@
-//! What opening wants to know of the journal: is it empty, and which blocks are its own.
+//! Where the journal is and what its superblock says: in an inode, or on a device of its own.
 //!
-//! Input: the journal's inode. Output: its blocks, guarded against files that point there; a refusal for writing if there
-//! is something in it. Invariant: reads only. Limits: an external journal is not looked into: recovery flags tell.
+//! Input: a volume being opened, and the locator of its journal if that is elsewhere. Output: [`Found`]; the journal's blocks guarded
+//! against files that point there. Invariant: reads only; a journal device is that of this volume. Limits: without the locator, a
+//! journal device is not looked for.
 
+use super::open::read_bytes;
 use super::{OpenOptions, Zone};
 use crate::error::Error;
 use crate::file::OpenFlags;
-use crate::journal::{Journal, Log, Places};
+use crate::journal::recovery::{LogSource, Target};
+use crate::journal::{Journal, Log};
+use crate::loopdev;
 use crate::map::MappingState;
 use crate::volume::Volume;
-use diorite_format::FsBlock;
+use diorite_block::{Blocking, Device, Locator};
 use diorite_format::features::Incompat;
 use diorite_format::journal::JournalSuper;
 use diorite_format::journal::write::modernise;
-use diorite_format::superblock::JournalPlace;
+use diorite_format::superblock::{JournalDevice, JournalPlace, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use diorite_format::{FsBlock, Ino};
+use std::sync::Arc;
 
-/// Looks at the journal of a volume that is being opened.
-pub(crate) fn read_journal(volume: &Volume, options: &OpenOptions) -> Result<(), Error> {
-    let ino = match volume.superblock().journal() {
-        JournalPlace::Internal(ino) => ino,
-        JournalPlace::None if options.write => {
-            let level = volume.inner().level;
-            let journal = Journal::new(level, None, options.commit_interval);
-            volume.inner().set_journal(journal);
-            return Ok(());
+/// A journal, found.
+pub(super) struct Found {
+    pub(super) journal: JournalSuper,
+    pub(super) source: LogSource,
+    /// Where no copy may go.
+    pub(super) bounds: Bounds,
+}
+
+/// The volume's blocks without the journal's own.
+pub(super) struct Bounds {
+    end: u64,
+    own: Zone,
+}
+
+impl Target for Bounds {
+    fn refuses(&self, block: FsBlock) -> Option<&'static str> {
+        if block.get() >= self.end {
+            Some("outside the volume")
+        } else {
+            self.own.find(block, 1).map(|_| "inside the journal itself")
         }
-        JournalPlace::None | JournalPlace::External { .. } => return Ok(()),
-    };
+    }
+}
+
+/// Looks at the journal of a volume that is being opened; none if it has none, or if it is elsewhere and not named.
+pub(super) fn find(
+    volume: &Volume,
+    device: &Arc<dyn Device>,
+    options: &OpenOptions,
+) -> Result<Option<Found>, Error> {
+    match (volume.superblock().journal(), &options.journal) {
+        (JournalPlace::None, _) | (JournalPlace::External { .. }, None) => Ok(None),
+        (JournalPlace::Internal(ino), _) => in_file(volume, device, ino).map(Some),
+        (JournalPlace::External { uuid, .. }, Some(locator)) => {
+            let found = on_device(volume, &Locator::parse(locator)?, uuid, options);
+            found.map(Some).map_err(|e| e.at(locator.clone()))
+        }
+    }
+}
+
+fn in_file(volume: &Volume, device: &Arc<dyn Device>, ino: Ino) -> Result<Found, Error> {
     let file = volume
         .open_ino(ino, OpenFlags::default())
         .map_err(|e| e.at("the journal"))?;
@@ -42,57 +77,100 @@ pub(crate) fn read_journal(volume: &Volume, options: &OpenOptions) -> Result<(),
     let mappings = file
         .mappings(0, file.size())
         .map_err(|e| e.at("the journal"))?;
-    let runs: Vec<(u64, FsBlock, u64)> = mappings
-        .iter()
-        .filter_map(|m| match m.state {
-            MappingState::Written(at) | MappingState::Unwritten(at) => Some((m.start, at, m.len)),
+    let own = || {
+        let places = mappings.iter().filter_map(|m| match m.state {
+            MappingState::Written(at) | MappingState::Unwritten(at) => Some((at, m.len)),
             MappingState::Hole => None,
-        })
-        .collect();
-    let places = runs.iter().map(|(_, at, len)| (*at, *len));
-    volume
-        .inner()
-        .guard_journal(Zone::of("the journal", places));
-    let mut raw = vec![0; volume.superblock().block_size() as usize];
-    file.read_bytes(0, &mut raw)?;
-    let journal = JournalSuper::parse(
-        &raw,
-        volume.superblock().block_size(),
-        file.size() / u64::from(volume.superblock().block_size()),
-    )
-    .map_err(|e| Error::from(e).at("the journal"))?;
-    if options.write && !journal.is_empty() {
-        let what = "opening for writing is refused: the journal is not empty";
+        });
+        Zone::of("the journal", places)
+    };
+    volume.inner().guard_journal(own());
+    let block_size = volume.superblock().block_size();
+    let blocks = file.size() / u64::from(block_size);
+    let source = LogSource::in_file(device.clone(), block_size, &mappings);
+    look(volume, source, blocks, own())
+}
+
+fn on_device(
+    volume: &Volume,
+    locator: &Locator,
+    uuid: [u8; 16],
+    options: &OpenOptions,
+) -> Result<Found, Error> {
+    let block_size = volume.superblock().block_size();
+    let device = loopdev::open_device(locator, options, false)?;
+    let raw = read_bytes(
+        &Blocking::new(device.clone()),
+        SUPERBLOCK_OFFSET,
+        SUPERBLOCK_SIZE,
+    )?;
+    let raw: &[u8; SUPERBLOCK_SIZE] = raw[..]
+        .try_into()
+        .expect("as many bytes were read as asked");
+    let found = JournalDevice::parse(raw)?;
+    if found.uuid != uuid || found.block_size != block_size {
         return Err(Error::refused(
-            what,
+            "this is the journal of another volume",
+            "its UUID is the one that 'dumpe2fs -h' prints as the volume's journal UUID",
+        ));
+    }
+    let blocks = device.geometry().size / u64::from(block_size);
+    let source = LogSource::on_device(device, block_size, found.journal_block);
+    let log = look(volume, source, blocks, Zone::default())?;
+    if log.journal.users.as_slice() != [*volume.superblock().uuid()] {
+        return Err(Error::refused(
+            "the journal device is not this volume's alone",
             "mount it once with the kernel, or run e2fsck",
         ));
     }
-    if options.write {
-        let log = open_log(volume, raw, &runs)?;
-        let journal = Journal::new(volume.inner().level, Some(log), options.commit_interval);
-        volume.inner().set_journal(journal);
+    Ok(log)
+}
+
+fn look(volume: &Volume, mut source: LogSource, blocks: u64, own: Zone) -> Result<Found, Error> {
+    let sb = volume.superblock();
+    let journal = JournalSuper::parse(&source.read_super()?, sb.block_size(), blocks)
+        .map_err(|e| Error::from(e).at("the journal"))?;
+    let bounds = Bounds {
+        end: sb.geometry().blocks_count(),
+        own,
+    };
+    Ok(Found {
+        journal,
+        source,
+        bounds,
+    })
+}
+
+/// Gives a volume opened for writing what its changes of metadata go through: its log, which is empty, or rounds without one. Nothing is
+/// written yet. A log on a device of its own is only replayed.
+pub(super) fn start(
+    volume: &Volume,
+    found: Option<Found>,
+    options: &OpenOptions,
+) -> Result<(), Error> {
+    if !options.write {
+        return Ok(());
     }
+    let log = match (volume.superblock().journal(), found) {
+        (JournalPlace::None, _) => None,
+        (JournalPlace::Internal(_), Some(found)) => Some(found.into_log(volume)?),
+        _ => return Ok(()),
+    };
+    let journal = Journal::new(volume.inner().level, log, options.commit_interval);
+    volume.inner().set_journal(journal);
     Ok(())
 }
 
-/// The log of an empty journal, in the form that a mount gives it. Nothing is written yet.
-fn open_log(volume: &Volume, mut raw: Vec<u8>, runs: &[(u64, FsBlock, u64)]) -> Result<Log, Error> {
-    let sb = volume.superblock();
-    let wide = sb.features().incompat.has(Incompat::BIT64);
-    modernise(&mut raw, wide, sb.has_metadata_csum());
-    let blocks: u64 = runs.iter().map(|(.., len)| len).sum();
-    if runs.first().is_none_or(|(first, ..)| *first != 0) {
-        return Err(Error::Damaged("the journal's first block is a hole".into()));
+impl Found {
+    /// The log of an empty journal, in the form that a mount gives it.
+    fn into_log(mut self, volume: &Volume) -> Result<Log, Error> {
+        let sb = volume.superblock();
+        let wide = sb.features().incompat.has(Incompat::BIT64);
+        let mut raw = self.source.read_super()?;
+        modernise(&mut raw, wide, sb.has_metadata_csum());
+        let blocks = u64::from(self.journal.maxlen);
+        let journal = JournalSuper::parse(&raw, sb.block_size(), blocks)
+            .map_err(|e| Error::from(e).at("the journal"))?;
+        Ok(Log::new(None, self.source.into_places(), journal, raw))
     }
-    let journal = JournalSuper::parse(&raw, sb.block_size(), blocks)
-        .map_err(|e| Error::from(e).at("the journal"))?;
-    let short = |n: u64| {
-        u32::try_from(n).map_err(|_| Error::Damaged("the journal has too many blocks".into()))
-    };
-    let mut places = Vec::with_capacity(runs.len());
-    for (first, at, len) in runs {
-        places.push((short(*first)?, *at, short(*len)?));
-    }
-    Ok(Log::new(None, Places { runs: places }, journal, raw))
 }

@@ -1,17 +1,18 @@
 //! The mount room: from a locator to a volume that can be used.
 //!
 //! Input: a locator or a device, and options. Output: a [`Volume`]. Invariants: probing never writes; nothing is opened for
-//! writing that is not fully understood and clean; every structure is checked before it is used. Limits: the group
+//! writing that is not fully understood, and recovered first if it has to be; every structure is checked before it is used. Limits: the group
 //! descriptors are read whole, 512 KiB for a TiB.
 
 mod inode;
 mod journal;
 mod mark;
 mod open;
+mod recover;
+mod superblock;
 mod zone;
 
 pub(crate) use inode::read_inode;
-pub(crate) use journal::read_journal;
 pub(crate) use open::{Mounted, open, open_device};
 pub(crate) use zone::Zone;
 
@@ -38,6 +39,8 @@ pub struct OpenOptions {
     pub io_engine: Option<IoEngine>,
     /// Open for writing although somebody else has the image open. Risk: two writers destroy the volume.
     pub force: bool,
+    /// The locator of the device with the journal, for a volume whose journal is not inside it.
+    pub journal: Option<String>,
     /// The policy to begin with.
     pub policy: Policy,
     /// Worker threads per class, one or more.
@@ -58,6 +61,7 @@ impl Default for OpenOptions {
             write: false,
             io_engine: None,
             force: false,
+            journal: None,
             policy: Policy::DIORITE,
             workers: 4,
             metadata_cache: 16 << 20,

@@ -3,7 +3,7 @@
 //! Input: a locator or a device. Output: [`Mounted`], from which the volume is put together. Invariants: reads only; the
 //! alignment of the device below never surprises a request later. Limits: superblock and descriptors are read once.
 
-use super::{OpenOptions, Zone};
+use super::{OpenOptions, Zone, recover, superblock};
 use crate::error::Error;
 use crate::loopdev;
 use crate::queue::Op;
@@ -11,7 +11,7 @@ use crate::volume::Volume;
 use diorite_block::device::DeviceErrorKind;
 use diorite_block::{Blocking, Buf, Device, DeviceError, Locator};
 use diorite_format::features::RoCompat;
-use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use diorite_format::superblock::JournalPlace;
 use diorite_format::{Access, GroupDesc, GroupNo, Superblock};
 use std::sync::Arc;
 
@@ -31,9 +31,11 @@ pub(crate) fn open(locator: &str, options: &OpenOptions) -> Result<Volume, Error
     let locator = Locator::parse(locator)?;
     let direct = loopdev::open_device(&locator, options, false)?;
     let (logical, report) = (direct.geometry().logical, direct.report());
-    let block = read_superblock(&Blocking::new(direct.clone()))?.block_size();
+    let block = superblock::find(&Blocking::new(direct.clone()))?
+        .sb
+        .block_size();
     if logical <= block || !report.direct {
-        return mount(direct, options, Vec::new());
+        return recover::open(direct, options, Vec::new());
     }
     if report.block_device && options.write {
         let what = format!(
@@ -47,7 +49,7 @@ pub(crate) fn open(locator: &str, options: &OpenOptions) -> Result<Volume, Error
     let note = format!(
         "opened buffered: the host's logical block is {logical} bytes, the file system's {block}"
     );
-    mount(
+    recover::open(
         loopdev::open_device(&locator, options, true)?,
         options,
         vec![note],
@@ -56,16 +58,18 @@ pub(crate) fn open(locator: &str, options: &OpenOptions) -> Result<Volume, Error
 
 /// Opens the volume on a device.
 pub(crate) fn open_device(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Volume, Error> {
-    mount(device, options, Vec::new())
+    recover::open(device, options, Vec::new())
 }
 
-fn mount(
-    device: Arc<dyn Device>,
+/// Reads what a volume is put together from. Its state is not judged: see [`check_state`].
+pub(super) fn look(
+    device: &Arc<dyn Device>,
     options: &OpenOptions,
     mut notes: Vec<String>,
-) -> Result<Volume, Error> {
+) -> Result<Mounted, Error> {
+    let device = device.clone();
     let blocking = Blocking::new(device.clone());
-    let sb = read_superblock(&blocking)?;
+    let sb = superblock::find(&blocking)?.sb;
     let access = if options.write {
         Access::Write
     } else {
@@ -84,44 +88,27 @@ fn mount(
         );
         return Err(DeviceError::new(DeviceErrorKind::Unsupported, what).into());
     }
-    if options.write && geometry.read_only {
-        return Err(Error::ReadOnly(format!("{} is read-only", device.name())));
-    }
-    check_state(&sb, options.write, &mut notes)?;
     notes.extend(device.report().fallbacks);
     let groups = read_groups(&blocking, &sb)?;
     let zone = Zone::of_groups(&sb, &groups)?;
     let data_journalled = sb.info().default_mount_opts & DATA_MODE == DATA_JOURNAL;
-    Volume::assemble(
-        Mounted {
-            device,
-            blocking,
-            sb,
-            groups,
-            zone,
-            notes,
-            data_journalled,
-        },
-        options,
-    )
+    Ok(Mounted {
+        device,
+        blocking,
+        sb,
+        groups,
+        zone,
+        notes,
+        data_journalled,
+    })
 }
 
 /// `s_default_mount_opts`: the data mode, and its value for data=journal (man 5 ext4).
 const DATA_MODE: u32 = 0x60;
 const DATA_JOURNAL: u32 = 0x20;
 
-/// Reads and checks the primary superblock.
-fn read_superblock(blocking: &Blocking) -> Result<Superblock, Error> {
-    let device = blocking.device();
-    let raw = read_bytes(blocking, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE)?;
-    let raw: &[u8; SUPERBLOCK_SIZE] = raw[..]
-        .try_into()
-        .expect("as many bytes were read as asked");
-    Superblock::parse(raw).map_err(|e| Error::from(e).at(device.name()))
-}
-
 /// Reads any range of the device, rounded out to its logical blocks.
-fn read_bytes(blocking: &Blocking, at: u64, len: usize) -> Result<Vec<u8>, Error> {
+pub(super) fn read_bytes(blocking: &Blocking, at: u64, len: usize) -> Result<Vec<u8>, Error> {
     let geometry = blocking.device().geometry();
     let logical = u64::from(geometry.logical);
     let start = at - at % logical;
@@ -176,15 +163,24 @@ fn read_groups(blocking: &Blocking, sb: &Superblock) -> Result<Box<[GroupDesc]>,
     Ok(groups.into())
 }
 
-/// Recorded errors and orphans keep writers out; readers are told.
-fn check_state(sb: &Superblock, write: bool, notes: &mut Vec<String>) -> Result<(), Error> {
+/// Recorded errors, orphans and a log that cannot be reached keep writers out; readers are told.
+pub(super) fn check_state(
+    sb: &Superblock,
+    options: &OpenOptions,
+    notes: &mut Vec<String>,
+) -> Result<(), Error> {
     let in_file = sb.features().ro_compat.has(RoCompat::ORPHAN_PRESENT);
     let orphans = in_file || !sb.last_orphan().is_none();
+    let unnamed = match sb.journal() {
+        JournalPlace::Internal(_) => false,
+        JournalPlace::None => true,
+        JournalPlace::External { .. } => options.journal.is_none(),
+    };
     let findings = [
         (
-            sb.needs_recovery(),
-            "the journal needs recovery",
-            "mount it once with the kernel, or run e2fsck",
+            sb.needs_recovery() && unnamed,
+            "the journal needs recovery, and is not in the volume",
+            "name its device (--journal)",
         ),
         (
             sb.has_error_state() || sb.recorded_errors().is_some(),
@@ -194,7 +190,7 @@ fn check_state(sb: &Superblock, write: bool, notes: &mut Vec<String>) -> Result<
         (orphans, "there are orphaned inodes", "run e2fsck"),
     ];
     for (found, what, help) in findings {
-        if found && write {
+        if found && options.write {
             return Err(Error::refused(
                 format!("opening for writing is refused: {what}"),
                 help,

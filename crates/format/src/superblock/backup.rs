@@ -4,8 +4,12 @@
 //! blocks per group, or with sparse_super2 backups elsewhere, are not guessed.
 //! Source: man 8 e2fsck (`-b`), man 5 ext4 (sparse_super).
 
+use crate::layout::sb;
+use crate::le::put;
 use crate::num;
 use crate::types::DevByte;
+
+use super::{SUPERBLOCK_SIZE, SuperblockEdit};
 
 /// Groups with a copy under sparse_super, nearest first: 1 and the first powers of 3, 5 and 7.
 const GROUPS: [u32; 10] = [1, 3, 5, 7, 9, 25, 27, 49, 81, 125];
@@ -45,4 +49,10 @@ pub fn backup_candidates(device_bytes: u64) -> Vec<BackupCandidate> {
         }
     }
     out
+}
+
+/// Makes the bytes of a copy those of a primary superblock: as part of group 0, sealed.
+pub fn as_primary(raw: &mut [u8; SUPERBLOCK_SIZE]) {
+    put(raw, sb::BLOCK_GROUP_NR, &0u16.to_le_bytes());
+    SuperblockEdit::new(raw).seal();
 }

@@ -4,6 +4,7 @@
 //! file. Limits: a state that forbids writing (a journal to be replayed, recorded errors) is named after the features.
 
 use diorite_format::features::{Access, Set, Verdict, verdicts};
+use diorite_format::superblock::JournalPlace;
 use diorite_format::{Features, Superblock};
 use serde_json::{Value, json};
 
@@ -97,8 +98,8 @@ pub(super) fn access(
             .map_err(|e| e.to_string())?;
         let state = [
             (
-                sb.needs_recovery(),
-                "the journal needs recovery: mount it once with the kernel, or run e2fsck",
+                sb.needs_recovery() && !matches!(sb.journal(), JournalPlace::Internal(_)),
+                "the journal needs recovery, and is not in the volume: name its device (--journal)",
             ),
             (
                 sb.has_error_state() || sb.recorded_errors().is_some(),

@@ -1,0 +1,89 @@
+//! Replayed blocks on their way home, and the log emptied behind them.
+//!
+//! Input: a [`Replay`]'s blocks. Output: a volume that needs no recovery. Invariants: the order below, each step durable before the next
+//! begins, so that a crash anywhere leaves an image that recovers to the same content. Limits: blocks the calling thread.
+//!
+//! 1. The blocks, each to its place. Until then the log is untouched: recovery starts again.
+//! 2. If the journal was aborted by an error: the superblock's error state. The log still says so, too.
+//! 3. The log is emptied and its error cleared. Recovery would find nothing to do.
+//! 4. The superblock's `needs_recovery` is cleared.
+
+use super::Blocks;
+use super::source::{LogSource, flush, write_block};
+use crate::error::Error;
+use crate::queue::Op;
+use diorite_block::{Blocking, Buf};
+use diorite_format::Tid;
+use diorite_format::journal::write::{LogPosition, set_errno, set_position};
+use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockEdit};
+
+/// Bytes of neighbours that are written together.
+const MOST: usize = 1 << 20;
+
+/// Brings `blocks` home on the device below `blocking`; then empties `log`, if there is one, with `next` as the sequence to go on with.
+pub(crate) fn bring_home(
+    blocking: &Blocking,
+    block_size: u32,
+    blocks: &Blocks,
+    log: Option<(&mut LogSource, Tid)>,
+    errno: i32,
+) -> Result<(), Error> {
+    write_all(blocking, block_size, blocks)?;
+    flush(blocking)?;
+    if errno != 0 {
+        edit_superblock(blocking, block_size, |sb| sb.set_error_state(true))?;
+    }
+    if let Some((log, sequence)) = log {
+        let mut raw = log.read_super()?;
+        set_errno(&mut raw, 0);
+        set_position(&mut raw, LogPosition { start: 0, sequence });
+        log.write_super(&raw)?;
+    }
+    edit_superblock(blocking, block_size, |sb| sb.set_needs_recovery(false))
+}
+
+fn write_all(blocking: &Blocking, block_size: u32, blocks: &Blocks) -> Result<(), Error> {
+    let (mut run, mut start, mut next) = (Vec::new(), 0, 0);
+    for (block, bytes) in blocks {
+        if !run.is_empty() && (block.get() != next || run.len() >= MOST) {
+            write_block(blocking, start * u64::from(block_size), &run)?;
+            run.clear();
+        }
+        if run.is_empty() {
+            start = block.get();
+        }
+        run.extend_from_slice(bytes);
+        next = block.get() + 1;
+    }
+    if !run.is_empty() {
+        write_block(blocking, start * u64::from(block_size), &run)?;
+    }
+    Ok(())
+}
+
+/// Changes the primary superblock and makes that durable.
+fn edit_superblock(
+    blocking: &Blocking,
+    block_size: u32,
+    change: impl FnOnce(&mut SuperblockEdit<'_>),
+) -> Result<(), Error> {
+    let size = u64::from(block_size);
+    let pos = SUPERBLOCK_OFFSET - SUPERBLOCK_OFFSET % size;
+    let failed = |error| Error::Device {
+        op: Op::Read,
+        pos,
+        len: block_size,
+        error,
+    };
+    let read = blocking.read(pos, Buf::zeroed(block_size as usize));
+    let mut block = read.map_err(failed)?.as_slice().to_vec();
+    let at = (SUPERBLOCK_OFFSET - pos) as usize;
+    let raw: &mut [u8; SUPERBLOCK_SIZE] = (&mut block[at..at + SUPERBLOCK_SIZE])
+        .try_into()
+        .expect("a slice of as many bytes");
+    let mut edit = SuperblockEdit::new(raw);
+    change(&mut edit);
+    edit.seal();
+    write_block(blocking, pos, &block)?;
+    flush(blocking)
+}

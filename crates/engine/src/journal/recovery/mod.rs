@@ -1,0 +1,30 @@
+//! Recovery: from a log to the blocks that it holds, and from there home.
+//!
+//! | file | takes -> gives |
+//! |---|---|
+//! | `source` | a number in the log -> the block |
+//! | `scan` | the log -> its transactions, and where they end |
+//! | `replay` | transactions -> the newest copy of each block that none of them revoked |
+//! | `overlay` | copies -> a device that shows the volume as it will be |
+//! | `home` | copies -> their places, durably, and an empty log |
+//!
+//! Input: the journal's superblock and its blocks. Output: [`Replay`]. Invariants: what the running kernel and e2fsck replay, to the byte;
+//! every number in the log is checked before it is used; each block of the log is taken once, so a log that points in circles
+//! ends. Limits: the copies are held in memory, at most as many as the log has blocks; fast commits are not replayed.
+
+mod home;
+mod overlay;
+mod replay;
+mod scan;
+mod source;
+
+pub(crate) use home::bring_home;
+pub(crate) use overlay::Overlay;
+pub(crate) use replay::{Target, replay};
+pub(crate) use source::LogSource;
+
+use diorite_format::FsBlock;
+use std::collections::BTreeMap;
+
+/// Contents of blocks of the volume, by number.
+pub(crate) type Blocks = BTreeMap<FsBlock, Box<[u8]>>;

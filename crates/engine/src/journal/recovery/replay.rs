@@ -1,0 +1,112 @@
+//! The second and third pass: what was revoked, and the newest copy of each block that was not.
+//!
+//! Input: the log. Output: [`Replay`]. Invariants: a revocation in a transaction silences copies of that and all earlier ones,
+//! wherever in them it stands; of several copies the last one counts; a copy is verified before it is taken, even if a later
+//! one replaces it; its place lies inside the volume and outside the journal. Limits: all or nothing: the first copy that does
+//! not check out is an error.
+
+use super::Blocks;
+use super::scan::{Piece, Ring, scan};
+use super::source::LogBlocks;
+use crate::error::Error;
+use diorite_format::journal::{JournalSuper, Tag, fast_commit_follows};
+use diorite_format::{FsBlock, Tid};
+use std::collections::HashMap;
+
+/// What a log has to say.
+#[derive(Debug)]
+pub(crate) struct Replay {
+    /// The blocks' contents.
+    pub(crate) blocks: Blocks,
+    /// Transactions in the log.
+    pub(crate) transactions: u32,
+    /// The sequence with which an emptied log goes on: one is left out, so that nothing in the log now is ever taken for new.
+    pub(crate) next: Tid,
+    /// This transaction is damaged, and nothing from it on was taken.
+    pub(crate) damaged: Option<Tid>,
+    /// There are fast commits after the last transaction, which were not taken.
+    pub(crate) fast_commits: bool,
+}
+
+/// Where copies may go.
+pub(crate) trait Target {
+    /// What is wrong with this place, if something is.
+    fn refuses(&self, block: FsBlock) -> Option<&'static str>;
+}
+
+/// Replays a log in memory.
+pub(crate) fn replay(
+    journal: &JournalSuper,
+    log: &mut dyn LogBlocks,
+    target: &dyn Target,
+) -> Result<Replay, Error> {
+    let scan = scan(journal, log)?;
+    let pieces = || scan.pieces.iter().filter(|p| scan.end.is_after(p.tid()));
+    let mut revoked = HashMap::new();
+    for piece in pieces() {
+        if let Piece::Revoked { tid, blocks } = piece {
+            // The log's order is the transactions' order, so the last one is the latest.
+            let blocks = blocks.clone()?;
+            revoked.extend(blocks.into_iter().map(|block| (block, *tid)));
+        }
+    }
+    let mut blocks = Blocks::new();
+    for piece in pieces() {
+        let Piece::Copies { tid, first, tags } = piece else {
+            continue;
+        };
+        for (n, tag) in (0..).zip(tags) {
+            let silenced = revoked.get(&tag.block).is_some_and(|r| !tid.is_after(*r));
+            if !silenced {
+                let at = Ring::of(journal).step(*first, n);
+                let copy = take(journal, log, target, at, *tid, tag)?;
+                blocks.insert(tag.block, copy);
+            }
+        }
+    }
+    Ok(Replay {
+        blocks,
+        transactions: scan.transactions,
+        next: Tid::new(scan.end.get().wrapping_add(1)),
+        damaged: scan.damaged,
+        fast_commits: fast_commits(journal, log, scan.end)?,
+    })
+}
+
+impl Piece {
+    fn tid(&self) -> Tid {
+        match self {
+            Piece::Copies { tid, .. } | Piece::Revoked { tid, .. } => *tid,
+        }
+    }
+}
+
+fn take(
+    journal: &JournalSuper,
+    log: &mut dyn LogBlocks,
+    target: &dyn Target,
+    at: u32,
+    tid: Tid,
+    tag: &Tag,
+) -> Result<Box<[u8]>, Error> {
+    if let Some(why) = target.refuses(tag.block) {
+        return Err(Error::Damaged(format!(
+            "journal transaction {tid}: block {at} of the log is a copy of block {}, which is {why}; run e2fsck",
+            tag.block
+        )));
+    }
+    let copy = log.read(at)?;
+    tag.verify(&journal.form(), tid, at, copy)
+        .map_err(|e| Error::from(e).at(format!("journal transaction {tid}")))?;
+    let mut copy: Box<[u8]> = copy.into();
+    tag.unescape(&mut copy);
+    Ok(copy)
+}
+
+/// Whether the fast-commit area continues where the log ended.
+fn fast_commits(journal: &JournalSuper, log: &mut dyn LogBlocks, end: Tid) -> Result<bool, Error> {
+    let Some(start) = journal.fast_commit_start() else {
+        return Ok(false);
+    };
+    Ok(fast_commit_follows(log.read(start)?) == Some(end))
+}

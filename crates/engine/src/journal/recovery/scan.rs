@@ -1,0 +1,227 @@
+//! The first pass: the log's transactions, and the one with which it ends.
+//!
+//! Input: the journal's superblock and blocks. Output: [`Scan`]. Invariant: ends where the kernel ends (found by experiment with kernel
+//! 6.18 and e2fsck 1.47, recorded in PROVENANCE.md):
+//!
+//! | what is met | the log |
+//! |---|---|
+//! | no magic number, another sequence, an unknown type | ends before this transaction |
+//! | a commit block whose sum is wrong, older than the commit before it | ends before it: remains of an older log |
+//! | a commit block whose sum is wrong | ends before it, and is damaged; not damaged in a log with asynchronous commits, unless (v1) another commit block follows |
+//! | a descriptor or revocation block whose sum is wrong | counts when the commit block is met: older as above, it ends; else nothing may be replayed |
+//!
+//! Limits: each block of the log is passed once; tags are held for the later passes, no more of them than blocks were passed.
+
+use super::source::LogBlocks;
+use crate::error::Error;
+use diorite_format::journal::{
+    CommitSum, JournalChecksum, JournalSuper, LogBlockKind, LogForm, LogHeader, Tag, TransactionSum,
+};
+use diorite_format::{Corrupt, FormatError, FsBlock, Tid};
+
+/// What a transaction did, in the order of the log.
+#[derive(Debug)]
+pub(super) enum Piece {
+    /// Copies of blocks, the first of them in block `first` of the log.
+    Copies {
+        tid: Tid,
+        first: u32,
+        tags: Vec<Tag>,
+    },
+    /// Blocks revoked; or what is wrong with the list.
+    Revoked {
+        tid: Tid,
+        blocks: Result<Vec<FsBlock>, FormatError>,
+    },
+}
+
+/// What the log holds.
+#[derive(Debug)]
+pub(super) struct Scan {
+    /// Transactions before `end` count, the others do not.
+    pub(super) pieces: Vec<Piece>,
+    /// The first transaction that is not, or not wholly, in the log.
+    pub(super) end: Tid,
+    /// Transactions before it.
+    pub(super) transactions: u32,
+    /// The log ends here because of damage, not because nothing more was written.
+    pub(super) damaged: Option<Tid>,
+}
+
+/// What to do after a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Go,
+    End,
+}
+
+struct Scanner<'a> {
+    log: &'a mut dyn LogBlocks,
+    form: LogForm,
+    ring: Ring,
+    asynchronous: bool,
+    /// The transaction that must come next.
+    tid: Tid,
+    sum: TransactionSum,
+    /// The time of the last commit block.
+    committed: Option<u64>,
+    /// A wrong sum in the running transaction.
+    doubt: Option<FormatError>,
+    /// In a log with asynchronous commits: the transaction whose commit block had a wrong sum.
+    pending: Option<Tid>,
+    damaged: Option<Tid>,
+    pieces: Vec<Piece>,
+}
+
+/// A place in the log, which goes around.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ring {
+    first: u32,
+    end: u32,
+}
+
+impl Ring {
+    pub(super) fn of(journal: &JournalSuper) -> Ring {
+        Ring {
+            first: journal.first,
+            end: journal.log_end(),
+        }
+    }
+
+    fn len(self) -> u32 {
+        self.end - self.first
+    }
+
+    /// The block `by` further on; `by` is at most the log's length.
+    pub(super) fn step(self, at: u32, by: u32) -> u32 {
+        let (into, len) = (
+            u64::from(at - self.first) + u64::from(by),
+            u64::from(self.len()),
+        );
+        // Less than the length, which is a u32.
+        self.first + (into % len) as u32
+    }
+}
+
+/// Passes the log.
+pub(super) fn scan(journal: &JournalSuper, log: &mut dyn LogBlocks) -> Result<Scan, Error> {
+    let ring = Ring::of(journal);
+    let mut scanner = Scanner {
+        log,
+        form: journal.form(),
+        ring,
+        asynchronous: journal.features.async_commit(),
+        tid: journal.sequence,
+        sum: TransactionSum::default(),
+        committed: None,
+        doubt: None,
+        pending: None,
+        damaged: None,
+        pieces: Vec::new(),
+    };
+    let (mut at, mut left) = (journal.start, ring.len());
+    // A log that is wholly in use comes back to its start, and there the sequence is wrong.
+    while left > 0 {
+        let taken = match scanner.block(at)? {
+            Some(taken) if taken <= left => taken,
+            _ => break,
+        };
+        left -= taken;
+        at = ring.step(at, taken);
+    }
+    Ok(scanner.finish(journal.sequence))
+}
+
+impl Scanner<'_> {
+    /// Takes the block at `at` with what belongs to it; gives the number of blocks, or none at the log's end.
+    fn block(&mut self, at: u32) -> Result<Option<u32>, Error> {
+        let raw = self.log.read(at)?;
+        let Some(header) = LogHeader::parse(raw).filter(|h| h.sequence == self.tid) else {
+            return Ok(None);
+        };
+        match header.kind {
+            LogBlockKind::Descriptor => self.descriptor(at),
+            LogBlockKind::Revoke => {
+                let blocks = self.form.revoked(at, raw);
+                if let Err(e @ FormatError::Corrupt(Corrupt::JournalRevokeChecksum { .. })) =
+                    &blocks
+                {
+                    self.doubt = Some(e.clone());
+                }
+                let tid = self.tid;
+                self.pieces.push(Piece::Revoked { tid, blocks });
+                Ok(Some(1))
+            }
+            LogBlockKind::Commit => Ok((self.commit(at)? == Next::Go).then_some(1)),
+            LogBlockKind::Other(_) => Ok(None),
+        }
+    }
+
+    fn descriptor(&mut self, at: u32) -> Result<Option<u32>, Error> {
+        let raw = self.log.read(at)?;
+        if let Err(e) = self.form.verify_descriptor(at, raw) {
+            self.doubt = Some(e);
+        }
+        let tags = self.form.tags(raw)?;
+        let count = u32::try_from(tags.len()).unwrap_or(u32::MAX);
+        if count >= self.ring.len() {
+            return Ok(None);
+        }
+        if self.form.checksum == JournalChecksum::V1 {
+            self.sum = self.sum.with(raw);
+            for n in 1..=count {
+                let copy = self.log.read(self.ring.step(at, n))?;
+                self.sum = self.sum.with(copy);
+            }
+        }
+        self.pieces.push(Piece::Copies {
+            tid: self.tid,
+            first: self.ring.step(at, 1),
+            tags,
+        });
+        Ok(Some(count + 1))
+    }
+
+    fn commit(&mut self, at: u32) -> Result<Next, Error> {
+        let raw = self.log.read(at)?;
+        let commit = self.form.commit(raw, self.sum)?;
+        let older = self.committed.is_some_and(|t| commit.seconds < t);
+        if let Some(wrong) = self.doubt.take() {
+            let tid = self.tid;
+            return if older {
+                Ok(Next::End)
+            } else {
+                Err(Error::from(wrong).at(format!("journal transaction {tid}")))
+            };
+        }
+        let v1 = self.form.checksum == JournalChecksum::V1;
+        if v1 && self.pending.is_some() {
+            self.damaged = self.pending;
+            return Ok(Next::End);
+        }
+        if matches!(commit.sum, CommitSum::Bad { .. }) {
+            if older {
+                return Ok(Next::End);
+            }
+            if !self.asynchronous {
+                self.damaged = Some(self.tid);
+                return Ok(Next::End);
+            }
+            self.pending = Some(self.tid);
+        }
+        self.committed = Some(commit.seconds);
+        self.tid = Tid::new(self.tid.get().wrapping_add(1));
+        self.sum = TransactionSum::default();
+        Ok(Next::Go)
+    }
+
+    fn finish(self, first: Tid) -> Scan {
+        let end = self.pending.unwrap_or(self.tid);
+        Scan {
+            pieces: self.pieces,
+            end,
+            transactions: end.get().wrapping_sub(first.get()),
+            damaged: self.damaged,
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Where the blocks of a log are: in the journal's inode, or on a device of its own.
+//!
+//! Input: a number in the log. Output: the block. Invariants: a number outside the log, or in a hole of the journal's file, is
+//! an error. Limits: reads ahead by [`WINDOW`] bytes, and keeps no more than that; blocks the calling thread.
+
+use crate::error::Error;
+use crate::journal::Places;
+use crate::map::{Mapping, MappingState};
+use crate::queue::Op;
+use diorite_block::{Bio, Blocking, Buf, Device};
+use diorite_format::FsBlock;
+use std::sync::Arc;
+
+/// Bytes read at once.
+const WINDOW: u32 = 256 << 10;
+
+/// Blocks of a log by their numbers.
+pub(crate) trait LogBlocks {
+    /// Block `at`, whole.
+    fn read(&mut self, at: u32) -> Result<&[u8], Error>;
+}
+
+/// A log on a device.
+#[derive(Debug)]
+pub(crate) struct LogSource {
+    blocking: Blocking,
+    block_size: u32,
+    /// The block with the journal's superblock.
+    super_at: u32,
+    places: Places,
+    window: (u32, Vec<u8>),
+}
+
+impl LogSource {
+    /// The log in an inode with this map.
+    pub(crate) fn in_file(device: Arc<dyn Device>, block_size: u32, map: &[Mapping]) -> LogSource {
+        let runs = map.iter().filter_map(|m| match m.state {
+            MappingState::Written(at) | MappingState::Unwritten(at) => {
+                Some((u32::try_from(m.start).ok()?, at, u32::try_from(m.len).ok()?))
+            }
+            MappingState::Hole => None,
+        });
+        LogSource::new(device, block_size, 0, runs.collect())
+    }
+
+    /// The log on a device of its own, whose blocks are numbered from the device's start.
+    pub(crate) fn on_device(device: Arc<dyn Device>, block_size: u32, super_at: u32) -> LogSource {
+        let end = device.geometry().size / u64::from(block_size);
+        let len = u32::try_from(end).unwrap_or(u32::MAX);
+        let whole = vec![(0, FsBlock::new(0), len)];
+        LogSource::new(device, block_size, super_at, whole)
+    }
+
+    fn new(
+        device: Arc<dyn Device>,
+        block_size: u32,
+        super_at: u32,
+        runs: Vec<(u32, FsBlock, u32)>,
+    ) -> LogSource {
+        LogSource {
+            blocking: Blocking::new(device),
+            block_size,
+            super_at,
+            places: Places { runs },
+            window: (0, Vec::new()),
+        }
+    }
+
+    /// Where the blocks are.
+    pub(crate) fn into_places(self) -> Places {
+        self.places
+    }
+
+    /// The block with the journal's superblock.
+    pub(crate) fn read_super(&mut self) -> Result<Vec<u8>, Error> {
+        self.read(self.super_at).map(<[u8]>::to_vec)
+    }
+
+    /// Writes the block with the journal's superblock and makes it durable.
+    pub(crate) fn write_super(&mut self, raw: &[u8]) -> Result<(), Error> {
+        self.window.1.clear();
+        let (at, _) = self.place(self.super_at)?;
+        write_block(&self.blocking, at.get() * u64::from(self.block_size), raw)?;
+        flush(&self.blocking)
+    }
+
+    /// Where block `at` is, and how many of the log follow it there, itself included.
+    fn place(&self, at: u32) -> Result<(FsBlock, u32), Error> {
+        let runs = &self.places.runs;
+        let next = runs.partition_point(|(first, ..)| *first <= at);
+        let run = next.checked_sub(1).map(|n| runs[n]);
+        match run.filter(|(first, _, len)| at - first < *len) {
+            Some((first, start, len)) => {
+                let into = at - first;
+                Ok((FsBlock::new(start.get() + u64::from(into)), len - into))
+            }
+            None => Err(Error::Damaged(format!(
+                "block {at} of the journal has no place on the device; run e2fsck"
+            ))),
+        }
+    }
+}
+
+impl LogBlocks for LogSource {
+    fn read(&mut self, at: u32) -> Result<&[u8], Error> {
+        let size = self.block_size as usize;
+        let held = |w: &(u32, Vec<u8>)| {
+            let n = at.checked_sub(w.0)? as usize;
+            (n < w.1.len() / size).then_some(n * size)
+        };
+        let from = match held(&self.window) {
+            Some(from) => from,
+            None => {
+                let (place, run) = self.place(at)?;
+                let len = run.min(WINDOW / self.block_size).max(1) * self.block_size;
+                let pos = place.get() * u64::from(self.block_size);
+                self.window = (at, read_at(&self.blocking, pos, len)?);
+                0
+            }
+        };
+        Ok(&self.window.1[from..from + size])
+    }
+}
+
+fn read_at(blocking: &Blocking, pos: u64, len: u32) -> Result<Vec<u8>, Error> {
+    let read = blocking.read(pos, Buf::zeroed(len as usize));
+    let failed = |error| Error::Device {
+        op: Op::Read,
+        pos,
+        len,
+        error,
+    };
+    Ok(read.map_err(failed)?.as_slice().to_vec())
+}
+
+/// Writes bytes at a multiple of the device's block.
+pub(super) fn write_block(blocking: &Blocking, pos: u64, bytes: &[u8]) -> Result<(), Error> {
+    let mut buf = Buf::zeroed(bytes.len());
+    buf.copy_in(0, bytes);
+    let done = blocking.run(Bio::write(pos, buf, 0));
+    done.result.map_err(|error| Error::Device {
+        op: Op::Write,
+        pos,
+        len: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+        error,
+    })
+}
+
+/// Makes durable what was written.
+pub(super) fn flush(blocking: &Blocking) -> Result<(), Error> {
+    blocking.flush().map_err(|error| Error::Device {
+        op: Op::Sync,
+        pos: 0,
+        len: 0,
+        error,
+    })
+}
