@@ -41,10 +41,20 @@ pub struct Also {
 pub enum Verdict {
     /// All is well.
     Well,
-    /// The superblock is torn and has no copy; diorite refuses it, as everybody must.
+    /// The superblock is torn and has no copy; diorite refuses it, as everybody else does.
     Lost,
     /// These are wrong.
     Wrong(Vec<String>),
+}
+
+impl Verdict {
+    fn of(found: Vec<String>) -> Verdict {
+        if found.is_empty() {
+            Verdict::Well
+        } else {
+            Verdict::Wrong(found)
+        }
+    }
 }
 
 /// See the module.
@@ -89,11 +99,7 @@ impl Judge {
     ) -> Result<Verdict> {
         let superblock = superblock(image);
         if superblock == Super::Lost {
-            self.mem.write_at(0, image);
-            return Ok(match open(self.mem.clone(), false) {
-                Err(_) => Verdict::Lost,
-                Ok(_) => Verdict::Wrong(vec!["opened without a superblock".into()]),
-            });
+            return self.without_superblock(image, expect);
         }
         let also = Also {
             kernel: also.kernel && superblock == Super::Whole,
@@ -105,11 +111,18 @@ impl Judge {
         let start = if mode == Mode::None { &theirs } else { image };
         self.compare_all(start, &theirs, expect, also, &mut found)?;
         self.theirs = theirs;
-        Ok(if found.is_empty() {
-            Verdict::Well
-        } else {
-            Verdict::Wrong(found)
-        })
+        Ok(Verdict::of(found))
+    }
+
+    /// Nobody but diorite can help: it may know what the half-written sectors were to be.
+    fn without_superblock(&mut self, image: &[u8], expect: &Expect) -> Result<Verdict> {
+        self.mem.write_at(0, image);
+        if open(self.mem.clone(), false).is_err() {
+            return Ok(Verdict::Lost);
+        }
+        let mut found = Vec::new();
+        self.by_diorite(image, image, expect, &mut found)?;
+        Ok(Verdict::of(found))
     }
 
     /// Copy B: recovered by e2fsck. Lends the kept memory.
