@@ -1,6 +1,6 @@
 //! Reads that fail: whichever it is, what was asked for has not happened, and happens when it is asked for again.
 
-use super::super::{Alloc, FREE_CREDITS, MARK_CREDITS, NEW_INODE_CREDITS};
+use super::super::{Alloc, MARK_CREDITS, NEW_INODE_CREDITS, free_credits};
 use super::Image;
 use crate::error::Error;
 use crate::mount::OpenOptions;
@@ -69,7 +69,8 @@ fn work(volume: &VolumeShared) -> Result<(), Error> {
         })?;
         volume.journal()?.commit_running(volume)?;
         insist(volume, alloc, || {
-            alloc.free(&volume.begin(FREE_CREDITS)?, run.start, run.len)
+            let credits = free_credits(&volume.sb, run.len);
+            alloc.free(&volume.begin(credits)?, run.start, run.len)
         })?;
         insist(volume, alloc, || {
             alloc.free_inode(&volume.begin(NEW_INODE_CREDITS)?, ino, true)
