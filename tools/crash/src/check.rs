@@ -121,7 +121,7 @@ impl Judge {
             return Ok(Verdict::Lost);
         }
         let mut found = Vec::new();
-        self.by_diorite(image, image, expect, &mut found)?;
+        self.by_diorite(image, expect, &mut found)?;
         Ok(Verdict::of(found))
     }
 
@@ -157,7 +157,7 @@ impl Judge {
         found: &mut Vec<String>,
     ) -> Result<()> {
         let b = self.scratch.path().join("b");
-        let (ours, log) = self.by_diorite(start, theirs, expect, found)?;
+        let (ours, log) = self.by_diorite(start, expect, found)?;
         if *theirs != self.ours {
             self.mem.write_at(0, theirs);
             let by_fsck = self.tree("copy B", found);
@@ -179,22 +179,18 @@ impl Judge {
         Ok(())
     }
 
-    /// Copy A: opened for writing, which recovers it unless that is refused, and closed; then looked at. Leaves it in the
-    /// memory device; gives the tree and what the recovery changed.
+    /// Copy A: opened for writing, which recovers it, and closed; then looked at. Leaves it in the memory device; gives the
+    /// tree and what the recovery changed.
     fn by_diorite(
         &mut self,
         image: &[u8],
-        theirs: &[u8],
         expect: &Expect,
         found: &mut Vec<String>,
     ) -> Result<(Vec<Entry>, Vec<Event>)> {
         self.mem.write_at(0, image);
         let device = RecordDevice::with_volatile_cache(self.mem.clone());
-        match open(Arc::new(device.clone()), true).and_then(Volume::close) {
-            // Refused by name, nothing touched: e2fsck's copy is what a user would go on with.
-            Err(diorite::Error::Refused(_)) => self.mem.write_at(0, theirs),
-            Err(error) => found.push(format!("diorite recovers: {error}")),
-            Ok(()) => {}
+        if let Err(error) = open(Arc::new(device.clone()), true).and_then(Volume::close) {
+            found.push(format!("diorite recovers: {error}"));
         }
         let tree = self.tree("copy A", found);
         match open(self.mem.clone(), false) {
