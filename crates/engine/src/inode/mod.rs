@@ -180,6 +180,19 @@ impl Inode {
             .sub_segments(self.loaded.swap(0, Ordering::Relaxed));
     }
 
+    /// Counts segments that a change of the map put in the place of others.
+    pub(crate) fn note_reloaded(&self, before: usize, now: usize) {
+        if now >= before {
+            return self.note_loaded(now - before);
+        }
+        // The root's own segments were never counted in.
+        let less = |loaded: usize| Some(loaded.saturating_sub(before - now));
+        let relaxed = Ordering::Relaxed;
+        if let Ok(loaded) = self.loaded.fetch_update(relaxed, relaxed, less) {
+            self.volume.sub_segments(loaded.min(before - now));
+        }
+    }
+
     /// Encrypted and verity files are refused by name.
     pub(crate) fn check_data_access(&self) -> Result<(), Error> {
         let refused = |what: &str, help| {

@@ -117,6 +117,12 @@ impl JournalHandle<'_> {
         self.volume
     }
 
+    /// Blocks that it may still add to the transaction.
+    #[cfg(test)]
+    pub(crate) fn credits_left(&self) -> u32 {
+        self.credits.get()
+    }
+
     /// Reads a block of metadata. Blocks while the device reads.
     pub(crate) fn read(
         &self,

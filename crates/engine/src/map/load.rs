@@ -6,7 +6,7 @@
 //! against the volume's budget; when that is exceeded, maps fall back to their roots.
 
 use super::{MapView, Mapping, NotLoaded, Segment, SegmentKind, Tree};
-use crate::cache::Kind;
+use crate::cache::{Kind, MetaRef};
 use crate::error::{BadMap, Error};
 use crate::inode::{Handle, Inode};
 use crate::queue::{Message, QueueShared};
@@ -14,7 +14,7 @@ use crate::volume::VolumeShared;
 use crate::workers::Task;
 use diorite_format::extent::{Entries, Expect, ExtentNode};
 use diorite_format::indirect::{self, PointerBlock};
-use diorite_format::{FileBlock, FsBlock, Inode as DiskInode, MapKind};
+use diorite_format::{FileBlock, FsBlock, Ino, Inode as DiskInode, MapKind, Superblock};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ impl Task for LoadJob {
 }
 
 /// One past the last file block that can be mapped.
-const END: u32 = u32::MAX;
+pub(super) const END: u32 = u32::MAX;
 
 /// The view that the inode alone gives: its root's extents, and its root's pointers as nodes that are not loaded.
 pub(crate) fn root_view(volume: &VolumeShared, inode: &DiskInode) -> Result<MapView, Error> {
@@ -57,10 +57,11 @@ pub(crate) fn root_view(volume: &VolumeShared, inode: &DiskInode) -> Result<MapV
     check_places(volume, inode, &segments)?;
     Ok(MapView {
         tree: Tree::new().splice(0, END, &segments),
+        edits: 0,
     })
 }
 
-fn extent_segments(node: &ExtentNode) -> Vec<Segment> {
+pub(super) fn extent_segments(node: &ExtentNode) -> Vec<Segment> {
     let block = |b: u64| u32::try_from(b).expect("the parser keeps file blocks below 2^32");
     match &node.entries {
         Entries::Leaf(extents) => extents
@@ -86,15 +87,18 @@ fn extent_segments(node: &ExtentNode) -> Vec<Segment> {
     }
 }
 
-fn indirect_root(volume: &VolumeShared, inode: &DiskInode) -> Result<Vec<Segment>, Error> {
+/// What the pointers in the inode map themselves.
+pub(super) fn direct_segments(sb: &Superblock, inode: &DiskInode) -> Result<Vec<Segment>, Error> {
     let mut segments = Vec::new();
     for slot in 0..indirect::DIRECT {
-        push_pointer(
-            &mut segments,
-            slot,
-            indirect::root_pointer(&volume.sb, inode, slot)?,
-        );
+        let at = indirect::root_pointer(sb, inode, slot)?;
+        push_pointer(&mut segments, slot, at);
     }
+    Ok(segments)
+}
+
+fn indirect_root(volume: &VolumeShared, inode: &DiskInode) -> Result<Vec<Segment>, Error> {
+    let mut segments = direct_segments(&volume.sb, inode)?;
     let per = u64::from(indirect::pointers_per_block(&volume.sb));
     let mut start = u64::from(indirect::DIRECT);
     for level in 1..=3u16 {
@@ -145,7 +149,7 @@ fn push_indirect(segments: &mut Vec<Segment>, blocks: Range<u64>, at: FsBlock, l
 }
 
 /// No file's data, and no node of a file's map, lies in the volume's own structures.
-fn check_places(
+pub(super) fn check_places(
     volume: &VolumeShared,
     inode: &DiskInode,
     segments: &[Segment],
@@ -171,14 +175,77 @@ fn check_places(
     Ok(())
 }
 
+/// Reads a node of an extent tree and checks it against what its parent says of it.
+pub(super) fn extent_node(
+    volume: &VolumeShared,
+    inode: &DiskInode,
+    at: FsBlock,
+    expect: Expect,
+) -> Result<(MetaRef, ExtentNode), Error> {
+    let parse = |raw: &[u8]| {
+        ExtentNode::parse_block(&volume.sb, inode.ino, inode.generation, expect, at, raw)
+    };
+    let verify = |raw: &[u8]| parse(raw).map(|_| ());
+    let raw = volume.cache.read(&volume.blocking, at, Kind::Map, verify)?;
+    let node = parse(&raw)?;
+    check_places(volume, inode, &extent_segments(&node))?;
+    Ok((raw, node))
+}
+
+/// Reads a block of pointers; what they point to is checked when they are taken from it.
+pub(super) fn pointer_block(volume: &VolumeShared, at: FsBlock) -> Result<MetaRef, Error> {
+    let unchecked = |_: &[u8]| Ok(());
+    volume
+        .cache
+        .read(&volume.blocking, at, Kind::Map, unchecked)
+}
+
+/// What the bytes of a block of pointers map, that `node` stands for.
+pub(super) fn pointer_segments(
+    sb: &Superblock,
+    ino: Ino,
+    node: &Segment,
+    raw: &[u8],
+) -> Result<Vec<Segment>, Error> {
+    let SegmentKind::IndirectNode(at, level) = node.kind else {
+        unreachable!("only an indirect node has pointers")
+    };
+    let pointers = PointerBlock::new(sb, ino, at, raw)?.to_vec()?;
+    let below = (pointers.len() as u64).pow(u32::from(level) - 1);
+    let (mut segments, mut start) = (Vec::new(), u64::from(node.start));
+    let end = start + u64::from(node.len);
+    for pointer in pointers {
+        let next = (start + below).min(end);
+        match u32::try_from(start) {
+            Ok(block) if level == 1 && start < end => push_pointer(&mut segments, block, pointer),
+            _ => push_indirect(&mut segments, start..next, pointer, level - 1),
+        }
+        start = next;
+    }
+    Ok(segments)
+}
+
 impl Inode {
     /// A view in which `blocks` are loaded. Blocks while the device reads.
     pub(crate) fn load_map(&self, blocks: Range<u64>) -> Result<Arc<MapView>, Error> {
-        let mut view = self.map.load();
-        let mut from = blocks.start;
+        self.load_map_from(&self.map.load(), blocks)
+    }
+
+    /// As [`Inode::load_map`], beginning with a view that the caller has.
+    pub(super) fn load_map_from(
+        &self,
+        view: &Arc<MapView>,
+        blocks: Range<u64>,
+    ) -> Result<Arc<MapView>, Error> {
+        let (mut view, mut from) = (view.clone(), blocks.start);
         while let Some(NotLoaded { block }) = view.walk(from, blocks.end).find_map(Result::err) {
-            from = u64::from(block);
-            view = self.load_node(&view, block)?;
+            let loaded = self.load_node(&view, block)?;
+            // After a change of the map what was walked over may be another matter.
+            from = match loaded.edits == view.edits {
+                true => u64::from(block),
+                false => blocks.start,
+            };
+            view = loaded;
         }
         self.volume.shrink_maps(self);
         Ok(view)
@@ -194,7 +261,8 @@ impl Inode {
     }
 
     /// Replaces the node that covers `block` by what it holds, in the caller's view, and publishes that where it is news. The
-    /// caller's view only grows: the published one may fall back to its root at any time, when the budget is exceeded.
+    /// caller's view only grows: the published one may fall back to its root at any time, when the budget is exceeded. If the map was
+    /// changed since the caller's view, this is the latest one, whatever it holds: the node may be gone.
     fn load_node(&self, mine: &Arc<MapView>, block: u32) -> Result<Arc<MapView>, Error> {
         let unloaded = |view: &MapView| {
             view.tree
@@ -203,20 +271,17 @@ impl Inode {
         };
         let _map = self.map_lock.lock();
         let latest = self.map.load();
+        if latest.edits != mine.edits {
+            return Ok(latest);
+        }
         let Some(node) = unloaded(mine) else {
             return Ok(mine.clone());
         };
-        let segments = match node.kind {
-            SegmentKind::ExtentNode(at, depth) => self.read_extents(&node, at, depth)?,
-            SegmentKind::IndirectNode(at, level) => self.read_pointers(&node, at, level)?,
-            SegmentKind::Written(_) | SegmentKind::Unwritten(_) => {
-                unreachable!("only nodes are unloaded")
-            }
-        };
-        check_places(&self.volume, &self.disk(), &segments)?;
+        let segments = self.read_node(&node)?;
         let grown = |view: &MapView| {
             Arc::new(MapView {
                 tree: view.tree.splice(node.start, node.last(), &segments),
+                edits: view.edits,
             })
         };
         let view = grown(mine);
@@ -232,55 +297,27 @@ impl Inode {
         Ok(view)
     }
 
-    fn read_extents(&self, node: &Segment, at: FsBlock, depth: u16) -> Result<Vec<Segment>, Error> {
-        let end = u64::from(node.start) + u64::from(node.len);
-        let expect = Expect {
-            depth,
-            first: FileBlock::new(u64::from(node.start)),
-            end,
-        };
-        let volume = &self.volume;
-        let parse = |raw: &[u8]| {
-            ExtentNode::parse_block(
-                &volume.sb,
-                self.ino,
-                self.disk().generation,
-                expect,
-                at,
-                raw,
-            )
-        };
-        let raw = volume.cache.read(&volume.blocking, at, Kind::Map, |raw| {
-            parse(raw).map(|_| ())
-        })?;
-        Ok(extent_segments(&parse(&raw)?))
-    }
-
-    fn read_pointers(
-        &self,
-        node: &Segment,
-        at: FsBlock,
-        level: u16,
-    ) -> Result<Vec<Segment>, Error> {
-        let volume = &self.volume;
-        let raw = volume
-            .cache
-            .read(&volume.blocking, at, Kind::Map, |_| Ok(()))?;
-        let pointers = PointerBlock::new(&volume.sb, self.ino, at, &raw)?.to_vec()?;
-        let below = (pointers.len() as u64).pow(u32::from(level) - 1);
-        let (mut segments, mut start) = (Vec::new(), u64::from(node.start));
-        let end = start + u64::from(node.len);
-        for pointer in pointers {
-            let next = (start + below).min(end);
-            match u32::try_from(start) {
-                Ok(block) if level == 1 && start < end => {
-                    push_pointer(&mut segments, block, pointer)
-                }
-                _ => push_indirect(&mut segments, start..next, pointer, level - 1),
+    fn read_node(&self, node: &Segment) -> Result<Vec<Segment>, Error> {
+        let (volume, disk) = (&self.volume, self.disk());
+        match node.kind {
+            SegmentKind::ExtentNode(at, depth) => {
+                let expect = Expect {
+                    depth,
+                    first: FileBlock::new(u64::from(node.start)),
+                    end: u64::from(node.start) + u64::from(node.len),
+                };
+                Ok(extent_segments(&extent_node(volume, &disk, at, expect)?.1))
             }
-            start = next;
+            SegmentKind::IndirectNode(at, _) => {
+                let raw = pointer_block(volume, at)?;
+                let segments = pointer_segments(&volume.sb, self.ino, node, &raw)?;
+                check_places(volume, &disk, &segments)?;
+                Ok(segments)
+            }
+            SegmentKind::Written(_) | SegmentKind::Unwritten(_) => {
+                unreachable!("only nodes are unloaded")
+            }
         }
-        Ok(segments)
     }
 
     /// Falls back to the root, unless somebody is changing the map now.
@@ -290,7 +327,8 @@ impl Inode {
         };
         // The root was parsed when the inode was read, so it parses again.
         if let Ok(root) = root_view(&self.volume, &self.disk()) {
-            self.map.publish(Arc::new(root));
+            let edits = self.map.load().edits;
+            self.map.publish(Arc::new(MapView { edits, ..root }));
             self.note_dropped();
         }
     }

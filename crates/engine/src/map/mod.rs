@@ -4,6 +4,15 @@
 //! without gap or overlap and always makes progress; a view never changes once it is published. Limits: file blocks are
 //! 32 bits, the last one that can be mapped is 2^32 - 2.
 
+#[cfg_attr(
+    not(test),
+    expect(
+        dead_code,
+        unused_imports,
+        reason = "who allocates, converts and truncates changes maps here"
+    )
+)]
+pub(crate) mod edit;
 mod load;
 mod published;
 mod tree;
@@ -84,6 +93,8 @@ pub(crate) struct NotLoaded {
 #[derive(Debug)]
 pub(crate) struct MapView {
     pub(crate) tree: Tree,
+    /// How often the map was changed on disk until this view. Nodes that an older view shows as not loaded may be gone.
+    edits: u64,
 }
 
 impl MapView {

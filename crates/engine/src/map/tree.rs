@@ -134,9 +134,14 @@ impl Tree {
         Tree { root }
     }
 
+    /// How many segments start in `from..=last`.
+    pub(crate) fn count(&self, from: u32, last: u32) -> usize {
+        self.root.count(from, last)
+    }
+
     /// Every segment in order.
     #[cfg(test)]
-    fn iter(&self) -> impl Iterator<Item = Segment> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = Segment> {
         let mut next = Some(0u32);
         std::iter::from_fn(move || {
             let segment = self.at_or_after(next?)?;
@@ -154,6 +159,23 @@ impl Node {
         match self {
             Node::Leaf(leaf) => leaf.items.first().copied(),
             Node::Inner(inner) => inner.items.first().and_then(|n| n.first()),
+        }
+    }
+
+    fn count(&self, from: u32, last: u32) -> usize {
+        match self {
+            Node::Leaf(leaf) => {
+                let items = leaf.items.iter();
+                items.filter(|s| (from..=last).contains(&s.start)).count()
+            }
+            Node::Inner(inner) => {
+                let begin = inner.up_to(from).saturating_sub(1);
+                let end = inner.up_to(last).max(begin);
+                inner.items[begin..end]
+                    .iter()
+                    .map(|n| n.count(from, last))
+                    .sum()
+            }
         }
     }
 
@@ -272,6 +294,8 @@ mod tests {
             model.retain(|k, _| *k < from || *k > last);
             model.extend(new.iter().map(|s| (s.start, *s)));
             check(&tree, &model);
+            let starts = model.keys().filter(|k| (from..=last).contains(k)).count();
+            assert_eq!(tree.count(from, last), starts);
             let probe = rng.below(101_000) as u32;
             let expect = model.values().find(|s| s.last() >= probe).copied();
             assert_eq!(tree.at_or_after(probe), expect, "looking for {probe}");

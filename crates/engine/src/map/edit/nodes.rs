@@ -1,0 +1,197 @@
+//! The nodes on which an edit comes back: joined, split, placed.
+//!
+//! Input: the children of one node, in order, with their entries as they will be. Output: the index entries for them, and nodes to write
+//! in the plan. Invariants: an empty child is let go; a child that fits stays where it is and is written only if it changed; an entry's
+//! key is its child's first. Limits: joins only children that lie side by side, and only if one of them shrank.
+
+use super::plan::{Node, Plan};
+use crate::error::Error;
+use crate::map::load::END;
+use diorite_format::extent::{Entries, Expect, ExtentIndex, ExtentNode, block_capacity};
+use diorite_format::{FileBlock, FsBlock};
+
+/// A node below the one that is being edited, with its entries as they will be.
+pub(super) struct Child {
+    /// Its block, if it has one.
+    pub(super) at: Option<FsBlock>,
+    pub(super) expect: Expect,
+    pub(super) max: u16,
+    pub(super) was: usize,
+    pub(super) now: Entries,
+    pub(super) state: State,
+    /// What is new in it comes behind all that was there.
+    pub(super) is_append: bool,
+}
+
+/// What became of a node.
+#[derive(PartialEq, Eq)]
+pub(super) enum State {
+    /// It was read only to be joined with its neighbour.
+    Adopted,
+    Unchanged,
+    Changed,
+}
+
+/// Joins, splits and places children; gives their index entries.
+pub(super) fn settle(plan: &mut Plan<'_>, children: Vec<Child>) -> Result<Vec<ExtentIndex>, Error> {
+    let mut joined: Vec<Child> = Vec::with_capacity(children.len());
+    for child in children {
+        if len(&child.now) == 0 {
+            child.let_go(plan)?;
+            continue;
+        }
+        match joined.last_mut() {
+            Some(last) if last.may_join(&child, plan) => last.join(child, plan)?,
+            _ => joined.push(child),
+        }
+    }
+    let mut entries = Vec::with_capacity(joined.len());
+    for child in joined {
+        child.place(plan, &mut entries)?;
+    }
+    Ok(entries)
+}
+
+impl Child {
+    pub(super) fn shrank(&self) -> bool {
+        len(&self.now) < self.was
+    }
+
+    fn may_join(&self, next: &Child, plan: &Plan<'_>) -> bool {
+        let most = usize::from(block_capacity(&plan.volume().sb).min(self.max)) * 3 / 4;
+        (self.shrank() || next.shrank()) && len(&self.now) + len(&next.now) <= most
+    }
+
+    /// Takes in the entries of the node to the right.
+    fn join(&mut self, next: Child, plan: &mut Plan<'_>) -> Result<(), Error> {
+        self.note_adopted(plan);
+        match (&mut self.now, &next.now) {
+            (Entries::Leaf(mine), Entries::Leaf(more)) => mine.extend_from_slice(more),
+            (Entries::Index(mine), Entries::Index(more)) => mine.extend_from_slice(more),
+            _ => unreachable!("siblings have one depth"),
+        }
+        self.state = State::Changed;
+        self.was = self.was.max(next.was);
+        next.let_go(plan)
+    }
+
+    fn let_go(self, plan: &mut Plan<'_>) -> Result<(), Error> {
+        self.note_adopted(plan);
+        self.at.map_or(Ok(()), |at| plan.let_go(at))
+    }
+
+    /// Views may have an adopted node as one that is not loaded: they have to learn of its change. Nodes on the edit's own way down are
+    /// loaded wherever the leaf below them is, and where it is not, the view falls back.
+    fn note_adopted(&self, plan: &mut Plan<'_>) {
+        if self.state == State::Adopted {
+            let block = |b: u64| u32::try_from(b).unwrap_or(END);
+            plan.touch(block(self.expect.first.get())..block(self.expect.end));
+        }
+    }
+
+    /// Writes the node, or as many as its entries need, and adds their index entries.
+    pub(super) fn place(self, plan: &mut Plan<'_>, to: &mut Vec<ExtentIndex>) -> Result<(), Error> {
+        let capacity = block_capacity(&plan.volume().sb);
+        let (total, depth) = (len(&self.now), self.expect.depth);
+        let first = match self.at {
+            Some(_) => usize::from(self.max),
+            None => usize::from(capacity),
+        };
+        let mut near = self.at.unwrap_or_else(|| near(&self.now));
+        let mut rest = self.now;
+        let sizes = sizes(total, first, capacity.into(), self.is_append);
+        for (n, count) in sizes.into_iter().enumerate() {
+            let after = split_off(&mut rest, count);
+            let entries = std::mem::replace(&mut rest, after);
+            let (at, max) = match self.at {
+                Some(at) if n == 0 => (at, self.max),
+                _ => (plan.take(near)?, capacity),
+            };
+            near = at;
+            to.push(ExtentIndex {
+                block: key(&entries),
+                end: self.expect.end,
+                child: at,
+            });
+            if n > 0 || self.state == State::Changed {
+                let node = ExtentNode {
+                    depth,
+                    max,
+                    entries,
+                };
+                plan.write(at, Node::Extents(node));
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn len(entries: &Entries) -> usize {
+    match entries {
+        Entries::Leaf(list) => list.len(),
+        Entries::Index(list) => list.len(),
+    }
+}
+
+/// The first key of a node that is not empty.
+fn key(entries: &Entries) -> FileBlock {
+    match entries {
+        Entries::Leaf(list) => list[0].block,
+        Entries::Index(list) => list[0].block,
+    }
+}
+
+/// A block near which a node without a place should lie.
+fn near(entries: &Entries) -> FsBlock {
+    match entries {
+        Entries::Leaf(list) => list[0].start,
+        Entries::Index(list) => list[0].child,
+    }
+}
+
+fn split_off(entries: &mut Entries, at: usize) -> Entries {
+    match entries {
+        Entries::Leaf(list) => Entries::Leaf(list.split_off(at)),
+        Entries::Index(list) => Entries::Index(list.split_off(at)),
+    }
+}
+
+/// All but the last entry, which may have been lengthened, stayed, and there are more.
+pub(super) fn is_append(was: &Entries, now: &Entries) -> bool {
+    let kept = len(was).saturating_sub(1);
+    len(now) > len(was)
+        && match (was, now) {
+            (Entries::Leaf(was), Entries::Leaf(now)) => was[..kept] == now[..kept],
+            (Entries::Index(was), Entries::Index(now)) => was[..kept] == now[..kept],
+            _ => false,
+        }
+}
+
+/// Where each child's range ends: at its neighbour's first block, or with the parent's range.
+pub(super) fn with_ends(mut list: Vec<ExtentIndex>, end: u64) -> Vec<ExtentIndex> {
+    let starts: Vec<u64> = list.iter().skip(1).map(|e| e.block.get()).collect();
+    for (n, entry) in list.iter_mut().enumerate() {
+        entry.end = starts.get(n).copied().unwrap_or(end);
+    }
+    list
+}
+
+/// Into which nodes `total` entries go: one if the `first` has room; else as few as can be, full from the left when entries were
+/// appended, since more will be, and nearly equal otherwise.
+pub(super) fn sizes(total: usize, first: usize, each: usize, is_append: bool) -> Vec<usize> {
+    if total <= first {
+        return vec![total];
+    }
+    let more = (total - first).div_ceil(each);
+    let first = if is_append {
+        first
+    } else {
+        first.min(total.div_ceil(more + 1))
+    };
+    let rest = total - first;
+    let size = |n: usize| match is_append {
+        true => each.min(rest - n * each),
+        false => (n + 1) * rest / more - n * rest / more,
+    };
+    std::iter::once(first).chain((0..more).map(size)).collect()
+}

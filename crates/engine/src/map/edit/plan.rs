@@ -1,0 +1,244 @@
+//! A plan: what an edit reads, takes, writes and lets go, before any of it happens.
+//!
+//! Input: nodes as an edit wants them. Output: all changes in one handle, or none. Invariants: until [`Plan::run`] has the whole plan
+//! and all bytes, nothing is changed but the allocation of taken blocks, which an error gives back; what was read stays in memory until it
+//! is written, so writing needs no device; a block is visited once, so a damaged map ends in an error. Limits: holds the nodes of
+//! one edit in memory.
+
+use super::runs::{self, Run};
+use super::{Edited, TreeBlocks};
+use crate::cache::{Kind, MetaRef};
+use crate::error::Error;
+use crate::journal::JournalHandle;
+use crate::map::Segment;
+use crate::map::load::{extent_node, pointer_block};
+use crate::volume::VolumeShared;
+use diorite_format::extent::{Expect, ExtentNode};
+use diorite_format::{FsBlock, Inode as DiskInode};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// See the module.
+pub(super) struct Plan<'a> {
+    handle: &'a JournalHandle<'a>,
+    blocks: &'a mut dyn TreeBlocks,
+    /// The inode as it will be: its `i_block` is the plan's to change.
+    pub(super) inode: DiskInode,
+    read: BTreeMap<FsBlock, Old>,
+    written: BTreeMap<FsBlock, Node>,
+    taken: Vec<FsBlock>,
+    let_go: Vec<FsBlock>,
+    /// What was mapped and what is mapped now, of the range.
+    pub(super) old_runs: Vec<Run>,
+    pub(super) new_runs: Vec<Run>,
+    window: Option<Range<u32>>,
+    pub(super) segments: Vec<Segment>,
+}
+
+struct Old {
+    bytes: MetaRef,
+    /// None for a block of pointers.
+    node: Option<ExtentNode>,
+}
+
+/// What a block will hold.
+pub(super) enum Node {
+    Extents(ExtentNode),
+    /// A block of pointers, as it is stored.
+    Pointers(Vec<u8>),
+}
+
+/// A block's bytes, ready to be written.
+struct Ready {
+    at: FsBlock,
+    bytes: Vec<u8>,
+    is_new: bool,
+}
+
+impl<'a> Plan<'a> {
+    /// Makes a plan and carries it out.
+    pub(super) fn run(
+        handle: &'a JournalHandle<'a>,
+        blocks: &'a mut dyn TreeBlocks,
+        inode: &mut DiskInode,
+        make: impl FnOnce(&mut Plan<'a>) -> Result<(), Error>,
+    ) -> Result<Edited, Error> {
+        let mut plan = Plan {
+            handle,
+            blocks,
+            inode: inode.clone(),
+            read: BTreeMap::new(),
+            written: BTreeMap::new(),
+            taken: Vec::new(),
+            let_go: Vec::new(),
+            old_runs: Vec::new(),
+            new_runs: Vec::new(),
+            window: None,
+            segments: Vec::new(),
+        };
+        let made = make(&mut plan).and_then(|()| {
+            let removed = runs::without(inode.ino, &plan.old_runs, &plan.new_runs)?;
+            Ok((removed, plan.ready()?))
+        });
+        match made {
+            Ok((removed, ready)) => plan.carry_out(inode, removed, ready),
+            Err(error) => {
+                plan.undo_best_effort();
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn volume(&self) -> &'a VolumeShared {
+        self.handle.volume()
+    }
+
+    /// Reads an extent node, for the first and only time.
+    pub(super) fn read_node(&mut self, at: FsBlock, expect: Expect) -> Result<ExtentNode, Error> {
+        self.check_first(at)?;
+        let (bytes, node) = extent_node(self.volume(), &self.inode, at, expect)?;
+        let copy = Some(node.clone());
+        self.read.insert(at, Old { bytes, node: copy });
+        Ok(node)
+    }
+
+    /// Reads a block of pointers, for the first and only time.
+    pub(super) fn read_pointers(&mut self, at: FsBlock) -> Result<Vec<u8>, Error> {
+        self.check_first(at)?;
+        let bytes = pointer_block(self.volume(), at)?;
+        let copy = bytes.to_vec();
+        self.read.insert(at, Old { bytes, node: None });
+        Ok(copy)
+    }
+
+    fn check_first(&self, at: FsBlock) -> Result<(), Error> {
+        if self.read.contains_key(&at) || self.taken.contains(&at) {
+            return Err(self.twice(at));
+        }
+        Ok(())
+    }
+
+    fn twice(&self, at: FsBlock) -> Error {
+        let ino = self.inode.ino;
+        Error::Damaged(format!(
+            "inode {ino}: block {at} is in its map twice; run e2fsck"
+        ))
+    }
+
+    /// An extent node as it will be, if it was read or made.
+    pub(super) fn known(&self, at: FsBlock) -> Option<&ExtentNode> {
+        match self.written.get(&at) {
+            Some(Node::Extents(node)) => Some(node),
+            Some(Node::Pointers(_)) => None,
+            None => self.read.get(&at).and_then(|old| old.node.as_ref()),
+        }
+    }
+
+    /// Takes a block for a node near another block.
+    pub(super) fn take(&mut self, near: FsBlock) -> Result<FsBlock, Error> {
+        let block = self.blocks.take(near)?;
+        self.taken.push(block);
+        if self.read.contains_key(&block) {
+            return Err(self.twice(block));
+        }
+        Ok(block)
+    }
+
+    pub(super) fn write(&mut self, at: FsBlock, node: Node) {
+        self.written.insert(at, node);
+    }
+
+    /// Lets a node's block go.
+    pub(super) fn let_go(&mut self, at: FsBlock) -> Result<(), Error> {
+        self.written.remove(&at);
+        match self.taken.iter().position(|t| *t == at) {
+            Some(n) => {
+                self.taken.swap_remove(n);
+                self.blocks.give_back(at)
+            }
+            None => {
+                self.let_go.push(at);
+                Ok(())
+            }
+        }
+    }
+
+    /// Views are out of date about these file blocks.
+    pub(super) fn touch(&mut self, blocks: Range<u32>) {
+        self.window = Some(match self.window.take() {
+            None => blocks,
+            Some(w) => w.start.min(blocks.start)..w.end.max(blocks.end),
+        });
+    }
+
+    pub(super) fn window(&self) -> Range<u32> {
+        self.window.clone().unwrap_or(0..0)
+    }
+
+    /// The bytes of everything that is to be written: from here on nothing can fail but the device.
+    fn ready(&self) -> Result<Vec<Ready>, Error> {
+        let sb = &self.volume().sb;
+        let mut all = Vec::with_capacity(self.written.len());
+        for (at, node) in &self.written {
+            let old = self.read.get(at);
+            let bytes = match node {
+                Node::Pointers(bytes) => bytes.clone(),
+                Node::Extents(node) => {
+                    let mut bytes = match old {
+                        Some(old) => old.bytes.to_vec(),
+                        None => vec![0; sb.block_size() as usize],
+                    };
+                    node.write_block(sb, self.inode.ino, self.inode.generation, &mut bytes)?;
+                    bytes
+                }
+            };
+            all.push(Ready {
+                at: *at,
+                bytes,
+                is_new: old.is_none(),
+            });
+        }
+        Ok(all)
+    }
+
+    fn carry_out(
+        self,
+        inode: &mut DiskInode,
+        removed: Vec<Run>,
+        ready: Vec<Ready>,
+    ) -> Result<Edited, Error> {
+        for block in ready {
+            let fill = |raw: &mut [u8]| raw.copy_from_slice(&block.bytes);
+            if block.is_new {
+                self.handle.create(block.at, Kind::Map, fill);
+            } else {
+                // Its old bytes are held by `read`, so they are in memory and verified: this does not fail.
+                self.handle.update(
+                    block.at,
+                    Kind::Map,
+                    |_| Ok(()),
+                    |raw| {
+                        fill(raw);
+                        Ok(())
+                    },
+                )?;
+            }
+        }
+        self.let_go.iter().for_each(|at| self.handle.forget(*at));
+        inode.i_block = self.inode.i_block;
+        Ok(Edited {
+            removed,
+            nodes_taken: self.taken.len() as u32,
+            window: self.window(),
+            segments: self.segments,
+            nodes_removed: self.let_go,
+        })
+    }
+
+    /// Gives back what was taken, after an error: if that fails too, blocks stay in use by nobody until e2fsck frees them.
+    fn undo_best_effort(&mut self) {
+        for block in std::mem::take(&mut self.taken) {
+            let _first_error_wins = self.blocks.give_back(block);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Files with very many extents, and what an edit of them costs.
+
+use super::super::NewRun;
+use super::EXT4;
+use super::rig::Rig;
+use crate::testing::Rng;
+
+/// Extents of one block each, that never join: every other block of the file.
+const MANY: u32 = 100_000;
+
+fn map_one(rig: &mut Rig, rng: &mut Rng, block: u32) {
+    let run = rig.pick(rng, 1);
+    let new = NewRun {
+        file_block: block,
+        ..run
+    };
+    rig.replace(block..block + 1, &[new]);
+}
+
+#[test]
+fn a_file_of_100_000_extents_is_appended_punched_and_refilled() {
+    let Some(mut rig) = Rig::new(EXT4, "144M", 110_000) else {
+        return;
+    };
+    let mut rng = Rng::from_env("aged");
+    (0..MANY).for_each(|n| map_one(&mut rig, &mut rng, n * 2));
+    assert_eq!((rig.file.blocks.len(), rig.depth()), (MANY as usize, 3));
+    // Appending leaves full nodes behind: 84 extents in each, 84 leaves below each node above them.
+    let full = u64::from(MANY.div_ceil(84) + MANY.div_ceil(84 * 84));
+    assert!(
+        rig.file.nodes <= full + 1,
+        "{} nodes, {full} when full",
+        rig.file.nodes
+    );
+    for n in (0..MANY).filter(|n| n % 3 != 0) {
+        rig.replace(n * 2..n * 2 + 1, &[]);
+    }
+    rig.check_disk();
+    assert!(
+        rig.file.nodes <= 2 * full / 3,
+        "{} nodes for a third of the extents, {full} for all",
+        rig.file.nodes
+    );
+    for n in (0..MANY).filter(|n| n % 3 == 1) {
+        map_one(&mut rig, &mut rng, n * 2);
+    }
+    rig.finish_with_e2fsck();
+}
+
+#[test]
+fn an_edit_of_a_deep_tree_reads_no_more_than_its_path() {
+    let Some(mut rig) = Rig::new(EXT4, "48M", 20_000) else {
+        return;
+    };
+    let mut rng = Rng::from_env("paths");
+    (0..8000).for_each(|n| map_one(&mut rig, &mut rng, n * 2));
+    let volume = rig.volume.clone();
+    for at in [1u32, 7001, 15_001] {
+        volume.inner().settle().unwrap();
+        rig.file.inode.drop_loaded_map();
+        let before = volume.metadata_loads();
+        map_one(&mut rig, &mut rng, at);
+        assert!(volume.metadata_loads() - before <= 3);
+    }
+    rig.finish_with_e2fsck();
+}
+
+#[test]
+fn emptied_from_either_end_nothing_is_left() {
+    for from_the_start in [true, false] {
+        let Some(mut rig) = Rig::new(EXT4, "48M", 20_000) else {
+            return;
+        };
+        let mut rng = Rng::from_env("emptied");
+        (0..8000).for_each(|n| map_one(&mut rig, &mut rng, n * 2));
+        assert_eq!(rig.depth(), 2);
+        for n in 0..8000 {
+            let block = if from_the_start {
+                n * 2
+            } else {
+                2 * (7999 - n)
+            };
+            rig.replace(block..block + 1, &[]);
+        }
+        assert_eq!((rig.depth(), rig.file.nodes), (0, 0));
+        let better = rig.finish_with_e2fsck();
+        assert_eq!(better, "");
+    }
+}

@@ -1,0 +1,50 @@
+//! The in-core map after an edit.
+//!
+//! Input: the latest view, and what an edit touched. Output: the next view. Invariants: a node that a view shows as not loaded is where
+//! the view says, of that depth, and all that it holds lies in its segment, though its space may have grown to the right since; what an
+//! edit changed beyond that is in its window. Limits: costs what a leaf has entries; where a part of a window lies in a node that is not
+//! loaded, the view falls back to the root.
+//!
+//! Example: a leaf of blocks 1000 to 1999 is emptied and goes. To the disk its space belongs to the leaf on its left now, which
+//! views show as not loaded, with the blocks up to 999. That stays true of its contents until something is mapped at 1000; then that leaf is
+//! the one that the edit reads, and its whole range is the edit's window.
+
+use super::Edited;
+use crate::error::Error;
+use crate::inode::Inode;
+use crate::map::{MapView, Tree, root_view};
+use std::sync::Arc;
+
+impl Inode {
+    /// Publishes what an edit did. The caller holds the map lock since before the edit, and the in-core inode has the new `i_block`.
+    pub(crate) fn publish_edit(&self, edited: &Edited) -> Result<(), Error> {
+        let window = &edited.window;
+        if window.is_empty() {
+            return Ok(());
+        }
+        let latest = self.map.load();
+        let edits = latest.edits + 1;
+        let last = window.end - 1;
+        if latest.tree.is_cut_at(window.start, last) {
+            let root = root_view(&self.volume, &self.disk())?;
+            self.map.publish(Arc::new(MapView { edits, ..root }));
+            self.note_dropped();
+            return Ok(());
+        }
+        let before = latest.tree.count(window.start, last);
+        let tree = latest.tree.splice(window.start, last, &edited.segments);
+        self.map.publish(Arc::new(MapView { tree, edits }));
+        self.note_reloaded(before, edited.segments.len());
+        Ok(())
+    }
+}
+
+impl Tree {
+    /// Does a segment lie partly in `from..=last` and partly outside?
+    fn is_cut_at(&self, from: u32, last: u32) -> bool {
+        let first = self.at_or_after(from);
+        let end = self.at_or_after(last);
+        first.is_some_and(|s| s.start < from)
+            || end.is_some_and(|s| s.start <= last && s.last() > last)
+    }
+}
