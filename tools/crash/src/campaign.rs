@@ -53,7 +53,7 @@ pub struct Outcome {
     pub states: usize,
     /// States that the kernel was asked about too.
     pub by_kernel: usize,
-    /// States whose superblock was torn and had no copy: nobody can recover those.
+    /// States whose superblock was torn, had no copy, and could not be mended.
     pub lost: usize,
     /// Directories of the states in which something was found, with the first finding.
     pub found: Vec<(PathBuf, String)>,

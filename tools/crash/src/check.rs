@@ -41,10 +41,20 @@ pub struct Also {
 pub enum Verdict {
     /// All is well.
     Well,
-    /// The superblock is torn and has no copy; diorite refuses it, as everybody must.
+    /// The superblock is torn and has no copy; diorite refuses it, as everybody else does.
     Lost,
     /// These are wrong.
     Wrong(Vec<String>),
+}
+
+impl Verdict {
+    fn of(found: Vec<String>) -> Verdict {
+        if found.is_empty() {
+            Verdict::Well
+        } else {
+            Verdict::Wrong(found)
+        }
+    }
 }
 
 /// See the module.
@@ -89,11 +99,7 @@ impl Judge {
     ) -> Result<Verdict> {
         let superblock = superblock(image);
         if superblock == Super::Lost {
-            self.mem.write_at(0, image);
-            return Ok(match open(self.mem.clone(), false) {
-                Err(_) => Verdict::Lost,
-                Ok(_) => Verdict::Wrong(vec!["opened without a superblock".into()]),
-            });
+            return self.without_superblock(image, expect);
         }
         let also = Also {
             kernel: also.kernel && superblock == Super::Whole,
@@ -105,11 +111,18 @@ impl Judge {
         let start = if mode == Mode::None { &theirs } else { image };
         self.compare_all(start, &theirs, expect, also, &mut found)?;
         self.theirs = theirs;
-        Ok(if found.is_empty() {
-            Verdict::Well
-        } else {
-            Verdict::Wrong(found)
-        })
+        Ok(Verdict::of(found))
+    }
+
+    /// Nobody but diorite can help: it may know what the half-written sectors were to be.
+    fn without_superblock(&mut self, image: &[u8], expect: &Expect) -> Result<Verdict> {
+        self.mem.write_at(0, image);
+        if open(self.mem.clone(), false).is_err() {
+            return Ok(Verdict::Lost);
+        }
+        let mut found = Vec::new();
+        self.by_diorite(image, expect, &mut found)?;
+        Ok(Verdict::of(found))
     }
 
     /// Copy B: recovered by e2fsck. Lends the kept memory.
@@ -144,7 +157,7 @@ impl Judge {
         found: &mut Vec<String>,
     ) -> Result<()> {
         let b = self.scratch.path().join("b");
-        let (ours, log) = self.by_diorite(start, theirs, expect, found)?;
+        let (ours, log) = self.by_diorite(start, expect, found)?;
         if *theirs != self.ours {
             self.mem.write_at(0, theirs);
             let by_fsck = self.tree("copy B", found);
@@ -166,22 +179,18 @@ impl Judge {
         Ok(())
     }
 
-    /// Copy A: opened for writing, which recovers it unless that is refused, and closed; then looked at. Leaves it in the
-    /// memory device; gives the tree and what the recovery changed.
+    /// Copy A: opened for writing, which recovers it, and closed; then looked at. Leaves it in the memory device; gives the
+    /// tree and what the recovery changed.
     fn by_diorite(
         &mut self,
         image: &[u8],
-        theirs: &[u8],
         expect: &Expect,
         found: &mut Vec<String>,
     ) -> Result<(Vec<Entry>, Vec<Event>)> {
         self.mem.write_at(0, image);
         let device = RecordDevice::with_volatile_cache(self.mem.clone());
-        match open(Arc::new(device.clone()), true).and_then(Volume::close) {
-            // Refused by name, nothing touched: e2fsck's copy is what a user would go on with.
-            Err(diorite::Error::Refused(_)) => self.mem.write_at(0, theirs),
-            Err(error) => found.push(format!("diorite recovers: {error}")),
-            Ok(()) => {}
+        if let Err(error) = open(Arc::new(device.clone()), true).and_then(Volume::close) {
+            found.push(format!("diorite recovers: {error}"));
         }
         let tree = self.tree("copy A", found);
         match open(self.mem.clone(), false) {

@@ -12,7 +12,7 @@ pub enum Super {
     Whole,
     /// It is not, and a copy can stand in for it.
     Torn,
-    /// It is not, and there is no copy: nobody can recover this.
+    /// It is not, and there is no copy: e2fsck and the kernel give up.
     Lost,
 }
 

@@ -320,7 +320,7 @@ fn ask(
 /// Somebody gives back or marks what is not theirs.
 pub(super) fn not_claimed(run: Run) -> Error {
     debug_assert!(false, "{run} are not claimed");
-    Error::Damaged(format!("{run} are not claimed"))
+    Error::Invalid(format!("{run} are not claimed"))
 }
 
 /// A small number that differs among threads which work at the same time.

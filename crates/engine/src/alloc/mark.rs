@@ -11,12 +11,15 @@ use super::{Alloc, Clusters, Reservation, Run, parts};
 use crate::error::Error;
 use crate::journal::JournalHandle;
 use diorite_format::bitmap::BitmapKind;
-use diorite_format::{FsBlock, GroupDesc, GroupNo};
+use diorite_format::{FsBlock, GroupDesc, GroupNo, Superblock};
 
 /// Blocks that marking a claimed run changes: a bitmap and a descriptor.
 pub(crate) const MARK_CREDITS: u32 = 2;
-/// Blocks that freeing a run changes, which may lie in two groups.
-pub(crate) const FREE_CREDITS: u32 = 4;
+
+/// Blocks that freeing `len` blocks in a row changes at most: the same in every group that they touch.
+pub(crate) fn free_credits(sb: &Superblock, len: u32) -> u32 {
+    (len / sb.geometry().blocks_per_group() + 2).min(sb.group_count()) * MARK_CREDITS
+}
 
 const SET: Change = Change {
     kind: BitmapKind::Block,

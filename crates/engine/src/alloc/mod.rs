@@ -33,7 +33,7 @@ mod totals;
 mod trim;
 
 pub(crate) use inode::NEW_INODE_CREDITS;
-pub(crate) use mark::{FREE_CREDITS, MARK_CREDITS};
+pub(crate) use mark::{MARK_CREDITS, free_credits};
 pub(crate) use totals::Reservation;
 
 use crate::error::{Error, Wait};

@@ -49,8 +49,6 @@ impl Judge {
                 &self.tree("copy D", found),
                 found,
             ),
-            // As without a cut: told there.
-            Err(diorite::Error::Refused(_)) => {}
             Err(error) => found.push(format!("diorite recovers: {error}")),
         }
     }

@@ -4,6 +4,7 @@
 //! image is clean by e2fsck before it is opened. Limits: the tools are those installed.
 
 mod cases;
+mod faults;
 mod model;
 mod threads;
 

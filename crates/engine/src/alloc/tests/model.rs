@@ -3,7 +3,7 @@
 //! Input: a seed. Output: nothing, or the step after which they differ. Invariants: after every step the counts agree; after every settling
 //! `dumpe2fs` agrees, bit by bit; at the end, with all given back, e2fsck is silent. Limits: one thread.
 
-use super::super::{Alloc, FREE_CREDITS, MARK_CREDITS, NEW_INODE_CREDITS, Run};
+use super::super::{Alloc, MARK_CREDITS, NEW_INODE_CREDITS, Run, free_credits};
 use super::{Dump, Image, KINDS};
 use crate::error::{Error, Wait};
 use crate::testing::Rng;
@@ -190,7 +190,10 @@ impl Walk<'_> {
     fn free(&mut self) {
         let ratio = self.model.ratio;
         if let Some(run) = part_of(&mut self.model.used, &mut self.rng, ratio) {
-            let handle = self.volume.begin(FREE_CREDITS).unwrap();
+            let handle = self
+                .volume
+                .begin(free_credits(&self.volume.sb, run.len))
+                .unwrap();
             self.alloc.free(&handle, run.start, run.len).unwrap();
             self.model.go(run, State::Used, State::Waiting);
             let twice = self.alloc.free(&handle, run.start, run.len);
