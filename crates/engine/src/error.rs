@@ -190,6 +190,10 @@ pub enum Wait {
     Turn,
     /// A part of the file's map that is not in memory.
     Map,
+    /// Another request's range of new space.
+    Range,
+    /// A bitmap to be read, or blocks to be claimed.
+    Space,
     /// The device below.
     Device,
     /// A commit: blocks were freed that may be used only after it.
@@ -203,6 +207,8 @@ impl std::fmt::Display for Wait {
             Wait::Gate => "an operation that keeps requests out of the file",
             Wait::Turn => "other requests of the file, to run alone",
             Wait::Map => "a part of the file's map to be read",
+            Wait::Range => "another write into the same new blocks",
+            Wait::Space => "blocks to be claimed",
             Wait::Device => "the device",
             Wait::Commit => "freed blocks to be usable, after the next commit",
         })
@@ -212,21 +218,10 @@ impl std::fmt::Display for Wait {
 /// What cannot be done yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotYet {
-    /// The write would need a block, or a conversion.
-    Allocate {
+    /// The file would need new blocks, and the volume allocates in clusters (bigalloc).
+    Clusters {
         /// The file.
         ino: Ino,
-        /// The first file block that holds no data.
-        block: u64,
-    },
-    /// The write would move the size.
-    Extend {
-        /// The file.
-        ino: Ino,
-        /// One past the last byte asked.
-        end: u64,
-        /// The size.
-        size: u64,
     },
     /// The file's data is in its inode.
     InlineData {
@@ -248,18 +243,10 @@ pub enum NotYet {
 impl std::fmt::Display for NotYet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            NotYet::Allocate { ino, block } => {
-                write!(
-                    f,
-                    "inode {ino}: file block {block} holds no data, and writing there needs allocation"
-                )
-            }
-            NotYet::Extend { ino, end, size } => {
-                write!(
-                    f,
-                    "inode {ino}: the write ends at byte {end}, past the size {size}"
-                )
-            }
+            NotYet::Clusters { ino } => write!(
+                f,
+                "inode {ino}: new blocks on a volume with clusters (bigalloc)"
+            ),
             NotYet::InlineData { ino } => write!(
                 f,
                 "inode {ino}: its data is inside the inode, which is not written"
@@ -281,6 +268,7 @@ fn op_name(op: Op) -> &'static str {
     match op {
         Op::Read => "read",
         Op::Write => "write",
+        Op::Append => "append",
         Op::Sync | Op::DataSync => "flush",
     }
 }

@@ -17,11 +17,11 @@ use std::sync::Arc;
 /// How a file is to be opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenFlags {
-    /// Data may be overwritten.
+    /// Data may be written.
     pub write: bool,
     /// Every write is durable when it is acknowledged, with what is needed to read it back (O_DSYNC).
     pub dsync: bool,
-    /// As `dsync`, with the times too (O_SYNC). In this version times are not written, so both are the same.
+    /// As `dsync`, with the times too (O_SYNC).
     pub sync: bool,
 }
 
@@ -43,6 +43,10 @@ impl File {
 
     pub(crate) fn is_dsync(&self) -> bool {
         self.flags.dsync || self.flags.sync
+    }
+
+    pub(crate) fn is_sync(&self) -> bool {
+        self.flags.sync
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), Error> {

@@ -16,14 +16,6 @@
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-#[cfg_attr(
-    not(test),
-    expect(
-        dead_code,
-        unused_imports,
-        reason = "who changes maps and directories allocates here"
-    )
-)]
 mod alloc;
 mod cache;
 mod complete;

@@ -16,10 +16,14 @@ pub static QUEUE: LockClass = LockClass::new("queue", 200);
 pub static INODE: LockClass = LockClass::new("inode", 300);
 /// An inode's gate: who holds it, who is parked before it.
 pub static GATE: LockClass = LockClass::new("gate", 310);
+/// An inode's pending map.
+pub static PENDING: LockClass = LockClass::new("pending", 315);
 /// Held by whoever commits. Nothing above it may be held: a commit waits for open handles, and what they need is below.
 pub static JOURNAL: LockClass = LockClass::new("journal", 320);
 /// Serialises changes of one inode's extent map.
 pub static MAP: LockClass = LockClass::new("map", 400);
+/// The blocks that a file keeps ahead.
+pub static CLAIMS: LockClass = LockClass::new("claims", 406);
 /// What one inode's place in the inode table holds.
 pub static INODE_STATE: LockClass = LockClass::new("inode-state", 405);
 /// One block group: which of its blocks and inodes are free.
@@ -40,15 +44,17 @@ pub static INBOX: LockClass = LockClass::new("inbox", 500);
 pub static WORKERS: LockClass = LockClass::new("workers", 510);
 
 /// The classes of the engine, in order.
-pub static CLASSES: [&LockClass; 16] = [
+pub static CLASSES: [&LockClass; 18] = [
     &SYNC_POOL,
     &QUEUES,
     &QUEUE,
     &INODE,
     &GATE,
+    &PENDING,
     &JOURNAL,
     &MAP,
     &INODE_STATE,
+    &CLAIMS,
     &ALLOC_GROUP,
     &INODES,
     &CACHE,

@@ -194,6 +194,7 @@ impl LoopQueue {
         let flags = RequestFlags {
             nowait: bio.flags.nowait,
             dsync: bio.flags.fua,
+            sync: false,
         };
         Request {
             op,
@@ -221,7 +222,7 @@ fn ended(done: Completion) -> Bio {
     let (pos, len, token) = (done.pos, done.buf.len() as u64, done.token);
     let (op, result) = match done.op {
         Op::Read => (BioOp::Read, Ok(())),
-        Op::Write => (BioOp::Write, Ok(())),
+        Op::Write | Op::Append => (BioOp::Write, Ok(())),
         Op::Sync | Op::DataSync => (BioOp::Flush, Ok(())),
     };
     let mut bio = Bio {

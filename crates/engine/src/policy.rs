@@ -42,6 +42,26 @@ pub enum Unaligned {
     Exclusive,
 }
 
+/// How a write into space that is not written yet runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewSpace {
+    /// Alongside the others; only who shares a block waits.
+    Concurrent,
+    /// Alongside the others if it is aligned to file-system blocks; else alone.
+    AlignedConcurrent,
+    /// Alone.
+    Exclusive,
+}
+
+/// How a write that makes the file longer runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extending {
+    /// As any other; the size moves in offset order over those that have ended.
+    Async,
+    /// Alone, until the size has moved.
+    Waiting,
+}
+
 /// The switches of one volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -51,6 +71,10 @@ pub struct Policy {
     pub completion: CompletionPolicy,
     /// See [`Unaligned`].
     pub unaligned: Unaligned,
+    /// See [`NewSpace`].
+    pub new_space: NewSpace,
+    /// See [`Extending`].
+    pub extending: Extending,
 }
 
 /// The presets by name, oldest first; the last is the default.
@@ -98,11 +122,17 @@ pub const PRESETS: [(&str, Policy); 6] = [
     ("diorite", Policy::DIORITE),
 ];
 
+/// A kernel's: what is exclusive for unaligned overwrites is so for aligned writes into new space too, and who makes a file longer waits.
 const fn preset(read_lock: ReadLock, completion: CompletionPolicy, unaligned: Unaligned) -> Policy {
     Policy {
         read_lock,
         completion,
         unaligned,
+        new_space: match unaligned {
+            Unaligned::Exclusive => NewSpace::Exclusive,
+            Unaligned::Concurrent | Unaligned::ConcurrentIfOneExtent => NewSpace::AlignedConcurrent,
+        },
+        extending: Extending::Waiting,
     }
 }
 
@@ -112,6 +142,8 @@ impl Policy {
         read_lock: ReadLock::None,
         completion: CompletionPolicy::Inline,
         unaligned: Unaligned::Concurrent,
+        new_space: NewSpace::Concurrent,
+        extending: Extending::Async,
     };
 
     /// The preset's name, if this is one.
@@ -122,28 +154,41 @@ impl Policy {
 
     /// The switches in one word.
     pub(crate) fn pack(self) -> u32 {
-        self.read_lock as u32 | (self.completion as u32) << 8 | (self.unaligned as u32) << 16
+        self.read_lock as u32
+            | (self.completion as u32) << 4
+            | (self.unaligned as u32) << 8
+            | (self.new_space as u32) << 12
+            | (self.extending as u32) << 16
     }
 
     /// The switches out of a word that [`Policy::pack`] made.
     #[inline]
     pub(crate) fn unpack(word: u32) -> Policy {
         Policy {
-            read_lock: match word & 0xff {
+            read_lock: match word & 0xf {
                 0 => ReadLock::None,
                 1 => ReadLock::Shared,
                 _ => ReadLock::Exclusive,
             },
-            completion: match word >> 8 & 0xff {
+            completion: match word >> 4 & 0xf {
                 0 => CompletionPolicy::Inline,
                 1 => CompletionPolicy::InlineAlways,
                 2 => CompletionPolicy::InlineUnlessCached,
                 _ => CompletionPolicy::Deferred,
             },
-            unaligned: match word >> 16 {
+            unaligned: match word >> 8 & 0xf {
                 0 => Unaligned::Concurrent,
                 1 => Unaligned::ConcurrentIfOneExtent,
                 _ => Unaligned::Exclusive,
+            },
+            new_space: match word >> 12 & 0xf {
+                0 => NewSpace::Concurrent,
+                1 => NewSpace::AlignedConcurrent,
+                _ => NewSpace::Exclusive,
+            },
+            extending: match word >> 16 & 0xf {
+                0 => Extending::Async,
+                _ => Extending::Waiting,
             },
         }
     }
@@ -161,8 +206,8 @@ impl fmt::Display for Policy {
             Some(name) => f.write_str(name),
             None => write!(
                 f,
-                "{:?}/{:?}/{:?}",
-                self.read_lock, self.completion, self.unaligned
+                "{:?}/{:?}/{:?}/{:?}/{:?}",
+                self.read_lock, self.completion, self.unaligned, self.new_space, self.extending
             ),
         }
     }

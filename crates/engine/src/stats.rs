@@ -15,6 +15,12 @@ pub struct Counters {
     pub deferred: [u64; Reason::ALL.len()],
     /// Times a request waited on a gate's list.
     pub parked: u64,
+    /// Times a request waited for another one's range of new space.
+    pub parked_for_range: u64,
+    /// Requests that a worker had to claim or read something for, before their data could go down.
+    pub prepared: u64,
+    /// Extending requests that had ended before others in front of them, and waited for those.
+    pub held_for_size: u64,
     /// Requests that a worker had to load a part of the map for.
     pub map_loads: u64,
     /// Requests that were served without the direct path: inline data.
@@ -32,6 +38,9 @@ impl Counters {
             .zip(other.deferred)
             .for_each(|(a, b)| *a += b);
         self.parked += other.parked;
+        self.parked_for_range += other.parked_for_range;
+        self.prepared += other.prepared;
+        self.held_for_size += other.held_for_size;
         self.map_loads += other.map_loads;
         self.fallback_buffered += other.fallback_buffered;
         self.failed += other.failed;
@@ -47,6 +56,9 @@ impl Counters {
         one("inline", self.inline)
             .chain(deferred)
             .chain(one("parked", self.parked))
+            .chain(one("parked-for-range", self.parked_for_range))
+            .chain(one("prepared", self.prepared))
+            .chain(one("held-for-size", self.held_for_size))
             .chain(one("map-loads", self.map_loads))
             .chain(one("fallback-buffered", self.fallback_buffered))
             .chain(one("failed", self.failed))

@@ -352,6 +352,33 @@ impl VolumeShared {
         self.journal()?.begin(self, credits)
     }
 
+    /// Is this transaction durable?
+    pub(crate) fn is_committed(&self, tid: Tid) -> bool {
+        self.journal.get().is_none_or(|j| j.is_committed(tid))
+    }
+
+    /// Commits what is running. Blocks; no lock may be held.
+    pub(crate) fn commit_running(&self) -> Result<(), Error> {
+        self.journal()?.commit_running(self)
+    }
+
+    /// Blocks that one handle should change at most, so that it fits into any journal.
+    pub(crate) fn most_credits(&self) -> u32 {
+        self.journal.get().map_or(0, Journal::most_credits)
+    }
+
+    /// Every file gives back the blocks that it keeps ahead.
+    pub(crate) fn close_windows(&self) {
+        for inode in self.known_inodes() {
+            inode.claims.close(&inode);
+        }
+    }
+
+    fn known_inodes(&self) -> Vec<Arc<Inode>> {
+        let inodes = self.inodes.lock();
+        inodes.values().filter_map(Weak::upgrade).collect()
+    }
+
     /// Makes all of a transaction durable, and what came before it. Blocks; no lock may be held.
     pub(crate) fn commit_up_to(&self, tid: Tid) -> Result<(), Error> {
         self.journal()?.commit_up_to(self, tid)
@@ -477,12 +504,7 @@ impl VolumeShared {
         if !over() {
             return;
         }
-        let known: Vec<Arc<Inode>> = self
-            .inodes
-            .lock()
-            .values()
-            .filter_map(Weak::upgrade)
-            .collect();
+        let known = self.known_inodes();
         let others = known.iter().filter(|i| i.ino != busy.ino).map(|i| &**i);
         for inode in others.chain([busy]) {
             if !over() {

@@ -1,10 +1,11 @@
 //! Workers: the threads of one volume that may block, in classes.
 //!
 //! Input: work that a request cannot have done where it is. Output: messages to queues. Invariants: a class waits only
-//! for classes to its right (submit, complete) and for the volumes below; a worker holds no lock while it blocks. Limits:
+//! for classes to its right (submit, prepare, complete) and for the volumes below; a worker holds no lock while it blocks. Limits:
 //! a fixed number of threads per class, started when first needed; the lists are bounded by the slots of the queues.
 
 use crate::complete::deferred::Job;
+use crate::dio::PrepareJob;
 use crate::locks::WORKERS;
 use crate::map::LoadJob;
 use diorite_block::sync::{Condvar, Mutex};
@@ -17,6 +18,8 @@ use std::thread::JoinHandle;
 pub(crate) enum Work {
     /// Load a part of a file's map, for a request on its way down.
     Load(LoadJob),
+    /// Claim and read what a write into new space needs, on its way down.
+    Prepare(PrepareJob),
     /// Do what an ended request owes.
     Complete(Job),
 }
@@ -26,6 +29,7 @@ impl Work {
     pub(crate) fn run(self) {
         match self {
             Work::Load(job) => LoadJob::run(&mut vec![job]),
+            Work::Prepare(job) => PrepareJob::run(&mut vec![job]),
             Work::Complete(job) => Job::run(&mut vec![job]),
         }
     }
@@ -45,6 +49,7 @@ pub(crate) trait Task: Send + Sized + std::fmt::Debug + 'static {
 #[derive(Debug)]
 pub(crate) struct Workers {
     submit: Arc<Class<LoadJob>>,
+    prepare: Arc<Class<PrepareJob>>,
     complete: Arc<Class<Job>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -69,6 +74,7 @@ impl Workers {
     pub(crate) fn new(level: u8, most: u32) -> Workers {
         Workers {
             submit: Class::new(level, most),
+            prepare: Class::new(level, most),
             complete: Class::new(level, most),
             threads: Mutex::at_level(&WORKERS, level, Vec::new()),
         }
@@ -78,6 +84,7 @@ impl Workers {
     pub(crate) fn push(&self, work: Work) {
         match work {
             Work::Load(job) => self.push_to(&self.submit, job),
+            Work::Prepare(job) => self.push_to(&self.prepare, job),
             Work::Complete(job) => self.push_to(&self.complete, job),
         }
     }
@@ -100,6 +107,7 @@ impl Workers {
 impl Drop for Workers {
     fn drop(&mut self) {
         self.submit.stop();
+        self.prepare.stop();
         self.complete.stop();
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {

@@ -316,6 +316,7 @@ fn storms_of_eagain() {
                     let flags = RequestFlags {
                         nowait: n % 3 == 0,
                         dsync: n % 5 == 0,
+                        sync: false,
                     };
                     let buf = Buf::zeroed(len);
                     if n % 2 == 0 {

@@ -138,6 +138,7 @@ fn every_policy_does_what_the_model_does() {
                     read_lock,
                     completion,
                     unaligned,
+                    ..Policy::DIORITE
                 });
             }
         }

@@ -26,10 +26,12 @@ const LIMIT: Duration = Duration::from_secs(60);
 const NOWAIT: RequestFlags = RequestFlags {
     nowait: true,
     dsync: false,
+    sync: false,
 };
 const DSYNC: RequestFlags = RequestFlags {
     nowait: false,
     dsync: true,
+    sync: false,
 };
 
 fn writable() -> OpenFlags {

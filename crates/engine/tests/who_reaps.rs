@@ -36,6 +36,7 @@ fn policies() -> Vec<Policy> {
         read_lock: ReadLock::Exclusive,
         completion: CompletionPolicy::Deferred,
         unaligned: Unaligned::Exclusive,
+        ..Policy::DIORITE
     });
     policies
 }

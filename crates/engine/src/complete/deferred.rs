@@ -2,14 +2,16 @@
 //!
 //! Input: ended requests from a worker's list, or from the thread of a blocking call. Output: messages to their queues.
 //! Invariants: what makes a write visible comes first, then its hold is given back, then durability, then the report
-//! (rule C8); one flush serves every request that had ended when it began (rule C4). Limits: a failed flush fails every
-//! request that waited for it.
+//! (rule C8); one commit or flush serves every request that had ended when it began (rule C4). Limits: a failed commit or flush fails
+//! every request that waited for it.
 
+use super::convert::{Conversion, convert, newest};
 use crate::error::Error;
 use crate::inode::Handle;
 use crate::queue::{Hold, Message, QueueShared};
+use crate::volume::VolumeShared;
 use crate::workers::Task;
-use diorite_block::BioError;
+use diorite_format::Tid;
 use std::sync::Arc;
 
 /// One ended request that owes something.
@@ -20,8 +22,29 @@ pub(crate) struct Job {
     pub(crate) queue: Arc<QueueShared>,
     pub(crate) slot: u32,
     pub(crate) hold: Hold,
-    /// A flush is owed.
-    pub(crate) flush: bool,
+    /// What it needs before it is acknowledged.
+    pub(crate) durable: Durable,
+    /// What it wrote is not seen yet.
+    pub(crate) conversion: Option<Conversion>,
+    /// Its data is not on the device, or could not be mapped.
+    pub(crate) failed: bool,
+    /// Why, if that was found out here.
+    pub(crate) error: Option<Error>,
+    /// The transaction that made it visible.
+    pub(crate) tid: Option<Tid>,
+}
+
+/// What a request needs before it is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durable {
+    /// Nothing.
+    No,
+    /// A flush of the device.
+    Flush,
+    /// What changed its file's map and size is committed.
+    Map,
+    /// The same, and its times.
+    All,
 }
 
 impl Task for Job {
@@ -30,32 +53,90 @@ impl Task for Job {
 
     /// Does what the jobs owe, and reports. All are of one volume.
     fn run(jobs: &mut Vec<Job>) {
-        for job in jobs.iter() {
-            match job.hold {
-                Hold::None => {}
-                Hold::InFlight => job.file.inode.gate.leave(&job.file.shard),
-                Hold::Turn => job.file.inode.gate.end_turn(),
-            }
-        }
-        let flushed = match jobs.iter().find(|j| j.flush) {
-            Some(job) => job.queue.volume.blocking.flush(),
-            None => Ok(()),
+        let Some(volume) = jobs.first().map(|j| j.queue.volume.clone()) else {
+            return;
         };
-        let mut jobs = jobs.drain(..).peekable();
-        while let Some(job) = jobs.next() {
-            let mut messages = vec![job.report(flushed)];
-            while let Some(next) = jobs.next_if(|n| Arc::ptr_eq(&n.queue, &job.queue)) {
-                messages.push(next.report(flushed));
+        let (converting, mut done): (Vec<Job>, Vec<Job>) =
+            jobs.drain(..).partition(|j| j.conversion.is_some());
+        if !converting.is_empty() {
+            done.extend(convert(converting));
+        }
+        done.iter_mut().for_each(Job::let_go);
+        make_durable(&volume, &mut done);
+        let mut done = done.into_iter().peekable();
+        while let Some(job) = done.next() {
+            let (queue, mut messages) = (job.queue.clone(), vec![job.report()]);
+            while let Some(next) = done.next_if(|n| Arc::ptr_eq(&n.queue, &queue)) {
+                messages.push(next.report());
             }
-            job.queue.inbox.post(messages);
-            job.queue.waker.kick();
+            queue.inbox.post(messages);
+            queue.waker.kick();
         }
     }
 }
 
+/// One commit, or one flush, for all that need it.
+fn make_durable(volume: &VolumeShared, jobs: &mut [Job]) {
+    let wants = |j: &Job, durable| !j.failed && j.durable == durable;
+    if jobs.iter().any(|j| wants(j, Durable::All)) {
+        let result = volume.commit_running();
+        settle(jobs, result, |d| d != Durable::No);
+        return;
+    }
+    let uncommitted = |j: &Job| j.tid.or_else(|| j.inode().uncommitted_map());
+    let tids = jobs.iter().filter(|j| wants(j, Durable::Map));
+    if let Some(tid) = newest(tids.filter_map(uncommitted)) {
+        let result = volume.commit_up_to(tid);
+        settle(jobs, result, |d| d != Durable::No);
+    } else if jobs
+        .iter()
+        .any(|j| wants(j, Durable::Flush) || wants(j, Durable::Map))
+    {
+        settle(jobs, volume.flush(), |d| d != Durable::No);
+    }
+}
+
+fn settle(jobs: &mut [Job], result: Result<(), Error>, concerned: impl Fn(Durable) -> bool) {
+    if let Err(error) = result {
+        let concerned = jobs.iter_mut().filter(|j| concerned(j.durable));
+        concerned.for_each(|job| job.fail(&error));
+    }
+}
+
 impl Job {
-    fn report(&self, flushed: Result<(), BioError>) -> Message {
-        let failed = if self.flush { flushed.err() } else { None };
-        Message::Completed(self.slot, failed.map(Error::of_flush))
+    /// Fails it, unless it has failed already.
+    pub(super) fn fail(&mut self, error: &Error) {
+        if !self.failed {
+            self.failed = true;
+            self.error = Some(error.clone());
+        }
+    }
+
+    /// Gives back its range and its hold.
+    fn let_go(&mut self) {
+        let inode = &self.file.inode;
+        if let Some(entry) = self.conversion.as_ref().and_then(|c| c.entry) {
+            inode.pending.release(entry);
+        }
+        match std::mem::replace(&mut self.hold, Hold::None) {
+            Hold::None => {}
+            Hold::InFlight => inode.gate.leave(&self.file.shard),
+            Hold::Turn => inode.gate.end_turn(),
+        }
+    }
+
+    /// Its queue counts that it waits for the size.
+    pub(super) fn tell_held(&self) {
+        if self
+            .inode()
+            .pending
+            .has_before(self.conversion.as_ref().map_or(0, |c| c.bytes.start))
+        {
+            self.queue.inbox.post([Message::Held(self.slot)]);
+        }
+    }
+
+    fn report(self) -> Message {
+        Message::Completed(self.slot, self.error)
     }
 }

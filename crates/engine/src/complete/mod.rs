@@ -4,9 +4,11 @@
 //! inline completion blocks on nothing; a request gives back what it holds of its inode before it is ready; reads owe
 //! nothing and are always inline. Limits: runs under the queue's lock, but for the deferred half.
 
+mod convert;
 pub(crate) mod deferred;
 
-use self::deferred::Job;
+use self::convert::Conversion;
+use self::deferred::{Durable, Job};
 use crate::error::{Error, Wait};
 use crate::ioend::{CachedPages, Facts, Reason, Verdict, decide};
 use crate::queue::{Hold, Op, QueueShared, QueueState, SlotState};
@@ -24,10 +26,12 @@ pub(crate) fn ended(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
         note_failure(state, index, error);
     }
     let slot = &state.slots[index];
-    if slot.op == Op::Write {
+    if matches!(slot.op, Op::Write | Op::Append) {
         let facts = Facts {
             failed: failed.is_some(),
             owes_flush: slot.owes_flush,
+            owes_commit: slot.owes_commit,
+            owes_map: slot.owes_map || slot.extends || slot.entry.is_some(),
             cached: CachedPages::None,
         };
         if let Verdict::Deferred(reason) = decide(policy.completion, facts) {
@@ -70,12 +74,28 @@ pub(crate) fn inline(state: &mut QueueState, index: u32) {
     ready(state, index);
 }
 
+/// Hands what the request owes to whoever may block.
 #[cold]
-fn defer(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32, reason: Reason) {
+pub(crate) fn defer(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32, reason: Reason) {
     state.counters.deferred[reason as usize] += 1;
+    let bits = state.limits.block_bits;
     let slot = &mut state.slots[index];
     slot.state = SlotState::Worker;
-    let flush = slot.owes_flush && slot.error.is_none();
+    let durable = match (slot.owes_commit, slot.op) {
+        (true, Op::Sync) => Durable::All,
+        (true, _) if slot.flags.sync => Durable::All,
+        (true, _) => Durable::Map,
+        (false, _) if slot.owes_flush => Durable::Flush,
+        (false, _) => Durable::No,
+    };
+    let entry = slot.entry.take();
+    let conversion = (entry.is_some() || slot.extends).then(|| Conversion {
+        entry,
+        blocks: slot.pos >> bits..slot.end().div_ceil(1 << bits),
+        bytes: slot.pos..slot.end(),
+        extends: std::mem::take(&mut slot.extends),
+    });
+    let failed = slot.error.is_some();
     let hold = std::mem::replace(&mut slot.hold, Hold::None);
     let file = state.file_of(index).handle();
     queue.hand_off(
@@ -85,7 +105,11 @@ fn defer(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32, reason: R
             slot: index,
             file,
             hold,
-            flush,
+            durable,
+            conversion,
+            failed,
+            error: None,
+            tid: None,
         }),
     );
 }

@@ -2,13 +2,13 @@
 //!
 //! Input: a request in its slot. Output: a request that is counted in flight (or has the exclusive turn), mapped and issued;
 //! or what it has to wait for. Invariants: the size is loaded after the gate and before the map, once; the inode lock is held
-//! while mapping and planning only. Limits: in this slice writes end inside the size.
+//! while mapping and planning only. Limits: none of its own.
 
 use super::{Attempt, Limits, check, issue};
-use crate::error::{Error, NotYet};
-use crate::inode::Handle;
+use crate::error::Error;
+use crate::inode::{Handle, Inode};
 use crate::map::MapView;
-use crate::policy::{Policy, ReadLock, Unaligned};
+use crate::policy::{Extending, Policy, ReadLock, Unaligned};
 use crate::queue::{Hold, Op, QueueState, Slot};
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
         .expect("a file with requests stays attached");
     let read = match slot.op {
         Op::Read => true,
-        Op::Write => false,
+        Op::Write | Op::Append => false,
         Op::Sync | Op::DataSync => return issue::flush(state, index),
     };
     if slot.hold == Hold::None {
@@ -65,8 +65,10 @@ fn locked(
     let sized = if slot.op == Op::Read {
         enter(slot, file, Hold::InFlight).and_then(|()| size_read(&limits, slot, file))
     } else {
-        // Rules B1 to B3: the policy runs an unaligned write alone.
-        let alone = policy.unaligned == Unaligned::Exclusive && !limits.is_block_aligned(slot);
+        // Rules B1 to B3: the policy runs an unaligned write alone, and one that makes the file longer.
+        let unaligned = policy.unaligned == Unaligned::Exclusive && !limits.is_block_aligned(slot);
+        let grows = slot.op == Op::Append || slot.end() > file.inode.size();
+        let alone = unaligned || grows && policy.extending == Extending::Waiting;
         let hold = if alone { Hold::Turn } else { Hold::InFlight };
         enter(slot, file, hold).and_then(|()| size_write(slot, file))
     };
@@ -111,21 +113,36 @@ fn size_read(limits: &Limits, slot: &mut Slot, file: &Handle) -> Result<(), Atte
     Ok(())
 }
 
-/// A write must end inside the size.
+/// Where an append goes, and whether a write makes the file longer.
 #[inline]
 fn size_write(slot: &mut Slot, file: &Handle) -> Result<(), Attempt> {
     if slot.len == 0 {
         return Err(Attempt::Done);
     }
-    let (end, size) = (slot.end(), file.inode.size());
-    if end > size {
-        return Err(Attempt::refused(Error::NotYet(NotYet::Extend {
-            ino: file.inode.ino,
-            end,
-            size,
-        })));
+    let inode = &file.inode;
+    let size = inode.size();
+    if slot.op == Op::Append && !slot.extends {
+        place_append(slot, inode, size)?;
     }
-    slot.flags.dsync |= file.dsync;
+    slot.past_end = slot.end() > size;
+    slot.flags.sync |= file.sync;
+    slot.flags.dsync |= file.dsync || slot.flags.sync;
     (slot.done, slot.moved) = (slot.len, slot.len);
     Ok(())
+}
+
+/// Reserves the append's place, once: everything before it is written or reserved by others.
+fn place_append(slot: &mut Slot, inode: &Inode, size: u64) -> Result<(), Attempt> {
+    let most = inode.max_size;
+    match inode.pending.append(size, u64::from(slot.len), most) {
+        Some(pos) => {
+            (slot.pos, slot.extends) = (pos, true);
+            Ok(())
+        }
+        None => Err(Attempt::refused(Error::TooBig {
+            ino: inode.ino,
+            end: size.saturating_add(u64::from(slot.len)),
+            most,
+        })),
+    }
 }

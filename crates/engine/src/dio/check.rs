@@ -61,7 +61,7 @@ pub(super) fn check(limits: &Limits, slot: &Slot, file: &Handle) -> Result<(), B
     {
         return Err(misfit(limits, slot, address));
     }
-    if slot.op == Op::Write {
+    if slot.op != Op::Read {
         check_write(slot, file)
     } else {
         Ok(())

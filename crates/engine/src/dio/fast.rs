@@ -23,6 +23,8 @@ impl Fast {
         let nothing_owed = Facts {
             failed: false,
             owes_flush: false,
+            owes_commit: false,
+            owes_map: false,
             cached: CachedPages::None,
         };
         let inline = decide(policy.completion, nothing_owed) == Verdict::Inline;
@@ -75,7 +77,9 @@ pub(super) fn place(state: &mut QueueState, request: &Request) -> Option<(u64, u
     } else {
         fast.unaligned_writes
     };
-    let owes = (request.flags.dsync || file.dsync) && limits.volatile_cache;
+    let sync = request.flags.sync || file.sync;
+    let owes = (request.flags.dsync || file.dsync || sync)
+        && (limits.volatile_cache || sync || file.inode.uncommitted_map().is_some());
     if request.op != Op::Write || !allowed || owes || file.check_writable().is_err() {
         return None;
     }

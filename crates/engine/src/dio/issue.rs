@@ -4,13 +4,14 @@
 //! end of the queue's list, or what part of the map is missing. Invariant: all pieces are planned before the first bio is made,
 //! so a request that cannot be served makes none. Limits: one bio carries the whole buffer; several share it by a split.
 
-use super::Attempt;
 use super::plan::{Obstacle, Piece, Purpose, plan};
+use super::{Attempt, space};
 use crate::error::{Error, NotYet};
+use crate::ioend::Reason;
 use crate::map::MapView;
-use crate::policy::Unaligned;
-use crate::queue::{Hold, Op, QueueState};
-use diorite_block::{Bio, BioFlags, BioOp};
+use crate::policy::{NewSpace, Unaligned};
+use crate::queue::{Hold, Op, PAD, QueueState};
+use diorite_block::{Bio, BioFlags, BioOp, Buf};
 use std::sync::Arc;
 
 /// Maps the request by `view`, or the latest one, and issues its bios.
@@ -39,10 +40,12 @@ pub(super) fn map_and_issue(
     if file.inode.inline_data().is_some() {
         return inline_data(state, index);
     }
-    let purpose = if slot.op == Op::Write {
-        Purpose::Overwrite
-    } else {
-        Purpose::Read
+    let purpose = match slot.op {
+        Op::Write | Op::Append if slot.past_end || slot.extends || slot.entry.is_some() => {
+            return space::attempt(state, index);
+        }
+        Op::Write | Op::Append => Purpose::Overwrite,
+        Op::Read | Op::Sync | Op::DataSync => Purpose::Read,
     };
     let (range, walk) = ((slot.pos, slot.moved), view.walk(first, end));
     match plan(
@@ -55,17 +58,27 @@ pub(super) fn map_and_issue(
     ) {
         Ok(extents) => issue_planned(state, index, extents),
         Err(Obstacle::NotLoaded(_)) => Attempt::NeedsMap(first..end),
-        Err(Obstacle::NotWritten(mapping)) => {
-            let (ino, block) = (file.inode.ino, mapping.start);
-            Attempt::refused(Error::NotYet(NotYet::Allocate { ino, block }))
-        }
+        Err(Obstacle::NotWritten(_)) if runs_alone(state, index) => Attempt::Wants(Hold::Turn),
+        Err(Obstacle::NotWritten(_)) => space::attempt(state, index),
     }
 }
 
+/// The policy lets a write into new space only run alone, and this one does not yet.
+fn runs_alone(state: &QueueState, index: u32) -> bool {
+    let (policy, slot) = (state.policy, &state.slots[index]);
+    let alone = match policy.new_space {
+        NewSpace::Concurrent => false,
+        NewSpace::AlignedConcurrent => !state.limits.is_block_aligned(slot),
+        NewSpace::Exclusive => true,
+    };
+    alone && slot.hold != Hold::Turn
+}
+
 /// Makes the bios of a planned request.
-fn issue_planned(state: &mut QueueState, index: u32, extents: u32) -> Attempt {
+pub(super) fn issue_planned(state: &mut QueueState, index: u32, extents: u32) -> Attempt {
     let slot = &state.slots[index];
-    if slot.op == Op::Write
+    if slot.op != Op::Read
+        && slot.entry.is_none()
         && extents > 1
         && state.policy.unaligned == Unaligned::ConcurrentIfOneExtent
         && !state.limits.is_block_aligned(slot)
@@ -89,6 +102,11 @@ fn issue_planned(state: &mut QueueState, index: u32, extents: u32) -> Attempt {
     slots[index].gather.start();
     for piece in pieces.iter() {
         match *piece {
+            Piece::Pad { at, len } => {
+                slots[index].gather.add();
+                let zeros = Buf::zeroed(len as usize);
+                bios.push(Bio::write(at, zeros, u64::from(index) | PAD));
+            }
             Piece::Zero { len } => slots.split_for(index).skip_zeroed(len as usize),
             Piece::Data { at, len } => {
                 let buf = slots.split_for(index).take(len as usize);
@@ -116,17 +134,22 @@ fn issue_planned(state: &mut QueueState, index: u32, extents: u32) -> Attempt {
 /// What the request's bios are, and how they are to be done. NOWAIT goes down only with a single bio: of several, one could
 /// be refused after another was done.
 ///
-/// Rules C3, C4, C13: without a volatile cache nothing is owed; a device with FUA gets it with the write; else a flush
-/// follows the last bio. Nothing of the file's map or size is ever uncommitted in this slice.
+/// Rules C3 to C6, C13: a write that has to be mapped, or whose file has a map or size that is not committed, owes that commit, which
+/// flushes too. Else without a volatile cache nothing is owed; a device with FUA gets it with the write; else a flush follows the last bio.
 #[inline]
 fn bio_kind(state: &mut QueueState, index: u32, single: bool) -> (BioOp, BioFlags) {
     let limits = state.limits;
     let slot = &mut state.slots[index];
     let nowait = slot.flags.nowait && single;
-    if slot.op != Op::Write {
+    if slot.op == Op::Read {
         return (BioOp::Read, BioFlags { fua: false, nowait });
     }
-    let owed = slot.flags.dsync && limits.volatile_cache;
+    let file = state.files[slot.file as usize].as_ref();
+    let file = file.expect("a file with requests stays attached");
+    let inode = &file.inode;
+    slot.owes_commit = slot.flags.dsync
+        && (slot.flags.sync || slot.owes_map || slot.extends || inode.uncommitted_map().is_some());
+    let owed = slot.flags.dsync && limits.volatile_cache && !slot.owes_commit;
     let fua = owed && limits.fua;
     slot.owes_flush = owed && !fua;
     (BioOp::Write, BioFlags { fua, nowait })
@@ -138,7 +161,7 @@ fn inline_data(state: &mut QueueState, index: u32) -> Attempt {
     let inode = state.file_of(index).inode.clone();
     let data = inode.inline_data().unwrap_or_default();
     let slot = &mut state.slots[index];
-    if slot.op == Op::Write {
+    if slot.op != Op::Read {
         return Attempt::refused(Error::NotYet(NotYet::InlineData { ino: inode.ino }));
     }
     state.counters.fallback_buffered += 1;
@@ -151,8 +174,16 @@ fn inline_data(state: &mut QueueState, index: u32) -> Attempt {
     Attempt::Done
 }
 
-/// Makes durable what was acknowledged: a flush of the device, if it has a cache to flush.
+/// Makes durable what was acknowledged: by a commit, if the file has changed since the last one; else by a flush of the device, if it
+/// has a cache to flush.
 pub(super) fn flush(state: &mut QueueState, index: u32) -> Attempt {
+    let inode = &state.file_of(index).inode;
+    let uncommitted = inode.uncommitted_map().is_some()
+        || state.slots[index].op == Op::Sync && inode.has_uncommitted_times();
+    if uncommitted {
+        state.slots[index].owes_commit = true;
+        return Attempt::Owes(Reason::Commit);
+    }
     if !state.limits.volatile_cache {
         return Attempt::Done;
     }

@@ -9,14 +9,18 @@ mod check;
 mod fast;
 mod issue;
 mod plan;
+mod space;
 
 pub(crate) use check::Limits;
 pub(crate) use fast::Fast;
 pub(crate) use plan::Piece;
+pub(crate) use space::PrepareJob;
 
 use crate::complete;
 use crate::error::{Error, Wait};
+use crate::inode::Wanted;
 use crate::inode::gate::Admission;
+use crate::ioend::Reason;
 use crate::map::{LoadJob, MapView};
 use crate::queue::{Hold, Parked, QueueShared, QueueState, Request, SlotState};
 use crate::workers::Work;
@@ -32,8 +36,14 @@ pub(crate) enum Attempt {
     Done,
     /// It needs this hold on its inode first, and the gate does not give it now.
     Wants(Hold),
+    /// It needs this range of file blocks for itself, and somebody has a part of it now.
+    WantsRange(Wanted),
     /// It needs these file blocks of the map in memory.
     NeedsMap(Range<u64>),
+    /// It needs blocks claimed, or zeros behind the old end, for these file blocks of its entry in the pending map.
+    NeedsSpace(u64, Range<u64>),
+    /// It needs no device, and owes this before it ends.
+    Owes(Reason),
     /// It cannot be served.
     Refused(Box<Error>),
 }
@@ -97,13 +107,29 @@ pub(crate) fn mapped(
     start(queue, state, index, Some(view));
 }
 
-/// Ends a request that has not reached the device.
+/// Goes on with a request for which a worker has claimed and read what it needs.
+pub(crate) fn prepared(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32) {
+    state.slots[index].state = SlotState::Active;
+    start(queue, state, index, None);
+}
+
+/// Ends a request that has not reached the device. What it has registered or claimed is given back by whoever may block.
 #[cold]
-pub(crate) fn refuse(state: &mut QueueState, index: u32, error: Box<Error>) {
-    state.slots[index].done = 0;
-    state.slots[index].moved = 0;
-    state.slots[index].fail(error);
-    complete::inline(state, index);
+pub(crate) fn refuse(
+    queue: &Arc<QueueShared>,
+    state: &mut QueueState,
+    index: u32,
+    error: Box<Error>,
+) {
+    let slot = &mut state.slots[index];
+    slot.done = 0;
+    slot.moved = 0;
+    slot.fail(error);
+    if slot.entry.is_some() || slot.extends {
+        complete::defer(queue, state, index, Reason::Failed);
+    } else {
+        complete::inline(state, index);
+    }
 }
 
 /// Attempts until the request is on its way, has ended, or waits where somebody will bring it back.
@@ -118,12 +144,21 @@ fn start(
         match admit::attempt(state, index, view) {
             Attempt::Issued => return,
             Attempt::Done => return complete::inline(state, index),
-            Attempt::Refused(error) => return refuse(state, index, error),
+            Attempt::Refused(error) => return refuse(queue, state, index, error),
+            Attempt::Owes(reason) => return complete::defer(queue, state, index, reason),
+            Attempt::NeedsSpace(entry, blocks) => {
+                return prepare(queue, state, index, (entry, blocks));
+            }
+            Attempt::WantsRange(wanted) => match park_for_range(queue, state, index, &wanted) {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(error) => return refuse(queue, state, index, error.into()),
+            },
             Attempt::NeedsMap(blocks) => return load(queue, state, index, blocks),
             Attempt::Wants(hold) => match park(queue, state, index, hold) {
                 Ok(Admission::Parked) => return,
                 Ok(Admission::Now) => {}
-                Err(error) => return refuse(state, index, error.into()),
+                Err(error) => return refuse(queue, state, index, error.into()),
             },
         }
     }
@@ -133,7 +168,7 @@ fn start(
 #[cold]
 fn load(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32, blocks: Range<u64>) {
     if state.slots[index].flags.nowait {
-        return refuse(state, index, Error::WouldBlock(Wait::Map).into());
+        return refuse(queue, state, index, Error::WouldBlock(Wait::Map).into());
     }
     state.slots[index].state = SlotState::Worker;
     state.counters.map_loads += 1;
@@ -147,6 +182,57 @@ fn load(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32, blocks: Ra
             blocks,
         }),
     );
+}
+
+/// Hands the request to a worker that may read bitmaps and commit; it stays counted in flight meanwhile.
+#[cold]
+fn prepare(
+    queue: &Arc<QueueShared>,
+    state: &mut QueueState,
+    index: u32,
+    (entry, blocks): (u64, Range<u64>),
+) {
+    let slot = &mut state.slots[index];
+    if slot.flags.nowait {
+        return refuse(queue, state, index, Error::WouldBlock(Wait::Space).into());
+    }
+    slot.state = SlotState::Worker;
+    let extends = slot.extends;
+    state.counters.prepared += 1;
+    let file = state.file_of(index).handle();
+    queue.hand_off(
+        state,
+        Work::Prepare(PrepareJob {
+            queue: queue.clone(),
+            slot: index,
+            file,
+            entry,
+            blocks,
+            extends,
+        }),
+    );
+}
+
+/// Parks the request until who has a part of the range lets go of it; it stays counted in flight. False if nobody has any more.
+#[cold]
+fn park_for_range(
+    queue: &Arc<QueueShared>,
+    state: &mut QueueState,
+    index: u32,
+    wanted: &Wanted,
+) -> Result<bool, Error> {
+    let inode = state.file_of(index).inode.clone();
+    if state.slots[index].flags.nowait {
+        return Err(Error::WouldBlock(Wait::Range));
+    }
+    let hold = state.slots[index].hold;
+    let waits = inode
+        .pending
+        .park(wanted, || parked(queue, state, index, hold));
+    if waits {
+        state.counters.parked_for_range += 1;
+    }
+    Ok(waits)
 }
 
 /// Takes `hold` if the gate gives it now; else parks the request on the gate's list.

@@ -16,6 +16,13 @@ pub(crate) enum Piece {
         /// How many bytes.
         len: u32,
     },
+    /// Zeros to the device that are not in the request: the rest of a new block.
+    Pad {
+        /// The first byte on the device.
+        at: u64,
+        /// How many bytes.
+        len: u32,
+    },
     /// Zeros, without the device.
     Zero {
         /// How many bytes.
@@ -39,6 +46,8 @@ pub(crate) enum Purpose {
     Read,
     /// Every block must be written already.
     Overwrite,
+    /// Blocks that are not written are new: what the request leaves of them becomes zeros.
+    Fill,
 }
 
 /// Plans `pos..pos + len` over `mappings`, which start at `pos`'s block. Gives the number of written mappings met.
@@ -74,6 +83,14 @@ pub(crate) fn plan(
             }
             MappingState::Hole | MappingState::Unwritten(_) if purpose == Purpose::Read => {
                 zeros(pieces, stop - at)
+            }
+            MappingState::Unwritten(block) if purpose == Purpose::Fill => {
+                let mask = (1 << block_bits) - 1;
+                let place = (block.get() << block_bits) + (at - start);
+                // Only the request's own ends can lie inside a block.
+                pad(pieces, place - (at & mask), at & mask);
+                data(pieces, place, stop - at, max_transfer);
+                pad(pieces, place + (stop - at), stop.wrapping_neg() & mask);
             }
             MappingState::Hole | MappingState::Unwritten(_) => {
                 return Err(Obstacle::NotWritten(mapping));
@@ -111,6 +128,13 @@ fn data(pieces: &mut Vec<Piece>, mut at: u64, mut len: u64, max_transfer: u32) {
         });
         at += now;
         len -= now;
+    }
+}
+
+fn pad(pieces: &mut Vec<Piece>, at: u64, len: u64) {
+    if len > 0 {
+        let len = short(len);
+        pieces.push(Piece::Pad { at, len });
     }
 }
 

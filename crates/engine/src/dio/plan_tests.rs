@@ -8,6 +8,7 @@ const BLOCKS: u64 = 4;
 fn len_of(piece: &Piece) -> u32 {
     match piece {
         Piece::Data { len, .. } | Piece::Zero { len } => *len,
+        Piece::Pad { .. } => 0,
     }
 }
 
@@ -84,6 +85,7 @@ fn check(blocks: &[MappingState], pos: u64, len: u32, max: u32, pieces: &mut Vec
     for piece in pieces.iter() {
         assert!(len_of(piece) > 0);
         match *piece {
+            Piece::Pad { .. } => panic!("a read writes nothing"),
             Piece::Zero { len } => {
                 (at..at + u64::from(len)).for_each(|b| assert_eq!(place(blocks, b), None))
             }
@@ -127,4 +129,54 @@ fn check(blocks: &[MappingState], pos: u64, len: u32, max: u32, pieces: &mut Vec
     if all_written {
         assert_eq!(overwrite, Ok(written));
     }
+    if covering().all(|m| {
+        !matches!(
+            m,
+            Ok(Mapping {
+                state: MappingState::Hole,
+                ..
+            })
+        )
+    }) {
+        check_fill(blocks, covering(), (pos, len), max, pieces);
+    }
+}
+
+/// A write into a file without holes: every sector of the request goes to its place, every other sector of a block that was not written
+/// becomes zeros, once, and no sector of a written block does (rules B4, B5, B8).
+fn check_fill(
+    blocks: &[MappingState],
+    covering: impl Iterator<Item = Result<Mapping, NotLoaded>>,
+    (pos, len): (u64, u32),
+    max: u32,
+    pieces: &mut Vec<Piece>,
+) {
+    let end = pos + u64::from(len);
+    plan(Purpose::Fill, covering, (pos, len), BITS, max, pieces).expect("nothing is in the way");
+    let (mut data, mut pads) = (Vec::new(), Vec::new());
+    for piece in pieces.iter() {
+        match *piece {
+            Piece::Data { at, len } => data.extend((at..at + u64::from(len)).step_by(512)),
+            Piece::Pad { at, len } => pads.extend((at..at + u64::from(len)).step_by(512)),
+            Piece::Zero { .. } => panic!("a write of zeros goes to the device"),
+        }
+    }
+    let sector = |byte: u64| match blocks[(byte >> BITS) as usize] {
+        MappingState::Written(b) | MappingState::Unwritten(b) => {
+            (b.get() << BITS) + byte % (1 << BITS)
+        }
+        MappingState::Hole => unreachable!("there are none"),
+    };
+    let asked: Vec<u64> = (pos..end).step_by(512).map(sector).collect();
+    assert_eq!(data, asked);
+    let around = (pos >> BITS << BITS)..end.next_multiple_of(1 << BITS);
+    let mut rest: Vec<u64> = around
+        .step_by(512)
+        .filter(|b| !(pos..end).contains(b))
+        .filter(|b| matches!(blocks[(b >> BITS) as usize], MappingState::Unwritten(_)))
+        .map(sector)
+        .collect();
+    rest.sort_unstable();
+    pads.sort_unstable();
+    assert_eq!(pads, rest);
 }

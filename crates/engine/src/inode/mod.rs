@@ -4,18 +4,26 @@
 //! in-core inode per number; the lock order is inode lock, gate, map lock; none is held while I/O is in flight. Limits: in
 //! this slice the size and the map never change.
 
+mod claims;
 pub(crate) mod gate;
+mod grow;
+mod pending;
+mod remap;
+
+use claims::Claims;
+pub(crate) use pending::{Claimed, Pending, Wanted};
 
 use crate::cache::Kind;
+use crate::complete::deferred::Job;
 use crate::error::{Error, NotYet, Wait};
 use crate::file::File;
 use crate::journal::JournalHandle;
 use crate::locks::{INODE, INODE_STATE, MAP};
 use crate::map::{Cached, MapView, Published, root_view};
 use crate::volume::VolumeShared;
-use diorite_block::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use diorite_block::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use diorite_block::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use diorite_format::{Inode as DiskInode, InodeFlags, MapKind, Timestamp};
+use diorite_format::{Inode as DiskInode, InodeFlags, MapKind, Tid, Timestamp};
 use gate::{Gate, Shard};
 use std::sync::Arc;
 
@@ -37,6 +45,15 @@ pub(crate) struct Inode {
     /// Serialises publications of `map`; no reader takes it.
     pub(crate) map_lock: Mutex<()>,
     inline_data: Option<Box<[u8]>>,
+    /// Writes into space that is not written yet.
+    pub(crate) pending: Pending<Job>,
+    /// Where its new blocks come from.
+    pub(crate) claims: Claims,
+    /// What lies behind the size in its block is zeros.
+    tail_is_zero: AtomicBool,
+    /// The transaction that last changed map or size, and the one that last changed anything: see [`Inode::uncommitted_map`].
+    map_tid: AtomicU64,
+    any_tid: AtomicU64,
     /// When data was written last, in nanoseconds since 1970, if that is not in the inode yet; else 0.
     touched: AtomicU64,
     /// Segments of the map in memory beyond the root.
@@ -45,6 +62,7 @@ pub(crate) struct Inode {
 
 impl Drop for Inode {
     fn drop(&mut self) {
+        self.claims.close(self);
         self.volume
             .sub_segments(self.loaded.load(Ordering::Relaxed));
     }
@@ -70,6 +88,11 @@ impl Inode {
             map_lock: Mutex::at_level(&MAP, level, ()),
             max_size: max_size(&disk, volume.block_size()),
             inline_data,
+            pending: Pending::new(level),
+            claims: Claims::new(level),
+            tail_is_zero: AtomicBool::new(disk.size % u64::from(volume.block_size()) == 0),
+            map_tid: AtomicU64::new(NO_TID),
+            any_tid: AtomicU64::new(NO_TID),
             touched: AtomicU64::new(0),
             loaded: AtomicUsize::new(0),
             disk: Mutex::at_level(&INODE_STATE, level, Arc::new(disk)),
@@ -103,6 +126,46 @@ impl Inode {
         }
     }
 
+    /// The transaction that last changed the map or the size, if it is not durable yet.
+    #[inline]
+    pub(crate) fn uncommitted_map(&self) -> Option<Tid> {
+        self.uncommitted(&self.map_tid)
+    }
+
+    /// Were times or anything else changed that is not durable yet?
+    pub(crate) fn has_uncommitted_times(&self) -> bool {
+        self.touched.load(Ordering::Acquire) != 0 || self.uncommitted(&self.any_tid).is_some()
+    }
+
+    #[inline]
+    fn uncommitted(&self, place: &AtomicU64) -> Option<Tid> {
+        match place.load(Ordering::Acquire) {
+            NO_TID => None,
+            noted => self.still_uncommitted(place, noted),
+        }
+    }
+
+    #[cold]
+    fn still_uncommitted(&self, place: &AtomicU64, noted: u64) -> Option<Tid> {
+        let tid = Tid::new(u32::try_from(noted & u64::from(u32::MAX)).expect("masked to 32 bits"));
+        if self.volume.is_committed(tid) {
+            // A later change may have been noted meanwhile: then that stays.
+            let _ = place.compare_exchange(noted, NO_TID, Ordering::AcqRel, Ordering::Relaxed);
+            return None;
+        }
+        Some(tid)
+    }
+
+    /// The map or the size was changed in this transaction.
+    pub(crate) fn note_map_change(&self, tid: Tid) {
+        note_tid(&self.map_tid, tid);
+    }
+
+    /// Shows a new size. After the map that it needs.
+    pub(crate) fn publish_size(&self, size: u64) {
+        self.size.store(size, Ordering::Release);
+    }
+
     /// Changes the inode and writes it to its place in the inode table, in a transaction. Blocks while the device reads.
     pub(crate) fn change(
         &self,
@@ -114,6 +177,7 @@ impl Inode {
         let to = from + volume.sb.geometry().inode_size() as usize;
         // Read first: nothing may fail once the inode has changed.
         handle.read(block, Kind::InodeTable, |_| Ok(()))?;
+        note_tid(&self.any_tid, handle.tid());
         let mut disk = self.disk.lock();
         let new = Arc::make_mut(&mut disk);
         change(new);
@@ -224,9 +288,6 @@ impl Inode {
         if disk.flags.has(InodeFlags::IMMUTABLE) {
             return not_permitted("immutable");
         }
-        if disk.flags.has(InodeFlags::APPEND) {
-            return not_permitted("append-only");
-        }
         if disk.flags.has(InodeFlags::JOURNAL_DATA) || self.volume.data_journalled {
             return Err(Error::NotYet(NotYet::JournalledData { ino }));
         }
@@ -235,6 +296,14 @@ impl Inode {
         }
         Ok(())
     }
+}
+
+/// No transaction: see [`note_tid`].
+const NO_TID: u64 = 0;
+
+/// Keeps a transaction's number where 0 stands for none.
+fn note_tid(place: &AtomicU64, tid: Tid) {
+    place.store(1 << 32 | u64::from(tid.get()), Ordering::Release);
 }
 
 /// Nanoseconds since 1970 as an inode stores them.
@@ -271,8 +340,9 @@ fn max_size(disk: &DiskInode, block: u32) -> u64 {
 pub(crate) struct Handle {
     pub(crate) inode: Arc<Inode>,
     pub(crate) shard: Arc<Shard>,
-    /// Every write is O_DSYNC.
+    /// Every write is O_DSYNC; O_SYNC.
     pub(crate) dsync: bool,
+    pub(crate) sync: bool,
     write_refused: Option<Error>,
 }
 
@@ -332,6 +402,7 @@ impl Attached {
         let handle = Handle {
             shard: inode.gate.add_shard(),
             dsync: file.is_dsync(),
+            sync: file.is_sync(),
             write_refused,
             inode,
         };

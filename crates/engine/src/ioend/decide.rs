@@ -31,6 +31,10 @@ pub(crate) struct Facts {
     pub(crate) failed: bool,
     /// Durability is owed that FUA alone has not given: a flush must follow.
     pub(crate) owes_flush: bool,
+    /// A transaction must be durable first: rules C5 to C7, C13.
+    pub(crate) owes_commit: bool,
+    /// What it wrote has to be mapped, or the size to move, before anybody may see it.
+    pub(crate) owes_map: bool,
     pub(crate) cached: CachedPages,
 }
 
@@ -39,6 +43,10 @@ pub(crate) struct Facts {
 pub enum Reason {
     /// The policy defers every write.
     Policy,
+    /// What was written has to be mapped, or the size to move.
+    Map,
+    /// A commit is owed.
+    Commit,
     /// A flush is owed.
     Flush,
     /// Cached pages have to be invalidated.
@@ -49,8 +57,10 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in the order of their counters.
-    pub const ALL: [Reason; 4] = [
+    pub const ALL: [Reason; 6] = [
         Reason::Policy,
+        Reason::Map,
+        Reason::Commit,
         Reason::Flush,
         Reason::CachedPages,
         Reason::Failed,
@@ -61,6 +71,8 @@ impl Reason {
     pub fn name(self) -> &'static str {
         match self {
             Reason::Policy => "policy",
+            Reason::Map => "map",
+            Reason::Commit => "commit",
             Reason::Flush => "flush",
             Reason::CachedPages => "cached-pages",
             Reason::Failed => "failed",
@@ -78,11 +90,14 @@ pub(crate) enum Verdict {
 /// Decides. Rules C1, C3, C4.
 #[inline]
 pub(crate) fn decide(policy: CompletionPolicy, facts: Facts) -> Verdict {
-    if facts.owes_flush && !facts.failed {
-        return Verdict::Deferred(Reason::Flush);
-    }
-    if facts.failed {
-        return Verdict::Deferred(Reason::Failed);
+    let owed = [
+        (facts.failed, Reason::Failed),
+        (facts.owes_map, Reason::Map),
+        (facts.owes_commit, Reason::Commit),
+        (facts.owes_flush, Reason::Flush),
+    ];
+    if let Some((_, reason)) = owed.into_iter().find(|(owes, _)| *owes) {
+        return Verdict::Deferred(reason);
     }
     let cached = match policy {
         CompletionPolicy::Deferred => return Verdict::Deferred(Reason::Policy),
@@ -114,27 +129,21 @@ mod tests {
             P::Deferred,
         ] {
             for cached in [Pages::None, Pages::Elsewhere, Pages::InRange] {
-                for (failed, owes_flush) in
-                    [(false, false), (false, true), (true, false), (true, true)]
-                {
-                    let verdict = decide(
-                        policy,
-                        Facts {
-                            failed,
-                            owes_flush,
-                            cached,
-                        },
-                    );
+                for owed in 0..16u8 {
+                    let facts = Facts {
+                        failed: owed & 1 != 0,
+                        owes_flush: owed & 2 != 0,
+                        owes_commit: owed & 4 != 0,
+                        owes_map: owed & 8 != 0,
+                        cached,
+                    };
+                    let verdict = decide(policy, facts);
                     let in_the_way = match policy {
                         P::InlineUnlessCached => cached != Pages::None,
                         _ => cached == Pages::InRange,
                     };
-                    let inline = !failed && !owes_flush && policy != P::Deferred && !in_the_way;
-                    assert_eq!(
-                        verdict == Verdict::Inline,
-                        inline,
-                        "{policy:?} {cached:?} {failed} {owes_flush}"
-                    );
+                    let inline = owed == 0 && policy != P::Deferred && !in_the_way;
+                    assert_eq!(verdict == Verdict::Inline, inline, "{policy:?} {facts:?}");
                 }
             }
         }
@@ -146,6 +155,8 @@ mod tests {
         let facts = Facts {
             failed: false,
             owes_flush: true,
+            owes_commit: false,
+            owes_map: false,
             cached: CachedPages::InRange,
         };
         assert_eq!(

@@ -135,6 +135,11 @@ impl Journal {
         Ok(())
     }
 
+    /// Blocks that one handle should change at most.
+    pub(crate) fn most_credits(&self) -> u32 {
+        self.most / 2
+    }
+
     /// The last transaction that is durable.
     pub(crate) fn committed(&self) -> Tid {
         self.state.lock().committed

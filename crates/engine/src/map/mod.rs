@@ -4,14 +4,6 @@
 //! without gap or overlap and always makes progress; a view never changes once it is published. Limits: file blocks are
 //! 32 bits, the last one that can be mapped is 2^32 - 2.
 
-#[cfg_attr(
-    not(test),
-    expect(
-        dead_code,
-        unused_imports,
-        reason = "who allocates, converts and truncates changes maps here"
-    )
-)]
 pub(crate) mod edit;
 mod load;
 mod published;

@@ -4,7 +4,7 @@
 //! workers. Invariants: nothing here waits for I/O or for another request; a foreign drain leaves the completions for
 //! the owner. Limits: runs under the queue's lock.
 
-use super::{Completion, Message, QueueShared, QueueState};
+use super::{Completion, Message, QueueShared, QueueState, SlotState};
 use crate::complete;
 use crate::dio;
 use crate::workers::Work;
@@ -92,6 +92,12 @@ impl QueueShared {
     #[inline(never)]
     fn take_bio(self: &Arc<Self>, state: &mut QueueState, bio: &mut Bio) {
         let index = slot_of(bio);
+        if bio.token & PAD != 0 {
+            if state.slots.take_back_pad(index, bio.result) {
+                complete::ended(self, state, index);
+            }
+            return;
+        }
         if state.slots.is_single(index) {
             state.slots.generalise(index, bio);
         }
@@ -116,7 +122,13 @@ impl QueueShared {
         match message {
             Message::Restart(index) => dio::restart(self, state, index),
             Message::Mapped(index, view) => dio::mapped(self, state, index, &view),
-            Message::Unmapped(index, error) => dio::refuse(state, index, error.into()),
+            Message::Unmapped(index, error) => dio::refuse(self, state, index, error.into()),
+            Message::Prepared(index, None) => dio::prepared(self, state, index),
+            Message::Prepared(index, Some(error)) => dio::refuse(self, state, index, error.into()),
+            Message::Held(index) => {
+                debug_assert_eq!(state.slots[index].state, SlotState::Worker);
+                state.counters.held_for_size += 1;
+            }
             Message::Completed(index, Some(error)) => {
                 state.slots[index].fail(error.into());
                 complete::ready(state, index);
@@ -221,6 +233,9 @@ impl QueueShared {
         }
     }
 }
+
+/// In a bio's token: it carries zeros, not a part of the request's memory.
+pub(crate) const PAD: u64 = 1 << 32;
 
 /// The slot that a bio belongs to.
 #[inline(always)]

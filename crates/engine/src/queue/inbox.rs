@@ -21,6 +21,10 @@ pub(crate) enum Message {
     Mapped(u32, Arc<MapView>),
     /// A worker could not map the request.
     Unmapped(u32, Error),
+    /// A worker made ready what a write into new space needs, or could not.
+    Prepared(u32, Option<Error>),
+    /// The request's data is there; the size has to move over others first.
+    Held(u32),
     /// A worker did what the request owed, and released what it held.
     Completed(u32, Option<Error>),
 }

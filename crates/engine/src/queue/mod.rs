@@ -11,6 +11,7 @@ mod request;
 mod slot;
 mod sync;
 
+pub(crate) use drain::PAD;
 pub(crate) use inbox::{Inbox, Message, Parked};
 pub use request::{Completion, FileId, MAX_REQUEST, Op, Request, RequestFlags};
 pub(crate) use slot::{Hold, Slot, SlotState, Slots};

@@ -23,6 +23,8 @@ pub enum Op {
     Read,
     /// Write the buffer into the file.
     Write,
+    /// Write the buffer at the end of the file, behind every append before; the completion says where.
+    Append,
     /// Make durable what was acknowledged before (fsync).
     Sync,
     /// The same without what no reader of the data needs (fdatasync).
@@ -36,6 +38,8 @@ pub struct RequestFlags {
     pub nowait: bool,
     /// Acknowledge a write only when its data, and what is needed to read it back, is durable.
     pub dsync: bool,
+    /// As `dsync`, with the times too.
+    pub sync: bool,
 }
 
 /// One request of a file.
@@ -82,6 +86,15 @@ impl Request {
         }
     }
 
+    /// Writes `buf` at the end of the file.
+    #[must_use]
+    pub fn append(file: FileId, buf: Buf, token: u64) -> Request {
+        Request {
+            op: Op::Append,
+            ..Request::write(file, 0, buf, token)
+        }
+    }
+
     /// Makes acknowledged writes durable.
     #[must_use]
     pub fn sync(file: FileId, data_only: bool, token: u64) -> Request {
@@ -110,7 +123,7 @@ pub struct Completion {
     pub token: u64,
     /// What was asked.
     pub op: Op,
-    /// Where it was asked.
+    /// Where it was asked; where it went, for an append.
     pub pos: u64,
     /// The request's buffer.
     pub buf: Buf,

@@ -6,7 +6,7 @@
 use super::request::{Completion, Op, Request, RequestFlags};
 use crate::error::Error;
 use crate::ioend::Gather;
-use diorite_block::{Bio, BioOp, Buf, Split};
+use diorite_block::{Bio, BioError, BioOp, Buf, Split};
 
 /// No slot.
 const NONE: u32 = u32::MAX;
@@ -52,6 +52,16 @@ pub(crate) struct Slot {
     pub(crate) flags: RequestFlags,
     /// A flush must follow the data before the request is acknowledged.
     pub(crate) owes_flush: bool,
+    /// Its first block in the pending map, if it is there.
+    pub(crate) entry: Option<u64>,
+    /// It ended past the size when that was looked at last.
+    pub(crate) past_end: bool,
+    /// It is counted in the order in which the size moves.
+    pub(crate) extends: bool,
+    /// What it wrote is not mapped yet.
+    pub(crate) owes_map: bool,
+    /// The transaction that last changed the file must be durable before the request is acknowledged.
+    pub(crate) owes_commit: bool,
     /// Several bios carry parts of the buffer: see [`Slots::splits`].
     pub(crate) in_parts: bool,
     /// Index of the attached file.
@@ -80,6 +90,11 @@ impl Slot {
             op: Op::Read,
             flags: RequestFlags::default(),
             owes_flush: false,
+            entry: None,
+            past_end: false,
+            extends: false,
+            owes_map: false,
+            owes_commit: false,
             in_parts: false,
             file: 0,
             len: 0,
@@ -91,6 +106,15 @@ impl Slot {
             buf: Buf::empty(),
             error: None,
         }
+    }
+
+    fn owe_nothing(&mut self) {
+        self.owes_flush = false;
+        self.entry = None;
+        self.past_end = false;
+        self.extends = false;
+        self.owes_map = false;
+        self.owes_commit = false;
     }
 
     /// One past the last byte asked. Cannot wrap: the position was checked when the request started.
@@ -156,7 +180,7 @@ impl Slots {
         slot.state = SlotState::Active;
         slot.op = request.op;
         slot.flags = request.flags;
-        slot.owes_flush = false;
+        slot.owe_nothing();
         slot.file = request.file.index;
         slot.len = u32::try_from(request.buf.len()).expect("a buf is at most 2 GiB");
         slot.done = 0;
@@ -245,8 +269,9 @@ impl Slots {
         slot.flags = RequestFlags {
             nowait: bio.flags.nowait,
             dsync: false,
+            sync: false,
         };
-        slot.owes_flush = false;
+        slot.owe_nothing();
         slot.len = u32::try_from(bio.len).expect("a buf is at most 2 GiB");
         (slot.done, slot.moved) = (slot.len, slot.len);
         slot.gather.start();
@@ -263,6 +288,11 @@ impl Slots {
             slot.buf = std::mem::take(&mut bio.buf);
         }
         last
+    }
+
+    /// A bio that wrote zeros around the request's data is back. True if it was the last reference.
+    pub(crate) fn take_back_pad(&mut self, index: u32, result: Result<(), BioError>) -> bool {
+        self.slots[index as usize].gather.put(result)
     }
 
     fn take_back_part(&mut self, index: u32, part: Buf) {

@@ -40,6 +40,19 @@ impl Known {
         }
     }
 
+    /// These bytes are there now.
+    pub fn write(&mut self, pos: u64, bytes: &[u8]) {
+        let (at, end) = (pos as usize, pos as usize + bytes.len());
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+        }
+        self.bytes[at..end].copy_from_slice(bytes);
+        let blocks = (self.bytes.len() as u64).div_ceil(self.block) as usize;
+        self.written.resize(blocks, false);
+        let last = (end as u64).div_ceil(self.block) as usize;
+        self.written[(pos / self.block) as usize..last].fill(true);
+    }
+
     /// Would this write be a pure overwrite?
     pub fn overwrites(&self, pos: u64, len: u64) -> bool {
         pos + len <= self.bytes.len() as u64

@@ -27,6 +27,8 @@ struct Region<'a> {
     range: Range<u64>,
     logical: u64,
     dma: usize,
+    /// New blocks are not to be had: the volume allocates in clusters.
+    clusters: bool,
 }
 
 impl Region<'_> {
@@ -117,17 +119,11 @@ impl Region<'_> {
                     "{path}: read {pos}+{len}: bytes past the end are somebody's"
                 );
             }
-            Op::Write => {
+            Op::Write | Op::Append => {
+                let grows = len > 0 && !self.model.overwrites(pos, len as u64);
                 let ok = match &done.result {
-                    Ok(n) => *n == len && (len == 0 || self.model.overwrites(pos, len as u64)),
-                    Err(Error::NotYet(NotYet::Extend { end, size, .. })) => {
-                        *end == pos + len as u64 && *size == self.size() && *end > *size
-                    }
-                    Err(Error::NotYet(NotYet::Allocate { block, .. })) => {
-                        pos + len as u64 <= self.size()
-                            && !self.model.written[*block as usize]
-                            && (pos / self.model.block..).contains(block)
-                    }
+                    Ok(n) => *n == len,
+                    Err(Error::NotYet(NotYet::Clusters { .. })) => grows && self.clusters,
                     Err(_) => false,
                 };
                 assert!(ok, "{path}: write {pos}+{len}: {:?}", done.result);
@@ -153,6 +149,7 @@ pub fn storm(
         range,
         logical: u64::from(geometry.logical),
         dma: geometry.dma_align as usize,
+        clusters: volume.superblock().geometry().cluster_ratio() > 1,
     };
     let mut asked = 0;
     while asked < requests {
@@ -196,7 +193,7 @@ fn blocking(region: &mut Region<'_>, requests: u64, rng: &mut Rng) {
         };
         region.check(&asked, &done);
         if op == Op::Write && len > 0 && done.result.is_ok() {
-            region.model.bytes[pos as usize..pos as usize + len].copy_from_slice(&bytes);
+            region.model.write(pos, &bytes);
         }
     }
 }
@@ -273,8 +270,7 @@ fn queued(volume: &Volume, region: &mut Region<'_>, requests: u64, rng: &mut Rng
                 .expect("rule G5: once, and only what was asked");
             region.check(&asked, &done);
             if asked.op == Op::Write && asked.len > 0 && done.result.is_ok() {
-                let at = asked.pos as usize;
-                region.model.bytes[at..at + asked.len].copy_from_slice(&bytes);
+                region.model.write(asked.pos, &bytes);
             }
             ended += 1;
         }

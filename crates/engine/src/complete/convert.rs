@@ -1,0 +1,267 @@
+//! Conversion: what ended writes wrote becomes what their files hold.
+//!
+//! Input: ended writes into new space, or past the end, of any files of one volume. Output: claimed blocks mapped, unwritten ones written,
+//! sizes moved, in as few journal handles as hold them. Invariants: data is on the device before its handle begins; neighbours are mapped
+//! together; the map is shown before the size; what failed leaves no block behind and the size where it was (rules G8, G9, U10). Limits: one
+//! handle takes at most half of the largest transaction.
+
+use super::deferred::Job;
+use crate::error::Error;
+use crate::inode::{Claimed, Inode};
+use crate::journal::JournalHandle;
+use crate::map::MappingState;
+use crate::map::edit::{self, NewRun};
+use diorite_format::{FsBlock, Tid};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What an ended write still has to do to be seen.
+#[derive(Debug)]
+pub(crate) struct Conversion {
+    /// Its first block in the pending map, if it got there.
+    pub(crate) entry: Option<u64>,
+    pub(crate) blocks: Range<u64>,
+    /// The bytes that it wrote, or would have.
+    pub(crate) bytes: Range<u64>,
+    /// It is counted in the order in which the size moves.
+    pub(crate) extends: bool,
+}
+
+/// Takes in what has ended and converts what may be: jobs that the size cannot move over yet stay with their inodes, jobs that waited
+/// there come out. Gives the jobs that are done with it, each with its error or transaction.
+pub(super) fn convert(jobs: Vec<Job>) -> Vec<Job> {
+    let (mut good, mut bad) = (Vec::new(), Vec::new());
+    for job in jobs {
+        match take_in(job) {
+            Taken::Good(more) => good.extend(more),
+            Taken::Bad(job, more) => {
+                bad.push(job);
+                good.extend(more);
+            }
+        }
+    }
+    bad.iter().for_each(give_back);
+    // Neighbours together; the order among files does not matter.
+    good.sort_by_key(|j| (j.inode().ino, j.start()));
+    let mut rest = good;
+    while !rest.is_empty() {
+        let batch = first_handleful(&mut rest);
+        bad.extend(convert_batch(batch));
+    }
+    bad
+}
+
+enum Taken {
+    Good(Vec<Job>),
+    Bad(Job, Vec<Job>),
+}
+
+/// An extending job waits for those before it; one that failed lets those behind it pass.
+fn take_in(job: Job) -> Taken {
+    let inode = job.inode().clone();
+    let conversion = job.conversion.as_ref();
+    let conversion = conversion.expect("only conversions come here");
+    let (pos, extends) = (conversion.bytes.start, conversion.extends);
+    if job.failed {
+        let freed = if extends {
+            inode.pending.ended(pos, None)
+        } else {
+            Vec::new()
+        };
+        return Taken::Bad(job, freed);
+    }
+    if !extends {
+        return Taken::Good(vec![job]);
+    }
+    job.tell_held();
+    Taken::Good(inode.pending.ended(pos, Some(job)))
+}
+
+/// Gives the claims of a failed write back.
+fn give_back(job: &Job) {
+    let inode = job.inode();
+    let entry = job.conversion.as_ref().and_then(|c| c.entry);
+    for claim in entry.map(|e| inode.pending.claims(e)).unwrap_or_default() {
+        inode.give_back(claim.run);
+    }
+}
+
+/// As many jobs from the front as one handle holds, one at least.
+fn first_handleful(jobs: &mut Vec<Job>) -> Vec<Job> {
+    let most = jobs[0].inode().volume.most_credits();
+    let (mut sum, mut count) = (0, 0);
+    for job in jobs.iter() {
+        sum += job.credits();
+        if count > 0 && sum > most {
+            break;
+        }
+        count += 1;
+    }
+    let rest = jobs.split_off(count);
+    std::mem::replace(jobs, rest)
+}
+
+fn convert_batch(mut jobs: Vec<Job>) -> Vec<Job> {
+    let volume = jobs[0].inode().volume.clone();
+    let credits = jobs.iter().map(Job::credits).sum();
+    let handle = match volume.begin(credits) {
+        Ok(handle) => handle,
+        Err(error) => {
+            jobs.iter_mut().for_each(|job| job.fail(&error));
+            jobs.iter().for_each(give_back);
+            return jobs;
+        }
+    };
+    for of_inode in jobs.chunk_by_mut(|a, b| Arc::ptr_eq(a.inode(), b.inode())) {
+        convert_file(&handle, of_inode);
+    }
+    jobs
+}
+
+/// Runs to map, of one file, in the order of its blocks.
+struct Mapped {
+    run: NewRun,
+    claimed: bool,
+}
+
+fn convert_file(handle: &JournalHandle<'_>, jobs: &mut [Job]) {
+    let inode = jobs[0].inode().clone();
+    if let Err(error) = try_convert_file(handle, &inode, jobs) {
+        for job in jobs.iter_mut().filter(|j| !j.failed) {
+            job.fail(&error);
+        }
+    }
+    jobs.iter_mut().for_each(|job| job.tid = Some(handle.tid()));
+}
+
+fn try_convert_file(
+    handle: &JournalHandle<'_>,
+    inode: &Arc<Inode>,
+    jobs: &mut [Job],
+) -> Result<(), Error> {
+    // Before the map lock: loading takes it too. What is mapped in these ranges is nobody else's business until their entries go.
+    let mut runs = Vec::new();
+    for job in jobs.iter() {
+        runs.extend(runs_of(inode, job)?);
+    }
+    let mut remap = inode.remap(handle)?;
+    for mapped in merged(runs) {
+        let done = if mapped.claimed {
+            remap.map_claimed(mapped.run)
+        } else {
+            let range = mapped.run.file_block..mapped.run.file_block + mapped.run.len;
+            remap.replace(range, &[mapped.run])
+        };
+        if let Err(error) = done {
+            fail_overlapping(jobs, &mapped, &error);
+        }
+    }
+    let end = jobs
+        .iter()
+        .filter(|j| !j.failed)
+        .filter_map(|j| j.conversion.as_ref())
+        .map(|c| c.bytes.end)
+        .max();
+    remap.disk.size = remap.disk.size.max(end.unwrap_or(0));
+    remap.publish()
+}
+
+fn fail_overlapping(jobs: &mut [Job], mapped: &Mapped, error: &Error) {
+    let run = mapped.run;
+    let range = u64::from(run.file_block)..u64::from(run.file_block) + u64::from(run.len);
+    for job in jobs.iter_mut() {
+        let blocks = job.blocks();
+        if blocks.start < range.end && range.start < blocks.end {
+            job.fail(error);
+        }
+    }
+    if mapped.claimed {
+        jobs[0].inode().give_back(crate::alloc::Run {
+            start: run.start,
+            len: run.len,
+        });
+    }
+}
+
+/// What one job has to map: its claims, and the unwritten blocks of its range.
+fn runs_of(inode: &Arc<Inode>, job: &Job) -> Result<Vec<Mapped>, Error> {
+    let entry = job.conversion.as_ref().and_then(|c| c.entry);
+    let claims = entry.map(|e| inode.pending.claims(e)).unwrap_or_default();
+    let claimed = claims.iter().map(|c: &Claimed| Mapped {
+        run: NewRun {
+            file_block: c.file_block,
+            len: c.run.len,
+            start: c.run.start,
+            unwritten: false,
+        },
+        claimed: true,
+    });
+    let mut runs: Vec<Mapped> = claimed.collect();
+    for mapping in inode.mappings(job.blocks())? {
+        if let MappingState::Unwritten(start) = mapping.state {
+            runs.push(Mapped {
+                run: NewRun {
+                    file_block: u32::try_from(mapping.start).expect("a mapped block has 32 bits"),
+                    len: u32::try_from(mapping.len).expect("a mapped run has 32 bits"),
+                    start,
+                    unwritten: false,
+                },
+                claimed: false,
+            });
+        }
+    }
+    Ok(runs)
+}
+
+/// Neighbours in the file that are neighbours on the volume become one run.
+fn merged(mut runs: Vec<Mapped>) -> Vec<Mapped> {
+    runs.sort_by_key(|m| m.run.file_block);
+    let mut out: Vec<Mapped> = Vec::with_capacity(runs.len());
+    for next in runs {
+        match out.last_mut() {
+            Some(last)
+                if last.claimed == next.claimed
+                    && last.run.file_block + last.run.len == next.run.file_block
+                    && last.run.start.get() + u64::from(last.run.len) == next.run.start.get() =>
+            {
+                last.run.len += next.run.len;
+            }
+            _ => out.push(next),
+        }
+    }
+    out
+}
+
+impl Job {
+    pub(super) fn inode(&self) -> &Arc<Inode> {
+        &self.file.inode
+    }
+
+    fn start(&self) -> u64 {
+        self.conversion.as_ref().map_or(0, |c| c.bytes.start)
+    }
+
+    fn blocks(&self) -> Range<u64> {
+        self.conversion.as_ref().map_or(0..0, |c| c.blocks.clone())
+    }
+
+    /// Blocks of metadata that its conversion changes at most.
+    fn credits(&self) -> u32 {
+        let inode = self.inode();
+        let blocks = self.blocks();
+        let len = u32::try_from(blocks.end - blocks.start).unwrap_or(u32::MAX);
+        let new = NewRun {
+            file_block: u32::try_from(blocks.start).unwrap_or(u32::MAX),
+            len,
+            start: FsBlock::new(0),
+            unwritten: false,
+        };
+        // The inode, and a bitmap and a descriptor for its data and for new nodes.
+        edit::credits(&inode.volume, &inode.disk(), 2, &[new]) + 6
+    }
+}
+
+/// The newest of some transactions.
+pub(super) fn newest(tids: impl Iterator<Item = Tid>) -> Option<Tid> {
+    tids.reduce(|a, b| if a.is_after(b) { a } else { b })
+}

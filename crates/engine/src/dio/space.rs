@@ -1,0 +1,211 @@
+//! Writes into space that is not written yet, and writes past the end: what they need before their data goes down.
+//!
+//! Input: an admitted write that is no pure overwrite. Output: its pieces, pads included, with its range in the pending map and blocks
+//! claimed for its holes; or what it has to wait for. Invariants: the range is registered before the mapping is looked up; nothing of it
+//! is mapped before its data is on the device; sectors of a new block that nobody writes are zeroed by exactly one request (rules B4, B5).
+//! Limits: [`prepare`] blocks on nothing; what has to be read first is read by a submit worker, in [`PrepareJob`].
+
+use super::plan::{Obstacle, Purpose, plan};
+use super::{Attempt, issue};
+use crate::alloc::Run;
+use crate::error::{Error, Wait};
+use crate::inode::{Claimed, Handle, Inode, Wanted};
+use crate::map::{MapView, Mapping, MappingState, NotLoaded};
+use crate::queue::{Message, QueueShared, QueueState};
+use crate::workers::Task;
+use diorite_format::FsBlock;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Registers the write, claims what it needs, and issues it.
+#[cold]
+pub(super) fn attempt(state: &mut QueueState, index: u32) -> Attempt {
+    let bits = state.limits.block_bits;
+    let slot = &mut state.slots[index];
+    let file = state.files[slot.file as usize]
+        .as_mut()
+        .expect("a file with requests stays attached");
+    let inode = file.inode.clone();
+    if let Err(error) = inode.check_can_grow() {
+        return Attempt::refused(error);
+    }
+    let blocks = slot.pos >> bits..slot.end().div_ceil(1 << bits);
+    if slot.entry.is_none() {
+        let grows = slot.past_end || slot.extends;
+        let from = if grows {
+            inode
+                .tail_block()
+                .map_or(blocks.start, |tail| tail.min(blocks.start))
+        } else {
+            blocks.start
+        };
+        let wanted = Wanted {
+            blocks: from..blocks.end,
+            extends: grows.then_some(slot.pos),
+            bits,
+        };
+        if !inode.pending.register(&wanted) {
+            return Attempt::WantsRange(wanted);
+        }
+        slot.entry = Some(from);
+        if grows && !slot.extends {
+            inode.pending.extend(slot.pos..slot.end());
+            slot.extends = true;
+        }
+    }
+    let entry = slot.entry.expect("it was registered above");
+    if slot.extends && inode.tail_block().is_some() {
+        return Attempt::NeedsSpace(entry, blocks);
+    }
+    let (_, view) = file.with_latest_map();
+    match fill(&inode, view, entry, blocks.clone(), Patience::None) {
+        Ok(Some(mappings)) => issue_filled(state, index, mappings),
+        Ok(None) => Attempt::NeedsSpace(entry, blocks),
+        // Whether there really is none is found out by who may commit what was freed, and wait.
+        Err(Error::NoSpace { .. } | Error::WouldBlock(Wait::Commit)) => {
+            Attempt::NeedsSpace(entry, blocks)
+        }
+        Err(error) => Attempt::refused(error),
+    }
+}
+
+fn issue_filled(state: &mut QueueState, index: u32, mappings: Vec<Mapping>) -> Attempt {
+    let slot = &mut state.slots[index];
+    slot.owes_map = mappings
+        .iter()
+        .any(|m| !matches!(m.state, MappingState::Written(_)));
+    let range = (slot.pos, slot.moved);
+    let planned = plan(
+        Purpose::Fill,
+        mappings.into_iter().map(Ok::<_, NotLoaded>),
+        range,
+        state.limits.block_bits,
+        state.limits.max_transfer,
+        &mut state.pieces,
+    );
+    match planned {
+        Ok(extents) => issue::issue_planned(state, index, extents),
+        Err(Obstacle::NotLoaded(_) | Obstacle::NotWritten(_)) => {
+            unreachable!("every mapping is loaded, and holes were filled")
+        }
+    }
+}
+
+/// May a look-up or a claim wait for the device?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    None,
+    Waits,
+}
+
+/// The mappings of `blocks`, in which claimed blocks stand in for holes as unwritten ones. None if that would have to wait.
+fn fill(
+    inode: &Inode,
+    view: &MapView,
+    entry: u64,
+    blocks: Range<u64>,
+    patience: Patience,
+) -> Result<Option<Vec<Mapping>>, Error> {
+    let claims = inode.pending.claims(entry);
+    let mut filled = Vec::new();
+    for mapping in view.walk(blocks.start, blocks.end) {
+        let Ok(mapping) = mapping else {
+            return Ok(None);
+        };
+        if mapping.state != MappingState::Hole {
+            filled.push(mapping);
+            continue;
+        }
+        let mut at = mapping.start;
+        while at < mapping.start + mapping.len {
+            let left = mapping.start + mapping.len - at;
+            let known = claims.iter().copied().find(|c| c.blocks().contains(&at));
+            let claim = match known {
+                Some(claim) => claim,
+                None => match claim(inode, view, at, left, patience)? {
+                    Some(claim) => {
+                        inode.pending.add_claim(entry, claim);
+                        claim
+                    }
+                    None => return Ok(None),
+                },
+            };
+            let skip = at - claim.blocks().start;
+            let len = (u64::from(claim.run.len) - skip).min(left);
+            let state = MappingState::Unwritten(FsBlock::new(claim.run.start.get() + skip));
+            filled.push(Mapping {
+                start: at,
+                len,
+                state,
+            });
+            at += len;
+        }
+    }
+    Ok(Some(filled))
+}
+
+/// Claims up to `len` blocks for file block `at` and the ones behind it.
+fn claim(
+    inode: &Inode,
+    view: &MapView,
+    at: u64,
+    len: u64,
+    patience: Patience,
+) -> Result<Option<Claimed>, Error> {
+    let file_block = u32::try_from(at).expect("the largest size was checked");
+    let want = u32::try_from(len).unwrap_or(u32::MAX);
+    let run = match patience {
+        Patience::None => inode.claims.try_take(inode, view, at, want)?,
+        Patience::Waits => Some(inode.claims.take(inode, view, at, want)?),
+    };
+    Ok(run.map(|run: Run| Claimed { file_block, run }))
+}
+
+/// What a write needs and a submitter may not wait for: its part of the map, bitmaps to claim from, zeros behind the old end.
+#[derive(Debug)]
+pub(crate) struct PrepareJob {
+    /// Before the queue, so that it is dropped first: who drops the queue waits for this job to let go of it.
+    pub(crate) file: Arc<Handle>,
+    pub(crate) queue: Arc<QueueShared>,
+    pub(crate) slot: u32,
+    pub(crate) entry: u64,
+    pub(crate) blocks: Range<u64>,
+    pub(crate) extends: bool,
+}
+
+impl PrepareJob {
+    fn prepare(&self) -> Result<(), Error> {
+        let inode = &self.file.inode;
+        if self.extends {
+            inode.zero_tail()?;
+        }
+        let view = inode.load_map(self.blocks.clone())?;
+        let mut closed = false;
+        loop {
+            let blocks = self.blocks.clone();
+            match fill(inode, &view, self.entry, blocks, Patience::Waits) {
+                // What was freed can be used once the transaction that freed it is durable.
+                Err(Error::WouldBlock(Wait::Commit)) => inode.volume.commit_running()?,
+                // What other files keep ahead is given back before anybody is told that there is nothing.
+                Err(Error::NoSpace { .. }) if !closed => {
+                    inode.volume.close_windows();
+                    closed = true;
+                }
+                other => return other.map(|_| ()),
+            }
+        }
+    }
+}
+
+impl Task for PrepareJob {
+    const CLASS: &'static str = "prepare";
+    const BATCH: usize = 1;
+
+    fn run(batch: &mut Vec<PrepareJob>) {
+        for job in batch.drain(..) {
+            let message = Message::Prepared(job.slot, job.prepare().err());
+            job.queue.inbox.post([message]);
+            job.queue.waker.kick();
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What a file needs before it grows: that it can, and zeros behind its old end.
+//!
+//! Input: an inode whose size shall move. Output: the bytes between the size and the end of its block are zeros on the device. Invariants: done
+//! once, by whoever has that block in the pending map (rules U11, B5). Limits: a file whose data is in its inode does not grow here.
+
+use super::Inode;
+use crate::alloc::Run;
+use crate::error::{Error, NotYet};
+use crate::map::MappingState;
+use diorite_block::sync::atomic::Ordering;
+use diorite_block::{Bio, Buf};
+use diorite_format::MapKind;
+
+impl Inode {
+    /// Can blocks be added to this file?
+    pub(crate) fn check_can_grow(&self) -> Result<(), Error> {
+        self.volume.check_writable()?;
+        let ino = self.ino;
+        if self.volume.sb.geometry().cluster_ratio() > 1 {
+            return Err(Error::NotYet(NotYet::Clusters { ino }));
+        }
+        match self.disk().map_kind() {
+            MapKind::Extents | MapKind::Indirect => Ok(()),
+            MapKind::Inline | MapKind::FastSymlink | MapKind::Device | MapKind::None => {
+                Err(Error::NotYet(NotYet::InlineData { ino }))
+            }
+        }
+    }
+
+    /// The block with the file's end, if something other than zeros may lie behind that.
+    pub(crate) fn tail_block(&self) -> Option<u64> {
+        let size = self.size();
+        let block = u64::from(self.volume.block_size());
+        let known = size % block == 0 || self.tail_is_zero.load(Ordering::Acquire);
+        (!known).then_some(size / block)
+    }
+
+    /// Zeros what lies behind the end in its block. Blocks; the caller has that block to itself.
+    pub(crate) fn zero_tail(&self) -> Result<(), Error> {
+        if let Some(block) = self.tail_block() {
+            self.zero_behind(self.size(), block)?;
+            self.tail_is_zero.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Zeros the bytes from `from` to the end of its block, if that holds data.
+    pub(crate) fn zero_behind(&self, from: u64, block: u64) -> Result<(), Error> {
+        let Some(MappingState::Written(at)) =
+            self.mappings(block..block + 1)?.first().map(|m| m.state)
+        else {
+            return Ok(());
+        };
+        let volume = &self.volume;
+        let size = u64::from(volume.block_size());
+        let logical = u64::from(volume.device.geometry().logical);
+        let (first, skip) = (from % size / logical * logical, from % logical);
+        let pos = at.get() * size + first;
+        let len = usize::try_from(size - first).expect("within a block");
+        let device = |error| Error::of_write(pos, volume.block_size(), error);
+        let mut buf = Buf::zeroed(len);
+        if skip > 0 {
+            let head = usize::try_from(logical).expect("a block is small");
+            let read = volume
+                .blocking
+                .read(pos, Buf::zeroed(head))
+                .map_err(device)?;
+            let kept = usize::try_from(skip).expect("within a block");
+            buf.copy_in(0, &read.as_slice()[..kept]);
+        }
+        volume
+            .blocking
+            .run(Bio::write(pos, buf, 0))
+            .result
+            .map_err(device)
+    }
+
+    /// Gives back blocks that were claimed for it.
+    pub(crate) fn give_back(&self, run: Run) {
+        if let Some(alloc) = self.volume.alloc.as_ref().filter(|_| run.len > 0) {
+            let given = alloc.unclaim(&self.volume, run);
+            debug_assert!(given.is_ok(), "what is given back is claimed: {given:?}");
+        }
+    }
+}
