@@ -72,6 +72,8 @@ struct Shard {
     blocks: HashMap<FsBlock, Entry>,
     /// The clock: every block of the shard, in the order of the hand.
     clock: VecDeque<FsBlock>,
+    /// Blocks that were changed and then left, forgotten ones included.
+    gone: u64,
 }
 
 #[derive(Debug)]
@@ -79,6 +81,8 @@ struct Entry {
     latest: Arc<MetaBlock>,
     /// The last transaction that changed it, until its bytes are home.
     dirty: Option<Tid>,
+    /// It was changed since it came.
+    changed: bool,
     /// Used since the clock's hand last passed.
     used: bool,
 }
@@ -106,17 +110,14 @@ impl MetaCache {
         kind: Kind,
         verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
     ) -> Result<MetaRef, Error> {
-        let found = match self.find(block) {
-            Some(found) => found,
-            None => self.insert(block, self.load(blocking, block)?),
-        };
+        let found = self.fetch(blocking, block)?;
         found.verify(kind, verify)?;
         Ok(MetaRef(found))
     }
 
     /// The block's bytes if they are in memory and verified as `kind`. Never blocks on I/O.
     pub(crate) fn peek(&self, block: FsBlock, kind: Kind) -> Option<MetaRef> {
-        let found = self.find(block)?;
+        let found = self.find(block).ok()?;
         found.is_verified(kind).then_some(MetaRef(found))
     }
 
@@ -136,10 +137,11 @@ impl MetaCache {
             let mut shard = self.shard(block).lock();
             let Some(entry) = shard.blocks.get_mut(&block) else {
                 drop(shard);
-                self.insert(block, self.load(blocking, block)?).mark(kind);
+                self.fetch(blocking, block)?.mark(kind);
                 continue;
             };
             let result = change(entry.own_bytes(kind))?;
+            entry.changed = true;
             return Ok((result, entry.dirty.replace(tid) != Some(tid)));
         }
     }
@@ -167,7 +169,7 @@ impl MetaCache {
     /// # Panics
     /// If the block is not in memory: what a transaction has changed stays until it is home.
     pub(crate) fn freeze(&self, block: FsBlock) -> MetaRef {
-        let found = self.find(block);
+        let found = self.find(block).ok();
         MetaRef(found.expect("a changed block stays in memory until it is home"))
     }
 
@@ -182,7 +184,9 @@ impl MetaCache {
 
     /// The block holds no metadata any more: its bytes go, changed or not.
     pub(crate) fn forget(&self, block: FsBlock) {
-        self.shard(block).lock().blocks.remove(&block);
+        let mut shard = self.shard(block).lock();
+        shard.blocks.remove(&block);
+        shard.gone += 1;
     }
 
     /// Blocks read from the device so far.
@@ -195,11 +199,28 @@ impl MetaCache {
         &self.shards[(block.get() % SHARDS as u64) as usize]
     }
 
-    fn find(&self, block: FsBlock) -> Option<Arc<MetaBlock>> {
+    /// The block, if it is in memory; else how many of its shard had gone by then.
+    fn find(&self, block: FsBlock) -> Result<Arc<MetaBlock>, u64> {
         let mut shard = self.shard(block).lock();
-        let found = shard.blocks.get_mut(&block)?;
+        let gone = shard.gone;
+        let found = shard.blocks.get_mut(&block).ok_or(gone)?;
         found.used = true;
-        Some(found.latest.clone())
+        Ok(found.latest.clone())
+    }
+
+    /// The block, loaded if it is not in memory. Loads again whenever a change came and went meanwhile, so each turn is one that somebody
+    /// else's change has made.
+    fn fetch(&self, blocking: &Blocking, block: FsBlock) -> Result<Arc<MetaBlock>, Error> {
+        loop {
+            let gone = match self.find(block) {
+                Ok(found) => return Ok(found),
+                Err(gone) => gone,
+            };
+            let bytes = self.load(blocking, block)?;
+            if let Some(kept) = self.keep(block, bytes, gone) {
+                return Ok(kept);
+            }
+        }
     }
 
     fn load(&self, blocking: &Blocking, block: FsBlock) -> Result<Buf, Error> {
@@ -214,16 +235,24 @@ impl MetaCache {
         })
     }
 
-    /// Keeps a loaded block, unless another thread was first.
-    fn insert(&self, block: FsBlock, bytes: Buf) -> Arc<MetaBlock> {
+    /// Keeps a loaded block, unless another thread was first. None if the bytes may be out of date: they were loaded when `gone` changed
+    /// ones had left the shard. Without this:
+    ///
+    /// 1. A loads a block and loses the CPU.
+    /// 2. B loads it too, keeps it, changes it; the change is committed and brought home; the block is evicted.
+    /// 3. A finds the block not in memory and keeps what it was before the change.
+    fn keep(&self, block: FsBlock, bytes: Buf, gone: u64) -> Option<Arc<MetaBlock>> {
         let mut shard = self.shard(block).lock();
         if let Some(first) = shard.blocks.get(&block) {
-            return first.latest.clone();
+            return Some(first.latest.clone());
+        }
+        if shard.gone != gone {
+            return None;
         }
         shard.make_room(self.most);
         let new = Arc::new(MetaBlock::new(bytes));
         shard.put(block, new.clone(), None);
-        new
+        Some(new)
     }
 }
 
@@ -277,6 +306,7 @@ impl Shard {
         let new = Entry {
             latest,
             dirty,
+            changed: dirty.is_some(),
             used: false,
         };
         let before = self.blocks.insert(block, new);
@@ -307,6 +337,7 @@ impl Shard {
             if busy || std::mem::take(&mut entry.used) {
                 self.clock.push_back(block);
             } else {
+                self.gone += u64::from(entry.changed);
                 self.blocks.remove(&block);
             }
         }
@@ -376,6 +407,56 @@ mod tests {
         drop(kept);
         crowd(100);
         assert!(cache.peek(at.0, Kind::Map).is_none());
+    }
+
+    /// What was loaded before a change of the block came, got home and left is not kept.
+    #[test]
+    fn a_slow_load_does_not_bring_back_what_was_changed_meanwhile() {
+        let blocking = Blocking::new(Arc::new(MemDevice::new(16 << 20)));
+        let cache = MetaCache::new(1, 4096, 64 * 4096);
+        let at = (FsBlock::new(5), Kind::Map);
+        let gone = cache.find(at.0).expect_err("nothing is in memory");
+        let slow = cache.load(&blocking, at.0).expect("memory can be read");
+        let put = |bytes: &mut [u8]| {
+            bytes[0] = 77;
+            Ok(())
+        };
+        cache
+            .change(&blocking, at, Tid::new(1), no_check, put)
+            .expect("memory can be read");
+        let home = cache.freeze(at.0);
+        let mut bytes = Buf::zeroed(4096);
+        bytes.copy_in(0, &home);
+        blocking
+            .write_durably(5 * 4096, bytes)
+            .expect("memory can be written");
+        cache.is_home(at.0, &home);
+        drop(home);
+        for n in 100..2100 {
+            let read = cache.read(&blocking, FsBlock::new(n), Kind::Map, no_check);
+            drop(read.expect("memory can be read"));
+        }
+        assert!(cache.peek(at.0, Kind::Map).is_none(), "it was evicted");
+        assert!(cache.keep(at.0, slow, gone).is_none());
+        let now = cache.read(&blocking, at.0, at.1, no_check);
+        assert_eq!(now.expect("memory can be read")[0], 77);
+    }
+
+    /// Evictions of what nobody changed make nobody load again; a block that was forgotten does.
+    #[test]
+    fn only_changes_that_went_make_a_load_void() {
+        let blocking = Blocking::new(Arc::new(MemDevice::new(16 << 20)));
+        let cache = MetaCache::new(1, 4096, 64 * 4096);
+        let at = FsBlock::new(5);
+        let load = || cache.load(&blocking, at).expect("memory can be read");
+        let gone = cache.find(at).expect_err("nothing is in memory");
+        for n in 100..2100 {
+            let read = cache.read(&blocking, FsBlock::new(n), Kind::Map, no_check);
+            drop(read.expect("memory can be read"));
+        }
+        assert!(cache.keep(at, load(), gone).is_some());
+        cache.forget(at);
+        assert!(cache.keep(at, load(), gone).is_none());
     }
 
     #[test]
