@@ -62,6 +62,9 @@ pub enum Error {
     /// The request makes no sense here.
     #[error("{0}")]
     Invalid(String),
+    /// Files of this kind, or this device, can never do that.
+    #[error("not supported: {0}")]
+    NotSupported(String),
     /// Past the largest size a file of this kind can have.
     #[error("inode {ino}: the write ends at byte {end}, past the {most} that this file can have")]
     TooBig {
@@ -106,6 +109,12 @@ pub enum Error {
     /// A path leads nowhere.
     #[error("{path}: no such file or directory")]
     NotFound {
+        /// The path asked for.
+        path: String,
+    },
+    /// Something of that name is there already.
+    #[error("{path}: exists already")]
+    Exists {
         /// The path asked for.
         path: String,
     },
@@ -238,6 +247,21 @@ pub enum NotYet {
         /// The file.
         ino: Ino,
     },
+    /// Deleting the file must drop references to inodes that hold values of its attributes.
+    AttributeInodes {
+        /// The file.
+        ino: Ino,
+    },
+    /// A hashed directory whose block for the new name is full has to be split.
+    FullLeaf {
+        /// The directory.
+        ino: Ino,
+    },
+    /// Names in a directory that is inside its inode, encrypted, or hashed or compared in a way that is not known here.
+    SpecialDirectory {
+        /// The directory.
+        ino: Ino,
+    },
 }
 
 impl std::fmt::Display for NotYet {
@@ -260,6 +284,18 @@ impl std::fmt::Display for NotYet {
             NotYet::JournalledData { ino } => {
                 write!(f, "inode {ino}: its data goes through the journal")
             }
+            NotYet::AttributeInodes { ino } => write!(
+                f,
+                "inode {ino}: deleting it, as values of its attributes are in inodes of their own"
+            ),
+            NotYet::FullLeaf { ino } => write!(
+                f,
+                "directory inode {ino}: a block of its hash tree is full and has to be split"
+            ),
+            NotYet::SpecialDirectory { ino } => write!(
+                f,
+                "directory inode {ino}: names in a directory that is inline, encrypted or folds case"
+            ),
         }
     }
 }

@@ -163,11 +163,16 @@ impl File {
     /// draining the volume's queues, so it does not depend on their owners.
     #[must_use]
     pub fn quiesce(&self) -> Quiesced<'_> {
-        let volume: &Arc<VolumeShared> = &self.inode.volume;
-        self.inode.gate.wait_turn(|| volume.drain_all());
-        Quiesced {
-            gate: &self.inode.gate,
-        }
+        self.inode.quiesce()
+    }
+}
+
+impl Inode {
+    /// See [`File::quiesce`].
+    pub(crate) fn quiesce(&self) -> Quiesced<'_> {
+        let volume: &Arc<VolumeShared> = &self.volume;
+        self.gate.wait_turn(|| volume.drain_all());
+        Quiesced { gate: &self.gate }
     }
 }
 

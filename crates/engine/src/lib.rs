@@ -11,7 +11,7 @@
 //! | `ioend` | ended bios -> one ended request, and the one decision |
 //! | `complete` | inline where it was reaped, or deferred to a worker |
 //!
-//! Side rooms: `mount` (from a locator to a volume), `journal` (changes of metadata, and what a crash left of them), `alloc` (free blocks and inodes), `cache` (metadata blocks), [`dir`], [`xattr`], `workers`, [`loopdev`] (a
+//! Side rooms: `range` (truncate and its kin), `orphan` (what must not be left half deleted), `mount` (from a locator to a volume), `journal` (changes of metadata, and what a crash left of them), `alloc` (free blocks and inodes), `cache` (metadata blocks), [`dir`], [`xattr`], `workers`, [`loopdev`] (a
 //! file as a device for another volume), [`policy`], [`stats`], [`locks`] (the lock order).
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -30,8 +30,10 @@ pub mod locks;
 pub mod loopdev;
 pub mod map;
 mod mount;
+mod orphan;
 pub mod policy;
 pub mod queue;
+mod range;
 pub mod stats;
 #[cfg(test)]
 mod testing;

@@ -22,6 +22,10 @@ pub static PENDING: LockClass = LockClass::new("pending", 315);
 pub static JOURNAL: LockClass = LockClass::new("journal", 320);
 /// Serialises changes of one inode's extent map.
 pub static MAP: LockClass = LockClass::new("map", 400);
+/// The volume's list of orphans.
+pub static ORPHANS: LockClass = LockClass::new("orphans", 402);
+/// Orphans that nobody uses any more.
+pub static DOOMED: LockClass = LockClass::new("doomed", 429);
 /// The blocks that a file keeps ahead.
 pub static CLAIMS: LockClass = LockClass::new("claims", 406);
 /// What one inode's place in the inode table holds.
@@ -44,7 +48,7 @@ pub static INBOX: LockClass = LockClass::new("inbox", 500);
 pub static WORKERS: LockClass = LockClass::new("workers", 510);
 
 /// The classes of the engine, in order.
-pub static CLASSES: [&LockClass; 18] = [
+pub static CLASSES: [&LockClass; 20] = [
     &SYNC_POOL,
     &QUEUES,
     &QUEUE,
@@ -53,6 +57,7 @@ pub static CLASSES: [&LockClass; 18] = [
     &PENDING,
     &JOURNAL,
     &MAP,
+    &ORPHANS,
     &INODE_STATE,
     &CLAIMS,
     &ALLOC_GROUP,
@@ -60,6 +65,7 @@ pub static CLASSES: [&LockClass; 18] = [
     &CACHE,
     &JOURNAL_STATE,
     &TOUCHED,
+    &DOOMED,
     &MAP_VIEW,
     &INBOX,
     &WORKERS,

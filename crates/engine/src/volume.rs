@@ -12,6 +12,7 @@ use crate::inode::Inode;
 use crate::journal::{Journal, JournalHandle};
 use crate::locks::{INODES, QUEUES, SYNC_POOL, TOUCHED};
 use crate::mount::{self, Clock, Mounted, OpenOptions, Zone};
+use crate::orphan::Orphans;
 use crate::policy::Policy;
 use crate::queue::{BlockingWork, Queue, QueueShared, SyncQueue};
 use crate::stats::Counters;
@@ -45,6 +46,7 @@ impl Drop for Owner {
     fn drop(&mut self) {
         let pool = self.volume.sync_pool.lock().take();
         drop(pool);
+        self.volume.delete_doomed_best_effort();
         self.volume.settle_best_effort();
     }
 }
@@ -69,6 +71,9 @@ pub(crate) struct VolumeShared {
     /// What is free, in a volume that is open for writing.
     pub(crate) alloc: Option<Alloc>,
     clock: Clock,
+    /// User and group of what is created.
+    pub(crate) owner: (u32, u32),
+    pub(crate) orphans: Orphans,
     /// Inodes whose times were noted since the last commit.
     touched: Mutex<Vec<Arc<Inode>>>,
     /// Why nothing may be changed any more.
@@ -146,6 +151,8 @@ impl Volume {
                 .write
                 .then(|| Alloc::new(level, &sb, &groups, options.metadata_cache / 4)),
             clock: options.clock,
+            owner: options.owner,
+            orphans: Orphans::new(level),
             touched: Mutex::at_level(&TOUCHED, level, Vec::new()),
             aborted: OnceLock::new(),
             cache: MetaCache::new(level, sb.block_size(), options.metadata_cache),
@@ -227,6 +234,10 @@ impl Volume {
     /// No such inode, a damaged one, or one that may not be opened this way.
     pub fn open_ino(&self, ino: Ino, flags: OpenFlags) -> Result<File, Error> {
         let inode = self.inner().inode(ino)?;
+        if inode.is_unlinked() {
+            let path = format!("inode {ino}");
+            return Err(Error::NotFound { path });
+        }
         if flags.write {
             self.inner().check_writable()?;
             self.inner().check_holds_data(&inode)?;
@@ -246,6 +257,20 @@ impl Volume {
             },
             other => other,
         })
+    }
+
+    /// Makes durable all that was acknowledged, of all files and names. Blocks.
+    ///
+    /// # Errors
+    /// The device's; the volume may not be changed any more.
+    pub fn sync(&self) -> Result<(), Error> {
+        let volume = self.inner();
+        if !volume.writable {
+            return Ok(());
+        }
+        volume.delete_doomed()?;
+        volume.commit_running()?;
+        volume.flush()
     }
 
     /// What all queues of the volume have counted.
@@ -283,6 +308,7 @@ impl Volume {
         if !volume.writable {
             return Ok(());
         }
+        volume.delete_doomed()?;
         volume.settle()?;
         volume.flush()
     }
@@ -386,6 +412,9 @@ impl VolumeShared {
 
     /// Commits what is running, where nobody can be told: a failure is latched.
     pub(crate) fn commit_best_effort(&self) {
+        if let Some(volume) = self.weak.upgrade() {
+            volume.delete_doomed_best_effort();
+        }
         if let Some(journal) = self.journal.get() {
             let _latched = journal.commit_running(self);
         }
@@ -394,6 +423,11 @@ impl VolumeShared {
     /// As [`VolumeShared::settle`], where nobody can be told: a failure is latched, and the next open recovers.
     pub(crate) fn settle_best_effort(&self) {
         let _latched = self.settle();
+    }
+
+    /// As [`VolumeShared::delete_doomed`], where nobody can be told: what fails stays on the list of orphans.
+    pub(crate) fn delete_doomed_best_effort(self: &Arc<Self>) {
+        let _stays = self.delete_doomed();
     }
 
     /// Commits everything and brings it home: the volume needs no recovery then. Blocks; no lock may be held.
@@ -471,7 +505,7 @@ impl VolumeShared {
 
     /// The in-core inode. Blocks while metadata is read.
     pub(crate) fn inode(self: &Arc<Self>, ino: Ino) -> Result<Arc<Inode>, Error> {
-        if let Some(known) = self.inodes.lock().get(&ino).and_then(Weak::upgrade) {
+        if let Some(known) = self.known_inode(ino) {
             return Ok(known);
         }
         let new = Arc::new(mount::read_inode(self, ino)?);
@@ -484,6 +518,16 @@ impl VolumeShared {
         }
         inodes.insert(ino, Arc::downgrade(&new));
         Ok(new)
+    }
+
+    /// The in-core inode, if somebody uses it.
+    pub(crate) fn known_inode(&self, ino: Ino) -> Option<Arc<Inode>> {
+        self.inodes.lock().get(&ino).and_then(Weak::upgrade)
+    }
+
+    /// Makes an in-core inode the one of its number.
+    pub(crate) fn know(&self, inode: &Arc<Inode>) {
+        self.inodes.lock().insert(inode.ino, Arc::downgrade(inode));
     }
 
     /// Counts segments of maps in memory.
@@ -557,8 +601,16 @@ impl VolumeShared {
         kept.map_or_else(|| SyncQueue::open(self), Ok)
     }
 
+    /// Idle queues of blocking calls let go of files without a name.
+    pub(crate) fn let_go_of_unlinked(&self) {
+        if let Some(pool) = self.sync_pool.lock().as_mut() {
+            pool.iter_mut().for_each(SyncQueue::let_go_of_unlinked);
+        }
+    }
+
     /// Keeps the queue for the next call.
-    pub(crate) fn keep_sync_queue(&self, queue: SyncQueue) {
+    pub(crate) fn keep_sync_queue(&self, mut queue: SyncQueue) {
+        queue.let_go_of_unlinked();
         let mut pool = self.sync_pool.lock();
         let refused = match pool.as_mut() {
             Some(pool) if pool.len() < SYNC_QUEUES_KEPT => {

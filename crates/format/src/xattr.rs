@@ -5,11 +5,11 @@
 //! [`verify_ea_inode`]. Source: the kernel's ext4 documentation, "extended attributes"; man 5 attr.
 
 use crate::csum;
-use crate::error::{Corrupt, Result, bad, want};
+use crate::error::{Corrupt, Result, Unfit, bad, room, want};
 use crate::features::Incompat;
 use crate::inode::Inode;
 use crate::layout::{xe, xh};
-use crate::le::{le16, le32, u8_at};
+use crate::le::{le16, le32, put_le32, u8_at};
 use crate::num;
 use crate::superblock::Superblock;
 use crate::types::{FsBlock, Ino, Place};
@@ -228,6 +228,26 @@ impl<'a> Xattrs<'a> {
 pub fn block_checksum(sb: &Superblock, block: FsBlock, bytes: &[u8]) -> u32 {
     let seed = csum::crc32c(sb.csum_seed(), &block.get().to_le_bytes());
     csum::crc32c_with_hole(seed, bytes, xh::CHECKSUM, 4)
+}
+
+/// Sets how many inodes share a checked block of attributes, and seals it.
+///
+/// # Errors
+/// `Short`.
+pub fn set_refcount(
+    sb: &Superblock,
+    block: FsBlock,
+    raw: &mut [u8],
+    count: u32,
+) -> core::result::Result<(), Unfit> {
+    let what = "a block of extended attributes";
+    let b = room(what, raw, num::usize32(sb.block_size()))?;
+    put_le32(b, xh::REFCOUNT, count);
+    if sb.has_metadata_csum() {
+        let sum = block_checksum(sb, block, b);
+        put_le32(b, xh::CHECKSUM, sum);
+    }
+    Ok(())
 }
 
 /// A list of entries that begins at `base`; value offsets count from the start of `bytes`.

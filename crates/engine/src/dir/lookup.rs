@@ -11,8 +11,21 @@ use diorite_format::dir::{self, DirBlock};
 use diorite_format::dx::{DxNode, DxRoot};
 use diorite_format::{FileBlock, FormatError, Ino, MapKind};
 
+/// A name, found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    /// The directory's block with it; none if the directory is in its inode.
+    pub(super) block: Option<u64>,
+    pub(super) ino: Ino,
+}
+
 /// The inode that `name` stands for in `dir`.
 pub(super) fn lookup(dir: &Inode, name: &[u8]) -> Result<Option<Ino>, Error> {
+    Ok(find(dir, name)?.map(|found| found.ino))
+}
+
+/// Where `name` is in `dir`, and what it stands for.
+pub(super) fn find(dir: &Inode, name: &[u8]) -> Result<Option<Found>, Error> {
     if !dir.disk().is_dir() {
         return Err(Error::NotADirectory {
             path: format!("inode {}", dir.ino),
@@ -22,15 +35,14 @@ pub(super) fn lookup(dir: &Inode, name: &[u8]) -> Result<Option<Ino>, Error> {
         return Ok(inline_entries(dir)?
             .into_iter()
             .find(|e| e.name == name)
-            .map(|e| e.ino));
+            .map(|e| Found {
+                block: None,
+                ino: e.ino,
+            }));
     }
-    let sb = &dir.volume.sb;
-    if dir::is_hashed(sb, &dir.disk()) && name != b"." && name != b".." {
-        let root = read_block(dir, 0)?.map(|raw| DxRoot::parse(sb, &dir.disk(), &raw));
-        match root {
-            Some(Ok(root)) => return by_hash(dir, &root, name),
-            Some(Err(FormatError::Corrupt(e))) => return Err(e.into()),
-            Some(Err(FormatError::Unsupported(_))) | None => {}
+    if name != b"." && name != b".." {
+        if let Hashed::Yes(root) = hashed(dir)? {
+            return by_hash(dir, &root, name);
         }
     }
     for block in 0..blocks(dir)? {
@@ -41,13 +53,62 @@ pub(super) fn lookup(dir: &Inode, name: &[u8]) -> Result<Option<Ino>, Error> {
     Ok(None)
 }
 
-fn in_block(dir: &Inode, block: u64, name: &[u8]) -> Result<Option<Ino>, Error> {
+/// How a directory is searched.
+pub(super) enum Hashed {
+    /// Block by block.
+    No,
+    /// By its tree.
+    Yes(DxRoot),
+    /// It has a tree that is not understood: block by block, and nothing can be added.
+    Unknown,
+}
+
+/// Has the directory a hash tree?
+pub(super) fn hashed(dir: &Inode) -> Result<Hashed, Error> {
+    let sb = &dir.volume.sb;
+    if !dir::is_hashed(sb, &dir.disk()) {
+        return Ok(Hashed::No);
+    }
+    match read_block(dir, 0)?.map(|raw| DxRoot::parse(sb, &dir.disk(), &raw)) {
+        Some(Ok(root)) => Ok(Hashed::Yes(root)),
+        Some(Err(FormatError::Corrupt(e))) => Err(e.into()),
+        Some(Err(FormatError::Unsupported(_))) | None => Ok(Hashed::Unknown),
+    }
+}
+
+/// The block of a hashed directory in which a new name belongs.
+pub(super) fn leaf_for(dir: &Inode, root: &DxRoot, name: &[u8]) -> Result<u64, Error> {
+    let frames = frames_to(dir, root, hash_of(dir, root, name))?;
+    let last = frames.last().expect("the root is a frame");
+    Ok(last.node.entries[last.at].block.get())
+}
+
+fn hash_of(dir: &Inode, root: &DxRoot, name: &[u8]) -> u32 {
+    root.hash.hash(dir.volume.sb.hash(), name).major
+}
+
+/// The way down to the first leaf for a hash.
+fn frames_to(dir: &Inode, root: &DxRoot, hash: u32) -> Result<Vec<Frame>, Error> {
+    let mut frames = vec![Frame {
+        at: root.node.find(hash),
+        node: root.node.clone(),
+    }];
+    let levels = usize::from(root.indirect_levels);
+    descend(dir, &mut frames, levels, Some(hash))?;
+    Ok(frames)
+}
+
+fn in_block(dir: &Inode, block: u64, name: &[u8]) -> Result<Option<Found>, Error> {
     let Some(raw) = read_block(dir, block)? else {
         return Ok(None);
     };
     let disk = dir.disk();
     let parsed = DirBlock::parse(&dir.volume.sb, &disk, FileBlock::new(block), &raw)?;
-    Ok(parsed.find(name).map(|e| e.ino))
+    let found = |ino| Found {
+        block: Some(block),
+        ino,
+    };
+    Ok(parsed.find(name).map(|e| found(e.ino)))
 }
 
 /// A node on the way down, and the entry that was taken.
@@ -56,18 +117,9 @@ struct Frame {
     at: usize,
 }
 
-fn by_hash(dir: &Inode, root: &DxRoot, name: &[u8]) -> Result<Option<Ino>, Error> {
-    let hash = root.hash.hash(dir.volume.sb.hash(), name).major;
-    let mut frames = vec![Frame {
-        at: root.node.find(hash),
-        node: root.node.clone(),
-    }];
-    descend(
-        dir,
-        &mut frames,
-        usize::from(root.indirect_levels),
-        Some(hash),
-    )?;
+fn by_hash(dir: &Inode, root: &DxRoot, name: &[u8]) -> Result<Option<Found>, Error> {
+    let hash = hash_of(dir, root, name);
+    let mut frames = frames_to(dir, root, hash)?;
     loop {
         let Some(Frame { node, at }) = frames.last() else {
             return Ok(None);

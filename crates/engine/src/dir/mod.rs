@@ -4,8 +4,10 @@
 //! taken from it; a hashed lookup reads one block per level. Limits: names are bytes, 1 to 255 of them; a path follows at
 //! most 40 symbolic links; a directory is never larger than its volume.
 
+mod edit;
 mod list;
 mod lookup;
+mod names;
 mod path;
 
 pub use list::{DirEntry, ReadDir};

@@ -35,11 +35,16 @@ impl Inode {
         (!known).then_some(size / block)
     }
 
+    /// Notes whether all that lies behind the size in its block is zeros.
+    pub(crate) fn note_tail(&self, is_zero: bool) {
+        self.tail_is_zero.store(is_zero, Ordering::Release);
+    }
+
     /// Zeros what lies behind the end in its block. Blocks; the caller has that block to itself.
     pub(crate) fn zero_tail(&self) -> Result<(), Error> {
         if let Some(block) = self.tail_block() {
             self.zero_behind(self.size(), block)?;
-            self.tail_is_zero.store(true, Ordering::Release);
+            self.note_tail(true);
         }
         Ok(())
     }

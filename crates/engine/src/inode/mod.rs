@@ -58,6 +58,8 @@ pub(crate) struct Inode {
     touched: AtomicU64,
     /// Segments of the map in memory beyond the root.
     loaded: AtomicUsize,
+    /// It lost its last name while the volume is open: it goes with its last user.
+    unlinked: AtomicBool,
 }
 
 impl Drop for Inode {
@@ -65,6 +67,9 @@ impl Drop for Inode {
         self.claims.close(self);
         self.volume
             .sub_segments(self.loaded.load(Ordering::Relaxed));
+        if self.is_unlinked() {
+            self.volume.orphans.doom(self.ino);
+        }
     }
 }
 
@@ -95,6 +100,7 @@ impl Inode {
             any_tid: AtomicU64::new(NO_TID),
             touched: AtomicU64::new(0),
             loaded: AtomicUsize::new(0),
+            unlinked: AtomicBool::new(false),
             disk: Mutex::at_level(&INODE_STATE, level, Arc::new(disk)),
             raw,
         })
@@ -103,6 +109,16 @@ impl Inode {
     /// The inode as it is now.
     pub(crate) fn disk(&self) -> Arc<DiskInode> {
         self.disk.lock().clone()
+    }
+
+    /// It lost its last name while the volume is open.
+    pub(crate) fn is_unlinked(&self) -> bool {
+        self.unlinked.load(Ordering::Acquire)
+    }
+
+    /// It has lost its last name, and is on the list of orphans.
+    pub(crate) fn note_unlinked(&self) {
+        self.unlinked.store(true, Ordering::Release);
     }
 
     /// Notes that data was written now (nanoseconds since 1970). Costs one load if that was noted already.
@@ -282,7 +298,7 @@ impl Inode {
     }
 
     /// May data of this file be overwritten?
-    fn check_writable(&self) -> Result<(), Error> {
+    pub(crate) fn check_writable(&self) -> Result<(), Error> {
         let (ino, disk) = (self.ino, self.disk());
         let not_permitted = |flag| Err(Error::NotPermitted { ino, flag });
         if disk.flags.has(InodeFlags::IMMUTABLE) {

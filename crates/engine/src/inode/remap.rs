@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::journal::JournalHandle;
 use crate::map::edit::{self, Edited, NewRun, TreeBlocks};
 use diorite_block::sync::MutexGuard;
-use diorite_format::{FsBlock, Inode as DiskInode};
+use diorite_format::{FsBlock, Inode as DiskInode, Timestamp};
 use std::ops::Range;
 
 /// A file's map under change. Nothing is seen by others before [`Remap::publish`].
@@ -21,6 +21,7 @@ pub(crate) struct Remap<'a> {
     /// The inode as it will be.
     pub(crate) disk: DiskInode,
     edits: Vec<Edited>,
+    written_at: Option<Timestamp>,
     _map: MutexGuard<'a, ()>,
 }
 
@@ -32,6 +33,7 @@ impl Inode {
         Ok(Remap {
             disk: DiskInode::clone(&self.disk()),
             edits: Vec::new(),
+            written_at: None,
             inode: self,
             handle,
             alloc,
@@ -47,9 +49,10 @@ impl Remap<'_> {
             start: new.start,
             len: new.len,
         };
-        self.alloc.mark_used(self.handle, run)?;
+        // First what may fail for space, and then changes nothing: the run is still claimed.
+        self.replace(new.file_block..new.file_block + new.len, &[new])?;
         self.disk.blocks += self.units(new.len);
-        self.replace(new.file_block..new.file_block + new.len, &[new])
+        self.handle.or_abort(self.alloc.mark_used(self.handle, run))
     }
 
     /// Maps a range to `new`; what was mapped there and is not any more is freed.
@@ -72,18 +75,38 @@ impl Remap<'_> {
         self.take_over(edited)
     }
 
-    /// Writes the inode, then shows the map, then the size, to everybody.
+    /// The contents change with this.
+    pub(crate) fn written_at(&mut self, time: Timestamp) {
+        self.written_at = Some(time);
+    }
+
+    /// Writes the inode, then shows the map, then the size, to everybody; a smaller size before the map: readers load the size first. Of the
+    /// inode only what a map decides is written: names and orphans are others' to change meanwhile.
     pub(crate) fn publish(self) -> Result<(), Error> {
+        let handle = self.handle;
+        handle.or_abort(self.publish_all())
+    }
+
+    fn publish_all(self) -> Result<(), Error> {
         let Remap {
             inode,
             handle,
             disk,
             edits,
+            written_at,
             _map,
             ..
         } = self;
         let size = disk.size;
-        inode.change(handle, |old| *old = disk)?;
+        inode.change(handle, |now| {
+            (now.size, now.blocks, now.i_block) = (size, disk.blocks, disk.i_block);
+            if let Some(time) = written_at {
+                (now.mtime, now.ctime) = (time, time);
+            }
+        })?;
+        if size < inode.size() {
+            inode.publish_size(size);
+        }
         for edited in &edits {
             inode.publish_edit(edited)?;
         }
@@ -92,18 +115,20 @@ impl Remap<'_> {
         Ok(())
     }
 
-    /// Frees and counts what an edit says.
+    /// Frees and counts what an edit says. Nothing of the edit can be taken back: what fails aborts the journal.
     fn take_over(&mut self, edited: Edited) -> Result<(), Error> {
-        self.disk.blocks += self.units(edited.nodes_taken);
-        for (start, len) in &edited.removed {
-            self.alloc.free(self.handle, *start, *len)?;
-            self.disk.blocks = self.disk.blocks.saturating_sub(self.units(*len));
-        }
-        for block in &edited.nodes_removed {
-            self.alloc.free(self.handle, *block, 1)?;
-            self.disk.blocks = self.disk.blocks.saturating_sub(self.units(1));
-        }
+        let freed = self.free_all(&edited);
         self.edits.push(edited);
+        self.handle.or_abort(freed)
+    }
+
+    fn free_all(&mut self, edited: &Edited) -> Result<(), Error> {
+        self.disk.blocks += self.units(edited.nodes_taken);
+        let nodes = edited.nodes_removed.iter().map(|block| (*block, 1));
+        for (start, len) in edited.removed.iter().copied().chain(nodes) {
+            self.alloc.free(self.handle, start, len)?;
+            self.disk.blocks = self.disk.blocks.saturating_sub(self.units(len));
+        }
         Ok(())
     }
 

@@ -176,6 +176,11 @@ impl JournalHandle<'_> {
         self.journal.state.lock().running.freed.push((start, len));
     }
 
+    /// Aborts the journal if a change failed half-way: the transaction must not be committed.
+    pub(crate) fn or_abort<R>(&self, done: Result<R, Error>) -> Result<R, Error> {
+        self.journal.check(self.volume, |_| done)
+    }
+
     fn add(&self, block: FsBlock, unreachable: bool) {
         let left = self.credits.get();
         self.credits.set(left.saturating_sub(1));

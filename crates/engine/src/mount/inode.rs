@@ -6,6 +6,7 @@
 use crate::cache::Kind;
 use crate::error::Error;
 use crate::inode::Inode;
+use crate::journal::JournalHandle;
 use crate::volume::VolumeShared;
 use crate::xattr;
 use diorite_format::{FsBlock, Ino, Inode as DiskInode, MapKind};
@@ -21,8 +22,50 @@ impl VolumeShared {
     }
 }
 
-/// Reads inode `ino` from its table.
+impl VolumeShared {
+    /// Changes an inode that is not in memory, in its place. Blocks while the device reads.
+    pub(crate) fn change_on_disk(
+        &self,
+        handle: &JournalHandle<'_>,
+        ino: Ino,
+        change: impl FnOnce(&mut DiskInode),
+    ) -> Result<(), Error> {
+        let (block, from) = self.inode_place(ino)?;
+        let to = from + self.sb.geometry().inode_size() as usize;
+        handle.update(
+            block,
+            Kind::InodeTable,
+            |_| Ok(()),
+            |raw| {
+                let mut disk = DiskInode::parse(&self.sb, ino, &raw[from..to])?;
+                change(&mut disk);
+                disk.write(&self.sb, &mut raw[from..to])
+                    .map_err(Error::from)
+            },
+        )
+    }
+}
+
+/// Reads inode `ino` from its table: one that has a name.
 pub(crate) fn read_inode(volume: &Arc<VolumeShared>, ino: Ino) -> Result<Inode, Error> {
+    // In a volume that is changed, what has no name is on its way to be deleted.
+    let gone = |disk: &DiskInode| {
+        (disk.is_free() || disk.links == 0 && volume.alloc.is_some())
+            && !volume.is_system_inode(ino)
+    };
+    read_unless(volume, ino, gone)
+}
+
+/// Reads an inode that is on the list of orphans.
+pub(crate) fn read_orphan(volume: &Arc<VolumeShared>, ino: Ino) -> Result<Inode, Error> {
+    read_unless(volume, ino, |disk| disk.file_type.is_none())
+}
+
+fn read_unless(
+    volume: &Arc<VolumeShared>,
+    ino: Ino,
+    gone: impl Fn(&DiskInode) -> bool,
+) -> Result<Inode, Error> {
     let read = || -> Result<Inode, Error> {
         let (block, from) = volume.inode_place(ino)?;
         let bytes = volume
@@ -30,7 +73,7 @@ pub(crate) fn read_inode(volume: &Arc<VolumeShared>, ino: Ino) -> Result<Inode, 
             .read(&volume.blocking, block, Kind::InodeTable, |_| Ok(()))?;
         let raw: Box<[u8]> = bytes[from..from + volume.sb.geometry().inode_size() as usize].into();
         let disk = DiskInode::parse(&volume.sb, ino, &raw)?;
-        if disk.is_free() && !volume.is_system_inode(ino) {
+        if gone(&disk) {
             return Err(Error::NotFound {
                 path: format!("inode {ino}"),
             });

@@ -38,12 +38,13 @@ impl VolumeShared {
     pub(crate) fn mark_clean(&self) -> Result<(), Error> {
         let (now, journaled) = (self.now_seconds(), self.has_journal());
         let was_valid = self.sb.is_clean();
+        let orphans_in_file = self.orphans.in_file();
         self.edit_super_at_home(|edit| {
             if journaled {
                 edit.set_needs_recovery(false);
             }
             edit.set_valid(was_valid);
-            edit.set_orphan_present(false);
+            edit.set_orphan_present(orphans_in_file);
             edit.set_write_time(now);
         })
     }

@@ -12,7 +12,7 @@ mod recover;
 mod superblock;
 mod zone;
 
-pub(crate) use inode::read_inode;
+pub(crate) use inode::{read_inode, read_orphan};
 pub(crate) use open::{Mounted, open, open_device};
 pub(crate) use zone::Zone;
 
@@ -51,6 +51,8 @@ pub struct OpenOptions {
     pub map_cache: usize,
     /// Changes of metadata are committed when they are this old, if nobody asks before.
     pub commit_interval: Duration,
+    /// User and group of what is created.
+    pub owner: (u32, u32),
     /// The time that is written into inodes and superblocks.
     pub clock: Clock,
 }
@@ -67,6 +69,7 @@ impl Default for OpenOptions {
             metadata_cache: 16 << 20,
             map_cache: 32 << 20,
             commit_interval: Duration::from_secs(5),
+            owner: (0, 0),
             clock: system_clock,
         }
     }

@@ -34,6 +34,13 @@ impl SyncQueue {
         })
     }
 
+    /// Detaches a file that has no name any more, so that it goes with its last user.
+    pub(crate) fn let_go_of_unlinked(&mut self) {
+        if let Some((_, id)) = self.attached.take_if(|(f, _)| f.inode().is_unlinked()) {
+            self.queue.detach(id);
+        }
+    }
+
     fn attach(&mut self, file: &File) -> Result<FileId, Error> {
         match &self.attached {
             Some((known, id)) if known.same_handle(file) => Ok(*id),

@@ -1,0 +1,116 @@
+//! The list of orphans, in memory as it is on disk.
+//!
+//! Input: inodes, under a handle. Output: the chain through the superblock and the inodes changed, or a slot of the orphan file. Invariants: an
+//! inode's deletion time is changed only here and by its deletion, and in no other copy of the inode; changes of the chain are
+//! serialised by one lock, taken after any map lock. Limits: two blocks and the superblock are changed at most.
+
+use super::slots::{Slot, Slots};
+use crate::error::Error;
+use crate::inode::Inode;
+use crate::journal::JournalHandle;
+use crate::locks::{DOOMED, ORPHANS};
+use crate::volume::VolumeShared;
+use diorite_block::sync::Mutex;
+use diorite_format::Ino;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Blocks that putting an inode on the list, or taking it off, changes beside its own: a neighbour's or a slot's, and the superblock.
+pub(crate) const ORPHAN_CREDITS: u32 = 3;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Orphans {
+    list: Mutex<List>,
+    /// Inodes that lost their last name, and now their last user.
+    doomed: Mutex<Vec<Ino>>,
+}
+
+#[derive(Debug, Default)]
+struct List {
+    /// The newest first, as the superblock names it.
+    chain: VecDeque<Ino>,
+    in_slots: BTreeMap<Ino, Slot>,
+    slots: Slots,
+}
+
+impl Orphans {
+    pub(crate) fn new(level: u8) -> Orphans {
+        Orphans {
+            list: Mutex::at_level(&ORPHANS, level, List::default()),
+            doomed: Mutex::at_level(&DOOMED, level, Vec::new()),
+        }
+    }
+
+    /// Nobody uses this inode any more, and nothing names it.
+    pub(crate) fn doom(&self, ino: Ino) {
+        self.doomed.lock().push(ino);
+    }
+
+    /// One that is to be deleted.
+    pub(super) fn next_doomed(&self) -> Option<Ino> {
+        self.doomed.lock().pop()
+    }
+
+    /// Does the orphan file name any?
+    pub(crate) fn in_file(&self) -> bool {
+        !self.list.lock().in_slots.is_empty()
+    }
+
+    /// Puts an inode on the list, unless it is there. Blocks while metadata is read.
+    pub(crate) fn add(&self, handle: &JournalHandle<'_>, inode: &Inode) -> Result<(), Error> {
+        let (mut list, ino) = (self.list.lock(), inode.ino);
+        if list.chain.contains(&ino) || list.in_slots.contains_key(&ino) {
+            return Ok(());
+        }
+        if let Some(slot) = list.slots.take(handle, ino)? {
+            list.in_slots.insert(ino, slot);
+            return Ok(());
+        }
+        let next = list.chain.front().copied().unwrap_or(NONE);
+        inode.change(handle, |disk| disk.dtime = next.get())?;
+        handle
+            .volume()
+            .edit_super(handle, |edit| edit.set_last_orphan(ino))?;
+        list.chain.push_front(ino);
+        Ok(())
+    }
+
+    /// Takes an inode off the list, if it is there; `dtime` is its deletion time afterwards. Blocks while metadata is read.
+    pub(crate) fn remove(
+        &self,
+        handle: &JournalHandle<'_>,
+        inode: &Inode,
+        dtime: u32,
+    ) -> Result<(), Error> {
+        let (mut list, ino, volume) = (self.list.lock(), inode.ino, handle.volume());
+        if let Some(slot) = list.in_slots.remove(&ino) {
+            list.slots.give_back(handle, slot)?;
+        } else if let Some(at) = list.chain.iter().position(|i| *i == ino) {
+            let next = list.chain.get(at + 1).copied().unwrap_or(NONE);
+            match at.checked_sub(1).and_then(|before| list.chain.get(before)) {
+                Some(before) => set_next(volume, handle, *before, next)?,
+                None => volume.edit_super(handle, |edit| edit.set_last_orphan(next))?,
+            }
+            list.chain.remove(at);
+        } else if dtime == 0 {
+            return Ok(());
+        }
+        inode.change(handle, |disk| disk.dtime = dtime)
+    }
+}
+
+/// The end of the chain.
+const NONE: Ino = Ino::new(0);
+
+/// Changes what comes after an orphan that may have no user, and then is not in memory.
+fn set_next(
+    volume: &VolumeShared,
+    handle: &JournalHandle<'_>,
+    ino: Ino,
+    next: Ino,
+) -> Result<(), Error> {
+    match volume.known_inode(ino) {
+        Some(inode) => inode.change(handle, |disk| disk.dtime = next.get()),
+        None => volume.change_on_disk(handle, ino, |disk| disk.dtime = next.get()),
+    }
+}

@@ -1,0 +1,144 @@
+//! A long range in pieces, each of which fits into one journal handle.
+//!
+//! Input: a range of file blocks. Output: its first or last piece and the blocks of metadata that changing it may change. Invariants: a piece is
+//! never empty while the range is not; what is freed by one piece touches a bounded number of groups. Limits: reads the map of the
+//! piece: blocks.
+
+use crate::error::Error;
+use crate::inode::Inode;
+use crate::journal::JournalHandle;
+use crate::map::MappingState;
+use crate::map::edit::{self, End, NewRun};
+use crate::orphan::ORPHAN_CREDITS;
+use crate::volume::VolumeShared;
+use diorite_format::{FsBlock, GroupNo};
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// One past the last file block that can be mapped.
+pub(crate) const END: u32 = u32::MAX;
+
+/// The inode itself, and its place in the orphan list.
+const OWN_CREDITS: u32 = 1 + ORPHAN_CREDITS;
+
+/// Leaves of a map that one piece touches at most.
+const MOST_LEAVES: u32 = 64;
+
+/// A part of a range, and what changing it takes.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece {
+    pub(crate) blocks: Range<u32>,
+    pub(crate) credits: u32,
+}
+
+impl Inode {
+    /// The piece at one end of the range, if all that it maps is freed.
+    pub(crate) fn piece_to_free(&self, range: Range<u32>, end: End) -> Result<Piece, Error> {
+        let leaves = self.leaves_per_handle();
+        let disk = self.disk();
+        let part = edit::part(&self.volume, &disk, range, leaves, end)?;
+        let tree = edit::credits(&self.volume, &disk, leaves, &[]);
+        let most = self
+            .volume
+            .most_credits()
+            .saturating_sub(OWN_CREDITS + tree);
+        let mut groups = Groups::of(self, tree);
+        let mappings = self.mappings(u64::from(part.start)..u64::from(part.end))?;
+        let runs = mappings.iter().filter_map(|m| match m.state {
+            MappingState::Hole => None,
+            MappingState::Unwritten(at) | MappingState::Written(at) => Some((m.start, m.len, at)),
+        });
+        let runs: Vec<_> = match end {
+            End::First => runs.collect(),
+            End::Last => runs.rev().collect(),
+        };
+        let mut blocks = part.clone();
+        for (n, (start, len, at)) in runs.into_iter().enumerate() {
+            groups.add(at, len);
+            if n > 0 && groups.credits() > most {
+                let short = |b: u64| u32::try_from(b).unwrap_or(END);
+                match end {
+                    End::First => blocks.end = short(start),
+                    End::Last => blocks.start = short(start + len),
+                }
+                break;
+            }
+        }
+        let credits = OWN_CREDITS + tree + groups.credits();
+        Ok(Piece { blocks, credits })
+    }
+
+    /// Blocks of metadata that a change of at most `leaves` leaves changes, whose range is mapped to `new` and frees nothing but nodes.
+    pub(crate) fn credits_to_map(&self, leaves: u32, new: &[NewRun]) -> u32 {
+        let tree = edit::credits(&self.volume, &self.disk(), leaves, new);
+        let mut groups = Groups::of(self, tree);
+        for run in new {
+            groups.add(run.start, u64::from(run.len));
+        }
+        OWN_CREDITS + tree + groups.credits()
+    }
+
+    /// Leaves that one handle may change.
+    pub(crate) fn leaves_per_handle(&self) -> u32 {
+        (self.volume.most_credits() / 16).clamp(1, MOST_LEAVES)
+    }
+}
+
+/// Groups whose bitmaps and descriptors are changed: those of data, and one for each block of the map.
+struct Groups<'a> {
+    volume: &'a VolumeShared,
+    data: BTreeSet<GroupNo>,
+    nodes: u32,
+}
+
+impl Groups<'_> {
+    fn of(inode: &Inode, nodes: u32) -> Groups<'_> {
+        Groups {
+            volume: &inode.volume,
+            data: BTreeSet::new(),
+            nodes,
+        }
+    }
+
+    fn add(&mut self, at: FsBlock, len: u64) {
+        let group = |block: u64| self.volume.sb.bitmap_bit(FsBlock::new(block));
+        let (first, last) = (group(at.get()), group(at.get() + len.saturating_sub(1)));
+        if let (Some((first, _)), Some((last, _))) = (first, last) {
+            self.data
+                .extend((first.get()..=last.get()).map(GroupNo::new));
+        }
+    }
+
+    fn credits(&self) -> u32 {
+        let groups = u32::try_from(self.data.len()).unwrap_or(u32::MAX);
+        2 * groups
+            .saturating_add(self.nodes)
+            .min(self.volume.sb.group_count())
+    }
+}
+
+impl VolumeShared {
+    /// Makes a change in one handle, again after a commit where that is all that is missing, and again with what others keep ahead where there
+    /// is no space else. `change` leaves nothing changed where it fails for space. Blocks; no lock but a directory's may be held.
+    pub(crate) fn in_handle<R>(
+        &self,
+        credits: u32,
+        mut change: impl FnMut(&JournalHandle<'_>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        self.with_all_space(|| change(&self.begin(credits)?))
+    }
+
+    /// Tries again after a commit, and with what others keep ahead, where space is missing. Blocks; no lock but a directory's may be held.
+    pub(crate) fn with_all_space<R>(
+        &self,
+        mut attempt: impl FnMut() -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        match self.or_commit(&mut attempt) {
+            Err(Error::NoSpace { .. }) => {
+                self.close_windows();
+                self.or_commit(attempt)
+            }
+            done => done,
+        }
+    }
+}

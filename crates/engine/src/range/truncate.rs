@@ -1,0 +1,81 @@
+//! Truncation: a new size, and what lies behind it given back.
+//!
+//! Input: an inode whose gate is closed, and a size. Output: the size; blocks behind it freed, from the end backward. Invariants: the rest of the new
+//! last block is zeros on the device before the handle with the size begins (rule B5); the first handle sets the size and, if there
+//! will be another, puts the inode on the orphan list; the last one takes it off again. So a crash shows the old size, or the new one
+//! and an orphan whose truncation recovery ends. Limits: blocks.
+
+use super::pieces::END;
+use crate::error::Error;
+use crate::inode::{Inode, timestamp};
+use crate::map::edit::End;
+use std::cmp::Ordering::{Equal, Greater, Less};
+
+/// Gives the file this size.
+pub(super) fn truncate(inode: &Inode, size: u64) -> Result<(), Error> {
+    inode.check_size(size)?;
+    match size.cmp(&inode.size()) {
+        Less => shrink(inode, size),
+        Equal => set_size(inode, size),
+        Greater => grow(inode, size),
+    }
+}
+
+/// Moves the size up; what it moves over is a hole, or unwritten.
+pub(super) fn grow(inode: &Inode, size: u64) -> Result<(), Error> {
+    inode.zero_tail()?;
+    set_size(inode, size)?;
+    inode.note_tail(size % u64::from(inode.volume.block_size()) == 0);
+    Ok(())
+}
+
+/// A size for which no block has to be given back.
+fn set_size(inode: &Inode, size: u64) -> Result<(), Error> {
+    let now = timestamp(inode.volume.now_nanos());
+    let credits = inode.credits_to_map(0, &[]);
+    inode.volume.in_handle(credits, |handle| {
+        let mut remap = inode.remap(handle)?;
+        remap.disk.size = size;
+        remap.written_at(now);
+        remap.publish()
+    })
+}
+
+/// Moves the size down, or gives back what lies behind it.
+pub(crate) fn shrink(inode: &Inode, size: u64) -> Result<(), Error> {
+    let block = u64::from(inode.volume.block_size());
+    if size % block != 0 {
+        inode.zero_behind(size, size / block)?;
+    }
+    inode.note_tail(true);
+    inode.claims.close(inode);
+    let keep = u32::try_from(size.div_ceil(block)).unwrap_or(END);
+    let mut end = END;
+    loop {
+        end = free_last(inode, keep..end, size)?;
+        if end <= keep {
+            return Ok(());
+        }
+    }
+}
+
+/// One handle of it: frees the last piece of the range and says where that began.
+fn free_last(inode: &Inode, range: std::ops::Range<u32>, size: u64) -> Result<u32, Error> {
+    let volume = &inode.volume;
+    let piece = inode.piece_to_free(range.clone(), End::Last)?;
+    let is_last = piece.blocks.start <= range.start;
+    let now = timestamp(volume.now_nanos());
+    volume.in_handle(piece.credits, |handle| {
+        let mut remap = inode.remap(handle)?;
+        remap.replace(piece.blocks.clone(), &[])?;
+        remap.disk.size = size;
+        remap.written_at(now);
+        if !is_last {
+            volume.orphans.add(handle, inode)?;
+        } else if inode.disk().links > 0 {
+            volume.orphans.remove(handle, inode, 0)?;
+        }
+        remap.publish()
+    })?;
+    Ok(piece.blocks.start)
+}

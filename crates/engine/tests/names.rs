@@ -1,0 +1,232 @@
+//! Files made and names removed: linear and hashed directories, open files without a name, attributes, many links; e2fsck has nothing
+//! to say after each session.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::{fsck, image, run, scratch};
+use diorite::{Error, File, NotYet, OpenFlags, OpenOptions, Volume};
+use diorite_block::Buf;
+use std::path::{Path, PathBuf};
+
+const KINDS: [&[&str]; 5] = [
+    &["-t", "ext4", "-b", "4096"],
+    &["-t", "ext4", "-b", "1024"],
+    &["-t", "ext4", "-b", "4096", "-O", "^has_journal"],
+    &["-t", "ext3", "-b", "1024"],
+    &["-t", "ext2", "-b", "1024"],
+];
+
+fn writable(image: &Path) -> Volume {
+    Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap()
+}
+
+fn make(dir: &Path, args: &[&str]) -> PathBuf {
+    let tree = dir.join("tree");
+    std::fs::create_dir_all(tree.join("sub")).unwrap();
+    std::fs::write(tree.join("old"), vec![7; 300_000]).unwrap();
+    std::fs::write(tree.join("sub/inner"), b"inner").unwrap();
+    std::os::unix::fs::symlink("old", tree.join("link")).unwrap();
+    std::os::unix::fs::symlink("x".repeat(100), tree.join("long")).unwrap();
+    std::fs::hard_link(tree.join("old"), tree.join("sub/second")).unwrap();
+    image(dir, "32M", args, &tree)
+}
+
+fn fill(file: &File, byte: u8, len: usize) {
+    let mut buf = Buf::zeroed(len);
+    buf.as_mut_slice().fill(byte);
+    assert_eq!(file.write_at(0, buf).1.unwrap(), len);
+}
+
+fn free_blocks(image: &Path) -> String {
+    let text = run("dumpe2fs", &["-h", image.to_str().unwrap()]);
+    let line = |what: &str| {
+        text.lines()
+            .find(|l| l.starts_with(what))
+            .map(str::to_owned)
+            .unwrap()
+    };
+    line("Free blocks:") + &line("Free inodes:")
+}
+
+/// What is made is there, for debugfs too; what is removed leaves nothing behind.
+#[test]
+fn made_and_removed() {
+    for args in KINDS {
+        let dir = scratch();
+        let image = make(dir.path(), args);
+        let before = free_blocks(&image);
+        let volume = writable(&image);
+        let file = volume.create("/sub/new", 0o640).unwrap();
+        assert!(matches!(
+            volume.create("/sub/new", 0o640),
+            Err(Error::Exists { .. })
+        ));
+        fill(&file, 0x5a, 65536);
+        assert_eq!(file.metadata().mode, 0o100_640);
+        drop(file);
+        volume.close().unwrap();
+        fsck(&image);
+        let out = dir.path().join("out");
+        let dump = format!("dump /sub/new {}", out.to_str().unwrap());
+        run("debugfs", &["-R", &dump, image.to_str().unwrap()]);
+        assert_eq!(std::fs::read(out).unwrap(), vec![0x5a; 65536]);
+
+        let volume = writable(&image);
+        volume.unlink("/sub/new").unwrap();
+        assert!(matches!(
+            volume.unlink("/sub/new"),
+            Err(Error::NotFound { .. })
+        ));
+        assert!(matches!(
+            volume.unlink("/sub"),
+            Err(Error::IsADirectory { .. })
+        ));
+        volume.close().unwrap();
+        fsck(&image);
+        assert_eq!(free_blocks(&image), before);
+    }
+}
+
+/// A link is one name of several; symbolic links go with or without a block of their own.
+#[test]
+fn links() {
+    for args in KINDS {
+        let dir = scratch();
+        let image = make(dir.path(), args);
+        let volume = writable(&image);
+        volume.unlink("/old").unwrap();
+        let second = volume
+            .open_path("/sub/second", OpenFlags::default())
+            .unwrap();
+        assert_eq!((second.size(), second.metadata().links), (300_000, 1));
+        let mut bytes = vec![0; 300_000];
+        second.read_bytes(0, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|b| *b == 7));
+        for name in ["/link", "/long", "/sub/second"] {
+            volume.unlink(name).unwrap();
+        }
+        drop(second);
+        volume.close().unwrap();
+        fsck(&image);
+    }
+}
+
+/// A file that is open keeps working without a name, also in blocking calls' queues, and goes with its last user.
+#[test]
+fn open_without_a_name() {
+    for args in KINDS {
+        let dir = scratch();
+        let image = make(dir.path(), args);
+        let before = free_blocks(&image);
+        let volume = writable(&image);
+        let files: Vec<File> = (0..5u8)
+            .map(|n| {
+                let file = volume.create(&format!("/open{n}"), 0o600).unwrap();
+                fill(&file, n, 16384);
+                file
+            })
+            .collect();
+        for n in [2, 0, 4, 1, 3] {
+            volume.unlink(&format!("/open{n}")).unwrap();
+        }
+        volume.sync().unwrap();
+        for (n, file) in files.iter().enumerate() {
+            let (buf, got) = file.read_at(0, Buf::zeroed(16384));
+            assert_eq!(got.unwrap(), 16384);
+            assert!(buf.as_slice().iter().all(|b| usize::from(*b) == n));
+            fill(file, 9, 32768);
+        }
+        // From the middle, the newest and the oldest of the list.
+        let mut files: Vec<Option<File>> = files.into_iter().map(Some).collect();
+        for n in [1, 3, 2, 4, 0] {
+            files[n] = None;
+            volume.sync().unwrap();
+        }
+        volume.close().unwrap();
+        fsck(&image);
+        assert_eq!(free_blocks(&image), before);
+    }
+}
+
+/// A linear directory grows block by block; the names stay findable, for e2fsck too.
+#[test]
+fn a_directory_grows() {
+    for args in KINDS {
+        let dir = scratch();
+        let image = make(dir.path(), args);
+        let volume = writable(&image);
+        for n in 0..200 {
+            volume.create(&format!("/sub/{n:0>40}"), 0o600).unwrap();
+        }
+        for n in (0..200).step_by(3) {
+            volume.unlink(&format!("/sub/{n:0>40}")).unwrap();
+        }
+        for n in 0..200 {
+            let found = volume.resolve(format!("/sub/{n:0>40}").as_bytes(), true);
+            assert_eq!(found.is_ok(), n % 3 != 0);
+        }
+        volume.close().unwrap();
+        fsck(&image);
+    }
+}
+
+/// In a hashed directory names go where their hash says; a full block is refused by name.
+#[test]
+fn hashed_directories() {
+    let dir = scratch();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir_all(tree.join("big")).unwrap();
+    for n in 0..400 {
+        std::fs::write(tree.join(format!("big/{n:0>30}")), b"").unwrap();
+    }
+    let image = image(dir.path(), "32M", KINDS[1], &tree);
+    // e2fsck makes the tree; it says so with its exit code.
+    let status = std::process::Command::new("e2fsck")
+        .args(["-fyD", image.to_str().unwrap()])
+        .output()
+        .unwrap();
+    assert!(status.status.code().unwrap() <= 1);
+    let volume = writable(&image);
+    let (mut made, mut full) = (Vec::new(), 0);
+    for n in 0..200 {
+        let path = format!("/big/new{n}");
+        match volume.create(&path, 0o600) {
+            Ok(_) => made.push(path),
+            Err(Error::NotYet(NotYet::FullLeaf { .. })) => full += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(!made.is_empty() && full < 200);
+    for path in &made {
+        assert!(volume.resolve(path.as_bytes(), true).is_ok());
+    }
+    for n in (0..400).step_by(2) {
+        volume.unlink(&format!("/big/{n:0>30}")).unwrap();
+    }
+    volume.close().unwrap();
+    fsck(&image);
+}
+
+/// The owner of new files is what the options say; a file without a name cannot be opened by its number.
+#[test]
+fn owner_and_number() {
+    let dir = scratch();
+    let image = make(dir.path(), KINDS[0]);
+    let options = OpenOptions {
+        owner: (70_000, 5),
+        ..OpenOptions::writable()
+    };
+    let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
+    let file = volume.create("mine", 0o644).unwrap();
+    assert_eq!((file.metadata().uid, file.metadata().gid), (70_000, 5));
+    volume.unlink("mine").unwrap();
+    let again = volume.open_ino(file.ino(), OpenFlags::default());
+    assert!(matches!(again, Err(Error::NotFound { .. })));
+    for path in ["", "/", "a/", ".", "sub/.."] {
+        assert!(matches!(volume.create(path, 0o644), Err(Error::Invalid(_))));
+    }
+    drop(file);
+    volume.close().unwrap();
+    fsck(&image);
+}
