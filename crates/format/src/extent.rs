@@ -16,6 +16,7 @@ use crate::superblock::Superblock;
 use crate::types::{FileBlock, FsBlock, Ino, Place};
 
 mod encode;
+pub mod raw;
 #[cfg(test)]
 mod tests;
 
@@ -231,6 +232,25 @@ fn slot(n: usize) -> usize {
     n.saturating_mul(ENTRY).saturating_add(eh::SIZE)
 }
 
+/// An extent's entry, as it is stored.
+fn decode_extent(raw: &[u8]) -> Extent {
+    let stored = u32::from(le16(raw, ee::LEN));
+    let unwritten = stored > MAX_WRITTEN;
+    Extent {
+        block: FileBlock::new(u64::from(le32(raw, ee::BLOCK))),
+        len: if unwritten {
+            stored.saturating_sub(MAX_WRITTEN)
+        } else {
+            stored
+        },
+        start: FsBlock::new(num::join(
+            u32::from(le16(raw, ee::START_HI)),
+            le32(raw, ee::START_LO),
+        )),
+        unwritten,
+    }
+}
+
 /// The header's numbers.
 struct Header {
     entries: u16,
@@ -331,18 +351,10 @@ impl Reader<'_> {
 
     fn extent(&self, raw: &[u8]) -> Result<Extent> {
         let (ino, at) = (self.ino, self.at);
-        let block = FileBlock::new(u64::from(le32(raw, ee::BLOCK)));
-        let stored = u32::from(le16(raw, ee::LEN));
-        let unwritten = stored > MAX_WRITTEN;
-        let len = if unwritten {
-            stored.saturating_sub(MAX_WRITTEN)
-        } else {
-            stored
-        };
-        let start = FsBlock::new(num::join(
-            u32::from(le16(raw, ee::START_HI)),
-            le32(raw, ee::START_LO),
-        ));
+        let extent = decode_extent(raw);
+        let Extent {
+            block, len, start, ..
+        } = extent;
         if len == 0 {
             return bad(Corrupt::ExtentLength { ino, at, block });
         }
@@ -355,12 +367,7 @@ impl Reader<'_> {
                 count: self.sb.geometry().blocks_count(),
             });
         }
-        Ok(Extent {
-            block,
-            len,
-            start,
-            unwritten,
-        })
+        Ok(extent)
     }
 
     fn index<'b>(&self, slots: impl Iterator<Item = &'b [u8]>) -> Result<Vec<ExtentIndex>> {

@@ -12,7 +12,7 @@ use crate::inode::{Handle, Inode};
 use crate::queue::{Message, QueueShared};
 use crate::volume::VolumeShared;
 use crate::workers::Task;
-use diorite_format::extent::{Entries, Expect, ExtentNode};
+use diorite_format::extent::{Entries, Expect, Extent, ExtentNode};
 use diorite_format::indirect::{self, PointerBlock};
 use diorite_format::{FileBlock, FsBlock, Ino, Inode as DiskInode, MapKind, Superblock};
 use std::ops::Range;
@@ -64,18 +64,7 @@ pub(crate) fn root_view(volume: &VolumeShared, inode: &DiskInode) -> Result<MapV
 pub(super) fn extent_segments(node: &ExtentNode) -> Vec<Segment> {
     let block = |b: u64| u32::try_from(b).expect("the parser keeps file blocks below 2^32");
     match &node.entries {
-        Entries::Leaf(extents) => extents
-            .iter()
-            .map(|e| Segment {
-                start: block(e.block.get()),
-                len: e.len,
-                kind: if e.unwritten {
-                    SegmentKind::Unwritten(e.start)
-                } else {
-                    SegmentKind::Written(e.start)
-                },
-            })
-            .collect(),
+        Entries::Leaf(extents) => extents.iter().map(extent_segment).collect(),
         Entries::Index(children) => children
             .iter()
             .map(|c| Segment {
@@ -84,6 +73,20 @@ pub(super) fn extent_segments(node: &ExtentNode) -> Vec<Segment> {
                 kind: SegmentKind::ExtentNode(c.child, node.depth - 1),
             })
             .collect(),
+    }
+}
+
+/// An extent as the in-core map shows it.
+pub(super) fn extent_segment(extent: &Extent) -> Segment {
+    let start = u32::try_from(extent.block.get());
+    Segment {
+        start: start.expect("the parser keeps file blocks below 2^32"),
+        len: extent.len,
+        kind: if extent.unwritten {
+            SegmentKind::Unwritten(extent.start)
+        } else {
+            SegmentKind::Written(extent.start)
+        },
     }
 }
 

@@ -206,7 +206,7 @@ fn start_parts(block: FsBlock) -> (u16, u32) {
     (num::low16(high), low)
 }
 
-fn encode_extent(extent: &Extent) -> [u8; ENTRY] {
+pub(super) fn encode_extent(extent: &Extent) -> [u8; ENTRY] {
     let mut e = [0u8; ENTRY];
     let (high, low) = start_parts(extent.start);
     let mark = if extent.unwritten { MAX_WRITTEN } else { 0 };

@@ -2,6 +2,7 @@
 //!
 //! | file | takes -> gives |
 //! |---|---|
+//! | `quick` | one run into one leaf with room -> that leaf, changed where it lies |
 //! | `leaf` | a leaf's extents and a change -> its extents afterwards, and what was removed |
 //! | `tree` | an extent tree and a change -> the way down, and a new root |
 //! | `nodes` | children as they will be -> joined, split, placed; their index entries |
@@ -21,6 +22,7 @@ mod nodes;
 mod part;
 mod plan;
 mod pointers;
+mod quick;
 mod runs;
 #[cfg(test)]
 mod tests;
@@ -45,6 +47,12 @@ pub(crate) struct NewRun {
     pub(crate) start: FsBlock,
     /// Only in files with extents.
     pub(crate) unwritten: bool,
+}
+
+impl NewRun {
+    fn covers(&self, range: &Range<u32>) -> bool {
+        self.file_block == range.start && self.len == range.end - range.start
+    }
 }
 
 /// Where blocks for the map's own nodes come from.
@@ -88,6 +96,11 @@ pub(crate) fn replace(
     assert!(new.windows(2).all(next), "new runs are in order");
     if range.is_empty() {
         return Ok(Edited::default());
+    }
+    if let ([one], true) = (new, new.first().is_some_and(|n| n.covers(&range))) {
+        if let Some(edited) = quick::try_replace(handle, inode, one)? {
+            return Ok(edited);
+        }
     }
     match inode.map_kind() {
         MapKind::Extents => {

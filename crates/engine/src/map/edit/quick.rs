@@ -1,0 +1,195 @@
+//! The common edit, done where it lies: one run into one leaf that has room for it.
+//!
+//! Input: a run for a hole, or for a part of an unwritten extent that has the same blocks. Output: a few entries of one leaf replaced; or
+//! nothing done, and the general edit takes over. Invariants: every node on the way was checked when it was loaded; the leaf keeps its
+//! first key, so no node above it changes; entries that have become neighbours are joined. Limits: what would remove blocks, split the leaf or
+//! touch two of them is not for here.
+
+use super::{Edited, NewRun};
+use crate::cache::{Kind, MetaRef};
+use crate::error::Error;
+use crate::journal::JournalHandle;
+use crate::map::load::extent_segment;
+use diorite_format::extent::{Extent, max_len, raw, seal_block};
+use diorite_format::{FileBlock, FsBlock, Inode as DiskInode, MapKind};
+
+/// Does it, if it is such an edit. Blocks while the device reads. The caller holds the map lock.
+pub(super) fn try_replace(
+    handle: &JournalHandle<'_>,
+    inode: &mut DiskInode,
+    new: &NewRun,
+) -> Result<Option<Edited>, Error> {
+    if inode.map_kind() != MapKind::Extents || new.len > max_len(new.unwritten) {
+        return Ok(None);
+    }
+    if raw::depth(&inode.i_block) == 0 {
+        let Some(step) = plan(&inode.i_block, new) else {
+            return Ok(None);
+        };
+        let done = raw::splice(&mut inode.i_block, step.from, step.to, &step.entries);
+        return Ok(done.then(|| step.edited()));
+    }
+    let Some((at, leaf)) = find_leaf(handle, inode, new.file_block)? else {
+        return Ok(None);
+    };
+    let Some(step) = plan(&leaf, new) else {
+        return Ok(None);
+    };
+    // Let go, so that the change need not copy the block.
+    drop(leaf);
+    let done = handle.update(
+        at,
+        Kind::Map,
+        |_| Ok(()),
+        |bytes| {
+            let done = raw::splice(bytes, step.from, step.to, &step.entries);
+            if done {
+                seal_block(&handle.volume().sb, inode.ino, inode.generation, bytes);
+            }
+            Ok(done)
+        },
+    )?;
+    Ok(done.then(|| step.edited()))
+}
+
+/// The leaf below which the block belongs, if it is not before all that the tree holds.
+fn find_leaf(
+    handle: &JournalHandle<'_>,
+    inode: &DiskInode,
+    block: u32,
+) -> Result<Option<(FsBlock, MetaRef)>, Error> {
+    let mut depth = raw::depth(&inode.i_block);
+    let mut next = raw::child(&inode.i_block, block);
+    while let (Some(at), 1..) = (next, depth) {
+        depth -= 1;
+        // What is in memory was checked against its parent; what is not is left to the general edit, which knows the parent's range.
+        let Some(node) = handle.volume().cache.peek(at, Kind::Map) else {
+            return Ok(None);
+        };
+        if raw::depth(&node) != depth {
+            return Ok(None);
+        }
+        if depth == 0 {
+            return Ok(Some((at, node)));
+        }
+        next = raw::child(&node, block);
+    }
+    Ok(None)
+}
+
+/// Entries of a leaf to be replaced, and what they become.
+struct Step {
+    from: usize,
+    to: usize,
+    entries: Vec<Extent>,
+    /// File blocks that these cover.
+    window: (u64, u64),
+}
+
+impl Step {
+    fn edited(self) -> Edited {
+        let short = |b: u64| u32::try_from(b).expect("an extent ends below 2^32");
+        Edited {
+            window: short(self.window.0)..short(self.window.1),
+            segments: self.entries.iter().map(extent_segment).collect(),
+            ..Edited::default()
+        }
+    }
+}
+
+/// What becomes of the entries around the run, if it fits between or into them.
+fn plan(leaf: &[u8], new: &NewRun) -> Option<Step> {
+    let (start, end) = (
+        u64::from(new.file_block),
+        u64::from(new.file_block) + u64::from(new.len),
+    );
+    let run = Extent {
+        block: FileBlock::new(start),
+        len: new.len,
+        start: new.start,
+        unwritten: new.unwritten,
+    };
+    let after = raw::up_to(leaf, new.file_block);
+    let before = raw::extent(leaf, after.checked_sub(1)?)?;
+    if before.end() > start {
+        return inside(leaf, after - 1, &before, run);
+    }
+    let next = raw::extent(leaf, after);
+    if next.is_some_and(|n| n.block.get() < end) {
+        return None;
+    }
+    let mut step = Step {
+        from: after,
+        to: after,
+        entries: vec![run],
+        window: (start, end),
+    };
+    step.join_left(leaf);
+    step.join_right(leaf);
+    Some(step)
+}
+
+/// A part of an extent changes its state.
+fn inside(leaf: &[u8], at: usize, old: &Extent, run: Extent) -> Option<Step> {
+    let skip = run.block.get() - old.block.get();
+    let same_place = old.start.get() + skip == run.start.get();
+    if run.end() > old.end() || !same_place || old.unwritten == run.unwritten {
+        return None;
+    }
+    let mut entries = Vec::with_capacity(3);
+    entries.extend(part(old, old.block.get(), run.block.get()));
+    entries.push(run);
+    entries.extend(part(old, run.end(), old.end()));
+    let mut step = Step {
+        from: at,
+        to: at + 1,
+        entries,
+        window: (old.block.get(), old.end()),
+    };
+    step.join_left(leaf);
+    step.join_right(leaf);
+    Some(step)
+}
+
+/// The blocks `from..to` of an extent.
+fn part(of: &Extent, from: u64, to: u64) -> Option<Extent> {
+    let len = u32::try_from(to.checked_sub(from)?).ok()?;
+    (len > 0).then(|| Extent {
+        block: FileBlock::new(from),
+        len,
+        start: FsBlock::new(of.start.get() + (from - of.block.get())),
+        unwritten: of.unwritten,
+    })
+}
+
+impl Step {
+    /// Joins the first entry with the one on its left.
+    fn join_left(&mut self, leaf: &[u8]) {
+        let left = self.from.checked_sub(1).and_then(|n| raw::extent(leaf, n));
+        if let Some(both) = left.and_then(|left| joined(&left, &self.entries[0])) {
+            self.from -= 1;
+            self.window.0 = both.block.get();
+            self.entries[0] = both;
+        }
+    }
+
+    fn join_right(&mut self, leaf: &[u8]) {
+        let last = self.entries.len() - 1;
+        let right = raw::extent(leaf, self.to);
+        if let Some(both) = right.and_then(|right| joined(&self.entries[last], &right)) {
+            self.to += 1;
+            self.window.1 = both.end();
+            self.entries[last] = both;
+        }
+    }
+}
+
+/// Two neighbours as one extent, if they are neighbours on the volume too.
+fn joined(a: &Extent, b: &Extent) -> Option<Extent> {
+    let len = a.len + b.len;
+    let fits = a.unwritten == b.unwritten
+        && a.end() == b.block.get()
+        && a.start.get() + u64::from(a.len) == b.start.get()
+        && len <= max_len(a.unwritten);
+    fits.then_some(Extent { len, ..*a })
+}
