@@ -9,6 +9,7 @@ use crate::dio::PrepareJob;
 use crate::locks::WORKERS;
 use crate::map::LoadJob;
 use diorite_block::sync::{Condvar, Mutex};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -28,9 +29,9 @@ impl Work {
     /// Does it, in this thread. Blocks.
     pub(crate) fn run(self) {
         match self {
-            Work::Load(job) => LoadJob::run(&mut vec![job]),
-            Work::Prepare(job) => PrepareJob::run(&mut vec![job]),
-            Work::Complete(job) => Job::run(&mut vec![job]),
+            Work::Load(job) => LoadJob::run(&mut vec![job], &NoTurn),
+            Work::Prepare(job) => PrepareJob::run(&mut vec![job], &NoTurn),
+            Work::Complete(job) => Job::run(&mut vec![job], &NoTurn),
         }
     }
 }
@@ -41,8 +42,22 @@ pub(crate) trait Task: Send + Sized + std::fmt::Debug + 'static {
     const CLASS: &'static str;
     /// How many pieces one worker takes at once.
     const BATCH: usize;
-    /// Does them all; the list is empty after it. Blocks.
-    fn run(batch: &mut Vec<Self>);
+    /// Does them all; the list is empty after it. Blocks; gives its turn before it waits for long.
+    fn run(batch: &mut Vec<Self>, turn: &dyn Turn);
+}
+
+/// The right to be the one worker of a class that works: others are woken only when nobody has it, so that work gathers for one worker
+/// and not in small pieces for all.
+pub(crate) trait Turn {
+    /// Lets the next worker begin. Again does nothing.
+    fn give(&self);
+}
+
+/// Nobody waits for this turn: work in the caller's own thread.
+struct NoTurn;
+
+impl Turn for NoTurn {
+    fn give(&self) {}
 }
 
 /// The workers of a volume.
@@ -51,14 +66,17 @@ pub(crate) struct Workers {
     submit: Arc<Class<LoadJob>>,
     prepare: Arc<Class<PrepareJob>>,
     complete: Arc<Class<Job>>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Threads,
 }
+
+type Threads = Arc<Mutex<Vec<JoinHandle<()>>>>;
 
 #[derive(Debug)]
 struct Class<T> {
     most: u32,
     list: Mutex<List<T>>,
     wake: Condvar,
+    threads: Threads,
 }
 
 #[derive(Debug)]
@@ -66,41 +84,44 @@ struct List<T> {
     work: VecDeque<T>,
     threads: u32,
     idle: u32,
+    /// Workers that have the turn: one, where work is taken in batches.
+    busy: u32,
     stop: bool,
+}
+
+/// Who has work to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Somebody who is at it, or was woken.
+    Somebody,
+    /// A thread that has to be started.
+    NewThread,
 }
 
 impl Workers {
     /// At most `most` threads per class, none of them started yet.
     pub(crate) fn new(level: u8, most: u32) -> Workers {
+        let threads: Threads = Arc::new(Mutex::at_level(&WORKERS, level, Vec::new()));
         Workers {
-            submit: Class::new(level, most),
-            prepare: Class::new(level, most),
-            complete: Class::new(level, most),
-            threads: Mutex::at_level(&WORKERS, level, Vec::new()),
+            submit: Class::new(level, most, &threads),
+            prepare: Class::new(level, most, &threads),
+            complete: Class::new(level, most, &threads),
+            threads,
         }
     }
 
     /// Gives work to its class. Does not block.
     pub(crate) fn push(&self, work: Work) {
         match work {
-            Work::Load(job) => self.push_to(&self.submit, job),
-            Work::Prepare(job) => self.push_to(&self.prepare, job),
-            Work::Complete(job) => self.push_to(&self.complete, job),
+            Work::Load(job) => self.submit.push([job]),
+            Work::Prepare(job) => self.prepare.push([job]),
+            Work::Complete(job) => self.complete.push([job]),
         }
     }
 
-    fn push_to<T: Task>(&self, class: &Arc<Class<T>>, task: T) {
-        if !class.push(task) {
-            return;
-        }
-        let mine = class.clone();
-        match std::thread::Builder::new()
-            .name(format!("diorite-{}", T::CLASS))
-            .spawn(move || mine.serve())
-        {
-            Ok(thread) => self.threads.lock().push(thread),
-            Err(error) => class.not_started(&error),
-        }
+    /// Gives completions of one pass to their class, all at once. Does not block.
+    pub(crate) fn push_all(&self, jobs: &mut Vec<Job>) {
+        self.complete.push(jobs.drain(..));
     }
 }
 
@@ -120,31 +141,59 @@ impl Drop for Workers {
 }
 
 impl<T: Task> Class<T> {
-    fn new(level: u8, most: u32) -> Arc<Class<T>> {
+    fn new(level: u8, most: u32, threads: &Threads) -> Arc<Class<T>> {
         let list = List {
             work: VecDeque::new(),
             threads: 0,
             idle: 0,
+            busy: 0,
             stop: false,
         };
         Arc::new(Class {
             most: most.max(1),
             list: Mutex::at_level(&WORKERS, level, list),
             wake: Condvar::new(),
+            threads: threads.clone(),
         })
     }
 
-    /// True if a thread should be started for it.
-    fn push(&self, task: T) -> bool {
+    fn push(self: &Arc<Self>, tasks: impl IntoIterator<Item = T>) {
         let mut list = self.list.lock();
-        list.work.push_back(task);
+        list.work.extend(tasks);
+        let next = self.next(&mut list);
+        drop(list);
+        self.start(next);
+    }
+
+    /// Wakes who may take what is on the list, or says that a thread should be started for it.
+    fn next(&self, list: &mut List<T>) -> Next {
+        let at_it = T::BATCH > 1 && list.busy > 0;
+        if list.work.is_empty() || at_it {
+            return Next::Somebody;
+        }
         if list.idle > 0 {
             self.wake.notify_one();
-            return false;
+            return Next::Somebody;
         }
-        let start = list.threads < self.most;
-        list.threads += u32::from(start);
-        start
+        if list.threads == self.most {
+            return Next::Somebody;
+        }
+        list.threads += 1;
+        Next::NewThread
+    }
+
+    fn start(self: &Arc<Self>, next: Next) {
+        if next == Next::Somebody {
+            return;
+        }
+        let mine = self.clone();
+        match std::thread::Builder::new()
+            .name(format!("diorite-{}", T::CLASS))
+            .spawn(move || mine.serve())
+        {
+            Ok(thread) => self.threads.lock().push(thread),
+            Err(error) => self.not_started(&error),
+        }
     }
 
     /// The host gave no thread. With others running the work only waits longer; with none it would wait for ever.
@@ -163,14 +212,19 @@ impl<T: Task> Class<T> {
         self.wake.notify_all();
     }
 
-    fn serve(&self) {
+    fn serve(self: &Arc<Self>) {
         let mut batch = Vec::new();
         while self.take(&mut batch) {
-            T::run(&mut batch);
+            let turn = Held {
+                class: self,
+                given: Cell::new(false),
+            };
+            T::run(&mut batch, &turn);
+            turn.give();
         }
     }
 
-    /// The next batch; false when there will be none.
+    /// The next batch, and the turn; false when there will be none.
     fn take(&self, batch: &mut Vec<T>) -> bool {
         let mut list = self.list.lock();
         while list.work.is_empty() {
@@ -181,8 +235,28 @@ impl<T: Task> Class<T> {
             list = self.wake.wait(list);
             list.idle -= 1;
         }
+        list.busy += 1;
         let now = list.work.len().min(T::BATCH);
         batch.extend(list.work.drain(..now));
         true
+    }
+}
+
+/// A worker's turn.
+struct Held<'a, T> {
+    class: &'a Arc<Class<T>>,
+    given: Cell<bool>,
+}
+
+impl<T: Task> Turn for Held<'_, T> {
+    fn give(&self) {
+        if self.given.replace(true) {
+            return;
+        }
+        let mut list = self.class.list.lock();
+        list.busy -= 1;
+        let next = self.class.next(&mut list);
+        drop(list);
+        self.class.start(next);
     }
 }

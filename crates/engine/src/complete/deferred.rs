@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::inode::Handle;
 use crate::queue::{Hold, Message, QueueShared};
 use crate::volume::VolumeShared;
-use crate::workers::Task;
+use crate::workers::{Task, Turn};
 use diorite_format::Tid;
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ impl Task for Job {
     const BATCH: usize = usize::MAX;
 
     /// Does what the jobs owe, and reports. All are of one volume.
-    fn run(jobs: &mut Vec<Job>) {
+    fn run(jobs: &mut Vec<Job>, turn: &dyn Turn) {
         let Some(volume) = jobs.first().map(|j| j.queue.volume.clone()) else {
             return;
         };
@@ -62,7 +62,10 @@ impl Task for Job {
             done.extend(convert(converting));
         }
         done.iter_mut().for_each(Job::let_go);
-        make_durable(&volume, &mut done);
+        if done.iter().any(|j| j.durable != Durable::No) {
+            turn.give();
+            make_durable(&volume, &mut done);
+        }
         let mut done = done.into_iter().peekable();
         while let Some(job) = done.next() {
             let (queue, mut messages) = (job.queue.clone(), vec![job.report()]);

@@ -11,7 +11,7 @@ use self::convert::Conversion;
 use self::deferred::{Durable, Job};
 use crate::error::{Error, Wait};
 use crate::ioend::{CachedPages, Facts, Reason, Verdict, decide};
-use crate::queue::{Hold, Op, QueueShared, QueueState, SlotState};
+use crate::queue::{BlockingWork, Hold, Op, QueueShared, QueueState, SlotState};
 use crate::workers::Work;
 use diorite_block::{BioError, BioErrorKind};
 use std::sync::Arc;
@@ -98,20 +98,23 @@ pub(crate) fn defer(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
     let failed = slot.error.is_some();
     let hold = std::mem::replace(&mut slot.hold, Hold::None);
     let file = state.file_of(index).handle();
-    queue.hand_off(
-        state,
-        Work::Complete(Job {
-            queue: queue.clone(),
-            slot: index,
-            file,
-            hold,
-            durable,
-            conversion,
-            failed,
-            error: None,
-            tid: None,
-        }),
-    );
+    let job = Job {
+        queue: queue.clone(),
+        slot: index,
+        file,
+        hold,
+        durable,
+        conversion,
+        failed,
+        error: None,
+        tid: None,
+    };
+    // A policy that defers every write hands each over by itself, as what it stands for does. What shares handles and commits goes together.
+    if reason == Reason::Policy || queue.blocking_work == BlockingWork::Caller {
+        queue.hand_off(state, Work::Complete(job));
+    } else {
+        state.owed.push(job);
+    }
 }
 
 /// Puts a finished request on the ready list.

@@ -12,7 +12,7 @@ use crate::error::{Error, Wait};
 use crate::inode::{Claimed, Handle, Inode, Wanted};
 use crate::map::{MapView, Mapping, MappingState, NotLoaded};
 use crate::queue::{Message, QueueShared, QueueState};
-use crate::workers::Task;
+use crate::workers::{Task, Turn};
 use diorite_format::FsBlock;
 use std::ops::Range;
 use std::sync::Arc;
@@ -201,7 +201,7 @@ impl Task for PrepareJob {
     const CLASS: &'static str = "prepare";
     const BATCH: usize = 1;
 
-    fn run(batch: &mut Vec<PrepareJob>) {
+    fn run(batch: &mut Vec<PrepareJob>, _: &dyn Turn) {
         for job in batch.drain(..) {
             let message = Message::Prepared(job.slot, job.prepare().err());
             job.queue.inbox.post([message]);

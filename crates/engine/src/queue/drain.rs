@@ -137,9 +137,12 @@ impl QueueShared {
         }
     }
 
-    /// Hands bios to the device, as many as it takes.
+    /// Hands bios to the device, as many as it takes, and completions to the workers.
     #[inline]
     pub(crate) fn push_down(&self, state: &mut QueueState) {
+        if !state.owed.is_empty() {
+            self.volume.workers.push_all(&mut state.owed);
+        }
         if !state.bios.is_empty() {
             let mut bios = BioList::from(std::mem::take(&mut state.bios));
             self.device.submit(&mut bios);

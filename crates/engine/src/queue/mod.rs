@@ -17,6 +17,7 @@ pub use request::{Completion, FileId, MAX_REQUEST, Op, Request, RequestFlags};
 pub(crate) use slot::{Hold, Slot, SlotState, Slots};
 pub(crate) use sync::SyncQueue;
 
+use crate::complete::deferred::Job;
 use crate::dio::{self, Fast, Limits, Piece};
 use crate::error::Error;
 use crate::file::File;
@@ -102,6 +103,8 @@ pub(crate) struct QueueState {
     pub(crate) fast: Fast,
     /// The pieces of the request being planned.
     pub(crate) pieces: Vec<Piece>,
+    /// Completions of this pass that workers will be given together.
+    pub(crate) owed: Vec<Job>,
     /// What the caller of a blocking call has to do itself.
     pub(crate) own_work: VecDeque<Work>,
     /// Requests on gates' lists.
@@ -155,6 +158,7 @@ impl Queue {
             policy: volume.policy(),
             fast: Fast::of(volume.policy()),
             pieces: Vec::new(),
+            owed: Vec::new(),
             own_work: VecDeque::new(),
             parked: 0,
             counters: Counters::default(),
