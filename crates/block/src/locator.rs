@@ -66,6 +66,8 @@ pub struct OpenOptions {
     pub buffered: bool,
     /// Open for writing although somebody else has it.
     pub force: bool,
+    /// See [`FileOptions::grow_to`].
+    pub grow_to: Option<u64>,
 }
 
 /// Opens the device that a locator names.
@@ -99,6 +101,7 @@ fn open_file(
         buffered: options.buffered,
         force: options.force,
         engine: options.io_engine,
+        grow_to: options.grow_to,
     };
     let device = FileDevice::open_named(&wanted, locator.to_string())?;
     Ok(Arc::new(device))

@@ -49,5 +49,5 @@ pub use map::{Mapping, MappingState};
 pub use mount::{Clock, OpenOptions};
 pub use policy::Policy;
 pub use queue::{Completion, FileId, Op, Queue, Request, RequestFlags};
-pub use stats::Counters;
+pub use stats::{Counters, JournalStats};
 pub use volume::Volume;

@@ -34,6 +34,7 @@ pub(crate) fn open_device(
                 io_engine,
                 buffered,
                 force,
+                grow_to: None,
             },
         )?);
     };

@@ -1,4 +1,4 @@
-//! What a queue counts, and the lock classes of the whole process.
+//! What a queue and a journal count, and the lock classes of the whole process.
 //!
 //! Input: plain increments under a queue's lock. Output: sums per queue and per volume, snapshots of lock classes.
 //! Invariant: counters only grow. Limits: a volume's sum is taken queue by queue, not at one instant.
@@ -63,6 +63,15 @@ impl Counters {
             .chain(one("fallback-buffered", self.fallback_buffered))
             .chain(one("failed", self.failed))
     }
+}
+
+/// What a volume's journal has counted since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JournalStats {
+    /// Handles that began: one for each change of metadata, however many requests share it.
+    pub handles: u64,
+    /// Transactions that were committed.
+    pub commits: u64,
 }
 
 /// Every lock class of the process with what it has counted: the engine's in lock order, then the block crate's.

@@ -15,7 +15,7 @@ use crate::mount::{self, Clock, Mounted, OpenOptions, Zone};
 use crate::orphan::Orphans;
 use crate::policy::Policy;
 use crate::queue::{BlockingWork, Queue, QueueShared, SyncQueue};
-use crate::stats::Counters;
+use crate::stats::{Counters, JournalStats};
 use crate::workers::Workers;
 use diorite_block::sync::Mutex;
 use diorite_block::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -285,6 +285,15 @@ impl Volume {
             .filter_map(Weak::upgrade)
             .for_each(|q| sum.add(&q.lock().counters));
         sum
+    }
+
+    /// What the journal has counted so far; nothing for a volume that was opened for reading.
+    #[must_use]
+    pub fn journal_stats(&self) -> JournalStats {
+        self.inner()
+            .journal
+            .get()
+            .map_or_else(JournalStats::default, Journal::stats)
     }
 
     /// Blocks of metadata read from the device so far.

@@ -96,6 +96,8 @@ pub struct FileOptions {
     pub force: bool,
     /// Only this I/O engine.
     pub engine: Option<IoEngine>,
+    /// A whole regular file may be written past its end, up to this size. Who reads there before gets an error.
+    pub grow_to: Option<u64>,
 }
 
 /// A regular file or a block device of the host.

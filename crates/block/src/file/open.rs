@@ -246,7 +246,8 @@ fn geometry(options: &FileOptions, opened: &Opened, extent: &Extent, logical: u3
     let whole_file = !extent_is_cut(options) && !opened.block_device;
     // Rule L2: the last, partial sector of an image file is part of the device.
     let size = if whole_file {
-        extent.size.div_ceil(block) * block
+        let size = extent.size.max(options.grow_to.unwrap_or(0));
+        size.div_ceil(block) * block
     } else {
         extent.size / block * block
     };

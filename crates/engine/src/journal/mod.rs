@@ -29,6 +29,7 @@ pub(crate) use log::{Log, Places};
 
 use crate::error::Error;
 use crate::locks::{JOURNAL, JOURNAL_STATE};
+use crate::stats::JournalStats;
 use crate::volume::VolumeShared;
 use diorite_block::sync::{Condvar, Mutex, MutexGuard};
 use diorite_format::Tid;
@@ -148,6 +149,15 @@ impl Journal {
     /// Is this transaction durable?
     pub(crate) fn is_committed(&self, tid: Tid) -> bool {
         !tid.is_after(self.committed())
+    }
+
+    /// What was counted so far.
+    pub(crate) fn stats(&self) -> JournalStats {
+        let state = self.state.lock();
+        JournalStats {
+            handles: state.handles,
+            commits: state.commits,
+        }
     }
 
     /// Why nothing can be changed any more, if that is so.

@@ -135,6 +135,27 @@ fn an_offset_is_where_the_device_begins() {
 }
 
 #[test]
+fn a_file_grows_as_far_as_it_may() {
+    for engine in IoEngine::ALL {
+        let image = Image::new("/dev/shm", 4096).expect("tmpfs");
+        let growing = FileOptions {
+            grow_to: Some(12_288),
+            ..options(&image.path, engine)
+        };
+        let device = FileDevice::open(&growing).expect("it can be opened");
+        assert_eq!(device.geometry().size, 12_288);
+        let own = Own::new(&device, 4);
+        let mut block = Buf::zeroed(4096);
+        block.as_mut_slice().fill(7);
+        assert_eq!(own.one(Bio::write(8192, block, 0)).result, Ok(()));
+        let outside = own.one(Bio::write(12_288, Buf::zeroed(512), 0));
+        assert_eq!(outside.result, failed(BioErrorKind::Invalid));
+        let bytes = std::fs::read(&image.path).expect("it can be read");
+        assert_eq!((bytes.len(), bytes[4096], bytes[8192]), (12_288, 0, 7));
+    }
+}
+
+#[test]
 fn an_odd_offset_of_an_image_is_served_buffered() {
     let image = Image::new("/dev/shm", 65536).expect("tmpfs");
     for (offset, sector) in [(100, None), (512, Some(4096))] {
