@@ -219,6 +219,34 @@ fn an_experiment_on_an_image_of_ones_own_has_ratios_without_targets() {
 }
 
 #[test]
+fn experiments_in_new_space_make_their_own_images() {
+    let ids = [
+        ("append", &["append-async", "commits-dsync"][..]),
+        ("holes", &["subblock-new"]),
+        ("unwritten", &["unwritten-overwrite", "handles"]),
+        ("fsync", &["dsync-fua"]),
+    ];
+    if Command::new("debugfs").arg("-V").output().is_err() {
+        eprintln!("skipped: debugfs is not installed");
+        return;
+    }
+    for (experiment, ids) in ids {
+        let words = format!("{experiment} --on mem --file-size 8M --runtime 20ms --json");
+        let rounds = ["--rounds", "1", "--max-rounds", "1"];
+        let args: Vec<&str> = words.split(' ').chain(rounds).collect();
+        let object = object(&bench(&args));
+        let ratios = object["ratios"].as_array().expect("a list");
+        for id in ids {
+            let ratio = ratios.iter().find(|r| r["id"] == *id);
+            let median = ratio.and_then(|r| r["median"].as_f64());
+            assert!(median > Some(0.0), "{id}: {object}");
+        }
+        let other = bench(&[experiment, "--image", "x", "--file", "/x"]);
+        assert_eq!(other.status.code(), Some(2), "{}", text(&other.stderr));
+    }
+}
+
+#[test]
 fn wrong_usage_is_refused() {
     for args in [
         &["run", "--device", "/etc/hostname", "--rw", "randwrite"][..],

@@ -3,7 +3,7 @@
 //! Input: words. Output: [`Args`]. Invariant: fio's words mean what they mean to fio. Limits: what needs root says so when
 //! it is run, not here.
 
-use super::bed::{Bed, BedOptions};
+use super::bed::{Bed, BedOptions, Fresh};
 use super::failure::{Failure, FailureKind};
 use super::job::{Job, Rw, parse_block, parse_bytes, parse_duration};
 use super::report::Report;
@@ -35,6 +35,14 @@ pub(super) enum What {
     Raw(Options),
     /// A loop device on a file, beside the file
     LoopLayer(Options),
+    /// Appends to one file: beside the kernel, asynchronous and waiting, durable
+    Append(Options),
+    /// Random writes into holes, whole blocks and sectors of blocks; memory while a huge sparse file fills
+    Holes(Options),
+    /// Random writes into preallocated space, beside overwrites; journal handles
+    Unwritten(Options),
+    /// An fsync after every write, and writes that are durable by themselves
+    Fsync(Options),
     /// One load of your own, in fio's words
     Run(RunOptions),
     #[command(hide = true)]
@@ -154,23 +162,66 @@ impl Options {
         report: &mut Report,
         mut experiment: impl FnMut(&Bed, &mut Report) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let options = self.bed_options();
         if let (Some(image), Some(file)) = (&self.image, &self.file) {
+            let options = self.bed_options();
             return experiment(&Bed::given(image, file, &options), report);
         }
+        self.each(report, |on, report| experiment(&self.bed(on)?, report))
+    }
+
+    /// As [`Options::on_each`], on devices that are made new for every run.
+    pub(super) fn on_each_fresh(
+        &self,
+        report: &mut Report,
+        mut experiment: impl FnMut(On, &Fresh, &mut Report) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        if self.image.is_some() {
+            return Err(Failure::usage(
+                "this experiment makes a new image for every run: --image is not for it",
+            ));
+        }
+        let options = self.bed_options();
+        self.each(report, |on, report| {
+            experiment(on, &Fresh::new(on, &options)?, report)
+        })
+    }
+
+    /// Targets that name zram are measured there, unless only other devices were asked for.
+    pub(super) fn may_use_zram(&self) -> Result<(), Failure> {
+        if self
+            .on
+            .iter()
+            .any(|on| matches!(on, On::Default | On::Zram))
+        {
+            return Ok(());
+        }
+        Err(Failure::unavailable(
+            "it runs on zram, which --on leaves out",
+        ))
+    }
+
+    /// A bed of this kind, with a written file.
+    pub(super) fn bed(&self, on: On) -> Result<Bed, Failure> {
+        let options = self.bed_options();
+        match on {
+            On::Default => Bed::default_device(&options),
+            On::File => Bed::plain_file(&options),
+            On::Zram => Bed::zram(&options),
+            On::Mem => Bed::mem(&options),
+        }
+    }
+
+    fn each(
+        &self,
+        report: &mut Report,
+        mut experiment: impl FnMut(On, &mut Report) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         for on in &self.on {
-            let bed = match on {
-                On::Default => Bed::default_device(&options),
-                On::File => Bed::plain_file(&options),
-                On::Zram => Bed::zram(&options),
-                On::Mem => Bed::mem(&options),
-            };
-            match bed {
-                Ok(bed) => experiment(&bed, report)?,
+            match experiment(*on, report) {
                 Err(e) if e.kind == FailureKind::Unavailable && self.on.len() > 1 => {
                     report.note(format!("skipped: {e}"))?;
                 }
-                Err(e) => return Err(e),
+                other => other?,
             }
         }
         Ok(())
@@ -250,6 +301,8 @@ pub(super) enum Child {
     Engine,
     Raw,
     Open,
+    /// Random writes into a hole, of zeros
+    Sparse,
 }
 
 #[derive(Debug, clap::Args)]
@@ -260,4 +313,6 @@ pub(super) struct ChildOptions {
     pub(super) image: PathBuf,
     #[arg(long, default_value_t = 0)]
     pub(super) count: u64,
+    #[arg(long, default_value = "0s", value_parser = parse_duration)]
+    pub(super) runtime: Duration,
 }

@@ -3,9 +3,11 @@
 //! Input: what the experiment wants to run on. Output: [`Bed`]s, and from them devices, volumes, regions. Invariant: what
 //! a bed made, it removes when it is dropped, and nothing else. Limits: one bed is used by one process at a time.
 
+mod fresh;
 mod loopback;
 mod make;
 
+pub(super) use fresh::{COMMITS, Fresh, HANDLES, Ready, Space};
 pub(super) use make::{Image, Scratch, Shape, load as load_image, make_image, make_sparse_image};
 
 use super::failure::Failure;
@@ -65,7 +67,7 @@ pub(super) struct BedOptions {
 
 impl BedOptions {
     /// The image: the file and a quarter, and room for metadata and the journal.
-    fn image_size(&self) -> u64 {
+    pub(super) fn image_size(&self) -> u64 {
         (self.file_size + self.file_size / 4 + (160 << 20)).next_multiple_of(1 << 20)
     }
 }
@@ -82,13 +84,7 @@ impl Bed {
 
     fn loop_on_tmpfs(options: &BedOptions) -> Result<Bed, Failure> {
         const SIZE: u64 = 4 << 30;
-        let need = options.file_size + (512 << 20);
-        if host::available_memory() < need {
-            return Err(Failure::unavailable(format!(
-                "the default device needs {} MiB of free memory; choose a smaller --file-size",
-                need >> 20
-            )));
-        }
+        need_memory(options.file_size)?;
         let back = LoopBack::new(Path::new("/dev/shm"), SIZE)?;
         make::format(back.path(), None)?;
         make::fill_by_kernel(back.path(), options.file_size)?;
@@ -289,6 +285,18 @@ impl OpenBed {
     pub(super) fn io_engine(&self) -> String {
         self.device.report().engine
     }
+}
+
+/// Is there memory for so many bytes of a device, and some more?
+fn need_memory(bytes: u64) -> Result<(), Failure> {
+    let need = bytes + (512 << 20);
+    if host::available_memory() >= need {
+        return Ok(());
+    }
+    Err(Failure::unavailable(format!(
+        "the default device needs {} MiB of free memory; choose a smaller --file-size",
+        need >> 20
+    )))
 }
 
 /// A memory device with an image in it.

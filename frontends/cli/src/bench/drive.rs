@@ -15,7 +15,7 @@ use diorite_block::Buf;
 use diorite_block::sync::LockStats;
 use hdrhistogram::Histogram;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const RAMP: u8 = 0;
@@ -35,6 +35,8 @@ pub(super) struct Run {
     pub(super) locks: Vec<(&'static str, LockStats)>,
     /// Requests whose contents were checked.
     pub(super) verified: u64,
+    /// Requests that ended, over the whole run.
+    pub(super) requests: u64,
 }
 
 impl Run {
@@ -49,7 +51,14 @@ impl Run {
             counters: Vec::new(),
             locks: Vec::new(),
             verified: 0,
+            requests: 0,
         }
+    }
+
+    /// What the lanes counted under this name.
+    pub(super) fn counted(&self, name: &str) -> u64 {
+        let counter = self.counters.iter().find(|(n, _)| n == name);
+        counter.map_or(0, |(_, count)| *count)
     }
 }
 
@@ -60,26 +69,36 @@ struct Tally {
     latency: Histogram<u64>,
     counters: Vec<(String, u64)>,
     verified: u64,
+    requests: u64,
 }
 
 /// Runs the job against the target.
 pub(super) fn drive<T: Target>(target: &T, job: &Job) -> Result<Run, Failure> {
     job.check(target.len())?;
     let _pinned = job.one_cpu.then(OneCpu::pin).transpose()?;
-    let phase = AtomicU8::new(RAMP);
+    let phase = AtomicU8::new(if job.ramp_time.is_zero() {
+        MEASURE
+    } else {
+        RAMP
+    });
+    let running = AtomicU32::new(job.numjobs);
     let ready = Barrier::new(job.numjobs as usize + 1);
     std::thread::scope(|scope| {
         let start = |index| {
-            let (phase, ready) = (&phase, &ready);
+            let (phase, ready, running) = (&phase, &ready, &running);
             scope.spawn(move || {
-                let lane = target.lane(job);
+                let worker = target
+                    .lane(job)
+                    .and_then(|lane| Worker::new(lane, job, target.len(), index));
                 ready.wait();
-                Worker::new(lane?, job, target.len(), index)?.run(phase)
+                let tally = worker.and_then(|worker| worker.run(phase));
+                running.fetch_sub(1, Ordering::Release);
+                tally
             })
         };
         let threads: Vec<_> = (0..job.numjobs).map(start).collect();
         ready.wait();
-        let clocked = clock_out(job, &phase);
+        let clocked = clock_out(job, &phase, &running);
         let tallies = threads.into_iter().map(|t| {
             t.join()
                 .unwrap_or_else(|_| Err(Failure::failed("a thread of the load panicked")))
@@ -92,14 +111,16 @@ pub(super) fn drive<T: Target>(target: &T, job: &Job) -> Result<Run, Failure> {
 
 type Clocked = (Usage, Duration, Vec<(&'static str, LockStats)>);
 
-/// Lets the load run: ramp, then the measured time, then the end, whatever happened before.
-fn clock_out(job: &Job, phase: &AtomicU8) -> Result<Clocked, Failure> {
+/// Lets the load run: ramp, then the measured time, then the end, whatever happened before. A load that has nothing left to do
+/// ends earlier.
+fn clock_out(job: &Job, phase: &AtomicU8, running: &AtomicU32) -> Result<Clocked, Failure> {
+    let busy = || running.load(Ordering::Acquire) > 0;
     let measured = || {
-        signals::sleep(job.ramp_time)?;
+        signals::sleep_while(job.ramp_time, busy)?;
         let (before, locks) = (Sample::take(), super::locks::snapshot());
         let since = Instant::now();
         phase.store(MEASURE, Ordering::Release);
-        signals::sleep(job.runtime)?;
+        signals::sleep_while(job.runtime, busy)?;
         let wall = since.elapsed();
         let usage = before.until(&Sample::take());
         Ok((usage, wall, super::locks::since(&locks)))
@@ -125,6 +146,7 @@ fn sum(
         counters: Vec::new(),
         locks,
         verified: 0,
+        requests: 0,
     };
     for tally in tallies {
         run.iops += tally.ios as f64 / tally.time.as_secs_f64().max(1e-9);
@@ -132,6 +154,7 @@ fn sum(
             .add(&tally.latency)
             .expect("both histograms were made alike");
         run.verified += tally.verified;
+        run.requests += tally.requests;
         add_counters(&mut run.counters, tally.counters);
     }
     run.bytes_per_second = run.iops * f64::from(job.bs);
@@ -173,6 +196,9 @@ struct Worker<'a, L> {
     since: Option<u64>,
     ios: u64,
     latency: Histogram<u64>,
+    requests: u64,
+    /// Every block of a load that takes each once has been asked for.
+    exhausted: bool,
 }
 
 impl<'a, L: Lane> Worker<'a, L> {
@@ -186,7 +212,9 @@ impl<'a, L: Lane> Worker<'a, L> {
             let mut buf = pool
                 .get()
                 .ok_or_else(|| Failure::failed("the buffer pool is too small"))?;
-            rng.fill(buf.as_mut_slice());
+            if !job.zeros {
+                rng.fill(buf.as_mut_slice());
+            }
             free.push((slot, buf));
         }
         Ok(Worker {
@@ -201,6 +229,8 @@ impl<'a, L: Lane> Worker<'a, L> {
             since: None,
             ios: 0,
             latency: histogram(),
+            requests: 0,
+            exhausted: false,
         })
     }
 
@@ -216,7 +246,7 @@ impl<'a, L: Lane> Worker<'a, L> {
                 self.since = Some(self.clock());
                 self.ios = 0;
             }
-            if now == STOP && self.ios > 0 {
+            if now == STOP && self.ios > 0 || self.exhausted && self.nothing_in_flight() {
                 break;
             }
             self.fill();
@@ -233,7 +263,13 @@ impl<'a, L: Lane> Worker<'a, L> {
             latency,
             counters: self.lane.counters(),
             verified,
+            requests: self.requests,
         })
+    }
+
+    #[inline]
+    fn nothing_in_flight(&self) -> bool {
+        self.free.len() == self.job.iodepth as usize
     }
 
     #[inline]
@@ -260,7 +296,10 @@ impl<'a, L: Lane> Worker<'a, L> {
 
     #[inline]
     fn push(&mut self, begun: u64) -> bool {
-        let (write, mut block) = self.load.draw();
+        let Some((write, mut block)) = self.load.draw() else {
+            self.exhausted = true;
+            return false;
+        };
         if let Some(verifier) = &mut self.verifier {
             match verifier.claim(block) {
                 Some(claimed) => block = claimed,
@@ -312,6 +351,7 @@ impl<'a, L: Lane> Worker<'a, L> {
                 self.latency.saturating_record(now - flight.begun);
             }
             self.ios += 1;
+            self.requests += 1;
             self.free.push((slot, buf));
         }
         self.ended = ended;
@@ -322,7 +362,7 @@ impl<'a, L: Lane> Worker<'a, L> {
 
     fn drain(&mut self) -> Result<(), Failure> {
         self.since = None;
-        while self.free.len() < self.job.iodepth as usize {
+        while !self.nothing_in_flight() {
             self.reap(1)?;
         }
         Ok(())

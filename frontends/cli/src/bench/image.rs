@@ -1,8 +1,8 @@
 //! The rows of diorite itself: the load on a file of a volume, through the engine's queues or its blocking calls.
 //!
-//! Input: requests of a region of a file. Output: the engine's requests. Invariant: the region is one written,
-//! physically contiguous run of the file, so that a raw row can touch the same blocks. Limits: overwrites and reads; the
-//! file's contents are what the load writes.
+//! Input: requests of a region of a file. Output: the engine's requests. Invariant: beside a raw row the
+//! region is one written, physically contiguous run of the file, so that both touch the same blocks. Limits: the file's contents
+//! are what the load writes.
 
 use super::failure::Failure;
 use super::job::{Call, Job};
@@ -83,6 +83,8 @@ impl Target for FileTarget {
                 dsync: job.dsync,
                 ..RequestFlags::default()
             },
+            append: job.append,
+            fsync: job.fsync,
             batch: VecDeque::with_capacity(job.iodepth as usize),
             reaped: Vec::with_capacity(job.iodepth as usize),
         })
@@ -104,6 +106,8 @@ pub(super) struct FileLane {
     how: How,
     base: u64,
     flags: RequestFlags,
+    append: bool,
+    fsync: bool,
     batch: VecDeque<Request>,
     reaped: Vec<Completion>,
 }
@@ -114,7 +118,9 @@ impl Lane for FileLane {
         match &mut self.how {
             How::Queue(_, file) => {
                 let (pos, token) = (self.base + io.pos, u64::from(io.slot));
-                let request = if io.write {
+                let request = if self.append {
+                    Request::append(*file, buf, token).with_flags(self.flags)
+                } else if io.write {
                     Request::write(*file, pos, buf, token).with_flags(self.flags)
                 } else {
                     Request::read(*file, pos, buf, token)
@@ -146,9 +152,16 @@ impl Lane for FileLane {
             }
             How::Blocking(file, waiting) => {
                 while let Some((io, buf)) = waiting.pop_front() {
-                    let op = if io.write { Op::Write } else { Op::Read };
+                    let (op, pos) = match (self.append, io.write) {
+                        (true, _) => (Op::Append, 0),
+                        (false, true) => (Op::Write, self.base + io.pos),
+                        (false, false) => (Op::Read, self.base + io.pos),
+                    };
                     let len = buf.len();
-                    let (buf, result) = file.call(op, self.base + io.pos, buf, self.flags);
+                    let (buf, mut result) = file.call(op, pos, buf, self.flags);
+                    if self.fsync {
+                        result = result.and_then(|done| file.sync().map(|()| done));
+                    }
                     ended.push(Ended {
                         slot: io.slot,
                         error: error_of(result, len),

@@ -78,6 +78,14 @@ pub(super) struct Job {
     pub(super) call: Call,
     /// All threads of this process on one CPU.
     pub(super) one_cpu: bool,
+    /// Every block once, the threads taking turns; the run ends after the last one.
+    pub(super) once: bool,
+    /// Writes go to the end of the file, wherever that is.
+    pub(super) append: bool,
+    /// Every write is followed by an fsync before it counts; blocking calls only.
+    pub(super) fsync: bool,
+    /// Zeros are written, not random bytes.
+    pub(super) zeros: bool,
 }
 
 impl Job {
@@ -100,6 +108,27 @@ impl Job {
             stride: u64::from(bs),
             call: Call::Queue,
             one_cpu: false,
+            once: false,
+            append: false,
+            fsync: false,
+            zeros: false,
+        }
+    }
+
+    /// Into space that is new: every block once, and no ramp, which would take the newest of it.
+    pub(super) fn once(self) -> Job {
+        Job {
+            once: true,
+            ramp_time: Duration::ZERO,
+            ..self
+        }
+    }
+
+    /// At the end of the file.
+    pub(super) fn appending(self) -> Job {
+        Job {
+            append: true,
+            ..self.once()
         }
     }
 
@@ -171,11 +200,17 @@ impl Job {
         } else {
             self.bs.to_string()
         };
-        format!(
-            "{} {bs}, {call}, {} jobs{cpus}",
-            self.rw.word(),
-            self.numjobs
-        )
+        let word = if self.append {
+            "append"
+        } else {
+            self.rw.word()
+        };
+        let durable = match (self.fsync, self.dsync) {
+            (true, _) => ", fsync",
+            (false, true) => ", O_DSYNC",
+            (false, false) => "",
+        };
+        format!("{word} {bs}, {call}, {} jobs{durable}{cpus}", self.numjobs)
     }
 }
 

@@ -47,44 +47,98 @@ pub(super) struct Load {
     stride: u64,
     blocks: u64,
     next: u64,
+    /// Of a load that takes every block once: what the threads go ahead by, and the order.
+    once: Option<(u64, Shuffle)>,
 }
 
 impl Load {
-    /// The load of thread `index` over a target of `len` bytes. Sequential threads all start at the beginning, as fio's.
+    /// The load of thread `index` over a target of `len` bytes. Sequential threads all start at the beginning, as fio's, unless
+    /// they take every block once: then they take turns.
     pub(super) fn new(job: &Job, len: u64, index: u32) -> Load {
+        let blocks = job.blocks(len);
+        let shuffle = Shuffle::new(blocks, job.seed);
         Load {
             rng: Rng::new(job.seed ^ u64::from(index) << 32),
             rw: job.rw,
             stride: job.stride,
-            blocks: job.blocks(len),
-            next: 0,
+            blocks,
+            next: if job.once { u64::from(index) } else { 0 },
+            once: job.once.then_some((u64::from(job.numjobs), shuffle)),
         }
     }
 
-    /// The next request: does it write, and which block.
+    /// The next request: does it write, and which block. None if all blocks have been taken.
     #[inline]
-    pub(super) fn draw(&mut self) -> (bool, u64) {
-        let block = if self.rw.is_random() {
-            self.rng.below(self.blocks)
-        } else {
-            let block = self.next;
-            self.next = if block + 1 == self.blocks {
-                0
-            } else {
-                block + 1
-            };
-            block
+    pub(super) fn draw(&mut self) -> Option<(bool, u64)> {
+        let block = match &self.once {
+            Some((jobs, shuffle)) => {
+                let turn = self.next;
+                if turn >= self.blocks {
+                    return None;
+                }
+                self.next += jobs;
+                if self.rw.is_random() {
+                    shuffle.at(turn)
+                } else {
+                    turn
+                }
+            }
+            None if self.rw.is_random() => self.rng.below(self.blocks),
+            None => {
+                let block = self.next;
+                self.next = if block + 1 == self.blocks {
+                    0
+                } else {
+                    block + 1
+                };
+                block
+            }
         };
         let write = match self.rw {
             Rw::Randrw => self.rng.next() >> 63 == 0,
             rw => rw.writes(),
         };
-        (write, block)
+        Some((write, block))
     }
 
     #[inline]
     pub(super) fn pos(&self, block: u64) -> u64 {
         block * self.stride
+    }
+}
+
+/// The numbers below some bound in an order that looks random, each once, without a list of them.
+struct Shuffle {
+    below: u64,
+    /// All ones: the smallest such number that is not less than the last.
+    mask: u64,
+    key: u64,
+}
+
+impl Shuffle {
+    fn new(below: u64, seed: u64) -> Shuffle {
+        Shuffle {
+            below,
+            mask: below.max(2).next_power_of_two() - 1,
+            key: Rng::new(seed).next(),
+        }
+    }
+
+    /// The number in place `n`. Steps that can be undone, again and again until the result is below the bound: that ends, because
+    /// they lead round in circles, and `n` itself is below it.
+    #[inline]
+    fn at(&self, n: u64) -> u64 {
+        let half = self.mask.count_ones().div_ceil(2);
+        let mut x = n;
+        loop {
+            for multiplier in [0x9e37_79b9_7f4a_7c15_u64, 0xbf58_476d_1ce4_e5b9] {
+                x = x.wrapping_add(self.key).wrapping_mul(multiplier) & self.mask;
+                x ^= x >> half;
+            }
+            if x < self.below {
+                return x;
+            }
+        }
     }
 }
 
@@ -97,7 +151,8 @@ mod tests {
         let job = Job::new(Rw::Randrw, 4096, 8);
         let draw = |index| {
             let mut load = Load::new(&job, 1 << 20, index);
-            (0..1000).map(|_| load.draw()).collect::<Vec<_>>()
+            let draws = (0..1000).map(|_| load.draw().expect("it never ends"));
+            draws.collect::<Vec<_>>()
         };
         assert_eq!(draw(0), draw(0));
         assert_ne!(draw(0), draw(1));
@@ -111,7 +166,28 @@ mod tests {
     fn sequential_loads_wrap() {
         let job = Job::new(Rw::Write, 4096, 8);
         let mut load = Load::new(&job, 3 * 4096, 5);
-        let blocks: Vec<u64> = (0..5).map(|_| load.draw().1).collect();
-        assert_eq!(blocks, [0, 1, 2, 0, 1]);
+        let blocks = (0..5).map(|_| load.draw().expect("it never ends").1);
+        assert_eq!(blocks.collect::<Vec<_>>(), [0, 1, 2, 0, 1]);
+    }
+
+    #[test]
+    fn threads_take_every_block_once() {
+        for (rw, len) in [
+            (Rw::Write, 37),
+            (Rw::Randwrite, 37),
+            (Rw::Randwrite, 1),
+            (Rw::Randwrite, 4096),
+        ] {
+            let job = Job::new(rw, 4096, 8).jobs(3).once();
+            let mut blocks = Vec::new();
+            for index in 0..3 {
+                let mut load = Load::new(&job, len * 4096, index);
+                blocks.extend(std::iter::from_fn(|| load.draw()).map(|(_, block)| block));
+            }
+            let in_order = blocks.is_sorted();
+            blocks.sort_unstable();
+            assert!(blocks.iter().copied().eq(0..len), "{rw:?} {len}");
+            assert!(len < 3 || !in_order, "{rw:?} {len}");
+        }
     }
 }

@@ -14,6 +14,7 @@ mod exp;
 mod failure;
 mod fio;
 mod host;
+mod host_file;
 mod image;
 mod job;
 mod lane;
@@ -47,6 +48,10 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<(), Failure> {
         What::Cost(o) => ("cost", exp::cost::run, o),
         What::Raw(o) => ("raw", exp::raw::run, o),
         What::LoopLayer(o) => ("loop-layer", exp::loop_layer::run, o),
+        What::Append(o) => ("append", exp::append::run, o),
+        What::Holes(o) => ("holes", exp::holes::run, o),
+        What::Unwritten(o) => ("unwritten", exp::unwritten::run, o),
+        What::Fsync(o) => ("fsync", exp::fsync::run, o),
         What::Run(o) => {
             return exp::free::run(&RunOptions {
                 common: common.clone(),

@@ -3,9 +3,10 @@
 //! Input: a block device with an image. Output: a mount that goes away with its guard, and runs on the file in it.
 //! Invariant: the device is not open here while the kernel has it. Limits: root.
 
-use super::bed::Bed;
+use super::bed::{Bed, Ready};
 use super::drive::{Run, drive};
 use super::failure::Failure;
+use super::host_file::HostFile;
 use super::image::Region;
 use super::job::Job;
 use super::raw::RawTarget;
@@ -83,8 +84,11 @@ pub(super) fn by_fio(bed: &Bed, region: Region, job: &Job) -> Result<f64, Failur
 }
 
 fn mount_bed(bed: &Bed) -> Result<Mounted, Failure> {
-    let device = bed
-        .block_device()
+    mount(bed.block_device())
+}
+
+fn mount(device: Option<&Path>) -> Result<Mounted, Failure> {
+    let device = device
         .ok_or_else(|| Failure::unavailable("the kernel's row needs a block device to mount"))?;
     if !host::is_root() {
         return Err(Failure::unavailable("mounting needs root"));
@@ -114,6 +118,39 @@ pub(super) fn run(
     };
     let run = drive(&target, job);
     drop(target);
+    mounted.unmount()?;
+    run
+}
+
+/// The load on the new file of a device that was just made, through the kernel's ext4.
+pub(super) fn run_fresh(
+    ready: &Ready<'_>,
+    io_engine: Option<IoEngine>,
+    len: u64,
+    job: &Job,
+) -> Result<Run, Failure> {
+    let mounted = mount(ready.block_device())?;
+    let path = mounted.path().join(bed::FILE.trim_start_matches('/'));
+    let run = if job.fsync {
+        drive(&HostFile::new(path, len), job)
+    } else {
+        let options = OpenOptions {
+            io_engine,
+            grow_to: Some(len),
+            ..OpenOptions::default()
+        };
+        let device = locator::open(&Locator::file(path), &options)?;
+        drive(&RawTarget::whole(device), job)
+    };
+    mounted.unmount()?;
+    run
+}
+
+/// The load with an fsync after every write, on the region of a bed's file, through the kernel's ext4.
+pub(super) fn run_fsync(bed: &Bed, region: Region, job: &Job) -> Result<Run, Failure> {
+    let mounted = mount_bed(bed)?;
+    let path = mounted.path().join(bed.file().trim_start_matches('/'));
+    let run = drive(&HostFile::new(path, region.len).from(region.file_pos), job);
     mounted.unmount()?;
     run
 }

@@ -30,15 +30,15 @@ pub(super) fn check() -> Result<(), Failure> {
     }
 }
 
-/// Sleeps, unless a signal comes.
-pub(super) fn sleep(time: Duration) -> Result<(), Failure> {
+/// Sleeps as long as there is a reason to, unless a signal comes.
+pub(super) fn sleep_while(time: Duration, reason: impl Fn() -> bool) -> Result<(), Failure> {
     let end = Instant::now() + time;
     loop {
         check()?;
         let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        if left.is_zero() || !reason() {
             return Ok(());
         }
-        std::thread::sleep(left.min(Duration::from_millis(50)));
+        std::thread::sleep(left.min(Duration::from_millis(10)));
     }
 }

@@ -40,7 +40,7 @@ const fn most(id: &'static str, value: f64, what: &'static str) -> Goal {
 }
 
 /// Every target.
-pub(super) const GOALS: [Goal; 19] = [
+pub(super) const GOALS: [Goal; 30] = [
     least(
         "raw-fio-read",
         0.95,
@@ -135,6 +135,61 @@ pub(super) const GOALS: [Goal; 19] = [
         "extents-100k",
         2.0,
         "time per random 4k read on mem:, file of 100,000 extents / of 1 extent",
+    ),
+    least(
+        "append-kernel",
+        4.0,
+        "append 4k, depth 64, one file: diorite / the kernel's ext4",
+    ),
+    least(
+        "holes-kernel",
+        3.0,
+        "random 4k writes into holes, depth 64: diorite / the kernel's ext4",
+    ),
+    least(
+        "unwritten-overwrite",
+        0.6,
+        "random 4k writes, depth 64: into preallocated space / overwrites",
+    ),
+    least(
+        "append-async",
+        20.0,
+        "4k writes past the end, depth 64, sim at 80 us: async / waiting",
+    ),
+    least(
+        "subblock-new",
+        20.0,
+        "512-byte writes, sectors of new blocks, 8 jobs x 32, sim at 80 us: pending map / exclusive",
+    ),
+    least(
+        "fsync-kernel",
+        1.0,
+        "fsync after each 4k overwrite, 4 threads: diorite / the kernel's ext4",
+    ),
+    least(
+        "fsync-append-kernel",
+        1.0,
+        "fsync after each 4k append, 4 threads: diorite / the kernel's ext4",
+    ),
+    least(
+        "dsync-fua",
+        0.9,
+        "4k overwrites, depth 32, FUA or no volatile cache: O_DSYNC / plain",
+    ),
+    most(
+        "handles",
+        100.0,
+        "journal handles per 1,000 converted 4k writes, depth 64, sim at 80 us",
+    ),
+    most(
+        "commits-dsync",
+        50.0,
+        "commits per 1,000 O_DSYNC 4k appends, depth 64, sim at 80 us",
+    ),
+    most(
+        "rss-random",
+        256.0,
+        "a sparse file of 100 GiB written at random for a minute: resident memory, MiB",
     ),
 ];
 

@@ -5,8 +5,9 @@
 //! killed bench leaves its zram device.
 
 use super::super::failure::Failure;
-use super::super::tool;
+use super::super::{signals, tool};
 use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -28,6 +29,21 @@ impl LoopBack {
         fs::remove_file(&backing)
             .map_err(|e| Failure::host("cannot unlink the backing file", e))?;
         device
+    }
+
+    /// Gives the backing file all its memory, so that nobody who writes waits for it.
+    pub(super) fn allocate(&self, size: u64) -> Result<(), Failure> {
+        let context = |e: std::io::Error| Failure::host("cannot fill the loop device", e);
+        let mut device = File::options()
+            .write(true)
+            .open(&self.path)
+            .map_err(context)?;
+        let chunk = vec![0xa5; 1 << 20];
+        for _ in 0..size / chunk.len() as u64 {
+            signals::check()?;
+            device.write_all(&chunk).map_err(context)?;
+        }
+        device.sync_all().map_err(context)
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -115,14 +115,18 @@ pub(crate) fn make_sparse_image(dir: &Scratch, size: u64) -> Result<PathBuf, Fai
     Ok(path)
 }
 
-/// Makes an ext4 on a device or file, with 4 KiB blocks and nothing left to be done at the first mount.
+/// Bytes of a block in images made here.
+pub(crate) const BLOCK: u64 = 4096;
+
+/// Makes an ext4 on a device or file, with 4 KiB blocks and nothing left to be done at the first mount. What memory the device has
+/// it keeps.
 pub(crate) fn format(path: &Path, tree: Option<&Path>) -> Result<(), Failure> {
     format_as(path, tree, Shape::Usual)
 }
 
 fn format_as(path: &Path, tree: Option<&Path>, shape: Shape) -> Result<(), Failure> {
     let (more, options): (&[&str], _) = match shape {
-        Shape::Usual | Shape::Holed => (&[], "lazy_itable_init=0,lazy_journal_init=0"),
+        Shape::Usual | Shape::Holed => (&[], "nodiscard,lazy_itable_init=0,lazy_journal_init=0"),
         Shape::OneRun => (
             &["-O", "sparse_super2,^resize_inode", "-G", "64"],
             "num_backup_sb=0,packed_meta_blocks=1",
@@ -139,7 +143,7 @@ fn format_as(path: &Path, tree: Option<&Path>, shape: Shape) -> Result<(), Failu
 }
 
 /// Random bytes of this length in a new file, in blocks, or in every other block.
-fn write_random(path: &Path, len: u64, holed: bool) -> Result<(), Failure> {
+pub(crate) fn write_random(path: &Path, len: u64, holed: bool) -> Result<(), Failure> {
     let context =
         |e: std::io::Error| Failure::host(format_args!("cannot write {}", path.display()), e);
     let mut file = File::create(path).map_err(context)?;

@@ -1,13 +1,16 @@
-//! What a process of its own measures for `cost`: instructions under callgrind, memory and reads of opening a volume.
+//! What a process of its own measures for `cost` and `holes`: instructions under callgrind, memory and reads of opening a
+//! volume, memory of random writes.
 //!
-//! Input: an image, a count. Output: for `open`, one JSON object; for the rest, work that callgrind counts. Invariant: the
-//! two functions that callgrind looks at do nothing but submit and reap. Limits: started by `cost` only.
+//! Input: an image, a count, a time. Output: for `open` and `sparse`, one JSON object; for the rest, work that callgrind counts.
+//! Invariant: the two functions that callgrind looks at do nothing but submit and reap. Limits: started by those only.
 
 use super::super::args::{Child, ChildOptions};
 use super::super::bed;
+use super::super::drive::drive;
 use super::super::failure::Failure;
 use super::super::host;
-use super::super::image::Region;
+use super::super::image::{FileTarget, Region};
+use super::super::job::{Job, Rw};
 use super::super::load::Rng;
 use super::super::report::write_out;
 use diorite::{Completion, OpenFlags, OpenOptions, Queue, Request, Volume};
@@ -25,8 +28,10 @@ const BATCH: usize = 32;
 const BS: usize = 4096;
 
 pub(in super::super) fn run(options: &ChildOptions) -> Result<(), Failure> {
-    if options.what == Child::Open {
-        return open(options);
+    match options.what {
+        Child::Open => return open(options),
+        Child::Sparse => return sparse(options),
+        Child::Engine | Child::Raw => {}
     }
     let size = std::fs::metadata(&options.image)
         .map_err(|e| Failure::host("the image", e))?
@@ -151,6 +156,39 @@ fn open(options: &ChildOptions) -> Result<(), Failure> {
         "resident": host::own_status("VmHWM:"),
         "read": device.read.load(Ordering::Relaxed),
         "size": file.size(),
+    });
+    write_out(format_args!("{object}\n"))
+}
+
+/// Writes zeros into the file at random for a time, and says how much memory that took at most.
+fn sparse(options: &ChildOptions) -> Result<(), Failure> {
+    let below = locator::open(
+        &Locator::file(&options.image),
+        &diorite_block::OpenOptions::default(),
+    )?;
+    let volume = Volume::open_device(below, &OpenOptions::writable())?;
+    let flags = OpenFlags {
+        write: true,
+        ..OpenFlags::default()
+    };
+    let file = volume.open_path(bed::FILE, flags)?;
+    let target = FileTarget {
+        len: file.size(),
+        base: 0,
+        volume: volume.clone(),
+        file,
+    };
+    let job = Job {
+        zeros: true,
+        runtime: options.runtime,
+        ..Job::new(Rw::Randwrite, 4096, DEPTH)
+    };
+    let run = drive(&target, &job)?;
+    drop(target);
+    volume.close()?;
+    let object = serde_json::json!({
+        "resident": host::own_status("VmHWM:"),
+        "requests": run.requests,
     });
     write_out(format_args!("{object}\n"))
 }

@@ -3,24 +3,28 @@
 //! Input: options and a report. Output: rows and ratios in the report. Invariant: an experiment that a machine cannot do
 //! in part says what it skipped. Limits: arms run one at a time.
 
+pub(super) mod append;
 pub(super) mod completion;
 pub(super) mod cost;
 pub(super) mod cost_child;
 pub(super) mod free;
+pub(super) mod fsync;
+pub(super) mod holes;
 pub(super) mod loop_layer;
 pub(super) mod raw;
 pub(super) mod read_scaling;
 pub(super) mod unaligned;
+pub(super) mod unwritten;
 
 use super::args::{Options, Peer};
-use super::bed::{Bed, OpenBed};
+use super::bed::{Bed, BedOptions, Fresh, OpenBed, Space};
 use super::drive::{Run, drive};
 use super::failure::{Failure, FailureKind};
 use super::image::Region;
 use super::job::Job;
 use super::peer;
 use super::report::Report;
-use super::rounds::{Arm, Measured, Rounds, interleave};
+use super::rounds::{Arm, Measured, Rounds, Spread, interleave};
 use diorite::Policy;
 use diorite::policy::CompletionPolicy;
 
@@ -119,4 +123,104 @@ fn cross_check(region: Region, job: &Job, bed: &Bed, report: &mut Report) -> Res
         Err(e) if e.kind == FailureKind::Unavailable => report.note(format!("fio: skipped: {e}")),
         Err(e) => Err(e),
     }
+}
+
+/// The simulated disk of the targets for new space.
+const SIM_80: &str = "latency=80us,parallel=4096,seed=1";
+
+/// That disk, with new file systems of at most half a GiB: a run copies one into memory.
+fn fresh_sim(options: &Options) -> Result<Fresh, Failure> {
+    let bed_options = options.bed_options();
+    let file_size = bed_options.file_size.min(512 << 20);
+    Fresh::sim(
+        SIM_80,
+        &BedOptions {
+            file_size,
+            ..bed_options
+        },
+    )
+}
+
+/// The new file of a new device, under a policy.
+fn fresh_arm<'a>(
+    name: impl Into<String>,
+    job: &Job,
+    fresh: &'a Fresh,
+    space: Space,
+    policy: Policy,
+) -> Arm<'a> {
+    Arm::new(name, job.clone(), move |job| {
+        fresh.ready(space)?.run(policy, job)
+    })
+}
+
+/// The new file of a new device, and the kernel's ext4 on the same device made anew.
+fn fresh_beside_kernel(
+    id: &str,
+    options: &Options,
+    job: &Job,
+    (fresh, space): (&Fresh, Space),
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let ours = fresh_arm("file in image", job, fresh, space, Policy::DIORITE);
+    if options.peer != Some(Peer::Kernel) {
+        fresh_rows(report, &interleave(&[ours], options.short_plan())?, fresh)?;
+        return report.note(format!(
+            "{id}: skipped, ask for it with --peer kernel (root)"
+        ));
+    }
+    let kernel = Arm::new("kernel's ext4", job.clone(), |job| {
+        let ready = fresh.ready(space)?;
+        peer::run_fresh(&ready, options.io_engine, fresh.file_size(), job)
+    });
+    match interleave(&[ours, kernel], options.plan()) {
+        Ok(rounds) => {
+            fresh_rows(report, &rounds, fresh)?;
+            report.ratio(id, &rounds.ratio(0, 1), fresh.label(), fresh.counts)
+        }
+        Err(e) if e.kind == FailureKind::Unavailable => report.note(format!("{id}: skipped: {e}")),
+        Err(e) => Err(e),
+    }
+}
+
+/// Two policies on new files: two rows and a ratio.
+fn fresh_policies(
+    id: &str,
+    options: &Options,
+    job: &Job,
+    (fresh, space): (&Fresh, Space),
+    arms: [(&str, Policy); 2],
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let arms = arms.map(|(name, policy)| fresh_arm(name, job, fresh, space, policy));
+    let rounds = interleave(&arms, options.plan())?;
+    fresh_rows(report, &rounds, fresh)?;
+    report.ratio(id, &rounds.ratio(0, 1), fresh.label(), fresh.counts)
+}
+
+/// What the journal counted per thousand requests of a load, as one row and one number.
+fn fresh_per_thousand(
+    id: &str,
+    options: &Options,
+    job: &Job,
+    (fresh, space): (&Fresh, Space),
+    counter: &str,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let arm = fresh_arm("file in image", job, fresh, space, Policy::DIORITE);
+    let rounds = interleave(&[arm], options.short_plan())?;
+    fresh_rows(report, &rounds, fresh)?;
+    let each = rounds.arms[0]
+        .runs
+        .iter()
+        .map(|run| 1000.0 * run.counted(counter) as f64 / run.requests.max(1) as f64);
+    let spread = Spread::of(&each.collect::<Vec<_>>());
+    report.ratio(id, &spread, fresh.label(), fresh.counts)
+}
+
+fn fresh_rows(report: &mut Report, rounds: &Rounds, fresh: &Fresh) -> Result<(), Failure> {
+    rounds
+        .arms
+        .iter()
+        .try_for_each(|arm| report.row(arm, fresh.label()))
 }

@@ -1,0 +1,272 @@
+//! Devices that are made new for every run: the same file system with the same file, whoever ran before.
+//!
+//! Input: where to run, what the file should be. Output: [`Ready`]s, each for one run. Invariants: the device's own memory is there
+//! before the first run, so that no run pays for it; nobody has the device open between two runs. Limits: the file is empty, one
+//! hole, or preallocated: a written one is what [`super::Bed`] has.
+
+use super::super::args::On;
+use super::super::drive::{Run, drive};
+use super::super::failure::Failure;
+use super::super::host;
+use super::super::image::FileTarget;
+use super::super::job::Job;
+use super::super::{bed::BedOptions, tool};
+use super::loopback::{LoopBack, Zram};
+use super::make::{self, Scratch};
+use super::{FILE, Keep};
+use diorite::{OpenFlags, OpenOptions, Policy, Volume};
+use diorite_block::{Device, IoEngine, Locator, MemDevice, SimDevice, SimOptions, locator};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What is in the file before a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Space {
+    /// Nothing.
+    Empty,
+    /// One hole.
+    Hole,
+    /// Preallocated blocks.
+    Unwritten,
+}
+
+/// What a run's device is.
+enum Disk {
+    /// What is formatted: a block device or an image file.
+    Host,
+    /// Memory that the image is copied into.
+    Mem,
+    /// The same, with these parameters.
+    Sim(String),
+}
+
+/// See the module.
+pub(in super::super) struct Fresh {
+    label: String,
+    disk: Disk,
+    /// What mke2fs formats.
+    path: PathBuf,
+    /// Bytes of the device, and of the file in it.
+    size: u64,
+    file_size: u64,
+    /// Targets count here.
+    pub(in super::super) counts: bool,
+    is_block_device: bool,
+    io_engine: Option<IoEngine>,
+    /// The directory that becomes the file system's root.
+    tree: Scratch,
+    _keep: Keep,
+}
+
+impl Fresh {
+    /// On what the command line asks for.
+    pub(in super::super) fn new(on: On, options: &BedOptions) -> Result<Fresh, Failure> {
+        match on {
+            On::Default if host::is_root() => Fresh::loop_on_tmpfs(options),
+            On::Default | On::File => Fresh::plain_file(options),
+            On::Zram => Fresh::zram(options, options.image_size()),
+            On::Mem => Fresh::in_memory("mem:", Disk::Mem, options),
+        }
+    }
+
+    /// A simulated disk with this latency and parallelism, in locator's words.
+    pub(in super::super) fn sim(params: &str, options: &BedOptions) -> Result<Fresh, Failure> {
+        let label = format!("sim:{params}");
+        let fresh = Fresh::in_memory(&label, Disk::Sim(params.to_owned()), options)?;
+        Ok(Fresh {
+            counts: true,
+            ..fresh
+        })
+    }
+
+    fn loop_on_tmpfs(options: &BedOptions) -> Result<Fresh, Failure> {
+        let size = options.image_size();
+        super::need_memory(size)?;
+        let back = LoopBack::new(Path::new("/dev/shm"), size)?;
+        back.allocate(size)?;
+        let path = back.path().to_owned();
+        Ok(Fresh {
+            is_block_device: true,
+            counts: true,
+            _keep: Keep {
+                _loop: Some(back),
+                ..Keep::default()
+            },
+            ..Fresh::on("loop on tmpfs", path, options)?
+        })
+    }
+
+    fn plain_file(options: &BedOptions) -> Result<Fresh, Failure> {
+        let dir = Scratch::new(&std::env::temp_dir())?;
+        let path = dir.path().join("image");
+        make::write_random(&path, options.image_size(), false)?;
+        Ok(Fresh {
+            counts: !host::is_root(),
+            _keep: Keep {
+                _dir: Some(dir),
+                ..Keep::default()
+            },
+            ..Fresh::on("plain file", path, options)?
+        })
+    }
+
+    /// Compressed memory of the kernel, of this size. Needs root.
+    pub(in super::super) fn zram(options: &BedOptions, size: u64) -> Result<Fresh, Failure> {
+        let zram = Zram::new(size)?;
+        let path = zram.path().to_owned();
+        Ok(Fresh {
+            is_block_device: true,
+            size,
+            _keep: Keep {
+                _zram: Some(zram),
+                ..Keep::default()
+            },
+            ..Fresh::on("zram", path, options)?
+        })
+    }
+
+    fn in_memory(label: &str, disk: Disk, options: &BedOptions) -> Result<Fresh, Failure> {
+        let dir = Scratch::in_memory()?;
+        let path = dir.path().join("image");
+        Ok(Fresh {
+            disk,
+            _keep: Keep {
+                _dir: Some(dir),
+                ..Keep::default()
+            },
+            ..Fresh::on(label, path, options)?
+        })
+    }
+
+    fn on(label: &str, path: PathBuf, options: &BedOptions) -> Result<Fresh, Failure> {
+        Ok(Fresh {
+            label: label.into(),
+            disk: Disk::Host,
+            path,
+            size: options.image_size(),
+            file_size: options.file_size,
+            counts: false,
+            is_block_device: false,
+            io_engine: options.io_engine,
+            tree: Scratch::new(&std::env::temp_dir())?,
+            _keep: Keep::default(),
+        })
+    }
+
+    pub(in super::super) fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// The file's size, once it is full.
+    pub(in super::super) fn file_size(&self) -> u64 {
+        self.file_size
+    }
+
+    /// Makes the file system anew.
+    pub(in super::super) fn ready(&self, space: Space) -> Result<Ready<'_>, Failure> {
+        let made = File::create(self.tree.path().join(FILE.trim_start_matches('/')));
+        let size = match space {
+            Space::Empty => 0,
+            Space::Hole | Space::Unwritten => self.file_size,
+        };
+        made.and_then(|f| f.set_len(size))
+            .map_err(|e| Failure::host("cannot make a sparse file", e))?;
+        if !matches!(self.disk, Disk::Host) {
+            let image = File::create(&self.path).and_then(|f| f.set_len(self.size));
+            image.map_err(|e| Failure::host("cannot make an image", e))?;
+        }
+        make::format(&self.path, Some(self.tree.path()))?;
+        if space == Space::Unwritten {
+            self.preallocate()?;
+        }
+        Ok(Ready { fresh: self })
+    }
+
+    /// Gives the file its blocks, without root and without the engine that is going to be measured.
+    fn preallocate(&self) -> Result<(), Failure> {
+        let last = (self.file_size / make::BLOCK).saturating_sub(1);
+        let request = format!("fallocate {FILE} 0 {last}");
+        let args = ["-w", "-R", &request].map(std::ffi::OsStr::new);
+        tool::run("debugfs", args.into_iter().chain([self.path.as_os_str()])).map(drop)
+    }
+}
+
+/// A device with a new file system on it, for one run.
+pub(in super::super) struct Ready<'a> {
+    fresh: &'a Fresh,
+}
+
+impl Ready<'_> {
+    /// The block device, for the kernel to mount.
+    pub(in super::super) fn block_device(&self) -> Option<&Path> {
+        let fresh = self.fresh;
+        fresh.is_block_device.then_some(&*fresh.path)
+    }
+
+    /// Runs the load on the file, and says what the journal did meanwhile beside what the queues counted.
+    pub(in super::super) fn run(self, policy: Policy, job: &Job) -> Result<Run, Failure> {
+        let (volume, target) = self.open(policy)?;
+        let before = volume.journal_stats();
+        let mut run = drive(&target, job)?;
+        let after = volume.journal_stats();
+        drop(target);
+        volume.close()?;
+        run.counters.extend([
+            (HANDLES.to_owned(), after.handles - before.handles),
+            (COMMITS.to_owned(), after.commits - before.commits),
+        ]);
+        Ok(run)
+    }
+
+    fn open(&self, policy: Policy) -> Result<(Volume, FileTarget), Failure> {
+        let options = OpenOptions {
+            policy,
+            ..OpenOptions::writable()
+        };
+        let volume = Volume::open_device(self.device()?, &options)?;
+        let flags = OpenFlags {
+            write: true,
+            ..OpenFlags::default()
+        };
+        let target = FileTarget {
+            file: volume.open_path(FILE, flags)?,
+            volume: volume.clone(),
+            base: 0,
+            len: self.fresh.file_size,
+        };
+        Ok((volume, target))
+    }
+
+    fn device(&self) -> Result<Arc<dyn Device>, Failure> {
+        let Fresh { path, size, .. } = self.fresh;
+        match &self.fresh.disk {
+            Disk::Host => {
+                let options = diorite_block::OpenOptions {
+                    io_engine: self.fresh.io_engine,
+                    ..diorite_block::OpenOptions::default()
+                };
+                Ok(locator::open(&Locator::file(path.clone()), &options)?)
+            }
+            Disk::Mem => {
+                let mem = MemDevice::try_new(*size)?;
+                make::load(path, |pos, bytes| mem.write_at(pos, bytes))?;
+                Ok(Arc::new(mem))
+            }
+            Disk::Sim(params) => {
+                let sim = SimDevice::new(SimOptions::parse(&format!("{size},{params}"))?)?;
+                make::load(path, |pos, bytes| sim.write_at(pos, bytes))?;
+                Ok(Arc::new(sim))
+            }
+        }
+    }
+
+    /// The I/O engine below.
+    pub(in super::super) fn io_engine(&self) -> Result<String, Failure> {
+        Ok(self.device()?.report().engine)
+    }
+}
+
+/// Names of what the journal counts during a run.
+pub(in super::super) const HANDLES: &str = "handles";
+pub(in super::super) const COMMITS: &str = "commits";

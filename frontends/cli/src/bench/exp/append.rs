@@ -1,0 +1,50 @@
+//! Appends to one file: beside the kernel, beside one that waits for the size, and how many share a commit.
+//!
+//! Input: devices made new for every run. Output: `append-kernel`, `append-async`, `commits-dsync`. Invariant: a run begins with an
+//! empty file. Limits: one file; the kernel has no appends that go on at once, so its generator keeps the offset.
+
+use super::super::args::Options;
+use super::super::bed::{COMMITS, Space};
+use super::super::failure::Failure;
+use super::super::job::{Job, Rw};
+use super::super::report::Report;
+use super::{fresh_beside_kernel, fresh_per_thousand, fresh_policies, fresh_sim};
+use diorite::Policy;
+use diorite::policy::Extending;
+
+const WAITING: Policy = Policy {
+    extending: Extending::Waiting,
+    ..Policy::DIORITE
+};
+
+pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
+    options.on_each_fresh(report, |_, fresh, report| {
+        report.device(fresh.label(), &fresh.ready(Space::Empty)?.io_engine()?)?;
+        report.heading("appends to one file, beside the kernel")?;
+        let job = options.job(Rw::Write, 4096, 64).appending();
+        fresh_beside_kernel(
+            "append-kernel",
+            options,
+            &job,
+            (fresh, Space::Empty),
+            report,
+        )
+    })?;
+    on_sim(options, report)
+}
+
+fn on_sim(options: &Options, report: &mut Report) -> Result<(), Failure> {
+    let fresh = fresh_sim(options)?;
+    let on = (&fresh, Space::Empty);
+    report.device(fresh.label(), "sim")?;
+    report.heading("writes past the end, one behind the other")?;
+    let arms = [("async", Policy::DIORITE), ("waiting", WAITING)];
+    let job = options.job(Rw::Write, 4096, 64).once();
+    fresh_policies("append-async", options, &job, on, arms, report)?;
+    report.heading("durable appends: commits per 1,000")?;
+    let job = Job {
+        dsync: true,
+        ..options.job(Rw::Write, 4096, 64).appending()
+    };
+    fresh_per_thousand("commits-dsync", options, &job, on, COMMITS, report)
+}

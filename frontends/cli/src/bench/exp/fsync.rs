@@ -1,0 +1,103 @@
+//! Durable writes: an fsync after each, beside the kernel; and writes that are durable by themselves, beside those that are not.
+//!
+//! Input: beds for overwrites, devices made new for appends, a simulated disk with a volatile cache and FUA. Output: `fsync-kernel`,
+//! `fsync-append-kernel`, `dsync-fua`. Invariant: a write counts when its fsync has come back. Limits: all threads on one file.
+
+use super::super::args::{Options, Peer};
+use super::super::bed::{Bed, BedOptions, Space};
+use super::super::drive::drive;
+use super::super::failure::{Failure, FailureKind};
+use super::super::job::{Job, Rw};
+use super::super::peer;
+use super::super::report::Report;
+use super::super::rounds::{Arm, interleave};
+use super::{SIM_80, file_arm, fresh_beside_kernel, rows};
+use diorite::Policy;
+
+pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
+    options.on_each_fresh(report, |on, fresh, report| {
+        let bed = options.bed(on)?;
+        report.device(bed.label(), &bed.open(false)?.io_engine())?;
+        report.heading("4 threads, an fsync after each overwrite")?;
+        overwrites(options, &bed, report)?;
+        report.heading("4 threads, an fsync after each append")?;
+        let job = synced(options.job(Rw::Write, 4096, 1).appending());
+        let on = (fresh, Space::Empty);
+        fresh_beside_kernel("fsync-append-kernel", options, &job, on, report)
+    })?;
+    report.heading("O_DSYNC overwrites where the device has FUA, beside plain ones")?;
+    let sim = BedOptions {
+        file_size: options.file_size.min(256 << 20),
+        ..options.bed_options()
+    };
+    durable(
+        options,
+        Bed::sim(&format!("{SIM_80},cache=volatile"), &sim),
+        report,
+    )?;
+    report.heading("the same where the device has no volatile cache")?;
+    let zram = options
+        .may_use_zram()
+        .and_then(|()| Bed::zram(&options.bed_options()));
+    durable(options, zram, report)
+}
+
+fn synced(job: Job) -> Job {
+    Job {
+        fsync: true,
+        ..job.jobs(4).blocking()
+    }
+}
+
+fn overwrites(options: &Options, bed: &Bed, report: &mut Report) -> Result<(), Failure> {
+    let job = synced(options.job(Rw::Randwrite, 4096, 1));
+    let region = bed.open(true)?.region;
+    let ours = Arm::new("file in image", job.clone(), |job| {
+        drive(&bed.open(true)?.in_file(), job)
+    });
+    if options.peer != Some(Peer::Kernel) {
+        rows(report, &interleave(&[ours], options.short_plan())?, bed)?;
+        return report.note("fsync-kernel: skipped, ask for it with --peer kernel (root)");
+    }
+    let kernel = Arm::new("kernel's ext4", job, |job| {
+        peer::run_fsync(bed, region, job)
+    });
+    match interleave(&[ours, kernel], options.plan()) {
+        Ok(rounds) => {
+            rows(report, &rounds, bed)?;
+            report.ratio("fsync-kernel", &rounds.ratio(0, 1), bed.label(), bed.counts)
+        }
+        Err(e) if e.kind == FailureKind::Unavailable => {
+            report.note(format!("fsync-kernel: skipped: {e}"))
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// O_DSYNC and not. The target names these devices, not the default one.
+fn durable(
+    options: &Options,
+    bed: Result<Bed, Failure>,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let bed = match bed {
+        Err(e) if e.kind == FailureKind::Unavailable => {
+            return report.note(format!("dsync-fua: skipped: {e}"));
+        }
+        other => other?,
+    };
+    let open = bed.open(true)?;
+    report.device(bed.label(), &open.io_engine())?;
+    let plain = options.job(Rw::Randwrite, 4096, 32);
+    let dsync = Job {
+        dsync: true,
+        ..plain.clone()
+    };
+    let arms = [
+        file_arm("O_DSYNC", dsync, &open, Policy::DIORITE),
+        file_arm("plain", plain, &open, Policy::DIORITE),
+    ];
+    let rounds = interleave(&arms, options.plan())?;
+    rows(report, &rounds, &bed)?;
+    report.ratio("dsync-fua", &rounds.ratio(0, 1), bed.label(), true)
+}
