@@ -9,7 +9,7 @@ use diorite_block::IoEngine;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Look into ext2, ext3 and ext4 images, copy out of them, and measure direct I/O on them: from user space, without root.
+/// Look into ext2, ext3 and ext4 images, copy out of them, recover them, and measure direct I/O on them: from user space, without root.
 #[derive(Debug, Parser)]
 #[command(name = "diorite", version, max_term_width = 100, propagate_version = true, after_long_help = LOCATORS)]
 pub(crate) struct Cli {
@@ -84,6 +84,14 @@ pub(crate) enum Command {
         after_help = "Examples:\n  diorite extents disk.img /var/lib/database\n  diorite extents --json disk.img /file | jq -s 'map(.length) | add'"
     )]
     Extents(ExtentsArgs),
+    /// Make durable what was written to an image, or to files in it
+    #[command(
+        after_help = "Examples:\n  diorite sync disk.img\n  diorite sync disk.img /var/lib/database"
+    )]
+    Sync(SyncArgs),
+    /// Replay the journal of an image that was not unmounted, and say what was done
+    #[command(long_about = RECOVER, after_help = "Examples:\n  diorite recover disk.img && e2fsck -fn disk.img\n  diorite recover --json disk.img | jq .recovered")]
+    Recover(RecoverArgs),
     /// Measure direct I/O: against the raw device, other policies of this volume, the kernel
     #[command(
         after_help = "Examples:\n  diorite bench read-scaling\n  diorite bench completion --peer kernel --json\n  diorite bench run --image disk.img --file /database --rw randrw --runtime 10s"
@@ -102,6 +110,15 @@ Like `cp -a`: if DEST is a directory the copies go into it, otherwise the one PA
 the way are replaced, directories are merged, symbolic links are never followed, and nothing in the image can make a copy \
 land outside DEST. What the host refuses of owners and attributes is a warning; a file that could not be copied is a \
 message and exit code 1, and the others are copied.";
+
+const RECOVER: &str = "\
+Replay the journal of an image that was not unmounted, and say what was done.
+
+It is what every command that writes does first; commands that read replay the journal in memory and leave the image as it is. An \
+image that is clean stays as it is. What cannot be recovered is refused, with the reason, and stays as it is.
+
+Exit status: 0 if the image is clean now, whether or not anything had to be done (as of `e2fsck -p` after it has replayed a \
+journal); 1 if it could not be recovered; 2 for wrong usage.";
 
 /// `info`.
 #[derive(Args, Debug)]
@@ -226,6 +243,26 @@ pub(crate) struct ExtentsArgs {
     /// The files
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<OsString>,
+}
+
+/// `sync`.
+#[derive(Args, Debug)]
+pub(crate) struct SyncArgs {
+    /// The image
+    pub(crate) img: String,
+    /// The files; everything unless given
+    #[arg(value_name = "PATH")]
+    pub(crate) paths: Vec<OsString>,
+}
+
+/// `recover`.
+#[derive(Args, Debug)]
+pub(crate) struct RecoverArgs {
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The image
+    pub(crate) img: String,
 }
 
 /// `generate`.

@@ -1,7 +1,7 @@
 //! The image that a command works on: opening it, and finding files in it.
 //!
-//! Input: the locator and the options of every command; paths. Output: a [`Volume`], inode numbers, files. Invariant: commands
-//! here only read. Limits: paths are bytes, from the root of the image, with or without a leading slash.
+//! Input: the locator and the options of every command; paths. Output: a [`Volume`], inode numbers, files. Invariant: a command that
+//! reads opens nothing for writing. Limits: paths are bytes, from the root of the image, with or without a leading slash.
 
 use crate::args::Global;
 use crate::report::Report;
@@ -42,6 +42,24 @@ pub(crate) fn open(img: &str, global: &Global, report: &mut Report) -> Option<Vo
     }
 }
 
+/// Opens the image for writing, which recovers it first if it has to be.
+pub(crate) fn open_for_writing(img: &str, global: &Global, report: &mut Report) -> Option<Volume> {
+    let options = OpenOptions {
+        write: true,
+        ..options(global)
+    };
+    Volume::open(img, &options)
+        .map_err(|error| report.image(error))
+        .ok()
+}
+
+/// Ends a volume that was written to: what was done is durable, or this is a failure.
+pub(crate) fn close(volume: Volume, report: &mut Report) {
+    if let Err(error) = volume.close() {
+        report.image(error);
+    }
+}
+
 /// A path of the command line as bytes.
 pub(crate) fn bytes(path: &OsStr) -> &[u8] {
     path.as_bytes()
@@ -51,6 +69,15 @@ pub(crate) fn bytes(path: &OsStr) -> &[u8] {
 pub(crate) fn find(volume: &Volume, path: &[u8], follow: bool) -> Result<File, Error> {
     let ino = volume.resolve(path, follow)?;
     volume.open_ino(ino, OpenFlags::default())
+}
+
+/// As [`find`], to be changed.
+pub(crate) fn find_for_writing(volume: &Volume, path: &[u8]) -> Result<File, Error> {
+    let flags = OpenFlags {
+        write: true,
+        ..OpenFlags::default()
+    };
+    volume.open_ino(volume.resolve(path, true)?, flags)
 }
 
 /// A file by its number.

@@ -36,6 +36,8 @@ fn main() -> ExitCode {
         Command::Cat(args) => cmd::cat::run(global, args),
         Command::Get(args) => cmd::get::run(global, args),
         Command::Extents(args) => cmd::extents::run(global, args),
+        Command::Sync(args) => cmd::sync::run(global, args),
+        Command::Recover(args) => cmd::recover::run(global, args),
         Command::Bench(args) => cmd::bench::run(global, args),
         Command::Generate(args) => cmd::generate::run(args),
     }

@@ -1,7 +1,8 @@
 //! The commands, one module each.
 //!
 //! Input: the options of every command and those of one. Output: the process's exit code. Invariant: a command prints facts
-//! through `output`, complaints through `report`. Limits: none of them writes to an image.
+//! through `output`, complaints through `report`. Limits: which of them write to an image is in their names:
+//! `sync` and `recover`; `bench` only where it is told to.
 
 pub(crate) mod bench;
 pub(crate) mod cat;
@@ -10,4 +11,6 @@ pub(crate) mod generate;
 pub(crate) mod get;
 pub(crate) mod info;
 pub(crate) mod ls;
+pub(crate) mod recover;
 pub(crate) mod stat;
+pub(crate) mod sync;

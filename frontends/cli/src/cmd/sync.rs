@@ -1,0 +1,26 @@
+//! `diorite sync`: what was written to an image, or to files in it, is durable afterwards.
+//!
+//! Input: an image, and paths or none. Output: nothing. Invariant: the image is recovered first if it has to be, as by every
+//! opening for writing. Limits: what another process has not written yet is not known here.
+
+use crate::args::{Global, SyncArgs};
+use crate::image::{self, bytes};
+use crate::report::Report;
+use std::process::ExitCode;
+
+/// Runs the command.
+pub(crate) fn run(global: &Global, args: &SyncArgs) -> ExitCode {
+    let mut report = Report::new("sync", &args.img);
+    let Some(volume) = image::open_for_writing(&args.img, global, &mut report) else {
+        return report.exit_code();
+    };
+    for path in args.paths.iter().map(|p| bytes(p)) {
+        let synced = image::find_for_writing(&volume, path).and_then(|file| file.sync());
+        if let Err(error) = synced {
+            report.file(path, error);
+        }
+    }
+    // Closing commits, brings home and flushes: all that a volume owes.
+    image::close(volume, &mut report);
+    report.exit_code()
+}

@@ -1,0 +1,96 @@
+//! `recover` and `sync`: an image that was not unmounted becomes one that e2fsck has nothing to say about; one that cannot be
+//! recovered stays as it is.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{diorite, image, run, scratch, tree};
+use serde_json::Value;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// An image with a tree in it.
+fn some_image(dir: &Path) -> String {
+    let source = dir.join("tree");
+    tree(&source);
+    image(dir, "image", "64M", &["-t", "ext4"], Some(&source))
+}
+
+/// Leaves one committed transaction in the log that was not brought home: zeros for a block that holds them already.
+fn leave_in_log(img: &str, dir: &Path) {
+    std::fs::write(dir.join("zeros"), [0; 4096]).unwrap();
+    let mut debugfs = Command::new("/usr/sbin/debugfs")
+        .args(["-w", img])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let blocks = run("dumpe2fs", &["-h", img]);
+    let count = blocks
+        .lines()
+        .find_map(|l| l.strip_prefix("Block count:"))
+        .unwrap();
+    let last = count.trim().parse::<u64>().unwrap() - 1;
+    let zeros = dir.join("zeros");
+    let words = format!("jo\njw -b {last} {}\njc\n", zeros.display());
+    let mut input = debugfs.stdin.take().unwrap();
+    input.write_all(words.as_bytes()).unwrap();
+    drop(input);
+    assert!(debugfs.wait().unwrap().success());
+    assert!(run("dumpe2fs", &["-h", img]).contains("needs_recovery"));
+}
+
+#[test]
+fn recover_replays_once_and_then_finds_nothing() {
+    let dir = scratch();
+    let img = some_image(dir.path());
+    leave_in_log(&img, dir.path());
+    let said = diorite(&["recover", &img]).ok().text();
+    assert!(said.contains("the journal was replayed"), "{said}");
+    assert!(!run("dumpe2fs", &["-h", &img]).contains("needs_recovery"));
+    run("e2fsck", &["-fn", &img]);
+    let again = diorite(&["recover", &img]).ok().text();
+    assert_eq!(again, format!("{img}: clean, nothing to recover\n"));
+}
+
+#[test]
+fn recover_says_so_in_json() {
+    let dir = scratch();
+    let img = some_image(dir.path());
+    leave_in_log(&img, dir.path());
+    for recovered in [true, false] {
+        let out = diorite(&["recover", "--json", &img]).ok().out;
+        let object: Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(object["recovered"], recovered, "{object}");
+        assert_eq!(object["image"], img);
+        assert_eq!(object["done"].as_array().unwrap().is_empty(), !recovered);
+    }
+}
+
+#[test]
+fn what_cannot_be_recovered_stays_as_it_is() {
+    let dir = scratch();
+    let img = some_image(dir.path());
+    run("debugfs", &["-w", "-R", "ssv state 2", &img]);
+    let before = std::fs::read(&img).unwrap();
+    diorite(&["recover", &img]).failed(1, "run e2fsck");
+    diorite(&["sync", &img]).failed(1, "run e2fsck");
+    assert!(std::fs::read(&img).unwrap() == before);
+    diorite(&["recover", "/nowhere"]).failed(1, "No such file or directory");
+    diorite(&["recover"]).failed(2, "Usage");
+}
+
+#[test]
+fn sync_leaves_nothing_in_the_log() {
+    let dir = scratch();
+    let img = some_image(dir.path());
+    leave_in_log(&img, dir.path());
+    let said = diorite(&["sync", &img, "/big"]).ok();
+    assert_eq!(said.text(), "");
+    assert!(!run("dumpe2fs", &["-h", &img]).contains("needs_recovery"));
+    run("e2fsck", &["-fn", &img]);
+    let nowhere = diorite(&["sync", &img, "/nowhere", "/big"]);
+    nowhere.failed(1, "/nowhere: No such file or directory");
+}
