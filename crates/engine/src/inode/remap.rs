@@ -107,9 +107,7 @@ impl Remap<'_> {
         if size < inode.size() {
             inode.publish_size(size);
         }
-        for edited in &edits {
-            inode.publish_edit(edited)?;
-        }
+        inode.publish_edits(&edits)?;
         inode.publish_size(size);
         inode.note_map_change(handle.tid());
         Ok(())

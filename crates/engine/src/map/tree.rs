@@ -15,14 +15,14 @@ const FAN: usize = 48;
 const UNUSED: u32 = u32::MAX;
 
 /// A node: the first file blocks of its entries side by side, so that a search touches them alone, then the entries.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Node {
     Leaf(Entries<Segment>),
     Inner(Entries<Arc<Node>>),
 }
 
 /// Up to [`FAN`] entries in the order of their first file blocks.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Entries<T> {
     firsts: [u32; FAN],
     items: Vec<T>,
@@ -134,6 +134,14 @@ impl Tree {
         Tree { root }
     }
 
+    /// As [`Tree::splice`], of this very tree: nodes that no other tree shares are changed where they are, so of many small changes each
+    /// costs little once the nodes on its way are this tree's own.
+    pub(crate) fn splice_here(&mut self, from: u32, last: u32, new: &[Segment]) {
+        if !Node::splice_leaf(&mut self.root, from, last, new) {
+            *self = self.splice(from, last, new);
+        }
+    }
+
     /// How many segments start in `from..=last`.
     pub(crate) fn count(&self, from: u32, last: u32) -> usize {
         self.root.count(from, last)
@@ -170,12 +178,47 @@ impl Node {
             }
             Node::Inner(inner) => {
                 let begin = inner.up_to(from).saturating_sub(1);
-                let end = inner.up_to(last).max(begin);
+                let end = inner.up_to(last).max(begin + 1);
                 inner.items[begin..end]
                     .iter()
                     .map(|n| n.count(from, last))
                     .sum()
             }
+        }
+    }
+
+    /// Splices within one leaf. False, and the same segments as before, if the range is not that of one leaf or does not fit into it.
+    fn splice_leaf(node: &mut Arc<Node>, from: u32, last: u32, new: &[Segment]) -> bool {
+        let (start, end) = match &**node {
+            Node::Leaf(leaf) => {
+                let start = leaf.items.partition_point(|s| s.start < from);
+                let end = leaf.items.partition_point(|s| s.start <= last);
+                let after = leaf.items.len() - (end - start) + new.len();
+                // A node that gets empty, or too full, is the whole tree's affair.
+                if !(1..=FAN).contains(&after) {
+                    return false;
+                }
+                (start, end)
+            }
+            Node::Inner(inner) => {
+                let start = inner.up_to(from).saturating_sub(1);
+                let end = inner.up_to(last).max(start + 1);
+                if end != start + 1 {
+                    return false;
+                }
+                (start, end)
+            }
+        };
+        match Arc::make_mut(node) {
+            Node::Leaf(leaf) => {
+                leaf.items.splice(start..end, new.iter().copied());
+                leaf.firsts = [UNUSED; FAN];
+                let firsts = leaf.firsts.iter_mut().zip(&leaf.items);
+                firsts.for_each(|(first, item)| *first = item.start);
+                true
+            }
+            // The key above stays: blocks between it and the leaf's first one lead here, and find that.
+            Node::Inner(inner) => Node::splice_leaf(&mut inner.items[start], from, last, new),
         }
     }
 
@@ -289,7 +332,12 @@ mod tests {
             if model.values().any(cut) {
                 continue;
             }
-            tree = tree.splice(from, last, &new);
+            // One tree for each change, or one for many: what others hold stays as it is.
+            if rng.below(2) == 0 {
+                tree = tree.splice(from, last, &new);
+            } else {
+                tree.splice_here(from, last, &new);
+            }
             check(&old, &model);
             model.retain(|k, _| *k < from || *k > last);
             model.extend(new.iter().map(|s| (s.start, *s)));

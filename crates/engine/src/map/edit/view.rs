@@ -16,25 +16,31 @@ use crate::map::{MapView, Tree, root_view};
 use std::sync::Arc;
 
 impl Inode {
-    /// Publishes what an edit did. The caller holds the map lock since before the edit, and the in-core inode has the new `i_block`.
-    pub(crate) fn publish_edit(&self, edited: &Edited) -> Result<(), Error> {
-        let window = &edited.window;
-        if window.is_empty() {
+    /// Publishes what some edits did, in their order. The caller holds the map lock since before the first, and the in-core inode has the new
+    /// `i_block`.
+    pub(crate) fn publish_edits(&self, all: &[Edited]) -> Result<(), Error> {
+        let all: Vec<&Edited> = all.iter().filter(|e| !e.window.is_empty()).collect();
+        if all.is_empty() {
             return Ok(());
         }
         let latest = self.map.load();
-        let edits = latest.edits + 1;
-        let last = window.end - 1;
-        if latest.tree.is_cut_at(window.start, last) {
-            let root = root_view(&self.volume, &self.disk())?;
-            self.map.publish(Arc::new(MapView { edits, ..root }));
-            self.note_dropped();
-            return Ok(());
+        let edits = latest.edits + all.len() as u64;
+        let mut tree = latest.tree.clone();
+        let (mut before, mut after) = (0, 0);
+        for edited in all {
+            let (start, last) = (edited.window.start, edited.window.end - 1);
+            if tree.is_cut_at(start, last) {
+                let root = root_view(&self.volume, &self.disk())?;
+                self.map.publish(Arc::new(MapView { edits, ..root }));
+                self.note_dropped();
+                return Ok(());
+            }
+            before += tree.count(start, last);
+            after += edited.segments.len();
+            tree.splice_here(start, last, &edited.segments);
         }
-        let before = latest.tree.count(window.start, last);
-        let tree = latest.tree.splice(window.start, last, &edited.segments);
         self.map.publish(Arc::new(MapView { tree, edits }));
-        self.note_reloaded(before, edited.segments.len());
+        self.note_reloaded(before, after);
         Ok(())
     }
 }
