@@ -3,6 +3,7 @@
 //! Input: the process's arguments. Output: a [`Cli`]. Invariant: parsing changes nothing and opens nothing. Limits: wrong usage
 //! ends the process with code 2, as clap does.
 
+use crate::sizes::SizeChange;
 use clap::{Args, Parser, Subcommand};
 use diorite::Policy;
 use diorite_block::IoEngine;
@@ -84,6 +85,11 @@ pub(crate) enum Command {
         after_help = "Examples:\n  diorite extents disk.img /var/lib/database\n  diorite extents --json disk.img /file | jq -s 'map(.length) | add'"
     )]
     Extents(ExtentsArgs),
+    /// Make files in an image shorter or longer
+    #[command(
+        after_help = "Examples:\n  diorite truncate -s 10G disk.img /database\n  diorite truncate -s +1M disk.img /log\n  diorite truncate -c -s '<4K' disk.img /a /b"
+    )]
+    Truncate(TruncateArgs),
     /// Make durable what was written to an image, or to files in it
     #[command(
         after_help = "Examples:\n  diorite sync disk.img\n  diorite sync disk.img /var/lib/database"
@@ -238,6 +244,22 @@ pub(crate) struct ExtentsArgs {
     /// One JSON object per extent, each on a line
     #[arg(long)]
     pub(crate) json: bool,
+    /// The image
+    pub(crate) img: String,
+    /// The files
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<OsString>,
+}
+
+/// `truncate`.
+#[derive(Args, Debug)]
+pub(crate) struct TruncateArgs {
+    /// The size: 10M sets it, +10M and -10M change it by that, <10M and >10M make it at most and at least that, /4K and %4K round it down and up to a multiple; K or KiB is 1024, KB is 1000, and so on for M, G, T, P, E
+    #[arg(short, long, allow_hyphen_values = true, value_parser = SizeChange::parse)]
+    pub(crate) size: SizeChange,
+    /// Make no file that is not there
+    #[arg(short = 'c', long)]
+    pub(crate) no_create: bool,
     /// The image
     pub(crate) img: String,
     /// The files

@@ -7,6 +7,7 @@
 //! | `bench` | what is to be measured -> rows and ratios |
 //! | `image` | a locator, paths -> a volume, files |
 //! | `walk` | a file -> its extents, in windows |
+//! | `sizes` | coreutils' words for sizes -> new sizes |
 //! | `facts`, `names`, `times` | what an image holds -> words, JSON |
 //! | `report` | errors -> messages and the exit code |
 //! | `output` | lines -> standard output |
@@ -19,6 +20,7 @@ mod image;
 mod names;
 mod output;
 mod report;
+mod sizes;
 mod times;
 mod walk;
 
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         Command::Cat(args) => cmd::cat::run(global, args),
         Command::Get(args) => cmd::get::run(global, args),
         Command::Extents(args) => cmd::extents::run(global, args),
+        Command::Truncate(args) => cmd::truncate::run(global, args),
         Command::Sync(args) => cmd::sync::run(global, args),
         Command::Recover(args) => cmd::recover::run(global, args),
         Command::Bench(args) => cmd::bench::run(global, args),

@@ -1,5 +1,5 @@
-//! `recover` and `sync`: an image that was not unmounted becomes one that e2fsck has nothing to say about; one that cannot be
-//! recovered stays as it is.
+//! Commands that write. `recover` and `sync`: an image that was not unmounted becomes one that e2fsck has nothing to say about; one
+//! that cannot be recovered stays as it is. `truncate`: sizes become what those of coreutils' become.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -93,4 +93,47 @@ fn sync_leaves_nothing_in_the_log() {
     run("e2fsck", &["-fn", &img]);
     let nowhere = diorite(&["sync", &img, "/nowhere", "/big"]);
     nowhere.failed(1, "/nowhere: No such file or directory");
+}
+
+#[test]
+fn truncate_does_to_a_file_what_coreutils_does() {
+    let dir = scratch();
+    let img = some_image(dir.path());
+    let (host, copy) = (dir.path().join("tree/big"), dir.path().join("copy"));
+    let host = host.to_str().unwrap();
+    let copied = ["get", &img, "/big", copy.to_str().unwrap()];
+    for size in [
+        "%4K", "+1KB", "-70001", "<1M", ">900K", "/4096", "5000000", "-9G", "64KiB",
+    ] {
+        run("truncate", &["-s", size, host]);
+        assert_eq!(
+            diorite(&["truncate", "-s", size, &img, "/big"]).ok().text(),
+            ""
+        );
+        std::fs::remove_file(&copy).ok();
+        diorite(&copied).ok();
+        let same = std::fs::read(host).unwrap() == std::fs::read(&copy).unwrap();
+        assert!(same, "{size}");
+        run("e2fsck", &["-fn", &img]);
+    }
+}
+
+#[test]
+fn truncate_makes_files_unless_told_not_to() {
+    let dir = scratch();
+    let img = some_image(dir.path());
+    diorite(&["truncate", "-c", "-s", "1M", &img, "/new"]).ok();
+    diorite(&["stat", &img, "/new"]).failed(1, "No such file or directory");
+    diorite(&["truncate", "--size=1M", &img, "/new", "/dir/new"]).ok();
+    for path in ["/new", "/dir/new"] {
+        let said = diorite(&["stat", &img, path]).ok().text();
+        assert!(said.contains("Size: 1048576 "), "{said}");
+        assert!(said.contains("Blocks: 0 "), "{said}");
+    }
+    run("e2fsck", &["-fn", &img]);
+    diorite(&["truncate", "-s", "1", &img, "/dir"]).failed(1, "Is a directory");
+    diorite(&["truncate", "-s", "1", &img, "/no/such"]).failed(1, "No such file or directory");
+    diorite(&["truncate", "-s", "1E", &img, "/big"]).failed(1, "/big: ");
+    diorite(&["truncate", "-s", "/0", &img, "/big"]).failed(2, "division by zero");
+    diorite(&["truncate", &img, "/big"]).failed(2, "--size");
 }

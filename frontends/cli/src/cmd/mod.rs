@@ -2,7 +2,7 @@
 //!
 //! Input: the options of every command and those of one. Output: the process's exit code. Invariant: a command prints facts
 //! through `output`, complaints through `report`. Limits: which of them write to an image is in their names:
-//! `sync` and `recover`; `bench` only where it is told to.
+//! `truncate`, `sync` and `recover`; `bench` only where it is told to.
 
 pub(crate) mod bench;
 pub(crate) mod cat;
@@ -14,3 +14,4 @@ pub(crate) mod ls;
 pub(crate) mod recover;
 pub(crate) mod stat;
 pub(crate) mod sync;
+pub(crate) mod truncate;

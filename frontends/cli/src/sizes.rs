@@ -1,0 +1,123 @@
+//! Sizes in coreutils' words: a number, its unit, and what it does to the size that is there.
+//!
+//! Input: a word of the command line. Output: a [`SizeChange`]. Invariant: parsing rounds nothing and wraps nothing. Limits: 64 bits.
+
+/// What `truncate -s` asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SizeChange {
+    how: How,
+    bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Exactly,
+    Grow,
+    Shrink,
+    AtMost,
+    AtLeast,
+    RoundDown,
+    RoundUp,
+}
+
+impl SizeChange {
+    /// Reads `10M`, `+4K`, `-1`, `<2G`, `>1MB`, `/4096`, `%512`.
+    pub(crate) fn parse(text: &str) -> Result<SizeChange, String> {
+        let how = match text.chars().next() {
+            Some('+') => How::Grow,
+            Some('-') => How::Shrink,
+            Some('<') => How::AtMost,
+            Some('>') => How::AtLeast,
+            Some('/') => How::RoundDown,
+            Some('%') => How::RoundUp,
+            _ => How::Exactly,
+        };
+        let number = if how == How::Exactly {
+            text
+        } else {
+            &text[1..]
+        };
+        let bytes = parse_bytes(number)?;
+        if bytes == 0 && matches!(how, How::RoundDown | How::RoundUp) {
+            return Err(format!("{text:?}: division by zero"));
+        }
+        Ok(SizeChange { how, bytes })
+    }
+
+    /// The new size of a file that has `size` bytes; none if no number is as large.
+    pub(crate) fn of(self, size: u64) -> Option<u64> {
+        let bytes = self.bytes;
+        match self.how {
+            How::Exactly => Some(bytes),
+            How::Grow => size.checked_add(bytes),
+            How::Shrink => Some(size.saturating_sub(bytes)),
+            How::AtMost => Some(size.min(bytes)),
+            How::AtLeast => Some(size.max(bytes)),
+            How::RoundDown => Some(size - size % bytes),
+            How::RoundUp => size.checked_next_multiple_of(bytes),
+        }
+    }
+}
+
+/// A number of bytes: `K` and `KiB` are 1,024, `KB` is 1,000, and so on up to `E`.
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = &text[digits.len()..];
+    let wrong = || format!("{text:?} is no number of bytes (10, 4K, 4KiB, 4KB, 1M, ... 1E)");
+    let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    let number: u64 = digits.parse().ok().filter(|_| plain).ok_or_else(wrong)?;
+    let (letter, rest) = unit.split_at(unit.len().min(1));
+    let power = match letter {
+        "" => 0,
+        "k" | "K" => 1,
+        "m" | "M" => 2,
+        "g" | "G" => 3,
+        "t" | "T" => 4,
+        "P" => 5,
+        "E" => 6,
+        _ => return Err(wrong()),
+    };
+    let base: u64 = match rest {
+        "" | "iB" => 1024,
+        "B" => 1000,
+        _ => return Err(wrong()),
+    };
+    base.checked_pow(power)
+        .and_then(|unit| number.checked_mul(unit))
+        .ok_or_else(|| format!("{text:?} is too large"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_coreutils() {
+        let of = |text: &str, size| SizeChange::parse(text).map(|c| c.of(size));
+        for (text, size, new) in [
+            ("10", 5, 10),
+            ("1K", 5, 1024),
+            ("1KB", 5, 1000),
+            ("2MiB", 5, 2 << 20),
+            ("0", 5, 0),
+            ("+3", 5, 8),
+            ("-3", 5, 2),
+            ("-9", 5, 0),
+            ("<3", 5, 3),
+            ("<9", 5, 5),
+            (">3", 5, 5),
+            (">9", 5, 9),
+            ("/4", 5, 4),
+            ("%4", 5, 8),
+            ("%4", 8, 8),
+        ] {
+            assert_eq!(of(text, size), Ok(Some(new)), "{text}");
+        }
+        assert_eq!(of("+1", u64::MAX), Ok(None));
+        for text in [
+            "", "+", "K", "1Q", "1KX", "/0", "%0", "--1", "1 K", "16E", "\u{fc}",
+        ] {
+            assert!(SizeChange::parse(text).is_err(), "{text}");
+        }
+    }
+}
