@@ -5,7 +5,7 @@
 //! refused or not yet built. Limits: no errno in here.
 
 use crate::queue::Op;
-use diorite_block::{BioError, DeviceError};
+use diorite_block::{BioError, BioErrorKind, Device, DeviceError};
 use diorite_format::error::Unfit;
 use diorite_format::{FormatError, FsBlock, Ino};
 use std::sync::Arc;
@@ -41,6 +41,9 @@ pub enum Error {
         /// The device's error.
         error: BioError,
     },
+    /// The device is full below us: a sparse image on a full host, say. The volume itself may have space.
+    #[error(transparent)]
+    DeviceFull(Box<DeviceFull>),
     /// A number is not a multiple of what it must be.
     #[error(
         "{what} is {by} bytes past a multiple of {need}; direct I/O on this device needs multiples of {need}"
@@ -139,6 +142,23 @@ pub enum Error {
     /// The volume was closed.
     #[error("the volume is closed")]
     ShutDown,
+}
+
+/// The device is full below us.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{} of {len} bytes at {pos}: no space is left below {device}, on the host or volume that holds it; the volume itself is not full",
+    op_name(*.op)
+)]
+pub struct DeviceFull {
+    /// The device, by its path on the host or its locator.
+    pub device: String,
+    /// The request.
+    pub op: Op,
+    /// Its position in the file, or on the device for metadata.
+    pub pos: u64,
+    /// Its length.
+    pub len: u32,
 }
 
 /// A file's map points where no file's data can be.
@@ -321,24 +341,39 @@ impl Error {
         }))
     }
 
-    /// A flush that failed.
-    pub(crate) fn of_flush(error: BioError) -> Error {
-        Error::Device {
-            op: Op::Sync,
-            pos: 0,
-            len: 0,
-            error,
+    /// A request that the device failed.
+    pub(crate) fn of_bio(
+        device: &dyn Device,
+        op: Op,
+        pos: u64,
+        len: u32,
+        error: BioError,
+    ) -> Error {
+        if error.kind != BioErrorKind::NoSpace {
+            return Error::Device {
+                op,
+                pos,
+                len,
+                error,
+            };
         }
+        let device = device.name();
+        Error::DeviceFull(Box::new(DeviceFull {
+            device,
+            op,
+            pos,
+            len,
+        }))
+    }
+
+    /// A flush that failed.
+    pub(crate) fn of_flush(device: &dyn Device, error: BioError) -> Error {
+        Error::of_bio(device, Op::Sync, 0, 0, error)
     }
 
     /// A write of `len` bytes at `pos` that failed.
-    pub(crate) fn of_write(pos: u64, len: u32, error: BioError) -> Error {
-        Error::Device {
-            op: Op::Write,
-            pos,
-            len,
-            error,
-        }
+    pub(crate) fn of_write(device: &dyn Device, pos: u64, len: u32, error: BioError) -> Error {
+        Error::of_bio(device, Op::Write, pos, len, error)
     }
 
     /// The same error, with what was being looked at.

@@ -12,7 +12,8 @@
 //! | `complete` | inline where it was reaped, or deferred to a worker |
 //!
 //! Side rooms: `range` (truncate and its kin), `orphan` (what must not be left half deleted), `mount` (from a locator to a volume), `journal` (changes of metadata, and what a crash left of them), `alloc` (free blocks and inodes), `cache` (metadata blocks), [`dir`], [`xattr`], `workers`, [`loopdev`] (a
-//! file as a device for another volume), [`policy`], [`stats`], [`locks`] (the lock order).
+//! file as a device for another volume), [`policy`], [`stats`], `failure` (what becomes of a volume that has failed), [`locks`] (the
+//! lock order).
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -22,6 +23,7 @@ mod complete;
 mod dio;
 pub mod dir;
 mod error;
+mod failure;
 mod file;
 mod inode;
 mod ioend;
@@ -41,7 +43,7 @@ mod volume;
 mod workers;
 pub mod xattr;
 
-pub use error::{BadMap, Error, Misaligned, NotYet, Refused, Wait};
+pub use error::{BadMap, DeviceFull, Error, Misaligned, NotYet, Refused, Wait};
 pub use file::{File, OpenFlags, Quiesced};
 pub use ioend::Reason;
 pub use loopdev::LoopDevice;

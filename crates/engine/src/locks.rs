@@ -40,6 +40,8 @@ pub static CACHE: LockClass = LockClass::new("cache", 420);
 pub static JOURNAL_STATE: LockClass = LockClass::new("journal-state", 425);
 /// Inodes whose times go with the next commit.
 pub static TOUCHED: LockClass = LockClass::new("touched", 428);
+/// What failed, until it is written down.
+pub static FAILURE: LockClass = LockClass::new("failure", 429);
 /// The latest view of one extent map, taken only to fetch a changed view.
 pub static MAP_VIEW: LockClass = LockClass::new("map-view", 430);
 /// A queue's inbox: what other threads finished or released for it.
@@ -48,7 +50,7 @@ pub static INBOX: LockClass = LockClass::new("inbox", 500);
 pub static WORKERS: LockClass = LockClass::new("workers", 510);
 
 /// The classes of the engine, in order.
-pub static CLASSES: [&LockClass; 20] = [
+pub static CLASSES: [&LockClass; 21] = [
     &SYNC_POOL,
     &QUEUES,
     &QUEUE,
@@ -66,6 +68,7 @@ pub static CLASSES: [&LockClass; 20] = [
     &JOURNAL_STATE,
     &TOUCHED,
     &DOOMED,
+    &FAILURE,
     &MAP_VIEW,
     &INBOX,
     &WORKERS,

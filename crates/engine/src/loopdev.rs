@@ -255,11 +255,14 @@ fn bio_error(error: &Error) -> BioError {
     match error.root() {
         Error::Device { error, .. } => *error,
         Error::WouldBlock(_) => BioError::new(BioErrorKind::WouldBlock),
+        Error::NoSpace { .. } | Error::DeviceFull(_) => BioError::new(BioErrorKind::NoSpace),
         Error::Unaligned { .. } | Error::Invalid(_) | Error::TooBig { .. } => {
             BioError::new(BioErrorKind::Invalid)
         }
         Error::NotYet(_) => BioError::new(BioErrorKind::Unsupported),
-        Error::ReadOnly(_) | Error::NotPermitted { .. } => BioError::new(BioErrorKind::ReadOnly),
+        Error::ReadOnly(_) | Error::Aborted(_) | Error::NotPermitted { .. } => {
+            BioError::new(BioErrorKind::ReadOnly)
+        }
         Error::ShutDown => BioError::new(BioErrorKind::Gone),
         _ => BioError::new(BioErrorKind::Io),
     }

@@ -7,6 +7,7 @@
 use crate::alloc::Alloc;
 use crate::cache::MetaCache;
 use crate::error::Error;
+use crate::failure::{Condition, Health};
 use crate::file::{File, OpenFlags};
 use crate::inode::Inode;
 use crate::journal::{Journal, JournalHandle};
@@ -18,7 +19,7 @@ use crate::queue::{BlockingWork, Queue, QueueShared, SyncQueue};
 use crate::stats::{Counters, JournalStats};
 use crate::workers::Workers;
 use diorite_block::sync::Mutex;
-use diorite_block::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use diorite_block::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use diorite_block::{Blocking, Device};
 use diorite_format::superblock::JournalPlace;
 use diorite_format::{FsBlock, GroupDesc, Ino, Superblock, Tid};
@@ -76,8 +77,8 @@ pub(crate) struct VolumeShared {
     pub(crate) orphans: Orphans,
     /// Inodes whose times were noted since the last commit.
     touched: Mutex<Vec<Arc<Inode>>>,
-    /// Why nothing may be changed any more.
-    aborted: OnceLock<Error>,
+    /// Whether it can be written, or used at all.
+    pub(crate) health: Health,
     weak: Weak<VolumeShared>,
     /// How high the volume stands in a stack of volumes: 1 on a bottom device.
     pub(crate) level: u8,
@@ -90,7 +91,6 @@ pub(crate) struct VolumeShared {
     /// The journal's own blocks, known once its inode has been read.
     journal_zone: OnceLock<Zone>,
     policy: AtomicU32,
-    closed: AtomicBool,
     inodes: Mutex<HashMap<Ino, Weak<Inode>>>,
     /// Segments of maps in memory beyond the inodes' roots, and how many there may be.
     loaded_segments: AtomicU64,
@@ -154,7 +154,7 @@ impl Volume {
             owner: options.owner,
             orphans: Orphans::new(level),
             touched: Mutex::at_level(&TOUCHED, level, Vec::new()),
-            aborted: OnceLock::new(),
+            health: Health::new(level),
             cache: MetaCache::new(level, sb.block_size(), options.metadata_cache),
             workers: Workers::new(level, options.workers),
             level,
@@ -165,7 +165,6 @@ impl Volume {
             zone,
             journal_zone: OnceLock::new(),
             policy: AtomicU32::new(options.policy.pack()),
-            closed: AtomicBool::new(false),
             inodes: Mutex::at_level(&INODES, level, HashMap::new()),
             loaded_segments: AtomicU64::new(0),
             most_segments: options.map_cache as u64 / 32,
@@ -308,7 +307,7 @@ impl Volume {
     /// The flush failed.
     pub fn close(self) -> Result<(), Error> {
         let volume = self.inner();
-        volume.closed.store(true, Ordering::SeqCst);
+        volume.shut_down();
         drop(volume.sync_pool.lock().take());
         while volume.open_queues().iter().any(|q| q.busy()) {
             volume.drain_all();
@@ -365,11 +364,6 @@ impl VolumeShared {
         std::mem::take(&mut *self.touched.lock())
     }
 
-    /// The journal was aborted: nothing may be changed any more.
-    pub(crate) fn note_abort(&self, error: &Error) {
-        self.aborted.get_or_init(|| error.clone());
-    }
-
     /// Gives the volume what a writer needs beside files' data.
     pub(crate) fn set_journal(&self, journal: Journal) {
         self.journal.get_or_init(|| journal);
@@ -419,13 +413,14 @@ impl VolumeShared {
         self.journal()?.commit_up_to(self, tid)
     }
 
-    /// Commits what is running, where nobody can be told: a failure is latched.
+    /// Commits what is running, where nobody can be told: a failure is latched, and written down.
     pub(crate) fn commit_best_effort(&self) {
         if let Some(volume) = self.weak.upgrade() {
             volume.delete_doomed_best_effort();
         }
         if let Some(journal) = self.journal.get() {
             let _latched = journal.commit_running(self);
+            journal.write_failure_down(self);
         }
     }
 
@@ -441,7 +436,11 @@ impl VolumeShared {
 
     /// Commits everything and brings it home: the volume needs no recovery then. Blocks; no lock may be held.
     pub(crate) fn settle(&self) -> Result<(), Error> {
-        self.journal.get().map_or(Ok(()), |j| j.settle(self))
+        self.journal.get().map_or(Ok(()), |journal| {
+            let settled = journal.settle(self);
+            journal.write_failure_down(self);
+            settled
+        })
     }
 
     #[inline]
@@ -450,7 +449,7 @@ impl VolumeShared {
     }
 
     pub(crate) fn check_open(&self) -> Result<(), Error> {
-        if self.closed.load(Ordering::SeqCst) {
+        if self.condition() == Condition::Closed {
             Err(Error::ShutDown)
         } else {
             Ok(())
@@ -464,10 +463,7 @@ impl VolumeShared {
                 self.name
             )));
         }
-        match self.aborted.get() {
-            None => Ok(()),
-            Some(error) => Err(Error::Aborted(Box::new(error.clone()))),
-        }
+        self.check_sound()
     }
 
     /// Only files' data is written through a [`File`]: no directory, nothing of the volume's own.

@@ -46,6 +46,10 @@ fn kind(done: &Completion) -> Option<BioErrorKind> {
             );
             Some(error.kind)
         }
+        Err(Error::DeviceFull(full)) => {
+            assert_eq!((full.op, full.pos), (done.op, done.pos));
+            Some(BioErrorKind::NoSpace)
+        }
         // Rule G10: a retry code is no I/O error.
         Err(Error::WouldBlock(Wait::Device)) => Some(BioErrorKind::WouldBlock),
         Err(other) => panic!("{other:?}"),

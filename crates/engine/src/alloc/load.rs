@@ -84,10 +84,9 @@ impl Alloc {
 /// Brings a group's block bitmap into the metadata cache.
 fn read_bitmap(volume: &VolumeShared, desc: &GroupDesc) -> Result<(), Error> {
     let verify = |raw: &[u8]| desc.verify_block_bitmap(&volume.sb, raw);
-    volume
-        .cache
-        .read(&volume.blocking, desc.block_bitmap, Kind::Bitmap, verify)
-        .map(drop)
+    let (cache, at) = (&volume.cache, desc.block_bitmap);
+    let read = cache.read(&volume.blocking, at, Kind::Bitmap, verify);
+    volume.watched(read).map(drop)
 }
 
 /// The block bitmap of a group in which nothing was ever allocated.

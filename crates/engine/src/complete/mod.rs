@@ -13,7 +13,7 @@ use crate::error::{Error, Wait};
 use crate::ioend::{CachedPages, Facts, Reason, Verdict, decide};
 use crate::queue::{BlockingWork, Hold, Op, QueueShared, QueueState, SlotState};
 use crate::workers::Work;
-use diorite_block::{BioError, BioErrorKind};
+use diorite_block::{BioError, BioErrorKind, Device};
 use std::sync::Arc;
 
 /// All bios of the request are back: decide, and complete it or hand it off.
@@ -23,7 +23,7 @@ pub(crate) fn ended(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
     let slot = &mut state.slots[index];
     let failed = slot.gather.finish();
     if let Some(error) = failed {
-        note_failure(state, index, error);
+        note_failure(state, &*queue.volume.device, index, error);
     }
     let slot = &state.slots[index];
     if matches!(slot.op, Op::Write | Op::Append) {
@@ -42,17 +42,12 @@ pub(crate) fn ended(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
 }
 
 #[cold]
-fn note_failure(state: &mut QueueState, index: u32, error: BioError) {
+fn note_failure(state: &mut QueueState, device: &dyn Device, index: u32, error: BioError) {
     let slot = &mut state.slots[index];
     // Rule G10: a request that asked not to wait, and would have to, has not failed for an I/O error.
     let error = match error.kind {
         BioErrorKind::WouldBlock => Error::WouldBlock(Wait::Device),
-        _ => Error::Device {
-            op: slot.op,
-            pos: slot.pos,
-            len: slot.len,
-            error,
-        },
+        _ => Error::of_bio(device, slot.op, slot.pos, slot.len, error),
     };
     slot.fail(error.into());
 }

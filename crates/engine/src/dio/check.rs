@@ -70,6 +70,8 @@ pub(super) fn check(limits: &Limits, slot: &Slot, file: &Handle) -> Result<(), B
 
 fn check_write(slot: &Slot, file: &Handle) -> Result<(), Box<Error>> {
     file.check_writable()?;
+    // What was writable when it was attached may not be any more.
+    file.inode.volume.check_sound()?;
     let most = file.inode.max_size;
     match slot.pos.checked_add(u64::from(slot.len)) {
         Some(end) if end <= most => Ok(()),

@@ -37,6 +37,15 @@ impl Fast {
         }
     }
 
+    /// The same without writes.
+    pub(crate) fn for_reading(self) -> Fast {
+        Fast {
+            writes: false,
+            unaligned_writes: false,
+            ..self
+        }
+    }
+
     /// A bio of a fast attempt that ended well completes inline. The policy may have changed since it was issued.
     #[inline(always)]
     pub(crate) fn ends_inline(self, op: BioOp) -> bool {

@@ -178,6 +178,10 @@ fn inline_data(state: &mut QueueState, index: u32) -> Attempt {
 /// has a cache to flush.
 pub(super) fn flush(state: &mut QueueState, index: u32) -> Attempt {
     let inode = &state.file_of(index).inode;
+    // What was acknowledged may not have been committed before that failed.
+    if let Err(error) = inode.volume.check_sound() {
+        return Attempt::refused(error);
+    }
     let uncommitted = inode.uncommitted_map().is_some()
         || state.slots[index].op == Op::Sync && inode.has_uncommitted_times();
     if uncommitted {

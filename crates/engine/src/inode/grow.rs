@@ -62,7 +62,7 @@ impl Inode {
         let (first, skip) = (from % size / logical * logical, from % logical);
         let pos = at.get() * size + first;
         let len = usize::try_from(size - first).expect("within a block");
-        let device = |error| Error::of_write(pos, volume.block_size(), error);
+        let device = |error| Error::of_write(&*volume.device, pos, volume.block_size(), error);
         let mut buf = Buf::zeroed(len);
         if skip > 0 {
             let head = usize::try_from(logical).expect("a block is small");

@@ -61,8 +61,8 @@ impl Remap<'_> {
             handle: self.handle,
             alloc: self.alloc,
         };
-        let edited = edit::replace(self.handle, &mut blocks, &mut self.disk, range, new)?;
-        self.take_over(edited)
+        let edited = edit::replace(self.handle, &mut blocks, &mut self.disk, range, new);
+        self.take_over(self.inode.volume.watched(edited)?)
     }
 
     /// Moves what a range is mapped to by `by` blocks.
@@ -71,8 +71,8 @@ impl Remap<'_> {
             handle: self.handle,
             alloc: self.alloc,
         };
-        let edited = edit::shift(self.handle, &mut blocks, &mut self.disk, range, by)?;
-        self.take_over(edited)
+        let edited = edit::shift(self.handle, &mut blocks, &mut self.disk, range, by);
+        self.take_over(self.inode.volume.watched(edited)?)
     }
 
     /// The contents change with this.

@@ -31,7 +31,8 @@ pub(super) struct FrozenBlock {
 impl Journal {
     /// Commits the running transaction, if there is anything in it.
     pub(super) fn commit(&self, volume: &VolumeShared, medium: &mut Medium) -> Result<(), Error> {
-        if !self.is_marked() && (volume.has_touched() || self.has_changes()) {
+        if !self.is_marked() && (volume.has_touched() || volume.owes_record() || self.has_changes())
+        {
             self.mark_with(volume, medium)?;
         }
         let Some(frozen) = self.check(volume, |journal| journal.close(volume))? else {
@@ -69,6 +70,11 @@ impl Journal {
         state.closing = true;
         while state.open > 0 {
             state = self.wait(state);
+        }
+        // Who met damage in one of those handles may have aborted.
+        if let Some(error) = state.aborted.clone() {
+            state.closing = false;
+            return Err(error);
         }
         let (tid, empty) = (state.running.tid, state.running.is_empty());
         drop(state);

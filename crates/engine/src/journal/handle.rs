@@ -131,7 +131,8 @@ impl JournalHandle<'_> {
         verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
     ) -> Result<MetaRef, Error> {
         let volume = self.volume;
-        volume.cache.read(&volume.blocking, block, kind, verify)
+        let read = volume.cache.read(&volume.blocking, block, kind, verify);
+        volume.watched(read)
     }
 
     /// Changes a block: `change` gets its bytes, verified, and must not fail after it has changed one; it must leave them sealed. Changes
@@ -145,10 +146,10 @@ impl JournalHandle<'_> {
     ) -> Result<R, Error> {
         let volume = self.volume;
         let at = (block, kind);
-        let (result, first) =
-            volume
-                .cache
-                .change(&volume.blocking, at, self.tid, verify, change)?;
+        let changed = volume
+            .cache
+            .change(&volume.blocking, at, self.tid, verify, change);
+        let (result, first) = volume.watched(changed)?;
         if first {
             self.add(block, false);
         }

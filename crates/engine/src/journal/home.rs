@@ -14,7 +14,8 @@ const RUN: usize = 128;
 impl VolumeShared {
     /// Makes durable what has ended on the volume's device. Blocks.
     pub(crate) fn flush(&self) -> Result<(), Error> {
-        self.blocking.flush().map_err(Error::of_flush)
+        let failed = |e| Error::of_flush(&*self.device, e);
+        self.blocking.flush().map_err(failed)
     }
 
     /// Writes blocks, given in the order of their places. Blocks.
@@ -49,7 +50,8 @@ impl VolumeShared {
         }
         for bio in device.run_all(bios) {
             let len = u32::try_from(bio.len).unwrap_or(u32::MAX);
-            bio.result.map_err(|e| Error::of_write(bio.pos, len, e))?;
+            let failed = |e| Error::of_write(&**device.device(), bio.pos, len, e);
+            bio.result.map_err(failed)?;
         }
         Ok(())
     }

@@ -28,6 +28,8 @@ struct Shared {
 struct Orders {
     /// There is a transaction to be committed later.
     some: bool,
+    /// There is something that does not wait.
+    now: bool,
     stop: bool,
 }
 
@@ -47,6 +49,17 @@ impl Keeper {
     pub(super) fn wake(&self, volume: &VolumeShared) {
         self.shared.orders.lock().some = true;
         self.shared.woken.notify_one();
+        self.start(volume);
+    }
+
+    /// Something failed, and is to be written down by who holds no lock.
+    pub(super) fn hurry(&self, volume: &VolumeShared) {
+        self.shared.orders.lock().now = true;
+        self.shared.woken.notify_one();
+        self.start(volume);
+    }
+
+    fn start(&self, volume: &VolumeShared) {
         let mut thread = self.thread.lock();
         if thread.is_none() {
             let (mine, volume, interval) = (self.shared.clone(), volume.weak(), self.interval);
@@ -63,11 +76,11 @@ impl Shared {
     fn keep(&self, volume: &Weak<VolumeShared>, interval: Duration) {
         loop {
             let mut orders = self.orders.lock();
-            while !orders.some && !orders.stop {
+            while !orders.some && !orders.now && !orders.stop {
                 orders = self.woken.wait(orders);
             }
             let mut waited = Duration::ZERO;
-            while !orders.stop && waited < interval {
+            while !orders.now && !orders.stop && waited < interval {
                 let since = std::time::Instant::now();
                 orders = self.woken.wait_timeout(orders, interval - waited);
                 waited += since.elapsed();
@@ -75,7 +88,7 @@ impl Shared {
             if orders.stop {
                 return;
             }
-            orders.some = false;
+            (orders.some, orders.now) = (false, false);
             drop(orders);
             let Some(volume) = volume.upgrade() else {
                 return;

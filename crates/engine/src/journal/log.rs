@@ -140,7 +140,7 @@ impl Log {
                 sequence: self.next,
             },
         )?;
-        self.log_device(volume).flush().map_err(Error::of_flush)?;
+        self.flush_log(volume)?;
         (self.used, self.announced) = (0, false);
         for (at, bytes) in std::mem::take(&mut self.home) {
             volume.cache.is_home(at, &bytes);
@@ -223,9 +223,15 @@ impl Log {
     fn flush_before_commit(&self, volume: &VolumeShared) -> Result<(), Error> {
         volume.flush()?;
         match &self.external {
-            Some(device) => device.flush().map_err(Error::of_flush),
+            Some(_) => self.flush_log(volume),
             None => Ok(()),
         }
+    }
+
+    fn flush_log(&self, volume: &VolumeShared) -> Result<(), Error> {
+        let device = self.log_device(volume);
+        let failed = |e| Error::of_flush(&**device.device(), e);
+        device.flush().map_err(failed)
     }
 
     fn append_commit(&mut self, volume: &VolumeShared, tid: Tid) -> Result<(), Error> {
@@ -245,18 +251,28 @@ impl Log {
     /// Writes the log's superblock: where recovery would have to begin.
     fn announce(&mut self, volume: &VolumeShared, position: LogPosition) -> Result<(), Error> {
         write::set_position(&mut self.raw, position);
-        let mut bytes = Buf::zeroed(self.journal.block_size as usize);
-        bytes.copy_in(0, &self.raw);
-        self.write_durably(volume, self.places.of(0), bytes)?;
+        self.write_super(volume)?;
         self.announced = position.start != 0;
         Ok(())
     }
 
+    /// Says in the log's superblock by what error the journal was aborted.
+    pub(super) fn note_errno(&mut self, volume: &VolumeShared, errno: i32) -> Result<(), Error> {
+        write::set_errno(&mut self.raw, errno);
+        self.write_super(volume)
+    }
+
+    fn write_super(&self, volume: &VolumeShared) -> Result<(), Error> {
+        let mut bytes = Buf::zeroed(self.journal.block_size as usize);
+        bytes.copy_in(0, &self.raw);
+        self.write_durably(volume, self.places.of(0), bytes)
+    }
+
     fn write_durably(&self, volume: &VolumeShared, at: FsBlock, bytes: Buf) -> Result<(), Error> {
         let pos = at.get() * u64::from(self.journal.block_size);
-        self.log_device(volume)
-            .write_durably(pos, bytes)
-            .map_err(|error| Error::of_write(pos, self.journal.block_size, error))
+        let (device, len) = (self.log_device(volume), self.journal.block_size);
+        let failed = |e| Error::of_write(&**device.device(), pos, len, e);
+        device.write_durably(pos, bytes).map_err(failed)
     }
 
     fn log_device<'a>(&'a self, volume: &'a VolumeShared) -> &'a Blocking {

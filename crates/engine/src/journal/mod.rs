@@ -28,12 +28,15 @@ pub(crate) use handle::JournalHandle;
 pub(crate) use log::{Log, Places};
 
 use crate::error::Error;
+use crate::failure::Code;
 use crate::locks::{JOURNAL, JOURNAL_STATE};
 use crate::stats::JournalStats;
 use crate::volume::VolumeShared;
 use diorite_block::sync::{Condvar, Mutex, MutexGuard};
 use diorite_format::Tid;
+use diorite_format::superblock::SuperblockEdit;
 use keeper::Keeper;
+use recovery::edit_superblock;
 use rounds::Rounds;
 use std::time::Duration;
 use transaction::State;
@@ -161,17 +164,38 @@ impl Journal {
     }
 
     /// Why nothing can be changed any more, if that is so.
-    pub(crate) fn aborted(&self) -> Option<Error> {
+    fn aborted(&self) -> Option<Error> {
         self.state.lock().aborted.clone()
     }
 
-    /// Latches the first error: nothing more is written, everybody who waits is told.
-    fn abort(&self, error: &Error) {
+    /// Latches the first error: nothing more is written, everybody who waits is told. May be called under locks, so that it is written down
+    /// later.
+    pub(crate) fn abort(&self, volume: &VolumeShared, error: &Error) {
         self.state
             .lock()
             .aborted
             .get_or_insert_with(|| error.clone());
+        volume.note_abort(error);
         self.moved.notify_all();
+        self.keeper.hurry(volume);
+    }
+
+    /// Tells the next open and e2fsck why the journal was aborted, if it was, as well as the device lets us: in the journal's
+    /// superblock, which recovery reads first, then in the volume's. Blocks; no lock may be held.
+    pub(crate) fn write_failure_down(&self, volume: &VolumeShared) {
+        let mut medium = self.medium.lock();
+        let Some(error) = self.aborted() else {
+            return;
+        };
+        let Some(record) = volume.take_record() else {
+            return;
+        };
+        if let Medium::Log(log) = &mut *medium {
+            let _best_effort = log.note_errno(volume, Code::of(&error).in_journal());
+        }
+        // From the bytes at home: those in memory have changes that nobody will ever commit.
+        let edit = |sb: &mut SuperblockEdit<'_>| sb.record_error(&record);
+        let _best_effort = edit_superblock(&volume.blocking, volume.block_size(), edit);
     }
 
     /// Runs a part whose failure aborts.
@@ -180,10 +204,7 @@ impl Journal {
         volume: &VolumeShared,
         part: impl FnOnce(&Journal) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        part(self).inspect_err(|error| {
-            self.abort(error);
-            volume.note_abort(error);
-        })
+        part(self).inspect_err(|error| self.abort(volume, error))
     }
 
     fn wait_for_commit(&self, tid: Tid) {

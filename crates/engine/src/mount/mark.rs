@@ -59,7 +59,8 @@ impl VolumeShared {
         for inode in &touched {
             inode.write_touched(handle)?;
         }
-        if empty && touched.is_empty() {
+        let failure = self.take_record();
+        if empty && touched.is_empty() && failure.is_none() {
             return Ok(());
         }
         let now = self.now_seconds();
@@ -68,6 +69,9 @@ impl VolumeShared {
             if let Some(alloc) = &self.alloc {
                 edit.set_free_blocks(alloc.free_blocks());
                 edit.set_free_inodes(alloc.free_inodes());
+            }
+            if let Some(failure) = &failure {
+                edit.record_error(failure);
             }
         })
     }
@@ -146,7 +150,7 @@ impl VolumeShared {
         self.sb.journal() != JournalPlace::None
     }
 
-    fn now_seconds(&self) -> i64 {
+    pub(crate) fn now_seconds(&self) -> i64 {
         i64::try_from(self.now().as_secs()).unwrap_or(i64::MAX)
     }
 }

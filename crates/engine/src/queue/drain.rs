@@ -22,7 +22,7 @@ impl QueueShared {
         state: &mut QueueState,
         out: Option<&mut Vec<Completion>>,
     ) {
-        state.set_policy(self.volume.policy());
+        state.follow(&self.volume);
         let mut reaped = std::mem::take(&mut state.reaped);
         if self.device.reap(&mut reaped) > 0 {
             // As in submit: a list without a ring.

@@ -20,6 +20,7 @@ pub(crate) use sync::SyncQueue;
 use crate::complete::deferred::Job;
 use crate::dio::{self, Fast, Limits, Piece};
 use crate::error::Error;
+use crate::failure::Condition;
 use crate::file::File;
 use crate::inode::{Attached, Inode};
 use crate::locks::QUEUE;
@@ -101,6 +102,8 @@ pub(crate) struct QueueState {
     /// The policy of the batch in hand, and what it lets the fast attempt do.
     pub(crate) policy: Policy,
     pub(crate) fast: Fast,
+    /// The volume's condition, as the batch in hand has found it.
+    condition: Condition,
     /// The pieces of the request being planned.
     pub(crate) pieces: Vec<Piece>,
     /// Completions of this pass that workers will be given together.
@@ -157,6 +160,7 @@ impl Queue {
             now: 0,
             policy: volume.policy(),
             fast: Fast::of(volume.policy()),
+            condition: Condition::Open,
             pieces: Vec::new(),
             owed: Vec::new(),
             own_work: VecDeque::new(),
@@ -223,10 +227,10 @@ impl Queue {
     /// `nowait`, on anything else.
     pub fn submit(&self, batch: &mut VecDeque<Request>) -> usize {
         let mut state = self.shared.state.lock();
-        state.set_policy(self.shared.volume.policy());
+        state.follow(&self.shared.volume);
         state.now = 0;
         let accepted = batch.len().min(state.slots.free());
-        if self.shared.volume.check_open().is_err() {
+        if state.condition == Condition::Closed {
             batch
                 .drain(..accepted)
                 .for_each(|request| dio::shut_down(&mut state, request));
@@ -343,11 +347,16 @@ impl Drop for Queue {
 }
 
 impl QueueState {
-    /// Takes the policy for the next batch.
+    /// Takes the volume's policy and condition for the next batch.
     #[inline]
-    pub(crate) fn set_policy(&mut self, policy: Policy) {
-        if policy != self.policy {
-            (self.policy, self.fast) = (policy, Fast::of(policy));
+    pub(crate) fn follow(&mut self, volume: &VolumeShared) {
+        let (policy, condition) = (volume.policy(), volume.condition());
+        if policy != self.policy || condition != self.condition {
+            (self.policy, self.condition) = (policy, condition);
+            self.fast = Fast::of(policy);
+            if condition != Condition::Open {
+                self.fast = self.fast.for_reading();
+            }
         }
     }
 

@@ -62,7 +62,7 @@ fn write_all(blocking: &Blocking, block_size: u32, blocks: &Blocks) -> Result<()
 }
 
 /// Changes the primary superblock and makes that durable.
-fn edit_superblock(
+pub(crate) fn edit_superblock(
     blocking: &Blocking,
     block_size: u32,
     change: impl FnOnce(&mut SuperblockEdit<'_>),

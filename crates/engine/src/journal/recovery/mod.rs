@@ -18,7 +18,7 @@ mod replay;
 mod scan;
 mod source;
 
-pub(crate) use home::bring_home;
+pub(crate) use home::{bring_home, edit_superblock};
 pub(crate) use overlay::Overlay;
 pub(crate) use replay::{Target, replay};
 pub(crate) use source::LogSource;

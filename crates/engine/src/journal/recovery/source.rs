@@ -138,20 +138,13 @@ pub(super) fn write_block(blocking: &Blocking, pos: u64, bytes: &[u8]) -> Result
     let mut buf = Buf::zeroed(bytes.len());
     buf.copy_in(0, bytes);
     let done = blocking.run(Bio::write(pos, buf, 0));
-    done.result.map_err(|error| Error::Device {
-        op: Op::Write,
-        pos,
-        len: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
-        error,
-    })
+    let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    let failed = |e| Error::of_write(&**blocking.device(), pos, len, e);
+    done.result.map_err(failed)
 }
 
 /// Makes durable what was written.
 pub(super) fn flush(blocking: &Blocking) -> Result<(), Error> {
-    blocking.flush().map_err(|error| Error::Device {
-        op: Op::Sync,
-        pos: 0,
-        len: 0,
-        error,
-    })
+    let failed = |e| Error::of_flush(&**blocking.device(), e);
+    blocking.flush().map_err(failed)
 }

@@ -1,0 +1,182 @@
+//! What becomes of a volume that has failed: its journal was aborted, or damage was met while metadata was being changed.
+//!
+//! Input: errors, from any thread and under any lock above the lock class `failure`. Output: the volume's [`Condition`], which every batch
+//! of requests looks at once; a record of the failure for the next open and for e2fsck. Invariants: a condition only gets worse; the first
+//! error is the one that is told; what is done about it is what the superblock says (`errors=` in man 8 tune2fs), but an aborted
+//! journal is never gone on with. Limits: writing the record down is best effort, by a thread that holds nothing: the keeper's, or who closes.
+
+use crate::error::Error;
+use crate::locks::FAILURE;
+use crate::volume::VolumeShared;
+use diorite_block::BioErrorKind;
+use diorite_block::sync::Mutex;
+use diorite_block::sync::atomic::{AtomicU32, Ordering};
+use diorite_format::superblock::ErrorRecord;
+use std::sync::OnceLock;
+
+/// How a volume is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    Open,
+    /// Something failed: it can be read.
+    ReadOnly,
+    /// Closed by its user, or by a failure where the superblock says so.
+    Closed,
+}
+
+/// `s_errors`: go on; anything else but this and panic: read-only.
+const CONTINUE: u16 = 1;
+/// `s_errors`: take no more requests at all.
+const PANIC: u16 = 3;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Health {
+    condition: AtomicU32,
+    /// Why nothing may be changed any more.
+    first: OnceLock<Error>,
+    /// What the superblock does not say yet.
+    due: Mutex<Option<ErrorRecord>>,
+}
+
+impl Health {
+    pub(crate) fn new(level: u8) -> Health {
+        Health {
+            condition: AtomicU32::new(Condition::Open as u32),
+            first: OnceLock::new(),
+            due: Mutex::at_level(&FAILURE, level, None),
+        }
+    }
+
+    fn worsen(&self, to: Condition) {
+        self.condition.fetch_max(to as u32, Ordering::SeqCst);
+    }
+}
+
+impl VolumeShared {
+    #[inline]
+    pub(crate) fn condition(&self) -> Condition {
+        match self.health.condition.load(Ordering::SeqCst) {
+            0 => Condition::Open,
+            1 => Condition::ReadOnly,
+            _ => Condition::Closed,
+        }
+    }
+
+    /// New requests are refused from now on.
+    pub(crate) fn shut_down(&self) {
+        self.health.worsen(Condition::Closed);
+    }
+
+    /// Has nothing failed that makes the volume read-only?
+    pub(crate) fn check_sound(&self) -> Result<(), Error> {
+        match self.health.first.get() {
+            None => Ok(()),
+            Some(_) if self.condition() == Condition::Closed => Err(Error::ShutDown),
+            Some(error) => Err(Error::Aborted(Box::new(error.clone()))),
+        }
+    }
+
+    /// Something failed after which nothing may be changed any more.
+    pub(crate) fn note_abort(&self, error: &Error) {
+        if self.health.first.set(error.clone()).is_ok() {
+            self.note_due(error);
+        }
+        let closes = self.sb.info().errors_behavior == PANIC;
+        self.health.worsen(if closes {
+            Condition::Closed
+        } else {
+            Condition::ReadOnly
+        });
+    }
+
+    /// The result of a part of a change of metadata: damage that it met is written down, and ends all changes unless the superblock says
+    /// to go on.
+    pub(crate) fn watched<R>(&self, result: Result<R, Error>) -> Result<R, Error> {
+        result.inspect_err(|error| {
+            if error.is_corrupt() {
+                self.note_damage(error);
+            }
+        })
+    }
+
+    #[cold]
+    fn note_damage(&self, error: &Error) {
+        let Ok(journal) = self.journal() else {
+            return;
+        };
+        if self.sb.info().errors_behavior == CONTINUE {
+            self.note_due(error);
+            journal.expect_commit(self);
+        } else {
+            journal.abort(self, error);
+        }
+    }
+
+    fn note_due(&self, error: &Error) {
+        let record = self.record_of(error);
+        self.health.due.lock().get_or_insert(record);
+    }
+
+    pub(crate) fn owes_record(&self) -> bool {
+        self.health.due.lock().is_some()
+    }
+
+    /// What the superblock shall say of a failure; once.
+    pub(crate) fn take_record(&self) -> Option<ErrorRecord> {
+        self.health.due.lock().take()
+    }
+
+    fn record_of(&self, error: &Error) -> ErrorRecord {
+        let (ino, block) = match error.root() {
+            Error::BadMap(bad) => (bad.ino.get(), bad.at.get()),
+            Error::Device { pos, .. } => (0, pos / u64::from(self.block_size())),
+            _ => (0, 0),
+        };
+        ErrorRecord {
+            time: self.now_seconds(),
+            ino,
+            block,
+            function: "diorite".to_owned(),
+            line: 0,
+            code: Code::of(error).in_superblock(),
+        }
+    }
+}
+
+/// The kinds of failure that the disk format tells apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    Io,
+    Corrupted,
+    NoSpace,
+}
+
+impl Code {
+    pub(crate) fn of(error: &Error) -> Code {
+        match error.root() {
+            Error::DeviceFull(_) => Code::NoSpace,
+            Error::Device { error, .. } if error.kind == BioErrorKind::NoSpace => Code::NoSpace,
+            _ if error.is_corrupt() => Code::Corrupted,
+            _ => Code::Io,
+        }
+    }
+
+    /// As `s_last_error_errcode` has it.
+    fn in_superblock(self) -> u8 {
+        match self {
+            Code::Io => 2,
+            Code::Corrupted => 5,
+            Code::NoSpace => 6,
+        }
+    }
+
+    /// As the journal's superblock has it: Linux's number, negated.
+    pub(crate) fn in_journal(self) -> i32 {
+        match self {
+            Code::Io => -5,
+            Code::Corrupted => -117,
+            Code::NoSpace => -28,
+        }
+    }
+}

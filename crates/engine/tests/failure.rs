@@ -1,0 +1,233 @@
+//! What a volume does after a failure: an aborted journal, damage met while metadata is changed, a host that is full; who is told, what
+//! still works, and what the next open and e2fsck find (man 8 tune2fs, `-e`).
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::stage::{Stage, faulty};
+use common::{image, run, scratch};
+use diorite::{Completion, Error, OpenFlags, OpenOptions, Queue, Request, Volume};
+use diorite_block::{BioErrorKind, BioOp, Buf, Fault, When};
+use diorite_format::Ino;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+fn writable() -> OpenFlags {
+    OpenFlags {
+        write: true,
+        ..OpenFlags::default()
+    }
+}
+
+/// A volume with this `errors=`, a file of 64 KiB and an empty one.
+fn make(dir: &Path, errors: &str, more: &[&str]) -> PathBuf {
+    let tree = dir.join("tree");
+    std::fs::create_dir_all(&tree).unwrap();
+    std::fs::write(tree.join("even"), vec![0x11; 65536]).unwrap();
+    std::fs::write(tree.join("empty"), b"").unwrap();
+    let args = [&["-t", "ext4", "-b", "4096", "-e", errors], more].concat();
+    image(dir, "64M", &args, &tree)
+}
+
+/// The bytes of the device in which the journal lies.
+fn journal_at(stage: &Stage) -> Range<u64> {
+    let volume = stage.open(&OpenOptions::default()).unwrap();
+    let file = volume.open_ino(Ino::new(8), OpenFlags::default()).unwrap();
+    let mappings = file.mappings(0, file.size()).unwrap();
+    let diorite::MappingState::Written(at) = mappings[0].state else {
+        panic!("{mappings:?}")
+    };
+    at.get() * 4096..(at.get() + mappings[0].len) * 4096
+}
+
+fn one(queue: &Queue, request: Request) -> Completion {
+    let (mut batch, mut done) = (VecDeque::from([request]), Vec::new());
+    while done.is_empty() {
+        queue.submit(&mut batch);
+        queue.reap(&mut done, 1, None);
+    }
+    done.pop().unwrap()
+}
+
+fn dumpe2fs(image: &Path) -> String {
+    run("dumpe2fs", &["-h", image.to_str().unwrap()])
+}
+
+/// Opening for writing is refused for the recorded error; e2fsck mends, and finds nothing the second time.
+fn judge(stage: &Stage, code: &str) {
+    stage.save();
+    let again = stage.open(&OpenOptions::writable());
+    let refused = matches!(&again, Err(e) if matches!(e.root(), Error::Refused(_)));
+    assert!(refused, "{again:?}");
+    let seen = dumpe2fs(&stage.image);
+    assert!(
+        seen.contains("Last error err:") && seen.contains(code),
+        "{seen}"
+    );
+    assert!(seen.contains("with errors"), "{seen}");
+    let image = stage.image.to_str().unwrap();
+    let status = Command::new("e2fsck")
+        .args(["-fy", image])
+        .status()
+        .unwrap();
+    assert!(status.code().is_some_and(|c| c < 4), "{status}");
+    common::fsck(&stage.image);
+}
+
+/// Opens over a journal whose `n`th write fails with `kind`, and writes until it has.
+fn with_broken_journal(
+    errors: &str,
+    kind: BioErrorKind,
+    test: impl FnOnce(&Queue, &Volume, Error),
+) -> Stage {
+    let dir = scratch();
+    let stage = Stage::mem(&make(dir.path(), errors, &[]));
+    let fault = Fault::new(kind, When::nth(2))
+        .on(BioOp::Write)
+        .within(journal_at(&stage));
+    let device = faulty(stage.device.clone(), vec![fault]);
+    let volume = Volume::open_device(device, &OpenOptions::writable()).unwrap();
+    let queue = volume.queue(8).unwrap();
+    let empty = volume.open_path("/empty", writable()).unwrap();
+    assert!(empty.write_at(0, Buf::zeroed(4096)).1.is_ok());
+    let error = empty.sync().unwrap_err();
+    test(&queue, &volume, error);
+    drop((queue, empty));
+    assert!(volume.close().is_err());
+    let dir = dir.keep();
+    judge(
+        &stage,
+        if kind == BioErrorKind::NoSpace {
+            "ENOSPC"
+        } else {
+            "EIO"
+        },
+    );
+    std::fs::remove_dir_all(dir).unwrap();
+    stage
+}
+
+/// A write to the journal fails: the volume is read-only at once, for handles that were attached before too, whatever `errors=` says
+/// short of panic. Reading goes on.
+#[test]
+fn an_aborted_journal_makes_the_volume_read_only() {
+    for errors in ["continue", "remount-ro"] {
+        with_broken_journal(errors, BioErrorKind::Io, |queue, volume, error| {
+            assert!(matches!(error.root(), Error::Device { .. }), "{error}");
+            let even = volume.open_path("/even", OpenFlags::default()).unwrap();
+            let reader = queue.attach(&even).unwrap();
+            let read = one(queue, Request::read(reader, 0, Buf::zeroed(4096), 0));
+            assert!(read.result.is_ok() && read.buf.as_slice()[0] == 0x11);
+            let refused = volume.open_path("/even", writable()).unwrap_err();
+            assert!(matches!(refused, Error::Aborted(_)), "{refused}");
+            assert!(matches!(even.sync().unwrap_err(), Error::Aborted(_)));
+        });
+    }
+}
+
+/// As above, with the file attached, and its fast path warm, before the failure.
+#[test]
+fn writes_through_old_handles_are_refused() {
+    let dir = scratch();
+    let stage = Stage::mem(&make(dir.path(), "remount-ro", &[]));
+    let fault = Fault::new(BioErrorKind::Io, When::nth(2))
+        .on(BioOp::Write)
+        .within(journal_at(&stage));
+    let device = faulty(stage.device.clone(), vec![fault]);
+    let volume = Volume::open_device(device, &OpenOptions::writable()).unwrap();
+    let queue = volume.queue(8).unwrap();
+    let even = volume.open_path("/even", writable()).unwrap();
+    let id = queue.attach(&even).unwrap();
+    for len in [4096, 512] {
+        assert!(
+            one(&queue, Request::write(id, 0, Buf::zeroed(len), 0))
+                .result
+                .is_ok()
+        );
+    }
+    let empty = volume.open_path("/empty", writable()).unwrap();
+    assert!(empty.write_at(0, Buf::zeroed(4096)).1.is_ok());
+    assert!(empty.sync().is_err());
+    for len in [4096, 512] {
+        let done = one(&queue, Request::write(id, 4096, Buf::zeroed(len), 0));
+        assert!(matches!(done.result, Err(Error::Aborted(_))), "{done:?}");
+    }
+    let read = one(&queue, Request::read(id, 4096, Buf::zeroed(4096), 0));
+    assert!(read.result.is_ok() && read.buf.as_slice()[0] == 0x11);
+    drop((queue, even, empty));
+    assert!(volume.close().is_err());
+    judge(&stage, "EIO");
+}
+
+/// `errors=panic`: the volume is closed.
+#[test]
+fn panic_closes_the_volume() {
+    with_broken_journal("panic", BioErrorKind::Io, |queue, volume, _| {
+        assert!(matches!(volume.queue(1), Err(Error::ShutDown)));
+        let even = volume.open_path("/even", OpenFlags::default()).unwrap();
+        let id = queue.attach(&even).unwrap();
+        let read = one(queue, Request::read(id, 0, Buf::zeroed(4096), 0));
+        assert!(matches!(read.result, Err(Error::ShutDown)), "{read:?}");
+    });
+}
+
+/// A host without space below the journal aborts it; the error names the device and is not the volume's own.
+#[test]
+fn a_full_host_is_told_apart_from_a_full_volume() {
+    with_broken_journal("remount-ro", BioErrorKind::NoSpace, |_, _, error| {
+        let Error::DeviceFull(full) = error.root() else {
+            panic!("{error}")
+        };
+        assert!(error.to_string().contains(&full.device), "{error}");
+    });
+}
+
+/// Flips a bit in every block bitmap.
+fn damage_bitmaps(stage: &Stage) {
+    let volume = stage.open(&OpenOptions::default()).unwrap();
+    let places: Vec<u64> = volume
+        .groups()
+        .iter()
+        .map(|g| g.block_bitmap.get())
+        .collect();
+    drop(volume);
+    let blocking = diorite_block::Blocking::new(Arc::clone(&stage.device));
+    for at in places {
+        let mut block = blocking.read(at * 4096, Buf::zeroed(4096)).unwrap();
+        block.as_mut_slice()[4000 / 8] ^= 1;
+        blocking.write_durably(at * 4096, block).unwrap();
+    }
+}
+
+/// Damage is met while a block is claimed. `continue`: that write fails, others go on, and it is written down with the next commit; else
+/// the volume is read-only.
+#[test]
+fn damage_met_by_a_change_is_written_down() {
+    for errors in ["continue", "remount-ro"] {
+        let dir = scratch();
+        let stage = Stage::mem(&make(
+            dir.path(),
+            errors,
+            &["-O", "^uninit_bg,metadata_csum"],
+        ));
+        damage_bitmaps(&stage);
+        let volume = stage.open(&OpenOptions::writable()).unwrap();
+        let empty = volume.open_path("/empty", writable()).unwrap();
+        let even = volume.open_path("/even", writable()).unwrap();
+        let error = empty.write_at(0, Buf::zeroed(4096)).1.unwrap_err();
+        assert!(error.is_corrupt(), "{error}");
+        let over = even.write_at(0, Buf::zeroed(4096)).1;
+        if errors == "continue" {
+            over.unwrap();
+            even.sync().unwrap();
+        } else {
+            assert!(matches!(over, Err(Error::Aborted(_))), "{over:?}");
+        }
+        drop((even, empty));
+        assert_eq!(volume.close().is_ok(), errors == "continue");
+        judge(&stage, "EFSCORRUPTED");
+    }
+}
