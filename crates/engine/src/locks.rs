@@ -38,10 +38,10 @@ pub static INODES: LockClass = LockClass::new("inodes", 410);
 pub static CACHE: LockClass = LockClass::new("cache", 420);
 /// The running transaction: who is in it and what it changes.
 pub static JOURNAL_STATE: LockClass = LockClass::new("journal-state", 425);
+/// What failed, until it is written down.
+pub static FAILURE: LockClass = LockClass::new("failure", 427);
 /// Inodes whose times go with the next commit.
 pub static TOUCHED: LockClass = LockClass::new("touched", 428);
-/// What failed, until it is written down.
-pub static FAILURE: LockClass = LockClass::new("failure", 429);
 /// The latest view of one extent map, taken only to fetch a changed view.
 pub static MAP_VIEW: LockClass = LockClass::new("map-view", 430);
 /// A queue's inbox: what other threads finished or released for it.
@@ -66,9 +66,9 @@ pub static CLASSES: [&LockClass; 21] = [
     &INODES,
     &CACHE,
     &JOURNAL_STATE,
+    &FAILURE,
     &TOUCHED,
     &DOOMED,
-    &FAILURE,
     &MAP_VIEW,
     &INBOX,
     &WORKERS,
