@@ -2,7 +2,7 @@
 //!
 //! Input: bios. Output: the same bios, ended, by way of requests on a queue of the volume below. Invariants: it has no thread
 //! of its own; submit and reap go straight down; a full queue below leaves bios in the submitter's list; flush is a sync of
-//! the file, FUA an O_DSYNC write of it. Limits: reads, overwrites and flush in this slice; one level per volume in a stack.
+//! the file, FUA an O_DSYNC write of it; who did not ask not to wait is not told to (rule L6). Limits: reads, writes and flush; one level per volume in a stack.
 
 use crate::error::Error;
 use crate::file::{File, OpenFlags};
@@ -15,7 +15,7 @@ use diorite_block::{
     Bio, BioError, BioErrorKind, BioFlags, BioList, BioOp, Device, DeviceError, DeviceQueue,
     DeviceReport, Geometry, Locator, QueueOptions, locator,
 };
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -143,15 +143,25 @@ struct Lists {
     completions: Vec<Completion>,
     /// Bios that were refused before they became requests.
     refused: Vec<Bio>,
+    /// Tokens of requests that may be told to wait: they asked not to.
+    nowait: HashSet<u64>,
+    /// Tokens of requests that were told to wait although they had not asked, and are done again.
+    again: HashSet<u64>,
 }
 
 impl DeviceQueue for LoopQueue {
     fn submit(&self, bios: &mut BioList) {
         let mut lists = self.lists.lock();
-        let room = self.queue.free().min(bios.len());
+        let room = self.queue.free().saturating_sub(lists.requests.len());
+        let room = room.min(bios.len());
         for mut bio in bios.drain(..room) {
             match self.geometry.check(&bio).and_then(|()| op_of(bio.op)) {
-                Ok(op) => lists.requests.push_back(self.request(op, bio)),
+                Ok(op) => {
+                    if bio.flags.nowait {
+                        lists.nowait.insert(bio.token);
+                    }
+                    lists.requests.push_back(self.request(op, bio));
+                }
                 Err(error) => {
                     bio.result = Err(error);
                     lists.refused.push(bio);
@@ -163,15 +173,32 @@ impl DeviceQueue for LoopQueue {
 
     fn reap(&self, out: &mut BioList) -> usize {
         let mut lists = self.lists.lock();
+        let before = out.len();
         let Lists {
+            requests,
             completions,
             refused,
-            ..
+            nowait,
+            again,
         } = &mut *lists;
-        let count = self.queue.reap(completions, 0, None) + refused.len();
+        self.queue.reap(completions, 0, None);
         out.extend(refused.drain(..));
-        out.extend(completions.drain(..).map(ended));
-        count
+        for done in completions.drain(..) {
+            let may_be_told = !nowait.is_empty() && nowait.remove(&done.token);
+            let told = matches!(done.result, Err(Error::WouldBlock(_)));
+            if told && !may_be_told && again.insert(done.token) {
+                requests.push_back(self.again(done));
+                continue;
+            }
+            if !again.is_empty() {
+                again.remove(&done.token);
+            }
+            out.push_back(ended(done));
+        }
+        if !requests.is_empty() {
+            self.queue.submit(requests);
+        }
+        out.len() - before
     }
 
     fn wait(&self, min: u32, timeout: Option<Duration>) {
@@ -181,7 +208,9 @@ impl DeviceQueue for LoopQueue {
     }
 
     fn in_flight(&self) -> u32 {
-        let waiting = self.lists.lock().refused.len();
+        let lists = self.lists.lock();
+        let waiting = lists.refused.len() + lists.requests.len();
+        drop(lists);
         u32::try_from(self.queue.in_use() + waiting).unwrap_or(u32::MAX)
     }
 
@@ -203,6 +232,22 @@ impl LoopQueue {
             pos: bio.pos,
             buf: bio.buf,
             token: bio.token,
+            flags,
+        }
+    }
+
+    /// Rule L6: what would have waited is done once more, and may. Nobody kept whether it was to be durable: it is.
+    fn again(&self, done: Completion) -> Request {
+        let flags = RequestFlags {
+            dsync: done.op == Op::Write,
+            ..RequestFlags::default()
+        };
+        Request {
+            op: done.op,
+            file: self.file,
+            pos: done.pos,
+            buf: done.buf,
+            token: done.token,
             flags,
         }
     }

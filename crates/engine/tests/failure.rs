@@ -6,8 +6,8 @@ mod common;
 
 use common::stage::{Stage, faulty};
 use common::{image, run, scratch};
-use diorite::{Completion, Error, OpenFlags, OpenOptions, Queue, Request, Volume};
-use diorite_block::{BioErrorKind, BioOp, Buf, Fault, When};
+use diorite::{Completion, Error, LoopDevice, OpenFlags, OpenOptions, Queue, Request, Volume};
+use diorite_block::{Bio, BioErrorKind, BioOp, Buf, Fault, When};
 use diorite_format::Ino;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -229,5 +229,54 @@ fn damage_met_by_a_change_is_written_down() {
         drop((even, empty));
         assert_eq!(volume.close().is_ok(), errors == "continue");
         judge(&stage, "EFSCORRUPTED");
+    }
+}
+
+/// Rule L6: a request on a loop device that did not ask not to wait is done again when the device below says that it would; once, and one
+/// that did ask is told.
+#[test]
+fn a_loop_device_does_again_what_would_have_waited() {
+    let dir = scratch();
+    let stage = Stage::mem(&make(dir.path(), "continue", &[]));
+    let probe = stage.open(&OpenOptions::default()).unwrap();
+    let file = probe.open_path("/even", OpenFlags::default()).unwrap();
+    let diorite::MappingState::Written(at) = file.mappings(0, 4096).unwrap()[0].state else {
+        panic!()
+    };
+    drop((file, probe));
+    let at = at.get() * 4096;
+    for (times, write, nowait, fails) in [
+        (1, false, false, false),
+        (1, true, false, false),
+        (2, false, false, true),
+        (1, false, true, true),
+    ] {
+        let when = When::Span {
+            first: 1,
+            count: times,
+        };
+        let fault = Fault::new(BioErrorKind::WouldBlock, when).within(at..at + 4096);
+        let device = faulty(stage.device.clone(), vec![fault]);
+        let volume = Volume::open_device(device, &OpenOptions::writable()).unwrap();
+        let file = volume.open_path("/even", writable()).unwrap();
+        let looped = Arc::new(LoopDevice::new(file, "loop".into()));
+        let blocking = diorite_block::Blocking::new(looped);
+        let mut bio = if write {
+            Bio::write(0, Buf::zeroed(4096), 7)
+        } else {
+            Bio::read(0, Buf::zeroed(4096), 7)
+        };
+        bio.flags.nowait = nowait;
+        let done = blocking.run(bio);
+        let kind = done.result.err().map(|e| e.kind);
+        let told = fails.then_some(BioErrorKind::WouldBlock);
+        assert_eq!(kind, told, "{times}, {write}, {nowait}");
+        // The queue is as good as before.
+        assert!(
+            blocking
+                .run(Bio::read(0, Buf::zeroed(4096), 7))
+                .result
+                .is_ok()
+        );
     }
 }
