@@ -80,6 +80,9 @@ pub(crate) struct VolumeShared {
     /// Whether it can be written, or used at all.
     pub(crate) health: Health,
     weak: Weak<VolumeShared>,
+    /// Bytes written to the device since it was opened. Queues add theirs now and then.
+    written: AtomicU64,
+    pub(crate) mounted_on: Option<String>,
     /// How high the volume stands in a stack of volumes: 1 on a bottom device.
     pub(crate) level: u8,
     /// The mount options say that all file data goes through the journal.
@@ -151,6 +154,8 @@ impl Volume {
                 .write
                 .then(|| Alloc::new(level, &sb, &groups, options.metadata_cache / 4)),
             clock: options.clock,
+            written: AtomicU64::new(0),
+            mounted_on: options.mounted_on.clone(),
             owner: options.owner,
             orphans: Orphans::new(level),
             touched: Mutex::at_level(&TOUCHED, level, Vec::new()),
@@ -348,6 +353,17 @@ impl VolumeShared {
             .max(1)
     }
 
+    /// So many bytes were, or are about to be, written to the device.
+    pub(crate) fn note_written(&self, bytes: u64) {
+        self.written.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// KiB written in the volume's life, as its superblock counts them.
+    pub(crate) fn kbytes_written(&self) -> u64 {
+        let now = self.written.load(Ordering::Relaxed) / 1024;
+        self.sb.info().kbytes_written.saturating_add(now)
+    }
+
     /// An inode's times were noted in memory: they go with the next commit.
     pub(crate) fn note_touched(&self, inode: &Arc<Inode>) {
         self.touched.lock().push(inode.clone());
@@ -420,6 +436,14 @@ impl VolumeShared {
         }
         if let Some(journal) = self.journal.get() {
             let _latched = journal.commit_running(self);
+            journal.write_failure_down(self);
+        }
+    }
+
+    /// Brings home what is only in the log, where nobody can be told: a failure is latched, and written down.
+    pub(crate) fn bring_home_best_effort(&self) {
+        if let Some(journal) = self.journal.get() {
+            let _latched = journal.checkpoint(self);
             journal.write_failure_down(self);
         }
     }

@@ -107,6 +107,7 @@ pub(super) fn send(state: &mut QueueState, request: &mut Request, (at, len): (u6
     let op = if request.op == Op::Read {
         BioOp::Read
     } else {
+        state.written += len;
         BioOp::Write
     };
     let flags = BioFlags {

@@ -91,6 +91,11 @@ pub(super) fn issue_planned(state: &mut QueueState, index: u32, extents: u32) ->
         let file = state.files[state.slots[index].file as usize].as_ref();
         let inode = &file.expect("a file with requests stays attached").inode;
         QueueState::touch(&mut state.now, inode);
+        let bytes = |piece: &Piece| match *piece {
+            Piece::Pad { len, .. } | Piece::Data { len, .. } => u64::from(len),
+            Piece::Zero { .. } => 0,
+        };
+        state.written += state.pieces.iter().map(bytes).sum::<u64>();
     }
     let QueueState {
         slots,

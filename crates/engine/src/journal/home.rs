@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::volume::VolumeShared;
 use diorite_block::{Bio, BioList, Blocking, Buf};
 use diorite_format::FsBlock;
+use std::sync::Arc;
 
 /// Blocks in one bio at most.
 const RUN: usize = 128;
@@ -47,6 +48,10 @@ impl VolumeShared {
         }
         if !run.is_empty() {
             bios.push_back(gathered(first.get() * size, &mut run));
+        }
+        // A journal on another device does not count, as the kernel counts.
+        if Arc::ptr_eq(device.device(), &self.device) {
+            self.note_written(bios.iter().map(|bio| bio.len).sum());
         }
         for bio in device.run_all(bios) {
             let len = u32::try_from(bio.len).unwrap_or(u32::MAX);

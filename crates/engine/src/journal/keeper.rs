@@ -1,7 +1,7 @@
 //! The keeper: the thread that commits what is old enough, so that nothing waits for ever in memory.
 //!
-//! Input: the first handle of each transaction wakes it. Output: a commit when the interval has passed. Invariants: it holds the volume only
-//! while it commits; started when first needed. Limits: one per volume; an error is latched by the commit itself.
+//! Input: the first handle of each transaction wakes it. Output: a commit when the interval has passed; when nothing has begun for another
+//! interval, everything at home and the log empty. Invariants: it holds the volume only while it commits; started when first needed. Limits: one per volume; an error is latched by the commit itself.
 
 use crate::locks::WORKERS;
 use crate::volume::VolumeShared;
@@ -74,10 +74,28 @@ impl Keeper {
 
 impl Shared {
     fn keep(&self, volume: &Weak<VolumeShared>, interval: Duration) {
+        // Transactions may be in the log only.
+        let mut away = false;
         loop {
             let mut orders = self.orders.lock();
-            while !orders.some && !orders.now && !orders.stop {
-                orders = self.woken.wait(orders);
+            let mut idle = Duration::ZERO;
+            while !orders.some && !orders.now && !orders.stop && !(away && idle >= interval) {
+                if away {
+                    let since = std::time::Instant::now();
+                    orders = self.woken.wait_timeout(orders, interval - idle);
+                    idle += since.elapsed();
+                } else {
+                    orders = self.woken.wait(orders);
+                }
+            }
+            if !orders.some && !orders.now && !orders.stop {
+                drop(orders);
+                let Some(volume) = volume.upgrade() else {
+                    return;
+                };
+                volume.bring_home_best_effort();
+                away = false;
+                continue;
             }
             let mut waited = Duration::ZERO;
             while !orders.now && !orders.stop && waited < interval {
@@ -94,6 +112,7 @@ impl Shared {
                 return;
             };
             volume.commit_best_effort();
+            away = true;
         }
     }
 }

@@ -36,7 +36,9 @@ pub(crate) struct Log {
     /// The log's own device, if it is not the volume's.
     external: Option<Blocking>,
     places: Places,
-    /// The journal superblock, parsed and raw.
+    /// The block with the journal superblock.
+    super_at: u32,
+    /// That superblock, parsed and raw.
     journal: JournalSuper,
     raw: Vec<u8>,
     /// The next block to be written, and how many hold transactions that are not home.
@@ -50,10 +52,10 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Over an empty log, whose superblock is `raw`. Nothing is written yet.
+    /// Over an empty log, whose superblock is `raw`, in its block `super_at`. Nothing is written yet.
     pub(crate) fn new(
         external: Option<Blocking>,
-        places: Places,
+        (places, super_at): (Places, u32),
         journal: JournalSuper,
         raw: Vec<u8>,
     ) -> Log {
@@ -65,6 +67,7 @@ impl Log {
             home: BTreeMap::new(),
             external,
             places,
+            super_at,
             journal,
             raw,
         }
@@ -265,7 +268,7 @@ impl Log {
     fn write_super(&self, volume: &VolumeShared) -> Result<(), Error> {
         let mut bytes = Buf::zeroed(self.journal.block_size as usize);
         bytes.copy_in(0, &self.raw);
-        self.write_durably(volume, self.places.of(0), bytes)
+        self.write_durably(volume, self.places.of(self.super_at), bytes)
     }
 
     fn write_durably(&self, volume: &VolumeShared, at: FsBlock, bytes: Buf) -> Result<(), Error> {

@@ -139,6 +139,15 @@ impl Journal {
         Ok(())
     }
 
+    /// Brings home what is committed and empties the log; the volume stays marked as in use. Blocks; no lock may be held.
+    pub(crate) fn checkpoint(&self, volume: &VolumeShared) -> Result<(), Error> {
+        let mut medium = self.medium.lock();
+        if let Some(error) = self.aborted() {
+            return Err(error);
+        }
+        self.check(volume, |journal| journal.bring_home(volume, &mut medium))
+    }
+
     /// Blocks that one handle should change at most.
     pub(crate) fn most_credits(&self) -> u32 {
         self.most / 2

@@ -98,7 +98,7 @@ fn on_device(
     options: &OpenOptions,
 ) -> Result<Found, Error> {
     let block_size = volume.superblock().block_size();
-    let device = loopdev::open_device(locator, options, false)?;
+    let device = open_log_device(locator, options, block_size)?;
     let raw = read_bytes(
         &Blocking::new(device.clone()),
         SUPERBLOCK_OFFSET,
@@ -126,6 +126,29 @@ fn on_device(
     Ok(log)
 }
 
+/// As the volume's own device is opened: a file on a host with blocks larger than the volume's goes through the page cache.
+fn open_log_device(
+    locator: &Locator,
+    options: &OpenOptions,
+    block_size: u32,
+) -> Result<Arc<dyn Device>, Error> {
+    let fits = |device: &Arc<dyn Device>| device.geometry().logical <= block_size;
+    let direct = loopdev::open_device(locator, options, false)?;
+    if fits(&direct) {
+        return Ok(direct);
+    }
+    // It goes first: its locks would keep out the buffered one.
+    drop(direct);
+    let buffered = loopdev::open_device(locator, options, true)?;
+    if fits(&buffered) {
+        return Ok(buffered);
+    }
+    Err(Error::refused(
+        "the journal device's logical block is larger than the file system's",
+        "copy the journal to an image file",
+    ))
+}
+
 fn look(volume: &Volume, mut source: LogSource, blocks: u64, own: Zone) -> Result<Found, Error> {
     let sb = volume.superblock();
     let journal = JournalSuper::parse(&source.read_super()?, sb.block_size(), blocks)
@@ -142,7 +165,7 @@ fn look(volume: &Volume, mut source: LogSource, blocks: u64, own: Zone) -> Resul
 }
 
 /// Gives a volume opened for writing what its changes of metadata go through: its log, which is empty, or rounds without one. Nothing is
-/// written yet. A log on a device of its own is only replayed.
+/// written yet.
 pub(super) fn start(
     volume: &Volume,
     found: Option<Found>,
@@ -153,8 +176,9 @@ pub(super) fn start(
     }
     let log = match (volume.superblock().journal(), found) {
         (JournalPlace::None, _) => None,
-        (JournalPlace::Internal(_), Some(found)) => Some(found.into_log(volume)?),
-        _ => return Ok(()),
+        (_, Some(found)) => Some(found.into_log(volume)?),
+        // Its journal is on a device that nobody named: no metadata can be changed.
+        (_, None) => return Ok(()),
     };
     let journal = Journal::new(volume.inner().level, log, options.commit_interval);
     volume.inner().set_journal(journal);
@@ -171,6 +195,9 @@ impl Found {
         let blocks = u64::from(self.journal.maxlen);
         let journal = JournalSuper::parse(&raw, sb.block_size(), blocks)
             .map_err(|e| Error::from(e).at("the journal"))?;
-        Ok(Log::new(None, self.source.into_places(), journal, raw))
+        let (device, places, super_at) = self.source.into_parts();
+        let elsewhere = matches!(sb.journal(), JournalPlace::External { .. });
+        let external = elsewhere.then_some(device);
+        Ok(Log::new(external, (places, super_at), journal, raw))
     }
 }

@@ -31,6 +31,9 @@ impl VolumeShared {
             edit.set_mount_count(mounts.saturating_add(1));
             edit.set_mount_time(now);
             edit.set_write_time(now);
+            if let Some(path) = &self.mounted_on {
+                edit.set_last_mounted(path.as_bytes());
+            }
         })
     }
 
@@ -46,6 +49,7 @@ impl VolumeShared {
             edit.set_valid(was_valid);
             edit.set_orphan_present(orphans_in_file);
             edit.set_write_time(now);
+            edit.set_kbytes_written(self.kbytes_written());
         })
     }
 
@@ -66,6 +70,7 @@ impl VolumeShared {
         let now = self.now_seconds();
         self.edit_super(handle, |edit| {
             edit.set_write_time(now);
+            edit.set_kbytes_written(self.kbytes_written());
             if let Some(alloc) = &self.alloc {
                 edit.set_free_blocks(alloc.free_blocks());
                 edit.set_free_inodes(alloc.free_inodes());

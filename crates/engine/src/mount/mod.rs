@@ -41,6 +41,8 @@ pub struct OpenOptions {
     pub force: bool,
     /// The locator of the device with the journal, for a volume whose journal is not inside it.
     pub journal: Option<String>,
+    /// Where the volume is going to be seen, for "last mounted on" in its superblock. None: that stays as it is.
+    pub mounted_on: Option<String>,
     /// The policy to begin with.
     pub policy: Policy,
     /// Worker threads per class, one or more.
@@ -64,6 +66,7 @@ impl Default for OpenOptions {
             io_engine: None,
             force: false,
             journal: None,
+            mounted_on: None,
             policy: Policy::DIORITE,
             workers: 4,
             metadata_cache: 16 << 20,

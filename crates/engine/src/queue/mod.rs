@@ -40,6 +40,9 @@ use std::time::{Duration, Instant};
 const SHORTEST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
+/// Bytes of writes after which a queue tells its volume.
+const WRITTEN_UNTOLD: u64 = 4 << 20;
+
 /// The largest depth of a queue.
 pub const MAX_DEPTH: u32 = 32_768;
 
@@ -102,6 +105,8 @@ pub(crate) struct QueueState {
     /// The policy of the batch in hand, and what it lets the fast attempt do.
     pub(crate) policy: Policy,
     pub(crate) fast: Fast,
+    /// Bytes of writes that the volume has not been told of: that is not worth a shared counter per batch.
+    pub(crate) written: u64,
     /// The volume's condition, as the batch in hand has found it.
     condition: Condition,
     /// The pieces of the request being planned.
@@ -160,6 +165,7 @@ impl Queue {
             now: 0,
             policy: volume.policy(),
             fast: Fast::of(volume.policy()),
+            written: 0,
             condition: Condition::Open,
             pieces: Vec::new(),
             owed: Vec::new(),
@@ -335,6 +341,7 @@ impl Drop for Queue {
         state.ready.clear();
         let files = std::mem::take(&mut state.files);
         let counters = std::mem::take(&mut state.counters);
+        self.shared.volume.note_written(state.written);
         drop(state);
         drop(files);
         self.shared.volume.retire(&self.shared, &counters);
@@ -351,6 +358,9 @@ impl QueueState {
     #[inline]
     pub(crate) fn follow(&mut self, volume: &VolumeShared) {
         let (policy, condition) = (volume.policy(), volume.condition());
+        if self.written >= WRITTEN_UNTOLD {
+            volume.note_written(std::mem::take(&mut self.written));
+        }
         if policy != self.policy || condition != self.condition {
             (self.policy, self.condition) = (policy, condition);
             self.fast = Fast::of(policy);

@@ -66,9 +66,9 @@ impl LogSource {
         }
     }
 
-    /// Where the blocks are.
-    pub(crate) fn into_places(self) -> Places {
-        self.places
+    /// The device, where the blocks are on it, and which of them has the journal's superblock.
+    pub(crate) fn into_parts(self) -> (Blocking, Places, u32) {
+        (self.blocking, self.places, self.super_at)
     }
 
     /// The block with the journal's superblock.

@@ -1,0 +1,233 @@
+//! What a volume keeps for itself: its journal on another device, its superblock's accounts, commits and checkpoints in the background.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::stage::Stage;
+use common::watch::Watchdog;
+use common::{image, run, scratch};
+use diorite::{File, OpenFlags, OpenOptions, Volume};
+use diorite_block::Buf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+fn writable() -> OpenFlags {
+    OpenFlags {
+        write: true,
+        ..OpenFlags::default()
+    }
+}
+
+fn filled(byte: u8, len: usize) -> Buf {
+    let mut buf = Buf::zeroed(len);
+    buf.as_mut_slice().fill(byte);
+    buf
+}
+
+fn read_all(file: &File) -> Vec<u8> {
+    let mut bytes = vec![0; file.size() as usize];
+    file.read_bytes(0, &mut bytes).unwrap();
+    bytes
+}
+
+/// A file as a loop device; it goes when this is dropped. None, with the reason printed, without the rights.
+struct Loop(String);
+
+impl Loop {
+    fn attach(path: &Path) -> Option<Loop> {
+        let out = Command::new("losetup")
+            .args(["-f", "--show"])
+            .arg(path)
+            .output();
+        match out {
+            Ok(out) if out.status.success() => {
+                Some(Loop(String::from_utf8(out.stdout).unwrap().trim().into()))
+            }
+            other => {
+                eprintln!("skipped: loop devices are not permitted here: {other:?}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        run("losetup", &["-d", &self.0]);
+    }
+}
+
+/// A volume and its journal, each in a file.
+fn with_journal_device(dir: &Path, block: &str) -> Option<(PathBuf, PathBuf)> {
+    let (journal, image) = (dir.join("journal"), dir.join("image"));
+    for (path, size) in [(&journal, 8 << 20), (&image, 24 << 20)] {
+        std::fs::File::create(path).unwrap().set_len(size).unwrap();
+    }
+    let (j, i) = (Loop::attach(&journal)?, Loop::attach(&image)?);
+    run(
+        "mke2fs",
+        &["-q", "-F", "-O", "journal_dev", "-b", block, &j.0],
+    );
+    let on = format!("device={}", j.0);
+    let of_volume = ["-q", "-F", "-t", "ext4", "-b", block, "-J", &on, &i.0];
+    run("mke2fs", &of_volume);
+    Some((journal, image))
+}
+
+/// Changes go through a journal on a device of its own: files are made and written, more often than the log has room for; closed, e2fsck
+/// with that journal has nothing to say; not closed, they are recovered from it.
+#[test]
+fn a_journal_on_another_device_is_written() {
+    for block in ["1024", "4096"] {
+        let dir = scratch();
+        let Some((journal, image)) = with_journal_device(dir.path(), block) else {
+            return;
+        };
+        let (j, i) = (journal.to_str().unwrap(), image.to_str().unwrap());
+        let options = OpenOptions {
+            journal: Some(j.to_owned()),
+            ..OpenOptions::writable()
+        };
+        let volume = Volume::open(i, &options).unwrap();
+        let file = volume.create("/file", 0o644).unwrap();
+        for n in 0..600u64 {
+            file.write_at(n * 8192, filled(n as u8, 4096)).1.unwrap();
+            file.sync().unwrap();
+        }
+        // A crash: both as they are now.
+        let copies = (
+            dir.path().join("journal.copy"),
+            dir.path().join("image.copy"),
+        );
+        std::fs::copy(&journal, &copies.0).unwrap();
+        std::fs::copy(&image, &copies.1).unwrap();
+        let bytes = read_all(&file);
+        drop(file);
+        volume.close().unwrap();
+        run("e2fsck", &["-fn", "-j", j, i]);
+        let options = OpenOptions {
+            journal: Some(copies.0.to_str().unwrap().to_owned()),
+            ..OpenOptions::writable()
+        };
+        let volume = Volume::open(copies.1.to_str().unwrap(), &options).unwrap();
+        let said = volume.notes().join("\n");
+        assert!(said.contains("the journal was replayed"), "{said}");
+        let file = volume.open_path("/file", OpenFlags::default()).unwrap();
+        assert!(read_all(&file) == bytes);
+        drop(file);
+        volume.close().unwrap();
+        run(
+            "e2fsck",
+            &[
+                "-fn",
+                "-j",
+                copies.0.to_str().unwrap(),
+                copies.1.to_str().unwrap(),
+            ],
+        );
+    }
+}
+
+/// Nobody syncs: after the interval the change is in the log, after another one at home, and the log is empty.
+#[test]
+fn an_idle_volume_is_committed_and_checkpointed() {
+    let _watchdog = Watchdog::new(Duration::from_secs(60), "the keeper");
+    let dir = scratch();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir_all(&tree).unwrap();
+    let path = image(dir.path(), "32M", &["-t", "ext4", "-b", "4096"], &tree);
+    let stage = Stage::mem(&path);
+    let options = OpenOptions {
+        commit_interval: Duration::from_millis(30),
+        ..OpenOptions::writable()
+    };
+    let volume = stage.open(&options).unwrap();
+    let file = volume.create("/file", 0o644).unwrap();
+    file.write_at(0, filled(7, 65536)).1.unwrap();
+    // What a crash would leave: what is there is found without the log, which is empty.
+    let lost = || {
+        stage.save();
+        let seen = run("dumpe2fs", &["-h", path.to_str().unwrap()]);
+        let empty = seen.lines().any(|l| {
+            l.strip_prefix("Journal start:")
+                .is_some_and(|at| at.trim() == "0")
+        });
+        if !empty {
+            return true;
+        }
+        let crashed = Stage::mem(&path);
+        let found = crashed
+            .open(&OpenOptions::default())
+            .and_then(|v| v.open_path("/file", OpenFlags::default()));
+        !found.is_ok_and(|file| read_all(&file) == vec![7; 65536])
+    };
+    while lost() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(file);
+    volume.close().unwrap();
+    stage.save();
+    common::fsck(&path);
+}
+
+/// A line of `dumpe2fs -h`.
+fn field(image: &Path, name: &str) -> String {
+    let seen = run("dumpe2fs", &["-h", image.to_str().unwrap()]);
+    let found = seen.lines().find_map(|l| l.strip_prefix(name));
+    found.unwrap_or_default().trim().to_owned()
+}
+
+/// "Lifetime writes" in KiB; dumpe2fs rounds them.
+fn lifetime(image: &Path) -> u64 {
+    let volume = Stage::mem(image).open(&OpenOptions::default()).unwrap();
+    volume.superblock().info().kbytes_written
+}
+
+/// The same session by the kernel and by diorite leaves the same in the superblock.
+#[test]
+fn the_superblock_is_kept_as_the_kernel_keeps_it() {
+    let dir = scratch();
+    let (tree, at) = (dir.path().join("tree"), dir.path().join("mnt"));
+    std::fs::create_dir_all(&tree).unwrap();
+    std::fs::create_dir_all(&at).unwrap();
+    let mine = image(dir.path(), "64M", &["-t", "ext4", "-b", "4096"], &tree);
+    let theirs = dir.path().join("theirs");
+    std::fs::copy(&mine, &theirs).unwrap();
+    let before = lifetime(&mine);
+    let on = at.to_str().unwrap().to_owned();
+    let mounted = Command::new("mount")
+        .args(["-o", "loop", theirs.to_str().unwrap(), &on])
+        .output();
+    if !mounted.as_ref().is_ok_and(|out| out.status.success()) {
+        eprintln!("skipped: mounting is not permitted here: {mounted:?}");
+        return;
+    }
+    std::fs::write(at.join("file"), vec![5; 8 << 20]).unwrap();
+    run("umount", &[&on]);
+    let options = OpenOptions {
+        mounted_on: Some(on),
+        ..OpenOptions::writable()
+    };
+    let volume = Volume::open(mine.to_str().unwrap(), &options).unwrap();
+    let file = volume.create("/file", 0o644).unwrap();
+    file.write_at(0, filled(5, 8 << 20)).1.unwrap();
+    drop(file);
+    volume.close().unwrap();
+    for name in [
+        "Last mounted on:",
+        "Filesystem state:",
+        "Mount count:",
+        "Maximum mount count:",
+        "Free blocks:",
+        "Free inodes:",
+    ] {
+        assert_eq!(field(&mine, name), field(&theirs, name), "{name}");
+    }
+    let (ours, kernels) = (lifetime(&mine) - before, lifetime(&theirs) - before);
+    // Each writes the file once, and its own metadata beside it.
+    for written in [ours, kernels] {
+        assert!((8192..12288).contains(&written), "{ours}, {kernels}");
+    }
+    common::fsck(&mine);
+}
