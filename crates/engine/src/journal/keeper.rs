@@ -79,7 +79,7 @@ impl Shared {
         loop {
             let mut orders = self.orders.lock();
             let mut idle = Duration::ZERO;
-            while !orders.some && !orders.now && !orders.stop && !(away && idle >= interval) {
+            while !orders.some && !orders.now && !orders.stop && (!away || idle < interval) {
                 if away {
                     let since = std::time::Instant::now();
                     orders = self.woken.wait_timeout(orders, interval - idle);
