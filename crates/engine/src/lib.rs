@@ -51,5 +51,6 @@ pub use map::{Mapping, MappingState};
 pub use mount::{Clock, OpenOptions};
 pub use policy::Policy;
 pub use queue::{Completion, FileId, Op, Queue, Request, RequestFlags};
+pub use range::{Fallocate, Seek};
 pub use stats::{Counters, JournalStats};
 pub use volume::Volume;

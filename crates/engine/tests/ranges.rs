@@ -4,9 +4,11 @@
 mod common;
 
 use common::{Rng, fsck, image, scaled, scratch};
-use diorite::{File, OpenFlags, OpenOptions, Volume};
+use diorite::{Error, Fallocate, File, Op, OpenFlags, OpenOptions, Request, Seek, Volume};
 use diorite_block::Buf;
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const KINDS: [(&str, &[&str]); 5] = [
     ("ext4-4k", &["-t", "ext4", "-b", "4096"]),
@@ -115,4 +117,328 @@ fn a_fragmented_file_goes_in_many_handles() {
         volume.close().unwrap();
         fsck(&image);
     }
+}
+
+const POISON: u8 = 0xee;
+
+/// An image whose free blocks hold poison.
+fn poisoned(dir: &Path, size: u64, args: &[&str]) -> PathBuf {
+    std::fs::write(dir.join("image"), vec![POISON; size as usize]).unwrap();
+    make(dir, &format!("{}k", size >> 10), args)
+}
+
+/// One operation on the file and on the array.
+fn operate(file: &File, model: &mut Vec<u8>, rng: &mut Rng, extents: bool) {
+    let (pos, len) = (rng.below(600_000), 1 + rng.below(200_000));
+    let size = model.len() as u64;
+    let zero = |model: &mut Vec<u8>, keep: bool| {
+        if !keep && (model.len() as u64) < pos + len {
+            model.resize((pos + len) as usize, 0);
+        }
+        let end = (pos + len).min(model.len() as u64);
+        if pos < end {
+            model[pos as usize..end as usize].fill(0);
+        }
+    };
+    let keep_size = rng.below(2) == 0;
+    match rng.below(if extents { 8 } else { 3 }) {
+        0 => {
+            let mut data = vec![0; 512 * (1 + rng.below(60)) as usize];
+            data.fill(1 + rng.below(100) as u8);
+            write(file, model, 512 * rng.below(1200) as usize, &data);
+        }
+        1 => {
+            let size = rng.below(800_000);
+            file.truncate(size).unwrap();
+            model.resize(size as usize, 0);
+        }
+        2 => {
+            file.fallocate(Fallocate::PunchHole, pos, len).unwrap();
+            zero(model, true);
+        }
+        3 => {
+            let mode = Fallocate::Allocate { keep_size };
+            file.fallocate(mode, pos, len).unwrap();
+            if !keep_size && size < pos + len {
+                model.resize((pos + len) as usize, 0);
+            }
+        }
+        4 => {
+            let mode = Fallocate::ZeroRange { keep_size };
+            file.fallocate(mode, pos, len).unwrap();
+            zero(model, keep_size);
+        }
+        5 => {
+            let mode = Fallocate::WriteZeroes { keep_size };
+            file.fallocate(mode, pos, len).unwrap();
+            zero(model, keep_size);
+        }
+        6 => {
+            let (pos, len) = (pos / BLOCK * BLOCK, BLOCK * (1 + rng.below(20)));
+            let done = file.fallocate(Fallocate::CollapseRange, pos, len);
+            assert_eq!(done.is_ok(), pos + len < size, "{done:?}");
+            if done.is_ok() {
+                model.drain(pos as usize..(pos + len) as usize);
+            }
+        }
+        _ => {
+            let (pos, len) = (pos / BLOCK * BLOCK, BLOCK * (1 + rng.below(20)));
+            let done = file.fallocate(Fallocate::InsertRange, pos, len);
+            assert_eq!(done.is_ok(), pos < size, "{done:?}");
+            if done.is_ok() {
+                let zeros = std::iter::repeat_n(0, len as usize);
+                model.splice(pos as usize..pos as usize, zeros);
+            }
+        }
+    }
+}
+
+/// A multiple of every kind's block.
+const BLOCK: u64 = 4096;
+
+/// Reads in flight all the time: whatever they see was written to this file.
+fn read_meanwhile(volume: &Volume, file: &File, stop: &AtomicBool, mut rng: Rng) {
+    let queue = volume.queue(16).unwrap();
+    let id = queue.attach(file).unwrap();
+    let (mut done, mut flying) = (Vec::new(), 0);
+    while !stop.load(Ordering::Relaxed) || flying > 0 {
+        let mut batch = VecDeque::new();
+        while flying + batch.len() < 16 && !stop.load(Ordering::Relaxed) {
+            let mut buf = Buf::zeroed(512 * (1 + rng.below(40)) as usize);
+            buf.as_mut_slice().fill(0);
+            batch.push_back(Request::read(id, 512 * rng.below(1600), buf, 0));
+        }
+        flying += batch.len();
+        queue.submit(&mut batch);
+        flying -= batch.len();
+        queue.reap(&mut done, 1, None);
+        flying -= done.len();
+        for completion in done.drain(..) {
+            let got = completion.result.unwrap();
+            let seen = &completion.buf.as_slice()[..got];
+            assert!(!seen.contains(&POISON), "stale data at {}", completion.pos);
+        }
+    }
+    queue.detach(id);
+}
+
+/// Rules G13, G15, G16, U1: random operations against an array, with reads in flight.
+#[test]
+fn every_mode_against_an_array() {
+    let mut rng = Rng::from_env("every mode");
+    for (name, args) in KINDS {
+        let dir = scratch();
+        let image = poisoned(dir.path(), 32 << 20, args);
+        let mut model = vec![0x55; 100_001];
+        for part in 0..2 {
+            let (volume, file) = open(&image);
+            let (stop, reader) = (AtomicBool::new(false), rng.fork());
+            std::thread::scope(|scope| {
+                scope.spawn(|| read_meanwhile(&volume, &file, &stop, reader));
+                let checks = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    for n in 0..scaled("DIORITE_ROUNDS", 60) {
+                        operate(&file, &mut model, &mut rng, name.starts_with("ext4"));
+                        same(&format!("{name}, part {part}, round {n}"), &file, &model);
+                    }
+                }));
+                stop.store(true, Ordering::Relaxed);
+                checks.unwrap();
+            });
+            drop(file);
+            volume.close().unwrap();
+            fsck(&image);
+            let (_volume, file) = open(&image);
+            same(name, &file, &model);
+        }
+    }
+}
+
+/// Writers, appenders and range operations at once: nobody hangs, nothing stale is seen, the volume is sound.
+#[test]
+fn writers_and_ranges_at_once() {
+    let mut rng = Rng::from_env("writers and ranges");
+    for (name, args) in KINDS {
+        let dir = scratch();
+        let image = poisoned(dir.path(), 32 << 20, args);
+        let (volume, file) = open(&image);
+        let (stop, reader) = (AtomicBool::new(false), rng.fork());
+        let (volume_ref, file_ref, stop_ref) = (&volume, &file, &stop);
+        std::thread::scope(|scope| {
+            scope.spawn(|| read_meanwhile(volume_ref, file_ref, stop_ref, reader));
+            for _ in 0..2 {
+                let mut rng = rng.fork();
+                scope.spawn(move || {
+                    let queue = volume_ref.queue(8).unwrap();
+                    let id = queue.attach(file_ref).unwrap();
+                    let mut done = Vec::new();
+                    while !stop_ref.load(Ordering::Relaxed) {
+                        let mut batch = VecDeque::new();
+                        for _ in 0..8 {
+                            let mut buf = Buf::zeroed(512 * (1 + rng.below(20)) as usize);
+                            buf.as_mut_slice().fill(0x11);
+                            let append = file_ref.size() < 1 << 20 && rng.below(4) == 0;
+                            batch.push_back(match append {
+                                true => Request::append(id, buf, 0),
+                                false => Request::write(id, 512 * rng.below(1600), buf, 0),
+                            });
+                        }
+                        queue.submit(&mut batch);
+                        while done.len() < 8 {
+                            queue.reap(&mut done, 1, None);
+                        }
+                        for completion in done.drain(..) {
+                            match (completion.op, completion.result) {
+                                // Rule G1: the size is odd after some of the truncations.
+                                (Op::Append, Err(Error::Unaligned { .. })) => {}
+                                (_, result) => assert!(result.is_ok(), "{result:?}"),
+                            }
+                        }
+                    }
+                    queue.detach(id);
+                });
+            }
+            let checks = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                for _ in 0..scaled("DIORITE_ROUNDS", 60) {
+                    let (pos, len) = (rng.below(600_000), 1 + rng.below(200_000));
+                    let extents = name.starts_with("ext4");
+                    match rng.below(if extents { 4 } else { 2 }) {
+                        0 => file.truncate(pos).unwrap(),
+                        1 => file.fallocate(Fallocate::PunchHole, pos, len).unwrap(),
+                        2 => {
+                            let mode = Fallocate::ZeroRange { keep_size: true };
+                            file.fallocate(mode, pos, len).unwrap();
+                        }
+                        _ => {
+                            let _past_end = file.fallocate(
+                                Fallocate::CollapseRange,
+                                pos / 4096 * 4096,
+                                4096 * 3,
+                            );
+                        }
+                    }
+                }
+            }));
+            stop.store(true, Ordering::Relaxed);
+            checks.unwrap();
+        });
+        drop(file);
+        volume.close().unwrap();
+        fsck(&image);
+    }
+}
+
+/// Rule G8: what was there stays, a part of the new space too; all of it comes back.
+#[test]
+fn no_space_in_the_middle() {
+    let dir = scratch();
+    let image = make(dir.path(), "16M", KINDS[0].1);
+    let (volume, file) = open(&image);
+    let mode = Fallocate::Allocate { keep_size: false };
+    let done = file.fallocate(mode, 0, 64 << 20);
+    assert!(matches!(done, Err(Error::NoSpace { .. })), "{done:?}");
+    same("after no space", &file, &[0x55; 100_001]);
+    file.truncate(100_001).unwrap();
+    volume.sync().unwrap();
+    file.fallocate(mode, 0, 4 << 20).unwrap();
+    assert_eq!(file.size(), 4 << 20);
+    drop(file);
+    volume.close().unwrap();
+    fsck(&image);
+}
+
+/// Collapse and insert behind many leaves: many handles of a small journal.
+#[test]
+fn shifting_many_leaves() {
+    for (name, args) in &KINDS[..3] {
+        let dir = scratch();
+        let image = make(dir.path(), "64M", args);
+        let (volume, file) = open(&image);
+        file.truncate(0).unwrap();
+        let mut model = Vec::new();
+        for n in 0..3000usize {
+            write(&file, &mut model, n * 8192, &[n as u8; 4096]);
+        }
+        file.fallocate(Fallocate::InsertRange, 8192, 40_960)
+            .unwrap();
+        model.splice(8192..8192, std::iter::repeat_n(0, 40_960));
+        same(name, &file, &model);
+        file.fallocate(Fallocate::CollapseRange, 4096, 81_920)
+            .unwrap();
+        model.drain(4096..4096 + 81_920);
+        same(name, &file, &model);
+        drop(file);
+        volume.close().unwrap();
+        fsck(&image);
+    }
+}
+
+/// What makes no sense is refused and changes nothing.
+#[test]
+fn refusals() {
+    for (name, args) in KINDS {
+        let dir = scratch();
+        let image = make(dir.path(), "16M", args);
+        let (volume, file) = open(&image);
+        let zero = Fallocate::ZeroRange { keep_size: false };
+        let all = [
+            (Fallocate::PunchHole, 0, 0),
+            (Fallocate::CollapseRange, 1, 4096),
+            (Fallocate::CollapseRange, 0, 106_496),
+            (Fallocate::InsertRange, 4096, 1000),
+            (Fallocate::InsertRange, 102_400, 4096),
+            (zero, u64::MAX - 5, 5),
+        ];
+        for (mode, pos, len) in all {
+            let done = file.fallocate(mode, pos, len);
+            assert!(done.is_err(), "{name}: {mode:?} at {pos}");
+        }
+        assert!(matches!(file.truncate(u64::MAX), Err(Error::TooBig { .. })));
+        if !name.starts_with("ext4") {
+            let done = file.fallocate(zero, 0, 4096);
+            assert!(matches!(done, Err(Error::NotSupported(_))));
+        }
+        same(name, &file, &[0x55; 100_001]);
+        drop(file);
+        volume.close().unwrap();
+        fsck(&image);
+    }
+}
+
+#[test]
+fn data_and_holes() {
+    let dir = scratch();
+    let image = make(dir.path(), "16M", KINDS[0].1);
+    let (volume, file) = open(&image);
+    file.fallocate(Fallocate::PunchHole, 8192, 8192).unwrap();
+    file.truncate(200_000).unwrap();
+    let find = |from, what| file.seek(from, what).unwrap();
+    assert_eq!(find(0, Seek::Data), Some(0));
+    assert_eq!(find(5, Seek::Hole), Some(8192));
+    assert_eq!(find(9000, Seek::Data), Some(16_384));
+    assert_eq!(find(9000, Seek::Hole), Some(9000));
+    assert_eq!(find(16_384, Seek::Hole), Some(102_400));
+    assert_eq!(find(102_400, Seek::Data), None);
+    assert_eq!(find(200_000, Seek::Hole), None);
+    drop(file);
+    volume.close().unwrap();
+}
+
+/// Rule G17: what is discarded is free, and no transaction that may be lost freed it.
+#[test]
+fn trimming() {
+    let dir = scratch();
+    let image = make(dir.path(), "16M", KINDS[0].1);
+    let (volume, file) = open(&image);
+    let mut model = vec![0x55; 100_001];
+    write(&file, &mut model, 1 << 20, &[3; 1 << 20]);
+    volume.sync().unwrap();
+    let before = volume.trim(0..u64::MAX, 4096).unwrap();
+    file.truncate(100_001).unwrap();
+    assert_eq!(volume.trim(0..u64::MAX, 4096).unwrap(), before);
+    volume.sync().unwrap();
+    assert_eq!(volume.trim(0..u64::MAX, 4096).unwrap(), before + (1 << 20));
+    same("trimmed", &file, &model[..100_001]);
+    drop(file);
+    volume.close().unwrap();
+    fsck(&image);
 }

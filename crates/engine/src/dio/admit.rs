@@ -5,7 +5,7 @@
 //! while mapping and planning only. Limits: none of its own.
 
 use super::{Attempt, Limits, check, issue};
-use crate::error::Error;
+use crate::error::{Error, Misaligned};
 use crate::inode::{Handle, Inode};
 use crate::map::MapView;
 use crate::policy::{Extending, Policy, ReadLock, Unaligned};
@@ -70,7 +70,7 @@ fn locked(
         let grows = slot.op == Op::Append || slot.end() > file.inode.size();
         let alone = unaligned || grows && policy.extending == Extending::Waiting;
         let hold = if alone { Hold::Turn } else { Hold::InFlight };
-        enter(slot, file, hold).and_then(|()| size_write(slot, file))
+        enter(slot, file, hold).and_then(|()| size_write(&limits, slot, file))
     };
     match sized {
         Ok(()) => issue::map_and_issue(state, index, view),
@@ -115,14 +115,14 @@ fn size_read(limits: &Limits, slot: &mut Slot, file: &Handle) -> Result<(), Atte
 
 /// Where an append goes, and whether a write makes the file longer.
 #[inline]
-fn size_write(slot: &mut Slot, file: &Handle) -> Result<(), Attempt> {
+fn size_write(limits: &Limits, slot: &mut Slot, file: &Handle) -> Result<(), Attempt> {
     if slot.len == 0 {
         return Err(Attempt::Done);
     }
     let inode = &file.inode;
     let size = inode.size();
     if slot.op == Op::Append && !slot.extends {
-        place_append(slot, inode, size)?;
+        place_append(limits, slot, inode, size)?;
     }
     slot.past_end = slot.end() > size;
     slot.flags.sync |= file.sync;
@@ -131,10 +131,20 @@ fn size_write(slot: &mut Slot, file: &Handle) -> Result<(), Attempt> {
     Ok(())
 }
 
-/// Reserves the append's place, once: everything before it is written or reserved by others.
-fn place_append(slot: &mut Slot, inode: &Inode, size: u64) -> Result<(), Attempt> {
+/// Reserves the append's place, once: everything before it is written or reserved by others. Rule G1 holds for where it goes.
+fn place_append(limits: &Limits, slot: &mut Slot, inode: &Inode, size: u64) -> Result<(), Attempt> {
     let most = inode.max_size;
     match inode.pending.append(size, u64::from(slot.len), most) {
+        Some(pos) if pos & limits.logical_mask != 0 => {
+            // Only a size can be odd, so nothing is reserved before it, and nobody waits.
+            let freed = inode.pending.ended(pos, None);
+            debug_assert!(freed.is_empty(), "the first in order frees nobody");
+            Err(Attempt::refused(Error::Unaligned {
+                what: Misaligned::Offset,
+                by: pos & limits.logical_mask,
+                need: limits.logical_mask + 1,
+            }))
+        }
         Some(pos) => {
             (slot.pos, slot.extends) = (pos, true);
             Ok(())

@@ -10,6 +10,7 @@ use crate::map::MappingState;
 use diorite_block::sync::atomic::Ordering;
 use diorite_block::{Bio, Buf};
 use diorite_format::MapKind;
+use std::ops::Range;
 
 impl Inode {
     /// Can blocks be added to this file?
@@ -51,27 +52,32 @@ impl Inode {
 
     /// Zeros the bytes from `from` to the end of its block, if that holds data.
     pub(crate) fn zero_behind(&self, from: u64, block: u64) -> Result<(), Error> {
-        let Some(MappingState::Written(at)) =
-            self.mappings(block..block + 1)?.first().map(|m| m.state)
-        else {
+        self.zero_within(from..(block + 1) * u64::from(self.volume.block_size()))
+    }
+
+    /// Zeros bytes of the file, all of one block, if that holds data. Blocks; the caller has that block to itself.
+    pub(crate) fn zero_within(&self, bytes: Range<u64>) -> Result<(), Error> {
+        let (volume, size) = (&self.volume, u64::from(self.volume.block_size()));
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let block = bytes.start / size;
+        let mappings = self.mappings(block..block + 1)?;
+        let Some(MappingState::Written(at)) = mappings.first().map(|m| m.state) else {
             return Ok(());
         };
-        let volume = &self.volume;
-        let size = u64::from(volume.block_size());
+        // Whole sectors, as the device has them.
         let logical = u64::from(volume.device.geometry().logical);
-        let (first, skip) = (from % size / logical * logical, from % logical);
+        let (from, to) = (bytes.start - block * size, bytes.end - block * size);
+        let first = from / logical * logical;
+        let end = to.next_multiple_of(logical);
         let pos = at.get() * size + first;
-        let len = usize::try_from(size - first).expect("within a block");
         let device = |error| Error::of_write(&*volume.device, pos, volume.block_size(), error);
-        let mut buf = Buf::zeroed(len);
-        if skip > 0 {
-            let head = usize::try_from(logical).expect("a block is small");
-            let read = volume
-                .blocking
-                .read(pos, Buf::zeroed(head))
-                .map_err(device)?;
-            let kept = usize::try_from(skip).expect("within a block");
-            buf.copy_in(0, &read.as_slice()[..kept]);
+        let inside = |n: u64| usize::try_from(n - first).expect("within a block");
+        let mut buf = Buf::zeroed(inside(end));
+        if (first, end) != (from, to) {
+            buf = volume.blocking.read(pos, buf).map_err(device)?;
+            buf.zero(inside(from)..inside(to));
         }
         volume
             .blocking

@@ -46,6 +46,16 @@ impl VolumeShared {
     }
 }
 
+/// Reads what stands in an inode's place.
+pub(crate) fn read_disk_inode(volume: &VolumeShared, ino: Ino) -> Result<DiskInode, Error> {
+    let (block, from) = volume.inode_place(ino)?;
+    let bytes = volume
+        .cache
+        .read(&volume.blocking, block, Kind::InodeTable, |_| Ok(()))?;
+    let to = from + volume.sb.geometry().inode_size() as usize;
+    Ok(DiskInode::parse(&volume.sb, ino, &bytes[from..to])?)
+}
+
 /// Reads inode `ino` from its table: one that has a name.
 pub(crate) fn read_inode(volume: &Arc<VolumeShared>, ino: Ino) -> Result<Inode, Error> {
     // In a volume that is changed, what has no name is on its way to be deleted.

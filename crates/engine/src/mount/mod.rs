@@ -12,7 +12,7 @@ mod recover;
 mod superblock;
 mod zone;
 
-pub(crate) use inode::{read_inode, read_orphan};
+pub(crate) use inode::{read_disk_inode, read_inode, read_orphan};
 pub(crate) use open::{Mounted, open, open_device};
 pub(crate) use zone::Zone;
 

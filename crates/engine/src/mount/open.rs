@@ -163,6 +163,11 @@ fn read_groups(blocking: &Blocking, sb: &Superblock) -> Result<Box<[GroupDesc]>,
     Ok(groups.into())
 }
 
+/// Can metadata be changed? Not yet with a log on a device of its own, which is only replayed.
+pub(super) fn can_change(sb: &Superblock) -> bool {
+    !matches!(sb.journal(), JournalPlace::External { .. })
+}
+
 /// Recorded errors, orphans and a log that cannot be reached keep writers out; readers are told.
 pub(super) fn check_state(
     sb: &Superblock,
@@ -187,7 +192,11 @@ pub(super) fn check_state(
             "errors are recorded in the superblock",
             "run e2fsck",
         ),
-        (orphans, "there are orphaned inodes", "run e2fsck"),
+        (
+            orphans && !(options.write && can_change(sb)),
+            "there are orphaned inodes",
+            "run e2fsck",
+        ),
     ];
     for (found, what, help) in findings {
         if found && options.write {

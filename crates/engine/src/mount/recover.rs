@@ -6,10 +6,11 @@
 
 use super::OpenOptions;
 use super::journal::{self, Found};
-use super::open::{check_state, look};
+use super::open::{self, check_state, look};
 use super::superblock;
 use crate::error::Error;
 use crate::journal::recovery::{Blocks, Overlay, bring_home, replay};
+use crate::orphan;
 use crate::volume::Volume;
 use diorite_block::{Blocking, Device};
 use diorite_format::{Superblock, Tid};
@@ -42,8 +43,7 @@ pub(super) fn open(
     let log = journal::find(&volume, &device, options)?;
     if !is_due(&found.sb, &found.patch, log.as_ref()) {
         state?;
-        journal::start(&volume, log, options)?;
-        return Ok(volume);
+        return start(volume, log, options);
     }
     // Its caches hold what was there before.
     drop((volume, below));
@@ -85,7 +85,15 @@ fn reopen(
         let what = "the journal was replayed, and still needs recovery".to_owned();
         return Err(Error::Damaged(what));
     }
+    start(volume, log, options)
+}
+
+/// Gives a volume that is to be written its journal, and deals with the orphans that are left in it.
+fn start(volume: Volume, log: Option<Found>, options: &OpenOptions) -> Result<Volume, Error> {
     journal::start(&volume, log, options)?;
+    if options.write && open::can_change(volume.superblock()) {
+        orphan::recover(volume.inner())?;
+    }
     Ok(volume)
 }
 

@@ -4,6 +4,7 @@
 //! inode's deletion time is changed only here and by its deletion, and in no other copy of the inode; changes of the chain are
 //! serialised by one lock, taken after any map lock. Limits: two blocks and the superblock are changed at most.
 
+use super::recover::damaged;
 use super::slots::{Slot, Slots};
 use crate::error::Error;
 use crate::inode::Inode;
@@ -13,6 +14,7 @@ use crate::volume::VolumeShared;
 use diorite_block::sync::Mutex;
 use diorite_format::Ino;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 /// Blocks that putting an inode on the list, or taking it off, changes beside its own: a neighbour's or a slot's, and the superblock.
 pub(crate) const ORPHAN_CREDITS: u32 = 3;
@@ -39,6 +41,27 @@ impl Orphans {
             list: Mutex::at_level(&ORPHANS, level, List::default()),
             doomed: Mutex::at_level(&DOOMED, level, Vec::new()),
         }
+    }
+
+    /// Takes over what is on disk: the chain, and what the orphan file holds. Gives all of it. Blocks while metadata is read.
+    pub(super) fn load(
+        &self,
+        volume: &Arc<VolumeShared>,
+        chain: Vec<Ino>,
+    ) -> Result<Vec<Ino>, Error> {
+        // Read first: an inode may not be looked up under the list's lock.
+        let (slots, in_slots) = Slots::load(volume)?;
+        let mut all = chain.clone();
+        if let Some(twice) = chain.iter().find(|ino| in_slots.contains_key(ino)) {
+            return Err(damaged(*twice, "comes a second time"));
+        }
+        all.extend(in_slots.keys());
+        *self.list.lock() = List {
+            chain: chain.into(),
+            in_slots,
+            slots,
+        };
+        Ok(all)
     }
 
     /// Nobody uses this inode any more, and nothing names it.

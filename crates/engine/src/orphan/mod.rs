@@ -5,6 +5,7 @@
 //! | `list` | an inode -> on the list, or off it, on disk and in memory |
 //! | `slots` | the same in the orphan file, where the volume has one |
 //! | `delete` | an inode without names or users -> free space |
+//! | `recover` | the list as it was left -> all of it deleted or truncated |
 //!
 //! On disk the list is a chain: the superblock names the newest, each one's deletion time the next; or numbers in the slots of the orphan file.
 //! Input: unlink and truncate, and inodes that nobody uses any more. Output: changes in the caller's handle. Invariants: an inode is on the
@@ -13,7 +14,9 @@
 
 mod delete;
 mod list;
+mod recover;
 mod slots;
 
 pub(crate) use delete::check_deletable;
 pub(crate) use list::{ORPHAN_CREDITS, Orphans};
+pub(crate) use recover::recover;

@@ -4,13 +4,23 @@
 //! |---|---|
 //! | `pieces` | a long range -> pieces of it that one handle can change, and the handles |
 //! | `truncate` | a size -> the file with that size |
+//! | `allocate` | holes -> unwritten blocks |
+//! | `punch` | bytes -> zeros: no blocks, unwritten ones, or written ones |
+//! | `shift` | a range -> taken out, or put in |
+//! | `seek` | a position -> the next data or hole |
+//! | `trim` | free blocks -> discarded ones |
 //!
 //! Input: calls on [`File`]. Output: changed maps and sizes, each step in a journal handle. Invariants: direct requests are kept out, and those in
 //! flight have ended, before the size is looked at (rules G13, G15); the turn that does that is all that is held: who submits parks
 //! before the gate and waits for no lock; no handle is open while anything but metadata is waited for. Limits: blocking calls; files whose
 //! data is in their inode, and volumes with clusters, are refused by name.
 
+mod allocate;
 mod pieces;
+mod punch;
+mod seek;
+mod shift;
+mod trim;
 mod truncate;
 
 pub(crate) use truncate::shrink;
@@ -18,6 +28,43 @@ pub(crate) use truncate::shrink;
 use crate::error::Error;
 use crate::file::{File, Quiesced};
 use crate::inode::Inode;
+use diorite_format::MapKind;
+use std::ops::Range;
+
+/// What [`File::fallocate`] does with a range. With `keep_size` the file does not become longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fallocate {
+    /// Holes become unwritten blocks, which read as zeros.
+    Allocate {
+        /// The size stays.
+        keep_size: bool,
+    },
+    /// The range becomes a hole; the size stays.
+    PunchHole,
+    /// The range reads as zeros; its blocks stay and become unwritten, holes in it are allocated.
+    ZeroRange {
+        /// The size stays.
+        keep_size: bool,
+    },
+    /// The range, of whole blocks and before the end, is taken out: what lies behind it moves down.
+    CollapseRange,
+    /// A hole, of whole blocks and before the end, is put in: what lies behind moves up.
+    InsertRange,
+    /// As `ZeroRange`, with written blocks: later writes into them are plain overwrites. Behind a size that stays they are unwritten.
+    WriteZeroes {
+        /// The size stays.
+        keep_size: bool,
+    },
+}
+
+/// What [`File::seek`] looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seek {
+    /// A byte of a written block.
+    Data,
+    /// A byte of a hole or an unwritten block, or the end.
+    Hole,
+}
 
 impl File {
     /// Makes the file `size` bytes long: what lies behind is given back, what is new reads as zeros. Waits for direct requests in flight.
@@ -28,6 +75,49 @@ impl File {
     pub fn truncate(&self, size: u64) -> Result<(), Error> {
         let _turn = self.turn()?;
         truncate::truncate(self.inode(), size)
+    }
+
+    /// Changes what a range of the file is mapped to. Waits for direct requests in flight. Blocks. A crash shows a part of the range done;
+    /// of a shift, see [`Fallocate::CollapseRange`], all or nothing as long as the map behind the range fits one transaction, and else the
+    /// hole on its way.
+    ///
+    /// # Errors
+    /// `NotSupported` for a file without extents, which can only be punched; `Invalid` for an empty range or one that is not as the mode
+    /// wants it; `NoSpace`, with a part of it allocated; as [`File::truncate`].
+    pub fn fallocate(&self, mode: Fallocate, pos: u64, len: u64) -> Result<(), Error> {
+        let _turn = self.turn()?;
+        let inode = self.inode();
+        check_range(inode, mode, pos, len)?;
+        let end = pos.saturating_add(len);
+        match mode {
+            Fallocate::Allocate { keep_size } => {
+                allocate::fill_holes(inode, blocks_of(inode, pos..end))?;
+                grow_to(inode, end, keep_size)
+            }
+            Fallocate::PunchHole => {
+                let whole = punch::zero_edges(inode, pos..end.min(inode.max_size))?;
+                punch::punch(inode, whole)
+            }
+            Fallocate::ZeroRange { keep_size } => zero(inode, pos..end, keep_size),
+            Fallocate::CollapseRange => shift::collapse(inode, pos, len),
+            Fallocate::InsertRange => shift::insert(inode, pos, len),
+            Fallocate::WriteZeroes { keep_size } => {
+                zero(inode, pos..end, keep_size)?;
+                // Written blocks behind the size are nothing that a map may have.
+                let seen = blocks_of(inode, pos..end.min(inode.size()));
+                let short = |b: u64| u32::try_from(b).unwrap_or(pieces::END);
+                punch::write_zeros(inode, short(seen.start)..short(seen.end))
+            }
+        }
+    }
+
+    /// The first byte of data or of a hole from `from` on; none from the file's end on, or if there is no more data. Blocks while the map is
+    /// read.
+    ///
+    /// # Errors
+    /// Damage; a device that fails.
+    pub fn seek(&self, from: u64, what: Seek) -> Result<Option<u64>, Error> {
+        seek::seek(self.inode(), from, what)
     }
 
     /// The right to change the file's map and size: it may be changed, and no request is in flight.
@@ -55,4 +145,42 @@ impl Inode {
         }
         Ok(())
     }
+}
+
+/// What holds for all modes.
+fn check_range(inode: &Inode, mode: Fallocate, pos: u64, len: u64) -> Result<(), Error> {
+    let ino = inode.ino;
+    if len == 0 {
+        return Err(Error::Invalid(format!("inode {ino}: an empty range")));
+    }
+    if mode == Fallocate::PunchHole {
+        return Ok(());
+    }
+    if inode.disk().map_kind() != MapKind::Extents {
+        return Err(Error::NotSupported(format!(
+            "inode {ino} has no extents: it cannot be preallocated, only be punched"
+        )));
+    }
+    inode.check_size(pos.saturating_add(len))
+}
+
+/// The range reads as zeros and has blocks.
+fn zero(inode: &Inode, bytes: Range<u64>, keep_size: bool) -> Result<(), Error> {
+    let whole = punch::zero_edges(inode, bytes.clone())?;
+    punch::unwrite(inode, whole)?;
+    allocate::fill_holes(inode, blocks_of(inode, bytes.clone()))?;
+    grow_to(inode, bytes.end, keep_size)
+}
+
+fn grow_to(inode: &Inode, end: u64, keep_size: bool) -> Result<(), Error> {
+    if keep_size || end <= inode.size() {
+        return Ok(());
+    }
+    truncate::grow(inode, end)
+}
+
+/// The blocks that a range of bytes touches.
+fn blocks_of(inode: &Inode, bytes: Range<u64>) -> Range<u64> {
+    let block = u64::from(inode.volume.block_size());
+    bytes.start / block..bytes.end.div_ceil(block)
 }

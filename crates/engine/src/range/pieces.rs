@@ -4,6 +4,7 @@
 //! never empty while the range is not; what is freed by one piece touches a bounded number of groups. Limits: reads the map of the
 //! piece: blocks.
 
+use crate::alloc::MARK_CREDITS;
 use crate::error::Error;
 use crate::inode::Inode;
 use crate::journal::JournalHandle;
@@ -78,6 +79,12 @@ impl Inode {
         OWN_CREDITS + tree + groups.credits()
     }
 
+    /// The same, where no block of data becomes used or free.
+    pub(crate) fn credits_to_change(&self, leaves: u32, new: &[NewRun]) -> u32 {
+        let tree = edit::credits(&self.volume, &self.disk(), leaves, new);
+        OWN_CREDITS + tree + Groups::of(self, tree).credits()
+    }
+
     /// Leaves that one handle may change.
     pub(crate) fn leaves_per_handle(&self) -> u32 {
         (self.volume.most_credits() / 16).clamp(1, MOST_LEAVES)
@@ -111,9 +118,10 @@ impl Groups<'_> {
 
     fn credits(&self) -> u32 {
         let groups = u32::try_from(self.data.len()).unwrap_or(u32::MAX);
-        2 * groups
-            .saturating_add(self.nodes)
-            .min(self.volume.sb.group_count())
+        MARK_CREDITS
+            * groups
+                .saturating_add(self.nodes)
+                .min(self.volume.sb.group_count())
     }
 }
 

@@ -1,0 +1,149 @@
+//! Ranges made zeros: by taking their blocks away, by making these unwritten, or by writing zeros.
+//!
+//! Input: an inode whose gate is closed, and a range of bytes. Output: zeros in it, nothing else changed. Invariants: parts of blocks at the ends are
+//! zeroed on the device before any handle begins; whole blocks go piece by piece, each step a file whose bytes are old or zero; a block
+//! becomes written only after zeros were written to it. Limits: a failure half-way leaves a part of the range done.
+
+use super::pieces::END;
+use crate::error::Error;
+use crate::inode::{Inode, timestamp};
+use crate::map::MappingState;
+use crate::map::edit::{self, End, NewRun};
+use diorite_block::{Bio, BioErrorKind, BioOp, Buf};
+use diorite_format::FsBlock;
+use std::ops::Range;
+
+/// Bytes of zeros written at once where the device cannot make them itself.
+const AT_ONCE: u64 = 1 << 20;
+
+/// Zeros the parts of blocks at the ends of a range of bytes; gives the whole blocks between. Bytes behind the size need no zeroing.
+pub(super) fn zero_edges(inode: &Inode, bytes: Range<u64>) -> Result<Range<u32>, Error> {
+    let block = u64::from(inode.volume.block_size());
+    let short = |b: u64| u32::try_from(b).unwrap_or(END);
+    // What is behind the size in its block is not seen, so that block counts as whole.
+    let to_end = bytes.end >= inode.size();
+    let end = if to_end {
+        bytes.end.next_multiple_of(block)
+    } else {
+        bytes.end
+    };
+    let (first, last) = (bytes.start.next_multiple_of(block), end / block * block);
+    if first > last {
+        inode.zero_within(bytes)?;
+        return Ok(0..0);
+    }
+    inode.zero_within(bytes.start..first)?;
+    inode.zero_within(last..end)?;
+    Ok(short(first / block)..short(last / block))
+}
+
+/// Takes away all blocks of a range.
+pub(super) fn punch(inode: &Inode, blocks: Range<u32>) -> Result<(), Error> {
+    inode.claims.close(inode);
+    let mut at = blocks.start;
+    while at < blocks.end {
+        let piece = inode.piece_to_free(at..blocks.end, End::First)?;
+        let now = timestamp(inode.volume.now_nanos());
+        inode.volume.in_handle(piece.credits, |handle| {
+            let mut remap = inode.remap(handle)?;
+            remap.replace(piece.blocks.clone(), &[])?;
+            remap.written_at(now);
+            remap.publish()
+        })?;
+        at = piece.blocks.end;
+    }
+    Ok(())
+}
+
+/// Makes all written blocks of a range unwritten.
+pub(super) fn unwrite(inode: &Inode, blocks: Range<u32>) -> Result<(), Error> {
+    remap_all(inode, blocks, true, |_| Ok(()))
+}
+
+/// Writes zeros to all unwritten blocks of a range and makes them written.
+pub(super) fn write_zeros(inode: &Inode, blocks: Range<u32>) -> Result<(), Error> {
+    remap_all(inode, blocks, false, |run| {
+        zero_run(inode, run.start, run.len)
+    })
+}
+
+/// Maps all mapped blocks of a range to where they are, in another state; `before` makes that true of those that are not in it.
+fn remap_all(
+    inode: &Inode,
+    blocks: Range<u32>,
+    unwritten: bool,
+    before: impl Fn(&NewRun) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let volume = &inode.volume;
+    let leaves = inode.leaves_per_handle();
+    let mut at = blocks.start;
+    while at < blocks.end {
+        let part = edit::part(volume, &inode.disk(), at..blocks.end, leaves, End::First)?;
+        let mut changes = false;
+        let mut new = Vec::new();
+        for (run, was_unwritten) in runs_in(inode, part.clone())? {
+            let run = NewRun { unwritten, ..run };
+            if was_unwritten != unwritten {
+                before(&run)?;
+                changes = true;
+            }
+            new.push(run);
+        }
+        let now = timestamp(volume.now_nanos());
+        if changes {
+            volume.in_handle(inode.credits_to_change(leaves, &new), |handle| {
+                let mut remap = inode.remap(handle)?;
+                remap.replace(part.clone(), &new)?;
+                remap.written_at(now);
+                remap.publish()
+            })?;
+        }
+        at = part.end;
+    }
+    Ok(())
+}
+
+/// The mapped runs of a range, and whether they are unwritten.
+fn runs_in(inode: &Inode, blocks: Range<u32>) -> Result<Vec<(NewRun, bool)>, Error> {
+    let mut runs = Vec::new();
+    for mapping in inode.mappings(u64::from(blocks.start)..u64::from(blocks.end))? {
+        let (start, unwritten) = match mapping.state {
+            MappingState::Hole => continue,
+            MappingState::Unwritten(start) => (start, true),
+            MappingState::Written(start) => (start, false),
+        };
+        let run = NewRun {
+            file_block: u32::try_from(mapping.start).expect("a mapped block has 32 bits"),
+            len: u32::try_from(mapping.len).expect("a mapped run has 32 bits"),
+            start,
+            unwritten,
+        };
+        runs.push((run, unwritten));
+    }
+    Ok(runs)
+}
+
+/// Zeros on the device, made by it if it can.
+fn zero_run(inode: &Inode, start: FsBlock, len: u32) -> Result<(), Error> {
+    let volume = &inode.volume;
+    let block = u64::from(volume.block_size());
+    let (mut pos, end) = (start.get() * block, (start.get() + u64::from(len)) * block);
+    if volume.device.geometry().write_zeroes {
+        let bio = Bio::range(BioOp::WriteZeroes, pos, end - pos, 0);
+        match volume.blocking.run(bio).result {
+            Err(error) if error.kind == BioErrorKind::Unsupported => {}
+            Err(error) => return Err(Error::of_write(&*volume.device, pos, u32::MAX, error)),
+            Ok(()) => return Ok(()),
+        }
+    }
+    while pos < end {
+        let most = AT_ONCE.min(u64::from(volume.device.geometry().max_transfer));
+        let part = (end - pos).min(most);
+        let len = usize::try_from(part).expect("at most a MiB");
+        let done = volume.blocking.run(Bio::write(pos, Buf::zeroed(len), 0));
+        let failed = |e| Error::of_write(&*volume.device, pos, u32::try_from(part).unwrap_or(u32::MAX), e);
+        done.result.map_err(failed)?;
+        pos += part;
+    }
+    Ok(())
+}

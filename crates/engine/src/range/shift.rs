@@ -1,0 +1,120 @@
+//! Ranges taken out of a file, or put into it: what lies behind moves.
+//!
+//! Input: an inode with extents whose gate is closed; a range of whole blocks. Output: the map behind it shifted, the size with it. Invariants: where
+//! one handle can hold it, a crash shows all or nothing. Else it goes leaf by leaf, each handle leaving a sound tree, and a crash shows the
+//! range's hole, with nothing lost, somewhere behind its place: collapse moves from the front and sets the size last, insert
+//! from the end and sets the size first. Limits: work grows with the leaves behind the range.
+
+use super::pieces::END;
+use super::punch;
+use crate::error::{Error, Wait};
+use crate::inode::{Inode, timestamp};
+use crate::map::edit::{self, End};
+use std::ops::Range;
+
+/// Takes a range out, which ends before the file does.
+pub(super) fn collapse(inode: &Inode, pos: u64, len: u64) -> Result<(), Error> {
+    let out = whole_blocks(inode, pos, len)?;
+    let size = inode.size();
+    if pos.saturating_add(len) >= size {
+        return Err(Error::Invalid(format!(
+            "inode {}: {len} bytes at {pos} reach the end of the file ({size} bytes): truncate it",
+            inode.ino
+        )));
+    }
+    inode.claims.close(inode);
+    if at_once(inode, &out, size - len)? {
+        return Ok(());
+    }
+    punch::punch(inode, out.clone())?;
+    let by = -i64::from(out.end - out.start);
+    let mut at = out.end;
+    while at < END {
+        let part = next_part(inode, at..END, End::First)?;
+        let size = if part.end == END { size - len } else { size };
+        shift_part(inode, part.clone(), by, size)?;
+        at = part.end;
+    }
+    Ok(())
+}
+
+/// Makes room for a range before the file's end.
+pub(super) fn insert(inode: &Inode, pos: u64, len: u64) -> Result<(), Error> {
+    let new = whole_blocks(inode, pos, len)?;
+    let size = inode.size();
+    if pos >= size {
+        return Err(Error::Invalid(format!(
+            "inode {}: byte {pos} is not before the end of the file ({size} bytes): truncate it",
+            inode.ino
+        )));
+    }
+    inode.check_size(size.saturating_add(len))?;
+    inode.claims.close(inode);
+    let by = i64::from(new.end - new.start);
+    let mut end = END;
+    while new.start < end {
+        let part = next_part(inode, new.start..end, End::Last)?;
+        shift_part(inode, part.clone(), by, size + len)?;
+        end = part.start;
+    }
+    Ok(())
+}
+
+fn whole_blocks(inode: &Inode, pos: u64, len: u64) -> Result<Range<u32>, Error> {
+    let block = u64::from(inode.volume.block_size());
+    if pos % block != 0 || len % block != 0 {
+        return Err(Error::Invalid(format!(
+            "inode {}: {len} bytes at {pos} are no whole blocks of {block} bytes",
+            inode.ino
+        )));
+    }
+    let end = pos.saturating_add(len);
+    inode.check_size(end)?;
+    let short = |b: u64| u32::try_from(b / block).expect("the largest size was checked");
+    Ok(short(pos)..short(end))
+}
+
+/// Takes the range out in one handle, if all that it touches fits. False: it does not, or there is no space now; then no more than a hole was
+/// made of it.
+fn at_once(inode: &Inode, out: &Range<u32>, size: u64) -> Result<bool, Error> {
+    let piece = inode.piece_to_free(out.clone(), End::First)?;
+    if piece.blocks != *out || next_part(inode, out.end..END, End::First)? != (out.end..END) {
+        return Ok(false);
+    }
+    let credits = piece.credits + inode.credits_to_change(inode.leaves_per_handle(), &[]);
+    let now = timestamp(inode.volume.now_nanos());
+    let by = -i64::from(out.end - out.start);
+    inode.volume.in_handle(credits, |handle| {
+        let mut remap = inode.remap(handle)?;
+        remap.replace(out.clone(), &[])?;
+        let moved = match remap.shift(out.end..END, by) {
+            Ok(()) => true,
+            Err(Error::NoSpace { .. } | Error::WouldBlock(Wait::Commit)) => false,
+            Err(error) => return handle.or_abort(Err(error)),
+        };
+        if moved {
+            remap.disk.size = size;
+        }
+        remap.written_at(now);
+        remap.publish()?;
+        Ok(moved)
+    })
+}
+
+fn next_part(inode: &Inode, range: Range<u32>, end: End) -> Result<Range<u32>, Error> {
+    let leaves = inode.leaves_per_handle();
+    edit::part(&inode.volume, &inode.disk(), range, leaves, end)
+}
+
+/// One handle of it; the size goes with every one of them.
+fn shift_part(inode: &Inode, part: Range<u32>, by: i64, size: u64) -> Result<(), Error> {
+    let credits = inode.credits_to_change(inode.leaves_per_handle(), &[]);
+    let now = timestamp(inode.volume.now_nanos());
+    inode.volume.in_handle(credits, |handle| {
+        let mut remap = inode.remap(handle)?;
+        remap.shift(part.clone(), by)?;
+        remap.disk.size = size;
+        remap.written_at(now);
+        remap.publish()
+    })
+}

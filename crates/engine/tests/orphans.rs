@@ -1,0 +1,145 @@
+//! Orphans that somebody else left: made by debugfs, in the chain and in the orphan file, with and without names; and damaged lists.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::{fsck, image, run, scratch};
+use diorite::{OpenFlags, OpenOptions, Volume};
+use std::path::{Path, PathBuf};
+
+const KINDS: [&[&str]; 4] = [
+    &["-t", "ext4", "-b", "4096"],
+    &["-t", "ext4", "-b", "1024", "-O", "orphan_file"],
+    &["-t", "ext3", "-b", "1024"],
+    &["-t", "ext2", "-b", "1024"],
+];
+
+fn make(dir: &Path, args: &[&str]) -> PathBuf {
+    let tree = dir.join("tree");
+    std::fs::create_dir_all(&tree).unwrap();
+    for n in 0..4u8 {
+        std::fs::write(tree.join(format!("f{n}")), vec![n; 200_000]).unwrap();
+    }
+    image(dir, "32M", args, &tree)
+}
+
+fn debugfs(image: &Path, commands: &[String]) {
+    let script = image.with_extension("script");
+    std::fs::write(&script, commands.join("\n")).unwrap();
+    run(
+        "debugfs",
+        &[
+            "-w",
+            "-f",
+            script.to_str().unwrap(),
+            image.to_str().unwrap(),
+        ],
+    );
+}
+
+fn ino_of(image: &Path, name: &str) -> u32 {
+    let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::default()).unwrap();
+    volume.resolve(name.as_bytes(), true).unwrap().get()
+}
+
+/// A chain of f0 (no name), f1 (with a name and a size that is cut), f2 (no name).
+fn orphans(image: &Path) {
+    let ino: Vec<u32> = (0..3).map(|n| ino_of(image, &format!("/f{n}"))).collect();
+    let mut commands = vec!["unlink /f0".to_owned(), "unlink /f2".to_owned()];
+    for (n, next) in [(0, ino[1]), (1, ino[2]), (2, 0)] {
+        commands.push(format!("set_inode_field <{}> dtime {next}", ino[n]));
+    }
+    for n in [0, 2] {
+        commands.push(format!("set_inode_field <{}> links_count 0", ino[n]));
+    }
+    commands.push(format!("set_inode_field <{}> size 5000", ino[1]));
+    commands.push(format!("set_super_value last_orphan {}", ino[0]));
+    debugfs(image, &commands);
+}
+
+fn open(image: &Path, options: &OpenOptions) -> Result<Volume, diorite::Error> {
+    Volume::open(image.to_str().unwrap(), options)
+}
+
+#[test]
+fn orphans_of_others_are_dealt_with() {
+    for args in KINDS {
+        let dir = scratch();
+        let image = make(dir.path(), args);
+        orphans(&image);
+        let reader = open(&image, &OpenOptions::default()).unwrap();
+        assert!(reader.notes().iter().any(|n| n.contains("orphaned")));
+        drop(reader);
+        let volume = open(&image, &OpenOptions::writable()).unwrap();
+        let file = volume.open_path("/f1", OpenFlags::default()).unwrap();
+        assert_eq!(file.size(), 5000);
+        assert!(file.metadata().blocks <= 16);
+        let mut bytes = vec![0; 5000];
+        file.read_bytes(0, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|b| *b == 1));
+        drop(file);
+        volume.close().unwrap();
+        fsck(&image);
+        let reader = open(&image, &OpenOptions::default()).unwrap();
+        assert!(!reader.notes().iter().any(|n| n.contains("orphaned")));
+    }
+}
+
+/// A volume that goes without being closed leaves its orphans to the next.
+#[test]
+fn orphans_of_our_own() {
+    for args in KINDS {
+        let dir = scratch();
+        let image = make(dir.path(), args);
+        let copy = dir.path().join("copy");
+        let volume = open(&image, &OpenOptions::writable()).unwrap();
+        let files: Vec<_> = (0..3)
+            .map(|n| {
+                let name = format!("/f{n}");
+                let file = volume.open_path(&name, OpenFlags::default()).unwrap();
+                volume.unlink(&name).unwrap();
+                file
+            })
+            .collect();
+        volume.sync().unwrap();
+        // As after a power cut.
+        std::fs::copy(&image, &copy).unwrap();
+        drop(files);
+        volume.close().unwrap();
+        fsck(&image);
+        let again = open(&copy, &OpenOptions::writable()).unwrap();
+        again.close().unwrap();
+        fsck(&copy);
+        let free = |path: &Path| {
+            let text = run("dumpe2fs", &["-h", path.to_str().unwrap()]);
+            let line = text.lines().find(|l| l.starts_with("Free blocks:"));
+            line.unwrap().to_owned()
+        };
+        assert_eq!(free(&image), free(&copy));
+    }
+}
+
+#[test]
+fn damaged_lists_are_named() {
+    let damages: [&[&str]; 4] = [
+        &["set_super_value last_orphan 7"],
+        &["set_super_value last_orphan 99999999"],
+        &["set_super_value last_orphan 1000"],
+        &[
+            "set_inode_field /f0 dtime INO",
+            "set_super_value last_orphan INO",
+        ],
+    ];
+    for damage in damages {
+        let dir = scratch();
+        let image = make(dir.path(), KINDS[0]);
+        let ino = ino_of(&image, "/f0").to_string();
+        let commands: Vec<String> = damage.iter().map(|c| c.replace("INO", &ino)).collect();
+        debugfs(&image, &commands);
+        let before = std::fs::read(&image).unwrap();
+        let error = open(&image, &OpenOptions::writable()).unwrap_err();
+        assert!(error.is_corrupt(), "{damage:?}: {error}");
+        assert!(error.to_string().contains("inode"), "{error}");
+        assert!(before == std::fs::read(&image).unwrap());
+    }
+}
