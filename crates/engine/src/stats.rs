@@ -19,6 +19,8 @@ pub struct Counters {
     pub parked_for_range: u64,
     /// Requests that a worker had to claim or read something for, before their data could go down.
     pub prepared: u64,
+    /// Requests that wrote zeros around their data, into what they left of new blocks.
+    pub pads: u64,
     /// Extending requests that had ended before others in front of them, and waited for those.
     pub held_for_size: u64,
     /// Requests that a worker had to load a part of the map for.
@@ -40,6 +42,7 @@ impl Counters {
         self.parked += other.parked;
         self.parked_for_range += other.parked_for_range;
         self.prepared += other.prepared;
+        self.pads += other.pads;
         self.held_for_size += other.held_for_size;
         self.map_loads += other.map_loads;
         self.fallback_buffered += other.fallback_buffered;
@@ -58,6 +61,7 @@ impl Counters {
             .chain(one("parked", self.parked))
             .chain(one("parked-for-range", self.parked_for_range))
             .chain(one("prepared", self.prepared))
+            .chain(one("pads", self.pads))
             .chain(one("held-for-size", self.held_for_size))
             .chain(one("map-loads", self.map_loads))
             .chain(one("fallback-buffered", self.fallback_buffered))
@@ -65,13 +69,17 @@ impl Counters {
     }
 }
 
-/// What a volume's journal has counted since it was opened.
+/// What the journal of a volume has done since it was opened, or its rounds where it has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JournalStats {
-    /// Handles that began: one for each change of metadata, however many requests share it.
+    /// Handles begun.
     pub handles: u64,
-    /// Transactions that were committed.
+    /// Transactions made durable.
     pub commits: u64,
+    /// Blocks of metadata in them.
+    pub blocks: u64,
+    /// Times that everything was brought home to empty the log.
+    pub checkpoints: u64,
 }
 
 /// Every lock class of the process with what it has counted: the engine's in lock order, then the block crate's.

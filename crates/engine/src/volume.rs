@@ -291,13 +291,11 @@ impl Volume {
         sum
     }
 
-    /// What the journal has counted so far; nothing for a volume that was opened for reading.
+    /// What the journal has done so far. Blocks while a commit is under way.
     #[must_use]
     pub fn journal_stats(&self) -> JournalStats {
-        self.inner()
-            .journal
-            .get()
-            .map_or_else(JournalStats::default, Journal::stats)
+        let journal = self.inner().journal.get();
+        journal.map_or_else(JournalStats::default, Journal::stats)
     }
 
     /// Blocks of metadata read from the device so far.

@@ -4,36 +4,19 @@
 
 mod common;
 
-use common::recipe::{self, Known, RECIPES};
+use common::Rng;
+use common::fixture::{LIMIT, made, run_all, writable};
 use common::stage::{Stage, faulty};
 use common::walk::open_and_walk;
 use common::watch::Watchdog;
-use common::{Rng, scratch};
 use diorite::policy::PRESETS;
 use diorite::{
     Completion, Error, OpenFlags, OpenOptions, Reason, Request, RequestFlags, Volume, Wait,
 };
 use diorite_block::{BioErrorKind, BioOp, Buf, Fault, FaultDevice, SimOptions, When};
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-
-const LIMIT: Duration = Duration::from_secs(60);
-
-fn writable() -> OpenFlags {
-    OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    }
-}
-
-fn made(recipe: usize) -> (tempfile::TempDir, PathBuf, Vec<Known>) {
-    let mut rng = Rng::from_env("faults");
-    let dir = scratch();
-    let (image, files) = recipe::make(dir.path(), &RECIPES[recipe], &mut rng);
-    (dir, image, files)
-}
 
 fn kind(done: &Completion) -> Option<BioErrorKind> {
     match &done.result {
@@ -54,16 +37,6 @@ fn kind(done: &Completion) -> Option<BioErrorKind> {
         Err(Error::WouldBlock(Wait::Device)) => Some(BioErrorKind::WouldBlock),
         Err(other) => panic!("{other:?}"),
     }
-}
-
-fn run_all(queue: &diorite::Queue, requests: Vec<Request>) -> Vec<Completion> {
-    let (count, mut batch, mut done) = (requests.len(), VecDeque::from(requests), Vec::new());
-    while done.len() < count {
-        queue.submit(&mut batch);
-        queue.reap(&mut done, 1, None);
-    }
-    done.sort_by_key(|d| d.token);
-    done
 }
 
 fn over(below: Arc<FaultDevice>, options: OpenOptions) -> Volume {

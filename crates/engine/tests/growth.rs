@@ -4,6 +4,7 @@
 
 mod common;
 
+use common::fixture::writable;
 use common::{Rng, fsck, image, run, scaled, scratch};
 use diorite::policy::PRESETS;
 use diorite::{File, Op, OpenFlags, OpenOptions, Policy, Queue, Request, RequestFlags, Volume};
@@ -27,13 +28,6 @@ const KINDS: [(&str, &str, &[&str]); 6] = [
         &["-t", "ext4", "-b", "2048", "-O", "^metadata_csum,^64bit"],
     ),
 ];
-
-fn writable() -> OpenFlags {
-    OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    }
-}
 
 /// An image with a few files: empty, of some odd size, sparse.
 fn make(dir: &Path, size: &str, args: &[&str]) -> PathBuf {

@@ -5,28 +5,23 @@
 
 mod common;
 
+use common::fixture::{LIMIT, writable};
 use common::recipe::{self, Known, RECIPES, Recipe};
 use common::stage::{Below, Stage};
 use common::storm::storm;
 use common::watch::Watchdog;
 use common::{Rng, fsck, run, scaled, scratch};
 use diorite::policy::{CompletionPolicy, PRESETS, ReadLock, Unaligned};
-use diorite::{File, OpenFlags, OpenOptions, Policy, Request, Volume};
+use diorite::{File, OpenOptions, Policy, Request, Volume};
 use diorite_block::Buf;
 use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
 
-const LIMIT: Duration = Duration::from_secs(60);
+/// How far a file may grow in one storm, in blocks: the images are small.
+const GROWTH: u64 = 24;
 
-fn writable() -> OpenFlags {
-    OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    }
-}
-
-/// Every file in a storm of several threads, each with a region of its own.
+/// Every file in a storm of several threads, each with a region of its own; the last one reaches past the end, and moves it.
 fn campaign(volume: &Volume, files: &mut [Known], requests: u64, rng: &mut Rng) {
     for known in files {
         let file = volume.open_path(&known.path, writable()).unwrap();
@@ -34,12 +29,19 @@ fn campaign(volume: &Volume, files: &mut [Known], requests: u64, rng: &mut Rng) 
         let size = known.bytes.len() as u64;
         let threads = if size < 100_000 { 1 } else { 3 };
         let share = (size / threads).next_multiple_of(8192);
+        let end = size + GROWTH * known.block;
+        let region = |n| {
+            n * share..if n + 1 == threads {
+                end
+            } else {
+                (n + 1) * share
+            }
+        };
         let models: Vec<(u64, Known)> = std::thread::scope(|scope| {
             let running: Vec<_> = (0..threads)
                 .map(|n| {
                     let (mut rng, file, known) = (rng.fork(), file.clone(), known.clone());
-                    let last = n + 1 == threads;
-                    let range = n * share..if last { size } else { (n + 1) * share };
+                    let range = region(n);
                     scope
                         .spawn(move || (n, storm(volume, &file, &known, range, requests, &mut rng)))
                 })
@@ -47,13 +49,7 @@ fn campaign(volume: &Volume, files: &mut [Known], requests: u64, rng: &mut Rng) 
             running.into_iter().map(|t| t.join().unwrap()).collect()
         });
         for (n, model) in models {
-            let to = if n + 1 == threads {
-                size
-            } else {
-                (n + 1) * share
-            };
-            let range = (n * share) as usize..to as usize;
-            known.bytes[range.clone()].copy_from_slice(&model.bytes[range]);
+            known.take_over(&model, region(n));
         }
         whole(&file, known);
     }
@@ -177,69 +173,6 @@ fn every_policy_does_what_the_model_does() {
     stage.save();
     fsck(&image);
     kernel_reads(&image, &files);
-}
-
-/// Writes that need a block, a conversion or a size change are refused, and not one byte of the image changes.
-#[test]
-fn what_is_not_done_yet_changes_nothing() {
-    let mut rng = Rng::from_env("not-yet");
-    let dir = scratch();
-    for recipe in &RECIPES {
-        let (image, files) = recipe::make(dir.path(), recipe, &mut rng);
-        for below in Below::ALL {
-            let _watchdog = Watchdog::new(LIMIT, format!("{} on {below:?}", recipe.name));
-            let Some(stage) = Stage::new(&image, below) else {
-                continue;
-            };
-            let before = stage.bytes();
-            let volume = stage.open(&OpenOptions::writable()).unwrap();
-            refused_everywhere(&volume, &files, &mut rng);
-            volume.close().unwrap();
-            assert!(
-                stage.bytes() == before,
-                "{}: the image changed",
-                recipe.name
-            );
-        }
-    }
-}
-
-fn refused_everywhere(volume: &Volume, files: &[Known], rng: &mut Rng) {
-    for known in files {
-        let file = volume.open_path(&known.path, writable()).unwrap();
-        let queue = volume.queue(32).unwrap();
-        let id = queue.attach(&file).unwrap();
-        let mut batch = VecDeque::new();
-        while batch.len() < 100 {
-            let pos = rng.below(known.bytes.len() as u64 / 512 + 20) * 512;
-            let len = (1 + rng.below(40)) * 512;
-            if !known.overwrites(pos, len) {
-                let mut buf = Buf::zeroed(len as usize);
-                rng.fill(buf.as_mut_slice());
-                batch.push_back(Request::write(id, pos, buf, 0));
-            } else if known.path == "/even" || known.written.iter().all(|w| *w) {
-                // Mostly written: ask past the end.
-                let buf = Buf::zeroed(512);
-                let pos = (known.bytes.len() as u64).next_multiple_of(512) - 512 * rng.below(2);
-                if !known.overwrites(pos, 512) {
-                    batch.push_back(Request::write(id, pos, buf, 0));
-                }
-            }
-        }
-        let mut done = Vec::new();
-        while done.len() < 100 {
-            queue.submit(&mut batch);
-            queue.reap(&mut done, 1, None);
-        }
-        for done in &done {
-            assert!(
-                matches!(done.result, Err(diorite::Error::NotYet(_))),
-                "{}: {:?}",
-                known.path,
-                done.result
-            );
-        }
-    }
 }
 
 /// Rule G18: overlapping writes from many threads; every sector ends as one writer's content in full, and what no writer

@@ -5,6 +5,7 @@
 
 mod common;
 
+use common::fixture::{LIMIT, writable};
 use common::recipe::{self, RECIPES};
 use common::stage::{Below, Stage};
 use common::watch::{Watchdog, within};
@@ -16,15 +17,6 @@ use diorite::{
 use diorite_block::{Buf, IoEngine, SimOptions};
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
-
-const LIMIT: Duration = Duration::from_secs(60);
-
-fn writable() -> OpenFlags {
-    OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    }
-}
 
 /// The policies that differ in who may have to wait for whom.
 fn policies() -> Vec<Policy> {

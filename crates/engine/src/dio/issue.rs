@@ -36,18 +36,18 @@ pub(super) fn map_and_issue(
     let end =
         (slot.pos + u64::from(slot.moved) + ((1 << limits.block_bits) - 1)) >> limits.block_bits;
     let (file, latest) = file.with_latest_map();
-    let view = view.unwrap_or(latest);
+    let mapped = view.unwrap_or(latest);
     if file.inode.inline_data().is_some() {
         return inline_data(state, index);
     }
     let purpose = match slot.op {
         Op::Write | Op::Append if slot.past_end || slot.extends || slot.entry.is_some() => {
-            return space::attempt(state, index);
+            return space::attempt(state, index, view);
         }
         Op::Write | Op::Append => Purpose::Overwrite,
         Op::Read | Op::Sync | Op::DataSync => Purpose::Read,
     };
-    let (range, walk) = ((slot.pos, slot.moved), view.walk(first, end));
+    let (range, walk) = ((slot.pos, slot.moved), mapped.walk(first, end));
     match plan(
         purpose,
         walk,
@@ -59,7 +59,7 @@ pub(super) fn map_and_issue(
         Ok(extents) => issue_planned(state, index, extents),
         Err(Obstacle::NotLoaded(_)) => Attempt::NeedsMap(first..end),
         Err(Obstacle::NotWritten(_)) if runs_alone(state, index) => Attempt::Wants(Hold::Turn),
-        Err(Obstacle::NotWritten(_)) => space::attempt(state, index),
+        Err(Obstacle::NotWritten(_)) => space::attempt(state, index, view),
     }
 }
 
@@ -97,6 +97,8 @@ pub(super) fn issue_planned(state: &mut QueueState, index: u32, extents: u32) ->
         };
         state.written += state.pieces.iter().map(bytes).sum::<u64>();
     }
+    let padded = state.pieces.iter().any(|p| matches!(p, Piece::Pad { .. }));
+    state.counters.pads += u64::from(padded && state.slots[index].entry.is_some());
     let QueueState {
         slots,
         bios,

@@ -96,7 +96,7 @@ pub(crate) fn restart(queue: &Arc<QueueShared>, state: &mut QueueState, index: u
     start(queue, state, index, None);
 }
 
-/// Goes on with a request whose part of the map a worker has loaded.
+/// Goes on with a request whose part of the map a worker has loaded, and for which it has claimed and read what else it needs.
 pub(crate) fn mapped(
     queue: &Arc<QueueShared>,
     state: &mut QueueState,
@@ -105,12 +105,6 @@ pub(crate) fn mapped(
 ) {
     state.slots[index].state = SlotState::Active;
     start(queue, state, index, Some(view));
-}
-
-/// Goes on with a request for which a worker has claimed and read what it needs.
-pub(crate) fn prepared(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32) {
-    state.slots[index].state = SlotState::Active;
-    start(queue, state, index, None);
 }
 
 /// Ends a request that has not reached the device. What it has registered or claimed is given back by whoever may block.

@@ -17,9 +17,10 @@ use diorite_format::FsBlock;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Registers the write, claims what it needs, and issues it.
+/// Registers the write, claims what it needs, and issues it. For a write that a worker has prepared, `view` has its part of the map; an
+/// older one than its registration counts for nothing.
 #[cold]
-pub(super) fn attempt(state: &mut QueueState, index: u32) -> Attempt {
+pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapView>>) -> Attempt {
     let bits = state.limits.block_bits;
     let slot = &mut state.slots[index];
     let file = state.files[slot.file as usize]
@@ -30,6 +31,8 @@ pub(super) fn attempt(state: &mut QueueState, index: u32) -> Attempt {
         return Attempt::refused(error);
     }
     let blocks = slot.pos >> bits..slot.end().div_ceil(1 << bits);
+    // What a worker has loaded may be dropped from the latest view at any time, when the budget is exceeded.
+    let prepared = view.filter(|_| slot.entry.is_some());
     if slot.entry.is_none() {
         let grows = slot.past_end || slot.extends;
         let from = if grows {
@@ -57,7 +60,7 @@ pub(super) fn attempt(state: &mut QueueState, index: u32) -> Attempt {
     if slot.extends && inode.tail_block().is_some() {
         return Attempt::NeedsSpace(entry, blocks);
     }
-    let (_, view) = file.with_latest_map();
+    let view = prepared.unwrap_or_else(|| file.with_latest_map().1);
     match fill(&inode, view, entry, blocks.clone(), Patience::None) {
         Ok(Some(mappings)) => issue_filled(state, index, mappings),
         Ok(None) => Attempt::NeedsSpace(entry, blocks),
@@ -174,7 +177,7 @@ pub(crate) struct PrepareJob {
 }
 
 impl PrepareJob {
-    fn prepare(&self) -> Result<(), Error> {
+    fn prepare(&self) -> Result<Arc<MapView>, Error> {
         let inode = &self.file.inode;
         if self.extends {
             inode.zero_tail()?;
@@ -191,7 +194,7 @@ impl PrepareJob {
                     inode.volume.close_windows();
                     closed = true;
                 }
-                other => return other.map(|_| ()),
+                other => return other.map(|_| view),
             }
         }
     }
@@ -203,7 +206,10 @@ impl Task for PrepareJob {
 
     fn run(batch: &mut Vec<PrepareJob>, _: &dyn Turn) {
         for job in batch.drain(..) {
-            let message = Message::Prepared(job.slot, job.prepare().err());
+            let message = match job.prepare() {
+                Ok(view) => Message::Prepared(job.slot, view),
+                Err(error) => Message::Unprepared(job.slot, error),
+            };
             job.queue.inbox.post([message]);
             job.queue.waker.kick();
         }

@@ -46,7 +46,8 @@ impl Journal {
         volume.reuse(&frozen.transaction.freed);
         let mut state = self.state.lock();
         state.committed = frozen.transaction.tid;
-        state.commits += 1;
+        state.stats.commits += 1;
+        state.stats.blocks += frozen.blocks.len() as u64;
         drop(state);
         self.moved.notify_all();
         Ok(())

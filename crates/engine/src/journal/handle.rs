@@ -73,7 +73,7 @@ impl Journal {
         credits: u32,
     ) -> JournalHandle<'v> {
         state.open += 1;
-        state.handles += 1;
+        state.stats.handles += 1;
         state.credits += credits;
         let first = state.running.since.is_none();
         state.running.since.get_or_insert_with(Instant::now);

@@ -46,6 +46,7 @@ pub(crate) struct Log {
     used: u32,
     /// The log's superblock says where it begins.
     announced: bool,
+    checkpoints: u64,
     next: Tid,
     /// The newest committed bytes of what is not home.
     home: BTreeMap<FsBlock, MetaRef>,
@@ -64,6 +65,7 @@ impl Log {
             next: journal.sequence,
             used: 0,
             announced: false,
+            checkpoints: 0,
             home: BTreeMap::new(),
             external,
             places,
@@ -76,6 +78,11 @@ impl Log {
     /// The first transaction's number.
     pub(crate) fn next_tid(&self) -> Tid {
         self.next
+    }
+
+    /// How often it was emptied.
+    pub(super) fn checkpoints(&self) -> u64 {
+        self.checkpoints
     }
 
     /// Blocks that one transaction may change.
@@ -145,6 +152,7 @@ impl Log {
         )?;
         self.flush_log(volume)?;
         (self.used, self.announced) = (0, false);
+        self.checkpoints += 1;
         for (at, bytes) in std::mem::take(&mut self.home) {
             volume.cache.is_home(at, &bytes);
         }

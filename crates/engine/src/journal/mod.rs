@@ -148,6 +148,18 @@ impl Journal {
         self.check(volume, |journal| journal.bring_home(volume, &mut medium))
     }
 
+    /// What it has done so far. Waits for a commit under way.
+    pub(crate) fn stats(&self) -> JournalStats {
+        let checkpoints = match &*self.medium.lock() {
+            Medium::Log(log) => log.checkpoints(),
+            Medium::Rounds(_) => 0,
+        };
+        JournalStats {
+            checkpoints,
+            ..self.state.lock().stats
+        }
+    }
+
     /// Blocks that one handle should change at most.
     pub(crate) fn most_credits(&self) -> u32 {
         self.most / 2
@@ -161,15 +173,6 @@ impl Journal {
     /// Is this transaction durable?
     pub(crate) fn is_committed(&self, tid: Tid) -> bool {
         !tid.is_after(self.committed())
-    }
-
-    /// What was counted so far.
-    pub(crate) fn stats(&self) -> JournalStats {
-        let state = self.state.lock();
-        JournalStats {
-            handles: state.handles,
-            commits: state.commits,
-        }
     }
 
     /// Why nothing can be changed any more, if that is so.

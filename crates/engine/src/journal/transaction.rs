@@ -4,6 +4,7 @@
 //! only when no handle is open in it; a block is in it once; tids go up by one. Limits: guarded by one lock, held for a few instructions.
 
 use crate::error::Error;
+use crate::stats::JournalStats;
 use diorite_format::{FsBlock, Tid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -51,8 +52,7 @@ pub(super) struct State {
     pub(super) aborted: Option<Error>,
     /// The volume is marked as in use.
     pub(super) marked: bool,
-    pub(super) handles: u64,
-    pub(super) commits: u64,
+    pub(super) stats: JournalStats,
 }
 
 impl State {
@@ -65,8 +65,7 @@ impl State {
             committed: Tid::new(first.get().wrapping_sub(1)),
             aborted: None,
             marked: false,
-            handles: 0,
-            commits: 0,
+            stats: JournalStats::default(),
         }
     }
 

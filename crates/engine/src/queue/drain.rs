@@ -123,8 +123,8 @@ impl QueueShared {
             Message::Restart(index) => dio::restart(self, state, index),
             Message::Mapped(index, view) => dio::mapped(self, state, index, &view),
             Message::Unmapped(index, error) => dio::refuse(self, state, index, error.into()),
-            Message::Prepared(index, None) => dio::prepared(self, state, index),
-            Message::Prepared(index, Some(error)) => dio::refuse(self, state, index, error.into()),
+            Message::Prepared(index, view) => dio::mapped(self, state, index, &view),
+            Message::Unprepared(index, error) => dio::refuse(self, state, index, error.into()),
             Message::Held(index) => {
                 debug_assert_eq!(state.slots[index].state, SlotState::Worker);
                 state.counters.held_for_size += 1;

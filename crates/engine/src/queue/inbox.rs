@@ -21,8 +21,10 @@ pub(crate) enum Message {
     Mapped(u32, Arc<MapView>),
     /// A worker could not map the request.
     Unmapped(u32, Error),
-    /// A worker made ready what a write into new space needs, or could not.
-    Prepared(u32, Option<Error>),
+    /// A worker made ready what a write into new space needs; the view has its part of the map.
+    Prepared(u32, Arc<MapView>),
+    /// A worker could not make that ready.
+    Unprepared(u32, Error),
     /// The request's data is there; the size has to move over others first.
     Held(u32),
     /// A worker did what the request owed, and released what it held.

@@ -53,6 +53,26 @@ impl Known {
         self.written[(pos / self.block) as usize..last].fill(true);
     }
 
+    /// Takes over what another model of the same file says of a range.
+    pub fn take_over(&mut self, other: &Known, range: std::ops::Range<u64>) {
+        let (from, to) = (
+            range.start as usize,
+            other.bytes.len().min(range.end as usize),
+        );
+        if self.bytes.len() < to {
+            self.bytes.resize(to, 0);
+            self.written.resize(other.written.len(), false);
+        }
+        if from < to {
+            self.bytes[from..to].copy_from_slice(&other.bytes[from..to]);
+            let block = self.block as usize;
+            for n in from / block..to.div_ceil(block) {
+                // A block that two regions share is written if either wrote it.
+                self.written[n] |= other.written[n];
+            }
+        }
+    }
+
     /// Would this write be a pure overwrite?
     pub fn overwrites(&self, pos: u64, len: u64) -> bool {
         pos + len <= self.bytes.len() as u64

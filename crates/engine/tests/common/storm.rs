@@ -1,6 +1,6 @@
 //! Random requests against a byte-array model: what a thread with a region of a file of its own asks, and what must come back.
 //!
-//! Input: a file, what it holds, a region. Output: the region as it must be now. Invariants: a thread never has two
+//! Input: a file, what it holds, a region, which may reach past the end. Output: the region as it must be now. Invariants: a thread never has two
 //! requests in flight over the same bytes if one of them writes; every completion is compared, counted and matched with
 //! its token. Limits: regions of different threads do not overlap.
 
@@ -39,12 +39,8 @@ impl Region<'_> {
     /// A range that reaches a little past the end of the file at times, in multiples of the logical block.
     fn pick(&self, rng: &mut Rng) -> (u64, usize) {
         let (block, l) = (self.model.block, self.logical);
-        let end = if self.range.end >= self.size() {
-            self.size() + 4 * block
-        } else {
-            self.range.end
-        };
-        let span = (end - self.range.start) / l;
+        let end = self.range.end.min(self.size() + 4 * block);
+        let span = end.saturating_sub(self.range.start) / l;
         if span == 0 {
             return (self.range.start.next_multiple_of(l), 0);
         }
@@ -225,8 +221,15 @@ fn queued(volume: &Volume, region: &mut Region<'_>, requests: u64, rng: &mut Rng
                 len
             };
             let end = pos + len as u64;
+            // Who moves the size, and who reads up to it, would see one or the other.
+            let moves = |op, end| op == Op::Write && end > region.size();
+            let meets = |op, end| op == Op::Read && end > region.size();
             let clash = flying.values().any(|(a, _)| {
-                (a.op == Op::Write || op == Op::Write) && a.pos < end && pos < a.pos + a.len as u64
+                let a_end = a.pos + a.len as u64;
+                let overlap = a.pos < end && pos < a_end;
+                (a.op == Op::Write || op == Op::Write) && overlap
+                    || moves(a.op, a_end) && meets(op, end)
+                    || meets(a.op, a_end) && moves(op, end)
             });
             if clash {
                 break;

@@ -1,0 +1,61 @@
+//! What most tests begin with: flags, limits, an image with known files, requests run to their ends.
+//!
+//! Input: a recipe's number. Output: images, stages, completions. Invariants: none of its own. Limits: none of its own.
+
+use super::recipe::{self, Known, RECIPES};
+use super::stage::Stage;
+use super::{Rng, scratch};
+use diorite::{Completion, OpenFlags, Queue, Request, RequestFlags};
+use diorite_block::SimOptions;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A test that has made no progress for so long hangs.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+pub const NOWAIT: RequestFlags = RequestFlags {
+    nowait: true,
+    dsync: false,
+    sync: false,
+};
+pub const DSYNC: RequestFlags = RequestFlags {
+    nowait: false,
+    dsync: true,
+    sync: false,
+};
+
+pub fn writable() -> OpenFlags {
+    OpenFlags {
+        write: true,
+        ..OpenFlags::default()
+    }
+}
+
+/// The recipe's image and what its files hold.
+pub fn made(recipe: usize) -> (tempfile::TempDir, PathBuf, Vec<Known>) {
+    let mut rng = Rng::from_env(RECIPES[recipe].name);
+    let dir = scratch();
+    let (image, files) = recipe::make(dir.path(), &RECIPES[recipe], &mut rng);
+    (dir, image, files)
+}
+
+pub fn known<'a>(files: &'a [Known], path: &str) -> &'a Known {
+    files.iter().find(|k| k.path == path).unwrap()
+}
+
+/// Submits these and reaps them all, in the order of their tokens.
+pub fn run_all(queue: &Queue, requests: Vec<Request>) -> Vec<Completion> {
+    let (count, mut batch, mut done) = (requests.len(), VecDeque::from(requests), Vec::new());
+    while done.len() < count {
+        queue.submit(&mut batch);
+        queue.reap(&mut done, 1, None);
+    }
+    done.sort_by_key(|d| d.token);
+    done
+}
+
+/// The image on a simulated disk.
+pub fn sim(image: &Path, params: &str) -> Stage {
+    Stage::sim(image, SimOptions::parse(&format!("0,{params}")).unwrap())
+}

@@ -1,0 +1,169 @@
+//! The loop device: its last sector, its errors, its durability (rules L2, L4, L5).
+//!
+//! Input: files of a volume as devices. Output: none. Invariant: counts are asserted, times never. Limits: one layer.
+
+use crate::common::fixture::{LIMIT, known, made, sim, writable};
+use crate::common::stage::Stage;
+use crate::common::watch::Watchdog;
+use diorite::policy::PRESETS;
+use diorite::{LoopDevice, OpenOptions, Policy, Volume};
+use diorite_block::{Bio, BioErrorKind, BioFlags, BioList, BioOp, Buf, Device, QueueOptions};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn loop_over(stage: &Stage, path: &str, policy: Policy) -> (Volume, Arc<LoopDevice>) {
+    let volume = stage
+        .open(&OpenOptions {
+            policy,
+            workers: 1,
+            ..OpenOptions::writable()
+        })
+        .unwrap();
+    let file = volume.open_path(path, writable()).unwrap();
+    (volume, Arc::new(LoopDevice::new(file, "loop".into())))
+}
+
+fn bios(device: &dyn Device, depth: u32, bios: Vec<Bio>) -> Vec<Bio> {
+    let options = QueueOptions::new(depth).unwrap();
+    let queue = device.open_queue(options).unwrap();
+    let (count, mut todo, mut out) = (bios.len(), BioList::from(bios), BioList::new());
+    while out.len() < count {
+        queue.submit(&mut todo);
+        assert!(queue.in_flight() <= depth);
+        if queue.reap(&mut out) == 0 {
+            queue.wait(1, Some(Duration::from_secs(10)));
+        }
+    }
+    assert_eq!(queue.in_flight(), 0);
+    let mut out: Vec<Bio> = out.into();
+    out.sort_by_key(|b| b.token);
+    out
+}
+
+/// Rule L2: the last partial sector of a loop device reads as its bytes and zeros; everything up to it is readable in any request
+/// size. Rule L4: refused requests carry their kind and do not poison the queue.
+#[test]
+fn a_loop_device_ends_in_a_whole_sector() {
+    let _watchdog = Watchdog::new(LIMIT, "loop");
+    let (_dir, image, files) = made(0);
+    for (_, policy) in PRESETS {
+        let stage = Stage::mem(&image);
+        let (_volume, device) = loop_over(&stage, "/odd", policy);
+        let odd = known(&files, "/odd");
+        let size = odd.bytes.len() as u64;
+        let geometry = device.geometry();
+        assert_eq!(geometry.size, size.next_multiple_of(512));
+        let last = geometry.size - 512;
+        let mut dirty = Buf::zeroed(512);
+        dirty.as_mut_slice().fill(0xEE);
+        let done = bios(
+            &*device,
+            4,
+            vec![
+                Bio::read(last, dirty, 0),
+                Bio::read(last - 512, Buf::zeroed(1024), 1),
+                Bio::read(geometry.size, Buf::zeroed(512), 2),
+                Bio::read(1, Buf::zeroed(512), 3),
+                Bio::range(BioOp::Discard, 0, 4096, 4),
+                Bio::read(0, Buf::zeroed(4096), 5),
+                Bio::flush(6),
+            ],
+        );
+        let rest = (size - last) as usize;
+        assert!(
+            done[0].result.is_ok() && done[0].buf.as_slice()[..rest] == odd.bytes[last as usize..]
+        );
+        assert!(done[0].buf.as_slice()[rest..].iter().all(|b| *b == 0));
+        assert!(
+            done[1].result.is_ok()
+                && done[1].buf.as_slice()[..512] == odd.bytes[last as usize - 512..last as usize]
+        );
+        let kinds: Vec<_> = done
+            .iter()
+            .map(|b| b.result.err().map(|e| e.kind))
+            .collect();
+        assert_eq!(
+            kinds[2..],
+            [
+                Some(BioErrorKind::Invalid),
+                Some(BioErrorKind::Invalid),
+                Some(BioErrorKind::Unsupported),
+                None,
+                None,
+            ]
+        );
+        assert!(done[5].buf.as_slice() == &odd.bytes[..4096]);
+        // Written, it is a whole sector of the file.
+        let mut full = Buf::zeroed(512);
+        full.as_mut_slice().fill(0x3C);
+        assert!(
+            bios(&*device, 1, vec![Bio::write(last, full, 0)])[0]
+                .result
+                .is_ok()
+        );
+        let done = bios(&*device, 1, vec![Bio::read(last, Buf::zeroed(512), 0)]);
+        assert!(done[0].result.is_ok() && done[0].buf.as_slice().iter().all(|b| *b == 0x3C));
+        assert_eq!(device.geometry().size, geometry.size);
+    }
+}
+
+/// FUA on a loop device is an O_DSYNC write of the backing, and its flush a flush below, layer by layer (rules L5, C13).
+#[test]
+fn durability_passes_through_a_loop_device() {
+    let _watchdog = Watchdog::new(LIMIT, "loop durability");
+    let (_dir, image, _) = made(0);
+    for (params, fua, flushes) in [
+        ("cache=volatile,fua=yes", 10, 1),
+        ("cache=volatile,fua=no", 0, 11),
+        ("cache=none", 0, 0),
+    ] {
+        let stage = sim(&image, params);
+        let (_volume, device) = loop_over(&stage, "/even", Policy::DIORITE);
+        let before = stage.disk().counters();
+        for n in 0..10u64 {
+            let flags = BioFlags {
+                fua: true,
+                nowait: false,
+            };
+            let done = bios(
+                &*device,
+                2,
+                vec![Bio {
+                    flags,
+                    ..Bio::write(n * 512, Buf::zeroed(512), 0)
+                }],
+            );
+            assert!(done[0].result.is_ok());
+        }
+        let done = bios(&*device, 2, vec![Bio::write(0, Buf::zeroed(4096), 0)]);
+        assert!(done[0].result.is_ok());
+        let did = stage.disk().counters().since(&before);
+        assert!(
+            did.fua_writes == fua || did.flushes >= 10,
+            "{params}: {did:?}"
+        );
+        assert!(bios(&*device, 1, vec![Bio::flush(0)])[0].result.is_ok());
+        let did = stage.disk().counters().since(&before);
+        assert_eq!(
+            (did.writes, did.fua_writes, did.flushes),
+            (11, fua, flushes),
+            "{params}"
+        );
+    }
+}
+
+/// A read past the end of a loop device's backing never happens by its size; an empty file is a device of no size.
+#[test]
+fn a_loop_device_on_an_empty_file() {
+    let (_dir, image, _) = made(0);
+    let stage = Stage::mem(&image);
+    let (_volume, device) = loop_over(&stage, "/empty", Policy::DIORITE);
+    assert_eq!(device.geometry().size, 0);
+    let done = bios(
+        &*device,
+        1,
+        vec![Bio::read(0, Buf::zeroed(512), 0), Bio::flush(1)],
+    );
+    assert!(done[0].result.is_err() && done[1].result.is_ok());
+    assert!(Volume::open_device(device, &OpenOptions::default()).is_err());
+}
