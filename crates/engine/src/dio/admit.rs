@@ -6,7 +6,7 @@
 
 use super::{Attempt, Limits, check, issue};
 use crate::error::{Error, Misaligned};
-use crate::inode::{Handle, Inode};
+use crate::inode::{Handle, Inode, NoPlace};
 use crate::map::MapView;
 use crate::policy::{Extending, Policy, ReadLock, Unaligned};
 use crate::queue::{Hold, Op, QueueState, Slot};
@@ -131,27 +131,23 @@ fn size_write(limits: &Limits, slot: &mut Slot, file: &Handle) -> Result<(), Att
     Ok(())
 }
 
-/// Reserves the append's place, once: everything before it is written or reserved by others. Rule G1 holds for where it goes.
+/// Reserves the append's place, once: everything before it is written or reserved by others.
 fn place_append(limits: &Limits, slot: &mut Slot, inode: &Inode, size: u64) -> Result<(), Attempt> {
-    let most = inode.max_size;
-    match inode.pending.append(size, u64::from(slot.len), most) {
-        Some(pos) if pos & limits.logical_mask != 0 => {
-            // Only a size can be odd, so nothing is reserved before it, and nobody waits.
-            let freed = inode.pending.ended(pos, None);
-            debug_assert!(freed.is_empty(), "the first in order frees nobody");
-            Err(Attempt::refused(Error::Unaligned {
-                what: Misaligned::Offset,
-                by: pos & limits.logical_mask,
-                need: limits.logical_mask + 1,
-            }))
-        }
-        Some(pos) => {
+    let (len, most, logical) = (u64::from(slot.len), inode.max_size, limits.logical_mask + 1);
+    match inode.pending.append(size, len, most, logical) {
+        Ok(pos) => {
             (slot.pos, slot.extends) = (pos, true);
             Ok(())
         }
-        None => Err(Attempt::refused(Error::TooBig {
+        Err(NoPlace::Unsure) => Err(Attempt::WantsPlace),
+        Err(NoPlace::Inside(end)) => Err(Attempt::refused(Error::Unaligned {
+            what: Misaligned::Offset,
+            by: end % logical,
+            need: logical,
+        })),
+        Err(NoPlace::TooBig) => Err(Attempt::refused(Error::TooBig {
             ino: inode.ino,
-            end: size.saturating_add(u64::from(slot.len)),
+            end: size.saturating_add(len),
             most,
         })),
     }

@@ -38,6 +38,8 @@ pub(crate) enum Attempt {
     Wants(Hold),
     /// It needs this range of file blocks for itself, and somebody has a part of it now.
     WantsRange(Wanted),
+    /// It is an append, and the place of the one before is not sure.
+    WantsPlace,
     /// It needs these file blocks of the map in memory.
     NeedsMap(Range<u64>),
     /// It needs blocks claimed, or zeros behind the old end, for these file blocks of its entry in the pending map.
@@ -143,11 +145,13 @@ fn start(
             Attempt::NeedsSpace(entry, blocks) => {
                 return prepare(queue, state, index, (entry, blocks));
             }
-            Attempt::WantsRange(wanted) => match park_for_range(queue, state, index, &wanted) {
-                Ok(true) => return,
-                Ok(false) => {}
-                Err(error) => return refuse(queue, state, index, error.into()),
-            },
+            wants @ (Attempt::WantsRange(_) | Attempt::WantsPlace) => {
+                match park_for_range(queue, state, index, &wants) {
+                    Ok(true) => return,
+                    Ok(false) => {}
+                    Err(error) => return refuse(queue, state, index, error.into()),
+                }
+            }
             Attempt::NeedsMap(blocks) => return load(queue, state, index, blocks),
             Attempt::Wants(hold) => match park(queue, state, index, hold) {
                 Ok(Admission::Parked) => return,
@@ -207,22 +211,25 @@ fn prepare(
     );
 }
 
-/// Parks the request until who has a part of the range lets go of it; it stays counted in flight. False if nobody has any more.
+/// Parks the request until who has a part of the range lets go of it, or is sure of the place before it; it stays counted in flight. False
+/// if there is nothing to wait for any more.
 #[cold]
 fn park_for_range(
     queue: &Arc<QueueShared>,
     state: &mut QueueState,
     index: u32,
-    wanted: &Wanted,
+    wants: &Attempt,
 ) -> Result<bool, Error> {
     let inode = state.file_of(index).inode.clone();
     if state.slots[index].flags.nowait {
         return Err(Error::WouldBlock(Wait::Range));
     }
     let hold = state.slots[index].hold;
-    let waits = inode
-        .pending
-        .park(wanted, || parked(queue, state, index, hold));
+    let request = || parked(queue, state, index, hold);
+    let waits = match wants {
+        Attempt::WantsRange(wanted) => inode.pending.park(wanted, request),
+        _ => inode.pending.park_append(request),
+    };
     if waits {
         state.counters.parked_for_range += 1;
     }

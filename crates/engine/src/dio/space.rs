@@ -48,6 +48,9 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
             bits,
         };
         if !inode.pending.register(&wanted) {
+            if slot.extends && !slot.flags.nowait {
+                inode.pending.make_sure(slot.pos);
+            }
             return Attempt::WantsRange(wanted);
         }
         slot.entry = Some(from);
@@ -62,7 +65,12 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
     }
     let view = prepared.unwrap_or_else(|| file.with_latest_map().1);
     match fill(&inode, view, entry, blocks.clone(), Patience::None) {
-        Ok(Some(mappings)) => issue_filled(state, index, mappings),
+        Ok(Some(mappings)) => {
+            if state.slots[index].extends {
+                inode.pending.make_sure(state.slots[index].pos);
+            }
+            issue_filled(state, index, mappings)
+        }
         Ok(None) => Attempt::NeedsSpace(entry, blocks),
         // Whether there really is none is found out by who may commit what was freed, and wait.
         Err(Error::NoSpace { .. } | Error::WouldBlock(Wait::Commit)) => {

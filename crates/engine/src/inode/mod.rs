@@ -11,7 +11,7 @@ mod pending;
 mod remap;
 
 use claims::Claims;
-pub(crate) use pending::{Claimed, Pending, Wanted};
+pub(crate) use pending::{Claimed, NoPlace, Pending, Wanted};
 
 use crate::cache::Kind;
 use crate::complete::deferred::Job;

@@ -4,7 +4,9 @@
 //! Input: ranges of file blocks, rounded out; extending requests by their bytes. Output: who has a range now, who is parked for it, which
 //! extending requests the size may move over. Invariants: entries do not overlap, so a later write of a block starts again when the
 //! earlier one has ended, and mostly finds it written (rules B4, B5); the size moves in offset order over requests that have ended
-//! (rule U9); an extending request takes no block that one before it in that order still needs, or each would wait for the other. Limits: overwrites never come here.
+//! (rule U9); an extending request takes no block that one before it in that order still needs, or each would wait for the other; no append
+//! gets a place behind one that may yet be refused. Limits: overwrites never come here; an append that waits for another's block counts as
+//! one that will not be refused.
 
 use crate::alloc::Run;
 use crate::locks::PENDING;
@@ -45,7 +47,20 @@ struct Entry {
 struct Extending<J> {
     end: u64,
     state: Progress<J>,
+    /// It may be refused for want of space, or because it does not want to wait: its place is not sure.
+    unsure: bool,
     parked: Vec<Parked>,
+}
+
+/// Why an append gets no place now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoPlace {
+    /// It would end past what the file's map can hold.
+    TooBig,
+    /// The file ends here, inside a logical block of the device.
+    Inside(u64),
+    /// The one before may yet be refused.
+    Unsure,
 }
 
 /// Who has a part of a range.
@@ -142,14 +157,52 @@ impl<J> Pending<J> {
         inner.extending.entry(bytes.start).or_insert(begun);
     }
 
-    /// An append begins: gives it the first byte that no request before it has.
-    pub(crate) fn append(&self, size: u64, len: u64, most: u64) -> Option<u64> {
+    /// An append begins: gives it the first byte that no request before it has, at a multiple of `logical`. Its place is not sure until
+    /// [`Pending::make_sure`] says so.
+    pub(crate) fn append(
+        &self,
+        size: u64,
+        len: u64,
+        most: u64,
+        logical: u64,
+    ) -> Result<u64, NoPlace> {
         let mut inner = self.inner.lock();
-        let reserved = inner.extending.values().next_back().map_or(0, |e| e.end);
-        let at = reserved.max(size);
-        let end = at.checked_add(len).filter(|end| *end <= most)?;
-        inner.extending.insert(at, Extending::begin(end));
-        Some(at)
+        let last = inner.extending.values().next_back();
+        if last.is_some_and(|e| e.unsure) {
+            return Err(NoPlace::Unsure);
+        }
+        let at = last.map_or(0, |e| e.end).max(size);
+        if at % logical != 0 {
+            return Err(NoPlace::Inside(at));
+        }
+        let end = at.checked_add(len).filter(|end| *end <= most);
+        let mut begun = Extending::begin(end.ok_or(NoPlace::TooBig)?);
+        begun.unsure = true;
+        inner.extending.insert(at, begun);
+        Ok(at)
+    }
+
+    /// The append at `pos` has what it needs: who waited for that starts again.
+    pub(crate) fn make_sure(&self, pos: u64) {
+        let mut inner = self.inner.lock();
+        let append = inner.extending.get_mut(&pos).filter(|e| e.unsure);
+        let parked = append.map(|e| {
+            e.unsure = false;
+            std::mem::take(&mut e.parked)
+        });
+        drop(inner);
+        parked.into_iter().flatten().for_each(Parked::release);
+    }
+
+    /// Parks an append until the place of the one before is sure. False if it is.
+    pub(crate) fn park_append(&self, request: impl FnOnce() -> Parked) -> bool {
+        let mut inner = self.inner.lock();
+        let last = inner.extending.values_mut().next_back();
+        match last.filter(|e| e.unsure) {
+            Some(last) => last.parked.push(request()),
+            None => return false,
+        }
+        true
     }
 
     /// The extending request that begins at `pos` has ended: with `job` if its data is there. Gives the jobs that the size may move over
@@ -157,11 +210,21 @@ impl<J> Pending<J> {
     pub(crate) fn ended(&self, pos: u64, job: Option<J>) -> Vec<J> {
         let (mut free, mut released) = (Vec::new(), Vec::new());
         let mut inner = self.inner.lock();
-        let request = inner.extending.get_mut(&pos);
-        request.expect("who ends has begun").state = match job {
+        let is_last = inner.extending.range(pos + 1..).next().is_none();
+        let request = inner.extending.get_mut(&pos).expect("who ends has begun");
+        let refused = job.is_none() && request.unsure;
+        request.unsure = false;
+        request.state = match job {
             Some(job) => Progress::Held(job),
             None => Progress::Failed,
         };
+        if refused && is_last {
+            // Nobody has a place behind it: it was never there.
+            let refused = inner.extending.remove(&pos);
+            released.extend(refused.into_iter().flat_map(|e| e.parked));
+        } else {
+            released.append(&mut request.parked);
+        }
         while let Some(first) = inner.extending.first_entry() {
             if matches!(first.get().state, Progress::UnderWay) {
                 break;
@@ -217,6 +280,7 @@ impl<J> Extending<J> {
         Extending {
             end,
             state: Progress::UnderWay,
+            unsure: false,
             parked: Vec::new(),
         }
     }
@@ -225,6 +289,13 @@ impl<J> Extending<J> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An append whose place is sure at once.
+    fn sure(pending: &Pending<u32>, size: u64, len: u64, most: u64) -> Result<u64, NoPlace> {
+        let at = pending.append(size, len, most, 1)?;
+        pending.make_sure(at);
+        Ok(at)
+    }
 
     #[test]
     fn a_range_is_one_request_s_at_a_time() {
@@ -255,8 +326,8 @@ mod tests {
             extends: Some(pos),
             bits: 12,
         };
-        assert_eq!(pending.append(0, 1000, 9999), Some(0));
-        assert_eq!(pending.append(0, 4000, 9999), Some(1000));
+        assert_eq!(sure(&pending, 0, 1000, 9999), Ok(0));
+        assert_eq!(sure(&pending, 0, 4000, 9999), Ok(1000));
         assert!(!pending.register(&wanted(1000, 5000)));
         assert!(pending.register(&wanted(0, 1000)));
         assert_eq!(pending.ended(0, Some(1)), [1]);
@@ -268,15 +339,30 @@ mod tests {
     #[test]
     fn the_size_moves_in_offset_order_over_what_has_ended() {
         let pending = Pending::<u32>::new(1);
-        assert_eq!(pending.append(100, 10, 1000), Some(100));
-        assert_eq!(pending.append(100, 10, 1000), Some(110));
-        assert_eq!(pending.append(100, 10, 1000), Some(120));
-        assert_eq!(pending.append(100, 900, 1000), None);
+        assert_eq!(sure(&pending, 100, 10, 1000), Ok(100));
+        assert_eq!(sure(&pending, 100, 10, 1000), Ok(110));
+        assert_eq!(sure(&pending, 100, 10, 1000), Ok(120));
+        assert_eq!(sure(&pending, 100, 900, 1000), Err(NoPlace::TooBig));
         assert!(pending.ended(120, Some(3)).is_empty());
         assert!(pending.ended(110, None).is_empty());
         assert_eq!(pending.ended(100, Some(1)), [1, 3]);
         assert!(pending.is_empty());
-        assert_eq!(pending.append(130, 10, 1000), Some(130));
+        assert_eq!(sure(&pending, 130, 10, 1000), Ok(130));
         assert_eq!(pending.ended(130, Some(4)), [4]);
+    }
+
+    /// Rule U9: an append that is refused leaves no gap behind it.
+    #[test]
+    fn nobody_gets_a_place_behind_who_may_be_refused() {
+        let pending = Pending::<u32>::new(1);
+        assert_eq!(pending.append(7, 10, 1000, 2), Err(NoPlace::Inside(7)));
+        assert_eq!(sure(&pending, 100, 10, 1000), Ok(100));
+        assert_eq!(pending.append(100, 10, 1000, 1), Ok(110));
+        assert_eq!(pending.append(100, 10, 1000, 1), Err(NoPlace::Unsure));
+        assert!(pending.ended(110, None).is_empty());
+        assert_eq!(sure(&pending, 100, 10, 1000), Ok(110));
+        assert!(pending.ended(110, Some(2)).is_empty());
+        assert_eq!(pending.ended(100, Some(1)), [1, 2]);
+        assert!(pending.is_empty());
     }
 }

@@ -6,6 +6,7 @@ pub mod log;
 pub mod recipe;
 pub mod stage;
 pub mod storm;
+pub mod valve;
 pub mod walk;
 pub mod watch;
 

@@ -175,6 +175,17 @@ pub fn make(dir: &Path, recipe: &Recipe, rng: &mut Rng) -> (PathBuf, Vec<Known>)
     (image, files)
 }
 
+/// A volume with little on it, its free space poison: `/empty`, `/odd` of 100,001 bytes, `/sparse`, a hole of a MiB.
+pub fn bare(dir: &Path, recipe: &Recipe) -> PathBuf {
+    let source = dir.join("source");
+    std::fs::create_dir_all(&source).unwrap();
+    std::fs::write(source.join("empty"), b"").unwrap();
+    std::fs::write(source.join("odd"), vec![0x55; 100_001]).unwrap();
+    let sparse = std::fs::File::create(source.join("sparse")).unwrap();
+    sparse.set_len(1 << 20).unwrap();
+    poisoned(dir, recipe, &source)
+}
+
 fn plain_files(source: &Path, recipe: &Recipe, rng: &mut Rng) -> Vec<Known> {
     let mut files = Vec::new();
     for (name, size) in [

@@ -5,13 +5,23 @@
 //! | `general` | G1 to G12: alignment, ends, holes, refusals |
 //! | `completion` | C1 to C4, C7: inline or deferred, FUA or flush |
 //! | `unaligned` | B1 to B3, B8: overwrites of parts of blocks |
+//! | `space` | U1 to U12, G9, G12: new blocks, the size, who sees what when |
+//! | `blocks` | B4 to B9: many writers of one new block |
+//! | `durable` | C5 to C7, C9, C13: power cuts behind every acknowledgement |
+//! | `full` | G8: no space left, to the last block |
+//! | `refused` | what is refused by name, and changes nothing |
 //! | `looped` | L2, L4, L5: a file as a device |
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]
 mod common;
 
+mod blocks;
 mod completion;
+mod durable;
+mod full;
 mod general;
 mod looped;
+mod refused;
+mod space;
 mod unaligned;

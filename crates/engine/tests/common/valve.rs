@@ -1,0 +1,200 @@
+//! A device that holds back or fails writes by their first byte, and watches that no two requests in flight overlap of which one writes.
+//!
+//! Input: bios on their way to another device. Output: the same, later or failed; the overlaps that were seen. Invariants: a bio is watched
+//! from before the device below has it until it is reaped; every bio ends once. Limits: small queues; what is held is found by looking
+//! again and again.
+
+use diorite_block::{
+    Bio, BioError, BioErrorKind, BioList, BioOp, Device, DeviceError, DeviceQueue, DeviceReport,
+    Geometry, QueueOptions,
+};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+#[derive(Clone)]
+pub struct Valve {
+    below: Arc<dyn Device>,
+    shared: Arc<Mutex<Shared>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    held: Vec<u8>,
+    failing: Vec<u8>,
+    flying: Vec<(Range<u64>, bool)>,
+    overlaps: Vec<String>,
+}
+
+impl std::fmt::Debug for Valve {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Valve").finish_non_exhaustive()
+    }
+}
+
+impl Valve {
+    pub fn new(below: Arc<dyn Device>) -> Valve {
+        Valve {
+            below,
+            shared: Arc::default(),
+        }
+    }
+
+    /// Holds writes back that begin with one of these bytes; lets go of the others.
+    pub fn hold(&self, first: &[u8]) {
+        self.shared.lock().unwrap().held = first.to_vec();
+    }
+
+    /// Fails writes that begin with one of these bytes.
+    pub fn fail(&self, first: &[u8]) {
+        self.shared.lock().unwrap().failing = first.to_vec();
+    }
+
+    /// What overlapped so far.
+    pub fn overlaps(&self) -> Vec<String> {
+        self.shared.lock().unwrap().overlaps.clone()
+    }
+}
+
+impl Shared {
+    fn watch(&mut self, bio: &Bio) {
+        if bio.len == 0 {
+            return;
+        }
+        let (range, writes) = (bio.pos..bio.pos + bio.len, bio.op != BioOp::Read);
+        let meets = |(other, wrote): &&(Range<u64>, bool)| {
+            (*wrote || writes) && other.start < range.end && range.start < other.end
+        };
+        if let Some((other, wrote)) = self.flying.iter().find(meets) {
+            self.overlaps.push(format!(
+                "{range:?} (writes: {writes}) beside {other:?} (writes: {wrote})"
+            ));
+        }
+        self.flying.push((range, writes));
+    }
+
+    fn forget(&mut self, bio: &Bio) {
+        if bio.len > 0 {
+            let (range, writes) = (bio.pos..bio.pos + bio.len, bio.op != BioOp::Read);
+            let at = self
+                .flying
+                .iter()
+                .position(|(r, w)| *r == range && *w == writes);
+            self.flying.swap_remove(at.unwrap());
+        }
+    }
+}
+
+fn first_byte(bio: &Bio) -> Option<u8> {
+    (bio.op == BioOp::Write).then(|| bio.buf.parts().next().map_or(0, |p| p[0]))
+}
+
+impl Device for Valve {
+    fn geometry(&self) -> Geometry {
+        self.below.geometry()
+    }
+
+    fn name(&self) -> String {
+        self.below.name()
+    }
+
+    fn report(&self) -> DeviceReport {
+        self.below.report()
+    }
+
+    fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
+        Ok(Box::new(ValveQueue {
+            below: self.below.open_queue(options)?,
+            shared: self.shared.clone(),
+            kept: Mutex::default(),
+        }))
+    }
+}
+
+struct ValveQueue {
+    below: Box<dyn DeviceQueue>,
+    shared: Arc<Mutex<Shared>>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    held: BioList,
+    failed: BioList,
+}
+
+impl ValveQueue {
+    /// Passes on what is not held any more.
+    fn look_again(&self) {
+        let mut kept = self.kept.lock().unwrap();
+        let held = self.shared.lock().unwrap().held.clone();
+        let is_held = |bio: &Bio| first_byte(bio).is_some_and(|b| held.contains(&b));
+        let (stay, mut go): (BioList, BioList) = kept.held.drain(..).partition(is_held);
+        self.below.submit(&mut go);
+        kept.held = stay;
+        kept.held.append(&mut go);
+    }
+}
+
+impl DeviceQueue for ValveQueue {
+    fn submit(&self, bios: &mut BioList) {
+        let mut pass = BioList::new();
+        let mut kept = self.kept.lock().unwrap();
+        let mut shared = self.shared.lock().unwrap();
+        for mut bio in bios.drain(..) {
+            shared.watch(&bio);
+            let first = first_byte(&bio);
+            if first.is_some_and(|b| shared.failing.contains(&b)) {
+                bio.result = Err(BioError::new(BioErrorKind::Io));
+                kept.failed.push_back(bio);
+            } else if first.is_some_and(|b| shared.held.contains(&b)) {
+                kept.held.push_back(bio);
+            } else {
+                pass.push_back(bio);
+            }
+        }
+        drop(shared);
+        self.below.submit(&mut pass);
+        // What the device has no room for goes back to the submitter.
+        let mut shared = self.shared.lock().unwrap();
+        pass.iter().for_each(|bio| shared.forget(bio));
+        bios.append(&mut pass);
+    }
+
+    fn reap(&self, out: &mut BioList) -> usize {
+        self.look_again();
+        let from = out.len();
+        self.below.reap(out);
+        out.append(&mut self.kept.lock().unwrap().failed);
+        let mut shared = self.shared.lock().unwrap();
+        out.range(from..).for_each(|bio| shared.forget(bio));
+        out.len() - from
+    }
+
+    fn wait(&self, min: u32, timeout: Option<Duration>) {
+        self.look_again();
+        let kept = self.kept.lock().unwrap();
+        let (held, failed) = (!kept.held.is_empty(), !kept.failed.is_empty());
+        drop(kept);
+        let short = Duration::from_millis(2);
+        match (failed, held) {
+            (true, _) => {}
+            (false, true) => {
+                std::thread::sleep(Duration::from_micros(100));
+                self.below
+                    .wait(min, Some(timeout.map_or(short, |t| t.min(short))));
+            }
+            (false, false) => self.below.wait(min, timeout),
+        }
+    }
+
+    fn in_flight(&self) -> u32 {
+        let kept = self.kept.lock().unwrap();
+        let here = u32::try_from(kept.held.len() + kept.failed.len()).unwrap();
+        self.below.in_flight() + here
+    }
+
+    fn signal_waker(&self) {
+        self.below.signal_waker();
+    }
+}

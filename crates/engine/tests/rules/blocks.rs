@@ -1,0 +1,238 @@
+//! Many writers of one new block: zeros around the data once, nobody's sectors lost, nothing of it in flight twice (rules B4 to B9, G18).
+//!
+//! Input: volumes whose free space is poison. Output: none. Invariants: counts are asserted, times never; e2fsck judges the end. Limits: the
+//! races are a slice by default; `DIORITE_BLOCK_ROUNDS=100000` is the long form.
+
+use crate::common::fixture::{LIMIT, made, run_all, writable};
+use crate::common::recipe::{RECIPES, Recipe, bare};
+use crate::common::stage::Stage;
+use crate::common::storm::storm;
+use crate::common::valve::Valve;
+use crate::common::watch::Watchdog;
+use crate::common::{Rng, fsck, scaled, scratch};
+use diorite::{OpenOptions, Request, Volume};
+use diorite_block::Buf;
+use std::collections::VecDeque;
+use std::sync::{Arc, Barrier};
+
+/// As [`RECIPES`], with room for 64 sectors and more in a block.
+const LARGE: Recipe = Recipe {
+    name: "ext4-64k",
+    args: &["-t", "ext4", "-b", "65536", "-O", "^has_journal"],
+    size: "64M",
+    block: 65536,
+    cluster: 1,
+    extents: true,
+};
+
+fn filled(byte: u8, len: usize) -> Buf {
+    let mut buf = Buf::zeroed(len);
+    buf.as_mut_slice().fill(byte);
+    buf
+}
+
+/// Rule B4. Writers of distinct sectors of one new block: each sector ends with its own data, what nobody wrote is zeros, and the zeros
+/// were written by one of them.
+#[test]
+fn one_writer_pads_a_new_block() {
+    let _watchdog = Watchdog::new(LIMIT, "pads");
+    for (recipe, writers) in [(&RECIPES[0], 7), (&RECIPES[3], 5), (&LARGE, 64)] {
+        let dir = scratch();
+        let stage = Stage::mem(&bare(dir.path(), recipe));
+        let volume = stage.open(&OpenOptions::writable()).unwrap();
+        let file = volume.open_path("/sparse", writable()).unwrap();
+        let start = Barrier::new(4);
+        std::thread::scope(|scope| {
+            for thread in 0..4u64 {
+                let (volume, file, start) = (&volume, &file, &start);
+                scope.spawn(move || {
+                    let queue = volume.queue(64).unwrap();
+                    let id = queue.attach(file).unwrap();
+                    let mine = (0..writers).filter(|n| n % 4 == thread);
+                    let requests = mine
+                        .map(|n| Request::write(id, n * 512, filled(n as u8 + 1, 512), n))
+                        .collect();
+                    start.wait();
+                    let done = run_all(&queue, requests);
+                    assert!(done.iter().all(|d| d.result.is_ok()), "{done:?}");
+                });
+            }
+        });
+        assert_eq!(volume.counters().pads, 1, "{}", recipe.name);
+        let mut block = vec![0xEE; recipe.block as usize];
+        file.read_bytes(0, &mut block).unwrap();
+        for (n, sector) in block.chunks(512).enumerate() {
+            let want = if (n as u64) < writers { n as u8 + 1 } else { 0 };
+            assert!(
+                sector.iter().all(|b| *b == want),
+                "{}: sector {n}",
+                recipe.name
+            );
+        }
+        drop(file);
+        volume.close().unwrap();
+        stage.save();
+        fsck(&stage.image);
+    }
+}
+
+/// Rules B4a, B6, G18. A writer of the whole block and a writer of some of its sectors, together, the first one failing at times: outside
+/// the second one's range there is the first one's data, or zeros if it failed; inside there is either's, in whole sectors.
+#[test]
+fn whole_and_part_of_a_new_block_together() {
+    let rounds = scaled("DIORITE_BLOCK_ROUNDS", 2000);
+    let mut rng = Rng::from_env("whole and part");
+    for recipe in [&RECIPES[0], &RECIPES[3]] {
+        let dir = scratch();
+        for lap in 0..rounds.div_ceil(2 * 250) {
+            let _watchdog = Watchdog::new(LIMIT, format!("{}, lap {lap}", recipe.name));
+            let stage = Stage::mem(&bare(dir.path(), recipe));
+            let valve = Valve::new(stage.device.clone());
+            let volume =
+                Volume::open_device(Arc::new(valve.clone()), &OpenOptions::writable()).unwrap();
+            valve.fail(&[0xF0]);
+            whole_and_part(&volume, &mut rng);
+            volume.close().unwrap();
+            assert_eq!(valve.overlaps(), [""; 0], "rule B9");
+            stage.save();
+            fsck(&stage.image);
+        }
+    }
+}
+
+fn whole_and_part(volume: &Volume, rng: &mut Rng) {
+    let file = volume.open_path("/sparse", writable()).unwrap();
+    let start = Barrier::new(2);
+    let parts: Vec<(u64, u64)> = (0..250)
+        .map(|_| {
+            let first = rng.below(8);
+            (first, 1 + rng.below(8 - first))
+        })
+        .collect();
+    let fails = |block: u64| block % 5 == 3;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let queue = volume.queue(32).unwrap();
+            let id = queue.attach(&file).unwrap();
+            start.wait();
+            for block in 0..250u64 {
+                let byte = if fails(block) { 0xF0 } else { 1 };
+                let done = run_all(
+                    &queue,
+                    vec![Request::write(id, block * 4096, filled(byte, 4096), 0)],
+                );
+                assert_eq!(done[0].result.is_err(), fails(block));
+            }
+        });
+        let queue = volume.queue(32).unwrap();
+        let id = queue.attach(&file).unwrap();
+        start.wait();
+        for (block, (first, count)) in (0..).zip(&parts) {
+            let (pos, len) = (block * 4096 + first * 512, *count as usize * 512);
+            let done = run_all(&queue, vec![Request::write(id, pos, filled(2, len), 0)]);
+            assert!(done[0].result.is_ok());
+        }
+    });
+    let mut bytes = vec![0xEE; 250 * 4096];
+    file.read_bytes(0, &mut bytes).unwrap();
+    for (n, sector) in (0u64..).zip(bytes.chunks(512)) {
+        let (block, at) = (n / 8, n % 8);
+        let (first, count) = parts[block as usize];
+        let inside = (first..first + count).contains(&at);
+        let byte = sector[0];
+        assert!(sector.iter().all(|b| *b == byte), "sector {n} is torn");
+        let outside = if fails(block) { 0 } else { 1 };
+        let ok = if inside {
+            byte == 2 || byte == 1 && !fails(block)
+        } else {
+            byte == outside
+        };
+        assert!(
+            ok,
+            "block {block}, sector {at}: {byte:#x}, part {first}+{count}"
+        );
+    }
+}
+
+/// Rules B5, B7. Two writers past the end in the block that the file ends in: the second waits for the first, and both are there, with
+/// the old bytes before them and zeros between.
+#[test]
+fn writers_behind_the_end_share_its_block() {
+    let _watchdog = Watchdog::new(LIMIT, "end block");
+    let dir = scratch();
+    let stage = Stage::mem(&bare(dir.path(), &RECIPES[0]));
+    let valve = Valve::new(stage.device.clone());
+    let volume = Volume::open_device(Arc::new(valve.clone()), &OpenOptions::writable()).unwrap();
+    let file = volume.open_path("/odd", writable()).unwrap();
+    let queue = volume.queue(8).unwrap();
+    let id = queue.attach(&file).unwrap();
+    // It ends in the fourth sector of its last block.
+    let last = 100_001 / 4096 * 4096;
+    valve.hold(&[1]);
+    let first = Request::write(id, last + 5 * 512, filled(1, 512), 1);
+    let second = Request::write(id, last + 7 * 512, filled(2, 512), 2);
+    queue.submit(&mut VecDeque::from([first, second]));
+    let mut done = Vec::new();
+    while queue.counters().parked_for_range == 0 {
+        queue.reap(&mut done, 0, None);
+    }
+    assert!(done.is_empty() && file.size() == 100_001);
+    valve.hold(&[]);
+    while done.len() < 2 {
+        queue.reap(&mut done, 1, None);
+    }
+    assert!(done.iter().all(|d| d.result.is_ok()));
+    assert_eq!(file.size(), last + 4096);
+    let mut bytes = vec![0xEE; file.size() as usize];
+    file.read_bytes(0, &mut bytes).unwrap();
+    assert!(bytes[..100_001].iter().all(|b| *b == 0x55));
+    assert!(
+        bytes[100_001..last as usize + 5 * 512]
+            .iter()
+            .all(|b| *b == 0)
+    );
+    for (sector, byte) in [(5, 1), (6, 0), (7, 2)] {
+        let at = last as usize + sector * 512;
+        assert!(
+            bytes[at..at + 512].iter().all(|b| *b == byte),
+            "sector {sector}"
+        );
+    }
+    drop((file, queue));
+    volume.close().unwrap();
+    assert_eq!(valve.overlaps(), [""; 0], "rule B9");
+    stage.save();
+    fsck(&stage.image);
+}
+
+/// Rule B9. A storm of requests that do not overlap, over holes, unwritten runs and the end: neither do any two bios in flight of which
+/// one writes; nor do the journal's.
+#[test]
+fn no_two_bios_in_flight_overlap() {
+    let mut rng = Rng::from_env("overlaps");
+    for recipe in 0..4 {
+        let _watchdog = Watchdog::new(LIMIT, RECIPES[recipe].name);
+        let (_dir, image, files) = made(recipe);
+        let stage = Stage::mem(&image);
+        let valve = Valve::new(stage.device.clone());
+        let volume =
+            Volume::open_device(Arc::new(valve.clone()), &OpenOptions::writable()).unwrap();
+        std::thread::scope(|scope| {
+            for known in files
+                .iter()
+                .filter(|k| ["/holed", "/sparse", "/tiny"].contains(&k.path.as_str()))
+            {
+                let (volume, mut rng) = (&volume, rng.fork());
+                scope.spawn(move || {
+                    let file = volume.open_path(&known.path, writable()).unwrap();
+                    let end = known.bytes.len() as u64 + 40 * known.block;
+                    storm(volume, &file, known, 0..end, 400, &mut rng);
+                });
+            }
+        });
+        volume.close().unwrap();
+        assert_eq!(valve.overlaps(), [""; 0], "{}", RECIPES[recipe].name);
+        stage.save();
+        fsck(&image);
+    }
+}

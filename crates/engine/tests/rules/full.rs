@@ -1,0 +1,199 @@
+//! A volume that is full: the last block can be used, what does not fit is refused and has changed nothing (rules G7, G8, U9).
+//!
+//! Input: a small volume. Output: none. Invariants: a write returns its full length or an error; e2fsck judges the end. Limits: one thread.
+
+use crate::common::fixture::{LIMIT, run_all, writable};
+use crate::common::fsck;
+use crate::common::recipe::{RECIPES, Recipe, bare};
+use crate::common::scratch;
+use crate::common::stage::Stage;
+use crate::common::watch::Watchdog;
+use diorite::{Error, File, OpenOptions, Queue, Request, RequestFlags, Volume};
+use diorite_block::Buf;
+
+const SMALL: [Recipe; 3] = [
+    Recipe {
+        name: "ext4-1k",
+        args: &["-t", "ext4", "-b", "1024", "-m", "0"],
+        size: "8M",
+        ..RECIPES[1]
+    },
+    Recipe {
+        name: "ext2-1k",
+        args: &["-t", "ext2", "-b", "1024", "-m", "0"],
+        size: "4M",
+        ..RECIPES[2]
+    },
+    Recipe {
+        name: "ext4-4k",
+        args: &["-t", "ext4", "-b", "4096", "-m", "0"],
+        size: "12M",
+        ..RECIPES[0]
+    },
+];
+
+fn filled(byte: u8, len: usize) -> Buf {
+    let mut buf = Buf::zeroed(len);
+    buf.as_mut_slice().fill(byte);
+    buf
+}
+
+fn is_full(result: &Result<usize, Error>) -> bool {
+    matches!(result, Err(e) if matches!(e.root(), Error::NoSpace { .. }))
+}
+
+/// Appends `step` bytes again and again until there is no space; gives the size.
+fn fill(file: &File, step: usize) -> u64 {
+    loop {
+        let size = file.size();
+        let (_, result) = file.call(
+            diorite::Op::Append,
+            0,
+            filled(0x44, step),
+            RequestFlags::default(),
+        );
+        if is_full(&result) {
+            assert_eq!(file.size(), size, "rule U10");
+            return size;
+        }
+        assert_eq!(result.unwrap(), step, "rule G7");
+    }
+}
+
+fn free_blocks(stage: &Stage) -> u64 {
+    stage.save();
+    let text = crate::common::run("dumpe2fs", &["-h", stage.image.to_str().unwrap()]);
+    let line = text
+        .lines()
+        .find(|l| l.starts_with("Free blocks:"))
+        .unwrap();
+    line.split_whitespace().last().unwrap().parse().unwrap()
+}
+
+fn opened(stage: &Stage) -> (Volume, File, Queue) {
+    let volume = stage.open(&OpenOptions::writable()).unwrap();
+    let file = volume.open_path("/empty", writable()).unwrap();
+    let queue = volume.queue(16).unwrap();
+    (volume, file, queue)
+}
+
+/// Rule G8. Large appends until one does not fit, then small ones: what is left in the end is no block that the file could use.
+#[test]
+fn the_last_block_can_be_used() {
+    for recipe in &SMALL {
+        let _watchdog = Watchdog::new(LIMIT, recipe.name);
+        let dir = scratch();
+        let stage = Stage::mem(&bare(dir.path(), recipe));
+        let (volume, file, queue) = opened(&stage);
+        fill(&file, 512 << 10);
+        let size = fill(&file, recipe.block as usize);
+        drop(queue);
+        let mut bytes = vec![0; size as usize];
+        assert_eq!(file.read_bytes(0, &mut bytes).unwrap() as u64, size);
+        assert!(bytes.iter().all(|b| *b == 0x44));
+        drop(file);
+        volume.close().unwrap();
+        // A block of pointers may be the one that is missing.
+        let left = free_blocks(&stage);
+        assert!(left <= 2, "{}: {left} blocks are free", recipe.name);
+        fsck(&stage.image);
+    }
+}
+
+/// Rule G8. A write over many holes runs out of space in the middle: the size is as it was, every byte is old data or zeros, and what
+/// was claimed for it can be used by others.
+#[test]
+fn no_space_in_the_middle_of_a_write() {
+    for recipe in &SMALL {
+        let _watchdog = Watchdog::new(LIMIT, recipe.name);
+        let dir = scratch();
+        let stage = Stage::mem(&bare(dir.path(), recipe));
+        let (volume, file, queue) = opened(&stage);
+        let sparse = volume.open_path("/sparse", writable()).unwrap();
+        let block = recipe.block as usize;
+        // Every fourth block of it is there, then all but a few of the volume's blocks are taken.
+        for n in (0..64u64).step_by(4) {
+            assert_eq!(
+                sparse
+                    .write_at(n * recipe.block, filled(1, block))
+                    .1
+                    .unwrap(),
+                block
+            );
+        }
+        let size = fill(&file, 16 * block);
+        let blocks = sparse.metadata().blocks;
+        let id = queue.attach(&sparse).unwrap();
+        for nowait in [false, true, false] {
+            let flags = RequestFlags {
+                nowait,
+                ..RequestFlags::default()
+            };
+            let whole = Request::write(id, 0, filled(2, 64 * block), 0).with_flags(flags);
+            let result = &run_all(&queue, vec![whole])[0].result;
+            let refused = is_full(result) || nowait && matches!(result, Err(Error::WouldBlock(_)));
+            assert!(refused, "{}: {result:?}", recipe.name);
+            assert_eq!((sparse.size(), sparse.metadata().blocks), (1 << 20, blocks));
+            let mut bytes = vec![0; 64 * block];
+            sparse.read_bytes(0, &mut bytes).unwrap();
+            for (n, bytes) in bytes.chunks(block).enumerate() {
+                assert!(
+                    bytes.iter().all(|b| *b == u8::from(n % 4 == 0)),
+                    "block {n}"
+                );
+            }
+        }
+        // What it had claimed is there for others.
+        assert!(fill(&file, block) > size || free_after(&volume, &stage) <= 2);
+        drop((file, sparse, queue));
+        volume.close().unwrap();
+        stage.save();
+        fsck(&stage.image);
+    }
+}
+
+fn free_after(volume: &Volume, stage: &Stage) -> u64 {
+    let file = volume.open_path("/empty", writable()).unwrap();
+    file.sync().unwrap();
+    free_blocks(stage)
+}
+
+/// Rule U9. Appends in flight when the space ends: those that fail leave no gap between those that do not.
+#[test]
+fn appends_without_space_leave_no_gap() {
+    for recipe in &SMALL {
+        let _watchdog = Watchdog::new(LIMIT, recipe.name);
+        let dir = scratch();
+        let stage = Stage::mem(&bare(dir.path(), recipe));
+        let (volume, file, queue) = opened(&stage);
+        let id = queue.attach(&file).unwrap();
+        let block = recipe.block as usize;
+        fill(&file, 16 * block);
+        let start = file.size();
+        let requests = (0..16u64)
+            .map(|n| {
+                let blocks = if n % 2 == 0 { 8 } else { 1 };
+                Request::append(id, filled(n as u8 + 1, blocks * block), n)
+            })
+            .collect();
+        let mut at = start;
+        let mut done = run_all(&queue, requests);
+        done.retain(|d| !is_full(&d.result));
+        done.sort_by_key(|d| d.pos);
+        for done in &done {
+            let len = *done.result.as_ref().unwrap() as u64;
+            assert_eq!(
+                (done.pos, len),
+                (at, done.buf.len() as u64),
+                "{}",
+                recipe.name
+            );
+            at += len;
+        }
+        assert_eq!(file.size(), at);
+        drop((file, queue));
+        volume.close().unwrap();
+        stage.save();
+        fsck(&stage.image);
+    }
+}
