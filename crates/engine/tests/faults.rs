@@ -4,11 +4,12 @@
 
 mod common;
 
-use common::Rng;
 use common::fixture::{LIMIT, made, run_all, writable};
+use common::recipe::{RECIPES, bare};
 use common::stage::{Stage, faulty};
 use common::walk::open_and_walk;
 use common::watch::Watchdog;
+use common::{Rng, fsck, scratch};
 use diorite::policy::PRESETS;
 use diorite::{
     Completion, Error, OpenFlags, OpenOptions, Reason, Request, RequestFlags, Volume, Wait,
@@ -392,4 +393,87 @@ fn close_waits_for_what_the_device_holds() {
         assert_eq!(queue.reap(&mut done, 16, None), 16);
         assert!(done.iter().all(|d| d.result.is_ok()));
     }
+}
+
+/// Whatever fails while files grow: every request ends once; when the journal is aborted later writes say so; and after e2fsck the volume
+/// is clean and holds what was acknowledged as durable (rules G7, U10).
+#[test]
+fn bios_fail_while_files_grow() {
+    for recipe in [0, 1, 2, 3] {
+        for nth in [2, 9, 40, 133] {
+            let _watchdog = Watchdog::new(LIMIT, format!("{}, write {nth}", RECIPES[recipe].name));
+            let dir = scratch();
+            let stage = Stage::mem(&bare(dir.path(), &RECIPES[recipe]));
+            let fault = Fault::new(BioErrorKind::Io, When::Every(nth)).on(BioOp::Write);
+            let volume = over(
+                faulty(stage.device.clone(), vec![fault]),
+                OpenOptions::writable(),
+            );
+            let durable = grow_and_fail(&volume);
+            let _ = volume.close();
+            stage.save();
+            // It recovers, and may have counts to mend; then there is nothing left to say.
+            let image = stage.image.to_str().unwrap();
+            let mended = std::process::Command::new("e2fsck")
+                .args(["-fy", image])
+                .output();
+            assert!(mended.unwrap().status.code().is_some_and(|c| c < 4));
+            fsck(&stage.image);
+            let again = Stage::mem(&stage.image);
+            let volume = again.open(&OpenOptions::default()).unwrap();
+            for (path, pos, byte, len) in durable {
+                let file = volume.open_path(path, OpenFlags::default()).unwrap();
+                let mut bytes = vec![0; len];
+                assert_eq!(
+                    file.read_bytes(pos, &mut bytes).unwrap(),
+                    len,
+                    "{path} at {pos}"
+                );
+                assert!(bytes.iter().all(|b| *b == byte), "{path} at {pos}: lost");
+            }
+        }
+    }
+}
+
+/// Appends, fills of holes, every third one durable; gives those that were acknowledged so: path, position, content, length.
+fn grow_and_fail(volume: &Volume) -> Vec<(&'static str, u64, u8, usize)> {
+    let paths = ["/empty", "/sparse"];
+    let files = paths.map(|path| volume.open_path(path, writable()).unwrap());
+    let queue = volume.queue(16).unwrap();
+    let ids = [0, 1].map(|n| queue.attach(&files[n]).unwrap());
+    let (mut durable, mut aborted) = (Vec::new(), false);
+    for round in 0..24u64 {
+        let requests = (0..8u64).map(|n| {
+            let len = 512 * (1 + (round * 5 + n * 3) as usize % 17);
+            let mut buf = Buf::zeroed(len);
+            buf.as_mut_slice().fill(1 + (round * 8 + n) as u8);
+            let request = match n % 2 {
+                0 => Request::append(ids[0], buf, n),
+                _ => Request::write(ids[1], (round * 8 + n) * 5120, buf, n),
+            };
+            request.with_flags(RequestFlags {
+                dsync: n % 3 == 0,
+                ..RequestFlags::default()
+            })
+        });
+        for done in run_all(&queue, requests.collect()) {
+            match done.result.as_ref().map_err(Error::root) {
+                Ok(len) => {
+                    assert_eq!(*len, done.buf.len(), "rule G7");
+                    if done.token % 3 == 0 {
+                        let path = paths[done.token as usize % 2];
+                        durable.push((path, done.pos, done.buf.as_slice()[0], *len));
+                    }
+                }
+                Err(Error::Device { .. }) => {}
+                Err(Error::Aborted(_)) => aborted = true,
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+    }
+    if aborted {
+        let (_, result) = files[1].write_at(900 << 10, Buf::zeroed(4096));
+        assert!(matches!(result, Err(Error::Aborted(_))), "{result:?}");
+    }
+    durable
 }

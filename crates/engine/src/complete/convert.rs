@@ -46,7 +46,11 @@ pub(super) fn convert(jobs: Vec<Job>) -> Vec<Job> {
     let mut rest = good;
     while !rest.is_empty() {
         let batch = first_handleful(&mut rest);
-        bad.extend(convert_batch(batch));
+        let done = convert_batch(batch);
+        let extends = |j: &&Job| j.conversion.as_ref().is_some_and(|c| c.extends);
+        let moved = done.iter().filter(extends);
+        moved.for_each(|job| job.inode().pending.published());
+        bad.extend(done);
     }
     bad
 }

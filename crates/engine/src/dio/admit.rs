@@ -122,7 +122,7 @@ fn size_write(limits: &Limits, slot: &mut Slot, file: &Handle) -> Result<(), Att
     let inode = &file.inode;
     let size = inode.size();
     if slot.op == Op::Append && !slot.extends {
-        place_append(limits, slot, inode, size)?;
+        place_append(limits, slot, inode)?;
     }
     slot.past_end = slot.end() > size;
     slot.flags.sync |= file.sync;
@@ -132,9 +132,9 @@ fn size_write(limits: &Limits, slot: &mut Slot, file: &Handle) -> Result<(), Att
 }
 
 /// Reserves the append's place, once: everything before it is written or reserved by others.
-fn place_append(limits: &Limits, slot: &mut Slot, inode: &Inode, size: u64) -> Result<(), Attempt> {
+fn place_append(limits: &Limits, slot: &mut Slot, inode: &Inode) -> Result<(), Attempt> {
     let (len, most, logical) = (u64::from(slot.len), inode.max_size, limits.logical_mask + 1);
-    match inode.pending.append(size, len, most, logical) {
+    match inode.pending.append(|| inode.size(), len, most, logical) {
         Ok(pos) => {
             (slot.pos, slot.extends) = (pos, true);
             Ok(())
@@ -147,7 +147,7 @@ fn place_append(limits: &Limits, slot: &mut Slot, inode: &Inode, size: u64) -> R
         })),
         Err(NoPlace::TooBig) => Err(Attempt::refused(Error::TooBig {
             ino: inode.ino,
-            end: size.saturating_add(len),
+            end: inode.size().saturating_add(len),
             most,
         })),
     }

@@ -34,6 +34,9 @@ struct Inner<J> {
     entries: BTreeMap<u64, Entry>,
     /// Extending requests that the size has not moved over, by first byte.
     extending: BTreeMap<u64, Extending<J>>,
+    /// How many the size may move over that it has not moved over yet, and how far the last of them reaches.
+    unpublished: u32,
+    reached: u64,
 }
 
 #[derive(Debug)]
@@ -95,6 +98,8 @@ impl<J> Pending<J> {
         let inner = Inner {
             entries: BTreeMap::new(),
             extending: BTreeMap::new(),
+            unpublished: 0,
+            reached: 0,
         };
         Pending {
             inner: Mutex::at_level(&PENDING, level, inner),
@@ -158,10 +163,10 @@ impl<J> Pending<J> {
     }
 
     /// An append begins: gives it the first byte that no request before it has, at a multiple of `logical`. Its place is not sure until
-    /// [`Pending::make_sure`] says so.
+    /// [`Pending::make_sure`] says so. The size is looked at under the lock, or a place could be given twice while it moves.
     pub(crate) fn append(
         &self,
-        size: u64,
+        size: impl FnOnce() -> u64,
         len: u64,
         most: u64,
         logical: u64,
@@ -171,7 +176,8 @@ impl<J> Pending<J> {
         if last.is_some_and(|e| e.unsure) {
             return Err(NoPlace::Unsure);
         }
-        let at = last.map_or(0, |e| e.end).max(size);
+        let reserved = last.map_or(0, |e| e.end).max(inner.reached);
+        let at = reserved.max(size());
         if at % logical != 0 {
             return Err(NoPlace::Inside(at));
         }
@@ -232,12 +238,23 @@ impl<J> Pending<J> {
             let first = first.remove();
             released.extend(first.parked);
             if let Progress::Held(job) = first.state {
+                inner.unpublished += 1;
+                inner.reached = inner.reached.max(first.end);
                 free.push(job);
             }
         }
         drop(inner);
         released.into_iter().for_each(Parked::release);
         free
+    }
+
+    /// The size has moved over one of the jobs that [`Pending::ended`] gave, or will not.
+    pub(crate) fn published(&self) {
+        let mut inner = self.inner.lock();
+        inner.unpublished -= 1;
+        if inner.unpublished == 0 {
+            inner.reached = 0;
+        }
     }
 
     /// Is an extending request under way that begins before `pos`?
@@ -292,7 +309,7 @@ mod tests {
 
     /// An append whose place is sure at once.
     fn sure(pending: &Pending<u32>, size: u64, len: u64, most: u64) -> Result<u64, NoPlace> {
-        let at = pending.append(size, len, most, 1)?;
+        let at = pending.append(|| size, len, most, 1)?;
         pending.make_sure(at);
         Ok(at)
     }
@@ -355,14 +372,28 @@ mod tests {
     #[test]
     fn nobody_gets_a_place_behind_who_may_be_refused() {
         let pending = Pending::<u32>::new(1);
-        assert_eq!(pending.append(7, 10, 1000, 2), Err(NoPlace::Inside(7)));
+        assert_eq!(pending.append(|| 7, 10, 1000, 2), Err(NoPlace::Inside(7)));
         assert_eq!(sure(&pending, 100, 10, 1000), Ok(100));
-        assert_eq!(pending.append(100, 10, 1000, 1), Ok(110));
-        assert_eq!(pending.append(100, 10, 1000, 1), Err(NoPlace::Unsure));
+        assert_eq!(pending.append(|| 100, 10, 1000, 1), Ok(110));
+        assert_eq!(pending.append(|| 100, 10, 1000, 1), Err(NoPlace::Unsure));
         assert!(pending.ended(110, None).is_empty());
         assert_eq!(sure(&pending, 100, 10, 1000), Ok(110));
         assert!(pending.ended(110, Some(2)).is_empty());
         assert_eq!(pending.ended(100, Some(1)), [1, 2]);
         assert!(pending.is_empty());
+    }
+
+    /// Rule U9: between its end and the new size an append still keeps its place.
+    #[test]
+    fn a_place_is_taken_until_the_size_has_moved() {
+        let pending = Pending::<u32>::new(1);
+        assert_eq!(sure(&pending, 100, 10, 1000), Ok(100));
+        assert_eq!(pending.ended(100, Some(1)), [1]);
+        assert_eq!(sure(&pending, 100, 10, 1000), Ok(110));
+        pending.published();
+        assert_eq!(pending.ended(110, Some(2)), [2]);
+        pending.published();
+        // Truncated since: what was reserved is forgotten.
+        assert_eq!(sure(&pending, 50, 10, 1000), Ok(50));
     }
 }

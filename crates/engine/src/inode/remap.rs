@@ -144,7 +144,16 @@ struct FromAlloc<'a> {
 
 impl TreeBlocks for FromAlloc<'_> {
     fn take(&mut self, goal: FsBlock) -> Result<FsBlock, Error> {
-        Ok(self.alloc.allocate(self.handle, goal, 1, true)?.start)
+        let take = || self.alloc.allocate(self.handle, goal, 1, true);
+        let run = take().or_else(|error| match error {
+            // Files keep ahead what this needs.
+            Error::NoSpace { .. } => {
+                self.handle.volume().close_windows();
+                take()
+            }
+            other => Err(other),
+        });
+        Ok(run?.start)
     }
 
     fn give_back(&mut self, block: FsBlock) -> Result<(), Error> {
