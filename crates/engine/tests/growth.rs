@@ -119,7 +119,7 @@ fn round(volume: &Volume, queue: &Queue, files: &[File], models: &mut [Model], r
     let ids: Vec<_> = files.iter().map(|f| queue.attach(f).unwrap()).collect();
     let mut batch = VecDeque::new();
     let mut flying: HashMap<u64, (usize, Vec<u8>)> = HashMap::new();
-    for which in 0..files.len() {
+    for (which, id) in ids.iter().enumerate() {
         // Places that grow, so that no two of a round overlap.
         let mut at = rng.below(64) * logical;
         for _ in 0..rng.below(12) {
@@ -133,9 +133,9 @@ fn round(volume: &Volume, queue: &Queue, files: &[File], models: &mut [Model], r
             buf.copy_in(0, &data);
             let token = batch.len() as u64;
             let request = if append {
-                Request::append(ids[which], buf, token)
+                Request::append(*id, buf, token)
             } else {
-                Request::write(ids[which], at, buf, token)
+                Request::write(*id, at, buf, token)
             };
             let flags = RequestFlags {
                 dsync: rng.below(8) == 0,

@@ -532,6 +532,8 @@ fn dropping_in_any_order() {
             let options = OpenOptions {
                 policy,
                 workers: 1,
+                // Times that are not committed keep the volume and its device, when a file outlives the last handle of it.
+                commit_interval: Duration::from_millis(20),
                 ..OpenOptions::writable()
             };
             let volume = stage.open(&options).unwrap();

@@ -210,9 +210,9 @@ fn writers_behind_the_end_share_its_block() {
 #[test]
 fn no_two_bios_in_flight_overlap() {
     let mut rng = Rng::from_env("overlaps");
-    for recipe in 0..4 {
-        let _watchdog = Watchdog::new(LIMIT, RECIPES[recipe].name);
-        let (_dir, image, files) = made(recipe);
+    for (n, recipe) in RECIPES[..4].iter().enumerate() {
+        let _watchdog = Watchdog::new(LIMIT, recipe.name);
+        let (_dir, image, files) = made(n);
         let stage = Stage::mem(&image);
         let valve = Valve::new(stage.device.clone());
         let volume =
@@ -231,7 +231,7 @@ fn no_two_bios_in_flight_overlap() {
             }
         });
         volume.close().unwrap();
-        assert_eq!(valve.overlaps(), [""; 0], "{}", RECIPES[recipe].name);
+        assert_eq!(valve.overlaps(), [""; 0], "{}", recipe.name);
         stage.save();
         fsck(&image);
     }
