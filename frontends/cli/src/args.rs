@@ -3,7 +3,7 @@
 //! Input: the process's arguments. Output: a [`Cli`]. Invariant: parsing changes nothing and opens nothing. Limits: wrong usage
 //! ends the process with code 2, as clap does.
 
-use crate::sizes::SizeChange;
+use crate::sizes::{SizeChange, parse_bytes};
 use clap::{Args, Parser, Subcommand};
 use diorite::Policy;
 use diorite_block::IoEngine;
@@ -90,6 +90,11 @@ pub(crate) enum Command {
         after_help = "Examples:\n  diorite truncate -s 10G disk.img /database\n  diorite truncate -s +1M disk.img /log\n  diorite truncate -c -s '<4K' disk.img /a /b"
     )]
     Truncate(TruncateArgs),
+    /// Allocate space of a file in an image, or give it back
+    #[command(
+        after_help = "Examples:\n  diorite fallocate -l 1G disk.img /database\n  diorite fallocate -p -o 4M -l 1M disk.img /log\n  diorite fallocate --insert-range -l 4K disk.img /file"
+    )]
+    Fallocate(FallocateArgs),
     /// Make durable what was written to an image, or to files in it
     #[command(
         after_help = "Examples:\n  diorite sync disk.img\n  diorite sync disk.img /var/lib/database"
@@ -265,6 +270,43 @@ pub(crate) struct TruncateArgs {
     /// The files
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<OsString>,
+}
+
+/// `fallocate`.
+#[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("mode"))]
+pub(crate) struct FallocateArgs {
+    /// Bytes, K or KiB of 1024, KB of 1000, and so on for M, G, T, P, E
+    #[arg(short, long, value_parser = parse_bytes)]
+    pub(crate) length: u64,
+    /// Where the range begins
+    #[arg(short, long, default_value = "0", value_parser = parse_bytes)]
+    pub(crate) offset: u64,
+    /// The file's size stays, though the range lies behind it
+    #[arg(short = 'n', long, conflicts_with_all = ["collapse_range", "insert_range", "posix"])]
+    pub(crate) keep_size: bool,
+    /// Make a hole; the size stays
+    #[arg(short, long, group = "mode")]
+    pub(crate) punch_hole: bool,
+    /// Make the range read as zeros, with blocks that are allocated and not written
+    #[arg(short, long, group = "mode")]
+    pub(crate) zero_range: bool,
+    /// Take the range, of whole blocks, out of the file
+    #[arg(short, long, group = "mode")]
+    pub(crate) collapse_range: bool,
+    /// Put a hole, of whole blocks, into the file
+    #[arg(short, long, group = "mode")]
+    pub(crate) insert_range: bool,
+    /// Make the range read as zeros, with blocks that are written
+    #[arg(short, long, group = "mode")]
+    pub(crate) write_zeroes: bool,
+    /// As posix_fallocate does, which is what is done without options
+    #[arg(short = 'x', long, group = "mode")]
+    pub(crate) posix: bool,
+    /// The image
+    pub(crate) img: String,
+    /// The file
+    pub(crate) path: OsString,
 }
 
 /// `sync`.

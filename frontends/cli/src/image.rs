@@ -4,7 +4,7 @@
 //! reads opens nothing for writing. Limits: paths are bytes, from the root of the image, with or without a leading slash.
 
 use crate::args::Global;
-use crate::report::Report;
+use crate::report::{Reason, Report};
 use diorite::{Error, File, OpenFlags, OpenOptions, Volume};
 use diorite_format::{FileType, Ino, Inode};
 use std::ffi::OsStr;
@@ -13,6 +13,9 @@ use std::os::unix::ffi::OsStrExt;
 /// How the notes of a volume begin or end that a reader should know without asking.
 const WRITER: &str = "a writer is present";
 const OUT_OF_DATE: &str = "may be out of date";
+
+/// Permissions of files that commands make.
+const NEW_FILE: u16 = 0o644;
 
 /// How the options say to open it, for reading.
 pub(crate) fn options(global: &Global) -> OpenOptions {
@@ -78,6 +81,23 @@ pub(crate) fn find_for_writing(volume: &Volume, path: &[u8]) -> Result<File, Err
         ..OpenFlags::default()
     };
     volume.open_ino(volume.resolve(path, true)?, flags)
+}
+
+/// As [`find_for_writing`]; a file that is not there is made, or none.
+pub(crate) fn find_or_create(
+    volume: &Volume,
+    path: &[u8],
+    create: bool,
+) -> Result<Option<File>, Reason> {
+    match find_for_writing(volume, path) {
+        Err(Error::NotFound { .. }) if !create => Ok(None),
+        Err(Error::NotFound { .. }) => {
+            let name = std::str::from_utf8(path)
+                .map_err(|_| Reason::new("files are made with names in UTF-8 only"))?;
+            Ok(Some(volume.create(name, NEW_FILE)?))
+        }
+        found => Ok(Some(found?)),
+    }
 }
 
 /// A file by its number.

@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         Command::Get(args) => cmd::get::run(global, args),
         Command::Extents(args) => cmd::extents::run(global, args),
         Command::Truncate(args) => cmd::truncate::run(global, args),
+        Command::Fallocate(args) => cmd::fallocate::run(global, args),
         Command::Sync(args) => cmd::sync::run(global, args),
         Command::Recover(args) => cmd::recover::run(global, args),
         Command::Bench(args) => cmd::bench::run(global, args),

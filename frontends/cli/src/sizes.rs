@@ -60,7 +60,7 @@ impl SizeChange {
 }
 
 /// A number of bytes: `K` and `KiB` are 1,024, `KB` is 1,000, and so on up to `E`.
-fn parse_bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = &text[digits.len()..];
     let wrong = || format!("{text:?} is no number of bytes (10, 4K, 4KiB, 4KB, 1M, ... 1E)");

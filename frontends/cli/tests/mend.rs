@@ -1,5 +1,6 @@
 //! Commands that write. `recover` and `sync`: an image that was not unmounted becomes one that e2fsck has nothing to say about; one
-//! that cannot be recovered stays as it is. `truncate`: sizes become what those of coreutils' become.
+//! that cannot be recovered stays as it is. `truncate` and `fallocate` do what those of coreutils
+//! and util-linux do.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -136,4 +137,53 @@ fn truncate_makes_files_unless_told_not_to() {
     diorite(&["truncate", "-s", "1E", &img, "/big"]).failed(1, "/big: ");
     diorite(&["truncate", "-s", "/0", &img, "/big"]).failed(2, "division by zero");
     diorite(&["truncate", &img, "/big"]).failed(2, "--size");
+}
+
+#[test]
+fn fallocate_does_to_a_file_what_the_kernel_does() {
+    let dir = scratch();
+    let img = some_image(dir.path());
+    // The host's file system need not know all of them: what has to come out is worked out here.
+    let mut bytes = std::fs::read(dir.path().join("tree/big")).unwrap();
+    let out = dir.path().join("copy");
+    let mut check = |words: &str, change: &dyn Fn(&mut Vec<u8>)| {
+        change(&mut bytes);
+        let args: Vec<&str> = words.split(' ').collect();
+        let args = [&["fallocate"], &args[..], &[&img, "/big"]].concat();
+        assert_eq!(diorite(&args).ok().text(), "");
+        std::fs::remove_file(&out).ok();
+        diorite(&["get", &img, "/big", out.to_str().unwrap()]).ok();
+        assert!(std::fs::read(&out).unwrap() == bytes, "{words}");
+        run("e2fsck", &["-fn", &img]);
+    };
+    check("-p -o 5000 -l 100KB", &|b| b[5000..105_000].fill(0));
+    check("-z -o 1M -l 8193", &|b| b[1 << 20..][..8193].fill(0));
+    check("-w -o 100 -l 64K", &|b| b[100..65_636].fill(0));
+    check("-c -o 8K -l 40K", &|b| drop(b.drain(8192..49_152)));
+    check("-i -o 12K -l 4K", &|b| {
+        drop(b.splice(12_288..12_288, [0; 4096]))
+    });
+    check("-n -o 4M -l 1M", &|_| {});
+    check("-x -o 3M -l 1M", &|b| b.resize(4 << 20, 0));
+    check("-l 5MiB", &|b| b.resize(5 << 20, 0));
+}
+
+#[test]
+fn fallocate_makes_files_where_it_allocates() {
+    let dir = scratch();
+    let img = some_image(dir.path());
+    diorite(&["fallocate", "-l", "1M", &img, "/new"]).ok();
+    let said = diorite(&["extents", "--json", &img, "/new"]).ok().text();
+    assert!(said.contains("\"unwritten\""), "{said}");
+    let stat = diorite(&["stat", &img, "/new"]).ok().text();
+    assert!(stat.contains("Size: 1048576 "), "{stat}");
+    for option in ["-p", "-z", "-c", "-i", "-w", "-n"] {
+        let ran = diorite(&["fallocate", option, "-l", "4K", &img, "/other"]);
+        ran.failed(1, "/other: No such file or directory");
+    }
+    diorite(&["fallocate", "-l", "0", &img, "/new"]).failed(1, "/new: ");
+    diorite(&["fallocate", "-p", "-z", "-l", "1", &img, "/new"]).failed(2, "cannot be used");
+    diorite(&["fallocate", "-n", "-c", "-l", "1", &img, "/new"]).failed(2, "cannot be used");
+    diorite(&["fallocate", &img, "/new"]).failed(2, "--length");
+    run("e2fsck", &["-fn", &img]);
 }

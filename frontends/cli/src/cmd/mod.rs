@@ -2,11 +2,12 @@
 //!
 //! Input: the options of every command and those of one. Output: the process's exit code. Invariant: a command prints facts
 //! through `output`, complaints through `report`. Limits: which of them write to an image is in their names:
-//! `truncate`, `sync` and `recover`; `bench` only where it is told to.
+//! `truncate`, `fallocate`, `sync` and `recover`; `bench` only where it is told to.
 
 pub(crate) mod bench;
 pub(crate) mod cat;
 pub(crate) mod extents;
+pub(crate) mod fallocate;
 pub(crate) mod generate;
 pub(crate) mod get;
 pub(crate) mod info;

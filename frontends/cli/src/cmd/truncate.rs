@@ -6,11 +6,8 @@
 use crate::args::{Global, TruncateArgs};
 use crate::image::{self, bytes};
 use crate::report::{Reason, Report};
-use diorite::{Error, File, Volume};
+use diorite::Volume;
 use std::process::ExitCode;
-
-/// Permissions of files that are made.
-const PERMISSIONS: u16 = 0o644;
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &TruncateArgs) -> ExitCode {
@@ -28,23 +25,10 @@ pub(crate) fn run(global: &Global, args: &TruncateArgs) -> ExitCode {
 }
 
 fn one(volume: &Volume, path: &[u8], args: &TruncateArgs) -> Result<(), Reason> {
-    let Some(file) = find_or_create(volume, path, args.no_create)? else {
+    let Some(file) = image::find_or_create(volume, path, !args.no_create)? else {
         return Ok(());
     };
     let size = args.size.of(file.size());
     let size = size.ok_or_else(|| Reason::new("no file can be as large"))?;
     Ok(file.truncate(size)?)
-}
-
-/// The file; none if it is not there and must not be made.
-fn find_or_create(volume: &Volume, path: &[u8], no_create: bool) -> Result<Option<File>, Reason> {
-    match image::find_for_writing(volume, path) {
-        Err(Error::NotFound { .. }) if no_create => Ok(None),
-        Err(Error::NotFound { .. }) => {
-            let name = std::str::from_utf8(path)
-                .map_err(|_| Reason::new("files are made with names in UTF-8 only"))?;
-            Ok(Some(volume.create(name, PERMISSIONS)?))
-        }
-        found => Ok(Some(found?)),
-    }
 }

@@ -1,0 +1,46 @@
+//! `diorite fallocate`: space of a file is allocated, given back, zeroed, taken out or put in, in util-linux' words.
+//!
+//! Input: what to do, a range, an image, a path. Output: nothing. Invariant: a file that is not there is made where space is allocated
+//! for it, and nowhere else. Limits: as for `truncate`, new files belong to root and are mode 0644.
+
+use crate::args::{FallocateArgs, Global};
+use crate::image::{self, bytes};
+use crate::report::{Reason, Report};
+use diorite::{Fallocate, Volume};
+use std::process::ExitCode;
+
+/// Runs the command.
+pub(crate) fn run(global: &Global, args: &FallocateArgs) -> ExitCode {
+    let mut report = Report::new("fallocate", &args.img);
+    let Some(volume) = image::open_for_writing(&args.img, global, &mut report) else {
+        return report.exit_code();
+    };
+    let path = bytes(&args.path);
+    if let Err(reason) = one(&volume, path, args) {
+        report.file(path, reason);
+    }
+    image::close(volume, &mut report);
+    report.exit_code()
+}
+
+fn one(volume: &Volume, path: &[u8], args: &FallocateArgs) -> Result<(), Reason> {
+    let mode = mode(args);
+    let create = mode == Fallocate::Allocate { keep_size: false };
+    let file = image::find_or_create(volume, path, create)?;
+    let file = file.ok_or_else(|| Reason::new("No such file or directory"))?;
+    Ok(file.fallocate(mode, args.offset, args.length)?)
+}
+
+/// The command line lets one of them through.
+fn mode(args: &FallocateArgs) -> Fallocate {
+    let keep_size = args.keep_size;
+    let modes = [
+        (args.punch_hole, Fallocate::PunchHole),
+        (args.zero_range, Fallocate::ZeroRange { keep_size }),
+        (args.collapse_range, Fallocate::CollapseRange),
+        (args.insert_range, Fallocate::InsertRange),
+        (args.write_zeroes, Fallocate::WriteZeroes { keep_size }),
+    ];
+    let asked = modes.into_iter().find(|(asked, _)| *asked);
+    asked.map_or(Fallocate::Allocate { keep_size }, |(_, mode)| mode)
+}
