@@ -100,7 +100,7 @@ pub(crate) enum Command {
         after_help = "Examples:\n  diorite sync disk.img\n  diorite sync disk.img /var/lib/database"
     )]
     Sync(SyncArgs),
-    /// Replay the journal of an image that was not unmounted, and say what was done
+    /// Replay the journal of an image that was not unmounted, deal with its orphans, and say what was done
     #[command(long_about = RECOVER, after_help = "Examples:\n  diorite recover disk.img && e2fsck -fn disk.img\n  diorite recover --json disk.img | jq .recovered")]
     Recover(RecoverArgs),
     /// Measure direct I/O: against the raw device, other policies of this volume, the kernel
@@ -123,7 +123,8 @@ land outside DEST. What the host refuses of owners and attributes is a warning; 
 message and exit code 1, and the others are copied.";
 
 const RECOVER: &str = "\
-Replay the journal of an image that was not unmounted, and say what was done.
+Replay the journal of an image that was not unmounted, deal with its orphans (files that were deleted while open, or being \
+truncated), and say what was done.
 
 It is what every command that writes does first; commands that read replay the journal in memory and leave the image as it is. An \
 image that is clean stays as it is. What cannot be recovered is refused, with the reason, and stays as it is.

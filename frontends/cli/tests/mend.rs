@@ -71,6 +71,26 @@ fn recover_says_so_in_json() {
 }
 
 #[test]
+fn recover_deletes_orphans_and_says_so() {
+    let dir = scratch();
+    let img = some_image(dir.path());
+    let stat = diorite(&["stat", "--json", &img, "/sparse"]).ok().out;
+    let ino = serde_json::from_slice::<Value>(&stat).unwrap()["ino"].clone();
+    for request in [
+        "unlink /sparse",
+        &format!("sif <{ino}> links_count 0"),
+        &format!("ssv last_orphan {ino}"),
+    ] {
+        run("debugfs", &["-w", "-R", request, &img]);
+    }
+    let said = diorite(&["recover", &img]).ok().text();
+    assert!(said.contains("orphaned inodes were deleted"), "{said}");
+    run("e2fsck", &["-fn", &img]);
+    let again = diorite(&["recover", &img]).ok().text();
+    assert!(again.contains("nothing to recover"), "{again}");
+}
+
+#[test]
 fn what_cannot_be_recovered_stays_as_it_is() {
     let dir = scratch();
     let img = some_image(dir.path());
