@@ -205,13 +205,16 @@ impl Log {
         vec![0; self.journal.block_size as usize]
     }
 
-    /// Writes blocks at the head, runs of neighbours together.
+    /// Writes blocks at the head, runs of neighbours together, and zeros where the commit block is going to be: then that differs in
+    /// its first sector alone from what is there, and no power cut can leave a half of it over a block of an earlier lap. Its checksum would be
+    /// wrong, which e2fsck and the kernel take for damage, not for the log's end.
     fn append(&mut self, volume: &VolumeShared, blocks: Vec<Vec<u8>>) -> Result<(), Error> {
         let mut placed = Vec::with_capacity(blocks.len());
         for bytes in blocks {
             let block = self.advance();
             placed.push((self.places.of(block), bytes));
         }
+        placed.push((self.places.of(self.head), self.block()));
         let device = self.log_device(volume);
         volume.write_blocks_to(
             device,
