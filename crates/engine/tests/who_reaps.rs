@@ -561,3 +561,32 @@ fn dropping_in_any_order() {
         });
     }
 }
+
+/// An append whose size waits for one in another queue, which nobody comes back to: the owner slept for ever, because only parked
+/// requests made it drain other queues.
+#[test]
+fn an_append_behind_one_that_nobody_reaps() {
+    within("an append behind another queue's", || {
+        let dir = scratch();
+        let tree = dir.path().join("tree");
+        std::fs::create_dir(&tree).unwrap();
+        std::fs::write(tree.join("file"), b"").unwrap();
+        let image = image(dir.path(), "16M", &["-t", "ext4", "-b", "4096"], &tree);
+        let stage = Stage::mem(&image);
+        let volume = Volume::open_device(stage.device.clone(), &OpenOptions::writable()).unwrap();
+        let file = volume.open_path("/file", writable()).unwrap();
+        let (first, second) = (volume.queue(4).unwrap(), volume.queue(4).unwrap());
+        let append = |queue: &Queue| {
+            let id = queue.attach(&file).unwrap();
+            let mut batch = VecDeque::from([Request::append(id, Buf::zeroed(4096), 1)]);
+            assert_eq!(queue.submit(&mut batch), 1);
+        };
+        append(&first);
+        append(&second);
+        collect(&second, 1);
+        assert_eq!(file.size(), 8192);
+        collect(&first, 1);
+        drop((first, second, file));
+        volume.close().unwrap();
+    });
+}

@@ -8,7 +8,10 @@ use crate::history::Start;
 use crate::rng::Rng;
 use crate::stamp::{SECTOR, STALE, fill};
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use xtask::run;
 
 /// How data and journal go together.
@@ -57,6 +60,9 @@ pub struct Bed {
     pub mode: Mode,
 }
 
+/// Blocks of the file in which every other one is a hole: more pieces than a leaf of 1 KiB holds extents.
+const COMB: u64 = 200;
+
 /// Combinations that the seed chooses from: bytes per block, and what mke2fs is told.
 const SHAPES: [(u32, &[&str]); 4] = [
     (4096, &["-t", "ext4"]),
@@ -75,10 +81,14 @@ impl Bed {
         let (block, args) = *rng.pick(&SHAPES);
         let scratch = scratch()?;
         let (image, source) = (scratch.path().join("image"), scratch.path().join("source"));
-        let files = sources(&source, &mut rng)?;
+        let sources = sources(u64::from(block), &mut rng);
+        let files = write_sources(&source, &sources)?;
         let size = usize::try_from(mib << 20).unwrap_or(usize::MAX);
         std::fs::write(&image, vec![STALE; size]).map_err(at(&image))?;
         mke2fs(&image, &source, block, args, mode)?;
+        if args.contains(&"ext4") {
+            preallocate(&image, &files, &sources)?;
+        }
         run::check(&image)?;
         Ok(Bed {
             image: std::fs::read(&image).map_err(at(&image))?,
@@ -115,7 +125,7 @@ pub(crate) fn scratch() -> Result<tempfile::TempDir> {
 
 fn mke2fs(image: &Path, source: &Path, block: u32, args: &[&str], mode: Mode) -> Result<()> {
     let (image, source) = (image.display().to_string(), source.display().to_string());
-    let block = block.to_string();
+    let block = (block.to_string(), block);
     let mut all = vec![
         "-q",
         "-F",
@@ -124,10 +134,14 @@ fn mke2fs(image: &Path, source: &Path, block: u32, args: &[&str], mode: Mode) ->
         "-d",
         &source,
     ];
-    all.extend(["-b", &block]);
+    all.extend(["-b", &block.0]);
     all.extend(args);
+    // The smallest journal that there may be, so that the log wraps.
+    let journal = format!("size={}", (u64::from(block.1) * 1024) >> 20);
     if mode == Mode::None {
         all.extend(["-O", "^has_journal"]);
+    } else {
+        all.extend(["-J", &journal]);
     }
     all.push(&image);
     run::run("mke2fs", &all)?;
@@ -137,30 +151,106 @@ fn mke2fs(image: &Path, source: &Path, block: u32, args: &[&str], mode: Mode) ->
     Ok(())
 }
 
-/// The files that mke2fs copies in: whole blocks, odd ends, one in a directory.
-fn sources(root: &Path, rng: &mut Rng) -> Result<Vec<Start>> {
+/// A file to be copied in.
+struct Source {
+    size: u64,
+    /// Bytes that hold data; the rest is holes.
+    data: Vec<Range<u64>>,
+    /// Blocks to be preallocated, on volumes that can.
+    unwritten: Option<Range<u64>>,
+}
+
+impl Source {
+    fn full(size: u64) -> Source {
+        Source::sparse(size, std::iter::once(0..size))
+    }
+
+    fn sparse(size: u64, data: impl IntoIterator<Item = Range<u64>>) -> Source {
+        Source {
+            size,
+            data: data.into_iter().collect(),
+            unwritten: None,
+        }
+    }
+}
+
+/// Whole blocks, odd ends, every other block a hole, few blocks in a large hole, nothing at all, preallocated.
+fn sources(block: u64, rng: &mut Rng) -> Vec<Source> {
+    let comb = (0..COMB).step_by(2).map(|n| n * block..(n + 1) * block);
+    let middle = (400 << 10)..(400 << 10) + 4 * block;
+    vec![
+        Source::full(4096),
+        Source::full(16 << 10),
+        Source::full((48 << 10) + 700),
+        Source::full(64 << 10),
+        Source::full(256 << 10),
+        Source::full((4096 + rng.below(200 << 10)) & !511),
+        Source::sparse(COMB * block, comb),
+        Source::sparse(1 << 20, [middle]),
+        Source::sparse(0, []),
+        Source {
+            unwritten: Some(1..40),
+            ..Source::sparse(24 * block, std::iter::once(0..block))
+        },
+        Source {
+            unwritten: Some(0..30),
+            ..Source::sparse(0, [])
+        },
+    ]
+}
+
+/// Writes the sources below `root`, every other one in a directory.
+fn write_sources(root: &Path, sources: &[Source]) -> Result<Vec<Start>> {
     let inner = root.join("dir");
     std::fs::create_dir_all(&inner).map_err(at(&inner))?;
-    let sizes = [
-        4096,
-        16 << 10,
-        (48 << 10) + 700,
-        64 << 10,
-        256 << 10,
-        (4096 + rng.below(200 << 10)) & !511,
-    ];
     let mut files = Vec::new();
-    for (number, size) in (0..).zip(sizes) {
+    for (number, source) in (0..).zip(sources) {
         let path = if number % 2 == 0 {
             format!("/file-{number}")
         } else {
             format!("/dir/file-{number}")
         };
-        let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
-        fill(&mut bytes, number, 0, 0);
-        let source: PathBuf = root.join(&path[1..]);
-        std::fs::write(&source, bytes).map_err(at(&source))?;
-        files.push(Start { path, size });
+        let on_host = root.join(&path[1..]);
+        write_source(&on_host, number, source).map_err(at(&on_host))?;
+        let sector = SECTOR as u64;
+        let sectors = source.data.iter();
+        files.push(Start {
+            path,
+            size: source.size,
+            data: sectors
+                .map(|d| d.start / sector..d.end.div_ceil(sector))
+                .collect(),
+        });
     }
     Ok(files)
+}
+
+fn write_source(path: &Path, number: u32, source: &Source) -> std::io::Result<()> {
+    let file = File::create(path)?;
+    file.set_len(source.size)?;
+    for data in &source.data {
+        let len = usize::try_from(data.end - data.start).unwrap_or(0);
+        let mut bytes = vec![0; len];
+        fill(&mut bytes, number, data.start / SECTOR as u64, 0);
+        file.write_all_at(&bytes, data.start)?;
+    }
+    Ok(())
+}
+
+/// Preallocates what the sources ask for, where files have extents.
+fn preallocate(image: &Path, files: &[Start], sources: &[Source]) -> Result<()> {
+    for (file, source) in files.iter().zip(sources) {
+        let Some(blocks) = &source.unwritten else {
+            continue;
+        };
+        let request = format!(
+            "fallocate {} {} {}",
+            file.path,
+            blocks.start,
+            blocks.end - 1
+        );
+        let image = image.display().to_string();
+        run::run("debugfs", &["-w", "-R", &request, &image])?;
+    }
+    Ok(())
 }

@@ -6,6 +6,7 @@
 use crate::bed::{Bed, Mode};
 use crate::check::{Also, Judge, Verdict};
 use crate::error::Result;
+use crate::expect::Expect;
 use crate::history::{History, Note};
 use crate::keep::Kept;
 use crate::rng::Rng;
@@ -16,14 +17,20 @@ use diorite_block::record::{Cut, Event, PowerCuts, plan};
 use diorite_block::{RecordDevice, SimDevice, SimOptions};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// States of one workload.
 const PER_ROUND: usize = 250;
 /// Times that a workload opens the volume and closes it.
 const SESSIONS: u32 = 4;
 /// Actions between the two.
-const ACTIONS: u32 = 75;
+const ACTIONS: u32 = 100;
+/// How old a transaction may become.
+const INTERVALS: [Duration; 3] = [
+    Duration::from_millis(1),
+    Duration::from_millis(20),
+    Duration::from_secs(5),
+];
 /// States with findings, after which the campaign ends.
 pub const MOST_FOUND: usize = 5;
 
@@ -125,6 +132,7 @@ impl Round {
         let options = OpenOptions {
             policy: switches,
             workers: 2,
+            commit_interval: *rng.pick(&INTERVALS),
             ..OpenOptions::writable()
         };
         let mut history = History::new(bed.files.clone());
@@ -229,7 +237,10 @@ fn judge_one(
     image: &[u8],
     also: Also,
 ) -> Result<Outcome> {
-    let expect = round.history.expect(cut.at);
+    let expect = Expect {
+        history: round.history.clone(),
+        at: cut.at,
+    };
     let verdict = judge.judge(round.bed.mode, image, &expect, also)?;
     let found = round.history.findings(&verdict);
     let mut outcome = Outcome {

@@ -1,49 +1,81 @@
 //! What it is: what a state's files may hold, and the judge of what they do hold.
-//! Input: an [`Expect`] and a volume. Output: findings, in words.
-//! Invariant: every sector of every file is read and must be one of the values that it may hold.
-//! Limit: a few findings of a file are told, the others counted.
+//! Input: a history, a place in the log, a recovered volume. Output: findings, in words.
+//! The rule is that of a register: a sector may hold any value whose writer had begun, unless a later value must be there,
+//! that is, one that began after the first was acknowledged and is settled itself. Settled is what is durable; with a
+//! journal also what was acknowledged before anything began that shows in a file's size, since transactions follow one
+//! another and data goes before them; and an append that the size covers, since the size moves over appends in order.
+//! Invariant: every sector of every file is read. Limit: a few findings of a file are told, the others counted.
 
-use crate::stamp::{Held, SECTOR, Stamp, held};
+mod size;
+mod value;
+
+use crate::bed::Mode;
+use crate::history::{Action, History, Start, What};
+use crate::stamp::SECTOR;
 use diorite::{OpenFlags, Volume};
 use serde::{Deserialize, Serialize};
+use value::{Value, tell};
 
 /// Findings that are told of one file.
 const TOLD: usize = 4;
 
-/// What a sector may hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Value {
-    /// The stamp of the action with this number; 0 is what the file began with.
-    Write(u32),
-}
-
-/// What one file may hold.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileExpect {
-    /// Its path in the image.
-    pub path: String,
-    /// Its size in bytes.
-    pub size: u64,
-    /// For each sector what it may hold.
-    pub sectors: Vec<Vec<Value>>,
-}
-
-/// What all files of a state may hold. A file's place in the list is its number in the stamps.
+/// What all files may hold when the first `at` events of the log have happened. A file's place in the history's list is
+/// its number in the stamps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expect {
+    /// What was done.
+    pub history: History,
     /// See there.
-    pub files: Vec<FileExpect>,
+    pub at: usize,
+}
+
+/// What is known of a state beside its history.
+#[derive(Debug, Clone, Copy)]
+struct Known<'a> {
+    expect: &'a Expect,
+    mode: Mode,
+    /// What was acknowledged before this place is settled.
+    shown: usize,
 }
 
 impl Expect {
     /// Compares with what the volume's files hold.
-    pub fn judge(&self, volume: &Volume, found: &mut Vec<String>) {
-        for (number, file) in (0..).zip(&self.files) {
-            match contents(volume, &file.path) {
-                Ok(bytes) => file.judge(number, &bytes, found),
-                Err(error) => found.push(format!("{}: {error}", file.path)),
+    pub fn judge(&self, volume: &Volume, mode: Mode, found: &mut Vec<String>) {
+        let mut files = Vec::new();
+        for (number, start) in (0..).zip(&self.history.files) {
+            match contents(volume, &start.path) {
+                Ok(bytes) => files.push((number, start, bytes)),
+                Err(error) => found.push(format!("{}: {error}", start.path)),
             }
         }
+        let sizes = files
+            .iter()
+            .map(|(n, start, b)| (*n, *start, b.len() as u64));
+        let known = Known {
+            expect: self,
+            mode,
+            shown: self.shown_by(sizes, mode),
+        };
+        for (number, start, bytes) in &files {
+            known.judge(*number, start, bytes, found);
+        }
+    }
+
+    /// Where began whatever shows in the files' sizes, at the earliest.
+    fn shown_by<'a>(
+        &self,
+        sizes: impl Iterator<Item = (u32, &'a Start, u64)>,
+        mode: Mode,
+    ) -> usize {
+        let grown = sizes.filter(|(_, start, size)| mode != Mode::None && *size != start.size);
+        let began = grown.filter_map(|(file, _, size)| {
+            let of_file = self.history.begun(self.at);
+            let reach = of_file.filter(|(_, a)| a.changes() == Some(file));
+            // An append that nobody placed could have ended anywhere.
+            let may = reach.filter(|(_, a)| a.reaches().is_none_or(|end| end == size));
+            may.map(|(_, a)| a.begun).min()
+        });
+        began.max().unwrap_or(0)
     }
 }
 
@@ -54,25 +86,33 @@ fn contents(volume: &Volume, path: &str) -> Result<Vec<u8>, diorite::Error> {
     Ok(bytes)
 }
 
-impl FileExpect {
-    fn judge(&self, number: u32, bytes: &[u8], found: &mut Vec<String>) {
-        let path = &self.path;
-        if bytes.len() as u64 != self.size {
-            found.push(format!("{path}: {} bytes, not {}", bytes.len(), self.size));
-            return;
+/// What began to change one file, with its number.
+type Changes<'a> = Vec<(u32, &'a Action)>;
+
+impl<'a> Known<'a> {
+    fn judge(&self, number: u32, start: &Start, bytes: &[u8], found: &mut Vec<String>) {
+        let path = &start.path;
+        let changes = self.changes(number);
+        let size = bytes.len() as u64;
+        if let Err(why) = self.judge_size(start, &changes, size) {
+            found.push(format!("{path}: {why}"));
         }
-        let sectors = (0u64..).zip(bytes.chunks(SECTOR)).zip(&self.sectors);
+        let may_be_lost = self.may_lose(&changes);
         let mut wrong = 0;
-        for ((sector, bytes), may_hold) in sectors {
-            let held = held(bytes);
-            if may_hold.iter().any(|v| v.is(number, sector, held)) {
+        for (sector, bytes) in (0..).zip(bytes.chunks(SECTOR)) {
+            let may_hold = self.may_hold(&changes, sector, size);
+            if may_be_lost && bytes.iter().all(|b| *b == 0) {
+                continue;
+            }
+            if may_hold.iter().any(|v| v.is(number, start, sector, bytes)) {
                 continue;
             }
             wrong += 1;
             if wrong <= TOLD {
                 found.push(format!(
-                    "{path}: sector {sector} holds {}; it may hold {may_hold:?}",
-                    tell(number, sector, held)
+                    "{path}: sector {sector} of {} holds {}; it may hold {may_hold:?}",
+                    size.div_ceil(SECTOR as u64),
+                    tell(number, sector, bytes)
                 ));
             }
         }
@@ -80,65 +120,53 @@ impl FileExpect {
             found.push(format!("{path}: {wrong} sectors in all"));
         }
     }
-}
 
-impl Value {
-    fn is(self, file: u32, sector: u64, held: Held) -> bool {
-        let Value::Write(write) = self;
-        held == Held::Stamp(Stamp {
-            file,
-            sector,
-            write,
-        })
+    /// Without a journal a change of a map that takes several blocks can be cut in two, and e2fsck then clears what does not fit:
+    /// there are holes where data was, though never bytes that were not written to this file.
+    fn may_lose(&self, changes: &Changes<'_>) -> bool {
+        let in_place = |what: &What| matches!(what, What::Write { in_place: true, .. });
+        self.mode == Mode::None && changes.iter().any(|(_, a)| !in_place(&a.what))
     }
-}
 
-fn tell(file: u32, sector: u64, held: Held) -> String {
-    match held {
-        Held::Stamp(s) if (s.file, s.sector) == (file, sector) => format!("write {}", s.write),
-        Held::Stamp(s) => format!(
-            "a sector of somebody else: file {}, sector {}, write {}",
-            s.file, s.sector, s.write
-        ),
-        Held::Zeros => "zeros".into(),
-        Held::Stale => "STALE bytes, which were never written to any file".into(),
-        Held::Other => "bytes that nobody wrote, or half a write".into(),
+    fn changes(&self, file: u32) -> Changes<'a> {
+        let begun = self.expect.history.begun(self.expect.at);
+        begun.filter(|(_, a)| a.changes() == Some(file)).collect()
+    }
+
+    /// Must what it did be there, in a file of this size?
+    fn is_settled(&self, action: &Action, size: u64) -> bool {
+        let covered = self.mode != Mode::None
+            && matches!(action.what, What::Append { .. })
+            && action.reaches().is_some_and(|end| end <= size);
+        covered || self.is_kept(action)
+    }
+
+    /// Must it be there whatever the file's size is?
+    fn is_kept(&self, action: &Action) -> bool {
+        action.durable.is_some_and(|mark| mark < self.expect.at)
+            || action.acked.is_some_and(|mark| mark < self.shown)
+    }
+
+    /// The rule of the register, for one sector.
+    fn may_hold(&self, changes: &Changes<'a>, sector: u64, size: u64) -> Vec<Value> {
+        let of_sector = |(number, action): &(u32, &'a Action)| {
+            Value::of(*number, action, sector).map(|value| (value, *action))
+        };
+        let writers: Vec<_> = changes.iter().filter_map(of_sector).collect();
+        // The latest beginning among those that must be there: whoever was acknowledged before it is gone.
+        let settled = writers.iter().filter(|(value, action)| {
+            !matches!(value, Value::Append(_, None)) && self.is_settled(action, size)
+        });
+        let latest = settled.map(|(_, action)| action.begun).max();
+        let gone = |acked: Option<usize>| acked.zip(latest).is_some_and(|(a, l)| a < l);
+        let first = latest.is_none().then_some(Value::Start);
+        let later = writers.iter().filter(|(_, action)| !gone(action.acked));
+        first
+            .into_iter()
+            .chain(later.map(|(value, _)| *value))
+            .collect()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::stamp::{STALE, fill};
-
-    fn findings(bytes: &[u8]) -> Vec<String> {
-        let file = FileExpect {
-            path: "/f".into(),
-            size: 1600,
-            sectors: vec![vec![Value::Write(0), Value::Write(2)]; 4],
-        };
-        let mut found = Vec::new();
-        file.judge(7, bytes, &mut found);
-        found
-    }
-
-    #[test]
-    fn each_kind_of_wrong_sector_is_named() {
-        let mut bytes = [0; 1600];
-        fill(&mut bytes, 7, 0, 2);
-        fill(&mut bytes[512..1024], 7, 1, 0);
-        assert_eq!(findings(&bytes), [""; 0]);
-        assert!(findings(&bytes[..1599])[0].contains("1599 bytes"));
-        let mut wrong = bytes;
-        fill(&mut wrong[..512], 7, 0, 1);
-        wrong[512..1024].fill(STALE);
-        wrong[1024..1536].copy_from_slice(&bytes[..512]);
-        wrong[1590] = 1;
-        let found = findings(&wrong);
-        let words = ["write 1;", "STALE", "sector 0, write 2", "half a write"];
-        assert_eq!(found.len(), 4);
-        for (found, word) in found.iter().zip(words) {
-            assert!(found.contains(word), "{found}");
-        }
-    }
-}
+mod tests;

@@ -1,24 +1,35 @@
-//! What it is: what was asked, what was acknowledged, and what a file may therefore hold after a power cut.
-//! Input: [`Note`]s of a workload, each with its place in the device's log. Output: [`Expect`] for any place.
-//! The rule is that of a register: a sector may hold any value whose writer had begun, unless a later value must be there,
-//! that is, one that began after the first was acknowledged and is durable itself.
+//! What it is: what was asked, what was acknowledged, and what is durable from which place of the device's log on.
+//! Input: [`Note`]s of a workload, each with its place in that log. Output: the actions that had begun at a place, for
+//! [`crate::expect`].
+//! Invariants: actions are numbered from 1 in the order in which they begin; places only rise.
 //! Limits: writes that failed may be there in part for ever; one history is of one workload.
 
 use crate::check::Verdict;
-use crate::expect::{Expect, FileExpect, Value};
+use crate::stamp::SECTOR;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// What a workload did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum What {
-    /// Wrote these sectors of a file, where it held data.
-    Overwrite {
+    /// Wrote these sectors of a file, which grows if it ends before them.
+    Write {
         /// The file's number.
         file: u32,
         /// Its sectors.
         sectors: Range<u64>,
         /// O_DSYNC: durable when it is acknowledged.
+        dsync: bool,
+        /// All of them held data, so that nothing but data changes.
+        in_place: bool,
+    },
+    /// Wrote so many sectors behind the end of a file, wherever that is then.
+    Append {
+        /// The file's number.
+        file: u32,
+        /// How many sectors.
+        sectors: u64,
+        /// As of a write.
         dsync: bool,
     },
     /// fsync or fdatasync: what was acknowledged for the file before is durable when this is acknowledged.
@@ -35,35 +46,80 @@ pub enum What {
 pub enum Note {
     /// An action is about to begin.
     Begun(What),
+    /// The append with this number went to this sector; its acknowledgement follows.
+    Placed(u32, u64),
     /// The action with this number was acknowledged.
     Acked(u32),
     /// The action with this number was answered by an error.
     Failed(u32),
 }
 
-/// A file as it was at the beginning: every sector of it stamped with write 0.
+/// A file as it was at the beginning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
     /// Its path in the image.
     pub path: String,
     /// Its size in bytes.
     pub size: u64,
+    /// Sectors that are stamped with write 0; the others are holes, or unwritten.
+    pub data: Vec<Range<u64>>,
+}
+
+impl Start {
+    /// Does this sector hold a stamp?
+    #[must_use]
+    pub fn has_data(&self, sector: u64) -> bool {
+        self.data.iter().any(|run| run.contains(&sector))
+    }
 }
 
 /// An action with its places in the log.
-#[derive(Debug)]
-struct Action {
-    what: What,
-    begun: usize,
-    acked: Option<usize>,
-    durable: Option<usize>,
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Action {
+    /// See there.
+    pub what: What,
+    /// Where an append went.
+    pub place: Option<u64>,
+    /// The log's length when it began.
+    pub begun: usize,
+    /// And when it was acknowledged.
+    pub acked: Option<usize>,
+    /// And when what it did became durable.
+    pub durable: Option<usize>,
+}
+
+impl Action {
+    /// The file whose contents it changes.
+    #[must_use]
+    pub fn changes(&self) -> Option<u32> {
+        match self.what {
+            What::Write { file, .. } | What::Append { file, .. } => Some(file),
+            What::Sync { .. } | What::Close => None,
+        }
+    }
+
+    /// The sectors that it writes, if it is known which.
+    #[must_use]
+    pub fn sectors(&self) -> Option<Range<u64>> {
+        match &self.what {
+            What::Write { sectors, .. } => Some(sectors.clone()),
+            What::Append { sectors, .. } => self.place.map(|at| at..at + sectors),
+            What::Sync { .. } | What::Close => None,
+        }
+    }
+
+    /// The size, in bytes, that the file has at least when it is done.
+    #[must_use]
+    pub fn reaches(&self) -> Option<u64> {
+        self.sectors().map(|s| s.end * SECTOR as u64)
+    }
 }
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
-    files: Vec<Start>,
-    actions: Vec<Action>,
+    pub(crate) files: Vec<Start>,
+    pub(crate) actions: Vec<Action>,
     failed: usize,
 }
 
@@ -84,15 +140,30 @@ impl History {
         u32::try_from(self.actions.len() + 1).expect("a workload is shorter than 2^32 actions")
     }
 
-    /// What the judges found, and that requests failed although the device below is well.
+    /// What the judges found, that requests failed although the device below is well, and that appends got the same place.
     #[must_use]
     pub fn findings(&self, verdict: &Verdict) -> Vec<String> {
+        let clash = self.clash();
         let failed = (self.failed > 0).then(|| format!("{} requests failed", self.failed));
         let found = match verdict {
             Verdict::Wrong(found) => &found[..],
             Verdict::Well | Verdict::Lost => &[],
         };
-        found.iter().cloned().chain(failed).collect()
+        found.iter().cloned().chain(failed).chain(clash).collect()
+    }
+
+    /// Two appends that went to the same sectors, in words.
+    fn clash(&self) -> Option<String> {
+        let appends = (1..).zip(&self.actions);
+        let mut appends: Vec<(u32, Option<u32>, Range<u64>)> = appends
+            .filter(|(_, a)| matches!(a.what, What::Append { .. }))
+            .filter_map(|(n, a): (u32, _)| a.sectors().map(|s| (n, a.changes(), s)))
+            .collect();
+        appends.sort_by_key(|(_, file, sectors)| (*file, sectors.start));
+        let two = appends
+            .windows(2)
+            .find(|w| w[0].1 == w[1].1 && w[0].2.end > w[1].2.start)?;
+        Some(format!("appends {} and {} overlap", two[0].0, two[1].0))
     }
 
     /// Actions begun.
@@ -107,30 +178,46 @@ impl History {
         self.actions.is_empty()
     }
 
+    /// The actions that had begun when the log had `at` events, with their numbers.
+    pub(crate) fn begun(&self, at: usize) -> impl Iterator<Item = (u32, &Action)> {
+        let numbered = (1..).zip(&self.actions);
+        numbered.filter(move |(_, action)| action.begun < at)
+    }
+
     /// Takes a note that stands at `mark` of the log. Places only rise. A number that no action has is passed over.
     pub fn note(&mut self, note: &Note, mark: usize) {
         match note {
             Note::Begun(what) => self.actions.push(Action {
                 what: what.clone(),
+                place: None,
                 begun: mark,
                 acked: None,
                 durable: None,
             }),
+            Note::Placed(number, sector) => {
+                if let Some(action) = self.action(*number) {
+                    action.place = Some(*sector);
+                }
+            }
             Note::Acked(number) => self.acked(*number, mark),
             Note::Failed(_) => self.failed += 1,
         }
     }
 
+    fn action(&mut self, number: u32) -> Option<&mut Action> {
+        self.actions.get_mut((number as usize).wrapping_sub(1))
+    }
+
     fn acked(&mut self, number: u32, mark: usize) {
-        let index = (number as usize).wrapping_sub(1);
-        let Some(action) = self.actions.get_mut(index) else {
+        let Some(action) = self.action(number) else {
             return;
         };
         action.acked = Some(mark);
         let begun = action.begun;
         match action.what {
-            What::Overwrite { dsync: true, .. } => action.durable = Some(mark),
-            What::Overwrite { .. } => {}
+            What::Write { dsync, .. } | What::Append { dsync, .. } => {
+                action.durable = dsync.then_some(mark);
+            }
             What::Sync { file } => self.durable(begun, mark, |of| of == file),
             What::Close => self.durable(begun, mark, |_| true),
         }
@@ -139,74 +226,20 @@ impl History {
     /// What was acknowledged before `begun` for these files is durable from `mark` on.
     fn durable(&mut self, begun: usize, mark: usize, of: impl Fn(u32) -> bool) {
         for action in &mut self.actions {
-            let What::Overwrite { file, .. } = action.what else {
-                continue;
-            };
-            if of(file) && action.acked.is_some_and(|acked| acked < begun) {
+            let concerned = action.changes().is_some_and(&of);
+            if concerned && action.acked.is_some_and(|acked| acked < begun) {
                 action.durable.get_or_insert(mark);
             }
         }
     }
 
-    /// A process was killed and nothing lost power: what was acknowledged is there.
+    /// A process was killed and nothing lost power: of data that went where data was, all that was acknowledged is there.
     pub fn keeps_what_was_acked(&mut self) {
         for action in &mut self.actions {
-            action.durable = action.acked;
-        }
-    }
-
-    /// What the files may hold when the first `at` events of the log have happened.
-    #[must_use]
-    pub fn expect(&self, at: usize) -> Expect {
-        let files = (0..).zip(&self.files);
-        let files = files.map(|(file, start)| self.expect_file(file, start, at));
-        Expect {
-            files: files.collect(),
-        }
-    }
-
-    fn expect_file(&self, file: u32, start: &Start, at: usize) -> FileExpect {
-        let sectors = start.size.div_ceil(crate::stamp::SECTOR as u64);
-        let mut writers: Vec<Vec<u32>> = vec![Vec::new(); usize::try_from(sectors).unwrap_or(0)];
-        for (number, action) in (1..).zip(&self.actions) {
-            let What::Overwrite {
-                file: of,
-                ref sectors,
-                ..
-            } = action.what
-            else {
-                continue;
-            };
-            let all = sectors.start as usize..sectors.end as usize;
-            if of == file && action.begun < at {
-                writers[all].iter_mut().for_each(|w| w.push(number));
+            if matches!(action.what, What::Write { in_place: true, .. }) {
+                action.durable = action.acked;
             }
         }
-        let may_hold = |writers: &Vec<u32>| self.may_hold(writers, at);
-        FileExpect {
-            path: start.path.clone(),
-            size: start.size,
-            sectors: writers.iter().map(may_hold).collect(),
-        }
-    }
-
-    /// The rule of the register, for one sector and the writers of it that had begun.
-    fn may_hold(&self, writers: &[u32], at: usize) -> Vec<Value> {
-        let action = |number: u32| &self.actions[number as usize - 1];
-        // The latest beginning among those that must be there: whoever was acknowledged before it is gone.
-        let durable = |n: &&u32| action(**n).durable.is_some_and(|mark| mark < at);
-        let latest = writers
-            .iter()
-            .filter(durable)
-            .map(|n| action(*n).begun)
-            .max();
-        let gone = |acked: Option<usize>| acked.zip(latest).is_some_and(|(a, l)| a < l);
-        let first = latest.is_none().then_some(Value::Write(0));
-        let later = writers
-            .iter()
-            .filter(|n| !gone(action(**n).acked))
-            .map(|n| Value::Write(*n));
-        first.into_iter().chain(later).collect()
     }
 }
 
@@ -214,89 +247,56 @@ impl History {
 mod tests {
     use super::*;
 
-    fn write(dsync: bool) -> Note {
-        Note::Begun(What::Overwrite {
+    fn append(dsync: bool) -> Note {
+        Note::Begun(What::Append {
             file: 0,
-            sectors: 1..3,
+            sectors: 3,
             dsync,
         })
     }
 
-    fn history(notes: &[Note]) -> History {
-        let mut history = History::new(vec![Start {
-            path: "/f".into(),
-            size: 2000,
-        }]);
-        for (mark, note) in notes.iter().enumerate() {
+    #[test]
+    fn an_append_is_where_it_was_placed() {
+        let mut history = History::new(Vec::new());
+        for (mark, note) in [append(false), Note::Placed(1, 7), Note::Acked(1)]
+            .iter()
+            .enumerate()
+        {
             history.note(note, mark);
         }
-        history
-    }
-
-    fn sector(history: &History, at: usize) -> Vec<u32> {
-        let expect = history.expect(at);
-        assert_eq!(expect.files[0].sectors.len(), 4);
-        assert_eq!(expect.files[0].sectors[0], [Value::Write(0)]);
-        let values = expect.files[0].sectors[2].iter();
-        values
-            .map(|v| match v {
-                Value::Write(n) => *n,
-            })
-            .collect()
+        let action = &history.actions[0];
+        assert_eq!(
+            (action.sectors(), action.reaches()),
+            (Some(7..10), Some(5120))
+        );
+        assert_eq!((action.acked, action.durable), (Some(2), None));
     }
 
     #[test]
-    fn what_is_not_durable_may_be_there() {
-        let history = history(&[write(false), Note::Acked(1), write(false)]);
-        assert_eq!(sector(&history, 0), [0]);
-        assert_eq!(sector(&history, 1), [0, 1]);
-        assert_eq!(sector(&history, 2), [0, 1]);
-        assert_eq!(sector(&history, 3), [0, 1, 2]);
-    }
-
-    #[test]
-    fn what_is_durable_replaces_what_was_acknowledged_before_it_began() {
-        let sync = Note::Begun(What::Sync { file: 0 });
-        let history = history(&[
-            write(false),
-            Note::Acked(1),
-            write(false),
-            sync,
-            Note::Acked(2),
-            Note::Acked(3),
-            write(true),
-            Note::Acked(4),
-        ]);
-        assert_eq!(sector(&history, 5), [0, 1, 2]);
-        // The second was still in flight when the sync began.
-        assert_eq!(sector(&history, 6), [1, 2]);
-        assert_eq!(sector(&history, 7), [1, 2, 4]);
-        assert_eq!(sector(&history, 8), [4]);
-    }
-
-    #[test]
-    fn writes_in_flight_together_may_end_in_any_order() {
-        let history = history(&[write(true), write(true), Note::Acked(2), Note::Acked(1)]);
-        assert_eq!(sector(&history, 4), [1, 2]);
-    }
-
-    #[test]
-    fn a_failed_write_may_be_there() {
-        let history = history(&[
-            write(false),
-            Note::Failed(1),
-            write(true),
-            Note::Acked(2),
-            write(false),
-        ]);
-        assert_eq!(sector(&history, 5), [1, 2, 3]);
+    fn requests_that_fail_are_a_finding() {
+        let mut history = History::new(Vec::new());
+        history.note(&append(true), 0);
+        history.note(&Note::Failed(1), 1);
         assert_eq!(history.findings(&Verdict::Well), ["1 requests failed"]);
     }
 
     #[test]
-    fn a_kill_loses_nothing_that_was_acknowledged() {
-        let mut history = history(&[write(false), Note::Acked(1), write(false)]);
+    fn a_kill_loses_no_data_that_went_where_data_was() {
+        let write = |in_place| {
+            Note::Begun(What::Write {
+                file: 0,
+                sectors: 0..1,
+                dsync: false,
+                in_place,
+            })
+        };
+        let mut history = History::new(Vec::new());
+        let notes = [write(true), Note::Acked(1), write(false), Note::Acked(2)];
+        for (mark, note) in notes.iter().enumerate() {
+            history.note(note, mark);
+        }
         history.keeps_what_was_acked();
-        assert_eq!(sector(&history, 9), [1, 2]);
+        let durable: Vec<_> = history.actions.iter().map(|a| a.durable).collect();
+        assert_eq!(durable, [Some(1), None]);
     }
 }

@@ -9,6 +9,7 @@ use crate::bed::{Bed, Mode, scratch};
 use crate::campaign::{MOST_FOUND, Outcome, Wish};
 use crate::check::{Also, Judge};
 use crate::error::{Result, at, notes};
+use crate::expect::Expect;
 use crate::history::{History, Note, Start};
 use crate::keep::Kept;
 use crate::rng::Rng;
@@ -101,7 +102,10 @@ fn judge(
     outcome: &mut Outcome,
 ) -> Result<()> {
     let bytes = std::fs::read(image).map_err(at(image))?;
-    let expect = history.expect(usize::MAX);
+    let expect = Expect {
+        history: history.clone(),
+        at: usize::MAX,
+    };
     let verdict = Judge::new(bytes.len())?.judge(mode, &bytes, &expect, Also::default())?;
     let found = history.findings(&verdict);
     outcome.states += 1;

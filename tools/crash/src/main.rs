@@ -101,7 +101,7 @@ fn parse(args: &[String]) -> std::result::Result<Task, String> {
             "--states" => states = Some(count()?),
             "--kills" => kills = count()?,
             "--seed" => wish.seed = number()?,
-            "--image-mib" => wish.mib = number()?.clamp(8, 1 << 20),
+            "--image-mib" => wish.mib = number()?.clamp(16, 1 << 20),
             "--sample" => wish.sample = count()?,
             "--mode" => wish
                 .modes

@@ -8,6 +8,9 @@ pub const SECTOR: usize = 512;
 /// What the device is full of before an image is made on it: nobody ever wrote it to a file.
 pub const STALE: u8 = 0xA5;
 
+/// Marks the number of a sector whose place in the file nobody knew when it was filled.
+pub const OF_APPEND: u64 = 1 << 63;
+
 const MAGIC: u64 = 0x6469_6f72_6974_6521;
 const RECORD: usize = 32;
 
@@ -16,7 +19,7 @@ const RECORD: usize = 32;
 pub struct Stamp {
     /// The file's number in the workload.
     pub file: u32,
-    /// The sector's number in the file.
+    /// The sector's number in the file; of an append its number in that, with [`OF_APPEND`] set.
     pub sector: u64,
     /// The write's number in the history; 0 is what the file began with.
     pub write: u32,

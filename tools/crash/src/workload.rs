@@ -7,20 +7,29 @@
 use crate::error::Result;
 use crate::history::{Note, Start, What};
 use crate::rng::Rng;
-use crate::stamp::{SECTOR, fill};
-use diorite::{Completion, File, FileId, OpenFlags, Queue, Request, RequestFlags, Volume};
+use crate::stamp::{OF_APPEND, SECTOR, fill};
+use diorite::{Completion, File, FileId, Op, OpenFlags, Queue, Request, RequestFlags, Volume};
 use diorite_block::Buf;
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// Requests that may be in flight in each queue.
 const DEPTH: u32 = 32;
 const QUEUES: usize = 2;
+/// So many files keep their size and are full from the beginning on: nothing of their metadata ever changes but times.
+const OVERWRITTEN: usize = 2;
+/// Bytes that every other file may grow to.
+const LARGE: u64 = 512 << 10;
+/// Sectors of a request, at most.
+const LENGTHS: [u64; 7] = [1, 1, 2, 8, 8, 16, 128];
 
 /// What may be asked next. A new operation is a kind here, a case in [`Driver::step`], and a [`What`].
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// Overwrite a few sectors, or many.
-    Overwrite { dsync: bool },
+    /// Write a few sectors, or many, where there is data, where there is none yet, behind the end.
+    Write { place: Place, dsync: bool },
+    /// Write at the end, wherever that is then.
+    Append { dsync: bool },
     /// Through a queue, while others are in flight.
     Sync { data_only: bool },
     /// As a caller would who has nothing else to do.
@@ -29,11 +38,28 @@ enum Step {
     Reap,
 }
 
+/// Where a write goes.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    /// Somewhere below the end that has been asked for.
+    Inside,
+    /// At that end, or a little behind it.
+    Behind,
+}
+
 impl Step {
     fn draw(rng: &mut Rng) -> Step {
+        let dsync = rng.one_in(5);
         match rng.below(40) {
-            0..=23 => Step::Overwrite { dsync: false },
-            24..=29 => Step::Overwrite { dsync: true },
+            0..=16 => Step::Write {
+                place: Place::Inside,
+                dsync,
+            },
+            17..=22 => Step::Write {
+                place: Place::Behind,
+                dsync,
+            },
+            23..=29 => Step::Append { dsync },
             30 | 31 => Step::Sync { data_only: false },
             32 => Step::Sync { data_only: true },
             33 => Step::BlockingSync,
@@ -45,8 +71,10 @@ impl Step {
 /// A file that the workload uses.
 struct Target {
     file: File,
-    /// Sectors that lie inside the size.
-    sectors: u64,
+    start: Start,
+    /// The sector behind all that has been asked for, and the one that no request goes beyond.
+    end: u64,
+    most: u64,
     /// As each queue knows it.
     ids: Vec<FileId>,
 }
@@ -75,7 +103,8 @@ pub fn run(
     let queues: Vec<Queue> = (0..QUEUES)
         .map(|_| volume.queue(DEPTH))
         .collect::<std::result::Result<_, _>>()?;
-    let targets = files.iter().map(|start| target(&volume, &queues, start));
+    let numbered = files.iter().enumerate();
+    let targets = numbered.map(|(number, start)| target(&volume, &queues, number, start));
     let mut driver = Driver {
         rng: Rng::new(seed),
         batches: queues.iter().map(|_| VecDeque::new()).collect(),
@@ -99,7 +128,7 @@ pub fn run(
     Ok(number + 1)
 }
 
-fn target(volume: &Volume, queues: &[Queue], start: &Start) -> Result<Target> {
+fn target(volume: &Volume, queues: &[Queue], number: usize, start: &Start) -> Result<Target> {
     let flags = OpenFlags {
         write: true,
         ..OpenFlags::default()
@@ -108,17 +137,34 @@ fn target(volume: &Volume, queues: &[Queue], start: &Start) -> Result<Target> {
     let ids = queues.iter().map(|q| q.attach(&file));
     Ok(Target {
         ids: ids.collect::<std::result::Result<_, _>>()?,
-        sectors: start.size / SECTOR as u64,
+        end: file.size().div_ceil(SECTOR as u64),
+        most: if number < OVERWRITTEN {
+            start.size / SECTOR as u64
+        } else {
+            start.size.max(LARGE).div_ceil(SECTOR as u64) + 128
+        },
+        start: start.clone(),
         file,
     })
 }
 
+fn flags(dsync: bool) -> RequestFlags {
+    RequestFlags {
+        dsync,
+        ..RequestFlags::default()
+    }
+}
+
 impl Driver<'_> {
     fn step(&mut self, step: Step) -> Result<()> {
-        let target = self.rng.below(self.targets.len() as u64) as usize;
+        let all = self.targets.len();
+        // Half of everything goes to the files that begin with more space than data.
+        let least = if self.rng.one_in(2) { all / 2 } else { 0 };
+        let target = least + self.rng.below((all - least) as u64) as usize;
         let queue = self.rng.below(QUEUES as u64) as usize;
         match step {
-            Step::Overwrite { dsync } => self.overwrite(target, queue, dsync),
+            Step::Write { place, dsync } => self.write(target, queue, place, dsync),
+            Step::Append { dsync } => self.append(target, queue, dsync),
             Step::Sync { data_only } => {
                 let number = self.begin(What::Sync {
                     file: target as u32,
@@ -141,29 +187,66 @@ impl Driver<'_> {
         }
     }
 
-    fn overwrite(&mut self, target: usize, queue: usize, dsync: bool) -> Result<()> {
-        let all = self.targets[target].sectors;
-        let most = *self.rng.pick(&[1, 8, 8, 16, 128]);
-        let mut first = self.rng.below(all);
+    fn write(&mut self, target: usize, queue: usize, place: Place, dsync: bool) -> Result<()> {
+        let sectors = self.range(target, place);
+        let (file, of) = (target as u32, &mut self.targets[target]);
+        let in_place = sectors.end * SECTOR as u64 <= of.start.size
+            && sectors.clone().all(|sector| of.start.has_data(sector));
+        of.end = of.end.max(sectors.end);
+        let id = of.ids[queue];
+        let (first, len) = (sectors.start, sectors.end - sectors.start);
+        let number = self.begin(What::Write {
+            file,
+            sectors,
+            dsync,
+            in_place,
+        })?;
+        let mut buf = Buf::zeroed(len as usize * SECTOR);
+        fill(buf.as_mut_slice(), file, first, number);
+        let request = Request::write(id, first * SECTOR as u64, buf, u64::from(number));
+        self.ask(queue, request.with_flags(flags(dsync)))
+    }
+
+    /// Some sectors of the file.
+    fn range(&mut self, target: usize, place: Place) -> Range<u64> {
+        let (end, most) = (self.targets[target].end, self.targets[target].most);
+        let place = if target < OVERWRITTEN {
+            Place::Inside
+        } else {
+            place
+        };
+        let mut first = match place {
+            Place::Inside => self.rng.below(end.min(most)),
+            Place::Behind if self.rng.one_in(3) => end + self.rng.below(40),
+            Place::Behind => end,
+        };
         if self.rng.one_in(2) {
             first -= first % 8;
         }
-        let len = (1 + self.rng.below(most)).min(all - first);
-        let (file, sectors) = (target as u32, first..first + len);
-        let number = self.begin(What::Overwrite {
+        let first = first.min(most - 1);
+        let longest = *self.rng.pick(&LENGTHS);
+        first..(first + 1 + self.rng.below(longest)).min(most)
+    }
+
+    fn append(&mut self, target: usize, queue: usize, dsync: bool) -> Result<()> {
+        let longest = *self.rng.pick(&LENGTHS);
+        let sectors = 1 + self.rng.below(longest);
+        let (file, of) = (target as u32, &mut self.targets[target]);
+        // Behind an end that is no sector's direct I/O cannot write.
+        if of.end + sectors > of.most || of.start.size % SECTOR as u64 != 0 {
+            return self.write(target, queue, Place::Inside, dsync);
+        }
+        of.end += sectors;
+        let id = of.ids[queue];
+        let number = self.begin(What::Append {
             file,
             sectors,
             dsync,
         })?;
-        let mut buf = Buf::zeroed(len as usize * SECTOR);
-        fill(buf.as_mut_slice(), file, first, number);
-        let id = self.targets[target].ids[queue];
-        let flags = RequestFlags {
-            dsync,
-            ..RequestFlags::default()
-        };
-        let request = Request::write(id, first * SECTOR as u64, buf, u64::from(number));
-        self.ask(queue, request.with_flags(flags))
+        let mut buf = Buf::zeroed(sectors as usize * SECTOR);
+        fill(buf.as_mut_slice(), file, OF_APPEND, number);
+        let request = Request::append(id, buf, u64::from(number));
+        self.ask(queue, request.with_flags(flags(dsync)))
     }
 
     /// Announces an action; its number.
@@ -206,6 +289,9 @@ impl Driver<'_> {
         self.queues[queue].reap(&mut done, min, None);
         for completion in done {
             let number = u32::try_from(completion.token).expect("tokens are numbers of actions");
+            if completion.op == Op::Append && completion.result.is_ok() {
+                (self.sink)(Note::Placed(number, completion.pos / SECTOR as u64))?;
+            }
             self.end(number, completion.result.is_ok())?;
         }
         Ok(())

@@ -8,6 +8,9 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+/// Times that e2fsck may need to put a volume in order.
+const REPAIRS: usize = 8;
+
 /// A command with the environment that makes answers comparable.
 fn command(program: &str) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
@@ -95,12 +98,18 @@ pub fn replay_journal(image: &Path) -> Result<()> {
     changing("e2fsck", &[&words[..], &[image.as_os_str()]].concat())
 }
 
-/// `e2fsck -fy`: repairs whatever it finds.
+/// `e2fsck -fy`: repairs whatever it finds, again and again: where it clears one entry of a node it passes over the next.
 ///
 /// # Errors
-/// When e2fsck cannot be started, or something could not be repaired.
+/// When e2fsck cannot be started, or something could not be repaired, or a few times are not enough.
 pub fn repair(image: &Path) -> Result<()> {
-    changing("e2fsck", &[OsStr::new("-fy"), image.as_os_str()])
+    for _ in 0..REPAIRS {
+        changing("e2fsck", &[OsStr::new("-fy"), image.as_os_str()])?;
+        if check(image).is_ok() {
+            return Ok(());
+        }
+    }
+    check(image)
 }
 
 /// `e2fsck -fyD`: indexes directories, and squares accounts that debugfs leaves open.

@@ -45,14 +45,24 @@ pub(super) fn convert(jobs: Vec<Job>) -> Vec<Job> {
     good.sort_by_key(|j| (j.inode().ino, j.start()));
     let mut rest = good;
     while !rest.is_empty() {
-        let batch = first_handleful(&mut rest);
-        let done = convert_batch(batch);
-        let extends = |j: &&Job| j.conversion.as_ref().is_some_and(|c| c.extends);
-        let moved = done.iter().filter(extends);
-        moved.for_each(|job| job.inode().pending.published());
-        bad.extend(done);
+        let batch = convert_batch(first_handleful(&mut rest));
+        let next: Vec<Job> = batch.iter().flat_map(published).collect();
+        // Behind everything of their files that is left.
+        rest.extend(next);
+        rest.sort_by_key(|j| (j.inode().ino, j.start()));
+        bad.extend(batch);
     }
     bad
+}
+
+/// The jobs that the size may move over once it has moved over this one.
+fn published(job: &Job) -> Vec<Job> {
+    match &job.conversion {
+        Some(conversion) if conversion.extends => {
+            job.inode().pending.published(conversion.bytes.start)
+        }
+        _ => Vec::new(),
+    }
 }
 
 enum Taken {

@@ -128,7 +128,7 @@ impl Job {
         }
     }
 
-    /// Its queue counts that it waits for the size.
+    /// Its queue counts that it waits for the size, and wakes its owner, who then drains the queues of those that come before.
     pub(super) fn tell_held(&self) {
         if self
             .inode()
@@ -136,6 +136,7 @@ impl Job {
             .has_before(self.conversion.as_ref().map_or(0, |c| c.bytes.start))
         {
             self.queue.inbox.post([Message::Held(self.slot)]);
+            self.queue.waker.kick();
         }
     }
 

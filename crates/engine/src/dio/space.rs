@@ -44,7 +44,8 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
         };
         let wanted = Wanted {
             blocks: from..blocks.end,
-            extends: grows.then_some(slot.pos),
+            extends: grows.then(|| slot.pos..slot.end()),
+            counted: slot.extends,
             bits,
         };
         if !inode.pending.register(&wanted) {
@@ -54,10 +55,7 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
             return Attempt::WantsRange(wanted);
         }
         slot.entry = Some(from);
-        if grows && !slot.extends {
-            inode.pending.extend(slot.pos..slot.end());
-            slot.extends = true;
-        }
+        slot.extends = grows;
     }
     let entry = slot.entry.expect("it was registered above");
     if slot.extends && inode.tail_block().is_some() {

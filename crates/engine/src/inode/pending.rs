@@ -34,9 +34,6 @@ struct Inner<J> {
     entries: BTreeMap<u64, Entry>,
     /// Extending requests that the size has not moved over, by first byte.
     extending: BTreeMap<u64, Extending<J>>,
-    /// How many the size may move over that it has not moved over yet, and how far the last of them reaches.
-    unpublished: u32,
-    reached: u64,
 }
 
 #[derive(Debug)]
@@ -49,9 +46,9 @@ struct Entry {
 #[derive(Debug)]
 struct Extending<J> {
     end: u64,
-    state: Progress<J>,
     /// It may be refused for want of space, or because it does not want to wait: its place is not sure.
     unsure: bool,
+    state: Progress<J>,
     parked: Vec<Parked>,
 }
 
@@ -75,11 +72,13 @@ enum Holder {
     Before(u64),
 }
 
-/// A range of file blocks that a request wants; the first byte of it if it extends the file.
+/// A range of file blocks that a request wants; its bytes if it extends the file.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) blocks: Range<u64>,
-    pub(crate) extends: Option<u64>,
+    pub(crate) extends: Option<Range<u64>>,
+    /// It is among the extending requests already.
+    pub(crate) counted: bool,
     /// log2 of the block size.
     pub(crate) bits: u32,
 }
@@ -89,6 +88,8 @@ enum Progress<J> {
     UnderWay,
     /// It ended well and waits for those before it.
     Held(J),
+    /// It is being published: no append goes over it, and nothing behind it is published before it.
+    Moving,
     /// It ended with nothing written.
     Failed,
 }
@@ -98,27 +99,31 @@ impl<J> Pending<J> {
         let inner = Inner {
             entries: BTreeMap::new(),
             extending: BTreeMap::new(),
-            unpublished: 0,
-            reached: 0,
         };
         Pending {
             inner: Mutex::at_level(&PENDING, level, inner),
         }
     }
 
-    /// Takes the range if nobody has a part of it. Its first block names the entry from now on.
+    /// Takes the range if nobody has a part of it, and counts the request as extending if it is. Its first block names the entry from
+    /// now on.
     pub(crate) fn register(&self, wanted: &Wanted) -> bool {
         let mut inner = self.inner.lock();
-        let free = inner.holder(wanted).is_none();
-        if free {
-            let entry = Entry {
-                end: wanted.blocks.end,
-                claims: Vec::new(),
-                parked: Vec::new(),
-            };
-            inner.entries.insert(wanted.blocks.start, entry);
+        if inner.holder(wanted).is_some() {
+            return false;
         }
-        free
+        let entry = Entry {
+            end: wanted.blocks.end,
+            claims: Vec::new(),
+            parked: Vec::new(),
+        };
+        inner.entries.insert(wanted.blocks.start, entry);
+        if let Some(bytes) = wanted.extends.as_ref().filter(|_| !wanted.counted) {
+            let begun = Extending::begin(bytes.end);
+            let other = inner.extending.insert(bytes.start, begun);
+            debug_assert!(other.is_none(), "one that begins there would be a holder");
+        }
+        true
     }
 
     /// Parks a request until who has a part of the range lets go of it. False if nobody has.
@@ -155,15 +160,9 @@ impl<J> Pending<J> {
         parked.into_iter().for_each(Parked::release);
     }
 
-    /// An extending request begins. Again for the same one changes nothing.
-    pub(crate) fn extend(&self, bytes: Range<u64>) {
-        let begun = Extending::begin(bytes.end);
-        let mut inner = self.inner.lock();
-        inner.extending.entry(bytes.start).or_insert(begun);
-    }
-
     /// An append begins: gives it the first byte that no request before it has, at a multiple of `logical`. Its place is not sure until
-    /// [`Pending::make_sure`] says so. The size is looked at under the lock, or a place could be given twice while it moves.
+    /// [`Pending::make_sure`] says so. `size` is asked for behind the lock: what is no longer counted has been published, or two appends would
+    /// get the same place.
     pub(crate) fn append(
         &self,
         size: impl FnOnce() -> u64,
@@ -176,8 +175,7 @@ impl<J> Pending<J> {
         if last.is_some_and(|e| e.unsure) {
             return Err(NoPlace::Unsure);
         }
-        let reserved = last.map_or(0, |e| e.end).max(inner.reached);
-        let at = reserved.max(size());
+        let at = last.map_or(0, |e| e.end).max(size());
         if at % logical != 0 {
             return Err(NoPlace::Inside(at));
         }
@@ -211,50 +209,39 @@ impl<J> Pending<J> {
         true
     }
 
-    /// The extending request that begins at `pos` has ended: with `job` if its data is there. Gives the jobs that the size may move over
-    /// now, in order.
+    /// The extending request that begins at `pos` has ended: with `job` if its data is there. Gives the jobs that may be published now, in
+    /// order; each is followed by [`Pending::published`].
     pub(crate) fn ended(&self, pos: u64, job: Option<J>) -> Vec<J> {
-        let (mut free, mut released) = (Vec::new(), Vec::new());
         let mut inner = self.inner.lock();
         let is_last = inner.extending.range(pos + 1..).next().is_none();
-        let request = inner.extending.get_mut(&pos).expect("who ends has begun");
-        let refused = job.is_none() && request.unsure;
-        request.unsure = false;
-        request.state = match job {
-            Some(job) => Progress::Held(job),
-            None => Progress::Failed,
+        let request = inner.of(pos);
+        let was_unsure = std::mem::take(&mut request.unsure);
+        let mut waited = if was_unsure {
+            std::mem::take(&mut request.parked)
+        } else {
+            Vec::new()
         };
+        let refused = was_unsure && job.is_none();
+        request.state = job.map_or(Progress::Failed, Progress::Held);
         if refused && is_last {
             // Nobody has a place behind it: it was never there.
-            let refused = inner.extending.remove(&pos);
-            released.extend(refused.into_iter().flat_map(|e| e.parked));
-        } else {
-            released.append(&mut request.parked);
+            inner.extending.remove(&pos);
         }
-        while let Some(first) = inner.extending.first_entry() {
-            if matches!(first.get().state, Progress::UnderWay) {
-                break;
-            }
-            let first = first.remove();
-            released.extend(first.parked);
-            if let Progress::Held(job) = first.state {
-                inner.unpublished += 1;
-                inner.reached = inner.reached.max(first.end);
-                free.push(job);
-            }
-        }
+        let (free, released) = inner.pass();
         drop(inner);
-        released.into_iter().for_each(Parked::release);
+        waited.extend(released);
+        waited.into_iter().for_each(Parked::release);
         free
     }
 
-    /// The size has moved over one of the jobs that [`Pending::ended`] gave, or will not.
-    pub(crate) fn published(&self) {
+    /// What began at `pos` can be seen, or failed in being published. Gives the jobs that may be published next.
+    pub(crate) fn published(&self, pos: u64) -> Vec<J> {
         let mut inner = self.inner.lock();
-        inner.unpublished -= 1;
-        if inner.unpublished == 0 {
-            inner.reached = 0;
-        }
+        inner.of(pos).state = Progress::Failed;
+        let (free, released) = inner.pass();
+        drop(inner);
+        released.into_iter().for_each(Parked::release);
+        free
     }
 
     /// Is an extending request under way that begins before `pos`?
@@ -278,6 +265,34 @@ impl Claimed {
 }
 
 impl<J> Inner<J> {
+    fn of(&mut self, pos: u64) -> &mut Extending<J> {
+        let request = self.extending.get_mut(&pos);
+        request.expect("who ends has begun, and ends once")
+    }
+
+    /// Forgets what is over, up to the first that is not; if nothing is being published, what has ended is from now on. Who was parked
+    /// for what is forgotten comes out too.
+    fn pass(&mut self) -> (Vec<J>, Vec<Parked>) {
+        let (mut free, mut released) = (Vec::new(), Vec::new());
+        while let Some(first) = self.extending.first_entry() {
+            if !matches!(first.get().state, Progress::Failed) {
+                break;
+            }
+            released.extend(first.remove().parked);
+        }
+        for request in self.extending.values_mut() {
+            match std::mem::replace(&mut request.state, Progress::Moving) {
+                Progress::Held(job) => free.push(job),
+                Progress::Failed => request.state = Progress::Failed,
+                stays => {
+                    request.state = stays;
+                    break;
+                }
+            }
+        }
+        (free, released)
+    }
+
     /// Who has a part of the range, or comes before who wants it.
     fn holder(&self, wanted: &Wanted) -> Option<Holder> {
         let blocks = &wanted.blocks;
@@ -285,7 +300,10 @@ impl<J> Inner<J> {
         if let Some((start, _)) = entry.filter(|(_, e)| e.end > blocks.start) {
             return Some(Holder::Entry(*start));
         }
-        let (pos, before) = self.extending.range(..wanted.extends?).next_back()?;
+        let from = wanted.extends.as_ref()?.start;
+        // An append may have been given the very byte that a write begins at.
+        let others = if wanted.counted { from } else { from + 1 };
+        let (pos, before) = self.extending.range(..others).next_back()?;
         // They do not overlap one another, so the last one before is the one that reaches farthest.
         let reaches = before.end.div_ceil(1 << wanted.bits) > blocks.start;
         reaches.then_some(Holder::Before(*pos))
@@ -296,8 +314,8 @@ impl<J> Extending<J> {
     fn begin(end: u64) -> Extending<J> {
         Extending {
             end,
-            state: Progress::UnderWay,
             unsure: false,
+            state: Progress::UnderWay,
             parked: Vec::new(),
         }
     }
@@ -321,6 +339,7 @@ mod tests {
             pending.register(&Wanted {
                 blocks,
                 extends: None,
+                counted: false,
                 bits: 12,
             })
         };
@@ -340,7 +359,8 @@ mod tests {
         let pending = Pending::<u32>::new(1);
         let wanted = |pos: u64, end: u64| Wanted {
             blocks: pos >> 12..end.div_ceil(4096),
-            extends: Some(pos),
+            extends: Some(pos..end),
+            counted: true,
             bits: 12,
         };
         assert_eq!(sure(&pending, 0, 1000, 9999), Ok(0));
@@ -348,6 +368,7 @@ mod tests {
         assert!(!pending.register(&wanted(1000, 5000)));
         assert!(pending.register(&wanted(0, 1000)));
         assert_eq!(pending.ended(0, Some(1)), [1]);
+        assert!(pending.published(0).is_empty());
         pending.release(0);
         assert!(pending.register(&wanted(1000, 5000)));
     }
@@ -363,6 +384,7 @@ mod tests {
         assert!(pending.ended(120, Some(3)).is_empty());
         assert!(pending.ended(110, None).is_empty());
         assert_eq!(pending.ended(100, Some(1)), [1, 3]);
+        assert!(pending.published(100).is_empty() && pending.published(120).is_empty());
         assert!(pending.is_empty());
         assert_eq!(sure(&pending, 130, 10, 1000), Ok(130));
         assert_eq!(pending.ended(130, Some(4)), [4]);
@@ -380,20 +402,43 @@ mod tests {
         assert_eq!(sure(&pending, 100, 10, 1000), Ok(110));
         assert!(pending.ended(110, Some(2)).is_empty());
         assert_eq!(pending.ended(100, Some(1)), [1, 2]);
-        assert!(pending.is_empty());
     }
 
-    /// Rule U9: between its end and the new size an append still keeps its place.
+    /// An append that began while the one before it was being published got the same place, for that was no longer counted and the size
+    /// not moved yet; and one that ended then could be published first, by another worker.
     #[test]
-    fn a_place_is_taken_until_the_size_has_moved() {
+    fn what_is_being_published_counts() {
         let pending = Pending::<u32>::new(1);
         assert_eq!(sure(&pending, 100, 10, 1000), Ok(100));
         assert_eq!(pending.ended(100, Some(1)), [1]);
         assert_eq!(sure(&pending, 100, 10, 1000), Ok(110));
-        pending.published();
-        assert_eq!(pending.ended(110, Some(2)), [2]);
-        pending.published();
+        assert!(pending.ended(110, Some(2)).is_empty());
+        assert_eq!(pending.published(100), [2]);
+        assert_eq!(sure(&pending, 110, 10, 1000), Ok(120));
+        assert!(pending.published(110).is_empty());
+        assert_eq!(pending.ended(120, Some(3)), [3]);
+        assert!(pending.published(120).is_empty() && pending.is_empty());
         // Truncated since: what was reserved is forgotten.
         assert_eq!(sure(&pending, 50, 10, 1000), Ok(50));
+    }
+
+    /// The write took the append's entry for its own, and whoever ended second found none.
+    #[test]
+    fn a_write_where_an_append_begins_waits_for_it() {
+        let pending = Pending::<u32>::new(1);
+        let wanted = |counted| Wanted {
+            blocks: 0..1,
+            extends: Some(0..512),
+            counted,
+            bits: 12,
+        };
+        assert_eq!(sure(&pending, 0, 512, 9999), Ok(0));
+        assert!(!pending.register(&wanted(false)));
+        assert!(pending.register(&wanted(true)));
+        assert_eq!(pending.ended(0, Some(1)), [1]);
+        assert!(pending.published(0).is_empty());
+        pending.release(0);
+        assert!(pending.register(&wanted(false)));
+        assert_eq!(pending.ended(0, Some(2)), [2]);
     }
 }

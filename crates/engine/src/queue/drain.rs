@@ -127,13 +127,18 @@ impl QueueShared {
             Message::Unprepared(index, error) => dio::refuse(self, state, index, error.into()),
             Message::Held(index) => {
                 debug_assert_eq!(state.slots[index].state, SlotState::Worker);
+                state.slots[index].held = true;
+                state.held += 1;
                 state.counters.held_for_size += 1;
             }
-            Message::Completed(index, Some(error)) => {
-                state.slots[index].fail(error.into());
+            Message::Completed(index, error) => {
+                let slot = &mut state.slots[index];
+                if let Some(error) = error {
+                    slot.fail(error.into());
+                }
+                state.held -= u32::from(std::mem::take(&mut slot.held));
                 complete::ready(state, index);
             }
-            Message::Completed(index, None) => complete::ready(state, index),
         }
     }
 
@@ -162,7 +167,7 @@ impl QueueShared {
             work.run();
             return;
         }
-        let parked = state.parked > 0;
+        let depends = state.parked > 0 || state.held > 0;
         let pause = state.pause;
         drop(state);
         if self.waker.is_kicked() {
@@ -170,7 +175,7 @@ impl QueueShared {
             return;
         }
         let mut timeout = timeout;
-        if parked {
+        if depends {
             // What this caller waits for may sit in a queue whose owner does not come back.
             let progress = self.volume.drain_others(self);
             self.state.lock().pause = if progress {

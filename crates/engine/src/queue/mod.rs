@@ -117,6 +117,8 @@ pub(crate) struct QueueState {
     pub(crate) own_work: VecDeque<Work>,
     /// Requests on gates' lists.
     pub(crate) parked: u32,
+    /// Requests that wait for the size to move over others.
+    pub(crate) held: u32,
     pub(crate) counters: Counters,
     generation: u32,
 }
@@ -171,6 +173,7 @@ impl Queue {
             owed: Vec::new(),
             own_work: VecDeque::new(),
             parked: 0,
+            held: 0,
             counters: Counters::default(),
             generation: 0,
         };

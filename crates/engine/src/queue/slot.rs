@@ -58,6 +58,8 @@ pub(crate) struct Slot {
     pub(crate) past_end: bool,
     /// It is counted in the order in which the size moves.
     pub(crate) extends: bool,
+    /// It has ended and waits for the size to move over others, which may be another queue's.
+    pub(crate) held: bool,
     /// What it wrote is not mapped yet.
     pub(crate) owes_map: bool,
     /// The transaction that last changed the file must be durable before the request is acknowledged.
@@ -93,6 +95,7 @@ impl Slot {
             entry: None,
             past_end: false,
             extends: false,
+            held: false,
             owes_map: false,
             owes_commit: false,
             in_parts: false,

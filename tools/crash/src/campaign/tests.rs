@@ -9,7 +9,7 @@ fn wish(keep: &std::path::Path) -> Wish {
     Wish {
         states: 24,
         seed: 5,
-        mib: 8,
+        mib: 16,
         modes: Mode::ALL.to_vec(),
         sample: 0,
         kernel: false,

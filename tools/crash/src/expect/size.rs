@@ -1,0 +1,34 @@
+//! What it is: which sizes a file may have.
+//! Input: what began to change the file, and its size. Output: whether that may be, and if not why.
+//! Invariants: a size is the one that the file began with, or the end of something that was written; never less than what
+//! is durable reaches. Limit: an append that nobody placed may have ended at any sector.
+
+use super::{Changes, Known};
+use crate::history::Start;
+use crate::stamp::SECTOR;
+
+impl Known<'_> {
+    pub(super) fn judge_size(
+        &self,
+        start: &Start,
+        changes: &Changes<'_>,
+        size: u64,
+    ) -> Result<(), String> {
+        let kept = changes.iter().filter(|(_, a)| self.is_kept(a));
+        let least = kept.filter_map(|(_, a)| a.reaches()).max().unwrap_or(0);
+        let least = least.max(start.size);
+        if size < least {
+            return Err(format!("{size} bytes, but {least} are durable"));
+        }
+        let ends_at = |end: Option<u64>| match end {
+            Some(end) => end == size,
+            None => size % SECTOR as u64 == 0,
+        };
+        let may_be = size == start.size || changes.iter().any(|(_, a)| ends_at(a.reaches()));
+        if may_be {
+            Ok(())
+        } else {
+            Err(format!("{size} bytes, where nothing ended"))
+        }
+    }
+}
