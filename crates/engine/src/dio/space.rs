@@ -41,17 +41,15 @@ pub(super) fn attempt(state: &mut QueueState, index: u32) -> Attempt {
         };
         let wanted = Wanted {
             blocks: from..blocks.end,
-            extends: grows.then_some(slot.pos),
+            extends: grows.then_some(slot.pos..slot.end()),
+            placed: slot.extends,
             bits,
         };
         if !inode.pending.register(&wanted) {
             return Attempt::WantsRange(wanted);
         }
         slot.entry = Some(from);
-        if grows && !slot.extends {
-            inode.pending.extend(slot.pos..slot.end());
-            slot.extends = true;
-        }
+        slot.extends = grows;
     }
     let entry = slot.entry.expect("it was registered above");
     if slot.extends && inode.tail_block().is_some() {

@@ -11,7 +11,7 @@ use crate::locks::PENDING;
 use crate::queue::Parked;
 use diorite_block::sync::Mutex;
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{Bound, Range};
 
 /// Blocks that were claimed for a part of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,11 +57,13 @@ enum Holder {
     Before(u64),
 }
 
-/// A range of file blocks that a request wants; the first byte of it if it extends the file.
+/// A range of file blocks that a request wants; its bytes if it extends the file.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) blocks: Range<u64>,
-    pub(crate) extends: Option<u64>,
+    pub(crate) extends: Option<Range<u64>>,
+    /// It has its place in the order in which the size moves already, as an append has.
+    pub(crate) placed: bool,
     /// log2 of the block size.
     pub(crate) bits: u32,
 }
@@ -86,7 +88,8 @@ impl<J> Pending<J> {
         }
     }
 
-    /// Takes the range if nobody has a part of it. Its first block names the entry from now on.
+    /// Takes the range if nobody has a part of it, and for who extends the file the place in the order, in one step: an append that got its
+    /// place between the two would come first, and wait for the range. Its first block names the entry from now on.
     pub(crate) fn register(&self, wanted: &Wanted) -> bool {
         let mut inner = self.inner.lock();
         let free = inner.holder(wanted).is_none();
@@ -97,6 +100,10 @@ impl<J> Pending<J> {
                 parked: Vec::new(),
             };
             inner.entries.insert(wanted.blocks.start, entry);
+            if let Some(bytes) = wanted.extends.clone().filter(|_| !wanted.placed) {
+                let begun = Extending::begin(bytes.end);
+                inner.extending.insert(bytes.start, begun);
+            }
         }
         free
     }
@@ -133,13 +140,6 @@ impl<J> Pending<J> {
         let entry = self.inner.lock().entries.remove(&entry);
         let parked = entry.expect("an entry is released once").parked;
         parked.into_iter().for_each(Parked::release);
-    }
-
-    /// An extending request begins. Again for the same one changes nothing.
-    pub(crate) fn extend(&self, bytes: Range<u64>) {
-        let begun = Extending::begin(bytes.end);
-        let mut inner = self.inner.lock();
-        inner.extending.entry(bytes.start).or_insert(begun);
     }
 
     /// An append begins: gives it the first byte that no request before it has.
@@ -205,7 +205,14 @@ impl<J> Inner<J> {
         if let Some((start, _)) = entry.filter(|(_, e)| e.end > blocks.start) {
             return Some(Holder::Entry(*start));
         }
-        let (pos, before) = self.extending.range(..wanted.extends?).next_back()?;
+        let start = wanted.extends.as_ref()?.start;
+        let until = if wanted.placed {
+            Bound::Excluded(start)
+        } else {
+            Bound::Included(start)
+        };
+        let before = self.extending.range((Bound::Unbounded, until));
+        let (pos, before) = before.clone().next_back()?;
         // They do not overlap one another, so the last one before is the one that reaches farthest.
         let reaches = before.end.div_ceil(1 << wanted.bits) > blocks.start;
         reaches.then_some(Holder::Before(*pos))
@@ -233,6 +240,7 @@ mod tests {
             pending.register(&Wanted {
                 blocks,
                 extends: None,
+                placed: false,
                 bits: 12,
             })
         };
@@ -252,7 +260,8 @@ mod tests {
         let pending = Pending::<u32>::new(1);
         let wanted = |pos: u64, end: u64| Wanted {
             blocks: pos >> 12..end.div_ceil(4096),
-            extends: Some(pos),
+            extends: Some(pos..end),
+            placed: true,
             bits: 12,
         };
         assert_eq!(pending.append(0, 1000, 9999), Some(0));
@@ -262,6 +271,27 @@ mod tests {
         assert_eq!(pending.ended(0, Some(1)), [1]);
         pending.release(0);
         assert!(pending.register(&wanted(1000, 5000)));
+    }
+
+    /// A write past the end has its range and its place in one step, so an append comes behind it and not before a range that it then
+    /// waits for; and it is not taken for an append that has its place where the write begins.
+    #[test]
+    fn a_range_past_the_end_comes_with_its_place() {
+        let pending = Pending::<u32>::new(1);
+        let wanted = |bytes: Range<u64>| Wanted {
+            blocks: bytes.start >> 12..bytes.end.div_ceil(4096),
+            extends: Some(bytes),
+            placed: false,
+            bits: 12,
+        };
+        assert!(pending.register(&wanted(8192..9000)));
+        assert_eq!(pending.append(100, 10_000, 99_999), Some(9000));
+        assert!(!pending.register(&wanted(9000..9100)));
+        assert_eq!(pending.ended(8192, Some(1)), [1]);
+        pending.release(2);
+        assert!(!pending.register(&wanted(9000..9100)));
+        assert_eq!(pending.ended(9000, Some(2)), [2]);
+        assert!(pending.register(&wanted(9000..9100)));
     }
 
     /// Rule U9.
