@@ -141,7 +141,14 @@ fn zero_run(inode: &Inode, start: FsBlock, len: u32) -> Result<(), Error> {
         let part = (end - pos).min(most);
         let len = usize::try_from(part).expect("at most a MiB");
         let done = volume.blocking.run(Bio::write(pos, Buf::zeroed(len), 0));
-        let failed = |e| Error::of_write(&*volume.device, pos, u32::try_from(part).unwrap_or(u32::MAX), e);
+        let failed = |e| {
+            Error::of_write(
+                &*volume.device,
+                pos,
+                u32::try_from(part).unwrap_or(u32::MAX),
+                e,
+            )
+        };
         done.result.map_err(failed)?;
         pos += part;
     }
