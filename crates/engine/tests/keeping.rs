@@ -12,13 +12,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-fn writable() -> OpenFlags {
-    OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    }
-}
-
 fn filled(byte: u8, len: usize) -> Buf {
     let mut buf = Buf::zeroed(len);
     buf.as_mut_slice().fill(byte);

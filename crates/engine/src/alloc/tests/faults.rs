@@ -1,7 +1,8 @@
 //! Reads that fail: whichever it is, what was asked for has not happened, and happens when it is asked for again.
 
-use super::super::{Alloc, MARK_CREDITS, NEW_INODE_CREDITS, free_credits};
+use super::super::{Alloc, MARK_CREDITS, NEW_INODE_CREDITS};
 use super::Image;
+use super::free_credits;
 use crate::error::Error;
 use crate::mount::OpenOptions;
 use crate::volume::{Volume, VolumeShared};

@@ -172,3 +172,8 @@ fn ranges(text: &str) -> Vec<(u64, u64)> {
     let parts = text.split(',').filter(|part| !part.trim().is_empty());
     parts.map(range).collect()
 }
+
+/// Blocks that freeing `len` blocks in a row changes at most: a bitmap and a descriptor in every group that they touch.
+fn free_credits(sb: &diorite_format::Superblock, len: u32) -> u32 {
+    (len / sb.geometry().blocks_per_group() + 2).min(sb.group_count()) * super::MARK_CREDITS
+}

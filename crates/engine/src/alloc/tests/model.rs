@@ -3,7 +3,8 @@
 //! Input: a seed. Output: nothing, or the step after which they differ. Invariants: after every step the counts agree; after every settling
 //! `dumpe2fs` agrees, bit by bit; at the end, with all given back, e2fsck is silent. Limits: one thread.
 
-use super::super::{Alloc, MARK_CREDITS, NEW_INODE_CREDITS, Run, free_credits};
+use super::super::{Alloc, MARK_CREDITS, NEW_INODE_CREDITS, Run};
+use super::free_credits;
 use super::{Dump, Image, KINDS};
 use crate::error::{Error, Wait};
 use crate::testing::Rng;

@@ -4,7 +4,7 @@
 //! Invariant: all free blocks of the test belong to the file `pool` when it begins and when it ends, so that e2fsck has to agree with
 //! every bit. Limits: no data is written; blocks freed are used again at once, which no running volume may do.
 
-use super::super::{Edited, End, NewRun, TreeBlocks, credits, part, replace, shift};
+use super::super::{Edited, End, NewRun, TreeBlocks, credits, part, replace};
 use super::judge::run;
 use crate::error::Error;
 use crate::inode::Inode;
@@ -197,28 +197,6 @@ impl Rig {
         let removed: Vec<u64> = was.difference(&now).copied().collect();
         self.finish(edited, &removed);
         Ok(())
-    }
-
-    /// Moves a range.
-    pub(super) fn shift(&mut self, range: Range<u32>, by: i64) {
-        let most = self.credits(&range, &[]);
-        let edited = self.edit(most, |rig, handle, disk| {
-            shift(handle, &mut rig.free, disk, range.clone(), by)
-        });
-        let from: Vec<_> = self
-            .file
-            .blocks
-            .range(range)
-            .map(|(b, at)| (*b, *at))
-            .collect();
-        for (block, _) in &from {
-            self.file.blocks.remove(block);
-        }
-        let moved = from
-            .iter()
-            .map(|(b, at)| ((i64::from(*b) + by) as u32, *at));
-        self.file.blocks.extend(moved);
-        self.finish(edited.unwrap(), &[]);
     }
 
     /// Unmaps all from a block on, in small parts.
