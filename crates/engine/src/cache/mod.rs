@@ -296,7 +296,7 @@ impl Entry {
         }
         let own = Arc::get_mut(&mut self.latest).expect("nobody else has it yet");
         // What was a block of one kind is none of another after a change.
-        *own.verified.get_mut() = 1 << kind as u32;
+        own.verified.store(1 << kind as u32, Ordering::Relaxed);
         own.bytes.as_mut_slice()
     }
 }
