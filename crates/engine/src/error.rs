@@ -247,11 +247,6 @@ impl std::fmt::Display for Wait {
 /// What cannot be done yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotYet {
-    /// The file would need new blocks, and the volume allocates in clusters (bigalloc).
-    Clusters {
-        /// The file.
-        ino: Ino,
-    },
     /// The file's data is in its inode.
     InlineData {
         /// The file.
@@ -287,10 +282,6 @@ pub enum NotYet {
 impl std::fmt::Display for NotYet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            NotYet::Clusters { ino } => write!(
-                f,
-                "inode {ino}: new blocks on a volume with clusters (bigalloc)"
-            ),
             NotYet::InlineData { ino } => write!(
                 f,
                 "inode {ino}: its data is inside the inode, which is not written"

@@ -12,7 +12,7 @@ use diorite_block::Buf;
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 
-const KINDS: [(&str, &str, &[&str]); 6] = [
+const KINDS: [(&str, &str, &[&str]); 7] = [
     ("ext4-4k", "64M", &["-t", "ext4", "-b", "4096"]),
     ("ext4-1k", "48M", &["-t", "ext4", "-b", "1024"]),
     (
@@ -26,6 +26,11 @@ const KINDS: [(&str, &str, &[&str]); 6] = [
         "ext4-2k-nocsum",
         "48M",
         &["-t", "ext4", "-b", "2048", "-O", "^metadata_csum,^64bit"],
+    ),
+    (
+        "ext4-clusters",
+        "64M",
+        &["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "16384"],
     ),
 ];
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `claim` | a wish near a place -> a run of clusters that is nobody else's, in memory |
 //! | `bits` | which bits of a group change -> its bitmap and its descriptor on disk, together |
+//! | `around` | blocks of a file -> the clusters that they lie in, and which of these are claimed |
 //! | `mark` | a claimed run -> used on disk; a used one -> free on disk, and usable after the commit |
 //! | `inode`, `spread` | a parent -> a new inode's number, and the group for it |
 //! | `trim` | a range -> its free runs, one by one, claimed while they are discarded |
@@ -19,6 +20,7 @@
 //! is wider than a group; runs are whole clusters, cut only by the end of the volume. Limits: a run stays inside its group; merged
 //! bitmaps of at most `budget` bytes stay in memory between two claims.
 
+mod around;
 mod bits;
 mod claim;
 mod group;
@@ -187,12 +189,7 @@ fn parts(sb: &Superblock, run: Run) -> impl Iterator<Item = Result<Clusters, Err
 
 /// The clusters of the group of `at`, and how many blocks they are.
 fn part(sb: &Superblock, run: Run, at: FsBlock, left: u64) -> Result<(Clusters, u32), Error> {
-    let outside = || {
-        let (first, last) = (run.start, run.end().get() - 1);
-        Error::Damaged(format!(
-            "blocks {first} to {last} are no clusters of this volume"
-        ))
-    };
+    let outside = || outside(run);
     let (group, start) = sb.bitmap_bit(at).ok_or_else(outside)?;
     let ratio = sb.geometry().cluster_ratio();
     let first = sb.group_first_block(group).get();
@@ -204,6 +201,14 @@ fn part(sb: &Superblock, run: Run, at: FsBlock, left: u64) -> Result<(Clusters, 
     }
     let len = blocks.div_ceil(ratio);
     Ok((Clusters { group, start, len }, blocks))
+}
+
+/// A run that a damaged map names.
+fn outside(run: Run) -> Error {
+    let (first, last) = (run.start, run.end().get().saturating_sub(1));
+    Error::Damaged(format!(
+        "blocks {first} to {last} are no clusters of this volume"
+    ))
 }
 
 impl Clusters {

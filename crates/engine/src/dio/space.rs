@@ -31,22 +31,19 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
         return Attempt::refused(error);
     }
     let blocks = slot.pos >> bits..slot.end().div_ceil(1 << bits);
+    let unit = inode.cluster_bits();
     // What a worker has loaded may be dropped from the latest view at any time, when the budget is exceeded.
     let prepared = view.filter(|_| slot.entry.is_some());
     if slot.entry.is_none() {
         let grows = slot.past_end || slot.extends;
-        let from = if grows {
-            inode
-                .tail_block()
-                .map_or(blocks.start, |tail| tail.min(blocks.start))
-        } else {
-            blocks.start
-        };
+        let tail = inode.tail_block().filter(|_| grows);
+        let first = tail.map_or(blocks.start, |tail| tail.min(blocks.start));
+        let from = first >> (unit - bits);
         let wanted = Wanted {
-            blocks: from..blocks.end,
+            units: from..slot.end().div_ceil(1 << unit),
             extends: grows.then(|| slot.pos..slot.end()),
             counted: slot.extends,
-            bits,
+            bits: unit,
         };
         if !inode.pending.register(&wanted) {
             if slot.extends && !slot.flags.nowait {
@@ -188,7 +185,7 @@ impl PrepareJob {
         if self.extends {
             inode.zero_tail()?;
         }
-        let view = inode.load_map(self.blocks.clone())?;
+        let view = inode.load_map(inode.whole_clusters(self.blocks.clone()))?;
         let mut closed = false;
         loop {
             let blocks = self.blocks.clone();

@@ -14,7 +14,7 @@ use crate::journal::JournalHandle;
 use crate::map::edit::NewRun;
 use diorite_format::dir::{DirBlock, DirBlockEdit, Inserted, init_block};
 use diorite_format::error::Unfit;
-use diorite_format::{FileBlock, FileType, FormatError, FsBlock, Ino, InodeFlags, MapKind};
+use diorite_format::{FileBlock, FileType, FormatError, Ino, InodeFlags, MapKind};
 
 /// Where a new name goes.
 #[derive(Clone, Copy, Debug)]
@@ -102,15 +102,13 @@ fn claim_behind(dir: &Inode, block: u64) -> Result<Room, Error> {
         let most = dir.size();
         return Err(Error::TooBig { ino, end, most });
     }
-    let before = block.checked_sub(1).map(|b| super::place_of(dir, b));
-    let alloc = dir.volume.alloc()?;
-    let goal = match before.transpose()?.flatten() {
-        Some(at) => FsBlock::new(at.get() + 1),
-        None => alloc.goal_of(&dir.volume.sb, dir.ino),
-    };
-    let claim = || alloc.claim(&dir.volume, goal, 1, false);
-    let run = dir.volume.with_all_space(claim)?;
-    Ok(Room::NewBlock(block, run))
+    let near = dir.whole_clusters(block.saturating_sub(1)..block + 1);
+    let view = dir.load_map(near)?;
+    let claim = || dir.claims.take(dir, &view, block, 1);
+    let run = dir.volume.with_all_space(claim);
+    // A directory grows seldom: it keeps nothing ahead.
+    dir.claims.close(dir);
+    Ok(Room::NewBlock(block, run?))
 }
 
 /// Puts a name where there is room. What fails here has changed nothing, or aborts the journal.

@@ -1,9 +1,10 @@
 //! Where a file's new blocks are claimed: near what it has, and for a file that grows ahead of what it asks.
 //!
-//! Input: a hole's first block and length. Output: claimed runs. Invariants: what is kept ahead (the window) is claimed and nobody else's; it is given
+//! Input: a hole's first block and length. Output: claimed runs, or of a cluster that the file has already. Invariants: what is kept ahead (the window) is claimed and nobody else's; it is given
 //! back when the file is let go, written elsewhere, or space is short. Limits: a window of at most [`MOST`] blocks per file.
 
 use super::Inode;
+use super::clusters::{self, Shape};
 use crate::alloc::Run;
 use crate::error::Error;
 use crate::locks::CLAIMS;
@@ -47,7 +48,8 @@ impl Claims {
         }
     }
 
-    /// Claims 1 to `want` blocks for file block `at` and those behind it. Blocks while a bitmap is read.
+    /// Claims 1 to `want` blocks for file block `at` and those behind it, a hole in `view`, in which the clusters around it are loaded. With
+    /// clusters they are a part of one that the file has, or of new ones. Blocks while a bitmap is read.
     pub(crate) fn take(
         &self,
         inode: &Inode,
@@ -56,10 +58,10 @@ impl Claims {
         want: u32,
     ) -> Result<Run, Error> {
         let alloc = inode.volume.alloc()?;
-        let run = self.search(inode, view, at, want, |goal, want| {
+        let run = self.in_clusters(inode, view, (at, want), |goal, want| {
             alloc.claim(&inode.volume, goal, want, false).map(Some)
         })?;
-        Ok(run.expect("a search that may wait finds or fails"))
+        run.ok_or_else(|| Error::Invalid(format!("inode {}: its map is not loaded", inode.ino)))
     }
 
     /// The same; none where it would have to wait.
@@ -71,7 +73,7 @@ impl Claims {
         want: u32,
     ) -> Result<Option<Run>, Error> {
         let alloc = inode.volume.alloc()?;
-        self.search(inode, view, at, want, |goal, want| {
+        self.in_clusters(inode, view, (at, want), |goal, want| {
             alloc.try_claim(&inode.volume, goal, want, false)
         })
     }
@@ -80,6 +82,28 @@ impl Claims {
     pub(crate) fn close(&self, inode: &Inode) {
         let kept = self.window.lock().close();
         inode.give_back(kept);
+    }
+
+    /// None: it would have to wait, or the cluster is not loaded.
+    fn in_clusters(
+        &self,
+        inode: &Inode,
+        view: &MapView,
+        (at, want): (u64, u32),
+        claim: impl Fn(FsBlock, u32) -> Result<Option<Run>, Error>,
+    ) -> Result<Option<Run>, Error> {
+        if inode.volume.sb.geometry().cluster_ratio() == 1 {
+            return self.search(inode, view, at, want, claim);
+        }
+        let shape = match clusters::shape(inode, view, at, want)? {
+            None => return Ok(None),
+            Some(Shape::Has(run)) => return Ok(Some(run)),
+            Some(Shape::New(shape)) => shape,
+        };
+        let found = self.search(inode, view, shape.start, shape.len, claim)?;
+        found
+            .map(|run| clusters::cut(inode, run, (at, want)))
+            .transpose()
     }
 
     fn search(

@@ -16,15 +16,25 @@ impl Inode {
     /// Can blocks be added to this file?
     pub(crate) fn check_can_grow(&self) -> Result<(), Error> {
         self.volume.check_writable()?;
+        self.check_map()?;
         let ino = self.ino;
-        if self.volume.sb.geometry().cluster_ratio() > 1 {
-            return Err(Error::NotYet(NotYet::Clusters { ino }));
-        }
         match self.disk().map_kind() {
             MapKind::Extents | MapKind::Indirect => Ok(()),
             MapKind::Inline | MapKind::FastSymlink | MapKind::Device | MapKind::None => {
                 Err(Error::NotYet(NotYet::InlineData { ino }))
             }
+        }
+    }
+
+    /// Has it a map that files of this volume may have?
+    pub(crate) fn check_map(&self) -> Result<(), Error> {
+        let clusters = self.volume.sb.geometry().cluster_ratio() > 1;
+        match self.disk().map_kind() {
+            MapKind::Indirect if clusters => Err(Error::Damaged(format!(
+                "inode {} has no extents, on a volume that allocates in clusters (bigalloc); run e2fsck",
+                self.ino
+            ))),
+            _ => Ok(()),
         }
     }
 
@@ -89,7 +99,7 @@ impl Inode {
     /// Gives back blocks that were claimed for it.
     pub(crate) fn give_back(&self, run: Run) {
         if let Some(alloc) = self.volume.alloc.as_ref().filter(|_| run.len > 0) {
-            let given = alloc.unclaim(&self.volume, run);
+            let given = alloc.unclaim_around(&self.volume, run);
             debug_assert!(given.is_ok(), "what is given back is claimed: {given:?}");
         }
     }

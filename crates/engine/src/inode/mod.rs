@@ -5,6 +5,7 @@
 //! this slice the size and the map never change.
 
 mod claims;
+mod clusters;
 pub(crate) mod gate;
 mod grow;
 mod pending;

@@ -72,14 +72,15 @@ enum Holder {
     Before(u64),
 }
 
-/// A range of file blocks that a request wants; its bytes if it extends the file.
+/// A range of file blocks that a request wants, rounded out to units: blocks, or clusters where space is had in these; its bytes if it extends
+/// the file.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
-    pub(crate) blocks: Range<u64>,
+    pub(crate) units: Range<u64>,
     pub(crate) extends: Option<Range<u64>>,
     /// It is among the extending requests already.
     pub(crate) counted: bool,
-    /// log2 of the block size.
+    /// log2 of the bytes of a unit.
     pub(crate) bits: u32,
 }
 
@@ -113,11 +114,11 @@ impl<J> Pending<J> {
             return false;
         }
         let entry = Entry {
-            end: wanted.blocks.end,
+            end: wanted.units.end,
             claims: Vec::new(),
             parked: Vec::new(),
         };
-        inner.entries.insert(wanted.blocks.start, entry);
+        inner.entries.insert(wanted.units.start, entry);
         if let Some(bytes) = wanted.extends.as_ref().filter(|_| !wanted.counted) {
             let begun = Extending::begin(bytes.end);
             let other = inner.extending.insert(bytes.start, begun);
@@ -295,9 +296,9 @@ impl<J> Inner<J> {
 
     /// Who has a part of the range, or comes before who wants it.
     fn holder(&self, wanted: &Wanted) -> Option<Holder> {
-        let blocks = &wanted.blocks;
-        let entry = self.entries.range(..blocks.end).next_back();
-        if let Some((start, _)) = entry.filter(|(_, e)| e.end > blocks.start) {
+        let units = &wanted.units;
+        let entry = self.entries.range(..units.end).next_back();
+        if let Some((start, _)) = entry.filter(|(_, e)| e.end > units.start) {
             return Some(Holder::Entry(*start));
         }
         let from = wanted.extends.as_ref()?.start;
@@ -305,7 +306,7 @@ impl<J> Inner<J> {
         let others = if wanted.counted { from } else { from + 1 };
         let (pos, before) = self.extending.range(..others).next_back()?;
         // They do not overlap one another, so the last one before is the one that reaches farthest.
-        let reaches = before.end.div_ceil(1 << wanted.bits) > blocks.start;
+        let reaches = before.end.div_ceil(1 << wanted.bits) > units.start;
         reaches.then_some(Holder::Before(*pos))
     }
 }
@@ -337,7 +338,7 @@ mod tests {
         let pending = Pending::<u32>::new(1);
         let register = |blocks| {
             pending.register(&Wanted {
-                blocks,
+                units: blocks,
                 extends: None,
                 counted: false,
                 bits: 12,
@@ -358,7 +359,7 @@ mod tests {
     fn who_comes_first_in_the_file_gets_a_shared_block_first() {
         let pending = Pending::<u32>::new(1);
         let wanted = |pos: u64, end: u64| Wanted {
-            blocks: pos >> 12..end.div_ceil(4096),
+            units: pos >> 12..end.div_ceil(4096),
             extends: Some(pos..end),
             counted: true,
             bits: 12,
@@ -427,7 +428,7 @@ mod tests {
     fn a_write_where_an_append_begins_waits_for_it() {
         let pending = Pending::<u32>::new(1);
         let wanted = |counted| Wanted {
-            blocks: 0..1,
+            units: 0..1,
             extends: Some(0..512),
             counted,
             bits: 12,

@@ -8,7 +8,8 @@ use super::Inode;
 use crate::alloc::{Alloc, Run};
 use crate::error::Error;
 use crate::journal::JournalHandle;
-use crate::map::edit::{self, Edited, NewRun, TreeBlocks};
+use crate::map::edit::{self, Edited, MappedRun, NewRun, TreeBlocks};
+use crate::volume::VolumeShared;
 use diorite_block::sync::MutexGuard;
 use diorite_format::{FsBlock, Inode as DiskInode, Timestamp};
 use std::ops::Range;
@@ -51,8 +52,9 @@ impl Remap<'_> {
         };
         // First what may fail for space, and then changes nothing: the run is still claimed.
         self.replace(new.file_block..new.file_block + new.len, &[new])?;
-        self.disk.blocks += self.units(new.len);
-        self.handle.or_abort(self.alloc.mark_used(self.handle, run))
+        let marked = self.alloc.mark_claimed(self.handle, run);
+        self.disk.blocks += self.units(self.handle.or_abort(marked)?);
+        Ok(())
     }
 
     /// Maps a range to `new`; what was mapped there and is not any more is freed.
@@ -61,8 +63,9 @@ impl Remap<'_> {
             handle: self.handle,
             alloc: self.alloc,
         };
+        let around = range.clone();
         let edited = edit::replace(self.handle, &mut blocks, &mut self.disk, range, new);
-        self.take_over(self.inode.volume.watched(edited)?)
+        self.take_over(self.inode.volume.watched(edited)?, &around)
     }
 
     /// Moves what a range is mapped to by `by` blocks.
@@ -71,8 +74,9 @@ impl Remap<'_> {
             handle: self.handle,
             alloc: self.alloc,
         };
+        let around = range.clone();
         let edited = edit::shift(self.handle, &mut blocks, &mut self.disk, range, by);
-        self.take_over(self.inode.volume.watched(edited)?)
+        self.take_over(self.inode.volume.watched(edited)?, &around)
     }
 
     /// The contents change with this.
@@ -114,26 +118,81 @@ impl Remap<'_> {
     }
 
     /// Frees and counts what an edit says. Nothing of the edit can be taken back: what fails aborts the journal.
-    fn take_over(&mut self, edited: Edited) -> Result<(), Error> {
-        let freed = self.free_all(&edited);
+    fn take_over(&mut self, edited: Edited, range: &Range<u32>) -> Result<(), Error> {
+        let freed = self.free_all(&edited, range);
         self.edits.push(edited);
         self.handle.or_abort(freed)
     }
 
-    fn free_all(&mut self, edited: &Edited) -> Result<(), Error> {
-        self.disk.blocks += self.units(edited.nodes_taken);
-        let nodes = edited.nodes_removed.iter().map(|block| (*block, 1));
-        for (start, len) in edited.removed.iter().copied().chain(nodes) {
+    fn free_all(&mut self, edited: &Edited, range: &Range<u32>) -> Result<(), Error> {
+        let sb = &self.inode.volume.sb;
+        let ratio = sb.geometry().cluster_ratio();
+        self.disk.blocks += self.units(edited.nodes_taken.saturating_mul(ratio));
+        let mut freed = match ratio {
+            1 => edited.removed.clone(),
+            _ => self.unused_clusters(&edited.removed, range)?,
+        };
+        for node in &edited.nodes_removed {
+            let run = Alloc::around(
+                sb,
+                Run {
+                    start: *node,
+                    len: 1,
+                },
+            )?;
+            freed.push((run.start, run.len));
+        }
+        for (start, len) in freed {
             self.alloc.free(self.handle, start, len)?;
             self.disk.blocks = self.disk.blocks.saturating_sub(self.units(len));
         }
         Ok(())
     }
 
+    /// The clusters of blocks that an edit of `range` has unmapped, without those of which the file still maps a block: such a block lies before
+    /// or behind the range.
+    fn unused_clusters(
+        &self,
+        removed: &[MappedRun],
+        range: &Range<u32>,
+    ) -> Result<Vec<MappedRun>, Error> {
+        let whole = whole_clusters(&self.inode.volume, removed)?;
+        if whole.is_empty() {
+            return Ok(whole);
+        }
+        let inside = u64::from(range.start)..u64::from(range.end);
+        let around = self.inode.whole_clusters(inside.clone());
+        let mut kept = Vec::new();
+        for edge in [around.start..inside.start, inside.end..around.end] {
+            kept.extend(edit::mapped_to(&self.inode.volume, &self.disk, edge)?);
+        }
+        let kept = whole_clusters(&self.inode.volume, &kept)?;
+        edit::without(self.inode.ino, &whole, &kept)
+    }
+
     /// Blocks in the units of an inode's count.
     fn units(&self, blocks: u32) -> u64 {
         u64::from(blocks) * u64::from(self.inode.volume.block_size() / 512)
     }
+}
+
+/// The clusters around some runs, each once.
+fn whole_clusters(volume: &VolumeShared, runs: &[MappedRun]) -> Result<Vec<MappedRun>, Error> {
+    let mut all: Vec<MappedRun> = Vec::with_capacity(runs.len());
+    let mut runs = runs.to_vec();
+    runs.sort_unstable();
+    for (start, len) in runs {
+        let run = Alloc::around(&volume.sb, Run { start, len })?;
+        let from = match all.last() {
+            Some((start, len)) => run.start.get().max(start.get() + u64::from(*len)),
+            None => run.start.get(),
+        };
+        if let Some(left) = run.end().get().checked_sub(from).filter(|left| *left > 0) {
+            let len = u32::try_from(left).expect("a part of a run is no longer than it");
+            all.push((FsBlock::new(from), len));
+        }
+    }
+    Ok(all)
 }
 
 /// Blocks for a map's own nodes, from the allocator.
@@ -157,6 +216,13 @@ impl TreeBlocks for FromAlloc<'_> {
     }
 
     fn give_back(&mut self, block: FsBlock) -> Result<(), Error> {
-        self.alloc.free(self.handle, block, 1)
+        let run = Alloc::around(
+            &self.handle.volume().sb,
+            Run {
+                start: block,
+                len: 1,
+            },
+        )?;
+        self.alloc.free(self.handle, run.start, run.len)
     }
 }

@@ -4,6 +4,7 @@
 //! their own; the last handle takes it off the list and frees its number, so a crash leaves an orphan or nothing. Limits: an inode with
 //! attributes' values in inodes of their own is refused by name.
 
+use crate::alloc::{Alloc, Run};
 use crate::cache::Kind;
 use crate::error::{Error, NotYet};
 use crate::inode::Inode;
@@ -60,9 +61,7 @@ fn delete(inode: &Inode) -> Result<(), Error> {
 /// Can it be deleted? Asked before its last name goes.
 pub(crate) fn check_deletable(inode: &Inode) -> Result<(), Error> {
     let (volume, disk, ino) = (&inode.volume, inode.disk(), inode.ino);
-    if volume.sb.geometry().cluster_ratio() > 1 {
-        return Err(Error::NotYet(NotYet::Clusters { ino }));
-    }
+    inode.check_map()?;
     if !volume.sb.features().incompat.has(Incompat::EA_INODE) {
         return Ok(());
     }
@@ -102,10 +101,11 @@ fn drop_xattr_block(handle: &JournalHandle<'_>, inode: &Inode) -> Result<(), Err
             xattr::set_refcount(&volume.sb, at, raw, users - 1).map_err(Error::from)
         })?;
     } else {
-        volume.alloc()?.free(handle, at, 1)?;
+        let whole = Alloc::around(&volume.sb, Run { start: at, len: 1 })?;
+        volume.alloc()?.free(handle, whole.start, whole.len)?;
         handle.forget(at);
     }
-    let units = u64::from(volume.block_size() / 512);
+    let units = u64::from(volume.sb.geometry().cluster_size() / 512);
     inode.change(handle, |disk| {
         disk.file_acl = FsBlock::NONE;
         disk.blocks = disk.blocks.saturating_sub(units);

@@ -43,7 +43,8 @@ fn fill(inode: &Inode, hole: &Mapping) -> Result<u64, Error> {
     let volume = &inode.volume;
     let file_block = u32::try_from(hole.start).expect("the largest size was checked");
     let want = u32::try_from(hole.len.min(MOST_AT_ONCE)).expect("the constant has 32 bits");
-    let view = inode.map.load();
+    let around = inode.whole_clusters(hole.start..hole.start + u64::from(want));
+    let view = inode.load_map(around)?;
     let take = || inode.claims.take(inode, &view, hole.start, want);
     let run = volume.with_all_space(take)?;
     let claimed = Claimed { file_block, run };

@@ -13,7 +13,7 @@
 //! Input: calls on [`File`]. Output: changed maps and sizes, each step in a journal handle. Invariants: direct requests are kept out, and those in
 //! flight have ended, before the size is looked at (rules G13, G15); the turn that does that is all that is held: who submits parks
 //! before the gate and waits for no lock; no handle is open while anything but metadata is waited for. Limits: blocking calls; files whose
-//! data is in their inode, and volumes with clusters, are refused by name.
+//! data is in their inode are refused by name.
 
 mod allocate;
 mod pieces;
@@ -46,9 +46,9 @@ pub enum Fallocate {
         /// The size stays.
         keep_size: bool,
     },
-    /// The range, of whole blocks and before the end, is taken out: what lies behind it moves down.
+    /// The range, of whole blocks (clusters, with bigalloc) and before the end, is taken out: what lies behind it moves down.
     CollapseRange,
-    /// A hole, of whole blocks and before the end, is put in: what lies behind moves up.
+    /// A hole, of whole blocks (or clusters) and before the end, is put in: what lies behind moves up.
     InsertRange,
     /// As `ZeroRange`, with written blocks: later writes into them are plain overwrites. Behind a size that stays they are unwritten.
     WriteZeroes {

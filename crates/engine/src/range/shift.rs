@@ -1,6 +1,6 @@
 //! Ranges taken out of a file, or put into it: what lies behind moves.
 //!
-//! Input: an inode with extents whose gate is closed; a range of whole blocks. Output: the map behind it shifted, the size with it. Invariants: where
+//! Input: an inode with extents whose gate is closed; a range of whole blocks, or clusters. Output: the map behind it shifted, the size with it. Invariants: where
 //! one handle can hold it, a crash shows all or nothing. Else it goes leaf by leaf, each handle leaving a sound tree, and a crash shows the
 //! range's hole, with nothing lost, somewhere behind its place: collapse moves from the front and sets the size last, insert
 //! from the end and sets the size first. Limits: work grows with the leaves behind the range.
@@ -61,13 +61,15 @@ pub(super) fn insert(inode: &Inode, pos: u64, len: u64) -> Result<(), Error> {
 }
 
 fn whole_blocks(inode: &Inode, pos: u64, len: u64) -> Result<Range<u32>, Error> {
-    let block = u64::from(inode.volume.block_size());
-    if pos % block != 0 || len % block != 0 {
+    // What moves keeps its place in its clusters.
+    let unit = u64::from(inode.volume.sb.geometry().cluster_size());
+    if pos % unit != 0 || len % unit != 0 {
         return Err(Error::Invalid(format!(
-            "inode {}: {len} bytes at {pos} are no whole blocks of {block} bytes",
+            "inode {}: {len} bytes at {pos} are no whole units of allocation, of {unit} bytes",
             inode.ino
         )));
     }
+    let block = u64::from(inode.volume.block_size());
     let end = pos.saturating_add(len);
     inode.check_size(end)?;
     let short = |b: u64| u32::try_from(b / block).expect("the largest size was checked");

@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used, missing_docs, unreachable_pub)]
 
 pub mod fixture;
+pub mod kernel;
 pub mod log;
 pub mod recipe;
 pub mod stage;

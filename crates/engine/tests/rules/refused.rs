@@ -1,8 +1,8 @@
-//! What is refused by name, and changes nothing: inline data, privileges to be dropped, data through the journal, clusters.
+//! What is refused by name, and changes nothing: inline data, privileges to be dropped, data through the journal.
 //!
 //! Input: images with such files. Output: none. Invariant: not one byte of the image changes. Limits: writes only.
 
-use crate::common::fixture::{LIMIT, made, writable};
+use crate::common::fixture::{LIMIT, writable};
 use crate::common::recipe::debugfs;
 use crate::common::stage::Stage;
 use crate::common::watch::Watchdog;
@@ -67,26 +67,4 @@ fn what_is_refused_changes_nothing() {
     refused(&image, "/plain", |n| {
         matches!(n, NotYet::JournalledData { .. })
     });
-}
-
-/// With clusters what is written already may be overwritten; a write that needs a block, a conversion or a new size is refused.
-#[test]
-fn clusters_get_no_new_blocks() {
-    let _watchdog = Watchdog::new(LIMIT, "clusters");
-    let (_dir, image, files) = made(4);
-    let stage = Stage::mem(&image);
-    let before = stage.bytes();
-    let volume = stage.open(&OpenOptions::writable()).unwrap();
-    for known in &files {
-        let file = volume.open_path(&known.path, writable()).unwrap();
-        let ends = known.bytes.len() as u64 / 512 * 512;
-        let places = (0..ends).step_by(512 * 7).chain([ends, ends + 4096]);
-        for pos in places.filter(|pos| !known.overwrites(*pos, 1024)).take(300) {
-            let (_, result) = file.write_at(pos, Buf::zeroed(1024));
-            let named = matches!(result, Err(Error::NotYet(NotYet::Clusters { .. })));
-            assert!(named, "{} at {pos}: {result:?}", known.path);
-        }
-    }
-    volume.close().unwrap();
-    assert!(stage.bytes() == before, "the image changed");
 }

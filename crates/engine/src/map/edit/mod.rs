@@ -9,6 +9,7 @@
 //! | `pointers` | the same for the map of ext2 and ext3 |
 //! | `plan` | nodes read, blocks taken, nodes to write -> all of it in one handle, or nothing |
 //! | `part` | a long range -> a part of it that one handle can change |
+//! | `look` | a range -> what it is mapped to on disk |
 //! | `runs` | blocks removed and blocks mapped again -> blocks to free |
 //! | `view` | what was edited -> the next view of the in-core map |
 //!
@@ -18,6 +19,7 @@
 //! first key of its child wherever a node was changed. Limits: work grows with the leaves that a range touches: see [`part`].
 
 mod leaf;
+mod look;
 mod nodes;
 mod part;
 mod plan;
@@ -29,7 +31,9 @@ mod tests;
 mod tree;
 mod view;
 
+pub(crate) use look::mapped_to;
 pub(crate) use part::{End, credits, part};
+pub(crate) use runs::{Run as MappedRun, without};
 
 use super::Segment;
 use crate::error::Error;

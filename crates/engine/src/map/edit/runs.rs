@@ -7,10 +7,10 @@ use crate::error::Error;
 use diorite_format::{FsBlock, Ino};
 
 /// A run of blocks: its first, and its length.
-pub(super) type Run = (FsBlock, u32);
+pub(crate) type Run = (FsBlock, u32);
 
 /// The blocks of `old` that are not in `new`, in as few runs as can be, in the order of their places.
-pub(super) fn without(ino: Ino, old: &[Run], new: &[Run]) -> Result<Vec<Run>, Error> {
+pub(crate) fn without(ino: Ino, old: &[Run], new: &[Run]) -> Result<Vec<Run>, Error> {
     let (old, new) = (sorted(old), sorted(new));
     if let Some(w) = old.windows(2).find(|w| w[0].1 > w[1].0) {
         return Err(Error::Damaged(format!(

@@ -1,0 +1,321 @@
+//! Volumes that allocate in clusters (bigalloc): growth, holes, ranges and truncation against an array, with requests in flight; e2fsck has nothing
+//! to say after each session, and the kernel reads the same and goes on with it.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::fixture::writable;
+use common::{Rng, fsck, image, kernel, scaled, scratch};
+use diorite::{Completion, Error, Fallocate, File, OpenOptions, Queue, Request, Volume};
+use diorite_block::Buf;
+use std::collections::{HashMap, VecDeque};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Block size and cluster size.
+const KINDS: [(u64, u64); 6] = [
+    (1024, 8192),
+    (1024, 16384),
+    (1024, 65536),
+    (4096, 8192),
+    (4096, 16384),
+    (4096, 65536),
+];
+
+/// Free blocks hold this, so that what was never written shows.
+const POISON: u8 = 0xee;
+
+fn make(dir: &Path, (block, cluster): (u64, u64), more: &[&str]) -> PathBuf {
+    std::fs::write(dir.join("image"), vec![POISON; 64 << 20]).unwrap();
+    let tree = dir.join("tree");
+    std::fs::create_dir_all(&tree).unwrap();
+    std::fs::write(tree.join("file"), vec![0x55; 100_001]).unwrap();
+    std::fs::write(tree.join("other"), b"").unwrap();
+    let (block, cluster) = (block.to_string(), cluster.to_string());
+    let args = ["-t", "ext4", "-O", "bigalloc", "-b", &block, "-C", &cluster];
+    let args: Vec<&str> = args.iter().chain(more).copied().collect();
+    image(dir, "65536k", &args, &tree)
+}
+
+fn open(image: &Path) -> (Volume, File) {
+    let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap();
+    let file = volume.open_path("/file", writable()).unwrap();
+    (volume, file)
+}
+
+fn same(what: &str, found: &[u8], model: &[u8]) {
+    assert_eq!(found.len(), model.len(), "{what}: size");
+    if let Some(at) = (0..found.len()).find(|i| found[*i] != model[*i]) {
+        panic!(
+            "{what}: byte {at} is {:#x}, not {:#x}",
+            found[at], model[at]
+        );
+    }
+}
+
+fn read_all(file: &File) -> Vec<u8> {
+    let mut bytes = vec![0x77; file.size() as usize];
+    assert_eq!(file.read_bytes(0, &mut bytes).unwrap(), bytes.len());
+    bytes
+}
+
+fn put(model: &mut Vec<u8>, pos: usize, data: &[u8]) {
+    if model.len() < pos + data.len() {
+        model.resize(pos + data.len(), 0);
+    }
+    model[pos..pos + data.len()].copy_from_slice(data);
+}
+
+fn reap_all(queue: &Queue, mut batch: VecDeque<Request>) -> Vec<Completion> {
+    let count = batch.len();
+    assert_eq!(queue.submit(&mut batch), count);
+    let mut done = Vec::new();
+    while done.len() < count {
+        queue.reap(&mut done, 1, None);
+    }
+    done
+}
+
+/// Writes that do not overlap, many to a cluster, all in flight together.
+fn writes(queue: &Queue, file: &File, model: &mut Vec<u8>, rng: &mut Rng) {
+    let id = queue.attach(file).unwrap();
+    let (mut batch, mut sent) = (VecDeque::new(), HashMap::new());
+    let mut at = 512 * rng.below(1200);
+    for token in 0..1 + rng.below(12) {
+        let mut data = vec![0; 512 * (1 + rng.below(30)) as usize];
+        data.fill(1 + rng.below(100) as u8);
+        let mut buf = Buf::zeroed(data.len());
+        buf.copy_in(0, &data);
+        batch.push_back(Request::write(id, at, buf, token));
+        at += data.len() as u64 + 512 * rng.below(40);
+        sent.insert(token, data);
+    }
+    for done in reap_all(queue, batch) {
+        let data = &sent[&done.token];
+        assert_eq!(done.result.unwrap(), data.len());
+        put(model, done.pos as usize, data);
+    }
+    queue.detach(id);
+}
+
+fn appends(queue: &Queue, file: &File, model: &mut Vec<u8>, rng: &mut Rng) {
+    let size = (model.len() as u64).next_multiple_of(512);
+    file.truncate(size).unwrap();
+    model.resize(size as usize, 0);
+    let id = queue.attach(file).unwrap();
+    let (mut batch, mut sent) = (VecDeque::new(), Vec::new());
+    for token in 0..1 + rng.below(8) {
+        let data = vec![1 + rng.below(100) as u8; 512 * (1 + rng.below(9)) as usize];
+        let mut buf = Buf::zeroed(data.len());
+        buf.copy_in(0, &data);
+        batch.push_back(Request::append(id, buf, token));
+        sent.push(data);
+    }
+    for done in reap_all(queue, batch) {
+        let data = &sent[done.token as usize];
+        assert_eq!(done.result.unwrap(), data.len());
+        put(model, done.pos as usize, data);
+    }
+    queue.detach(id);
+}
+
+fn ranges(file: &File, model: &mut Vec<u8>, cluster: u64, rng: &mut Rng) {
+    let (pos, len) = (rng.below(600_000), 1 + rng.below(100_000));
+    let keep_size = rng.below(2) == 0;
+    let size = model.len() as u64;
+    let (mode, keeps) = match rng.below(6) {
+        0 => return resize(file, model, rng.below(800_000)),
+        1 => (Fallocate::PunchHole, true),
+        2 => (Fallocate::Allocate { keep_size }, keep_size),
+        3 => (Fallocate::ZeroRange { keep_size }, keep_size),
+        4 => (Fallocate::WriteZeroes { keep_size }, keep_size),
+        _ => return shift(file, model, (pos, len), cluster, rng),
+    };
+    file.fallocate(mode, pos, len).unwrap();
+    if !keeps && size < pos + len {
+        model.resize((pos + len) as usize, 0);
+    }
+    let end = (pos + len).min(model.len() as u64) as usize;
+    if (pos as usize) < end && !matches!(mode, Fallocate::Allocate { .. }) {
+        model[pos as usize..end].fill(0);
+    }
+}
+
+fn resize(file: &File, model: &mut Vec<u8>, size: u64) {
+    file.truncate(size).unwrap();
+    model.resize(size as usize, 0);
+}
+
+fn shift(file: &File, model: &mut Vec<u8>, (pos, len): (u64, u64), cluster: u64, rng: &mut Rng) {
+    let size = model.len() as u64;
+    let (at, many) = (pos / cluster * cluster, len.next_multiple_of(cluster));
+    let crooked = file.fallocate(Fallocate::CollapseRange, at + 512, many);
+    assert!(matches!(crooked, Err(Error::Invalid(_))), "{crooked:?}");
+    if rng.below(2) == 0 && at < size {
+        file.fallocate(Fallocate::InsertRange, at, many).unwrap();
+        let zeros = std::iter::repeat_n(0, many as usize);
+        model.splice(at as usize..at as usize, zeros);
+    } else if at + many < size {
+        file.fallocate(Fallocate::CollapseRange, at, many).unwrap();
+        model.drain(at as usize..(at + many) as usize);
+    }
+}
+
+/// The kernel reads the same, and both of us can go on from what the other left.
+fn kernel_goes_on(image: &Path, model: &mut Vec<u8>, rng: &mut Rng) {
+    let (pos, byte) = (512 * rng.below(1500), rng.below(200) as u8);
+    let before = model.clone();
+    let wrote = kernel::mounted(image, "rw", |at| {
+        same(
+            "the kernel",
+            &std::fs::read(at.join("file")).unwrap(),
+            &before,
+        );
+        let file = std::fs::File::options()
+            .write(true)
+            .open(at.join("file"))
+            .unwrap();
+        file.write_all_at(&vec![byte; 5000], pos).unwrap();
+        file.sync_all().unwrap();
+    });
+    if wrote {
+        put(model, pos as usize, &vec![byte; 5000]);
+        fsck(image);
+    }
+}
+
+fn campaign(kind: (u64, u64), more: &[&str], rng: &mut Rng) {
+    let dir = scratch();
+    let image = make(dir.path(), kind, more);
+    let mut model = vec![0x55; 100_001];
+    for part in 0..2 {
+        let (volume, file) = open(&image);
+        let queue = volume.queue(32).unwrap();
+        for n in 0..scaled("DIORITE_ROUNDS", 40) {
+            match rng.below(4) {
+                0 | 1 => writes(&queue, &file, &mut model, rng),
+                2 => ranges(&file, &mut model, kind.1, rng),
+                _ => appends(&queue, &file, &mut model, rng),
+            }
+            let what = format!("{kind:?}, part {part}, round {n}");
+            same(&what, &read_all(&file), &model);
+            if model.len() > 2 << 20 {
+                resize(&file, &mut model, 700_000);
+            }
+        }
+        drop((queue, file));
+        volume.close().unwrap();
+        fsck(&image);
+        kernel_goes_on(&image, &mut model, rng);
+    }
+    let (volume, file) = open(&image);
+    same("opened again", &read_all(&file), &model);
+    file.truncate(0).unwrap();
+    assert_eq!(file.metadata().blocks, 0);
+    drop(file);
+    volume.close().unwrap();
+    fsck(&image);
+}
+
+#[test]
+fn every_size_against_an_array() {
+    let mut rng = Rng::from_env("clusters");
+    for kind in KINDS {
+        campaign(kind, &[], &mut rng);
+    }
+    campaign(KINDS[1], &["-J", "size=1"], &mut rng);
+    campaign(KINDS[4], &["-O", "^has_journal"], &mut rng);
+}
+
+/// One block of a cluster costs a cluster, the next ones nothing; it comes back with the last of them.
+#[test]
+fn a_cluster_is_the_file_s_while_a_block_of_it_is() {
+    let dir = scratch();
+    let image = make(dir.path(), (4096, 65536), &[]);
+    let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap();
+    let file = volume.open_path("/other", writable()).unwrap();
+    let write = |block: u64| {
+        assert_eq!(
+            file.write_at(block * 4096, Buf::zeroed(4096)).1.unwrap(),
+            4096
+        );
+    };
+    let punch = |block: u64, count: u64| {
+        file.fallocate(Fallocate::PunchHole, block * 4096, count * 4096)
+            .unwrap();
+    };
+    let units = || file.metadata().blocks;
+    write(5);
+    assert_eq!(units(), 128);
+    let place = file.mappings(5 * 4096, 4096).unwrap();
+    write(3);
+    write(15);
+    assert_eq!(units(), 128);
+    write(16);
+    assert_eq!(units(), 256);
+    punch(5, 1);
+    punch(0, 4);
+    assert_eq!(units(), 256, "block 15 is still there");
+    write(5);
+    assert_eq!(file.mappings(5 * 4096, 4096).unwrap(), place);
+    punch(4, 12);
+    assert_eq!(units(), 128);
+    file.truncate(0).unwrap();
+    assert_eq!(units(), 0);
+    drop(file);
+    volume.close().unwrap();
+    fsck(&image);
+}
+
+/// Names and files that go, with their last cluster.
+#[test]
+fn files_come_and_go() {
+    let dir = scratch();
+    let image = make(dir.path(), (1024, 16384), &[]);
+    let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap();
+    let path = |n: u64| format!("/a-file-with-a-rather-long-name-{n}");
+    let create = |n: u64| {
+        let file = volume.create(&path(n), 0o644).unwrap();
+        let buf = Buf::zeroed(512 * (1 + n as usize % 50));
+        file.write_at(4096 * (n % 7), buf).1.unwrap();
+    };
+    (0..150).for_each(create);
+    for n in (0..150).step_by(2) {
+        volume.unlink(&path(n)).unwrap();
+    }
+    (150..300).for_each(create);
+    for n in (1..150).step_by(2).chain(150..300) {
+        volume.unlink(&path(n)).unwrap();
+    }
+    volume.close().unwrap();
+    fsck(&image);
+}
+
+/// Rule G8: all clusters taken, some by single blocks; what is refused changes nothing.
+#[test]
+fn no_space() {
+    let dir = scratch();
+    let image = make(dir.path(), (4096, 65536), &[]);
+    let (volume, file) = open(&image);
+    let mut ended = None;
+    for cluster in 0..2000u64 {
+        match file.write_at(cluster * 65536 + 8192, Buf::zeroed(4096)).1 {
+            Ok(_) => {}
+            Err(Error::NoSpace { .. }) => {
+                ended = Some(cluster);
+                break;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let ended = ended.expect("64 MiB are fewer than 2000 clusters");
+    file.write_at((ended - 1) * 65536, Buf::zeroed(8192))
+        .1
+        .unwrap();
+    file.truncate(65536).unwrap();
+    volume.sync().unwrap();
+    file.write_at(1 << 20, Buf::zeroed(1 << 20)).1.unwrap();
+    drop(file);
+    volume.close().unwrap();
+    fsck(&image);
+}
