@@ -223,6 +223,8 @@ pub enum Wait {
     Range,
     /// A bitmap to be read, or blocks to be claimed.
     Space,
+    /// A change of the inode that comes before the first write.
+    Inode,
     /// The device below.
     Device,
     /// A commit: blocks were freed that may be used only after it.
@@ -238,6 +240,7 @@ impl std::fmt::Display for Wait {
             Wait::Map => "a part of the file's map to be read",
             Wait::Range => "another write into the same new blocks",
             Wait::Space => "blocks to be claimed",
+            Wait::Inode => "a change of the inode that comes before the first write",
             Wait::Device => "the device",
             Wait::Commit => "freed blocks to be usable, after the next commit",
         })
@@ -252,17 +255,12 @@ pub enum NotYet {
         /// The file.
         ino: Ino,
     },
-    /// The write would have to drop set-user-id or set-group-id bits, or a file capability.
-    Privileges {
-        /// The file.
-        ino: Ino,
-    },
     /// The file's data goes through the journal.
     JournalledData {
         /// The file.
         ino: Ino,
     },
-    /// Deleting the file must drop references to inodes that hold values of its attributes.
+    /// Deleting the file, or taking an attribute from it, must count references to inodes that hold values of its attributes.
     AttributeInodes {
         /// The file.
         ino: Ino,
@@ -286,18 +284,12 @@ impl std::fmt::Display for NotYet {
                 f,
                 "inode {ino}: its data is inside the inode, which is not written"
             ),
-            NotYet::Privileges { ino } => {
-                write!(
-                    f,
-                    "inode {ino}: writing must clear its set-user-id or set-group-id bit or its capability"
-                )
-            }
             NotYet::JournalledData { ino } => {
                 write!(f, "inode {ino}: its data goes through the journal")
             }
             NotYet::AttributeInodes { ino } => write!(
                 f,
-                "inode {ino}: deleting it, as values of its attributes are in inodes of their own"
+                "inode {ino}: values of its attributes are in inodes of their own"
             ),
             NotYet::FullLeaf { ino } => write!(
                 f,

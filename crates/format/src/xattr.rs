@@ -15,10 +15,12 @@ use crate::superblock::Superblock;
 use crate::types::{FsBlock, Ino, Place};
 
 mod hash;
+mod pack;
 #[cfg(test)]
 mod tests;
 
 pub use hash::{entry_hash, verify_ea_inode};
+pub use pack::{write_block, write_inode};
 
 /// First word of both areas.
 const MAGIC: u32 = 0xEA02_0000;

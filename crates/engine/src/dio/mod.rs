@@ -9,13 +9,15 @@ mod check;
 mod fast;
 mod issue;
 mod plan;
+mod prepare;
 mod space;
 
 pub(crate) use check::Limits;
 pub(crate) use fast::Fast;
 pub(crate) use plan::Piece;
-pub(crate) use space::PrepareJob;
+pub(crate) use prepare::PrepareJob;
 
+use self::prepare::Need;
 use crate::complete;
 use crate::error::{Error, Wait};
 use crate::inode::Wanted;
@@ -44,6 +46,8 @@ pub(crate) enum Attempt {
     NeedsMap(Range<u64>),
     /// It needs blocks claimed, or zeros behind the old end, for these file blocks of its entry in the pending map.
     NeedsSpace(u64, Range<u64>),
+    /// Something has to be done to its file before the first write.
+    NeedsFirstWrite,
     /// It needs no device, and owes this before it ends.
     Owes(Reason),
     /// It cannot be served.
@@ -143,8 +147,15 @@ fn start(
             Attempt::Refused(error) => return refuse(queue, state, index, error),
             Attempt::Owes(reason) => return complete::defer(queue, state, index, reason),
             Attempt::NeedsSpace(entry, blocks) => {
-                return prepare(queue, state, index, (entry, blocks));
+                let extends = state.slots[index].extends;
+                let need = Need::Space {
+                    entry,
+                    blocks,
+                    extends,
+                };
+                return prepare(queue, state, index, need);
             }
+            Attempt::NeedsFirstWrite => return prepare(queue, state, index, Need::FirstWrite),
             wants @ (Attempt::WantsRange(_) | Attempt::WantsPlace) => {
                 match park_for_range(queue, state, index, &wants) {
                     Ok(true) => return,
@@ -182,20 +193,18 @@ fn load(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32, blocks: Ra
     );
 }
 
-/// Hands the request to a worker that may read bitmaps and commit; it stays counted in flight meanwhile.
+/// Hands the request to a worker that may change metadata and commit; it stays counted in flight meanwhile.
 #[cold]
-fn prepare(
-    queue: &Arc<QueueShared>,
-    state: &mut QueueState,
-    index: u32,
-    (entry, blocks): (u64, Range<u64>),
-) {
+fn prepare(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32, need: Need) {
     let slot = &mut state.slots[index];
     if slot.flags.nowait {
-        return refuse(queue, state, index, Error::WouldBlock(Wait::Space).into());
+        let wait = match need {
+            Need::Space { .. } => Wait::Space,
+            Need::FirstWrite => Wait::Inode,
+        };
+        return refuse(queue, state, index, Error::WouldBlock(wait).into());
     }
     slot.state = SlotState::Worker;
-    let extends = slot.extends;
     state.counters.prepared += 1;
     let file = state.file_of(index).handle();
     queue.hand_off(
@@ -204,9 +213,7 @@ fn prepare(
             queue: queue.clone(),
             slot: index,
             file,
-            entry,
-            blocks,
-            extends,
+            need,
         }),
     );
 }

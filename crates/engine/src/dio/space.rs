@@ -3,16 +3,15 @@
 //! Input: an admitted write that is no pure overwrite. Output: its pieces, pads included, with its range in the pending map and blocks
 //! claimed for its holes; or what it has to wait for. Invariants: the range is registered before the mapping is looked up; nothing of it
 //! is mapped before its data is on the device; sectors of a new block that nobody writes are zeroed by exactly one request (rules B4, B5).
-//! Limits: [`prepare`] blocks on nothing; what has to be read first is read by a submit worker, in [`PrepareJob`].
+//! Limits: [`attempt`] blocks on nothing; what has to be read first is read by a worker, in `prepare`.
 
 use super::plan::{Obstacle, Purpose, plan};
 use super::{Attempt, issue};
 use crate::alloc::Run;
 use crate::error::{Error, Wait};
-use crate::inode::{Claimed, Handle, Inode, Wanted};
+use crate::inode::{Claimed, Inode, Wanted};
 use crate::map::{MapView, Mapping, MappingState, NotLoaded};
-use crate::queue::{Message, QueueShared, QueueState};
-use crate::workers::{Task, Turn};
+use crate::queue::QueueState;
 use diorite_format::FsBlock;
 use std::ops::Range;
 use std::sync::Arc;
@@ -99,13 +98,13 @@ fn issue_filled(state: &mut QueueState, index: u32, mappings: Vec<Mapping>) -> A
 
 /// May a look-up or a claim wait for the device?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Patience {
+pub(super) enum Patience {
     None,
     Waits,
 }
 
 /// The mappings of `blocks`, in which claimed blocks stand in for holes as unwritten ones. None if that would have to wait.
-fn fill(
+pub(super) fn fill(
     inode: &Inode,
     view: &MapView,
     entry: u64,
@@ -165,56 +164,4 @@ fn claim(
         Patience::Waits => Some(inode.claims.take(inode, view, at, want)?),
     };
     Ok(run.map(|run: Run| Claimed { file_block, run }))
-}
-
-/// What a write needs and a submitter may not wait for: its part of the map, bitmaps to claim from, zeros behind the old end.
-#[derive(Debug)]
-pub(crate) struct PrepareJob {
-    /// Before the queue, so that it is dropped first: who drops the queue waits for this job to let go of it.
-    pub(crate) file: Arc<Handle>,
-    pub(crate) queue: Arc<QueueShared>,
-    pub(crate) slot: u32,
-    pub(crate) entry: u64,
-    pub(crate) blocks: Range<u64>,
-    pub(crate) extends: bool,
-}
-
-impl PrepareJob {
-    fn prepare(&self) -> Result<Arc<MapView>, Error> {
-        let inode = &self.file.inode;
-        if self.extends {
-            inode.zero_tail()?;
-        }
-        let view = inode.load_map(inode.whole_clusters(self.blocks.clone()))?;
-        let mut closed = false;
-        loop {
-            let blocks = self.blocks.clone();
-            match fill(inode, &view, self.entry, blocks, Patience::Waits) {
-                // What was freed can be used once the transaction that freed it is durable.
-                Err(Error::WouldBlock(Wait::Commit)) => inode.volume.commit_running()?,
-                // What other files keep ahead is given back before anybody is told that there is nothing.
-                Err(Error::NoSpace { .. }) if !closed => {
-                    inode.volume.close_windows();
-                    closed = true;
-                }
-                other => return other.map(|_| view),
-            }
-        }
-    }
-}
-
-impl Task for PrepareJob {
-    const CLASS: &'static str = "prepare";
-    const BATCH: usize = 1;
-
-    fn run(batch: &mut Vec<PrepareJob>, _: &dyn Turn) {
-        for job in batch.drain(..) {
-            let message = match job.prepare() {
-                Ok(view) => Message::Prepared(job.slot, view),
-                Err(error) => Message::Unprepared(job.slot, error),
-            };
-            job.queue.inbox.post([message]);
-            job.queue.waker.kick();
-        }
-    }
 }

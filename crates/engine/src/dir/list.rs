@@ -110,7 +110,7 @@ pub(super) fn inline_entries(dir: &Inode) -> Result<Vec<DirEntry>, Error> {
         made(b".", dir.ino),
         made(b"..", dir::inline_parent(sb, &dir.disk())?),
     ];
-    let rest = xattr::inline_tail(&dir.volume, &dir.disk(), &dir.raw)?;
+    let rest = xattr::inline_tail(&dir.volume, &dir.disk(), &dir.raw())?;
     let disk = dir.disk();
     let data = InlineData::new(&disk, &rest)?;
     for part in data.dir_parts().into_iter().filter(|p| !p.is_empty()) {

@@ -6,12 +6,14 @@
 
 mod claims;
 mod clusters;
+mod first;
 pub(crate) mod gate;
 mod grow;
 mod pending;
 mod remap;
 
 use claims::Claims;
+use first::FirstWrite;
 pub(crate) use pending::{Claimed, NoPlace, Pending, Wanted};
 
 use crate::cache::Kind;
@@ -35,8 +37,10 @@ pub(crate) struct Inode {
     pub(crate) ino: diorite_format::Ino,
     /// What its place in the inode table holds, or will hold with the running transaction.
     disk: Mutex<Arc<DiskInode>>,
-    /// The inode's own bytes as they were read, for attributes that lie in it.
-    pub(crate) raw: Box<[u8]>,
+    /// The inode's own bytes, of which only the attributes that lie in it are kept up to date.
+    raw: Mutex<Arc<[u8]>>,
+    /// What comes before the first write of data.
+    first: FirstWrite,
     size: AtomicU64,
     /// Where a write has to end at the latest, in bytes.
     pub(crate) max_size: u64,
@@ -79,11 +83,12 @@ impl Inode {
     pub(crate) fn new(
         volume: &Arc<VolumeShared>,
         disk: DiskInode,
-        raw: Box<[u8]>,
+        raw: Arc<[u8]>,
         inline_data: Option<Box<[u8]>>,
     ) -> Result<Inode, Error> {
         let level = volume.level;
         let view = root_view(volume, &disk)?;
+        let first = FirstWrite::of(volume, &disk, &raw);
         Ok(Inode {
             volume: volume.clone(),
             ino: disk.ino,
@@ -103,13 +108,19 @@ impl Inode {
             loaded: AtomicUsize::new(0),
             unlinked: AtomicBool::new(false),
             disk: Mutex::at_level(&INODE_STATE, level, Arc::new(disk)),
-            raw,
+            raw: Mutex::at_level(&INODE_STATE, level, raw),
+            first,
         })
     }
 
     /// The inode as it is now.
     pub(crate) fn disk(&self) -> Arc<DiskInode> {
         self.disk.lock().clone()
+    }
+
+    /// Its bytes, for the attributes in it.
+    pub(crate) fn raw(&self) -> Arc<[u8]> {
+        self.raw.lock().clone()
     }
 
     /// It lost its last name while the volume is open.
@@ -207,6 +218,38 @@ impl Inode {
                     .map_err(Error::from)
             },
         )
+    }
+
+    /// As [`Inode::change`], for the attributes in the inode too: `change` gets its bytes, and may fail. Who calls keeps others who change
+    /// attributes out.
+    pub(crate) fn change_attributes(
+        &self,
+        handle: &JournalHandle<'_>,
+        change: impl FnOnce(&mut DiskInode, &mut [u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let volume = &self.volume;
+        let (block, from) = volume.inode_place(self.ino)?;
+        let to = from + volume.sb.geometry().inode_size() as usize;
+        handle.read(block, Kind::InodeTable, |_| Ok(()))?;
+        note_tid(&self.any_tid, handle.tid());
+        let mut disk = self.disk.lock();
+        let mut new = DiskInode::clone(&disk);
+        let bytes = handle.update(
+            block,
+            Kind::InodeTable,
+            |_| Ok(()),
+            |raw| {
+                let mut bytes = raw[from..to].to_vec();
+                change(&mut new, &mut bytes)?;
+                new.write(&volume.sb, &mut bytes)?;
+                raw[from..to].copy_from_slice(&bytes);
+                Ok(bytes)
+            },
+        )?;
+        *disk = Arc::new(new);
+        drop(disk);
+        *self.raw.lock() = bytes.into();
+        Ok(())
     }
 
     /// The size in bytes. Loaded before the map: writers publish the map first.
@@ -308,9 +351,6 @@ impl Inode {
         if disk.flags.has(InodeFlags::JOURNAL_DATA) || self.volume.data_journalled {
             return Err(Error::NotYet(NotYet::JournalledData { ino }));
         }
-        if must_drop_privileges(&disk) {
-            return Err(Error::NotYet(NotYet::Privileges { ino }));
-        }
         Ok(())
     }
 }
@@ -330,13 +370,6 @@ pub(crate) fn timestamp(nanos: u64) -> Timestamp {
         secs: i64::try_from(nanos / SECOND).unwrap_or(i64::MAX),
         nanos: u32::try_from(nanos % SECOND).expect("below a second"),
     }
-}
-
-/// setuid, or setgid with group execution, or a capability: a write clears them.
-fn must_drop_privileges(disk: &DiskInode) -> bool {
-    const SETUID: u16 = 0o4000;
-    const SETGID_EXEC: u16 = 0o2010;
-    disk.mode & SETUID != 0 || disk.mode & SETGID_EXEC == SETGID_EXEC
 }
 
 /// The largest size that a file's map can have, in bytes.
@@ -361,6 +394,8 @@ pub(crate) struct Handle {
     pub(crate) dsync: bool,
     pub(crate) sync: bool,
     write_refused: Option<Error>,
+    /// Writes need no more than a look at the map. Never goes from true to false: what comes before a write is noted when the inode is read.
+    plain_writes: AtomicBool,
 }
 
 impl Handle {
@@ -371,6 +406,22 @@ impl Handle {
             None => Ok(()),
             Some(error) => Err(error.clone()),
         }
+    }
+
+    /// Are writes allowed, with nothing to be done before them?
+    #[inline]
+    pub(crate) fn writes_plainly(&self) -> bool {
+        self.plain_writes.load(Ordering::Acquire)
+    }
+
+    /// For a write that is allowed: must something be done before it?
+    pub(crate) fn owes_first_write(&self) -> bool {
+        if self.writes_plainly() {
+            return false;
+        }
+        let owes = self.inode.owes_first_write();
+        self.plain_writes.store(!owes, Ordering::Release);
+        owes
     }
 }
 
@@ -420,6 +471,7 @@ impl Attached {
             shard: inode.gate.add_shard(),
             dsync: file.is_dsync(),
             sync: file.is_sync(),
+            plain_writes: AtomicBool::new(write_refused.is_none() && !inode.owes_first_write()),
             write_refused,
             inode,
         };

@@ -81,7 +81,7 @@ fn read_unless(
         let bytes = volume
             .cache
             .read(&volume.blocking, block, Kind::InodeTable, |_| Ok(()))?;
-        let raw: Box<[u8]> = bytes[from..from + volume.sb.geometry().inode_size() as usize].into();
+        let raw: Arc<[u8]> = bytes[from..from + volume.sb.geometry().inode_size() as usize].into();
         let disk = DiskInode::parse(&volume.sb, ino, &raw)?;
         if gone(&disk) {
             return Err(Error::NotFound {

@@ -4,16 +4,14 @@
 //! their own; the last handle takes it off the list and frees its number, so a crash leaves an orphan or nothing. Limits: an inode with
 //! attributes' values in inodes of their own is refused by name.
 
-use crate::alloc::{Alloc, Run};
 use crate::cache::Kind;
 use crate::error::{Error, NotYet};
 use crate::inode::Inode;
-use crate::journal::JournalHandle;
 use crate::mount;
 use crate::range;
 use crate::volume::VolumeShared;
 use diorite_format::features::Incompat;
-use diorite_format::xattr::{self, XattrValue, Xattrs};
+use diorite_format::xattr::{XattrValue, Xattrs};
 use diorite_format::{FsBlock, Ino, MapKind};
 use std::sync::Arc;
 
@@ -51,7 +49,7 @@ fn delete(inode: &Inode) -> Result<(), Error> {
     let is_dir = inode.disk().is_dir();
     let credits = DELETE_CREDITS + super::ORPHAN_CREDITS;
     volume.in_handle(credits, |handle| {
-        drop_xattr_block(handle, inode)?;
+        inode.release_xattr_block(handle)?;
         volume.orphans.remove(handle, inode, now.max(1))?;
         inode.change(handle, |disk| disk.size = 0)?;
         volume.alloc()?.free_inode(handle, inode.ino, is_dir)
@@ -69,7 +67,7 @@ pub(crate) fn check_deletable(inode: &Inode) -> Result<(), Error> {
         let mut values = attrs.entries.iter().map(|e| e.value);
         values.any(|v| matches!(v, XattrValue::Inode { .. }))
     };
-    let inside = apart(&Xattrs::parse_inode(&volume.sb, &disk, &inode.raw)?);
+    let inside = apart(&Xattrs::parse_inode(&volume.sb, &disk, &inode.raw())?);
     let block = match disk.file_acl {
         FsBlock::NONE => false,
         at => {
@@ -84,30 +82,4 @@ pub(crate) fn check_deletable(inode: &Inode) -> Result<(), Error> {
         true => Err(Error::NotYet(NotYet::AttributeInodes { ino })),
         false => Ok(()),
     }
-}
-
-/// Drops one reference to the block of attributes, or frees it with the last.
-fn drop_xattr_block(handle: &JournalHandle<'_>, inode: &Inode) -> Result<(), Error> {
-    let (volume, ino, at) = (&inode.volume, inode.ino, inode.disk().file_acl);
-    if at.is_none() {
-        return Ok(());
-    }
-    let check = |raw: &[u8]| Xattrs::parse_block(&volume.sb, ino, at, raw).map(|_| ());
-    let raw = handle.read(at, Kind::Xattr, check)?;
-    let users = Xattrs::parse_block(&volume.sb, ino, at, &raw)?.refcount;
-    drop(raw);
-    if users > 1 {
-        handle.update(at, Kind::Xattr, check, |raw| {
-            xattr::set_refcount(&volume.sb, at, raw, users - 1).map_err(Error::from)
-        })?;
-    } else {
-        let whole = Alloc::around(&volume.sb, Run { start: at, len: 1 })?;
-        volume.alloc()?.free(handle, whole.start, whole.len)?;
-        handle.forget(at);
-    }
-    let units = u64::from(volume.sb.geometry().cluster_size() / 512);
-    inode.change(handle, |disk| {
-        disk.file_acl = FsBlock::NONE;
-        disk.blocks = disk.blocks.saturating_sub(units);
-    })
 }

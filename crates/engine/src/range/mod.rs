@@ -74,6 +74,8 @@ impl File {
     /// The file or the volume may not be changed; `TooBig`; damage; a device that fails.
     pub fn truncate(&self, size: u64) -> Result<(), Error> {
         let _turn = self.turn()?;
+        self.inode().check_size(size)?;
+        self.inode().settle_first_write()?;
         truncate::truncate(self.inode(), size)
     }
 
@@ -88,6 +90,7 @@ impl File {
         let _turn = self.turn()?;
         let inode = self.inode();
         check_range(inode, mode, pos, len)?;
+        inode.settle_first_write()?;
         let end = pos.saturating_add(len);
         match mode {
             Fallocate::Allocate { keep_size } => {

@@ -13,7 +13,6 @@ use std::cmp::Ordering::{Equal, Greater, Less};
 
 /// Gives the file this size.
 pub(super) fn truncate(inode: &Inode, size: u64) -> Result<(), Error> {
-    inode.check_size(size)?;
     match size.cmp(&inode.size()) {
         Less => shrink(inode, size),
         Equal => set_size(inode, size),

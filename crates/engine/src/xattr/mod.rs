@@ -4,6 +4,10 @@
 //! checksums are verified; a value in an inode of its own is bounded before it is read. Limits: values up to 64 KiB, which is
 //! what the kernel's interface can carry.
 
+mod remove;
+
+pub(crate) use remove::REMOVE_CREDITS;
+
 use crate::cache::Kind;
 use crate::error::Error;
 use crate::file::{File, OpenFlags};
@@ -61,11 +65,9 @@ impl Volume {
     pub fn xattrs(&self, ino: Ino) -> Result<Vec<Xattr>, Error> {
         let inode = self.inner().inode(ino)?;
         let mut all = Vec::new();
-        self.collect(
-            &inode,
-            &Xattrs::parse_inode(&self.inner().sb, &inode.disk(), &inode.raw)?,
-            &mut all,
-        )?;
+        let (disk, raw) = (inode.disk(), inode.raw());
+        let inside = Xattrs::parse_inode(&self.inner().sb, &disk, &raw)?;
+        self.collect(&inode, &inside, &mut all)?;
         let block = inode.disk().file_acl;
         if !block.is_none() {
             let volume = self.inner();

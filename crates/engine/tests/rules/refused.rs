@@ -1,4 +1,4 @@
-//! What is refused by name, and changes nothing: inline data, privileges to be dropped, data through the journal.
+//! What is refused by name, and changes nothing: inline data, data through the journal.
 //!
 //! Input: images with such files. Output: none. Invariant: not one byte of the image changes. Limits: writes only.
 
@@ -9,20 +9,13 @@ use crate::common::watch::Watchdog;
 use crate::common::{image, run, scratch};
 use diorite::{Error, NotYet, OpenOptions};
 use diorite_block::Buf;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 fn small(dir: &Path, features: &str) -> PathBuf {
     let source = dir.join("source");
     std::fs::create_dir_all(&source).unwrap();
-    for (name, mode) in [
-        ("plain", 0o644),
-        ("setuid", 0o4755),
-        ("setgid", 0o2775),
-        ("journalled", 0o644),
-    ] {
+    for name in ["plain", "journalled"] {
         std::fs::write(source.join(name), [7; 50]).unwrap();
-        std::fs::set_permissions(source.join(name), std::fs::Permissions::from_mode(mode)).unwrap();
     }
     let args = ["-t", "ext4", "-b", "4096", "-I", "256", "-O", features];
     image(dir, "16M", &args, &source)
@@ -51,9 +44,6 @@ fn what_is_refused_changes_nothing() {
     let image = small(dir.path(), "inline_data");
     refused(&image, "/plain", |n| matches!(n, NotYet::InlineData { .. }));
     let image = small(dir.path(), "^inline_data");
-    for path in ["/setuid", "/setgid"] {
-        refused(&image, path, |n| matches!(n, NotYet::Privileges { .. }));
-    }
     // EXTENTS and JOURNAL_DATA.
     debugfs(
         &image,

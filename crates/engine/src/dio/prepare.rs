@@ -1,0 +1,94 @@
+//! What a request needs before it can be issued, and a submitter may not wait for.
+//!
+//! Input: a request, counted in flight, and what it needs. Output: a message to its queue, with a view of the map from which it goes on; or its
+//! error. Invariants: no lock is held and no handle open while a commit is waited for. Limits: one request at a time.
+
+use super::space::{Patience, fill};
+use crate::error::{Error, Wait};
+use crate::inode::Handle;
+use crate::map::MapView;
+use crate::queue::{Message, QueueShared};
+use crate::workers::{Task, Turn};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct PrepareJob {
+    /// Before the queue, so that it is dropped first: who drops the queue waits for this job to let go of it.
+    pub(crate) file: Arc<Handle>,
+    pub(crate) queue: Arc<QueueShared>,
+    pub(crate) slot: u32,
+    pub(crate) need: Need,
+}
+
+/// What a request needs.
+#[derive(Debug)]
+pub(crate) enum Need {
+    /// Its part of the map, bitmaps to claim from, zeros behind the old end.
+    Space {
+        entry: u64,
+        blocks: Range<u64>,
+        extends: bool,
+    },
+    /// What comes before the first write of its file.
+    FirstWrite,
+}
+
+impl PrepareJob {
+    fn prepare(&self) -> Result<Arc<MapView>, Error> {
+        match &self.need {
+            Need::FirstWrite => {
+                self.file.inode.settle_first_write()?;
+                Ok(self.file.inode.map.load())
+            }
+            Need::Space {
+                entry,
+                blocks,
+                extends,
+            } => self.make_room(*entry, blocks, *extends),
+        }
+    }
+
+    fn make_room(
+        &self,
+        entry: u64,
+        blocks: &Range<u64>,
+        extends: bool,
+    ) -> Result<Arc<MapView>, Error> {
+        let inode = &self.file.inode;
+        if extends {
+            inode.zero_tail()?;
+        }
+        let view = inode.load_map(inode.whole_clusters(blocks.clone()))?;
+        let mut closed = false;
+        loop {
+            match fill(inode, &view, entry, blocks.clone(), Patience::Waits) {
+                // What was freed can be used once the transaction that freed it is durable.
+                Err(Error::WouldBlock(Wait::Commit)) => inode.volume.commit_running()?,
+                // What other files keep ahead is given back before anybody is told that there is nothing.
+                Err(Error::NoSpace { .. }) if !closed => {
+                    inode.volume.close_windows();
+                    closed = true;
+                }
+                other => return other.map(|_| view),
+            }
+        }
+    }
+}
+
+impl Task for PrepareJob {
+    const CLASS: &'static str = "prepare";
+    const BATCH: usize = 1;
+
+    fn run(batch: &mut Vec<PrepareJob>, _: &dyn Turn) {
+        for job in batch.drain(..) {
+            let message = match job.prepare() {
+                Ok(view) => Message::Prepared(job.slot, view),
+                Err(error) => Message::Unprepared(job.slot, error),
+            };
+            job.queue.inbox.post([message]);
+            job.queue.waker.kick();
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Rights that a write takes away: set-user-id, set-group-id of what the group executes, and capabilities, in the inode, in a block, in a shared
+//! block; before the data, in a transaction; by truncation and by range operations too.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::fixture::writable;
+use common::recipe::debugfs;
+use common::{fsck, image, kernel, run, scratch};
+use diorite::{Error, Fallocate, File, Op, OpenOptions, RequestFlags, Volume, Wait};
+use diorite_block::Buf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+const FILES: [(&str, u16, u16); 5] = [
+    ("setuid", 0o4755, 0o0755),
+    ("setgid", 0o2775, 0o0775),
+    ("both", 0o6711, 0o0711),
+    // What locks, where locks are mandatory.
+    ("locked", 0o2644, 0o2644),
+    ("plain", 0o0644, 0o0644),
+];
+
+const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+fn make(dir: &Path, args: &[&str]) -> PathBuf {
+    let tree = dir.join("tree");
+    std::fs::create_dir_all(&tree).unwrap();
+    for (name, mode, _) in FILES {
+        std::fs::write(tree.join(name), [7; 20_000]).unwrap();
+        let mode = std::fs::Permissions::from_mode(u32::from(mode));
+        std::fs::set_permissions(tree.join(name), mode).unwrap();
+    }
+    for name in ["inside", "block", "alone", "shared", "sharer"] {
+        std::fs::write(tree.join(name), [7; 20_000]).unwrap();
+    }
+    let args: Vec<&str> = ["-t", "ext4", "-b", "4096"]
+        .iter()
+        .chain(args)
+        .copied()
+        .collect();
+    let image = image(dir, "16M", &args, &tree);
+    std::fs::write(dir.join("capability"), CAPABILITY).unwrap();
+    std::fs::write(dir.join("long"), [b'x'; 700]).unwrap();
+    let (capability, long) = (dir.join("capability"), dir.join("long"));
+    let set = |file: &str, name: &str, value: &Path| {
+        format!("ea_set -f {} /{file} {name} \n", value.to_str().unwrap())
+    };
+    let mut script = set("inside", "security.capability", &capability);
+    for name in ["block", "shared"] {
+        for attribute in ["user.before", "user.behind"] {
+            script += &set(name, attribute, &long);
+        }
+        script += &set(name, "security.capability", &capability);
+    }
+    script += &set("alone", "security.capability", &capability);
+    debugfs(&image, dir, &script);
+    share(&image, dir);
+    fsck(&image);
+    image
+}
+
+/// Gives two files one block of attributes; e2fsck counts its users.
+fn share(image: &Path, dir: &Path) {
+    let stat = run("debugfs", &["-R", "stat /shared", image.to_str().unwrap()]);
+    let block = stat.split("File ACL: ").nth(1).unwrap();
+    let block = block.split_whitespace().next().unwrap();
+    let script = format!("set_inode_field /sharer file_acl {block}\n");
+    debugfs(image, dir, &script);
+    // It says by its exit code that it changed something.
+    let out = std::process::Command::new("e2fsck")
+        .args(["-fy", image.to_str().unwrap()])
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(1), "{out:?}");
+}
+
+fn open(image: &Path) -> Volume {
+    Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap()
+}
+
+fn file(volume: &Volume, name: &str) -> File {
+    volume.open_path(&format!("/{name}"), writable()).unwrap()
+}
+
+fn mode(file: &File) -> u16 {
+    file.metadata().mode & 0o7777
+}
+
+fn names(volume: &Volume, file: &File) -> Vec<String> {
+    let all = volume.xattrs(file.ino()).unwrap();
+    all.iter()
+        .map(|x| String::from_utf8(x.name.clone()).unwrap())
+        .collect()
+}
+
+fn write(file: &File) {
+    assert_eq!(file.write_at(4096, Buf::zeroed(512)).1.unwrap(), 512);
+}
+
+type Operation = (&'static str, fn(&File));
+
+fn operations() -> Vec<Operation> {
+    vec![
+        ("a write", write),
+        ("a write past the end", |f| {
+            f.write_at(1 << 20, Buf::zeroed(512)).1.unwrap();
+        }),
+        ("a truncation", |f| f.truncate(5000).unwrap()),
+        ("a punch", |f| {
+            f.fallocate(Fallocate::PunchHole, 4096, 4096).unwrap();
+        }),
+    ]
+}
+
+#[test]
+fn modes_lose_what_a_write_takes() {
+    for (what, operation) in operations() {
+        let dir = scratch();
+        let image = make(dir.path(), &[]);
+        let volume = open(&image);
+        for (name, _, after) in FILES {
+            let file = file(&volume, name);
+            operation(&file);
+            assert_eq!(mode(&file), after, "{name} after {what}");
+        }
+        volume.close().unwrap();
+        fsck(&image);
+        let volume = open(&image);
+        for (name, _, after) in FILES {
+            assert_eq!(mode(&file(&volume, name)), after, "{name} after {what}");
+        }
+    }
+}
+
+#[test]
+fn what_fails_a_check_takes_nothing() {
+    let dir = scratch();
+    let image = make(dir.path(), &[]);
+    let volume = open(&image);
+    let file = file(&volume, "both");
+    let done = file.write_at(5, Buf::zeroed(512)).1;
+    assert!(matches!(done, Err(Error::Unaligned { .. })), "{done:?}");
+    assert_eq!(file.write_at(0, Buf::zeroed(0)).1.unwrap(), 0);
+    let nowait = RequestFlags {
+        nowait: true,
+        ..RequestFlags::default()
+    };
+    let done = file.call(Op::Write, 0, Buf::zeroed(512), nowait).1;
+    assert!(
+        matches!(done, Err(Error::WouldBlock(Wait::Inode))),
+        "{done:?}"
+    );
+    assert!(file.truncate(u64::MAX).is_err());
+    assert_eq!(mode(&file), 0o6711);
+    write(&file);
+    assert_eq!(mode(&file), 0o0711);
+    assert_eq!(
+        file.call(Op::Write, 0, Buf::zeroed(512), nowait).1.unwrap(),
+        512
+    );
+    volume.close().unwrap();
+    fsck(&image);
+}
+
+/// In the inode, and in blocks: alone, beside others, shared with another file.
+#[test]
+fn capabilities_go() {
+    for args in [
+        &["-I", "256"][..],
+        &["-I", "128"],
+        &["-O", "^metadata_csum"],
+    ] {
+        let dir = scratch();
+        let image = make(dir.path(), args);
+        let volume = open(&image);
+        let before = names(&volume, &file(&volume, "shared"));
+        assert!(before.contains(&"security.capability".to_owned()));
+        for name in ["inside", "block", "alone", "shared"] {
+            let file = file(&volume, name);
+            let mut kept = names(&volume, &file);
+            kept.retain(|n| n != "security.capability");
+            write(&file);
+            assert_eq!(names(&volume, &file), kept, "{name}");
+        }
+        // Its own area may have had it too; the block is as it was.
+        let sharer = file(&volume, "sharer");
+        let block = names(&volume, &sharer);
+        assert!(!block.is_empty() && block.iter().all(|n| before.contains(n)));
+        drop(sharer);
+        let metadata = file(&volume, "alone").metadata();
+        assert!(metadata.file_acl.is_none());
+        volume.close().unwrap();
+        fsck(&image);
+        kernel::mounted(&image, "ro", |at| {
+            assert_eq!(std::fs::read(at.join("sharer")).unwrap(), [7; 20_000]);
+        });
+        let volume = open(&image);
+        let values = volume.xattrs(file(&volume, "block").ino()).unwrap();
+        assert_eq!(values.len(), 2);
+        assert!(values.iter().all(|x| x.value == [b'x'; 700]), "{args:?}");
+        assert_eq!(names(&volume, &file(&volume, "sharer")), block);
+        write(&file(&volume, "sharer"));
+        volume.unlink("/shared").unwrap();
+        volume.unlink("/sharer").unwrap();
+        volume.close().unwrap();
+        fsck(&image);
+    }
+}
