@@ -109,6 +109,14 @@ pub enum Error {
         /// Inodes of the volume.
         total: u32,
     },
+    /// A directory has no room for another name, though the volume may have.
+    #[error(
+        "directory inode {ino} is full: it cannot have more blocks, or its hash tree no more levels"
+    )]
+    DirectoryFull {
+        /// The directory.
+        ino: Ino,
+    },
     /// A path leads nowhere.
     #[error("{path}: no such file or directory")]
     NotFound {
@@ -265,11 +273,6 @@ pub enum NotYet {
         /// The file.
         ino: Ino,
     },
-    /// A hashed directory whose block for the new name is full has to be split.
-    FullLeaf {
-        /// The directory.
-        ino: Ino,
-    },
     /// Names in a directory that is inside its inode, encrypted, or hashed or compared in a way that is not known here.
     SpecialDirectory {
         /// The directory.
@@ -290,10 +293,6 @@ impl std::fmt::Display for NotYet {
             NotYet::AttributeInodes { ino } => write!(
                 f,
                 "inode {ino}: values of its attributes are in inodes of their own"
-            ),
-            NotYet::FullLeaf { ino } => write!(
-                f,
-                "directory inode {ino}: a block of its hash tree is full and has to be split"
             ),
             NotYet::SpecialDirectory { ino } => write!(
                 f,

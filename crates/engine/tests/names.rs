@@ -5,7 +5,7 @@
 mod common;
 
 use common::{fsck, image, run, scratch};
-use diorite::{Error, File, NotYet, OpenFlags, OpenOptions, Volume};
+use diorite::{Error, File, OpenFlags, OpenOptions, Volume};
 use diorite_block::Buf;
 use std::path::{Path, PathBuf};
 
@@ -169,43 +169,6 @@ fn a_directory_grows() {
         volume.close().unwrap();
         fsck(&image);
     }
-}
-
-/// In a hashed directory names go where their hash says; a full block is refused by name.
-#[test]
-fn hashed_directories() {
-    let dir = scratch();
-    let tree = dir.path().join("tree");
-    std::fs::create_dir_all(tree.join("big")).unwrap();
-    for n in 0..400 {
-        std::fs::write(tree.join(format!("big/{n:0>30}")), b"").unwrap();
-    }
-    let image = image(dir.path(), "32M", KINDS[1], &tree);
-    // e2fsck makes the tree; it says so with its exit code.
-    let status = std::process::Command::new("e2fsck")
-        .args(["-fyD", image.to_str().unwrap()])
-        .output()
-        .unwrap();
-    assert!(status.status.code().unwrap() <= 1);
-    let volume = writable(&image);
-    let (mut made, mut full) = (Vec::new(), 0);
-    for n in 0..200 {
-        let path = format!("/big/new{n}");
-        match volume.create(&path, 0o600) {
-            Ok(_) => made.push(path),
-            Err(Error::NotYet(NotYet::FullLeaf { .. })) => full += 1,
-            Err(other) => panic!("{other}"),
-        }
-    }
-    assert!(!made.is_empty() && full < 200);
-    for path in &made {
-        assert!(volume.resolve(path.as_bytes(), true).is_ok());
-    }
-    for n in (0..400).step_by(2) {
-        volume.unlink(&format!("/big/{n:0>30}")).unwrap();
-    }
-    volume.close().unwrap();
-    fsck(&image);
 }
 
 /// The owner of new files is what the options say; a file without a name cannot be opened by its number.

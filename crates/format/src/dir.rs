@@ -17,11 +17,14 @@ use crate::superblock::Superblock;
 use crate::types::{FileBlock, Ino};
 
 mod edit;
+mod spread;
 #[cfg(test)]
 mod tests;
 mod walk;
 
+use edit::Slot;
 pub use edit::{DirBlockEdit, Inserted, MAX_NAME, init_block, init_first_block, seal};
+pub use spread::{High, Spread, block_with, spread};
 pub use walk::{DirEntry, Entries};
 
 /// Smallest record: the fixed part and a name of up to four bytes.
@@ -152,6 +155,14 @@ impl<'a> DirBlock<'a> {
     #[must_use]
     pub fn find(&self, name: &[u8]) -> Option<DirEntry<'a>> {
         self.entries().find(|e| e.name == name)
+    }
+
+    /// What of an entry's record comes before the name.
+    pub(crate) fn fixed_part(&self, entry: &DirEntry<'_>) -> &'a [u8] {
+        let start = num::usize32(entry.offset);
+        self.bytes
+            .get(start..start.saturating_add(de::SIZE))
+            .unwrap_or(&[])
     }
 
     /// The directory itself and its parent, from "." and ".." at the start of block 0.

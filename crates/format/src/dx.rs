@@ -8,7 +8,6 @@
 use crate::csum;
 use crate::dirhash::HashVersion;
 use crate::error::{Corrupt, Result, bad, want};
-use crate::features::Incompat;
 use crate::inode::Inode;
 use crate::layout::{de, dx_node, dx_root, dx_tail};
 use crate::le::{le16, le32, put_le32, u8_at};
@@ -16,8 +15,11 @@ use crate::num;
 use crate::superblock::Superblock;
 use crate::types::FileBlock;
 
+mod edit;
 #[cfg(test)]
 mod tests;
+
+pub use edit::{capacity, default_hash, most_levels, new_root, node, set_root};
 
 /// Bytes of an entry: hash and block. The first entry's hash is not stored: limit and count take its place.
 const ENTRY: usize = 8;
@@ -65,11 +67,7 @@ impl DxRoot {
         check_root_frame(sb, dir, b)?;
         verify_block(sb, dir, block, b)?;
         let levels = u8_at(b, dx_root::INDIRECT_LEVELS);
-        let max = if sb.features().incompat.has(Incompat::LARGE_DIR) {
-            2
-        } else {
-            1
-        };
+        let max = most_levels(sb);
         if levels > max {
             return bad(Corrupt::DxDepth {
                 ino,

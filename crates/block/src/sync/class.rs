@@ -119,18 +119,25 @@ impl LockClass {
     }
 }
 
-/// A lock's place in the order: rank first, then from the top of a stack of volumes downwards.
+/// A lock's place in the order: rank first, then from the top of a stack of volumes downwards; then its number among the locks of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     rank: u16,
     depth: u8,
+    number: u32,
 }
 
 impl Place {
     pub(super) fn new(class: &LockClass, level: u8) -> Place {
+        Place::numbered(class, level, 0)
+    }
+
+    /// One of several locks of a class that a thread may hold, in the order of their numbers.
+    pub(super) fn numbered(class: &LockClass, level: u8, number: u32) -> Place {
         Place {
             rank: class.rank,
             depth: u8::MAX - level,
+            number,
         }
     }
 }
@@ -154,7 +161,7 @@ impl Held {
     pub(super) fn note(place: Place, class: &LockClass) -> Held {
         HELD.with_borrow_mut(|held| {
             // A volume's locks all come before those of the volumes below it.
-            let order = |p: &Place| (p.depth, p.rank);
+            let order = |p: &Place| (p.depth, p.rank, p.number);
             if let Some(last) = held.iter().max_by_key(|p| order(p)) {
                 assert!(
                     order(last) < order(&place),

@@ -163,6 +163,16 @@ impl<T> RwLock<T> {
         }
     }
 
+    /// As [`RwLock::write`], for several locks of one class: they are taken in the order of their numbers.
+    pub fn write_numbered(&self, number: u32) -> RwLockWriteGuard<'_, T> {
+        let place = Place::numbered(self.class, self.level, number);
+        let held = Held::note(place, self.class);
+        RwLockWriteGuard {
+            raw: acquire(self.class, || self.raw.try_write(), || self.raw.write()),
+            held,
+        }
+    }
+
     /// Shares the lock if that needs no waiting.
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         let raw = unpoison_try(self.raw.try_read())?;

@@ -39,3 +39,19 @@ fn a_stack_is_taken_downwards() {
     let _top = top.lock();
     let _bottom = bottom.lock();
 }
+
+#[test]
+fn locks_of_a_class_are_taken_by_number() {
+    let (one, two) = (RwLock::at_level(&LOW, 0, ()), RwLock::at_level(&LOW, 0, ()));
+    let _one = one.write_numbered(1);
+    let _two = two.write_numbered(2);
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "lock order")]
+fn wrong_numbers_are_caught() {
+    let (one, two) = (RwLock::at_level(&LOW, 0, ()), RwLock::at_level(&LOW, 0, ()));
+    let _two = two.write_numbered(2);
+    let _one = one.write_numbered(1);
+}

@@ -161,7 +161,7 @@ fn try_convert_file(
     let mut remap = inode.remap(handle)?;
     for mapped in merged(runs) {
         let done = if mapped.claimed {
-            remap.map_claimed(mapped.run)
+            remap.map_claimed(&[mapped.run])
         } else {
             let range = mapped.run.file_block..mapped.run.file_block + mapped.run.len;
             remap.replace(range, &[mapped.run])

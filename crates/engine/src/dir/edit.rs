@@ -1,46 +1,19 @@
-//! Names put into a directory, and taken out.
+//! Names put into a directory, taken out, and made to stand for another inode.
 //!
-//! Input: a directory, locked by the caller, and a name. Output: one block of it changed in the caller's handle; a linear directory without room
-//! gets a block more. Invariants: a name goes where a look-up will search it; the new block is made before the map points to it, and the
-//! map is shown before the size. Limits: a full block of a hash tree is refused by name, as is a directory that is inside its inode.
+//! Input: a directory, locked by the caller, and a name. Output: blocks of it changed in the caller's handle. Invariants: new blocks are made
+//! before the map points to them, and the map is shown before the size; what fails before the first change leaves all as it was, what
+//! fails after it aborts the journal. Limits: a directory that is inside its inode, encrypted or folds case is refused by name.
 
-use super::lookup::{Hashed, hashed, leaf_for};
-use super::{blocks, read_block};
-use crate::alloc::Run;
+use super::room::{Remade, Room};
 use crate::cache::Kind;
 use crate::error::{Error, NotYet};
 use crate::inode::{Inode, timestamp};
 use crate::journal::JournalHandle;
-use crate::map::edit::NewRun;
-use diorite_format::dir::{DirBlock, DirBlockEdit, Inserted, init_block};
+use diorite_format::dir::{DirBlock, DirBlockEdit};
 use diorite_format::error::Unfit;
-use diorite_format::{FileBlock, FileType, FormatError, Ino, InodeFlags, MapKind};
-
-/// Where a new name goes.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Room {
-    /// Into this block.
-    Block(u64),
-    /// Into a block more, behind the last, in this claimed run.
-    NewBlock(u64, Run),
-}
-
-impl Room {
-    /// What was claimed for it and is not used goes back.
-    pub(super) fn give_back(self, dir: &Inode) {
-        if let Room::NewBlock(_, run) = self {
-            dir.give_back(run);
-        }
-    }
-
-    /// Blocks of metadata that putting a name there changes.
-    pub(super) fn credits(self, dir: &Inode) -> u32 {
-        match self {
-            Room::Block(_) => 2,
-            Room::NewBlock(block, run) => 2 + dir.credits_to_map(1, &[new_run(block, run)]),
-        }
-    }
-}
+use diorite_format::{
+    FileBlock, FileType, FormatError, FsBlock, Ino, Inode as DiskInode, InodeFlags, MapKind,
+};
 
 /// May names of this directory be changed?
 pub(super) fn check_changeable(dir: &Inode) -> Result<(), Error> {
@@ -58,98 +31,55 @@ pub(super) fn check_changeable(dir: &Inode) -> Result<(), Error> {
     Ok(())
 }
 
-/// Looks for room for a name that is not there yet; claims a block if there is none. Blocks.
-pub(super) fn find_room(dir: &Inode, name: &[u8]) -> Result<Room, Error> {
-    let ino = dir.ino;
-    match hashed(dir)? {
-        Hashed::Unknown => Err(Error::NotYet(NotYet::SpecialDirectory { ino })),
-        Hashed::Yes(root) => {
-            let leaf = leaf_for(dir, &root, name)?;
-            match has_room(dir, leaf, name)? {
-                true => Ok(Room::Block(leaf)),
-                false => Err(Error::NotYet(NotYet::FullLeaf { ino })),
-            }
-        }
-        Hashed::No => {
-            let count = blocks(dir)?;
-            for block in 0..count {
-                if has_room(dir, block, name)? {
-                    return Ok(Room::Block(block));
-                }
-            }
-            claim_behind(dir, count)
-        }
-    }
-}
-
-/// Tries it on a copy of the block.
-fn has_room(dir: &Inode, block: u64, name: &[u8]) -> Result<bool, Error> {
-    let Some(raw) = read_block(dir, block)? else {
-        return Ok(false);
-    };
-    let mut copy = raw.to_vec();
-    let disk = dir.disk();
-    let mut edit = DirBlockEdit::open(&dir.volume.sb, &disk, FileBlock::new(block), &mut copy)?;
-    let done = edit.insert(name, Ino::ROOT, FileType::Regular)?;
-    Ok(matches!(done, Inserted::At(_)))
-}
-
-fn claim_behind(dir: &Inode, block: u64) -> Result<Room, Error> {
-    dir.check_can_grow()?;
-    let most = dir.max_size.min(u64::from(u32::MAX)) >> dir.volume.block_size().trailing_zeros();
-    if block >= most {
-        let (ino, end) = (dir.ino, dir.size() + u64::from(dir.volume.block_size()));
-        let most = dir.size();
-        return Err(Error::TooBig { ino, end, most });
-    }
-    let near = dir.whole_clusters(block.saturating_sub(1)..block + 1);
-    let view = dir.load_map(near)?;
-    let claim = || dir.claims.take(dir, &view, block, 1);
-    let run = dir.volume.with_all_space(claim);
-    // A directory grows seldom: it keeps nothing ahead.
-    dir.claims.close(dir);
-    Ok(Room::NewBlock(block, run?))
-}
-
 /// Puts a name where there is room. What fails here has changed nothing, or aborts the journal.
 pub(super) fn put(
     handle: &JournalHandle<'_>,
     dir: &Inode,
-    room: Room,
+    room: &Room,
     (name, ino, kind): (&[u8], Ino, FileType),
 ) -> Result<(), Error> {
-    let now = timestamp(dir.volume.now_nanos());
-    let disk = dir.disk();
-    let sb = &dir.volume.sb;
-    let (block, run) = match room {
+    match room {
         Room::Block(block) => {
-            change_block(dir, handle, block, |edit| edit.insert(name, ino, kind))?;
-            return handle.or_abort(dir.change(handle, |d| (d.mtime, d.ctime) = (now, now)));
+            change_block(dir, handle, *block, |edit| edit.insert(name, ino, kind))?;
+            handle.or_abort(touch(handle, dir))
         }
-        Room::NewBlock(block, run) => (block, run),
-    };
+        Room::Remade(remade) => {
+            remake(handle, dir, remade)?;
+            let block = remade.with_name;
+            handle.or_abort(stand_for(handle, dir, block, (name, ino, kind)))
+        }
+    }
+}
+
+/// Writes the blocks of a directory anew, and those behind its last.
+fn remake(handle: &JournalHandle<'_>, dir: &Inode, remade: &Remade) -> Result<(), Error> {
     let mut remap = dir.remap(handle)?;
-    remap.map_claimed(new_run(block, run))?;
-    remap.disk.size = (block + 1) * u64::from(dir.volume.block_size());
-    remap.written_at(now);
-    let mut filled = Ok(Inserted::Full);
-    handle.create(run.start, Kind::Directory, |raw| {
-        filled = init_block(sb, &disk, raw).and_then(|()| {
-            let opened = DirBlockEdit::open(sb, &disk, FileBlock::new(block), raw);
-            let mut edit = opened.map_err(|_| not_fit())?;
-            edit.insert(name, ino, kind)
-        });
-    });
-    handle.or_abort(filled.map_err(Error::from))?;
+    remap.map_claimed(&remade.runs)?;
+    if !remade.made.is_empty() {
+        let blocks = remade.first_new + remade.made.len() as u64;
+        remap.disk.size = blocks * u64::from(dir.volume.block_size());
+    }
+    remap.written_at(timestamp(dir.volume.now_nanos()));
+    for (at, bytes) in remade.places().zip(&remade.made) {
+        handle.create(at, Kind::Directory, |raw| raw.copy_from_slice(bytes));
+    }
+    for (block, bytes) in &remade.changed {
+        handle.or_abort(rewrite(handle, dir, *block, bytes))?;
+    }
+    if remade.becomes_hashed {
+        let flag = |d: &mut DiskInode| d.flags = d.flags.with(InodeFlags::INDEX);
+        handle.or_abort(dir.change(handle, flag))?;
+    }
     remap.publish()
 }
 
-/// A block that was made a line before parses.
-fn not_fit() -> Unfit {
-    Unfit::Rule {
-        what: "a directory block",
-        why: "a new one does not parse",
-    }
+fn rewrite(handle: &JournalHandle<'_>, dir: &Inode, block: u64, bytes: &[u8]) -> Result<(), Error> {
+    let at = present_place(dir, block)?;
+    let verify = |raw: &[u8]| verify(dir, &dir.disk(), block, raw);
+    handle.update(at, Kind::Directory, verify, |raw| {
+        raw.copy_from_slice(bytes);
+        Ok(())
+    })
 }
 
 /// Takes a name out of the block that has it.
@@ -159,9 +89,32 @@ pub(super) fn take_out(
     block: u64,
     name: &[u8],
 ) -> Result<(), Error> {
-    let now = timestamp(dir.volume.now_nanos());
     change_block(dir, handle, block, |edit| edit.remove(name))?;
-    handle.or_abort(dir.change(handle, |d| (d.mtime, d.ctime) = (now, now)))
+    handle.or_abort(touch(handle, dir))
+}
+
+/// Lets a name in a block, also "..", stand for another inode.
+pub(super) fn stand_for(
+    handle: &JournalHandle<'_>,
+    dir: &Inode,
+    block: u64,
+    (name, ino, kind): (&[u8], Ino, FileType),
+) -> Result<(), Error> {
+    let before = change_block(dir, handle, block, |edit| edit.replace(name, ino, kind))?;
+    let missing = || {
+        let name = String::from_utf8_lossy(name);
+        let ino = dir.ino;
+        Error::Damaged(format!(
+            "directory inode {ino}: {name} is not in its block {block}; run e2fsck"
+        ))
+    };
+    before.map(|_| ()).ok_or_else(missing)
+}
+
+/// The names of a directory have changed now.
+pub(super) fn touch(handle: &JournalHandle<'_>, dir: &Inode) -> Result<(), Error> {
+    let now = timestamp(dir.volume.now_nanos());
+    dir.change(handle, |d| (d.mtime, d.ctime) = (now, now))
 }
 
 fn change_block<R>(
@@ -170,27 +123,19 @@ fn change_block<R>(
     block: u64,
     change: impl FnOnce(&mut DirBlockEdit<'_>) -> Result<R, Unfit>,
 ) -> Result<R, Error> {
-    let (sb, disk, number) = (&dir.volume.sb, dir.disk(), FileBlock::new(block));
-    let at = super::place_of(dir, block)?.ok_or_else(|| {
-        let ino = dir.ino;
-        Error::Damaged(format!(
-            "directory inode {ino}: block {block} is a hole; run e2fsck"
-        ))
-    })?;
-    let verify = |raw: &[u8]| -> Result<(), FormatError> {
-        DirBlock::parse(sb, &disk, number, raw).map(|_| ())
-    };
+    let (sb, disk) = (&dir.volume.sb, dir.disk());
+    let at = present_place(dir, block)?;
+    let verify = |raw: &[u8]| verify(dir, &disk, block, raw);
     handle.update(at, Kind::Directory, verify, |raw| {
-        let mut edit = DirBlockEdit::open(sb, &disk, number, raw)?;
+        let mut edit = DirBlockEdit::open(sb, &disk, FileBlock::new(block), raw)?;
         change(&mut edit).map_err(Error::from)
     })
 }
 
-fn new_run(block: u64, run: Run) -> NewRun {
-    NewRun {
-        file_block: u32::try_from(block).expect("a directory's size was checked"),
-        len: run.len,
-        start: run.start,
-        unwritten: false,
-    }
+fn verify(dir: &Inode, disk: &DiskInode, block: u64, raw: &[u8]) -> Result<(), FormatError> {
+    DirBlock::parse(&dir.volume.sb, disk, FileBlock::new(block), raw).map(|_| ())
+}
+
+fn present_place(dir: &Inode, block: u64) -> Result<FsBlock, Error> {
+    super::place_of(dir, block)?.ok_or_else(|| super::hole(dir, block))
 }

@@ -1,13 +1,17 @@
-//! Listing a directory, block by block.
+//! Listing a directory, block by block, or by the hashes of its names while they may change.
 //!
-//! Input: a directory inode. Output: its entries in the order of its blocks, "." and ".." included. Invariant: memory is
-//! one block's entries, however large the directory is. Limits: the order is that of the disk, not of names.
+//! Input: a directory inode. Output: its entries, "." and ".." included. Invariants: memory is one block's entries, however large the directory is; a
+//! name that is there all the time is seen once, whatever happens to others meanwhile: in a linear directory no entry moves, in a hashed
+//! one none changes its hash. Limits: the order is that of the disk, not of names; of more names of one hash than a block holds, some may be
+//! seen twice.
 
-use super::{blocks, read_block};
+use super::lookup::{Hashed, Next, frames_for, hash_of, hashed, leaf_of, next_leaf};
+use super::{blocks, read_block, read_present};
 use crate::error::Error;
 use crate::inode::Inode;
 use crate::xattr;
 use diorite_format::dir::{self, DirBlock};
+use diorite_format::dx::DxRoot;
 use diorite_format::inline::InlineData;
 use diorite_format::{FileBlock, FileType, Ino, MapKind};
 use std::sync::Arc;
@@ -33,14 +37,27 @@ impl From<dir::DirEntry<'_>> for DirEntry {
     }
 }
 
-/// An iterator over a directory. Blocks while blocks are read; after an error it goes on with the next block.
+/// An iterator over a directory. Blocks while blocks are read. Where nothing can change it is in the order of the blocks, and goes on with the next
+/// after an error.
 #[derive(Debug)]
 pub struct ReadDir {
     dir: Arc<Inode>,
-    next: u64,
-    blocks: u64,
+    next: Position,
     ready: std::vec::IntoIter<DirEntry>,
 }
+
+/// What comes next.
+#[derive(Clone, Copy, Debug)]
+enum Position {
+    /// Block by block from this one on.
+    Block(u64),
+    /// Names with this hash or a higher one, but for so many leaves that have names with this hash.
+    Hash(u32, u32),
+    End,
+}
+
+/// Leaves with names of one hash that are gone through; more than there ever are.
+const MOST_OF_ONE_HASH: u32 = 1024;
 
 impl ReadDir {
     pub(crate) fn new(dir: Arc<Inode>) -> Result<ReadDir, Error> {
@@ -49,35 +66,100 @@ impl ReadDir {
                 path: format!("inode {}", dir.ino),
             });
         }
-        if dir.disk().map_kind() == MapKind::Inline {
-            let ready = inline_entries(&dir)?.into_iter();
-            return Ok(ReadDir {
-                dir,
-                next: 0,
-                blocks: 0,
-                ready,
-            });
-        }
-        let blocks = blocks(&dir)?;
+        let lock = dir.lock_shared(false)?;
+        let inline = dir.disk().map_kind() == MapKind::Inline;
+        let (next, ready) = match inline {
+            true => (Position::End, inline_entries(&dir)?),
+            false => {
+                blocks(&dir)?;
+                (Position::Block(0), Vec::new())
+            }
+        };
+        drop(lock);
         Ok(ReadDir {
             dir,
-            next: 0,
-            blocks,
-            ready: Vec::new().into_iter(),
+            next,
+            ready: ready.into_iter(),
         })
     }
 
+    /// Reads what comes next. While names may change a directory with a hash tree is read in the order of hashes, in which they do not move.
     fn fill(&mut self) -> Result<(), Error> {
-        let block = self.next;
-        self.next += 1;
-        if let Some(raw) = read_block(&self.dir, block)? {
-            let disk = self.dir.disk();
-            let parsed = DirBlock::parse(&self.dir.volume.sb, &disk, FileBlock::new(block), &raw)?;
-            let entries: Vec<DirEntry> = parsed.entries().map(DirEntry::from).collect();
-            self.ready = entries.into_iter();
-        }
+        let dir = self.dir.clone();
+        let _names = dir.lock_shared(false)?;
+        let at = std::mem::replace(&mut self.next, Position::End);
+        let root = match dir.volume.alloc.is_some() {
+            true => hashed(&dir)?,
+            false => Hashed::No,
+        };
+        let (ready, next) = match (at, root) {
+            (Position::End, _) => return Ok(()),
+            (Position::Block(0), Hashed::Yes(_)) => (self.of_block(0)?, Position::Hash(0, 0)),
+            // It was one block until it got its tree, and that was read.
+            (Position::Block(_), Hashed::Yes(_)) => return Ok(()),
+            (Position::Hash(hash, skip), Hashed::Yes(root)) => by_hash(&dir, &root, hash, skip)?,
+            (Position::Hash(..), _) => return Ok(()),
+            (Position::Block(block), _) => {
+                if block >= blocks(&dir)? {
+                    return Ok(());
+                }
+                // An error does not end it.
+                self.next = Position::Block(block + 1);
+                (self.of_block(block)?, self.next)
+            }
+        };
+        (self.ready, self.next) = (ready.into_iter(), next);
         Ok(())
     }
+
+    fn of_block(&self, block: u64) -> Result<Vec<DirEntry>, Error> {
+        let Some(raw) = read_block(&self.dir, block)? else {
+            return Ok(Vec::new());
+        };
+        let disk = self.dir.disk();
+        let parsed = DirBlock::parse(&self.dir.volume.sb, &disk, FileBlock::new(block), &raw)?;
+        Ok(parsed.entries().map(DirEntry::from).collect())
+    }
+}
+
+/// One leaf's names from a hash on, and where the next ones are.
+fn by_hash(
+    dir: &Inode,
+    root: &DxRoot,
+    from: u32,
+    skip: u32,
+) -> Result<(Vec<DirEntry>, Position), Error> {
+    let mut frames = frames_for(dir, root, from)?;
+    for _ in 0..skip {
+        next_leaf(dir, root, &mut frames)?;
+        if frames.is_empty() {
+            return Ok((Vec::new(), Position::End));
+        }
+    }
+    let leaf = leaf_of(&frames);
+    let (raw, disk) = (read_present(dir, leaf)?, dir.disk());
+    let parsed = DirBlock::parse(&dir.volume.sb, &disk, FileBlock::new(leaf), &raw)?;
+    let names = parsed
+        .entries()
+        .filter(|e| hash_of(dir, root, e.name) >= from)
+        .map(DirEntry::from)
+        .collect();
+    let next = match next_leaf(dir, root, &mut frames)? {
+        Next::None => Position::End,
+        Next::From(hash) if hash > from => Position::Hash(hash, 0),
+        Next::GoesOn(hash) if hash == from && skip < MOST_OF_ONE_HASH => {
+            Position::Hash(hash, skip + 1)
+        }
+        Next::GoesOn(hash) if hash > from => Position::Hash(hash, 1),
+        Next::From(_) | Next::GoesOn(_) => {
+            let ino = dir.ino;
+            let what = "its hash tree goes in circles";
+            return Err(Error::Damaged(format!(
+                "directory inode {ino}: {what}; run e2fsck"
+            )));
+        }
+    };
+    Ok((names, next))
 }
 
 impl Iterator for ReadDir {
@@ -88,7 +170,7 @@ impl Iterator for ReadDir {
             if let Some(entry) = self.ready.next() {
                 return Some(Ok(entry));
             }
-            if self.next >= self.blocks {
+            if matches!(self.next, Position::End) {
                 return None;
             }
             if let Err(error) = self.fill() {

@@ -19,7 +19,13 @@ pub(super) struct Found {
     pub(super) ino: Ino,
 }
 
-/// The inode that `name` stands for in `dir`.
+/// The inode that `name` stands for in `dir`, whose names are kept from changing meanwhile. Blocks.
+pub(super) fn locked(dir: &Inode, name: &[u8]) -> Result<Option<Ino>, Error> {
+    let _names = dir.lock_shared(false)?;
+    lookup(dir, name)
+}
+
+/// The same, for who has the directory locked.
 pub(super) fn lookup(dir: &Inode, name: &[u8]) -> Result<Option<Ino>, Error> {
     Ok(find(dir, name)?.map(|found| found.ino))
 }
@@ -76,26 +82,26 @@ pub(super) fn hashed(dir: &Inode) -> Result<Hashed, Error> {
     }
 }
 
-/// The block of a hashed directory in which a new name belongs.
-pub(super) fn leaf_for(dir: &Inode, root: &DxRoot, name: &[u8]) -> Result<u64, Error> {
-    let frames = frames_to(dir, root, hash_of(dir, root, name))?;
-    let last = frames.last().expect("the root is a frame");
-    Ok(last.node.entries[last.at].block.get())
-}
-
-fn hash_of(dir: &Inode, root: &DxRoot, name: &[u8]) -> u32 {
+pub(super) fn hash_of(dir: &Inode, root: &DxRoot, name: &[u8]) -> u32 {
     root.hash.hash(dir.volume.sb.hash(), name).major
 }
 
 /// The way down to the first leaf for a hash.
-fn frames_to(dir: &Inode, root: &DxRoot, hash: u32) -> Result<Vec<Frame>, Error> {
+pub(super) fn frames_for(dir: &Inode, root: &DxRoot, hash: u32) -> Result<Vec<Frame>, Error> {
     let mut frames = vec![Frame {
+        block: 0,
         at: root.node.find(hash),
         node: root.node.clone(),
     }];
     let levels = usize::from(root.indirect_levels);
     descend(dir, &mut frames, levels, Some(hash))?;
     Ok(frames)
+}
+
+/// The block to which frames lead.
+pub(super) fn leaf_of(frames: &[Frame]) -> u64 {
+    let last = frames.last().expect("the root is a frame");
+    last.node.entries[last.at].block.get()
 }
 
 fn in_block(dir: &Inode, block: u64, name: &[u8]) -> Result<Option<Found>, Error> {
@@ -112,26 +118,56 @@ fn in_block(dir: &Inode, block: u64, name: &[u8]) -> Result<Option<Found>, Error
 }
 
 /// A node on the way down, and the entry that was taken.
-struct Frame {
-    node: DxNode,
-    at: usize,
+pub(super) struct Frame {
+    pub(super) block: u64,
+    pub(super) node: DxNode,
+    pub(super) at: usize,
 }
 
 fn by_hash(dir: &Inode, root: &DxRoot, name: &[u8]) -> Result<Option<Found>, Error> {
     let hash = hash_of(dir, root, name);
-    let mut frames = frames_to(dir, root, hash)?;
+    let mut frames = frames_for(dir, root, hash)?;
     loop {
-        let Some(Frame { node, at }) = frames.last() else {
-            return Ok(None);
-        };
-        if let Some(found) = in_block(dir, node.entries[*at].block.get(), name)? {
+        if let Some(found) = in_block(dir, leaf_of(&frames), name)? {
             return Ok(Some(found));
         }
-        if !advance(&mut frames, hash) {
+        if next_leaf(dir, root, &mut frames)? != Next::GoesOn(hash) {
             return Ok(None);
         }
-        descend(dir, &mut frames, usize::from(root.indirect_levels), None)?;
     }
+}
+
+/// What names the next leaf holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// There is none.
+    None,
+    /// Those from this hash on.
+    From(u32),
+    /// The same, and names with this hash are also in the leaf before.
+    GoesOn(u32),
+}
+
+/// Goes to the next leaf of the tree. Blocks while nodes are read.
+pub(super) fn next_leaf(
+    dir: &Inode,
+    root: &DxRoot,
+    frames: &mut Vec<Frame>,
+) -> Result<Next, Error> {
+    let is_last = |frame: &Frame| frame.at + 1 >= frame.node.entries.len();
+    while frames.last().is_some_and(is_last) {
+        frames.pop();
+    }
+    let Some(frame) = frames.last_mut() else {
+        return Ok(Next::None);
+    };
+    frame.at += 1;
+    let hash = frame.node.entries[frame.at].hash;
+    descend(dir, frames, usize::from(root.indirect_levels), None)?;
+    Ok(match hash & 1 {
+        0 => Next::From(hash),
+        _ => Next::GoesOn(hash & !1),
+    })
 }
 
 /// Reads nodes until the frames reach down to the leaves: by `hash`, or along the first entries.
@@ -142,35 +178,14 @@ fn descend(
     hash: Option<u32>,
 ) -> Result<(), Error> {
     while frames.len() <= levels {
-        let Some(Frame { node, at }) = frames.last() else {
-            return Ok(());
-        };
-        let block = node.entries[*at].block;
-        let raw = read_block(dir, block.get())?;
-        let Some(raw) = raw else {
-            return Err(Error::Damaged(format!(
-                "directory inode {}: hash tree node {block} is a hole; run e2fsck",
-                dir.ino
-            )));
-        };
-        let node = DxNode::parse(&dir.volume.sb, &dir.disk(), block, &raw)?;
+        let block = leaf_of(frames);
+        let (raw, number) = (super::read_present(dir, block)?, FileBlock::new(block));
+        let node = DxNode::parse(&dir.volume.sb, &dir.disk(), number, &raw)?;
         frames.push(Frame {
+            block,
             at: hash.map_or(0, |h| node.find(h)),
             node,
         });
     }
     Ok(())
-}
-
-/// Goes to the next leaf that names with `hash` may be in; false if there is none.
-fn advance(frames: &mut Vec<Frame>, hash: u32) -> bool {
-    while let Some(frame) = frames.last_mut() {
-        if frame.at + 1 < frame.node.entries.len() {
-            let goes_on = frame.node.continues(frame.at, hash);
-            frame.at += 1;
-            return goes_on;
-        }
-        frames.pop();
-    }
-    false
 }

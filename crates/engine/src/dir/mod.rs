@@ -9,6 +9,8 @@ mod list;
 mod lookup;
 mod names;
 mod path;
+mod room;
+mod tree;
 
 pub use list::{DirEntry, ReadDir};
 
@@ -33,6 +35,18 @@ fn read_block(dir: &Inode, block: u64) -> Result<Option<MetaRef>, Error> {
         .read(&volume.blocking, at, Kind::Directory, check);
     read.map(Some)
         .map_err(|e| e.at(format!("directory inode {}, block {block}", dir.ino)))
+}
+
+/// Block `block` of a directory, which has to be there.
+fn read_present(dir: &Inode, block: u64) -> Result<MetaRef, Error> {
+    read_block(dir, block)?.ok_or_else(|| hole(dir, block))
+}
+
+fn hole(dir: &Inode, block: u64) -> Error {
+    let ino = dir.ino;
+    Error::Damaged(format!(
+        "directory inode {ino}: block {block} is a hole; run e2fsck"
+    ))
 }
 
 /// Where a file's block is on the volume, if it holds data.

@@ -4,8 +4,9 @@
 //! under its inode lock, one handle per change; a file that is open when its last name goes stays whole until its last user lets it go,
 //! on the list of orphans meanwhile. Limits: regular files are made; directories are not removed.
 
-use super::edit::{Room, check_changeable, find_room, put, take_out};
+use super::edit::{check_changeable, put, take_out};
 use super::lookup;
+use super::room::{Room, find_room};
 use crate::alloc::NEW_INODE_CREDITS;
 use crate::cache::Kind;
 use crate::error::{Error, NotYet};
@@ -38,7 +39,7 @@ impl Volume {
             });
         }
         let room = find_room(&dir, name)?;
-        let made = make(volume, &dir, room, name, permissions);
+        let made = make(volume, &dir, &room, name, permissions);
         let ino = made.inspect_err(|_| room.give_back(&dir))?;
         let flags = OpenFlags {
             write: true,
@@ -81,7 +82,7 @@ impl Volume {
 fn make(
     volume: &Arc<VolumeShared>,
     dir: &Inode,
-    room: Room,
+    room: &Room,
     name: &[u8],
     permissions: u16,
 ) -> Result<Ino, Error> {

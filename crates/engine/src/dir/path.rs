@@ -30,7 +30,7 @@ impl Volume {
                 return Err(Error::NotADirectory { path: shown() });
             }
             let found =
-                lookup::lookup(&here, &name)?.ok_or_else(|| Error::NotFound { path: shown() })?;
+                lookup::locked(&here, &name)?.ok_or_else(|| Error::NotFound { path: shown() })?;
             let next = self.inner().inode(found)?;
             if next.disk().file_type != Some(FileType::Symlink) || todo.is_empty() && !follow {
                 here = next;

@@ -44,16 +44,21 @@ impl Inode {
 }
 
 impl Remap<'_> {
-    /// Maps claimed blocks, whose data is there, to file blocks that were a hole.
-    pub(crate) fn map_claimed(&mut self, new: NewRun) -> Result<(), Error> {
-        let run = Run {
-            start: new.start,
-            len: new.len,
+    /// Maps claimed blocks, whose data is there, to file blocks that were a hole: runs that follow each other.
+    pub(crate) fn map_claimed(&mut self, new: &[NewRun]) -> Result<(), Error> {
+        let (Some(first), Some(last)) = (new.first(), new.last()) else {
+            return Ok(());
         };
-        // First what may fail for space, and then changes nothing: the run is still claimed.
-        self.replace(new.file_block..new.file_block + new.len, &[new])?;
-        let marked = self.alloc.mark_claimed(self.handle, run);
-        self.disk.blocks += self.units(self.handle.or_abort(marked)?);
+        // First what may fail for space, and then changes nothing: the runs are still claimed.
+        self.replace(first.file_block..last.file_block + last.len, new)?;
+        for run in new {
+            let run = Run {
+                start: run.start,
+                len: run.len,
+            };
+            let marked = self.alloc.mark_claimed(self.handle, run);
+            self.disk.blocks += self.units(self.handle.or_abort(marked)?);
+        }
         Ok(())
     }
 

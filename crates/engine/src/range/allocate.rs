@@ -57,7 +57,7 @@ fn fill(inode: &Inode, hole: &Mapping) -> Result<u64, Error> {
     let credits = inode.credits_to_map(LEAVES_AROUND, &[new]);
     let mapped = volume.in_handle(credits, |handle| {
         let mut remap = inode.remap(handle)?;
-        remap.map_claimed(new)?;
+        remap.map_claimed(&[new])?;
         remap.publish()
     });
     if mapped.is_err() {

@@ -4,6 +4,7 @@
 pub mod fixture;
 pub mod kernel;
 pub mod log;
+pub mod names;
 pub mod recipe;
 pub mod stage;
 pub mod storm;

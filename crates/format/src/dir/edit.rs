@@ -45,9 +45,9 @@ pub struct DirBlockEdit<'a> {
 
 /// A record's place.
 #[derive(Clone, Copy)]
-struct Slot {
-    offset: u32,
-    len: u32,
+pub(super) struct Slot {
+    pub(super) offset: u32,
+    pub(super) len: u32,
 }
 
 impl<'a> DirBlockEdit<'a> {
@@ -304,7 +304,7 @@ fn blank<'a>(sb: &Superblock, raw: &'a mut [u8]) -> core::result::Result<&'a mut
 }
 
 /// Bytes of a block that hold entries.
-fn entries_len(sb: &Superblock) -> u32 {
+pub(super) fn entries_len(sb: &Superblock) -> u32 {
     let tail = if sb.has_metadata_csum() {
         de_tail::SIZE
     } else {
@@ -314,7 +314,7 @@ fn entries_len(sb: &Superblock) -> u32 {
 }
 
 /// The record with the sum, and the sum.
-fn finish(sb: &Superblock, dir: &Inode, b: &mut [u8]) {
+pub(super) fn finish(sb: &Superblock, dir: &Inode, b: &mut [u8]) {
     if sb.has_metadata_csum() {
         let at = b.len().saturating_sub(de_tail::SIZE);
         let tail = b.get_mut(at..).unwrap_or(&mut []);
@@ -328,7 +328,14 @@ fn finish(sb: &Superblock, dir: &Inode, b: &mut [u8]) {
     }
 }
 
-fn put_record(b: &mut [u8], format: Format, at: Slot, ino: Ino, name: &[u8], kind: FileType) {
+pub(super) fn put_record(
+    b: &mut [u8],
+    format: Format,
+    at: Slot,
+    ino: Ino,
+    name: &[u8],
+    kind: FileType,
+) {
     let start = num::usize32(at.offset);
     let size = num::usize32(record_size(name.len()));
     let e = b
@@ -346,12 +353,12 @@ fn put_record(b: &mut [u8], format: Format, at: Slot, ino: Ino, name: &[u8], kin
 }
 
 /// Bytes that an entry needs: the fixed part and the name, in multiples of 4.
-fn record_size(name_len: usize) -> u32 {
+pub(super) fn record_size(name_len: usize) -> u32 {
     num::count32(de::SIZE.saturating_add(name_len)).saturating_add(3) & !3
 }
 
 /// A record length as stored; only that of a whole 64 KiB block does not fit.
-fn stored_len(format: Format, len: u32) -> u16 {
+pub(super) fn stored_len(format: Format, len: u32) -> u16 {
     if format.huge_block && len > u32::from(u16::MAX) {
         return u16::MAX;
     }
@@ -365,7 +372,7 @@ fn rule<T>(why: &'static str) -> core::result::Result<T, Unfit> {
     })
 }
 
-fn check_name(name: &[u8]) -> core::result::Result<(), Unfit> {
+pub(super) fn check_name(name: &[u8]) -> core::result::Result<(), Unfit> {
     if name.is_empty() {
         return rule("the name is empty");
     }

@@ -1,0 +1,221 @@
+//! Room for a new name: found, or made ready in memory.
+//!
+//! Input: a directory, locked by the caller, and a name that is not in it. Output: a [`Room`]: a block with room, or all blocks that will change or
+//! be made, with space claimed for the new ones. Invariants: nothing is changed here; a name goes where a look-up will search it. Limits: a
+//! directory without a hash tree is searched block by block.
+
+use super::lookup::{Hashed, frames_for, hash_of, hashed};
+use super::{blocks, read_block, tree};
+use crate::alloc::Run;
+use crate::error::{Error, NotYet};
+use crate::inode::Inode;
+use crate::map::edit::NewRun;
+use diorite_format::dir::{DirBlock, DirBlockEdit, Inserted, block_with};
+use diorite_format::features::Incompat;
+use diorite_format::{FileBlock, FileType, FsBlock, Ino};
+
+/// Where a new name goes.
+#[derive(Clone, Debug)]
+pub(super) enum Room {
+    /// Into this block, as it is.
+    Block(u64),
+    /// Into blocks that are written anew.
+    Remade(Remade),
+}
+
+/// A directory with the name in it, which stands for [`STAND_IN`] so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Remade {
+    /// Blocks that it has, as they will be.
+    pub(super) changed: Vec<(u64, Vec<u8>)>,
+    /// Blocks behind its last, from this one on, and the claimed space for them.
+    pub(super) first_new: u64,
+    pub(super) made: Vec<Vec<u8>>,
+    pub(super) runs: Vec<NewRun>,
+    /// It gets a hash tree with this.
+    pub(super) becomes_hashed: bool,
+    /// The block with the name.
+    pub(super) with_name: u64,
+}
+
+/// What a name stands for while its inode is not known.
+pub(super) const STAND_IN: (Ino, FileType) = (Ino::ROOT, FileType::Regular);
+
+impl Room {
+    /// What was claimed for it and is not used goes back.
+    pub(super) fn give_back(&self, dir: &Inode) {
+        if let Room::Remade(remade) = self {
+            remade.give_back(dir);
+        }
+    }
+
+    /// Blocks of metadata that putting a name there changes.
+    pub(super) fn credits(&self, dir: &Inode) -> u32 {
+        match self {
+            Room::Block(_) => 2,
+            Room::Remade(remade) => {
+                let blocks = remade.changed.len() + remade.made.len();
+                let blocks = u32::try_from(blocks).expect("a block or two for each level");
+                2 + blocks + dir.credits_to_map(1, &remade.runs)
+            }
+        }
+    }
+}
+
+impl Remade {
+    fn give_back(&self, dir: &Inode) {
+        for run in &self.runs {
+            dir.give_back(Run {
+                start: run.start,
+                len: run.len,
+            });
+        }
+    }
+
+    /// Where the new blocks will be.
+    pub(super) fn places(&self) -> impl Iterator<Item = FsBlock> + '_ {
+        self.runs.iter().flat_map(|run| {
+            let first = run.start.get();
+            (first..first + u64::from(run.len)).map(FsBlock::new)
+        })
+    }
+}
+
+/// Looks for room for a name that is not there yet; claims blocks if there is none. Blocks.
+pub(super) fn find_room(dir: &Inode, name: &[u8]) -> Result<Room, Error> {
+    match hashed(dir)? {
+        Hashed::Unknown => Err(Error::NotYet(NotYet::SpecialDirectory { ino: dir.ino })),
+        Hashed::Yes(root) => {
+            let hash = hash_of(dir, &root, name);
+            let frames = frames_for(dir, &root, hash)?;
+            let leaf = super::lookup::leaf_of(&frames);
+            if has_room(dir, leaf, name)? {
+                return Ok(Room::Block(leaf));
+            }
+            with_claims(dir, |builder| {
+                tree::split(builder, root, frames, leaf, name)
+            })
+        }
+        Hashed::No => find_in_linear(dir, name),
+    }
+}
+
+fn find_in_linear(dir: &Inode, name: &[u8]) -> Result<Room, Error> {
+    let count = blocks(dir)?;
+    for block in 0..count {
+        if has_room(dir, block, name)? {
+            return Ok(Room::Block(block));
+        }
+    }
+    if let Some(hash) = tree::hash_for_new(dir, count) {
+        return with_claims(dir, |builder| tree::begin(builder, hash, name));
+    }
+    with_claims(dir, |builder| {
+        let (ino, kind) = STAND_IN;
+        let bytes = block_with(&dir.volume.sb, &dir.disk(), (name, ino, kind))?;
+        builder.remade.with_name = builder.make(bytes);
+        Ok(())
+    })
+}
+
+/// Tries it on a copy of the block.
+fn has_room(dir: &Inode, block: u64, name: &[u8]) -> Result<bool, Error> {
+    let Some(raw) = read_block(dir, block)? else {
+        return Ok(false);
+    };
+    let mut copy = raw.to_vec();
+    let disk = dir.disk();
+    let mut edit = DirBlockEdit::open(&dir.volume.sb, &disk, FileBlock::new(block), &mut copy)?;
+    let done = edit.insert(name, STAND_IN.0, STAND_IN.1)?;
+    Ok(matches!(done, Inserted::At(_)))
+}
+
+/// Runs `build`, then claims space for what it made.
+fn with_claims(
+    dir: &Inode,
+    build: impl FnOnce(&mut Builder<'_>) -> Result<(), Error>,
+) -> Result<Room, Error> {
+    dir.check_can_grow()?;
+    let mut builder = Builder {
+        dir,
+        remade: Remade {
+            first_new: blocks(dir)?,
+            ..Remade::default()
+        },
+    };
+    build(&mut builder)?;
+    let mut remade = builder.remade;
+    if let Err(error) = claim(dir, &mut remade) {
+        remade.give_back(dir);
+        return Err(error);
+    }
+    Ok(Room::Remade(remade))
+}
+
+/// Claims space for the new blocks, behind those before them.
+fn claim(dir: &Inode, remade: &mut Remade) -> Result<(), Error> {
+    let volume = &dir.volume;
+    let end = remade.first_new + remade.made.len() as u64;
+    let wide = volume.sb.features().incompat.has(Incompat::LARGE_DIR);
+    let most = if wide { u64::MAX } else { u64::from(u32::MAX) };
+    if end > dir.max_size.min(most) >> volume.block_size().trailing_zeros() {
+        return Err(Error::DirectoryFull { ino: dir.ino });
+    }
+    let mut at = remade.first_new;
+    while at < end {
+        let want = u32::try_from(end - at).expect("a block or two for each level");
+        let near = dir.whole_clusters(at.saturating_sub(1)..end);
+        let view = dir.load_map(near)?;
+        let take = || dir.claims.take(dir, &view, at, want);
+        let run = volume.with_all_space(take);
+        // A directory grows seldom: it keeps nothing ahead.
+        dir.claims.close(dir);
+        let run = run?;
+        remade.runs.push(NewRun {
+            file_block: u32::try_from(at).expect("the largest size was checked"),
+            len: run.len,
+            start: run.start,
+            unwritten: false,
+        });
+        at += u64::from(run.len);
+    }
+    Ok(())
+}
+
+/// A directory's new blocks, one after another.
+pub(super) struct Builder<'a> {
+    pub(super) dir: &'a Inode,
+    pub(super) remade: Remade,
+}
+
+impl Builder<'_> {
+    /// A block that the directory has will be this.
+    pub(super) fn change(&mut self, block: u64, bytes: Vec<u8>) {
+        self.remade.changed.push((block, bytes));
+    }
+
+    /// A new block will be this; says which.
+    pub(super) fn make(&mut self, bytes: Vec<u8>) -> u64 {
+        let block = self.next_block();
+        self.remade.made.push(bytes);
+        block
+    }
+
+    /// The number that the next new block will have.
+    pub(super) fn next_block(&self) -> u64 {
+        self.remade.first_new + self.remade.made.len() as u64
+    }
+
+    /// The checked bytes of a block that the directory has.
+    pub(super) fn parse<R>(
+        &self,
+        block: u64,
+        use_it: impl FnOnce(&DirBlock<'_>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let dir = self.dir;
+        let raw = super::read_present(dir, block)?;
+        let disk = dir.disk();
+        let parsed = DirBlock::parse(&dir.volume.sb, &disk, FileBlock::new(block), &raw)?;
+        use_it(&parsed)
+    }
+}

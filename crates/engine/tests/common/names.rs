@@ -1,0 +1,53 @@
+//! What others find in a directory: debugfs, and the kernel where it lets us mount.
+//!
+//! Input: an image that nobody has open. Output: names. Invariants: neither changes the image. Limits: names without a slash or a line's end; the
+//! kernel is asked by root with loop devices only, and says nothing else.
+
+use super::kernel::mounted;
+use super::run;
+use diorite::{OpenFlags, Volume};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// The names in a directory, without "." and "..", as debugfs has them.
+pub fn by_debugfs(image: &Path, dir: &str) -> BTreeSet<String> {
+    let listed = run(
+        "debugfs",
+        &["-R", &format!("ls -p {dir}"), image.to_str().unwrap()],
+    );
+    let names = listed.lines().filter_map(|line| line.split('/').nth(5));
+    let shown = |name: &&str| !name.is_empty() && *name != "." && *name != "..";
+    names.filter(shown).map(str::to_owned).collect()
+}
+
+/// The same as the kernel has them, if it mounts the image. Each name is looked up, too.
+pub fn by_kernel(image: &Path, dir: &str) -> Option<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    let mounted = mounted(image, "ro", |at| {
+        for entry in std::fs::read_dir(at.join(dir.trim_start_matches('/'))).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::symlink_metadata(entry.path()).unwrap();
+            assert!(names.insert(entry.file_name().into_string().unwrap()));
+        }
+    });
+    mounted.then_some(names)
+}
+
+/// The same as diorite has them: each once.
+pub fn by_diorite(volume: &Volume, dir: &str) -> BTreeSet<String> {
+    let ino = volume.resolve(dir.as_bytes(), true).unwrap();
+    let mut names = BTreeSet::new();
+    for entry in volume.read_dir(ino).unwrap() {
+        let name = String::from_utf8(entry.unwrap().name).unwrap();
+        assert!(names.insert(name.clone()), "{name} twice");
+    }
+    assert!(names.remove(".") && names.remove(".."));
+    names
+}
+
+/// How a directory is stored, by its inode's flags.
+pub fn is_hashed(volume: &Volume, dir: &str) -> bool {
+    let ino = volume.resolve(dir.as_bytes(), true).unwrap();
+    let file = volume.open_ino(ino, OpenFlags::default()).unwrap();
+    file.metadata().flags.has(diorite_format::InodeFlags::INDEX)
+}
