@@ -270,6 +270,9 @@ fn punch_and_allocate(script: &mut String, file: &mut Known, recipe: &Recipe, rn
         punch(file, from, from + cluster * (1 + rng.below(20 / cluster)));
     }
     if recipe.extents && cluster == 1 {
+        // One long unwritten run, whatever the seed.
+        punch(file, 1440, 1450);
+        writeln!(script, "fallocate {} 1440 1449", file.path).unwrap();
         for _ in 0..40 {
             let from = rng.below(1400);
             // Unwritten blocks at what were holes; written ones stay.
