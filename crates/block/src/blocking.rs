@@ -87,14 +87,27 @@ impl Blocking {
     /// Runs one bio to its end. Blocks.
     #[must_use]
     pub fn run(&self, bio: Bio) -> Bio {
-        self.run_all(BioList::from([bio]))
-            .pop_front()
-            .expect("as many bios come back as were given")
+        self.device.run_here(bio).unwrap_or_else(|bio| {
+            self.run_queued(BioList::from([bio]))
+                .pop_front()
+                .expect("as many bios come back as were given")
+        })
     }
 
     /// Runs bios to their ends, as many at once as the device takes; gives them back in the order in which they ended. Blocks.
     #[must_use]
     pub fn run_all(&self, mut todo: BioList) -> BioList {
+        match (todo.pop_front(), todo.is_empty()) {
+            (None, _) => todo,
+            (Some(only), true) => BioList::from([self.run(only)]),
+            (Some(first), false) => {
+                todo.push_front(first);
+                self.run_queued(todo)
+            }
+        }
+    }
+
+    fn run_queued(&self, mut todo: BioList) -> BioList {
         let own = self.idle.lock().pop();
         let own = match own.map_or_else(|| self.open(), Ok) {
             Ok(own) => own,

@@ -12,7 +12,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// What a device is: sizes in bytes, and what it can do. It may change while the device is open (resize).
@@ -206,6 +206,14 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// The host refuses: memory, descriptors, limits.
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError>;
+
+    /// Runs one bio to its end in the calling thread, if that is cheaper than a queue; gives it back as it is if not. Blocks.
+    ///
+    /// # Errors
+    /// The bio, untouched: it has to go through a queue.
+    fn run_here(&self, bio: Bio) -> Result<Bio, Bio> {
+        Err(bio)
+    }
 }
 
 /// A queue of a device: see the contract at the head of this module. Dropping it waits for what is in flight.
@@ -239,6 +247,12 @@ pub struct Waker {
     kicked: AtomicBool,
     /// The kernel signals the eventfd as well, without setting `kicked`.
     kernel: AtomicBool,
+    /// Threads that are, or may soon be, asleep on the eventfd. A kick that finds none makes no system call.
+    sleepers: AtomicU32,
+    /// Somebody may poll the eventfd without saying so.
+    watched: AtomicBool,
+    /// There is a signal in the eventfd.
+    signalled: AtomicBool,
 }
 
 impl fmt::Debug for Waker {
@@ -261,20 +275,27 @@ impl Waker {
             fd,
             kicked: AtomicBool::new(false),
             kernel: AtomicBool::new(false),
+            sleepers: AtomicU32::new(0),
+            watched: AtomicBool::new(false),
+            signalled: AtomicBool::new(false),
         })
     }
 
-    /// Wakes whoever waits, or the next one that will. Cheap if a kick is pending already. Never blocks.
+    /// Wakes whoever waits, or the next one that will. No system call if a kick is pending already or nobody sleeps. Never blocks.
     pub fn kick(&self) {
-        if !self.kicked.swap(true, Ordering::SeqCst) {
+        if !self.kicked.swap(true, Ordering::SeqCst) && self.has_listener() {
             self.signal();
         }
     }
 
     /// Takes back pending kicks: called by the waiter after it woke and before it looks for work.
     pub fn clear(&self) {
-        if self.kicked.load(Ordering::SeqCst) || self.kernel.load(Ordering::Relaxed) {
+        let signalled = self.signalled.load(Ordering::SeqCst);
+        if signalled || self.kernel.load(Ordering::Relaxed) {
+            self.signalled.store(false, Ordering::SeqCst);
             self.drain();
+        }
+        if signalled || self.is_kicked() {
             // A swap, not a store: a kicker that found `kicked` set made no signal, and we must see its work.
             self.kicked.swap(false, Ordering::SeqCst);
         }
@@ -283,6 +304,27 @@ impl Waker {
     /// The kernel is going to signal the eventfd too (registered with a ring, or named by an AIO request).
     pub fn kernel_signals(&self) {
         self.kernel.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on every kick makes the eventfd readable, for code that polls it without [`Waker::asleep`].
+    pub fn watch(&self) {
+        self.watched.store(true, Ordering::SeqCst);
+        if self.is_kicked() {
+            self.signal();
+        }
+    }
+
+    /// Runs `sleep`, which may sleep on the eventfd, unless a kick is pending.
+    pub fn asleep(&self, sleep: impl FnOnce()) {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        if !self.is_kicked() {
+            sleep();
+        }
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn has_listener(&self) -> bool {
+        self.sleepers.load(Ordering::SeqCst) > 0 || self.watched.load(Ordering::SeqCst)
     }
 
     /// Is a kick pending?
@@ -298,12 +340,12 @@ impl Waker {
             tv_nsec: i64::from(t.subsec_nanos()),
         });
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
-        match poll(&mut fds, timeout.as_ref()) {
+        self.asleep(|| match poll(&mut fds, timeout.as_ref()) {
             // The signal of a kick that was consumed before it was made: left standing, it would wake every later wait.
             Ok(1..) if !self.is_kicked() => self.drain(),
             Ok(_) | Err(Errno::INTR) => {}
             Err(e) => panic!("polling an eventfd of our own cannot fail: {e}"),
-        }
+        });
     }
 
     /// Empties the descriptor's counter; EAGAIN only says that there was nothing to empty.
@@ -321,6 +363,8 @@ impl Waker {
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
             Err(e) => panic!("writing an eventfd of our own cannot fail: {e}"),
         }
+        // After it: a clear in between leaves the signal standing, and the next one takes it.
+        self.signalled.store(true, Ordering::SeqCst);
     }
 }
 

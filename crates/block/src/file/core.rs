@@ -3,10 +3,10 @@
 //! Input: slots of bios. Output: ended slots on a list that the reaper empties. Invariant: whoever puts a slot on the
 //! ended list owned it, and kicks the waker after. Limits: the list is as long as the queue is deep.
 
-use super::settle::{HostOp, MAX_ROUND, Settled, fill_iovecs, rest, rw_flags, settle};
+use super::settle::{HostOp, MAX_ROUND, Settled, fill_iovecs, plan, rest, rw_flags, settle};
 use super::slots::{Giver, Slot, Slots, Taker};
 use super::target::Target;
-use crate::bio::BioList;
+use crate::bio::{Bio, BioList};
 use crate::device::Waker;
 use crate::sync::{DEVICE_SHARED, Mutex};
 use std::sync::Arc;
@@ -78,12 +78,24 @@ impl Core {
     /// Runs a slot that the caller owns to its end, blocking.
     pub(super) fn run_blocking(&self, index: u32) {
         // SAFETY: the number came to this thread through the pool's list, from the queue that owned the slot.
-        let slot = unsafe { self.slots.slot(index) };
-        loop {
-            let res = call(&self.target, slot);
-            if settle(&self.target, slot, res) == Settled::Ended {
-                return;
-            }
+        run_slot(&self.target, unsafe { self.slots.slot(index) });
+    }
+}
+
+/// Runs a bio to its end without a queue, blocking.
+pub(super) fn run_here(target: &Target, bio: Bio) -> Bio {
+    let mut slot = Slot::empty();
+    let op = plan(target, &bio);
+    slot.fill(bio, op);
+    run_slot(target, &mut slot);
+    slot.bio.take().expect("it was put in a few lines above")
+}
+
+fn run_slot(target: &Target, slot: &mut Slot) {
+    loop {
+        let res = call(target, slot);
+        if settle(target, slot, res) == Settled::Ended {
+            return;
         }
     }
 }

@@ -15,6 +15,7 @@ mod target;
 mod threads;
 mod uring;
 
+use crate::bio::Bio;
 use crate::device::{
     Device, DeviceError, DeviceErrorKind, DeviceQueue, DeviceReport, Geometry, QueueOptions,
 };
@@ -228,6 +229,10 @@ impl Device for FileDevice {
             plain: self.target.plain.load(Ordering::Relaxed),
             below: None,
         }
+    }
+
+    fn run_here(&self, bio: Bio) -> Result<Bio, Bio> {
+        Ok(core::run_here(&self.target, bio))
     }
 
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {

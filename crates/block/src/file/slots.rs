@@ -27,7 +27,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    fn empty() -> Slot {
+    pub(super) fn empty() -> Slot {
         Slot {
             bio: None,
             op: HostOp::Nothing,

@@ -400,11 +400,14 @@ impl DeviceQueue for UringQueue {
         } else {
             self.arm()
         };
-        // Once more: a kick that a reaper has seen and consumed before it could see this waiter.
-        if self.core.waker.is_kicked() {
-            self.get_events(entries, 0, None);
-        } else {
+        let mut slept = false;
+        // Looks once more: a kick that a reaper has seen and consumed before it could see this waiter.
+        self.core.waker.asleep(|| {
             self.sleep(entries, min, timeout);
+            slept = true;
+        });
+        if !slept {
+            self.get_events(entries, 0, None);
         }
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }

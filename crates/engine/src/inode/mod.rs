@@ -30,6 +30,9 @@ use diorite_format::{Inode as DiskInode, InodeFlags, MapKind, Tid, Timestamp};
 use gate::{Gate, Shard};
 use std::sync::Arc;
 
+/// In an inode's `touched`: the time has to be written.
+const OWED: u64 = 1;
+
 /// An in-core inode.
 #[derive(Debug)]
 pub(crate) struct Inode {
@@ -59,7 +62,7 @@ pub(crate) struct Inode {
     /// The transaction that last changed map or size, and the one that last changed anything: see [`Inode::uncommitted_map`].
     map_tid: AtomicU64,
     any_tid: AtomicU64,
-    /// When data was written last, in nanoseconds since 1970, if that is not in the inode yet; else 0.
+    /// When data was written last, in nanoseconds since 1970, times two; and [`OWED`] if that is not in the inode yet.
     touched: AtomicU64,
     /// Segments of the map in memory beyond the root.
     loaded: AtomicUsize,
@@ -133,25 +136,35 @@ impl Inode {
         self.unlinked.store(true, Ordering::Release);
     }
 
-    /// Notes that data was written now (nanoseconds since 1970). Costs one load if that was noted already.
+    /// Notes that data was written now (nanoseconds since 1970). Costs one load if that was noted already, or is the inode's time.
     #[inline]
     pub(crate) fn touch(self: &Arc<Self>, now: u64) {
-        if self.touched.load(Ordering::Relaxed) != now
-            && self.touched.swap(now, Ordering::AcqRel) == 0
+        if self.touched.load(Ordering::Acquire) >> 1 != now
+            && self.touched.swap(now << 1 | OWED, Ordering::AcqRel) & OWED == 0
         {
             self.volume.note_touched(self);
         }
     }
 
     /// Writes the times that were noted.
-    pub(crate) fn write_touched(&self, handle: &JournalHandle<'_>) -> Result<(), Error> {
-        match self.touched.swap(0, Ordering::AcqRel) {
-            0 => Ok(()),
-            now => self.change(handle, |disk| {
-                let time = timestamp(now);
-                (disk.mtime, disk.ctime) = (time, time);
-            }),
+    pub(crate) fn write_touched(self: &Arc<Self>, handle: &JournalHandle<'_>) -> Result<(), Error> {
+        let noted = self.touched.load(Ordering::Acquire);
+        if noted & OWED == 0 {
+            return Ok(());
         }
+        self.change(handle, |disk| {
+            let time = timestamp(noted >> 1);
+            (disk.mtime, disk.ctime) = (time, time);
+        })?;
+        // Only now: who asks meanwhile whether times are owed finds either the mark or the transaction.
+        let written = noted & !OWED;
+        let settled =
+            self.touched
+                .compare_exchange(noted, written, Ordering::AcqRel, Ordering::Relaxed);
+        if settled.is_err() {
+            self.volume.note_touched(self);
+        }
+        Ok(())
     }
 
     /// The transaction that last changed the map or the size, if it is not durable yet.
@@ -162,7 +175,8 @@ impl Inode {
 
     /// Were times or anything else changed that is not durable yet?
     pub(crate) fn has_uncommitted_times(&self) -> bool {
-        self.touched.load(Ordering::Acquire) != 0 || self.uncommitted(&self.any_tid).is_some()
+        self.touched.load(Ordering::Acquire) & OWED != 0
+            || self.uncommitted(&self.any_tid).is_some()
     }
 
     #[inline]

@@ -10,6 +10,7 @@ use crate::cache::MetaRef;
 use crate::error::Error;
 use crate::volume::VolumeShared;
 use diorite_format::FsBlock;
+use std::time::Instant;
 
 /// A transaction as it is written.
 #[derive(Debug)]
@@ -35,6 +36,7 @@ impl Journal {
         {
             self.mark_with(volume, medium)?;
         }
+        let began = Instant::now();
         let Some(frozen) = self.check(volume, |journal| journal.close(volume))? else {
             return Ok(());
         };
@@ -48,8 +50,9 @@ impl Journal {
         state.committed = frozen.transaction.tid;
         state.stats.commits += 1;
         state.stats.blocks += frozen.blocks.len() as u64;
+        state.crowd.end(began.elapsed());
         drop(state);
-        self.moved.notify_all();
+        self.committed.notify_all();
         Ok(())
     }
 
@@ -70,7 +73,7 @@ impl Journal {
         let mut state = self.state.lock();
         state.closing = true;
         while state.open > 0 {
-            state = self.wait(state);
+            state = self.quiet.wait(state);
         }
         // Who met damage in one of those handles may have aborted.
         if let Some(error) = state.aborted.clone() {
@@ -83,7 +86,7 @@ impl Journal {
         let wrote = volume.before_commit(&self.last_handle(volume, tid), empty);
         let frozen = wrote.map(|()| self.freeze(volume));
         self.state.lock().closing = false;
-        self.moved.notify_all();
+        self.opened.notify_all();
         frozen
     }
 
@@ -99,6 +102,7 @@ impl Journal {
             return None;
         }
         let transaction = state.take();
+        state.crowd.freeze();
         drop(state);
         let blocks = transaction
             .blocks

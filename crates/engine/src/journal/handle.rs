@@ -37,7 +37,7 @@ impl Journal {
                 return Err(error.clone());
             }
             if state.closing {
-                state = self.wait(state);
+                state = self.opened.wait(state);
             } else if !state.marked {
                 drop(state);
                 self.mark_with(volume, &mut self.medium.lock())?;
@@ -198,7 +198,7 @@ impl Drop for JournalHandle<'_> {
         state.open -= 1;
         state.credits -= self.credits.get();
         if state.open == 0 && state.closing {
-            self.journal.moved.notify_all();
+            self.journal.quiet.notify_all();
         }
     }
 }

@@ -47,9 +47,11 @@ impl Keeper {
 
     /// A transaction has begun.
     pub(super) fn wake(&self, volume: &VolumeShared) {
-        self.shared.orders.lock().some = true;
-        self.shared.woken.notify_one();
-        self.start(volume);
+        // Once per interval it has to be told.
+        if !std::mem::replace(&mut self.shared.orders.lock().some, true) {
+            self.shared.woken.notify_one();
+            self.start(volume);
+        }
     }
 
     /// Something failed, and is to be written down by who holds no lock.

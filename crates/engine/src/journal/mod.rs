@@ -32,13 +32,13 @@ use crate::failure::Code;
 use crate::locks::{JOURNAL, JOURNAL_STATE};
 use crate::stats::JournalStats;
 use crate::volume::VolumeShared;
-use diorite_block::sync::{Condvar, Mutex, MutexGuard};
+use diorite_block::sync::{Condvar, Mutex};
 use diorite_format::Tid;
 use diorite_format::superblock::SuperblockEdit;
 use keeper::Keeper;
 use recovery::edit_superblock;
 use rounds::Rounds;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use transaction::State;
 
 /// Blocks that a round without a journal changes at most.
@@ -50,8 +50,12 @@ pub(crate) struct Journal {
     /// Held by whoever commits.
     medium: Mutex<Medium>,
     state: Mutex<State>,
-    /// Something in `state` that somebody may wait for has changed.
-    moved: Condvar,
+    /// What somebody may wait for in `state`: the last open handle has ended; handles may begin; a commit has ended.
+    quiet: Condvar,
+    opened: Condvar,
+    committed: Condvar,
+    /// One more waits for a commit.
+    arrived: Condvar,
     /// Blocks that one transaction may change.
     most: u32,
     keeper: Keeper,
@@ -80,7 +84,10 @@ impl Journal {
         Journal {
             medium: Mutex::at_level(&JOURNAL, level, medium),
             state: Mutex::at_level(&JOURNAL_STATE, level, State::new(first)),
-            moved: Condvar::new(),
+            quiet: Condvar::new(),
+            opened: Condvar::new(),
+            committed: Condvar::new(),
+            arrived: Condvar::new(),
             most,
             keeper: Keeper::new(level, interval),
         }
@@ -88,23 +95,28 @@ impl Journal {
 
     /// Makes durable all of `tid` and before, if it is not yet. Blocks; no lock may be held.
     pub(crate) fn commit_up_to(&self, volume: &VolumeShared, tid: Tid) -> Result<(), Error> {
+        let mut counted = false;
         loop {
-            let state = self.state.lock();
+            let mut state = self.state.lock();
             if let Some(error) = &state.aborted {
                 return Err(error.clone());
             }
             if !tid.is_after(state.committed) {
                 return Ok(());
             }
+            if !std::mem::replace(&mut counted, true) {
+                state.crowd.arrived += 1;
+                self.arrived.notify_one();
+            }
             drop(state);
             match self.medium.try_lock() {
                 Some(mut medium) => {
                     // Somebody may have committed it between the look and the lock.
-                    return if tid.is_after(self.committed()) {
-                        self.commit(volume, &mut medium)
-                    } else {
-                        Ok(())
-                    };
+                    if !tid.is_after(self.committed()) {
+                        return Ok(());
+                    }
+                    self.gather();
+                    return self.commit(volume, &mut medium);
                 }
                 None => self.wait_for_commit(tid),
             }
@@ -188,7 +200,8 @@ impl Journal {
             .aborted
             .get_or_insert_with(|| error.clone());
         volume.note_abort(error);
-        self.moved.notify_all();
+        self.opened.notify_all();
+        self.committed.notify_all();
         self.keeper.hurry(volume);
     }
 
@@ -219,15 +232,24 @@ impl Journal {
         part(self).inspect_err(|error| self.abort(volume, error))
     }
 
+    /// Waits a little for those who have lately waited for commits at the same time: one commit for all is cheaper than one for each half.
+    fn gather(&self) {
+        let mut state = self.state.lock();
+        let deadline = Instant::now() + state.crowd.patience;
+        while !state.crowd.is_complete() && state.aborted.is_none() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            state = self.arrived.wait_timeout(state, left);
+        }
+    }
+
     fn wait_for_commit(&self, tid: Tid) {
         let state = self.state.lock();
         if state.aborted.is_none() && tid.is_after(state.committed) {
             // Bounded: the one who commits may be ahead of this transaction and leave it to us.
-            drop(self.moved.wait_timeout(state, Duration::from_millis(1)));
+            drop(self.committed.wait_timeout(state, Duration::from_millis(1)));
         }
-    }
-
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.moved.wait(state)
     }
 }

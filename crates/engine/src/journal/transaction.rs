@@ -7,7 +7,10 @@ use crate::error::Error;
 use crate::stats::JournalStats;
 use diorite_format::{FsBlock, Tid};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// The longest that a commit waits for others to join it.
+const MOST_PATIENCE: Duration = Duration::from_millis(1);
 
 /// What a commit has to write, and what becomes possible after it.
 #[derive(Debug)]
@@ -53,6 +56,38 @@ pub(super) struct State {
     /// The volume is marked as in use.
     pub(super) marked: bool,
     pub(super) stats: JournalStats,
+    pub(super) crowd: Crowd,
+}
+
+/// Who waits for commits, so that one commit may serve as many as possible.
+#[derive(Debug, Default)]
+pub(super) struct Crowd {
+    /// Came since the last transaction was frozen.
+    pub(super) arrived: u32,
+    /// Are served by the commit under way, or were by the last one.
+    served: u32,
+    /// Were about when the last commit ended: served by it, or come meanwhile.
+    expected: u32,
+    /// How long a commit waits for them at most: half the time that the last one took.
+    pub(super) patience: Duration,
+}
+
+impl Crowd {
+    /// Everybody is here who was about lately.
+    pub(super) fn is_complete(&self) -> bool {
+        self.arrived >= self.expected
+    }
+
+    /// A transaction was frozen: who comes from now on needs the next one.
+    pub(super) fn freeze(&mut self) {
+        self.served = std::mem::take(&mut self.arrived);
+    }
+
+    /// The commit has ended, which took so long.
+    pub(super) fn end(&mut self, took: Duration) {
+        self.expected = self.served + self.arrived;
+        self.patience = (took / 2).min(MOST_PATIENCE);
+    }
 }
 
 impl State {
@@ -66,6 +101,7 @@ impl State {
             aborted: None,
             marked: false,
             stats: JournalStats::default(),
+            crowd: Crowd::default(),
         }
     }
 

@@ -148,6 +148,9 @@ impl QueueShared {
         if !state.owed.is_empty() {
             self.volume.workers.push_all(&mut state.owed);
         }
+        if state.runs_here && state.bios.len() == 1 && state.own_bio.is_none() {
+            state.own_bio = state.bios.pop();
+        }
         if !state.bios.is_empty() {
             let mut bios = BioList::from(std::mem::take(&mut state.bios));
             self.device.submit(&mut bios);
@@ -155,9 +158,23 @@ impl QueueShared {
         }
     }
 
+    /// Runs the caller's only bio in its own thread. Blocks, without the lock; who drains this queue meanwhile finds a bio in flight.
+    fn run_own_bio(self: &Arc<Self>, bio: Bio) {
+        let ran = self.volume.device.run_here(bio);
+        let mut state = self.state.lock();
+        match ran {
+            Ok(mut bio) => self.take_bio(&mut state, &mut bio),
+            Err(bio) => {
+                state.runs_here = false;
+                state.bios.push(bio);
+                self.push_down(&mut state);
+            }
+        }
+    }
+
     /// Blocks until something may have happened. Gives the lock away.
     pub(super) fn wait(
-        &self,
+        self: &Arc<Self>,
         mut state: MutexGuard<'_, QueueState>,
         min: usize,
         timeout: Option<Duration>,
@@ -165,6 +182,11 @@ impl QueueShared {
         if let Some(work) = state.own_work.pop_front() {
             drop(state);
             work.run();
+            return;
+        }
+        if let Some(bio) = state.own_bio.take() {
+            drop(state);
+            self.run_own_bio(bio);
             return;
         }
         let depends = state.parked > 0 || state.held > 0;

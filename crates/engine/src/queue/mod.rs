@@ -115,6 +115,10 @@ pub(crate) struct QueueState {
     pub(crate) owed: Vec<Job>,
     /// What the caller of a blocking call has to do itself.
     pub(crate) own_work: VecDeque<Work>,
+    /// Of such a caller: its only bio, which it runs in its own thread.
+    own_bio: Option<Bio>,
+    /// The device can do that.
+    runs_here: bool,
     /// Requests on gates' lists.
     pub(crate) parked: u32,
     /// Requests that wait for the size to move over others.
@@ -172,6 +176,8 @@ impl Queue {
             pieces: Vec::new(),
             owed: Vec::new(),
             own_work: VecDeque::new(),
+            own_bio: None,
+            runs_here: blocking_work == BlockingWork::Caller,
             parked: 0,
             held: 0,
             counters: Counters::default(),
@@ -320,6 +326,7 @@ impl Queue {
     pub fn eventfd(&self) -> BorrowedFd<'_> {
         // Whoever polls sees every signal, also one made after its kick was consumed: each reap empties the descriptor.
         self.shared.waker.kernel_signals();
+        self.shared.waker.watch();
         self.signal_waker();
         self.shared.waker.as_fd()
     }
