@@ -74,8 +74,26 @@ impl Disk {
         self.taken.fetch_add(count as u64, Ordering::Relaxed)
     }
 
-    /// Ends one request of a stepped disk; says whether there was one to end.
+    /// Ends one request of a stepped disk; says whether there was one to end. Who steps at the same time may have chosen the same
+    /// request: then there may be others, and whoever sleeps because of a false answer here sleeps for ever.
     fn step(&self) -> bool {
+        loop {
+            let Some((queue, number)) = self.choose() else {
+                return false;
+            };
+            if queue.end(self, number) {
+                return true;
+            }
+        }
+    }
+
+    /// The same, where the disk steps without being told to.
+    fn step_by_itself(&self) -> bool {
+        self.options.clock == SimClock::Auto && !self.held() && self.step()
+    }
+
+    /// A request that is being served, by the seed.
+    fn choose(&self) -> Option<(Arc<QueueCore>, u64)> {
         let mut shared = self.shared.lock();
         let (queues, luck) = (shared.queues.clone(), shared.rng.next());
         drop(shared);
@@ -89,9 +107,8 @@ impl Disk {
         }
         let chosen = luck.checked_rem(waiting.len() as u64).unwrap_or(0);
         let chosen = usize::try_from(chosen).expect("an index of a list in memory");
-        waiting
-            .get(chosen)
-            .is_some_and(|(number, queue)| queues[*queue].end(self, *number))
+        let (number, queue) = waiting.get(chosen)?;
+        Some((queues[*queue].clone(), *number))
     }
 }
 

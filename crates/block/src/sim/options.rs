@@ -15,7 +15,7 @@ pub enum SimClock {
     Real,
     /// Nothing ends until [`crate::SimDevice::step`] ends it, in an order that the seed chooses.
     Stepped,
-    /// As stepped, and a `wait` with nothing to reap takes one step by itself.
+    /// As stepped, and a `reap` that finds nothing, or a `wait` with nothing to reap, takes one step by itself.
     Auto,
 }
 

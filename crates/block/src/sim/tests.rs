@@ -283,3 +283,48 @@ fn a_waiting_disk_steps_by_itself() {
     assert_eq!((buf.as_slice()[0], buf.as_slice()[512]), (0, 5));
     assert!(blocking.flush().is_ok());
 }
+
+/// Two threads that stepped at once chose the same request; the one that came too late was told that there was none, and slept for ever
+/// over its own.
+#[test]
+fn as_many_steps_at_once_as_requests_end_them_all() {
+    const THREADS: usize = 4;
+    const EACH: usize = 64;
+    let device = SimDevice::new(SimOptions::stepped(1 << 20, 1)).expect("a disk");
+    let queue = open(&device, 256);
+    for _ in 0..20 {
+        for n in 0..(THREADS * EACH) as u64 {
+            submit(&*queue, Bio::read(n * 512, Buf::zeroed(512), n));
+        }
+        let start = std::sync::Barrier::new(THREADS);
+        let steps = || {
+            start.wait();
+            device.advance(EACH)
+        };
+        std::thread::scope(|s| {
+            let all: Vec<_> = (0..THREADS).map(|_| s.spawn(steps)).collect();
+            for thread in all {
+                assert_eq!(thread.join().expect("a thread that steps"), EACH);
+            }
+        });
+        assert_eq!(queue.reap(&mut BioList::new()), THREADS * EACH);
+    }
+}
+
+/// Who looks again and again instead of waiting sees requests end too, as on any other disk.
+#[test]
+fn looking_lets_time_pass_when_the_disk_steps_by_itself() {
+    let options = SimOptions {
+        clock: SimClock::Auto,
+        ..SimOptions::stepped(1 << 20, 1)
+    };
+    let device = SimDevice::new(options).expect("a disk");
+    let queue = open(&device, 8);
+    for n in 0..4 {
+        submit(&*queue, Bio::read(n * 512, Buf::zeroed(512), n));
+    }
+    let mut out = BioList::new();
+    for looks in 1..=4 {
+        assert_eq!((queue.reap(&mut out), out.len()), (1, looks));
+    }
+}
