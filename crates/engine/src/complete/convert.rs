@@ -78,7 +78,7 @@ fn take_in(job: Job) -> Taken {
     let (pos, extends) = (conversion.bytes.start, conversion.extends);
     if job.failed {
         let freed = if extends {
-            inode.pending.ended(pos, None)
+            inode.pending.ended(pos, None, Job::tell_held)
         } else {
             Vec::new()
         };
@@ -87,8 +87,7 @@ fn take_in(job: Job) -> Taken {
     if !extends {
         return Taken::Good(vec![job]);
     }
-    job.tell_held();
-    Taken::Good(inode.pending.ended(pos, Some(job)))
+    Taken::Good(inode.pending.ended(pos, Some(job), Job::tell_held))
 }
 
 /// Gives the claims of a failed write back.

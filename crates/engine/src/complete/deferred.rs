@@ -128,16 +128,11 @@ impl Job {
         }
     }
 
-    /// Its queue counts that it waits for the size, and wakes its owner, who then drains the queues of those that come before.
+    /// Its queue counts that it waits for the size, and wakes its owner, who then drains the queues of those that come before. Called under
+    /// the lock that keeps others from ending the wait: the message comes before the one that it is completed.
     pub(super) fn tell_held(&self) {
-        if self
-            .inode()
-            .pending
-            .has_before(self.conversion.as_ref().map_or(0, |c| c.bytes.start))
-        {
-            self.queue.inbox.post([Message::Held(self.slot)]);
-            self.queue.waker.kick();
-        }
+        self.queue.inbox.post([Message::Held(self.slot)]);
+        self.queue.waker.kick();
     }
 
     fn report(self) -> Message {

@@ -34,6 +34,8 @@ struct Inner<J> {
     entries: BTreeMap<u64, Entry>,
     /// Extending requests that the size has not moved over, by first byte.
     extending: BTreeMap<u64, Extending<J>>,
+    /// What they reach at most. The last of them need not reach farthest: a write may begin before an append and end behind it.
+    reach: u64,
 }
 
 #[derive(Debug)]
@@ -100,6 +102,7 @@ impl<J> Pending<J> {
         let inner = Inner {
             entries: BTreeMap::new(),
             extending: BTreeMap::new(),
+            reach: 0,
         };
         Pending {
             inner: Mutex::at_level(&PENDING, level, inner),
@@ -120,9 +123,7 @@ impl<J> Pending<J> {
         };
         inner.entries.insert(wanted.units.start, entry);
         if let Some(bytes) = wanted.extends.as_ref().filter(|_| !wanted.counted) {
-            let begun = Extending::begin(bytes.end);
-            let other = inner.extending.insert(bytes.start, begun);
-            debug_assert!(other.is_none(), "one that begins there would be a holder");
+            inner.begin(bytes, false);
         }
         true
     }
@@ -176,14 +177,12 @@ impl<J> Pending<J> {
         if last.is_some_and(|e| e.unsure) {
             return Err(NoPlace::Unsure);
         }
-        let at = last.map_or(0, |e| e.end).max(size());
+        let at = inner.reach.max(size());
         if at % logical != 0 {
             return Err(NoPlace::Inside(at));
         }
         let end = at.checked_add(len).filter(|end| *end <= most);
-        let mut begun = Extending::begin(end.ok_or(NoPlace::TooBig)?);
-        begun.unsure = true;
-        inner.extending.insert(at, begun);
+        inner.begin(&(at..end.ok_or(NoPlace::TooBig)?), true);
         Ok(at)
     }
 
@@ -211,8 +210,8 @@ impl<J> Pending<J> {
     }
 
     /// The extending request that begins at `pos` has ended: with `job` if its data is there. Gives the jobs that may be published now, in
-    /// order; each is followed by [`Pending::published`].
-    pub(crate) fn ended(&self, pos: u64, job: Option<J>) -> Vec<J> {
+    /// order; each is followed by [`Pending::published`]. If this one has to wait for others, `held` is told before anybody can publish it.
+    pub(crate) fn ended(&self, pos: u64, job: Option<J>, held: impl FnOnce(&J)) -> Vec<J> {
         let mut inner = self.inner.lock();
         let is_last = inner.extending.range(pos + 1..).next().is_none();
         let request = inner.of(pos);
@@ -227,8 +226,12 @@ impl<J> Pending<J> {
         if refused && is_last {
             // Nobody has a place behind it: it was never there.
             inner.extending.remove(&pos);
+            inner.reach = inner.extending.values().map(|e| e.end).max().unwrap_or(0);
         }
         let (free, released) = inner.pass();
+        if let Some(Progress::Held(job)) = inner.extending.get(&pos).map(|e| &e.state) {
+            held(job);
+        }
         drop(inner);
         waited.extend(released);
         waited.into_iter().for_each(Parked::release);
@@ -243,11 +246,6 @@ impl<J> Pending<J> {
         drop(inner);
         released.into_iter().for_each(Parked::release);
         free
-    }
-
-    /// Is an extending request under way that begins before `pos`?
-    pub(crate) fn has_before(&self, pos: u64) -> bool {
-        self.inner.lock().extending.range(..pos).next().is_some()
     }
 
     /// Nothing is pending.
@@ -266,6 +264,18 @@ impl Claimed {
 }
 
 impl<J> Inner<J> {
+    fn begin(&mut self, bytes: &Range<u64>, unsure: bool) {
+        let begun = Extending {
+            end: bytes.end,
+            unsure,
+            state: Progress::UnderWay,
+            parked: Vec::new(),
+        };
+        let other = self.extending.insert(bytes.start, begun);
+        debug_assert!(other.is_none(), "one that begins there would be a holder");
+        self.reach = self.reach.max(bytes.end);
+    }
+
     fn of(&mut self, pos: u64) -> &mut Extending<J> {
         let request = self.extending.get_mut(&pos);
         request.expect("who ends has begun, and ends once")
@@ -280,6 +290,9 @@ impl<J> Inner<J> {
                 break;
             }
             released.extend(first.remove().parked);
+        }
+        if self.extending.is_empty() {
+            self.reach = 0;
         }
         for request in self.extending.values_mut() {
             match std::mem::replace(&mut request.state, Progress::Moving) {
@@ -305,141 +318,11 @@ impl<J> Inner<J> {
         // An append may have been given the very byte that a write begins at.
         let others = if wanted.counted { from } else { from + 1 };
         let (pos, before) = self.extending.range(..others).next_back()?;
-        // They do not overlap one another, so the last one before is the one that reaches farthest.
+        // The last one before, if an earlier one does not reach farther: that one is a write, and its entry was found above.
         let reaches = before.end.div_ceil(1 << wanted.bits) > units.start;
         reaches.then_some(Holder::Before(*pos))
     }
 }
 
-impl<J> Extending<J> {
-    fn begin(end: u64) -> Extending<J> {
-        Extending {
-            end,
-            unsure: false,
-            state: Progress::UnderWay,
-            parked: Vec::new(),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// An append whose place is sure at once.
-    fn sure(pending: &Pending<u32>, size: u64, len: u64, most: u64) -> Result<u64, NoPlace> {
-        let at = pending.append(|| size, len, most, 1)?;
-        pending.make_sure(at);
-        Ok(at)
-    }
-
-    #[test]
-    fn a_range_is_one_request_s_at_a_time() {
-        let pending = Pending::<u32>::new(1);
-        let register = |blocks| {
-            pending.register(&Wanted {
-                units: blocks,
-                extends: None,
-                counted: false,
-                bits: 12,
-            })
-        };
-        assert!(register(4..6));
-        for taken in [0..5, 4..6, 5..9, 3..8] {
-            assert!(!register(taken));
-        }
-        assert!(register(6..7) && register(0..4));
-        pending.release(4);
-        assert!(register(5..6));
-    }
-
-    /// An append that shares a block with the one before it does not take that block first: it would then wait for the size to move over
-    /// that one, which waits for the block.
-    #[test]
-    fn who_comes_first_in_the_file_gets_a_shared_block_first() {
-        let pending = Pending::<u32>::new(1);
-        let wanted = |pos: u64, end: u64| Wanted {
-            units: pos >> 12..end.div_ceil(4096),
-            extends: Some(pos..end),
-            counted: true,
-            bits: 12,
-        };
-        assert_eq!(sure(&pending, 0, 1000, 9999), Ok(0));
-        assert_eq!(sure(&pending, 0, 4000, 9999), Ok(1000));
-        assert!(!pending.register(&wanted(1000, 5000)));
-        assert!(pending.register(&wanted(0, 1000)));
-        assert_eq!(pending.ended(0, Some(1)), [1]);
-        assert!(pending.published(0).is_empty());
-        pending.release(0);
-        assert!(pending.register(&wanted(1000, 5000)));
-    }
-
-    /// Rule U9.
-    #[test]
-    fn the_size_moves_in_offset_order_over_what_has_ended() {
-        let pending = Pending::<u32>::new(1);
-        assert_eq!(sure(&pending, 100, 10, 1000), Ok(100));
-        assert_eq!(sure(&pending, 100, 10, 1000), Ok(110));
-        assert_eq!(sure(&pending, 100, 10, 1000), Ok(120));
-        assert_eq!(sure(&pending, 100, 900, 1000), Err(NoPlace::TooBig));
-        assert!(pending.ended(120, Some(3)).is_empty());
-        assert!(pending.ended(110, None).is_empty());
-        assert_eq!(pending.ended(100, Some(1)), [1, 3]);
-        assert!(pending.published(100).is_empty() && pending.published(120).is_empty());
-        assert!(pending.is_empty());
-        assert_eq!(sure(&pending, 130, 10, 1000), Ok(130));
-        assert_eq!(pending.ended(130, Some(4)), [4]);
-    }
-
-    /// Rule U9: an append that is refused leaves no gap behind it.
-    #[test]
-    fn nobody_gets_a_place_behind_who_may_be_refused() {
-        let pending = Pending::<u32>::new(1);
-        assert_eq!(pending.append(|| 7, 10, 1000, 2), Err(NoPlace::Inside(7)));
-        assert_eq!(sure(&pending, 100, 10, 1000), Ok(100));
-        assert_eq!(pending.append(|| 100, 10, 1000, 1), Ok(110));
-        assert_eq!(pending.append(|| 100, 10, 1000, 1), Err(NoPlace::Unsure));
-        assert!(pending.ended(110, None).is_empty());
-        assert_eq!(sure(&pending, 100, 10, 1000), Ok(110));
-        assert!(pending.ended(110, Some(2)).is_empty());
-        assert_eq!(pending.ended(100, Some(1)), [1, 2]);
-    }
-
-    /// An append that began while the one before it was being published got the same place, for that was no longer counted and the size
-    /// not moved yet; and one that ended then could be published first, by another worker.
-    #[test]
-    fn what_is_being_published_counts() {
-        let pending = Pending::<u32>::new(1);
-        assert_eq!(sure(&pending, 100, 10, 1000), Ok(100));
-        assert_eq!(pending.ended(100, Some(1)), [1]);
-        assert_eq!(sure(&pending, 100, 10, 1000), Ok(110));
-        assert!(pending.ended(110, Some(2)).is_empty());
-        assert_eq!(pending.published(100), [2]);
-        assert_eq!(sure(&pending, 110, 10, 1000), Ok(120));
-        assert!(pending.published(110).is_empty());
-        assert_eq!(pending.ended(120, Some(3)), [3]);
-        assert!(pending.published(120).is_empty() && pending.is_empty());
-        // Truncated since: what was reserved is forgotten.
-        assert_eq!(sure(&pending, 50, 10, 1000), Ok(50));
-    }
-
-    /// The write took the append's entry for its own, and whoever ended second found none.
-    #[test]
-    fn a_write_where_an_append_begins_waits_for_it() {
-        let pending = Pending::<u32>::new(1);
-        let wanted = |counted| Wanted {
-            units: 0..1,
-            extends: Some(0..512),
-            counted,
-            bits: 12,
-        };
-        assert_eq!(sure(&pending, 0, 512, 9999), Ok(0));
-        assert!(!pending.register(&wanted(false)));
-        assert!(pending.register(&wanted(true)));
-        assert_eq!(pending.ended(0, Some(1)), [1]);
-        assert!(pending.published(0).is_empty());
-        pending.release(0);
-        assert!(pending.register(&wanted(false)));
-        assert_eq!(pending.ended(0, Some(2)), [2]);
-    }
-}
+#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+mod tests;
