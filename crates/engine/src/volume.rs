@@ -605,20 +605,19 @@ impl VolumeShared {
             .collect()
     }
 
-    /// Drains every queue of the volume, on behalf of its owner.
-    pub(crate) fn drain_all(&self) {
-        self.open_queues().iter().for_each(|q| {
-            q.drain_foreign();
-        });
+    /// Drains every queue of the volume, on behalf of its owner; says whether that made progress.
+    pub(crate) fn drain_all(&self) -> bool {
+        drain_each(self.open_queues().iter())
     }
 
-    /// Drains every queue but one; says whether that made progress.
+    /// The same for every queue but one.
     pub(crate) fn drain_others(&self, mine: &QueueShared) -> bool {
         let queues = self.open_queues();
-        let others = queues
-            .iter()
-            .filter(|q| !std::ptr::eq(Arc::as_ptr(q), mine));
-        others.fold(false, |progress, q| q.drain_foreign() | progress)
+        drain_each(
+            queues
+                .iter()
+                .filter(|q| !std::ptr::eq(Arc::as_ptr(q), mine)),
+        )
     }
 
     /// A queue for one blocking call.
@@ -649,4 +648,8 @@ impl VolumeShared {
         drop(pool);
         drop(refused);
     }
+}
+
+fn drain_each<'a>(queues: impl Iterator<Item = &'a Arc<QueueShared>>) -> bool {
+    queues.fold(false, |progress, q| q.drain_foreign() | progress)
 }

@@ -164,7 +164,10 @@ impl Room {
 
     /// A thread that closes the gate.
     fn quiesce(&self) {
-        self.gate.wait_turn(thread::yield_now);
+        self.gate.wait_turn(|| {
+            thread::yield_now();
+            false
+        });
         self.own();
         self.gate.end_turn();
     }

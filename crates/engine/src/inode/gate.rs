@@ -13,8 +13,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a thread that waits for a turn sleeps before it drains the volume's queues again.
-const DRAIN_PAUSE: Duration = Duration::from_millis(1);
+/// How long a thread that waits for a turn sleeps before it drains the volume's queues again: at first, and at most. The pause doubles
+/// while those drains find nothing: in a stack a request goes through many hands, and each may wait for the next drain.
+const SHORTEST_PAUSE: Duration = Duration::from_micros(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
 /// One queue's part of an inode's in-flight count, on a cache line of its own.
 #[derive(Debug, Default)]
@@ -162,16 +164,21 @@ impl Gate {
     }
 
     /// Takes the turn from a thread that may block; calls `drain` again and again while it waits, so that nobody's
-    /// accounting depends on a submitter that does not come back.
-    pub(crate) fn wait_turn(&self, mut drain: impl FnMut()) {
+    /// accounting depends on a submitter that does not come back. `drain` says whether it made progress.
+    pub(crate) fn wait_turn(&self, mut drain: impl FnMut() -> bool) {
         let granted = Arc::new(AtomicBool::new(false));
         self.ask_turn(&granted);
+        let mut pause = SHORTEST_PAUSE;
         while !granted.load(Ordering::SeqCst) {
-            drain();
+            if drain() {
+                pause = SHORTEST_PAUSE;
+                continue;
+            }
             let inner = self.inner.lock();
             if !granted.load(Ordering::SeqCst) {
-                drop(self.turn_granted.wait_timeout(inner, DRAIN_PAUSE));
+                drop(self.turn_granted.wait_timeout(inner, pause));
             }
+            pause = (2 * pause).min(LONGEST_PAUSE);
         }
     }
 

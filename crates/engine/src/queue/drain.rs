@@ -15,16 +15,17 @@ use std::time::Duration;
 
 impl QueueShared {
     /// Takes in everything that has happened, and pushes down what can go. Requests that went straight down and ended well go
-    /// straight to `out`, if the owner is here; all others to the ready list.
+    /// straight to `out`, if the owner is here; all others to the ready list. Says whether anything had happened.
     #[inline]
     pub(crate) fn drain(
         self: &Arc<Self>,
         state: &mut QueueState,
         out: Option<&mut Vec<Completion>>,
-    ) {
+    ) -> bool {
         state.follow(&self.volume);
         let mut reaped = std::mem::take(&mut state.reaped);
-        if self.device.reap(&mut reaped) > 0 {
+        let some = self.device.reap(&mut reaped) > 0;
+        if some {
             // As in submit: a list without a ring.
             let mut bios = Vec::from(reaped);
             match out {
@@ -36,8 +37,9 @@ impl QueueShared {
             reaped = BioList::from(bios);
         }
         state.reaped = reaped;
-        self.read_inbox(state);
+        let some = self.read_inbox(state) | some;
         self.push_down(state);
+        some
     }
 
     /// A loop of its own, so that what it needs stays in registers.
@@ -106,7 +108,8 @@ impl QueueShared {
         }
     }
 
-    fn read_inbox(self: &Arc<Self>, state: &mut QueueState) {
+    fn read_inbox(self: &Arc<Self>, state: &mut QueueState) -> bool {
+        let some = !self.inbox.is_empty();
         // A message may end a request, which may release another one of this very queue.
         while !self.inbox.is_empty() {
             let mut messages = std::mem::take(&mut state.messages);
@@ -116,6 +119,7 @@ impl QueueShared {
             }
             state.messages = messages;
         }
+        some
     }
 
     fn receive(self: &Arc<Self>, state: &mut QueueState, message: Message) {
@@ -219,25 +223,14 @@ impl QueueShared {
     /// happened.
     pub(crate) fn drain_foreign(self: &Arc<Self>) -> bool {
         let mut state = self.state.lock();
-        let before = (
-            state.ready.len(),
-            state.own_work.len(),
-            state.parked,
-            state.bios.len(),
-        );
-        self.drain(&mut state, None);
-        let after = (
-            state.ready.len(),
-            state.own_work.len(),
-            state.parked,
-            state.bios.len(),
-        );
+        let before = (state.ready.len(), state.own_work.len());
+        let progress = self.drain(&mut state, None);
         // The owner may be asleep waiting for the very bios that were taken in here.
-        if after.0 != before.0 || after.1 != before.1 {
+        if (state.ready.len(), state.own_work.len()) != before {
             drop(state);
             self.waker.kick();
         }
-        after != before
+        progress
     }
 
     /// Drains until `done`, waiting in between; gives the lock, so that it stays so.
