@@ -55,7 +55,11 @@ pub(crate) fn open_device(
         let what = format!("{locator}: {path} is no regular file");
         return Err(DeviceError::new(DeviceErrorKind::Unsupported, what).into());
     }
-    Ok(Arc::new(LoopDevice::new(file, locator.to_string())))
+    Ok(Arc::new(LoopDevice {
+        file,
+        name: locator.to_string(),
+        _volume: Some(volume),
+    }))
 }
 
 /// A file as a device. Send and Sync; not for use after a fork; dropping it closes the file.
@@ -63,13 +67,20 @@ pub(crate) fn open_device(
 pub struct LoopDevice {
     file: File,
     name: String,
+    /// The volume, where it was opened for this device: it is settled when the device goes, and does not keep the devices below until
+    /// its next commit.
+    _volume: Option<Volume>,
 }
 
 impl LoopDevice {
     /// A device on `file`, named for messages. It is read-only if the file is.
     #[must_use]
     pub fn new(file: File, name: String) -> LoopDevice {
-        LoopDevice { file, name }
+        LoopDevice {
+            file,
+            name,
+            _volume: None,
+        }
     }
 
     fn volume(&self) -> &Arc<VolumeShared> {
