@@ -63,6 +63,10 @@ pub struct Bed {
 /// Blocks of the file in which every other one is a hole: more pieces than a leaf of 1 KiB holds extents.
 const COMB: u64 = 200;
 
+/// Bytes of the blocks of [`SHAPES`].
+pub(crate) const SMALLEST_BLOCK: u64 = 1024;
+pub(crate) const LARGEST_BLOCK: u64 = 4096;
+
 /// Combinations that the seed chooses from: bytes per block, and what mke2fs is told.
 const SHAPES: [(u32, &[&str]); 4] = [
     (4096, &["-t", "ext4"]),

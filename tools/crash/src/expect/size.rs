@@ -1,9 +1,11 @@
 //! What it is: which sizes a file may have.
 //! Input: what began to change the file, and its size. Output: whether that may be, and if not why.
 //! Invariants: a size is the one that the file began with, or the end of something that was written; never less than what
-//! is durable reaches. Limit: an append that nobody placed may have ended at any sector.
+//! is durable reaches. Without a journal a map may have got there before the inode: e2fsck then moves the size to the end of the last block that
+//! the map has. Limit: an append that nobody placed may have ended at any sector.
 
 use super::{Changes, Known};
+use crate::bed::{LARGEST_BLOCK, Mode, SMALLEST_BLOCK};
 use crate::history::Start;
 use crate::stamp::SECTOR;
 
@@ -24,7 +26,17 @@ impl Known<'_> {
             Some(end) => end == size,
             None => size % SECTOR as u64 == 0,
         };
-        let may_be = size == start.size || changes.iter().any(|(_, a)| ends_at(a.reaches()));
+        let by_fsck = |end: Option<u64>| {
+            let most = end.map(|end| end.next_multiple_of(LARGEST_BLOCK));
+            self.mode == Mode::None
+                && size % SMALLEST_BLOCK == 0
+                && size > start.size
+                && most.is_none_or(|most| size <= most)
+        };
+        let may_be = size == start.size
+            || changes
+                .iter()
+                .any(|(_, a)| ends_at(a.reaches()) || by_fsck(a.reaches()));
         if may_be {
             Ok(())
         } else {

@@ -144,6 +144,16 @@ fn a_size_is_where_something_ended_and_covers_what_is_durable() {
     assert_eq!(sizes(3, 4608), None);
 }
 
+/// Its map had got there, its inode had not, and e2fsck gave it all of its last block.
+#[test]
+fn without_a_journal_a_size_may_be_the_end_of_a_block() {
+    let expect = expect(&[write(4..6, false)], 1);
+    for (size, well) in [(4096, true), (3584, false), (5120, false)] {
+        assert_eq!(findings(&expect, Mode::None, &start(size)).is_empty(), well);
+        assert_ne!(findings(&expect, Mode::Ordered, &start(size)), [""; 0]);
+    }
+}
+
 /// With a journal; without one the size may come first.
 #[test]
 fn a_size_shows_the_appends_that_it_covers() {
