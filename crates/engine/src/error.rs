@@ -237,6 +237,8 @@ pub enum Wait {
     Device,
     /// A commit: blocks were freed that may be used only after it.
     Commit,
+    /// A change of metadata that moves no data.
+    Metadata,
 }
 
 impl std::fmt::Display for Wait {
@@ -251,6 +253,7 @@ impl std::fmt::Display for Wait {
             Wait::Inode => "a change of the inode that comes before the first write",
             Wait::Device => "the device",
             Wait::Commit => "freed blocks to be usable, after the next commit",
+            Wait::Metadata => "metadata to be changed",
         })
     }
 }
@@ -308,6 +311,8 @@ fn op_name(op: Op) -> &'static str {
         Op::Write => "write",
         Op::Append => "append",
         Op::Sync | Op::DataSync => "flush",
+        Op::Truncate => "truncation",
+        Op::Fallocate(_) => "allocation",
     }
 }
 

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::inode::Inode;
 use crate::inode::gate::Gate;
 use crate::map::Mapping;
-use crate::queue::{Completion, Op, RequestFlags};
+use crate::queue::{Completion, FileId, Op, Request, RequestFlags};
 use crate::volume::VolumeShared;
 use diorite_block::Buf;
 use diorite_format::Ino;
@@ -102,13 +102,23 @@ impl File {
         buf: Buf,
         flags: RequestFlags,
     ) -> (Buf, Result<usize, Error>) {
+        let request = Request {
+            flags,
+            ..Request::write(FileId::NONE, pos, buf, 0)
+        };
+        let done = self.run(Request { op, ..request });
+        (done.buf, done.result)
+    }
+
+    /// Runs a request of this file, whatever file it names. Blocks.
+    pub(crate) fn run(&self, request: Request) -> Completion {
         match self.inode.volume.sync_queue() {
             Ok(mut queue) => {
-                let Completion { buf, result, .. } = queue.call(self, op, pos, buf, flags);
+                let done = queue.call(self, request);
                 self.inode.volume.keep_sync_queue(queue);
-                (buf, result)
+                done
             }
-            Err(error) => (buf, Err(error)),
+            Err(error) => request.failed(error),
         }
     }
 

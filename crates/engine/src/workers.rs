@@ -1,13 +1,14 @@
 //! Workers: the threads of one volume that may block, in classes.
 //!
 //! Input: work that a request cannot have done where it is. Output: messages to queues. Invariants: a class waits only
-//! for classes to its right (submit, prepare, complete) and for the volumes below; a worker holds no lock while it blocks. Limits:
+//! for classes to its right (range, submit, prepare, complete) and for the volumes below; a worker holds no lock while it blocks. Limits:
 //! a fixed number of threads per class, started when first needed; the lists are bounded by the slots of the queues.
 
 use crate::complete::deferred::Job;
 use crate::dio::PrepareJob;
 use crate::locks::WORKERS;
 use crate::map::LoadJob;
+use crate::range::RangeJob;
 use diorite_block::sync::{Condvar, Mutex};
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -17,6 +18,8 @@ use std::thread::JoinHandle;
 /// What a thread that may block has to do.
 #[derive(Debug)]
 pub(crate) enum Work {
+    /// Change a file's map or size, for a request that has the turn.
+    Range(RangeJob),
     /// Load a part of a file's map, for a request on its way down.
     Load(LoadJob),
     /// Claim and read what a write into new space needs, on its way down.
@@ -29,6 +32,7 @@ impl Work {
     /// Does it, in this thread. Blocks.
     pub(crate) fn run(self) {
         match self {
+            Work::Range(job) => RangeJob::run(&mut vec![job], &NoTurn),
             Work::Load(job) => LoadJob::run(&mut vec![job], &NoTurn),
             Work::Prepare(job) => PrepareJob::run(&mut vec![job], &NoTurn),
             Work::Complete(job) => Job::run(&mut vec![job], &NoTurn),
@@ -63,6 +67,7 @@ impl Turn for NoTurn {
 /// The workers of a volume.
 #[derive(Debug)]
 pub(crate) struct Workers {
+    range: Arc<Class<RangeJob>>,
     submit: Arc<Class<LoadJob>>,
     prepare: Arc<Class<PrepareJob>>,
     complete: Arc<Class<Job>>,
@@ -103,6 +108,7 @@ impl Workers {
     pub(crate) fn new(level: u8, most: u32) -> Workers {
         let threads: Threads = Arc::new(Mutex::at_level(&WORKERS, level, Vec::new()));
         Workers {
+            range: Class::new(level, most, &threads),
             submit: Class::new(level, most, &threads),
             prepare: Class::new(level, most, &threads),
             complete: Class::new(level, most, &threads),
@@ -113,6 +119,7 @@ impl Workers {
     /// Gives work to its class. Does not block.
     pub(crate) fn push(&self, work: Work) {
         match work {
+            Work::Range(job) => self.range.push([job]),
             Work::Load(job) => self.submit.push([job]),
             Work::Prepare(job) => self.prepare.push([job]),
             Work::Complete(job) => self.complete.push([job]),
@@ -127,6 +134,7 @@ impl Workers {
 
 impl Drop for Workers {
     fn drop(&mut self) {
+        self.range.stop();
         self.submit.stop();
         self.prepare.stop();
         self.complete.stop();

@@ -6,10 +6,11 @@
 mod common;
 
 use common::fixture::{LIMIT, writable};
+use common::nest::{nested, unnest};
 use common::recipe::{self, RECIPES};
 use common::stage::{Below, Stage};
 use common::watch::{Watchdog, within};
-use common::{Rng, fsck, image, run, scratch};
+use common::{Rng, image, scratch};
 use diorite::policy::{CompletionPolicy, ReadLock, Unaligned};
 use diorite::{
     Error, File, FileId, OpenFlags, OpenOptions, Policy, Queue, Request, RequestFlags, Volume, Wait,
@@ -469,47 +470,6 @@ fn three_volumes_deep_with_one_worker() {
     );
     drop((file, volume));
     unnest(dir.path(), &nest);
-}
-
-/// An image in an image in an image; the innermost has the file `/data`.
-fn nested(dir: &std::path::Path) -> String {
-    let mut data = vec![0; 2 << 20];
-    Rng::new(7).fill(&mut data);
-    let mut locator = String::new();
-    for (level, size) in ["16M", "32M", "64M"].iter().enumerate() {
-        let (source, out) = (dir.join(format!("s{level}")), dir.join(format!("l{level}")));
-        std::fs::create_dir_all(&source).unwrap();
-        std::fs::create_dir_all(&out).unwrap();
-        if level == 0 {
-            std::fs::write(source.join("data"), &data).unwrap();
-        } else {
-            std::fs::rename(
-                dir.join(format!("l{}/image", level - 1)),
-                source.join("inner"),
-            )
-            .unwrap();
-        }
-        let block = if level == 1 { "1024" } else { "4096" };
-        // No holes: mke2fs leaves out blocks of zeros, and holes cannot be written yet.
-        let made = image(&out, size, &["-t", "ext4", "-b", block], &source);
-        locator = made.to_str().unwrap().to_owned();
-    }
-    format!("{locator}!/inner!/inner")
-}
-
-/// Takes the images apart with debugfs and checks each.
-fn unnest(dir: &std::path::Path, locator: &str) {
-    let mut image = locator.split('!').next().unwrap().to_owned();
-    fsck(std::path::Path::new(&image));
-    for level in 0..2 {
-        let out = dir.join(format!("out{level}"));
-        run(
-            "debugfs",
-            &["-R", &format!("dump /inner {}", out.display()), &image],
-        );
-        fsck(&out);
-        image = out.to_str().unwrap().to_owned();
-    }
 }
 
 /// Volumes, files and queues are dropped in every order, with requests in flight, by several threads at once.

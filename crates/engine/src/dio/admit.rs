@@ -5,11 +5,12 @@
 //! while mapping and planning only. Limits: none of its own.
 
 use super::{Attempt, Limits, check, issue};
-use crate::error::{Error, Misaligned};
+use crate::error::{Error, Misaligned, Wait};
 use crate::inode::{Handle, Inode, NoPlace};
 use crate::map::MapView;
 use crate::policy::{Extending, Policy, ReadLock, Unaligned};
 use crate::queue::{Hold, Op, QueueState, Slot};
+use crate::range;
 use std::sync::Arc;
 
 /// One attempt: check, admit, map, plan, issue. Blocks on nothing but the inode lock, and that not with `nowait`.
@@ -25,6 +26,7 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
         Op::Read => true,
         Op::Write | Op::Append => false,
         Op::Sync | Op::DataSync => return issue::flush(state, index),
+        Op::Truncate | Op::Fallocate(_) => return operate(slot, file),
     };
     if slot.hold == Hold::None {
         if let Err(error) = check::check(&limits, slot, file) {
@@ -50,6 +52,19 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
             .map(|_lock| locked(state, index, view, policy, &file))
     };
     admitted.unwrap_or_else(Attempt::refused)
+}
+
+/// An operation on a range runs alone, and changes metadata: not to wait is not to do it.
+#[cold]
+fn operate(slot: &Slot, file: &Handle) -> Attempt {
+    if slot.hold == Hold::Turn {
+        return Attempt::Operates;
+    }
+    match range::check(file, slot.op, slot.pos, slot.range_len) {
+        Err(error) => Attempt::refused(error),
+        Ok(()) if slot.flags.nowait => Attempt::refused(Error::WouldBlock(Wait::Metadata)),
+        Ok(()) => Attempt::Wants(Hold::Turn),
+    }
 }
 
 /// The rest of an attempt whose inode lock is held.

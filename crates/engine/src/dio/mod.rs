@@ -25,6 +25,7 @@ use crate::inode::gate::Admission;
 use crate::ioend::Reason;
 use crate::map::{LoadJob, MapView};
 use crate::queue::{Hold, Parked, QueueShared, QueueState, Request, SlotState};
+use crate::range::RangeJob;
 use crate::workers::Work;
 use std::ops::Range;
 use std::sync::Arc;
@@ -50,6 +51,8 @@ pub(crate) enum Attempt {
     NeedsFirstWrite,
     /// It needs no device, and owes this before it ends.
     Owes(Reason),
+    /// It has the turn, and changes the file's map or size.
+    Operates,
     /// It cannot be served.
     Refused(Box<Error>),
 }
@@ -146,6 +149,7 @@ fn start(
             Attempt::Done => return complete::inline(state, index),
             Attempt::Refused(error) => return refuse(queue, state, index, error),
             Attempt::Owes(reason) => return complete::defer(queue, state, index, reason),
+            Attempt::Operates => return operate(queue, state, index),
             Attempt::NeedsSpace(entry, blocks) => {
                 let extends = state.slots[index].extends;
                 let need = Need::Space {
@@ -216,6 +220,17 @@ fn prepare(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32, need: N
             need,
         }),
     );
+}
+
+/// Hands the request, with its turn, to a worker that may change the file's map.
+#[cold]
+fn operate(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32) {
+    state.counters.deferred[Reason::Range as usize] += 1;
+    let file = state.file_of(index).handle();
+    let slot = &mut state.slots[index];
+    slot.state = SlotState::Worker;
+    let job = RangeJob::new(queue, index, slot, file);
+    queue.hand_off(state, Work::Range(job));
 }
 
 /// Parks the request until who has a part of the range lets go of it, or is sure of the place before it; it stays counted in flight. False

@@ -51,18 +51,21 @@ pub enum Reason {
     Flush,
     /// Cached pages have to be invalidated.
     CachedPages,
+    /// It changes the file's map or size, and moves no data.
+    Range,
     /// The write failed; what it leaves behind is looked at by a thread that may block.
     Failed,
 }
 
 impl Reason {
     /// All reasons, in the order of their counters.
-    pub const ALL: [Reason; 6] = [
+    pub const ALL: [Reason; 7] = [
         Reason::Policy,
         Reason::Map,
         Reason::Commit,
         Reason::Flush,
         Reason::CachedPages,
+        Reason::Range,
         Reason::Failed,
     ];
 
@@ -75,6 +78,7 @@ impl Reason {
             Reason::Commit => "commit",
             Reason::Flush => "flush",
             Reason::CachedPages => "cached-pages",
+            Reason::Range => "range",
             Reason::Failed => "failed",
         }
     }

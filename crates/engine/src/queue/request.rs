@@ -4,6 +4,7 @@
 //! accepted request comes back exactly once, with its buffer. Limits: one request is at most 1 GiB.
 
 use crate::error::Error;
+use crate::range::Fallocate;
 use diorite_block::Buf;
 
 /// The largest request, in bytes.
@@ -14,6 +15,14 @@ pub const MAX_REQUEST: usize = 1 << 30;
 pub struct FileId {
     pub(crate) index: u32,
     pub(crate) generation: u32,
+}
+
+impl FileId {
+    /// No file: of a request that has yet to be told which.
+    pub(crate) const NONE: FileId = FileId {
+        index: u32::MAX,
+        generation: 0,
+    };
 }
 
 /// What to do.
@@ -29,6 +38,17 @@ pub enum Op {
     Sync,
     /// The same without what no reader of the data needs (fdatasync).
     DataSync,
+    /// Make the file `pos` bytes long (ftruncate).
+    Truncate,
+    /// Change what `len` bytes at `pos` are mapped to (fallocate).
+    Fallocate(Fallocate),
+}
+
+impl Op {
+    /// It changes the file's map or size without moving data: it runs alone.
+    pub(crate) fn is_of_range(self) -> bool {
+        matches!(self, Op::Truncate | Op::Fallocate(_))
+    }
 }
 
 /// How to do it.
@@ -36,7 +56,7 @@ pub enum Op {
 pub struct RequestFlags {
     /// Fail with [`Error::WouldBlock`] rather than wait for a lock, metadata, another request.
     pub nowait: bool,
-    /// Acknowledge a write only when its data, and what is needed to read it back, is durable.
+    /// Acknowledge a change only when it, and what is needed to read it back, is durable.
     pub dsync: bool,
     /// As `dsync`, with the times too.
     pub sync: bool,
@@ -51,8 +71,10 @@ pub struct Request {
     pub file: FileId,
     /// Where, in bytes.
     pub pos: u64,
-    /// With what; empty for [`Op::Sync`].
+    /// With what; empty for all but reads and writes.
     pub buf: Buf,
+    /// How many bytes, for [`Op::Fallocate`]; for reads and writes the buffer says that.
+    pub len: u64,
     /// The caller's own mark; it comes back with the completion.
     pub token: u64,
     /// How.
@@ -64,12 +86,8 @@ impl Request {
     #[must_use]
     pub fn read(file: FileId, pos: u64, buf: Buf, token: u64) -> Request {
         Request {
-            op: Op::Read,
-            file,
-            pos,
             buf,
-            token,
-            flags: RequestFlags::default(),
+            ..Request::without_data(Op::Read, file, pos, token)
         }
     }
 
@@ -77,12 +95,8 @@ impl Request {
     #[must_use]
     pub fn write(file: FileId, pos: u64, buf: Buf, token: u64) -> Request {
         Request {
-            op: Op::Write,
-            file,
-            pos,
             buf,
-            token,
-            flags: RequestFlags::default(),
+            ..Request::without_data(Op::Write, file, pos, token)
         }
     }
 
@@ -99,13 +113,45 @@ impl Request {
     #[must_use]
     pub fn sync(file: FileId, data_only: bool, token: u64) -> Request {
         let op = if data_only { Op::DataSync } else { Op::Sync };
+        Request::without_data(op, file, 0, token)
+    }
+
+    /// Makes the file `size` bytes long: see [`crate::File::truncate`]. Requests of the file that were submitted before end first, those
+    /// submitted behind it wait.
+    #[must_use]
+    pub fn truncate(file: FileId, size: u64, token: u64) -> Request {
+        Request::without_data(Op::Truncate, file, size, token)
+    }
+
+    /// Changes what `len` bytes at `pos` are mapped to: see [`crate::File::fallocate`]. In order with others as a truncation.
+    #[must_use]
+    pub fn fallocate(file: FileId, mode: Fallocate, pos: u64, len: u64, token: u64) -> Request {
+        Request {
+            len,
+            ..Request::without_data(Op::Fallocate(mode), file, pos, token)
+        }
+    }
+
+    fn without_data(op: Op, file: FileId, pos: u64, token: u64) -> Request {
         Request {
             op,
             file,
-            pos: 0,
+            pos,
             buf: Buf::empty(),
+            len: 0,
             token,
             flags: RequestFlags::default(),
+        }
+    }
+
+    /// The request, ended before it began.
+    pub(crate) fn failed(self, error: Error) -> Completion {
+        Completion {
+            token: self.token,
+            op: self.op,
+            pos: self.pos,
+            buf: self.buf,
+            result: Err(error),
         }
     }
 

@@ -70,6 +70,8 @@ pub(crate) struct Slot {
     pub(crate) file: u32,
     /// Bytes asked.
     pub(crate) len: u32,
+    /// The same, where no buffer holds them: of an operation on a range.
+    pub(crate) range_len: u64,
     /// Bytes that a success reports.
     pub(crate) done: u32,
     /// Bytes that a read moves: those in `done..moved` are past the end of the file, and are zeroed at the end.
@@ -101,6 +103,7 @@ impl Slot {
             in_parts: false,
             file: 0,
             len: 0,
+            range_len: 0,
             done: 0,
             moved: 0,
             pos: 0,
@@ -186,6 +189,7 @@ impl Slots {
         slot.owe_nothing();
         slot.file = request.file.index;
         slot.len = u32::try_from(request.buf.len()).expect("a buf is at most 2 GiB");
+        slot.range_len = request.len;
         slot.done = 0;
         slot.moved = 0;
         slot.pos = request.pos;

@@ -3,11 +3,10 @@
 //! Input: a file and one request. Output: its completion. Invariant: the queue belongs to one caller at a time; what the
 //! request owes is done by that caller, without a hop. Limits: the file attached last stays attached, for the next call.
 
-use super::{BlockingWork, Completion, FileId, Op, Queue, Request, RequestFlags};
+use super::{BlockingWork, Completion, FileId, Queue, Request};
 use crate::error::Error;
 use crate::file::File;
 use crate::volume::VolumeShared;
-use diorite_block::Buf;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -55,35 +54,13 @@ impl SyncQueue {
         }
     }
 
-    /// Runs one request to its end. Blocks.
-    pub(crate) fn call(
-        &mut self,
-        file: &File,
-        op: Op,
-        pos: u64,
-        buf: Buf,
-        flags: RequestFlags,
-    ) -> Completion {
-        let id = match self.attach(file) {
-            Ok(id) => id,
-            Err(error) => {
-                return Completion {
-                    token: 0,
-                    op,
-                    pos,
-                    buf,
-                    result: Err(error),
-                };
-            }
+    /// Runs one request of the file to its end. Blocks.
+    pub(crate) fn call(&mut self, file: &File, request: Request) -> Completion {
+        let file = match self.attach(file) {
+            Ok(file) => file,
+            Err(error) => return request.failed(error),
         };
-        self.batch.push_back(Request {
-            op,
-            file: id,
-            pos,
-            buf,
-            token: 0,
-            flags,
-        });
+        self.batch.push_back(Request { file, ..request });
         self.queue.submit(&mut self.batch);
         while self.done.is_empty() {
             self.queue.reap(&mut self.done, 1, None);

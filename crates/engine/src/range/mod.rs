@@ -2,6 +2,7 @@
 //!
 //! | file | takes -> gives |
 //! |---|---|
+//! | `job` | a request for any of them -> its turn, its work on a worker, its completion |
 //! | `pieces` | a long range -> pieces of it that one handle can change, and the handles |
 //! | `truncate` | a size -> the file with that size |
 //! | `allocate` | holes -> unwritten blocks |
@@ -10,12 +11,13 @@
 //! | `seek` | a position -> the next data or hole |
 //! | `trim` | free blocks -> discarded ones |
 //!
-//! Input: calls on [`File`]. Output: changed maps and sizes, each step in a journal handle. Invariants: direct requests are kept out, and those in
+//! Input: requests, of a queue or of a call on [`File`]. Output: changed maps and sizes, each step in a journal handle. Invariants: direct requests are kept out, and those in
 //! flight have ended, before the size is looked at (rules G13, G15); the turn that does that is all that is held: who submits parks
-//! before the gate and waits for no lock; no handle is open while anything but metadata is waited for. Limits: blocking calls; files whose
-//! data is in their inode are refused by name.
+//! before the gate and waits for no lock; no handle is open while anything but metadata is waited for. Limits: all of it blocks, so it runs
+//! on a worker; files whose data is in their inode are refused by name.
 
 mod allocate;
+mod job;
 mod pieces;
 mod punch;
 mod seek;
@@ -23,11 +25,13 @@ mod shift;
 mod trim;
 mod truncate;
 
+pub(crate) use job::{RangeJob, check};
 pub(crate) use truncate::shrink;
 
 use crate::error::Error;
-use crate::file::{File, Quiesced};
+use crate::file::File;
 use crate::inode::Inode;
+use crate::queue::{FileId, Request};
 use diorite_format::MapKind;
 use std::ops::Range;
 
@@ -57,6 +61,13 @@ pub enum Fallocate {
     },
 }
 
+impl Fallocate {
+    /// Bytes that are there change, or their places.
+    fn moves_data(self) -> bool {
+        !matches!(self, Fallocate::Allocate { .. })
+    }
+}
+
 /// What [`File::seek`] looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seek {
@@ -73,10 +84,8 @@ impl File {
     /// # Errors
     /// The file or the volume may not be changed; `TooBig`; damage; a device that fails.
     pub fn truncate(&self, size: u64) -> Result<(), Error> {
-        let _turn = self.turn()?;
-        self.inode().check_size(size)?;
-        self.inode().settle_first_write()?;
-        truncate::truncate(self.inode(), size)
+        let request = Request::truncate(FileId::NONE, size, 0);
+        self.run(request).result.map(|_| ())
     }
 
     /// Changes what a range of the file is mapped to. Waits for direct requests in flight. Blocks. A crash shows a part of the range done;
@@ -87,31 +96,8 @@ impl File {
     /// `NotSupported` for a file without extents, which can only be punched; `Invalid` for an empty range or one that is not as the mode
     /// wants it; `NoSpace`, with a part of it allocated; as [`File::truncate`].
     pub fn fallocate(&self, mode: Fallocate, pos: u64, len: u64) -> Result<(), Error> {
-        let _turn = self.turn()?;
-        let inode = self.inode();
-        check_range(inode, mode, pos, len)?;
-        inode.settle_first_write()?;
-        let end = pos.saturating_add(len);
-        match mode {
-            Fallocate::Allocate { keep_size } => {
-                allocate::fill_holes(inode, blocks_of(inode, pos..end))?;
-                grow_to(inode, end, keep_size)
-            }
-            Fallocate::PunchHole => {
-                let whole = punch::zero_edges(inode, pos..end.min(inode.max_size))?;
-                punch::punch(inode, whole)
-            }
-            Fallocate::ZeroRange { keep_size } => zero(inode, pos..end, keep_size),
-            Fallocate::CollapseRange => shift::collapse(inode, pos, len),
-            Fallocate::InsertRange => shift::insert(inode, pos, len),
-            Fallocate::WriteZeroes { keep_size } => {
-                zero(inode, pos..end, keep_size)?;
-                // Written blocks behind the size are nothing that a map may have.
-                let seen = blocks_of(inode, pos..end.min(inode.size()));
-                let short = |b: u64| u32::try_from(b).unwrap_or(pieces::END);
-                punch::write_zeros(inode, short(seen.start)..short(seen.end))
-            }
-        }
+        let request = Request::fallocate(FileId::NONE, mode, pos, len, 0);
+        self.run(request).result.map(|_| ())
     }
 
     /// The first byte of data or of a hole from `from` on; none from the file's end on, or if there is no more data. Blocks while the map is
@@ -121,21 +107,6 @@ impl File {
     /// Damage; a device that fails.
     pub fn seek(&self, from: u64, what: Seek) -> Result<Option<u64>, Error> {
         seek::seek(self.inode(), from, what)
-    }
-
-    /// The right to change the file's map and size: it may be changed, and no request is in flight.
-    fn turn(&self) -> Result<Quiesced<'_>, Error> {
-        let inode = self.inode();
-        inode.volume.check_open()?;
-        self.check_writable()?;
-        inode.check_writable()?;
-        inode.check_can_grow()?;
-        let turn = inode.quiesce();
-        debug_assert!(
-            inode.pending.is_empty(),
-            "what is pending is counted in flight"
-        );
-        Ok(turn)
     }
 }
 
@@ -147,6 +118,31 @@ impl Inode {
             return Err(Error::TooBig { ino, end, most });
         }
         Ok(())
+    }
+}
+
+/// Does it. Blocks; the caller has the turn, and has checked the range.
+fn fallocate(inode: &Inode, mode: Fallocate, pos: u64, len: u64) -> Result<(), Error> {
+    let end = pos.saturating_add(len);
+    match mode {
+        Fallocate::Allocate { keep_size } => {
+            allocate::fill_holes(inode, blocks_of(inode, pos..end))?;
+            grow_to(inode, end, keep_size)
+        }
+        Fallocate::PunchHole => {
+            let whole = punch::zero_edges(inode, pos..end.min(inode.max_size))?;
+            punch::punch(inode, whole)
+        }
+        Fallocate::ZeroRange { keep_size } => zero(inode, pos..end, keep_size),
+        Fallocate::CollapseRange => shift::collapse(inode, pos, len),
+        Fallocate::InsertRange => shift::insert(inode, pos, len),
+        Fallocate::WriteZeroes { keep_size } => {
+            zero(inode, pos..end, keep_size)?;
+            // Written blocks behind the size are nothing that a map may have.
+            let seen = blocks_of(inode, pos..end.min(inode.size()));
+            let short = |b: u64| u32::try_from(b).unwrap_or(pieces::END);
+            punch::write_zeros(inode, short(seen.start)..short(seen.end))
+        }
     }
 }
 

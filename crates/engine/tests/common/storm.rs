@@ -117,7 +117,9 @@ impl Region<'_> {
                 let ok = matches!(&done.result, Ok(n) if *n == len);
                 assert!(ok, "{path}: write {pos}+{len}: {:?}", done.result);
             }
-            Op::Sync | Op::DataSync => assert!(matches!(done.result, Ok(0)), "{:?}", done.result),
+            Op::Sync | Op::DataSync | Op::Truncate | Op::Fallocate(_) => {
+                assert!(matches!(done.result, Ok(0)), "{:?}", done.result)
+            }
         }
     }
 }
@@ -241,6 +243,7 @@ fn queued(volume: &Volume, region: &mut Region<'_>, requests: u64, rng: &mut Rng
                 file: id,
                 pos,
                 buf,
+                len: 0,
                 token,
                 flags,
             };

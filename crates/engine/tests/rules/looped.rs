@@ -3,10 +3,12 @@
 //! Input: files of a volume as devices. Output: none. Invariant: counts are asserted, times never. Limits: one layer.
 
 use crate::common::fixture::{LIMIT, known, made, sim, writable};
+use crate::common::nest::{nested, unnest};
 use crate::common::stage::Stage;
 use crate::common::watch::Watchdog;
+use crate::common::{fsck, scratch};
 use diorite::policy::PRESETS;
-use diorite::{LoopDevice, OpenOptions, Policy, Volume};
+use diorite::{LoopDevice, Mapping, MappingState, OpenFlags, OpenOptions, Policy, Volume};
 use diorite_block::{Bio, BioErrorKind, BioFlags, BioList, BioOp, Buf, Device, QueueOptions};
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +66,7 @@ fn a_loop_device_ends_in_a_whole_sector() {
                 Bio::read(last - 512, Buf::zeroed(1024), 1),
                 Bio::read(geometry.size, Buf::zeroed(512), 2),
                 Bio::read(1, Buf::zeroed(512), 3),
-                Bio::range(BioOp::Discard, 0, 4096, 4),
+                Bio::range(BioOp::Discard, 1, 4096, 4),
                 Bio::read(0, Buf::zeroed(4096), 5),
                 Bio::flush(6),
             ],
@@ -87,7 +89,7 @@ fn a_loop_device_ends_in_a_whole_sector() {
             [
                 Some(BioErrorKind::Invalid),
                 Some(BioErrorKind::Invalid),
-                Some(BioErrorKind::Unsupported),
+                Some(BioErrorKind::Invalid),
                 None,
                 None,
             ]
@@ -166,4 +168,130 @@ fn a_loop_device_on_an_empty_file() {
     );
     assert!(done[0].result.is_err() && done[1].result.is_ok());
     assert!(Volume::open_device(device, &OpenOptions::default()).is_err());
+}
+
+/// Rule L5: discard and write-zeroes with unmap make a hole of the range, write-zeroes without it zeros that keep their blocks, none of them
+/// changes the size; a file without extents has no zeros to give and says so, and its discards are holes too.
+#[test]
+fn ranges_of_a_loop_device() {
+    let _watchdog = Watchdog::new(LIMIT, "loop ranges");
+    for (recipe, extents) in [(0, true), (2, false)] {
+        let (dir, image, files) = made(recipe);
+        for (_, policy) in PRESETS {
+            let stage = Stage::mem(&image);
+            let (volume, device) = loop_over(&stage, "/even", policy);
+            let geometry = device.geometry();
+            assert!(geometry.discard);
+            assert_eq!(geometry.write_zeroes, extents);
+            let file = volume.open_path("/even", writable()).unwrap();
+            let mut model = known(&files, "/even").bytes.clone();
+            let (size, block) = (file.size(), u64::from(volume.superblock().block_size()));
+            let at = |n: u64| 4 * n * block;
+            let written = || file.mappings(0, size).unwrap();
+            let before = file.metadata().blocks;
+            let ops = [
+                (BioOp::Discard, true),
+                (BioOp::WriteZeroesUnmap, true),
+                (BioOp::WriteZeroes, extents),
+            ];
+            for (n, (op, can)) in (0u64..).zip(ops) {
+                let done = bios(&*device, 4, vec![Bio::range(op, at(n), 2 * block, n)]);
+                let kind = done[0].result.err().map(|e| e.kind);
+                assert_eq!((kind.is_none(), done[0].op), (can, op), "{kind:?}");
+                let refused = Some(BioErrorKind::Unsupported);
+                assert!(can || kind == refused, "{kind:?}");
+                if can {
+                    model[at(n) as usize..(at(n) + 2 * block) as usize].fill(0);
+                }
+            }
+            let holes = written()
+                .iter()
+                .filter(|m| m.state == MappingState::Hole)
+                .count();
+            assert_eq!((holes, file.size()), (2, size));
+            // Nodes of the map that the holes need count too.
+            assert!(file.metadata().blocks < before);
+            let unwritten = |m: &&Mapping| matches!(m.state, MappingState::Unwritten(_));
+            let kept: u64 = written().iter().filter(unwritten).map(|m| m.len).sum();
+            assert_eq!(kept, if extents { 2 } else { 0 });
+            // Nothing at all is asked of the file for nothing.
+            let done = bios(&*device, 4, vec![Bio::range(BioOp::Discard, 0, 0, 0)]);
+            assert!(done[0].result.is_ok());
+            let mut bytes = vec![0xee; model.len()];
+            assert_eq!(file.read_bytes(0, &mut bytes).unwrap(), bytes.len());
+            assert!(bytes == model);
+            // What is not there can be written, and is there.
+            let full = |n: u64| Bio::write(at(n), filled(block), n);
+            let done = bios(&*device, 4, vec![full(0), full(1), full(2)]);
+            assert!(done.iter().all(|b| b.result.is_ok()));
+            drop((device, file));
+            volume.close().unwrap();
+            let after = dir.path().join("after");
+            std::fs::write(&after, stage.bytes()).unwrap();
+            fsck(&after);
+        }
+    }
+}
+
+fn filled(len: u64) -> Buf {
+    let mut buf = Buf::zeroed(len as usize);
+    buf.as_mut_slice().fill(0x3C);
+    buf
+}
+
+/// Many discards among writes, a queue deep; all of them end, and once each.
+#[test]
+fn discards_among_writes() {
+    let _watchdog = Watchdog::new(LIMIT, "discards among writes");
+    let (_dir, image, _) = made(0);
+    let stage = Stage::mem(&image);
+    let (volume, device) = loop_over(&stage, "/even", Policy::DIORITE);
+    let blocks = device.geometry().size / 4096;
+    let all = (0..300u64).map(|n| {
+        let pos = n % blocks * 4096;
+        match n % 3 {
+            0 => Bio::range(BioOp::Discard, pos, 4096, n),
+            1 => Bio::range(BioOp::WriteZeroes, pos, 4096, n),
+            _ => Bio::write(pos, filled(4096), n),
+        }
+    });
+    let done = bios(&*device, 16, all.collect());
+    let tokens: Vec<u64> = done.iter().map(|b| b.token).collect();
+    assert_eq!(tokens, (0..300).collect::<Vec<u64>>());
+    assert!(done.iter().all(|b| b.result.is_ok()));
+    drop(device);
+    volume.close().unwrap();
+    stage.save();
+    fsck(&image);
+}
+
+/// A volume that is trimmed gives the file back what it does not use, and both are sound; with a disk of its own that fails no flush.
+#[test]
+fn trimming_a_volume_in_a_volume() {
+    let _watchdog = Watchdog::new(LIMIT, "trim");
+    let dir = scratch();
+    let nest = nested(dir.path());
+    let (outer, inner) = nest.rsplit_once("!/").unwrap();
+    let blocks = || {
+        let volume = Volume::open(outer, &OpenOptions::default()).unwrap();
+        let file = volume.open_path(inner, OpenFlags::default()).unwrap();
+        file.metadata().blocks
+    };
+    let before = blocks();
+    let volume = Volume::open(&nest, &OpenOptions::writable()).unwrap();
+    let file = volume.open_path("/data", writable()).unwrap();
+    assert_eq!(file.size(), 2 << 20);
+    file.truncate(4096).unwrap();
+    volume.sync().unwrap();
+    let trimmed = volume.trim(0..u64::MAX, 4096).unwrap();
+    assert!(trimmed >= (2 << 20) - 4096, "{trimmed}");
+    let mut data = [0; 4096];
+    assert_eq!(file.read_bytes(0, &mut data).unwrap(), 4096);
+    assert!(data.iter().any(|b| *b != 0));
+    drop(file);
+    volume.close().unwrap();
+    // What the inner journal wrote into holes came on top.
+    let after = blocks();
+    assert!(after < before / 4, "{before}, then {after}");
+    unnest(dir.path(), &nest);
 }

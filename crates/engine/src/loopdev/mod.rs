@@ -1,0 +1,149 @@
+//! The loop device: a file in a volume as a device for another volume.
+//!
+//! | file | takes -> gives |
+//! |---|---|
+//! | `queue` | bios -> requests on a queue of the volume below -> the same bios, ended |
+//! | `words` | what a bio asks for, in the words of files, and back |
+//!
+//! Input: a file; locators that name one. Output: a device. Invariants: it has no thread of its own; what its file turns out not to be
+//! able to do is not announced, and not asked for, again (rule L5). Limits: one level per volume in a stack.
+
+mod queue;
+mod words;
+
+use crate::error::Error;
+use crate::file::{File, OpenFlags};
+use crate::mount::OpenOptions;
+use crate::queue::Queue;
+use crate::volume::{Volume, VolumeShared};
+use diorite_block::device::DeviceErrorKind;
+use diorite_block::{
+    Device, DeviceError, DeviceQueue, DeviceReport, Geometry, Locator, QueueOptions, locator,
+};
+use diorite_format::MapKind;
+use queue::LoopQueue;
+use std::sync::Arc;
+use words::Abilities;
+
+/// Opens what a locator names, through any number of volumes.
+pub(crate) fn open_device(
+    locator: &Locator,
+    options: &OpenOptions,
+    buffered: bool,
+) -> Result<Arc<dyn Device>, Error> {
+    let Locator::Inside { outer, path } = locator else {
+        let (read_only, io_engine, force) = (!options.write, options.io_engine, options.force);
+        return Ok(locator::open(
+            locator,
+            &locator::OpenOptions {
+                read_only,
+                io_engine,
+                buffered,
+                force,
+                grow_to: None,
+            },
+        )?);
+    };
+    // A named journal is that of the top volume only; without this a journal inside a volume that lacks one would look for itself.
+    let below = OpenOptions {
+        journal: None,
+        ..options.clone()
+    };
+    let volume = Volume::open(&outer.to_string(), &below)?;
+    let file = volume.open_path(
+        path,
+        OpenFlags {
+            write: options.write,
+            ..OpenFlags::default()
+        },
+    )?;
+    if !file.metadata().is_file() {
+        let what = format!("{locator}: {path} is no regular file");
+        return Err(DeviceError::new(DeviceErrorKind::Unsupported, what).into());
+    }
+    let device = LoopDevice::new(file, locator.to_string());
+    Ok(Arc::new(LoopDevice {
+        _volume: Some(volume),
+        ..device
+    }))
+}
+
+/// A file as a device. Send and Sync; not for use after a fork; dropping it closes the file.
+#[derive(Debug)]
+pub struct LoopDevice {
+    file: File,
+    name: String,
+    able: Arc<Abilities>,
+    /// The volume, where it was opened for this device: it is settled when the device goes, and does not keep the devices below until
+    /// its next commit.
+    _volume: Option<Volume>,
+}
+
+impl LoopDevice {
+    /// A device on `file`, named for messages. It is read-only if the file is.
+    #[must_use]
+    pub fn new(file: File, name: String) -> LoopDevice {
+        let kind = file.metadata().map_kind();
+        let able = Abilities {
+            punch: (matches!(kind, MapKind::Extents | MapKind::Indirect)).into(),
+            zero: (kind == MapKind::Extents).into(),
+        };
+        let able = Arc::new(able);
+        LoopDevice {
+            file,
+            name,
+            able,
+            _volume: None,
+        }
+    }
+
+    fn volume(&self) -> &Arc<VolumeShared> {
+        &self.file.inode().volume
+    }
+}
+
+impl Device for LoopDevice {
+    fn geometry(&self) -> Geometry {
+        let below = self.volume().device.geometry();
+        // The last partial sector counts: it reads as its bytes and zeros (rule L2).
+        let size = self.file.size().next_multiple_of(u64::from(below.logical));
+        let read_only = self.file.check_writable().is_err();
+        Geometry {
+            size,
+            read_only,
+            discard: self.able.can_punch() && !read_only,
+            write_zeroes: self.able.can_zero() && !read_only,
+            max_transfer: below.max_transfer.min(1 << 30),
+            ..below
+        }
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn report(&self) -> DeviceReport {
+        let below = self.volume().device.report();
+        let (engine, direct) = ("loop".to_owned(), below.direct);
+        DeviceReport {
+            engine,
+            direct,
+            below: Some(Box::new(below)),
+            ..DeviceReport::default()
+        }
+    }
+
+    fn level(&self) -> u8 {
+        self.volume().level
+    }
+
+    fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
+        let failed =
+            |e: Error| DeviceError::new(DeviceErrorKind::Io, format!("{}: {e}", self.name));
+        let queue = Queue::open_under(self.volume(), options).map_err(failed)?;
+        let file = queue.attach(&self.file).map_err(failed)?;
+        let able = self.able.clone();
+        let queue = LoopQueue::new(queue, file, self.geometry(), able, self.volume().level);
+        Ok(Box::new(queue))
+    }
+}

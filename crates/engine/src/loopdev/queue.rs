@@ -1,0 +1,154 @@
+//! The queue of a loop device.
+//!
+//! Input: bios. Output: the same bios, ended, by way of requests on a queue of the volume below. Invariants: submit and reap go straight down;
+//! a full queue below leaves bios in the submitter's list; flush is a sync of the file, FUA an O_DSYNC write of it, discard a hole
+//! in it (rule L5); who did not ask not to wait is not told to (rule L6). Limits: none of its own.
+
+use super::words::{self, Abilities, Wish};
+use crate::error::Error;
+use crate::queue::{Completion, FileId, Op, Queue, Request};
+use diorite_block::sync::{DEVICE_SUBMIT, Mutex};
+use diorite_block::{Bio, BioList, DeviceQueue, Geometry};
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+#[derive(Debug)]
+pub(super) struct LoopQueue {
+    queue: Queue,
+    file: FileId,
+    geometry: Geometry,
+    able: Arc<Abilities>,
+    lists: Mutex<Lists>,
+}
+
+/// Requests on their way down and completions on their way up, kept so that none is allocated per bio.
+#[derive(Debug, Default)]
+struct Lists {
+    requests: VecDeque<Request>,
+    completions: Vec<Completion>,
+    /// Bios that ended before they became requests.
+    ended: Vec<Bio>,
+    /// Bios without data, while the requests that were made of them are on their way.
+    ranges: Vec<Bio>,
+    /// Tokens of requests that may be told to wait: they asked not to.
+    nowait: HashSet<u64>,
+    /// Tokens of requests that were told to wait although they had not asked, and are done again.
+    again: HashSet<u64>,
+}
+
+impl LoopQueue {
+    pub(super) fn new(
+        queue: Queue,
+        file: FileId,
+        geometry: Geometry,
+        able: Arc<Abilities>,
+        level: u8,
+    ) -> LoopQueue {
+        let lists = Mutex::at_level(&DEVICE_SUBMIT, level + 1, Lists::default());
+        LoopQueue {
+            queue,
+            file,
+            geometry,
+            able,
+            lists,
+        }
+    }
+
+    /// Makes a request of a bio, or ends it.
+    fn take(&self, lists: &mut Lists, mut bio: Bio) {
+        let checked = self.geometry.check(&bio);
+        let op = match checked.and_then(|()| self.able.wish(&bio)) {
+            Ok(Wish::Ask(op)) => op,
+            other => {
+                bio.result = other.map(|_| ());
+                return lists.ended.push(bio);
+            }
+        };
+        if bio.flags.nowait {
+            lists.nowait.insert(bio.token);
+        }
+        let request = words::request(self.file, op, &mut bio);
+        lists.requests.push_back(request);
+        if op.is_of_range() {
+            lists.ranges.push(bio);
+        }
+    }
+
+    /// A request without data has ended: its bio has too, or becomes another request, if its file can only do it in another way.
+    fn end_range(&self, lists: &mut Lists, done: &Completion) {
+        let same = |bio: &Bio| (bio.token, bio.pos) == (done.token, done.pos);
+        let at = lists.ranges.iter().position(same);
+        let mut bio = lists
+            .ranges
+            .swap_remove(at.expect("a bio is kept for every such request"));
+        let cannot = |e: &Error| matches!(e.root(), Error::NotSupported(_) | Error::NotYet(_));
+        match (&done.result, done.op) {
+            (Err(error), Op::Fallocate(mode)) if cannot(error) => {
+                self.able.give_up(mode);
+                return self.take(lists, bio);
+            }
+            (Err(error), _) => bio.result = Err(words::bio_error(error)),
+            (Ok(_), _) => bio.result = Ok(()),
+        }
+        lists.ended.push(bio);
+    }
+}
+
+impl DeviceQueue for LoopQueue {
+    fn submit(&self, bios: &mut BioList) {
+        let mut lists = self.lists.lock();
+        let room = self.queue.free().saturating_sub(lists.requests.len());
+        let room = room.min(bios.len());
+        for bio in bios.drain(..room) {
+            self.take(&mut lists, bio);
+        }
+        self.queue.submit(&mut lists.requests);
+    }
+
+    fn reap(&self, out: &mut BioList) -> usize {
+        let mut lists = self.lists.lock();
+        let before = out.len();
+        let mut completions = std::mem::take(&mut lists.completions);
+        self.queue.reap(&mut completions, 0, None);
+        for done in completions.drain(..) {
+            let may_be_told = !lists.nowait.is_empty() && lists.nowait.remove(&done.token);
+            if done.op.is_of_range() {
+                self.end_range(&mut lists, &done);
+                continue;
+            }
+            let told = matches!(done.result, Err(Error::WouldBlock(_)));
+            if told && !may_be_told && lists.again.insert(done.token) {
+                lists.requests.push_back(words::again(self.file, done));
+                continue;
+            }
+            if !lists.again.is_empty() {
+                lists.again.remove(&done.token);
+            }
+            out.push_back(words::ended(done));
+        }
+        lists.completions = completions;
+        out.extend(lists.ended.drain(..));
+        if !lists.requests.is_empty() {
+            self.queue.submit(&mut lists.requests);
+        }
+        out.len() - before
+    }
+
+    fn wait(&self, min: u32, timeout: Option<Duration>) {
+        if self.lists.lock().ended.is_empty() {
+            self.queue.wait(min as usize, timeout);
+        }
+    }
+
+    fn in_flight(&self) -> u32 {
+        let lists = self.lists.lock();
+        let waiting = lists.ended.len() + lists.requests.len();
+        drop(lists);
+        u32::try_from(self.queue.in_use() + waiting).unwrap_or(u32::MAX)
+    }
+
+    fn signal_waker(&self) {
+        self.queue.signal_waker();
+    }
+}

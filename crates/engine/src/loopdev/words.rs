@@ -1,0 +1,152 @@
+//! What a bio asks for, in the words of files, and how a request ended, in the words of devices.
+//!
+//! Input: bios; completions of the requests that were made of them. Output: requests; ended bios. Invariants: a discard that the file cannot do
+//! has ended well, for it promises nothing; write-zeroes that it cannot do is refused, and then not announced any more. Limits: pure, but
+//! for what was learned of the file.
+
+use crate::error::Error;
+use crate::queue::{Completion, FileId, Op, Request, RequestFlags};
+use crate::range::Fallocate;
+use diorite_block::sync::atomic::{AtomicBool, Ordering};
+use diorite_block::{Bio, BioError, BioErrorKind, BioFlags, BioOp};
+
+const ZERO: Fallocate = Fallocate::ZeroRange { keep_size: true };
+
+/// What the file below can do with ranges, as far as is known.
+#[derive(Debug)]
+pub(super) struct Abilities {
+    pub(super) punch: AtomicBool,
+    pub(super) zero: AtomicBool,
+}
+
+/// What is to be done for a bio.
+#[derive(Debug)]
+pub(super) enum Wish {
+    /// A request of the file.
+    Ask(Op),
+    /// Nothing.
+    Nothing,
+}
+
+impl Abilities {
+    pub(super) fn can_punch(&self) -> bool {
+        self.punch.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn can_zero(&self) -> bool {
+        self.zero.load(Ordering::Relaxed)
+    }
+
+    /// The file has refused this for what it is.
+    pub(super) fn give_up(&self, mode: Fallocate) {
+        let ability = if mode == Fallocate::PunchHole {
+            &self.punch
+        } else {
+            &self.zero
+        };
+        ability.store(false, Ordering::Relaxed);
+    }
+
+    /// What a bio asks of the file. Rule L5.
+    pub(super) fn wish(&self, bio: &Bio) -> Result<Wish, BioError> {
+        let ask = |mode| Ok(Wish::Ask(Op::Fallocate(mode)));
+        match bio.op {
+            BioOp::Read => Ok(Wish::Ask(Op::Read)),
+            BioOp::Write => Ok(Wish::Ask(Op::Write)),
+            BioOp::Flush => Ok(Wish::Ask(Op::DataSync)),
+            _ if bio.len == 0 => Ok(Wish::Nothing),
+            BioOp::Discard if !self.can_punch() => Ok(Wish::Nothing),
+            BioOp::Discard => ask(Fallocate::PunchHole),
+            BioOp::WriteZeroesUnmap if self.can_punch() => ask(Fallocate::PunchHole),
+            BioOp::WriteZeroes | BioOp::WriteZeroesUnmap if self.can_zero() => ask(ZERO),
+            BioOp::WriteZeroes | BioOp::WriteZeroesUnmap => {
+                Err(BioError::new(BioErrorKind::Unsupported))
+            }
+        }
+    }
+}
+
+/// The request of `file` that a bio is turned into; its memory goes with it.
+pub(super) fn request(file: FileId, op: Op, bio: &mut Bio) -> Request {
+    let flags = RequestFlags {
+        nowait: bio.flags.nowait,
+        dsync: bio.flags.fua,
+        sync: false,
+    };
+    Request {
+        op,
+        file,
+        pos: bio.pos,
+        buf: std::mem::take(&mut bio.buf),
+        len: bio.len,
+        token: bio.token,
+        flags,
+    }
+}
+
+/// Rule L6: what would have waited is done once more, and may. Nobody kept whether it was to be durable: it is.
+pub(super) fn again(file: FileId, done: Completion) -> Request {
+    let flags = RequestFlags {
+        dsync: done.op == Op::Write,
+        ..RequestFlags::default()
+    };
+    Request {
+        op: done.op,
+        len: 0,
+        file,
+        pos: done.pos,
+        buf: done.buf,
+        token: done.token,
+        flags,
+    }
+}
+
+/// The bio of a request with data, or of a flush.
+pub(super) fn ended(done: Completion) -> Bio {
+    let (pos, len, token) = (done.pos, done.buf.len() as u64, done.token);
+    let op = match done.op {
+        Op::Read => BioOp::Read,
+        Op::Write | Op::Append => BioOp::Write,
+        Op::Sync | Op::DataSync | Op::Truncate | Op::Fallocate(_) => BioOp::Flush,
+    };
+    let mut bio = Bio {
+        buf: done.buf,
+        pos,
+        len,
+        token,
+        op,
+        flags: BioFlags::default(),
+        result: Ok(()),
+    };
+    match done.result {
+        Err(error) => bio.result = Err(bio_error(&error)),
+        // Rule L2: the rest of the last sector is zeros; a read wholly past the end has failed.
+        Ok(count) if op == BioOp::Read && count < bio.buf.len() => {
+            bio.buf.zero(count..bio.buf.len());
+            bio.result = if count == 0 {
+                Err(BioError::new(BioErrorKind::Io))
+            } else {
+                Ok(())
+            };
+        }
+        Ok(_) => {}
+    }
+    bio
+}
+
+pub(super) fn bio_error(error: &Error) -> BioError {
+    match error.root() {
+        Error::Device { error, .. } => *error,
+        Error::WouldBlock(_) => BioError::new(BioErrorKind::WouldBlock),
+        Error::NoSpace { .. } | Error::DeviceFull(_) => BioError::new(BioErrorKind::NoSpace),
+        Error::Unaligned { .. } | Error::Invalid(_) | Error::TooBig { .. } => {
+            BioError::new(BioErrorKind::Invalid)
+        }
+        Error::NotYet(_) | Error::NotSupported(_) => BioError::new(BioErrorKind::Unsupported),
+        Error::ReadOnly(_) | Error::Aborted(_) | Error::NotPermitted { .. } => {
+            BioError::new(BioErrorKind::ReadOnly)
+        }
+        Error::ShutDown => BioError::new(BioErrorKind::Gone),
+        _ => BioError::new(BioErrorKind::Io),
+    }
+}

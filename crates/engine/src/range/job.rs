@@ -1,0 +1,119 @@
+//! An operation on a range as a request: what is asked before it waits, and what a worker does with it.
+//!
+//! Input: a request in its slot; then, with the turn on its inode, a job. Output: a completion, by way of the deferred half that all
+//! changes of a map go through. Invariants: what is refused has waited for nobody; the turn ends before a commit is waited for, and before
+//! the report. Limits: one operation at a time per worker; one that has begun cannot be stopped.
+
+use super::{check_range, fallocate, truncate};
+use crate::complete::deferred::{Durable, Job};
+use crate::error::Error;
+use crate::inode::{Handle, Inode};
+use crate::queue::{Hold, Op, QueueShared, Slot};
+use crate::workers::{Task, Turn};
+use diorite_format::InodeFlags;
+use std::sync::Arc;
+
+/// May the request in this slot be done to its file? Asked before it waits for its turn, and again when it has it.
+pub(crate) fn check(file: &Handle, op: Op, pos: u64, len: u64) -> Result<(), Error> {
+    let inode = &file.inode;
+    file.check_writable()?;
+    inode.check_can_grow()?;
+    match op {
+        Op::Fallocate(mode) => {
+            check_append_only(inode, mode.moves_data())?;
+            check_range(inode, mode, pos, len)
+        }
+        _ => {
+            check_append_only(inode, true)?;
+            inode.check_size(pos)
+        }
+    }
+}
+
+/// What such a file holds stays where it is.
+fn check_append_only(inode: &Inode, moves_data: bool) -> Result<(), Error> {
+    if moves_data && inode.disk().flags.has(InodeFlags::APPEND) {
+        let (ino, flag) = (inode.ino, "append-only");
+        return Err(Error::NotPermitted { ino, flag });
+    }
+    Ok(())
+}
+
+/// A request that has its turn.
+#[derive(Debug)]
+pub(crate) struct RangeJob {
+    /// Before the queue, so that it is dropped first: who drops the queue waits for this job to let go of it.
+    pub(crate) file: Arc<Handle>,
+    pub(crate) queue: Arc<QueueShared>,
+    pub(crate) slot: u32,
+    pub(crate) hold: Hold,
+    pub(crate) op: Op,
+    pub(crate) pos: u64,
+    pub(crate) len: u64,
+    pub(crate) durable: Durable,
+}
+
+impl RangeJob {
+    /// What a slot asks of its file.
+    pub(crate) fn new(
+        queue: &Arc<QueueShared>,
+        index: u32,
+        slot: &mut Slot,
+        file: Arc<Handle>,
+    ) -> RangeJob {
+        let durable = if slot.flags.sync || file.sync {
+            Durable::All
+        } else if slot.flags.dsync || file.dsync {
+            Durable::Map
+        } else {
+            Durable::No
+        };
+        RangeJob {
+            file,
+            queue: queue.clone(),
+            slot: index,
+            hold: std::mem::replace(&mut slot.hold, Hold::None),
+            op: slot.op,
+            pos: slot.pos,
+            len: slot.range_len,
+            durable,
+        }
+    }
+
+    fn perform(&self) -> Result<(), Error> {
+        let inode = &self.file.inode;
+        debug_assert!(
+            inode.pending.is_empty(),
+            "what is pending is counted in flight"
+        );
+        check(&self.file, self.op, self.pos, self.len)?;
+        inode.settle_first_write()?;
+        match self.op {
+            Op::Fallocate(mode) => fallocate(inode, mode, self.pos, self.len),
+            _ => truncate::truncate(inode, self.pos),
+        }
+    }
+}
+
+impl Task for RangeJob {
+    const CLASS: &'static str = "range";
+    const BATCH: usize = 1;
+
+    fn run(batch: &mut Vec<RangeJob>, turn: &dyn Turn) {
+        for job in batch.drain(..) {
+            let error = job.perform().err();
+            let ended = Job {
+                file: job.file,
+                queue: job.queue,
+                slot: job.slot,
+                hold: job.hold,
+                durable: job.durable,
+                conversion: None,
+                failed: error.is_some(),
+                error,
+                tid: None,
+            };
+            Job::run(&mut vec![ended], turn);
+        }
+    }
+}
