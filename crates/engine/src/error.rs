@@ -261,11 +261,6 @@ impl std::fmt::Display for Wait {
 /// What cannot be done yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotYet {
-    /// The file's data is in its inode.
-    InlineData {
-        /// The file.
-        ino: Ino,
-    },
     /// The file's data goes through the journal.
     JournalledData {
         /// The file.
@@ -286,10 +281,6 @@ pub enum NotYet {
 impl std::fmt::Display for NotYet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            NotYet::InlineData { ino } => write!(
-                f,
-                "inode {ino}: its data is inside the inode, which is not written"
-            ),
             NotYet::JournalledData { ino } => {
                 write!(f, "inode {ino}: its data goes through the journal")
             }

@@ -6,7 +6,6 @@
 
 use super::plan::{Obstacle, Piece, Purpose, plan};
 use super::{Attempt, space};
-use crate::error::{Error, NotYet};
 use crate::ioend::Reason;
 use crate::map::MapView;
 use crate::policy::{NewSpace, Unaligned};
@@ -29,17 +28,17 @@ pub(super) fn map_and_issue(
         ..
     } = state;
     let slot = &slots[index];
+    // Before the map: data is no longer inside only once the map has it.
     let file = files[slot.file as usize]
         .as_mut()
         .expect("a file with requests stays attached");
     let first = slot.pos >> limits.block_bits;
     let end =
         (slot.pos + u64::from(slot.moved) + ((1 << limits.block_bits) - 1)) >> limits.block_bits;
-    let (file, latest) = file.with_latest_map();
-    let mapped = view.unwrap_or(latest);
     if file.inode.inline_data().is_some() {
         return inline_data(state, index);
     }
+    let mapped = view.unwrap_or(file.with_latest_map().1);
     let purpose = match slot.op {
         Op::Write | Op::Append if slot.past_end || slot.extends || slot.entry.is_some() => {
             return space::attempt(state, index, view);
@@ -162,15 +161,13 @@ fn bio_kind(state: &mut QueueState, index: u32, single: bool) -> (BioOp, BioFlag
     (BioOp::Write, BioFlags { fua, nowait })
 }
 
-/// A file whose data is in its inode is served from there: through the buffered path, and counted so.
+/// A read of a file whose data is in its inode is served from there: through the buffered path, and counted so.
 #[cold]
 fn inline_data(state: &mut QueueState, index: u32) -> Attempt {
     let inode = state.file_of(index).inode.clone();
     let data = inode.inline_data().unwrap_or_default();
     let slot = &mut state.slots[index];
-    if slot.op != Op::Read {
-        return Attempt::refused(Error::NotYet(NotYet::InlineData { ino: inode.ino }));
-    }
+    debug_assert_eq!(slot.op, Op::Read, "before a write it is moved out");
     state.counters.fallback_buffered += 1;
     let from = usize::try_from(slot.pos)
         .unwrap_or(usize::MAX)

@@ -159,7 +159,11 @@ fn start(
                 };
                 return prepare(queue, state, index, need);
             }
-            Attempt::NeedsFirstWrite => return prepare(queue, state, index, Need::FirstWrite),
+            Attempt::NeedsFirstWrite => {
+                let inside = state.file_of(index).inode.has_file_inside();
+                state.counters.fallback_buffered += u64::from(inside);
+                return prepare(queue, state, index, Need::FirstWrite);
+            }
             wants @ (Attempt::WantsRange(_) | Attempt::WantsPlace) => {
                 match park_for_range(queue, state, index, &wants) {
                     Ok(true) => return,

@@ -1,7 +1,7 @@
-//! What comes before the first write of a file's data: rights that writing takes away.
+//! What comes before the first write of a file's data: rights that writing takes away, and data that leaves the inode.
 //!
 //! Input: an inode that was just read. Output: set-user-id, set-group-id (of a file that its group may execute) and the capability cleared in one
-//! handle, before any data goes down. Invariants: noted when the inode is read, settled once, and never owed again while it is in
+//! handle, before any data goes down; then a file with a map (see `inline`). Invariants: noted when the inode is read, settled once, and never owed again while it is in
 //! memory; a write that fails a check settles nothing. Limits: asks nothing of who writes: what the kernel leaves to a privileged
 //! writer goes too.
 
@@ -51,7 +51,7 @@ fn without_privileges(mode: u16) -> u16 {
 impl Inode {
     /// Must something be done before data is written?
     pub(crate) fn owes_first_write(&self) -> bool {
-        self.first.privileges.load(Ordering::Acquire)
+        self.first.privileges.load(Ordering::Acquire) || self.has_file_inside()
     }
 
     /// Does it. Blocks; no lock may be held and no handle open.
@@ -60,7 +60,15 @@ impl Inode {
             self.drop_privileges()?;
             self.first.privileges.store(false, Ordering::Release);
         }
+        if self.has_file_inside() {
+            self.move_out()?;
+        }
         Ok(())
+    }
+
+    /// Is it a file whose data is in its inode?
+    pub(crate) fn has_file_inside(&self) -> bool {
+        self.inline_data().is_some() && self.disk().is_file()
     }
 
     fn drop_privileges(&self) -> Result<(), Error> {

@@ -1,11 +1,12 @@
 //! What a file needs before it grows: that it can, and zeros behind its old end.
 //!
 //! Input: an inode whose size shall move. Output: the bytes between the size and the end of its block are zeros on the device. Invariants: done
-//! once, by whoever has that block in the pending map (rules U11, B5). Limits: a file whose data is in its inode does not grow here.
+//! once, by whoever has that block in the pending map (rules U11, B5). Limits: the data of a file that is in its inode has
+//! been moved out before.
 
 use super::Inode;
 use crate::alloc::Run;
-use crate::error::{Error, NotYet};
+use crate::error::Error;
 use crate::map::MappingState;
 use diorite_block::sync::atomic::Ordering;
 use diorite_block::{Bio, Buf};
@@ -20,8 +21,10 @@ impl Inode {
         let ino = self.ino;
         match self.disk().map_kind() {
             MapKind::Extents | MapKind::Indirect => Ok(()),
+            // Its data moves out before.
+            MapKind::Inline if self.has_file_inside() => Ok(()),
             MapKind::Inline | MapKind::FastSymlink | MapKind::Device | MapKind::None => {
-                Err(Error::NotYet(NotYet::InlineData { ino }))
+                Err(Error::Invalid(format!("inode {ino} has no map of blocks")))
             }
         }
     }

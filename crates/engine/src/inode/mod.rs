@@ -9,6 +9,7 @@ mod clusters;
 mod first;
 pub(crate) mod gate;
 mod grow;
+mod inline;
 mod pending;
 mod remap;
 
@@ -52,7 +53,9 @@ pub(crate) struct Inode {
     pub(crate) map: Published<MapView>,
     /// Serialises publications of `map`; no reader takes it.
     pub(crate) map_lock: Mutex<()>,
+    /// What was in the inode instead of a map when it was read; whether that has been moved out since.
     inline_data: Option<Box<[u8]>>,
+    moved_out: AtomicBool,
     /// Writes into space that is not written yet.
     pub(crate) pending: Pending<Job>,
     /// Where its new blocks come from.
@@ -100,8 +103,9 @@ impl Inode {
             gate: Gate::new(level),
             map: Published::new(level, view),
             map_lock: Mutex::at_level(&MAP, level, ()),
-            max_size: max_size(&disk, volume.block_size()),
+            max_size: max_size(volume, &disk),
             inline_data,
+            moved_out: AtomicBool::new(false),
             pending: Pending::new(level),
             claims: Claims::new(level),
             tail_is_zero: AtomicBool::new(disk.size % u64::from(volume.block_size()) == 0),
@@ -272,12 +276,6 @@ impl Inode {
         self.size.load(Ordering::Acquire)
     }
 
-    /// The contents of a file that has no blocks because they are in its inode.
-    #[inline]
-    pub(crate) fn inline_data(&self) -> Option<&[u8]> {
-        self.inline_data.as_deref()
-    }
-
     /// Takes the inode lock shared.
     pub(crate) fn lock_shared(&self, nowait: bool) -> Result<RwLockReadGuard<'_, ()>, Error> {
         if nowait {
@@ -387,9 +385,15 @@ pub(crate) fn timestamp(nanos: u64) -> Timestamp {
 }
 
 /// The largest size that a file's map can have, in bytes.
-fn max_size(disk: &DiskInode, block: u32) -> u64 {
-    let block = u64::from(block);
-    let blocks = match disk.map_kind() {
+fn max_size(volume: &VolumeShared, disk: &DiskInode) -> u64 {
+    let block = u64::from(volume.block_size());
+    let mut kind = disk.map_kind();
+    if kind == MapKind::Inline {
+        let mut later = disk.clone();
+        later.end_inline(&volume.sb);
+        kind = later.map_kind();
+    }
+    let blocks = match kind {
         MapKind::Indirect => {
             let per = block / 4;
             (12 + per + per * per + per * per * per).min(u64::from(u32::MAX))

@@ -11,8 +11,11 @@ use crate::journal::JournalHandle;
 use crate::map::edit::{self, Edited, MappedRun, NewRun, TreeBlocks};
 use crate::volume::VolumeShared;
 use diorite_block::sync::MutexGuard;
-use diorite_format::{FsBlock, Inode as DiskInode, Timestamp};
+use diorite_format::{FsBlock, Inode as DiskInode, InodeFlags, Timestamp};
 use std::ops::Range;
+
+/// The flags that say of what kind the map is.
+const MAP_FLAGS: InodeFlags = InodeFlags::EXTENTS.with(InodeFlags::INLINE_DATA);
 
 /// A file's map under change. Nothing is seen by others before [`Remap::publish`].
 pub(crate) struct Remap<'a> {
@@ -107,8 +110,11 @@ impl Remap<'_> {
             ..
         } = self;
         let size = disk.size;
+        let others = disk.flags.without(MAP_FLAGS);
+        let map_flags = disk.flags.without(others);
         inode.change(handle, |now| {
             (now.size, now.blocks, now.i_block) = (size, disk.blocks, disk.i_block);
+            now.flags = now.flags.without(MAP_FLAGS).with(map_flags);
             if let Some(time) = written_at {
                 (now.mtime, now.ctime) = (time, time);
             }

@@ -14,7 +14,7 @@
 //! Input: requests, of a queue or of a call on [`File`]. Output: changed maps and sizes, each step in a journal handle. Invariants: direct requests are kept out, and those in
 //! flight have ended, before the size is looked at (rules G13, G15); the turn that does that is all that is held: who submits parks
 //! before the gate and waits for no lock; no handle is open while anything but metadata is waited for. Limits: all of it blocks, so it runs
-//! on a worker; files whose data is in their inode are refused by name.
+//! on a worker.
 
 mod allocate;
 mod job;
@@ -32,7 +32,6 @@ use crate::error::Error;
 use crate::file::File;
 use crate::inode::Inode;
 use crate::queue::{FileId, Request};
-use diorite_format::MapKind;
 use std::ops::Range;
 
 /// What [`File::fallocate`] does with a range. With `keep_size` the file does not become longer.
@@ -155,7 +154,7 @@ fn check_range(inode: &Inode, mode: Fallocate, pos: u64, len: u64) -> Result<(),
     if mode == Fallocate::PunchHole {
         return Ok(());
     }
-    if inode.disk().map_kind() != MapKind::Extents {
+    if !inode.will_have_extents() {
         return Err(Error::NotSupported(format!(
             "inode {ino} has no extents: it cannot be preallocated, only be punched"
         )));

@@ -20,7 +20,19 @@ pub fn mounted(image: &Path, options: &str, look: impl FnOnce(&Path)) -> bool {
         }
     }
     let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| look(at.path())));
-    run("umount", &[to]);
+    unmount(to);
     seen.unwrap();
     true
+}
+
+/// A process that another thread is just starting may hold a file there for an instant.
+fn unmount(at: &str) {
+    for _ in 0..100 {
+        let out = Command::new("umount").arg(at).output();
+        if out.is_ok_and(|out| out.status.success()) {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    run("umount", &[at]);
 }

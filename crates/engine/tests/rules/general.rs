@@ -418,9 +418,9 @@ fn threads_that_share_a_queue() {
     queue.reap(&mut done, queue.in_use(), None);
 }
 
-/// A file whose data is in its inode is read from there, counted, and not written.
+/// A file whose data is in its inode is read from there, and moved out by its first write; both are counted.
 #[test]
-fn inline_data_is_read_and_refused_for_writing() {
+fn inline_data_is_read_and_moves_out() {
     let _watchdog = Watchdog::new(LIMIT, "inline data");
     let dir = scratch();
     let source = dir.path().join("source");
@@ -459,11 +459,22 @@ fn inline_data_is_read_and_refused_for_writing() {
         ),
         (0, 0)
     );
-    assert!(queue.counters().fallback_buffered > 0);
-    assert!(matches!(
-        run_all(&queue, vec![Request::write(id, 0, Buf::zeroed(512), 0)])[0].result,
-        Err(Error::NotYet(_))
-    ));
-    volume.close().unwrap();
+    assert_eq!(queue.counters().fallback_buffered, 1);
     assert!(stage.bytes() == before);
+    let write = || Request::write(id, 512, Buf::zeroed(512), 0);
+    assert_eq!(
+        run_all(&queue, vec![write()])[0].result.clone().unwrap(),
+        512
+    );
+    assert_eq!(
+        run_all(&queue, vec![write()])[0].result.clone().unwrap(),
+        512
+    );
+    assert_eq!(queue.counters().fallback_buffered, 2);
+    let done = run_all(&queue, vec![Request::read(id, 0, Buf::zeroed(1024), 0)]);
+    assert_eq!(done[0].result.clone().unwrap(), 1024);
+    assert!(done[0].buf.as_slice()[..50] == bytes[..]);
+    assert!(done[0].buf.as_slice()[50..].iter().all(|b| *b == 0));
+    drop((queue, file));
+    volume.close().unwrap();
 }

@@ -80,6 +80,14 @@ impl Inode {
         inode
     }
 
+    /// The data of a file leaves the inode: it gets an empty map of its volume's kind. The attribute with the rest of the data is taken away
+    /// apart from this.
+    pub fn end_inline(&mut self, sb: &Superblock) {
+        self.flags = self.flags.without(InodeFlags::INLINE_DATA);
+        self.i_block = [0; I_BLOCK_SIZE];
+        self.start_map(sb);
+    }
+
     fn start_map(&mut self, sb: &Superblock) {
         let mapped = matches!(
             self.file_type,

@@ -1,0 +1,104 @@
+//! Data out of the inode: what comes before the first write of a file that is kept in its inode (inline_data).
+//!
+//! Input: an inode with inline data. Output: a file with a map, whose first block holds the data. Invariants: the data is on the device before the
+//! handle that maps it begins; that handle takes the data out of the inode; the map is published before anybody is told that the
+//! data is no longer inside, and readers ask for that first. Limits: the data fits a block, as an inode does.
+
+use super::Inode;
+use super::remap::Remap;
+use crate::alloc::Run;
+use crate::error::Error;
+use crate::map::edit::NewRun;
+use crate::xattr::REMOVE_CREDITS;
+use diorite_block::sync::atomic::Ordering;
+use diorite_block::{Bio, Buf};
+use diorite_format::xattr::NameIndex;
+use diorite_format::{Inode as DiskInode, MapKind};
+
+/// The part of the data that does not fit the inode's own field.
+const REST: (NameIndex, &[u8]) = (NameIndex::SYSTEM, b"data");
+
+impl Inode {
+    /// The contents of a file that has no blocks because they are in its inode. Asked before the map is.
+    #[inline]
+    pub(crate) fn inline_data(&self) -> Option<&[u8]> {
+        let inside = self.inline_data.as_deref()?;
+        (!self.moved_out.load(Ordering::Acquire)).then_some(inside)
+    }
+
+    /// Is it a file with an extent tree, or will its first write make it one?
+    pub(crate) fn will_have_extents(&self) -> bool {
+        let mut disk = DiskInode::clone(&self.disk());
+        if self.inline_data().is_some() {
+            disk.end_inline(&self.volume.sb);
+        }
+        disk.map_kind() == MapKind::Extents
+    }
+
+    /// Moves the data of a file out of its inode, if it is there. Blocks; no lock may be held and no handle open.
+    pub(super) fn move_out(&self) -> Result<(), Error> {
+        let Some(data) = self.inline_data() else {
+            return Ok(());
+        };
+        if data.is_empty() {
+            return self.start_map(None).map(drop);
+        }
+        let run = self.claim_first()?;
+        let moved = self
+            .write_first(run, data)
+            .and_then(|()| self.start_map(Some(run)));
+        // Somebody else may have moved it meanwhile.
+        if !matches!(moved, Ok(true)) {
+            self.give_back(run);
+        }
+        moved.map(drop)
+    }
+
+    fn claim_first(&self) -> Result<Run, Error> {
+        let view = self.map.load();
+        let run = self
+            .volume
+            .with_all_space(|| self.claims.take(self, &view, 0, 1));
+        self.claims.close(self);
+        run
+    }
+
+    fn write_first(&self, run: Run, data: &[u8]) -> Result<(), Error> {
+        let (volume, size) = (&self.volume, self.volume.block_size());
+        let mut buf = Buf::zeroed(size as usize);
+        buf.copy_in(0, data);
+        let pos = run.start.get() * u64::from(size);
+        let done = volume.blocking.run(Bio::write(pos, buf, 0)).result;
+        done.map_err(|error| Error::of_write(&*volume.device, pos, size, error))
+    }
+
+    /// The map in the place of the data, in one handle. False, and nothing done, if it has one already.
+    fn start_map(&self, first: Option<Run>) -> Result<bool, Error> {
+        let new = first.map(|run| NewRun {
+            file_block: 0,
+            len: run.len,
+            start: run.start,
+            unwritten: false,
+        });
+        let credits = REMOVE_CREDITS + self.credits_to_map(1, new.as_slice());
+        self.volume.in_handle(credits, |handle| {
+            let mut remap = self.remap(handle)?;
+            // What others did is in the inode before the map lock goes, and told after that.
+            if remap.disk.map_kind() != MapKind::Inline {
+                self.moved_out.store(true, Ordering::Release);
+                return Ok(false);
+            }
+            self.remove_inside(handle, REST)?;
+            handle.or_abort(self.exchange(&mut remap, new))?;
+            remap.publish()?;
+            self.note_tail(true);
+            self.moved_out.store(true, Ordering::Release);
+            Ok(true)
+        })
+    }
+
+    fn exchange(&self, remap: &mut Remap<'_>, new: Option<NewRun>) -> Result<(), Error> {
+        remap.disk.end_inline(&self.volume.sb);
+        new.map_or(Ok(()), |new| remap.map_claimed(&[new]))
+    }
+}
