@@ -223,10 +223,14 @@ impl QueueShared {
     /// happened.
     pub(crate) fn drain_foreign(self: &Arc<Self>) -> bool {
         let mut state = self.state.lock();
-        let before = (state.ready.len(), state.own_work.len());
+        let of_owner = |state: &QueueState| {
+            let own_bio = state.own_bio.is_some();
+            (state.ready.len(), state.own_work.len(), own_bio)
+        };
+        let before = of_owner(&state);
         let progress = self.drain(&mut state, None);
-        // The owner may be asleep waiting for the very bios that were taken in here.
-        if (state.ready.len(), state.own_work.len()) != before {
+        // The owner may be asleep waiting for the very bios that were taken in here, or has to do what follows itself.
+        if of_owner(&state) != before {
             drop(state);
             self.waker.kick();
         }
