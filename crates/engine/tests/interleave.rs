@@ -1,5 +1,5 @@
-//! Interleavings of the gate, the in-flight count, parked requests, the inbox and map publication: shuttle for the schedules, loom
-//! for the memory order.
+//! Interleavings of the gate, the in-flight count, parked requests, the inbox, the pending map and map publication: shuttle for the
+//! schedules, loom for the memory order.
 //!
 //! The rooms' own files are compiled into this test, over a queue that is nothing but an inbox and a waker: no lock or atomic of
 //! theirs is replaced but by the `sync` module. Not modelled: the block crate's `Waker`, an eventfd over std atomics; what stands
@@ -13,11 +13,19 @@ mod gate;
 mod inbox;
 #[path = "../src/locks.rs"]
 mod locks;
+#[path = "../src/inode/pending.rs"]
+mod pending;
 #[path = "../src/map/published.rs"]
 mod published;
 
 mod queue {
     pub(crate) use crate::inbox::Parked;
+}
+mod alloc {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) struct Run {
+        pub(crate) len: u32,
+    }
 }
 mod error {
     #[derive(Debug)]
@@ -189,11 +197,15 @@ fn released(queue: &QueueShared) {
 }
 
 #[cfg(all(feature = "shuttle", not(feature = "loom")))]
+#[path = "interleave/growing.rs"]
+mod growing;
+
+#[cfg(all(feature = "shuttle", not(feature = "loom")))]
 mod shuttled {
     use super::*;
 
     /// Schedules per test; `DIORITE_SCHEDULES` for more.
-    fn check(test: impl Fn() + Send + Sync + 'static) {
+    pub(super) fn check(test: impl Fn() + Send + Sync + 'static) {
         let schedules = std::env::var("DIORITE_SCHEDULES")
             .ok()
             .and_then(|n| n.parse().ok())

@@ -325,4 +325,5 @@ impl<J> Inner<J> {
 }
 
 #[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[path = "pending/tests.rs"]
 mod tests;
