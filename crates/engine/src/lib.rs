@@ -48,7 +48,7 @@ pub use file::{File, OpenFlags, Quiesced};
 pub use ioend::Reason;
 pub use loopdev::LoopDevice;
 pub use map::{Mapping, MappingState};
-pub use mount::{Clock, OpenOptions};
+pub use mount::{Caller, Clock, OpenOptions};
 pub use policy::Policy;
 pub use queue::{Completion, FileId, Op, Queue, Request, RequestFlags};
 pub use range::{Fallocate, Seek};

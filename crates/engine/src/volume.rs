@@ -19,8 +19,9 @@ use crate::queue::{BlockingWork, Queue, QueueShared, SyncQueue};
 use crate::stats::{Counters, JournalStats};
 use crate::workers::Workers;
 use diorite_block::sync::Mutex;
-use diorite_block::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use diorite_block::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use diorite_block::{Blocking, Device};
+use diorite_format::features::RoCompat;
 use diorite_format::superblock::JournalPlace;
 use diorite_format::{FsBlock, GroupDesc, Ino, Superblock, Tid};
 use std::collections::HashMap;
@@ -74,6 +75,10 @@ pub(crate) struct VolumeShared {
     clock: Clock,
     /// User and group of what is created.
     pub(crate) owner: (u32, u32),
+    /// Blocks that are kept for root may be used.
+    pub(crate) privileged: bool,
+    /// The superblock says that there may be files past 2 GiB.
+    pub(crate) large_files: AtomicBool,
     pub(crate) orphans: Orphans,
     /// Inodes whose times were noted since the last commit.
     touched: Mutex<Vec<Arc<Inode>>>,
@@ -157,6 +162,8 @@ impl Volume {
             written: AtomicU64::new(0),
             mounted_on: options.mounted_on.clone(),
             owner: options.owner,
+            privileged: options.caller.is_privileged(&sb),
+            large_files: AtomicBool::new(sb.features().ro_compat.has(RoCompat::LARGE_FILE)),
             orphans: Orphans::new(level),
             touched: Mutex::at_level(&TOUCHED, level, Vec::new()),
             health: Health::new(level),

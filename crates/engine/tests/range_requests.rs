@@ -11,8 +11,8 @@ use common::stage::{Below, Stage};
 use common::watch::Watchdog;
 use common::{fsck, image, scratch};
 use diorite::{
-    Completion, Error, Fallocate, File, FileId, OpenFlags, OpenOptions, Queue, Reason, Request,
-    RequestFlags, Volume, Wait,
+    Completion, Error, Fallocate, File, FileId, Mapping, MappingState, OpenFlags, OpenOptions,
+    Queue, Reason, Request, RequestFlags, Volume, Wait,
 };
 use diorite_block::{Buf, IoEngine, SimOptions};
 use std::collections::VecDeque;
@@ -349,4 +349,30 @@ fn durable_when_acknowledged() {
         cut.close().unwrap();
         fsck(&other);
     }
+}
+
+/// Zeros in written blocks are made by the device where it can do that, in one request per run and without data.
+#[test]
+fn zeros_are_made_by_the_device() {
+    let dir = scratch();
+    let image = made(dir.path(), "ext4", "16M");
+    let stage = Stage::sim(&image, SimOptions::parse("0").unwrap());
+    let volume = stage.open(&one_worker()).unwrap();
+    let file = volume.open_path("/file", writable()).unwrap();
+    let before = stage.disk().counters();
+    let mode = Fallocate::WriteZeroes { keep_size: false };
+    file.fallocate(mode, 0, 4 << 20).unwrap();
+    let did = stage.disk().counters().since(&before);
+    let mappings = file.mappings(0, 4 << 20).unwrap();
+    let runs = mappings.len() as u64;
+    let written = |m: &Mapping| matches!(m.state, MappingState::Written(_));
+    assert!(mappings.iter().all(written));
+    assert!((1..=runs).contains(&did.zeroes), "{did:?} for {runs} runs");
+    // The superblock, once.
+    assert!(did.write_bytes <= 64 << 10, "{did:?}");
+    same("zeros", &file, &[0; 4 << 20]);
+    drop(file);
+    volume.close().unwrap();
+    stage.save();
+    fsck(&image);
 }

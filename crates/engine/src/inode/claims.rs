@@ -57,9 +57,10 @@ impl Claims {
         at: u64,
         want: u32,
     ) -> Result<Run, Error> {
-        let alloc = inode.volume.alloc()?;
+        let volume = &inode.volume;
+        let alloc = volume.alloc()?;
         let run = self.in_clusters(inode, view, (at, want), |goal, want| {
-            alloc.claim(&inode.volume, goal, want, false).map(Some)
+            alloc.claim(volume, goal, want, volume.privileged).map(Some)
         })?;
         run.ok_or_else(|| Error::Invalid(format!("inode {}: its map is not loaded", inode.ino)))
     }
@@ -72,9 +73,10 @@ impl Claims {
         at: u64,
         want: u32,
     ) -> Result<Option<Run>, Error> {
-        let alloc = inode.volume.alloc()?;
+        let volume = &inode.volume;
+        let alloc = volume.alloc()?;
         self.in_clusters(inode, view, (at, want), |goal, want| {
-            alloc.try_claim(&inode.volume, goal, want, false)
+            alloc.try_claim(volume, goal, want, volume.privileged)
         })
     }
 

@@ -112,6 +112,7 @@ impl Remap<'_> {
         let size = disk.size;
         let others = disk.flags.without(MAP_FLAGS);
         let map_flags = disk.flags.without(others);
+        inode.volume.announce_size(handle, size)?;
         inode.change(handle, |now| {
             (now.size, now.blocks, now.i_block) = (size, disk.blocks, disk.i_block);
             now.flags = now.flags.without(MAP_FLAGS).with(map_flags);

@@ -8,10 +8,14 @@ use crate::cache::Kind;
 use crate::error::Error;
 use crate::journal::JournalHandle;
 use crate::volume::VolumeShared;
+use diorite_block::sync::atomic::Ordering;
 use diorite_format::superblock::{
     JournalPlace, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockEdit,
 };
 use diorite_format::{FormatError, FsBlock, Superblock, Tid};
+
+/// The largest size that every implementation of ext2 knows.
+const MOST_OF_SMALL: u64 = (1 << 31) - 1;
 
 impl VolumeShared {
     /// Says in the superblock that the volume is in use: with a journal that it needs recovery, without one that it is not clean. Durable
@@ -79,6 +83,16 @@ impl VolumeShared {
                 edit.record_error(failure);
             }
         })
+    }
+
+    /// Before a size reaches 2 GiB the superblock says that there may be such files: the first time, and in the same transaction.
+    pub(crate) fn announce_size(&self, handle: &JournalHandle<'_>, size: u64) -> Result<(), Error> {
+        if size <= MOST_OF_SMALL || self.large_files.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.edit_super(handle, |edit| edit.set_large_file())?;
+        self.large_files.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// These runs were freed by a transaction that is durable now.

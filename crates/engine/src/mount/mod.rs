@@ -4,6 +4,7 @@
 //! writing that is not fully understood, and recovered first if it has to be; every structure is checked before it is used. Limits: the group
 //! descriptors are read whole, 512 KiB for a TiB.
 
+mod caller;
 mod inode;
 mod journal;
 mod mark;
@@ -12,6 +13,7 @@ mod recover;
 mod superblock;
 mod zone;
 
+pub use caller::Caller;
 pub(crate) use inode::{read_disk_inode, read_inode, read_orphan};
 pub(crate) use open::{Mounted, open, open_device};
 pub(crate) use zone::Zone;
@@ -57,6 +59,8 @@ pub struct OpenOptions {
     pub commit_interval: Duration,
     /// User and group of what is created.
     pub owner: (u32, u32),
+    /// Who may use the blocks that are kept for root, if anybody may.
+    pub caller: Caller,
     /// The time that is written into inodes and superblocks.
     pub clock: Clock,
 }
@@ -75,6 +79,7 @@ impl Default for OpenOptions {
             map_cache: 32 << 20,
             commit_interval: Duration::from_secs(5),
             owner: (0, 0),
+            caller: Caller::of_process(),
             clock: system_clock,
         }
     }

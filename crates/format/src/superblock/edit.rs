@@ -1,7 +1,7 @@
 //! Changes of the primary superblock, in its bytes.
 //! Input: the 1,024 bytes of a superblock that parsed, and values. Output: the same bytes with the changes, sealed.
 //! Invariant: only what a setter names changes; geometry, places and features other than the two that come and go with a
-//! mount are not touched. Limits: the checked [`super::Superblock`] is not changed along (parse the bytes again), and
+//! mount, and the one that comes with the first large file, are not touched. Limits: the checked [`super::Superblock`] is not changed along (parse the bytes again), and
 //! nothing is summed before [`SuperblockEdit::seal`].
 //! Source: the kernel's ext4 documentation, "super block"; `dumpe2fs -h` and e2fsck on changed images in tests.
 
@@ -16,6 +16,10 @@ use super::{ErrorRecord, STATE_ERROR, STATE_VALID, SUPERBLOCK_SIZE};
 
 /// Seconds in the 40 bits of a superblock's times.
 const MAX_TIME: i64 = (1 << 40) - 1;
+
+/// Of revision 0.
+const OLD_FIRST_INO: u32 = 11;
+const OLD_INODE_SIZE: u16 = 128;
 
 /// The bytes of a superblock under change.
 #[derive(Debug)]
@@ -67,6 +71,17 @@ impl<'a> SuperblockEdit<'a> {
     /// file is mounted for writing.
     pub fn set_orphan_present(&mut self, on: bool) {
         self.set_feature(sb::FEATURE_RO_COMPAT, RoCompat::ORPHAN_PRESENT.bits(), on);
+    }
+
+    /// A file has grown past 2 GiB (ro_compat feature `large_file`): never taken back. Revision 0 has no features: it becomes revision 1,
+    /// with the sizes that revision 0 has always had.
+    pub fn set_large_file(&mut self) {
+        if le32(self.0, sb::REV_LEVEL) == 0 {
+            put_le32(self.0, sb::REV_LEVEL, 1);
+            put_le32(self.0, sb::FIRST_INO, OLD_FIRST_INO);
+            put_le16(self.0, sb::INODE_SIZE, OLD_INODE_SIZE);
+        }
+        self.set_feature(sb::FEATURE_RO_COMPAT, RoCompat::LARGE_FILE.bits(), true);
     }
 
     fn set_feature(&mut self, word: usize, bit: u32, on: bool) {
@@ -213,6 +228,7 @@ mod tests {
         edit.set_write_time(-1);
         edit.set_last_mounted(&[b'm'; 70]);
         edit.set_kbytes_written(1 << 40);
+        edit.set_large_file();
         edit.record_error(&error(1));
         edit.record_error(&error(2));
         edit.seal();
@@ -224,6 +240,7 @@ mod tests {
             (3, true, 77)
         );
         assert!(s.features().ro_compat.has(RoCompat::ORPHAN_PRESENT));
+        assert!(s.features().ro_compat.has(RoCompat::LARGE_FILE));
         assert_eq!(
             (i.mount_count, i.mount_time, i.write_time),
             (9, 0x12_3456_789A, 0)
@@ -238,6 +255,22 @@ mod tests {
             (found.count, &found.first, &found.last),
             (2, &short(1), &short(2))
         );
+    }
+
+    #[test]
+    fn revision_0_gets_its_first_feature() {
+        let mut raw = sample();
+        raw[sb::REV_LEVEL] = 0;
+        let mut edit = SuperblockEdit::new(&mut raw);
+        edit.set_large_file();
+        edit.seal();
+        let s = Superblock::parse(&raw).unwrap();
+        assert_eq!(s.info().revision, 1);
+        assert_eq!(
+            (s.geometry().inode_size(), s.geometry().first_ino()),
+            (128, 11)
+        );
+        assert!(s.features().ro_compat.has(RoCompat::LARGE_FILE));
     }
 
     #[test]

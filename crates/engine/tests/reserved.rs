@@ -1,0 +1,137 @@
+//! The blocks that are kept for root (man 8 tune2fs -m, -u, -g): others get the last block that is not kept, the privileged the last one.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::fixture::writable;
+use common::{fsck, image, run, scratch};
+use diorite::{Caller, Error, Fallocate, File, Op, OpenOptions, RequestFlags, Volume};
+use diorite_block::Buf;
+use std::path::Path;
+
+const BLOCK: u64 = 4096;
+
+fn caller(uid: u32, gids: &[u32]) -> Caller {
+    Caller {
+        uid,
+        gids: gids.to_vec(),
+    }
+}
+
+fn number(image: &Path, field: &str) -> u64 {
+    let text = run("dumpe2fs", &["-h", image.to_str().unwrap()]);
+    let line = text.lines().find(|l| l.starts_with(field)).unwrap();
+    line.split_whitespace().last().unwrap().parse().unwrap()
+}
+
+fn appended(file: &File, blocks: u64) -> Result<usize, Error> {
+    let buf = Buf::zeroed((blocks * BLOCK) as usize);
+    file.call(Op::Append, 0, buf, RequestFlags::default()).1
+}
+
+/// By single blocks after large pieces, so that what is left in the end is no block that the caller could use; gives what dumpe2fs
+/// says is free then.
+fn fill(image: &Path, caller: Caller) -> u64 {
+    let options = OpenOptions {
+        caller,
+        ..OpenOptions::writable()
+    };
+    let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
+    let file = volume.open_path("/file", writable()).unwrap();
+    for blocks in [256, 1] {
+        let full = loop {
+            if let Err(error) = appended(&file, blocks) {
+                break error;
+            }
+        };
+        assert!(matches!(full.root(), Error::NoSpace { .. }), "{full}");
+    }
+    let one = Fallocate::Allocate { keep_size: true };
+    let more = file.fallocate(one, file.size(), 1);
+    assert!(matches!(more, Err(Error::NoSpace { .. })), "{more:?}");
+    drop(file);
+    volume.close().unwrap();
+    fsck(image);
+    number(image, "Free blocks:")
+}
+
+#[test]
+fn only_the_privileged_take_the_last_blocks() {
+    let root = caller(0, &[0]);
+    let (user, by_group) = (caller(1000, &[7, 1000]), caller(4, &[1, 2, 77]));
+    let everybody = [&root, &user, &by_group];
+    let none: &[&str] = &[];
+    let cases: [(&[&str], [bool; 3]); 5] = [
+        (none, [true, false, false]),
+        (&["-u", "1000"], [true, true, false]),
+        (&["-g", "77"], [true, false, true]),
+        (&["-u", "1000", "-g", "77"], [true, true, true]),
+        // Nothing is kept.
+        (&["-m", "0"], [true, true, true]),
+    ];
+    for (tune, privileged) in cases {
+        for (who, privileged) in everybody.iter().zip(privileged) {
+            let dir = scratch();
+            let tree = dir.path().join("tree");
+            std::fs::create_dir(&tree).unwrap();
+            std::fs::write(tree.join("file"), b"").unwrap();
+            let kind = ["-t", "ext4", "-b", "4096", "-m", "20"];
+            let image = image(dir.path(), "16M", &kind, &tree);
+            if !tune.is_empty() {
+                let args = [tune, &[image.to_str().unwrap()]].concat();
+                run("tune2fs", &args);
+            }
+            let kept = number(&image, "Reserved block count:");
+            assert_eq!(kept, if tune == ["-m", "0"] { 0 } else { 819 });
+            let left = if privileged { 0 } else { kept };
+            let what = format!("{who:?} after tune2fs {tune:?}");
+            assert_eq!(fill(&image, Caller::clone(who)), left, "{what}");
+        }
+    }
+}
+
+/// A group 0 is nobody's privilege; and what root has used is not there for others, who get nothing until some of it is free again.
+#[test]
+fn what_is_kept_stays_kept() {
+    let dir = scratch();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    for name in ["file", "other"] {
+        std::fs::write(tree.join(name), b"").unwrap();
+    }
+    let kind = ["-t", "ext4", "-b", "4096", "-m", "20"];
+    let image = image(dir.path(), "16M", &kind, &tree);
+    let kept = number(&image, "Reserved block count:");
+    assert_eq!(fill(&image, caller(1000, &[0, 1000])), kept);
+    // The same by the owner of this process, whoever that is: as root they get the rest.
+    let open = |who: Caller| {
+        let options = OpenOptions {
+            caller: who,
+            ..OpenOptions::writable()
+        };
+        Volume::open(image.to_str().unwrap(), &options).unwrap()
+    };
+    let volume = open(caller(0, &[]));
+    let other = volume.open_path("/other", writable()).unwrap();
+    assert_eq!(appended(&other, 100).unwrap() as u64, 100 * BLOCK);
+    drop(other);
+    volume.close().unwrap();
+    let volume = open(caller(1000, &[]));
+    let (file, other) = (
+        volume.open_path("/file", writable()).unwrap(),
+        volume.open_path("/other", writable()).unwrap(),
+    );
+    assert!(appended(&other, 1).is_err());
+    // The hundred come first, then what is free is free for all.
+    file.truncate(file.size() - 101 * BLOCK).unwrap();
+    assert_eq!(appended(&other, 1).unwrap() as u64, BLOCK);
+    assert!(appended(&other, 1).is_err());
+    drop((file, other));
+    volume.close().unwrap();
+    fsck(&image);
+    assert_eq!(number(&image, "Free blocks:"), kept);
+    assert_eq!(
+        Caller::of_process().uid,
+        rustix::process::geteuid().as_raw()
+    );
+}
