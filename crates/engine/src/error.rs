@@ -261,11 +261,6 @@ impl std::fmt::Display for Wait {
 /// What cannot be done yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotYet {
-    /// The file's data goes through the journal.
-    JournalledData {
-        /// The file.
-        ino: Ino,
-    },
     /// Deleting the file, or taking an attribute from it, must count references to inodes that hold values of its attributes.
     AttributeInodes {
         /// The file.
@@ -281,9 +276,6 @@ pub enum NotYet {
 impl std::fmt::Display for NotYet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            NotYet::JournalledData { ino } => {
-                write!(f, "inode {ino}: its data goes through the journal")
-            }
             NotYet::AttributeInodes { ino } => write!(
                 f,
                 "inode {ino}: values of its attributes are in inodes of their own"

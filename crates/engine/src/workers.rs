@@ -1,11 +1,11 @@
 //! Workers: the threads of one volume that may block, in classes.
 //!
 //! Input: work that a request cannot have done where it is. Output: messages to queues. Invariants: a class waits only
-//! for classes to its right (range, submit, prepare, complete) and for the volumes below; a worker holds no lock while it blocks. Limits:
+//! for classes to its right (range, buffered, submit, prepare, complete) and for the volumes below; a worker holds no lock while it blocks. Limits:
 //! a fixed number of threads per class, started when first needed; the lists are bounded by the slots of the queues.
 
 use crate::complete::deferred::Job;
-use crate::dio::PrepareJob;
+use crate::dio::{BufferedJob, PrepareJob};
 use crate::locks::WORKERS;
 use crate::map::LoadJob;
 use crate::range::RangeJob;
@@ -20,6 +20,8 @@ use std::thread::JoinHandle;
 pub(crate) enum Work {
     /// Change a file's map or size, for a request that has the turn.
     Range(RangeJob),
+    /// Move data of a file whose data goes through the journal.
+    Buffered(BufferedJob),
     /// Load a part of a file's map, for a request on its way down.
     Load(LoadJob),
     /// Claim and read what a write into new space needs, on its way down.
@@ -33,6 +35,7 @@ impl Work {
     pub(crate) fn run(self) {
         match self {
             Work::Range(job) => RangeJob::run(&mut vec![job], &NoTurn),
+            Work::Buffered(job) => BufferedJob::run(&mut vec![job], &NoTurn),
             Work::Load(job) => LoadJob::run(&mut vec![job], &NoTurn),
             Work::Prepare(job) => PrepareJob::run(&mut vec![job], &NoTurn),
             Work::Complete(job) => Job::run(&mut vec![job], &NoTurn),
@@ -68,6 +71,7 @@ impl Turn for NoTurn {
 #[derive(Debug)]
 pub(crate) struct Workers {
     range: Arc<Class<RangeJob>>,
+    buffered: Arc<Class<BufferedJob>>,
     submit: Arc<Class<LoadJob>>,
     prepare: Arc<Class<PrepareJob>>,
     complete: Arc<Class<Job>>,
@@ -109,6 +113,7 @@ impl Workers {
         let threads: Threads = Arc::new(Mutex::at_level(&WORKERS, level, Vec::new()));
         Workers {
             range: Class::new(level, most, &threads),
+            buffered: Class::new(level, most, &threads),
             submit: Class::new(level, most, &threads),
             prepare: Class::new(level, most, &threads),
             complete: Class::new(level, most, &threads),
@@ -120,6 +125,7 @@ impl Workers {
     pub(crate) fn push(&self, work: Work) {
         match work {
             Work::Range(job) => self.range.push([job]),
+            Work::Buffered(job) => self.buffered.push([job]),
             Work::Load(job) => self.submit.push([job]),
             Work::Prepare(job) => self.prepare.push([job]),
             Work::Complete(job) => self.complete.push([job]),
@@ -135,6 +141,7 @@ impl Workers {
 impl Drop for Workers {
     fn drop(&mut self) {
         self.range.stop();
+        self.buffered.stop();
         self.submit.stop();
         self.prepare.stop();
         self.complete.stop();

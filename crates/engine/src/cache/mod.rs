@@ -189,6 +189,17 @@ impl MetaCache {
         shard.gone += 1;
     }
 
+    /// Lets blocks go that are of this kind and home.
+    pub(crate) fn drop_clean(&self, kind: Kind) {
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            let before = shard.blocks.len();
+            let stays = |e: &Entry| e.dirty.is_some() || !e.latest.is_verified(kind);
+            shard.blocks.retain(|_, entry| stays(entry));
+            shard.gone += (before - shard.blocks.len()) as u64;
+        }
+    }
+
     /// Blocks read from the device so far.
     pub(crate) fn loads(&self) -> u64 {
         self.loads.load(Ordering::Relaxed)

@@ -83,7 +83,8 @@ fn locked(
         // Rules B1 to B3: the policy runs an unaligned write alone, and one that makes the file longer.
         let unaligned = policy.unaligned == Unaligned::Exclusive && !limits.is_block_aligned(slot);
         let grows = slot.op == Op::Append || slot.end() > file.inode.size();
-        let alone = unaligned || grows && policy.extending == Extending::Waiting;
+        let waits = grows && policy.extending == Extending::Waiting;
+        let alone = unaligned || waits || file.inode.journalled;
         let hold = if alone { Hold::Turn } else { Hold::InFlight };
         enter(slot, file, hold).and_then(|()| size_write(&limits, slot, file))
     };
@@ -138,7 +139,11 @@ fn size_write(limits: &Limits, slot: &mut Slot, file: &Handle) -> Result<(), Att
     let inode = &file.inode;
     let size = inode.size();
     if slot.op == Op::Append && !slot.extends {
-        place_append(limits, slot, inode)?;
+        if inode.journalled {
+            place_alone(limits, slot, inode)?;
+        } else {
+            place_append(limits, slot, inode)?;
+        }
     }
     slot.past_end = slot.end() > size;
     slot.flags.sync |= file.sync;
@@ -156,15 +161,36 @@ fn place_append(limits: &Limits, slot: &mut Slot, inode: &Inode) -> Result<(), A
             Ok(())
         }
         Err(NoPlace::Unsure) => Err(Attempt::WantsPlace),
-        Err(NoPlace::Inside(end)) => Err(Attempt::refused(Error::Unaligned {
-            what: Misaligned::Offset,
-            by: end % logical,
-            need: logical,
-        })),
-        Err(NoPlace::TooBig) => Err(Attempt::refused(Error::TooBig {
-            ino: inode.ino,
-            end: inode.size().saturating_add(len),
-            most,
-        })),
+        Err(NoPlace::Inside(end)) => Err(inside_sector(end, logical)),
+        Err(NoPlace::TooBig) => Err(too_big(inode, len)),
     }
+}
+
+/// Puts an append that is alone behind the size, which nobody else moves now.
+fn place_alone(limits: &Limits, slot: &mut Slot, inode: &Inode) -> Result<(), Attempt> {
+    let (size, len, logical) = (inode.size(), u64::from(slot.len), limits.logical_mask + 1);
+    if size % logical != 0 {
+        return Err(inside_sector(size, logical));
+    }
+    if size.saturating_add(len) > inode.max_size {
+        return Err(too_big(inode, len));
+    }
+    slot.pos = size;
+    Ok(())
+}
+
+fn inside_sector(end: u64, logical: u64) -> Attempt {
+    Attempt::refused(Error::Unaligned {
+        what: Misaligned::Offset,
+        by: end % logical,
+        need: logical,
+    })
+}
+
+fn too_big(inode: &Inode, len: u64) -> Attempt {
+    Attempt::refused(Error::TooBig {
+        ino: inode.ino,
+        end: inode.size().saturating_add(len),
+        most: inode.max_size,
+    })
 }

@@ -38,6 +38,9 @@ pub(super) fn map_and_issue(
     if file.inode.inline_data().is_some() {
         return inline_data(state, index);
     }
+    if file.inode.journalled {
+        return Attempt::Buffered;
+    }
     let mapped = view.unwrap_or(file.with_latest_map().1);
     let purpose = match slot.op {
         Op::Write | Op::Append if slot.past_end || slot.extends || slot.entry.is_some() => {

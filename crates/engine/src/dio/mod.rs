@@ -5,6 +5,7 @@
 //! would have to wait for; a request that is refused has touched nothing. Limits: runs under the queue's lock.
 
 mod admit;
+mod buffered;
 mod check;
 mod fast;
 mod issue;
@@ -12,6 +13,7 @@ mod plan;
 mod prepare;
 mod space;
 
+pub(crate) use buffered::BufferedJob;
 pub(crate) use check::Limits;
 pub(crate) use fast::Fast;
 pub(crate) use plan::Piece;
@@ -24,9 +26,10 @@ use crate::inode::Wanted;
 use crate::inode::gate::Admission;
 use crate::ioend::Reason;
 use crate::map::{LoadJob, MapView};
-use crate::queue::{Hold, Parked, QueueShared, QueueState, Request, SlotState};
+use crate::queue::{Hold, Op, Parked, QueueShared, QueueState, Request, SlotState};
 use crate::range::RangeJob;
 use crate::workers::Work;
+use diorite_block::Buf;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -47,6 +50,8 @@ pub(crate) enum Attempt {
     NeedsMap(Range<u64>),
     /// It needs blocks claimed, or zeros behind the old end, for these file blocks of its entry in the pending map.
     NeedsSpace(u64, Range<u64>),
+    /// The data of its file goes through the journal.
+    Buffered,
     /// Something has to be done to its file before the first write.
     NeedsFirstWrite,
     /// It needs no device, and owes this before it ends.
@@ -150,6 +155,7 @@ fn start(
             Attempt::Refused(error) => return refuse(queue, state, index, error),
             Attempt::Owes(reason) => return complete::defer(queue, state, index, reason),
             Attempt::Operates => return operate(queue, state, index),
+            Attempt::Buffered => return serve_buffered(queue, state, index),
             Attempt::NeedsSpace(entry, blocks) => {
                 let extends = state.slots[index].extends;
                 let need = Need::Space {
@@ -224,6 +230,50 @@ fn prepare(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32, need: N
             need,
         }),
     );
+}
+
+/// Hands the request, with its buffer, to a worker that serves it by way of the cache.
+#[cold]
+fn serve_buffered(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32) {
+    if state.slots[index].flags.nowait {
+        let wait = Error::WouldBlock(Wait::Metadata);
+        return refuse(queue, state, index, wait.into());
+    }
+    state.counters.fallback_buffered += 1;
+    let file = state.file_of(index).handle();
+    let slot = &mut state.slots[index];
+    slot.state = SlotState::Worker;
+    let job = BufferedJob {
+        file,
+        queue: queue.clone(),
+        slot: index,
+        op: slot.op,
+        pos: slot.pos,
+        len: slot.done,
+        buf: std::mem::take(&mut slot.buf),
+    };
+    queue.hand_off(state, Work::Buffered(job));
+}
+
+/// Goes on with a request that a worker has served.
+#[cold]
+pub(crate) fn served(
+    queue: &Arc<QueueShared>,
+    state: &mut QueueState,
+    index: u32,
+    (buf, error): (Buf, Option<Error>),
+) {
+    let slot = &mut state.slots[index];
+    slot.state = SlotState::Active;
+    slot.buf = buf;
+    match error {
+        Some(error) => refuse(queue, state, index, error.into()),
+        None if slot.op != Op::Read && slot.flags.dsync => {
+            slot.owes_commit = true;
+            complete::defer(queue, state, index, Reason::Commit);
+        }
+        None => complete::inline(state, index),
+    }
 }
 
 /// Hands the request, with its turn, to a worker that may change the file's map.

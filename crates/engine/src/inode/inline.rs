@@ -69,6 +69,8 @@ impl Inode {
         buf.copy_in(0, data);
         let pos = run.start.get() * u64::from(size);
         let done = volume.blocking.run(Bio::write(pos, buf, 0)).result;
+        // If the cache has the block it is from what was there before.
+        volume.cache.forget(run.start);
         done.map_err(|error| Error::of_write(&*volume.device, pos, size, error))
     }
 

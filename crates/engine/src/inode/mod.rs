@@ -10,6 +10,7 @@ mod first;
 pub(crate) mod gate;
 mod grow;
 mod inline;
+mod journalled;
 mod pending;
 mod remap;
 
@@ -19,7 +20,7 @@ pub(crate) use pending::{Claimed, NoPlace, Pending, Wanted};
 
 use crate::cache::Kind;
 use crate::complete::deferred::Job;
-use crate::error::{Error, NotYet, Wait};
+use crate::error::{Error, Wait};
 use crate::file::File;
 use crate::journal::JournalHandle;
 use crate::locks::{INODE, INODE_STATE, MAP};
@@ -43,6 +44,8 @@ pub(crate) struct Inode {
     disk: Mutex<Arc<DiskInode>>,
     /// The inode's own bytes, of which only the attributes that lie in it are kept up to date.
     raw: Mutex<Arc<[u8]>>,
+    /// Its data goes through the journal.
+    pub(crate) journalled: bool,
     /// What comes before the first write of data.
     first: FirstWrite,
     size: AtomicU64,
@@ -95,6 +98,7 @@ impl Inode {
         let level = volume.level;
         let view = root_view(volume, &disk)?;
         let first = FirstWrite::of(volume, &disk, &raw);
+        let journalled = journalled::is_journalled(volume, &disk);
         Ok(Inode {
             volume: volume.clone(),
             ino: disk.ino,
@@ -116,6 +120,7 @@ impl Inode {
             unlinked: AtomicBool::new(false),
             disk: Mutex::at_level(&INODE_STATE, level, Arc::new(disk)),
             raw: Mutex::at_level(&INODE_STATE, level, raw),
+            journalled,
             first,
         })
     }
@@ -360,9 +365,6 @@ impl Inode {
         if disk.flags.has(InodeFlags::IMMUTABLE) {
             return not_permitted("immutable");
         }
-        if disk.flags.has(InodeFlags::JOURNAL_DATA) || self.volume.data_journalled {
-            return Err(Error::NotYet(NotYet::JournalledData { ino }));
-        }
         Ok(())
     }
 }
@@ -438,7 +440,8 @@ impl Handle {
             return false;
         }
         let owes = self.inode.owes_first_write();
-        self.plain_writes.store(!owes, Ordering::Release);
+        let plain = !owes && !self.inode.journalled;
+        self.plain_writes.store(plain, Ordering::Release);
         owes
     }
 }
@@ -489,7 +492,8 @@ impl Attached {
             shard: inode.gate.add_shard(),
             dsync: file.is_dsync(),
             sync: file.is_sync(),
-            plain_writes: AtomicBool::new(write_refused.is_none() && !inode.owes_first_write()),
+            // Found out by the first one.
+            plain_writes: AtomicBool::new(false),
             write_refused,
             inode,
         };
@@ -542,6 +546,9 @@ impl Attached {
     #[inline(never)]
     fn look_up_run(&mut self, pos: u64, len: u64) -> Option<u64> {
         self.refresh();
+        if self.handle.inode.journalled {
+            return None;
+        }
         let bits = self.handle.inode.volume.block_size().trailing_zeros();
         let (start, blocks, at) = self.view.value().written_run(pos >> bits)?;
         let run = Run {

@@ -45,6 +45,8 @@ pub struct OpenOptions {
     pub force: bool,
     /// The locator of the device with the journal, for a volume whose journal is not inside it.
     pub journal: Option<String>,
+    /// All file data goes through the journal (data=journal), or only that of files with the flag. None: as the superblock says.
+    pub data_journal: Option<bool>,
     /// Where the volume is going to be seen, for "last mounted on" in its superblock. None: that stays as it is.
     pub mounted_on: Option<String>,
     /// The policy to begin with.
@@ -72,6 +74,7 @@ impl Default for OpenOptions {
             io_engine: None,
             force: false,
             journal: None,
+            data_journal: None,
             mounted_on: None,
             policy: Policy::DIORITE,
             workers: 4,

@@ -91,7 +91,8 @@ pub(super) fn look(
     notes.extend(device.report().fallbacks);
     let groups = read_groups(&blocking, &sb)?;
     let zone = Zone::of_groups(&sb, &groups)?;
-    let data_journalled = sb.info().default_mount_opts & DATA_MODE == DATA_JOURNAL;
+    let by_default = sb.info().default_mount_opts & DATA_MODE == DATA_JOURNAL;
+    let data_journalled = options.data_journal.unwrap_or(by_default);
     Ok(Mounted {
         device,
         blocking,

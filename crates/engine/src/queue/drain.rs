@@ -129,6 +129,7 @@ impl QueueShared {
             Message::Unmapped(index, error) => dio::refuse(self, state, index, error.into()),
             Message::Prepared(index, view) => dio::mapped(self, state, index, &view),
             Message::Unprepared(index, error) => dio::refuse(self, state, index, error.into()),
+            Message::Served(index, buf, error) => dio::served(self, state, index, (buf, error)),
             Message::Held(index) => {
                 debug_assert_eq!(state.slots[index].state, SlotState::Worker);
                 state.slots[index].held = true;

@@ -8,6 +8,7 @@ use super::QueueShared;
 use crate::error::Error;
 use crate::locks::INBOX;
 use crate::map::MapView;
+use diorite_block::Buf;
 use diorite_block::sync::Mutex;
 use diorite_block::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -25,6 +26,8 @@ pub(crate) enum Message {
     Prepared(u32, Arc<MapView>),
     /// A worker could not make that ready.
     Unprepared(u32, Error),
+    /// A worker has served the request, or could not; its buffer comes back.
+    Served(u32, Buf, Option<Error>),
     /// The request's data is there; the size has to move over others first.
     Held(u32),
     /// A worker did what the request owed, and released what it held.

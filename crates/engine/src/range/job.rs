@@ -88,6 +88,7 @@ impl RangeJob {
         );
         check(&self.file, self.op, self.pos, self.len)?;
         inode.settle_first_write()?;
+        inode.settle_data()?;
         match self.op {
             Op::Fallocate(mode) => fallocate(inode, mode, self.pos, self.len),
             _ => truncate::truncate(inode, self.pos),

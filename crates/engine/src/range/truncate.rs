@@ -42,6 +42,7 @@ fn set_size(inode: &Inode, size: u64) -> Result<(), Error> {
 
 /// Moves the size down, or gives back what lies behind it.
 pub(crate) fn shrink(inode: &Inode, size: u64) -> Result<(), Error> {
+    inode.settle_data()?;
     let block = u64::from(inode.volume.block_size());
     if size % block != 0 {
         inode.zero_behind(size, size / block)?;

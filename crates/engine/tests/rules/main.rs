@@ -9,7 +9,6 @@
 //! | `blocks` | B4 to B9: many writers of one new block |
 //! | `durable` | C5 to C7, C9, C13: power cuts behind every acknowledgement |
 //! | `full` | G8: no space left, to the last block |
-//! | `refused` | what is refused by name, and changes nothing |
 //! | `looped` | L2, L4, L5: a file as a device |
 #![allow(clippy::unwrap_used)]
 
@@ -22,6 +21,5 @@ mod durable;
 mod full;
 mod general;
 mod looped;
-mod refused;
 mod space;
 mod unaligned;

@@ -1,0 +1,50 @@
+//! Requests of files whose data goes through the journal: served by way of the metadata cache, on a worker.
+//!
+//! Input: an admitted request with its buffer; a write has the turn on its file. Output: the buffer back to its queue, filled or written.
+//! Invariants: what is not home yet is read from the cache, never from its old home; data, map and size of a part are in one
+//! transaction. Limits: nothing of it is direct: it is there so that such files can be used, and counted `fallback-buffered`.
+
+use crate::error::Error;
+use crate::inode::Handle;
+use crate::queue::{Message, Op, QueueShared};
+use crate::workers::{Task, Turn};
+use diorite_block::Buf;
+use std::sync::Arc;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct BufferedJob {
+    /// Before the queue, so that it is dropped first: who drops the queue waits for this job to let go of it.
+    pub(crate) file: Arc<Handle>,
+    pub(crate) queue: Arc<QueueShared>,
+    pub(crate) slot: u32,
+    pub(crate) op: Op,
+    pub(crate) pos: u64,
+    /// Bytes to move.
+    pub(crate) len: u32,
+    pub(crate) buf: Buf,
+}
+
+impl BufferedJob {
+    fn serve(&mut self) -> Result<(), Error> {
+        let inode = &self.file.inode;
+        match self.op {
+            Op::Read => inode.read_journalled(self.pos, self.len as usize, &mut self.buf),
+            _ => inode.write_journalled(self.pos, &self.buf),
+        }
+    }
+}
+
+impl Task for BufferedJob {
+    const CLASS: &'static str = "buffered";
+    const BATCH: usize = 1;
+
+    fn run(batch: &mut Vec<BufferedJob>, _: &dyn Turn) {
+        for mut job in batch.drain(..) {
+            let error = job.serve().err();
+            let message = Message::Served(job.slot, job.buf, error);
+            job.queue.inbox.post([message]);
+            job.queue.waker.kick();
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Data through the journal (data=journal, or the file's flag): blocks of data are blocks of a transaction.
+//!
+//! Input: bytes at a place of a file. Output: the same in the running transaction, with the map and the size that show them; reads from
+//! the metadata cache, which has what is not home. Invariants: one handle changes one run of blocks, so a crash shows a write's parts from the
+//! front; what else touches such blocks - truncation, zeros, deletion - comes after a checkpoint, when the log holds none of them, and the
+//! cache has let go of them. Limits: a write has the turn; a run of at most [`MOST_AT_ONCE`] blocks per handle.
+
+use super::Inode;
+use crate::alloc::Run;
+use crate::cache::Kind;
+use crate::error::Error;
+use crate::journal::JournalHandle;
+use crate::map::edit::NewRun;
+use crate::map::{Mapping, MappingState};
+use crate::volume::VolumeShared;
+use diorite_block::Buf;
+use diorite_format::superblock::JournalPlace;
+use diorite_format::{FsBlock, Inode as DiskInode, InodeFlags};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Blocks of data in one handle at most.
+const MOST_AT_ONCE: u32 = 64;
+
+/// Leaves between which a hole may lie.
+const LEAVES_AROUND: u32 = 2;
+
+/// Where a part of a write goes.
+struct Part {
+    bytes: Range<u64>,
+    first: u64,
+    place: FsBlock,
+    len: u32,
+    /// How the blocks get into the map, if they are not written blocks of it.
+    new: Option<NewRun>,
+    claimed: bool,
+}
+
+/// Does the data of this file go through the journal?
+pub(super) fn is_journalled(volume: &VolumeShared, disk: &DiskInode) -> bool {
+    let wanted = volume.data_journalled || disk.flags.has(InodeFlags::JOURNAL_DATA);
+    wanted
+        && disk.is_file()
+        && volume.alloc.is_some()
+        && !matches!(volume.sb.journal(), JournalPlace::None)
+}
+
+impl Inode {
+    /// Reads `len` bytes at `pos`, which the file has. Blocks.
+    pub(crate) fn read_journalled(&self, pos: u64, len: usize, buf: &mut Buf) -> Result<(), Error> {
+        let (volume, size) = (&self.volume, u64::from(self.volume.block_size()));
+        let end = pos + len as u64;
+        for mapping in self.mappings(pos / size..end.div_ceil(size))? {
+            for n in 0..mapping.len {
+                let block = (mapping.start + n) * size;
+                let (from, to) = (pos.max(block), end.min(block + size));
+                let at = short(from - pos);
+                match mapping.state {
+                    MappingState::Written(first) => {
+                        let place = FsBlock::new(first.get() + n);
+                        let read = volume
+                            .cache
+                            .read(&volume.blocking, place, Kind::Data, |_| Ok(()));
+                        buf.copy_in(at, &read?[short(from - block)..short(to - block)]);
+                    }
+                    MappingState::Hole | MappingState::Unwritten(_) => {
+                        buf.zero(at..short(to - pos));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a buffer at `pos`. Blocks; the caller has the turn.
+    pub(crate) fn write_journalled(self: &Arc<Self>, pos: u64, data: &Buf) -> Result<(), Error> {
+        let end = pos + data.len() as u64;
+        if end > self.size() {
+            self.zero_tail_journalled()?;
+        }
+        let mut at = pos;
+        let mut done = Ok(());
+        while at < end && done.is_ok() {
+            done = self.next_part(at..end).and_then(|part| {
+                at = part.bytes.end;
+                self.write_part(&part, pos, data)
+            });
+        }
+        self.claims.close(self);
+        self.touch(self.volume.now_nanos());
+        done
+    }
+
+    /// Commits and brings home all data of the file, so that it is like that of any other. Blocks; the caller has the turn, or the file has no
+    /// users, so that nothing of it is changed meanwhile.
+    pub(crate) fn settle_data(&self) -> Result<(), Error> {
+        if !self.journalled {
+            return Ok(());
+        }
+        let volume = &self.volume;
+        volume.commit_running()?;
+        volume.journal()?.checkpoint(volume)?;
+        volume.cache.drop_clean(Kind::Data);
+        Ok(())
+    }
+
+    /// The first part of a range that one handle can write, with its blocks claimed if it has none.
+    fn next_part(&self, bytes: Range<u64>) -> Result<Part, Error> {
+        let size = u64::from(self.volume.block_size());
+        let first = bytes.start / size;
+        let most = u64::from((self.volume.most_credits() / 4).clamp(1, MOST_AT_ONCE));
+        let blocks = first..bytes.end.div_ceil(size).min(first + most);
+        let view = self.load_map(self.whole_clusters(blocks.clone()))?;
+        let mapping: Option<Mapping> = view.walk(blocks.start, blocks.end).find_map(Result::ok);
+        let mapping = mapping.ok_or_else(|| Error::Invalid("an empty write".into()))?;
+        let want = u32::try_from(mapping.len).expect("at most the constant");
+        let (place, len, is_new, claimed) = match mapping.state {
+            MappingState::Written(place) => (place, want, false, false),
+            MappingState::Unwritten(place) => (place, want, true, false),
+            MappingState::Hole => {
+                let take = || self.claims.take(self, &view, first, want);
+                let run = self.volume.with_all_space(take)?;
+                (run.start, run.len, true, true)
+            }
+        };
+        let new = is_new.then(|| NewRun {
+            file_block: u32::try_from(first).expect("the largest size was checked"),
+            len,
+            start: place,
+            unwritten: false,
+        });
+        let end = bytes.end.min((first + u64::from(len)) * size);
+        Ok(Part {
+            bytes: bytes.start..end,
+            first,
+            place,
+            len,
+            new,
+            claimed,
+        })
+    }
+
+    fn write_part(&self, part: &Part, pos: u64, data: &Buf) -> Result<(), Error> {
+        let new = part.new.as_slice();
+        let credits = part.len + self.credits_to_map(LEAVES_AROUND, new);
+        let written = self.volume.in_handle(credits, |handle| {
+            let mut remap = self.remap(handle)?;
+            if let (Some(new), true) = (&part.new, part.claimed) {
+                remap.map_claimed(&[*new])?;
+            } else if let Some(new) = &part.new {
+                remap.replace(new.file_block..new.file_block + new.len, &[*new])?;
+            }
+            let filled = self.fill_blocks(handle, part, pos, data);
+            // Blocks in the map hold what was there before, if not this.
+            if part.new.is_some() {
+                handle.or_abort(filled)?;
+            } else {
+                filled?;
+            }
+            remap.disk.size = remap.disk.size.max(part.bytes.end);
+            remap.publish()
+        });
+        if written.is_err() && part.claimed {
+            let (start, len) = (part.place, part.len);
+            self.give_back(Run { start, len });
+        }
+        written
+    }
+
+    fn fill_blocks(
+        &self,
+        handle: &JournalHandle<'_>,
+        part: &Part,
+        pos: u64,
+        data: &Buf,
+    ) -> Result<(), Error> {
+        let size = u64::from(self.volume.block_size());
+        for n in 0..u64::from(part.len) {
+            let at = FsBlock::new(part.place.get() + n);
+            let block = (part.first + n) * size;
+            let (from, to) = (
+                part.bytes.start.max(block),
+                part.bytes.end.min(block + size),
+            );
+            let copy = |raw: &mut [u8]| {
+                let inside = short(from - block)..short(to - block);
+                copy_out(data, short(from - pos), &mut raw[inside]);
+            };
+            if part.new.is_some() || to - from == size {
+                handle.create(at, Kind::Data, copy);
+            } else {
+                handle.update(
+                    at,
+                    Kind::Data,
+                    |_| Ok(()),
+                    |raw| {
+                        copy(raw);
+                        Ok(())
+                    },
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Zeros what lies behind the size in its block.
+    fn zero_tail_journalled(&self) -> Result<(), Error> {
+        let Some(block) = self.tail_block() else {
+            return Ok(());
+        };
+        let from = short(self.size() % u64::from(self.volume.block_size()));
+        let mapping = self.mappings(block..block + 1)?;
+        if let Some(MappingState::Written(at)) = mapping.first().map(|m| m.state) {
+            self.volume.in_handle(1, |handle| {
+                handle.update(
+                    at,
+                    Kind::Data,
+                    |_| Ok(()),
+                    |raw| {
+                        raw[from..].fill(0);
+                        Ok(())
+                    },
+                )
+            })?;
+        }
+        self.note_tail(true);
+        Ok(())
+    }
+}
+
+fn short(n: u64) -> usize {
+    usize::try_from(n).expect("within a request or a block")
+}
+
+/// Copies bytes of a buffer out, from `skip` on.
+fn copy_out(buf: &Buf, mut skip: usize, mut to: &mut [u8]) {
+    for part in buf.parts() {
+        let from = part.get(skip..).unwrap_or_default();
+        skip = skip.saturating_sub(part.len());
+        let now = from.len().min(to.len());
+        let (head, rest) = std::mem::take(&mut to).split_at_mut(now);
+        head.copy_from_slice(&from[..now]);
+        to = rest;
+    }
+}
