@@ -82,11 +82,11 @@ pub enum Error {
     #[error("{0}")]
     ReadOnly(String),
     /// The file's own flags forbid it.
-    #[error("inode {ino} is {flag}: overwriting it is not permitted")]
+    #[error("inode {ino} is {flag}: this is not permitted")]
     NotPermitted {
         /// The file.
         ino: Ino,
-        /// immutable, append-only.
+        /// immutable, append-only, one of the volume's own.
         flag: &'static str,
     },
     /// Opening for writing is refused because of the volume's state, or a file's data because of what it is.
@@ -140,6 +140,32 @@ pub enum Error {
     IsADirectory {
         /// The path asked for.
         path: String,
+    },
+    /// A directory that has to be empty is not.
+    #[error("{path}: directory not empty")]
+    NotEmpty {
+        /// The path asked for.
+        path: String,
+    },
+    /// The root, or a directory by the name of itself or its parent, cannot be moved or removed.
+    #[error("{path}: is in use")]
+    Busy {
+        /// The path asked for.
+        path: String,
+    },
+    /// A name, or a symbolic link's target, is longer than it can be.
+    #[error("{path}: file name too long")]
+    NameTooLong {
+        /// The path asked for.
+        path: String,
+    },
+    /// An inode has as many names, or a directory as many subdirectories, as can be counted.
+    #[error("inode {ino} has too many links: {most} can be counted")]
+    TooManyLinks {
+        /// The file or directory.
+        ino: Ino,
+        /// How many.
+        most: u16,
     },
     /// Too many symbolic links on the way.
     #[error("{path}: too many levels of symbolic links")]

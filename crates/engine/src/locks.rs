@@ -12,7 +12,10 @@ pub static SYNC_POOL: LockClass = LockClass::new("sync-pool", 100);
 pub static QUEUES: LockClass = LockClass::new("queues", 110);
 /// A queue: its slots, its bios on their way down, its finished requests.
 pub static QUEUE: LockClass = LockClass::new("queue", 200);
-/// The inode lock: shared by direct writes while they map, exclusive under the exclusive presets.
+/// Held while a directory gets another parent: one at a time in a volume.
+pub static RENAMES: LockClass = LockClass::new("renames", 290);
+/// The inode lock: shared by direct writes while they map, exclusive under the exclusive presets; of directories, shared by who reads names,
+/// exclusive for who changes them. Who needs several takes them in the order of the inodes' numbers.
 pub static INODE: LockClass = LockClass::new("inode", 300);
 /// An inode's gate: who holds it, who is parked before it.
 pub static GATE: LockClass = LockClass::new("gate", 310);
@@ -50,10 +53,11 @@ pub static INBOX: LockClass = LockClass::new("inbox", 500);
 pub static WORKERS: LockClass = LockClass::new("workers", 510);
 
 /// The classes of the engine, in order.
-pub static CLASSES: [&LockClass; 21] = [
+pub static CLASSES: [&LockClass; 22] = [
     &SYNC_POOL,
     &QUEUES,
     &QUEUE,
+    &RENAMES,
     &INODE,
     &GATE,
     &PENDING,

@@ -11,7 +11,7 @@ use crate::failure::{Condition, Health};
 use crate::file::{File, OpenFlags};
 use crate::inode::Inode;
 use crate::journal::{Journal, JournalHandle};
-use crate::locks::{INODES, QUEUES, SYNC_POOL, TOUCHED};
+use crate::locks::{INODES, QUEUES, RENAMES, SYNC_POOL, TOUCHED};
 use crate::mount::{self, Clock, Mounted, OpenOptions, Zone};
 use crate::orphan::Orphans;
 use crate::policy::Policy;
@@ -80,6 +80,8 @@ pub(crate) struct VolumeShared {
     /// The superblock says that there may be files past 2 GiB.
     pub(crate) large_files: AtomicBool,
     pub(crate) orphans: Orphans,
+    /// Held while a directory gets another parent.
+    pub(crate) renames: Mutex<()>,
     /// Inodes whose times were noted since the last commit.
     touched: Mutex<Vec<Arc<Inode>>>,
     /// Whether it can be written, or used at all.
@@ -99,13 +101,51 @@ pub(crate) struct VolumeShared {
     /// The journal's own blocks, known once its inode has been read.
     journal_zone: OnceLock<Zone>,
     policy: AtomicU32,
-    inodes: Mutex<HashMap<Ino, Weak<Inode>>>,
+    inodes: Mutex<InodeTable>,
     /// Segments of maps in memory beyond the inodes' roots, and how many there may be.
     loaded_segments: AtomicU64,
     most_segments: u64,
     queues: Mutex<Registry>,
     /// None once the last handle of the volume is gone.
     sync_pool: Mutex<Option<Vec<SyncQueue>>>,
+}
+
+/// The inodes in memory, and entries of those that were: see [`VolumeShared::inode`].
+#[derive(Debug, Default)]
+struct InodeTable {
+    known: HashMap<Ino, Weak<Inode>>,
+    /// How often entries of inodes that are gone were thrown away.
+    cleaned: u64,
+}
+
+impl InodeTable {
+    fn find(&self, ino: Ino) -> Option<Arc<Inode>> {
+        self.known.get(&ino).and_then(Weak::upgrade)
+    }
+
+    /// Something that changes whenever this inode comes into memory.
+    fn trace(&self, ino: Ino) -> (Option<Weak<Inode>>, u64) {
+        (self.known.get(&ino).cloned(), self.cleaned)
+    }
+
+    /// Has it not been in memory since?
+    fn is_still(&self, ino: Ino, trace: &(Option<Weak<Inode>>, u64)) -> bool {
+        let same = match (self.known.get(&ino), &trace.0) {
+            (None, None) => true,
+            (Some(now), Some(then)) => now.ptr_eq(then),
+            _ => false,
+        };
+        same && self.cleaned == trace.1
+    }
+
+    fn insert(&mut self, inode: &Arc<Inode>) {
+        let known = &mut self.known;
+        if known.len() >= 1024 && known.len().is_power_of_two() {
+            known.retain(|_, i| i.strong_count() > 0);
+            self.cleaned += 1;
+        }
+        known.insert(inode.ino, Arc::downgrade(inode));
+    }
 }
 
 #[derive(Debug, Default)]
@@ -165,6 +205,7 @@ impl Volume {
             privileged: options.caller.is_privileged(&sb),
             large_files: AtomicBool::new(sb.features().ro_compat.has(RoCompat::LARGE_FILE)),
             orphans: Orphans::new(level),
+            renames: Mutex::at_level(&RENAMES, level, ()),
             touched: Mutex::at_level(&TOUCHED, level, Vec::new()),
             health: Health::new(level),
             cache: MetaCache::new(level, sb.block_size(), options.metadata_cache),
@@ -177,7 +218,7 @@ impl Volume {
             zone,
             journal_zone: OnceLock::new(),
             policy: AtomicU32::new(options.policy.pack()),
-            inodes: Mutex::at_level(&INODES, level, HashMap::new()),
+            inodes: Mutex::at_level(&INODES, level, InodeTable::default()),
             loaded_segments: AtomicU64::new(0),
             most_segments: options.map_cache as u64 / 32,
             queues: Mutex::at_level(&QUEUES, level, Registry::default()),
@@ -426,7 +467,7 @@ impl VolumeShared {
 
     fn known_inodes(&self) -> Vec<Arc<Inode>> {
         let inodes = self.inodes.lock();
-        inodes.values().filter_map(Weak::upgrade).collect()
+        inodes.known.values().filter_map(Weak::upgrade).collect()
     }
 
     /// Makes all of a transaction durable, and what came before it. Blocks; no lock may be held.
@@ -537,31 +578,40 @@ impl VolumeShared {
         self.journal_zone.get_or_init(|| zone);
     }
 
-    /// The in-core inode. Blocks while metadata is read.
+    /// The in-core inode. Blocks while metadata is read. It is read again if it was in memory meanwhile. Without this:
+    ///
+    /// 1. A reads an inode from the table and loses the CPU.
+    /// 2. B reads it too, changes it, and lets it go.
+    /// 3. A finds it not in memory, and goes on with what it was before the change.
     pub(crate) fn inode(self: &Arc<Self>, ino: Ino) -> Result<Arc<Inode>, Error> {
-        if let Some(known) = self.known_inode(ino) {
-            return Ok(known);
+        loop {
+            let trace = {
+                let table = self.inodes.lock();
+                if let Some(known) = table.find(ino) {
+                    return Ok(known);
+                }
+                table.trace(ino)
+            };
+            let new = Arc::new(mount::read_inode(self, ino)?);
+            let mut table = self.inodes.lock();
+            if let Some(first) = table.find(ino) {
+                return Ok(first);
+            }
+            if table.is_still(ino, &trace) {
+                table.insert(&new);
+                return Ok(new);
+            }
         }
-        let new = Arc::new(mount::read_inode(self, ino)?);
-        let mut inodes = self.inodes.lock();
-        if let Some(first) = inodes.get(&ino).and_then(Weak::upgrade) {
-            return Ok(first);
-        }
-        if inodes.len() >= 1024 && inodes.len().is_power_of_two() {
-            inodes.retain(|_, i| i.strong_count() > 0);
-        }
-        inodes.insert(ino, Arc::downgrade(&new));
-        Ok(new)
     }
 
     /// The in-core inode, if somebody uses it.
     pub(crate) fn known_inode(&self, ino: Ino) -> Option<Arc<Inode>> {
-        self.inodes.lock().get(&ino).and_then(Weak::upgrade)
+        self.inodes.lock().find(ino)
     }
 
     /// Makes an in-core inode the one of its number.
     pub(crate) fn know(&self, inode: &Arc<Inode>) {
-        self.inodes.lock().insert(inode.ino, Arc::downgrade(inode));
+        self.inodes.lock().insert(inode);
     }
 
     /// Counts segments of maps in memory.

@@ -10,6 +10,7 @@ use crate::inode::Inode;
 use diorite_format::dir::{self, DirBlock};
 use diorite_format::dx::{DxNode, DxRoot};
 use diorite_format::{FileBlock, FormatError, Ino, MapKind};
+use std::sync::Arc;
 
 /// A name, found.
 #[derive(Clone, Copy, Debug)]
@@ -19,15 +20,11 @@ pub(super) struct Found {
     pub(super) ino: Ino,
 }
 
-/// The inode that `name` stands for in `dir`, whose names are kept from changing meanwhile. Blocks.
-pub(super) fn locked(dir: &Inode, name: &[u8]) -> Result<Option<Ino>, Error> {
+/// The inode that `name` stands for in `dir`. The directory is locked until it is in memory: else it could lose its name and go. Blocks.
+pub(super) fn locked(dir: &Inode, name: &[u8]) -> Result<Option<Arc<Inode>>, Error> {
     let _names = dir.lock_shared(false)?;
-    lookup(dir, name)
-}
-
-/// The same, for who has the directory locked.
-pub(super) fn lookup(dir: &Inode, name: &[u8]) -> Result<Option<Ino>, Error> {
-    Ok(find(dir, name)?.map(|found| found.ino))
+    let found = find(dir, name)?;
+    found.map(|found| dir.volume.inode(found.ino)).transpose()
 }
 
 /// Where `name` is in `dir`, and what it stands for.

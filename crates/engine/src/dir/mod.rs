@@ -4,15 +4,20 @@
 //! taken from it; a hashed lookup reads one block per level. Limits: names are bytes, 1 to 255 of them; a path follows at
 //! most 40 symbolic links; a directory is never larger than its volume.
 
+mod create;
 mod edit;
+mod links;
 mod list;
 mod lookup;
-mod names;
 mod path;
+mod remove;
+mod rename;
 mod room;
+mod spot;
 mod tree;
 
 pub use list::{DirEntry, ReadDir};
+pub use rename::RenameFlags;
 
 use crate::cache::{Kind, MetaRef};
 use crate::error::Error;

@@ -29,9 +29,8 @@ impl Volume {
             if !here.disk().is_dir() {
                 return Err(Error::NotADirectory { path: shown() });
             }
-            let found =
+            let next =
                 lookup::locked(&here, &name)?.ok_or_else(|| Error::NotFound { path: shown() })?;
-            let next = self.inner().inode(found)?;
             if next.disk().file_type != Some(FileType::Symlink) || todo.is_empty() && !follow {
                 here = next;
                 continue;

@@ -26,9 +26,9 @@ use crate::journal::JournalHandle;
 use crate::locks::{INODE, INODE_STATE, MAP};
 use crate::map::{Cached, MapView, Published, root_view};
 use crate::volume::VolumeShared;
-use diorite_block::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use diorite_block::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use diorite_block::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use diorite_format::{Inode as DiskInode, InodeFlags, MapKind, Tid, Timestamp};
+use diorite_format::{FileType, Inode as DiskInode, InodeFlags, MapKind, Tid, Timestamp};
 use gate::{Gate, Shard};
 use std::sync::Arc;
 
@@ -72,8 +72,8 @@ pub(crate) struct Inode {
     touched: AtomicU64,
     /// Segments of the map in memory beyond the root.
     loaded: AtomicUsize,
-    /// It lost its last name while the volume is open: it goes with its last user.
-    unlinked: AtomicBool,
+    /// Whether it has a name: see [`Named`].
+    named: AtomicU32,
 }
 
 impl Drop for Inode {
@@ -117,7 +117,7 @@ impl Inode {
             any_tid: AtomicU64::new(NO_TID),
             touched: AtomicU64::new(0),
             loaded: AtomicUsize::new(0),
-            unlinked: AtomicBool::new(false),
+            named: AtomicU32::new(Named::Yes as u32),
             disk: Mutex::at_level(&INODE_STATE, level, Arc::new(disk)),
             raw: Mutex::at_level(&INODE_STATE, level, raw),
             journalled,
@@ -135,14 +135,29 @@ impl Inode {
         self.raw.lock().clone()
     }
 
-    /// It lost its last name while the volume is open.
+    /// It has no name: it goes with its last user.
     pub(crate) fn is_unlinked(&self) -> bool {
-        self.unlinked.load(Ordering::Acquire)
+        self.named.load(Ordering::Acquire) != Named::Yes as u32
+    }
+
+    /// It never had a name, and may get one.
+    pub(crate) fn is_temporary(&self) -> bool {
+        self.named.load(Ordering::Acquire) == Named::NotYet as u32
     }
 
     /// It has lost its last name, and is on the list of orphans.
     pub(crate) fn note_unlinked(&self) {
-        self.unlinked.store(true, Ordering::Release);
+        self.named.store(Named::NoMore as u32, Ordering::Release);
+    }
+
+    /// It was made without a name, and is on the list of orphans.
+    pub(crate) fn note_temporary(&self) {
+        self.named.store(Named::NotYet as u32, Ordering::Release);
+    }
+
+    /// It has got a name, and is on no list.
+    pub(crate) fn note_named(&self) {
+        self.named.store(Named::Yes as u32, Ordering::Release);
     }
 
     /// Notes that data was written now (nanoseconds since 1970). Costs one load if that was noted already, or is the inode's time.
@@ -281,6 +296,12 @@ impl Inode {
         self.size.load(Ordering::Acquire)
     }
 
+    /// Do its blocks go through the journal, as metadata does?
+    pub(crate) fn holds_metadata(&self) -> bool {
+        let kind = self.disk().file_type;
+        matches!(kind, Some(FileType::Directory | FileType::Symlink))
+    }
+
     /// Takes the inode lock shared.
     pub(crate) fn lock_shared(&self, nowait: bool) -> Result<RwLockReadGuard<'_, ()>, Error> {
         if nowait {
@@ -307,6 +328,11 @@ impl Inode {
                 .ok_or(Error::WouldBlock(Wait::InodeLock));
         }
         Ok(self.lock.write())
+    }
+
+    /// Takes the inode lock alone, as one of several: in the order of the inodes' numbers.
+    pub(crate) fn lock_numbered(&self) -> RwLockWriteGuard<'_, ()> {
+        self.lock.write_numbered(self.ino.get())
     }
 
     /// Counts segments that were read into the map.
@@ -367,6 +393,16 @@ impl Inode {
         }
         Ok(())
     }
+}
+
+/// Whether an inode in memory has a name.
+#[derive(Clone, Copy)]
+enum Named {
+    Yes,
+    /// It lost the last one while the volume is open.
+    NoMore,
+    /// It was made without one.
+    NotYet,
 }
 
 /// No transaction: see [`note_tid`].

@@ -65,6 +65,13 @@ impl Remap<'_> {
         Ok(())
     }
 
+    /// Maps a run of blocks that are used already, in an allocation of `whole` blocks.
+    pub(crate) fn map_allocated(&mut self, new: NewRun, whole: u32) -> Result<(), Error> {
+        self.replace(new.file_block..new.file_block + new.len, &[new])?;
+        self.disk.blocks += self.units(whole);
+        Ok(())
+    }
+
     /// Maps a range to `new`; what was mapped there and is not any more is freed.
     pub(crate) fn replace(&mut self, range: Range<u32>, new: &[NewRun]) -> Result<(), Error> {
         let mut blocks = FromAlloc {
@@ -157,6 +164,13 @@ impl Remap<'_> {
         for (start, len) in freed {
             self.alloc.free(self.handle, start, len)?;
             self.disk.blocks = self.disk.blocks.saturating_sub(self.units(len));
+        }
+        if self.inode.holds_metadata() {
+            // Else replaying the log could bring them back over what comes there next.
+            for (start, len) in edited.removed.iter().copied() {
+                let blocks = start.get()..start.get() + u64::from(len);
+                blocks.for_each(|at| self.handle.forget(FsBlock::new(at)));
+            }
         }
         Ok(())
     }

@@ -49,14 +49,21 @@ impl Inode {
             MappingState::Hole => None,
             MappingState::Unwritten(at) | MappingState::Written(at) => Some((m.start, m.len, at)),
         });
-        let runs: Vec<_> = match end {
-            End::First => runs.collect(),
-            End::Last => runs.rev().collect(),
-        };
-        let mut blocks = part.clone();
+        // What went through the journal is revoked block by block, and a revoke takes room as a block does.
+        let revokes = self.holds_metadata();
+        let most_in_a_run = if revokes { most / 4 } else { END };
+        let runs = runs.flat_map(|run| cut(run, u64::from(most_in_a_run.max(1))));
+        let mut runs: Vec<_> = runs.collect();
+        if end == End::Last {
+            runs.reverse();
+        }
+        let (mut blocks, mut revoked) = (part.clone(), 0u32);
         for (n, (start, len, at)) in runs.into_iter().enumerate() {
             groups.add(at, len);
-            if n > 0 && groups.credits() > most {
+            if revokes {
+                revoked = revoked.saturating_add(u32::try_from(len).unwrap_or(END));
+            }
+            if n > 0 && groups.credits().saturating_add(revoked) > most {
                 let short = |b: u64| u32::try_from(b).unwrap_or(END);
                 match end {
                     End::First => blocks.end = short(start),
@@ -65,7 +72,7 @@ impl Inode {
                 break;
             }
         }
-        let credits = OWN_CREDITS + tree + groups.credits();
+        let credits = OWN_CREDITS + tree + groups.credits() + revoked;
         Ok(Piece { blocks, credits })
     }
 
@@ -89,6 +96,18 @@ impl Inode {
     pub(crate) fn leaves_per_handle(&self) -> u32 {
         (self.volume.most_credits() / 16).clamp(1, MOST_LEAVES)
     }
+}
+
+/// A run - its first file block, its length, its place - in parts of at most `most` blocks.
+fn cut(
+    (start, len, at): (u64, u64, FsBlock),
+    most: u64,
+) -> impl Iterator<Item = (u64, u64, FsBlock)> {
+    let parts = (0..len.div_ceil(most)).map(move |n| n * most);
+    parts.map(move |skip| {
+        let part = (len - skip).min(most);
+        (start + skip, part, FsBlock::new(at.get() + skip))
+    })
 }
 
 /// Groups whose bitmaps and descriptors are changed: those of data, and one for each block of the map.

@@ -5,6 +5,7 @@ pub mod fixture;
 pub mod kernel;
 pub mod log;
 pub mod names;
+pub mod names_model;
 pub mod nest;
 pub mod recipe;
 pub mod stage;

@@ -43,6 +43,20 @@ impl FileType {
         }
     }
 
+    /// The top four bits of a mode.
+    #[must_use]
+    pub const fn to_mode(self) -> u16 {
+        match self {
+            Self::Fifo => 0x1000,
+            Self::CharDevice => 0x2000,
+            Self::Directory => 0x4000,
+            Self::BlockDevice => 0x6000,
+            Self::Regular => 0x8000,
+            Self::Symlink => 0xA000,
+            Self::Socket => 0xC000,
+        }
+    }
+
     /// The type byte of a directory entry.
     #[must_use]
     pub const fn to_dirent(self) -> u8 {

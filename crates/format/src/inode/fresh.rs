@@ -76,7 +76,10 @@ impl Inode {
             csum_seed: csum::inode_seed(sb.csum_seed(), new.ino, new.generation),
             xattr_area: super::xattr_bounds(num::usize32(sb.geometry().inode_size()), extra),
         };
-        inode.start_map(sb);
+        let mapped = matches!(file_type, Some(FileType::Regular | FileType::Directory));
+        if mapped && !new.flags.has(InodeFlags::INLINE_DATA) {
+            inode.begin_map(sb);
+        }
         inode
     }
 
@@ -85,18 +88,12 @@ impl Inode {
     pub fn end_inline(&mut self, sb: &Superblock) {
         self.flags = self.flags.without(InodeFlags::INLINE_DATA);
         self.i_block = [0; I_BLOCK_SIZE];
-        self.start_map(sb);
+        self.begin_map(sb);
     }
 
-    fn start_map(&mut self, sb: &Superblock) {
-        let mapped = matches!(
-            self.file_type,
-            Some(FileType::Regular | FileType::Directory)
-        );
-        if mapped
-            && sb.features().incompat.has(Incompat::EXTENTS)
-            && !self.flags.has(InodeFlags::INLINE_DATA)
-        {
+    /// Gives an inode without data the empty map of the volume: an extent tree, or pointers where there are none.
+    pub fn begin_map(&mut self, sb: &Superblock) {
+        if sb.features().incompat.has(Incompat::EXTENTS) {
             self.flags = self.flags.with(InodeFlags::EXTENTS);
             // An empty root breaks no rule, so this writes.
             let _ = ExtentNode::empty_root().write_root(&mut self.i_block);

@@ -100,7 +100,11 @@ fn pack(bytes: &mut [u8], base: usize, entries: &[XattrEntry<'_>]) -> Packed {
         let name_len = u8::try_from(entry.name.len()).unwrap_or(u8::MAX);
         put(slot, xe::NAME_LEN, &[name_len, entry.index.0]);
         let offset = if value.is_empty() { 0 } else { values };
-        put_le16(slot, xe::VALUE_OFFS, num::low16(num::sat32(num::wide(offset))));
+        put_le16(
+            slot,
+            xe::VALUE_OFFS,
+            num::low16(num::sat32(num::wide(offset))),
+        );
         put_le32(slot, xe::VALUE_INUM, number);
         put_le32(slot, xe::VALUE_SIZE, num::sat32(num::wide(size)));
         put_le32(slot, xe::HASH, entry.hash);

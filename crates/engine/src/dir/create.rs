@@ -1,0 +1,375 @@
+//! Inodes made, with a name or without.
+//!
+//! Input: paths. Output: new inodes: files, directories, symbolic links, devices, pipes and sockets. Invariants: an inode, its contents and its
+//! name come in one handle, so there is none without the others; what fails for space has changed nothing. Limits: a symbolic link's
+//! target is shorter than a block.
+
+use super::edit::put;
+use super::links::{check_subdirectory, one_more};
+use super::room::{Room, find_room};
+use super::spot::Spot;
+use crate::alloc::{MARK_CREDITS, NEW_INODE_CREDITS, Run};
+use crate::cache::Kind;
+use crate::error::Error;
+use crate::file::{File, OpenFlags};
+use crate::inode::{Inode, timestamp};
+use crate::journal::JournalHandle;
+use crate::map::edit::NewRun;
+use crate::mount;
+use crate::orphan::ORPHAN_CREDITS;
+use crate::volume::{Volume, VolumeShared};
+use diorite_format::dir::init_first_block;
+use diorite_format::inode::{NewInode, Rdev};
+use diorite_format::{FileType, Ino, Inode as DiskInode, InodeFlags};
+use std::sync::Arc;
+
+/// The longest target of a symbolic link that the kernel takes.
+const MOST_TARGET: usize = 4095;
+
+/// What a new inode is.
+#[derive(Clone, Copy)]
+pub(super) enum New<'a> {
+    File,
+    Directory,
+    /// A symbolic link to this.
+    Link(&'a [u8]),
+    /// A pipe, a socket or a device.
+    Node(FileType, Rdev),
+}
+
+const WRITABLE: OpenFlags = OpenFlags {
+    write: true,
+    dsync: false,
+    sync: false,
+};
+
+impl Volume {
+    /// Makes an empty regular file and opens it for writing. Durable with the next [`Volume::sync`] or commit. Blocks.
+    ///
+    /// # Errors
+    /// `Exists`; the directory is not there, or may not be changed; no inode or block is left; damage; a device that fails.
+    pub fn create(
+        &self,
+        path: &(impl AsRef<[u8]> + ?Sized),
+        permissions: u16,
+    ) -> Result<File, Error> {
+        let spot = self.spot(path.as_ref())?;
+        if spot.is_special() || spot.slash {
+            let path = spot.shown();
+            return Err(Error::Invalid(format!("{path}: not the path of a file")));
+        }
+        let inode = self.make(&spot, New::File, permissions)?;
+        Ok(File::new(inode, WRITABLE))
+    }
+
+    /// Makes an empty directory. Else as [`Volume::create`].
+    ///
+    /// # Errors
+    /// Those of [`Volume::create`]; `TooManyLinks`.
+    pub fn mkdir(
+        &self,
+        path: &(impl AsRef<[u8]> + ?Sized),
+        permissions: u16,
+    ) -> Result<Ino, Error> {
+        let spot = self.spot(path.as_ref())?;
+        Ok(self.make(&spot, New::Directory, permissions)?.ino)
+    }
+
+    /// Makes a symbolic link to `target`, which need not be there. Else as [`Volume::create`].
+    ///
+    /// # Errors
+    /// Those of [`Volume::create`]; `NotFound` for an empty target, `NameTooLong` for one that does not fit a block.
+    pub fn symlink(
+        &self,
+        target: &(impl AsRef<[u8]> + ?Sized),
+        path: &(impl AsRef<[u8]> + ?Sized),
+    ) -> Result<Ino, Error> {
+        let (target, spot) = (target.as_ref(), self.spot(path.as_ref())?);
+        let most = MOST_TARGET.min(self.inner().block_size() as usize - 1);
+        if target.is_empty() {
+            return Err(spot.missing());
+        }
+        if target.len() > most {
+            let path = spot.shown();
+            return Err(Error::NameTooLong { path });
+        }
+        if spot.slash || target.contains(&0) {
+            let path = spot.shown();
+            return Err(Error::Invalid(format!("{path}: not the path of a link")));
+        }
+        Ok(self.make(&spot, New::Link(target), 0o777)?.ino)
+    }
+
+    /// Makes a pipe, a socket or a device; `device` counts for devices only. Else as [`Volume::create`].
+    ///
+    /// # Errors
+    /// Those of [`Volume::create`]; `Invalid` for other kinds, or a device's number that has no room.
+    pub fn mknod(
+        &self,
+        path: &(impl AsRef<[u8]> + ?Sized),
+        kind: FileType,
+        permissions: u16,
+        device: Rdev,
+    ) -> Result<Ino, Error> {
+        let spot = self.spot(path.as_ref())?;
+        let is_device = matches!(kind, FileType::CharDevice | FileType::BlockDevice);
+        let fits = !is_device || device.major < 1 << 12 && device.minor < 1 << 20;
+        let is_node = is_device || matches!(kind, FileType::Fifo | FileType::Socket);
+        if !is_node || !fits || spot.slash {
+            let path = spot.shown();
+            return Err(Error::Invalid(format!("{path}: no pipe, socket or device")));
+        }
+        Ok(self.make(&spot, New::Node(kind, device), permissions)?.ino)
+    }
+
+    /// Makes a regular file without a name, near the directory at `path`, and opens it for writing. It goes with its last user, unless
+    /// [`Volume::link_file`] gives it a name. Blocks.
+    ///
+    /// # Errors
+    /// Those of [`Volume::create`].
+    pub fn temporary(
+        &self,
+        path: &(impl AsRef<[u8]> + ?Sized),
+        permissions: u16,
+    ) -> Result<File, Error> {
+        let volume = self.inner();
+        volume.check_open()?;
+        volume.check_writable()?;
+        let dir = volume.inode(self.resolve(path.as_ref(), true)?)?;
+        if !dir.disk().is_dir() {
+            let path = String::from_utf8_lossy(path.as_ref()).into_owned();
+            return Err(Error::NotADirectory { path });
+        }
+        let credits = NEW_INODE_CREDITS + ORPHAN_CREDITS;
+        let inode = volume.in_handle(credits, |handle| {
+            let ino = volume.alloc()?.new_inode(handle, dir.ino, false)?;
+            handle.or_abort(nameless(volume, handle, &dir, ino, permissions))
+        })?;
+        inode.note_temporary();
+        Ok(File::new(inode, WRITABLE))
+    }
+
+    fn make(&self, spot: &Spot<'_>, new: New<'_>, permissions: u16) -> Result<Arc<Inode>, Error> {
+        let (volume, dir) = (self.inner(), &spot.dir);
+        if spot.is_special() {
+            return Err(spot.exists());
+        }
+        let _names = dir.lock_exclusive(false)?;
+        spot.check_can_add()?;
+        if spot.find()?.is_some() {
+            return Err(spot.exists());
+        }
+        if matches!(new, New::Directory) {
+            check_subdirectory(dir)?;
+        }
+        let room = find_room(dir, spot.name)?;
+        let credits = NEW_INODE_CREDITS + room.credits(dir) + 2 + MARK_CREDITS;
+        let made = volume.in_handle(credits, |handle| {
+            with_name(volume, handle, spot, &room, new, permissions)
+        });
+        made.inspect_err(|_| room.give_back(dir))
+    }
+}
+
+fn with_name(
+    volume: &Arc<VolumeShared>,
+    handle: &JournalHandle<'_>,
+    spot: &Spot<'_>,
+    room: &Room,
+    new: New<'_>,
+    permissions: u16,
+) -> Result<Arc<Inode>, Error> {
+    let (alloc, dir, is_dir) = (volume.alloc()?, &spot.dir, matches!(new, New::Directory));
+    let ino = alloc.new_inode(handle, dir.ino, is_dir)?;
+    let undo = |body: Option<Run>| {
+        if let Some(run) = body {
+            handle.or_abort(alloc.free(handle, run.start, run.len))?;
+        }
+        handle.or_abort(alloc.free_inode(handle, ino, is_dir))
+    };
+    let body = match new.needs_block() {
+        true => {
+            let goal = alloc.goal_of(&volume.sb, ino);
+            match alloc.allocate(handle, goal, 1, false) {
+                Ok(run) => Some(run),
+                Err(error) => return undo(None).and(Err(error)),
+            }
+        }
+        false => None,
+    };
+    if let Err(error) = put(handle, dir, room, (spot.name, ino, new.kind())) {
+        return undo(body).and(Err(error));
+    }
+    handle.or_abort((|| {
+        write_fresh(volume, handle, dir, ino, (new, permissions))?;
+        // Who deletes the inode that had this number may still have that one in memory.
+        let inode = Arc::new(mount::read_inode(volume, ino)?);
+        volume.know(&inode);
+        if let Some(run) = body {
+            fill(handle, &inode, dir, new, run)?;
+        }
+        if is_dir {
+            dir.change(handle, one_more)?;
+        }
+        Ok(inode)
+    })())
+}
+
+impl New<'_> {
+    pub(super) fn kind(self) -> FileType {
+        match self {
+            New::File => FileType::Regular,
+            New::Directory => FileType::Directory,
+            New::Link(_) => FileType::Symlink,
+            New::Node(kind, _) => kind,
+        }
+    }
+
+    fn needs_block(self) -> bool {
+        match self {
+            New::Directory => true,
+            New::Link(target) => target.len() >= diorite_format::inode::I_BLOCK_SIZE,
+            New::File | New::Node(..) => false,
+        }
+    }
+}
+
+/// An inode without a name, on the list of orphans.
+fn nameless(
+    volume: &Arc<VolumeShared>,
+    handle: &JournalHandle<'_>,
+    dir: &Inode,
+    ino: Ino,
+    permissions: u16,
+) -> Result<Arc<Inode>, Error> {
+    write_fresh(volume, handle, dir, ino, (New::File, permissions))?;
+    volume.change_on_disk(handle, ino, |disk| disk.links = 0)?;
+    let inode = Arc::new(mount::read_orphan(volume, ino)?);
+    volume.know(&inode);
+    volume.orphans.add(handle, &inode)?;
+    Ok(inode)
+}
+
+/// Fills the first block of a directory, or that of a link's target, and maps it.
+fn fill(
+    handle: &JournalHandle<'_>,
+    inode: &Inode,
+    parent: &Inode,
+    new: New<'_>,
+    run: Run,
+) -> Result<(), Error> {
+    let (sb, disk) = (&inode.volume.sb, inode.disk());
+    let (mut filled, mut size) = (Ok(()), u64::from(sb.block_size()));
+    match new {
+        New::Link(target) => {
+            size = target.len() as u64;
+            handle.create(run.start, Kind::Data, |raw| {
+                raw[..target.len()].copy_from_slice(target);
+            });
+        }
+        _ => handle.create(run.start, Kind::Directory, |raw| {
+            filled = init_first_block(sb, &disk, parent.ino, raw);
+        }),
+    }
+    filled?;
+    let mut remap = inode.remap(handle)?;
+    let first = NewRun {
+        file_block: 0,
+        len: 1,
+        start: run.start,
+        unwritten: false,
+    };
+    remap.map_allocated(first, run.len)?;
+    remap.disk.size = size;
+    remap.publish()
+}
+
+/// Writes the whole of a new inode into its place.
+pub(super) fn write_fresh(
+    volume: &VolumeShared,
+    handle: &JournalHandle<'_>,
+    dir: &Inode,
+    ino: Ino,
+    (new, permissions): (New<'_>, u16),
+) -> Result<(), Error> {
+    let (block, from) = volume.inode_place(ino)?;
+    let to = from + volume.sb.geometry().inode_size() as usize;
+    let (nanos, parent) = (volume.now_nanos(), dir.disk());
+    handle.update(
+        block,
+        Kind::InodeTable,
+        |_| Ok(()),
+        |raw| {
+            let old = DiskInode::parse(&volume.sb, ino, &raw[from..to]).ok();
+            let plan = NewInode {
+                ino,
+                generation: generation(old, nanos),
+                time: timestamp(nanos),
+                ..inherited(volume, &parent, new.kind(), permissions)
+            };
+            let mut fresh = DiskInode::fresh(&volume.sb, &plan);
+            match new {
+                New::Link(target) if !fresh.set_fast_symlink(target) => {
+                    // Its size says that the target is not in the inode.
+                    fresh.size = target.len() as u64;
+                    fresh.begin_map(&volume.sb);
+                }
+                New::Node(_, device) => fresh.i_block = device.encode(),
+                New::File | New::Directory | New::Link(_) => {}
+            }
+            fresh
+                .write_new(&volume.sb, &mut raw[from..to])
+                .map_err(Error::from)
+        },
+    )
+}
+
+/// What a new inode has from its creator and its directory: there set-group-id gives its group away, and itself to directories.
+fn inherited(
+    volume: &VolumeShared,
+    parent: &DiskInode,
+    kind: FileType,
+    permissions: u16,
+) -> NewInode {
+    const SETGID: u16 = 0o2000;
+    let is_dir = kind == FileType::Directory;
+    let gives_group = parent.mode & SETGID != 0;
+    let keeps = if gives_group && is_dir { SETGID } else { 0 };
+    let of_all = [InodeFlags::NODUMP, InodeFlags::NOATIME];
+    let of_files = [InodeFlags::SYNC];
+    let of_dirs = [InodeFlags::DIRSYNC, InodeFlags::PROJINHERIT];
+    let holds_data = is_dir || kind == FileType::Regular;
+    let mut flags = InodeFlags::default();
+    let wanted = of_all
+        .into_iter()
+        .chain(of_files.into_iter().filter(|_| holds_data))
+        .chain(of_dirs.into_iter().filter(|_| is_dir));
+    for flag in wanted.filter(|flag| parent.flags.has(*flag)) {
+        flags = flags.with(flag);
+    }
+    NewInode {
+        ino: parent.ino,
+        mode: kind.to_mode() | permissions & 0o7777 | keeps,
+        uid: volume.owner.0,
+        gid: if gives_group {
+            parent.gid
+        } else {
+            volume.owner.1
+        },
+        projid: match parent.flags.has(InodeFlags::PROJINHERIT) {
+            true => parent.projid,
+            false => 0,
+        },
+        flags,
+        generation: 0,
+        time: parent.ctime,
+    }
+}
+
+/// A number that the slot did not have before: sums of blocks of the file that was there do not fit this one.
+fn generation(old: Option<DiskInode>, nanos: u64) -> u32 {
+    let old = old.map_or(0, |disk| disk.generation);
+    let mixed = (nanos ^ (nanos >> 32)) & u64::from(u32::MAX);
+    let new = u32::try_from(mixed).expect("masked to 32 bits");
+    if new == old { old.wrapping_add(1) } else { new }
+}

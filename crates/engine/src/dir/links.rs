@@ -1,0 +1,46 @@
+//! How many names an inode may have, and how directories count their subdirectories.
+//!
+//! Input: an inode's count of links. Output: the next count. Invariants: a directory counts two and its subdirectories; with dir_nlink one that has
+//! more than can be counted says 1 from then on. Limits: 65,000.
+//! Source: the kernel's ext4 documentation ("super block", dir_nlink); e2fsck in tests.
+
+use crate::error::Error;
+use crate::inode::Inode;
+use diorite_format::Inode as DiskInode;
+use diorite_format::dir::is_hashed;
+use diorite_format::features::RoCompat;
+
+/// Names of one inode, at most.
+pub(super) const MOST: u16 = 65_000;
+
+/// Can it have another subdirectory?
+pub(super) fn check_subdirectory(dir: &Inode) -> Result<(), Error> {
+    let (sb, disk) = (&dir.volume.sb, dir.disk());
+    let uncounted = sb.features().ro_compat.has(RoCompat::DIR_NLINK) && is_hashed(sb, &disk);
+    match disk.links >= MOST && !uncounted {
+        true => Err(too_many(dir)),
+        false => Ok(()),
+    }
+}
+
+pub(super) fn too_many(inode: &Inode) -> Error {
+    Error::TooManyLinks {
+        ino: inode.ino,
+        most: MOST,
+    }
+}
+
+/// A directory gets a subdirectory.
+pub(super) fn one_more(dir: &mut DiskInode) {
+    dir.links = match dir.links {
+        1 | MOST.. => 1,
+        counted => counted + 1,
+    };
+}
+
+/// A directory loses a subdirectory.
+pub(super) fn one_less(dir: &mut DiskInode) {
+    if dir.links > 2 {
+        dir.links -= 1;
+    }
+}

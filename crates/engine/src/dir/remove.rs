@@ -1,0 +1,254 @@
+//! Names removed, and names added to what has one.
+//!
+//! Input: paths. Output: names gone, and what they named with the last of them; second names. Invariants: a name and the count of links change in one
+//! handle; a file that is open when its last name goes stays whole until its last user lets it go, on the list of orphans
+//! meanwhile; a directory goes only while it is locked and empty. Limits: directories have one name.
+
+use super::edit::{put, take_out};
+use super::links::{self, one_less};
+use super::list::inline_entries;
+use super::room::find_room;
+use super::spot::{Spot, check_movable, lock_all};
+use super::{blocks, read_block};
+use crate::error::Error;
+use crate::file::File;
+use crate::inode::{Inode, timestamp};
+use crate::journal::JournalHandle;
+use crate::orphan::{ORPHAN_CREDITS, check_deletable};
+use crate::volume::{Volume, VolumeShared};
+use diorite_format::dir::DirBlock;
+use diorite_format::{FileBlock, FileType, MapKind};
+use std::sync::Arc;
+
+impl Volume {
+    /// Removes a name. With the last one the file goes too, once nobody has it open. Durable with the next [`Volume::sync`] or commit. Blocks.
+    ///
+    /// # Errors
+    /// `NotFound`; `IsADirectory`; the directory or the file may not be changed; damage; a device that fails.
+    pub fn unlink(&self, path: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), Error> {
+        let spot = self.spot(path.as_ref())?;
+        if spot.is_special() {
+            return Err(spot.a_directory());
+        }
+        let volume = self.inner();
+        remove_name(volume, &spot)?;
+        volume.let_go_of_unlinked();
+        volume.delete_doomed()
+    }
+
+    /// Removes an empty directory. Else as [`Volume::unlink`].
+    ///
+    /// # Errors
+    /// `NotADirectory`; `NotEmpty`; `Busy` for the root; those of [`Volume::unlink`].
+    pub fn rmdir(&self, path: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), Error> {
+        let spot = self.spot(path.as_ref())?;
+        let path = spot.shown();
+        match spot.name {
+            b"" => return Err(Error::Busy { path }),
+            b"." => return Err(Error::Invalid(format!("{path}: not by this name"))),
+            b".." => return Err(Error::NotEmpty { path }),
+            _ => {}
+        }
+        let volume = self.inner();
+        remove_directory(volume, &spot)?;
+        volume.let_go_of_unlinked();
+        volume.delete_doomed()
+    }
+
+    /// Gives the inode at `from` another name; a symbolic link there is not followed. Durable with the next [`Volume::sync`] or commit. Blocks.
+    ///
+    /// # Errors
+    /// `Exists`; `NotPermitted` for a directory; `TooManyLinks`; those of [`Volume::create`].
+    pub fn link(
+        &self,
+        from: &(impl AsRef<[u8]> + ?Sized),
+        to: &(impl AsRef<[u8]> + ?Sized),
+    ) -> Result<(), Error> {
+        let ino = self.resolve(from.as_ref(), false)?;
+        let inode = self.inner().inode(ino)?;
+        self.give_name(&inode, to.as_ref())
+    }
+
+    /// Gives an open file another name, also one that [`Volume::temporary`] made, but none that has lost its last.
+    ///
+    /// # Errors
+    /// Those of [`Volume::link`]; `NotFound`.
+    pub fn link_file(&self, file: &File, to: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), Error> {
+        self.give_name(file.inode(), to.as_ref())
+    }
+
+    fn give_name(&self, inode: &Arc<Inode>, to: &[u8]) -> Result<(), Error> {
+        let (volume, spot) = (self.inner(), self.spot(to)?);
+        if !Arc::ptr_eq(volume, &inode.volume) {
+            let what = format!("{}: the file is on another volume", spot.shown());
+            return Err(Error::Invalid(what));
+        }
+        if spot.is_special() {
+            return Err(spot.exists());
+        }
+        if inode.disk().is_dir() {
+            let (ino, flag) = (inode.ino, "a directory");
+            return Err(Error::NotPermitted { ino, flag });
+        }
+        check_movable(inode)?;
+        let kind = kind_of(inode)?;
+        let dir = &spot.dir;
+        let _names = dir.lock_exclusive(false)?;
+        spot.check_can_add()?;
+        if spot.find()?.is_some() {
+            return Err(spot.exists());
+        }
+        if spot.slash {
+            return Err(spot.missing());
+        }
+        let room = find_room(dir, spot.name)?;
+        let credits = room.credits(dir) + 2 + ORPHAN_CREDITS;
+        let linked = volume.in_handle(credits, |handle| {
+            put(handle, dir, &room, (spot.name, inode.ino, kind))?;
+            let counted = handle.or_abort(count_name(volume, handle, inode))?;
+            if counted.is_err() {
+                // Nobody has seen the name: the directory is locked.
+                let at = handle
+                    .or_abort(spot.find())?
+                    .expect("it was just put there");
+                handle.or_abort(take_out(handle, dir, at.block, spot.name))?;
+            }
+            Ok(counted)
+        });
+        if linked.is_err() {
+            room.give_back(dir);
+        }
+        linked?
+    }
+}
+
+/// Counts another name of an inode; the inner error leaves all as it was.
+fn count_name(
+    volume: &VolumeShared,
+    handle: &JournalHandle<'_>,
+    inode: &Inode,
+) -> Result<Result<(), Error>, Error> {
+    let now = timestamp(volume.now_nanos());
+    let (mut counted, mut was_temporary) = (Ok(()), false);
+    inode.change(handle, |disk| match disk.links {
+        0 if !inode.is_temporary() => {
+            let path = format!("inode {}", inode.ino);
+            counted = Err(Error::NotFound { path });
+        }
+        links::MOST.. => counted = Err(links::too_many(inode)),
+        links => {
+            was_temporary = links == 0;
+            (disk.links, disk.ctime) = (links + 1, now);
+        }
+    })?;
+    if was_temporary {
+        volume.orphans.remove(handle, inode, 0)?;
+        inode.note_named();
+    }
+    Ok(counted)
+}
+
+/// An inode loses a name; with the last one it goes on the list of orphans. Says whether it was the last.
+pub(super) fn count_out(
+    volume: &VolumeShared,
+    handle: &JournalHandle<'_>,
+    inode: &Inode,
+) -> Result<bool, Error> {
+    let now = timestamp(volume.now_nanos());
+    let mut links = 0;
+    inode.change(handle, |disk| {
+        disk.links = match disk.is_dir() {
+            true => 0,
+            false => disk.links.saturating_sub(1),
+        };
+        disk.ctime = now;
+        links = disk.links;
+    })?;
+    if links == 0 {
+        volume.orphans.add(handle, inode)?;
+    }
+    Ok(links == 0)
+}
+
+/// What a directory says of an inode.
+pub(super) fn kind_of(inode: &Inode) -> Result<FileType, Error> {
+    let unknown = || {
+        let ino = inode.ino;
+        Error::Damaged(format!("inode {ino} has a name and no type; run e2fsck"))
+    };
+    inode.disk().file_type.ok_or_else(unknown)
+}
+
+fn remove_name(volume: &Arc<VolumeShared>, spot: &Spot<'_>) -> Result<(), Error> {
+    let dir = &spot.dir;
+    let _names = dir.lock_exclusive(false)?;
+    spot.check_can_remove()?;
+    let found = spot.find()?.ok_or_else(|| spot.missing())?;
+    let inode = volume.inode(found.ino)?;
+    if inode.disk().is_dir() {
+        return Err(spot.a_directory());
+    }
+    if spot.slash {
+        return Err(spot.no_directory());
+    }
+    check_movable(&inode)?;
+    check_deletable(&inode)?;
+    let was_last = volume.in_handle(4 + ORPHAN_CREDITS, |handle| {
+        take_out(handle, dir, found.block, spot.name)?;
+        handle.or_abort(count_out(volume, handle, &inode))
+    })?;
+    if was_last {
+        inode.note_unlinked();
+    }
+    Ok(())
+}
+
+fn remove_directory(volume: &Arc<VolumeShared>, spot: &Spot<'_>) -> Result<(), Error> {
+    loop {
+        let gone = spot.look()?.ok_or_else(|| spot.missing())?;
+        if !gone.disk().is_dir() {
+            return Err(spot.no_directory());
+        }
+        let _locks = lock_all([&spot.dir, &gone]);
+        let found = spot.find()?.ok_or_else(|| spot.missing())?;
+        if found.ino != gone.ino {
+            // Somebody put another in its place meanwhile.
+            continue;
+        }
+        spot.check_can_remove()?;
+        check_movable(&gone)?;
+        check_deletable(&gone)?;
+        check_empty(&gone, spot)?;
+        volume.in_handle(5 + ORPHAN_CREDITS, |handle| {
+            take_out(handle, &spot.dir, found.block, spot.name)?;
+            handle.or_abort(spot.dir.change(handle, one_less))?;
+            handle.or_abort(count_out(volume, handle, &gone))
+        })?;
+        gone.note_unlinked();
+        return Ok(());
+    }
+}
+
+/// Has a directory, which is locked, no names but its own two?
+pub(super) fn check_empty(dir: &Inode, spot: &Spot<'_>) -> Result<(), Error> {
+    let is_own = |name: &[u8]| name == b"." || name == b"..";
+    let full = || Err(Error::NotEmpty { path: spot.shown() });
+    let disk = dir.disk();
+    if disk.map_kind() == MapKind::Inline {
+        let all = inline_entries(dir)?;
+        return match all.iter().all(|e| is_own(&e.name)) {
+            true => Ok(()),
+            false => full(),
+        };
+    }
+    for block in 0..blocks(dir)? {
+        let Some(raw) = read_block(dir, block)? else {
+            continue;
+        };
+        let parsed = DirBlock::parse(&dir.volume.sb, &disk, FileBlock::new(block), &raw)?;
+        if !parsed.entries().all(|e| is_own(e.name)) {
+            return full();
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,327 @@
+//! Names moved: to another name, another directory, over what is there, or in exchange for it.
+//!
+//! Input: two paths and flags. Output: all of it in one handle. Invariants: the inode has one of the two names at every instant; ".." and the counts of
+//! links of both parents agree with it; no directory becomes a part of itself. Limits: within one volume.
+//!
+//! Locks: directories that change their parent are moved one at a time in a volume (`renames`), so that while it is asked whether the new place
+//! lies inside the moved directory nothing above that place changes. Then all directories concerned are locked, in the order of their
+//! inodes' numbers, and it is checked that the names still stand for what they did; else all begins again. Others - files, and directories
+//! that keep their parent - need no more than those locks.
+
+use super::create::{New, write_fresh};
+use super::edit::{put, stand_for, take_out, touch};
+use super::links::{check_subdirectory, one_less, one_more};
+use super::lookup;
+use super::remove::{check_empty, count_out, kind_of};
+use super::room::{Room, find_room};
+use super::spot::{Place, Spot, check_movable, lock_all};
+use crate::alloc::NEW_INODE_CREDITS;
+use crate::error::Error;
+use crate::inode::{Inode, timestamp};
+use crate::journal::JournalHandle;
+use crate::orphan::{ORPHAN_CREDITS, check_deletable};
+use crate::volume::{Volume, VolumeShared};
+use diorite_format::inode::Rdev;
+use diorite_format::{FileType, Ino, MapKind};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Two blocks of names and their directories, both parents' entries in the moved directories, the inodes themselves.
+const RENAME_CREDITS: u32 = 10 + ORPHAN_CREDITS + NEW_INODE_CREDITS;
+
+/// How a name is to be moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RenameFlags {
+    /// Not over what is there.
+    pub no_replace: bool,
+    /// Both names are there and change places.
+    pub exchange: bool,
+    /// A character device 0:0 takes the place of the old name.
+    pub whiteout: bool,
+}
+
+/// What a move is about, all of it locked.
+struct Move<'a> {
+    old: &'a Spot<'a>,
+    new: &'a Spot<'a>,
+    moved: &'a Arc<Inode>,
+    from: Place,
+    /// What the new name stands for, if it is there.
+    there: Option<(&'a Arc<Inode>, Place)>,
+}
+
+impl Volume {
+    /// Moves the name `from` to `to`; what `to` stood for loses that name. Symbolic links at the end are not followed. Durable with the next
+    /// [`Volume::sync`] or commit. Blocks.
+    ///
+    /// # Errors
+    /// `NotFound`; `Exists` with `no_replace`; `NotADirectory`, `IsADirectory`, `NotEmpty` where one takes the other's place; `Invalid` for a directory
+    /// into itself and for flags that do not go together; `Busy` for "." and the root; `TooManyLinks`; those of [`Volume::create`].
+    pub fn rename(
+        &self,
+        from: &(impl AsRef<[u8]> + ?Sized),
+        to: &(impl AsRef<[u8]> + ?Sized),
+        flags: RenameFlags,
+    ) -> Result<(), Error> {
+        if flags.exchange && (flags.no_replace || flags.whiteout) {
+            let what = "an exchange replaces nothing and leaves nothing";
+            return Err(Error::Invalid(what.to_owned()));
+        }
+        let (old, new) = (self.spot(from.as_ref())?, self.spot(to.as_ref())?);
+        for spot in [&old, &new] {
+            if spot.is_special() {
+                let path = spot.shown();
+                return Err(Error::Busy { path });
+            }
+        }
+        let volume = self.inner();
+        while !attempt(volume, &old, &new, flags)? {}
+        volume.let_go_of_unlinked();
+        volume.delete_doomed()
+    }
+}
+
+/// False: the names changed meanwhile.
+fn attempt(
+    volume: &Arc<VolumeShared>,
+    old: &Spot<'_>,
+    new: &Spot<'_>,
+    flags: RenameFlags,
+) -> Result<bool, Error> {
+    let moved = old.look()?.ok_or_else(|| old.missing())?;
+    let there = new.look()?;
+    let dirs = [Some(&moved), there.as_ref().filter(|_| flags.exchange)];
+    let dirs: Vec<_> = dirs
+        .into_iter()
+        .flatten()
+        .filter(|i| i.disk().is_dir())
+        .collect();
+    let crosses = old.dir.ino != new.dir.ino && !dirs.is_empty();
+    let _one_at_a_time = crosses.then(|| volume.renames.lock());
+    if crosses {
+        check_not_inside(&moved, new)?;
+        if let Some(there) = there.as_ref().filter(|_| flags.exchange) {
+            check_not_inside(there, old)?;
+        }
+    }
+    let victim = there.iter().filter(|i| i.disk().is_dir());
+    let _locks = lock_all([&old.dir, &new.dir].into_iter().chain(dirs).chain(victim));
+    let (Some(from), found) = (old.find()?, new.find()?) else {
+        return Err(old.missing());
+    };
+    if from.ino != moved.ino || found.map(|f| f.ino) != there.as_ref().map(|i| i.ino) {
+        return Ok(false);
+    }
+    let all = Move {
+        old,
+        new,
+        moved: &moved,
+        from,
+        there: there.as_ref().zip(found),
+    };
+    all.check(flags)?;
+    match (flags.exchange, all.there) {
+        // Two names of one inode: both stay.
+        (_, Some((there, _))) if there.ino == from.ino => {}
+        (true, Some((there, at))) => all.exchange(volume, there, at)?,
+        _ => all.replace(volume, flags.whiteout)?,
+    }
+    Ok(true)
+}
+
+/// A directory does not move into itself.
+fn check_not_inside(top: &Inode, spot: &Spot<'_>) -> Result<(), Error> {
+    let (mut at, mut seen) = (spot.dir.clone(), HashSet::new());
+    while at.ino != top.ino {
+        if at.ino == Ino::ROOT {
+            return Ok(());
+        }
+        let up = lookup::locked(&at, b"..")?;
+        let up = up.filter(|_| seen.insert(at.ino)).ok_or_else(|| {
+            let what = "no way up leads to the root";
+            Error::Damaged(format!("directory inode {}: {what}; run e2fsck", at.ino))
+        })?;
+        at = up;
+    }
+    let path = spot.shown();
+    Err(Error::Invalid(format!("{path}: inside of what is moved")))
+}
+
+impl Move<'_> {
+    fn check(&self, flags: RenameFlags) -> Result<(), Error> {
+        let (old, new, moved) = (self.old, self.new, self.moved);
+        old.check_can_remove()?;
+        new.check_can_add()?;
+        check_movable(moved)?;
+        let is_dir = moved.disk().is_dir();
+        if (old.slash || new.slash && !flags.exchange) && !is_dir {
+            return Err(old.no_directory());
+        }
+        let Some((there, _)) = self.there else {
+            if flags.exchange {
+                return Err(new.missing());
+            }
+            return self.check_counts(is_dir, false);
+        };
+        if flags.no_replace {
+            return Err(new.exists());
+        }
+        let there_is_dir = there.disk().is_dir();
+        new.check_can_remove()?;
+        check_movable(there)?;
+        if flags.exchange {
+            return self.check_counts(is_dir, there_is_dir);
+        }
+        match (is_dir, there_is_dir) {
+            _ if there.ino == moved.ino => return Ok(()),
+            (true, false) => return Err(new.no_directory()),
+            (false, true) => return Err(new.a_directory()),
+            (true, true) => check_empty(there, new)?,
+            (false, false) => {}
+        }
+        check_deletable(there)
+    }
+
+    /// Can the parents count the directories that they get?
+    fn check_counts(&self, goes: bool, comes: bool) -> Result<(), Error> {
+        match (self.crosses(), goes, comes) {
+            (true, true, false) => check_subdirectory(&self.new.dir),
+            (true, false, true) => check_subdirectory(&self.old.dir),
+            _ => Ok(()),
+        }
+    }
+
+    fn crosses(&self) -> bool {
+        self.old.dir.ino != self.new.dir.ino
+    }
+
+    fn replace(&self, volume: &Arc<VolumeShared>, whiteout: bool) -> Result<(), Error> {
+        let (dir, name) = (&self.new.dir, self.new.name);
+        let room = match self.there {
+            Some(_) => None,
+            None => Some(find_room(dir, name)?),
+        };
+        let more = room.as_ref().map_or(0, |room| room.credits(dir));
+        let done = volume.in_handle(RENAME_CREDITS + more, |handle| {
+            let left = match whiteout {
+                true => Some(volume.alloc()?.new_inode(handle, self.old.dir.ino, false)?),
+                false => None,
+            };
+            let put = self.put(handle, room.as_ref());
+            if let (Err(_), Some(ino)) = (&put, left) {
+                handle.or_abort(volume.alloc()?.free_inode(handle, ino, false))?;
+            }
+            put?;
+            handle.or_abort(self.finish(volume, handle, left))
+        });
+        if let (Err(_), Some(room)) = (&done, &room) {
+            room.give_back(dir);
+        }
+        if let (true, Some((there, _))) = (done?, self.there) {
+            there.note_unlinked();
+        }
+        Ok(())
+    }
+
+    /// The new name stands for the moved inode. What fails here has changed nothing, or aborts the journal.
+    fn put(&self, handle: &JournalHandle<'_>, room: Option<&Room>) -> Result<(), Error> {
+        let (dir, ino, kind) = (&self.new.dir, self.moved.ino, kind_of(self.moved)?);
+        let what = (self.new.name, ino, kind);
+        match (room, self.there) {
+            (Some(room), _) => put(handle, dir, room, what),
+            (None, Some((_, at))) => {
+                stand_for(handle, dir, at.block, what)?;
+                handle.or_abort(touch(handle, dir))
+            }
+            (None, None) => unreachable!("there is room for a name that is not there"),
+        }
+    }
+
+    /// All that follows from the new name. Says whether what it stood for before has lost its last name.
+    fn finish(
+        &self,
+        volume: &VolumeShared,
+        handle: &JournalHandle<'_>,
+        left: Option<Ino>,
+    ) -> Result<bool, Error> {
+        let (old, new) = (self.old, self.new);
+        // The new name may have moved the old one to another block.
+        let from = old.find()?.ok_or_else(|| old.missing())?;
+        match left {
+            Some(ino) => {
+                let device = Rdev { major: 0, minor: 0 };
+                let kind = FileType::CharDevice;
+                write_fresh(volume, handle, &old.dir, ino, (New::Node(kind, device), 0))?;
+                stand_for(handle, &old.dir, from.block, (old.name, ino, kind))?;
+                touch(handle, &old.dir)?;
+            }
+            None => take_out(handle, &old.dir, from.block, old.name)?,
+        }
+        note_change(handle, self.moved)?;
+        let is_dir = self.moved.disk().is_dir();
+        if is_dir && self.crosses() {
+            moves_up(handle, self.moved, &new.dir)?;
+        }
+        if is_dir && (self.crosses() || self.there.is_some()) {
+            old.dir.change(handle, one_less)?;
+        }
+        if is_dir && self.crosses() && self.there.is_none() {
+            new.dir.change(handle, one_more)?;
+        }
+        let Some((there, _)) = self.there else {
+            return Ok(false);
+        };
+        count_out(volume, handle, there)
+    }
+
+    fn exchange(
+        &self,
+        volume: &Arc<VolumeShared>,
+        there: &Arc<Inode>,
+        at: Place,
+    ) -> Result<(), Error> {
+        let (old, new, moved) = (self.old, self.new, self.moved);
+        let kinds = (kind_of(moved)?, kind_of(there)?);
+        volume.in_handle(RENAME_CREDITS, |handle| {
+            let all = || {
+                stand_for(handle, &new.dir, at.block, (new.name, moved.ino, kinds.0))?;
+                stand_for(
+                    handle,
+                    &old.dir,
+                    self.from.block,
+                    (old.name, there.ino, kinds.1),
+                )?;
+                for changed in [&new.dir, &old.dir] {
+                    touch(handle, changed)?;
+                }
+                for (inode, from, to) in [(moved, old, new), (there, new, old)] {
+                    note_change(handle, inode)?;
+                    let is_dir = inode.disk().is_dir();
+                    if self.crosses() && is_dir {
+                        moves_up(handle, inode, &to.dir)?;
+                    }
+                    if self.crosses() && is_dir && kinds.0 != kinds.1 {
+                        from.dir.change(handle, one_less)?;
+                        to.dir.change(handle, one_more)?;
+                    }
+                }
+                Ok(())
+            };
+            handle.or_abort(all())
+        })
+    }
+}
+
+/// A directory has another parent.
+fn moves_up(handle: &JournalHandle<'_>, dir: &Inode, parent: &Inode) -> Result<(), Error> {
+    if dir.disk().map_kind() == MapKind::Inline {
+        let number = parent.ino.get().to_le_bytes();
+        return dir.change(handle, |disk| disk.i_block[..4].copy_from_slice(&number));
+    }
+    stand_for(handle, dir, 0, (b"..", parent.ino, FileType::Directory))
+}
+
+fn note_change(handle: &JournalHandle<'_>, inode: &Inode) -> Result<(), Error> {
+    let now = timestamp(inode.volume.now_nanos());
+    inode.change(handle, |disk| disk.ctime = now)
+}
