@@ -7,7 +7,6 @@
 use crate::cache::Kind;
 use crate::error::{Error, NotYet};
 use crate::inode::Inode;
-use crate::mount;
 use crate::range;
 use crate::volume::VolumeShared;
 use diorite_format::features::Incompat;
@@ -29,9 +28,7 @@ impl VolumeShared {
 
     /// Deletes an inode that is on the list. Blocks; no lock may be held.
     pub(super) fn delete_orphan(self: &Arc<Self>, ino: Ino) -> Result<(), Error> {
-        let inode = Arc::new(mount::read_orphan(self, ino)?);
-        // So that a neighbour on the list finds it.
-        self.know(&inode);
+        let inode = self.orphans.read(self, ino)?;
         delete(&inode).map_err(|e| e.at(format!("deleting inode {ino}")))
     }
 }

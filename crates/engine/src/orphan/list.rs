@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::inode::Inode;
 use crate::journal::JournalHandle;
 use crate::locks::{DOOMED, ORPHANS};
+use crate::mount;
 use crate::volume::VolumeShared;
 use diorite_block::sync::Mutex;
 use diorite_format::Ino;
@@ -62,6 +63,15 @@ impl Orphans {
             slots,
         };
         Ok(all)
+    }
+
+    /// Reads an inode that is on the list, so that a neighbour that leaves the list finds it. The list does not change meanwhile: else that
+    /// neighbour would have changed it on disk only.
+    pub(super) fn read(&self, volume: &Arc<VolumeShared>, ino: Ino) -> Result<Arc<Inode>, Error> {
+        let _list = self.list.lock();
+        let inode = Arc::new(mount::read_orphan(volume, ino)?);
+        volume.know(&inode);
+        Ok(inode)
     }
 
     /// Nobody uses this inode any more, and nothing names it.
