@@ -4,7 +4,7 @@
 //! reads opens nothing for writing. Limits: paths are bytes, from the root of the image, with or without a leading slash.
 
 use crate::args::Global;
-use crate::report::{Reason, Report};
+use crate::report::Report;
 use diorite::{Error, File, OpenFlags, OpenOptions, Volume};
 use diorite_format::{FileType, Ino, Inode};
 use std::ffi::OsStr;
@@ -88,14 +88,10 @@ pub(crate) fn find_or_create(
     volume: &Volume,
     path: &[u8],
     create: bool,
-) -> Result<Option<File>, Reason> {
+) -> Result<Option<File>, Error> {
     match find_for_writing(volume, path) {
         Err(Error::NotFound { .. }) if !create => Ok(None),
-        Err(Error::NotFound { .. }) => {
-            let name = std::str::from_utf8(path)
-                .map_err(|_| Reason::new("files are made with names in UTF-8 only"))?;
-            Ok(Some(volume.create(name, NEW_FILE)?))
-        }
+        Err(Error::NotFound { .. }) => Ok(Some(volume.create(path, NEW_FILE)?)),
         found => Ok(Some(found?)),
     }
 }

@@ -43,6 +43,14 @@ impl From<&Error> for Reason {
             Error::NotFound { .. } => "No such file or directory".to_owned(),
             Error::NotADirectory { .. } => "Not a directory".to_owned(),
             Error::IsADirectory { .. } => "Is a directory".to_owned(),
+            Error::Exists { .. } => "File exists".to_owned(),
+            Error::NotEmpty { .. } => "Directory not empty".to_owned(),
+            Error::Busy { .. } => "Device or resource busy".to_owned(),
+            Error::NameTooLong { .. } => "File name too long".to_owned(),
+            Error::TooManyLinks { .. } => "Too many links".to_owned(),
+            Error::NoSpace { .. } | Error::NoInodes { .. } | Error::DirectoryFull { .. } => {
+                format!("No space left on device: {}", error.root())
+            }
             Error::SymlinkLoop { .. } => "Too many levels of symbolic links".to_owned(),
             Error::Format(format) => with_help(error, format),
             _ => without_number(&error.to_string()),

@@ -190,7 +190,7 @@ fn with_name(
     let body = match new.needs_block() {
         true => {
             let goal = alloc.goal_of(&volume.sb, ino);
-            match alloc.allocate(handle, goal, 1, false) {
+            match alloc.allocate(handle, goal, 1, volume.privileged) {
                 Ok(run) => Some(run),
                 Err(error) => return undo(None).and(Err(error)),
             }
