@@ -132,6 +132,16 @@ impl File {
             .map(|_| ())
     }
 
+    /// The same without what no reader of the data needs (fdatasync). Blocks.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn sync_data(&self) -> Result<(), Error> {
+        self.call(Op::DataSync, 0, Buf::empty(), RequestFlags::default())
+            .1
+            .map(|_| ())
+    }
+
     /// Reads any range, aligned or not, through a bounce buffer; says how many bytes there were before the end of the
     /// file. Blocks.
     ///

@@ -95,7 +95,8 @@ pub(crate) struct VolumeShared {
     /// The mount options say that all file data goes through the journal.
     pub(crate) data_journalled: bool,
     name: String,
-    notes: Vec<String>,
+    /// What was noted while it was opened.
+    notes: OnceLock<Vec<String>>,
     writable: bool,
     zone: Zone,
     /// The journal's own blocks, known once its inode has been read.
@@ -188,8 +189,8 @@ impl Volume {
             sb,
             groups,
             zone,
-            notes,
             data_journalled,
+            ..
         } = mounted;
         let level = device.level() + 1;
         let volume = Arc::new_cyclic(|weak| VolumeShared {
@@ -213,7 +214,7 @@ impl Volume {
             level,
             data_journalled,
             name: device.name(),
-            notes,
+            notes: OnceLock::new(),
             writable: options.write,
             zone,
             journal_zone: OnceLock::new(),
@@ -258,7 +259,7 @@ impl Volume {
     /// What a person should know about how the volume was opened, one line each.
     #[must_use]
     pub fn notes(&self) -> &[String] {
-        &self.inner().notes
+        self.inner().notes.get().map_or(&[], Vec::as_slice)
     }
 
     /// The policy in force.
@@ -424,6 +425,11 @@ impl VolumeShared {
 
     pub(crate) fn take_touched(&self) -> Vec<Arc<Inode>> {
         std::mem::take(&mut *self.touched.lock())
+    }
+
+    /// Opening has ended, and this was noted on the way.
+    pub(crate) fn set_notes(&self, notes: Vec<String>) {
+        self.notes.get_or_init(|| notes);
     }
 
     /// Gives the volume what a writer needs beside files' data.

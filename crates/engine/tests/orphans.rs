@@ -71,6 +71,8 @@ fn orphans_of_others_are_dealt_with() {
         assert!(reader.notes().iter().any(|n| n.contains("orphaned")));
         drop(reader);
         let volume = open(&image, &OpenOptions::writable()).unwrap();
+        let done = "orphaned inodes: 2 deleted, 1 truncated";
+        assert!(volume.notes().iter().any(|n| n == done));
         let file = volume.open_path("/f1", OpenFlags::default()).unwrap();
         assert_eq!(file.size(), 5000);
         assert!(file.metadata().blocks <= 16);

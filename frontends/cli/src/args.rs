@@ -4,7 +4,8 @@
 //! ends the process with code 2, as clap does.
 
 use crate::sizes::{SizeChange, parse_bytes};
-use clap::{Args, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use diorite::Policy;
 use diorite_block::IoEngine;
 use std::ffi::OsString;
@@ -54,6 +55,15 @@ pub(crate) struct Global {
     pub(crate) journal: Option<String>,
 }
 
+impl Cli {
+    /// Ends the process: the command line was understood, and makes no sense.
+    pub(crate) fn wrong_usage(why: &str) -> ! {
+        Cli::command()
+            .error(ErrorKind::ArgumentConflict, why)
+            .exit()
+    }
+}
+
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -87,12 +97,12 @@ pub(crate) enum Command {
     Extents(ExtentsArgs),
     /// Make files in an image shorter or longer
     #[command(
-        after_help = "Examples:\n  diorite truncate -s 10G disk.img /database\n  diorite truncate -s +1M disk.img /log\n  diorite truncate -c -s '<4K' disk.img /a /b"
+        after_help = "Examples:\n  diorite truncate -s 10G disk.img /database\n  diorite truncate -s +1M disk.img /log\n  diorite truncate -c -s '<4K' disk.img /a /b\n  diorite truncate -r /a disk.img /b"
     )]
     Truncate(TruncateArgs),
     /// Allocate space of a file in an image, or give it back
     #[command(
-        after_help = "Examples:\n  diorite fallocate -l 1G disk.img /database\n  diorite fallocate -p -o 4M -l 1M disk.img /log\n  diorite fallocate --insert-range -l 4K disk.img /file"
+        after_help = "Examples:\n  diorite fallocate -l 1G disk.img /database\n  diorite fallocate -p -o 4M -l 1M disk.img /log\n  diorite fallocate --insert-range -l 4K disk.img /file\n  diorite fallocate -d disk.img /file"
     )]
     Fallocate(FallocateArgs),
     /// Make durable what was written to an image, or to files in it
@@ -259,10 +269,17 @@ pub(crate) struct ExtentsArgs {
 
 /// `truncate`.
 #[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["size", "reference"]))]
 pub(crate) struct TruncateArgs {
     /// The size: 10M sets it, +10M and -10M change it by that, <10M and >10M make it at most and at least that, /4K and %4K round it down and up to a multiple; K or KiB is 1024, KB is 1000, and so on for M, G, T, P, E
     #[arg(short, long, allow_hyphen_values = true, value_parser = SizeChange::parse)]
-    pub(crate) size: SizeChange,
+    pub(crate) size: Option<SizeChange>,
+    /// The size counts blocks of the image's file system, not bytes
+    #[arg(short = 'o', long, requires = "size")]
+    pub(crate) io_blocks: bool,
+    /// The size of this file of the image is taken, or the change in -s goes by it
+    #[arg(short, long, value_name = "PATH")]
+    pub(crate) reference: Option<OsString>,
     /// Make no file that is not there
     #[arg(short = 'c', long)]
     pub(crate) no_create: bool,
@@ -278,14 +295,17 @@ pub(crate) struct TruncateArgs {
 #[command(group = clap::ArgGroup::new("mode"))]
 pub(crate) struct FallocateArgs {
     /// Bytes, K or KiB of 1024, KB of 1000, and so on for M, G, T, P, E
-    #[arg(short, long, value_parser = parse_bytes)]
-    pub(crate) length: u64,
+    #[arg(short, long, value_parser = parse_bytes, required_unless_present = "dig_holes")]
+    pub(crate) length: Option<u64>,
     /// Where the range begins
     #[arg(short, long, default_value = "0", value_parser = parse_bytes)]
     pub(crate) offset: u64,
     /// The file's size stays, though the range lies behind it
     #[arg(short = 'n', long, conflicts_with_all = ["collapse_range", "insert_range", "posix"])]
     pub(crate) keep_size: bool,
+    /// Make holes of blocks that hold only zeros, in the whole file unless a range is given; the size stays
+    #[arg(short, long, group = "mode")]
+    pub(crate) dig_holes: bool,
     /// Make a hole; the size stays
     #[arg(short, long, group = "mode")]
     pub(crate) punch_hole: bool,
@@ -313,6 +333,9 @@ pub(crate) struct FallocateArgs {
 /// `sync`.
 #[derive(Args, Debug)]
 pub(crate) struct SyncArgs {
+    /// Only what is needed to read the data of these files back
+    #[arg(short, long, requires = "paths")]
+    pub(crate) data: bool,
     /// The image
     pub(crate) img: String,
     /// The files; everything unless given

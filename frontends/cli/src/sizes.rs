@@ -44,6 +44,17 @@ impl SizeChange {
         Ok(SizeChange { how, bytes })
     }
 
+    /// The same in units of so many bytes, if there are numbers for it.
+    pub(crate) fn in_units(self, unit: u64) -> Option<SizeChange> {
+        let bytes = self.bytes.checked_mul(unit)?;
+        Some(SizeChange { bytes, ..self })
+    }
+
+    /// It goes by the size that is there.
+    pub(crate) fn is_relative(self) -> bool {
+        self.how != How::Exactly
+    }
+
     /// The new size of a file that has `size` bytes; none if no number is as large.
     pub(crate) fn of(self, size: u64) -> Option<u64> {
         let bytes = self.bytes;
@@ -114,6 +125,15 @@ mod tests {
             assert_eq!(of(text, size), Ok(Some(new)), "{text}");
         }
         assert_eq!(of("+1", u64::MAX), Ok(None));
+        let blocks = |text: &str, size| {
+            SizeChange::parse(text)?
+                .in_units(4096)
+                .map(|c| c.of(size))
+                .ok_or(String::new())
+        };
+        assert_eq!(blocks("3", 5), Ok(Some(12_288)));
+        assert_eq!(blocks("%1", 5), Ok(Some(4096)));
+        assert!(blocks("8E", 5).is_err());
         for text in [
             "", "+", "K", "1Q", "1KX", "/0", "%0", "--1", "1 K", "16E", "\u{fc}",
         ] {

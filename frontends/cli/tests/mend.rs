@@ -5,7 +5,9 @@
 
 mod common;
 
+use ::diorite::{OpenFlags, OpenOptions};
 use common::{diorite, image, run, scratch, tree};
+use diorite_block::Buf;
 use serde_json::Value;
 use std::io::Write;
 use std::path::Path;
@@ -84,7 +86,7 @@ fn recover_deletes_orphans_and_says_so() {
         run("debugfs", &["-w", "-R", request, &img]);
     }
     let said = diorite(&["recover", &img]).ok().text();
-    assert!(said.contains("orphaned inodes were deleted"), "{said}");
+    assert!(said.contains("orphaned inodes: 1 deleted"), "{said}");
     run("e2fsck", &["-fn", &img]);
     let again = diorite(&["recover", &img]).ok().text();
     assert!(again.contains("nothing to recover"), "{again}");
@@ -205,5 +207,135 @@ fn fallocate_makes_files_where_it_allocates() {
     diorite(&["fallocate", "-p", "-z", "-l", "1", &img, "/new"]).failed(2, "cannot be used");
     diorite(&["fallocate", "-n", "-c", "-l", "1", &img, "/new"]).failed(2, "cannot be used");
     diorite(&["fallocate", &img, "/new"]).failed(2, "--length");
+    run("e2fsck", &["-fn", &img]);
+}
+
+#[test]
+fn truncate_goes_by_another_file_and_counts_blocks() {
+    let dir = scratch();
+    // The host counts in blocks of its memory's pages.
+    let source = dir.path().join("tree");
+    tree(&source);
+    let kind = ["-t", "ext4", "-b", "4096"];
+    let img = image(dir.path(), "image", "64M", &kind, Some(&source));
+    let size = |path: &str| {
+        let said = diorite(&["stat", "--json", &img, path]).ok().out;
+        serde_json::from_slice::<Value>(&said).unwrap()["size"]
+            .as_u64()
+            .unwrap()
+    };
+    let (big, host) = (size("/big"), dir.path().join("host"));
+    let (model, host) = (dir.path().join("tree/big"), host.to_str().unwrap());
+    for words in [
+        &["-r", "REF"][..],
+        &["-r", "REF", "-s", "+5"],
+        &["--reference=REF", "-s", "<5K"],
+        &["-r", "REF", "-s", "%1M"],
+        &["-s", "3", "-o"],
+        &["-o", "-s", "+2"],
+        &["--io-blocks", "-s", "/1"],
+        &["-r", "REF", "-o", "-s", "-3"],
+    ] {
+        let with = |reference: &str| -> Vec<String> {
+            words.iter().map(|w| w.replace("REF", reference)).collect()
+        };
+        let (host_words, words) = (with(model.to_str().unwrap()), with("/big"));
+        let host_words: Vec<&str> = host_words.iter().map(String::as_str).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        run("truncate", &[&host_words[..], &[host]].concat());
+        let args = [&["truncate"], &words[..], &[&img, "/new"]].concat();
+        assert_eq!(diorite(&args).ok().text(), "");
+        let want = std::fs::metadata(host).unwrap().len();
+        assert_eq!(size("/new"), want, "{words:?}");
+    }
+    assert_eq!(size("/big"), big);
+    run("e2fsck", &["-fn", &img]);
+    let both = diorite(&["truncate", "-r", "/big", "-s", "5", &img, "/new"]);
+    both.failed(2, "--reference");
+    diorite(&["truncate", "-o", "-r", "/big", &img, "/new"]).failed(2, "--size");
+    let nowhere = diorite(&["truncate", "-r", "/nowhere", &img, "/made"]);
+    nowhere.failed(1, "/nowhere: No such file or directory");
+    diorite(&["stat", &img, "/made"]).failed(1, "No such file or directory");
+    let large = diorite(&["truncate", "-o", "-s", "8E", &img, "/new"]);
+    large.failed(1, "as large");
+}
+
+#[test]
+fn fallocate_digs_holes() {
+    let dir = scratch();
+    let (tree, out) = (dir.path().join("tree"), dir.path().join("copy"));
+    std::fs::create_dir(&tree).unwrap();
+    let mut bytes = vec![7u8; 3 << 20];
+    for zeros in [
+        0..4096,
+        9000..30_000,
+        1_000_000..2_500_000,
+        3_100_001..3 << 20,
+    ] {
+        bytes[zeros].fill(0);
+    }
+    bytes.extend([0; 5]);
+    std::fs::write(tree.join("file"), b"").unwrap();
+    let kind = ["-t", "ext4", "-b", "4096"];
+    let img = image(dir.path(), "image", "32M", &kind, Some(&tree));
+    write_in_full(&img, &bytes);
+    let blocks = || -> u64 {
+        let said = diorite(&["extents", "--json", &img, "/file"]).ok().text();
+        let lines = said.lines().map(serde_json::from_str::<Value>);
+        lines.map(|v| v.unwrap()["length"].as_u64().unwrap()).sum()
+    };
+    assert_eq!(blocks(), 769);
+    // A range first: only blocks that lie whole in it.
+    diorite(&[
+        "fallocate",
+        "-d",
+        "-o",
+        "5000",
+        "-l",
+        "20000",
+        &img,
+        "/file",
+    ])
+    .ok();
+    assert_eq!(blocks(), 769 - 3);
+    diorite(&["fallocate", "--dig-holes", &img, "/file"]).ok();
+    let full = |n: usize| {
+        bytes[n * 4096..bytes.len().min((n + 1) * 4096)]
+            .iter()
+            .any(|b| *b != 0)
+    };
+    let left = (0..769).filter(|n| full(*n)).count() as u64;
+    assert_eq!(blocks(), left);
+    diorite(&["get", &img, "/file", out.to_str().unwrap()]).ok();
+    assert!(std::fs::read(&out).unwrap() == bytes);
+    run("e2fsck", &["-fn", &img]);
+    diorite(&["fallocate", "-d", &img, "/nowhere"]).failed(1, "No such file or directory");
+    diorite(&["fallocate", "-d", "-p", "-l", "1", &img, "/file"]).failed(2, "cannot be used");
+}
+
+/// What mke2fs leaves out when it copies: zeros too.
+fn write_in_full(img: &str, bytes: &[u8]) {
+    let volume = ::diorite::Volume::open(img, &OpenOptions::writable()).unwrap();
+    let flags = OpenFlags {
+        write: true,
+        ..OpenFlags::default()
+    };
+    let file = volume.open_path("/file", flags).unwrap();
+    let mut buf = Buf::zeroed(bytes.len().next_multiple_of(512));
+    buf.copy_in(0, bytes);
+    file.write_at(0, buf).1.unwrap();
+    file.truncate(bytes.len() as u64).unwrap();
+    drop(file);
+    volume.close().unwrap();
+}
+
+#[test]
+fn sync_of_data_alone() {
+    let dir = scratch();
+    let img = some_image(dir.path());
+    assert_eq!(diorite(&["sync", "-d", &img, "/big"]).ok().text(), "");
+    let nowhere = diorite(&["sync", "--data", &img, "/big", "/nowhere"]);
+    nowhere.failed(1, "/nowhere: No such file or directory");
+    diorite(&["sync", "-d", &img]).failed(2, "PATH");
     run("e2fsck", &["-fn", &img]);
 }

@@ -39,11 +39,15 @@ pub(super) fn open(
     let block_size = found.sb.block_size();
     notes.extend(found.note);
     let below = over(&device, block_size, &found.patch);
-    let (volume, state) = assemble(&below, options, &notes)?;
+    let Assembled {
+        volume,
+        state,
+        notes: looked,
+    } = assemble(&below, options, &notes)?;
     let log = journal::find(&volume, &device, options)?;
     if !is_due(&found.sb, &found.patch, log.as_ref()) {
         state?;
-        return start(volume, log, options);
+        return start(volume, log, options, looked);
     }
     // Its caches hold what was there before.
     drop((volume, below));
@@ -60,15 +64,28 @@ pub(super) fn open(
     reopen(&device, &device, options, &notes)
 }
 
-/// The volume on `device`, and what forbids to use it as asked, as far as its superblock knows.
+/// A volume that is put together, and not in use yet.
+struct Assembled {
+    volume: Volume,
+    /// What forbids to use it as asked, as far as its superblock knows.
+    state: Result<(), Error>,
+    notes: Vec<String>,
+}
+
+/// The volume on `device`.
 fn assemble(
     device: &Arc<dyn Device>,
     options: &OpenOptions,
     notes: &[String],
-) -> Result<(Volume, Result<(), Error>), Error> {
+) -> Result<Assembled, Error> {
     let mut mounted = look(device, options, notes.to_vec())?;
     let state = check_state(&mounted.sb, options, &mut mounted.notes);
-    Ok((Volume::assemble(mounted, options), state))
+    let notes = std::mem::take(&mut mounted.notes);
+    Ok(Assembled {
+        volume: Volume::assemble(mounted, options),
+        state,
+        notes,
+    })
 }
 
 /// The volume after recovery. The log is looked at where it lies, not through what was replayed.
@@ -78,22 +95,32 @@ fn reopen(
     options: &OpenOptions,
     notes: &[String],
 ) -> Result<Volume, Error> {
-    let (volume, state) = assemble(device, options, notes)?;
+    let Assembled {
+        volume,
+        state,
+        notes,
+    } = assemble(device, options, notes)?;
     state?;
     let log = journal::find(&volume, bottom, options)?;
     if options.write && is_due(volume.superblock(), &Blocks::new(), log.as_ref()) {
         let what = "the journal was replayed, and still needs recovery".to_owned();
         return Err(Error::Damaged(what));
     }
-    start(volume, log, options)
+    start(volume, log, options, notes)
 }
 
 /// Gives a volume that is to be written its journal, and deals with the orphans that are left in it.
-fn start(volume: Volume, log: Option<Found>, options: &OpenOptions) -> Result<Volume, Error> {
+fn start(
+    volume: Volume,
+    log: Option<Found>,
+    options: &OpenOptions,
+    mut notes: Vec<String>,
+) -> Result<Volume, Error> {
     journal::start(&volume, log, options)?;
     if options.write && open::can_change(volume.superblock()) {
-        orphan::recover(volume.inner())?;
+        notes.extend(orphan::recover(volume.inner())?);
     }
+    volume.inner().set_notes(notes);
     Ok(volume)
 }
 

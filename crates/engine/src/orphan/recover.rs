@@ -12,20 +12,23 @@ use diorite_format::{Ino, Inode as DiskInode, MapKind};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Reads the list and deals with all that is on it. Blocks; no lock may be held.
-pub(crate) fn recover(volume: &Arc<VolumeShared>) -> Result<(), Error> {
+/// Reads the list and deals with all that is on it; says what was done, if there was anything. Blocks; no lock may be held.
+pub(crate) fn recover(volume: &Arc<VolumeShared>) -> Result<Option<String>, Error> {
     let known = |e: Error| e.at("the list of orphaned inodes");
     let chain = read_chain(volume).map_err(known)?;
     let all = volume.orphans.load(volume, chain).map_err(known)?;
+    let (mut deleted, mut truncated) = (0, 0);
     for ino in all {
         let disk = look(volume, ino).map_err(known)?;
-        let done = match disk.links {
-            0 => volume.delete_orphan(ino),
-            _ => truncate(volume, ino),
+        let (done, count) = match disk.links {
+            0 => (volume.delete_orphan(ino), &mut deleted),
+            _ => (truncate(volume, ino), &mut truncated),
         };
         done.map_err(|e| e.at(format!("orphaned inode {ino}")))?;
+        *count += 1;
     }
-    Ok(())
+    let some = deleted + truncated > 0;
+    Ok(some.then(|| format!("orphaned inodes: {deleted} deleted, {truncated} truncated")))
 }
 
 /// The inodes that the chain names, from the newest on.

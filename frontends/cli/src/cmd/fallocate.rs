@@ -3,6 +3,8 @@
 //! Input: what to do, a range, an image, a path. Output: nothing. Invariant: a file that is not there is made where space is allocated
 //! for it, and nowhere else. Limits: as for `truncate`, new files belong to root and are mode 0644.
 
+mod dig;
+
 use crate::args::{FallocateArgs, Global};
 use crate::image::{self, bytes};
 use crate::report::{Reason, Report};
@@ -25,10 +27,15 @@ pub(crate) fn run(global: &Global, args: &FallocateArgs) -> ExitCode {
 
 fn one(volume: &Volume, path: &[u8], args: &FallocateArgs) -> Result<(), Reason> {
     let mode = mode(args);
-    let create = mode == Fallocate::Allocate { keep_size: false };
+    let create = mode == Fallocate::Allocate { keep_size: false } && !args.dig_holes;
     let file = image::find_or_create(volume, path, create)?;
     let file = file.ok_or_else(|| Reason::new("No such file or directory"))?;
-    Ok(file.fallocate(mode, args.offset, args.length)?)
+    if args.dig_holes {
+        let end = args.length.map(|len| args.offset.saturating_add(len));
+        return dig::dig(volume, &file, args.offset..end.unwrap_or(u64::MAX));
+    }
+    let len = args.length.unwrap_or_default();
+    Ok(file.fallocate(mode, args.offset, len)?)
 }
 
 /// The command line lets one of them through.

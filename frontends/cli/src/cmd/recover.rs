@@ -8,7 +8,6 @@ use crate::image;
 use crate::output::Out;
 use crate::report::Report;
 use diorite::Volume;
-use diorite_format::features::RoCompat;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -18,14 +17,10 @@ const ABOUT_OPENING: [&str; 2] = ["opened buffered", "buffered:"];
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &RecoverArgs) -> ExitCode {
     let mut report = Report::new("recover", &args.img);
-    let orphans = has_orphans(&args.img, global);
     let Some(volume) = image::open_for_writing(&args.img, global, &mut report) else {
         return report.exit_code();
     };
-    let mut done = done(&volume);
-    if orphans {
-        done.push("orphaned inodes were deleted or cut to their size".to_owned());
-    }
+    let done = done(&volume);
     image::close(volume, &mut report);
     let mut out = Out::new();
     if args.json {
@@ -39,14 +34,6 @@ pub(crate) fn run(global: &Global, args: &RecoverArgs) -> ExitCode {
     }
     out.finish();
     report.exit_code()
-}
-
-/// Are there orphans, once the journal is replayed? Nothing is written; why it cannot be read, opening for writing will say.
-fn has_orphans(img: &str, global: &Global) -> bool {
-    Volume::open(img, &image::options(global)).is_ok_and(|volume| {
-        let sb = volume.superblock();
-        sb.features().ro_compat.has(RoCompat::ORPHAN_PRESENT) || !sb.last_orphan().is_none()
-    })
 }
 
 /// What opening has done to the image.

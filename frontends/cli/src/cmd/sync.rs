@@ -6,6 +6,7 @@
 use crate::args::{Global, SyncArgs};
 use crate::image::{self, bytes};
 use crate::report::Report;
+use diorite::File;
 use std::process::ExitCode;
 
 /// Runs the command.
@@ -15,7 +16,12 @@ pub(crate) fn run(global: &Global, args: &SyncArgs) -> ExitCode {
         return report.exit_code();
     };
     for path in args.paths.iter().map(|p| bytes(p)) {
-        let synced = image::find_for_writing(&volume, path).and_then(|file| file.sync());
+        let sync = if args.data {
+            File::sync_data
+        } else {
+            File::sync
+        };
+        let synced = image::find_for_writing(&volume, path).and_then(|file| sync(&file));
         if let Err(error) = synced {
             report.file(path, error);
         }

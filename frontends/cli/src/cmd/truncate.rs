@@ -3,7 +3,7 @@
 //! Input: a size, an image, paths. Output: nothing. Invariant: a file that is not there is made, unless `-c`; what is added reads as
 //! zeros and takes no space. Limits: new files belong to root and are mode 0644, as no user of the image is known here.
 
-use crate::args::{Global, TruncateArgs};
+use crate::args::{Cli, Global, TruncateArgs};
 use crate::image::{self, bytes};
 use crate::report::{Reason, Report};
 use diorite::Volume;
@@ -11,12 +11,24 @@ use std::process::ExitCode;
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &TruncateArgs) -> ExitCode {
+    let absolute = args.size.is_some_and(|s| !s.is_relative());
+    if absolute && args.reference.is_some() {
+        Cli::wrong_usage("with --reference a --size says by how much: +, -, <, >, / or %");
+    }
     let mut report = Report::new("truncate", &args.img);
     let Some(volume) = image::open_for_writing(&args.img, global, &mut report) else {
         return report.exit_code();
     };
+    let reference = args.reference.as_deref().map(bytes);
+    let change = match reference.map(|path| size_of(&volume, path)).transpose() {
+        Ok(base) => Change { args, base },
+        Err(reason) => {
+            report.file(reference.unwrap_or_default(), reason);
+            return report.exit_code();
+        }
+    };
     for path in args.paths.iter().map(|p| bytes(p)) {
-        if let Err(reason) = one(&volume, path, args) {
+        if let Err(reason) = one(&volume, path, &change) {
             report.file(path, reason);
         }
     }
@@ -24,11 +36,36 @@ pub(crate) fn run(global: &Global, args: &TruncateArgs) -> ExitCode {
     report.exit_code()
 }
 
-fn one(volume: &Volume, path: &[u8], args: &TruncateArgs) -> Result<(), Reason> {
-    let Some(file) = image::find_or_create(volume, path, !args.no_create)? else {
+/// What becomes of a file's size.
+struct Change<'a> {
+    args: &'a TruncateArgs,
+    /// The size to go by, if that is not each file's own.
+    base: Option<u64>,
+}
+
+impl Change<'_> {
+    /// The new size of a file of `size` bytes; none if no number is as large.
+    fn of(&self, size: u64, block: u64) -> Option<u64> {
+        let base = self.base.unwrap_or(size);
+        let unit = if self.args.io_blocks { block } else { 1 };
+        match self.args.size {
+            None => Some(base),
+            Some(change) => change.in_units(unit)?.of(base),
+        }
+    }
+}
+
+fn size_of(volume: &Volume, path: &[u8]) -> Result<u64, Reason> {
+    Ok(image::find(volume, path, true)?.size())
+}
+
+fn one(volume: &Volume, path: &[u8], change: &Change<'_>) -> Result<(), Reason> {
+    let create = !change.args.no_create;
+    let Some(file) = image::find_or_create(volume, path, create)? else {
         return Ok(());
     };
-    let size = args.size.of(file.size());
+    let block = u64::from(volume.superblock().block_size());
+    let size = change.of(file.size(), block);
     let size = size.ok_or_else(|| Reason::new("no file can be as large"))?;
     Ok(file.truncate(size)?)
 }
