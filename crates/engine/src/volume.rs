@@ -599,6 +599,7 @@ impl VolumeShared {
                 table.trace(ino)
             };
             let new = Arc::new(mount::read_inode(self, ino)?);
+            self.note_uncommitted(&new);
             let mut table = self.inodes.lock();
             if let Some(first) = table.find(ino) {
                 return Ok(first);
@@ -617,7 +618,16 @@ impl VolumeShared {
 
     /// Makes an in-core inode the one of its number.
     pub(crate) fn know(&self, inode: &Arc<Inode>) {
+        self.note_uncommitted(inode);
         self.inodes.lock().insert(inode);
+    }
+
+    /// Whoever made an inode that comes into memory, or had it there before, may have changed it since the last commit: that must be durable
+    /// after an fsync too.
+    fn note_uncommitted(&self, inode: &Inode) {
+        if let Some(tid) = self.journal.get().and_then(Journal::newest_uncommitted) {
+            inode.note_changed_before(tid);
+        }
     }
 
     /// Counts segments of maps in memory.

@@ -72,3 +72,44 @@ fn append_and_commit(device: &RecordDevice, times: usize) {
     drop(file);
     volume.close().unwrap();
 }
+
+/// A file was made, or changed and let go of; who opens it and asks for an fsync means that too. The inode in memory was another one,
+/// which knew of no change: nothing was committed.
+#[test]
+fn an_fsync_covers_what_was_done_before_the_file_was_opened() {
+    let dir = scratch();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    for name in ["file", "other"] {
+        std::fs::write(tree.join(name), [1; BLOCK]).unwrap();
+    }
+    let path = image(dir.path(), "16M", &["-t", "ext4", "-b", "1024"], &tree);
+    let bytes = std::fs::read(&path).unwrap();
+    let mem = Arc::new(MemDevice::try_new(bytes.len() as u64).unwrap());
+    mem.write_at(0, &bytes);
+    let options = OpenOptions {
+        commit_interval: std::time::Duration::from_secs(3600),
+        ..OpenOptions::writable()
+    };
+    let volume = Volume::open_device(mem, &options).unwrap();
+    let write = OpenFlags {
+        write: true,
+        ..OpenFlags::default()
+    };
+    let commits = || volume.journal_stats().commits;
+    let before = commits();
+    volume.create("/new", 0o644).unwrap().sync().unwrap();
+    assert_eq!(commits(), before + 1, "a file that was made");
+    let file = volume.open_path("/file", write).unwrap();
+    file.truncate(1 << 20).unwrap();
+    drop(file);
+    let other = volume.open_path("/other", OpenFlags::default()).unwrap();
+    other.read_at(0, Buf::zeroed(512)).1.unwrap();
+    let file = volume.open_path("/file", write).unwrap();
+    file.sync().unwrap();
+    assert_eq!(commits(), before + 2, "a file that was changed");
+    file.sync().unwrap();
+    assert_eq!(commits(), before + 2, "nothing more to commit");
+    drop((file, other));
+    volume.close().unwrap();
+}

@@ -227,6 +227,12 @@ impl Inode {
         note_tid(&self.map_tid, tid);
     }
 
+    /// What is in it when it is read may have been changed by transactions up to this one.
+    pub(crate) fn note_changed_before(&self, tid: Tid) {
+        note_tid(&self.map_tid, tid);
+        note_tid(&self.any_tid, tid);
+    }
+
     /// Shows a new size. After the map that it needs.
     pub(crate) fn publish_size(&self, size: u64) {
         self.size.store(size, Ordering::Release);

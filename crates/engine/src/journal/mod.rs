@@ -182,6 +182,16 @@ impl Journal {
         self.state.lock().committed
     }
 
+    /// The newest transaction that may have changed something and is not durable.
+    pub(crate) fn newest_uncommitted(&self) -> Option<Tid> {
+        let state = self.state.lock();
+        if state.open > 0 || !state.running.is_empty() {
+            return Some(state.running.tid);
+        }
+        let last = Tid::new(state.running.tid.get().wrapping_sub(1));
+        last.is_after(state.committed).then_some(last)
+    }
+
     /// Is this transaction durable?
     pub(crate) fn is_committed(&self, tid: Tid) -> bool {
         !tid.is_after(self.committed())
