@@ -155,19 +155,26 @@ impl ExtentNode {
         block: FsBlock,
         raw: &[u8],
     ) -> Result<Self> {
-        let size = num::usize32(sb.block_size());
-        want("an extent block", raw, size)?;
-        let b = raw.get(..size).unwrap_or(&[]);
-        let reader = Reader {
-            sb,
-            ino,
-            at: Place::Block(block),
-            expect,
-        };
+        let (reader, b) = Reader::of_block(sb, ino, expect, block, raw)?;
         let max = reader.header(b)?.max;
         if sb.has_metadata_csum() {
             reader.verify_sum(generation, max, b)?;
         }
+        reader.node(b)
+    }
+
+    /// The same for bytes in memory, whose sum was verified when they came and may be out of date since.
+    ///
+    /// # Errors
+    /// As [`ExtentNode::parse_block`], but the checksum's.
+    pub fn parse_changed_block(
+        sb: &Superblock,
+        ino: Ino,
+        expect: Expect,
+        block: FsBlock,
+        raw: &[u8],
+    ) -> Result<Self> {
+        let (reader, b) = Reader::of_block(sb, ino, expect, block, raw)?;
         reader.node(b)
     }
 
@@ -255,6 +262,28 @@ fn decode_extent(raw: &[u8]) -> Extent {
 struct Header {
     entries: u16,
     max: u16,
+}
+
+impl<'a> Reader<'a> {
+    /// For a node in a block of its own; and that block's bytes.
+    fn of_block(
+        sb: &'a Superblock,
+        ino: Ino,
+        expect: Expect,
+        block: FsBlock,
+        raw: &'a [u8],
+    ) -> Result<(Self, &'a [u8])> {
+        let size = num::usize32(sb.block_size());
+        want("an extent block", raw, size)?;
+        let at = Place::Block(block);
+        let reader = Reader {
+            sb,
+            ino,
+            at,
+            expect,
+        };
+        Ok((reader, raw.get(..size).unwrap_or(&[])))
+    }
 }
 
 impl Reader<'_> {

@@ -5,8 +5,12 @@
 
 /// `N` bytes at `off`; bytes past the end of `b` are zero.
 pub(crate) fn bytes<const N: usize>(b: &[u8], off: usize) -> [u8; N] {
+    let rest = b.get(off..).unwrap_or(&[]);
+    // Fields are read by the million; a whole one is one load.
+    if let Some(whole) = rest.first_chunk::<N>() {
+        return *whole;
+    }
     let mut out = [0u8; N];
-    let Some(rest) = b.get(off..) else { return out };
     for (to, from) in out.iter_mut().zip(rest) {
         *to = *from;
     }
@@ -61,32 +65,40 @@ pub(crate) fn put(b: &mut [u8], off: usize, value: &[u8]) {
     }
 }
 
+/// As [`put`], for a field of a fixed size.
+fn put_field<const N: usize>(b: &mut [u8], off: usize, value: [u8; N]) {
+    match b.get_mut(off..).and_then(<[u8]>::first_chunk_mut::<N>) {
+        Some(whole) => *whole = value,
+        None => put(b, off, &value),
+    }
+}
+
 /// Little-endian 16 bits.
 pub(crate) fn put_le16(b: &mut [u8], off: usize, value: u16) {
-    put(b, off, &value.to_le_bytes());
+    put_field(b, off, value.to_le_bytes());
 }
 
 /// Little-endian 32 bits.
 pub(crate) fn put_le32(b: &mut [u8], off: usize, value: u32) {
-    put(b, off, &value.to_le_bytes());
+    put_field(b, off, value.to_le_bytes());
 }
 
 /// Little-endian 64 bits.
 pub(crate) fn put_le64(b: &mut [u8], off: usize, value: u64) {
-    put(b, off, &value.to_le_bytes());
+    put_field(b, off, value.to_le_bytes());
 }
 
 /// Big-endian 16 bits.
 pub(crate) fn put_be16(b: &mut [u8], off: usize, value: u16) {
-    put(b, off, &value.to_be_bytes());
+    put_field(b, off, value.to_be_bytes());
 }
 
 /// Big-endian 32 bits.
 pub(crate) fn put_be32(b: &mut [u8], off: usize, value: u32) {
-    put(b, off, &value.to_be_bytes());
+    put_field(b, off, value.to_be_bytes());
 }
 
 /// Big-endian 64 bits.
 pub(crate) fn put_be64(b: &mut [u8], off: usize, value: u64) {
-    put(b, off, &value.to_be_bytes());
+    put_field(b, off, value.to_be_bytes());
 }

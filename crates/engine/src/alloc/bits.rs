@@ -37,6 +37,19 @@ impl Way {
         }
     }
 
+    /// All of them, or none.
+    fn apply_all(self, map: &mut [u8], all: &[Bits]) -> Result<(), BitClash> {
+        for (n, bits) in all.iter().enumerate() {
+            if let Err(clash) = self.apply(map, *bits) {
+                for done in &all[..n] {
+                    self.back().apply(map, *done)?;
+                }
+                return Err(clash);
+            }
+        }
+        Ok(())
+    }
+
     fn back(self) -> Way {
         match self {
             Way::Set => Way::Clear,
@@ -89,18 +102,18 @@ impl Change {
     }
 
     /// Changes the bits that `choose` names, and in `desc`, whose bitmaps are still as on disk, their sum. [`Change::finish`] comes next.
-    pub(super) fn begin(
+    pub(super) fn begin<B: AsRef<[Bits]>>(
         self,
         handle: &JournalHandle<'_>,
         desc: &mut GroupDesc,
-        choose: impl FnOnce(&[u8]) -> Result<Bits, Error>,
-    ) -> Result<Bits, Error> {
+        choose: impl FnOnce(&[u8]) -> Result<B, Error>,
+    ) -> Result<B, Error> {
         let before = desc.clone();
         let sb = &handle.volume().sb;
         let change = |map: &mut [u8]| {
             let bits = choose(map)?;
             self.way
-                .apply(map, bits)
+                .apply_all(map, bits.as_ref())
                 .map_err(|clash| clash.corrupt(before.group, self.kind))?;
             self.seal(sb, desc, map);
             Ok(bits)
@@ -126,7 +139,7 @@ impl Change {
         handle: &JournalHandle<'_>,
         before: &GroupDesc,
         desc: &GroupDesc,
-        bits: Bits,
+        bits: &[Bits],
     ) -> Result<(), Error> {
         let Err(error) = write_desc(handle, desc) else {
             return Ok(());
@@ -136,7 +149,7 @@ impl Change {
             let back = |map: &mut [u8]| {
                 self.way
                     .back()
-                    .apply(map, bits)
+                    .apply_all(map, bits)
                     .map_err(|clash| clash.corrupt(before.group, self.kind).into())
             };
             handle.update(self.block(before), Kind::Bitmap, |_| Ok(()), back)?;

@@ -75,12 +75,12 @@ impl Alloc {
         let mut locked = self.slot(place.group).lock();
         let mut desc = locked.group.desc.clone();
         let bits = CLEAR
-            .begin(handle, &mut desc, |_| Ok((place.index, 1)))
+            .begin(handle, &mut desc, |_| Ok([(place.index, 1)]))
             .map_err(|e| e.at(format!("freeing inode {ino}")))?;
         // A count that was wrong before is refused with the descriptor.
         desc.free_inodes = desc.free_inodes.saturating_add(1);
         desc.used_dirs = desc.used_dirs.wrapping_sub(u32::from(is_dir));
-        CLEAR.finish(handle, &locked.group.desc, &desc, bits)?;
+        CLEAR.finish(handle, &locked.group.desc, &desc, &bits)?;
         locked.set_inodes(desc);
         self.totals.gave_inode();
         Ok(())
@@ -101,11 +101,12 @@ impl Alloc {
         };
         let sb = &handle.volume().sb;
         let shape = Shape::of(sb, &desc);
-        let (index, one) = SET.begin(handle, &mut desc, |map| shape.choose(map))?;
+        let bits = SET.begin(handle, &mut desc, |map| Ok([shape.choose(map)?]))?;
+        let [(index, _)] = bits;
         desc.free_inodes = left;
         desc.used_dirs = desc.used_dirs.saturating_add(u32::from(is_dir));
         desc.itable_unused = desc.itable_unused.min(shape.count - index - 1);
-        SET.finish(handle, &locked.group.desc, &desc, (index, one))?;
+        SET.finish(handle, &locked.group.desc, &desc, &bits)?;
         if let Some(block) = shape.fresh_table_block(sb, &desc, index) {
             handle.create(block, Kind::InodeTable, |_| {});
         }

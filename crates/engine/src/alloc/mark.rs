@@ -31,19 +31,45 @@ impl Alloc {
     /// # Errors
     /// It is not claimed; damage; a device that fails. What is not marked stays claimed.
     pub(crate) fn mark_used(&self, handle: &JournalHandle<'_>, run: Run) -> Result<(), Error> {
-        for part in parts(&handle.volume().sb, run) {
-            let part = part?;
-            SET.warm(handle, &self.desc_of(part.group))?;
-            let mut locked = self.slot(part.group).lock();
-            if !locked.is_claimed(part) {
-                return Err(not_claimed(run));
+        self.mark_all_used(handle, &[run])
+    }
+
+    /// The same for many runs: a group's bitmap and descriptor are changed once.
+    pub(crate) fn mark_all_used(
+        &self,
+        handle: &JournalHandle<'_>,
+        runs: &[Run],
+    ) -> Result<(), Error> {
+        let sb = &handle.volume().sb;
+        let mut all = Vec::with_capacity(runs.len());
+        for run in runs {
+            for part in parts(sb, *run) {
+                all.push(part?);
             }
-            let group = &mut locked.group;
-            let free = group.desc.free_clusters.checked_sub(part.len);
-            set_free(handle, group, SET, (part.start, part.len), free)?;
-            locked.settle_claim(part);
-            self.totals.marked(part.len);
         }
+        all.sort_unstable_by_key(|part| (part.group, part.start));
+        all.chunk_by(|a, b| a.group == b.group)
+            .try_for_each(|of_group| self.mark_in(handle, of_group[0].group, of_group))
+    }
+
+    fn mark_in(
+        &self,
+        handle: &JournalHandle<'_>,
+        group: GroupNo,
+        all: &[Clusters],
+    ) -> Result<(), Error> {
+        SET.warm(handle, &self.desc_of(group))?;
+        let mut locked = self.slot(group).lock();
+        if let Some(part) = all.iter().find(|part| !locked.is_claimed(**part)) {
+            return Err(not_claimed(part.run(&handle.volume().sb)));
+        }
+        let bits: Vec<Bits> = all.iter().map(|part| (part.start, part.len)).collect();
+        let sum = all.iter().map(|part| part.len).sum();
+        let group = &mut locked.group;
+        let free = group.desc.free_clusters.checked_sub(sum);
+        set_free(handle, group, SET, &bits, free)?;
+        all.iter().for_each(|part| locked.settle_claim(*part));
+        self.totals.marked(sum);
         Ok(())
     }
 
@@ -74,7 +100,7 @@ impl Alloc {
         let mut locked = self.slot(part.group).lock();
         let group = &mut locked.group;
         let free = group.desc.free_clusters.checked_add(part.len);
-        set_free(handle, group, CLEAR, (part.start, part.len), free)?;
+        set_free(handle, group, CLEAR, &[(part.start, part.len)], free)?;
         locked.wait(part);
         self.totals.freed(part.len);
         drop(locked);
@@ -140,7 +166,7 @@ fn set_free(
     handle: &JournalHandle<'_>,
     group: &mut Group,
     change: Change,
-    bits: Bits,
+    bits: &[Bits],
     free: Option<u32>,
 ) -> Result<(), Error> {
     let mut desc = group.desc.clone();

@@ -12,7 +12,8 @@ use crate::queue::Op;
 use diorite_block::sync::Mutex;
 use diorite_block::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use diorite_block::{Blocking, Buf};
-use diorite_format::{FormatError, FsBlock, Tid};
+use diorite_format::{FormatError, FsBlock, Ino, Tid};
+use foldhash::fast::RandomState;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -37,6 +38,13 @@ pub(crate) enum Kind {
     Groups,
     /// A block bitmap or an inode bitmap.
     Bitmap,
+}
+
+/// Whose a node of an extent tree is: what its sum is made with, besides its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NodeOf {
+    pub(crate) ino: Ino,
+    pub(crate) generation: u32,
 }
 
 /// A block's bytes at one moment.
@@ -69,7 +77,8 @@ pub(crate) struct MetaCache {
 
 #[derive(Debug, Default)]
 struct Shard {
-    blocks: HashMap<FsBlock, Entry>,
+    /// Hashed with a seed of its own: block numbers come from the image.
+    blocks: HashMap<FsBlock, Entry, RandomState>,
     /// The clock: every block of the shard, in the order of the hand.
     clock: VecDeque<FsBlock>,
     /// Blocks that were changed and then left, forgotten ones included.
@@ -83,6 +92,8 @@ struct Entry {
     dirty: Option<Tid>,
     /// It was changed since it came.
     changed: bool,
+    /// A node whose sum is out of date: it is made when the transaction ends.
+    unsealed: Option<NodeOf>,
     /// Used since the clock's hand last passed.
     used: bool,
 }
@@ -121,6 +132,22 @@ impl MetaCache {
         found.is_verified(kind).then_some(MetaRef(found))
     }
 
+    /// As [`MetaCache::change`], for a node of an extent tree that `change` leaves without a new sum: [`MetaCache::freeze`] makes it.
+    pub(crate) fn change_node<R>(
+        &self,
+        blocking: &Blocking,
+        (block, owner): (FsBlock, NodeOf),
+        tid: Tid,
+        verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
+        change: impl FnOnce(&mut [u8]) -> Result<R, Error>,
+    ) -> Result<(R, bool), Error> {
+        self.change_entry(blocking, (block, Kind::Map), tid, verify, |entry| {
+            let result = change(entry.own_bytes(Kind::Map))?;
+            entry.unsealed = Some(owner);
+            Ok(result)
+        })
+    }
+
     /// Changes a block in a transaction: `change` gets its bytes, verified as `kind`, and must not fail after it has changed one.
     /// Says beside `change`'s result whether this was the transaction's first change of the block. Blocks while the device reads.
     pub(crate) fn change<R>(
@@ -131,6 +158,19 @@ impl MetaCache {
         verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
         change: impl FnOnce(&mut [u8]) -> Result<R, Error>,
     ) -> Result<(R, bool), Error> {
+        self.change_entry(blocking, (block, kind), tid, verify, |entry| {
+            change(entry.own_bytes(kind))
+        })
+    }
+
+    fn change_entry<R>(
+        &self,
+        blocking: &Blocking,
+        (block, kind): (FsBlock, Kind),
+        tid: Tid,
+        verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
+        change: impl FnOnce(&mut Entry) -> Result<R, Error>,
+    ) -> Result<(R, bool), Error> {
         // Read outside the lock; the handle is let go before the change, so that it does not force a copy.
         drop(self.read(blocking, block, kind, verify)?);
         loop {
@@ -140,7 +180,7 @@ impl MetaCache {
                 self.fetch(blocking, block)?.mark(kind);
                 continue;
             };
-            let result = change(entry.own_bytes(kind))?;
+            let result = change(entry)?;
             entry.changed = true;
             return Ok((result, entry.dirty.replace(tid) != Some(tid)));
         }
@@ -164,13 +204,18 @@ impl MetaCache {
         before.and_then(|e| e.dirty) != Some(tid)
     }
 
-    /// The bytes that a transaction which has just ended leaves.
+    /// The bytes that a transaction which has just ended leaves; `seal` makes the sum of a node that has none.
     ///
     /// # Panics
     /// If the block is not in memory: what a transaction has changed stays until it is home.
-    pub(crate) fn freeze(&self, block: FsBlock) -> MetaRef {
-        let found = self.find(block).ok();
-        MetaRef(found.expect("a changed block stays in memory until it is home"))
+    pub(crate) fn freeze(&self, block: FsBlock, seal: impl FnOnce(NodeOf, &mut [u8])) -> MetaRef {
+        let mut shard = self.shard(block).lock();
+        let entry = shard.blocks.get_mut(&block);
+        let entry = entry.expect("a changed block stays in memory until it is home");
+        if let Some(owner) = entry.unsealed.take() {
+            seal(owner, entry.own_bytes(Kind::Map));
+        }
+        MetaRef(entry.latest.clone())
     }
 
     /// These bytes of the block are home; it may be evicted unless there are newer ones.
@@ -318,6 +363,7 @@ impl Shard {
             latest,
             dirty,
             changed: dirty.is_some(),
+            unsealed: None,
             used: false,
         };
         let before = self.blocks.insert(block, new);
@@ -361,6 +407,10 @@ mod tests {
     use diorite_block::mem::MemDevice;
     use diorite_format::Corrupt;
 
+    fn no_node(_: NodeOf, _: &mut [u8]) {
+        unreachable!("no node was changed")
+    }
+
     fn no_check(_: &[u8]) -> Result<(), FormatError> {
         Ok(())
     }
@@ -398,9 +448,9 @@ mod tests {
         };
         assert!(set(1, 10));
         assert!(!set(1, 11));
-        let frozen = cache.freeze(at.0);
+        let frozen = cache.freeze(at.0, no_node);
         assert!(set(2, 20));
-        let latest = cache.freeze(at.0);
+        let latest = cache.freeze(at.0, no_node);
         assert_eq!((frozen[0], latest[0]), (11, 20));
         cache.is_home(at.0, &frozen);
         drop(frozen);
@@ -412,7 +462,7 @@ mod tests {
             });
         };
         crowd(100);
-        let kept = cache.freeze(at.0);
+        let kept = cache.freeze(at.0, no_node);
         assert_eq!(kept[0], 20);
         cache.is_home(at.0, &kept);
         drop(kept);
@@ -435,7 +485,7 @@ mod tests {
         cache
             .change(&blocking, at, Tid::new(1), no_check, put)
             .expect("memory can be read");
-        let home = cache.freeze(at.0);
+        let home = cache.freeze(at.0, no_node);
         let mut bytes = Buf::zeroed(4096);
         bytes.copy_in(0, &home);
         blocking
@@ -476,7 +526,7 @@ mod tests {
         let cache = MetaCache::new(1, 4096, 64 * 4096);
         let at = (FsBlock::new(9), Kind::Directory);
         assert!(cache.create(at, Tid::new(1), |bytes| bytes[7] = 7));
-        assert_eq!((cache.loads(), cache.freeze(at.0)[7]), (0, 7));
+        assert_eq!((cache.loads(), cache.freeze(at.0, no_node)[7]), (0, 7));
         cache.forget(at.0);
         let read = cache.read(&blocking, at.0, at.1, no_check);
         assert_eq!(read.expect("memory can be read")[7], 0);

@@ -25,6 +25,8 @@ pub(crate) struct Remap<'a> {
     /// The inode as it will be.
     pub(crate) disk: DiskInode,
     edits: Vec<Edited>,
+    /// Blocks that were claimed, are mapped now, and not marked used yet.
+    mapped: Vec<Run>,
     written_at: Option<Timestamp>,
     _map: MutexGuard<'a, ()>,
 }
@@ -37,6 +39,7 @@ impl Inode {
         Ok(Remap {
             disk: DiskInode::clone(&self.disk()),
             edits: Vec::new(),
+            mapped: Vec::new(),
             written_at: None,
             inode: self,
             handle,
@@ -59,8 +62,14 @@ impl Remap<'_> {
                 start: run.start,
                 len: run.len,
             };
-            let marked = self.alloc.mark_claimed(self.handle, run);
-            self.disk.blocks += self.units(self.handle.or_abort(marked)?);
+            if self.inode.volume.sb.geometry().cluster_ratio() == 1 {
+                // All of them together, in `publish`: their bitmaps and descriptors are mostly the same.
+                self.mapped.push(run);
+                self.disk.blocks += self.units(run.len);
+            } else {
+                let marked = self.alloc.mark_claimed(self.handle, run);
+                self.disk.blocks += self.units(self.handle.or_abort(marked)?);
+            }
         }
         Ok(())
     }
@@ -112,10 +121,12 @@ impl Remap<'_> {
             handle,
             disk,
             edits,
+            mapped,
+            alloc,
             written_at,
             _map,
-            ..
         } = self;
+        alloc.mark_all_used(handle, &mapped)?;
         let size = disk.size;
         let others = disk.flags.without(MAP_FLAGS);
         let map_flags = disk.flags.without(others);

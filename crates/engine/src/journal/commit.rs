@@ -6,10 +6,11 @@
 
 use super::transaction::Transaction;
 use super::{Journal, Medium};
-use crate::cache::MetaRef;
+use crate::cache::{MetaRef, NodeOf};
 use crate::error::Error;
 use crate::volume::VolumeShared;
 use diorite_format::FsBlock;
+use diorite_format::extent::seal_block;
 use std::time::Instant;
 
 /// A transaction as it is written.
@@ -104,12 +105,15 @@ impl Journal {
         let transaction = state.take();
         state.crowd.freeze();
         drop(state);
+        let seal = |owner: NodeOf, bytes: &mut [u8]| {
+            seal_block(&volume.sb, owner.ino, owner.generation, bytes);
+        };
         let blocks = transaction
             .blocks
             .iter()
             .map(|(at, unreachable)| FrozenBlock {
                 at: *at,
-                bytes: volume.cache.freeze(*at),
+                bytes: volume.cache.freeze(*at, seal),
                 unreachable: *unreachable,
             });
         Some(Frozen {

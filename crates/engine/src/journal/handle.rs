@@ -6,7 +6,7 @@
 
 use super::transaction::State;
 use super::{Journal, Medium};
-use crate::cache::{Kind, MetaRef};
+use crate::cache::{Kind, MetaRef, NodeOf};
 use crate::error::Error;
 use crate::volume::VolumeShared;
 use diorite_block::sync::MutexGuard;
@@ -152,6 +152,24 @@ impl JournalHandle<'_> {
         let (result, first) = volume.watched(changed)?;
         if first {
             self.add(block, false);
+        }
+        Ok(result)
+    }
+
+    /// As [`JournalHandle::update`], for a node of an extent tree, which `change` does not seal: that is done once, at the commit.
+    pub(crate) fn update_node<R>(
+        &self,
+        at: (FsBlock, NodeOf),
+        verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
+        change: impl FnOnce(&mut [u8]) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let volume = self.volume;
+        let changed = volume
+            .cache
+            .change_node(&volume.blocking, at, self.tid, verify, change);
+        let (result, first) = volume.watched(changed)?;
+        if first {
+            self.add(at.0, false);
         }
         Ok(result)
     }

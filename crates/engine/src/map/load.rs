@@ -185,12 +185,12 @@ pub(super) fn extent_node(
     at: FsBlock,
     expect: Expect,
 ) -> Result<(MetaRef, ExtentNode), Error> {
-    let parse = |raw: &[u8]| {
-        ExtentNode::parse_block(&volume.sb, inode.ino, inode.generation, expect, at, raw)
+    let (sb, ino) = (&volume.sb, inode.ino);
+    let verify = |raw: &[u8]| {
+        ExtentNode::parse_block(sb, ino, inode.generation, expect, at, raw).map(|_| ())
     };
-    let verify = |raw: &[u8]| parse(raw).map(|_| ());
     let raw = volume.cache.read(&volume.blocking, at, Kind::Map, verify)?;
-    let node = parse(&raw)?;
+    let node = ExtentNode::parse_changed_block(sb, ino, expect, at, &raw)?;
     check_places(volume, inode, &extent_segments(&node))?;
     Ok((raw, node))
 }

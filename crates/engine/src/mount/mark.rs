@@ -130,7 +130,9 @@ impl VolumeShared {
         // In no transaction: none is running, and the block is home before one begins.
         self.cache
             .change(&self.blocking, at, Tid::new(0), verify, edit)?;
-        let bytes = self.cache.freeze(at.0);
+        let bytes = self
+            .cache
+            .freeze(at.0, |_, _| unreachable!("the superblock is no node"));
         self.write_blocks(std::iter::once((at.0, &*bytes)))?;
         self.flush()?;
         self.cache.is_home(at.0, &bytes);

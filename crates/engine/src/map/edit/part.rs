@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::map::load::{END, extent_node, pointer_block, pointer_segments};
 use crate::map::{Segment, SegmentKind};
 use crate::volume::VolumeShared;
-use diorite_format::extent::{Expect, ExtentNode, MAX_DEPTH, block_capacity};
+use diorite_format::extent::{Expect, ExtentNode, MAX_DEPTH, block_capacity, raw};
 use diorite_format::indirect;
 use diorite_format::{Inode as DiskInode, MapKind};
 use std::ops::Range;
@@ -47,8 +47,7 @@ pub(crate) fn credits(
 
 /// Every level may have as many nodes as there are leaves below, each with two neighbours to join and one split.
 fn extent_credits(volume: &VolumeShared, inode: &DiskInode, leaves: u32, new: &[NewRun]) -> u32 {
-    let root = ExtentNode::parse_root(&volume.sb, inode);
-    let depth = u32::from(root.map_or(MAX_DEPTH, |r| r.depth));
+    let depth = u32::from(raw::depth(&inode.i_block).min(MAX_DEPTH));
     let capacity = u32::from(block_capacity(&volume.sb));
     let pieces = |n: &NewRun| n.len.div_ceil(diorite_format::extent::MAX_UNWRITTEN_LEN);
     let mut more = new.iter().map(pieces).sum::<u32>() + 2;

@@ -6,11 +6,11 @@
 //! touch two of them is not for here.
 
 use super::{Edited, NewRun};
-use crate::cache::{Kind, MetaRef};
+use crate::cache::{Kind, MetaRef, NodeOf};
 use crate::error::Error;
 use crate::journal::JournalHandle;
 use crate::map::load::extent_segment;
-use diorite_format::extent::{Extent, max_len, raw, seal_block};
+use diorite_format::extent::{Extent, max_len, raw};
 use diorite_format::{FileBlock, FsBlock, Inode as DiskInode, MapKind};
 
 /// Does it, if it is such an edit. Blocks while the device reads. The caller holds the map lock.
@@ -37,17 +37,14 @@ pub(super) fn try_replace(
     };
     // Let go, so that the change need not copy the block.
     drop(leaf);
-    let done = handle.update(
-        at,
-        Kind::Map,
+    let owner = NodeOf {
+        ino: inode.ino,
+        generation: inode.generation,
+    };
+    let done = handle.update_node(
+        (at, owner),
         |_| Ok(()),
-        |bytes| {
-            let done = raw::splice(bytes, step.from, step.to, &step.entries);
-            if done {
-                seal_block(&handle.volume().sb, inode.ino, inode.generation, bytes);
-            }
-            Ok(done)
-        },
+        |bytes| Ok(raw::splice(bytes, step.from, step.to, &step.entries)),
     )?;
     Ok(done.then(|| step.edited()))
 }
