@@ -155,7 +155,7 @@ fn try_convert_file(
     // Before the map lock: loading takes it too. What is mapped in these ranges is nobody else's business until their entries go.
     let mut runs = Vec::new();
     for job in jobs.iter() {
-        runs.extend(runs_of(inode, job)?);
+        add_runs(inode, job, &mut runs)?;
     }
     let mut remap = inode.remap(handle)?;
     for mapped in merged(runs) {
@@ -197,10 +197,10 @@ fn fail_overlapping(jobs: &mut [Job], mapped: &Mapped, error: &Error) {
 }
 
 /// What one job has to map: its claims, and the unwritten blocks of its range.
-fn runs_of(inode: &Arc<Inode>, job: &Job) -> Result<Vec<Mapped>, Error> {
+fn add_runs(inode: &Arc<Inode>, job: &Job, runs: &mut Vec<Mapped>) -> Result<(), Error> {
     let entry = job.conversion.as_ref().and_then(|c| c.entry);
     let claims = entry.map(|e| inode.pending.claims(e)).unwrap_or_default();
-    let claimed = claims.iter().map(|c: &Claimed| Mapped {
+    runs.extend(claims.iter().map(|c: &Claimed| Mapped {
         run: NewRun {
             file_block: c.file_block,
             len: c.run.len,
@@ -208,9 +208,13 @@ fn runs_of(inode: &Arc<Inode>, job: &Job) -> Result<Vec<Mapped>, Error> {
             unwritten: false,
         },
         claimed: true,
-    });
-    let mut runs: Vec<Mapped> = claimed.collect();
-    for mapping in inode.mappings(job.blocks())? {
+    }));
+    let blocks = job.blocks();
+    if claims.iter().map(|c| u64::from(c.run.len)).sum::<u64>() == blocks.end - blocks.start {
+        // All of it was a hole.
+        return Ok(());
+    }
+    for mapping in inode.mappings(blocks)? {
         if let MappingState::Unwritten(start) = mapping.state {
             runs.push(Mapped {
                 run: NewRun {
@@ -223,7 +227,7 @@ fn runs_of(inode: &Arc<Inode>, job: &Job) -> Result<Vec<Mapped>, Error> {
             });
         }
     }
-    Ok(runs)
+    Ok(())
 }
 
 /// Neighbours in the file that are neighbours on the volume become one run.

@@ -12,6 +12,7 @@ use crate::alloc::Run;
 use crate::locks::PENDING;
 use crate::queue::Parked;
 use diorite_block::sync::Mutex;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -21,6 +22,9 @@ pub(crate) struct Claimed {
     pub(crate) file_block: u32,
     pub(crate) run: Run,
 }
+
+/// What was claimed for an entry: mostly one run.
+pub(crate) type Claims = SmallVec<[Claimed; 1]>;
 
 /// See the module. `J`: what waits for the size to move over it.
 #[derive(Debug)]
@@ -41,7 +45,7 @@ struct Inner<J> {
 #[derive(Debug)]
 struct Entry {
     end: u64,
-    claims: Vec<Claimed>,
+    claims: Claims,
     parked: Vec<Parked>,
 }
 
@@ -118,7 +122,7 @@ impl<J> Pending<J> {
         }
         let entry = Entry {
             end: wanted.units.end,
-            claims: Vec::new(),
+            claims: Claims::new(),
             parked: Vec::new(),
         };
         inner.entries.insert(wanted.units.start, entry);
@@ -149,7 +153,7 @@ impl<J> Pending<J> {
     }
 
     /// What was claimed for the entry.
-    pub(crate) fn claims(&self, entry: u64) -> Vec<Claimed> {
+    pub(crate) fn claims(&self, entry: u64) -> Claims {
         let inner = self.inner.lock();
         let entry = inner.entries.get(&entry);
         entry.map(|e| e.claims.clone()).unwrap_or_default()

@@ -6,6 +6,7 @@
 //! many extents the file has.
 
 use super::Segment;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Entries per node, at most: keys fill three cache lines.
@@ -59,6 +60,20 @@ impl<T: Clone> Entries<T> {
             .copied()
             .zip(self.items.iter().cloned())
             .collect()
+    }
+}
+
+impl Entries<Segment> {
+    /// The entries that start in `from..=last`, if `new` ones fit in their place and no entry lies partly in the range. What a leaf further
+    /// left may hold is not known here: then, too, none.
+    fn fits(&self, from: u32, last: u32, new: usize) -> Option<Range<usize>> {
+        let start = self.items.partition_point(|s| s.start < from);
+        let end = start + self.items[start..].partition_point(|s| s.start <= last);
+        let after = self.items.len() - (end - start) + new;
+        let before = &self.items[start.checked_sub(1)?];
+        let whole = before.last() < from && self.items[end - 1].last() <= last;
+        // A node that gets empty, or too full, is the whole tree's affair.
+        (whole && (1..=FAN).contains(&after)).then_some(start..end)
     }
 }
 
@@ -134,12 +149,11 @@ impl Tree {
         Tree { root }
     }
 
-    /// As [`Tree::splice`], of this very tree: nodes that no other tree shares are changed where they are, so of many small changes each
-    /// costs little once the nodes on its way are this tree's own.
-    pub(crate) fn splice_here(&mut self, from: u32, last: u32, new: &[Segment]) {
-        if !Node::splice_leaf(&mut self.root, from, last, new) {
-            *self = self.splice(from, last, new);
-        }
+    /// As [`Tree::splice`], of this very tree, if the range begins and ends inside one leaf and cuts no segment in two: nodes that no other
+    /// tree shares are changed where they are, so of many small changes each costs little once the nodes on its way are this tree's own.
+    /// Says how many segments it replaced; None, and nothing done, if it is no such range.
+    pub(crate) fn splice_leaf(&mut self, from: u32, last: u32, new: &[Segment]) -> Option<usize> {
+        Node::splice_leaf(&mut self.root, from, last, new)
     }
 
     /// How many segments start in `from..=last`.
@@ -187,38 +201,29 @@ impl Node {
         }
     }
 
-    /// Splices within one leaf. False, and the same segments as before, if the range is not that of one leaf or does not fit into it.
-    fn splice_leaf(node: &mut Arc<Node>, from: u32, last: u32, new: &[Segment]) -> bool {
-        let (start, end) = match &**node {
-            Node::Leaf(leaf) => {
-                let start = leaf.items.partition_point(|s| s.start < from);
-                let end = leaf.items.partition_point(|s| s.start <= last);
-                let after = leaf.items.len() - (end - start) + new.len();
-                // A node that gets empty, or too full, is the whole tree's affair.
-                if !(1..=FAN).contains(&after) {
-                    return false;
-                }
-                (start, end)
-            }
+    /// See [`Tree::splice_leaf`].
+    fn splice_leaf(node: &mut Arc<Node>, from: u32, last: u32, new: &[Segment]) -> Option<usize> {
+        let at = match &**node {
+            Node::Leaf(leaf) => leaf.fits(from, last, new.len())?,
             Node::Inner(inner) => {
                 let start = inner.up_to(from).saturating_sub(1);
                 let end = inner.up_to(last).max(start + 1);
-                if end != start + 1 {
-                    return false;
-                }
-                (start, end)
+                (end == start + 1).then_some(start..end)?
             }
         };
         match Arc::make_mut(node) {
             Node::Leaf(leaf) => {
-                leaf.items.splice(start..end, new.iter().copied());
-                leaf.firsts = [UNUSED; FAN];
-                let firsts = leaf.firsts.iter_mut().zip(&leaf.items);
-                firsts.for_each(|(first, item)| *first = item.start);
-                true
+                let replaced = at.len();
+                leaf.items.splice(at.clone(), new.iter().copied());
+                let firsts = leaf.firsts[at.start..].iter_mut();
+                let items = leaf.items[at.start..].iter().map(|item| item.start);
+                firsts
+                    .zip(items.chain(std::iter::repeat(UNUSED)))
+                    .for_each(|(first, start)| *first = start);
+                Some(replaced)
             }
             // The key above stays: blocks between it and the leaf's first one lead here, and find that.
-            Node::Inner(inner) => Node::splice_leaf(&mut inner.items[start], from, last, new),
+            Node::Inner(inner) => Node::splice_leaf(&mut inner.items[at.start], from, last, new),
         }
     }
 
@@ -333,10 +338,11 @@ mod tests {
                 continue;
             }
             // One tree for each change, or one for many: what others hold stays as it is.
-            if rng.below(2) == 0 {
-                tree = tree.splice(from, last, &new);
-            } else {
-                tree.splice_here(from, last, &new);
+            let replaced = model.range(from..=last).count();
+            let here = rng.below(2) == 0;
+            match here.then(|| tree.splice_leaf(from, last, &new)).flatten() {
+                Some(found) => assert_eq!(found, replaced),
+                None => tree = tree.splice(from, last, &new),
             }
             check(&old, &model);
             model.retain(|k, _| *k < from || *k > last);

@@ -41,6 +41,7 @@ use crate::journal::JournalHandle;
 use diorite_format::{FsBlock, Inode as DiskInode, MapKind};
 use leaf::Change;
 use plan::Plan;
+use smallvec::SmallVec;
 use std::ops::Range;
 
 /// A run of file blocks to map.
@@ -79,7 +80,7 @@ pub(crate) struct Edited {
     pub(crate) nodes_taken: u32,
     /// File blocks about which views of the map are out of date, and all that is there now. Empty if nothing was changed.
     window: Range<u32>,
-    segments: Vec<Segment>,
+    segments: SmallVec<[Segment; 3]>,
 }
 
 /// Maps `range` to `new`, which are in order and lie inside it; what they leave out becomes a hole. Writes `inode.i_block`, in memory

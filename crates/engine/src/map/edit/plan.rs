@@ -230,7 +230,7 @@ impl<'a> Plan<'a> {
             removed,
             nodes_taken: self.taken.len() as u32,
             window: self.window(),
-            segments: self.segments,
+            segments: self.segments.into(),
             nodes_removed: self.let_go,
         })
     }

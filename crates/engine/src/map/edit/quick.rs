@@ -12,6 +12,7 @@ use crate::journal::JournalHandle;
 use crate::map::load::extent_segment;
 use diorite_format::extent::{Extent, max_len, raw};
 use diorite_format::{FileBlock, FsBlock, Inode as DiskInode, MapKind};
+use smallvec::{SmallVec, smallvec};
 
 /// Does it, if it is such an edit. Blocks while the device reads. The caller holds the map lock.
 pub(super) fn try_replace(
@@ -78,7 +79,7 @@ fn find_leaf(
 struct Step {
     from: usize,
     to: usize,
-    entries: Vec<Extent>,
+    entries: SmallVec<[Extent; 3]>,
     /// File blocks that these cover.
     window: (u64, u64),
 }
@@ -118,7 +119,7 @@ fn plan(leaf: &[u8], new: &NewRun) -> Option<Step> {
     let mut step = Step {
         from: after,
         to: after,
-        entries: vec![run],
+        entries: smallvec![run],
         window: (start, end),
     };
     step.join_left(leaf);
@@ -133,7 +134,7 @@ fn inside(leaf: &[u8], at: usize, old: &Extent, run: Extent) -> Option<Step> {
     if run.end() > old.end() || !same_place || old.unwritten == run.unwritten {
         return None;
     }
-    let mut entries = Vec::with_capacity(3);
+    let mut entries = SmallVec::new();
     entries.extend(part(old, old.block.get(), run.block.get()));
     entries.push(run);
     entries.extend(part(old, run.end(), old.end()));

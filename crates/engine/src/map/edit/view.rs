@@ -29,6 +29,11 @@ impl Inode {
         let (mut before, mut after) = (0, 0);
         for edited in all {
             let (start, last) = (edited.window.start, edited.window.end - 1);
+            after += edited.segments.len();
+            if let Some(replaced) = tree.splice_leaf(start, last, &edited.segments) {
+                before += replaced;
+                continue;
+            }
             if tree.is_cut_at(start, last) {
                 let root = root_view(&self.volume, &self.disk())?;
                 self.map.publish(Arc::new(MapView { edits, ..root }));
@@ -36,8 +41,7 @@ impl Inode {
                 return Ok(());
             }
             before += tree.count(start, last);
-            after += edited.segments.len();
-            tree.splice_here(start, last, &edited.segments);
+            tree = tree.splice(start, last, &edited.segments);
         }
         self.map.publish(Arc::new(MapView { tree, edits }));
         self.note_reloaded(before, after);
