@@ -80,6 +80,9 @@ pub(crate) fn accept(queue: &Arc<QueueShared>, state: &mut QueueState, requests:
     }
 }
 
+/// So many bios of writes into new space go down before their batch is whole: each took long to prepare, and the device need not wait.
+const EARLY: usize = 16;
+
 /// Takes a request in that the fast attempt does not take.
 #[inline(never)]
 fn accept_any(queue: &Arc<QueueShared>, state: &mut QueueState, request: &mut Request) {
@@ -92,6 +95,9 @@ fn accept_any(queue: &Arc<QueueShared>, state: &mut QueueState, request: &mut Re
         }
     }
     start(queue, state, index, None);
+    if state.slots[index].entry.is_some() && state.bios.len() >= EARLY {
+        queue.push_down(state);
+    }
 }
 
 /// Takes a request in that comes after the volume was closed.

@@ -240,6 +240,8 @@ impl Ready<'_> {
 
     fn device(&self) -> Result<Arc<dyn Device>, Failure> {
         let Fresh { path, size, .. } = self.fresh;
+        // Without it the device's memory comes with the first write, and runs pay for it.
+        let has_room = super::need_memory(*size).is_ok();
         match &self.fresh.disk {
             Disk::Host => {
                 let options = diorite_block::OpenOptions {
@@ -250,11 +252,17 @@ impl Ready<'_> {
             }
             Disk::Mem => {
                 let mem = MemDevice::try_new(*size)?;
+                if has_room {
+                    mem.populate();
+                }
                 make::load(path, |pos, bytes| mem.write_at(pos, bytes))?;
                 Ok(Arc::new(mem))
             }
             Disk::Sim(params) => {
                 let sim = SimDevice::new(SimOptions::parse(&format!("{size},{params}"))?)?;
+                if has_room {
+                    sim.populate();
+                }
                 make::load(path, |pos, bytes| sim.write_at(pos, bytes))?;
                 Ok(Arc::new(sim))
             }
