@@ -17,6 +17,7 @@ use diorite::{
 use diorite_block::{Buf, IoEngine, SimOptions};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const BLOCK: u64 = 4096;
 const PUNCH: Fallocate = Fallocate::PunchHole;
@@ -375,4 +376,33 @@ fn zeros_are_made_by_the_device() {
     volume.close().unwrap();
     stage.save();
     fsck(&image);
+}
+
+/// The times move with every change of contents, also where only a part of a block became zeros; space ahead is no change.
+#[test]
+fn times_of_contents() {
+    const LONG_AGO: Duration = Duration::from_secs(1_000_000_000);
+    let dir = scratch();
+    let image = made(dir.path(), "ext4", "16M");
+    let options = OpenOptions {
+        clock: || LONG_AGO,
+        ..one_worker()
+    };
+    let mtime = || {
+        let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::default()).unwrap();
+        let file = volume.open_path("/file", OpenFlags::default()).unwrap();
+        file.metadata().mtime.secs
+    };
+    let change = |mode, pos, len| {
+        let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
+        let file = volume.open_path("/file", writable()).unwrap();
+        file.fallocate(mode, pos, len).unwrap();
+        drop(file);
+        volume.close().unwrap();
+        fsck(&image);
+    };
+    change(Fallocate::Allocate { keep_size: true }, 200_000, 4096);
+    assert_ne!(mtime(), 1_000_000_000);
+    change(PUNCH, 5000, 10);
+    assert_eq!(mtime(), 1_000_000_000);
 }

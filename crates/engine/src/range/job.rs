@@ -90,7 +90,14 @@ impl RangeJob {
         inode.settle_first_write()?;
         inode.settle_data()?;
         match self.op {
-            Op::Fallocate(mode) => fallocate(inode, mode, self.pos, self.len),
+            Op::Fallocate(mode) => {
+                fallocate(inode, mode, self.pos, self.len)?;
+                // Also where no block was whole, and only bytes were zeroed.
+                if mode.moves_data() {
+                    inode.touch(inode.volume.now_nanos());
+                }
+                Ok(())
+            }
             _ => truncate::truncate(inode, self.pos),
         }
     }

@@ -1,0 +1,171 @@
+//! The inodes of a volume that are in memory, and the pieces of their maps.
+//!
+//! Input: inode numbers. Output: the one in-core inode of each. Invariants: an inode stays as long as somebody uses it; what is read from the inode
+//! table is not older than what anybody in memory has made of it. Limits: entries of inodes that are gone are thrown away now and then.
+
+use super::VolumeShared;
+use crate::error::Error;
+use crate::inode::Inode;
+use crate::journal::Journal;
+use crate::mount;
+use diorite_block::sync::atomic::Ordering;
+use diorite_format::Ino;
+use diorite_format::superblock::JournalPlace;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+/// The inodes in memory, and entries of those that were: see [`VolumeShared::inode`].
+#[derive(Debug, Default)]
+pub(super) struct InodeTable {
+    known: HashMap<Ino, Weak<Inode>>,
+    /// How often entries of inodes that are gone were thrown away.
+    cleaned: u64,
+}
+
+impl InodeTable {
+    fn find(&self, ino: Ino) -> Option<Arc<Inode>> {
+        self.known.get(&ino).and_then(Weak::upgrade)
+    }
+
+    /// Something that changes whenever this inode comes into memory.
+    fn trace(&self, ino: Ino) -> (Option<Weak<Inode>>, u64) {
+        (self.known.get(&ino).cloned(), self.cleaned)
+    }
+
+    /// Has it not been in memory since?
+    fn is_still(&self, ino: Ino, trace: &(Option<Weak<Inode>>, u64)) -> bool {
+        let same = match (self.known.get(&ino), &trace.0) {
+            (None, None) => true,
+            (Some(now), Some(then)) => now.ptr_eq(then),
+            _ => false,
+        };
+        same && self.cleaned == trace.1
+    }
+
+    fn insert(&mut self, inode: &Arc<Inode>) {
+        let known = &mut self.known;
+        if known.len() >= 1024 && known.len().is_power_of_two() {
+            known.retain(|_, i| i.strong_count() > 0);
+            self.cleaned += 1;
+        }
+        known.insert(inode.ino, Arc::downgrade(inode));
+    }
+}
+
+impl VolumeShared {
+    /// Every file gives back the blocks that it keeps ahead.
+    pub(crate) fn close_windows(&self) {
+        for inode in self.known_inodes() {
+            inode.claims.close(&inode);
+        }
+    }
+
+    fn known_inodes(&self) -> Vec<Arc<Inode>> {
+        let inodes = self.inodes.lock();
+        inodes.known.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Only files' data is written through a [`File`]: no directory, nothing of the volume's own.
+    pub(super) fn check_holds_data(&self, inode: &Inode) -> Result<(), Error> {
+        let ino = inode.ino;
+        let refused = |flag| Err(Error::NotPermitted { ino, flag });
+        if self.is_system_inode(ino) {
+            return refused("one of the volume's own");
+        }
+        if inode.disk().is_dir() {
+            return Err(Error::IsADirectory {
+                path: format!("inode {ino}"),
+            });
+        }
+        if !inode.disk().is_file() {
+            return refused("no regular file");
+        }
+        Ok(())
+    }
+
+    /// Inodes that hold the volume's own structures.
+    pub(crate) fn is_system_inode(&self, ino: Ino) -> bool {
+        ino == self.journal_ino() || ino != Ino::ROOT && ino.get() < self.sb.geometry().first_ino()
+    }
+
+    fn journal_ino(&self) -> Ino {
+        match self.sb.journal() {
+            JournalPlace::Internal(ino) => ino,
+            JournalPlace::None | JournalPlace::External { .. } => Ino::new(0),
+        }
+    }
+
+    /// The in-core inode. Blocks while metadata is read. It is read again if it was in memory meanwhile. Without this:
+    ///
+    /// 1. A reads an inode from the table and loses the CPU.
+    /// 2. B reads it too, changes it, and lets it go.
+    /// 3. A finds it not in memory, and goes on with what it was before the change.
+    pub(crate) fn inode(self: &Arc<Self>, ino: Ino) -> Result<Arc<Inode>, Error> {
+        loop {
+            let trace = {
+                let table = self.inodes.lock();
+                if let Some(known) = table.find(ino) {
+                    return Ok(known);
+                }
+                table.trace(ino)
+            };
+            let new = Arc::new(mount::read_inode(self, ino)?);
+            self.note_uncommitted(&new);
+            let mut table = self.inodes.lock();
+            if let Some(first) = table.find(ino) {
+                return Ok(first);
+            }
+            if table.is_still(ino, &trace) {
+                table.insert(&new);
+                return Ok(new);
+            }
+        }
+    }
+
+    /// The in-core inode, if somebody uses it.
+    pub(crate) fn known_inode(&self, ino: Ino) -> Option<Arc<Inode>> {
+        self.inodes.lock().find(ino)
+    }
+
+    /// Makes an in-core inode the one of its number.
+    pub(crate) fn know(&self, inode: &Arc<Inode>) {
+        self.note_uncommitted(inode);
+        self.inodes.lock().insert(inode);
+    }
+
+    /// Whoever made an inode that comes into memory, or had it there before, may have changed it since the last commit: that must be durable
+    /// after an fsync too.
+    fn note_uncommitted(&self, inode: &Inode) {
+        if let Some(tid) = self.journal.get().and_then(Journal::newest_uncommitted) {
+            inode.note_changed_before(tid);
+        }
+    }
+
+    /// Counts segments of maps in memory.
+    pub(crate) fn add_segments(&self, more: usize) {
+        self.loaded_segments
+            .fetch_add(more as u64, Ordering::Relaxed);
+    }
+
+    /// Counts them out again.
+    pub(crate) fn sub_segments(&self, fewer: usize) {
+        self.loaded_segments
+            .fetch_sub(fewer as u64, Ordering::Relaxed);
+    }
+
+    /// Lets maps fall back to their roots while there are more segments in memory than the budget allows; `busy`'s last.
+    pub(crate) fn shrink_maps(&self, busy: &Inode) {
+        let over = || self.loaded_segments.load(Ordering::Relaxed) > self.most_segments;
+        if !over() {
+            return;
+        }
+        let known = self.known_inodes();
+        let others = known.iter().filter(|i| i.ino != busy.ino).map(|i| &**i);
+        for inode in others.chain([busy]) {
+            if !over() {
+                return;
+            }
+            inode.drop_loaded_map();
+        }
+    }
+}
