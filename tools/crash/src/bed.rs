@@ -4,7 +4,7 @@
 //! Invariant: `e2fsck -fn` is silent on it. Limit: the files are small; most of the image is free space.
 
 use crate::error::{Result, at};
-use crate::history::Start;
+use crate::history::{Start, Usage};
 use crate::rng::Rng;
 use crate::stamp::{SECTOR, STALE, fill};
 use serde::{Deserialize, Serialize};
@@ -62,6 +62,14 @@ pub struct Bed {
 
 /// Blocks of the file in which every other one is a hole: more pieces than a leaf of 1 KiB holds extents.
 const COMB: u64 = 200;
+
+/// The same of a file for large truncations: more leaves than one handle changes, where blocks are small.
+const LONG_COMB: u64 = 1600;
+/// Its bytes at most.
+const LONGEST: u64 = 1600 << 10;
+
+/// Names of files that a workload makes and removes.
+const NEW: [&str; 3] = ["/new-0", "/dir/new-1", "/dir/new-2"];
 
 /// Bytes of the blocks of [`SHAPES`].
 pub(crate) const SMALLEST_BLOCK: u64 = 1024;
@@ -162,6 +170,7 @@ struct Source {
     data: Vec<Range<u64>>,
     /// Blocks to be preallocated, on volumes that can.
     unwritten: Option<Range<u64>>,
+    usage: Usage,
 }
 
 impl Source {
@@ -174,13 +183,25 @@ impl Source {
             size,
             data: data.into_iter().collect(),
             unwritten: None,
+            usage: Usage::Together,
         }
+    }
+
+    /// Every other block is a hole.
+    fn comb(blocks: u64, block: u64) -> Source {
+        let teeth = (0..blocks).step_by(2);
+        Source::sparse(blocks * block, teeth.map(|n| n * block..(n + 1) * block))
+    }
+
+    fn alone(self) -> Source {
+        let usage = Usage::Alone;
+        Source { usage, ..self }
     }
 }
 
-/// Whole blocks, odd ends, every other block a hole, few blocks in a large hole, nothing at all, preallocated.
+/// Whole blocks, odd ends, every other block a hole, few blocks in a large hole, nothing at all, preallocated; then those that are changed by one
+/// request at a time.
 fn sources(block: u64, rng: &mut Rng) -> Vec<Source> {
-    let comb = (0..COMB).step_by(2).map(|n| n * block..(n + 1) * block);
     let middle = (400 << 10)..(400 << 10) + 4 * block;
     vec![
         Source::full(4096),
@@ -189,7 +210,7 @@ fn sources(block: u64, rng: &mut Rng) -> Vec<Source> {
         Source::full(64 << 10),
         Source::full(256 << 10),
         Source::full((4096 + rng.below(200 << 10)) & !511),
-        Source::sparse(COMB * block, comb),
+        Source::comb(COMB, block),
         Source::sparse(1 << 20, [middle]),
         Source::sparse(0, []),
         Source {
@@ -200,6 +221,9 @@ fn sources(block: u64, rng: &mut Rng) -> Vec<Source> {
             unwritten: Some(0..30),
             ..Source::sparse(0, [])
         },
+        Source::full(160 << 10).alone(),
+        Source::comb(LONG_COMB.min(LONGEST / block), block).alone(),
+        Source::comb(LONG_COMB.min(LONGEST / block), block).alone(),
     ]
 }
 
@@ -224,8 +248,15 @@ fn write_sources(root: &Path, sources: &[Source]) -> Result<Vec<Start>> {
             data: sectors
                 .map(|d| d.start / sector..d.end.div_ceil(sector))
                 .collect(),
+            usage: source.usage,
         });
     }
+    files.extend(NEW.map(|path| Start {
+        path: path.into(),
+        size: 0,
+        data: Vec::new(),
+        usage: Usage::New,
+    }));
     Ok(files)
 }
 

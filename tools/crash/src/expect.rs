@@ -6,11 +6,12 @@
 //! another and data goes before them; and an append that the size covers, since the size moves over appends in order.
 //! Invariant: every sector of every file is read. Limit: a few findings of a file are told, the others counted.
 
+mod alone;
 mod size;
 mod value;
 
 use crate::bed::Mode;
-use crate::history::{Action, History, Start, What};
+use crate::history::{Action, History, Start, Usage, What};
 use crate::stamp::SECTOR;
 use diorite::{OpenFlags, Volume};
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,10 @@ impl Expect {
     pub fn judge(&self, volume: &Volume, mode: Mode, found: &mut Vec<String>) {
         let mut files = Vec::new();
         for (number, start) in (0..).zip(&self.history.files) {
+            if start.usage != Usage::Together {
+                self.judge_alone(volume, mode, (number, start), found);
+                continue;
+            }
             match contents(volume, &start.path) {
                 Ok(bytes) => files.push((number, start, bytes)),
                 Err(error) => found.push(format!("{}: {error}", start.path)),

@@ -6,6 +6,7 @@
 
 use crate::check::Verdict;
 use crate::stamp::SECTOR;
+use crate::states::Change;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -37,7 +38,16 @@ pub enum What {
         /// The file's number.
         file: u32,
     },
-    /// The volume was closed: as a sync of every file.
+    /// Changed a file that nothing else changes meanwhile.
+    Change {
+        /// The file's number.
+        file: u32,
+        /// How.
+        change: Change,
+    },
+    /// The volume was synced: as a sync of every file.
+    SyncAll,
+    /// The volume was closed: the same.
     Close,
 }
 
@@ -54,6 +64,18 @@ pub enum Note {
     Failed(u32),
 }
 
+/// What a workload does with a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Usage {
+    /// Many writes in flight together.
+    Together,
+    /// One change of any kind at a time.
+    Alone,
+    /// The same, and the file is not there at the beginning.
+    New,
+}
+
 /// A file as it was at the beginning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
@@ -63,6 +85,8 @@ pub struct Start {
     pub size: u64,
     /// Sectors that are stamped with write 0; the others are holes, or unwritten.
     pub data: Vec<Range<u64>>,
+    /// What is done with it.
+    pub usage: Usage,
 }
 
 impl Start {
@@ -93,8 +117,10 @@ impl Action {
     #[must_use]
     pub fn changes(&self) -> Option<u32> {
         match self.what {
-            What::Write { file, .. } | What::Append { file, .. } => Some(file),
-            What::Sync { .. } | What::Close => None,
+            What::Write { file, .. } | What::Append { file, .. } | What::Change { file, .. } => {
+                Some(file)
+            }
+            What::Sync { .. } | What::SyncAll | What::Close => None,
         }
     }
 
@@ -104,7 +130,7 @@ impl Action {
         match &self.what {
             What::Write { sectors, .. } => Some(sectors.clone()),
             What::Append { sectors, .. } => self.place.map(|at| at..at + sectors),
-            What::Sync { .. } | What::Close => None,
+            What::Change { .. } | What::Sync { .. } | What::SyncAll | What::Close => None,
         }
     }
 
@@ -219,7 +245,8 @@ impl History {
                 action.durable = dsync.then_some(mark);
             }
             What::Sync { file } => self.durable(begun, mark, |of| of == file),
-            What::Close => self.durable(begun, mark, |_| true),
+            What::SyncAll | What::Close => self.durable(begun, mark, |_| true),
+            What::Change { .. } => {}
         }
     }
 

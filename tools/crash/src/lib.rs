@@ -10,6 +10,9 @@ pub mod stamp;
 // What was asked and acknowledged, and what a file may therefore hold at any place of the log.
 pub mod history;
 
+// The states of a file that is changed by one request at a time.
+pub mod states;
+
 // What a state's files may hold, and the judge of what they do hold.
 pub mod expect;
 

@@ -2,6 +2,7 @@
 //! Input: an image. Output: [`Super`]. Invariant: only a wrong checksum counts as torn, as it does for diorite; volumes
 //! without checksums are never found torn. Limit: copies are looked for where mke2fs puts them by default.
 
+use diorite_format::features::RoCompat;
 use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, backup_candidates};
 use diorite_format::{Corrupt, FormatError, Superblock};
 
@@ -30,6 +31,12 @@ pub fn superblock(image: &[u8]) -> Super {
         copy.is_some_and(|sb| sb.is_ok_and(|sb| is_copy(&sb, place.block_size)))
     });
     if found { Super::Torn } else { Super::Lost }
+}
+
+/// Does it name orphans, whose deletion or truncation is not done?
+#[must_use]
+pub fn has_orphans(sb: &Superblock) -> bool {
+    !sb.last_orphan().is_none() || sb.features().ro_compat.has(RoCompat::ORPHAN_PRESENT)
 }
 
 fn parse(image: &[u8], at: u64) -> Option<Result<Superblock, FormatError>> {

@@ -4,10 +4,13 @@
 //! Invariants: the same seed asks the same; every sector written carries the number of its action; at the end everything is
 //! reaped and the volume closed. Limits: one thread asks; the order of endings is the engine's and the device's.
 
+mod alone;
+
 use crate::error::Result;
-use crate::history::{Note, Start, What};
+use crate::history::{Note, Start, Usage, What};
 use crate::rng::Rng;
 use crate::stamp::{OF_APPEND, SECTOR, fill};
+use alone::Alone;
 use diorite::{Completion, File, FileId, Op, OpenFlags, Queue, Request, RequestFlags, Volume};
 use diorite_block::Buf;
 use std::collections::VecDeque;
@@ -22,6 +25,9 @@ const OVERWRITTEN: usize = 2;
 const LARGE: u64 = 512 << 10;
 /// Sectors of a request, at most.
 const LENGTHS: [u64; 7] = [1, 1, 2, 8, 8, 16, 128];
+
+/// One in so many actions changes a file that is changed by one request at a time.
+const ALONE: u64 = 3;
 
 /// What may be asked next. A new operation is a kind here, a case in [`Driver::step`], and a [`What`].
 #[derive(Debug, Clone, Copy)]
@@ -80,10 +86,12 @@ struct Target {
 }
 
 struct Driver<'a> {
+    volume: &'a Volume,
     rng: Rng,
     queues: Vec<Queue>,
     batches: Vec<VecDeque<Request>>,
     targets: Vec<Target>,
+    alone: Vec<Alone>,
     /// The number of the next action.
     next: u32,
     sink: &'a mut dyn FnMut(Note) -> Result<()>,
@@ -103,19 +111,34 @@ pub fn run(
     let queues: Vec<Queue> = (0..QUEUES)
         .map(|_| volume.queue(DEPTH))
         .collect::<std::result::Result<_, _>>()?;
-    let numbered = files.iter().enumerate();
-    let targets = numbered.map(|(number, start)| target(&volume, &queues, number, start));
+    // Those that are written together come first.
+    let (together, alone): (Vec<_>, Vec<_>) = files
+        .iter()
+        .enumerate()
+        .partition(|(_, start)| start.usage == Usage::Together);
+    let targets = together
+        .into_iter()
+        .map(|(number, start)| target(&volume, &queues, number, start));
+    let alone = alone
+        .into_iter()
+        .map(|(number, start)| Alone::new(&volume, number, start));
     let mut driver = Driver {
+        volume: &volume,
         rng: Rng::new(seed),
         batches: queues.iter().map(|_| VecDeque::new()).collect(),
         targets: targets.collect::<Result<_>>()?,
+        alone: alone.collect::<Result<_>>()?,
         queues,
         next: first,
         sink,
     };
     while driver.next - first < actions {
-        let step = Step::draw(&mut driver.rng);
-        driver.step(step)?;
+        if driver.rng.one_in(ALONE) {
+            driver.change_alone()?;
+        } else {
+            let step = Step::draw(&mut driver.rng);
+            driver.step(step)?;
+        }
     }
     for queue in 0..QUEUES {
         driver.submit(queue)?;
@@ -123,7 +146,7 @@ pub fn run(
     }
     let number = driver.begin(What::Close)?;
     let Driver { sink, .. } = driver;
-    volume.close()?;
+    volume.clone().close()?;
     sink(Note::Acked(number))?;
     Ok(number + 1)
 }

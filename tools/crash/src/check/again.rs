@@ -3,7 +3,7 @@
 //! e2fsck, must end in the tree that the one which was not cut short ended in.
 //! Limits: a few cuts of one recovery; a superblock torn there without a copy is lost, as anywhere.
 
-use super::{Judge, differ, note, open};
+use super::{Judge, note, open};
 use crate::stamp::SECTOR;
 use crate::torn::{Super, superblock};
 use diorite::Volume;
@@ -43,7 +43,7 @@ impl Judge {
     fn once_more(&self, image: &[u8], ours: &[Entry], found: &mut Vec<String>) {
         self.mem.write_at(0, image);
         match open(self.mem.clone(), true).and_then(Volume::close) {
-            Ok(()) => differ(
+            Ok(()) => self.differ(
                 "the first recovery",
                 ours,
                 &self.tree("copy D", found),
@@ -62,7 +62,7 @@ impl Judge {
         match done {
             Ok(bytes) => {
                 self.mem.write_at(0, &bytes);
-                differ("diorite", ours, &self.tree("copy D", found), found);
+                self.differ("diorite", ours, &self.tree("copy D", found), found);
             }
             Err(error) => found.push(error.to_string()),
         }

@@ -27,6 +27,7 @@ fn expect(notes: &[Note], at: usize) -> Expect {
         path: "/f".into(),
         size: 1600,
         data: vec![0..2, 3..4],
+        usage: Usage::Together,
     }]);
     for (mark, note) in notes.iter().enumerate() {
         history.note(note, mark);

@@ -1,0 +1,215 @@
+//! What it is: the judge of a file that is changed by one request at a time.
+//! Input: its changes up to a cut, and what it holds after recovery. Output: nothing, or why no state that it may be in fits.
+//! With a journal the file is in one of its states, all of it: the last that is durable or a later one, or half-way through a change that is made
+//! in several steps. What was acknowledged before a change that can be seen is there, since data goes before transactions, and these follow one another.
+//! Invariant: every sector is looked at. Limit: without a journal only that all of it was once written to this file, or is zeros.
+
+use super::Expect;
+use crate::bed::Mode;
+use crate::history::{Action, Start, Usage, What};
+use crate::stamp::{Held, SECTOR, held};
+use crate::states::{Block, Change, Content, State, States};
+use diorite::{OpenFlags, Volume};
+use std::ops::Range;
+
+/// A state that the file may be in.
+struct Form {
+    state: State,
+    /// Of the sectors of these, each may be zeros already.
+    zeroed: Range<u64>,
+    /// The last change that is settled.
+    base: usize,
+}
+
+/// What the file turns out to be.
+struct Seen {
+    /// None: it is not there.
+    sectors: Option<Vec<Held>>,
+}
+
+impl Expect {
+    pub(super) fn judge_alone(
+        &self,
+        volume: &Volume,
+        mode: Mode,
+        (number, start): (u32, &Start),
+        found: &mut Vec<String>,
+    ) {
+        let path = &start.path;
+        let seen = match look(volume, path) {
+            Ok(seen) => seen,
+            Err(why) => return found.push(format!("{path}: {why}")),
+        };
+        let changes: Vec<(u32, &Action, &Change)> = self
+            .history
+            .begun(self.at)
+            .filter_map(|(n, action)| match &action.what {
+                What::Change { file, change } if *file == number => Some((n, action, change)),
+                _ => None,
+            })
+            .collect();
+        if mode == Mode::None {
+            return judge_bytes(path, number, &seen, found);
+        }
+        let block = volume.superblock().block_size();
+        let mut states = States::new(start, start.usage == Usage::Alone, block);
+        for (n, _, change) in &changes {
+            states.apply(*n, change);
+        }
+        let is_durable = |a: &Action| a.durable.is_some_and(|mark| mark < self.at);
+        let durable = changes.iter().rposition(|(_, a, _)| is_durable(a));
+        let durable = durable.map_or(0, |at| at + 1);
+        let changes: Vec<&Change> = changes.iter().map(|(_, _, c)| *c).collect();
+        if let Err(why) = judge_states(number, &states, &changes, durable, &seen) {
+            found.push(format!("{path}: {why}"));
+        }
+    }
+}
+
+fn look(volume: &Volume, path: &str) -> Result<Seen, String> {
+    let file = match volume.open_path(path, OpenFlags::default()) {
+        Err(diorite::Error::NotFound { .. }) => return Ok(Seen { sectors: None }),
+        other => other.map_err(|e| e.to_string())?,
+    };
+    let size = usize::try_from(file.size()).map_err(|e| e.to_string())?;
+    let mut bytes = vec![0; size];
+    file.read_bytes(0, &mut bytes).map_err(|e| e.to_string())?;
+    let sectors = bytes.chunks(SECTOR).map(held).collect();
+    Ok(Seen {
+        sectors: Some(sectors),
+    })
+}
+
+/// Nothing that was never written to this file.
+fn judge_bytes(path: &str, number: u32, seen: &Seen, found: &mut Vec<String>) {
+    let ours = |h: &Held| match h {
+        Held::Zeros => true,
+        Held::Stamp(stamp) => stamp.file == number,
+        Held::Stale | Held::Other => false,
+    };
+    let sectors = seen.sectors.iter().flatten();
+    if let Some((sector, other)) = (0u64..).zip(sectors).find(|(_, h)| !ours(h)) {
+        found.push(format!("{path}: sector {sector} holds {other:?}"));
+    }
+}
+
+fn judge_states(
+    number: u32,
+    states: &States,
+    changes: &[&Change],
+    durable: usize,
+    seen: &Seen,
+) -> Result<(), String> {
+    let mut nearest: Option<(u64, String)> = None;
+    for at in durable..states.list.len() {
+        for form in forms(states, changes, at, durable) {
+            match fits(number, states, &form, seen) {
+                Ok(()) => return Ok(()),
+                Err((sector, why)) if nearest.as_ref().is_none_or(|(s, _)| *s <= sector) => {
+                    let change = at.checked_sub(1).and_then(|c| changes.get(c));
+                    nearest = Some((sector, format!("after {at} changes ({change:?}) {why}")));
+                }
+                Err(_) => {}
+            }
+        }
+    }
+    let count = states.list.len();
+    let (_, why) = nearest.unwrap_or_default();
+    Err(format!(
+        "in none of its states from {durable} on, of {count}: the nearest is {why}"
+    ))
+}
+
+/// The state after change `at`, and what may be seen of a change on its way to it.
+fn forms(states: &States, changes: &[&Change], at: usize, durable: usize) -> Vec<Form> {
+    let whole = |state: &State, base| Form {
+        state: state.clone(),
+        zeroed: 0..0,
+        base,
+    };
+    // A change that cannot be seen settles nothing.
+    let visible = |upto: usize| (1..=upto).rfind(|n| states.list[*n] != states.list[*n - 1]);
+    let base_of = |upto: usize| durable.max(visible(upto).unwrap_or(0));
+    let mut forms = vec![whole(&states.list[at], base_of(at))];
+    let Some(before) = at.checked_sub(1).filter(|before| *before >= durable) else {
+        return forms;
+    };
+    let (previous, base) = (&states.list[before], base_of(before));
+    let partly = |sectors: &Range<u64>| Form {
+        zeroed: sectors.clone(),
+        ..whole(previous, base)
+    };
+    match changes[before] {
+        Change::Punch(sectors) | Change::Zero(sectors, _) => forms.push(partly(sectors)),
+        Change::Collapse(sectors) => {
+            let out = states.blocks(sectors);
+            forms.push(partly(sectors));
+            let all = previous.sectors.div_ceil(states.per_block());
+            let moved = previous.clone().without(out.clone());
+            forms.extend((out.start..all).map(|hole| {
+                let state = moved.clone().with_hole(hole, out.end - out.start);
+                whole(&state, base)
+            }));
+        }
+        Change::Insert(sectors) => {
+            let new = states.blocks(sectors);
+            let all = states.list[at].sectors.div_ceil(states.per_block());
+            forms.extend((new.start..all).map(|hole| {
+                let mut state = previous.clone().with_hole(hole, new.end - new.start);
+                state.sectors = states.list[at].sectors;
+                whole(&state, base)
+            }));
+        }
+        _ => {}
+    }
+    forms
+}
+
+/// Else the first sector that does not fit, and why.
+fn fits(number: u32, states: &States, form: &Form, seen: &Seen) -> Result<(), (u64, String)> {
+    let Some(sectors) = &seen.sectors else {
+        let there = form.state.there;
+        return (!there).then_some(()).ok_or((0, "not gone".into()));
+    };
+    if !form.state.there || form.state.sectors != sectors.len() as u64 {
+        let (there, expected) = (form.state.there, form.state.sectors);
+        let why = format!(
+            "there: {there}, {expected} sectors; it has {}",
+            sectors.len()
+        );
+        return Err((0, why));
+    }
+    let (per, last) = (states.per_block(), states.list.len() - 1);
+    for (sector, seen) in (0u64..).zip(sectors) {
+        let block = usize::try_from(sector / per).ok();
+        let block = block.and_then(|b| form.state.blocks.get(b));
+        let mut may = match block {
+            Some(Block::Written(cell)) => {
+                let cell = cell + usize::try_from(sector % per).unwrap_or(0);
+                states.may_hold(cell, form.base, last)
+            }
+            _ => vec![Content::Zeros],
+        };
+        if form.zeroed.contains(&sector) {
+            may.push(Content::Zeros);
+        }
+        if !may.iter().any(|content| is(number, *content, seen)) {
+            let why = format!("sector {sector} holds {seen:?}; it may hold {may:?}");
+            return Err((sector + 1, why));
+        }
+    }
+    Ok(())
+}
+
+fn is(number: u32, content: Content, seen: &Held) -> bool {
+    match (content, seen) {
+        (Content::Zeros, Held::Zeros) => true,
+        (Content::Stamp { sector, write }, Held::Stamp(stamp)) => {
+            (stamp.file, stamp.sector, stamp.write) == (number, sector, write)
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

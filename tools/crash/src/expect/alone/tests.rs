@@ -1,0 +1,117 @@
+//! Small histories of one file, and what may be found of it.
+
+use super::*;
+use crate::stamp::Stamp;
+use crate::states::KeepSize;
+
+/// Six blocks of two sectors, all full.
+fn states(changes: &[Change]) -> States {
+    let start = Start {
+        path: "/f".into(),
+        size: 12 * SECTOR as u64,
+        data: std::iter::once(0..12).collect(),
+        usage: Usage::Alone,
+    };
+    let mut states = States::new(&start, true, 2 * SECTOR as u32);
+    for (number, change) in (1..).zip(changes) {
+        states.apply(number, change);
+    }
+    states
+}
+
+/// Sectors by the place and the write that they came from; none is zeros.
+fn seen(sectors: &[Option<(u64, u32)>]) -> Seen {
+    let held = |of: &Option<(u64, u32)>| match *of {
+        None => Held::Zeros,
+        Some((sector, write)) => Held::Stamp(Stamp {
+            file: 0,
+            sector,
+            write,
+        }),
+    };
+    Seen {
+        sectors: Some(sectors.iter().map(held).collect()),
+    }
+}
+
+fn start() -> Vec<Option<(u64, u32)>> {
+    (0..12).map(|sector| Some((sector, 0))).collect()
+}
+
+fn fits(changes: &[Change], durable: usize, sectors: &[Option<(u64, u32)>]) -> bool {
+    let all: Vec<&Change> = changes.iter().collect();
+    judge_states(0, &states(changes), &all, durable, &seen(sectors)).is_ok()
+}
+
+#[test]
+fn a_shrunken_file_is_old_or_new() {
+    let changes = [Change::Truncate(3)];
+    let mut old = start();
+    assert!(fits(&changes, 0, &old));
+    assert!(!fits(&changes, 1, &old));
+    // The rest of the new last block is zeroed first.
+    old[3] = None;
+    assert!(fits(&changes, 0, &old));
+    old[4] = None;
+    assert!(!fits(&changes, 0, &old));
+    assert!(fits(&changes, 1, &start()[..3]));
+    assert!(!fits(&changes, 0, &start()[..4]));
+}
+
+#[test]
+fn a_punch_may_be_done_in_part() {
+    let changes = [Change::Punch(2..8)];
+    let mut part = start();
+    (part[2], part[3]) = (None, None);
+    assert!(fits(&changes, 0, &part));
+    assert!(!fits(&changes, 1, &part));
+    part[8] = None;
+    assert!(!fits(&changes, 0, &part));
+}
+
+/// The hole that is taken out, or put in, may stand anywhere behind its place; nothing is lost.
+#[test]
+fn a_shift_may_be_on_its_way() {
+    let out = [Change::Collapse(2..4)];
+    let mut way = start();
+    way.drain(2..4);
+    assert!(fits(&out, 1, &way));
+    way.splice(6..6, [None, None]);
+    assert!(fits(&out, 0, &way));
+    assert!(!fits(&out, 1, &way));
+    way[0] = None;
+    assert!(!fits(&out, 0, &way));
+    let put = [Change::Insert(2..4)];
+    let mut way = start();
+    way.splice(8..8, [None, None]);
+    assert!(fits(&put, 0, &way));
+    assert!(!fits(&put, 1, &way));
+}
+
+/// Data goes before the transaction that comes after it.
+#[test]
+fn what_was_written_before_something_that_shows_is_there() {
+    let changes = [Change::Write(0..1), Change::Truncate(11)];
+    assert!(fits(&changes, 0, &start()));
+    assert!(!fits(&changes, 0, &start()[..11]));
+    let mut new = start();
+    new[0] = Some((0, 1));
+    assert!(fits(&changes, 0, &new));
+    assert!(fits(&changes, 0, &new[..11]));
+    // A change that leaves everything as it is shows nothing.
+    let changes = [Change::Write(0..1), Change::Allocate(0..4, KeepSize::No)];
+    assert!(fits(&changes, 0, &start()));
+}
+
+#[test]
+fn a_name_is_there_or_not() {
+    let gone = Seen { sectors: None };
+    let judge = |durable| {
+        let changes = [Change::Unlink, Change::Create];
+        let all: Vec<&Change> = changes.iter().collect();
+        judge_states(0, &states(&changes), &all, durable, &gone).is_ok()
+    };
+    assert_eq!([judge(0), judge(1), judge(2)], [true, true, false]);
+    assert!(fits(&[Change::Unlink, Change::Create], 1, &[]));
+    assert!(!fits(&[Change::Unlink], 1, &start()));
+}
