@@ -45,6 +45,7 @@ pub mod xattr;
 
 pub use error::{BadMap, DeviceFull, Error, Misaligned, NotYet, Refused, Wait};
 pub use file::{File, OpenFlags, Quiesced};
+pub use inode::SetAttr;
 pub use ioend::Reason;
 pub use loopdev::LoopDevice;
 pub use map::{Mapping, MappingState};

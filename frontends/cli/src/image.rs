@@ -9,13 +9,14 @@ use diorite::{Error, File, OpenFlags, OpenOptions, Volume};
 use diorite_format::{FileType, Ino, Inode};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
 
 /// How the notes of a volume begin or end that a reader should know without asking.
 const WRITER: &str = "a writer is present";
 const OUT_OF_DATE: &str = "may be out of date";
 
 /// Permissions of files that commands make.
-const NEW_FILE: u16 = 0o644;
+pub(crate) const NEW_FILE: u16 = 0o644;
 
 /// How the options say to open it, for reading.
 pub(crate) fn options(global: &Global) -> OpenOptions {
@@ -54,6 +55,21 @@ pub(crate) fn open_for_writing(img: &str, global: &Global, report: &mut Report) 
     Volume::open(img, &options)
         .map_err(|error| report.image(error))
         .ok()
+}
+
+/// Opens the image for writing, changes it, closes it; gives the command's exit code.
+pub(crate) fn change(
+    command: &'static str,
+    img: &str,
+    global: &Global,
+    change: impl FnOnce(&Volume, &mut Report),
+) -> ExitCode {
+    let mut report = Report::new(command, img);
+    if let Some(volume) = open_for_writing(img, global, &mut report) {
+        change(&volume, &mut report);
+        close(volume, &mut report);
+    }
+    report.exit_code()
 }
 
 /// Ends a volume that was written to: what was done is durable, or this is a failure.

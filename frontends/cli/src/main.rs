@@ -7,7 +7,8 @@
 //! | `bench` | what is to be measured -> rows and ratios |
 //! | `image` | a locator, paths -> a volume, files |
 //! | `walk` | a file -> its extents, in windows |
-//! | `sizes` | coreutils' words for sizes -> new sizes |
+//! | `paths` | paths in an image -> other paths, all below one |
+//! | `sizes`, `modes` | coreutils' words for sizes and permissions -> new ones |
 //! | `facts`, `names`, `times` | what an image holds -> words, JSON |
 //! | `report` | errors -> messages and the exit code |
 //! | `output` | lines -> standard output |
@@ -17,8 +18,10 @@ mod bench;
 mod cmd;
 mod facts;
 mod image;
+mod modes;
 mod names;
 mod output;
+mod paths;
 mod report;
 mod sizes;
 mod times;
@@ -40,6 +43,14 @@ fn main() -> ExitCode {
         Command::Extents(args) => cmd::extents::run(global, args),
         Command::Truncate(args) => cmd::truncate::run(global, args),
         Command::Fallocate(args) => cmd::fallocate::run(global, args),
+        Command::Mkdir(args) => cmd::mkdir::run(global, args),
+        Command::Rm(args) => cmd::rm::run(global, args),
+        Command::Mv(args) => cmd::mv::run(global, args),
+        Command::Ln(args) => cmd::ln::run(global, args),
+        Command::Mknod(args) => cmd::mknod::run(global, args),
+        Command::Touch(args) => cmd::touch::run(global, args),
+        Command::Chmod(args) => cmd::chmod::run(global, args),
+        Command::Chown(args) => cmd::chown::run(global, args),
         Command::Sync(args) => cmd::sync::run(global, args),
         Command::Recover(args) => cmd::recover::run(global, args),
         Command::Bench(args) => cmd::bench::run(global, args),

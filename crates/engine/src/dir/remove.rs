@@ -8,7 +8,7 @@ use super::edit::{put, take_out};
 use super::links::{self, one_less};
 use super::list::inline_entries;
 use super::room::find_room;
-use super::spot::{Spot, check_movable, lock_all};
+use super::spot::{Spot, lock_all};
 use super::{blocks, read_block};
 use crate::error::Error;
 use crate::file::File;
@@ -90,7 +90,7 @@ impl Volume {
             let (ino, flag) = (inode.ino, "a directory");
             return Err(Error::NotPermitted { ino, flag });
         }
-        check_movable(inode)?;
+        inode.check_settable()?;
         let kind = kind_of(inode)?;
         let dir = &spot.dir;
         let _names = dir.lock_exclusive(false)?;
@@ -191,7 +191,7 @@ fn remove_name(volume: &Arc<VolumeShared>, spot: &Spot<'_>) -> Result<(), Error>
     if spot.slash {
         return Err(spot.no_directory());
     }
-    check_movable(&inode)?;
+    inode.check_settable()?;
     check_deletable(&inode)?;
     let was_last = volume.in_handle(4 + ORPHAN_CREDITS, |handle| {
         take_out(handle, dir, found.block, spot.name)?;
@@ -216,7 +216,7 @@ fn remove_directory(volume: &Arc<VolumeShared>, spot: &Spot<'_>) -> Result<(), E
             continue;
         }
         spot.check_can_remove()?;
-        check_movable(&gone)?;
+        gone.check_settable()?;
         check_deletable(&gone)?;
         check_empty(&gone, spot)?;
         volume.in_handle(5 + ORPHAN_CREDITS, |handle| {

@@ -14,7 +14,7 @@ use super::links::{check_subdirectory, one_less, one_more};
 use super::lookup;
 use super::remove::{check_empty, count_out, kind_of};
 use super::room::{Room, find_room};
-use super::spot::{Place, Spot, check_movable, lock_all};
+use super::spot::{Place, Spot, lock_all};
 use crate::alloc::NEW_INODE_CREDITS;
 use crate::error::Error;
 use crate::inode::{Inode, timestamp};
@@ -152,7 +152,7 @@ impl Move<'_> {
         let (old, new, moved) = (self.old, self.new, self.moved);
         old.check_can_remove()?;
         new.check_can_add()?;
-        check_movable(moved)?;
+        moved.check_settable()?;
         let is_dir = moved.disk().is_dir();
         if (old.slash || new.slash && !flags.exchange) && !is_dir {
             return Err(old.no_directory());
@@ -168,7 +168,7 @@ impl Move<'_> {
         }
         let there_is_dir = there.disk().is_dir();
         new.check_can_remove()?;
-        check_movable(there)?;
+        there.check_settable()?;
         if flags.exchange {
             return self.check_counts(is_dir, there_is_dir);
         }

@@ -136,19 +136,3 @@ pub(super) fn lock_all<'a>(
     all.dedup_by_key(|inode| inode.ino);
     all.into_iter().map(|inode| inode.lock_numbered()).collect()
 }
-
-/// May this inode lose a name, or get another place?
-pub(super) fn check_movable(inode: &Inode) -> Result<(), Error> {
-    let (ino, flags) = (inode.ino, inode.disk().flags);
-    let refused = |flag| Err(Error::NotPermitted { ino, flag });
-    if inode.volume.is_system_inode(ino) {
-        return refused("one of the volume's own");
-    }
-    if flags.has(InodeFlags::IMMUTABLE) {
-        return refused("immutable");
-    }
-    if flags.has(InodeFlags::APPEND) {
-        return refused("append-only");
-    }
-    Ok(())
-}

@@ -13,7 +13,7 @@ use diorite_block::sync::atomic::{AtomicBool, Ordering};
 use diorite_format::Inode as DiskInode;
 use diorite_format::xattr::{NameIndex, Xattrs};
 
-const CAPABILITY: (NameIndex, &[u8]) = (NameIndex::SECURITY, b"capability");
+pub(super) const CAPABILITY: (NameIndex, &[u8]) = (NameIndex::SECURITY, b"capability");
 
 /// See the module.
 #[derive(Debug)]
@@ -35,10 +35,15 @@ impl FirstWrite {
             privileges: AtomicBool::new(privileges),
         }
     }
+
+    /// The file was given rights that the next write takes away.
+    pub(super) fn note_privileges(&self) {
+        self.privileges.store(true, Ordering::Release);
+    }
 }
 
 /// The mode after a write.
-fn without_privileges(mode: u16) -> u16 {
+pub(super) fn without_privileges(mode: u16) -> u16 {
     const SETUID: u16 = 0o4000;
     const SETGID: u16 = 0o2000;
     const GROUP_EXECUTES: u16 = 0o0010;

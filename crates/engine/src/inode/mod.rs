@@ -4,6 +4,7 @@
 //! in-core inode per number; the lock order is inode lock, gate, map lock; none is held while I/O is in flight. Limits: in
 //! this slice the size and the map never change.
 
+mod attrs;
 mod claims;
 mod clusters;
 mod first;
@@ -14,6 +15,7 @@ mod journalled;
 mod pending;
 mod remap;
 
+pub use attrs::SetAttr;
 use claims::Claims;
 use first::FirstWrite;
 pub(crate) use pending::{Claimed, NoPlace, Pending, Wanted};

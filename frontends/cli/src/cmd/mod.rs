@@ -2,17 +2,25 @@
 //!
 //! Input: the options of every command and those of one. Output: the process's exit code. Invariant: a command prints facts
 //! through `output`, complaints through `report`. Limits: which of them write to an image is in their names:
-//! `truncate`, `fallocate`, `sync` and `recover`; `bench` only where it is told to.
+//! those of coreutils that write, `fallocate` and `recover`; `bench` only where it is told to.
 
 pub(crate) mod bench;
 pub(crate) mod cat;
+pub(crate) mod chmod;
+pub(crate) mod chown;
 pub(crate) mod extents;
 pub(crate) mod fallocate;
 pub(crate) mod generate;
 pub(crate) mod get;
 pub(crate) mod info;
+pub(crate) mod ln;
 pub(crate) mod ls;
+pub(crate) mod mkdir;
+pub(crate) mod mknod;
+pub(crate) mod mv;
 pub(crate) mod recover;
+pub(crate) mod rm;
 pub(crate) mod stat;
 pub(crate) mod sync;
+pub(crate) mod touch;
 pub(crate) mod truncate;

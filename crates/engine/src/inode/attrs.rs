@@ -1,0 +1,110 @@
+//! What an inode says of itself, set: permissions, owner, times.
+//!
+//! Input: which of them, and what to. Output: the inode in one handle, its change time now. Invariants: another owner of a file takes set-user-id,
+//! set-group-id and the capability away, unless permissions are set with it, which come after that; permissions that a write takes
+//! away are noted for the next one. Limits: a queue that has the file attached may go on writing without taking away what is set
+//! meanwhile; access control lists are not changed with the permissions.
+
+use super::first::{CAPABILITY, without_privileges};
+use super::{Inode, timestamp};
+use crate::error::Error;
+use crate::file::File;
+use crate::volume::Volume;
+use crate::xattr::REMOVE_CREDITS;
+use diorite_block::sync::atomic::Ordering;
+use diorite_format::{Ino, InodeFlags, Timestamp};
+
+/// What to set; none stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttr {
+    /// Permission bits, with set-user-id, set-group-id and the sticky bit.
+    pub permissions: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Last access.
+    pub atime: Option<Timestamp>,
+    /// Last change of the data.
+    pub mtime: Option<Timestamp>,
+}
+
+impl Volume {
+    /// Sets what an inode says of itself. Durable with the next [`Volume::sync`] or commit. Blocks.
+    ///
+    /// # Errors
+    /// `NotPermitted` by the inode's flags; the volume may not be changed; damage; a device that fails.
+    pub fn set_attr(&self, ino: Ino, set: &SetAttr) -> Result<(), Error> {
+        self.inner().check_open()?;
+        self.inner().inode(ino)?.set_attr(set)
+    }
+
+    /// The volume's clock, as an inode stores it.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        timestamp(self.inner().now_nanos())
+    }
+}
+
+impl File {
+    /// As [`Volume::set_attr`], also for a file without a name.
+    ///
+    /// # Errors
+    /// Those of [`Volume::set_attr`].
+    pub fn set_attr(&self, set: &SetAttr) -> Result<(), Error> {
+        self.inode().set_attr(set)
+    }
+}
+
+impl Inode {
+    fn set_attr(&self, set: &SetAttr) -> Result<(), Error> {
+        self.volume.check_writable()?;
+        self.check_settable()?;
+        let is_given = set.uid.is_some() || set.gid.is_some();
+        let now = timestamp(self.volume.now_nanos());
+        self.volume.in_handle(REMOVE_CREDITS + 1, |handle| {
+            let is_file = self.disk().is_file();
+            let _map = self.map_lock.lock();
+            if is_given && is_file {
+                self.remove_xattr(handle, CAPABILITY)?;
+            }
+            if set.mtime.is_some() {
+                // A write that was noted and not written yet came before this.
+                self.touched.store(0, Ordering::Release);
+            }
+            handle.or_abort(self.change(handle, |disk| {
+                (disk.uid, disk.gid) = (set.uid.unwrap_or(disk.uid), set.gid.unwrap_or(disk.gid));
+                if is_given && is_file {
+                    disk.mode = without_privileges(disk.mode);
+                }
+                if let Some(permissions) = set.permissions {
+                    disk.mode = disk.mode & !0o7777 | permissions & 0o7777;
+                }
+                disk.atime = set.atime.unwrap_or(disk.atime);
+                disk.mtime = set.mtime.unwrap_or(disk.mtime);
+                disk.ctime = now;
+            }))?;
+            let mode = self.disk().mode;
+            if is_file && without_privileges(mode) != mode {
+                self.first.note_privileges();
+            }
+            Ok(())
+        })
+    }
+
+    /// May its attributes, its names, its place be changed?
+    pub(crate) fn check_settable(&self) -> Result<(), Error> {
+        let (ino, flags) = (self.ino, self.disk().flags);
+        let refused = |flag| Err(Error::NotPermitted { ino, flag });
+        if self.volume.is_system_inode(ino) {
+            return refused("one of the volume's own");
+        }
+        if flags.has(InodeFlags::IMMUTABLE) {
+            return refused("immutable");
+        }
+        if flags.has(InodeFlags::APPEND) {
+            return refused("append-only");
+        }
+        Ok(())
+    }
+}

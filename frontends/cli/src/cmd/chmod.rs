@@ -1,0 +1,47 @@
+//! `diorite chmod`: permissions of files in an image, in coreutils' words.
+//!
+//! Input: an image, a mode, paths. Output: nothing. Invariants: a link on the command line is followed, one met on the way is left as it is. Limits: no
+//! umask.
+
+use crate::args::{ChmodArgs, Global};
+use crate::image::{self, bytes};
+use crate::paths;
+use diorite::{Error, SetAttr, Volume};
+use diorite_format::{FileType, Inode};
+use std::process::ExitCode;
+
+/// Runs the command.
+pub(crate) fn run(global: &Global, args: &ChmodArgs) -> ExitCode {
+    image::change("chmod", &args.img, global, |volume, report| {
+        for path in args.paths.iter().map(|p| bytes(p)) {
+            if !args.recursive {
+                if let Err(error) = one(volume, path, args) {
+                    report.file(path, error);
+                }
+                continue;
+            }
+            paths::walk(volume, path, |path, found| {
+                if let Err(error) = found.and_then(|inode| set(volume, inode, args)) {
+                    report.file(path, error);
+                }
+            });
+        }
+    })
+}
+
+fn one(volume: &Volume, path: &[u8], args: &ChmodArgs) -> Result<(), Error> {
+    let ino = volume.resolve(path, true)?;
+    set(volume, &*paths::inode(volume, ino)?, args)
+}
+
+fn set(volume: &Volume, inode: &Inode, args: &ChmodArgs) -> Result<(), Error> {
+    if inode.file_type == Some(FileType::Symlink) {
+        return Ok(());
+    }
+    let permissions = args.mode.of(inode.mode & 0o7777, inode.is_dir());
+    let set = SetAttr {
+        permissions: Some(permissions),
+        ..SetAttr::default()
+    };
+    volume.set_attr(inode.ino, &set)
+}

@@ -1,0 +1,61 @@
+//! `diorite mkdir`: directories in an image, in coreutils' words.
+//!
+//! Input: an image, paths. Output: nothing. Invariant: with `-p` what is there already is left as it is. Limits: new directories belong to root, and no
+//! umask counts, as no user of the image is known here.
+
+use crate::args::{Global, MkdirArgs};
+use crate::image::{self, bytes};
+use crate::modes::ModeChange;
+use crate::paths;
+use diorite::{Error, SetAttr, Volume};
+use std::process::ExitCode;
+
+/// Permissions of a new directory.
+const NEW: u16 = 0o755;
+
+/// Runs the command.
+pub(crate) fn run(global: &Global, args: &MkdirArgs) -> ExitCode {
+    image::change("mkdir", &args.img, global, |volume, report| {
+        for path in args.paths.iter().map(|p| bytes(p)) {
+            if let Err((at, error)) = one(volume, path, args) {
+                report.file(&at, error);
+            }
+        }
+    })
+}
+
+fn one(volume: &Volume, path: &[u8], args: &MkdirArgs) -> Result<(), (Vec<u8>, Error)> {
+    let at = |error| (path.to_vec(), error);
+    if args.parents {
+        for end in (1..path.len()).filter(|end| path[*end] == b'/') {
+            make(volume, &path[..end], true).map_err(|e| (path[..end].to_vec(), e))?;
+        }
+    }
+    let made = make(volume, path, args.parents).map_err(at)?;
+    if let (Some(mode), true) = (&args.mode, made) {
+        set_mode(volume, path, mode).map_err(at)?;
+    }
+    Ok(())
+}
+
+/// Says whether it was made.
+fn make(volume: &Volume, path: &[u8], may_exist: bool) -> Result<bool, Error> {
+    let there = || paths::look(volume, path, true).is_ok_and(|i| i.is_some_and(|i| i.is_dir()));
+    match volume.mkdir(path, NEW) {
+        Ok(_) => Ok(true),
+        Err(Error::Exists { .. }) if may_exist && there() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn set_mode(volume: &Volume, path: &[u8], mode: &ModeChange) -> Result<(), Error> {
+    let ino = volume.resolve(path, false)?;
+    let before = paths::inode(volume, ino)?.mode;
+    volume.set_attr(
+        ino,
+        &SetAttr {
+            permissions: Some(mode.of(before & 0o7777, true)),
+            ..SetAttr::default()
+        },
+    )
+}

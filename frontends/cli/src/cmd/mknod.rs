@@ -1,0 +1,45 @@
+//! `diorite mknod`: pipes and devices in an image, in coreutils' words.
+//!
+//! Input: an image, a path, a type, numbers. Output: nothing. Invariant: a device has both numbers, a pipe none. Limits: major numbers of 12 bits, minor
+//! ones of 20.
+
+use crate::args::{Global, MknodArgs, NodeType};
+use crate::image::{self, bytes};
+use crate::report::Reason;
+use diorite::Volume;
+use diorite_format::FileType;
+use diorite_format::inode::Rdev;
+use std::process::ExitCode;
+
+/// Permissions of a new node.
+const NEW: u16 = 0o644;
+
+/// Runs the command.
+pub(crate) fn run(global: &Global, args: &MknodArgs) -> ExitCode {
+    image::change("mknod", &args.img, global, |volume, report| {
+        if let Err(reason) = make(volume, args) {
+            report.file(bytes(&args.path), reason);
+        }
+    })
+}
+
+fn make(volume: &Volume, args: &MknodArgs) -> Result<(), Reason> {
+    let (kind, device) = match (args.kind, args.major, args.minor) {
+        (NodeType::Pipe, None, None) => (FileType::Fifo, Rdev { major: 0, minor: 0 }),
+        (NodeType::Pipe, ..) => return Err(Reason::new("a pipe has no device numbers")),
+        (kind, Some(major), Some(minor)) => (kind.of_device(), Rdev { major, minor }),
+        _ => return Err(Reason::new("a device has a major and a minor number")),
+    };
+    let permissions = args.mode.as_ref().map_or(NEW, |mode| mode.of(NEW, false));
+    volume.mknod(bytes(&args.path), kind, permissions, device)?;
+    Ok(())
+}
+
+impl NodeType {
+    fn of_device(self) -> FileType {
+        match self {
+            NodeType::Block => FileType::BlockDevice,
+            NodeType::Character | NodeType::Pipe => FileType::CharDevice,
+        }
+    }
+}

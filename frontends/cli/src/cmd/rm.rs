@@ -1,0 +1,66 @@
+//! `diorite rm`: names taken out of an image, in coreutils' words.
+//!
+//! Input: an image, paths. Output: nothing. Invariants: without `-r` no directory goes; a link is removed, not what it points to; the root stays.
+//! Limits: asks nobody.
+
+use crate::args::{Global, RmArgs};
+use crate::image::{self, bytes};
+use crate::paths;
+use crate::report::{Reason, Report};
+use diorite::{Error, Volume};
+use std::process::ExitCode;
+
+/// Runs the command.
+pub(crate) fn run(global: &Global, args: &RmArgs) -> ExitCode {
+    image::change("rm", &args.img, global, |volume, report| {
+        for path in args.paths.iter().map(|p| bytes(p)) {
+            remove(volume, path, args, report);
+        }
+    })
+}
+
+fn remove(volume: &Volume, path: &[u8], args: &RmArgs, report: &mut Report) {
+    if matches!(paths::last_name(path), b"" | b"." | b"..") {
+        return report.file(path, Reason::new("refusing to remove it"));
+    }
+    let result = match volume.unlink(path) {
+        Err(Error::IsADirectory { .. }) if args.dir && !args.recursive => volume.rmdir(path),
+        Err(Error::IsADirectory { .. }) if args.recursive => {
+            return remove_tree(volume, path, report);
+        }
+        other => other,
+    };
+    match result {
+        Err(Error::NotFound { .. }) if args.force => {}
+        Err(error) => report.file(path, error),
+        Ok(()) => {}
+    }
+}
+
+/// Removes a directory and all in it, the deepest first. What cannot be removed is told, with what is above it left out.
+fn remove_tree(volume: &Volume, path: &[u8], report: &mut Report) {
+    let mut dirs = Vec::new();
+    let mut failed = false;
+    paths::walk(volume, path, |path, found| {
+        let gone = match found {
+            Ok(inode) if inode.is_dir() => {
+                dirs.push(path.to_vec());
+                Ok(())
+            }
+            Ok(_) => volume.unlink(path),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = gone {
+            failed = true;
+            report.file(path, error);
+        }
+    });
+    for dir in dirs.iter().rev() {
+        match volume.rmdir(dir) {
+            // What stands in it was told.
+            Err(Error::NotEmpty { .. }) if failed => {}
+            Err(error) => report.file(dir, error),
+            Ok(()) => {}
+        }
+    }
+}

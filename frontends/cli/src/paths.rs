@@ -1,0 +1,105 @@
+//! Paths in an image, as the commands that make and move names need them.
+//!
+//! Input: paths of the command line, bytes. Output: other paths; what is there. Invariant: nothing is changed. Limits: none.
+
+use diorite::{Error, OpenFlags, Volume};
+use diorite_format::{Ino, Inode};
+use std::sync::Arc;
+
+/// The last name of a path; empty for the root.
+pub(crate) fn last_name(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|c| *c != b'/').map_or(0, |at| at + 1);
+    let cut = path[..end].iter().rposition(|c| *c == b'/');
+    &path[cut.map_or(0, |at| at + 1)..end]
+}
+
+/// A name in a directory.
+pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    let slash: &[u8] = if dir.ends_with(b"/") { b"" } else { b"/" };
+    [dir, slash, name].concat()
+}
+
+/// The inode at a path; none if there is nothing.
+pub(crate) fn look(
+    volume: &Volume,
+    path: &[u8],
+    follow: bool,
+) -> Result<Option<Arc<Inode>>, Error> {
+    match volume.resolve(path, follow) {
+        Ok(ino) => inode(volume, ino).map(Some),
+        Err(error) if matches!(error.root(), Error::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// An inode by its number.
+pub(crate) fn inode(volume: &Volume, ino: Ino) -> Result<Arc<Inode>, Error> {
+    Ok(volume.open_ino(ino, OpenFlags::default())?.metadata())
+}
+
+/// Where something called `name` goes: into `dest` if that is a directory, unless it is not to be taken for one.
+pub(crate) fn into(
+    volume: &Volume,
+    dest: &[u8],
+    name: &[u8],
+    is_target: bool,
+) -> Result<Vec<u8>, Error> {
+    let is_dir = !is_target && look(volume, dest, true)?.is_some_and(|i| i.is_dir());
+    Ok(if is_dir {
+        join(dest, name)
+    } else {
+        dest.to_vec()
+    })
+}
+
+/// Calls `each` with a path and all that is below it: before what is in a directory. Goes on after an error, which it hands to `each`.
+pub(crate) fn walk(
+    volume: &Volume,
+    path: &[u8],
+    mut each: impl FnMut(&[u8], Result<&Inode, Error>),
+) {
+    let mut todo = vec![path.to_vec()];
+    while let Some(path) = todo.pop() {
+        let found = volume
+            .resolve(&path, false)
+            .and_then(|ino| inode(volume, ino));
+        let is_dir = found.as_ref().is_ok_and(|inode| inode.is_dir());
+        let ino = found.as_ref().map(|inode| inode.ino);
+        each(&path, found.as_deref().map_err(Clone::clone));
+        let Some(ino) = ino.ok().filter(|_| is_dir) else {
+            continue;
+        };
+        match volume.read_dir(ino) {
+            Err(error) => each(&path, Err(error)),
+            Ok(entries) => {
+                for entry in entries {
+                    match entry {
+                        Ok(e) if e.name == b"." || e.name == b".." => {}
+                        Ok(e) => todo.push(join(&path, &e.name)),
+                        Err(error) => each(&path, Err(error)),
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_joins() {
+        for (path, name) in [
+            ("/a/b", "b"),
+            ("a", "a"),
+            ("/a/b//", "b"),
+            ("/", ""),
+            ("", ""),
+        ] {
+            assert_eq!(last_name(path.as_bytes()), name.as_bytes(), "{path}");
+        }
+        assert_eq!(join(b"/", b"a"), b"/a");
+        assert_eq!(join(b"/d", b"a"), b"/d/a");
+    }
+}

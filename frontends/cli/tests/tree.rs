@@ -1,0 +1,234 @@
+//! Commands that make, move and remove names, and set what files say of themselves: what coreutils do on the host, diorite does in an image, and
+//! both trees are the same afterwards; e2fsck has nothing to say.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Mount, debugfs, diorite, image, run, same, scratch, skip};
+use std::path::Path;
+use std::process::Command;
+
+/// An image and a directory of the host, empty both.
+fn both(dir: &Path, args: &[&str]) -> (String, std::path::PathBuf) {
+    let host = dir.join("host");
+    std::fs::create_dir(&host).unwrap();
+    (image(dir, "image", "32M", args, None), host)
+}
+
+/// Runs a command in the image, and the same of coreutils in the host's directory. A path begins with a slash.
+fn twice(img: &str, host: &Path, words: &str) {
+    let words: Vec<&str> = words.split(' ').collect();
+    let (options, rest): (Vec<&str>, Vec<&str>) =
+        words[1..].iter().partition(|w| w.starts_with('-'));
+    let args = [&[words[0]], &options[..], &[img], &rest[..]].concat();
+    diorite(&args).ok();
+    let on_host = rest.iter().map(|word| match word.strip_prefix('/') {
+        Some(path) => host.join(path).into_os_string(),
+        None => word.into(),
+    });
+    let out = Command::new(words[0])
+        .args(&options)
+        .args(on_host)
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{words:?}: {out:?}");
+}
+
+const SAME: [&str; 28] = [
+    "mkdir /a /b /c",
+    "mkdir -p /a/deep/er/still /a/deep",
+    "mkdir -m700 /a/mine",
+    "mkdir -m2755 /a/group",
+    "touch /a/one /a/two /b/three",
+    "ln /a/one /a/again",
+    "ln -s nowhere /a/link",
+    "ln -s a/very/long/target/that/does/not/fit/into/the/inode/of/the/link/itself /b",
+    "ln /a/two /b",
+    "mv /a/one /a/uno",
+    "mv /a/uno /b",
+    "mv /a/deep /b",
+    "mv /b/three /a/again /c",
+    "mv -T /a/mine /c/mine",
+    "mv -n /b/two /c/again",
+    "chmod 751 /b/deep",
+    "chmod u+x,g=u,o= /c/three",
+    "chmod a+rX /b/deep/er",
+    "chmod 4755 /c/again",
+    "touch /d /e",
+    "ln -sf elsewhere /d",
+    "ln -f /c/three /e",
+    "mkdir -p /gone/one/two/three",
+    "touch /gone/x /gone/one/y",
+    "ln -s x /gone/one/two/z",
+    "rm -r /gone",
+    "rm -f /not/there /a/link",
+    "rm -d /a/group",
+];
+
+#[test]
+fn as_coreutils_do() {
+    for args in [
+        &["-t", "ext4"][..],
+        &["-t", "ext3", "-b", "1024"],
+        &["-t", "ext2"],
+    ] {
+        let dir = scratch();
+        let (img, host) = both(dir.path(), args);
+        diorite(&["rm", "-r", &img, "/lost+found"]).ok();
+        SAME.iter().for_each(|words| twice(&img, &host, words));
+        run("e2fsck", &["-fn", &img]);
+        let out = dir.path().join("out");
+        diorite(&[
+            "get",
+            "-q",
+            "--no-same-owner",
+            &img,
+            "/",
+            out.to_str().unwrap(),
+        ])
+        .ok();
+        let list = |at: &Path| {
+            // Times differ; sizes of directories are the host's.
+            let words = "find . -mindepth 1 ( -type d -printf %P|%y|%m|%n\\n -o -printf %P|%y|%m|%n|%s|%l\\n )";
+            let out = Command::new("find")
+                .current_dir(at)
+                .args(words.split(' ').skip(1))
+                .output()
+                .unwrap();
+            assert!(out.status.success(), "{out:?}");
+            let text = String::from_utf8(out.stdout).unwrap();
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        let (ours, theirs) = (list(&out), list(&host));
+        assert!(theirs.len() > 10);
+        assert_eq!(ours, theirs);
+    }
+}
+
+/// What the kernel sees, if it mounts the image.
+#[test]
+fn nodes_owners_times() {
+    let dir = scratch();
+    let (img, _) = both(dir.path(), &["-t", "ext4"]);
+    diorite(&["mknod", &img, "/null", "c", "1", "3"]).ok();
+    diorite(&["mknod", "-m", "600", &img, "/disk", "b", "259", "70000"]).ok();
+    diorite(&["mknod", &img, "/pipe", "p"]).ok();
+    diorite(&["mkdir", "-p", &img, "/d/e"]).ok();
+    diorite(&["touch", &img, "/d/f"]).ok();
+    diorite(&["chown", &img, "70000:5", "/null"]).ok();
+    diorite(&["chown", "-R", &img, ":33", "/d"]).ok();
+    run("e2fsck", &["-fn", &img]);
+    let told = diorite(&["ls", "-lR", &img, "/"]).ok().text();
+    for line in [
+        "crw-r--r-- 1 70000 5 1, 3",
+        "brw------- 1 0 0 259, 70000",
+        "prw-r--r--",
+    ] {
+        let squeezed = told.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(squeezed.contains(line), "{line}: {told}");
+    }
+    assert!(debugfs(&img, "stat /d/e").contains("Group:    33"));
+    // A time in the past, then now.
+    run(
+        "debugfs",
+        &["-w", "-R", "sif /d/f mtime 20010101000000", &img],
+    );
+    run(
+        "debugfs",
+        &["-w", "-R", "sif /d/f atime 20010101000000", &img],
+    );
+    diorite(&["touch", "-m", &img, "/d/f"]).ok();
+    let stat = debugfs(&img, "stat /d/f");
+    let line = |what: &str| stat.lines().find(|l| l.contains(what)).unwrap().to_owned();
+    assert!(line("atime:").contains("2001") && !line("mtime:").contains("2001"));
+    diorite(&["touch", &img, "/not/there"]).failed(1, "No such file or directory");
+    diorite(&["touch", "-c", &img, "/none"]).ok();
+    diorite(&["stat", &img, "/none"]).failed(1, "No such file");
+    let at = dir.path().join("mnt");
+    std::fs::create_dir(&at).unwrap();
+    let Some(_mount) = Mount::new(&img, &at, "ro") else {
+        return skip("the kernel's mount");
+    };
+    run("test", &["-p", at.join("pipe").to_str().unwrap()]);
+    assert_eq!(
+        run(
+            "stat",
+            &["-c", "%t %T %u", at.join("null").to_str().unwrap()]
+        )
+        .trim(),
+        "1 3 70000"
+    );
+    assert_eq!(
+        run(
+            "stat",
+            &["-c", "%Hr %Lr", at.join("disk").to_str().unwrap()]
+        )
+        .trim(),
+        "259 70000"
+    );
+}
+
+/// What cannot be done is told in coreutils' words, and the rest is done.
+#[test]
+fn refusals() {
+    let dir = scratch();
+    let (img, _) = both(dir.path(), &["-t", "ext4"]);
+    diorite(&["mkdir", "-p", &img, "/d/e", "/x"]).ok();
+    diorite(&["touch", &img, "/f", "/d/g"]).ok();
+    let img = img.as_str();
+    let refused: [(&[&str], &str); 17] = [
+        (&["mkdir", img, "/d"], "/d: File exists"),
+        (&["mkdir", img, "/no/d"], "/no/d: No such file or directory"),
+        (&["mkdir", img, "/f/d"], "/f/d: Not a directory"),
+        (&["mkdir", "-p", img, "/f/d"], "/f: File exists"),
+        (&["rm", img, "/d"], "/d: Is a directory"),
+        (&["rm", "-d", img, "/d"], "/d: Directory not empty"),
+        (&["rm", img, "/none"], "/none: No such file or directory"),
+        (&["rm", "-r", img, "/"], "refusing to remove it"),
+        (&["rm", "-r", img, "/d/.."], "refusing to remove it"),
+        (&["mv", img, "/d", "/d/e"], "inside of what is moved"),
+        (&["mv", "-T", img, "/f", "/d"], "/f: Is a directory"),
+        (&["mv", "-T", img, "/x", "/d"], "/x: Directory not empty"),
+        (
+            &["mv", img, "/f", "/x", "/none"],
+            "/none: No such file or directory",
+        ),
+        (
+            &["ln", img, "/d", "/y"],
+            "is a directory: this is not permitted",
+        ),
+        (&["ln", "-s", img, "t", "/f"], "/f: File exists"),
+        (
+            &["mknod", img, "/n", "c"],
+            "a device has a major and a minor number",
+        ),
+        (
+            &["chmod", img, "644", "/none"],
+            "/none: No such file or directory",
+        ),
+    ];
+    for (args, words) in refused {
+        diorite(args).failed(1, words);
+    }
+    for args in [
+        &["chmod", img, "u+y", "/f"][..],
+        &["chown", img, "root", "/f"],
+        &["rm", img],
+    ] {
+        assert_eq!(diorite(args).code, Some(2), "{args:?}");
+    }
+    // The others are made.
+    diorite(&["mkdir", img, "/d", "/made"]).failed(1, "/d: File exists");
+    assert!(diorite(&["ls", img]).ok().text().contains("made"));
+    let long = format!("/{}", "n".repeat(256));
+    diorite(&["mkdir", img, &long]).failed(1, "File name too long");
+    run("e2fsck", &["-fn", img]);
+    let copy = dir.path().join("copy");
+    let again = dir.path().join("again");
+    for to in [&copy, &again] {
+        diorite(&["get", "-q", img, "/d", to.to_str().unwrap()]).ok();
+    }
+    same(&copy, &again);
+}
