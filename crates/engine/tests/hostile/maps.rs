@@ -1,0 +1,215 @@
+//! Maps that go in circles or lie, data over the volume's own structures.
+
+use crate::common::stage::Stage;
+use crate::common::watch::{Watchdog, resident};
+use crate::common::{run, scratch};
+use crate::{KINDS, LIMIT, Patient, block_of, ino_of, inode_at, survive, victim};
+use diorite::{Error, OpenFlags, OpenOptions, Volume};
+use diorite_block::Buf;
+
+fn header(entries: u16, max: u16, depth: u16) -> Vec<u8> {
+    [0xf30a, entries, max, depth, 0, 0]
+        .iter()
+        .flat_map(|v: &u16| v.to_le_bytes())
+        .collect()
+}
+
+fn index(block: u32, leaf: u32) -> Vec<u8> {
+    [block, leaf, 0]
+        .iter()
+        .flat_map(|v| v.to_le_bytes())
+        .collect()
+}
+
+fn extent(block: u32, len: u16, start: u32) -> Vec<u8> {
+    [
+        block.to_le_bytes().to_vec(),
+        len.to_le_bytes().to_vec(),
+        vec![0, 0],
+        start.to_le_bytes().to_vec(),
+    ]
+    .concat()
+}
+
+/// Extent trees that go in circles, lie about their depth, or whose children claim other ranges than their parents say.
+#[test]
+fn cyclic_extent_trees() {
+    let dir = scratch();
+    let watchdog = Watchdog::new(LIMIT, "start");
+    let (name, args) = KINDS[1];
+    let image = victim(dir.path(), name, args);
+    let patient = Patient::new(&image);
+    let base = resident();
+    let root = inode_at(&image, ino_of(&image, "/sub/deep/other")) + 0x28;
+    let node = block_of(&image, "/sub/deep/other", 3);
+    let second = block_of(&image, "/sub/deep/other", 4);
+    let at = |b: u32| u64::from(b) * 1024;
+    for root_depth in [1, 2, 3, 4, 5, 6, 65535] {
+        for node_depth in [0, 1, 2, 3, 4, 5, 65535] {
+            for (first, entries) in [(0, 1), (0, 84), (1000, 2), (u32::MAX, 3)] {
+                let mut child = header(entries, 84, node_depth);
+                for n in 0..u32::from(entries) {
+                    let b = first.saturating_add(n);
+                    // To itself, to the other node, and so in circles.
+                    child.extend(index(b, if n % 2 == 0 { node } else { second }));
+                }
+                let changes = [
+                    (root, [header(1, 4, root_depth), index(0, node)].concat()),
+                    (at(node), child.clone()),
+                    (at(second), child),
+                ];
+                let label =
+                    format!("depths {root_depth}, {node_depth}, {entries} entries from {first}");
+                survive(&watchdog, &label, base, || patient.try_with(&changes));
+                for (at, new) in &changes {
+                    patient.device.write_at(*at, new);
+                }
+                let volume =
+                    Volume::open_device(patient.device.clone(), &OpenOptions::default()).unwrap();
+                let file = volume.open_path("/sub/deep/other", OpenFlags::default());
+                let read = file.and_then(|f| f.read_at(0, Buf::zeroed(49_152)).1);
+                // A child that begins later than its parent says leaves a hole before it.
+                let hole = first > 0 && read.as_ref().is_ok_and(|n| *n > 0);
+                assert!(
+                    hole || read.as_ref().is_err_and(Error::is_corrupt),
+                    "{label}: {read:?}"
+                );
+                drop(volume);
+                for (at, new) in &changes {
+                    patient
+                        .device
+                        .write_at(*at, &patient.bytes[*at as usize..][..new.len()]);
+                }
+            }
+        }
+    }
+}
+
+/// Extents (and pointers) over the volume's own structures are corrupt, on read and on write, and nothing is written.
+#[test]
+fn data_over_metadata() {
+    let dir = scratch();
+    let watchdog = Watchdog::new(LIMIT, "start");
+    for (name, args) in [KINDS[1], KINDS[3]] {
+        let image = victim(dir.path(), name, args);
+        let ino = ino_of(&image, "/sub/deep/other");
+        let root = inode_at(&image, ino) + 0x28;
+        let table = inode_at(&image, 1) / 1024;
+        let journal = run("debugfs", &["-R", "bmap <8> 700", image.to_str().unwrap()]);
+        let journal: u64 = journal.lines().next().unwrap().trim().parse().unwrap();
+        let bitmaps = run("debugfs", &["-R", "stats", image.to_str().unwrap()]);
+        let number = |key: &str| -> u64 {
+            let rest = bitmaps.split(key).nth(1).unwrap();
+            let digits: String = rest
+                .chars()
+                .skip_while(|c| !c.is_ascii_digit())
+                .take_while(char::is_ascii_digit)
+                .collect();
+            digits.parse().unwrap()
+        };
+        let places = [
+            ("superblock", 1),
+            ("descriptors", 2),
+            ("reserved descriptors", 10),
+            ("block bitmap", number("block bitmap at")),
+            ("inode bitmap", number("inode bitmap at")),
+            ("inode table", table),
+            ("inode table's end", inode_at(&image, 200) / 1024),
+            ("journal", journal),
+        ];
+        for (what, block) in places {
+            for before in [0, 1] {
+                let label = format!("{name}: {what}, block {block} - {before}");
+                watchdog.feed(&label);
+                let start = block as u32 - before;
+                let map = if name == "no-csum" {
+                    [header(1, 4, 0), extent(0, 2, start)].concat()
+                } else {
+                    [start, start + 1]
+                        .iter()
+                        .flat_map(|b| b.to_le_bytes())
+                        .collect()
+                };
+                let mut bytes = std::fs::read(&image).unwrap();
+                bytes[root as usize..][..map.len()].copy_from_slice(&map);
+                let bad = dir.path().join("bad");
+                std::fs::write(&bad, &bytes).unwrap();
+                let stage = Stage::mem(&bad);
+                let volume = stage.open(&OpenOptions::writable()).unwrap();
+                let flags = OpenFlags {
+                    write: true,
+                    ..OpenFlags::default()
+                };
+                let file = volume.open_path("/sub/deep/other", flags);
+                let read = file.clone().and_then(|f| f.read_at(0, Buf::zeroed(2048)).1);
+                let write = file.and_then(|f| f.write_at(0, Buf::zeroed(2048)).1);
+                for result in [read, write] {
+                    // The parser knows that no data lies before block 2; the rest is the map's to know.
+                    let refused = result.as_ref().is_err_and(|e| match e.root() {
+                        Error::BadMap(_) => true,
+                        other => other.is_corrupt() && start < 2,
+                    });
+                    assert!(refused, "{label}: {result:?}");
+                }
+                drop(volume);
+                assert!(stage.bytes() == bytes, "{label}: the image changed");
+            }
+        }
+    }
+}
+
+/// Indirect blocks that point to themselves, on three levels, under a size that covers them: bounded reads end.
+#[test]
+fn indirect_blocks_that_point_to_themselves() {
+    let dir = scratch();
+    let watchdog = Watchdog::new(LIMIT, "start");
+    let (name, args) = KINDS[2];
+    let image = victim(dir.path(), name, args);
+    let patient = Patient::new(&image);
+    let base = resident();
+    let inode = inode_at(&image, ino_of(&image, "/sub/deep/other"));
+    let node = block_of(&image, "/sub/deep/other", 3);
+    let itself: Vec<u8> = (0..256).flat_map(|_| node.to_le_bytes()).collect();
+    let pointers: Vec<u8> = (0..15).flat_map(|_| node.to_le_bytes()).collect();
+    for size in [50_000u32, 1 << 20, 70 << 20, u32::MAX] {
+        let changes = [
+            (inode + 4, size.to_le_bytes().to_vec()),
+            (inode + 0x28, pointers.clone()),
+            (u64::from(node) * 1024, itself.clone()),
+        ];
+        survive(&watchdog, &format!("size {size}"), base, || {
+            patient.try_with(&changes)
+        });
+    }
+}
+
+/// The journal's own map is walked when a volume is opened: an indirect block that points to itself under a huge size must not
+/// make that long or large. A journal is no larger than its volume.
+#[test]
+fn a_journal_that_claims_to_be_huge() {
+    let dir = scratch();
+    let watchdog = Watchdog::new(LIMIT, "start");
+    let (name, args) = KINDS[3];
+    let image = victim(dir.path(), name, args);
+    let patient = Patient::new(&image);
+    let base = resident();
+    let inode = inode_at(&image, 8);
+    let node = block_of(&image, "/sub/deep/other", 3);
+    let itself: Vec<u8> = (0..256).flat_map(|_| node.to_le_bytes()).collect();
+    for (low, high) in [(70 << 20, 0u32), (u32::MAX, 0), (0, 3), (0, u32::MAX)] {
+        let changes = [
+            (inode + 4, low.to_le_bytes().to_vec()),
+            (inode + 0x6c, high.to_le_bytes().to_vec()),
+            (
+                inode + 0x28 + 12 * 4,
+                [node, node, node]
+                    .iter()
+                    .flat_map(|b: &u32| b.to_le_bytes())
+                    .collect(),
+            ),
+            (u64::from(node) * 1024, itself.clone()),
+        ];
+        let label = format!("journal size {low:#x} {high:#x}");
+        survive(&watchdog, &label, base, || patient.try_with(&changes));
+    }
+}
