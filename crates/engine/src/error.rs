@@ -117,6 +117,14 @@ pub enum Error {
         /// The directory.
         ino: Ino,
     },
+    /// The inode's area and its block of attributes have no room for another, though the volume may have.
+    #[error(
+        "inode {ino} has no room for the attribute: its own area and one block are all that there is"
+    )]
+    AttributesFull {
+        /// The file.
+        ino: Ino,
+    },
     /// A path leads nowhere.
     #[error("{path}: no such file or directory")]
     NotFound {

@@ -48,7 +48,10 @@ impl From<&Error> for Reason {
             Error::Busy { .. } => "Device or resource busy".to_owned(),
             Error::NameTooLong { .. } => "File name too long".to_owned(),
             Error::TooManyLinks { .. } => "Too many links".to_owned(),
-            Error::NoSpace { .. } | Error::NoInodes { .. } | Error::DirectoryFull { .. } => {
+            Error::NoSpace { .. }
+            | Error::NoInodes { .. }
+            | Error::DirectoryFull { .. }
+            | Error::AttributesFull { .. } => {
                 format!("No space left on device: {}", error.root())
             }
             Error::SymlinkLoop { .. } => "Too many levels of symbolic links".to_owned(),

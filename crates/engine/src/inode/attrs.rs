@@ -86,7 +86,7 @@ impl Inode {
             }))?;
             let mode = self.disk().mode;
             if is_file && without_privileges(mode) != mode {
-                self.first.note_privileges();
+                self.note_privileges();
             }
             Ok(())
         })

@@ -35,11 +35,6 @@ impl FirstWrite {
             privileges: AtomicBool::new(privileges),
         }
     }
-
-    /// The file was given rights that the next write takes away.
-    pub(super) fn note_privileges(&self) {
-        self.privileges.store(true, Ordering::Release);
-    }
 }
 
 /// The mode after a write.
@@ -57,6 +52,11 @@ impl Inode {
     /// Must something be done before data is written?
     pub(crate) fn owes_first_write(&self) -> bool {
         self.first.privileges.load(Ordering::Acquire) || self.has_file_inside()
+    }
+
+    /// The file was given rights that the next write takes away.
+    pub(crate) fn note_privileges(&self) {
+        self.first.privileges.store(true, Ordering::Release);
     }
 
     /// Does it. Blocks; no lock may be held and no handle open.

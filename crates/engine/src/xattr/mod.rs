@@ -5,6 +5,7 @@
 //! what the kernel's interface can carry.
 
 mod remove;
+mod set;
 
 pub(crate) use remove::REMOVE_CREDITS;
 

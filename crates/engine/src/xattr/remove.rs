@@ -55,7 +55,7 @@ impl Inode {
         })
     }
 
-    fn remove_from_block(
+    pub(super) fn remove_from_block(
         &self,
         handle: &JournalHandle<'_>,
         (index, name): Named<'_>,
@@ -82,7 +82,7 @@ impl Inode {
     }
 
     /// A block of its own, in the place of a shared one.
-    fn own_block(
+    pub(super) fn own_block(
         &self,
         handle: &JournalHandle<'_>,
         kept: &[XattrEntry<'_>],
@@ -138,7 +138,7 @@ impl Inode {
     }
 
     /// What a block of attributes must be, where nothing else of the volume lies.
-    fn check_of_block(
+    pub(super) fn check_of_block(
         &self,
         at: FsBlock,
     ) -> Result<impl Fn(&[u8]) -> Result<(), FormatError> + Copy + '_, Error> {

@@ -1,7 +1,7 @@
-//! Attributes written back without one of them.
-//! Input: checked entries, one of them left out. Output: an inode's area or a block, packed: entries from the front, values from the back, both in
-//! order. Invariant: what is packed parses to the same entries; an inode's area without attributes is zeros. Limit: adds and
-//! sorts nothing. Source: the kernel's ext4 documentation, "extended attributes"; the header's hash compared with blocks that
+//! Attributes written back, without one of them or with another.
+//! Input: checked entries, one of them left out or new. Output: an inode's area or a block, packed: entries from the front, values from the back, both in
+//! order. Invariant: what is packed parses to the same entries; an inode's area without attributes is zeros. Limit: what
+//! does not fit is refused. Source: the kernel's ext4 documentation, "extended attributes"; the header's hash compared with blocks that
 //! the kernel made.
 
 use crate::error::{Unfit, room};
@@ -12,7 +12,7 @@ use crate::num;
 use crate::superblock::Superblock;
 use crate::types::FsBlock;
 
-use super::{MAGIC, NameIndex, XattrEntry, XattrValue, Xattrs, set_refcount};
+use super::{MAGIC, NameIndex, XattrEntry, XattrValue, Xattrs, entry_hash, set_refcount};
 
 type Packed = core::result::Result<(), Unfit>;
 
@@ -66,6 +66,21 @@ fn block_hash(entries: &[XattrEntry<'_>]) -> u32 {
 }
 
 impl<'a> Xattrs<'a> {
+    /// All entries with one more, or with another value of one, in the order that blocks have.
+    #[must_use]
+    pub fn with(&self, index: NameIndex, name: &'a [u8], value: &'a [u8]) -> Vec<XattrEntry<'a>> {
+        let others = self.without(index, name);
+        let mut all = others.unwrap_or_else(|| self.entries.clone());
+        all.push(XattrEntry {
+            index,
+            name,
+            value: XattrValue::Bytes(value),
+            hash: entry_hash(name, value),
+        });
+        all.sort_by_key(|e| (e.index, e.name.len(), e.name));
+        all
+    }
+
     /// All entries but one; none if that is not there.
     #[must_use]
     pub fn without(&self, index: NameIndex, name: &[u8]) -> Option<Vec<XattrEntry<'a>>> {
