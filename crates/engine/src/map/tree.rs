@@ -64,6 +64,27 @@ impl<T: Clone> Entries<T> {
 }
 
 impl Entries<Segment> {
+    /// The same with `new` in the place of some entries, and room for a few more.
+    fn spliced(&self, at: Range<usize>, new: &[Segment]) -> Entries<Segment> {
+        let after = self.items.len() - at.len() + new.len();
+        let mut items = Vec::with_capacity((after + 2).min(FAN));
+        items.extend_from_slice(&self.items[..at.start]);
+        items.extend_from_slice(new);
+        items.extend_from_slice(&self.items[at.end..]);
+        let firsts = self.firsts;
+        let mut all = Entries { firsts, items };
+        all.note_firsts(at.start);
+        all
+    }
+
+    /// The entries from `from` on are others now.
+    fn note_firsts(&mut self, from: usize) {
+        let starts = self.items[from..].iter().map(|item| item.start);
+        let all = starts.chain(std::iter::repeat(UNUSED));
+        let firsts = self.firsts[from..].iter_mut();
+        firsts.zip(all).for_each(|(first, start)| *first = start);
+    }
+
     /// The entries that start in `from..=last`, if `new` ones fit in their place and no entry lies partly in the range. What a leaf further
     /// left may hold is not known here: then, too, none.
     fn fits(&self, from: u32, last: u32, new: usize) -> Option<Range<usize>> {
@@ -211,16 +232,17 @@ impl Node {
                 (end == start + 1).then_some(start..end)?
             }
         };
+        let shared = Arc::get_mut(node).is_none();
+        if let (true, Node::Leaf(leaf)) = (shared, &**node) {
+            // Others have it: one copy, with the change already in it.
+            *node = Arc::new(Node::Leaf(leaf.spliced(at.clone(), new)));
+            return Some(at.len());
+        }
         match Arc::make_mut(node) {
             Node::Leaf(leaf) => {
-                let replaced = at.len();
                 leaf.items.splice(at.clone(), new.iter().copied());
-                let firsts = leaf.firsts[at.start..].iter_mut();
-                let items = leaf.items[at.start..].iter().map(|item| item.start);
-                firsts
-                    .zip(items.chain(std::iter::repeat(UNUSED)))
-                    .for_each(|(first, start)| *first = start);
-                Some(replaced)
+                leaf.note_firsts(at.start);
+                Some(at.len())
             }
             // The key above stays: blocks between it and the leaf's first one lead here, and find that.
             Node::Inner(inner) => Node::splice_leaf(&mut inner.items[at.start], from, last, new),
