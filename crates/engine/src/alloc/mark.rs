@@ -124,13 +124,6 @@ impl Alloc {
         self.mark_or_give_back(handle, run)
     }
 
-    #[cfg_attr(
-        not(test),
-        expect(
-            dead_code,
-            reason = "a conversion's tree blocks are not set aside at submission yet (rule U5)"
-        )
-    )]
     /// As [`Alloc::allocate`], for one cluster that `reservation` has counted: it does not fail for space.
     ///
     /// # Errors

@@ -106,25 +106,12 @@ impl Alloc {
         self.totals.free_inodes()
     }
 
-    #[cfg_attr(
-        not(test),
-        expect(
-            dead_code,
-            reason = "a conversion's tree blocks are not set aside at submission yet (rule U5)"
-        )
-    )]
+    #[cfg(test)]
     /// Blocks that a caller could get now: neither claimed nor reserved nor waiting, nor kept for the privileged.
     pub(crate) fn usable_blocks(&self, privileged: bool) -> u64 {
         self.totals.usable_blocks(privileged)
     }
 
-    #[cfg_attr(
-        not(test),
-        expect(
-            dead_code,
-            reason = "a conversion's tree blocks are not set aside at submission yet (rule U5)"
-        )
-    )]
     /// Sets `clusters` aside for that many allocations of a block of metadata, each of which takes a cluster.
     ///
     /// # Errors

@@ -60,6 +60,7 @@ impl Totals {
         u32::try_from(self.inodes.load(SeqCst)).expect("groups have no more inodes than the volume")
     }
 
+    #[cfg(test)]
     pub(super) fn usable_blocks(&self, privileged: bool) -> u64 {
         self.usable(privileged) * self.ratio
     }
@@ -186,6 +187,18 @@ impl Reservation {
     /// Allocations that it is still good for.
     pub(crate) fn left(&self) -> u64 {
         self.left
+    }
+
+    /// Takes over what another is good for.
+    pub(crate) fn absorb(&mut self, mut other: Reservation) {
+        self.left += std::mem::take(&mut other.left);
+    }
+
+    /// Gives back all but so many.
+    pub(crate) fn keep(&mut self, most: u64) {
+        let more = self.left.saturating_sub(most);
+        self.left -= more;
+        self.totals.give(more);
     }
 
     /// One of them was made.

@@ -119,7 +119,7 @@ impl Job {
     fn let_go(&mut self) {
         let inode = &self.file.inode;
         if let Some(entry) = self.conversion.as_ref().and_then(|c| c.entry) {
-            inode.pending.release(entry);
+            inode.aside.end(inode.pending.release(entry));
         }
         match std::mem::replace(&mut self.hold, Hold::None) {
             Hold::None => {}

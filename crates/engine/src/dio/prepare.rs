@@ -63,7 +63,17 @@ impl PrepareJob {
         let view = inode.load_map(inode.whole_clusters(blocks.clone()))?;
         let mut closed = false;
         loop {
-            match fill(inode, &view, entry, blocks.clone(), Patience::Waits) {
+            let filled = fill(inode, &view, entry, blocks.clone(), Patience::Waits);
+            let room = filled.and_then(|filled| {
+                let mappings = filled.unwrap_or_default();
+                match inode.set_aside(entry, &mappings) {
+                    Err(Error::NoSpace { .. }) if closed && inode.go_without(entry, &mappings) => {
+                        Ok(())
+                    }
+                    other => other,
+                }
+            });
+            match room {
                 // What was freed can be used once the transaction that freed it is durable.
                 Err(Error::WouldBlock(Wait::Commit)) => inode.volume.commit_running()?,
                 // What other files keep ahead is given back before anybody is told that there is nothing.
@@ -71,7 +81,7 @@ impl PrepareJob {
                     inode.volume.close_windows();
                     closed = true;
                 }
-                other => return other.map(|_| view),
+                other => return other.map(|()| view),
             }
         }
     }

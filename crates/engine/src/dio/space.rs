@@ -58,7 +58,13 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
         return Attempt::NeedsSpace(entry, blocks);
     }
     let view = prepared.unwrap_or_else(|| file.with_latest_map().1);
-    match fill(&inode, view, entry, blocks.clone(), Patience::None) {
+    let filled = fill(&inode, view, entry, blocks.clone(), Patience::None).and_then(|filled| {
+        if let Some(mappings) = &filled {
+            inode.set_aside(entry, mappings)?;
+        }
+        Ok(filled)
+    });
+    match filled {
         Ok(Some(mappings)) => {
             if state.slots[index].extends {
                 inode.pending.make_sure(state.slots[index].pos);

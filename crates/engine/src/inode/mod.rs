@@ -4,6 +4,7 @@
 //! in-core inode per number; the lock order is inode lock, gate, map lock; none is held while I/O is in flight. Limits: in
 //! this slice the size and the map never change.
 
+mod aside;
 mod attrs;
 mod claims;
 mod clusters;
@@ -15,10 +16,11 @@ mod journalled;
 mod pending;
 mod remap;
 
+use aside::Aside;
 pub use attrs::SetAttr;
 use claims::Claims;
 use first::FirstWrite;
-pub(crate) use pending::{Claimed, NoPlace, Pending, Wanted};
+pub(crate) use pending::{Claimed, NoPlace, Pending, Share, Wanted};
 
 use crate::cache::Kind;
 use crate::complete::deferred::Job;
@@ -65,6 +67,8 @@ pub(crate) struct Inode {
     pub(crate) pending: Pending<Job>,
     /// Where its new blocks come from.
     pub(crate) claims: Claims,
+    /// What the conversions of writes under way may need.
+    pub(crate) aside: Aside,
     /// What lies behind the size in its block is zeros.
     tail_is_zero: AtomicBool,
     /// The transaction that last changed map or size, and the one that last changed anything: see [`Inode::uncommitted_map`].
@@ -114,6 +118,7 @@ impl Inode {
             moved_out: AtomicBool::new(false),
             pending: Pending::new(level),
             claims: Claims::new(level),
+            aside: Aside::new(level),
             tail_is_zero: AtomicBool::new(disk.size % u64::from(volume.block_size()) == 0),
             map_tid: AtomicU64::new(NO_TID),
             any_tid: AtomicU64::new(NO_TID),

@@ -26,6 +26,15 @@ pub(crate) struct Claimed {
 /// What was claimed for an entry: mostly one run.
 pub(crate) type Claims = SmallVec<[Claimed; 1]>;
 
+/// What the conversion of one write may need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// Nodes of the map that it makes at most.
+    pub(crate) nodes: u32,
+    /// Entries that it adds to leaves at most.
+    pub(crate) entries: u32,
+}
+
 /// See the module. `J`: what waits for the size to move over it.
 #[derive(Debug)]
 pub(crate) struct Pending<J> {
@@ -46,6 +55,7 @@ struct Inner<J> {
 struct Entry {
     end: u64,
     claims: Claims,
+    share: Share,
     parked: Vec<Parked>,
 }
 
@@ -123,6 +133,7 @@ impl<J> Pending<J> {
         let entry = Entry {
             end: wanted.units.end,
             claims: Claims::new(),
+            share: Share::default(),
             parked: Vec::new(),
         };
         inner.entries.insert(wanted.units.start, entry);
@@ -159,11 +170,28 @@ impl<J> Pending<J> {
         entry.map(|e| e.claims.clone()).unwrap_or_default()
     }
 
-    /// Lets go of an entry: who is parked for it starts again.
-    pub(crate) fn release(&self, entry: u64) {
+    /// What its conversion may need was set aside.
+    pub(crate) fn note_share(&self, entry: u64, share: Share) {
+        let mut inner = self.inner.lock();
+        let entry = inner.entries.get_mut(&entry);
+        entry.expect("who sets aside has registered").share = share;
+    }
+
+    /// What was set aside for the entry.
+    pub(crate) fn share(&self, entry: u64) -> Share {
+        let inner = self.inner.lock();
+        inner
+            .entries
+            .get(&entry)
+            .map_or(Share::default(), |e| e.share)
+    }
+
+    /// Lets go of an entry: who is parked for it starts again. Says what was set aside for it.
+    pub(crate) fn release(&self, entry: u64) -> Share {
         let entry = self.inner.lock().entries.remove(&entry);
-        let parked = entry.expect("an entry is released once").parked;
+        let Entry { parked, share, .. } = entry.expect("an entry is released once");
         parked.into_iter().for_each(Parked::release);
+        share
     }
 
     /// An append begins: gives it the first byte that no request before it has, at a multiple of `logical`. Its place is not sure until

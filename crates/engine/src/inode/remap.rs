@@ -5,6 +5,7 @@
 //! handle that maps it; freed blocks are not used again before that handle's transaction is durable. Limits: one contiguous range per edit.
 
 use super::Inode;
+use super::aside::Aside;
 use crate::alloc::{Alloc, Run};
 use crate::error::Error;
 use crate::journal::JournalHandle;
@@ -86,6 +87,7 @@ impl Remap<'_> {
         let mut blocks = FromAlloc {
             handle: self.handle,
             alloc: self.alloc,
+            aside: &self.inode.aside,
         };
         let around = range.clone();
         let edited = edit::replace(self.handle, &mut blocks, &mut self.disk, range, new);
@@ -97,6 +99,7 @@ impl Remap<'_> {
         let mut blocks = FromAlloc {
             handle: self.handle,
             alloc: self.alloc,
+            aside: &self.inode.aside,
         };
         let around = range.clone();
         let edited = edit::shift(self.handle, &mut blocks, &mut self.disk, range, by);
@@ -236,10 +239,14 @@ fn whole_clusters(volume: &VolumeShared, runs: &[MappedRun]) -> Result<Vec<Mappe
 struct FromAlloc<'a> {
     handle: &'a JournalHandle<'a>,
     alloc: &'a Alloc,
+    aside: &'a Aside,
 }
 
 impl TreeBlocks for FromAlloc<'_> {
     fn take(&mut self, goal: FsBlock) -> Result<FsBlock, Error> {
+        if let Some(run) = self.aside.take(self.alloc, self.handle, goal) {
+            return Ok(run?.start);
+        }
         let take = || self.alloc.allocate(self.handle, goal, 1, true);
         let run = take().or_else(|error| match error {
             // Files keep ahead what this needs.

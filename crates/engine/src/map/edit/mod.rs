@@ -10,6 +10,7 @@
 //! | `plan` | nodes read, blocks taken, nodes to write -> all of it in one handle, or nothing |
 //! | `part` | a long range -> a part of it that one handle can change |
 //! | `look` | a range -> what it is mapped to on disk |
+//! | `bound` | runs to be mapped -> the nodes that this may need, the room that there is |
 //! | `runs` | blocks removed and blocks mapped again -> blocks to free |
 //! | `view` | what was edited -> the next view of the in-core map |
 //!
@@ -18,6 +19,7 @@
 //! written, so an error leaves all as it was; every node is checked against its parent as when it is loaded; an index entry's key is the
 //! first key of its child wherever a node was changed. Limits: work grows with the leaves that a range touches: see [`part`].
 
+mod bound;
 mod leaf;
 mod look;
 mod nodes;
@@ -31,6 +33,7 @@ mod tests;
 mod tree;
 mod view;
 
+pub(crate) use bound::{most_nodes, room_at};
 pub(crate) use look::mapped_to;
 pub(crate) use part::{End, credits, part};
 pub(crate) use runs::{Run as MappedRun, without};

@@ -1,0 +1,132 @@
+//! Blocks set aside for the nodes that conversions may need (rule U5): a write that was admitted never fails for space.
+//!
+//! Input: what a write into new space may need at most, before its data goes down. Output: a part of the free count that only conversions
+//! of this file take from; given back as writes end. Invariants: as long as a write is under way, either there is a block for every node
+//! that all of them may need, or the leaves have room for what they may add. Limits: where nothing is free but the leaves have room, a write goes
+//! without; where they have not, it is refused.
+//!
+//! Example: A and B go without, as the leaf has room for their four entries. C sets two blocks aside, converts first, and fills the leaf. What it
+//! has not used stays, since what A and B may need is more; A's split takes from it.
+
+use super::{Inode, Share};
+use crate::alloc::{Alloc, Reservation, Run};
+use crate::error::Error;
+use crate::journal::JournalHandle;
+use crate::locks::CLAIMS;
+use crate::map::edit;
+use crate::map::{Mapping, MappingState};
+use diorite_block::sync::Mutex;
+use diorite_format::FsBlock;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Aside {
+    pool: Mutex<Pool>,
+}
+
+#[derive(Debug, Default)]
+struct Pool {
+    blocks: Option<Reservation>,
+    /// What the writes under way may need, all together.
+    owed: Share,
+    /// Writes that have ended.
+    ended: u64,
+}
+
+impl Aside {
+    pub(crate) fn new(level: u8) -> Aside {
+        Aside {
+            pool: Mutex::at_level(&CLAIMS, level, Pool::default()),
+        }
+    }
+
+    /// A block that was set aside, used for a node. None: there is none.
+    pub(super) fn take(
+        &self,
+        alloc: &Alloc,
+        handle: &JournalHandle<'_>,
+        goal: FsBlock,
+    ) -> Option<Result<Run, Error>> {
+        let mut pool = self.pool.lock();
+        let blocks = pool.blocks.as_mut().filter(|b| b.left() > 0)?;
+        Some(alloc.allocate_reserved(handle, blocks, goal))
+    }
+
+    /// A write has ended.
+    pub(crate) fn end(&self, share: Share) {
+        if share == Share::default() {
+            return;
+        }
+        let mut pool = self.pool.lock();
+        pool.ended += 1;
+        pool.owed.nodes -= share.nodes;
+        pool.owed.entries -= share.entries;
+        let most = u64::from(pool.owed.nodes);
+        match &mut pool.blocks {
+            Some(blocks) if most > 0 => blocks.keep(most),
+            _ => pool.blocks = None,
+        }
+    }
+}
+
+impl Inode {
+    /// Sets aside what the conversion of an entry's part of `mappings` may need, once. Blocks on nothing.
+    pub(crate) fn set_aside(&self, entry: u64, mappings: &[Mapping]) -> Result<(), Error> {
+        let share = self.share_of(mappings);
+        if share.nodes == 0 || self.pending.share(entry) != Share::default() {
+            return Ok(());
+        }
+        let more = self.volume.alloc()?.reserve(u64::from(share.nodes), true)?;
+        let mut pool = self.aside.pool.lock();
+        match &mut pool.blocks {
+            Some(blocks) => blocks.absorb(more),
+            none => *none = Some(more),
+        }
+        pool.add(share);
+        drop(pool);
+        self.pending.note_share(entry, share);
+        Ok(())
+    }
+
+    /// Goes without, if the leaves have room for what all writes under way may add to them. Blocks while the device reads.
+    pub(crate) fn go_without(&self, entry: u64, mappings: &[Mapping]) -> bool {
+        let share = self.share_of(mappings);
+        loop {
+            let seen = self.aside.pool.lock().ended;
+            let disk = self.disk();
+            let rooms = new_parts(mappings).map(|m| edit::room_at(&self.volume, &disk, m.start));
+            let room = rooms.min().unwrap_or(u32::MAX);
+            let mut pool = self.aside.pool.lock();
+            if pool.ended != seen {
+                // What it has added may be missing in both counts.
+                continue;
+            }
+            let fits = room >= pool.owed.entries.saturating_add(share.entries);
+            if fits {
+                pool.add(share);
+                drop(pool);
+                self.pending.note_share(entry, share);
+            }
+            return fits;
+        }
+    }
+
+    fn share_of(&self, mappings: &[Mapping]) -> Share {
+        let lens = new_parts(mappings).map(|m| m.len);
+        let (nodes, entries) = edit::most_nodes(&self.volume, &self.disk(), lens);
+        Share { nodes, entries }
+    }
+}
+
+impl Pool {
+    fn add(&mut self, share: Share) {
+        self.owed.nodes += share.nodes;
+        self.owed.entries += share.entries;
+    }
+}
+
+/// What is not written yet.
+fn new_parts(mappings: &[Mapping]) -> impl Iterator<Item = &Mapping> + Clone {
+    let is_new = |m: &&Mapping| !matches!(m.state, MappingState::Written(_));
+    mappings.iter().filter(is_new)
+}

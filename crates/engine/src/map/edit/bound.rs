@@ -1,0 +1,107 @@
+//! How many nodes a map may get by mapping some runs, and how much room it has.
+//!
+//! Input: an inode, and the lengths of runs that are going to be mapped one after another. Output: upper bounds. Invariants: a split leaves half of
+//! both nodes free, so the next one of the same node takes as many entries as that; a run splits one node of each level, and the root may
+//! move down. Limits: says nothing of joins, which need no blocks.
+
+use crate::map::load::{extent_node, pointer_block};
+use crate::volume::VolumeShared;
+use diorite_format::extent::{ExtentNode, MAX_UNWRITTEN_LEN, block_capacity, raw};
+use diorite_format::indirect::{self, PointerBlock};
+use diorite_format::{Inode as DiskInode, MapKind};
+
+/// Nodes that mapping runs of these lengths makes at most, and entries that it adds to leaves.
+pub(crate) fn most_nodes(
+    volume: &VolumeShared,
+    inode: &DiskInode,
+    lens: impl Iterator<Item = u64> + Clone,
+) -> (u32, u32) {
+    let count = u32::try_from(lens.clone().count()).unwrap_or(u32::MAX);
+    if count == 0 {
+        return (0, 0);
+    }
+    let short = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+    match inode.map_kind() {
+        MapKind::Extents => {
+            let pieces = |len: u64| short(len.div_ceil(u64::from(MAX_UNWRITTEN_LEN))) + 1;
+            let entries: u32 = lens.map(pieces).sum();
+            let half = u32::from(block_capacity(&volume.sb)) / 2;
+            let (mut nodes, mut level) = (0, count + entries / half);
+            for _ in 0..=raw::depth(&inode.i_block) {
+                nodes += level;
+                level = level.div_ceil(half);
+            }
+            (nodes, entries)
+        }
+        MapKind::Indirect => {
+            let per = u64::from(indirect::pointers_per_block(&volume.sb));
+            // A run may begin in the middle of one block of pointers and end in the middle of another.
+            let blocks = |len: u64| if len == 1 { 1 } else { len / per + 2 };
+            let levels = |len: u64| blocks(len) + 2 * blocks(blocks(len));
+            (lens.map(|len| short(levels(len))).sum(), count)
+        }
+        MapKind::Inline | MapKind::FastSymlink | MapKind::Device | MapKind::None => (0, 0),
+    }
+}
+
+/// Entries that can be added where `block` belongs before a node has to be made there; 0 if that cannot be told. Blocks while the device reads.
+pub(crate) fn room_at(volume: &VolumeShared, inode: &DiskInode, block: u64) -> u32 {
+    match inode.map_kind() {
+        MapKind::Extents => room_in_leaf(volume, inode, block).unwrap_or(0),
+        MapKind::Indirect => match has_pointers(volume, inode, block) {
+            Some(true) => u32::MAX,
+            _ => 0,
+        },
+        MapKind::Inline | MapKind::FastSymlink | MapKind::Device | MapKind::None => 0,
+    }
+}
+
+fn room_in_leaf(volume: &VolumeShared, inode: &DiskInode, block: u64) -> Option<u32> {
+    let mut node = ExtentNode::parse_root(&volume.sb, inode).ok()?;
+    while node.depth > 0 {
+        let after = node.indexes().partition_point(|e| e.block.get() <= block);
+        let child = node.indexes().get(after.saturating_sub(1))?;
+        let expect = node.expect_child(child);
+        // Who converts meanwhile may have taken it away: then nothing is known.
+        node = extent_node(volume, inode, child.child, expect).ok()?.1;
+    }
+    let used = u32::from(raw_count(&node));
+    Some(u32::from(node.max).saturating_sub(used))
+}
+
+fn raw_count(leaf: &ExtentNode) -> u16 {
+    u16::try_from(leaf.extents().len()).unwrap_or(u16::MAX)
+}
+
+/// Is there a block of pointers for this block, or does it need none?
+fn has_pointers(volume: &VolumeShared, inode: &DiskInode, block: u64) -> Option<bool> {
+    let sb = &volume.sb;
+    let direct = u64::from(indirect::DIRECT);
+    let Some(mut rest) = block.checked_sub(direct) else {
+        return Some(true);
+    };
+    let per = u64::from(indirect::pointers_per_block(sb));
+    for level in 1..=3u32 {
+        if rest >= per.pow(level) {
+            rest -= per.pow(level);
+            continue;
+        }
+        let slot = indirect::DIRECT + level - 1;
+        let mut at = indirect::root_pointer(sb, inode, slot).ok()?;
+        for below in (1..level).rev() {
+            if at.is_none() {
+                return Some(false);
+            }
+            let bytes = pointer_block(volume, at).ok()?;
+            let pointers = PointerBlock::new(sb, inode.ino, at, &bytes)
+                .ok()?
+                .to_vec()
+                .ok()?;
+            let index = usize::try_from(rest / per.pow(below)).ok()?;
+            at = *pointers.get(index)?;
+            rest %= per.pow(below);
+        }
+        return Some(!at.is_none());
+    }
+    None
+}

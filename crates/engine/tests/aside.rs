@@ -1,0 +1,133 @@
+//! Rule U5: on a volume without space a write into new space is refused before anything is done, or it is done: what its conversion needs was set aside.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::fixture::writable;
+use common::{Rng, fsck, image, scaled, scratch};
+use diorite::{Error, Fallocate, File, OpenOptions, Reason, Request, Volume};
+use diorite_block::Buf;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+
+const KINDS: [&[&str]; 4] = [
+    &["-t", "ext4", "-b", "1024", "-m", "0", "-J", "size=1"],
+    &["-t", "ext4", "-b", "1024", "-m", "0", "-O", "^has_journal"],
+    &[
+        "-t", "ext4", "-b", "1024", "-m", "0", "-O", "bigalloc", "-C", "8192",
+    ],
+    &["-t", "ext3", "-b", "1024", "-m", "0", "-J", "size=1"],
+];
+
+fn make(dir: &Path, args: &[&str]) -> PathBuf {
+    let tree = dir.join("tree");
+    std::fs::create_dir_all(&tree).unwrap();
+    std::fs::write(tree.join("file"), b"").unwrap();
+    std::fs::write(tree.join("filler"), b"").unwrap();
+    image(dir, "16M", args, &tree)
+}
+
+/// Writes until there is no space, in smaller and smaller pieces.
+fn fill(file: &File) {
+    let mut pos = file.size();
+    for len in [256 << 10, 16 << 10, 1 << 10] {
+        loop {
+            match file.write_at(pos, Buf::zeroed(len)).1 {
+                Ok(done) => pos += done as u64,
+                Err(Error::NoSpace { .. }) => break,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+/// Single blocks all over the file, in flight together; says how many were written.
+fn scatter(volume: &Volume, file: &File, blocks: &mut Vec<u64>, model: &mut [u8]) -> usize {
+    let queue = volume.queue(16).unwrap();
+    let id = queue.attach(file).unwrap();
+    let (mut done, mut written, mut refused) = (Vec::new(), 0, 0);
+    let mapped = |v: &Volume| {
+        v.counters().deferred[Reason::Map as usize] + v.counters().deferred[Reason::Commit as usize]
+    };
+    let before = mapped(volume);
+    while !blocks.is_empty() && refused < 64 {
+        let mut batch = VecDeque::new();
+        for at in blocks.drain(blocks.len().saturating_sub(16)..) {
+            let mut buf = Buf::zeroed(1024);
+            buf.as_mut_slice().fill(0x77);
+            batch.push_back(Request::write(id, at * 1024, buf, at));
+        }
+        let count = batch.len();
+        assert_eq!(queue.submit(&mut batch), count);
+        while done.len() < count {
+            queue.reap(&mut done, 1, None);
+        }
+        for completion in done.drain(..) {
+            match completion.result {
+                Ok(_) => {
+                    let at = completion.pos as usize;
+                    model[at..at + 1024].fill(0x77);
+                    written += 1;
+                }
+                Err(Error::NoSpace { .. }) => refused += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert!(refused > 0, "there was space");
+    assert_eq!(
+        mapped(volume) - before,
+        written as u64,
+        "a write that went down did not end well"
+    );
+    queue.detach(id);
+    written
+}
+
+#[test]
+fn what_goes_down_can_be_mapped() {
+    let mut rng = Rng::from_env("set aside");
+    for args in KINDS {
+        for _ in 0..scaled("DIORITE_ROUNDS", 4) {
+            let dir = scratch();
+            let image = make(dir.path(), args);
+            let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap();
+            let file = volume.open_path("/file", writable()).unwrap();
+            let filler = volume.open_path("/filler", writable()).unwrap();
+            let size = 6 << 20;
+            match args[1] {
+                "ext4" => file
+                    .fallocate(Fallocate::Allocate { keep_size: false }, 0, size)
+                    .unwrap(),
+                _ => file.truncate(size).unwrap(),
+            }
+            fill(&filler);
+            volume.sync().unwrap();
+            // A few blocks, or none.
+            let spare = rng.below(12);
+            if args[1] != "ext4" || spare > 0 {
+                let end = filler.size();
+                filler.truncate(end - spare * 8192 - 8192).unwrap();
+                volume.sync().unwrap();
+            }
+            let mut model = vec![0; size as usize];
+            let mut blocks: Vec<u64> = (0..size / 2048).map(|n| 2 * n).collect();
+            for n in (1..blocks.len()).rev() {
+                blocks.swap(n, rng.below(n as u64 + 1) as usize);
+            }
+            let written = scatter(&volume, &file, &mut blocks, &mut model);
+            assert!(written > 0, "{args:?}");
+            let mut found = vec![0xee; size as usize];
+            file.read_bytes(0, &mut found).unwrap();
+            assert!(found == model, "{args:?}");
+            // Space comes back, and with it the right to write.
+            filler.truncate(0).unwrap();
+            volume.sync().unwrap();
+            let at = blocks.pop().unwrap();
+            assert_eq!(file.write_at(at * 1024, Buf::zeroed(1024)).1.unwrap(), 1024);
+            drop((file, filler));
+            volume.close().unwrap();
+            fsck(&image);
+        }
+    }
+}
