@@ -1,11 +1,12 @@
-//! Files that grow: the pending map between requests that begin, end well or not, are parked, and are published by whoever comes by.
+//! Files that grow: the pending map between requests that begin, end well or not, are parked, and are published by whoever comes by; and
+//! the gate, when somebody truncates meanwhile.
 //!
-//! Input: threads that are each a request, and its worker when it ends. Output: nothing, or the schedule in which a rule was broken.
+//! Input: threads that are each a request or a truncation, and its worker when it ends. Output: nothing, or the schedule in which a rule was broken.
 //! Invariants: rule U9, judged beside the map by what the threads noted; a request that has to wait is brought back. Limits: conversion
 //! itself is a note that the bytes are there; what worker does it is what thread ended last.
 
 use super::shuttled::check;
-use super::{Parked, QueueShared, released};
+use super::{Admission, Gate, Parked, QueueShared, Shard, released};
 use crate::pending::{NoPlace, Pending, Wanted};
 use diorite_block::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use diorite_block::sync::{LockClass, Mutex, thread};
@@ -21,6 +22,7 @@ const MOST: u64 = 1000;
 
 /// A file that grows.
 struct Growing {
+    gate: Gate,
     pending: Pending<Arc<Job>>,
     size: AtomicU64,
     notes: Mutex<Notes>,
@@ -41,6 +43,8 @@ struct Notes {
 struct Job {
     bytes: Range<u64>,
     entry: Range<u64>,
+    /// Where it is counted in flight.
+    shard: Arc<Shard>,
     /// Its queue knows that it waits.
     told: AtomicBool,
 }
@@ -66,6 +70,7 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
 impl Growing {
     fn new() -> Arc<Growing> {
         Arc::new(Growing {
+            gate: Gate::new(1),
             pending: Pending::new(1),
             size: AtomicU64::new(0),
             notes: Mutex::new(&NOTES, Notes::default()),
@@ -88,7 +93,29 @@ impl Growing {
         }
     }
 
+    /// Counted in flight from now on.
+    fn enter(&self) -> Arc<Shard> {
+        let shard = self.gate.add_shard();
+        if !self.gate.enter(&shard) {
+            self.park(|parked| self.gate.enter_or_park(&shard, parked) == Admission::Parked);
+        }
+        shard
+    }
+
+    /// Rule G13: with the turn nothing is pending, so what was reserved is forgotten.
+    fn truncate(&self, to: u64) {
+        self.gate.wait_turn(|| {
+            thread::yield_now();
+            false
+        });
+        assert!(self.pending.is_empty());
+        self.notes.lock().appended.retain(|a| a.end <= to);
+        self.size.store(to, Ordering::Release);
+        self.gate.end_turn();
+    }
+
     fn append(&self, end: End) {
+        let shard = self.enter();
         let pos = loop {
             match self.pending.append(|| self.size(), LEN, MOST, 1) {
                 Ok(pos) => break pos,
@@ -98,15 +125,16 @@ impl Growing {
         };
         let bytes = pos..pos + LEN;
         self.notes.lock().under_way.push(bytes.clone());
-        self.go_on(bytes, true, end);
+        self.go_on(shard, bytes, true, end);
     }
 
     fn write(&self, bytes: Range<u64>, end: End) {
-        self.go_on(bytes, false, end);
+        let shard = self.enter();
+        self.go_on(shard, bytes, false, end);
     }
 
     /// From its place to its end. An append is counted among the extending ones already.
-    fn go_on(&self, bytes: Range<u64>, append: bool, mut end: End) {
+    fn go_on(&self, shard: Arc<Shard>, bytes: Range<u64>, append: bool, mut end: End) {
         let extends = loop {
             let extends = append || bytes.end > self.size();
             let wanted = Wanted {
@@ -134,7 +162,12 @@ impl Growing {
         thread::yield_now();
         let entry = blocks(&bytes);
         let told = AtomicBool::new(false);
-        let job = Arc::new(Job { bytes, entry, told });
+        let job = Arc::new(Job {
+            bytes,
+            entry,
+            shard,
+            told,
+        });
         if extends {
             self.end(&job, end);
         } else {
@@ -197,6 +230,7 @@ impl Growing {
     fn let_go(&self, job: &Arc<Job>) {
         self.notes.lock().taken.retain(|t| *t != job.entry);
         self.pending.release(job.entry.start);
+        self.gate.leave(&job.shard);
     }
 }
 
@@ -257,5 +291,25 @@ fn writes_and_appends_wait_for_each_other_in_one_order() {
             |f| f.append(End::Well),
         ]);
         assert!((9..=9 + 3 * LEN).contains(&size), "{size}");
+    });
+}
+
+/// Rules G13, G15, U9: who truncates waits for all of them, also for those that are parked, and the next append goes where the file ends then.
+#[test]
+fn a_truncation_waits_for_all_and_forgets_what_was_reserved() {
+    check(|| {
+        let (size, appended) = race(&[
+            |f| f.append(End::Well),
+            |f| f.truncate(2),
+            |f| f.write(1..5, End::Failed),
+            |f| f.append(End::Refused),
+            |f| {
+                f.append(End::Well);
+                f.truncate(0);
+                f.append(End::Well);
+            },
+        ]);
+        let last = appended.last().map_or(0, |a| a.end);
+        assert!(size >= last && size <= 2 + 3 * LEN, "{size}, {appended:?}");
     });
 }
