@@ -289,28 +289,39 @@ fn silent(image: &Path) -> xtask::error::Result<()> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Counts {
     Right,
-    /// It was put together from a copy; the next commit sets it right.
+    /// It was put together from a copy; the next commit sets it right. The list of orphans was in it, and is lost: files that had lost their names
+    /// and were still open when the volume was closed are e2fsck's to delete.
     MayBeOld,
 }
 
 fn silent_but(image: &Path, counts: Counts) -> xtask::error::Result<()> {
     let args = [std::ffi::OsStr::new("-fn"), image.as_os_str()];
-    let said = run::run("e2fsck", &args)?;
-    let said = String::from_utf8_lossy(&said);
+    let said = match run::run("e2fsck", &args) {
+        Ok(said) => String::from_utf8_lossy(&said).into_owned(),
+        Err(xtask::error::Error::Tool { output, .. }) if counts == Counts::MayBeOld => output,
+        Err(error) => return Err(error),
+    };
     let summary = format!("{}: ", image.display());
-    let of_volume = [
+    let excuses = [
         "Free blocks count wrong (",
         "Free inodes count wrong (",
         "Fix? no",
+        "Deleted inode ",
+        "Inode bitmap differences: ",
+        "Block bitmap differences: ",
+        "e2fsck 1.",
     ];
-    let is_count = |line: &str| of_volume.iter().any(|start| line.starts_with(start));
+    let excused = |line: &str| {
+        let starts = excuses.iter().any(|start| line.starts_with(start));
+        starts || line.ends_with("WARNING: Filesystem still has errors **********")
+    };
     let expected = |line: &&str| {
         line.is_empty()
             || line.starts_with("Pass ")
             || line.starts_with(&summary)
             // An offer, no complaint: a tree that has grown is rarely packed as tightly as e2fsck could pack it.
             || line.contains("extent tree") && line.ends_with("Optimize? no")
-            || counts == Counts::MayBeOld && is_count(line)
+            || counts == Counts::MayBeOld && excused(line)
     };
     let remark = said.lines().find(|line| !expected(line));
     match remark {
