@@ -15,6 +15,9 @@ use diorite_format::journal::write::{self, LogPosition, Tag};
 use diorite_format::{FsBlock, Tid};
 use std::collections::BTreeMap;
 
+/// Bytes of blocks that are kept in memory between their commit and their way home.
+const MOST_BYTES: u32 = 64 << 20;
+
 /// Where the log's blocks are on its device, as runs.
 #[derive(Debug)]
 pub(crate) struct Places {
@@ -87,7 +90,12 @@ impl Log {
 
     /// Blocks that one transaction may change.
     pub(crate) fn most_blocks(&self) -> u32 {
-        self.capacity() / 4
+        (self.capacity() / 4).min(self.most_in_memory() / 2)
+    }
+
+    /// Blocks that are in memory because they are not home, at most, whatever the log could hold.
+    fn most_in_memory(&self) -> u32 {
+        MOST_BYTES / self.journal.block_size
     }
 
     fn capacity(&self) -> u32 {
@@ -130,7 +138,8 @@ impl Log {
         }
         self.home
             .extend(frozen.blocks.iter().map(|b| (b.at, b.bytes.clone())));
-        if self.used > self.capacity() / 2 {
+        let many = self.home.len() >= self.most_in_memory() as usize;
+        if many || self.used > self.capacity() / 2 {
             self.checkpoint(volume)?;
         }
         Ok(())
