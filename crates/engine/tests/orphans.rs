@@ -4,7 +4,8 @@
 mod common;
 
 use common::{fsck, image, run, scratch};
-use diorite::{OpenFlags, OpenOptions, Volume};
+use diorite::{Error, OpenFlags, OpenOptions, Volume};
+use diorite_block::Buf;
 use std::path::{Path, PathBuf};
 
 const KINDS: [&[&str]; 4] = [
@@ -143,5 +144,37 @@ fn damaged_lists_are_named() {
         assert!(error.is_corrupt(), "{damage:?}: {error}");
         assert!(error.to_string().contains("inode"), "{error}");
         assert!(before == std::fs::read(&image).unwrap());
+    }
+}
+
+/// What is deleted makes room at once, for who would else be told that there is none: also while its last times are only noted.
+#[test]
+fn what_is_deleted_makes_room() {
+    for args in KINDS {
+        let dir = scratch();
+        let image = make(dir.path(), args);
+        let volume = open(&image, &OpenOptions::writable()).unwrap();
+        let fill = |path: &str| {
+            let file = volume.create(path, 0o644).unwrap();
+            let mut size = 0;
+            loop {
+                match file.write_at(size, Buf::zeroed(256 << 10)).1 {
+                    Ok(len) => size += len as u64,
+                    Err(Error::NoSpace { .. }) => return (file, size),
+                    Err(other) => panic!("{args:?}: {other}"),
+                }
+            }
+        };
+        let (first, size) = fill("/first");
+        assert!(size > 8 << 20, "{args:?}: {size}");
+        // An overwrite notes a time, which keeps the inode until the next commit.
+        first.write_at(0, Buf::zeroed(4096)).1.unwrap();
+        drop(first);
+        volume.unlink("/first").unwrap();
+        let (second, again) = fill("/second");
+        assert_eq!(again, size, "{args:?}");
+        drop(second);
+        volume.close().unwrap();
+        fsck(&image);
     }
 }

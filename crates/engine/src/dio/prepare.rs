@@ -76,9 +76,12 @@ impl PrepareJob {
             match room {
                 // What was freed can be used once the transaction that freed it is durable.
                 Err(Error::WouldBlock(Wait::Commit)) => inode.volume.commit_running()?,
-                // What other files keep ahead is given back before anybody is told that there is nothing.
+                // What other files keep ahead, and deleted ones had, is given back before anybody is told that there is nothing.
                 Err(Error::NoSpace { .. }) if !closed => {
                     inode.volume.close_windows();
+                    if inode.volume.orphans.any() {
+                        inode.volume.commit_deleted()?;
+                    }
                     closed = true;
                 }
                 other => return other.map(|()| view),

@@ -84,6 +84,12 @@ impl Orphans {
         self.doomed.lock().pop()
     }
 
+    /// Is there any?
+    pub(crate) fn any(&self) -> bool {
+        let list = self.list.lock();
+        !list.chain.is_empty() || !list.in_slots.is_empty()
+    }
+
     /// Does the orphan file name any?
     pub(crate) fn in_file(&self) -> bool {
         !self.list.lock().in_slots.is_empty()

@@ -66,6 +66,21 @@ impl VolumeShared {
         self.journal()?.commit_running(self)
     }
 
+    /// Commits what is running; then no noted time keeps an inode any more, and what nobody uses is deleted, its space usable. Blocks; no
+    /// lock may be held.
+    pub(crate) fn commit_deleted(self: &Arc<Self>) -> Result<(), Error> {
+        if self.journal.get().is_none() {
+            // Open for overwrites alone.
+            return Ok(());
+        }
+        self.commit_running()?;
+        if self.orphans.any() {
+            self.delete_doomed()?;
+            self.commit_running()?;
+        }
+        Ok(())
+    }
+
     /// Blocks that one handle should change at most, so that it fits into any journal.
     pub(crate) fn most_credits(&self) -> u32 {
         self.journal.get().map_or(0, Journal::most_credits)

@@ -283,8 +283,7 @@ impl Volume {
         if !volume.writable {
             return Ok(());
         }
-        volume.delete_doomed()?;
-        volume.commit_running()?;
+        volume.commit_deleted()?;
         volume.flush()
     }
 
@@ -322,7 +321,7 @@ impl Volume {
         if !volume.writable {
             return Ok(());
         }
-        volume.delete_doomed()?;
+        volume.commit_deleted()?;
         volume.settle()?;
         volume.flush()
     }
