@@ -26,6 +26,19 @@ impl Loop {
             _image: image,
         })
     }
+
+    /// Opens the device. A child that another test has just forked holds what we have closed until it runs its program.
+    fn open(&self, engine: IoEngine) -> FileDevice {
+        for _ in 0..500 {
+            match FileDevice::open(&options(&self.device, engine)) {
+                Err(e) if e.kind == DeviceErrorKind::Held => {
+                    std::thread::sleep(std::time::Duration::from_millis(4));
+                }
+                other => return other.expect("we are root"),
+            }
+        }
+        panic!("{} stays held", self.device.display());
+    }
 }
 
 impl Drop for Loop {
@@ -40,7 +53,7 @@ fn a_block_device_by_every_engine() {
         return;
     };
     for engine in IoEngine::ALL {
-        let device = FileDevice::open(&options(&disk.device, engine)).expect("we are root");
+        let device = disk.open(engine);
         let (geometry, report) = (device.geometry(), device.report());
         eprintln!("{geometry:?} {report:?}");
         assert_eq!((geometry.size, geometry.logical), (1 << 20, 512));
@@ -71,7 +84,7 @@ fn a_block_device_with_larger_sectors() {
     let Some(disk) = Loop::new("4096") else {
         return;
     };
-    let device = FileDevice::open(&options(&disk.device, IoEngine::Uring)).expect("we are root");
+    let device = disk.open(IoEngine::Uring);
     assert_eq!(device.geometry().logical, 4096);
     let own = Own::new(&device, 4);
     let bio = own.one(Bio::read(512, Buf::zeroed(512), 0));
