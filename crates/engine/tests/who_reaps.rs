@@ -8,7 +8,7 @@ mod common;
 use common::fixture::{LIMIT, writable};
 use common::nest::{nested, unnest};
 use common::recipe::{self, RECIPES};
-use common::stage::{Below, Stage};
+use common::stage::{Below, Stage, one_worker};
 use common::watch::{Watchdog, within};
 use common::{Rng, image, scratch};
 use diorite::policy::{CompletionPolicy, ReadLock, Unaligned};
@@ -99,11 +99,7 @@ fn nobody_has_to_come_back() {
                 let Some(stage) = Stage::new(&image, below) else {
                     continue;
                 };
-                let options = OpenOptions {
-                    policy,
-                    workers: 1,
-                    ..OpenOptions::writable()
-                };
+                let options = one_worker(policy);
                 let volume = stage.open(&options).unwrap();
                 let file = volume.open_path("/even", writable()).unwrap();
                 let queue = volume.queue(64).unwrap();
@@ -154,11 +150,7 @@ fn a_queue_is_dropped_with_requests_in_flight() {
                 let Some(stage) = Stage::new(&image, below) else {
                     continue;
                 };
-                let options = OpenOptions {
-                    policy,
-                    workers: 1,
-                    ..OpenOptions::writable()
-                };
+                let options = one_worker(policy);
                 let volume = stage.open(&options).unwrap();
                 let file = volume.open_path("/even", writable()).unwrap();
                 let queues: Vec<Queue> = (0..3).map(|_| volume.queue(64).unwrap()).collect();
@@ -190,11 +182,7 @@ fn a_turn_passes_through_a_queue_whose_owner_is_gone() {
             let Some(stage) = Stage::new(&image, below) else {
                 continue;
             };
-            let options = OpenOptions {
-                policy,
-                workers: 1,
-                ..OpenOptions::writable()
-            };
+            let options = one_worker(policy);
             let volume = stage.open(&options).unwrap();
             let file = volume.open_path("/even", writable()).unwrap();
             let (gone, mine) = (volume.queue(64).unwrap(), volume.queue(64).unwrap());
@@ -237,11 +225,7 @@ fn a_poll_loop_gets_every_completion_and_then_sleeps() {
                 let Some(stage) = Stage::new(&image, below) else {
                     continue;
                 };
-                let options = OpenOptions {
-                    policy,
-                    workers: 1,
-                    ..OpenOptions::writable()
-                };
+                let options = one_worker(policy);
                 let volume = stage.open(&options).unwrap();
                 let file = volume.open_path("/even", writable()).unwrap();
                 let queue = volume.queue(64).unwrap();
@@ -298,11 +282,7 @@ fn a_closed_gate_parks_and_opens() {
     for policy in policies() {
         let _watchdog = Watchdog::new(LIMIT, format!("{policy}"));
         let stage = Stage::mem(&image);
-        let options = OpenOptions {
-            policy,
-            workers: 1,
-            ..OpenOptions::writable()
-        };
+        let options = one_worker(policy);
         let volume = stage.open(&options).unwrap();
         let file = volume.open_path("/even", writable()).unwrap();
         let queue = volume.queue(256).unwrap();
@@ -367,11 +347,7 @@ fn foreign_drains_hand_deferred_work_over() {
     for policy in policies() {
         let options = SimOptions::parse("0,latency=50us,cache=volatile,fua=no").unwrap();
         let stage = Stage::sim(&image, options);
-        let options = OpenOptions {
-            policy,
-            workers: 1,
-            ..OpenOptions::writable()
-        };
+        let options = one_worker(policy);
         let volume = stage.open(&options).unwrap();
         let flags = OpenFlags {
             dsync: true,

@@ -1,10 +1,11 @@
 //! The inode room: in-core inodes, their lock, their gate, and what a queue keeps of an attached file.
 //!
 //! Input: inodes that `mount` parsed. Output: [`Inode`]s shared by everyone who has the file open. Invariants: there is one
-//! in-core inode per number; the lock order is inode lock, gate, map lock; none is held while I/O is in flight. Limits: in
-//! this slice the size and the map never change.
+//! in-core inode per number; the lock order is inode lock, gate, map lock; none is held while I/O is in flight; the map is
+//! published before the size that needs it. Limits: a file ends where its map can (`max_size`).
 
 mod aside;
+mod attached;
 mod attrs;
 mod claims;
 mod clusters;
@@ -15,29 +16,30 @@ mod inline;
 mod journalled;
 mod pending;
 mod remap;
+mod times;
 
 use aside::Aside;
+pub(crate) use attached::{Attached, Handle};
 pub use attrs::SetAttr;
 use claims::Claims;
 use first::FirstWrite;
 pub(crate) use pending::{Claimed, NoPlace, Pending, Share, Wanted};
+pub(crate) use times::timestamp;
+use times::{NO_TID, note_tid};
 
 use crate::cache::Kind;
 use crate::complete::deferred::Job;
 use crate::error::{Error, Wait};
-use crate::file::File;
 use crate::journal::JournalHandle;
 use crate::locks::{INODE, INODE_STATE, MAP};
-use crate::map::{Cached, MapView, Published, root_view};
+use crate::map::{MapView, Published, root_view};
 use crate::volume::VolumeShared;
 use diorite_block::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use diorite_block::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use diorite_format::{FileType, Inode as DiskInode, InodeFlags, MapKind, Tid, Timestamp};
-use gate::{Gate, Shard};
+use diorite_format::{FileType, FsBlock, Inode as DiskInode, InodeFlags, MapKind};
+use gate::Gate;
+use std::ops::Range;
 use std::sync::Arc;
-
-/// In an inode's `touched`: the time has to be written.
-const OWED: u64 = 1;
 
 /// An in-core inode.
 #[derive(Debug)]
@@ -74,7 +76,7 @@ pub(crate) struct Inode {
     /// The transaction that last changed map or size, and the one that last changed anything: see [`Inode::uncommitted_map`].
     map_tid: AtomicU64,
     any_tid: AtomicU64,
-    /// When data was written last, in nanoseconds since 1970, times two; and [`OWED`] if that is not in the inode yet.
+    /// When data was written last, in nanoseconds since 1970, times two; and `OWED` of `times` if that is not in the inode yet.
     touched: AtomicU64,
     /// Segments of the map in memory beyond the root.
     loaded: AtomicUsize,
@@ -167,79 +169,6 @@ impl Inode {
         self.named.store(Named::Yes as u32, Ordering::Release);
     }
 
-    /// Notes that data was written now (nanoseconds since 1970). Costs one load if that was noted already, or is the inode's time.
-    #[inline]
-    pub(crate) fn touch(self: &Arc<Self>, now: u64) {
-        if self.touched.load(Ordering::Acquire) >> 1 != now
-            && self.touched.swap(now << 1 | OWED, Ordering::AcqRel) & OWED == 0
-        {
-            self.volume.note_touched(self);
-        }
-    }
-
-    /// Writes the times that were noted.
-    pub(crate) fn write_touched(self: &Arc<Self>, handle: &JournalHandle<'_>) -> Result<(), Error> {
-        let noted = self.touched.load(Ordering::Acquire);
-        if noted & OWED == 0 {
-            return Ok(());
-        }
-        self.change(handle, |disk| {
-            let time = timestamp(noted >> 1);
-            (disk.mtime, disk.ctime) = (time, time);
-        })?;
-        // Only now: who asks meanwhile whether times are owed finds either the mark or the transaction.
-        let written = noted & !OWED;
-        let settled =
-            self.touched
-                .compare_exchange(noted, written, Ordering::AcqRel, Ordering::Relaxed);
-        if settled.is_err() {
-            self.volume.note_touched(self);
-        }
-        Ok(())
-    }
-
-    /// The transaction that last changed the map or the size, if it is not durable yet.
-    #[inline]
-    pub(crate) fn uncommitted_map(&self) -> Option<Tid> {
-        self.uncommitted(&self.map_tid)
-    }
-
-    /// Were times or anything else changed that is not durable yet?
-    pub(crate) fn has_uncommitted_times(&self) -> bool {
-        self.touched.load(Ordering::Acquire) & OWED != 0
-            || self.uncommitted(&self.any_tid).is_some()
-    }
-
-    #[inline]
-    fn uncommitted(&self, place: &AtomicU64) -> Option<Tid> {
-        match place.load(Ordering::Acquire) {
-            NO_TID => None,
-            noted => self.still_uncommitted(place, noted),
-        }
-    }
-
-    #[cold]
-    fn still_uncommitted(&self, place: &AtomicU64, noted: u64) -> Option<Tid> {
-        let tid = Tid::new(u32::try_from(noted & u64::from(u32::MAX)).expect("masked to 32 bits"));
-        if self.volume.is_committed(tid) {
-            // A later change may have been noted meanwhile: then that stays.
-            let _ = place.compare_exchange(noted, NO_TID, Ordering::AcqRel, Ordering::Relaxed);
-            return None;
-        }
-        Some(tid)
-    }
-
-    /// The map or the size was changed in this transaction.
-    pub(crate) fn note_map_change(&self, tid: Tid) {
-        note_tid(&self.map_tid, tid);
-    }
-
-    /// What is in it when it is read may have been changed by transactions up to this one.
-    pub(crate) fn note_changed_before(&self, tid: Tid) {
-        note_tid(&self.map_tid, tid);
-        note_tid(&self.any_tid, tid);
-    }
-
     /// Shows a new size. After the map that it needs.
     pub(crate) fn publish_size(&self, size: u64) {
         self.size.store(size, Ordering::Release);
@@ -251,12 +180,7 @@ impl Inode {
         handle: &JournalHandle<'_>,
         change: impl FnOnce(&mut DiskInode),
     ) -> Result<(), Error> {
-        let volume = &self.volume;
-        let (block, from) = volume.inode_place(self.ino)?;
-        let to = from + volume.sb.geometry().inode_size() as usize;
-        // Read first: nothing may fail once the inode has changed.
-        handle.read(block, Kind::InodeTable, |_| Ok(()))?;
-        note_tid(&self.any_tid, handle.tid());
+        let (block, place) = self.begin_change(handle)?;
         let mut disk = self.disk.lock();
         let new = Arc::make_mut(&mut disk);
         change(new);
@@ -264,10 +188,7 @@ impl Inode {
             block,
             Kind::InodeTable,
             |_| Ok(()),
-            |raw| {
-                new.write(&volume.sb, &mut raw[from..to])
-                    .map_err(Error::from)
-            },
+            |raw| Ok(new.write(&self.volume.sb, &mut raw[place])?),
         )
     }
 
@@ -278,11 +199,7 @@ impl Inode {
         handle: &JournalHandle<'_>,
         change: impl FnOnce(&mut DiskInode, &mut [u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let volume = &self.volume;
-        let (block, from) = volume.inode_place(self.ino)?;
-        let to = from + volume.sb.geometry().inode_size() as usize;
-        handle.read(block, Kind::InodeTable, |_| Ok(()))?;
-        note_tid(&self.any_tid, handle.tid());
+        let (block, place) = self.begin_change(handle)?;
         let mut disk = self.disk.lock();
         let mut new = DiskInode::clone(&disk);
         let bytes = handle.update(
@@ -290,10 +207,10 @@ impl Inode {
             Kind::InodeTable,
             |_| Ok(()),
             |raw| {
-                let mut bytes = raw[from..to].to_vec();
+                let mut bytes = raw[place.clone()].to_vec();
                 change(&mut new, &mut bytes)?;
-                new.write(&volume.sb, &mut bytes)?;
-                raw[from..to].copy_from_slice(&bytes);
+                new.write(&self.volume.sb, &mut bytes)?;
+                raw[place].copy_from_slice(&bytes);
                 Ok(bytes)
             },
         )?;
@@ -301,6 +218,15 @@ impl Inode {
         drop(disk);
         *self.raw.lock() = bytes.into();
         Ok(())
+    }
+
+    /// Where its bytes are, read and noted as changed in the handle's transaction: nothing may fail for a read once the inode has changed.
+    fn begin_change(&self, handle: &JournalHandle<'_>) -> Result<(FsBlock, Range<usize>), Error> {
+        let (block, from) = self.volume.inode_place(self.ino)?;
+        handle.read(block, Kind::InodeTable, |_| Ok(()))?;
+        note_tid(&self.any_tid, handle.tid());
+        let size = self.volume.sb.geometry().inode_size() as usize;
+        Ok((block, from..from + size))
     }
 
     /// The size in bytes. Loaded before the map: writers publish the map first.
@@ -418,23 +344,6 @@ enum Named {
     NotYet,
 }
 
-/// No transaction: see [`note_tid`].
-const NO_TID: u64 = 0;
-
-/// Keeps a transaction's number where 0 stands for none.
-fn note_tid(place: &AtomicU64, tid: Tid) {
-    place.store(1 << 32 | u64::from(tid.get()), Ordering::Release);
-}
-
-/// Nanoseconds since 1970 as an inode stores them.
-pub(crate) fn timestamp(nanos: u64) -> Timestamp {
-    const SECOND: u64 = 1_000_000_000;
-    Timestamp {
-        secs: i64::try_from(nanos / SECOND).unwrap_or(i64::MAX),
-        nanos: u32::try_from(nanos % SECOND).expect("below a second"),
-    }
-}
-
 /// The largest size that a file's map can have, in bytes.
 fn max_size(volume: &VolumeShared, disk: &DiskInode) -> u64 {
     let block = u64::from(volume.block_size());
@@ -452,182 +361,4 @@ fn max_size(volume: &VolumeShared, disk: &DiskInode) -> u64 {
         _ => u64::from(u32::MAX),
     };
     blocks * block
-}
-
-/// What all requests of one attached file share: counted once per queue, so no reference count is shared by threads.
-#[derive(Debug)]
-pub(crate) struct Handle {
-    pub(crate) inode: Arc<Inode>,
-    pub(crate) shard: Arc<Shard>,
-    /// Every write is O_DSYNC; O_SYNC.
-    pub(crate) dsync: bool,
-    pub(crate) sync: bool,
-    write_refused: Option<Error>,
-    /// Writes need no more than a look at the map. Never goes from true to false: what comes before a write is noted when the inode is read.
-    plain_writes: AtomicBool,
-}
-
-impl Handle {
-    /// The reason why writes through this handle are refused, if they are.
-    #[inline]
-    pub(crate) fn check_writable(&self) -> Result<(), Error> {
-        match &self.write_refused {
-            None => Ok(()),
-            Some(error) => Err(error.clone()),
-        }
-    }
-
-    /// Are writes allowed, with nothing to be done before them?
-    #[inline]
-    pub(crate) fn writes_plainly(&self) -> bool {
-        self.plain_writes.load(Ordering::Acquire)
-    }
-
-    /// For a write that is allowed: must something be done before it?
-    pub(crate) fn owes_first_write(&self) -> bool {
-        if self.writes_plainly() {
-            return false;
-        }
-        let owes = self.inode.owes_first_write();
-        let plain = !owes && !self.inode.journalled;
-        self.plain_writes.store(plain, Ordering::Release);
-        owes
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.inode.gate.remove_shard(&self.shard);
-    }
-}
-
-/// A written run, in bytes: where it begins in the file and on the device, and how long it is.
-#[derive(Clone, Copy, Debug, Default)]
-struct Run {
-    start: u64,
-    len: u64,
-    at: u64,
-}
-
-impl Run {
-    #[inline(always)]
-    fn covers(&self, pos: u64, len: u64) -> bool {
-        let skip = pos.wrapping_sub(self.start);
-        skip < self.len && len <= self.len - skip
-    }
-}
-
-/// A file attached to a queue.
-#[derive(Debug)]
-pub(crate) struct Attached {
-    handle: Arc<Handle>,
-    /// The newest view of the map that this queue has seen.
-    view: Cached<MapView>,
-    /// The written run of `view` that was looked up last.
-    last_run: Run,
-    /// Its requests in the queue's slots that are not ready.
-    pub(crate) requests: u32,
-    pub(crate) generation: u32,
-}
-
-impl Attached {
-    pub(crate) fn new(file: &File, generation: u32) -> Attached {
-        let inode = file.inode().clone();
-        let write_refused = file
-            .check_writable()
-            .and_then(|()| inode.check_writable())
-            .err();
-        let handle = Handle {
-            shard: inode.gate.add_shard(),
-            dsync: file.is_dsync(),
-            sync: file.is_sync(),
-            // Found out by the first one.
-            plain_writes: AtomicBool::new(false),
-            write_refused,
-            inode,
-        };
-        Attached {
-            view: handle.inode.map.cached(),
-            last_run: Run::default(),
-            handle: Arc::new(handle),
-            requests: 0,
-            generation,
-        }
-    }
-
-    /// The file, and the newest view of its map: one load if nothing was published since the last call.
-    #[inline]
-    pub(crate) fn with_latest_map(&mut self) -> (&Handle, &Arc<MapView>) {
-        self.refresh();
-        (&self.handle, self.view.value())
-    }
-
-    /// Counts a request for `len` bytes at `pos` in flight, if they lie inside the size and in one written run; gives the
-    /// byte of the device where they begin. Gate, size, map, in this order.
-    #[inline(always)]
-    pub(crate) fn enter_for_run(&mut self, pos: u64, len: u64) -> Option<u64> {
-        let Attached {
-            handle,
-            view,
-            last_run,
-            ..
-        } = self;
-        let inode: &Inode = &handle.inode;
-        if !inode.gate.enter(&handle.shard) {
-            return None;
-        }
-        let size = inode.size();
-        let found = if len > size || pos > size - len {
-            None
-        } else if view.is_latest(&inode.map) && last_run.covers(pos, len) {
-            Some(last_run.at + (pos - last_run.start))
-        } else {
-            self.look_up_run(pos, len)
-        };
-        if found.is_some() {
-            self.requests += 1;
-        } else {
-            self.handle.inode.gate.leave(&self.handle.shard);
-        }
-        found
-    }
-
-    #[inline(never)]
-    fn look_up_run(&mut self, pos: u64, len: u64) -> Option<u64> {
-        self.refresh();
-        if self.handle.inode.journalled {
-            return None;
-        }
-        let bits = self.handle.inode.volume.block_size().trailing_zeros();
-        let (start, blocks, at) = self.view.value().written_run(pos >> bits)?;
-        let run = Run {
-            start: start << bits,
-            len: blocks << bits,
-            at: at << bits,
-        };
-        self.last_run = run;
-        run.covers(pos, len).then(|| run.at + (pos - run.start))
-    }
-
-    /// Takes the newest view; what was found in an older one is forgotten.
-    #[inline]
-    fn refresh(&mut self) {
-        if self.view.refresh(&self.handle.inode.map) {
-            self.last_run = Run::default();
-        }
-    }
-
-    /// A reference that outlives the queue's lock.
-    #[inline]
-    pub(crate) fn handle(&self) -> Arc<Handle> {
-        self.handle.clone()
-    }
-}
-
-impl std::ops::Deref for Attached {
-    type Target = Handle;
-    #[inline]
-    fn deref(&self) -> &Handle {
-        &self.handle
-    }
 }

@@ -149,11 +149,7 @@ impl JournalHandle<'_> {
         let changed = volume
             .cache
             .change(&volume.blocking, at, self.tid, verify, change);
-        let (result, first) = volume.watched(changed)?;
-        if first {
-            self.add(block, false);
-        }
-        Ok(result)
+        self.added(block, changed)
     }
 
     /// As [`JournalHandle::update`], for a node of an extent tree, which `change` does not seal: that is done once, at the commit.
@@ -167,9 +163,14 @@ impl JournalHandle<'_> {
         let changed = volume
             .cache
             .change_node(&volume.blocking, at, self.tid, verify, change);
-        let (result, first) = volume.watched(changed)?;
+        self.added(at.0, changed)
+    }
+
+    /// What came of a change, which is the transaction's first one of the block or not.
+    fn added<R>(&self, block: FsBlock, changed: Result<(R, bool), Error>) -> Result<R, Error> {
+        let (result, first) = self.volume.watched(changed)?;
         if first {
-            self.add(at.0, false);
+            self.add(block, false);
         }
         Ok(result)
     }

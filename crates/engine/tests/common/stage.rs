@@ -3,7 +3,7 @@
 //! Input: an image's path. Output: the device to open it on. Invariant: [`Stage::save`] leaves in the file what the device
 //! holds, so that e2fsck and the kernel can judge it. Limits: images are small, they are held in memory whole.
 
-use diorite::{Error, OpenOptions, Volume};
+use diorite::{Error, OpenOptions, Policy, Volume};
 use diorite_block::device::{DeviceError, DeviceErrorKind};
 use diorite_block::{
     Device, FaultDevice, FaultPlan, IoEngine, Locator, MemDevice, SimDevice, SimOptions, locator,
@@ -27,6 +27,15 @@ impl Below {
         Below::Mem,
         Below::Sim,
     ];
+}
+
+/// For writing under a policy, with one worker of each class.
+pub fn one_worker(policy: Policy) -> OpenOptions {
+    OpenOptions {
+        policy,
+        workers: 1,
+        ..OpenOptions::writable()
+    }
 }
 
 pub struct Stage {

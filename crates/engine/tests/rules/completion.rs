@@ -4,7 +4,7 @@
 
 use crate::common::Rng;
 use crate::common::fixture::{DSYNC, LIMIT, made, run_all, sim, writable};
-use crate::common::stage::Stage;
+use crate::common::stage::{Stage, one_worker};
 use crate::common::watch::Watchdog;
 use diorite::policy::{CompletionPolicy, PRESETS};
 use diorite::{OpenFlags, OpenOptions, Reason, Request, RequestFlags, Volume};
@@ -157,13 +157,7 @@ fn what_is_acknowledged_survives_a_power_cut() {
         };
         let stage = Stage::sim(&image, options);
         let policy = PRESETS[round % 6].1;
-        let volume = stage
-            .open(&OpenOptions {
-                policy,
-                workers: 1,
-                ..OpenOptions::writable()
-            })
-            .unwrap();
+        let volume = stage.open(&one_worker(policy)).unwrap();
         let file = volume.open_path("/pieces", writable()).unwrap();
         let queue = volume.queue(16).unwrap();
         let id = queue.attach(&file).unwrap();
@@ -203,13 +197,7 @@ fn a_closed_inode_does_not_stop_the_others() {
     let (_dir, image, _) = made(0);
     for (name, policy) in PRESETS {
         let stage = Stage::mem(&image);
-        let volume = stage
-            .open(&OpenOptions {
-                policy,
-                workers: 1,
-                ..OpenOptions::writable()
-            })
-            .unwrap();
+        let volume = stage.open(&one_worker(policy)).unwrap();
         let (closed, open) = (
             volume.open_path("/even", writable()).unwrap(),
             volume.open_path("/pieces", writable()).unwrap(),

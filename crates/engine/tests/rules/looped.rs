@@ -4,7 +4,7 @@
 
 use crate::common::fixture::{LIMIT, known, made, sim, writable};
 use crate::common::nest::{nested, unnest};
-use crate::common::stage::Stage;
+use crate::common::stage::{Stage, one_worker};
 use crate::common::watch::Watchdog;
 use crate::common::{fsck, scratch};
 use diorite::policy::PRESETS;
@@ -14,13 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 fn loop_over(stage: &Stage, path: &str, policy: Policy) -> (Volume, Arc<LoopDevice>) {
-    let volume = stage
-        .open(&OpenOptions {
-            policy,
-            workers: 1,
-            ..OpenOptions::writable()
-        })
-        .unwrap();
+    let volume = stage.open(&one_worker(policy)).unwrap();
     let file = volume.open_path(path, writable()).unwrap();
     (volume, Arc::new(LoopDevice::new(file, "loop".into())))
 }

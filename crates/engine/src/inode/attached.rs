@@ -1,0 +1,190 @@
+//! What a queue keeps of an attached file: its hold on the gate, the view of the map it saw last, the run it found last.
+//!
+//! Input: an open file. Output: a look at the map that costs one load, and the one of `dio::fast` that costs a comparison more.
+//! Invariants: gate, then size, then map; what was found in an older view is forgotten. Limits: used under its queue's lock.
+
+use super::Inode;
+use super::gate::Shard;
+use crate::error::Error;
+use crate::file::File;
+use crate::map::{Cached, MapView};
+use diorite_block::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+/// What all requests of one attached file share: counted once per queue, so no reference count is shared by threads.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    pub(crate) inode: Arc<Inode>,
+    pub(crate) shard: Arc<Shard>,
+    /// Every write is O_DSYNC; O_SYNC.
+    pub(crate) dsync: bool,
+    pub(crate) sync: bool,
+    write_refused: Option<Error>,
+    /// Writes need no more than a look at the map. Never goes from true to false: what comes before a write is noted when the inode is read.
+    plain_writes: AtomicBool,
+}
+
+impl Handle {
+    /// The reason why writes through this handle are refused, if they are.
+    #[inline]
+    pub(crate) fn check_writable(&self) -> Result<(), Error> {
+        match &self.write_refused {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
+    }
+
+    /// Are writes allowed, with nothing to be done before them?
+    #[inline]
+    pub(crate) fn writes_plainly(&self) -> bool {
+        self.plain_writes.load(Ordering::Acquire)
+    }
+
+    /// For a write that is allowed: must something be done before it?
+    pub(crate) fn owes_first_write(&self) -> bool {
+        if self.writes_plainly() {
+            return false;
+        }
+        let owes = self.inode.owes_first_write();
+        let plain = !owes && !self.inode.journalled;
+        self.plain_writes.store(plain, Ordering::Release);
+        owes
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.inode.gate.remove_shard(&self.shard);
+    }
+}
+
+/// A written run, in bytes: where it begins in the file and on the device, and how long it is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
+    start: u64,
+    len: u64,
+    at: u64,
+}
+
+impl Run {
+    #[inline(always)]
+    fn covers(&self, pos: u64, len: u64) -> bool {
+        let skip = pos.wrapping_sub(self.start);
+        skip < self.len && len <= self.len - skip
+    }
+}
+
+/// A file attached to a queue.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    handle: Arc<Handle>,
+    /// The newest view of the map that this queue has seen.
+    view: Cached<MapView>,
+    /// The written run of `view` that was looked up last.
+    last_run: Run,
+    /// Its requests in the queue's slots that are not ready.
+    pub(crate) requests: u32,
+    pub(crate) generation: u32,
+}
+
+impl Attached {
+    pub(crate) fn new(file: &File, generation: u32) -> Attached {
+        let inode = file.inode().clone();
+        let write_refused = file
+            .check_writable()
+            .and_then(|()| inode.check_writable())
+            .err();
+        let handle = Handle {
+            shard: inode.gate.add_shard(),
+            dsync: file.is_dsync(),
+            sync: file.is_sync(),
+            // Found out by the first one.
+            plain_writes: AtomicBool::new(false),
+            write_refused,
+            inode,
+        };
+        Attached {
+            view: handle.inode.map.cached(),
+            last_run: Run::default(),
+            handle: Arc::new(handle),
+            requests: 0,
+            generation,
+        }
+    }
+
+    /// The file, and the newest view of its map: one load if nothing was published since the last call.
+    #[inline]
+    pub(crate) fn with_latest_map(&mut self) -> (&Handle, &Arc<MapView>) {
+        self.refresh();
+        (&self.handle, self.view.value())
+    }
+
+    /// Counts a request for `len` bytes at `pos` in flight, if they lie inside the size and in one written run; gives the
+    /// byte of the device where they begin. Gate, size, map, in this order.
+    #[inline(always)]
+    pub(crate) fn enter_for_run(&mut self, pos: u64, len: u64) -> Option<u64> {
+        let Attached {
+            handle,
+            view,
+            last_run,
+            ..
+        } = self;
+        let inode: &Inode = &handle.inode;
+        if !inode.gate.enter(&handle.shard) {
+            return None;
+        }
+        let size = inode.size();
+        let found = if len > size || pos > size - len {
+            None
+        } else if view.is_latest(&inode.map) && last_run.covers(pos, len) {
+            Some(last_run.at + (pos - last_run.start))
+        } else {
+            self.look_up_run(pos, len)
+        };
+        if found.is_some() {
+            self.requests += 1;
+        } else {
+            self.handle.inode.gate.leave(&self.handle.shard);
+        }
+        found
+    }
+
+    #[inline(never)]
+    fn look_up_run(&mut self, pos: u64, len: u64) -> Option<u64> {
+        self.refresh();
+        if self.handle.inode.journalled {
+            return None;
+        }
+        let bits = self.handle.inode.volume.block_size().trailing_zeros();
+        let (start, blocks, at) = self.view.value().written_run(pos >> bits)?;
+        let run = Run {
+            start: start << bits,
+            len: blocks << bits,
+            at: at << bits,
+        };
+        self.last_run = run;
+        run.covers(pos, len).then(|| run.at + (pos - run.start))
+    }
+
+    /// Takes the newest view; what was found in an older one is forgotten.
+    #[inline]
+    fn refresh(&mut self) {
+        if self.view.refresh(&self.handle.inode.map) {
+            self.last_run = Run::default();
+        }
+    }
+
+    /// A reference that outlives the queue's lock.
+    #[inline]
+    pub(crate) fn handle(&self) -> Arc<Handle> {
+        self.handle.clone()
+    }
+}
+
+impl std::ops::Deref for Attached {
+    type Target = Handle;
+    #[inline]
+    fn deref(&self) -> &Handle {
+        &self.handle
+    }
+}

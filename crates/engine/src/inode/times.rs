@@ -1,0 +1,107 @@
+//! What of an inode is not durable yet: times that are only noted, and the transactions that changed it last.
+//!
+//! Input: notes of writes and of changes. Output: what an fsync has to wait for, and the times in the inode. Invariants: noting is
+//! a load and rarely a store; who asks while times are being written finds either the mark or the transaction. Limits: 64 bits
+//! of nanoseconds, half of which are used: the year 2262.
+
+use super::Inode;
+use crate::error::Error;
+use crate::journal::JournalHandle;
+use diorite_block::sync::atomic::{AtomicU64, Ordering};
+use diorite_format::{Tid, Timestamp};
+use std::sync::Arc;
+
+/// In an inode's `touched`: the time has to be written.
+const OWED: u64 = 1;
+
+/// No transaction: see [`note_tid`].
+pub(super) const NO_TID: u64 = 0;
+
+/// Keeps a transaction's number where 0 stands for none.
+pub(super) fn note_tid(place: &AtomicU64, tid: Tid) {
+    place.store(1 << 32 | u64::from(tid.get()), Ordering::Release);
+}
+
+/// Nanoseconds since 1970 as an inode stores them.
+pub(crate) fn timestamp(nanos: u64) -> Timestamp {
+    const SECOND: u64 = 1_000_000_000;
+    Timestamp {
+        secs: i64::try_from(nanos / SECOND).unwrap_or(i64::MAX),
+        nanos: u32::try_from(nanos % SECOND).expect("below a second"),
+    }
+}
+
+impl Inode {
+    /// Notes that data was written now (nanoseconds since 1970). Costs one load if that was noted already, or is the inode's time.
+    #[inline]
+    pub(crate) fn touch(self: &Arc<Self>, now: u64) {
+        if self.touched.load(Ordering::Acquire) >> 1 != now
+            && self.touched.swap(now << 1 | OWED, Ordering::AcqRel) & OWED == 0
+        {
+            self.volume.note_touched(self);
+        }
+    }
+
+    /// Writes the times that were noted.
+    pub(crate) fn write_touched(self: &Arc<Self>, handle: &JournalHandle<'_>) -> Result<(), Error> {
+        let noted = self.touched.load(Ordering::Acquire);
+        if noted & OWED == 0 {
+            return Ok(());
+        }
+        self.change(handle, |disk| {
+            let time = timestamp(noted >> 1);
+            (disk.mtime, disk.ctime) = (time, time);
+        })?;
+        // Only now: who asks meanwhile whether times are owed finds either the mark or the transaction.
+        let written = noted & !OWED;
+        let settled =
+            self.touched
+                .compare_exchange(noted, written, Ordering::AcqRel, Ordering::Relaxed);
+        if settled.is_err() {
+            self.volume.note_touched(self);
+        }
+        Ok(())
+    }
+
+    /// The transaction that last changed the map or the size, if it is not durable yet.
+    #[inline]
+    pub(crate) fn uncommitted_map(&self) -> Option<Tid> {
+        self.uncommitted(&self.map_tid)
+    }
+
+    /// Were times or anything else changed that is not durable yet?
+    pub(crate) fn has_uncommitted_times(&self) -> bool {
+        self.touched.load(Ordering::Acquire) & OWED != 0
+            || self.uncommitted(&self.any_tid).is_some()
+    }
+
+    #[inline]
+    fn uncommitted(&self, place: &AtomicU64) -> Option<Tid> {
+        match place.load(Ordering::Acquire) {
+            NO_TID => None,
+            noted => self.still_uncommitted(place, noted),
+        }
+    }
+
+    #[cold]
+    fn still_uncommitted(&self, place: &AtomicU64, noted: u64) -> Option<Tid> {
+        let tid = Tid::new(u32::try_from(noted & u64::from(u32::MAX)).expect("masked to 32 bits"));
+        if self.volume.is_committed(tid) {
+            // A later change may have been noted meanwhile: then that stays.
+            let _ = place.compare_exchange(noted, NO_TID, Ordering::AcqRel, Ordering::Relaxed);
+            return None;
+        }
+        Some(tid)
+    }
+
+    /// The map or the size was changed in this transaction.
+    pub(crate) fn note_map_change(&self, tid: Tid) {
+        note_tid(&self.map_tid, tid);
+    }
+
+    /// What is in it when it is read may have been changed by transactions up to this one.
+    pub(crate) fn note_changed_before(&self, tid: Tid) {
+        note_tid(&self.map_tid, tid);
+        note_tid(&self.any_tid, tid);
+    }
+}
