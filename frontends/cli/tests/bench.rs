@@ -247,6 +247,29 @@ fn experiments_in_new_space_make_their_own_images() {
 }
 
 #[test]
+fn names_are_made_moved_removed_and_looked_up() {
+    let words = "names --on mem --file-size 8M --files 400 --directory 3000 --runtime 20ms --json";
+    let rounds = ["--rounds", "1", "--max-rounds", "1"];
+    let args: Vec<&str> = words.split(' ').chain(rounds).collect();
+    if Command::new("mke2fs").arg("-V").output().is_err() {
+        eprintln!("skipped: mke2fs is not installed");
+        return;
+    }
+    let object = object(&bench(&args));
+    let rows = object["rows"].as_array().expect("a list");
+    assert_eq!(rows.len(), 5, "create, rename, unlink, two directories");
+    assert!(rows.iter().all(|row| row["iops"].as_f64() > Some(0.0)));
+    let ratio = &object["ratios"][0];
+    assert_eq!(ratio["id"], "lookup-million");
+    assert!(ratio["median"].as_f64() > Some(0.0));
+    let skipped = object["notes"].as_array().expect("a list");
+    assert!(skipped.iter().any(|n| {
+        n.as_str()
+            .is_some_and(|n| n.starts_with("unlink-kernel: skipped"))
+    }));
+}
+
+#[test]
 fn wrong_usage_is_refused() {
     for args in [
         &["run", "--device", "/etc/hostname", "--rw", "randwrite"][..],

@@ -43,6 +43,8 @@ pub(super) enum What {
     Unwritten(Options),
     /// An fsync after every write, and writes that are durable by themselves
     Fsync(Options),
+    /// Files made, moved and removed, beside the kernel; lookups in a directory of a million names
+    Names(NamesOptions),
     /// One load of your own, in fio's words
     Run(RunOptions),
     #[command(hide = true)]
@@ -108,6 +110,12 @@ pub(super) struct Options {
     /// The file in --image
     #[arg(long, value_name = "PATH", requires = "image")]
     pub(super) file: Option<String>,
+    /// How many names, where it is about names.
+    #[arg(skip)]
+    pub(super) names: Counts,
+    /// Inodes of images made here, if not as many as usual.
+    #[arg(skip)]
+    pub(super) inodes: Option<u64>,
     /// Bytes of the file in images made here
     #[arg(long, default_value = "1G", value_parser = parse_bytes)]
     pub(super) file_size: u64,
@@ -152,6 +160,7 @@ impl Options {
             io_engine: self.io_engine,
             force: self.force,
             file_size: self.file_size,
+            inodes: self.inodes,
         }
     }
 
@@ -225,6 +234,35 @@ impl Options {
             }
         }
         Ok(())
+    }
+}
+
+/// How many names an experiment makes.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub(super) struct Counts {
+    /// Files made, moved and removed
+    #[arg(long, default_value_t = 100_000)]
+    pub(super) files: u64,
+    /// Names of the large directory
+    #[arg(long, default_value_t = 1_000_000)]
+    pub(super) directory: u64,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct NamesOptions {
+    #[command(flatten)]
+    options: Options,
+    #[command(flatten)]
+    counts: Counts,
+}
+
+impl NamesOptions {
+    /// As every experiment takes them.
+    pub(super) fn with_counts(&self) -> Options {
+        Options {
+            names: self.counts,
+            ..self.options.clone()
+        }
     }
 }
 

@@ -63,6 +63,8 @@ pub(super) struct BedOptions {
     pub(super) force: bool,
     /// Bytes of the file in the image.
     pub(super) file_size: u64,
+    /// Inodes of images that are made new for every run, if not as many as usual.
+    pub(super) inodes: Option<u64>,
 }
 
 impl BedOptions {

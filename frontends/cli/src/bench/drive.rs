@@ -43,8 +43,16 @@ impl Run {
     /// A run that says nothing but its rate: somebody else's.
     pub(super) fn of_rate(iops: f64, job: &Job) -> Run {
         Run {
-            iops,
             bytes_per_second: iops * f64::from(job.bs),
+            ..Run::of_calls(iops)
+        }
+    }
+
+    /// The same, of calls that move no bytes.
+    pub(super) fn of_calls(per_second: f64) -> Run {
+        Run {
+            iops: per_second,
+            bytes_per_second: 0.0,
             latency: histogram(),
             usage: Usage::default(),
             wall: Duration::ZERO,

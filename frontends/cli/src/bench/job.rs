@@ -86,6 +86,8 @@ pub(super) struct Job {
     pub(super) fsync: bool,
     /// Zeros are written, not random bytes.
     pub(super) zeros: bool,
+    /// What is called, where it is no load of reads and writes.
+    pub(super) calls: Option<String>,
 }
 
 impl Job {
@@ -112,6 +114,7 @@ impl Job {
             append: false,
             fsync: false,
             zeros: false,
+            calls: None,
         }
     }
 
@@ -190,6 +193,9 @@ impl Job {
 
     /// In a few words, for the head of a row.
     pub(super) fn words(&self) -> String {
+        if let Some(calls) = &self.calls {
+            return calls.clone();
+        }
         let cpus = if self.one_cpu { ", one CPU" } else { "" };
         let call = match self.call {
             Call::Queue => format!("depth {}", self.iodepth),

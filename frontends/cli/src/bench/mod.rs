@@ -9,6 +9,7 @@
 
 mod args;
 mod bed;
+mod calls;
 mod drive;
 mod exp;
 mod failure;
@@ -52,6 +53,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<(), Failure> {
         What::Holes(o) => ("holes", exp::holes::run, o),
         What::Unwritten(o) => ("unwritten", exp::unwritten::run, o),
         What::Fsync(o) => ("fsync", exp::fsync::run, o),
+        What::Names(o) => ("names", exp::names::run, &o.with_counts()),
         What::Run(o) => {
             return exp::free::run(&RunOptions {
                 common: common.clone(),

@@ -87,7 +87,8 @@ fn mount_bed(bed: &Bed) -> Result<Mounted, Failure> {
     mount(bed.block_device())
 }
 
-fn mount(device: Option<&Path>) -> Result<Mounted, Failure> {
+/// Mounts a block device, if it is one and we may.
+pub(super) fn mount(device: Option<&Path>) -> Result<Mounted, Failure> {
     let device = device
         .ok_or_else(|| Failure::unavailable("the kernel's row needs a block device to mount"))?;
     if !host::is_root() {

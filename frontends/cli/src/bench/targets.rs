@@ -40,7 +40,7 @@ const fn most(id: &'static str, value: f64, what: &'static str) -> Goal {
 }
 
 /// Every target.
-pub(super) const GOALS: [Goal; 30] = [
+pub(super) const GOALS: [Goal; 34] = [
     least(
         "raw-fio-read",
         0.95,
@@ -190,6 +190,26 @@ pub(super) const GOALS: [Goal; 30] = [
         "rss-random",
         256.0,
         "a sparse file of 100 GiB written at random for a minute: resident memory, MiB",
+    ),
+    least(
+        "create-kernel",
+        1.0,
+        "creating 100,000 empty files in 100 directories, 2 threads: diorite / the kernel's ext4",
+    ),
+    least(
+        "unlink-kernel",
+        1.0,
+        "deleting them again: diorite / the kernel's ext4",
+    ),
+    least(
+        "rename-kernel",
+        1.0,
+        "100,000 renames across directories, 2 threads: diorite / the kernel's ext4",
+    ),
+    most(
+        "lookup-million",
+        3.0,
+        "time per random lookup, warm: directory of 1,000,000 names / of 1,000",
     ),
 ];
 

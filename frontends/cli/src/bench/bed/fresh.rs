@@ -50,6 +50,7 @@ pub(in super::super) struct Fresh {
     /// Bytes of the device, and of the file in it.
     size: u64,
     file_size: u64,
+    inodes: Option<u64>,
     /// Targets count here.
     pub(in super::super) counts: bool,
     is_block_device: bool,
@@ -146,6 +147,7 @@ impl Fresh {
             path,
             size: options.image_size(),
             file_size: options.file_size,
+            inodes: options.inodes,
             counts: false,
             is_block_device: false,
             io_engine: options.io_engine,
@@ -176,7 +178,7 @@ impl Fresh {
             let image = File::create(&self.path).and_then(|f| f.set_len(self.size));
             image.map_err(|e| Failure::host("cannot make an image", e))?;
         }
-        make::format(&self.path, Some(self.tree.path()))?;
+        make::format_with(&self.path, Some(self.tree.path()), self.inodes)?;
         if space == Space::Unwritten {
             self.preallocate()?;
         }
@@ -219,12 +221,17 @@ impl Ready<'_> {
         Ok(run)
     }
 
+    /// The volume on it.
+    pub(in super::super) fn volume(&self, options: &OpenOptions) -> Result<Volume, Failure> {
+        Ok(Volume::open_device(self.device()?, options)?)
+    }
+
     fn open(&self, policy: Policy) -> Result<(Volume, FileTarget), Failure> {
         let options = OpenOptions {
             policy,
             ..OpenOptions::writable()
         };
-        let volume = Volume::open_device(self.device()?, &options)?;
+        let volume = self.volume(&options)?;
         let flags = OpenFlags {
             write: true,
             ..OpenFlags::default()

@@ -85,7 +85,7 @@ pub(crate) fn make_image(dir: &Scratch, image: Image) -> Result<PathBuf, Failure
     write_random(&file, image.file, image.shape == Shape::Holed)?;
     let made = File::create(&path).and_then(|f| f.set_len(image.size));
     made.map_err(|e| Failure::host(format_args!("cannot make {}", path.display()), e))?;
-    format_as(&path, Some(&tree), image.shape)?;
+    format_as(&path, Some(&tree), image.shape, None)?;
     fs::remove_dir_all(&tree).map_err(|e| Failure::host("cannot remove a directory", e))?;
     Ok(path)
 }
@@ -121,10 +121,24 @@ pub(crate) const BLOCK: u64 = 4096;
 /// Makes an ext4 on a device or file, with 4 KiB blocks and nothing left to be done at the first mount. What memory the device has
 /// it keeps.
 pub(crate) fn format(path: &Path, tree: Option<&Path>) -> Result<(), Failure> {
-    format_as(path, tree, Shape::Usual)
+    format_as(path, tree, Shape::Usual, None)
 }
 
-fn format_as(path: &Path, tree: Option<&Path>, shape: Shape) -> Result<(), Failure> {
+/// The same with room for so many inodes, if not as many as usual.
+pub(crate) fn format_with(
+    path: &Path,
+    tree: Option<&Path>,
+    inodes: Option<u64>,
+) -> Result<(), Failure> {
+    format_as(path, tree, Shape::Usual, inodes)
+}
+
+fn format_as(
+    path: &Path,
+    tree: Option<&Path>,
+    shape: Shape,
+    inodes: Option<u64>,
+) -> Result<(), Failure> {
     let (more, options): (&[&str], _) = match shape {
         Shape::Usual | Shape::Holed => (&[], "nodiscard,lazy_itable_init=0,lazy_journal_init=0"),
         Shape::OneRun => (
@@ -135,6 +149,9 @@ fn format_as(path: &Path, tree: Option<&Path>, shape: Shape) -> Result<(), Failu
     let words = ["-q", "-F", "-t", "ext4", "-b", "4096", "-E", options];
     let words = words.iter().chain(more);
     let mut args: Vec<std::ffi::OsString> = words.map(Into::into).collect();
+    if let Some(inodes) = inodes {
+        args.extend(["-N".into(), inodes.to_string().into()]);
+    }
     if let Some(tree) = tree {
         args.extend(["-d".into(), tree.into()]);
     }

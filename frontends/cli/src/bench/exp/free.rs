@@ -85,6 +85,7 @@ fn in_image(
         io_engine: options.common.io_engine,
         force: options.common.force,
         file_size: 0,
+        inodes: None,
     };
     let bed = Bed::given(image, file, &bed_options);
     let open = bed.open(job.rw.writes())?;

@@ -11,6 +11,7 @@ pub(super) mod free;
 pub(super) mod fsync;
 pub(super) mod holes;
 pub(super) mod loop_layer;
+pub(super) mod names;
 pub(super) mod raw;
 pub(super) mod read_scaling;
 pub(super) mod unaligned;

@@ -16,6 +16,9 @@ pub(in super::super) struct Row {
     pub(in super::super) name: String,
     pub(in super::super) load: String,
     pub(in super::super) device: String,
+    /// Calls, not requests of a device: no bytes.
+    #[serde(skip)]
+    calls: bool,
     pub(in super::super) runs: usize,
     pub(in super::super) iops: f64,
     pub(in super::super) iops_min: f64,
@@ -75,6 +78,7 @@ impl Row {
             name: arm.name.clone(),
             load: arm.job.words(),
             device: device.into(),
+            calls: arm.job.calls.is_some(),
             runs: runs.len(),
             iops: spread.median,
             iops_min: spread.min,
@@ -166,16 +170,20 @@ impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, load) = (&self.name, &self.load);
         let (iops, min, max) = (self.iops, self.iops_min, self.iops_max);
-        let mib = self.mib_per_second;
+        let (unit, bytes) = match self.calls {
+            true => ("calls/s", String::new()),
+            false => ("IOPS", format!(" {:>8.1} MiB/s", self.mib_per_second)),
+        };
         writeln!(
             f,
-            "  {name:<26} {iops:>10.0} IOPS [{min:.0} .. {max:.0}] {mib:>8.1} MiB/s   {load}"
+            "  {name:<26} {iops:>10.0} {unit} [{min:.0} .. {max:.0}]{bytes}   {load}"
         )?;
-        if let (Some(latency), Some(cpu)) = (&self.latency_us, &self.cpu) {
+        if let Some(cpu) = &self.cpu {
+            let latency = self.latency_us.map_or(String::new(), |l| format!("{l} | "));
             let (resident, cache) = (self.resident_mib, self.page_cache_mib);
             writeln!(
                 f,
-                "    {latency} | {cpu} | {resident:.0} MiB resident, {cache:.0} MiB page cache"
+                "    {latency}{cpu} | {resident:.0} MiB resident, {cache:.0} MiB page cache"
             )?;
         }
         if self.completions.is_empty() && self.locks.is_empty() {
