@@ -4,10 +4,12 @@
 
 mod common;
 
-use common::fixture::writable;
+use common::fixture::{run_all, writable};
 use common::recipe::debugfs;
 use common::{fsck, image, kernel, run, scratch};
-use diorite::{Error, Fallocate, File, Op, OpenOptions, RequestFlags, Volume, Wait};
+use diorite::{
+    Error, Fallocate, File, Op, OpenOptions, Request, RequestFlags, SetAttr, Volume, Wait,
+};
 use diorite_block::Buf;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -206,4 +208,43 @@ fn capabilities_go() {
         volume.close().unwrap();
         fsck(&image);
     }
+}
+
+/// What is given, or forbidden, while a queue has the file attached and writes to it: the next write through that queue
+/// knows. Defect: the queue had noted once that its writes are plain, and kept to that.
+#[test]
+fn a_queue_that_writes_already_knows() {
+    let dir = scratch();
+    let image = make(dir.path(), &[]);
+    let volume = open(&image);
+    let file = file(&volume, "plain");
+    let queue = volume.queue(4).unwrap();
+    let id = queue.attach(&file).unwrap();
+    let write = || {
+        let request = Request::write(id, 4096, Buf::zeroed(4096), 0);
+        run_all(&queue, vec![request]).remove(0).result
+    };
+    for _ in 0..3 {
+        assert_eq!(write().unwrap(), 4096);
+    }
+    for permissions in [0o4755, 0o2755, 0o6711] {
+        let set = SetAttr {
+            permissions: Some(permissions),
+            ..SetAttr::default()
+        };
+        volume.set_attr(file.ino(), &set).unwrap();
+        assert_eq!(mode(&file), permissions);
+        write().unwrap();
+        assert_eq!(mode(&file), permissions & 0o777);
+    }
+    let capability = b"security.capability";
+    volume
+        .set_xattr(file.ino(), capability, &CAPABILITY)
+        .unwrap();
+    write().unwrap();
+    assert_eq!(names(&volume, &file), [""; 0]);
+    drop(queue);
+    drop(file);
+    volume.close().unwrap();
+    fsck(&image);
 }

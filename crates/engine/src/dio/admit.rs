@@ -89,7 +89,7 @@ fn locked(
         enter(slot, file, hold).and_then(|()| size_write(&limits, slot, file))
     };
     match sized {
-        Ok(()) if slot.op != Op::Read && file.owes_first_write() => Attempt::NeedsFirstWrite,
+        Ok(()) if slot.op != Op::Read && file.inode.owes_first_write() => Attempt::NeedsFirstWrite,
         Ok(()) => issue::map_and_issue(state, index, view),
         Err(stop) => stop,
     }

@@ -69,7 +69,7 @@ pub(super) fn check(limits: &Limits, slot: &Slot, file: &Handle) -> Result<(), B
 }
 
 fn check_write(slot: &Slot, file: &Handle) -> Result<(), Box<Error>> {
-    file.check_writable()?;
+    file.check_writable(slot.op == Op::Append)?;
     // What was writable when it was attached may not be any more.
     file.inode.volume.check_sound()?;
     let most = file.inode.max_size;

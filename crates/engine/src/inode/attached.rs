@@ -8,7 +8,6 @@ use super::gate::Shard;
 use crate::error::Error;
 use crate::file::File;
 use crate::map::{Cached, MapView};
-use diorite_block::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 /// What all requests of one attached file share: counted once per queue, so no reference count is shared by threads.
@@ -20,16 +19,14 @@ pub(crate) struct Handle {
     pub(crate) dsync: bool,
     pub(crate) sync: bool,
     write_refused: Option<Error>,
-    /// Writes need no more than a look at the map. Never goes from true to false: what comes before a write is noted when the inode is read.
-    plain_writes: AtomicBool,
 }
 
 impl Handle {
-    /// The reason why writes through this handle are refused, if they are.
+    /// The reason why changes through this handle are refused, if they are. Of writes, `appends` ones go behind the end.
     #[inline]
-    pub(crate) fn check_writable(&self) -> Result<(), Error> {
+    pub(crate) fn check_writable(&self, appends: bool) -> Result<(), Error> {
         match &self.write_refused {
-            None => Ok(()),
+            None => self.inode.check_writable(appends),
             Some(error) => Err(error.clone()),
         }
     }
@@ -37,18 +34,7 @@ impl Handle {
     /// Are writes allowed, with nothing to be done before them?
     #[inline]
     pub(crate) fn writes_plainly(&self) -> bool {
-        self.plain_writes.load(Ordering::Acquire)
-    }
-
-    /// For a write that is allowed: must something be done before it?
-    pub(crate) fn owes_first_write(&self) -> bool {
-        if self.writes_plainly() {
-            return false;
-        }
-        let owes = self.inode.owes_first_write();
-        let plain = !owes && !self.inode.journalled;
-        self.plain_writes.store(plain, Ordering::Release);
-        owes
+        self.write_refused.is_none() && self.inode.writes_plainly()
     }
 }
 
@@ -90,16 +76,11 @@ pub(crate) struct Attached {
 impl Attached {
     pub(crate) fn new(file: &File, generation: u32) -> Attached {
         let inode = file.inode().clone();
-        let write_refused = file
-            .check_writable()
-            .and_then(|()| inode.check_writable())
-            .err();
+        let write_refused = file.check_writable().err();
         let handle = Handle {
             shard: inode.gate.add_shard(),
             dsync: file.is_dsync(),
             sync: file.is_sync(),
-            // Found out by the first one.
-            plain_writes: AtomicBool::new(false),
             write_refused,
             inode,
         };

@@ -1,40 +1,75 @@
 //! What comes before the first write of a file's data: rights that writing takes away, and data that leaves the inode.
 //!
 //! Input: an inode that was just read. Output: set-user-id, set-group-id (of a file that its group may execute) and the capability cleared in one
-//! handle, before any data goes down; then a file with a map (see `inline`). Invariants: noted when the inode is read, settled once, and never owed again while it is in
-//! memory; a write that fails a check settles nothing. Limits: asks nothing of who writes: what the kernel leaves to a privileged
+//! handle, before any data goes down; then a file with a map (see `inline`). Invariants: noted when the inode is read and whenever such a right is given
+//! to it, in one word that every write loads; a write that fails a check settles nothing. Limits: asks nothing of who writes: what the kernel leaves to a privileged
 //! writer goes too.
 
 use super::Inode;
 use crate::error::Error;
 use crate::volume::VolumeShared;
 use crate::xattr::REMOVE_CREDITS;
-use diorite_block::sync::atomic::{AtomicBool, Ordering};
-use diorite_format::Inode as DiskInode;
+use diorite_block::sync::atomic::{AtomicU32, Ordering};
 use diorite_format::xattr::{NameIndex, Xattrs};
+use diorite_format::{Inode as DiskInode, InodeFlags, MapKind};
 
-pub(super) const CAPABILITY: (NameIndex, &[u8]) = (NameIndex::SECURITY, b"capability");
+pub(crate) const CAPABILITY: (NameIndex, &[u8]) = (NameIndex::SECURITY, b"capability");
 
-/// See the module.
+/// What stands between a file and plain writes; none of it: 0.
 #[derive(Debug)]
-pub(super) struct FirstWrite {
-    privileges: AtomicBool,
-}
+pub(super) struct FirstWrite(AtomicU32);
+
+/// It may have rights that the next write takes away.
+const PRIVILEGES: u32 = 1;
+/// Its data is in its inode.
+const INSIDE: u32 = 2;
+/// Its data goes through the journal.
+const JOURNALLED: u32 = 4;
+/// Nothing may be written.
+const IMMUTABLE: u32 = 8;
+/// Only behind the end may be written.
+const APPEND: u32 = 16;
 
 impl FirstWrite {
     /// What a file owes. A block of attributes is looked into when it matters.
-    pub(super) fn of(volume: &VolumeShared, disk: &DiskInode, raw: &[u8]) -> FirstWrite {
+    pub(super) fn of(
+        volume: &VolumeShared,
+        disk: &DiskInode,
+        raw: &[u8],
+        journalled: bool,
+    ) -> FirstWrite {
         let inside = || match Xattrs::parse_inode(&volume.sb, disk, raw) {
             Ok(attrs) => attrs.get(CAPABILITY.0, CAPABILITY.1).is_some(),
             // What is wrong is told to who writes.
             Err(_) => true,
         };
         let may_have = without_privileges(disk.mode) != disk.mode || !disk.file_acl.is_none();
-        let privileges = disk.is_file() && (may_have || inside());
-        FirstWrite {
-            privileges: AtomicBool::new(privileges),
-        }
+        let bits = [
+            (PRIVILEGES, disk.is_file() && (may_have || inside())),
+            (INSIDE, disk.is_file() && disk.map_kind() == MapKind::Inline),
+            (JOURNALLED, journalled),
+        ];
+        let bits = bits.iter().filter(|(_, on)| *on).map(|(bit, _)| bit);
+        FirstWrite(AtomicU32::new(bits.sum::<u32>() | of_flags(disk.flags)))
     }
+
+    fn has(&self, bits: u32) -> bool {
+        self.0.load(Ordering::Acquire) & bits != 0
+    }
+
+    fn set(&self, bits: u32) {
+        self.0.fetch_or(bits, Ordering::AcqRel);
+    }
+
+    fn clear(&self, bits: u32) {
+        self.0.fetch_and(!bits, Ordering::AcqRel);
+    }
+}
+
+/// What an inode's flags say about its writes.
+fn of_flags(flags: InodeFlags) -> u32 {
+    let bit = |flag, bit| if flags.has(flag) { bit } else { 0 };
+    bit(InodeFlags::IMMUTABLE, IMMUTABLE) | bit(InodeFlags::APPEND, APPEND)
 }
 
 /// The mode after a write.
@@ -49,26 +84,51 @@ pub(super) fn without_privileges(mode: u16) -> u16 {
 }
 
 impl Inode {
-    /// Must something be done before data is written?
-    pub(crate) fn owes_first_write(&self) -> bool {
-        self.first.privileges.load(Ordering::Acquire) || self.has_file_inside()
+    /// Is nothing to be asked or done before a write? One load, of every write.
+    #[inline]
+    pub(crate) fn writes_plainly(&self) -> bool {
+        self.first.0.load(Ordering::Acquire) == 0
     }
 
-    /// The file was given rights that the next write takes away.
+    /// Must something be done before data is written?
+    pub(crate) fn owes_first_write(&self) -> bool {
+        self.first.has(PRIVILEGES | INSIDE)
+    }
+
+    /// The file was given rights that the next write takes away, of whatever queue. Under the map lock.
     pub(crate) fn note_privileges(&self) {
-        self.first.privileges.store(true, Ordering::Release);
+        self.first.set(PRIVILEGES);
+    }
+
+    /// May data be written: anywhere, or only behind the end?
+    pub(crate) fn check_writable(&self, appends: bool) -> Result<(), Error> {
+        let ino = self.ino;
+        if self.first.has(IMMUTABLE) {
+            let flag = "immutable";
+            return Err(Error::NotPermitted { ino, flag });
+        }
+        if !appends && self.first.has(APPEND) {
+            let flag = "append-only";
+            return Err(Error::NotPermitted { ino, flag });
+        }
+        Ok(())
     }
 
     /// Does it. Blocks; no lock may be held and no handle open.
     pub(crate) fn settle_first_write(&self) -> Result<(), Error> {
-        if self.first.privileges.load(Ordering::Acquire) {
+        if self.first.has(PRIVILEGES) {
             self.drop_privileges()?;
-            self.first.privileges.store(false, Ordering::Release);
         }
         if self.has_file_inside() {
             self.move_out()?;
         }
         Ok(())
+    }
+
+    /// The data is not in the inode any more.
+    pub(super) fn note_moved_out(&self) {
+        self.moved_out.store(true, Ordering::Release);
+        self.first.clear(INSIDE);
     }
 
     /// Is it a file whose data is in its inode?
@@ -86,6 +146,8 @@ impl Inode {
             if less != mode {
                 handle.or_abort(self.change(handle, |disk| disk.mode = less))?;
             }
+            // Under the lock: what is given from now on is noted after this.
+            self.first.clear(PRIVILEGES);
             Ok(())
         })
     }

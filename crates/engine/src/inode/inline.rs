@@ -87,14 +87,14 @@ impl Inode {
             let mut remap = self.remap(handle)?;
             // What others did is in the inode before the map lock goes, and told after that.
             if remap.disk.map_kind() != MapKind::Inline {
-                self.moved_out.store(true, Ordering::Release);
+                self.note_moved_out();
                 return Ok(false);
             }
             self.remove_inside(handle, REST)?;
             handle.or_abort(self.exchange(&mut remap, new))?;
             remap.publish()?;
             self.note_tail(true);
-            self.moved_out.store(true, Ordering::Release);
+            self.note_moved_out();
             Ok(true)
         })
     }

@@ -22,6 +22,7 @@ use aside::Aside;
 pub(crate) use attached::{Attached, Handle};
 pub use attrs::SetAttr;
 use claims::Claims;
+pub(crate) use first::CAPABILITY;
 use first::FirstWrite;
 pub(crate) use pending::{Claimed, NoPlace, Pending, Share, Wanted};
 pub(crate) use times::timestamp;
@@ -105,8 +106,8 @@ impl Inode {
     ) -> Result<Inode, Error> {
         let level = volume.level;
         let view = root_view(volume, &disk)?;
-        let first = FirstWrite::of(volume, &disk, &raw);
         let journalled = journalled::is_journalled(volume, &disk);
+        let first = FirstWrite::of(volume, &disk, &raw, journalled);
         Ok(Inode {
             volume: volume.clone(),
             ino: disk.ino,
@@ -319,16 +320,6 @@ impl Inode {
                 "protected by verity (feature verity)",
                 "its data cannot be verified here; use the kernel",
             );
-        }
-        Ok(())
-    }
-
-    /// May data of this file be overwritten?
-    pub(crate) fn check_writable(&self) -> Result<(), Error> {
-        let (ino, disk) = (self.ino, self.disk());
-        let not_permitted = |flag| Err(Error::NotPermitted { ino, flag });
-        if disk.flags.has(InodeFlags::IMMUTABLE) {
-            return not_permitted("immutable");
         }
         Ok(())
     }

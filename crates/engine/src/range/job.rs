@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// May the request in this slot be done to its file? Asked before it waits for its turn, and again when it has it.
 pub(crate) fn check(file: &Handle, op: Op, pos: u64, len: u64) -> Result<(), Error> {
     let inode = &file.inode;
-    file.check_writable()?;
+    file.check_writable(true)?;
     inode.check_can_grow()?;
     match op {
         Op::Fallocate(mode) => {

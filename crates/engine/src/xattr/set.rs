@@ -9,7 +9,7 @@ use super::MOST_VALUE;
 use super::remove::{Named, REMOVE_CREDITS};
 use crate::cache::Kind;
 use crate::error::{Error, NotYet};
-use crate::inode::{Inode, timestamp};
+use crate::inode::{CAPABILITY, Inode, timestamp};
 use crate::journal::JournalHandle;
 use crate::volume::Volume;
 use diorite_format::features::Compat;
@@ -40,12 +40,11 @@ impl Volume {
         self.inner().in_handle(SET_CREDITS, |handle| {
             let _map = inode.map_lock.lock();
             inode.set_xattr(handle, which, &converted)?;
+            if inode.disk().is_file() && which == CAPABILITY {
+                inode.note_privileges();
+            }
             handle.or_abort(inode.note_attributes(handle))
-        })?;
-        if inode.disk().is_file() && name == b"security.capability" {
-            inode.note_privileges();
-        }
-        Ok(())
+        })
     }
 
     /// Removes an attribute by its whole name. Else as [`Volume::set_xattr`].
