@@ -149,6 +149,14 @@ fn size_write(limits: &Limits, slot: &mut Slot, file: &Handle) -> Result<(), Att
     slot.flags.sync |= file.sync;
     slot.flags.dsync |= file.dsync || slot.flags.sync;
     (slot.done, slot.moved) = (slot.len, slot.len);
+    if slot.is_last() {
+        if !slot.past_end {
+            return Err(Attempt::refused(check::not_last(slot, inode)));
+        }
+        let (from, all) = (slot.len as usize, slot.buf.len());
+        slot.buf.zero(from..all);
+        slot.moved = u32::try_from(all).expect("a buf is at most 2 GiB");
+    }
     Ok(())
 }
 

@@ -30,7 +30,7 @@ impl BufferedJob {
         let inode = &self.file.inode;
         match self.op {
             Op::Read => inode.read_journalled(self.pos, self.len as usize, &mut self.buf),
-            _ => inode.write_journalled(self.pos, &self.buf),
+            _ => inode.write_journalled(self.pos, self.len, &self.buf),
         }
     }
 }

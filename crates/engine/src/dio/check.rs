@@ -4,7 +4,7 @@
 //! Invariant: a request that fails here has taken no lock and touched nothing. Limits: rules G1, G2.
 
 use crate::error::{Error, Misaligned};
-use crate::inode::Handle;
+use crate::inode::{Handle, Inode};
 use crate::queue::{MAX_REQUEST, Op, Slot};
 use crate::volume::VolumeShared;
 
@@ -54,18 +54,41 @@ impl Limits {
 /// Checks a read or a write.
 #[inline]
 pub(super) fn check(limits: &Limits, slot: &Slot, file: &Handle) -> Result<(), Box<Error>> {
-    let address = slot.buf.alignment_bits();
-    if (slot.pos | u64::from(slot.len)) & limits.logical_mask != 0
+    let (address, len) = (slot.buf.alignment_bits(), slot.buf.len());
+    if (slot.pos | len as u64) & limits.logical_mask != 0
         || address & limits.dma_mask != 0
-        || slot.len as usize > MAX_REQUEST
+        || len > MAX_REQUEST
     {
         return Err(misfit(limits, slot, address));
     }
-    if slot.op != Op::Read {
-        check_write(slot, file)
-    } else {
-        Ok(())
+    if slot.op == Op::Read {
+        return Ok(());
     }
+    check_write(slot, file)?;
+    if slot.is_last() {
+        check_last(limits, slot)?;
+    }
+    Ok(())
+}
+
+/// A write of a file's last bytes has no more than zeros of its last sector behind them.
+#[cold]
+fn check_last(limits: &Limits, slot: &Slot) -> Result<(), Box<Error>> {
+    let (len, has) = (u64::from(slot.len), slot.buf.len() as u64);
+    if len > has || has - len > limits.logical_mask {
+        let what = format!("the last {len} bytes of a file, in a buffer of {has}");
+        return Err(Error::Invalid(what).into());
+    }
+    Ok(())
+}
+
+/// A write of a file's last bytes that would not be: what is behind them stays.
+#[cold]
+pub(super) fn not_last(slot: &Slot, file: &Inode) -> Error {
+    let (ino, end) = (file.ino, slot.end());
+    Error::Invalid(format!(
+        "inode {ino} does not end with byte {end}: it has bytes behind that"
+    ))
 }
 
 fn check_write(slot: &Slot, file: &Handle) -> Result<(), Box<Error>> {
@@ -86,7 +109,7 @@ fn check_write(slot: &Slot, file: &Handle) -> Result<(), Box<Error>> {
 
 #[cold]
 fn misfit(limits: &Limits, slot: &Slot, address: usize) -> Box<Error> {
-    let (logical, len) = (limits.logical_mask + 1, u64::from(slot.len));
+    let (logical, len) = (limits.logical_mask + 1, slot.buf.len() as u64);
     let (what, value, need) = if slot.pos & limits.logical_mask != 0 {
         (Misaligned::Offset, slot.pos, logical)
     } else if len & limits.logical_mask != 0 {

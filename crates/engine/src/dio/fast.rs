@@ -89,7 +89,8 @@ pub(super) fn place(state: &mut QueueState, request: &Request) -> Option<(u64, u
     let sync = request.flags.sync || file.sync;
     let owes = (request.flags.dsync || file.dsync || sync)
         && (limits.volatile_cache || sync || file.inode.uncommitted_map().is_some());
-    if request.op != Op::Write || !allowed || owes || !file.writes_plainly() {
+    let whole = request.len == 0;
+    if request.op != Op::Write || !allowed || !whole || owes || !file.writes_plainly() {
         return None;
     }
     let handle = file.handle();

@@ -5,6 +5,7 @@
 //! is mapped before its data is on the device; sectors of a new block that nobody writes are zeroed by exactly one request (rules B4, B5).
 //! Limits: [`attempt`] blocks on nothing; what has to be read first is read by a worker, in `prepare`.
 
+use super::check::not_last;
 use super::plan::{Obstacle, Purpose, plan};
 use super::{Attempt, issue};
 use crate::alloc::Run;
@@ -52,6 +53,10 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
         }
         slot.entry = Some(from);
         slot.extends = grows;
+        // Whoever has moved the size over its sector since then did so before the range was registered.
+        if slot.done != slot.moved && inode.size() >= slot.end() {
+            return Attempt::refused(not_last(slot, &inode));
+        }
     }
     let entry = slot.entry.expect("it was registered above");
     if slot.extends && inode.tail_block().is_some() {

@@ -12,6 +12,7 @@ mod lookup;
 mod path;
 mod remove;
 mod rename;
+mod replace;
 mod room;
 mod spot;
 mod tree;

@@ -123,7 +123,7 @@ impl Volume {
 }
 
 /// Counts another name of an inode; the inner error leaves all as it was.
-fn count_name(
+pub(super) fn count_name(
     volume: &VolumeShared,
     handle: &JournalHandle<'_>,
     inode: &Inode,

@@ -73,8 +73,13 @@ impl Inode {
     }
 
     /// Writes a buffer at `pos`. Blocks; the caller has the turn.
-    pub(crate) fn write_journalled(self: &Arc<Self>, pos: u64, data: &Buf) -> Result<(), Error> {
-        let end = pos + data.len() as u64;
+    pub(crate) fn write_journalled(
+        self: &Arc<Self>,
+        pos: u64,
+        len: u32,
+        data: &Buf,
+    ) -> Result<(), Error> {
+        let end = pos + u64::from(len);
         if end > self.size() {
             self.zero_tail_journalled()?;
         }

@@ -73,7 +73,7 @@ pub struct Request {
     pub pos: u64,
     /// With what; empty for all but reads and writes.
     pub buf: Buf,
-    /// How many bytes, for [`Op::Fallocate`]; for reads and writes the buffer says that.
+    /// How many bytes, for [`Op::Fallocate`]. For reads and writes the buffer says that; but see [`Request::write_last`].
     pub len: u64,
     /// The caller's own mark; it comes back with the completion.
     pub token: u64,
@@ -97,6 +97,17 @@ impl Request {
         Request {
             buf,
             ..Request::without_data(Op::Write, file, pos, token)
+        }
+    }
+
+    /// Writes the first `len` bytes of `buf` at byte `pos`: the last ones of a file, which ends there afterwards, also inside a logical
+    /// block of the device. The buffer ends with that block; what it has behind those bytes becomes zeros. Refused if the file
+    /// does not become longer by it.
+    #[must_use]
+    pub fn write_last(file: FileId, pos: u64, buf: Buf, len: u64, token: u64) -> Request {
+        Request {
+            len,
+            ..Request::write(file, pos, buf, token)
         }
     }
 

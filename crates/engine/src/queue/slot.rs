@@ -68,13 +68,13 @@ pub(crate) struct Slot {
     pub(crate) in_parts: bool,
     /// Index of the attached file.
     pub(crate) file: u32,
-    /// Bytes asked.
+    /// Bytes asked; fewer than the buffer has only for [`Request::write_last`].
     pub(crate) len: u32,
     /// The same, where no buffer holds them: of an operation on a range.
     pub(crate) range_len: u64,
     /// Bytes that a success reports.
     pub(crate) done: u32,
-    /// Bytes that a read moves: those in `done..moved` are past the end of the file, and are zeroed at the end.
+    /// Bytes that move. Those in `done..moved` are past the end of the file: of a read they are zeroed at the end, of a write at the start.
     pub(crate) moved: u32,
     pub(crate) pos: u64,
     pub(crate) token: u64,
@@ -126,6 +126,11 @@ impl Slot {
     /// One past the last byte asked. Cannot wrap: the position was checked when the request started.
     pub(crate) fn end(&self) -> u64 {
         self.pos.saturating_add(u64::from(self.len))
+    }
+
+    /// It writes the last bytes of a file, and zeros behind them. To be asked before the buffer goes down.
+    pub(crate) fn is_last(&self) -> bool {
+        self.op == Op::Write && self.len as usize != self.buf.len()
     }
 
     /// Notes why the request fails; the first reason sticks.
@@ -188,7 +193,10 @@ impl Slots {
         slot.flags = request.flags;
         slot.owe_nothing();
         slot.file = request.file.index;
-        slot.len = u32::try_from(request.buf.len()).expect("a buf is at most 2 GiB");
+        slot.len = match request.op {
+            Op::Write if request.len != 0 => u32::try_from(request.len).unwrap_or(u32::MAX),
+            _ => u32::try_from(request.buf.len()).expect("a buf is at most 2 GiB"),
+        };
         slot.range_len = request.len;
         slot.done = 0;
         slot.moved = 0;

@@ -1,0 +1,90 @@
+//! A file put in the place of another, in one step.
+//!
+//! Input: an open file, also one without a name, and a path. Output: the name stands for it. Invariants: one handle: who looks the name up, or
+//! recovers after a crash, finds what was there before or the whole new file; what was there goes with its last name and user.
+//! Limits: neither is a directory.
+
+use super::edit::{stand_for, touch};
+use super::remove::{count_name, count_out, kind_of};
+use super::spot::{Place, Spot};
+use crate::error::Error;
+use crate::file::File;
+use crate::inode::Inode;
+use crate::journal::JournalHandle;
+use crate::orphan::{ORPHAN_CREDITS, check_deletable};
+use crate::volume::{Volume, VolumeShared};
+use std::sync::Arc;
+
+/// A block of names, its directory, and both inodes.
+const REPLACE_CREDITS: u32 = 4 + 2 * ORPHAN_CREDITS;
+
+impl Volume {
+    /// As [`Volume::link_file`]; what has the name already loses it, in the same step. Blocks.
+    ///
+    /// # Errors
+    /// `IsADirectory` for what is there; else those of [`Volume::link_file`] and [`Volume::unlink`].
+    pub fn replace_file(&self, file: &File, to: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), Error> {
+        loop {
+            match self.link_file(file, to) {
+                Err(Error::Exists { .. }) => {}
+                linked => return linked,
+            }
+            let spot = self.spot(to.as_ref())?;
+            if spot.is_special() {
+                return Err(spot.a_directory());
+            }
+            // None: the name is gone meanwhile.
+            if replace(self.inner(), &spot, file.inode())? {
+                self.inner().let_go_of_unlinked();
+                return self.inner().delete_doomed();
+            }
+        }
+    }
+}
+
+fn replace(
+    volume: &Arc<VolumeShared>,
+    spot: &Spot<'_>,
+    inode: &Arc<Inode>,
+) -> Result<bool, Error> {
+    let _names = spot.dir.lock_exclusive(false)?;
+    spot.check_can_remove()?;
+    let Some(place) = spot.find()? else {
+        return Ok(false);
+    };
+    if place.ino == inode.ino {
+        return Ok(true);
+    }
+    let there = volume.inode(place.ino)?;
+    if there.disk().is_dir() {
+        return Err(spot.a_directory());
+    }
+    if spot.slash {
+        return Err(spot.no_directory());
+    }
+    there.check_settable()?;
+    check_deletable(&there)?;
+    let was_last = volume.in_handle(REPLACE_CREDITS, |handle| {
+        // Before anything is changed: it may have too many names.
+        handle.or_abort(count_name(volume, handle, inode))??;
+        handle.or_abort(put_in_place(volume, handle, spot, place, (inode, &there)))
+    })?;
+    if was_last {
+        there.note_unlinked();
+    }
+    Ok(true)
+}
+
+/// The name stands for another inode. Says whether the one before has lost its last name.
+fn put_in_place(
+    volume: &VolumeShared,
+    handle: &JournalHandle<'_>,
+    spot: &Spot<'_>,
+    place: Place,
+    (new, old): (&Inode, &Inode),
+) -> Result<bool, Error> {
+    let what = (spot.name, new.ino, kind_of(new)?);
+    stand_for(handle, &spot.dir, place.block, what)?;
+    touch(handle, &spot.dir)?;
+    count_out(volume, handle, old)
+}
