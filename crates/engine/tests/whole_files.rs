@@ -35,7 +35,9 @@ fn open(image: &Path, data_journal: Option<bool>) -> Volume {
 
 /// Bytes that are never zero.
 fn bytes_of(len: usize) -> Vec<u8> {
-    (0..len).map(|n| u8::try_from(n % 251 + 1).unwrap()).collect()
+    (0..len)
+        .map(|n| u8::try_from(n % 251 + 1).unwrap())
+        .collect()
 }
 
 /// A buffer of whole sectors: the bytes, and rubbish behind them.

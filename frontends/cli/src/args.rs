@@ -92,6 +92,13 @@ pub(crate) enum Command {
     /// Copy files and whole directories out of an image
     #[command(long_about = GET, after_help = "Examples:\n  diorite get disk.img / ./out\n  diorite get disk.img /etc/passwd /etc/group .")]
     Get(GetArgs),
+    /// Copy files and whole directories into an image
+    #[command(
+        long_about = PUT,
+        override_usage = "diorite put [OPTIONS] <IMG> <SOURCE>... <DEST>\n       diorite put [OPTIONS] -t <DIR> <IMG> <SOURCE>...",
+        after_help = "Examples:\n  diorite put disk.img ./rootfs/. /\n  diorite put disk.img app.conf /etc/\n  diorite put --owner 0 --group 0 --mode u=rwX,go=rX disk.img build/out /opt/app\n  find . -name '*.so' | xargs diorite put -t /usr/lib disk.img"
+    )]
+    Put(PutArgs),
     /// Print where the data of a file lies, as `filefrag -v` does
     #[command(
         after_help = "Examples:\n  diorite extents disk.img /var/lib/database\n  diorite extents --json disk.img /file | jq -s 'map(.length) | add'"
@@ -173,6 +180,19 @@ Like `cp -a`: if DEST is a directory the copies go into it, otherwise the one PA
 the way are replaced, directories are merged, symbolic links are never followed, and nothing in the image can make a copy \
 land outside DEST. What the host refuses of owners and attributes is a warning; a file that could not be copied is a \
 message and exit code 1, and the others are copied.";
+
+const PUT: &str = "\
+Copy files and whole directories into an image, with owners and groups (as numbers), mode, times, extended attributes (ACLs and \
+capabilities among them), hard links, holes, links, pipes and devices. It needs no rights but to read SOURCE and to write IMG.
+
+Like `cp -a`: if DEST is a directory the copies go into it, otherwise the one SOURCE becomes DEST; of a SOURCE that ends in `/.` the \
+contents go into DEST, which becomes as it is. Files that are in the way are replaced, directories are merged, symbolic links in \
+SOURCE are copied, never followed.
+
+A file has its name, or takes the place of another, only when all of it is there: a file that could not be read or written whole is a \
+message and exit code 1, leaves nothing behind, and the others are copied. All is committed at the end, and every few seconds before.
+
+Exit status: 0 if all was copied; 1 if something could not be; 2 for wrong usage.";
 
 const RECOVER: &str = "\
 Replay the journal of an image that was not unmounted, deal with its orphans (files that were deleted while open, or being \
@@ -294,6 +314,51 @@ pub(crate) struct GetArgs {
     /// Where to
     #[arg(required = true)]
     pub(crate) dest: PathBuf,
+}
+
+/// `put`.
+#[derive(Args, Debug)]
+pub(crate) struct PutArgs {
+    /// Directories are always copied whole; for those whose fingers type it
+    #[arg(short, short_aliases = ['R', 'a', 'f'], hide = true, overrides_with = "recursive")]
+    pub(crate) recursive: bool,
+    /// The copies belong to this user, given as a number
+    #[arg(long, value_name = "UID")]
+    pub(crate) owner: Option<u32>,
+    /// The copies belong to this group, given as a number
+    #[arg(long, value_name = "GID")]
+    pub(crate) group: Option<u32>,
+    /// Change the permissions of the copies as chmod does: u=rwX,go=rX; octal ones are for all but directories
+    #[arg(long, value_name = "MODE", value_parser = ModeChange::parse)]
+    pub(crate) mode: Option<ModeChange>,
+    /// No extended attributes, no ACLs
+    #[arg(long)]
+    pub(crate) no_xattrs: bool,
+    /// What is there already stays; directories are merged all the same
+    #[arg(short, long)]
+    pub(crate) no_clobber: bool,
+    /// Copy all SOURCEs into this directory
+    #[arg(
+        short,
+        long,
+        value_name = "DIR",
+        conflicts_with = "no_target_directory"
+    )]
+    pub(crate) target_directory: Option<OsString>,
+    /// DEST is the new name, also if it is a directory
+    #[arg(short = 'T', long)]
+    pub(crate) no_target_directory: bool,
+    /// Nothing of other file systems that are mounted below SOURCE
+    #[arg(short = 'x', long)]
+    pub(crate) one_file_system: bool,
+    /// No progress on the terminal
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// The image
+    pub(crate) img: String,
+    /// What to copy, and where to
+    #[arg(required = true, value_name = "SOURCE")]
+    pub(crate) paths: Vec<OsString>,
 }
 
 /// `extents`.

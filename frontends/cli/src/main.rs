@@ -10,6 +10,7 @@
 //! | `paths` | paths in an image -> other paths, all below one |
 //! | `sizes`, `modes` | coreutils' words for sizes and permissions -> new ones |
 //! | `facts`, `names`, `times` | what an image holds -> words, JSON |
+//! | `pools`, `process`, `progress` | what `get` and `put` share: memory for requests, limits, the bar |
 //! | `report` | errors -> messages and the exit code |
 //! | `output` | lines -> standard output |
 
@@ -22,6 +23,9 @@ mod modes;
 mod names;
 mod output;
 mod paths;
+mod pools;
+mod process;
+mod progress;
 mod report;
 mod sizes;
 mod times;
@@ -40,6 +44,7 @@ fn main() -> ExitCode {
         Command::Stat(args) => cmd::stat::run(global, args),
         Command::Cat(args) => cmd::cat::run(global, args),
         Command::Get(args) => cmd::get::run(global, args),
+        Command::Put(args) => cmd::put::run(global, args),
         Command::Extents(args) => cmd::extents::run(global, args),
         Command::Truncate(args) => cmd::truncate::run(global, args),
         Command::Fallocate(args) => cmd::fallocate::run(global, args),

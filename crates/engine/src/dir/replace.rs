@@ -42,11 +42,7 @@ impl Volume {
     }
 }
 
-fn replace(
-    volume: &Arc<VolumeShared>,
-    spot: &Spot<'_>,
-    inode: &Arc<Inode>,
-) -> Result<bool, Error> {
+fn replace(volume: &Arc<VolumeShared>, spot: &Spot<'_>, inode: &Arc<Inode>) -> Result<bool, Error> {
     let _names = spot.dir.lock_exclusive(false)?;
     spot.check_can_remove()?;
     let Some(place) = spot.find()? else {

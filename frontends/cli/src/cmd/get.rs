@@ -13,19 +13,18 @@
 //! | `flow` | ranges of files -> requests in flight -> writes on the host |
 //! | `links` | inodes with several names -> hard links |
 //! | `meta` | owners, attributes, modes, times |
-//! | `progress` | what was done -> a bar on a terminal |
 
 mod flow;
 mod links;
 mod meta;
 mod node;
 mod place;
-mod progress;
 mod tree;
 
 use crate::args::{GetArgs, Global};
 use crate::image::{self, bytes};
 use crate::names::base_name;
+use crate::progress::Progress;
 use crate::report::{Reason, Report};
 use diorite::{File, Volume};
 use diorite_format::Ino;
@@ -33,7 +32,6 @@ use flow::Flow;
 use links::Links;
 use meta::Meta;
 use place::Place;
-use progress::Progress;
 use std::collections::HashSet;
 use std::process::ExitCode;
 use tree::{Dir, Names};
@@ -44,7 +42,7 @@ pub(crate) fn run(global: &Global, args: &GetArgs) -> ExitCode {
     let Some(volume) = image::open(&args.img, global, &mut report) else {
         return report.exit_code();
     };
-    place::prepare_process();
+    crate::process::prepare();
     let flow = match Flow::new(&volume) {
         Ok(flow) => flow,
         Err(error) => {
@@ -87,7 +85,7 @@ impl Copier<'_> {
         for path in args.paths.iter().map(|p| bytes(p)) {
             match image::find(self.volume, path, false) {
                 Ok(file) => {
-                    self.progress.expect(self.volume, &file);
+                    self.progress.expect(bytes_in(self.volume, &file));
                     if let Err(reason) = self.one(path, file, args) {
                         self.report.host(reason);
                     }
@@ -121,4 +119,16 @@ impl Copier<'_> {
         }
         Ok(())
     }
+}
+
+/// How much is going to be copied, as far as that is known: of the root it is what the volume uses.
+fn bytes_in(volume: &Volume, file: &File) -> Option<u64> {
+    let (g, info) = (volume.superblock().geometry(), volume.superblock().info());
+    let used = g.blocks_count().saturating_sub(g.free_blocks_count());
+    let overhead = u64::from(info.overhead_clusters) * u64::from(g.cluster_ratio());
+    if file.metadata().is_file() {
+        return Some(file.metadata().blocks.saturating_mul(512).min(file.size()));
+    }
+    let blocks = used.saturating_sub(overhead);
+    (file.ino() == Ino::ROOT).then(|| blocks.saturating_mul(u64::from(g.block_size())))
 }

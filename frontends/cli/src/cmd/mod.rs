@@ -18,6 +18,7 @@ pub(crate) mod ls;
 pub(crate) mod mkdir;
 pub(crate) mod mknod;
 pub(crate) mod mv;
+pub(crate) mod put;
 pub(crate) mod recover;
 pub(crate) mod rm;
 pub(crate) mod stat;

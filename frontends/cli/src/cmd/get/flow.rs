@@ -1,23 +1,20 @@
 //! Data: ranges of many files as requests in flight, and their arrival on the host.
 //!
 //! Input: files, ranges of bytes. Output: writes to the copies; for each ended request its file. Invariants: a request has a buf
-//! from a pool, so memory is bounded; an error stays with its file; a short read is the end of the file. Limits: 192 requests
-//! of up to 64 KiB and 64 of up to 1 MiB in flight.
+//! from a pool, so memory is bounded; an error stays with its file; a short read is the end of the file. Limits: those of the
+//! pools: 192 requests of up to 64 KiB and 64 of up to 1 MiB in flight.
 
 use super::tree::Dir;
+use crate::pools::{DEPTH, Pools};
 use crate::report::Reason;
 use diorite::{Completion, Error, File, FileId, Queue, Request, Volume};
-use diorite_block::{BufPool, Split};
+use diorite_block::Split;
 use rustix::fd::OwnedFd;
 use rustix::io::{Errno, pwrite};
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-const SMALL: usize = 64 << 10;
-const LARGE: usize = 1 << 20;
-const SMALLS: usize = 192;
-const LARGES: usize = 64;
 /// Requests that are submitted together.
 const BATCH: usize = 32;
 
@@ -64,9 +61,7 @@ struct Pending {
 /// See the module.
 pub(super) struct Flow {
     queue: Queue,
-    small: BufPool,
-    /// Made when it is first needed: a ring that registers it makes all of it resident.
-    large: OnceCell<BufPool>,
+    pools: Pools,
     pending: Vec<Option<Pending>>,
     free: Vec<usize>,
     batch: VecDeque<Request>,
@@ -78,15 +73,13 @@ pub(super) struct Flow {
 
 impl Flow {
     pub(super) fn new(volume: &Volume) -> Result<Flow, Error> {
-        let depth = SMALLS + LARGES;
         Ok(Flow {
-            queue: volume.queue(u32::try_from(depth).expect("the depth is a small constant"))?,
-            small: BufPool::new(SMALL, SMALLS),
-            large: OnceCell::new(),
-            pending: (0..depth).map(|_| None).collect(),
-            free: (0..depth).rev().collect(),
+            queue: volume.queue(u32::try_from(DEPTH).expect("the depth is a small constant"))?,
+            pools: Pools::new(),
+            pending: (0..DEPTH).map(|_| None).collect(),
+            free: (0..DEPTH).rev().collect(),
             batch: VecDeque::with_capacity(BATCH),
-            done: Vec::with_capacity(depth),
+            done: Vec::with_capacity(DEPTH),
             bytes: 0,
             unit: u64::from(volume.device().geometry().logical),
         })
@@ -113,12 +106,7 @@ impl Flow {
     /// Asks for bytes from `from`, at most up to `until`; says where to go on. None if all bufs of the size are in use.
     pub(super) fn start(&mut self, copying: &Rc<Copying>, from: u64, until: u64) -> Option<u64> {
         let want = (until - from).next_multiple_of(self.unit);
-        let pool = if want > SMALL as u64 {
-            self.large()
-        } else {
-            &self.small
-        };
-        let buf = pool.get()?;
+        let buf = self.pools.get(want)?;
         let len = want.min(buf.len() as u64);
         let slot = self
             .free
@@ -146,10 +134,6 @@ impl Flow {
         files
     }
 
-    fn large(&self) -> &BufPool {
-        self.large.get_or_init(|| BufPool::new(LARGE, LARGES))
-    }
-
     fn arrive(&mut self, completion: Completion) -> Rc<Copying> {
         let Completion {
             token,
@@ -174,13 +158,7 @@ impl Flow {
             Err(error) => copying.failed(error.into()),
         }
         split.absorb(buf);
-        let whole = split.join();
-        let pool = if whole.len() == SMALL {
-            &self.small
-        } else {
-            self.large()
-        };
-        pool.put(whole);
+        self.pools.put(split.join());
         self.free.push(slot);
         copying
     }

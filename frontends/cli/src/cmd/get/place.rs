@@ -9,7 +9,6 @@ use crate::report::Reason;
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, FileType, Mode, OFlags, open, statat};
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit, setrlimit, umask};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -24,15 +23,6 @@ pub(super) enum Place {
     },
     /// This directory itself stands for it.
     Whole(OwnedFd),
-}
-
-/// Modes are given exactly, and a deep tree needs a descriptor per level.
-pub(super) fn prepare_process() {
-    umask(Mode::empty());
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // If it stays as it is, very deep trees fail with a message of their own.
-    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// Chooses the place of the copy of `path`.

@@ -1,24 +1,22 @@
 //! The bar on a terminal: files and bytes so far, and how many are to be expected.
 //!
 //! Input: counts. Output: a line on standard error that redraws itself. Invariant: nothing is drawn unless standard error is a
-//! terminal. Limits: how much a directory holds is known only for the root: the volume's used blocks.
+//! terminal. Limits: without a number of bytes to expect there is no bar, only counts.
 
 use crate::report::Report;
-use diorite::{File, Volume};
-use diorite_format::Ino;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Duration;
 
 /// See the module.
-pub(super) struct Progress {
+pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     files: u64,
 }
 
 impl Progress {
     /// A bar, if somebody looks.
-    pub(super) fn new(quiet: bool, report: &mut Report) -> Progress {
+    pub(crate) fn new(quiet: bool, report: &mut Report) -> Progress {
         let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
             bar.enable_steady_tick(Duration::from_millis(200));
@@ -28,22 +26,9 @@ impl Progress {
         Progress { bar, files: 0 }
     }
 
-    /// What is copied next.
-    pub(super) fn expect(&self, volume: &Volume, file: &File) {
+    /// What is copied next, and how many bytes that is, if it is known.
+    pub(crate) fn expect(&self, known: Option<u64>) {
         let Some(bar) = &self.bar else { return };
-        let (g, info) = (volume.superblock().geometry(), volume.superblock().info());
-        let used = g.blocks_count().saturating_sub(g.free_blocks_count());
-        let overhead = u64::from(info.overhead_clusters) * u64::from(g.cluster_ratio());
-        let known = if file.metadata().is_file() {
-            Some(file.metadata().blocks.saturating_mul(512).min(file.size()))
-        } else if file.ino() == Ino::ROOT {
-            Some(
-                used.saturating_sub(overhead)
-                    .saturating_mul(u64::from(g.block_size())),
-            )
-        } else {
-            None
-        };
         let form = match known {
             Some(bytes) => {
                 bar.set_length(bar.position().saturating_add(bytes));
@@ -57,14 +42,14 @@ impl Progress {
     }
 
     /// An entry was met.
-    pub(super) fn entry(&self, bytes: u64) {
+    pub(crate) fn entry(&self, bytes: u64) {
         if let Some(bar) = &self.bar {
             bar.set_position(bytes);
         }
     }
 
     /// A file is complete.
-    pub(super) fn file(&mut self, bytes: u64) {
+    pub(crate) fn file(&mut self, bytes: u64) {
         self.files += 1;
         if let Some(bar) = &self.bar {
             bar.set_position(bytes);
@@ -73,7 +58,7 @@ impl Progress {
     }
 
     /// The end: the bar goes, the terminal is as before.
-    pub(super) fn finish(&self) {
+    pub(crate) fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }

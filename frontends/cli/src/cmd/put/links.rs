@@ -1,0 +1,80 @@
+//! Hard links: a second name of a file of the host becomes a second name of its copy.
+//!
+//! Input: files of the host with more than one link. Output: names in the image. Invariant: a copy that is under way gets its other names when it
+//! gets its first, so that none has a name before it is whole. Limits: a number per file with several names.
+
+use super::data::Copying;
+use super::source::{Identity, Source};
+use super::tree::Dir;
+use super::{Putter, Trouble};
+use diorite::{Error, OpenFlags};
+use diorite_format::Ino;
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
+
+/// Files that were met and may have more names.
+#[derive(Default)]
+pub(super) struct Links {
+    known: HashMap<Identity, First>,
+}
+
+/// The copy of a file that was met.
+enum First {
+    UnderWay(Weak<Copying>),
+    Done(Ino),
+}
+
+impl Links {
+    /// A copy has been made.
+    pub(super) fn remember(&mut self, source: &Source, ino: Ino) {
+        self.done(source.is_shared().then(|| source.id()), ino);
+    }
+
+    /// A copy is under way.
+    pub(super) fn begin(&mut self, source: &Source, copying: &Rc<Copying>) {
+        if source.is_shared() {
+            let first = First::UnderWay(Rc::downgrade(copying));
+            self.known.insert(source.id(), first);
+        }
+    }
+
+    /// A copy of a file with several names is whole.
+    pub(super) fn done(&mut self, id: Option<Identity>, ino: Ino) {
+        if let Some(id) = id {
+            self.known.insert(id, First::Done(ino));
+        }
+    }
+}
+
+impl Putter<'_> {
+    /// Gives the copy another name if the file has been met under one before; says if it has.
+    pub(super) fn linked(
+        &mut self,
+        source: &Source,
+        path: &[u8],
+        dir: Option<&Rc<Dir>>,
+    ) -> Result<bool, Trouble> {
+        if !source.is_shared() {
+            return Ok(false);
+        }
+        match self.links.known.get(&source.id()) {
+            None => Ok(false),
+            Some(First::Done(ino)) => {
+                let file = self.volume.open_ino(*ino, OpenFlags::default());
+                match file.and_then(|file| self.volume.replace_file(&file, path)) {
+                    // It was replaced in its turn, or has as many names as one can have: a copy is made.
+                    Err(Error::NotFound { .. } | Error::TooManyLinks { .. }) => Ok(false),
+                    other => Ok(other.map(|()| true)?),
+                }
+            }
+            Some(First::UnderWay(copying)) => {
+                // One that has failed is tried again.
+                let Some(copying) = copying.upgrade() else {
+                    return Ok(false);
+                };
+                copying.add_name(path, dir);
+                Ok(true)
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! One entry of a directory: made in the image as what it is on the host.
+//!
+//! Input: what was found on the host, the path of its copy. Output: a directory to walk, a file whose data is on its way, a link, a pipe, a device.
+//! Invariants: a directory is merged with one that is there, and replaces nothing; what replaces a name is complete before. Limits: what is in the
+//! way of a directory stays.
+
+use super::source::Source;
+use super::tree::Dir;
+use super::{Putter, Trouble};
+use crate::paths::{inode, look};
+use crate::report::Reason;
+use diorite::Error;
+use diorite::dir::RenameFlags;
+use diorite_format::{FileType, Ino};
+use std::rc::Rc;
+
+/// What a directory has until its own mode is set.
+const PRIVATE_DIR: u16 = 0o700;
+
+impl Putter<'_> {
+    /// Copies `source` to `path`. Gives back a directory that is to be walked.
+    pub(super) fn item(
+        &mut self,
+        source: Source,
+        path: Vec<u8>,
+        dir: Option<Rc<Dir>>,
+    ) -> Option<Rc<Dir>> {
+        let host = source.host.clone();
+        let made = self.make(source, path.clone(), dir);
+        self.progress.entry(self.flow.bytes());
+        made.unwrap_or_else(|trouble| {
+            self.fail(&host, &path, trouble);
+            None
+        })
+    }
+
+    fn make(
+        &mut self,
+        source: Source,
+        path: Vec<u8>,
+        dir: Option<Rc<Dir>>,
+    ) -> Result<Option<Rc<Dir>>, Trouble> {
+        if self.image == Some(source.id()) {
+            return Err(Trouble::Refused(Reason::new(
+                "the image is not copied into itself",
+            )));
+        }
+        if source.is_dir() {
+            return self.directory(source, path, dir).map(Some);
+        }
+        let there = look(self.volume, &path, false)?;
+        match there {
+            Some(_) if self.args.no_clobber => return Ok(None),
+            Some(inode) if inode.is_dir() => {
+                return Err(Trouble::Refused(Reason::new("a directory is in its way")));
+            }
+            _ => {}
+        }
+        if self.linked(&source, &path, dir.as_ref())? {
+            return Ok(None);
+        }
+        match source.size_if_file() {
+            Some(_) => self.regular(source, path, dir)?,
+            None => self.special(&source, &path, there.is_some())?,
+        }
+        Ok(None)
+    }
+
+    fn directory(
+        &mut self,
+        source: Source,
+        path: Vec<u8>,
+        parent: Option<Rc<Dir>>,
+    ) -> Result<Rc<Dir>, Trouble> {
+        let made = match self.volume.mkdir(&path, PRIVATE_DIR) {
+            Ok(ino) => (ino, true),
+            Err(Error::Exists { .. }) => {
+                let ino = self.volume.resolve(&path, false)?;
+                if !inode(self.volume, ino)?.is_dir() {
+                    let what = "what is there already is not a directory";
+                    return Err(Trouble::Refused(Reason::new(what)));
+                }
+                (ino, false)
+            }
+            Err(error) => return Err(error.into()),
+        };
+        self.dir(source, path, made, parent)
+    }
+
+    /// Symbolic links, pipes, sockets, devices. One that replaces another is made beside it.
+    fn special(&mut self, source: &Source, path: &[u8], replaces: bool) -> Result<(), Trouble> {
+        let attributes = self.meta.read(source).map_err(Trouble::Source)?;
+        let beside = [path, b".put~".as_slice()].concat();
+        let at: &[u8] = if replaces { &beside } else { path };
+        let ino = self.make_node(source, at)?;
+        let mut done = self.meta.set(self.volume, ino, &attributes, true);
+        if replaces && done.is_ok() {
+            done = self.volume.rename(at, path, RenameFlags::default());
+        }
+        if let Err(error) = done {
+            self.volume.unlink(at)?;
+            return Err(error.into());
+        }
+        self.links.remember(source, ino);
+        self.progress.file(self.flow.bytes());
+        Ok(())
+    }
+
+    fn make_node(&self, source: &Source, at: &[u8]) -> Result<Ino, Trouble> {
+        use rustix::fs::FileType as Host;
+        let kind = match source.kind {
+            Host::Symlink => {
+                let target = source.target().map_err(Trouble::Source)?;
+                return Ok(self.volume.symlink(&target, at)?);
+            }
+            Host::Fifo => FileType::Fifo,
+            Host::Socket => FileType::Socket,
+            Host::CharacterDevice => FileType::CharDevice,
+            Host::BlockDevice => FileType::BlockDevice,
+            Host::RegularFile | Host::Directory | Host::Unknown => {
+                return Err(Trouble::Source(Reason::new("of a kind that is not known")));
+            }
+        };
+        Ok(self.volume.mknod(at, kind, 0, source.rdev())?)
+    }
+}

@@ -1,0 +1,66 @@
+//! Where copies go: DEST as `cp -a` understands it.
+//!
+//! Input: SOURCE and DEST of the command line. Output: a path in the image. Invariant: links in DEST itself are followed where they lead to a
+//! directory, for the user wrote them; nothing below is. Limits: a SOURCE that ends in `.` or `..`, or is the root, has no name of its own: what
+//! is in it goes into DEST.
+
+use super::source::Source;
+use crate::args::{Cli, PutArgs};
+use crate::names::base_name;
+use crate::paths::{join, look};
+use crate::report::Reason;
+use diorite::Volume;
+use std::ffi::{OsStr, OsString};
+
+/// Where one SOURCE goes.
+pub(super) enum Place {
+    /// Under this path.
+    Inside(Vec<u8>),
+    /// The directory with this path itself stands for it.
+    Whole(Vec<u8>),
+}
+
+/// The SOURCEs and the DEST of a command line.
+pub(super) fn split(args: &PutArgs) -> (&[OsString], &OsStr) {
+    match (&args.target_directory, args.paths.split_last()) {
+        (Some(dir), _) => (&args.paths, dir),
+        (None, Some((dest, sources))) if !sources.is_empty() => (sources, dest),
+        _ => Cli::wrong_usage("put needs a SOURCE and, without -t, a DEST"),
+    }
+}
+
+/// Chooses the place of the copy of a SOURCE, given by its path.
+pub(super) fn choose(
+    volume: &Volume,
+    args: &PutArgs,
+    (path, source): (&[u8], &Source),
+    dest: &[u8],
+    many: bool,
+) -> Result<Place, Reason> {
+    let into = args.target_directory.is_some();
+    let there = look(volume, dest, true)?;
+    if there.as_ref().is_some_and(|inode| inode.is_dir()) {
+        let name = base_name(path);
+        let has_none = matches!(name, b"" | b"." | b"..");
+        return match has_none || args.no_target_directory {
+            false => Ok(Place::Inside(join(dest, name))),
+            true if source.is_dir() => Ok(Place::Whole(dest.to_vec())),
+            true => Err(Reason::new("Is a directory; a file cannot replace it")),
+        };
+    }
+    if many || into {
+        let what = match there {
+            Some(_) => "Not a directory",
+            None => "No such directory",
+        };
+        return Err(Reason::new(format!(
+            "{what}; the copies need one to go into"
+        )));
+    }
+    if there.is_some() && source.is_dir() {
+        return Err(Reason::new(
+            "Not a directory; a directory cannot replace it",
+        ));
+    }
+    Ok(Place::Inside(dest.to_vec()))
+}

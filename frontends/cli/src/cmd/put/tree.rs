@@ -1,0 +1,156 @@
+//! Directories: the walk through those of the host, and their copies in the image.
+//!
+//! Input: a directory of the host and the path of its copy. Output: calls of `node` for every entry. Invariants: the walk keeps its own stack; a
+//! directory gets its owner, mode and times when the last file in it has ended. Limits: a descriptor per level, 1,000 levels; the names
+//! of a directory are read at once.
+
+use super::source::{Attributes, Source};
+use super::{Putter, Trouble};
+use crate::paths::join;
+use crate::report::Reason;
+use diorite_format::Ino;
+use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
+
+/// Levels of directories.
+const DEEPEST: usize = 1_000;
+
+/// A directory of the host, and its copy.
+pub(super) struct Dir {
+    pub(super) source: Source,
+    pub(super) path: Vec<u8>,
+    ino: Ino,
+    attributes: Attributes,
+    /// It was made for this copy.
+    is_new: bool,
+    parent: Option<Rc<Dir>>,
+}
+
+/// One level of the walk.
+struct Frame {
+    dir: Rc<Dir>,
+    names: std::vec::IntoIter<Vec<u8>>,
+}
+
+impl Putter<'_> {
+    /// Copies a SOURCE to a path, and everything below it.
+    pub(super) fn top(&mut self, source: Source, path: Vec<u8>) {
+        let device = source.id().device;
+        if let Some(dir) = self.item(source, path, None) {
+            self.walk(dir, device);
+        }
+    }
+
+    /// Copies what is in a SOURCE into a directory that is there, which becomes as it is.
+    pub(super) fn merge(&mut self, source: Source, path: Vec<u8>) {
+        let (device, host) = (source.id().device, source.host.clone());
+        match self.existing(source, path.clone()) {
+            Ok(dir) => self.walk(dir, device),
+            Err(trouble) => self.fail(&host, &path, trouble),
+        }
+    }
+
+    fn existing(&mut self, source: Source, path: Vec<u8>) -> Result<Rc<Dir>, Trouble> {
+        let ino = self.volume.resolve(&path, true)?;
+        self.dir(source, path, (ino, false), None)
+    }
+
+    /// A directory whose copy is there.
+    pub(super) fn dir(
+        &mut self,
+        source: Source,
+        path: Vec<u8>,
+        (ino, is_new): (Ino, bool),
+        parent: Option<Rc<Dir>>,
+    ) -> Result<Rc<Dir>, Trouble> {
+        let attributes = self.meta.read(&source).map_err(Trouble::Source)?;
+        Ok(Rc::new(Dir {
+            source,
+            path,
+            ino,
+            attributes,
+            is_new,
+            parent,
+        }))
+    }
+
+    fn walk(&mut self, top: Rc<Dir>, device: u64) {
+        let mut stack = Vec::new();
+        stack.extend(self.enter(top));
+        while let Some(frame) = stack.last_mut() {
+            let dir = frame.dir.clone();
+            let name = frame.names.next().filter(|_| !self.over);
+            let Some(name) = name else {
+                drop(stack.pop());
+                self.release(dir);
+                continue;
+            };
+            let below = self.entry(&dir, &name, device);
+            drop(dir);
+            let Some(below) = below else { continue };
+            if stack.len() < DEEPEST {
+                stack.extend(self.enter(below));
+            } else {
+                let why =
+                    format!("more than {DEEPEST} directories deep; what is in it is not copied");
+                let trouble = Trouble::Refused(Reason::new(why));
+                self.fail(&below.source.host, &below.path, trouble);
+                self.release(below);
+            }
+        }
+    }
+
+    /// Begins a directory; none if it cannot be read.
+    fn enter(&mut self, dir: Rc<Dir>) -> Option<Frame> {
+        match dir.source.names() {
+            Ok(names) => {
+                let names = names.into_iter();
+                Some(Frame { dir, names })
+            }
+            Err(reason) => {
+                self.fail(&dir.source.host, &dir.path, Trouble::Source(reason));
+                self.release(dir);
+                None
+            }
+        }
+    }
+
+    /// Copies one entry; gives back a directory that is to be walked.
+    fn entry(&mut self, dir: &Rc<Dir>, name: &[u8], device: u64) -> Option<Rc<Dir>> {
+        let path = join(&dir.path, name);
+        match Source::in_dir(&dir.source, name) {
+            Ok(source) => {
+                let elsewhere = source.id().device != device;
+                if elsewhere && self.args.one_file_system && !source.is_dir() {
+                    return None;
+                }
+                let below = self.item(source, path, Some(dir.clone()))?;
+                if elsewhere && self.args.one_file_system {
+                    // The directory that it is mounted on is there, empty.
+                    self.release(below);
+                    return None;
+                }
+                Some(below)
+            }
+            Err(reason) => {
+                let host = dir.source.host.join(std::ffi::OsStr::from_bytes(name));
+                self.fail(&host, &path, Trouble::Source(reason));
+                None
+            }
+        }
+    }
+
+    /// Lets go of a directory; whoever is the last sets what its copy is to have.
+    pub(super) fn release(&mut self, dir: Rc<Dir>) {
+        let mut next = Some(dir);
+        while let Some(dir) = next.and_then(Rc::into_inner) {
+            let set = self
+                .meta
+                .set(self.volume, dir.ino, &dir.attributes, dir.is_new);
+            if let Err(error) = set {
+                self.fail(&dir.source.host, &dir.path, error.into());
+            }
+            next = dir.parent;
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! `put`: what is in the image is what is on the host, for diorite, for e2fsck and for the kernel.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{
+    Mount, diorite, facts, image, is_root, noise, run, same, same_but, scratch, skip, tree, xattrs,
+};
+use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::path::Path;
+use std::process::Command;
+
+const KINDS: [(&str, &[&str]); 6] = [
+    ("ext4", &["-t", "ext4", "-b", "4096"]),
+    ("small blocks", &["-t", "ext4", "-b", "1024"]),
+    ("no journal", &["-t", "ext4", "-O", "^has_journal"]),
+    ("clusters", &["-t", "ext4", "-b", "4096", "-O", "bigalloc"]),
+    ("large blocks", &["-t", "ext4", "-b", "65536"]),
+    ("ext2", &["-t", "ext2", "-b", "1024"]),
+];
+
+fn path(p: &Path) -> &str {
+    p.to_str().unwrap()
+}
+
+fn contents(p: &Path) -> String {
+    format!("{}/.", p.display())
+}
+
+fn fsck(img: &str) {
+    run("e2fsck", &["-fn", img]);
+}
+
+/// Takes everything out of an image again.
+fn got(img: &str, dir: &Path, what: &str) -> std::path::PathBuf {
+    let out = dir.join("out");
+    if out.exists() {
+        fs::remove_dir_all(&out).unwrap();
+    }
+    diorite(&["get", img, what, path(&out)]).ok();
+    out
+}
+
+#[test]
+fn a_whole_tree_and_back() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    tree(&source);
+    for (name, args) in KINDS {
+        let img = image(dir.path(), "x", "256M", args, None);
+        // Once more, over what is there: the same again.
+        for round in 0..2 {
+            diorite(&["put", &img, &contents(&source), "/"]).ok();
+            fsck(&img);
+            let out = got(&img, dir.path(), "/");
+            same(&source, &out);
+            let blocks = fs::metadata(out.join("sparse")).unwrap().blocks();
+            assert!(
+                blocks <= 512,
+                "{name}, {round}: the copy has {blocks} blocks"
+            );
+            let ino = |p: &str| fs::metadata(out.join(p)).unwrap().ino();
+            assert_eq!(ino("big"), ino("dir/deeper/big too"));
+            assert_eq!(ino("small"), ino("dir/small too"));
+        }
+        let stat = diorite(&["extents", "--json", &img, "/sparse"]).ok().text();
+        assert!(stat.lines().count() <= 8, "{name}: holes are kept: {stat}");
+        fs::remove_file(&img).unwrap();
+    }
+}
+
+#[test]
+fn things_go_where_cp_would_put_them() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    tree(&source);
+    let img = image(dir.path(), "x", "64M", &["-t", "ext4"], None);
+    let at = |name: &str| path(&source.join(name)).to_owned();
+    let cat = |name: &str| diorite(&["cat", &img, name]).ok().text();
+    let small = "a few words\n";
+    diorite(&["put", &img, &at("small"), "/file"]).ok();
+    assert_eq!(cat("/file"), small);
+    diorite(&["put", &img, &at("empty"), "/file"]).ok();
+    assert_eq!(cat("/file"), "", "a file in the way is replaced");
+    diorite(&["put", "-n", &img, &at("small"), "/file"]).ok();
+    assert_eq!(cat("/file"), "", "not with -n");
+    diorite(&["put", &img, &at("dir"), "/file"]).failed(1, "Not a directory");
+    diorite(&["put", &img, &at("small"), &at("empty"), "/file"]).failed(1, "Not a directory");
+    diorite(&["put", &img, &at("small"), "/no/such/place"]).failed(1, "No such file or directory");
+    diorite(&["put", &img, &at("small")]).failed(2, "needs a SOURCE");
+    diorite(&["mkdir", &img, "/d"]).ok();
+    diorite(&[
+        "put",
+        "-r",
+        &img,
+        &at("dir"),
+        &at("small"),
+        &at("link to dir"),
+        "/d",
+    ])
+    .ok();
+    same_but(&source.join("dir"), &got(&img, dir.path(), "/d/dir"), "too");
+    assert!(
+        diorite(&["stat", &img, "/d/link to dir"])
+            .ok()
+            .text()
+            .contains("symbolic link")
+    );
+    diorite(&["put", "-t", "/d", &img, &at("empty"), &at("many")]).ok();
+    same(&source.join("many"), &got(&img, dir.path(), "/d/many"));
+    diorite(&["put", "-T", &img, &at("small"), "/d"]).failed(1, "Is a directory");
+    diorite(&["put", "-aT", &img, &at("dir"), "/d/dir"]).ok();
+    same_but(&source.join("dir"), &got(&img, dir.path(), "/d/dir"), "too");
+    // What is in the way of a directory stays; the others are copied.
+    diorite(&["rm", "-r", &img, "/d/dir"]).ok();
+    diorite(&["put", &img, &at("small"), "/d/dir"]).ok();
+    let ran = diorite(&["put", &img, &at("nothing"), &at("dir"), &at("pipe"), "/d"]);
+    ran.failed(1, "/d/dir: what is there already is not a directory");
+    ran.failed(1, "nothing: No such file or directory");
+    assert_eq!(cat("/d/dir"), small);
+    diorite(&["mkdir", &img, "/d/under", "/d/under/small"]).ok();
+    diorite(&["put", &img, &at("small"), "/d/under"]).failed(1, "a directory is in its way");
+    // A link in the image is not followed, but to DEST.
+    diorite(&["ln", "-s", &img, "/d", "/link"]).ok();
+    diorite(&["put", &img, &at("small"), "/link"]).ok();
+    assert_eq!(cat("/d/small"), small);
+    diorite(&["ln", "-sf", &img, "/file", "/d/small"]).ok();
+    diorite(&["put", &img, &at("small"), "/d"]).ok();
+    assert_eq!(cat("/file"), "");
+    // A link takes the place of a file, and a pipe that of a link.
+    diorite(&["put", &img, &at("link to dir"), "/d/small"]).ok();
+    diorite(&["put", &img, &at("pipe"), "/d/small"]).ok();
+    assert!(
+        diorite(&["stat", &img, "/d/small"])
+            .ok()
+            .text()
+            .contains("fifo")
+    );
+    diorite(&["ls", &img, "/d/small.put~"]).failed(2, "No such file");
+    fsck(&img);
+}
+
+#[test]
+fn owners_and_modes_as_told() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    tree(&source);
+    let img = image(dir.path(), "x", "64M", &["-t", "ext4"], None);
+    let args = [
+        "put",
+        "--owner",
+        "12",
+        "--group",
+        "34",
+        "--mode",
+        "u=rwX,go=rX",
+    ];
+    diorite(&[&args[..], &[&img, &contents(&source), "/"]].concat()).ok();
+    let listed = diorite(&["ls", "-lR", &img, "/"]).ok().text();
+    for line in listed.lines().filter(|l| l.starts_with(['-', 'd', 'p'])) {
+        if !line.ends_with("lost+found") {
+            assert!(line.contains(" 12 34 "), "{line}");
+            assert!(
+                [
+                    "drwxr-xr-x",
+                    "drwxr-sr-x",
+                    "drwxr-xr-t",
+                    "-rw-r--r--",
+                    "-rwxr-xr-x",
+                    "prw-r--r--"
+                ]
+                .iter()
+                .any(|m| line.starts_with(m)),
+                "{line}"
+            );
+        }
+    }
+    diorite(&[
+        "put",
+        "--mode",
+        "600",
+        "--no-xattrs",
+        &img,
+        path(&source),
+        "/again",
+    ])
+    .ok();
+    let listed = diorite(&["ls", "-lR", &img, "/again"]).ok().text();
+    assert!(
+        listed
+            .lines()
+            .any(|l| l.starts_with("-rw-------") && l.ends_with("big")),
+        "{listed}"
+    );
+    assert!(
+        listed
+            .lines()
+            .any(|l| l.starts_with("drwxr-s---") && l.ends_with("dir")),
+        "{listed}"
+    );
+    assert!(
+        !diorite(&["stat", &img, "/again/big"])
+            .ok()
+            .text()
+            .contains("user.")
+    );
+    fsck(&img);
+}
+
+/// Everything that only root can make; judged by the kernel, times to the nanosecond.
+#[test]
+fn as_root_owners_devices_and_attributes_are_kept() {
+    let dir = scratch();
+    let host = image(dir.path(), "host", "512M", &["-t", "ext4"], None);
+    let (from, at) = (dir.path().join("from"), dir.path().join("mnt"));
+    let Some(_host) = Mount::new(&host, &from, "rw") else {
+        return;
+    };
+    tree(&from.join("tree"));
+    let script = "mknod null c 1 3; mknod disk b 259 70000; mkfifo -m 0622 p; chown 12:34 p null tree/big; \
+        chown -h 5:6 tree/dir/link; cp /bin/true cap; chmod 4711 cap; mkdir d e; chown 7:8 d; \
+        touch -d '2030-01-02 03:04:05.123456789' d cap; touch -h -d '1970-01-01 00:00:00.000000001' tree/dir/link; \
+        fallocate -l 1M tree/prealloc; truncate -s 3M tree/hole; ln null null2; true";
+    run("sh", &["-c", &format!("cd {} && {script}", from.display())]);
+    let set = |name: &str, key: &str, value: &[u8]| {
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::lsetxattr(from.join(name), key, value, flags).unwrap();
+    };
+    let capability = b"\x01\0\0\x02\0\x20\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    set("cap", "security.capability", capability);
+    set("tree/dir/link", "trusted.on-a-link", b"yes");
+    let acl = b"\x02\0\0\0\x01\0\x07\0\xff\xff\xff\xff\x02\0\x07\0\xe8\x03\0\0\x04\0\x05\0\xff\xff\xff\xff\x10\0\x07\0\xff\xff\xff\xff\x20\0\x05\0\xff\xff\xff\xff";
+    set("d", "system.posix_acl_default", acl);
+    set("d", "system.posix_acl_access", acl);
+    fs::write(from.join("d/has the default"), b"x").unwrap();
+    fs::write(from.join("e/has none"), b"x").unwrap();
+    rustix::fs::removexattr(from.join("d/has the default"), "system.posix_acl_access").unwrap();
+
+    let img = image(dir.path(), "x", "256M", &["-t", "ext4"], None);
+    diorite(&["put", &img, &contents(&from), "/"]).ok();
+    fsck(&img);
+    let Some(mount) = Mount::new(&img, &at, "ro") else {
+        return;
+    };
+    same(&from, &mount.0);
+    for (name, _) in facts(&from) {
+        let times = |p: &Path| {
+            let m = fs::symlink_metadata(p).unwrap();
+            (m.mtime(), m.mtime_nsec())
+        };
+        assert_eq!(
+            times(&from.join(&name)),
+            times(&mount.0.join(&name)),
+            "{name:?}"
+        );
+    }
+    assert_eq!(xattrs(&mount.0.join("d")).len(), 2);
+    assert_eq!(fs::metadata(at.join("tree/hole")).unwrap().blocks(), 0);
+}
+
+/// A volume that is full: a message for every file that is not there, whole files for all others, and nothing lost.
+#[test]
+fn a_full_image() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    fs::create_dir(&source).unwrap();
+    for n in 0..60 {
+        fs::write(source.join(format!("f{n:02}")), noise(500_001, n)).unwrap();
+    }
+    for args in [
+        &["-t", "ext4"][..],
+        &["-t", "ext2"],
+        &["-t", "ext4", "-O", "^has_journal"],
+    ] {
+        let img = image(dir.path(), "x", "16M", args, None);
+        let ran = diorite(&["put", &img, path(&source), "/in"]);
+        ran.failed(1, "No space left on device");
+        fsck(&img);
+        let there = diorite(&["ls", &img, "/in"]).ok().text();
+        let (whole, missing) = (there.lines().count(), ran.err.lines().count());
+        assert_eq!(whole + missing, 60, "{}", ran.err);
+        assert!(whole > 5, "{there}");
+        let out = got(&img, dir.path(), "/in");
+        for name in there.lines() {
+            assert!(fs::read(out.join(name)).unwrap() == fs::read(source.join(name)).unwrap());
+        }
+        // The space of what failed is free again.
+        diorite(&["rm", "-r", &img, "/in"]).ok();
+        diorite(&[
+            "put",
+            &img,
+            path(&source.join("f00")),
+            path(&source.join("f01")),
+            "/",
+        ])
+        .ok();
+        fsck(&img);
+        fs::remove_file(&img).unwrap();
+    }
+}
+
+/// Inodes run out before blocks do.
+#[test]
+fn no_inodes_left() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    tree(&source);
+    let img = image(dir.path(), "x", "256M", &["-t", "ext4", "-N", "200"], None);
+    diorite(&["put", &img, &contents(&source), "/"]).failed(1, "No space left on device");
+    fsck(&img);
+}
+
+#[test]
+fn an_ordinary_user_copies_what_he_can_read() {
+    if !is_root() {
+        return skip("only root can become somebody else");
+    }
+    let dir = scratch();
+    let source = dir.path().join("source");
+    tree(&source);
+    fs::write(source.join("secret"), b"x").unwrap();
+    run("chmod", &["600", path(&source.join("secret"))]);
+    run("chmod", &["a+r", path(&source.join("small"))]);
+    run("chmod", &["-R", "a+rX", path(&source.join("dir"))]);
+    let img = image(dir.path(), "x", "64M", &["-t", "ext4"], None);
+    let binary = dir.path().join("diorite");
+    fs::copy(env!("CARGO_BIN_EXE_diorite"), &binary).unwrap();
+    run("chmod", &["a+rwx", path(dir.path())]);
+    run("chmod", &["a+rw", &img]);
+    let ran = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .args([path(&binary), "put", &img, path(&source), "/copy"])
+        .output()
+        .unwrap();
+    let err = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert_eq!(ran.status.code(), Some(1), "{err}");
+    assert_eq!(err.lines().count(), 1, "{err}");
+    assert!(err.contains("secret: Permission denied"), "{err}");
+    fsck(&img);
+    fs::remove_file(source.join("secret")).unwrap();
+    same(&source, &got(&img, dir.path(), "/copy"));
+}
+
+#[test]
+fn odd_sources() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    fs::create_dir(&source).unwrap();
+    let img = image(&source, "x.img", "64M", &["-t", "ext4"], None);
+    // Data that begins and ends inside blocks, behind holes.
+    let sparse = fs::File::create(source.join("sparse")).unwrap();
+    for (at, len) in [(5_000_u64, 3_usize), (1 << 20, 70_000), ((3 << 20) - 1, 2)] {
+        sparse.write_at(&noise(len, at), at).unwrap();
+    }
+    sparse.set_len((9 << 20) + 7).unwrap();
+    symlink("/", source.join("root")).unwrap();
+    let deep = "d/".repeat(300);
+    fs::create_dir_all(source.join(&deep)).unwrap();
+    fs::write(source.join(&deep).join("bottom"), b"here\n").unwrap();
+    let ran = diorite(&["put", &img, &contents(&source), "/"]);
+    ran.failed(1, "/x.img: the image is not copied into itself");
+    assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
+    fsck(&img);
+    let out = got(&img, dir.path(), "/");
+    assert!(!out.join("x.img").exists());
+    let img = dir.path().join("x.img");
+    fs::rename(source.join("x.img"), &img).unwrap();
+    let img = path(&img).to_owned();
+    same(&source, &out);
+    // Into an image inside an image.
+    let inner = image(dir.path(), "inner.img", "8M", &["-t", "ext4"], None);
+    diorite(&["put", &img, &inner, "/inner.img"]).ok();
+    let nested = format!("{img}!/inner.img");
+    diorite(&["put", &nested, path(&source.join("sparse")), "/"]).ok();
+    assert!(
+        diorite(&["cat", &nested, "/sparse"]).ok().out == fs::read(source.join("sparse")).unwrap()
+    );
+    fsck(&img);
+}
