@@ -125,6 +125,32 @@ pub enum Error {
         /// The file.
         ino: Ino,
     },
+    /// An attribute's name is longer than it can be.
+    #[error("{name}: an attribute's name has at most 255 bytes")]
+    AttributeName {
+        /// The name asked for.
+        name: String,
+    },
+    /// An attribute's value is longer than it can be.
+    #[error("inode {ino}: a value of {len} bytes; an attribute's value has at most 65536")]
+    AttributeTooBig {
+        /// The file.
+        ino: Ino,
+        /// The value's length.
+        len: usize,
+    },
+    /// There is such an attribute.
+    #[error("{name}: such an attribute exists already")]
+    AttributeExists {
+        /// The whole name.
+        name: String,
+    },
+    /// There is no such attribute.
+    #[error("{name}: no such attribute")]
+    NoAttribute {
+        /// The whole name.
+        name: String,
+    },
     /// A path leads nowhere.
     #[error("{path}: no such file or directory")]
     NotFound {
@@ -295,11 +321,6 @@ impl std::fmt::Display for Wait {
 /// What cannot be done yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotYet {
-    /// Deleting the file, or taking an attribute from it, must count references to inodes that hold values of its attributes.
-    AttributeInodes {
-        /// The file.
-        ino: Ino,
-    },
     /// Names in a directory that is inside its inode, encrypted, or hashed or compared in a way that is not known here.
     SpecialDirectory {
         /// The directory.
@@ -310,10 +331,6 @@ pub enum NotYet {
 impl std::fmt::Display for NotYet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            NotYet::AttributeInodes { ino } => write!(
-                f,
-                "inode {ino}: values of its attributes are in inodes of their own"
-            ),
             NotYet::SpecialDirectory { ino } => write!(
                 f,
                 "directory inode {ino}: names in a directory that is inline, encrypted or folds case"

@@ -55,3 +55,4 @@ pub use queue::{Completion, FileId, Op, Queue, Request, RequestFlags};
 pub use range::{Fallocate, Seek};
 pub use stats::{Counters, JournalStats};
 pub use volume::Volume;
+pub use xattr::{Xattr, XattrWhen};

@@ -248,6 +248,12 @@ impl Inode {
         self.xattr_area.map(|(start, end)| start..end)
     }
 
+    /// Whether its times have room for more than 32 bits.
+    #[must_use]
+    pub fn has_wide_times(&self) -> bool {
+        has_extra(self.extra_isize, at::ATIME_EXTRA, 4)
+    }
+
     /// Whether the inode is a directory.
     #[must_use]
     pub fn is_dir(&self) -> bool {

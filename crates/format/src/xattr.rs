@@ -15,11 +15,13 @@ use crate::superblock::Superblock;
 use crate::types::{FsBlock, Ino, Place};
 
 mod hash;
+mod holder;
 mod pack;
 #[cfg(test)]
 mod tests;
 
 pub use hash::{entry_hash, verify_ea_inode};
+pub use holder::{held_hash, value_sum};
 pub use pack::{write_block, write_inode};
 
 /// First word of both areas.

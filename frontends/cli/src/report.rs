@@ -54,6 +54,10 @@ impl From<&Error> for Reason {
             | Error::AttributesFull { .. } => {
                 format!("No space left on device: {}", error.root())
             }
+            Error::NoAttribute { .. } => "No such attribute".to_owned(),
+            Error::AttributeExists { .. } => "File exists".to_owned(),
+            Error::AttributeName { .. } => "Numerical result out of range".to_owned(),
+            Error::AttributeTooBig { .. } => "Argument list too long".to_owned(),
             Error::SymlinkLoop { .. } => "Too many levels of symbolic links".to_owned(),
             Error::Format(format) => with_help(error, format),
             _ => without_number(&error.to_string()),

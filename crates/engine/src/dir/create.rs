@@ -12,7 +12,7 @@ use crate::alloc::{MARK_CREDITS, NEW_INODE_CREDITS, Run};
 use crate::cache::Kind;
 use crate::error::Error;
 use crate::file::{File, OpenFlags};
-use crate::inode::{Inode, timestamp};
+use crate::inode::{Inode, generation, timestamp};
 use crate::journal::JournalHandle;
 use crate::map::edit::NewRun;
 use crate::mount;
@@ -303,7 +303,7 @@ pub(super) fn write_fresh(
             let old = DiskInode::parse(&volume.sb, ino, &raw[from..to]).ok();
             let plan = NewInode {
                 ino,
-                generation: generation(old, nanos),
+                generation: generation::fresh(old.as_ref(), ino, nanos),
                 time: timestamp(nanos),
                 ..inherited(volume, &parent, new.kind(), permissions)
             };
@@ -364,12 +364,4 @@ fn inherited(
         generation: 0,
         time: parent.ctime,
     }
-}
-
-/// A number that the slot did not have before: sums of blocks of the file that was there do not fit this one.
-fn generation(old: Option<DiskInode>, nanos: u64) -> u32 {
-    let old = old.map_or(0, |disk| disk.generation);
-    let mixed = (nanos ^ (nanos >> 32)) & u64::from(u32::MAX);
-    let new = u32::try_from(mixed).expect("masked to 32 bits");
-    if new == old { old.wrapping_add(1) } else { new }
 }

@@ -10,7 +10,6 @@ use super::{Inode, timestamp};
 use crate::error::Error;
 use crate::file::File;
 use crate::volume::Volume;
-use crate::xattr::REMOVE_CREDITS;
 use diorite_block::sync::atomic::Ordering;
 use diorite_format::{Ino, InodeFlags, Timestamp};
 
@@ -62,7 +61,7 @@ impl Inode {
         self.check_settable()?;
         let is_given = set.uid.is_some() || set.gid.is_some();
         let now = timestamp(self.volume.now_nanos());
-        self.volume.in_handle(REMOVE_CREDITS + 1, |handle| {
+        self.volume.in_handle(self.attribute_credits()?, |handle| {
             let is_file = self.disk().is_file();
             let _map = self.map_lock.lock();
             if is_given && is_file {

@@ -8,7 +8,6 @@
 use super::Inode;
 use crate::error::Error;
 use crate::volume::VolumeShared;
-use crate::xattr::REMOVE_CREDITS;
 use diorite_block::sync::atomic::{AtomicU32, Ordering};
 use diorite_format::xattr::{NameIndex, Xattrs};
 use diorite_format::{Inode as DiskInode, InodeFlags, MapKind};
@@ -137,7 +136,7 @@ impl Inode {
     }
 
     fn drop_privileges(&self) -> Result<(), Error> {
-        self.volume.in_handle(REMOVE_CREDITS, |handle| {
+        self.volume.in_handle(self.attribute_credits()?, |handle| {
             // Others who settle wait, and find nothing to do.
             let _map = self.map_lock.lock();
             self.remove_xattr(handle, CAPABILITY)?;

@@ -9,7 +9,7 @@ use super::remap::Remap;
 use crate::alloc::Run;
 use crate::error::Error;
 use crate::map::edit::NewRun;
-use crate::xattr::REMOVE_CREDITS;
+use crate::xattr::INSIDE_CREDITS;
 use diorite_block::sync::atomic::Ordering;
 use diorite_block::{Bio, Buf};
 use diorite_format::xattr::NameIndex;
@@ -82,7 +82,7 @@ impl Inode {
             start: run.start,
             unwritten: false,
         });
-        let credits = REMOVE_CREDITS + self.credits_to_map(1, new.as_slice());
+        let credits = INSIDE_CREDITS + self.credits_to_map(1, new.as_slice());
         self.volume.in_handle(credits, |handle| {
             let mut remap = self.remap(handle)?;
             // What others did is in the inode before the map lock goes, and told after that.

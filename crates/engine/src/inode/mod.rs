@@ -11,6 +11,7 @@ mod claims;
 mod clusters;
 mod first;
 pub(crate) mod gate;
+pub(crate) mod generation;
 mod grow;
 mod inline;
 mod journalled;
@@ -238,8 +239,12 @@ impl Inode {
 
     /// Do its blocks go through the journal, as metadata does?
     pub(crate) fn holds_metadata(&self) -> bool {
-        let kind = self.disk().file_type;
-        matches!(kind, Some(FileType::Directory | FileType::Symlink))
+        let disk = self.disk();
+        let named = matches!(
+            disk.file_type,
+            Some(FileType::Directory | FileType::Symlink)
+        );
+        named || disk.holds_value()
     }
 
     /// Takes the inode lock shared.

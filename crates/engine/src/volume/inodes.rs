@@ -80,6 +80,9 @@ impl VolumeShared {
         if !inode.disk().is_file() {
             return refused("no regular file");
         }
+        if inode.disk().holds_value() {
+            return refused("the value of an attribute");
+        }
         Ok(())
     }
 

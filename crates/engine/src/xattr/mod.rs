@@ -1,25 +1,34 @@
 //! The xattr room: extended attributes, wherever they are.
 //!
-//! Input: an inode with its own bytes. Output: names and values; the tail of inline data. Invariants: entry hashes and
-//! checksums are verified; a value in an inode of its own is bounded before it is read. Limits: values up to 64 KiB, which is
-//! what the kernel's interface can carry.
+//! | file | takes -> gives |
+//! |---|---|
+//! | `names` | an attribute's whole name -> how it is stored, and whether this inode may have it |
+//! | `set`, `remove` | an attribute -> in the inode, in a block, in an inode of its own; gone |
+//! | `block` | the entries of an inode's block -> that block: made, changed, copied where it is shared, let go |
+//! | `value` | a value -> an inode that holds it; one attribute more or less that names it |
+//!
+//! Input: an inode with its own bytes. Output: names and values; the tail of inline data; attributes changed, each in one handle. Invariants: entry
+//! hashes and checksums are verified; a value in an inode of its own is bounded before it is read; an attribute is in one place. Limits:
+//! values up to 64 KiB, which is what the kernel's interface can carry.
 
+mod block;
+mod names;
 mod remove;
 mod set;
+mod value;
 
-pub(crate) use remove::REMOVE_CREDITS;
+pub(crate) use remove::{INSIDE_CREDITS, Named};
+pub use set::XattrWhen;
 
-use crate::cache::Kind;
 use crate::error::Error;
-use crate::file::{File, OpenFlags};
 use crate::inode::Inode;
 use crate::volume::{Volume, VolumeShared};
 use diorite_format::inline::InlineData;
-use diorite_format::xattr::{NameIndex, XattrEntry, XattrValue, Xattrs, verify_ea_inode};
-use diorite_format::{Ino, Inode as DiskInode};
+use diorite_format::xattr::{NameIndex, XattrEntry, XattrValue, Xattrs};
+use diorite_format::{Ino, Inode as DiskInode, acl};
 
 /// The largest value of an attribute, in bytes.
-const MOST_VALUE: u32 = 64 << 10;
+pub(crate) const MOST_VALUE: u32 = 64 << 10;
 
 /// One extended attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,76 +75,71 @@ impl Volume {
     pub fn xattrs(&self, ino: Ino) -> Result<Vec<Xattr>, Error> {
         let inode = self.inner().inode(ino)?;
         let mut all = Vec::new();
-        let (disk, raw) = (inode.disk(), inode.raw());
-        let inside = Xattrs::parse_inode(&self.inner().sb, &disk, &raw)?;
-        self.collect(&inode, &inside, &mut all)?;
-        let block = inode.disk().file_acl;
-        if !block.is_none() {
-            let volume = self.inner();
-            if let Some(what) = volume.metadata_in(block, 1) {
-                return Err(Error::Damaged(format!(
-                    "inode {ino}: its attribute block {block} holds {what}; run e2fsck"
-                )));
+        inode.each_entry(|entry| {
+            let is_inline_data = entry.index == NameIndex::SYSTEM && entry.name == b"data";
+            if let Some(name) = entry.full_name().filter(|_| !is_inline_data) {
+                let value = inode.shown_value(entry)?;
+                all.push(Xattr { name, value });
             }
-            let check = |raw: &[u8]| Xattrs::parse_block(&volume.sb, ino, block, raw).map(|_| ());
-            let raw = volume
-                .cache
-                .read(&volume.blocking, block, Kind::Xattr, check)?;
-            self.collect(
-                &inode,
-                &Xattrs::parse_block(&volume.sb, ino, block, &raw)?,
-                &mut all,
-            )?;
-        }
+            Ok(())
+        })?;
         Ok(all)
     }
 
-    fn collect(
+    /// One extended attribute of an inode, by its whole name. Blocks while metadata is read.
+    ///
+    /// # Errors
+    /// `NoAttribute`; damaged attributes.
+    pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Error> {
+        let inode = self.inner().inode(ino)?;
+        let found = match NameIndex::split(name).filter(|which| *which != names::INLINE_DATA) {
+            Some(which) => inode.attribute(which)?,
+            None => None,
+        };
+        found.ok_or_else(|| names::missing(name))
+    }
+}
+
+impl Inode {
+    /// The value of an attribute, as the kernel's interface gives it.
+    pub(crate) fn attribute(&self, (index, name): Named<'_>) -> Result<Option<Vec<u8>>, Error> {
+        let mut found = None;
+        self.each_entry(|entry| {
+            if entry.index == index && entry.name == name {
+                found = Some(self.shown_value(entry)?);
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// Every entry, of its own area and of its block.
+    fn each_entry(
         &self,
-        inode: &Inode,
-        attrs: &Xattrs<'_>,
-        all: &mut Vec<Xattr>,
+        mut each: impl FnMut(&XattrEntry<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        for entry in &attrs.entries {
-            let is_inline_data = entry.index == NameIndex::SYSTEM && entry.name == b"data";
-            let Some(name) = entry.full_name().filter(|_| !is_inline_data) else {
-                continue;
-            };
-            let value = match entry.value {
-                XattrValue::Bytes(value) => {
-                    entry.verify_hash(inode.ino)?;
-                    value.to_vec()
-                }
-                XattrValue::Inode { ino, size } => self.ea_value(inode.ino, entry, ino, size)?,
-            };
-            let acl = matches!(entry.index, NameIndex::ACL_ACCESS | NameIndex::ACL_DEFAULT);
-            let value = if acl {
-                diorite_format::acl::from_disk(&value)?
-            } else {
-                value
-            };
-            all.push(Xattr { name, value });
+        let volume = &self.volume;
+        let (disk, raw) = (self.disk(), self.raw());
+        let inside = Xattrs::parse_inode(&volume.sb, &disk, &raw)?;
+        inside.entries.iter().try_for_each(&mut each)?;
+        if let Some((at, raw)) = self.read_attribute_block()? {
+            let attrs = Xattrs::parse_block(&volume.sb, self.ino, at, &raw)?;
+            attrs.entries.iter().try_for_each(each)?;
         }
         Ok(())
     }
 
-    fn ea_value(
-        &self,
-        owner: Ino,
-        entry: &XattrEntry<'_>,
-        ino: Ino,
-        size: u32,
-    ) -> Result<Vec<u8>, Error> {
-        let file: File = self.open_ino(ino, OpenFlags::default())?;
-        if size > MOST_VALUE || u64::from(size) > file.size() {
-            let what = format!(
-                "inode {owner}: an attribute's value in inode {ino} is {size} bytes; run e2fsck"
-            );
-            return Err(Error::Damaged(what));
+    fn shown_value(&self, entry: &XattrEntry<'_>) -> Result<Vec<u8>, Error> {
+        let value = match entry.value {
+            XattrValue::Bytes(value) => {
+                entry.verify_hash(self.ino)?;
+                value.to_vec()
+            }
+            XattrValue::Inode { ino, size } => self.held_value(entry, ino, size)?,
+        };
+        match entry.index {
+            NameIndex::ACL_ACCESS | NameIndex::ACL_DEFAULT => Ok(acl::from_disk(&value)?),
+            _ => Ok(value),
         }
-        let mut value = vec![0; size as usize];
-        file.read_bytes(0, &mut value)?;
-        verify_ea_inode(&self.inner().sb, owner, entry, &file.metadata(), &value)?;
-        Ok(value)
     }
 }

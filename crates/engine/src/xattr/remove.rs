@@ -1,154 +1,150 @@
 //! One attribute taken away.
 //!
-//! Input: an inode and an attribute, under a handle and the map lock. Output: the inode's own area, or its block of attributes, without it.
-//! Invariants: a block that other inodes use too is not changed: the inode gets one of its own, or none if nothing is left; what
-//! may fail for space comes first and has changed nothing. Limits: values in inodes of their own are refused by name.
+//! Input: an inode and an attribute, under a handle and the map lock. Output: the inode's own area, or its block of attributes, without it; a
+//! value in an inode of its own is named by one less. Invariants: what may fail for space comes first and has changed nothing. Limits: none of
+//! its own.
 
-use crate::alloc::{Alloc, Run};
-use crate::cache::Kind;
-use crate::error::{Error, NotYet};
+use super::block::Block;
+use super::names;
+use crate::error::Error;
 use crate::inode::Inode;
 use crate::journal::JournalHandle;
+use crate::orphan::ORPHAN_CREDITS;
+use crate::volume::Volume;
+use diorite_format::Ino;
 use diorite_format::xattr::{self, NameIndex, XattrEntry, XattrValue, Xattrs};
-use diorite_format::{FormatError, FsBlock};
 
-/// The block of attributes and a new one, their bitmaps and descriptors, the inode.
-pub(crate) const REMOVE_CREDITS: u32 = 7;
+/// Changing the inode's own area.
+pub(crate) const INSIDE_CREDITS: u32 = 1;
 
-/// Which attribute.
+/// The block of attributes and a new one, their bitmaps and descriptors, the inode; the inode of a value that comes, and of one that goes.
+const CHANGE_CREDITS: u32 = 7 + 2 * (1 + ORPHAN_CREDITS);
+
+/// Which attribute, as it is stored.
 pub(crate) type Named<'n> = (NameIndex, &'n [u8]);
 
+impl Volume {
+    /// Removes an attribute by its whole name. Else as [`Volume::set_xattr`].
+    ///
+    /// # Errors
+    /// `NoAttribute`, but for an access control list, which need not be there; those of [`Volume::set_xattr`].
+    pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), Error> {
+        let (inode, which) = self.attribute_to_change(ino, name)?;
+        let volume = self.inner();
+        volume.in_handle(inode.attribute_credits()?, |handle| {
+            let _map = inode.map_lock.lock();
+            if inode.remove_xattr(handle, which)? {
+                return handle.or_abort(inode.note_attributes(handle));
+            }
+            match which.0 {
+                NameIndex::ACL_ACCESS | NameIndex::ACL_DEFAULT => Ok(()),
+                _ => Err(names::missing(name)),
+            }
+        })?;
+        volume.delete_doomed_best_effort();
+        Ok(())
+    }
+}
+
 impl Inode {
-    /// Has it the attribute in its own area?
-    pub(crate) fn has_inside(&self, (index, name): Named<'_>) -> Result<bool, Error> {
-        let (disk, raw) = (self.disk(), self.raw());
-        let attrs = Xattrs::parse_inode(&self.volume.sb, &disk, &raw)?;
-        Ok(attrs.get(index, name).is_some())
+    /// What a handle needs that changes one attribute: of a block that is shared each value in an inode of its own gets another user.
+    pub(crate) fn attribute_credits(&self) -> Result<u32, Error> {
+        let held = match self.read_attribute_block()? {
+            None => 0,
+            Some((at, raw)) => {
+                let attrs = Xattrs::parse_block(&self.volume.sb, self.ino, at, &raw)?;
+                attrs.entries.iter().filter(|e| e.is_held()).count()
+            }
+        };
+        Ok(CHANGE_CREDITS + u32::try_from(held).expect("fewer than a block has bytes"))
     }
 
-    /// Takes an attribute away, wherever it is. Blocks; the map lock is held, so that nobody else does.
+    /// Takes an attribute away, wherever it is; false, and nothing done, if it is not there. Blocks; the map lock is held, so that nobody
+    /// else does.
     pub(crate) fn remove_xattr(
         &self,
         handle: &JournalHandle<'_>,
         which: Named<'_>,
-    ) -> Result<(), Error> {
-        self.remove_from_block(handle, which)?;
-        self.remove_inside(handle, which)
-    }
-
-    /// From its own area.
-    pub(crate) fn remove_inside(
-        &self,
-        handle: &JournalHandle<'_>,
-        which: Named<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let (index, name) = which;
-        if !self.has_inside(which)? {
-            return Ok(());
+        let (sb, disk, raw) = (&self.volume.sb, self.disk(), self.raw());
+        let inside = Xattrs::parse_inode(sb, &disk, &raw)?;
+        let block = self.block_now(handle)?;
+        let beside = block.parse(self)?;
+        let old = [inside.get(index, name), beside.get(index, name)];
+        let holders = self.holders(old.into_iter().flatten())?;
+        if let Some(kept) = beside.without(index, name) {
+            self.replace_block(handle, &block, &kept)?;
         }
-        let sb = &self.volume.sb;
-        self.change_attributes(handle, |disk, raw| {
-            let old = raw.to_vec();
-            let attrs = Xattrs::parse_inode(sb, disk, &old)?;
-            let kept = attrs.without(index, name).unwrap_or_default();
-            xattr::write_inode(disk, &kept, raw).map_err(Error::from)
-        })
+        if let Some(kept) = inside.without(index, name) {
+            handle.or_abort(self.replace_inside(handle, &kept))?;
+        }
+        handle.or_abort(self.let_go(handle, &holders))?;
+        Ok(old != [None, None])
     }
 
-    pub(super) fn remove_from_block(
+    /// Takes an attribute away that can only be in its own area.
+    pub(crate) fn remove_inside(
         &self,
         handle: &JournalHandle<'_>,
         (index, name): Named<'_>,
     ) -> Result<(), Error> {
-        let (volume, ino, at) = (&self.volume, self.ino, self.disk().file_acl);
-        if at.is_none() {
-            return Ok(());
+        let (disk, raw) = (self.disk(), self.raw());
+        let attrs = Xattrs::parse_inode(&self.volume.sb, &disk, &raw)?;
+        match attrs.without(index, name) {
+            Some(kept) => self.replace_inside(handle, &kept),
+            None => Ok(()),
         }
-        let check = self.check_of_block(at)?;
-        let raw = handle.read(at, Kind::Xattr, check)?.to_vec();
-        let attrs = Xattrs::parse_block(&volume.sb, ino, at, &raw)?;
-        let Some(kept) = attrs.without(index, name) else {
-            return Ok(());
-        };
-        if kept.is_empty() {
-            return self.release_xattr_block(handle);
-        }
-        if attrs.refcount > 1 {
-            return self.own_block(handle, &kept, attrs.refcount);
-        }
-        handle.update(at, Kind::Xattr, check, |raw| {
-            xattr::write_block(&volume.sb, at, &kept, 1, raw).map_err(Error::from)
-        })
     }
 
-    /// A block of its own, in the place of a shared one.
-    pub(super) fn own_block(
+    /// The first attribute whose value is in an inode of its own and named by this inode alone.
+    pub(crate) fn held_attribute(&self) -> Result<Option<(NameIndex, Vec<u8>)>, Error> {
+        let sb = &self.volume.sb;
+        let (disk, raw) = (self.disk(), self.raw());
+        let named = |e: &XattrEntry<'_>| (e.index, e.name.to_vec());
+        let inside = Xattrs::parse_inode(sb, &disk, &raw)?;
+        if let Some(entry) = inside.entries.iter().find(|e| e.is_held()) {
+            return Ok(Some(named(entry)));
+        }
+        let Some((at, raw)) = self.read_attribute_block()? else {
+            return Ok(None);
+        };
+        let attrs = Xattrs::parse_block(sb, self.ino, at, &raw)?;
+        let held = attrs.entries.iter().find(|e| e.is_held());
+        Ok(held.filter(|_| attrs.refcount <= 1).map(named))
+    }
+
+    /// Writes the entries of its own area, which fit.
+    pub(super) fn replace_inside(
         &self,
         handle: &JournalHandle<'_>,
-        kept: &[XattrEntry<'_>],
-        users: u32,
+        entries: &[XattrEntry<'_>],
     ) -> Result<(), Error> {
-        let (volume, ino, old) = (&self.volume, self.ino, self.disk().file_acl);
-        // Each inode with a value counts the blocks that name it.
-        if kept
-            .iter()
-            .any(|e| matches!(e.value, XattrValue::Inode { .. }))
-        {
-            return Err(Error::NotYet(NotYet::AttributeInodes { ino }));
-        }
-        let new = volume.alloc()?.allocate(handle, old, 1, true)?.start;
-        let mut written = Ok(());
-        handle.create(new, Kind::Xattr, |raw| {
-            written = xattr::write_block(&volume.sb, new, kept, 1, raw);
-        });
-        handle.or_abort(written.map_err(Error::from))?;
-        handle.or_abort(self.set_users(handle, old, users - 1))?;
-        handle.or_abort(self.change(handle, |disk| disk.file_acl = new))
-    }
-
-    /// Drops one reference to the block of attributes, or frees it with the last.
-    pub(crate) fn release_xattr_block(&self, handle: &JournalHandle<'_>) -> Result<(), Error> {
-        let (volume, ino, at) = (&self.volume, self.ino, self.disk().file_acl);
-        if at.is_none() {
-            return Ok(());
-        }
-        let raw = handle.read(at, Kind::Xattr, self.check_of_block(at)?)?;
-        let users = Xattrs::parse_block(&volume.sb, ino, at, &raw)?.refcount;
-        drop(raw);
-        if users > 1 {
-            self.set_users(handle, at, users - 1)?;
-        } else {
-            let whole = Alloc::around(&volume.sb, Run { start: at, len: 1 })?;
-            volume.alloc()?.free(handle, whole.start, whole.len)?;
-            handle.forget(at);
-        }
-        let units = u64::from(volume.sb.geometry().cluster_size() / 512);
-        let done = self.change(handle, |disk| {
-            disk.file_acl = FsBlock::NONE;
-            disk.blocks = disk.blocks.saturating_sub(units);
-        });
-        handle.or_abort(done)
-    }
-
-    fn set_users(&self, handle: &JournalHandle<'_>, at: FsBlock, users: u32) -> Result<(), Error> {
-        let sb = &self.volume.sb;
-        handle.update(at, Kind::Xattr, self.check_of_block(at)?, |raw| {
-            xattr::set_refcount(sb, at, raw, users).map_err(Error::from)
+        self.change_attributes(handle, |disk, raw| {
+            xattr::write_inode(disk, entries, raw).map_err(Error::from)
         })
     }
+}
 
-    /// What a block of attributes must be, where nothing else of the volume lies.
-    pub(super) fn check_of_block(
-        &self,
-        at: FsBlock,
-    ) -> Result<impl Fn(&[u8]) -> Result<(), FormatError> + Copy + '_, Error> {
-        if let Some(what) = self.volume.metadata_in(at, 1) {
-            let ino = self.ino;
-            return Err(Error::Damaged(format!(
-                "inode {ino}: its attribute block {at} holds {what}; run e2fsck"
-            )));
+impl Block {
+    /// Its entries; none of no block.
+    pub(super) fn parse(&self, inode: &Inode) -> Result<Xattrs<'_>, Error> {
+        match self.at {
+            None => Ok(Xattrs::default()),
+            Some(at) => Ok(Xattrs::parse_block(
+                &inode.volume.sb,
+                inode.ino,
+                at,
+                &self.raw,
+            )?),
         }
-        let (sb, ino) = (&self.volume.sb, self.ino);
-        Ok(move |raw: &[u8]| Xattrs::parse_block(sb, ino, at, raw).map(|_| ()))
+    }
+}
+
+/// The inode that holds an entry's value, if one does, and the value's length.
+pub(super) fn held(entry: &XattrEntry<'_>) -> Option<(Ino, u32)> {
+    match entry.value {
+        XattrValue::Inode { ino, size } => Some((ino, size)),
+        XattrValue::Bytes(_) => None,
     }
 }

@@ -65,18 +65,26 @@ fn block_hash(entries: &[XattrEntry<'_>]) -> u32 {
         .fold(0u32, |hash, e| hash.rotate_left(16) ^ e.hash)
 }
 
-impl<'a> Xattrs<'a> {
-    /// All entries with one more, or with another value of one, in the order that blocks have.
+impl<'a> XattrEntry<'a> {
+    /// An attribute whose value is beside it.
     #[must_use]
-    pub fn with(&self, index: NameIndex, name: &'a [u8], value: &'a [u8]) -> Vec<XattrEntry<'a>> {
-        let others = self.without(index, name);
-        let mut all = others.unwrap_or_else(|| self.entries.clone());
-        all.push(XattrEntry {
+    pub fn new(index: NameIndex, name: &'a [u8], value: &'a [u8]) -> Self {
+        Self {
             index,
             name,
             value: XattrValue::Bytes(value),
             hash: entry_hash(name, value),
-        });
+        }
+    }
+}
+
+impl<'a> Xattrs<'a> {
+    /// All entries with one more, or with another value of one, in the order that blocks have.
+    #[must_use]
+    pub fn with(&self, new: XattrEntry<'a>) -> Vec<XattrEntry<'a>> {
+        let others = self.without(new.index, new.name);
+        let mut all = others.unwrap_or_else(|| self.entries.clone());
+        all.push(new);
         all.sort_by_key(|e| (e.index, e.name.len(), e.name));
         all
     }

@@ -1,0 +1,185 @@
+//! An inode's block of attributes: read, made, changed, copied, let go.
+//!
+//! Input: the block as it is, and the entries that it shall have, under a handle and the map lock. Output: the inode with that block, or without one.
+//! Invariants: a block that other inodes use too is not changed, the inode gets one of its own; how many use it is asked and changed in one step, so
+//! of two that leave it one is the last; what may fail for space comes first and has changed nothing. Limits: what does not fit a block is
+//! refused.
+
+use super::remove::held;
+use crate::alloc::{Alloc, Run};
+use crate::cache::{Kind, MetaRef};
+use crate::error::Error;
+use crate::inode::Inode;
+use crate::journal::JournalHandle;
+use diorite_format::xattr::{self, XattrEntry, Xattrs};
+use diorite_format::{FormatError, FsBlock};
+
+/// An inode's block of attributes, as it was read.
+pub(super) struct Block {
+    pub(super) at: Option<FsBlock>,
+    pub(super) raw: Vec<u8>,
+}
+
+impl Inode {
+    /// The block, checked, if the inode has one. Blocks while it is read.
+    pub(super) fn read_attribute_block(&self) -> Result<Option<(FsBlock, MetaRef)>, Error> {
+        let (volume, at) = (&self.volume, self.disk().file_acl);
+        if at.is_none() {
+            return Ok(None);
+        }
+        let check = self.check_of_block(at)?;
+        let read = volume.cache.read(&volume.blocking, at, Kind::Xattr, check);
+        Ok(Some((at, read?)))
+    }
+
+    /// The block as it is now, for who changes it.
+    pub(super) fn block_now(&self, handle: &JournalHandle<'_>) -> Result<Block, Error> {
+        let at = self.disk().file_acl;
+        if at.is_none() {
+            let (at, raw) = (None, Vec::new());
+            return Ok(Block { at, raw });
+        }
+        let raw = handle.read(at, Kind::Xattr, self.check_of_block(at)?)?;
+        Ok(Block {
+            at: Some(at),
+            raw: raw.to_vec(),
+        })
+    }
+
+    /// Do these entries fit a block?
+    pub(super) fn fit_block(&self, entries: &[XattrEntry<'_>]) -> bool {
+        let mut scratch = vec![0; self.volume.block_size() as usize];
+        xattr::write_block(&self.volume.sb, FsBlock::NONE, entries, 1, &mut scratch).is_ok()
+    }
+
+    /// Gives the inode a block with these entries, which fit, in the place of the one it has.
+    pub(super) fn replace_block(
+        &self,
+        handle: &JournalHandle<'_>,
+        block: &Block,
+        entries: &[XattrEntry<'_>],
+    ) -> Result<(), Error> {
+        let Some(at) = block.at else {
+            return self.new_block(handle, entries);
+        };
+        if entries.is_empty() {
+            return self.release_xattr_block(handle);
+        }
+        let sb = &self.volume.sb;
+        let check = self.check_of_block(at)?;
+        let changed = handle.update(at, Kind::Xattr, check, |raw| {
+            let users = Xattrs::parse_block(sb, self.ino, at, raw)?.refcount;
+            if users <= 1 {
+                xattr::write_block(sb, at, entries, 1, raw)?;
+            }
+            Ok(users <= 1)
+        })?;
+        if changed {
+            return Ok(());
+        }
+        self.copy_block(handle, block, at, entries)
+    }
+
+    /// A block of its own, in the place of a shared one.
+    fn copy_block(
+        &self,
+        handle: &JournalHandle<'_>,
+        block: &Block,
+        old: FsBlock,
+        entries: &[XattrEntry<'_>],
+    ) -> Result<(), Error> {
+        let was = block.parse(self)?;
+        // Each inode with a value counts the blocks that name it. One that was just made counts its name already.
+        let kept = |e: &&XattrEntry<'_>| was.get(e.index, e.name).and_then(held) == held(e);
+        let more = self.holders(entries.iter().filter(kept))?;
+        let less = self.holders(was.entries.iter())?;
+        let new = self.volume.alloc()?;
+        let new = new.allocate(handle, old, 1, self.volume.privileged)?.start;
+        handle.or_abort((|| {
+            self.write_new(handle, new, entries)?;
+            self.add_users(handle, &more)?;
+            if self.leave_block(handle, old)? {
+                self.let_go(handle, &less)?;
+            }
+            self.change(handle, |disk| disk.file_acl = new)
+        })())
+    }
+
+    /// The inode's first block of attributes.
+    fn new_block(
+        &self,
+        handle: &JournalHandle<'_>,
+        entries: &[XattrEntry<'_>],
+    ) -> Result<(), Error> {
+        let (volume, alloc) = (&self.volume, self.volume.alloc()?);
+        let goal = alloc.goal_of(&volume.sb, self.ino);
+        let new = alloc.allocate(handle, goal, 1, volume.privileged)?.start;
+        handle.or_abort(self.write_new(handle, new, entries))?;
+        let units = u64::from(volume.sb.geometry().cluster_size() / 512);
+        handle.or_abort(self.change(handle, |disk| {
+            (disk.file_acl, disk.blocks) = (new, disk.blocks + units);
+        }))
+    }
+
+    fn write_new(
+        &self,
+        handle: &JournalHandle<'_>,
+        new: FsBlock,
+        entries: &[XattrEntry<'_>],
+    ) -> Result<(), Error> {
+        let mut written = Ok(());
+        handle.create(new, Kind::Xattr, |raw| {
+            written = xattr::write_block(&self.volume.sb, new, entries, 1, raw);
+        });
+        written.map_err(Error::from)
+    }
+
+    /// Drops the inode's reference to its block of attributes. What the entries of it name is the caller's.
+    pub(crate) fn release_xattr_block(&self, handle: &JournalHandle<'_>) -> Result<(), Error> {
+        let (volume, at) = (&self.volume, self.disk().file_acl);
+        if at.is_none() {
+            return Ok(());
+        }
+        self.leave_block(handle, at)?;
+        let units = u64::from(volume.sb.geometry().cluster_size() / 512);
+        let done = self.change(handle, |disk| {
+            disk.file_acl = FsBlock::NONE;
+            disk.blocks = disk.blocks.saturating_sub(units);
+        });
+        handle.or_abort(done)
+    }
+
+    /// One user of a block less; with the last it is free. Was it the last?
+    fn leave_block(&self, handle: &JournalHandle<'_>, at: FsBlock) -> Result<bool, Error> {
+        let (volume, ino) = (&self.volume, self.ino);
+        let check = self.check_of_block(at)?;
+        let last = handle.update(at, Kind::Xattr, check, |raw| {
+            let users = Xattrs::parse_block(&volume.sb, ino, at, raw)?.refcount;
+            if users > 1 {
+                xattr::set_refcount(&volume.sb, at, raw, users - 1)?;
+            }
+            Ok(users <= 1)
+        })?;
+        if last {
+            let whole = Alloc::around(&volume.sb, Run { start: at, len: 1 })?;
+            volume.alloc()?.free(handle, whole.start, whole.len)?;
+            handle.forget(at);
+        }
+        Ok(last)
+    }
+
+    /// What a block of attributes must be, where nothing else of the volume lies.
+    fn check_of_block(
+        &self,
+        at: FsBlock,
+    ) -> Result<impl Fn(&[u8]) -> Result<(), FormatError> + Copy + '_, Error> {
+        if let Some(what) = self.volume.metadata_in(at, 1) {
+            let ino = self.ino;
+            return Err(Error::Damaged(format!(
+                "inode {ino}: its attribute block {at} holds {what}; run e2fsck"
+            )));
+        }
+        let (sb, ino) = (&self.volume.sb, self.ino);
+        Ok(move |raw: &[u8]| Xattrs::parse_block(sb, ino, at, raw).map(|_| ()))
+    }
+}

@@ -1,0 +1,398 @@
+//! Extended attributes set, replaced and removed - in the inode, in a block, in inodes of their own - against a model, on images of many
+//! shapes; what the kernel wrote, read and changed. e2fsck has nothing to say, the kernel sees the same.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::kernel::mounted;
+use common::{Rng, fsck, image, run, scaled, scratch};
+use diorite::{Error, Fallocate, OpenFlags, OpenOptions, Volume, XattrWhen};
+use diorite_format::{FsBlock, Ino};
+use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lremovexattr, lsetxattr};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+type Attrs = BTreeMap<Vec<u8>, Vec<u8>>;
+
+const PATHS: [&str; 6] = ["/a", "/b", "/c", "/d", "/dir", "/e"];
+
+const KINDS: [&[&str]; 9] = [
+    &["-t", "ext4", "-b", "4096"],
+    &["-t", "ext4", "-b", "1024"],
+    &["-t", "ext4", "-b", "1024", "-I", "128"],
+    &[
+        "-t",
+        "ext4",
+        "-b",
+        "4096",
+        "-I",
+        "1024",
+        "-O",
+        "^metadata_csum",
+    ],
+    &["-t", "ext4", "-b", "4096", "-O", "bigalloc", "-C", "16384"],
+    &["-t", "ext4", "-b", "4096", "-O", "ea_inode"],
+    &["-t", "ext4", "-b", "1024", "-I", "128", "-O", "ea_inode"],
+    &["-t", "ext4", "-b", "1024", "-O", "ea_inode,^metadata_csum"],
+    &["-t", "ext3", "-b", "1024", "-O", "ea_inode"],
+];
+
+fn open(image: &Path) -> Volume {
+    Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap()
+}
+
+/// Some files; what debugfs gives c and d is in blocks.
+fn make(dir: &Path, args: &[&str]) -> PathBuf {
+    let tree = dir.join("tree");
+    std::fs::create_dir_all(tree.join("dir")).unwrap();
+    for name in ["a", "b", "c", "d", "e"] {
+        std::fs::write(tree.join(name), name).unwrap();
+    }
+    let image = image(dir, "24M", args, &tree);
+    let long = dir.join("long");
+    std::fs::write(&long, [b'l'; 500]).unwrap();
+    for file in ["/c", "/d"] {
+        let set = format!("ea_set -f {} {file} user.long", long.to_str().unwrap());
+        run("debugfs", &["-w", "-R", &set, image.to_str().unwrap()]);
+    }
+    image
+}
+
+fn found(volume: &Volume, ino: Ino) -> Attrs {
+    let all = volume.xattrs(ino).unwrap();
+    all.into_iter().map(|x| (x.name, x.value)).collect()
+}
+
+/// As they were when it was opened.
+fn free_inodes(volume: &Volume) -> u32 {
+    volume.groups().iter().map(|group| group.free_inodes).sum()
+}
+
+/// The kernel's view of a file's attributes, but for those of the host's security modules.
+fn seen(file: &Path) -> Attrs {
+    let mut names = vec![0; 64 << 10];
+    let len = llistxattr(file, &mut names[..]).unwrap();
+    let names = names[..len].split(|c| *c == 0).filter(|n| !n.is_empty());
+    names
+        .filter(|name| *name != b"security.selinux")
+        .map(|name| {
+            let mut value = vec![0; 65 << 10];
+            let len = lgetxattr(file, name, &mut value[..]).unwrap();
+            (name.to_vec(), value[..len].to_vec())
+        })
+        .collect()
+}
+
+struct Game {
+    rng: Rng,
+    image: PathBuf,
+    models: Vec<Attrs>,
+    full: u32,
+    held: u32,
+    rounds: u64,
+}
+
+impl Game {
+    fn name(&mut self) -> Vec<u8> {
+        let prefix = ["user.", "trusted.", "security."][self.rng.below(3) as usize];
+        let long = self.rng.below(10) == 0;
+        let len = 1 + self
+            .rng
+            .below(if long { 255 - prefix.len() as u64 } else { 8 });
+        let mut name = prefix.as_bytes().to_vec();
+        name.resize(prefix.len() + len as usize, b'n');
+        name
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        let most = [4, 30, 300, 2000, 5000, 65_537][self.rng.below(6) as usize];
+        let mut value = vec![0; self.rng.below(most) as usize];
+        self.rng.fill(&mut value);
+        value
+    }
+
+    fn remove(&mut self, volume: &Volume, ino: Ino, which: usize) {
+        let name = self.name();
+        let model = &mut self.models[which];
+        match volume.remove_xattr(ino, &name) {
+            Ok(()) => assert!(model.remove(&name).is_some()),
+            Err(Error::NoAttribute { .. }) => assert!(!model.contains_key(&name)),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    fn set(&mut self, volume: &Volume, ino: Ino, which: usize) {
+        let (name, value) = (self.name(), self.value());
+        let when = [XattrWhen::Always, XattrWhen::Missing, XattrWhen::Present];
+        let when = when[self.rng.below(12).saturating_sub(9) as usize];
+        let model = &mut self.models[which];
+        let there = model.contains_key(&name);
+        match volume.set_xattr_when(ino, &name, &value, when) {
+            Ok(()) => {
+                let wrong = if there {
+                    XattrWhen::Missing
+                } else {
+                    XattrWhen::Present
+                };
+                assert_ne!(when, wrong);
+                model.insert(name, value);
+            }
+            Err(Error::AttributesFull { .. }) => self.full += 1,
+            Err(Error::AttributeExists { .. }) => assert!(there && when == XattrWhen::Missing),
+            Err(Error::NoAttribute { .. }) => assert!(!there && when == XattrWhen::Present),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    fn inos(&self, volume: &Volume) -> Vec<Ino> {
+        let resolve = |p: &&str| volume.resolve(p.as_bytes(), true).unwrap();
+        PATHS.iter().map(resolve).collect()
+    }
+
+    fn play(&mut self) {
+        let volume = open(&self.image);
+        let inos = self.inos(&volume);
+        for (ino, model) in inos.iter().zip(&self.models) {
+            assert_eq!(&found(&volume, *ino), model);
+        }
+        for _ in 0..self.rounds {
+            let which = self.rng.below(PATHS.len() as u64) as usize;
+            match self.rng.below(4) {
+                0 => self.remove(&volume, inos[which], which),
+                _ => self.set(&volume, inos[which], which),
+            }
+            assert_eq!(&found(&volume, inos[which]), &self.models[which]);
+        }
+        self.held += self
+            .models
+            .iter()
+            .flat_map(Attrs::values)
+            .filter(|v| v.len() > 4096)
+            .count() as u32;
+        volume.close().unwrap();
+        fsck(&self.image);
+    }
+
+    fn compare_with_the_kernel(&self) {
+        mounted(&self.image, "ro", |at| {
+            for (path, model) in PATHS.iter().zip(&self.models) {
+                let seen = seen(&at.join(&path[1..]));
+                assert!(seen == *model, "{path}: the kernel sees something else");
+            }
+        });
+    }
+
+    /// The kernel sets and removes some; where there is none to do that, nothing has changed.
+    fn let_the_kernel_play(&mut self) {
+        let plan: Vec<_> = (0..60)
+            .map(|_| (self.rng.below(6) as usize, self.name(), self.value()))
+            .collect();
+        let mut models = self.models.clone();
+        let played = mounted(&self.image, "rw", |at| {
+            for (which, name, value) in &plan {
+                let (file, model) = (at.join(&PATHS[*which][1..]), &mut models[*which]);
+                if model.contains_key(name) && value.len() % 2 == 0 {
+                    lremovexattr(&file, &name[..]).unwrap();
+                    model.remove(name);
+                } else if lsetxattr(&file, &name[..], value, XattrFlags::empty()).is_ok() {
+                    model.insert(name.clone(), value.clone());
+                }
+            }
+        });
+        if played {
+            self.models = models;
+        }
+    }
+}
+
+#[test]
+fn against_a_model() {
+    for args in KINDS {
+        let dir = scratch();
+        let mut game = Game {
+            rng: Rng::from_env("xattrs"),
+            image: make(dir.path(), args),
+            models: Vec::new(),
+            full: 0,
+            held: 0,
+            rounds: scaled("XATTRS", 120),
+        };
+        let volume = open(&game.image);
+        game.models = game
+            .inos(&volume)
+            .iter()
+            .map(|i| found(&volume, *i))
+            .collect();
+        volume.close().unwrap();
+        for _ in 0..3 {
+            game.play();
+            game.compare_with_the_kernel();
+            game.let_the_kernel_play();
+        }
+        game.play();
+        let apart = args.iter().any(|a| a.contains("ea_inode"));
+        assert_eq!(game.held > 0, apart, "{args:?}");
+        assert!(game.full > 0 || apart);
+        let volume = open(&game.image);
+        let free = free_inodes(&volume);
+        for (ino, path) in game.inos(&volume).iter().zip(PATHS).take(4) {
+            if path != "/b" {
+                for name in found(&volume, *ino).keys() {
+                    volume.remove_xattr(*ino, name).unwrap();
+                }
+            }
+            volume.unlink(path).unwrap();
+        }
+        volume.close().unwrap();
+        fsck(&game.image);
+        let volume = open(&game.image);
+        assert!(free_inodes(&volume) >= free + 4);
+        volume.close().unwrap();
+    }
+}
+
+/// What the interface says no to, and how.
+#[test]
+fn names_and_values_that_cannot_be() {
+    let dir = scratch();
+    let image = make(dir.path(), KINDS[0]);
+    let volume = open(&image);
+    let ino = volume.resolve(b"/a", true).unwrap();
+    let set = |name: &[u8], value: &[u8]| volume.set_xattr(ino, name, value).unwrap_err();
+    for name in [
+        &b"system.data"[..],
+        b"system.foo",
+        b"system.",
+        b"nothing",
+        b"",
+    ] {
+        assert!(
+            matches!(set(name, b"x"), Error::NotSupported(_)),
+            "{name:?}"
+        );
+    }
+    for name in [&b"user."[..], b"trusted.", b"user.a\0b"] {
+        assert!(matches!(set(name, b"x"), Error::Invalid(_)), "{name:?}");
+    }
+    let long = [b"user.".to_vec(), vec![b'n'; 251]].concat();
+    assert!(matches!(set(&long, b"x"), Error::AttributeName { .. }));
+    volume.set_xattr(ino, &long[..255], b"x").unwrap();
+    assert_eq!(volume.xattr(ino, &long[..255]).unwrap(), b"x");
+    let big = vec![0; 65_537];
+    assert!(matches!(
+        set(b"user.v", &big),
+        Error::AttributeTooBig { len: 65_537, .. }
+    ));
+    assert!(matches!(
+        set(b"user.v", &big[1..]),
+        Error::AttributesFull { .. }
+    ));
+    let missing = volume.xattr(ino, b"user.v").unwrap_err();
+    assert!(matches!(missing, Error::NoAttribute { .. }));
+    let link = volume.symlink("target", "/link").unwrap();
+    let refused = volume.set_xattr(link, b"user.a", b"x").unwrap_err();
+    assert!(matches!(refused, Error::NotPermitted { .. }), "{refused}");
+    volume.set_xattr(link, b"trusted.a", b"x").unwrap();
+    volume.close().unwrap();
+    fsck(&image);
+}
+
+/// A block that the kernel gave two files, with a value in an inode of its own in it: a change by one leaves the other's as it was.
+#[test]
+fn shared_blocks_are_copied() {
+    let dir = scratch();
+    let image = make(dir.path(), &["-t", "ext4", "-b", "4096", "-O", "ea_inode"]);
+    let (half, big) = (vec![b'h'; 3000], vec![b'b'; 9000]);
+    let mounted = mounted(&image, "rw", |at| {
+        for name in ["a", "b"] {
+            let set = |attr: &str, value: &[u8]| {
+                lsetxattr(at.join(name), attr, value, XattrFlags::empty()).unwrap();
+            };
+            set("user.half", &half);
+            set(&format!("user.{}", "n".repeat(200)), &big);
+        }
+    });
+    if !mounted {
+        return;
+    }
+    let volume = open(&image);
+    let block = |path: &str| {
+        let file = volume.open_path(path, OpenFlags::default()).unwrap();
+        file.metadata().file_acl
+    };
+    assert_eq!(block("/a"), block("/b"));
+    assert_ne!(block("/a"), FsBlock::NONE);
+    let ino = |path: &[u8]| volume.resolve(path, true).unwrap();
+    let before = found(&volume, ino(b"/b"));
+    volume
+        .set_xattr(ino(b"/a"), b"user.half", &half[1..])
+        .unwrap();
+    assert_ne!(block("/a"), block("/b"));
+    assert_eq!(found(&volume, ino(b"/b")), before);
+    assert_eq!(found(&volume, ino(b"/a")).len(), before.len());
+    volume.sync().unwrap();
+    volume.unlink("/b").unwrap();
+    assert_eq!(found(&volume, ino(b"/a"))[&b"user.half"[..]], half[1..]);
+    volume.close().unwrap();
+    fsck(&image);
+    let volume = open(&image);
+    volume.unlink("/a").unwrap();
+    volume.close().unwrap();
+    fsck(&image);
+}
+
+/// Fills the volume but for so many blocks.
+fn fill(volume: &Volume, leave: u64) {
+    let file = volume.create("/filler", 0o600).unwrap();
+    let keep = Fallocate::Allocate { keep_size: true };
+    let (mut at, mut step) = (0, 64 << 20);
+    while step >= 1024 {
+        match file.fallocate(keep, at, step) {
+            Ok(()) => at += step,
+            Err(Error::NoSpace { .. }) => step /= 2,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    let blocks: u64 = file.metadata().blocks / 2;
+    let punch = |from: u64| file.fallocate(Fallocate::PunchHole, from * 1024, 1024);
+    (0..leave).for_each(|n| punch((n * 7 + 3) % blocks).unwrap());
+    volume.sync().unwrap();
+}
+
+/// Without room for all that a change needs - a block, an inode, the blocks of a value - nothing of it is done.
+#[test]
+fn without_room_nothing_is_half_done() {
+    for (leave, args) in (0..10).zip([&["-N", "64"][..], &["-N", "32"]].into_iter().cycle()) {
+        let all = ["-t", "ext4", "-b", "1024", "-O", "ea_inode,^resize_inode"];
+        let args: Vec<&str> = all.iter().chain(args).copied().collect();
+        let dir = scratch();
+        let mut game = Game {
+            rng: Rng::from_env("without room"),
+            image: make(dir.path(), &args),
+            models: vec![Attrs::new(); PATHS.len()],
+            full: 0,
+            held: 0,
+            rounds: 0,
+        };
+        let volume = open(&game.image);
+        let inos = game.inos(&volume);
+        game.models = inos.iter().map(|i| found(&volume, *i)).collect();
+        fill(&volume, leave);
+        let mut refused = 0;
+        for _ in 0..100 {
+            let which = game.rng.below(PATHS.len() as u64) as usize;
+            let (name, value, model) = (game.name(), game.value(), &mut game.models[which]);
+            match volume.set_xattr(inos[which], &name, &value) {
+                Ok(()) => drop(model.insert(name, value)),
+                Err(Error::AttributesFull { .. }) => {}
+                Err(Error::NoSpace { .. } | Error::NoInodes { .. }) => refused += 1,
+                Err(other) => panic!("{other}"),
+            }
+            assert_eq!(&found(&volume, inos[which]), &game.models[which]);
+        }
+        assert!(refused > 0, "{leave} blocks are left");
+        volume.close().unwrap();
+        fsck(&game.image);
+        game.compare_with_the_kernel();
+    }
+}
