@@ -95,6 +95,19 @@ pub enum Error {
     /// The journal was aborted by an earlier error: the volume is read-only until it is opened again.
     #[error("the volume is read-only since its journal was aborted: {0}")]
     Aborted(Box<Error>),
+    /// A group of changes is open, and this would need a commit in the middle of it.
+    #[error(
+        "in the middle of a group of changes nothing is made durable, and nothing that it has freed or cut off is used again"
+    )]
+    InGroup,
+    /// A group of changes is larger than a transaction can be.
+    #[error(
+        "the group of changes is too large: it has to fit into one transaction, {most} blocks of metadata with this journal"
+    )]
+    GroupTooLarge {
+        /// Blocks that one transaction may change.
+        most: u32,
+    },
     /// The volume has too few free blocks.
     #[error("no space left: {asked} blocks were asked for, {free} are free for this caller")]
     NoSpace {

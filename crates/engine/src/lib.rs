@@ -54,5 +54,5 @@ pub use policy::Policy;
 pub use queue::{Completion, FileId, Op, Queue, Request, RequestFlags};
 pub use range::{Fallocate, Seek};
 pub use stats::{Counters, JournalStats};
-pub use volume::Volume;
+pub use volume::{Group, Volume};
 pub use xattr::{Xattr, XattrWhen};

@@ -57,6 +57,7 @@ impl Inode {
     /// Zeros what lies behind the end in its block. Blocks; the caller has that block to itself.
     pub(crate) fn zero_tail(&self) -> Result<(), Error> {
         if let Some(block) = self.tail_block() {
+            self.volume.journal()?.check_tail(self.ino)?;
             self.zero_behind(self.size(), block)?;
             self.note_tail(true);
         }

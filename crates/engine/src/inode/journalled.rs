@@ -213,6 +213,7 @@ impl Inode {
         let Some(block) = self.tail_block() else {
             return Ok(());
         };
+        self.volume.journal()?.check_tail(self.ino)?;
         let from = short(self.size() % u64::from(self.volume.block_size()));
         let mapping = self.mappings(block..block + 1)?;
         if let Some(MappingState::Written(at)) = mapping.first().map(|m| m.state) {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `handle` | a wish to change blocks -> a handle in the running transaction |
 //! | `transaction` | what handles changed -> one transaction; who waits for what |
+//! | `group` | changes of many handles -> all of them in one commit, or in none |
 //! | `commit` | the running transaction -> durable in the log, or at home in rounds |
 //! | `log` | frozen blocks -> a jbd2 log: descriptors, revokes, commit blocks, its superblock |
 //! | `home` | blocks -> their places, durably |
@@ -16,6 +17,7 @@
 //! transaction has at most a quarter of the log's blocks.
 
 mod commit;
+mod group;
 mod handle;
 mod home;
 mod keeper;
@@ -104,6 +106,7 @@ impl Journal {
             if !tid.is_after(state.committed) {
                 return Ok(());
             }
+            state.check_no_group()?;
             if !std::mem::replace(&mut counted, true) {
                 state.crowd.arrived += 1;
                 self.arrived.notify_one();
@@ -137,8 +140,12 @@ impl Journal {
     /// Commits what there is and brings it home, so that the volume needs no recovery. Blocks; no lock may be held.
     pub(crate) fn settle(&self, volume: &VolumeShared) -> Result<(), Error> {
         let mut medium = self.medium.lock();
-        if let Some(error) = &self.state.lock().aborted {
-            return Err(error.clone());
+        {
+            let state = self.state.lock();
+            if let Some(error) = &state.aborted {
+                return Err(error.clone());
+            }
+            state.check_no_group()?;
         }
         self.commit(volume, &mut medium)?;
         self.check(volume, |journal| journal.bring_home(volume, &mut medium))?;
@@ -146,7 +153,7 @@ impl Journal {
         let dirty = std::mem::replace(&mut state.marked, false);
         drop(state);
         if dirty {
-            self.check(volume, |_| volume.mark_clean())?;
+            self.check(volume, |_| volume.mark_clean(volume.orphans.in_file()))?;
         }
         Ok(())
     }

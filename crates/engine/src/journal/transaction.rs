@@ -3,6 +3,7 @@
 //! Input: handles that begin, change blocks and end. Output: one [`Transaction`], whole, for the commit. Invariants: a transaction is taken
 //! only when no handle is open in it; a block is in it once; tids go up by one. Limits: guarded by one lock, held for a few instructions.
 
+use super::group::Group;
 use crate::error::Error;
 use crate::stats::JournalStats;
 use diorite_format::{FsBlock, Tid};
@@ -53,6 +54,8 @@ pub(super) struct State {
     pub(super) closing: bool,
     pub(super) committed: Tid,
     pub(super) aborted: Option<Error>,
+    /// What is running is to be committed as a whole, and by who says so.
+    pub(super) group: Option<Group>,
     /// The volume is marked as in use.
     pub(super) marked: bool,
     pub(super) stats: JournalStats,
@@ -99,6 +102,7 @@ impl State {
             closing: false,
             committed: Tid::new(first.get().wrapping_sub(1)),
             aborted: None,
+            group: None,
             marked: false,
             stats: JournalStats::default(),
             crowd: Crowd::default(),

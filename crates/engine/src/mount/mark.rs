@@ -42,10 +42,9 @@ impl VolumeShared {
     }
 
     /// Says in the superblock that the volume is clean. Everything is home already. Durable when the call returns. Blocks.
-    pub(crate) fn mark_clean(&self) -> Result<(), Error> {
+    pub(crate) fn mark_clean(&self, orphans_in_file: bool) -> Result<(), Error> {
         let (now, journaled) = (self.now_seconds(), self.has_journal());
         let was_valid = self.sb.is_clean();
-        let orphans_in_file = self.orphans.in_file();
         self.edit_super_at_home(|edit| {
             if journaled {
                 edit.set_needs_recovery(false);

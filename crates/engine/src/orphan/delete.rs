@@ -15,8 +15,11 @@ use std::sync::Arc;
 const DELETE_CREDITS: u32 = 6;
 
 impl VolumeShared {
-    /// Deletes what has lost its last name and its last user. Blocks; no lock may be held.
+    /// Deletes what has lost its last name and its last user; while a group is open that waits, on the list. Blocks; no lock may be held.
     pub(crate) fn delete_doomed(self: &Arc<Self>) -> Result<(), Error> {
+        if self.has_group() {
+            return Ok(());
+        }
         while let Some(ino) = self.orphans.next_doomed() {
             self.delete_orphan(ino)?;
         }

@@ -1,13 +1,14 @@
 //! What the last user of the volume left on the list of orphans: deleted, or truncated to its size.
 //!
-//! Input: a volume that was opened for writing, its journal replayed. Output: an empty list, on disk and in memory. Invariants: nothing is written if
-//! there are no orphans; an inode without names is deleted, one with a name has what lies behind its size given back, as the kernel does;
+//! Input: a volume that was opened for writing, its journal replayed. Output: an empty list, on disk and in memory. Invariants: if there are no
+//! orphans nothing is written but that there are none; an inode without names is deleted, one with a name has what lies behind its size given back, as the kernel does;
 //! a number that is no inode's, or comes twice, ends the opening with an error that names it. Limits: as many orphans as inodes.
 
 use crate::error::Error;
 use crate::mount;
 use crate::range;
 use crate::volume::VolumeShared;
+use diorite_format::features::RoCompat;
 use diorite_format::{Ino, Inode as DiskInode, MapKind};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,6 +29,10 @@ pub(crate) fn recover(volume: &Arc<VolumeShared>) -> Result<Option<String>, Erro
         *count += 1;
     }
     let some = deleted + truncated > 0;
+    if !some && volume.sb.features().ro_compat.has(RoCompat::ORPHAN_PRESENT) {
+        // Said so while it was in use, by who had none when it stopped.
+        volume.mark_clean(false)?;
+    }
     Ok(some.then(|| format!("orphaned inodes: {deleted} deleted, {truncated} truncated")))
 }
 

@@ -44,10 +44,12 @@ fn set_size(inode: &Inode, size: u64) -> Result<(), Error> {
 pub(crate) fn shrink(inode: &Inode, size: u64) -> Result<(), Error> {
     inode.settle_data()?;
     let block = u64::from(inode.volume.block_size());
-    if size % block != 0 {
+    // A group may yet give back what is behind: whoever makes the file longer zeros it then.
+    let left = inode.volume.journal()?.leaves_tail(inode.ino);
+    if size % block != 0 && !left {
         inode.zero_behind(size, size / block)?;
     }
-    inode.note_tail(true);
+    inode.note_tail(!left);
     inode.claims.close(inode);
     let keep = u32::try_from(size.div_ceil(block)).unwrap_or(END);
     let mut end = END;

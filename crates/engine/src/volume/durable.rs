@@ -81,6 +81,11 @@ impl VolumeShared {
         Ok(())
     }
 
+    /// Is a group of changes open?
+    pub(crate) fn has_group(&self) -> bool {
+        self.journal.get().is_some_and(Journal::has_group)
+    }
+
     /// Blocks that one handle should change at most, so that it fits into any journal.
     pub(crate) fn most_credits(&self) -> u32 {
         self.journal.get().map_or(0, Journal::most_credits)

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `inodes` | an inode's number -> the inode in memory |
 //! | `queues` | queues that come and go -> drains on behalf of others, counters |
+//! | `group` | many changes -> all of them, or none |
 //! | `durable` | changes of metadata -> handles, commits, the way home |
 //!
 //! Input: a device and what `mount` read from it. Output: files, queues, counters. Invariants: a volume outlives its files
@@ -11,6 +12,7 @@
 //! need.
 
 mod durable;
+mod group;
 mod inodes;
 mod queues;
 
@@ -33,6 +35,7 @@ use diorite_block::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use diorite_block::{Blocking, Device};
 use diorite_format::features::RoCompat;
 use diorite_format::{FsBlock, GroupDesc, Ino, Superblock};
+pub use group::Group;
 use inodes::InodeTable;
 use queues::Registry;
 use std::sync::{Arc, OnceLock, Weak};

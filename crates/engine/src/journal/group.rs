@@ -1,0 +1,128 @@
+//! Groups: changes of many handles that are committed together or not at all.
+//!
+//! Input: a volume on which everything is committed. Output: while a group is open, no commit; at its end one, or none ever. Invariants: the group is
+//! one transaction, so a crash shows all of it or nothing; what would need a commit in the middle fails; an abandoned group leaves on
+//! the device what was there before it, and a volume that takes no more requests. Limits: as large as the largest transaction; one at a
+//! time, and whatever anybody changes meanwhile belongs to it; data that is written over data is not part of it; without a journal a
+//! crash while it is committed may leave a part of it.
+
+use super::transaction::State;
+use super::{Journal, Medium};
+use crate::error::{Error, Wait};
+use crate::volume::VolumeShared;
+use diorite_format::Ino;
+use std::collections::BTreeSet;
+
+/// How often it is tried to find a moment at which nothing is uncommitted.
+const TRIES: u32 = 1000;
+
+/// What is known of an open group.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    /// Files that became shorter, with bytes behind their new end as before: they are to be had again until the group is committed.
+    shortened: BTreeSet<Ino>,
+    /// The volume had orphans on disk before.
+    had_orphans: bool,
+}
+
+impl Journal {
+    /// Begins a group. Blocks; no lock may be held.
+    pub(crate) fn begin_group(&self, volume: &VolumeShared) -> Result<(), Error> {
+        for _ in 0..TRIES {
+            self.commit_running(volume)?;
+            let (had_orphans, touched) = (volume.orphans.in_file(), volume.has_touched());
+            let mut state = self.state.lock();
+            if state.group.is_some() {
+                let what = "a group of changes is open already";
+                return Err(Error::Invalid(what.to_owned()));
+            }
+            let quiet = state.open == 0 && !state.closing && state.running.is_empty();
+            if quiet && state.aborted.is_none() && !touched {
+                state.group = Some(Group {
+                    shortened: BTreeSet::new(),
+                    had_orphans,
+                });
+                return Ok(());
+            }
+        }
+        Err(Error::WouldBlock(Wait::Commit))
+    }
+
+    /// Lets commits begin again: what the group has changed goes with the next one, whole.
+    pub(crate) fn end_group(&self) {
+        self.state.lock().group = None;
+    }
+
+    /// Ends a group of which nothing shall ever be committed: the device is left as it was before. Blocks; no lock may be held.
+    pub(crate) fn abandon_group(&self, volume: &VolumeShared) -> Result<(), Error> {
+        let mut medium = self.medium.lock();
+        let group = {
+            let mut state = self.state.lock();
+            if let Some(error) = &state.aborted {
+                return Err(error.clone());
+            }
+            state.aborted = Some(Error::ShutDown);
+            let Some(group) = state.group.take().filter(|_| state.marked) else {
+                return Ok(());
+            };
+            group
+        };
+        self.opened.notify_all();
+        self.committed.notify_all();
+        volume.shut_down();
+        self.leave_clean(volume, &mut medium, group.had_orphans)
+    }
+
+    /// What is committed goes home; then nothing has to be recovered. What is not committed is in memory only.
+    fn leave_clean(
+        &self,
+        volume: &VolumeShared,
+        medium: &mut Medium,
+        has_orphans: bool,
+    ) -> Result<(), Error> {
+        self.bring_home(volume, medium)?;
+        volume.mark_clean(has_orphans)
+    }
+
+    /// Is a group open?
+    pub(crate) fn has_group(&self) -> bool {
+        self.state.lock().group.is_some()
+    }
+
+    /// Notes that a file of an open group became shorter, and that what is behind its end was left; false without a group.
+    pub(crate) fn leaves_tail(&self, ino: Ino) -> bool {
+        let mut state = self.state.lock();
+        let group = state.group.as_mut();
+        group.is_some_and(|group| {
+            group.shortened.insert(ino);
+            true
+        })
+    }
+
+    /// May what is behind this file's end be zeroed? Not if a group may yet give it back.
+    pub(crate) fn check_tail(&self, ino: Ino) -> Result<(), Error> {
+        let state = self.state.lock();
+        match &state.group {
+            Some(group) if group.shortened.contains(&ino) => Err(Error::InGroup),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl State {
+    /// No commit may begin while a group is open.
+    pub(super) fn check_no_group(&self) -> Result<(), Error> {
+        match self.group {
+            Some(_) => Err(Error::InGroup),
+            None => Ok(()),
+        }
+    }
+
+    /// The running transaction has no room for a handle: that of a group cannot be committed to make some.
+    pub(super) fn check_divisible(&self, most: u32) -> Result<(), Error> {
+        match self.group {
+            Some(_) => Err(Error::GroupTooLarge { most }),
+            None => Ok(()),
+        }
+    }
+}

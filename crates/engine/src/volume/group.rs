@@ -1,0 +1,75 @@
+//! Many changes as one: a [`Group`] of them is committed as a whole, or never.
+//!
+//! Input: a volume open for writing. Output: its next commit, when the group says so; or a closed volume whose device is as before. Invariant: a
+//! group that is dropped is abandoned. Limits: those of the journal's groups.
+
+use super::{Volume, VolumeShared};
+use crate::error::Error;
+use std::sync::Arc;
+
+/// Changes that are committed together: see [`Volume::group`].
+#[derive(Debug)]
+#[must_use = "a group that is dropped is abandoned"]
+pub struct Group {
+    /// None once it has ended.
+    volume: Option<Arc<VolumeShared>>,
+}
+
+impl Volume {
+    /// Begins a group of changes: whatever is changed from now on becomes durable with [`Group::commit`], all of it in one transaction, or
+    /// not at all. What would need a commit before - more changes than one transaction holds, an fsync, space that the group itself has
+    /// freed - fails. Data written over old data is not part of it; nor, without a journal, is there one transaction: a crash during
+    /// its commit may leave a part of it then. Blocks.
+    ///
+    /// # Errors
+    /// `Invalid` if a group is open already; `WouldBlock` if others keep changing the volume; the device's, on committing what came before.
+    pub fn group(&self) -> Result<Group, Error> {
+        let volume = self.inner();
+        volume.check_open()?;
+        volume.commit_deleted()?;
+        volume.journal()?.begin_group(volume)?;
+        Ok(Group {
+            volume: Some(volume.clone()),
+        })
+    }
+}
+
+impl Group {
+    /// Makes all of it durable. Blocks.
+    ///
+    /// # Errors
+    /// The device's; the volume may not be changed any more.
+    pub fn commit(mut self) -> Result<(), Error> {
+        let Some(volume) = self.volume.take() else {
+            return Ok(());
+        };
+        volume.journal()?.end_group();
+        volume.commit_deleted()
+    }
+
+    /// Gives it up: nothing of it is ever written, and the volume is closed, for what it has in memory is not what is on the device. That is as
+    /// it was before the group, and needs no recovery. Blocks.
+    ///
+    /// # Errors
+    /// The device's: then the image needs recovery.
+    pub fn abandon(mut self) -> Result<(), Error> {
+        match self.volume.take() {
+            Some(volume) => abandon(&volume),
+            None => Ok(()),
+        }
+    }
+}
+
+fn abandon(volume: &Arc<VolumeShared>) -> Result<(), Error> {
+    volume.shut_down();
+    volume.journal()?.abandon_group(volume)
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(volume) = self.volume.take() {
+            // Nobody can be told; the next open recovers.
+            let _best_effort = abandon(&volume);
+        }
+    }
+}

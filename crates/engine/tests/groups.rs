@@ -1,0 +1,268 @@
+//! Groups of changes: all of them after the commit, none of them after it was given up or the machine stopped in the middle.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::stage::Stage;
+use common::{fsck, image, scratch};
+use diorite::dir::RenameFlags;
+use diorite::{Error, File, OpenFlags, OpenOptions, SetAttr, Volume};
+use diorite_block::Buf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+const KINDS: [&[&str]; 5] = [
+    &["-t", "ext4", "-b", "4096"],
+    &["-t", "ext4", "-b", "1024", "-O", "orphan_file"],
+    &["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "16384"],
+    &["-t", "ext4", "-b", "4096", "-O", "^has_journal"],
+    &["-t", "ext3", "-b", "1024"],
+];
+
+fn make(dir: &Path, args: &[&str]) -> PathBuf {
+    let tree = dir.join("tree");
+    std::fs::create_dir_all(tree.join("sub/deeper")).unwrap();
+    for n in 0..40 {
+        std::fs::write(tree.join(format!("f{n}")), vec![n; 3_000 * usize::from(n)]).unwrap();
+    }
+    std::fs::write(tree.join("sub/inner"), vec![1; 70_001]).unwrap();
+    std::fs::hard_link(tree.join("f7"), tree.join("sub/seven")).unwrap();
+    image(dir, "48M", args, &tree)
+}
+
+fn writable() -> OpenFlags {
+    OpenFlags {
+        write: true,
+        ..OpenFlags::default()
+    }
+}
+
+fn contents(file: &File) -> Vec<u8> {
+    let mut bytes = vec![0xaa; usize::try_from(file.size()).unwrap()];
+    file.read_bytes(0, &mut bytes).unwrap();
+    bytes
+}
+
+/// Everything below the root: what it is, and what is in it.
+fn tree_of(volume: &Volume) -> BTreeMap<Vec<u8>, (u16, u16, Vec<u8>)> {
+    let mut all = BTreeMap::new();
+    let mut todo = vec![(b"".to_vec(), diorite_format::Ino::ROOT)];
+    while let Some((path, ino)) = todo.pop() {
+        for entry in volume.read_dir(ino).unwrap() {
+            let entry = entry.unwrap();
+            if entry.name == b"." || entry.name == b".." {
+                continue;
+            }
+            let path = [&path[..], b"/", &entry.name].concat();
+            let file = volume.open_ino(entry.ino, OpenFlags::default()).unwrap();
+            let inode = file.metadata();
+            let bytes = match inode.is_file() {
+                true => contents(&file),
+                false => Vec::new(),
+            };
+            if inode.is_dir() {
+                todo.push((path.clone(), entry.ino));
+            }
+            all.insert(path, (inode.mode, inode.links, bytes));
+        }
+    }
+    all
+}
+
+fn fill(file: &File, byte: u8, len: usize) {
+    let mut buf = Buf::zeroed(len);
+    buf.as_mut_slice().fill(byte);
+    assert_eq!(file.write_at(0, buf).1.unwrap(), len);
+}
+
+/// A bit of everything that changes names, inodes and maps.
+fn change(volume: &Volume, mark: &str) {
+    volume.mkdir(&format!("/{mark}"), 0o755).unwrap();
+    for n in 0..30 {
+        let file = volume.create(&format!("/{mark}/n{n}"), 0o600).unwrap();
+        fill(&file, 0x77, 8192);
+    }
+    volume.symlink("target", &format!("/{mark}/link")).unwrap();
+    let flags = RenameFlags::default();
+    volume
+        .rename("/f3", &format!("/{mark}/three"), flags)
+        .unwrap();
+    volume.rename("/f4", "/f5", flags).unwrap();
+    volume.unlink("/f7").unwrap();
+    volume.unlink("/f39").unwrap();
+    let file = volume.open_path("/f38", writable()).unwrap();
+    file.truncate(100).unwrap();
+    assert_eq!(contents(&file), vec![38; 100]);
+    let file = volume.open_path("/f37", writable()).unwrap();
+    file.truncate(1 << 20).unwrap();
+    let ino = volume.resolve(b"/sub", true).unwrap();
+    let set = SetAttr {
+        permissions: Some(0o700),
+        ..SetAttr::default()
+    };
+    volume.set_attr(ino, &set).unwrap();
+    let file = volume.temporary("/", 0o644).unwrap();
+    fill(&file, 0x55, 65536);
+    volume.replace_file(&file, "/sub/inner").unwrap();
+}
+
+fn check(stage: &Stage, want: &BTreeMap<Vec<u8>, (u16, u16, Vec<u8>)>) {
+    stage.save();
+    fsck(&stage.image);
+    let volume = stage.open(&OpenOptions::default()).unwrap();
+    let found = tree_of(&volume);
+    let names = |t: &BTreeMap<Vec<u8>, _>| t.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&found), names(want));
+    assert!(found == *want);
+}
+
+#[test]
+fn all_or_nothing() {
+    for args in KINDS {
+        let dir = scratch();
+        let stage = Stage::mem(&make(dir.path(), args));
+        let before = tree_of(&stage.open(&OpenOptions::default()).unwrap());
+        for (given_up, first) in [(true, false), (false, false), (true, true)] {
+            let volume = stage.open(&OpenOptions::writable()).unwrap();
+            if first {
+                // What was committed before in the same session stays.
+                volume.mkdir("/first", 0o755).unwrap();
+            }
+            let was = tree_of(&volume);
+            let group = volume.group().unwrap();
+            assert!(matches!(
+                volume.group(),
+                Err(Error::Invalid(_) | Error::InGroup)
+            ));
+            if given_up && !first {
+                change(&volume, "given up");
+                group.abandon().unwrap();
+                assert!(matches!(volume.mkdir("/x", 0o755), Err(Error::ShutDown)));
+                drop(volume);
+                check(&stage, &before);
+            } else if given_up {
+                volume.unlink("/f20").unwrap();
+                // Dropping it is giving it up.
+                drop(group);
+                drop(volume);
+                check(&stage, &was);
+            } else {
+                change(&volume, "kept");
+                let want = tree_of(&volume);
+                group.commit().unwrap();
+                // Behind the new end of a file that became shorter there are zeros, though nobody wrote them before.
+                let file = volume.open_path("/f38", writable()).unwrap();
+                file.truncate(4000).unwrap();
+                let mut bytes = vec![38; 100];
+                bytes.resize(4000, 0);
+                assert_eq!(contents(&file), bytes);
+                file.truncate(100).unwrap();
+                drop(file);
+                volume.close().unwrap();
+                check(&stage, &want);
+            }
+        }
+    }
+}
+
+/// The machine stops in the middle of a group, and of its commit: the next open finds all of it or nothing.
+#[test]
+fn stopped_in_the_middle() {
+    for args in KINDS {
+        let has_journal = !args.contains(&"^has_journal");
+        let dir = scratch();
+        let stage = Stage::mem(&make(dir.path(), args));
+        let volume = stage.open(&OpenOptions::writable()).unwrap();
+        let before = tree_of(&volume);
+        let group = volume.group().unwrap();
+        change(&volume, "new");
+        let middle = stage.bytes();
+        let want = tree_of(&volume);
+        group.commit().unwrap();
+        let after = stage.bytes();
+        drop(volume);
+        for (bytes, want) in [(middle, &before), (after, &want)] {
+            if !has_journal {
+                continue;
+            }
+            std::fs::write(&stage.image, bytes).unwrap();
+            let stopped = Stage::mem(&stage.image);
+            stopped
+                .open(&OpenOptions::writable())
+                .unwrap()
+                .close()
+                .unwrap();
+            check(&stopped, want);
+        }
+    }
+}
+
+/// What would need a commit in the middle fails, and nothing of the group is done.
+#[test]
+fn what_does_not_fit() {
+    let dir = scratch();
+    let args = ["-t", "ext4", "-b", "1024", "-J", "size=1", "-I", "1024"];
+    let stage = Stage::mem(&make(dir.path(), &args));
+    let before = tree_of(&stage.open(&OpenOptions::default()).unwrap());
+    let volume = stage.open(&OpenOptions::writable()).unwrap();
+    let group = volume.group().unwrap();
+    let many = |volume: &Volume| -> Result<(), Error> {
+        for n in 0..2000 {
+            volume.create(&format!("/sub/new {n}"), 0o600)?;
+        }
+        Ok(())
+    };
+    let error = many(&volume).unwrap_err();
+    assert!(
+        matches!(error, Error::GroupTooLarge { most: 100..1000 }),
+        "{error}"
+    );
+    group.abandon().unwrap();
+    drop(volume);
+    check(&stage, &before);
+
+    let volume = stage.open(&OpenOptions::writable()).unwrap();
+    let group = volume.group().unwrap();
+    let file = volume.open_path("/f30", writable()).unwrap();
+    file.truncate(50).unwrap();
+    assert!(matches!(file.truncate(5000), Err(Error::InGroup)));
+    assert!(matches!(file.sync(), Err(Error::InGroup)));
+    assert!(matches!(volume.sync(), Err(Error::InGroup)));
+    drop(file);
+    group.abandon().unwrap();
+    drop(volume);
+    check(&stage, &before);
+
+    // Space that the group has freed is not used again before its end.
+    let volume = stage.open(&OpenOptions::writable()).unwrap();
+    let big = volume.create("/big", 0o600).unwrap();
+    let free = volume.superblock().geometry().free_blocks_count();
+    let most = usize::try_from(free).unwrap() * 1024 * 8 / 10;
+    big.fallocate(
+        diorite::Fallocate::Allocate { keep_size: false },
+        0,
+        most as u64,
+    )
+    .unwrap();
+    drop(big);
+    volume.sync().unwrap();
+    let was = tree_of(&volume).len();
+    let group = volume.group().unwrap();
+    volume.unlink("/big").unwrap();
+    let file = volume.temporary("/", 0o600).unwrap();
+    let mode = diorite::Fallocate::Allocate { keep_size: false };
+    let error = file.fallocate(mode, 0, most as u64).unwrap_err();
+    assert!(
+        matches!(error.root(), Error::NoSpace { .. } | Error::InGroup),
+        "{error}"
+    );
+    drop(file);
+    group.commit().unwrap();
+    let file = volume.temporary("/", 0o600).unwrap();
+    file.fallocate(mode, 0, most as u64).unwrap();
+    drop(file);
+    assert_eq!(tree_of(&volume).len(), was - 1);
+    volume.close().unwrap();
+    stage.save();
+    fsck(&stage.image);
+}
