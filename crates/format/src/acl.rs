@@ -9,6 +9,10 @@ use crate::error::{Corrupt, Result, bad};
 use crate::le::{le16, le32};
 use crate::num;
 
+mod list;
+
+pub use list::Acl;
+
 /// First word on disk.
 const DISK_VERSION: u32 = 1;
 /// First word in the interface.

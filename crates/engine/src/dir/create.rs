@@ -18,6 +18,7 @@ use crate::map::edit::NewRun;
 use crate::mount;
 use crate::orphan::ORPHAN_CREDITS;
 use crate::volume::{Volume, VolumeShared};
+use crate::xattr::Inherited;
 use diorite_format::dir::init_first_block;
 use diorite_format::inode::{NewInode, Rdev};
 use diorite_format::{FileType, Ino, Inode as DiskInode, InodeFlags};
@@ -25,6 +26,9 @@ use std::sync::Arc;
 
 /// The longest target of a symbolic link that the kernel takes.
 const MOST_TARGET: usize = 4095;
+
+/// A block of attributes, its bitmap and descriptor.
+const ATTRIBUTE_CREDITS: u32 = 1 + MARK_CREDITS;
 
 /// What a new inode is.
 #[derive(Clone, Copy)]
@@ -140,10 +144,13 @@ impl Volume {
             let path = String::from_utf8_lossy(path.as_ref()).into_owned();
             return Err(Error::NotADirectory { path });
         }
-        let credits = NEW_INODE_CREDITS + ORPHAN_CREDITS;
+        let from = dir.inherit_acl(FileType::Regular, permissions)?;
+        let credits = NEW_INODE_CREDITS + ORPHAN_CREDITS + ATTRIBUTE_CREDITS;
         let inode = volume.in_handle(credits, |handle| {
-            let ino = volume.alloc()?.new_inode(handle, dir.ino, false)?;
-            handle.or_abort(nameless(volume, handle, &dir, ino, permissions))
+            let alloc = volume.alloc()?;
+            let ino = alloc.new_inode(handle, dir.ino, false)?;
+            let taken = take_blocks(volume, handle, (ino, false), u32::from(from.needs_block))?;
+            handle.or_abort(nameless(volume, handle, &dir, ino, (&from, &taken)))
         })?;
         inode.note_temporary();
         Ok(File::new(inode, WRITABLE))
@@ -162,10 +169,11 @@ impl Volume {
         if matches!(new, New::Directory) {
             check_subdirectory(dir)?;
         }
+        let from = dir.inherit_acl(new.kind(), permissions)?;
         let room = find_room(dir, spot.name)?;
-        let credits = NEW_INODE_CREDITS + room.credits(dir) + 2 + MARK_CREDITS;
+        let credits = NEW_INODE_CREDITS + room.credits(dir) + 2 + MARK_CREDITS + ATTRIBUTE_CREDITS;
         let made = volume.in_handle(credits, |handle| {
-            with_name(volume, handle, spot, &room, new, permissions)
+            with_name(volume, handle, spot, &room, new, &from)
         });
         made.inspect_err(|_| room.give_back(dir))
     }
@@ -177,41 +185,63 @@ fn with_name(
     spot: &Spot<'_>,
     room: &Room,
     new: New<'_>,
-    permissions: u16,
+    from: &Inherited,
 ) -> Result<Arc<Inode>, Error> {
-    let (alloc, dir, is_dir) = (volume.alloc()?, &spot.dir, matches!(new, New::Directory));
-    let ino = alloc.new_inode(handle, dir.ino, is_dir)?;
-    let undo = |body: Option<Run>| {
-        if let Some(run) = body {
-            handle.or_abort(alloc.free(handle, run.start, run.len))?;
-        }
-        handle.or_abort(alloc.free_inode(handle, ino, is_dir))
-    };
-    let body = match new.needs_block() {
-        true => {
-            let goal = alloc.goal_of(&volume.sb, ino);
-            match alloc.allocate(handle, goal, 1, volume.privileged) {
-                Ok(run) => Some(run),
-                Err(error) => return undo(None).and(Err(error)),
-            }
-        }
-        false => None,
-    };
+    let (dir, is_dir) = (&spot.dir, matches!(new, New::Directory));
+    let ino = volume.alloc()?.new_inode(handle, dir.ino, is_dir)?;
+    let wanted = u32::from(new.needs_block()) + u32::from(from.needs_block);
+    let taken = take_blocks(volume, handle, (ino, is_dir), wanted)?;
     if let Err(error) = put(handle, dir, room, (spot.name, ino, new.kind())) {
-        return undo(body).and(Err(error));
+        return give_back(volume, handle, (ino, is_dir), &taken).and(Err(error));
     }
     handle.or_abort((|| {
-        write_fresh(volume, handle, dir, ino, (new, permissions))?;
+        write_fresh(volume, handle, dir, ino, (new, from.permissions))?;
         // Who deletes the inode that had this number may still have that one in memory.
         let inode = Arc::new(mount::read_inode(volume, ino)?);
         volume.know(&inode);
-        if let Some(run) = body {
+        let mut taken = taken.into_iter();
+        if let Some(run) = new.needs_block().then(|| taken.next()).flatten() {
             fill(handle, &inode, dir, new, run)?;
         }
+        inode.put_inherited(handle, from, taken.next())?;
         if is_dir {
             dir.change(handle, one_more)?;
         }
         Ok(inode)
+    })())
+}
+
+/// Blocks for a new inode: for its contents, for its attributes. If there are not enough the inode is given back, too.
+fn take_blocks(
+    volume: &VolumeShared,
+    handle: &JournalHandle<'_>,
+    new: (Ino, bool),
+    wanted: u32,
+) -> Result<Vec<Run>, Error> {
+    let (alloc, mut taken) = (volume.alloc()?, Vec::new());
+    let goal = alloc.goal_of(&volume.sb, new.0);
+    for _ in 0..wanted {
+        match alloc.allocate(handle, goal, 1, volume.privileged) {
+            Ok(run) => taken.push(run),
+            Err(error) => return give_back(volume, handle, new, &taken).and(Err(error)),
+        }
+    }
+    Ok(taken)
+}
+
+/// An inode that is not going to be, and its blocks, are free again.
+fn give_back(
+    volume: &VolumeShared,
+    handle: &JournalHandle<'_>,
+    (ino, is_dir): (Ino, bool),
+    taken: &[Run],
+) -> Result<(), Error> {
+    let alloc = volume.alloc()?;
+    handle.or_abort((|| {
+        for run in taken {
+            alloc.free(handle, run.start, run.len)?;
+        }
+        alloc.free_inode(handle, ino, is_dir)
     })())
 }
 
@@ -240,12 +270,13 @@ fn nameless(
     handle: &JournalHandle<'_>,
     dir: &Inode,
     ino: Ino,
-    permissions: u16,
+    (from, taken): (&Inherited, &[Run]),
 ) -> Result<Arc<Inode>, Error> {
-    write_fresh(volume, handle, dir, ino, (New::File, permissions))?;
+    write_fresh(volume, handle, dir, ino, (New::File, from.permissions))?;
     volume.change_on_disk(handle, ino, |disk| disk.links = 0)?;
     let inode = Arc::new(mount::read_orphan(volume, ino)?);
     volume.know(&inode);
+    inode.put_inherited(handle, from, taken.first().copied())?;
     volume.orphans.add(handle, &inode)?;
     Ok(inode)
 }

@@ -2,8 +2,7 @@
 //!
 //! Input: which of them, and what to. Output: the inode in one handle, its change time now. Invariants: another owner of a file takes set-user-id,
 //! set-group-id and the capability away, unless permissions are set with it, which come after that; permissions that a write takes
-//! away are noted for the next one. Limits: a queue that has the file attached may go on writing without taking away what is set
-//! meanwhile; access control lists are not changed with the permissions.
+//! away are noted for the next one; an access control list follows the permissions. Limits: who may set what is the caller's policy.
 
 use super::first::{CAPABILITY, without_privileges};
 use super::{Inode, timestamp};
@@ -64,8 +63,20 @@ impl Inode {
         self.volume.in_handle(self.attribute_credits()?, |handle| {
             let is_file = self.disk().is_file();
             let _map = self.map_lock.lock();
-            if is_given && is_file {
-                self.remove_xattr(handle, CAPABILITY)?;
+            let takes = is_given && is_file;
+            if let Some(permissions) = set.permissions {
+                if takes {
+                    self.own_attribute_block(handle)?;
+                }
+                self.follow_mode(handle, permissions)?;
+            }
+            if takes {
+                let removed = self.remove_xattr(handle, CAPABILITY);
+                // With a block of its own this has all the room that it needs.
+                match set.permissions {
+                    Some(_) => handle.or_abort(removed)?,
+                    None => removed?,
+                };
             }
             if set.mtime.is_some() {
                 // A write that was noted and not written yet came before this.
@@ -73,7 +84,7 @@ impl Inode {
             }
             handle.or_abort(self.change(handle, |disk| {
                 (disk.uid, disk.gid) = (set.uid.unwrap_or(disk.uid), set.gid.unwrap_or(disk.gid));
-                if is_given && is_file {
+                if takes {
                     disk.mode = without_privileges(disk.mode);
                 }
                 if let Some(permissions) = set.permissions {

@@ -80,6 +80,16 @@ impl Inode {
         self.copy_block(handle, block, at, entries)
     }
 
+    /// Makes its block its own, so that changes of it do not fail for space.
+    pub(crate) fn own_attribute_block(&self, handle: &JournalHandle<'_>) -> Result<(), Error> {
+        let block = self.block_now(handle)?;
+        let attrs = block.parse(self)?;
+        match block.at {
+            Some(at) if attrs.refcount > 1 => self.copy_block(handle, &block, at, &attrs.entries),
+            _ => Ok(()),
+        }
+    }
+
     /// A block of its own, in the place of a shared one.
     fn copy_block(
         &self,
@@ -114,11 +124,22 @@ impl Inode {
         let (volume, alloc) = (&self.volume, self.volume.alloc()?);
         let goal = alloc.goal_of(&volume.sb, self.ino);
         let new = alloc.allocate(handle, goal, 1, volume.privileged)?.start;
-        handle.or_abort(self.write_new(handle, new, entries))?;
+        handle.or_abort(self.put_block(handle, new, entries))
+    }
+
+    /// Gives an inode without a block of attributes one that was taken for it.
+    pub(super) fn put_block(
+        &self,
+        handle: &JournalHandle<'_>,
+        new: FsBlock,
+        entries: &[XattrEntry<'_>],
+    ) -> Result<(), Error> {
+        self.write_new(handle, new, entries)?;
+        let volume = &self.volume;
         let units = u64::from(volume.sb.geometry().cluster_size() / 512);
-        handle.or_abort(self.change(handle, |disk| {
+        self.change(handle, |disk| {
             (disk.file_acl, disk.blocks) = (new, disk.blocks + units);
-        }))
+        })
     }
 
     fn write_new(

@@ -5,18 +5,21 @@
 //! | `names` | an attribute's whole name -> how it is stored, and whether this inode may have it |
 //! | `set`, `remove` | an attribute -> in the inode, in a block, in an inode of its own; gone |
 //! | `block` | the entries of an inode's block -> that block: made, changed, copied where it is shared, let go |
+//! | `acl` | a list or permissions -> both in agreement; a directory's default list -> what is in it is made with |
 //! | `value` | a value -> an inode that holds it; one attribute more or less that names it |
 //!
 //! Input: an inode with its own bytes. Output: names and values; the tail of inline data; attributes changed, each in one handle. Invariants: entry
 //! hashes and checksums are verified; a value in an inode of its own is bounded before it is read; an attribute is in one place. Limits:
 //! values up to 64 KiB, which is what the kernel's interface can carry.
 
+mod acl;
 mod block;
 mod names;
 mod remove;
 mod set;
 mod value;
 
+pub(crate) use acl::Inherited;
 pub(crate) use remove::{INSIDE_CREDITS, Named};
 pub use set::XattrWhen;
 
@@ -25,7 +28,7 @@ use crate::inode::Inode;
 use crate::volume::{Volume, VolumeShared};
 use diorite_format::inline::InlineData;
 use diorite_format::xattr::{NameIndex, XattrEntry, XattrValue, Xattrs};
-use diorite_format::{Ino, Inode as DiskInode, acl};
+use diorite_format::{Ino, Inode as DiskInode};
 
 /// The largest value of an attribute, in bytes.
 pub(crate) const MOST_VALUE: u32 = 64 << 10;
@@ -138,7 +141,9 @@ impl Inode {
             XattrValue::Inode { ino, size } => self.held_value(entry, ino, size)?,
         };
         match entry.index {
-            NameIndex::ACL_ACCESS | NameIndex::ACL_DEFAULT => Ok(acl::from_disk(&value)?),
+            NameIndex::ACL_ACCESS | NameIndex::ACL_DEFAULT => {
+                Ok(diorite_format::acl::from_disk(&value)?)
+            }
             _ => Ok(value),
         }
     }

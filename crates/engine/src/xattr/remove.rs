@@ -4,6 +4,7 @@
 //! value in an inode of its own is named by one less. Invariants: what may fail for space comes first and has changed nothing. Limits: none of
 //! its own.
 
+use super::acl;
 use super::block::Block;
 use super::names;
 use crate::error::Error;
@@ -30,16 +31,16 @@ impl Volume {
     /// `NoAttribute`, but for an access control list, which need not be there; those of [`Volume::set_xattr`].
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), Error> {
         let (inode, which) = self.attribute_to_change(ino, name)?;
+        if acl::is_acl(which) {
+            return inode.set_acl(which, &[]);
+        }
         let volume = self.inner();
         volume.in_handle(inode.attribute_credits()?, |handle| {
             let _map = inode.map_lock.lock();
-            if inode.remove_xattr(handle, which)? {
-                return handle.or_abort(inode.note_attributes(handle));
+            if !inode.remove_xattr(handle, which)? {
+                return Err(names::missing(name));
             }
-            match which.0 {
-                NameIndex::ACL_ACCESS | NameIndex::ACL_DEFAULT => Ok(()),
-                _ => Err(names::missing(name)),
-            }
+            handle.or_abort(inode.note_attributes(handle, None))
         })?;
         volume.delete_doomed_best_effort();
         Ok(())

@@ -6,6 +6,7 @@
 //! inode's area and one block.
 
 use super::MOST_VALUE;
+use super::acl;
 use super::names;
 use super::remove::Named;
 use super::value::Holder;
@@ -13,11 +14,9 @@ use crate::error::Error;
 use crate::inode::{CAPABILITY, Inode, timestamp};
 use crate::journal::JournalHandle;
 use crate::volume::Volume;
+use diorite_format::Ino;
 use diorite_format::features::Incompat;
-use diorite_format::xattr::{
-    self, NameIndex, XattrEntry, XattrValue, Xattrs, held_hash, value_sum,
-};
-use diorite_format::{Ino, acl};
+use diorite_format::xattr::{self, XattrEntry, XattrValue, Xattrs, held_hash, value_sum};
 
 /// When an attribute is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +31,7 @@ pub enum XattrWhen {
 }
 
 impl Volume {
-    /// Sets an attribute by its whole name; the value of an ACL is that of the kernel's interface. Durable with the next [`Volume::sync`] or commit.
+    /// Sets an attribute by its whole name; the value of an ACL is that of the kernel's interface, and changes the mode. Durable with the next [`Volume::sync`] or commit.
     /// Blocks.
     ///
     /// # Errors
@@ -58,35 +57,37 @@ impl Volume {
             let len = value.len();
             return Err(Error::AttributeTooBig { ino, len });
         }
-        let is_acl = matches!(which.0, NameIndex::ACL_ACCESS | NameIndex::ACL_DEFAULT);
-        let converted = match is_acl {
-            true => acl::to_disk(value)?,
-            false => value.to_vec(),
-        };
-        let set = Setting {
+        if acl::is_acl(which) {
+            return inode.set_acl(which, value);
+        }
+        inode.set_attribute(&Setting {
             which,
-            value: &converted,
+            value: Some(value),
             when,
             holder: None,
-        };
-        inode.set_attribute(&set)
+            permissions: None,
+        })
     }
 }
 
 /// What is to be set.
 pub(super) struct Setting<'a> {
     pub(super) which: Named<'a>,
-    pub(super) value: &'a [u8],
+    /// None: it is taken away.
+    pub(super) value: Option<&'a [u8]>,
     pub(super) when: XattrWhen,
     /// Holds the value, which is not beside the entry then.
     pub(super) holder: Option<&'a Holder>,
+    /// Permissions that the mode gets with it.
+    pub(super) permissions: Option<u16>,
 }
 
 impl Setting<'_> {
     fn entry(&self, inode: &Inode) -> XattrEntry<'_> {
         let (index, name) = self.which;
+        let value = self.value.unwrap_or_default();
         let Some(holder) = self.holder else {
-            return XattrEntry::new(index, name, self.value);
+            return XattrEntry::new(index, name, value);
         };
         XattrEntry {
             index,
@@ -95,25 +96,35 @@ impl Setting<'_> {
                 ino: holder.inode.ino,
                 size: holder.size,
             },
-            hash: held_hash(name, value_sum(&inode.volume.sb, self.value)),
+            hash: held_hash(name, value_sum(&inode.volume.sb, value)),
         }
     }
 }
 
 impl Inode {
-    /// Attributes have changed now.
-    pub(super) fn note_attributes(&self, handle: &JournalHandle<'_>) -> Result<(), Error> {
+    /// Attributes have changed now, and maybe permissions with them.
+    pub(super) fn note_attributes(
+        &self,
+        handle: &JournalHandle<'_>,
+        permissions: Option<u16>,
+    ) -> Result<(), Error> {
         let now = timestamp(self.volume.now_nanos());
-        self.change(handle, |disk| disk.ctime = now)
+        self.change(handle, |disk| {
+            disk.ctime = now;
+            if let Some(permissions) = permissions {
+                disk.mode = disk.mode & !0o777 | permissions;
+            }
+        })
     }
 
     /// Sets an attribute in a handle of its own; if there is no room for the value, in an inode of its own. Blocks; no lock may be held.
     pub(super) fn set_attribute(&self, set: &Setting<'_>) -> Result<(), Error> {
         let volume = &self.volume;
-        let apart = volume.sb.features().incompat.has(Incompat::EA_INODE) && !set.value.is_empty();
+        let value = set.value.unwrap_or_default();
+        let apart = volume.sb.features().incompat.has(Incompat::EA_INODE) && !value.is_empty();
         let done = match self.set_in_handle(set) {
             Err(Error::AttributesFull { .. }) if apart => {
-                let holder = self.make_holder(set.value)?;
+                let holder = self.make_holder(value)?;
                 let holder = Some(&holder);
                 self.set_in_handle(&Setting { holder, ..*set })
             }
@@ -128,11 +139,14 @@ impl Inode {
         let credits = self.attribute_credits()?;
         self.volume.in_handle(credits, |handle| {
             let _map = self.map_lock.lock();
-            self.set_xattr(handle, set)?;
+            match set.value {
+                Some(_) => self.set_xattr(handle, set)?,
+                None => self.remove_xattr(handle, set.which).map(drop)?,
+            }
             if self.disk().is_file() && set.which == CAPABILITY {
                 self.note_privileges();
             }
-            handle.or_abort(self.note_attributes(handle))
+            handle.or_abort(self.note_attributes(handle, set.permissions))
         })
     }
 

@@ -1,0 +1,171 @@
+//! Access control lists: what else changes with them, and what a new inode has from its directory.
+//!
+//! Input: a list that is set; permissions that are; a directory and the kind of a new inode in it. Output: the attribute and the mode, in one handle.
+//! Invariants: the mode always says what the list does; a list that says no more than a mode is not kept, but for a directory's
+//! default one. Limits: a list of an inode whose value is in an inode of its own is changed only where it fits elsewhere.
+//! Source: man 5 acl, man 2 chmod; experiments with setfacl, chmod, umask and new files on the kernel's mount.
+
+use super::remove::Named;
+use super::set::{Setting, XattrWhen};
+use crate::alloc::Run;
+use crate::error::Error;
+use crate::inode::Inode;
+use crate::journal::JournalHandle;
+use diorite_format::acl::Acl;
+use diorite_format::inode::NewInode;
+use diorite_format::xattr::{self, NameIndex, XattrEntry, Xattrs};
+use diorite_format::{FileType, Inode as DiskInode, InodeFlags};
+
+const ACCESS: Named<'_> = (NameIndex::ACL_ACCESS, b"");
+const DEFAULT: Named<'_> = (NameIndex::ACL_DEFAULT, b"");
+
+/// What a new inode has from its directory's default list.
+#[derive(Debug, Default)]
+pub(crate) struct Inherited {
+    pub(crate) permissions: u16,
+    /// The lists have no room in an inode.
+    pub(crate) needs_block: bool,
+    lists: Vec<(Named<'static>, Vec<u8>)>,
+}
+
+pub(super) fn is_acl((index, _): Named<'_>) -> bool {
+    matches!(index, NameIndex::ACL_ACCESS | NameIndex::ACL_DEFAULT)
+}
+
+impl Inode {
+    /// Sets a list, in the interface's form, in a handle of its own; one without entries takes it away. Blocks; no lock may be held.
+    pub(super) fn set_acl(&self, which: Named<'_>, value: &[u8]) -> Result<(), Error> {
+        let acl = Acl::parse(value).map_err(|error| Error::Invalid(error.to_string()))?;
+        let mut permissions = None;
+        let mut stored = acl.as_ref().map(Acl::to_stored);
+        match (&acl, which) {
+            (None, _) => {}
+            (Some(_), DEFAULT) if !self.disk().is_dir() => {
+                let (ino, flag) = (self.ino, "no directory");
+                return Err(Error::NotPermitted { ino, flag });
+            }
+            (Some(_), DEFAULT) => {}
+            (Some(acl), _) => {
+                permissions = Some(acl.permissions());
+                stored = stored.filter(|_| !acl.is_minimal());
+            }
+        }
+        self.set_attribute(&Setting {
+            which,
+            value: stored.as_deref(),
+            when: XattrWhen::Always,
+            holder: None,
+            permissions,
+        })
+    }
+
+    /// Changes the list with the permissions that the mode is going to have. What fails has changed nothing. The map lock is held.
+    pub(crate) fn follow_mode(
+        &self,
+        handle: &JournalHandle<'_>,
+        permissions: u16,
+    ) -> Result<(), Error> {
+        let Some(mut acl) = self.stored_acl(ACCESS)? else {
+            return Ok(());
+        };
+        acl.set_permissions(permissions);
+        let stored = acl.to_stored();
+        self.set_xattr(
+            handle,
+            &Setting {
+                which: ACCESS,
+                value: Some(&stored),
+                when: XattrWhen::Always,
+                holder: None,
+                permissions: None,
+            },
+        )
+    }
+
+    /// What a new inode in this directory has from it. Blocks while metadata is read.
+    pub(crate) fn inherit_acl(&self, kind: FileType, permissions: u16) -> Result<Inherited, Error> {
+        let default = match kind {
+            FileType::Symlink => None,
+            _ => self.stored_acl(DEFAULT)?,
+        };
+        let mut from = Inherited {
+            permissions,
+            ..Inherited::default()
+        };
+        let Some(default) = default else {
+            return Ok(from);
+        };
+        let mut access = default.clone();
+        from.permissions = permissions & !0o777 | access.limit_to(permissions);
+        if !access.is_minimal() {
+            from.lists.push((ACCESS, access.to_stored()));
+        }
+        if kind == FileType::Directory {
+            from.lists.push((DEFAULT, default.to_stored()));
+        }
+        let disk = self.disk();
+        let disk = DiskInode::fresh(
+            &self.volume.sb,
+            &NewInode {
+                ino: self.ino,
+                mode: kind.to_mode(),
+                uid: disk.uid,
+                gid: disk.gid,
+                projid: 0,
+                flags: InodeFlags::default(),
+                generation: 0,
+                time: disk.ctime,
+            },
+        );
+        let (_, beside) = from.split(&disk, self.raw().len());
+        let (needs_block, fit) = (!beside.is_empty(), self.fit_block(&beside));
+        if !fit {
+            let ino = self.ino;
+            return Err(Error::AttributesFull { ino });
+        }
+        from.needs_block = needs_block;
+        Ok(from)
+    }
+
+    fn stored_acl(&self, which: Named<'_>) -> Result<Option<Acl>, Error> {
+        match self.attribute(which)? {
+            Some(value) => Ok(Acl::parse(&value)?),
+            None => Ok(None),
+        }
+    }
+
+    /// Puts the lists into a new inode: into its own area, and what has no room there into a block that was taken for it.
+    pub(crate) fn put_inherited(
+        &self,
+        handle: &JournalHandle<'_>,
+        from: &Inherited,
+        block: Option<Run>,
+    ) -> Result<(), Error> {
+        let _map = self.map_lock.lock();
+        let (inside, beside) = from.split(&self.disk(), self.raw().len());
+        if !inside.is_empty() {
+            self.replace_inside(handle, &inside)?;
+        }
+        block.map_or(Ok(()), |run| self.put_block(handle, run.start, &beside))
+    }
+}
+
+impl Inherited {
+    /// The entries that a new inode's own area has room for, and the others.
+    fn split(
+        &self,
+        disk: &DiskInode,
+        inode_size: usize,
+    ) -> (Vec<XattrEntry<'_>>, Vec<XattrEntry<'_>>) {
+        let (mut inside, mut beside) = (Xattrs::default(), Xattrs::default());
+        for ((index, name), value) in &self.lists {
+            let entry = XattrEntry::new(*index, name, value);
+            let with = inside.with(entry);
+            match xattr::write_inode(disk, &with, &mut vec![0; inode_size]) {
+                Ok(()) => inside.entries = with,
+                Err(_) => beside.entries = beside.with(entry),
+            }
+        }
+        (inside.entries, beside.entries)
+    }
+}
