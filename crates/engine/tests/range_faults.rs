@@ -1,0 +1,236 @@
+//! The nth request to the device fails while a range of a file is changed, for every n: the operation says so or is whole, nobody else's
+//! data suffers, and after e2fsck every byte is what it was, what it was to become, or zero (rules G7, G9, U10).
+//!
+//! `DIORITE_FAULT_STRIDE=1` takes every n; by default a seeded choice.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::stage::{Stage, faulty};
+use common::watch::Watchdog;
+use common::{Rng, fsck, image, scaled, scratch};
+use diorite::{Error, Fallocate, File, OpenFlags, OpenOptions, Volume};
+use diorite_block::{BioErrorKind, Buf, Fault, When};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const KINDS: [(&str, &[&str]); 3] = [
+    ("ext4-4k", &["-t", "ext4", "-b", "4096"]),
+    (
+        "ext4-1k",
+        &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"],
+    ),
+    ("ext3-1k", &["-t", "ext3", "-b", "1024"]),
+];
+
+/// The file: pieces of data with holes between, the same number of each.
+const PIECE: usize = 12_288;
+const PIECES: usize = 40;
+
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Truncate(u64),
+    Range(Fallocate, u64, u64),
+    Write(u64, usize),
+    Create,
+    Unlink,
+}
+
+const KEEP: bool = true;
+
+/// What is done, and whether a file without extents can do it.
+const CHANGES: [(Change, bool); 12] = [
+    (Change::Truncate(0), true),
+    (Change::Truncate(100_001), true),
+    (Change::Truncate(3_000_000), true),
+    (Change::Range(Fallocate::PunchHole, 5000, 300_000), true),
+    (
+        Change::Range(Fallocate::Allocate { keep_size: KEEP }, 1000, 800_000),
+        false,
+    ),
+    (
+        Change::Range(Fallocate::ZeroRange { keep_size: !KEEP }, 7000, 500_000),
+        false,
+    ),
+    (
+        Change::Range(Fallocate::WriteZeroes { keep_size: KEEP }, 7000, 200_000),
+        false,
+    ),
+    (Change::Range(Fallocate::CollapseRange, 8192, 65_536), false),
+    (Change::Range(Fallocate::InsertRange, 8192, 65_536), false),
+    (Change::Write(4096, 400_000 / 512 * 512), true),
+    (Change::Create, true),
+    (Change::Unlink, true),
+];
+
+fn old() -> Vec<u8> {
+    let piece = |n: usize| vec![if n % 2 == 0 { 1 + n as u8 } else { 0 }; PIECE];
+    (0..2 * PIECES - 1).flat_map(piece).collect()
+}
+
+fn make(dir: &Path, args: &[&str]) -> PathBuf {
+    let tree = dir.join("tree");
+    std::fs::create_dir_all(&tree).unwrap();
+    std::fs::write(tree.join("other"), vec![0x77; 200_000]).unwrap();
+    let image = image(dir, "8M", args, &tree);
+    let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap();
+    let file = volume.create("/file", 0o644).unwrap();
+    for n in (0..2 * PIECES).step_by(2) {
+        let mut buf = Buf::zeroed(PIECE);
+        buf.as_mut_slice().fill(1 + n as u8);
+        file.write_at((n * PIECE) as u64, buf).1.unwrap();
+    }
+    drop(file);
+    volume.close().unwrap();
+    fsck(&image);
+    image
+}
+
+fn open(volume: &Volume, path: &str) -> Result<File, Error> {
+    let flags = OpenFlags {
+        write: true,
+        ..OpenFlags::default()
+    };
+    volume.open_path(path, flags)
+}
+
+impl Change {
+    fn run(self, volume: &Volume) -> Result<(), Error> {
+        match self {
+            Change::Truncate(size) => open(volume, "/file")?.truncate(size),
+            Change::Range(mode, pos, len) => open(volume, "/file")?.fallocate(mode, pos, len),
+            Change::Write(pos, len) => {
+                let mut buf = Buf::zeroed(len);
+                buf.as_mut_slice().fill(0x99);
+                open(volume, "/file")?.write_at(pos, buf).1.map(drop)
+            }
+            Change::Create => volume.create("/new", 0o600).map(drop),
+            Change::Unlink => volume.unlink("/file"),
+        }
+    }
+
+    /// The file after it; None if it is gone.
+    fn after(self) -> Option<Vec<u8>> {
+        let mut bytes = old();
+        match self {
+            Change::Truncate(size) => bytes.resize(size as usize, 0),
+            Change::Range(mode, pos, len) => {
+                let (pos, end) = (pos as usize, (pos + len) as usize);
+                match mode {
+                    Fallocate::CollapseRange => drop(bytes.drain(pos..end)),
+                    Fallocate::InsertRange => {
+                        bytes.splice(pos..pos, std::iter::repeat_n(0, end - pos));
+                    }
+                    Fallocate::Allocate { .. } => {}
+                    _ => bytes[pos..end].fill(0),
+                }
+            }
+            Change::Write(pos, len) => bytes[pos as usize..pos as usize + len].fill(0x99),
+            Change::Create => {}
+            Change::Unlink => return None,
+        }
+        Some(bytes)
+    }
+
+    fn shifts(self) -> bool {
+        matches!(
+            self,
+            Change::Range(Fallocate::CollapseRange | Fallocate::InsertRange, ..)
+        )
+    }
+}
+
+/// Runs it with the nth request failing; None if no request failed, else whether everybody was told that all is well.
+fn with_fault(stage: &Stage, change: Change, nth: u64) -> Option<bool> {
+    let device = faulty(
+        stage.device.clone(),
+        vec![Fault::new(BioErrorKind::Io, When::nth(nth))],
+    );
+    let opened = Volume::open_device(device.clone(), &OpenOptions::writable());
+    let told = opened.and_then(|volume| {
+        let done = change.run(&volume);
+        let closed = volume.close();
+        done.and(closed)
+    });
+    (device.plan().failed() > 0).then_some(told.is_ok())
+}
+
+/// The file as it reads now; None if it is gone.
+fn read(volume: &Volume, path: &str) -> Option<Vec<u8>> {
+    let file = volume.open_path(path, OpenFlags::default()).ok()?;
+    let mut bytes = vec![0xee; file.size() as usize];
+    assert_eq!(file.read_bytes(0, &mut bytes).unwrap(), bytes.len());
+    Some(bytes)
+}
+
+fn judge(what: &str, stage: &Stage, change: Change, well: bool) {
+    stage.save();
+    let image = stage.image.to_str().unwrap();
+    let mended = std::process::Command::new("e2fsck")
+        .args(["-fy", image])
+        .output();
+    assert!(
+        mended.unwrap().status.code().is_some_and(|c| c < 4),
+        "{what}"
+    );
+    fsck(&stage.image);
+    let volume = Volume::open(image, &OpenOptions::default()).unwrap();
+    assert!(
+        read(&volume, "/other").unwrap() == vec![0x77; 200_000],
+        "{what}: another file"
+    );
+    let (old, new) = (old(), change.after());
+    let Some(found) = read(&volume, "/file") else {
+        return assert!(new.is_none(), "{what}: the file is gone");
+    };
+    if well {
+        return assert!(Some(found) == new, "{what}: done, they say");
+    }
+    let sizes = [Some(old.len()), new.as_ref().map(Vec::len)];
+    let shifted = change.shifts();
+    assert!(
+        shifted || sizes.contains(&Some(found.len())),
+        "{what}: size {}",
+        found.len()
+    );
+    let new = new.unwrap_or_default();
+    let at = |bytes: &[u8], n: usize| bytes.get(n).copied().unwrap_or(0);
+    for (n, byte) in found.iter().enumerate() {
+        let known = [0, at(&old, n), at(&new, n)].contains(byte);
+        assert!(
+            shifted && *byte < 0x80 || known,
+            "{what}: byte {n} is {byte:#x}"
+        );
+    }
+}
+
+#[test]
+fn every_request_of_every_change() {
+    let mut rng = Rng::from_env("range faults");
+    let stride = scaled("DIORITE_FAULT_STRIDE", 7);
+    for (kind, args) in KINDS {
+        let watchdog = Watchdog::new(Duration::from_secs(120), kind);
+        let dir = scratch();
+        let image = make(dir.path(), args);
+        let fresh = std::fs::read(&image).unwrap();
+        for (change, everywhere) in CHANGES {
+            if !everywhere && kind.starts_with("ext3") {
+                continue;
+            }
+            let (mut nth, mut failed) = (1 + rng.below(stride), 0);
+            loop {
+                let what = format!("{kind}, {change:?}, request {nth}");
+                watchdog.feed(what.clone());
+                std::fs::write(&image, &fresh).unwrap();
+                let stage = Stage::mem(&image);
+                let Some(well) = with_fault(&stage, change, nth) else {
+                    break;
+                };
+                judge(&what, &stage, change, well);
+                failed += 1;
+                nth += 1 + rng.below(stride);
+            }
+            assert!(failed > 0, "{kind}, {change:?}: nothing failed");
+        }
+    }
+}
