@@ -19,6 +19,7 @@
 
 mod alloc;
 mod cache;
+pub mod check;
 mod complete;
 mod dio;
 pub mod dir;

@@ -52,8 +52,11 @@ pub static INBOX: LockClass = LockClass::new("inbox", 500);
 /// The work list of one class of workers.
 pub static WORKERS: LockClass = LockClass::new("workers", 510);
 
+/// What a check has found so far.
+pub static CHECK_FINDINGS: LockClass = LockClass::new("check-findings", 520);
+
 /// The classes of the engine, in order.
-pub static CLASSES: [&LockClass; 22] = [
+pub static CLASSES: [&LockClass; 23] = [
     &SYNC_POOL,
     &QUEUES,
     &QUEUE,
@@ -76,4 +79,5 @@ pub static CLASSES: [&LockClass; 22] = [
     &MAP_VIEW,
     &INBOX,
     &WORKERS,
+    &CHECK_FINDINGS,
 ];

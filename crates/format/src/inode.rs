@@ -17,6 +17,7 @@ use crate::types::{FsBlock, Ino};
 
 mod attrs;
 mod fresh;
+mod strict;
 #[cfg(test)]
 mod tests;
 mod time;

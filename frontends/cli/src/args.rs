@@ -31,7 +31,7 @@ Images (IMG):
   outer.img!/inner.img   an image inside an image, any number of times
 
 Exit status: 0 if all went well; 1 if something could not be read or copied (ls: something below a directory that was \
-asked for); 2 for wrong usage (ls: also for a path or image that was asked for).";
+asked for); 2 for wrong usage (ls: also for a path or image that was asked for). check: those of e2fsck.";
 
 /// Options of every command.
 #[derive(Args, Clone, Debug)]
@@ -58,12 +58,35 @@ pub(crate) struct Global {
 }
 
 impl Cli {
+    /// The process's arguments. Wrong usage, and what is asked of this itself, ends the process.
+    pub(crate) fn of_process() -> Cli {
+        Cli::try_parse().unwrap_or_else(|error| {
+            // Only what clap could not print is lost.
+            let _ = error.print();
+            std::process::exit(if error.use_stderr() && is_check() {
+                WRONG_USAGE_OF_CHECK
+            } else {
+                error.exit_code()
+            })
+        })
+    }
+
     /// Ends the process: the command line was understood, and makes no sense.
     pub(crate) fn wrong_usage(why: &str) -> ! {
         Cli::command()
             .error(ErrorKind::ArgumentConflict, why)
             .exit()
     }
+}
+
+/// As e2fsck ends.
+const WRONG_USAGE_OF_CHECK: i32 = 16;
+
+/// The first word that is a command is `check`.
+fn is_check() -> bool {
+    let cli = Cli::command();
+    let command = |word: &String| cli.find_subcommand(word).is_some();
+    std::env::args().skip(1).find(command).as_deref() == Some("check")
 }
 
 /// What to do.
@@ -89,6 +112,9 @@ pub(crate) enum Command {
         after_help = "Examples:\n  diorite cat disk.img /etc/os-release\n  diorite cat 'disk.img?part=2' /boot/vmlinuz | sha256sum"
     )]
     Cat(CatArgs),
+    /// Look whether an image is consistent, and change nothing
+    #[command(long_about = CHECK, after_help = "Examples:\n  diorite check disk.img\n  diorite check -v 'disk.img?part=1'\n  diorite check --json disk.img | jq .clean")]
+    Check(CheckArgs),
     /// Copy files and whole directories out of an image
     #[command(long_about = GET, after_help = "Examples:\n  diorite get disk.img / ./out\n  diorite get disk.img /etc/passwd /etc/group .")]
     Get(GetArgs),
@@ -171,6 +197,16 @@ pub(crate) enum Command {
     #[command(hide = true)]
     Generate(GenerateArgs),
 }
+
+const CHECK: &str = "\
+Look whether an image is consistent: superblock and descriptors, bitmaps and counters against what is in use, maps of files, directories and \
+their hash trees, link counts, extended attributes, orphans, the journal, and every checksum. Nothing is written.
+
+A journal that has to be replayed is replayed in memory, and the image judged as it will be then; `e2fsck -n` judges it as it lies. Usage files of \
+quotas are not compared.
+
+Exit status, as of `e2fsck -n`: 0 if the image is clean; 4 if there are errors, which are left as they are; 8 if no check could be made: the image \
+cannot be read, or is of a kind that is not known; 16 for wrong usage.";
 
 const GET: &str = "\
 Copy files and whole directories out of an image, with mode, times, extended attributes (ACLs and capabilities \
@@ -282,6 +318,22 @@ pub(crate) struct CatArgs {
     /// The files, one after the other
     #[arg(required = true)]
     pub(crate) paths: Vec<OsString>,
+}
+
+/// `check`.
+#[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// Threads; one for each CPU unless given
+    #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+    /// Tell up to 1000 findings of each kind instead of 10
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The image
+    pub(crate) img: String,
 }
 
 /// `get`.

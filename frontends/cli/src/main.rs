@@ -32,17 +32,17 @@ mod times;
 mod walk;
 
 use args::{Cli, Command};
-use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::of_process();
     let global = &cli.global;
     match &cli.command {
         Command::Info(args) => cmd::info::run(global, args),
         Command::Ls(args) => cmd::ls::run(global, args),
         Command::Stat(args) => cmd::stat::run(global, args),
         Command::Cat(args) => cmd::cat::run(global, args),
+        Command::Check(args) => cmd::check::run(global, args),
         Command::Get(args) => cmd::get::run(global, args),
         Command::Put(args) => cmd::put::run(global, args),
         Command::Extents(args) => cmd::extents::run(global, args),

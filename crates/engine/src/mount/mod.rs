@@ -15,7 +15,8 @@ mod zone;
 
 pub use caller::Caller;
 pub(crate) use inode::{read_disk_inode, read_inode, read_orphan};
-pub(crate) use open::{Mounted, open, open_device};
+pub(crate) use open::{Mounted, open, open_device, read_bytes};
+pub(crate) use superblock::find as find_superblock;
 pub(crate) use zone::Zone;
 
 use crate::policy::Policy;

@@ -109,7 +109,7 @@ const DATA_MODE: u32 = 0x60;
 const DATA_JOURNAL: u32 = 0x20;
 
 /// Reads any range of the device, rounded out to its logical blocks.
-pub(super) fn read_bytes(blocking: &Blocking, at: u64, len: usize) -> Result<Vec<u8>, Error> {
+pub(crate) fn read_bytes(blocking: &Blocking, at: u64, len: usize) -> Result<Vec<u8>, Error> {
     let geometry = blocking.device().geometry();
     let logical = u64::from(geometry.logical);
     let start = at - at % logical;

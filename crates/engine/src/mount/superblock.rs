@@ -17,16 +17,16 @@ use std::sync::Arc;
 type Raw = [u8; SUPERBLOCK_SIZE];
 
 /// A superblock to go by.
-pub(super) struct Found {
-    pub(super) sb: Superblock,
+pub(crate) struct Found {
+    pub(crate) sb: Superblock,
     /// The block of the primary as it should be, if it is not.
     pub(super) patch: Arc<Blocks>,
     /// What a person should know.
-    pub(super) note: Option<String>,
+    pub(crate) note: Option<String>,
 }
 
 /// Reads and checks a superblock of the volume.
-pub(super) fn find(blocking: &Blocking) -> Result<Found, Error> {
+pub(crate) fn find(blocking: &Blocking) -> Result<Found, Error> {
     let primary = read(blocking, SUPERBLOCK_OFFSET)?;
     let wrong = match Superblock::parse(&primary) {
         Ok(sb) => {

@@ -1,0 +1,266 @@
+//! Bitmaps and counters: what is in use against what is said to be.
+//!
+//! Input: clusters claimed, inodes found. Output: findings, by group and range. Invariant: a bitmap that was never written stands for the group's own structures alone.
+//! Limits: of differences in one group so many ranges are told, then only how many there are.
+
+use super::Check;
+use super::reader::Reader;
+use super::report::Kind;
+use crate::error::Error;
+use diorite_format::bitmap::{self, BitmapKind};
+use diorite_format::{FsBlock, GroupDesc, GroupNo};
+
+/// Ranges told of one bitmap.
+const TOLD: usize = 4;
+
+/// What all groups add up to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sums {
+    free_clusters: u64,
+    free_inodes: u64,
+}
+
+/// Compares all groups. `fixed` is what the volume's own structures take of each.
+pub(super) fn all(check: &Check<'_>, fixed: &[u32]) -> Result<(), Error> {
+    let groups = &check.sight.groups;
+    let written = |uninit: fn(&GroupDesc) -> bool, at: fn(&GroupDesc) -> FsBlock| {
+        let mut list: Vec<_> = groups
+            .iter()
+            .filter(|g| !uninit(g))
+            .map(|g| (at(g), g.group))
+            .collect();
+        list.sort_unstable();
+        list
+    };
+    let blocks = written(|g| g.flags.block_uninit(), |g| g.block_bitmap);
+    let inodes = written(|g| g.flags.inode_uninit(), |g| g.inode_bitmap);
+    each(check, &blocks, block_bitmap)?;
+    each(check, &inodes, inode_bitmap)?;
+    let mut sums = Sums::default();
+    for (group, fixed) in groups.iter().zip(fixed) {
+        never_written(check, group, *fixed);
+        counters(check, group, &mut sums);
+    }
+    totals(check, &sums);
+    Ok(())
+}
+
+fn each(
+    check: &Check<'_>,
+    list: &[(FsBlock, GroupNo)],
+    compare: fn(&Check<'_>, &GroupDesc, &[u8]),
+) -> Result<(), Error> {
+    let mut at: Vec<FsBlock> = list.iter().map(|(b, _)| *b).collect();
+    at.dedup();
+    // Two groups with one bitmap were found when bitmaps were claimed.
+    Reader::new(check.sight).each(&at, |n, raw| {
+        let first = list.partition_point(|(b, _)| *b < at[n]);
+        let (_, group) = list[first];
+        compare(check, &check.sight.groups[group.get() as usize], raw);
+        Ok(())
+    })
+}
+
+fn block_bitmap(check: &Check<'_>, group: &GroupDesc, raw: &[u8]) {
+    let from_copy = check.sight.from_copy[group.group.get() as usize];
+    if let Err(e) = group.verify_block_bitmap(&check.sight.sb, raw)
+        && !from_copy
+    {
+        check.found.block(Kind::BlockBitmap, group.block_bitmap, e);
+    }
+    let bits = check.sight.sb.group_clusters(group.group);
+    let expected = |n: usize| check.space.used_word(group.group, n);
+    let number =
+        u64::from(group.group.get()) * u64::from(check.sight.sb.geometry().clusters_per_group());
+    let name = |n: u32| check.space.block_of(number + u64::from(n)).get();
+    compare(check, BitmapKind::Block, group, raw, bits, expected, name);
+}
+
+fn inode_bitmap(check: &Check<'_>, group: &GroupDesc, raw: &[u8]) {
+    let number = group.group.get() as usize;
+    if let Err(e) = group.verify_inode_bitmap(&check.sight.sb, raw)
+        && !check.sight.from_copy[number]
+    {
+        check.found.block(Kind::InodeBitmap, group.inode_bitmap, e);
+    }
+    let bits = check.sight.sb.geometry().inodes_per_group();
+    let ino = |n: u32| group.group.get() * bits + n + 1;
+    let mut taken = vec![0u64; bits.div_ceil(64) as usize];
+    let mut take = |n: u32| taken[(n / 64) as usize] |= 1 << (n % 64);
+    (0..bits.min(first_ino(check).saturating_sub(ino(0)))).for_each(&mut take);
+    for (used, ..) in check.people.of_group(number) {
+        take(used.get() - ino(0));
+    }
+    compare(
+        check,
+        BitmapKind::Inode,
+        group,
+        raw,
+        bits,
+        |n| taken[n],
+        |n| u64::from(ino(n)),
+    );
+}
+
+/// The first inode that is not kept for the volume itself.
+fn first_ino(check: &Check<'_>) -> u32 {
+    check.sight.sb.geometry().first_ino()
+}
+
+fn compare(
+    check: &Check<'_>,
+    kind: BitmapKind,
+    group: &GroupDesc,
+    raw: &[u8],
+    bits: u32,
+    expected: impl Fn(usize) -> u64,
+    name: impl Fn(u32) -> u64,
+) {
+    let (report, at) = match kind {
+        BitmapKind::Block => (Kind::BlockBitmap, group.block_bitmap),
+        BitmapKind::Inode => (Kind::InodeBitmap, group.inode_bitmap),
+    };
+    let mut ranges: Vec<(u32, u32, bool)> = Vec::new();
+    let mut more = 0u32;
+    for (n, set) in differences(raw, bits, expected) {
+        let full = ranges.len() == TOLD;
+        match ranges.last_mut() {
+            Some((first, count, was)) if *was == set && *first + *count == n => *count += 1,
+            _ if full => more += 1,
+            _ => ranges.push((n, 1, set)),
+        }
+    }
+    let (what, group) = (kind.name(), group.group);
+    for (first, count, set) in ranges {
+        let (first, last) = (name(first), name(first + count - 1));
+        let says = if set {
+            "in use, which they are not"
+        } else {
+            "free, which they are not"
+        };
+        let what = format_args!(
+            "{what} bitmap of group {group}: {what}s {first}..={last} are marked as {says}"
+        );
+        check.found.block(report, at, what);
+    }
+    if more > 0 {
+        check.found.block(
+            report,
+            at,
+            format_args!("{what} bitmap of group {group}: {more} more bits are wrong"),
+        );
+    }
+    padding(check, report, kind, group, at, raw, bits);
+}
+
+/// The bits that are not as expected, and what they are.
+fn differences(
+    raw: &[u8],
+    bits: u32,
+    expected: impl Fn(usize) -> u64,
+) -> impl Iterator<Item = (u32, bool)> {
+    let word = |part: &[u8]| {
+        let mut bytes = [0; 8];
+        bytes[..part.len()].copy_from_slice(part);
+        u64::from_le_bytes(bytes)
+    };
+    let words = raw.chunks(8).take(bits.div_ceil(64) as usize).enumerate();
+    words
+        .map(move |(n, part)| (n, word(part), expected(n)))
+        .filter(|(_, is, should)| is != should)
+        .flat_map(|(n, is, should)| {
+            let first = u32::try_from(n * 64).unwrap_or(u32::MAX);
+            let wrong = (0..64).filter(move |bit| (is ^ should) >> bit & 1 != 0);
+            wrong.map(move |bit| (first + bit, is >> bit & 1 != 0))
+        })
+        .filter(move |(n, _)| *n < bits)
+}
+
+/// What stands for nothing is set.
+fn padding(
+    check: &Check<'_>,
+    report: Kind,
+    kind: BitmapKind,
+    group: GroupNo,
+    at: FsBlock,
+    raw: &[u8],
+    bits: u32,
+) {
+    let end = check.sight.sb.block_size() * 8;
+    if let Some(n) = bitmap::next_zero(raw, bits, end) {
+        let what = format_args!(
+            "{} bitmap of group {group}: bit {n}, behind the group's end, is not set",
+            kind.name()
+        );
+        check.found.block(report, at, what);
+    }
+}
+
+/// A group whose bitmaps were never written has nothing but its own structures, and no inodes.
+fn never_written(check: &Check<'_>, group: &GroupDesc, fixed: u32) {
+    let number = group.group;
+    let used = check.space.used_in(number);
+    if group.flags.block_uninit() && used != fixed {
+        let what = format_args!(
+            "group {number}: its block bitmap was never written, and {} clusters of it are in use",
+            used.saturating_sub(fixed)
+        );
+        check
+            .found
+            .block(Kind::BlockBitmap, group.block_bitmap, what);
+    }
+}
+
+/// The counts in a group's descriptor.
+fn counters(check: &Check<'_>, group: &GroupDesc, sums: &mut Sums) {
+    let (sb, number) = (&check.sight.sb, group.group);
+    let clusters = sb.group_clusters(number);
+    let free = clusters.saturating_sub(check.space.used_in(number));
+    let per_group = sb.geometry().inodes_per_group();
+    let reserved = first_ino(check)
+        .saturating_sub(number.get() * per_group + 1)
+        .min(per_group);
+    let (mut inodes, mut dirs) = (reserved, 0);
+    for (ino, person, _) in check.people.of_group(number.get() as usize) {
+        inodes += u32::from(ino.get() >= first_ino(check));
+        dirs += u32::from(person.is_dir());
+    }
+    let free_inodes = per_group.saturating_sub(inodes);
+    sums.free_clusters += u64::from(free);
+    sums.free_inodes += u64::from(free_inodes);
+    if check.sight.from_copy[number.get() as usize] {
+        return;
+    }
+    for (what, says, is) in [
+        ("free clusters", group.free_clusters, free),
+        ("free inodes", group.free_inodes, free_inodes),
+        ("directories", group.used_dirs, dirs),
+    ] {
+        if says != is {
+            let what =
+                format_args!("group {number}: its descriptor counts {says} {what}; there are {is}");
+            check.found.add(Kind::Counters, what);
+        }
+    }
+}
+
+/// The counts in the superblock.
+fn totals(check: &Check<'_>, sums: &Sums) {
+    let geometry = check.sight.sb.geometry();
+    let blocks = sums.free_clusters * u64::from(geometry.cluster_ratio());
+    for (what, says, is) in [
+        ("free blocks", geometry.free_blocks_count(), blocks),
+        (
+            "free inodes",
+            u64::from(geometry.free_inodes_count()),
+            sums.free_inodes,
+        ),
+    ] {
+        if says != is {
+            check.found.add(
+                Kind::Counters,
+                format_args!("the superblock counts {says} {what}; there are {is}"),
+            );
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The threads of a check: each takes the next piece of work until none is left.
+//!
+//! Input: how many pieces there are, and what to do with one. Output: what each thread has gathered. Invariants: the first error ends the rest;
+//! progress is told as pieces are done. Limits: threads live as long as the pass.
+
+use crate::error::Error;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// How far a check is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// What is being done.
+    pub stage: &'static str,
+    /// Pieces of it that are done.
+    pub done: u64,
+    /// All of them.
+    pub total: u64,
+}
+
+/// Who is told of progress, from any thread.
+pub type Watch<'a> = &'a (dyn Fn(Progress) + Sync);
+
+/// So many threads, and somebody who watches.
+#[derive(Clone, Copy)]
+pub(super) struct Crew<'a> {
+    pub(super) threads: usize,
+    pub(super) watch: Watch<'a>,
+}
+
+impl Crew<'_> {
+    /// Does `work` for every number below `count`, with what `begin` makes for each thread.
+    pub(super) fn each<S: Send>(
+        &self,
+        stage: &'static str,
+        count: usize,
+        begin: impl Fn() -> S + Sync,
+        work: impl Fn(&mut S, usize) -> Result<(), Error> + Sync,
+    ) -> Result<Vec<S>, Error> {
+        let (next, failed, done) = (
+            AtomicUsize::new(0),
+            AtomicBool::new(false),
+            AtomicU64::new(0),
+        );
+        let total = count as u64;
+        let tell = |done| {
+            (self.watch)(Progress { stage, done, total });
+        };
+        tell(0);
+        let run = || {
+            let mut state = begin();
+            loop {
+                let n = next.fetch_add(1, Ordering::Relaxed);
+                if n >= count || failed.load(Ordering::Relaxed) {
+                    return Ok(state);
+                }
+                if let Err(e) = work(&mut state, n) {
+                    failed.store(true, Ordering::Relaxed);
+                    return Err(e);
+                }
+                tell(done.fetch_add(1, Ordering::Relaxed) + 1);
+            }
+        };
+        let threads = self.threads.min(count).max(1);
+        if threads == 1 {
+            return run().map(|state| vec![state]);
+        }
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(&run)).collect();
+            let ended = threads.into_iter().map(|t| match t.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            ended.collect()
+        })
+    }
+}

@@ -1,0 +1,164 @@
+//! The entries of a directory's blocks, compared with what they name.
+//!
+//! Input: checked blocks. Output: findings; names counted; hashes of names, to find those that are there twice. Invariant: "." and ".." are expected at the
+//! beginning and nowhere else. Limits: bounded by the names of one directory.
+
+use super::Check;
+use super::directories::Directories;
+use super::people::Person;
+use super::report::Kind;
+use diorite_format::dir::{DirBlock, DirEntry};
+use diorite_format::{FileType, Ino};
+use std::hash::BuildHasher;
+
+/// Whether a block is where "." and ".." are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum First {
+    Yes,
+    No,
+}
+
+/// Names of one directory, by their hashes. Memory is kept for the next one.
+pub(super) struct Entries {
+    dir: Ino,
+    hasher: foldhash::quality::RandomState,
+    hashes: Vec<u64>,
+}
+
+/// Hashes that a directory has twice.
+pub(super) struct Twins {
+    hasher: foldhash::quality::RandomState,
+    hashes: Vec<u64>,
+}
+
+impl Twins {
+    pub(super) fn has(&self, name: &[u8]) -> bool {
+        self.hashes
+            .binary_search(&self.hasher.hash_one(name))
+            .is_ok()
+    }
+}
+
+impl Entries {
+    pub(super) fn new() -> Entries {
+        Entries {
+            dir: Ino::new(0),
+            hasher: foldhash::quality::RandomState::default(),
+            hashes: Vec::new(),
+        }
+    }
+
+    pub(super) fn begin(&mut self, dir: Ino) {
+        self.dir = dir;
+        self.hashes.clear();
+    }
+
+    /// Names so far.
+    pub(super) fn names(&self) -> u64 {
+        self.hashes.len() as u64
+    }
+
+    /// Hashes that were met twice, if there are some.
+    pub(super) fn twins(&mut self) -> Option<Twins> {
+        self.hashes.sort_unstable();
+        let same = |w: &[u64]| (w[0] == w[1]).then_some(w[0]);
+        let mut hashes: Vec<u64> = self.hashes.windows(2).filter_map(same).collect();
+        hashes.dedup();
+        let hasher = self.hasher.clone();
+        (!hashes.is_empty()).then_some(Twins { hasher, hashes })
+    }
+
+    /// Goes through a block; gives what ".." says, if it is here.
+    pub(super) fn block(
+        &mut self,
+        check: &Check<'_>,
+        directories: &Directories,
+        block: &DirBlock<'_>,
+        first: First,
+    ) -> Option<Ino> {
+        let (mut up, mut skip) = (None, 0);
+        if first == First::Yes {
+            match block.dots(self.dir) {
+                Ok((_, above)) => {
+                    check.people.count(self.dir);
+                    check.people.count(above);
+                    (up, skip) = (Some(above), 2);
+                }
+                Err(e) => check.found.inode(Kind::Directory, self.dir, e),
+            }
+            self.dot_types(check, block, skip);
+        }
+        block
+            .entries()
+            .skip(skip)
+            .for_each(|e| self.entry(check, directories, &e));
+        up
+    }
+
+    /// "." and ".." name directories.
+    fn dot_types(&self, check: &Check<'_>, block: &DirBlock<'_>, count: usize) {
+        let typed = check.sight.sb.has_filetype();
+        for e in block.entries().take(count).filter(|_| typed) {
+            if e.file_type != Some(FileType::Directory) {
+                self.wrong(check, &e, "is not marked as a directory");
+            }
+        }
+    }
+
+    fn entry(&mut self, check: &Check<'_>, directories: &Directories, e: &DirEntry<'_>) {
+        self.hashes.push(self.hasher.hash_one(e.name));
+        if e.name == b"." || e.name == b".." {
+            self.wrong(check, e, "is only expected at the beginning of a directory");
+            return;
+        }
+        let sb = &check.sight.sb;
+        if e.ino == Ino::ROOT || e.ino.get() < sb.geometry().first_ino() {
+            self.wrong(check, e, "names an inode that is the volume's own");
+            return;
+        }
+        let Some(person) = check.people.get(e.ino) else {
+            self.wrong(check, e, "names an inode that is not in use");
+            return;
+        };
+        check.people.count(e.ino);
+        self.kind(check, e, person);
+        if person.is_own() || person.is_ea() {
+            self.wrong(check, e, "names an inode that has no place in a directory");
+        }
+        if person.is_dir() {
+            if let Some(other) = directories.named(e.ino, self.dir) {
+                let what = format!("names a directory that directory {other} names already");
+                self.wrong(check, e, &what);
+            }
+        }
+    }
+
+    fn kind(&self, check: &Check<'_>, e: &DirEntry<'_>, person: Person) {
+        if check.sight.sb.has_filetype() && e.file_type != person.kind() && !person.is_bad() {
+            let what = format!(
+                "has the type {}, and its inode is {}",
+                e.file_type.map_or("unknown", kind_name),
+                person.kind().map_or("of none", kind_name)
+            );
+            self.wrong(check, e, &what);
+        }
+    }
+
+    fn wrong(&self, check: &Check<'_>, e: &DirEntry<'_>, what: &str) {
+        let (dir, name, ino) = (self.dir, e.name.escape_ascii(), e.ino);
+        let what = format_args!("directory {dir}: entry \"{name}\" (inode {ino}) {what}");
+        check.found.inode(Kind::Directory, dir, what);
+    }
+}
+
+fn kind_name(kind: FileType) -> &'static str {
+    match kind {
+        FileType::Fifo => "pipe",
+        FileType::CharDevice => "character device",
+        FileType::Directory => "directory",
+        FileType::BlockDevice => "block device",
+        FileType::Regular => "regular file",
+        FileType::Symlink => "symbolic link",
+        FileType::Socket => "socket",
+    }
+}

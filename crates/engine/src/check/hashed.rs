@@ -1,0 +1,218 @@
+//! The tree of a hashed directory: every block of names is led to once, and holds names of its own range of hashes only.
+//!
+//! Input: the root and the inner nodes; then the blocks of names as they are read. Output: findings. Invariants: a node is read once, whatever leads to it; names whose
+//! hash is the bound may be on either side only where the bound says so. Limits: 24 bytes for each block of one directory.
+
+use super::Check;
+use super::reader::Reader;
+use super::report::Kind;
+use super::walk::Run;
+use crate::error::Error;
+use diorite_format::dir::DirBlock;
+use diorite_format::dirhash::HashVersion;
+use diorite_format::dx::{DxEntry, DxNode, DxRoot};
+use diorite_format::{FileBlock, FormatError, FsBlock, Inode, InodeFlags};
+
+/// What the tree says of a block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Place {
+    /// Something leads to it.
+    known: bool,
+    node: bool,
+    /// The range of its names' hashes; bit 0 set in a bound: names of that hash are on both sides.
+    low: u32,
+    high: Option<u32>,
+}
+
+/// See the module.
+pub(super) struct Tree {
+    /// None where names do not tell their place.
+    hash: Option<HashVersion>,
+    places: Vec<Place>,
+}
+
+/// A node and the range that its parent gives it.
+struct Branch {
+    entries: Vec<DxEntry>,
+    block: FileBlock,
+    high: Option<u32>,
+    low: u32,
+    levels: u8,
+}
+
+impl Tree {
+    /// Reads the nodes; none if the root makes no sense.
+    pub(super) fn read(
+        check: &Check<'_>,
+        reader: &mut Reader<'_>,
+        dir: &Inode,
+        runs: &[Run],
+    ) -> Result<Option<Tree>, Error> {
+        let Some(at) = place_of(runs, FileBlock::new(0)) else {
+            return Ok(None);
+        };
+        let root = match DxRoot::parse(&check.sight.sb, dir, reader.block(at)?) {
+            Ok(root) => root,
+            Err(FormatError::Unsupported(e)) => {
+                check.found.note(format_args!("directory {}: {e}", dir.ino));
+                return Ok(None);
+            }
+            Err(e) => {
+                check.found.inode(Kind::HashTree, dir.ino, e);
+                return Ok(None);
+            }
+        };
+        let blocks = dir.size >> check.sight.sb.geometry().block_bits();
+        let mapped: u64 = runs.iter().map(|r| r.len).sum();
+        let mut tree = Tree {
+            hash: (!dir.flags.has(InodeFlags::CASEFOLD)).then_some(root.hash),
+            // Blocks that are not mapped cannot be led to.
+            places: vec![Place::default(); usize::try_from(blocks.min(mapped)).unwrap_or(0)],
+        };
+        let branch = Branch {
+            entries: root.node.entries,
+            block: FileBlock::new(0),
+            low: 0,
+            high: None,
+            levels: root.indirect_levels,
+        };
+        tree.branch(check, reader, dir, runs, &branch)?;
+        Ok(Some(tree))
+    }
+
+    /// Everything that a node leads to.
+    fn branch(
+        &mut self,
+        check: &Check<'_>,
+        reader: &mut Reader<'_>,
+        dir: &Inode,
+        runs: &[Run],
+        branch: &Branch,
+    ) -> Result<(), Error> {
+        for (n, entry) in branch.entries.iter().enumerate() {
+            // The first entry's hash is not stored: it is where the parent says that the node begins.
+            let low = if n == 0 { branch.low } else { entry.hash };
+            let high = branch.entries.get(n + 1).map(|e| e.hash).or(branch.high);
+            if low < branch.low & !1 || high.is_some_and(|h| low > h) {
+                let what = "a hash is outside the range that its parent gives it";
+                wrong(check, dir, branch.block, what);
+            }
+            if !self.note(check, dir, entry.block, low, high, branch.levels > 0)
+                || branch.levels == 0
+            {
+                continue;
+            }
+            let Some(at) = place_of(runs, entry.block) else {
+                continue;
+            };
+            match DxNode::parse(&check.sight.sb, dir, entry.block, reader.block(at)?) {
+                Ok(node) => {
+                    let below = Branch {
+                        entries: node.entries,
+                        block: entry.block,
+                        low,
+                        high,
+                        levels: branch.levels - 1,
+                    };
+                    self.branch(check, reader, dir, runs, &below)?;
+                }
+                Err(e) => check.found.inode(Kind::HashTree, dir.ino, e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Something leads to this block; says whether it is the first.
+    fn note(
+        &mut self,
+        check: &Check<'_>,
+        dir: &Inode,
+        block: FileBlock,
+        low: u32,
+        high: Option<u32>,
+        node: bool,
+    ) -> bool {
+        let index = usize::try_from(block.get()).unwrap_or(usize::MAX);
+        let Some(place) = self.places.get_mut(index) else {
+            wrong(
+                check,
+                dir,
+                block,
+                "an entry leads to a block that is not there",
+            );
+            return false;
+        };
+        if place.known {
+            wrong(check, dir, block, "two entries lead to it");
+            return false;
+        }
+        *place = Place {
+            known: true,
+            node,
+            low,
+            high,
+        };
+        true
+    }
+
+    /// Whether the tree says that a block is an inner node.
+    pub(super) fn is_node(&self, block: FileBlock) -> bool {
+        self.place(block).is_some_and(|p| p.node)
+    }
+
+    fn place(&self, block: FileBlock) -> Option<&Place> {
+        self.places.get(usize::try_from(block.get()).ok()?)
+    }
+
+    /// Compares the names of a block with its place in the tree.
+    pub(super) fn leaf(
+        &self,
+        check: &Check<'_>,
+        dir: &Inode,
+        block: FileBlock,
+        leaf: &DirBlock<'_>,
+    ) {
+        let (Some(hash), Some(place)) = (self.hash, self.place(block)) else {
+            return;
+        };
+        if block.get() == 0 || !place.known {
+            return;
+        }
+        let settings = check.sight.sb.hash();
+        for e in leaf.entries() {
+            let major = hash.hash(settings, e.name).major;
+            let above = |high: u32| major > high & !1 || major == high && high & 1 == 0;
+            if major < place.low & !1 || place.high.is_some_and(above) {
+                let what = format!(
+                    "the name \"{}\" has the hash {major:#010x}, which belongs elsewhere",
+                    e.name.escape_ascii()
+                );
+                wrong(check, dir, block, &what);
+            }
+        }
+    }
+
+    /// Every block has to be led to.
+    pub(super) fn finish(&self, check: &Check<'_>, dir: &Inode, runs: &[Run]) {
+        for run in runs {
+            for block in (run.file.max(1)..run.end()).map(FileBlock::new) {
+                if !self.place(block).is_some_and(|p| p.known) {
+                    wrong(check, dir, block, "nothing leads to it");
+                }
+            }
+        }
+    }
+}
+
+fn wrong(check: &Check<'_>, dir: &Inode, block: FileBlock, what: &str) {
+    let ino = dir.ino;
+    let what = format_args!("directory {ino}, file block {block}: hash tree: {what}");
+    check.found.inode(Kind::HashTree, ino, what);
+}
+
+/// Where a block of a directory is on the volume.
+fn place_of(runs: &[Run], block: FileBlock) -> Option<FsBlock> {
+    let run = runs.get(runs.partition_point(|r| r.end() <= block.get()))?;
+    let offset = block.get().checked_sub(run.file)?;
+    Some(FsBlock::new(run.at.get() + offset))
+}

@@ -1,0 +1,145 @@
+//! The inode tables: every slot that was ever used is read, judged, and what its inode has is claimed.
+//!
+//! Input: the tables, group by group, in large reads. Output: [`crate::check::people::People`]; lists of what is to be looked at later: directories, blocks of
+//! attributes, targets of links. Invariant: a slot is judged by one thread, once. Limits: of an inode with a wrong sum nothing else is believed.
+
+use super::judge;
+use super::reader::{Reader, believed, is_wrong_sum};
+use super::report::Kind;
+use super::{Check, STAGE_INODES};
+use crate::error::Error;
+use diorite_format::{FsBlock, Ino, Inode};
+
+/// A value in an inode of its own, and whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ValueRef {
+    pub(super) holder: Ino,
+    pub(super) owner: Ino,
+}
+
+/// What one thread has met.
+#[derive(Default)]
+pub(super) struct Met {
+    pub(super) directories: Vec<Ino>,
+    /// Blocks of attributes, and who has them.
+    pub(super) attributes: Vec<(FsBlock, Ino)>,
+    pub(super) values: Vec<ValueRef>,
+    /// Blocks with targets of symbolic links.
+    pub(super) targets: Vec<(FsBlock, Ino)>,
+    pub(super) inodes: u64,
+}
+
+impl Met {
+    fn add(&mut self, other: Met) {
+        self.directories.extend(other.directories);
+        self.attributes.extend(other.attributes);
+        self.values.extend(other.values);
+        self.targets.extend(other.targets);
+        self.inodes += other.inodes;
+    }
+}
+
+/// Goes through all tables.
+pub(super) fn all(check: &Check<'_>) -> Result<Met, Error> {
+    let begin = || {
+        (
+            Reader::new(check.sight),
+            Reader::new(check.sight),
+            Met::default(),
+        )
+    };
+    let groups = check.sight.groups.len();
+    let done = check
+        .crew
+        .each(STAGE_INODES, groups, begin, |state, group| {
+            let (table, reader, met) = state;
+            of_group(check, table, reader, met, group)
+        })?;
+    let mut all = Met::default();
+    done.into_iter().for_each(|(_, _, met)| all.add(met));
+    all.directories.sort_unstable();
+    all.attributes.sort_unstable();
+    all.values.sort_unstable();
+    all.targets.sort_unstable();
+    Ok(all)
+}
+
+fn of_group(
+    check: &Check<'_>,
+    table: &mut Reader<'_>,
+    reader: &mut Reader<'_>,
+    met: &mut Met,
+    group: usize,
+) -> Result<(), Error> {
+    let geometry = check.sight.sb.geometry();
+    let (size, block) = (
+        geometry.inode_size() as usize,
+        u64::from(geometry.block_size()),
+    );
+    let known = check.people.known(group);
+    let blocks = (u64::from(known) * size as u64).div_ceil(block);
+    let first = check.sight.groups[group].inode_table.get();
+    let mut index = 0;
+    let mut from = 0;
+    while from < blocks {
+        let count = (blocks - from).min(table.stripe_blocks());
+        let bytes = table.run(FsBlock::new(first + from), count)?;
+        for raw in bytes.chunks_exact(size) {
+            if index == known {
+                break;
+            }
+            let number =
+                group as u64 * u64::from(geometry.inodes_per_group()) + u64::from(index) + 1;
+            // Groups times inodes per group is the number of inodes, which has 32 bits.
+            let ino = Ino::new(u32::try_from(number).unwrap_or(u32::MAX));
+            slot(check, reader, met, ino, raw)?;
+            index += 1;
+        }
+        from += count;
+    }
+    Ok(())
+}
+
+fn slot(
+    check: &Check<'_>,
+    reader: &mut Reader<'_>,
+    met: &mut Met,
+    ino: Ino,
+    raw: &[u8],
+) -> Result<(), Error> {
+    if is_zero(raw) {
+        return Ok(());
+    }
+    let sb = &check.sight.sb;
+    let parsed = match Inode::parse(sb, ino, raw) {
+        Err(e) if is_wrong_sum(&e) => {
+            if is_unused(check, ino, raw) {
+                return Ok(());
+            }
+            check.found.inode(Kind::Inode, ino, e);
+            believed(sb, ino, raw)
+        }
+        parsed => parsed,
+    };
+    match parsed {
+        Ok(inode) => judge::inode(check, reader, met, &inode, raw)?,
+        Err(e) => {
+            check.found.inode(Kind::Inode, ino, e);
+            judge::damaged(check, met, ino, raw);
+        }
+    }
+    Ok(())
+}
+
+/// Nobody minds what is left in a slot that says it is free.
+fn is_unused(check: &Check<'_>, ino: Ino, raw: &[u8]) -> bool {
+    raw[26..28] == [0, 0]
+        && !check.orphans.has(ino)
+        && ino.get() >= check.sight.sb.geometry().first_ino()
+}
+
+/// Compared in large pieces: most of a table that was zeroed is zeros.
+fn is_zero(raw: &[u8]) -> bool {
+    const ZEROS: [u8; 256] = [0; 256];
+    raw.chunks(ZEROS.len()).all(|c| *c == ZEROS[..c.len()])
+}

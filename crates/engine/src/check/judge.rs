@@ -1,0 +1,218 @@
+//! One inode, judged by itself: what it says of itself, of its size and of the space that it takes.
+//!
+//! Input: a checked inode, with its bytes. Output: findings; the inode among the people; what is to be looked at later. Invariants: what the inode has
+//! is claimed before it is compared with what it says. Limits: names and links are for later passes.
+
+use super::Check;
+use super::attributes;
+use super::inodes::Met;
+use super::maps::{self, Taken};
+use super::own::{self, Role};
+use super::people::Person;
+use super::reader::Reader;
+use super::report::Kind;
+use crate::error::Error;
+use diorite_format::features::Incompat;
+use diorite_format::inline::InlineData;
+use diorite_format::{FileType, Ino, Inode, InodeFlags, MapKind};
+
+/// Judges an inode whose bytes were accepted.
+pub(super) fn inode(
+    check: &Check<'_>,
+    reader: &mut Reader<'_>,
+    met: &mut Met,
+    inode: &Inode,
+    raw: &[u8],
+) -> Result<(), Error> {
+    let (ino, role) = (inode.ino, own::role(&check.sight.sb, inode.ino));
+    let orphan = check.orphans.has(ino);
+    if role == Role::Ordinary && !orphan {
+        if !is_there(check, inode) {
+            return Ok(());
+        }
+    } else if inode.links == 0 && inode.mode == 0 && role != Role::BadBlocks {
+        return Ok(());
+    }
+    let taken = match role {
+        Role::Resize => own::resize(check, reader, inode)?,
+        _ => maps::claim(check, reader, inode)?,
+    };
+    let space = attributes::in_inode(check, met, inode, raw);
+    if role == Role::Ordinary || role == Role::Root {
+        fields(check, inode, raw);
+        contents(check, met, inode, raw, &taken);
+    }
+    if role != Role::Resize && role != Role::BadBlocks && !taken.bad && !taken.tangled {
+        blocks(check, inode, &taken, space);
+    }
+    let person = Person::new(inode.file_type, inode.links)
+        .bad(taken.bad)
+        .tangled(taken.tangled)
+        .orphan(orphan)
+        .ea(inode.flags.has(InodeFlags::EA_INODE))
+        .own(role != Role::Ordinary && role != Role::Root);
+    check.people.set(ino, person);
+    met.inodes += 1;
+    if inode.is_dir() {
+        met.directories.push(ino);
+    }
+    Ok(())
+}
+
+/// An inode that was refused: it is somebody, and no more is known.
+pub(super) fn damaged(check: &Check<'_>, met: &mut Met, ino: Ino, raw: &[u8]) {
+    let (mode, links) = (
+        u16::from_le_bytes([raw[0], raw[1]]),
+        u16::from_le_bytes([raw[26], raw[27]]),
+    );
+    if links != 0 {
+        let person = Person::new(FileType::from_mode(mode), links)
+            .bad(true)
+            .tangled(true);
+        let own = own::role(&check.sight.sb, ino) == Role::Own;
+        check.people.set(ino, person.own(own));
+        met.inodes += 1;
+    }
+}
+
+/// Whether an ordinary inode is in use; its time of deletion has to agree.
+fn is_there(check: &Check<'_>, inode: &Inode) -> bool {
+    let say = |what: &str| {
+        check.found.inode(
+            Kind::Inode,
+            inode.ino,
+            format_args!("inode {}: {what}", inode.ino),
+        )
+    };
+    if inode.links == 0 {
+        if inode.mode != 0 && inode.dtime == 0 {
+            say("has no links, and no time of deletion");
+        }
+        return false;
+    }
+    if inode.dtime != 0 {
+        say("is in use, but has a time of deletion");
+    }
+    true
+}
+
+/// Fields that have to be zero, and flags that do not go with the type.
+fn fields(check: &Check<'_>, inode: &Inode, raw: &[u8]) {
+    let ino = inode.ino;
+    for what in inode.oddities(&check.sight.sb, raw) {
+        check
+            .found
+            .inode(Kind::Inode, ino, format_args!("inode {ino}: {what}"));
+    }
+}
+
+/// What the size says, by the kind of map.
+fn contents(check: &Check<'_>, met: &mut Met, inode: &Inode, raw: &[u8], taken: &Taken) {
+    let (ino, size) = (inode.ino, inode.size);
+    let say = |what: std::fmt::Arguments<'_>| {
+        check
+            .found
+            .inode(Kind::Inode, ino, format_args!("inode {ino}: {what}"))
+    };
+    match inode.map_kind() {
+        MapKind::Inline => inline(check, inode, raw),
+        MapKind::FastSymlink => {
+            let ends = |target: &[u8]| inode.i_block.get(target.len()) == Some(&0);
+            match inode.fast_symlink() {
+                Ok(target) if target.is_empty() => {
+                    say(format_args!("a symbolic link without a target"))
+                }
+                Ok(target) if ends(target) => {}
+                Ok(_) => say(format_args!(
+                    "the target of the symbolic link goes on behind its size {size}"
+                )),
+                Err(e) => check.found.inode(Kind::Inode, ino, e),
+            }
+        }
+        MapKind::Device | MapKind::None if size != 0 => {
+            say(format_args!(
+                "a device, pipe or socket of {size} bytes; expected 0"
+            ));
+        }
+        MapKind::Device | MapKind::None => {}
+        MapKind::Extents | MapKind::Indirect if taken.bad || taken.tangled => {}
+        MapKind::Extents | MapKind::Indirect => mapped(check, met, inode, taken),
+    }
+}
+
+/// The size of a file with blocks.
+fn mapped(check: &Check<'_>, met: &mut Met, inode: &Inode, taken: &Taken) {
+    let (ino, size) = (inode.ino, inode.size);
+    let block = u64::from(check.sight.sb.block_size());
+    let say = |what: std::fmt::Arguments<'_>| {
+        check
+            .found
+            .inode(Kind::Inode, ino, format_args!("inode {ino}: {what}"))
+    };
+    match inode.file_type {
+        Some(FileType::Directory) => {
+            if size != taken.end * block {
+                say(format_args!(
+                    "a directory of {size} bytes; its blocks make {}",
+                    taken.end * block
+                ));
+            }
+        }
+        Some(FileType::Symlink) => match taken.first {
+            Some(first) if taken.blocks == 1 && taken.end == 1 && size < block => {
+                met.targets.push((first, ino));
+            }
+            _ => say(format_args!(
+                "a symbolic link of {size} bytes with {} blocks",
+                taken.blocks
+            )),
+        },
+        // The last block may be empty: a write that was cut off leaves one.
+        _ if taken.written_end > size.div_ceil(block) + 1
+            || taken.written_end == size.div_ceil(block) + 1 && size % block != 0 =>
+        {
+            say(format_args!(
+                "{size} bytes, but blocks that are written up to byte {}",
+                taken.written_end * block
+            ));
+        }
+        _ => {}
+    }
+}
+
+/// Data in the inode: all that the size says has to be there.
+fn inline(check: &Check<'_>, inode: &Inode, raw: &[u8]) {
+    let value = attributes::inline_value(&check.sight.sb, inode, raw);
+    if let Err(e) = InlineData::new(inode, value.unwrap_or(&[])) {
+        check.found.inode(Kind::Inode, inode.ino, e);
+    } else if inode.is_dir() && inode.size < 4 {
+        let (ino, size) = (inode.ino, inode.size);
+        check.found.inode(
+            Kind::Inode,
+            ino,
+            format_args!("inode {ino}: an inline directory of {size} bytes"),
+        );
+    }
+}
+
+/// The space in use, in the inode's own count.
+fn blocks(check: &Check<'_>, inode: &Inode, taken: &Taken, values: u64) {
+    let geometry = check.sight.sb.geometry();
+    let cluster = u64::from(geometry.cluster_size() >> 9);
+    let clusters = taken.clusters + u64::from(!inode.file_acl.is_none()) + values;
+    let expected = clusters * cluster;
+    if inode.blocks != expected {
+        let (ino, found) = (inode.ino, inode.blocks);
+        let what =
+            format_args!("inode {ino}: {found} sectors are counted as in use; expected {expected}");
+        check.found.inode(Kind::Inode, ino, what);
+    }
+    if inode.flags.has(InodeFlags::EA_INODE)
+        && !check.sight.sb.features().incompat.has(Incompat::EA_INODE)
+    {
+        let ino = inode.ino;
+        let what =
+            format_args!("inode {ino}: holds an attribute's value on a volume without ea_inode");
+        check.found.inode(Kind::Inode, ino, what);
+    }
+}

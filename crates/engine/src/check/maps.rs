@@ -1,0 +1,87 @@
+//! What a file's map takes: its blocks are claimed, counted and compared with what the inode says of its size.
+//!
+//! Input: an inode. Output: [`Taken`], and findings. Invariants: a block of a map that somebody has already is not gone into, so all walks together
+//! read every block once. Limits: which inodes share a block is found out later, by `owners`.
+
+use super::Check;
+use super::reader::Reader;
+use super::report::Kind;
+use super::walk::{Run, Visit, walk};
+use crate::error::Error;
+use diorite_format::{FsBlock, Ino, Inode};
+use std::fmt;
+
+/// What a map takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Taken {
+    /// Clusters, of the map itself too.
+    pub(super) clusters: u64,
+    /// The file block after the last that is mapped, and after the last that is written.
+    pub(super) end: u64,
+    pub(super) written_end: u64,
+    /// File blocks that are mapped.
+    pub(super) blocks: u64,
+    /// Where the first run is.
+    pub(super) first: Option<FsBlock>,
+    /// A block of the map had been claimed before.
+    pub(super) tangled: bool,
+    /// Something is wrong with the map.
+    pub(super) bad: bool,
+}
+
+/// Claims all that the map of `inode` leads to.
+pub(super) fn claim(
+    check: &Check<'_>,
+    reader: &mut Reader<'_>,
+    inode: &Inode,
+) -> Result<Taken, Error> {
+    let mut claimer = Claimer {
+        check,
+        ino: inode.ino,
+        taken: Taken::default(),
+        last: None,
+    };
+    walk(&check.sight.sb, reader, inode, &mut claimer)?;
+    Ok(claimer.taken)
+}
+
+struct Claimer<'a> {
+    check: &'a Check<'a>,
+    ino: Ino,
+    taken: Taken,
+    /// The cluster of the file that the last run ended in, and where that is.
+    last: Option<(u64, u64)>,
+}
+
+impl Visit for Claimer<'_> {
+    fn node(&mut self, block: FsBlock) -> bool {
+        self.taken.clusters += 1;
+        let had = self.check.space.claim(block, 1);
+        self.taken.tangled |= had != 0;
+        had == 0
+    }
+
+    fn run(&mut self, run: Run) {
+        let space = self.check.space;
+        let ratio = u64::from(self.check.sight.sb.geometry().cluster_ratio());
+        let first = space.cluster(run.at.get());
+        let end = space.cluster(run.at.get() + run.len - 1) + 1;
+        // Several runs of a file may share a cluster, if it is the same one of the file.
+        let shared = self.last == Some((run.file / ratio, first));
+        let from = first + u64::from(shared);
+        space.claim_clusters(from, end);
+        self.taken.clusters += end.saturating_sub(from);
+        self.last = Some(((run.end() - 1) / ratio, end - 1));
+        self.taken.first = self.taken.first.or(Some(run.at));
+        self.taken.blocks += run.len;
+        self.taken.end = self.taken.end.max(run.end());
+        if !run.unwritten {
+            self.taken.written_end = self.taken.written_end.max(run.end());
+        }
+    }
+
+    fn wrong(&mut self, what: &dyn fmt::Display) {
+        self.taken.bad = true;
+        self.check.found.inode(Kind::BlockMap, self.ino, what);
+    }
+}

@@ -1,0 +1,172 @@
+//! A consistency check of a whole volume, which changes nothing: what `e2fsck -n` judges, in passes over large reads by several threads.
+//!
+//! | file | takes -> gives |
+//! |---|---|
+//! | `sight` | a device -> superblock and descriptors, over a journal replayed in memory |
+//! | `fixed`, `space` | structures at fixed places -> clusters in use, one bit each |
+//! | `orphans` | the superblock -> inodes on their way out |
+//! | `inodes`, `judge`, `own` | inode tables -> every inode judged by itself |
+//! | `walk`, `maps` | an inode -> the blocks that its map leads to, claimed |
+//! | `attributes` | inodes, blocks -> attributes judged, references counted |
+//! | `directories`, `entries`, `hashed` | directories -> names counted, hash trees judged |
+//! | `people`, `links` | names counted -> links, what is lost |
+//! | `bitmaps` | what is in use -> bitmaps and counters judged |
+//! | `owners`, `paths` | findings -> who it is, and where |
+//! | `report`, `crew`, `reader` | findings kept; threads; reads |
+//!
+//! Input: a device or a locator. Output: a [`Report`]. Invariants: nothing is written; memory grows with the size of the device and with what is in use, never with a number
+//! that is only said; what is reported does not depend on the number of threads. Limits: quota files are not compared; copies of the superblock and of descriptors are
+//! read only where the first do not check out.
+
+mod attributes;
+mod bitmaps;
+mod crew;
+mod directories;
+mod entries;
+mod fixed;
+mod hashed;
+mod inodes;
+mod judge;
+mod links;
+mod maps;
+mod orphans;
+mod own;
+mod owners;
+mod paths;
+mod people;
+mod reader;
+mod report;
+mod sight;
+mod space;
+mod walk;
+
+pub use crew::{Progress, Watch};
+pub use report::{Finding, Findings, Kind, Report, Totals};
+
+use crate::error::Error;
+use crate::loopdev;
+use crate::mount::OpenOptions;
+use crew::Crew;
+use diorite_block::{Device, Locator};
+use directories::Directories;
+use orphans::Orphans;
+use people::People;
+use report::Collector;
+use sight::Sight;
+use space::Space;
+use std::sync::Arc;
+
+const STAGE_INODES: &str = "inodes";
+const STAGE_DIRECTORIES: &str = "directories";
+const STAGE_OWNERS: &str = "owners of shared blocks";
+const STAGE_PATHS: &str = "paths";
+
+/// How to check.
+#[derive(Clone, Debug)]
+pub struct CheckOptions {
+    /// Threads, 1 or more.
+    pub threads: usize,
+    /// Findings of each kind that are kept; all are counted.
+    pub per_kind: usize,
+    /// How the volume is opened; never for writing.
+    pub open: OpenOptions,
+}
+
+impl Default for CheckOptions {
+    /// A thread for each CPU, 20 findings of each kind.
+    fn default() -> CheckOptions {
+        CheckOptions {
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            per_kind: 20,
+            open: OpenOptions::default(),
+        }
+    }
+}
+
+/// Checks the volume at a locator, through the host's page cache. Blocks; `watch` is called from several threads.
+///
+/// # Errors
+/// What keeps a check from being made: the locator, the device, no file system, one with features that are not known. Damage is in the report.
+pub fn check(locator: &str, options: &CheckOptions, watch: Watch<'_>) -> Result<Report, Error> {
+    let open = read_only(&options.open);
+    let device = loopdev::open_device(&Locator::parse(locator)?, &open, true)?;
+    check_device(&device, options, watch)
+}
+
+/// Checks the volume on a device that the caller has. Blocks.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_device(
+    device: &Arc<dyn Device>,
+    options: &CheckOptions,
+    watch: Watch<'_>,
+) -> Result<Report, Error> {
+    let found = Collector::new(options.per_kind);
+    let Some(sight) = sight::look(device, &read_only(&options.open), &found)? else {
+        return Ok(found.snapshot(Totals::default()));
+    };
+    let orphans = Orphans::find(&sight, &found)?;
+    let check = Check {
+        space: &Space::new(&sight.sb),
+        people: &People::new(&sight.sb, &sight.groups),
+        orphans: &orphans,
+        found: &found,
+        crew: Crew {
+            threads: options.threads,
+            watch,
+        },
+        sight: &sight,
+    };
+    let (totals, directories) = check.passes()?;
+    let mut report = found.snapshot(totals);
+    paths::fill(&check, &directories, &mut report)?;
+    Ok(report)
+}
+
+fn read_only(options: &OpenOptions) -> OpenOptions {
+    OpenOptions {
+        write: false,
+        ..options.clone()
+    }
+}
+
+/// What all passes share.
+struct Check<'a> {
+    sight: &'a Sight,
+    space: &'a Space,
+    people: &'a People,
+    orphans: &'a Orphans,
+    found: &'a Collector,
+    crew: Crew<'a>,
+}
+
+impl Check<'_> {
+    /// All of them, in an order in which each has what it compares with.
+    fn passes(&self) -> Result<(Totals, Directories), Error> {
+        let fixed = fixed::claim(self.sight, self.space);
+        let mut met = inodes::all(self)?;
+        let attributes = met.attributes.clone();
+        attributes::blocks(self, &mut met)?;
+        attributes::values(self, &mut met)?;
+        attributes::targets(self, &met)?;
+        let blocks = self.sight.sb.geometry().blocks_count();
+        let directories = Directories::new(&met.directories, blocks);
+        directories::all(self, &directories)?;
+        links::counts(self);
+        links::ways(self, &directories);
+        bitmaps::all(self, &fixed)?;
+        if self.space.doubles() > 0 {
+            owners::name(self, &attributes)?;
+        }
+        let used = |g: &diorite_format::GroupDesc| u64::from(self.space.used_in(g.group));
+        let clusters: u64 = self.sight.groups.iter().map(used).sum();
+        let totals = Totals {
+            inodes: met.inodes,
+            directories: met.directories.len() as u64,
+            names: directories.names(),
+            blocks: clusters * u64::from(self.sight.sb.geometry().cluster_ratio()),
+        };
+        Ok((totals, directories))
+    }
+}

@@ -1,0 +1,181 @@
+//! Inodes on their way out: the list that goes through the inodes, and the file of orphans.
+//!
+//! Input: the superblock. Output: [`Orphans`]. Invariants: a list that comes back to where it was ends; every number was checked. Limits: that they are
+//! there is no damage: the next writer deals with them, and that is noted.
+
+use super::reader::Reader;
+use super::report::{Collector, Kind};
+use super::sight::Sight;
+use super::walk::{Run, Visit, walk};
+use crate::error::Error;
+use diorite_format::features::RoCompat;
+use diorite_format::{FsBlock, Ino, Inode, orphan};
+use std::collections::HashSet;
+use std::fmt;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Orphans {
+    known: HashSet<Ino>,
+}
+
+impl Orphans {
+    pub(super) fn has(&self, ino: Ino) -> bool {
+        !self.known.is_empty() && self.known.contains(&ino)
+    }
+
+    /// Finds them all.
+    pub(super) fn find(sight: &Sight, found: &Collector) -> Result<Orphans, Error> {
+        let mut orphans = Orphans::default();
+        let mut reader = Reader::new(sight);
+        orphans.list(sight, &mut reader, found)?;
+        if let Some(file) = sight.sb.orphan_file() {
+            orphans.file(sight, &mut reader, found, file)?;
+        }
+        if !orphans.known.is_empty() {
+            let n = orphans.known.len();
+            found.note(format_args!("orphaned inodes: {n}; they are dealt with when the volume is next opened for writing"));
+        }
+        Ok(orphans)
+    }
+
+    /// The list: the superblock names the first, the time of deletion of each the next.
+    fn list(
+        &mut self,
+        sight: &Sight,
+        reader: &mut Reader<'_>,
+        found: &Collector,
+    ) -> Result<(), Error> {
+        let (mut next, mut before) = (sight.sb.last_orphan(), Ino::new(0));
+        let first_ino = sight.sb.geometry().first_ino();
+        while !next.is_none() {
+            let wrong = |what: &str| {
+                let by = if before.is_none() {
+                    "the superblock".to_owned()
+                } else {
+                    format!("inode {before}")
+                };
+                found.inode(
+                    Kind::Orphan,
+                    next,
+                    format_args!("list of orphans: {by} names inode {next}, {what}"),
+                );
+            };
+            if next.get() < first_ino || sight.sb.check_ino(next.get()).is_err() {
+                wrong("which is no ordinary inode of the volume");
+                return Ok(());
+            }
+            if !self.known.insert(next) {
+                wrong("which is on the list already");
+                return Ok(());
+            }
+            let Some((inode, _)) = reader.inode(next)? else {
+                wrong("which is damaged");
+                return Ok(());
+            };
+            if inode.mode == 0 {
+                wrong("which is not in use");
+                return Ok(());
+            }
+            (before, next) = (next, Ino::new(inode.dtime));
+        }
+        Ok(())
+    }
+
+    fn file(
+        &mut self,
+        sight: &Sight,
+        reader: &mut Reader<'_>,
+        found: &Collector,
+        ino: Ino,
+    ) -> Result<(), Error> {
+        if sight.sb.check_ino(ino.get()).is_err() {
+            found.inode(
+                Kind::Orphan,
+                ino,
+                format_args!("the orphan file is inode {ino}, which is outside the volume"),
+            );
+            return Ok(());
+        }
+        let Some((inode, _)) = reader.inode(ino)? else {
+            found.inode(
+                Kind::Orphan,
+                ino,
+                format_args!("the orphan file, inode {ino}, is damaged"),
+            );
+            return Ok(());
+        };
+        let before = self.known.len();
+        self.slots(sight, reader, found, &inode)?;
+        let says = sight.sb.features().ro_compat.has(RoCompat::ORPHAN_PRESENT);
+        if self.known.len() != before && !says {
+            found.inode(
+                Kind::Orphan,
+                ino,
+                "the orphan file has entries, and the superblock says that it has none",
+            );
+        }
+        Ok(())
+    }
+
+    fn slots(
+        &mut self,
+        sight: &Sight,
+        reader: &mut Reader<'_>,
+        found: &Collector,
+        file: &Inode,
+    ) -> Result<(), Error> {
+        let mut blocks = Blocks::new(sight);
+        walk(&sight.sb, reader, file, &mut blocks)?;
+        let expected = file.size >> sight.sb.geometry().block_bits();
+        if !file.is_file() || blocks.list.len() as u64 != expected || blocks.list.is_empty() {
+            let (ino, has) = (file.ino, blocks.list.len());
+            let what = format_args!(
+                "the orphan file, inode {ino}, has {has} blocks in its map; expected a regular file of {expected}"
+            );
+            found.inode(Kind::Orphan, ino, what);
+        }
+        for at in blocks.list {
+            match orphan::parse_block(&sight.sb, file, at, reader.block(at)?) {
+                Ok(list) => self.known.extend(list),
+                Err(e) => found.of(Kind::Orphan, file.ino, at, e),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The blocks of a file, as many as a volume can have.
+struct Blocks {
+    list: Vec<FsBlock>,
+    left: u64,
+}
+
+impl Blocks {
+    fn new(sight: &Sight) -> Blocks {
+        Blocks {
+            list: Vec::new(),
+            // The kernel makes it of 512 blocks at most.
+            left: sight.sb.geometry().blocks_count().min(4096),
+        }
+    }
+}
+
+impl Visit for Blocks {
+    fn node(&mut self, _: FsBlock) -> bool {
+        let go = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        go
+    }
+
+    fn run(&mut self, run: Run) {
+        let len = run.len.min(self.left);
+        self.left -= len;
+        self.list
+            .extend((run.at.get()..run.at.get() + len).map(FsBlock::new));
+    }
+
+    fn wrong(&mut self, _: &dyn fmt::Display) {
+        // Said when the inode is judged.
+    }
+}

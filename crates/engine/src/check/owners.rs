@@ -1,0 +1,163 @@
+//! Who has the blocks that several have: asked only if some do.
+//!
+//! Input: runs of clusters that were claimed more than once. Output: a finding for each, with the inodes and structures that have it. Invariant: no map is gone into
+//! deeper than there are blocks of maps, all inodes together. Limits: so many runs are named, and of each so many owners.
+
+use super::people::Person;
+use super::reader::Reader;
+use super::report::Kind;
+use super::walk::{Run, Visit, walk};
+use super::{Check, STAGE_OWNERS};
+use crate::error::Error;
+use crate::mount::Zone;
+use diorite_format::{FsBlock, Ino};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Runs that are named.
+const MOST_RUNS: usize = 200;
+/// Owners of one run that are named.
+const MOST_OWNERS: usize = 8;
+
+/// A run of clusters, and who has it.
+struct Shared {
+    first: u64,
+    end: u64,
+    owners: BTreeSet<Ino>,
+}
+
+/// Names everybody who has what others have too.
+pub(super) fn name(check: &Check<'_>, attributes: &[(FsBlock, Ino)]) -> Result<(), Error> {
+    let runs = check.space.double_runs(MOST_RUNS);
+    if runs.is_empty() {
+        return Ok(());
+    }
+    let fresh = || -> Vec<Shared> {
+        let shared = |(first, count): &(u64, u64)| Shared {
+            first: *first,
+            end: first + count,
+            owners: BTreeSet::new(),
+        };
+        runs.iter().map(shared).collect()
+    };
+    // A map that somebody else's blocks are part of could be walked for ever.
+    let left = AtomicU64::new(check.sight.sb.geometry().blocks_count());
+    let begin = || (Reader::new(check.sight), fresh());
+    let groups = check.sight.groups.len();
+    let met = check
+        .crew
+        .each(STAGE_OWNERS, groups, begin, |(reader, shared), group| {
+            for (ino, person, _) in check.people.of_group(group) {
+                of_inode(check, reader, shared, &left, ino, person)?;
+            }
+            Ok(())
+        })?;
+    let mut all = fresh();
+    for (_, shared) in met {
+        for (to, from) in all.iter_mut().zip(shared) {
+            to.owners.extend(from.owners);
+        }
+    }
+    for (at, ino) in attributes {
+        note(&mut all, check.space.cluster(at.get()), 1, *ino);
+    }
+    let zone = Zone::of_groups(&check.sight.sb, &check.sight.groups)?;
+    all.iter().for_each(|s| tell(check, &zone, s));
+    Ok(())
+}
+
+fn of_inode(
+    check: &Check<'_>,
+    reader: &mut Reader<'_>,
+    shared: &mut [Shared],
+    left: &AtomicU64,
+    ino: Ino,
+    person: Person,
+) -> Result<(), Error> {
+    // The resize inode's blocks are the volume's own.
+    if person.is_own() && ino == Ino::RESIZE {
+        return Ok(());
+    }
+    let Some((inode, _)) = reader.inode(ino)? else {
+        return Ok(());
+    };
+    let mut visit = Noting {
+        check,
+        shared,
+        left,
+        ino,
+    };
+    walk(&check.sight.sb, reader, &inode, &mut visit)
+}
+
+struct Noting<'a> {
+    check: &'a Check<'a>,
+    shared: &'a mut [Shared],
+    left: &'a AtomicU64,
+    ino: Ino,
+}
+
+impl Visit for Noting<'_> {
+    fn node(&mut self, block: FsBlock) -> bool {
+        note(
+            self.shared,
+            self.check.space.cluster(block.get()),
+            1,
+            self.ino,
+        );
+        let less = |n: u64| n.checked_sub(1);
+        self.left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
+            .is_ok()
+    }
+
+    fn run(&mut self, run: Run) {
+        let first = self.check.space.cluster(run.at.get());
+        let end = self.check.space.cluster(run.at.get() + run.len - 1) + 1;
+        note(self.shared, first, end - first, self.ino);
+    }
+
+    fn wrong(&mut self, _: &dyn fmt::Display) {
+        // Said when the inode was judged.
+    }
+}
+
+fn note(shared: &mut [Shared], first: u64, count: u64, ino: Ino) {
+    let from = shared.partition_point(|s| s.end <= first);
+    for one in shared[from..]
+        .iter_mut()
+        .take_while(|s| s.first < first + count)
+    {
+        if one.owners.len() < MOST_OWNERS {
+            one.owners.insert(ino);
+        }
+    }
+}
+
+fn tell(check: &Check<'_>, zone: &Zone, shared: &Shared) {
+    let (first, after) = (
+        check.space.block_of(shared.first),
+        check.space.block_of(shared.end),
+    );
+    let len = after.get() - first.get();
+    let mut who: Vec<String> = zone
+        .find(first, len)
+        .map(str::to_owned)
+        .into_iter()
+        .collect();
+    who.extend(shared.owners.iter().map(|ino| format!("inode {ino}")));
+    let twice = if who.len() < 2 {
+        ", more than once"
+    } else {
+        ""
+    };
+    let what = format_args!(
+        "blocks {first}..{after} are in use by {}{twice}",
+        who.join(", ")
+    );
+    match shared.owners.first() {
+        Some(ino) => check.found.of(Kind::DoubleUse, *ino, first, what),
+        None => check.found.block(Kind::DoubleUse, first, what),
+    }
+}

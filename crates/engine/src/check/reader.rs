@@ -1,0 +1,122 @@
+//! Reading what is checked: runs of blocks, one inode, many single blocks in the order in which they lie.
+//!
+//! Input: places that were checked to be in the volume. Output: their bytes, in memory that is used again and again. Invariant: a read never
+//! reaches past the volume. Limits: a reader belongs to one thread; a failed read ends the check.
+
+use super::sight::Sight;
+use crate::error::Error;
+use crate::queue::Op;
+use diorite_block::Buf;
+use diorite_format::{
+    Corrupt, FormatError, FsBlock, Ino, Inode, Result as Parsed, Superblock, inode,
+};
+
+/// Bytes that are read at once where blocks lie side by side.
+pub(super) const STRIPE: u32 = 1 << 20;
+
+/// See the module.
+pub(super) struct Reader<'a> {
+    sight: &'a Sight,
+    /// Memory of the last read.
+    buf: Option<Buf>,
+    /// The block of an inode table that was read last.
+    table: Option<(FsBlock, Box<[u8]>)>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(sight: &'a Sight) -> Reader<'a> {
+        Reader {
+            sight,
+            buf: None,
+            table: None,
+        }
+    }
+
+    /// Blocks that are read at once.
+    pub(super) fn stripe_blocks(&self) -> u64 {
+        u64::from(STRIPE / self.sight.sb.block_size()).max(1)
+    }
+
+    /// Reads `blocks` blocks from `at` on: at most a stripe.
+    pub(super) fn run(&mut self, at: FsBlock, blocks: u64) -> Result<&[u8], Error> {
+        let size = u64::from(self.sight.sb.block_size());
+        let bytes = usize::try_from(blocks * size).expect("a run is at most a stripe");
+        let buf = self.buf.take().filter(|b| b.len() == bytes);
+        let pos = self.sight.sb.byte_of(at).get();
+        let buf = buf.unwrap_or_else(|| Buf::zeroed(bytes));
+        let buf = self
+            .sight
+            .blocking
+            .read(pos, buf)
+            .map_err(|error| Error::Device {
+                op: Op::Read,
+                pos,
+                len: u32::try_from(bytes).unwrap_or(u32::MAX),
+                error,
+            })?;
+        Ok(self.buf.insert(buf).as_slice())
+    }
+
+    /// Reads one block.
+    pub(super) fn block(&mut self, at: FsBlock) -> Result<&[u8], Error> {
+        self.run(at, 1)
+    }
+
+    /// Gives every block of an ascending list to `each`, reading neighbours together.
+    pub(super) fn each(
+        &mut self,
+        blocks: &[FsBlock],
+        mut each: impl FnMut(usize, &[u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let size = self.sight.sb.block_size() as usize;
+        let most = self.stripe_blocks();
+        let mut from = 0;
+        while let Some(first) = blocks.get(from) {
+            let adjacent = |(n, b): &(usize, &FsBlock)| {
+                (*n as u64) < most && b.get() == first.get() + *n as u64
+            };
+            let run = blocks[from..]
+                .iter()
+                .enumerate()
+                .take_while(adjacent)
+                .count();
+            let bytes = self.run(*first, run as u64)?;
+            for (n, block) in bytes.chunks_exact(size).enumerate() {
+                each(from + n, block)?;
+            }
+            from += run;
+        }
+        Ok(())
+    }
+
+    /// Reads an inode of the volume, believed although its sum is wrong; none if it makes no sense.
+    pub(super) fn inode(&mut self, ino: Ino) -> Result<Option<(Inode, &[u8])>, Error> {
+        let sb = &self.sight.sb;
+        let place = sb.inode_place(ino)?;
+        let table = self.sight.groups[place.group.get() as usize].inode_table;
+        let block = FsBlock::new(table.get() + u64::from(place.table_block));
+        if self.table.as_ref().is_none_or(|(at, _)| *at != block) {
+            let bytes = self.run(block, 1)?.into();
+            self.table = Some((block, bytes));
+        }
+        let (_, bytes) = self.table.as_ref().expect("it was just read");
+        let raw = &bytes[place.offset as usize..][..sb.geometry().inode_size() as usize];
+        let inode = match Inode::parse(sb, ino, raw) {
+            Err(e) if is_wrong_sum(&e) => believed(sb, ino, raw),
+            parsed => parsed,
+        };
+        Ok(inode.ok().map(|inode| (inode, raw)))
+    }
+}
+
+/// Only the sum of an inode is wrong, as far as is known.
+pub(super) fn is_wrong_sum(error: &FormatError) -> bool {
+    matches!(error, FormatError::Corrupt(Corrupt::InodeChecksum { .. }))
+}
+
+/// An inode as it would be if its sum were right.
+pub(super) fn believed(sb: &Superblock, ino: Ino, raw: &[u8]) -> Parsed<Inode> {
+    let mut copy = raw.to_vec();
+    inode::seal(sb, ino, &mut copy);
+    Inode::parse(sb, ino, &copy)
+}

@@ -1,0 +1,238 @@
+//! What a check has found, bounded: every finding is counted, so many of each kind are kept.
+//!
+//! Input: findings of all passes, from any thread. Output: a [`Report`]. Invariants: what is kept does not depend on the order in which
+//! threads come: of each kind the first by inode, block and words; every finding counts. Limits: none of its own.
+
+use crate::locks::CHECK_FINDINGS;
+use diorite_block::sync::Mutex;
+use diorite_format::{FsBlock, Ino};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// Which structure a finding is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// The superblock, or a state that it records.
+    Superblock,
+    /// A group's descriptor.
+    Descriptor,
+    /// The journal's inode or superblock.
+    Journal,
+    /// An inode's own fields.
+    Inode,
+    /// A map of a file: extents or block pointers.
+    BlockMap,
+    /// A block that several owners have.
+    DoubleUse,
+    /// Extended attributes, their blocks and their inodes.
+    Xattr,
+    /// A directory's blocks and entries.
+    Directory,
+    /// The tree of a hashed directory.
+    HashTree,
+    /// What no name leads to.
+    Unreachable,
+    /// The number of names of an inode.
+    Links,
+    /// Inodes on their way out.
+    Orphan,
+    /// A group's bitmap of blocks.
+    BlockBitmap,
+    /// A group's bitmap of inodes.
+    InodeBitmap,
+    /// Free blocks, free inodes, directories, as they are counted in descriptors and superblock.
+    Counters,
+    /// What could not be checked because of other damage.
+    NotChecked,
+}
+
+impl Kind {
+    /// Every kind, in the order of reports.
+    pub const ALL: [Kind; 16] = [
+        Kind::Superblock,
+        Kind::Descriptor,
+        Kind::Journal,
+        Kind::Inode,
+        Kind::BlockMap,
+        Kind::DoubleUse,
+        Kind::Xattr,
+        Kind::Directory,
+        Kind::HashTree,
+        Kind::Unreachable,
+        Kind::Links,
+        Kind::Orphan,
+        Kind::BlockBitmap,
+        Kind::InodeBitmap,
+        Kind::Counters,
+        Kind::NotChecked,
+    ];
+
+    /// As JSON calls it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Superblock => "superblock",
+            Kind::Descriptor => "descriptor",
+            Kind::Journal => "journal",
+            Kind::Inode => "inode",
+            Kind::BlockMap => "block_map",
+            Kind::DoubleUse => "double_use",
+            Kind::Xattr => "xattr",
+            Kind::Directory => "directory",
+            Kind::HashTree => "hash_tree",
+            Kind::Unreachable => "unreachable",
+            Kind::Links => "links",
+            Kind::Orphan => "orphan",
+            Kind::BlockBitmap => "block_bitmap",
+            Kind::InodeBitmap => "inode_bitmap",
+            Kind::Counters => "counters",
+            Kind::NotChecked => "not_checked",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One thing that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    /// The inode concerned, if it is one.
+    pub ino: Option<Ino>,
+    /// The block of the volume concerned, if it is one.
+    pub block: Option<FsBlock>,
+    /// What was found, where, and what was expected.
+    pub what: String,
+    /// A path to the inode, if one leads there.
+    pub path: Option<Vec<u8>>,
+}
+
+/// Findings of one kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Findings {
+    /// Which.
+    pub kind: Kind,
+    /// How many there are.
+    pub count: u64,
+    /// The first of them.
+    pub kept: Vec<Finding>,
+}
+
+/// What the volume holds, as far as it was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Inodes in use, the volume's own among them.
+    pub inodes: u64,
+    /// Directories among them.
+    pub directories: u64,
+    /// Names in directories, without "." and "..".
+    pub names: u64,
+    /// Blocks in use.
+    pub blocks: u64,
+}
+
+/// The outcome of a check.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// What is wrong, by kind; empty if nothing is.
+    pub findings: Vec<Findings>,
+    /// What a person should know, and is no damage.
+    pub notes: Vec<String>,
+    /// What there is.
+    pub totals: Totals,
+}
+
+impl Report {
+    /// Nothing is wrong.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.findings.is_empty()
+    }
+
+    /// All findings, also those that were not kept.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.findings.iter().map(|f| f.count).sum()
+    }
+}
+
+/// Where all passes put what they find.
+pub(super) struct Collector {
+    per_kind: usize,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    kinds: BTreeMap<Kind, (u64, BTreeSet<Finding>)>,
+    notes: BTreeSet<String>,
+}
+
+impl Collector {
+    /// Keeps at most so many of each kind.
+    pub(super) fn new(per_kind: usize) -> Collector {
+        Collector {
+            per_kind,
+            inner: Mutex::new(&CHECK_FINDINGS, Inner::default()),
+        }
+    }
+
+    /// Something about no inode in particular.
+    pub(super) fn add(&self, kind: Kind, what: impl fmt::Display) {
+        self.put(kind, None, None, what.to_string());
+    }
+
+    /// Something about a block.
+    pub(super) fn block(&self, kind: Kind, block: FsBlock, what: impl fmt::Display) {
+        self.put(kind, None, Some(block), what.to_string());
+    }
+
+    /// Something about an inode.
+    pub(super) fn inode(&self, kind: Kind, ino: Ino, what: impl fmt::Display) {
+        self.put(kind, Some(ino), None, what.to_string());
+    }
+
+    /// Something about a block of an inode.
+    pub(super) fn of(&self, kind: Kind, ino: Ino, block: FsBlock, what: impl fmt::Display) {
+        self.put(kind, Some(ino), Some(block), what.to_string());
+    }
+
+    fn put(&self, kind: Kind, ino: Option<Ino>, block: Option<FsBlock>, what: String) {
+        let mut inner = self.inner.lock();
+        let (count, kept) = inner.kinds.entry(kind).or_default();
+        *count += 1;
+        kept.insert(Finding {
+            ino,
+            block,
+            what,
+            path: None,
+        });
+        if kept.len() > self.per_kind {
+            kept.pop_last();
+        }
+    }
+
+    /// Worth knowing.
+    pub(super) fn note(&self, what: impl fmt::Display) {
+        self.inner.lock().notes.insert(what.to_string());
+    }
+
+    /// What there is so far.
+    pub(super) fn snapshot(&self, totals: Totals) -> Report {
+        let inner = self.inner.lock();
+        let of_kind = |(kind, (count, kept)): (&Kind, &(u64, BTreeSet<Finding>))| Findings {
+            kind: *kind,
+            count: *count,
+            kept: kept.iter().cloned().collect(),
+        };
+        Report {
+            findings: inner.kinds.iter().map(of_kind).collect(),
+            notes: inner.notes.iter().cloned().collect(),
+            totals,
+        }
+    }
+}

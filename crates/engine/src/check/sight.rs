@@ -1,0 +1,184 @@
+//! What is checked: the superblock and the groups' descriptors, over a device that shows the volume as its journal would leave it.
+//!
+//! Input: a device. Output: a [`Sight`], or findings that say why there is none. Invariants: nothing is written; the journal is replayed in
+//! memory, as opening for reading does; a descriptor that does not check out is taken from a copy, whose places hold and whose counts may be old.
+//! Limits: what the engine refuses to read is an error, not damage.
+
+use super::report::{Collector, Kind};
+use crate::error::Error;
+use crate::mount::{OpenOptions, find_superblock, read_bytes};
+use crate::volume::Volume;
+use diorite_block::{Blocking, Device};
+use diorite_format::features::{Incompat, RoCompat};
+use diorite_format::{Access, Corrupt, FormatError, FsBlock, GroupDesc, GroupNo, Superblock};
+use std::sync::Arc;
+
+/// See the module.
+pub(super) struct Sight {
+    pub(super) blocking: Blocking,
+    pub(super) sb: Superblock,
+    pub(super) groups: Box<[GroupDesc]>,
+    /// Groups whose descriptor is a copy's.
+    pub(super) from_copy: Box<[bool]>,
+}
+
+/// How the notes begin that opening makes of a journal with something wrong.
+const BAD_JOURNAL: [&str; 3] = [
+    "the journal was aborted",
+    "the journal cannot be replayed",
+    "journal transaction",
+];
+
+/// Looks at the volume on `device`; none if there is too little to go on.
+pub(super) fn look(
+    device: &Arc<dyn Device>,
+    options: &OpenOptions,
+    found: &Collector,
+) -> Result<Option<Sight>, Error> {
+    let raw = match find_superblock(&Blocking::new(device.clone())) {
+        Ok(raw) => raw,
+        Err(e) if is_no_volume(&e) || !e.is_corrupt() => return Err(e),
+        Err(e) => {
+            found.add(Kind::Superblock, e.root());
+            return Ok(None);
+        }
+    };
+    if let Some(note) = &raw.note {
+        found.add(Kind::Superblock, note);
+    }
+    raw.sb
+        .features()
+        .check(Access::Read)
+        .map_err(|e| Error::from(FormatError::from(e)))?;
+    if let Err(e) = raw.sb.check_device(device.geometry().size) {
+        found.add(Kind::Superblock, e);
+        return Ok(None);
+    }
+    let device = recovered(device, options, found)?;
+    let blocking = Blocking::new(device);
+    let sb = find_superblock(&blocking)?.sb;
+    note_states(&sb, found);
+    Ok(
+        descriptors(&blocking, &sb, found)?.map(|(groups, from_copy)| Sight {
+            groups,
+            from_copy,
+            sb,
+            blocking,
+        }),
+    )
+}
+
+/// There is nothing here that could be damaged.
+fn is_no_volume(error: &Error) -> bool {
+    let Error::Format(format) = error.root() else {
+        return false;
+    };
+    matches!(**format, FormatError::Corrupt(Corrupt::SuperMagic { .. }))
+}
+
+/// The device as the volume's own opening shows it. What opening stumbles over is a finding: the passes say more about it.
+fn recovered(
+    device: &Arc<dyn Device>,
+    options: &OpenOptions,
+    found: &Collector,
+) -> Result<Arc<dyn Device>, Error> {
+    match Volume::open_device(device.clone(), options) {
+        Ok(volume) => {
+            let about_device = volume.device().report().fallbacks;
+            for note in volume.notes().iter().filter(|n| !about_device.contains(n)) {
+                if BAD_JOURNAL.iter().any(|b| note.starts_with(b)) {
+                    found.add(Kind::Journal, note);
+                } else if !note.ends_with("may be out of date") {
+                    found.note(note);
+                }
+            }
+            Ok(volume.device().clone())
+        }
+        Err(e) if is_damage(&e) => {
+            found.add(Kind::Journal, format_args!("opening the volume: {e}"));
+            Ok(device.clone())
+        }
+        Err(e) => Err(e),
+    }
+}
+
+fn is_damage(error: &Error) -> bool {
+    error.is_corrupt()
+        || matches!(
+            error.root(),
+            Error::Damaged(_) | Error::NotFound { .. } | Error::Invalid(_) | Error::Format(_)
+        )
+}
+
+/// What the superblock itself says of the volume's state, and what this check leaves out because of its features.
+fn note_states(sb: &Superblock, found: &Collector) {
+    let (incompat, ro) = (sb.features().incompat, sb.features().ro_compat);
+    if sb.has_error_state() || sb.recorded_errors().is_some() {
+        found.note("errors were recorded in the superblock before this check");
+    }
+    if ro.has(RoCompat::QUOTA) || ro.has(RoCompat::PROJECT) {
+        found.note("quota: the usage files are not compared with what is in use");
+    }
+    if incompat.has(Incompat::CASEFOLD) || incompat.has(Incompat::ENCRYPT) {
+        found.note("names that fold case are not compared with their place in the hash tree");
+    }
+}
+
+type Descriptors = (Box<[GroupDesc]>, Box<[bool]>);
+
+/// Every group's descriptor, each with whether it is a copy's.
+fn descriptors(
+    blocking: &Blocking,
+    sb: &Superblock,
+    found: &Collector,
+) -> Result<Option<Descriptors>, Error> {
+    let count = sb.group_count() as usize;
+    let (mut groups, mut from_copy) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    let (per_block, size) = (sb.geometry().descs_per_block(), sb.geometry().desc_size());
+    for index in 0..sb.geometry().gdt_blocks() {
+        let raw = read_block(blocking, sb, sb.gdt_location(index)?)?;
+        let here = (0..per_block).map(|n| index * per_block + n);
+        for (number, desc) in here.zip(raw.chunks_exact(size as usize)) {
+            let Some(group) = sb.geometry().group(number) else {
+                break;
+            };
+            let parsed = GroupDesc::parse(sb, group, desc);
+            from_copy.push(parsed.is_err());
+            match parsed.or_else(|e| {
+                found.add(Kind::Descriptor, &e);
+                copied(blocking, sb, index, group)?.ok_or(Error::from(e))
+            }) {
+                Ok(desc) => groups.push(desc),
+                Err(e) if e.is_corrupt() => {
+                    let what =
+                        "no copy of its descriptor makes sense either; nothing else was checked";
+                    found.add(Kind::NotChecked, format_args!("group {group}: {what}"));
+                    return Ok(None);
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+    Ok(Some((groups.into(), from_copy.into())))
+}
+
+/// The descriptor of a group from the first copy that has a sound one.
+fn copied(
+    blocking: &Blocking,
+    sb: &Superblock,
+    index: u32,
+    group: GroupNo,
+) -> Result<Option<GroupDesc>, Error> {
+    let (_, offset) = sb.desc_place(group)?;
+    for copy in sb.gdt_copies(index) {
+        let raw = read_block(blocking, sb, copy)?;
+        if let Ok(desc) = GroupDesc::parse(sb, group, &raw[offset as usize..]) {
+            return Ok(Some(desc));
+        }
+    }
+    Ok(None)
+}
+
+fn read_block(blocking: &Blocking, sb: &Superblock, block: FsBlock) -> Result<Vec<u8>, Error> {
+    read_bytes(blocking, sb.byte_of(block).get(), sb.block_size() as usize)
+}

@@ -1,0 +1,57 @@
+//! What no reader minds and a checker does: fields of an inode that have to be zero, and flags that do not go with its type.
+//! Input: a checked inode and its bytes. Output: one sentence for each oddity. Invariant: an inode that the kernel or mke2fs made has none.
+//! Limit: nothing here makes an inode unreadable. Source: the kernel's ext4 documentation, "index nodes"; what e2fsck -fn says of inodes
+//! changed field by field.
+
+use crate::features::{Incompat, RoCompat};
+use crate::layout::inode as at;
+use crate::le::{le16, le32};
+use crate::superblock::Superblock;
+
+use super::{FileType, Inode, InodeFlags};
+
+impl Inode {
+    /// The oddities of this inode; `raw` is what it was parsed from.
+    pub fn oddities<'a>(
+        &self,
+        sb: &Superblock,
+        raw: &'a [u8],
+    ) -> impl Iterator<Item = &'static str> + use<'a> {
+        let regular = self.is_file();
+        let wide_dir = self.is_dir() && sb.features().incompat.has(Incompat::LARGE_DIR);
+        let no_map = !matches!(
+            self.file_type,
+            Some(FileType::Regular | FileType::Directory | FileType::Symlink)
+        );
+        let rows = [
+            (
+                le32(raw, at::OBSO_FADDR) != 0,
+                "the address of a fragment is not 0",
+            ),
+            (
+                !regular && !wide_dir && le32(raw, at::SIZE_HIGH) != 0,
+                "the upper half of the size is not 0",
+            ),
+            (
+                !sb.features().ro_compat.has(RoCompat::HUGE_FILE)
+                    && le16(raw, at::BLOCKS_HIGH) != 0,
+                "the upper half of the space in use is not 0",
+            ),
+            (
+                !sb.features().incompat.has(Incompat::BIT64) && le16(raw, at::FILE_ACL_HIGH) != 0,
+                "the upper half of the attributes' block is not 0",
+            ),
+            (
+                self.flags.has(InodeFlags::INDEX) && !self.is_dir(),
+                "flagged as hashed, and is no directory",
+            ),
+            (
+                no_map && self.flags.has(InodeFlags::EXTENTS),
+                "flagged as mapped by extents, and has no data",
+            ),
+        ];
+        rows.into_iter()
+            .filter(|(odd, _)| *odd)
+            .map(|(_, what)| what)
+    }
+}

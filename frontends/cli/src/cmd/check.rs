@@ -1,0 +1,169 @@
+//! `diorite check`: is an image consistent? As `e2fsck -n`, and as its exit codes.
+//!
+//! Input: an image. Output: a line for every finding, or one JSON object: `clean`, `findings` (`[{"kind", "count", "kept": [{"inode", "block", "path",
+//! "what"}]}]`), `notes`, and what the image holds. Invariant: nothing is written. Limits: of each kind of finding so many are told; all are counted.
+
+use crate::args::{CheckArgs, Global};
+use crate::image;
+use crate::output::Out;
+use crate::report::Report;
+use diorite::check::{CheckOptions, Finding, Progress, Report as Found, check};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::sync::Mutex;
+
+/// Exit codes of e2fsck: errors left as they are; no check was made.
+const DAMAGED: u8 = 4;
+const FAILED: u8 = 8;
+
+/// Findings of each kind that are told, and with -v.
+const TOLD: usize = 10;
+const TOLD_VERBOSE: usize = 1000;
+
+/// Runs the command.
+pub(crate) fn run(global: &Global, args: &CheckArgs) -> ExitCode {
+    let mut report = Report::new("check", &args.img);
+    let mut options = CheckOptions {
+        per_kind: if args.verbose { TOLD_VERBOSE } else { TOLD },
+        open: image::options(global),
+        ..CheckOptions::default()
+    };
+    if let Some(threads) = args.threads {
+        options.threads = usize::from(threads);
+    }
+    let bar = Bar::new();
+    let found = check(&args.img, &options, &|p| bar.show(p));
+    bar.finish();
+    match found {
+        Ok(found) => {
+            show(args, &found);
+            if !found.is_clean() {
+                report.failed(DAMAGED);
+            }
+        }
+        Err(error) => {
+            report.image(error);
+            report.failed(FAILED);
+        }
+    }
+    report.exit_code()
+}
+
+fn show(args: &CheckArgs, found: &Found) {
+    let mut out = Out::new();
+    if args.json {
+        out.json(&json_of(&args.img, found));
+    } else {
+        text(args, found, &mut out);
+    }
+    out.finish();
+}
+
+fn text(args: &CheckArgs, found: &Found, out: &mut Out) {
+    for note in &found.notes {
+        out.line(format_args!("{}: note: {note}", args.img));
+    }
+    for findings in &found.findings {
+        for finding in &findings.kept {
+            out.line(line(finding));
+        }
+        let more = findings.count.saturating_sub(findings.kept.len() as u64);
+        if more > 0 {
+            out.line(format_args!(
+                "... and {more} more findings of the kind {}",
+                findings.kind
+            ));
+        }
+    }
+    let totals = &found.totals;
+    let verdict = match found.count() {
+        0 => "clean".to_owned(),
+        1 => "NOT clean: 1 finding".to_owned(),
+        n => format!("NOT clean: {n} findings"),
+    };
+    out.line(format_args!(
+        "{}: {verdict}; {} inodes and {} blocks in use, {} directories, {} names",
+        args.img, totals.inodes, totals.blocks, totals.directories, totals.names
+    ));
+}
+
+/// What was found, and the path where one is known.
+fn line(finding: &Finding) -> String {
+    match &finding.path {
+        Some(path) => format!("{} [{}]", finding.what, path.escape_ascii()),
+        None => finding.what.clone(),
+    }
+}
+
+fn json_of(img: &str, found: &Found) -> Value {
+    let one = |f: &Finding| {
+        json!({
+            "inode": f.ino.map(diorite_format::Ino::get),
+            "block": f.block.map(diorite_format::FsBlock::get),
+            "path": f.path.as_ref().map(|p| p.escape_ascii().to_string()),
+            "what": f.what,
+        })
+    };
+    let kinds: Vec<Value> = found
+        .findings
+        .iter()
+        .map(|f| {
+            let kept: Vec<Value> = f.kept.iter().map(one).collect();
+            json!({ "kind": f.kind.name(), "count": f.count, "kept": kept })
+        })
+        .collect();
+    json!({
+        "image": img,
+        "clean": found.is_clean(),
+        "findings": kinds,
+        "notes": found.notes,
+        "inodes": found.totals.inodes,
+        "directories": found.totals.directories,
+        "names": found.totals.names,
+        "blocks": found.totals.blocks,
+    })
+}
+
+/// A bar on a terminal, for each stage anew.
+struct Bar {
+    bar: Option<ProgressBar>,
+    stage: Mutex<&'static str>,
+}
+
+impl Bar {
+    fn new() -> Bar {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
+            let style = ProgressStyle::with_template("{msg} {wide_bar} {percent}%");
+            bar.set_style(style.expect("the template is a constant that parses"));
+            bar
+        });
+        Bar {
+            bar,
+            stage: Mutex::new(""),
+        }
+    }
+
+    fn show(&self, progress: Progress) {
+        let Some(bar) = &self.bar else { return };
+        let mut stage = self
+            .stage
+            .lock()
+            .expect("nobody panics while a bar is drawn");
+        if *stage != progress.stage {
+            *stage = progress.stage;
+            bar.set_message(progress.stage);
+            bar.set_length(progress.total);
+        }
+        bar.set_position(progress.done);
+    }
+
+    /// The end: the bar goes, the terminal is as before.
+    fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
