@@ -111,6 +111,15 @@ pub struct Finding {
     pub path: Option<Vec<u8>>,
 }
 
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.path {
+            Some(path) => write!(f, "{} [{}]", self.what, path.escape_ascii()),
+            None => f.write_str(&self.what),
+        }
+    }
+}
+
 /// Findings of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Findings {
@@ -151,6 +160,14 @@ impl Report {
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty()
+    }
+
+    /// The findings that were kept, in the order of kinds.
+    pub fn kept(&self) -> impl Iterator<Item = (Kind, &Finding)> {
+        let of_kind = |f: &Findings| (f.kind, f.kept.len());
+        let kinds = self.findings.iter().map(of_kind);
+        let repeated = kinds.flat_map(|(kind, n)| std::iter::repeat_n(kind, n));
+        repeated.zip(self.findings.iter().flat_map(|f| &f.kept))
     }
 
     /// All findings, also those that were not kept.

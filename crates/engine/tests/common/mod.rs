@@ -14,6 +14,7 @@ pub mod valve;
 pub mod walk;
 pub mod watch;
 
+use diorite::check::CheckOptions;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -60,9 +61,16 @@ pub fn image(dir: &Path, size: &str, args: &[&str], source: &Path) -> PathBuf {
     path
 }
 
-/// e2fsck finds nothing.
+/// e2fsck finds nothing, and our own check neither.
 pub fn fsck(image: &Path) {
     run("e2fsck", &["-fn", image.to_str().unwrap()]);
+    let found = diorite::check::check(image.to_str().unwrap(), &CheckOptions::default(), &|_| ());
+    let found = found.unwrap();
+    let said: Vec<_> = found.kept().collect();
+    assert!(
+        found.is_clean(),
+        "e2fsck is content, and check finds {said:?}"
+    );
 }
 
 /// A number that a longer campaign sets by an environment variable.

@@ -9,6 +9,7 @@
 mod common;
 mod overwrite;
 
+use diorite::check::{CheckOptions, check};
 use diorite::{Error, OpenOptions, Volume};
 use diorite_crash::view::{compare, walk};
 use diorite_format::FormatError;
@@ -119,6 +120,14 @@ fn judge(recipe: &Recipe, made: &Made, dir: &Path) -> Vec<String> {
     let of_host = volume.device().report().fallbacks;
     for note in volume.notes().iter().filter(|n| !of_host.contains(n)) {
         found.push(format!("a clean image has a note: {note}"));
+    }
+    match check(locator, &CheckOptions::default(), &|_| ()) {
+        Ok(report) => found.extend(
+            report
+                .kept()
+                .map(|(kind, what)| format!("check: {kind}: {what}")),
+        ),
+        Err(error) => found.push(format!("check: {error}")),
     }
     let walked = walk(&volume, &mut found);
     compare(&manifest.entries, &walked, &mut found);

@@ -67,7 +67,7 @@ fn text(args: &CheckArgs, found: &Found, out: &mut Out) {
     }
     for findings in &found.findings {
         for finding in &findings.kept {
-            out.line(line(finding));
+            out.line(finding);
         }
         let more = findings.count.saturating_sub(findings.kept.len() as u64);
         if more > 0 {
@@ -87,14 +87,6 @@ fn text(args: &CheckArgs, found: &Found, out: &mut Out) {
         "{}: {verdict}; {} inodes and {} blocks in use, {} directories, {} names",
         args.img, totals.inodes, totals.blocks, totals.directories, totals.names
     ));
-}
-
-/// What was found, and the path where one is known.
-fn line(finding: &Finding) -> String {
-    match &finding.path {
-        Some(path) => format!("{} [{}]", finding.what, path.escape_ascii()),
-        None => finding.what.clone(),
-    }
 }
 
 fn json_of(img: &str, found: &Found) -> Value {
