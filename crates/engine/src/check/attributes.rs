@@ -126,7 +126,7 @@ pub(super) fn values(check: &Check<'_>, met: &mut Met) -> Result<(), Error> {
 
 /// How many attributes an inode with a value says that it has: the upper half is where the time of change would be.
 fn references(inode: &Inode) -> u64 {
-    let high = inode.ctime.secs.cast_unsigned() & 0xFFFF_FFFF;
+    let high = u64::from_ne_bytes(inode.ctime.secs.to_ne_bytes()) & 0xFFFF_FFFF;
     high << 32 | inode.version & 0xFFFF_FFFF
 }
 

@@ -65,7 +65,7 @@ impl Crew<'_> {
             return run().map(|state| vec![state]);
         }
         std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(&run)).collect();
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
             let ended = threads.into_iter().map(|t| match t.join() {
                 Ok(result) => result,
                 Err(panic) => std::panic::resume_unwind(panic),

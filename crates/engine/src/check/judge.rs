@@ -119,9 +119,7 @@ fn contents(check: &Check<'_>, met: &mut Met, inode: &Inode, raw: &[u8], taken: 
         MapKind::FastSymlink => {
             let ends = |target: &[u8]| inode.i_block.get(target.len()) == Some(&0);
             match inode.fast_symlink() {
-                Ok(target) if target.is_empty() => {
-                    say(format_args!("a symbolic link without a target"))
-                }
+                Ok([]) => say(format_args!("a symbolic link without a target")),
                 Ok(target) if ends(target) => {}
                 Ok(_) => say(format_args!(
                     "the target of the symbolic link goes on behind its size {size}"
@@ -150,13 +148,12 @@ fn mapped(check: &Check<'_>, met: &mut Met, inode: &Inode, taken: &Taken) {
             .inode(Kind::Inode, ino, format_args!("inode {ino}: {what}"))
     };
     match inode.file_type {
+        Some(FileType::Directory) if size == taken.end * block => {}
         Some(FileType::Directory) => {
-            if size != taken.end * block {
-                say(format_args!(
-                    "a directory of {size} bytes; its blocks make {}",
-                    taken.end * block
-                ));
-            }
+            say(format_args!(
+                "a directory of {size} bytes; its blocks make {}",
+                taken.end * block
+            ));
         }
         Some(FileType::Symlink) => match taken.first {
             Some(first) if taken.blocks == 1 && taken.end == 1 && size < block => {

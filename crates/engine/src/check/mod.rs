@@ -48,6 +48,7 @@ use crate::loopdev;
 use crate::mount::OpenOptions;
 use crew::Crew;
 use diorite_block::{Device, Locator};
+use diorite_format::features::RoCompat;
 use directories::Directories;
 use orphans::Orphans;
 use people::People;
@@ -156,7 +157,16 @@ impl Check<'_> {
         links::counts(self);
         links::ways(self, &directories);
         bitmaps::all(self, &fixed)?;
-        if self.space.doubles() > 0 {
+        let shared = self
+            .sight
+            .sb
+            .features()
+            .ro_compat
+            .has(RoCompat::SHARED_BLOCKS);
+        if self.space.doubles() > 0 && shared {
+            let what = "files share blocks, as the feature shared_blocks says";
+            self.found.note(what);
+        } else if self.space.doubles() > 0 {
             owners::name(self, &attributes)?;
         }
         let used = |g: &diorite_format::GroupDesc| u64::from(self.space.used_in(g.group));

@@ -1,0 +1,123 @@
+//! `check`: what is clean is clean, what is damaged is named with its place and path, and the exit codes are those of e2fsck.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Ran, diorite, image, run, scratch, tree};
+use serde_json::Value;
+use std::path::Path;
+
+fn some_image(dir: &Path, args: &[&str]) -> String {
+    let source = dir.join("tree");
+    if !source.exists() {
+        tree(&source);
+        std::fs::create_dir(source.join("sub")).unwrap();
+        std::fs::write(source.join("sub/one"), [1; 5000]).unwrap();
+        std::fs::write(source.join("sub/two"), [2; 5000]).unwrap();
+    }
+    image(dir, "image", "64M", args, Some(&source))
+}
+
+fn debugfs(img: &str, request: &str) -> String {
+    run("debugfs", &["-w", "-R", request, img])
+}
+
+fn json(ran: &Ran) -> Value {
+    serde_json::from_slice(&ran.out).unwrap()
+}
+
+#[test]
+fn clean_images_are_clean() {
+    let dir = scratch();
+    for args in [&["-t", "ext4"][..], &["-t", "ext2", "-b", "1024"]] {
+        let img = some_image(dir.path(), args);
+        let before = std::fs::read(&img).unwrap();
+        let said = diorite(&["check", &img]).ok().text();
+        assert!(said.starts_with(&format!("{img}: clean; ")), "{said}");
+        for threads in ["1", "3"] {
+            let found = json(&diorite(&["check", "--json", "-j", threads, &img]).ok());
+            assert_eq!(
+                (&found["clean"], &found["findings"]),
+                (&true.into(), &Value::Array(vec![]))
+            );
+            assert!(
+                found["directories"].as_u64().unwrap() > 2
+                    && found["blocks"].as_u64().unwrap() > 100
+            );
+        }
+        assert!(
+            std::fs::read(&img).unwrap() == before,
+            "a check writes nothing"
+        );
+    }
+}
+
+#[test]
+fn damage_is_named() {
+    let dir = scratch();
+    let img = some_image(dir.path(), &["-t", "ext4"]);
+    debugfs(&img, "sif /sub/one links_count 7");
+    let ran = diorite(&["check", &img]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(4), ""));
+    let said = ran.text();
+    assert!(
+        said.contains("says that it has 7 links; 1 were found [/sub/one]"),
+        "{said}"
+    );
+    assert!(said.contains("NOT clean: 1 finding;"), "{said}");
+}
+
+#[test]
+fn double_use_names_everybody() {
+    let dir = scratch();
+    let img = some_image(dir.path(), &["-t", "ext4"]);
+    let number = |path: &str| {
+        let stat = run("debugfs", &["-R", &format!("stat {path}"), &img]);
+        stat.split_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+    };
+    let (one, two) = (number("/sub/one"), number("/sub/two"));
+    let start = debugfs(&img, "bmap /sub/two 0");
+    // The first extent's block, its lower half.
+    debugfs(&img, &format!("sif /sub/one block[5] {}", start.trim()));
+    let found = json(&diorite(&["check", "--json", &img]));
+    let kinds = found["findings"].as_array().unwrap();
+    let double = kinds.iter().find(|k| k["kind"] == "double_use").unwrap();
+    let what = double["kept"][0]["what"].as_str().unwrap();
+    assert!(
+        what.ends_with(&format!("are in use by inode {one}, inode {two}")),
+        "{what}"
+    );
+    assert_eq!(double["kept"][0]["path"], "/sub/one");
+    assert!(kinds.iter().any(|k| k["kind"] == "block_bitmap"), "{found}");
+}
+
+#[test]
+fn every_end_has_its_code() {
+    let dir = scratch();
+    let img = some_image(dir.path(), &["-t", "ext4"]);
+    let file = std::fs::File::options().write(true).open(&img).unwrap();
+    file.set_len(20 << 20).unwrap();
+    let cut = diorite(&["check", &img]);
+    assert_eq!(cut.code, Some(4));
+    assert!(
+        cut.text().contains("but the device has 20971520"),
+        "{}",
+        cut.text()
+    );
+    file.set_len(0).unwrap();
+    file.set_len(1 << 20).unwrap();
+    diorite(&["check", &img]).failed(8, "no ext2/ext3/ext4 superblock");
+    diorite(&["check", "/nowhere"]).failed(8, "/nowhere");
+    for usage in [
+        &["check"][..],
+        &["check", "-j", "0", &img],
+        &["--policy", "diorite", "check", "--what"],
+    ] {
+        assert_eq!(diorite(usage).code, Some(16), "{usage:?}");
+    }
+    assert_eq!(diorite(&["check", "--help"]).code, Some(0));
+}
