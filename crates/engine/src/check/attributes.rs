@@ -103,7 +103,7 @@ pub(super) fn values(check: &Check<'_>, met: &mut Met) -> Result<(), Error> {
                 let found = users.len() as u64;
                 let says = reader
                     .inode(holder)?
-                    .map_or(found, |(inode, _)| references(&inode));
+                    .map_or(found, |(inode, _)| inode.value_users());
                 if says != found {
                     let what = format_args!(
                         "inode {holder} says that {says} attributes have their value in it; {found} have"
@@ -122,12 +122,6 @@ pub(super) fn values(check: &Check<'_>, met: &mut Met) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-/// How many attributes an inode with a value says that it has: the upper half is where the time of change would be.
-fn references(inode: &Inode) -> u64 {
-    let high = u64::from_ne_bytes(inode.ctime.secs.to_ne_bytes()) & 0xFFFF_FFFF;
-    high << 32 | inode.version & 0xFFFF_FFFF
 }
 
 /// Targets of symbolic links that have a block of their own.
