@@ -110,6 +110,12 @@ fn check(stage: &Stage, want: &BTreeMap<Vec<u8>, (u16, u16, Vec<u8>)>) {
     stage.save();
     fsck(&stage.image);
     let volume = stage.open(&OpenOptions::default()).unwrap();
+    assert!(volume.superblock().last_orphan().is_none());
+    assert!(
+        !volume.notes().iter().any(|n| n.contains("orphan")),
+        "{:?}",
+        volume.notes()
+    );
     let found = tree_of(&volume);
     let names = |t: &BTreeMap<Vec<u8>, _>| t.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&found), names(want));

@@ -125,6 +125,12 @@ pub(crate) enum Command {
         after_help = "Examples:\n  diorite put disk.img ./rootfs/. /\n  diorite put disk.img app.conf /etc/\n  diorite put --owner 0 --group 0 --mode u=rwX,go=rX disk.img build/out /opt/app\n  find . -name '*.so' | xargs diorite put -t /usr/lib disk.img"
     )]
     Put(PutArgs),
+    /// Change an image by a script of commands, in transactions
+    #[command(
+        long_about = EDIT,
+        after_help = "Examples:\n  diorite edit --script changes.txt disk.img\n  printf 'rm /etc/motd\\nput motd.new /etc/motd\\n' | diorite edit -f - disk.img\n  diorite edit -n -f changes.txt disk.img && echo it would work"
+    )]
+    Edit(EditArgs),
     /// Print where the data of a file lies, as `filefrag -v` does
     #[command(
         after_help = "Examples:\n  diorite extents disk.img /var/lib/database\n  diorite extents --json disk.img /file | jq -s 'map(.length) | add'"
@@ -229,6 +235,20 @@ A file has its name, or takes the place of another, only when all of it is there
 message and exit code 1, leaves nothing behind, and the others are copied. All is committed at the end, and every few seconds before.
 
 Exit status: 0 if all was copied; 1 if something could not be; 2 for wrong usage.";
+
+const EDIT: &str = "\
+Change an image by a script of commands, in transactions: of each transaction everything is in the image afterwards, or nothing.
+
+A line is a command as on the command line, without the image: put, mkdir, rm, mv, ln, mknod, touch, chmod, chown, truncate, with their options. \
+Words are quoted as for a shell ('a b', \"a b\", a\\ b, $'\\n'), a # begins a comment, a line that ends with \\ goes on; nothing is expanded.
+
+The whole script is one transaction. A line `commit` ends one, and another begins with the next line; with --each every line is one. If a \
+command fails, its transaction is given up: nothing of it is in the image, those before it are, those after it are not tried. So it is \
+when the machine stops. Only without a journal may a stop during a commit leave a part. A transaction has to fit into one of the journal's, which \
+is told when it does not: then divide it. Space that it frees can be used after it.
+
+Exit status: 0 if everything was done; 1 if a transaction was given up, with messages that name the lines; 2 for wrong usage, and for a \
+script with lines that make no sense, of which nothing is done.";
 
 const RECOVER: &str = "\
 Replay the journal of an image that was not unmounted, deal with its orphans (files that were deleted while open, or being \
@@ -411,6 +431,22 @@ pub(crate) struct PutArgs {
     /// What to copy, and where to
     #[arg(required = true, value_name = "SOURCE")]
     pub(crate) paths: Vec<OsString>,
+}
+
+/// `edit`.
+#[derive(Args, Debug)]
+pub(crate) struct EditArgs {
+    /// The script; - for standard input
+    #[arg(short = 'f', long, value_name = "FILE")]
+    pub(crate) script: PathBuf,
+    /// Each line is a transaction of its own
+    #[arg(long)]
+    pub(crate) each: bool,
+    /// Do everything, in one transaction, and give it up: the image stays as it is
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+    /// The image
+    pub(crate) img: String,
 }
 
 /// `extents`.

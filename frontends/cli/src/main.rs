@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         Command::Check(args) => cmd::check::run(global, args),
         Command::Get(args) => cmd::get::run(global, args),
         Command::Put(args) => cmd::put::run(global, args),
+        Command::Edit(args) => cmd::edit::run(global, args),
         Command::Extents(args) => cmd::extents::run(global, args),
         Command::Truncate(args) => cmd::truncate::run(global, args),
         Command::Fallocate(args) => cmd::fallocate::run(global, args),

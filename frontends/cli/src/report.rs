@@ -111,6 +111,8 @@ pub(crate) struct Report {
     image: String,
     /// Exit code if something failed.
     code: u8,
+    /// Where in a script the command stands.
+    pub(crate) place: Option<String>,
     /// Drawn on the same terminal: it steps aside for messages.
     pub(crate) bar: Option<ProgressBar>,
 }
@@ -122,6 +124,7 @@ impl Report {
             command,
             image: image.to_owned(),
             code: 0,
+            place: None,
             bar: None,
         }
     }
@@ -166,13 +169,23 @@ impl Report {
         self.code = self.code.max(code);
     }
 
+    /// Has anything failed?
+    pub(crate) fn has_failed(&self) -> bool {
+        self.code != 0
+    }
+
     /// The command's exit code.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.code)
     }
 
     fn say(&self, what: impl fmt::Display) {
-        let line = || complain_best_effort(format_args!("diorite: {}: {what}", self.command));
+        let place = self
+            .place
+            .as_ref()
+            .map_or(String::new(), |p| format!("{p}: "));
+        let (command, text) = (self.command, format_args!("{place}{what}"));
+        let line = || complain_best_effort(format_args!("diorite: {command}: {text}"));
         match &self.bar {
             Some(bar) => bar.suspend(line),
             None => line(),

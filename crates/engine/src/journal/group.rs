@@ -81,7 +81,7 @@ impl Journal {
         has_orphans: bool,
     ) -> Result<(), Error> {
         self.bring_home(volume, medium)?;
-        volume.mark_clean(has_orphans)
+        volume.mark_clean_as_at_home(has_orphans)
     }
 
     /// Is a group open?

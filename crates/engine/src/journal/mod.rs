@@ -153,7 +153,7 @@ impl Journal {
         let dirty = std::mem::replace(&mut state.marked, false);
         drop(state);
         if dirty {
-            self.check(volume, |_| volume.mark_clean(volume.orphans.in_file()))?;
+            self.check(volume, |_| volume.mark_clean())?;
         }
         Ok(())
     }

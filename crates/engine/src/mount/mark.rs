@@ -7,6 +7,7 @@
 use crate::cache::Kind;
 use crate::error::Error;
 use crate::journal::JournalHandle;
+use crate::journal::recovery::edit_superblock;
 use crate::volume::VolumeShared;
 use diorite_block::sync::atomic::Ordering;
 use diorite_format::superblock::{
@@ -42,18 +43,25 @@ impl VolumeShared {
     }
 
     /// Says in the superblock that the volume is clean. Everything is home already. Durable when the call returns. Blocks.
-    pub(crate) fn mark_clean(&self, orphans_in_file: bool) -> Result<(), Error> {
-        let (now, journaled) = (self.now_seconds(), self.has_journal());
-        let was_valid = self.sb.is_clean();
-        self.edit_super_at_home(|edit| {
-            if journaled {
-                edit.set_needs_recovery(false);
-            }
-            edit.set_valid(was_valid);
-            edit.set_orphan_present(orphans_in_file);
-            edit.set_write_time(now);
-            edit.set_kbytes_written(self.kbytes_written());
-        })
+    pub(crate) fn mark_clean(&self) -> Result<(), Error> {
+        let orphans_in_file = self.orphans.in_file();
+        self.edit_super_at_home(|edit| self.say_clean(edit, orphans_in_file))
+    }
+
+    /// The same where there are changes in memory that nobody will ever commit: of the superblock, too. Blocks.
+    pub(crate) fn mark_clean_as_at_home(&self, orphans_in_file: bool) -> Result<(), Error> {
+        let edit = |edit: &mut SuperblockEdit<'_>| self.say_clean(edit, orphans_in_file);
+        edit_superblock(&self.blocking, self.block_size(), edit)
+    }
+
+    fn say_clean(&self, edit: &mut SuperblockEdit<'_>, orphans_in_file: bool) {
+        if self.has_journal() {
+            edit.set_needs_recovery(false);
+        }
+        edit.set_valid(self.sb.is_clean());
+        edit.set_orphan_present(orphans_in_file);
+        edit.set_write_time(self.now_seconds());
+        edit.set_kbytes_written(self.kbytes_written());
     }
 
     /// What every commit writes: the times that were only noted, and how much is free. `empty`: nothing else is in it.

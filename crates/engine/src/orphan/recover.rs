@@ -31,7 +31,7 @@ pub(crate) fn recover(volume: &Arc<VolumeShared>) -> Result<Option<String>, Erro
     let some = deleted + truncated > 0;
     if !some && volume.sb.features().ro_compat.has(RoCompat::ORPHAN_PRESENT) {
         // Said so while it was in use, by who had none when it stopped.
-        volume.mark_clean(false)?;
+        volume.mark_clean()?;
     }
     Ok(some.then(|| format!("orphaned inodes: {deleted} deleted, {truncated} truncated")))
 }

@@ -6,6 +6,7 @@
 use crate::args::{ChmodArgs, Global};
 use crate::image::{self, bytes};
 use crate::paths;
+use crate::report::Report;
 use diorite::{Error, SetAttr, Volume};
 use diorite_format::{FileType, Inode};
 use std::process::ExitCode;
@@ -13,20 +14,25 @@ use std::process::ExitCode;
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &ChmodArgs) -> ExitCode {
     image::change("chmod", &args.img, global, |volume, report| {
-        for path in args.paths.iter().map(|p| bytes(p)) {
-            if !args.recursive {
-                if let Err(error) = one(volume, path, args) {
-                    report.file(path, error);
-                }
-                continue;
-            }
-            paths::walk(volume, path, |path, found| {
-                if let Err(error) = found.and_then(|inode| set(volume, inode, args)) {
-                    report.file(path, error);
-                }
-            });
-        }
+        apply(volume, report, args);
     })
+}
+
+/// Does it on an open image.
+pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &ChmodArgs) {
+    for path in args.paths.iter().map(|p| bytes(p)) {
+        if !args.recursive {
+            if let Err(error) = one(volume, path, args) {
+                report.file(path, error);
+            }
+            continue;
+        }
+        paths::walk(volume, path, |path, found| {
+            if let Err(error) = found.and_then(|inode| set(volume, inode, args)) {
+                report.file(path, error);
+            }
+        });
+    }
 }
 
 fn one(volume: &Volume, path: &[u8], args: &ChmodArgs) -> Result<(), Error> {

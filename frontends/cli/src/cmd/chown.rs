@@ -6,6 +6,7 @@
 use crate::args::{ChownArgs, Global};
 use crate::image::{self, bytes};
 use crate::paths;
+use crate::report::Report;
 use diorite::{Error, SetAttr, Volume};
 use diorite_format::Ino;
 use std::process::ExitCode;
@@ -37,21 +38,26 @@ impl Owner {
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &ChownArgs) -> ExitCode {
     image::change("chown", &args.img, global, |volume, report| {
-        for path in args.paths.iter().map(|p| bytes(p)) {
-            if args.recursive {
-                paths::walk(volume, path, |path, found| {
-                    if let Err(error) = found.and_then(|i| set(volume, i.ino, args.owner)) {
-                        report.file(path, error);
-                    }
-                });
-                continue;
-            }
-            let found = volume.resolve(path, !args.no_dereference);
-            if let Err(error) = found.and_then(|ino| set(volume, ino, args.owner)) {
-                report.file(path, error);
-            }
-        }
+        apply(volume, report, args);
     })
+}
+
+/// Does it on an open image.
+pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &ChownArgs) {
+    for path in args.paths.iter().map(|p| bytes(p)) {
+        if args.recursive {
+            paths::walk(volume, path, |path, found| {
+                if let Err(error) = found.and_then(|i| set(volume, i.ino, args.owner)) {
+                    report.file(path, error);
+                }
+            });
+            continue;
+        }
+        let found = volume.resolve(path, !args.no_dereference);
+        if let Err(error) = found.and_then(|ino| set(volume, ino, args.owner)) {
+            report.file(path, error);
+        }
+    }
 }
 
 fn set(volume: &Volume, ino: Ino, owner: Owner) -> Result<(), Error> {

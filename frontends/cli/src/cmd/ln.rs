@@ -6,17 +6,23 @@
 use crate::args::{Global, LnArgs};
 use crate::image::{self, bytes};
 use crate::paths;
+use crate::report::Report;
 use diorite::{Error, Volume};
 use std::process::ExitCode;
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &LnArgs) -> ExitCode {
     image::change("ln", &args.img, global, |volume, report| {
-        let (target, link) = (bytes(&args.target), bytes(&args.link));
-        if let Err(error) = make(volume, target, link, args) {
-            report.file(link, error);
-        }
+        apply(volume, report, args);
     })
+}
+
+/// Does it on an open image.
+pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &LnArgs) {
+    let (target, link) = (bytes(&args.target), bytes(&args.link));
+    if let Err(error) = make(volume, target, link, args) {
+        report.file(link, error);
+    }
 }
 
 fn make(volume: &Volume, target: &[u8], link: &[u8], args: &LnArgs) -> Result<(), Error> {

@@ -7,6 +7,7 @@ use crate::args::{Global, MkdirArgs};
 use crate::image::{self, bytes};
 use crate::modes::ModeChange;
 use crate::paths;
+use crate::report::Report;
 use diorite::{Error, SetAttr, Volume};
 use std::process::ExitCode;
 
@@ -16,12 +17,17 @@ const NEW: u16 = 0o755;
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &MkdirArgs) -> ExitCode {
     image::change("mkdir", &args.img, global, |volume, report| {
-        for path in args.paths.iter().map(|p| bytes(p)) {
-            if let Err((at, error)) = one(volume, path, args) {
-                report.file(&at, error);
-            }
-        }
+        apply(volume, report, args);
     })
+}
+
+/// Does it on an open image.
+pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &MkdirArgs) {
+    for path in args.paths.iter().map(|p| bytes(p)) {
+        if let Err((at, error)) = one(volume, path, args) {
+            report.file(&at, error);
+        }
+    }
 }
 
 fn one(volume: &Volume, path: &[u8], args: &MkdirArgs) -> Result<(), (Vec<u8>, Error)> {

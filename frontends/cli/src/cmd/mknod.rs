@@ -5,7 +5,7 @@
 
 use crate::args::{Global, MknodArgs, NodeType};
 use crate::image::{self, bytes};
-use crate::report::Reason;
+use crate::report::{Reason, Report};
 use diorite::Volume;
 use diorite_format::FileType;
 use diorite_format::inode::Rdev;
@@ -17,10 +17,15 @@ const NEW: u16 = 0o644;
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &MknodArgs) -> ExitCode {
     image::change("mknod", &args.img, global, |volume, report| {
-        if let Err(reason) = make(volume, args) {
-            report.file(bytes(&args.path), reason);
-        }
+        apply(volume, report, args);
     })
+}
+
+/// Does it on an open image.
+pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &MknodArgs) {
+    if let Err(reason) = make(volume, args) {
+        report.file(bytes(&args.path), reason);
+    }
 }
 
 fn make(volume: &Volume, args: &MknodArgs) -> Result<(), Reason> {

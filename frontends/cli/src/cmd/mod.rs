@@ -2,13 +2,14 @@
 //!
 //! Input: the options of every command and those of one. Output: the process's exit code. Invariant: a command prints facts
 //! through `output`, complaints through `report`. Limits: which of them write to an image is in their names:
-//! those of coreutils that write, `fallocate` and `recover`; `bench` only where it is told to.
+//! those of coreutils that write, `put`, `edit`, `fallocate` and `recover`; `bench` only where it is told to.
 
 pub(crate) mod bench;
 pub(crate) mod cat;
 pub(crate) mod check;
 pub(crate) mod chmod;
 pub(crate) mod chown;
+pub(crate) mod edit;
 pub(crate) mod extents;
 pub(crate) mod fallocate;
 pub(crate) mod generate;

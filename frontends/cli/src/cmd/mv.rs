@@ -14,16 +14,21 @@ use std::process::ExitCode;
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &MvArgs) -> ExitCode {
     image::change("mv", &args.img, global, |volume, report| {
-        let dest = bytes(&args.dest);
-        if args.paths.len() > 1 && !is_dir(volume, dest, report) {
-            return;
-        }
-        for path in args.paths.iter().map(|p| bytes(p)) {
-            if let Err(error) = one(volume, path, dest, args) {
-                report.file(path, error);
-            }
-        }
+        apply(volume, report, args);
     })
+}
+
+/// Does it on an open image.
+pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &MvArgs) {
+    let dest = bytes(&args.dest);
+    if args.paths.len() > 1 && !is_dir(volume, dest, report) {
+        return;
+    }
+    for path in args.paths.iter().map(|p| bytes(p)) {
+        if let Err(error) = one(volume, path, dest, args) {
+            report.file(path, error);
+        }
+    }
 }
 
 /// Several files go into a directory only.

@@ -25,7 +25,7 @@ mod place;
 mod source;
 mod tree;
 
-use crate::args::{Global, PutArgs};
+use crate::args::{Cli, Global, PutArgs};
 use crate::image;
 use crate::progress::Progress;
 use crate::report::{Reason, Report};
@@ -41,29 +41,43 @@ use std::process::ExitCode;
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &PutArgs) -> ExitCode {
-    let (sources, dest) = place::split(args);
-    crate::process::prepare();
+    check(args).unwrap_or_else(|why| Cli::wrong_usage(why));
     image::change("put", &args.img, global, |volume, report| {
-        let flow = match Flow::new(volume) {
-            Ok(flow) => flow,
-            Err(error) => return report.image(error),
-        };
-        let progress = Progress::new(args.quiet, report);
-        let mut putter = Putter {
-            volume,
-            args,
-            flow,
-            report,
-            progress,
-            meta: Meta::new(args),
-            links: Links::default(),
-            image: image_file(&args.img),
-            over: false,
-        };
-        putter.all(sources, dest);
-        putter.progress.finish();
-        putter.meta.summary(putter.report);
+        apply(volume, report, args);
     })
+}
+
+/// Does the command line make sense?
+pub(crate) fn check(args: &PutArgs) -> Result<(), &'static str> {
+    place::split(args).map(|_| ())
+}
+
+/// Does it on an open image.
+pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &PutArgs) {
+    let (sources, dest) = match place::split(args) {
+        Ok(both) => both,
+        Err(why) => return report.host(why),
+    };
+    crate::process::prepare();
+    let flow = match Flow::new(volume) {
+        Ok(flow) => flow,
+        Err(error) => return report.image(error),
+    };
+    let progress = Progress::new(args.quiet, report);
+    let mut putter = Putter {
+        volume,
+        args,
+        flow,
+        report,
+        progress,
+        meta: Meta::new(args),
+        links: Links::default(),
+        image: image_file(&args.img),
+        over: false,
+    };
+    putter.all(sources, dest);
+    putter.progress.finish();
+    putter.meta.summary(putter.report);
 }
 
 /// The image itself, if it is a file of the host: it is not put into itself.

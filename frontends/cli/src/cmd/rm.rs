@@ -13,10 +13,15 @@ use std::process::ExitCode;
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &RmArgs) -> ExitCode {
     image::change("rm", &args.img, global, |volume, report| {
-        for path in args.paths.iter().map(|p| bytes(p)) {
-            remove(volume, path, args, report);
-        }
+        apply(volume, report, args);
     })
+}
+
+/// Does it on an open image.
+pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &RmArgs) {
+    for path in args.paths.iter().map(|p| bytes(p)) {
+        remove(volume, path, args, report);
+    }
 }
 
 fn remove(volume: &Volume, path: &[u8], args: &RmArgs, report: &mut Report) {

@@ -6,18 +6,24 @@
 use crate::args::{Global, TouchArgs};
 use crate::image::{self, NEW_FILE, bytes};
 use crate::paths;
+use crate::report::Report;
 use diorite::{Error, SetAttr, Volume};
 use std::process::ExitCode;
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &TouchArgs) -> ExitCode {
     image::change("touch", &args.img, global, |volume, report| {
-        for path in args.paths.iter().map(|p| bytes(p)) {
-            if let Err(error) = one(volume, path, args) {
-                report.file(path, error);
-            }
-        }
+        apply(volume, report, args);
     })
+}
+
+/// Does it on an open image.
+pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &TouchArgs) {
+    for path in args.paths.iter().map(|p| bytes(p)) {
+        if let Err(error) = one(volume, path, args) {
+            report.file(path, error);
+        }
+    }
 }
 
 fn one(volume: &Volume, path: &[u8], args: &TouchArgs) -> Result<(), Error> {

@@ -11,29 +11,33 @@ use std::process::ExitCode;
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &TruncateArgs) -> ExitCode {
+    check(args).unwrap_or_else(|why| Cli::wrong_usage(why));
+    image::change("truncate", &args.img, global, |volume, report| {
+        apply(volume, report, args);
+    })
+}
+
+/// Does the command line make sense?
+pub(crate) fn check(args: &TruncateArgs) -> Result<(), &'static str> {
     let absolute = args.size.is_some_and(|s| !s.is_relative());
-    if absolute && args.reference.is_some() {
-        Cli::wrong_usage("with --reference a --size says by how much: +, -, <, >, / or %");
+    match absolute && args.reference.is_some() {
+        true => Err("with --reference a --size says by how much: +, -, <, >, / or %"),
+        false => Ok(()),
     }
-    let mut report = Report::new("truncate", &args.img);
-    let Some(volume) = image::open_for_writing(&args.img, global, &mut report) else {
-        return report.exit_code();
-    };
+}
+
+/// Does it on an open image.
+pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &TruncateArgs) {
     let reference = args.reference.as_deref().map(bytes);
-    let change = match reference.map(|path| size_of(&volume, path)).transpose() {
+    let change = match reference.map(|path| size_of(volume, path)).transpose() {
         Ok(base) => Change { args, base },
-        Err(reason) => {
-            report.file(reference.unwrap_or_default(), reason);
-            return report.exit_code();
-        }
+        Err(reason) => return report.file(reference.unwrap_or_default(), reason),
     };
     for path in args.paths.iter().map(|p| bytes(p)) {
-        if let Err(reason) = one(&volume, path, &change) {
+        if let Err(reason) = one(volume, path, &change) {
             report.file(path, reason);
         }
     }
-    image::close(volume, &mut report);
-    report.exit_code()
 }
 
 /// What becomes of a file's size.

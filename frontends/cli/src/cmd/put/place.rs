@@ -5,7 +5,7 @@
 //! is in it goes into DEST.
 
 use super::source::Source;
-use crate::args::{Cli, PutArgs};
+use crate::args::PutArgs;
 use crate::names::base_name;
 use crate::paths::{join, look};
 use crate::report::Reason;
@@ -21,11 +21,11 @@ pub(super) enum Place {
 }
 
 /// The SOURCEs and the DEST of a command line.
-pub(super) fn split(args: &PutArgs) -> (&[OsString], &OsStr) {
+pub(super) fn split(args: &PutArgs) -> Result<(&[OsString], &OsStr), &'static str> {
     match (&args.target_directory, args.paths.split_last()) {
-        (Some(dir), _) => (&args.paths, dir),
-        (None, Some((dest, sources))) if !sources.is_empty() => (sources, dest),
-        _ => Cli::wrong_usage("put needs a SOURCE and, without -t, a DEST"),
+        (Some(dir), _) => Ok((&args.paths, dir)),
+        (None, Some((dest, sources))) if !sources.is_empty() => Ok((sources, dest)),
+        _ => Err("put needs a SOURCE and, without -t, a DEST"),
     }
 }
 

@@ -1,0 +1,125 @@
+//! A script: its lines as commands, in transactions.
+//!
+//! Input: a script's text. Output: transactions of commands; or every line that makes no sense. Invariant: a script is understood whole before anything
+//! of it is done. Limits: the commands are those that write, with the options that they have on the command line.
+
+use super::words::{self, Line};
+use crate::args::{
+    ChmodArgs, ChownArgs, LnArgs, MkdirArgs, MknodArgs, MvArgs, PutArgs, RmArgs, TouchArgs,
+    TruncateArgs,
+};
+use crate::cmd;
+use crate::report::Report;
+use clap::{Parser, Subcommand};
+use diorite::Volume;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
+/// One line, as clap reads it.
+#[derive(Debug, Parser)]
+#[command(name = "edit", no_binary_name = true, disable_help_subcommand = true)]
+struct Words {
+    #[command(subcommand)]
+    step: Step,
+}
+
+/// What a line may ask for.
+#[derive(Debug, Subcommand)]
+pub(super) enum Step {
+    Put(PutArgs),
+    Mkdir(MkdirArgs),
+    Rm(RmArgs),
+    Mv(MvArgs),
+    Ln(LnArgs),
+    Mknod(MknodArgs),
+    Touch(TouchArgs),
+    Chmod(ChmodArgs),
+    Chown(ChownArgs),
+    Truncate(TruncateArgs),
+}
+
+impl Step {
+    /// What clap does not check.
+    fn check(&self) -> Result<(), &'static str> {
+        match self {
+            Step::Put(args) => cmd::put::check(args),
+            Step::Truncate(args) => cmd::truncate::check(args),
+            _ => Ok(()),
+        }
+    }
+
+    /// Does it; what fails is in the report.
+    pub(super) fn apply(&self, volume: &Volume, report: &mut Report) {
+        match self {
+            Step::Put(args) => cmd::put::apply(volume, report, args),
+            Step::Mkdir(args) => cmd::mkdir::apply(volume, report, args),
+            Step::Rm(args) => cmd::rm::apply(volume, report, args),
+            Step::Mv(args) => cmd::mv::apply(volume, report, args),
+            Step::Ln(args) => cmd::ln::apply(volume, report, args),
+            Step::Mknod(args) => cmd::mknod::apply(volume, report, args),
+            Step::Touch(args) => cmd::touch::apply(volume, report, args),
+            Step::Chmod(args) => cmd::chmod::apply(volume, report, args),
+            Step::Chown(args) => cmd::chown::apply(volume, report, args),
+            Step::Truncate(args) => cmd::truncate::apply(volume, report, args),
+        }
+    }
+}
+
+/// Commands that are done together, with the numbers of their lines.
+pub(super) type Transaction = Vec<(usize, Step)>;
+
+/// What is wrong with a line.
+pub(super) type Wrong = (usize, String);
+
+/// Reads a script of an image. `each`: a transaction per line.
+pub(super) fn read(text: &[u8], img: &str, each: bool) -> Result<Vec<Transaction>, Vec<Wrong>> {
+    let lines = words::split(text).map_err(|wrong| vec![wrong])?;
+    let (mut all, mut running, mut wrong) = (Vec::new(), Transaction::new(), Vec::new());
+    for line in lines {
+        let number = line.number;
+        match &line.words[..] {
+            [word] if word == b"commit" => all.push(std::mem::take(&mut running)),
+            [word] if word == b"begin" && running.is_empty() => {}
+            [word] if word == b"begin" => {
+                let what = "begin: there are commands since the last commit";
+                wrong.push((number, what.to_owned()));
+            }
+            _ => match step(line, img) {
+                Ok(step) => running.push((number, step)),
+                Err(what) => wrong.push((number, what)),
+            },
+        }
+        if each {
+            all.push(std::mem::take(&mut running));
+        }
+    }
+    all.push(running);
+    all.retain(|transaction| !transaction.is_empty());
+    if wrong.is_empty() {
+        Ok(all)
+    } else {
+        Err(wrong)
+    }
+}
+
+/// The command of a line, which does not name the image.
+fn step(line: Line, img: &str) -> Result<Step, String> {
+    let mut words: Vec<OsString> = line.words.into_iter().map(OsString::from_vec).collect();
+    words.insert(1, img.into());
+    let read = Words::try_parse_from(words).map_err(|error| first_line(&error))?;
+    read.step.check()?;
+    Ok(read.step)
+}
+
+/// The one line of clap's that says what is wrong.
+fn first_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let mut lines = text.lines().map(str::trim);
+    let first = lines.next().unwrap_or_default();
+    let first = first.strip_prefix("error: ").unwrap_or(first);
+    // What is missing stands below.
+    match lines.next() {
+        Some(second) if first.ends_with(':') => format!("{first} {second}"),
+        _ => first.to_owned(),
+    }
+}

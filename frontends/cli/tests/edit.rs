@@ -1,0 +1,235 @@
+//! `edit --script`: transactions that are done whole or not at all, and errors with the numbers of their lines.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Ran, diorite, image, noise, run, same, scratch, tree};
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+fn path(p: &Path) -> &str {
+    p.to_str().unwrap()
+}
+
+fn fsck(img: &str) {
+    run("e2fsck", &["-fn", img]);
+}
+
+/// An image of the tree, and a place for scripts.
+fn made(dir: &Path, args: &[&str]) -> String {
+    let source = dir.join("source");
+    if !source.exists() {
+        tree(&source);
+    }
+    image(dir, "x", "64M", args, Some(&source))
+}
+
+fn edit(dir: &Path, img: &str, options: &[&str], script: &str) -> Ran {
+    let file = dir.join("script");
+    fs::write(&file, script).unwrap();
+    diorite(&[&["edit", "-f", path(&file), img], options].concat())
+}
+
+fn got(img: &str, dir: &Path) -> std::path::PathBuf {
+    let out = dir.join("out");
+    if out.exists() {
+        fs::remove_dir_all(&out).unwrap();
+    }
+    diorite(&["get", img, "/", path(&out)]).ok();
+    out
+}
+
+const MANY: &str = "
+# A bit of everything.
+mkdir -p /new/deep 'a name'
+touch /new/file \"/new/it's\"
+chmod -R u+rwX,go= /new
+chown 5:7 /new/file
+ln -s /new/file /new/link ; comment
+mv /small /new/
+rm -r /many  # hundreds
+mknod -m 622 /new/null c 1 3
+truncate -s 5 /big
+truncate -s 1M /new/file
+";
+
+#[test]
+fn a_whole_script() {
+    let dir = scratch();
+    for args in [
+        &["-t", "ext4"][..],
+        &["-t", "ext3"],
+        &["-t", "ext4", "-O", "orphan_file,bigalloc"],
+    ] {
+        let img = made(dir.path(), args);
+        fs::write(dir.path().join("new.conf"), noise(100_001, 7)).unwrap();
+        let put = format!(
+            "put --owner 3 {} /new/conf",
+            path(&dir.path().join("new.conf"))
+        );
+        let script = MANY.replace(" ; comment", "") + &put;
+        edit(dir.path(), &img, &[], &script).ok();
+        fsck(&img);
+        let out = got(&img, dir.path());
+        assert!(out.join("new/deep").is_dir() && out.join("a name").is_dir());
+        assert!(!out.join("many").exists() && !out.join("small").exists());
+        assert_eq!(fs::read(out.join("new/conf")).unwrap(), noise(100_001, 7));
+        assert_eq!(fs::read(out.join("big")).unwrap(), noise(3_000_001, 1)[..5]);
+        assert_eq!(fs::metadata(out.join("new/file")).unwrap().len(), 1 << 20);
+        let listed = diorite(&["ls", "-l", &img, "/new"]).ok().text();
+        assert!(listed.contains("crw--w--w-"), "{listed}");
+        assert!(
+            listed
+                .lines()
+                .any(|l| l.contains(" 5 7 ") && l.ends_with(" file")),
+            "{listed}"
+        );
+        fs::remove_file(&img).unwrap();
+    }
+}
+
+/// A line that fails gives up its transaction, and only that.
+#[test]
+fn nothing_half_done() {
+    let dir = scratch();
+    for args in [&["-t", "ext4"][..], &["-t", "ext4", "-O", "^has_journal"]] {
+        let img = made(dir.path(), args);
+        let source = dir.path().join("source");
+        let script = MANY.replace(" ; comment", "") + "\nrm /no/such/file\nmkdir /never\n";
+        let ran = edit(dir.path(), &img, &[], &script);
+        ran.failed(1, "script:14: ");
+        assert!(
+            ran.err
+                .contains("x:/no/such/file: No such file or directory"),
+            "{}",
+            ran.err
+        );
+        assert!(ran.err.contains("script:3: nothing of the transaction that begins here is done; the image is as it was"), "{}", ran.err);
+        assert_eq!(
+            ran.err.contains("has no journal"),
+            args.len() > 2,
+            "{}",
+            ran.err
+        );
+        fsck(&img);
+        same(&source, &got(&img, dir.path()));
+
+        let script = "begin\nmkdir /one\ncommit\nmkdir /two\nrm -r /many\ncommit\n\nmkdir /three\nmkdir /one\n";
+        let ran = edit(dir.path(), &img, &[], script);
+        ran.failed(1, "script:9: ");
+        assert!(
+            ran.err.contains(
+                "script:8: nothing of the transaction that begins here is done; the 2 before it"
+            ),
+            "{}",
+            ran.err
+        );
+        fsck(&img);
+        let out = got(&img, dir.path());
+        assert!(out.join("one").is_dir() && out.join("two").is_dir());
+        assert!(!out.join("three").exists() && !out.join("many").exists());
+
+        let script = "mkdir /four\nrmdir\n";
+        edit(dir.path(), &img, &["--each"], script)
+            .failed(2, "script:2: unrecognized subcommand 'rmdir'");
+        let script = "mkdir /four\nmkdir /four\nmkdir /five\n";
+        edit(dir.path(), &img, &["--each"], script).failed(1, "the one before it is in the image");
+        let out = got(&img, dir.path());
+        assert!(out.join("four").is_dir() && !out.join("five").exists());
+        fsck(&img);
+        fs::remove_file(&img).unwrap();
+    }
+}
+
+#[test]
+fn scripts_that_make_no_sense_are_not_begun() {
+    let dir = scratch();
+    let img = made(dir.path(), &["-t", "ext4"]);
+    let before = fs::read(&img).unwrap();
+    let script =
+        "mkdir /a\nmkdir\nchmod 99 /a\nbegin\nput one\nfrobnicate /b\nls /\nmkdir --help\n";
+    let ran = edit(dir.path(), &img, &[], script);
+    ran.failed(
+        2,
+        "script:2: the following required arguments were not provided: <PATH>...",
+    );
+    for words in [
+        ":3: ",
+        ":4: begin",
+        ":5: put needs",
+        ":6: unrecognized",
+        ":7: unrecognized",
+    ] {
+        assert!(ran.err.contains(words), "{words} in {}", ran.err);
+    }
+    assert!(!ran.err.contains(":1: "), "{}", ran.err);
+    edit(dir.path(), &img, &[], "mkdir 'a\n").failed(2, "script:1: a ' begins here");
+    diorite(&["edit", "-f", "/no/such/script", &img]).failed(1, "/no/such/script");
+    assert!(before == fs::read(&img).unwrap());
+}
+
+#[test]
+fn a_dry_run_changes_nothing() {
+    let dir = scratch();
+    let img = made(dir.path(), &["-t", "ext4"]);
+    let script = MANY.replace(" ; comment", "") + "commit\nrmdir /no\n";
+    edit(
+        dir.path(),
+        &img,
+        &["-n"],
+        &script.replace("rmdir /no", "rm /new/file"),
+    )
+    .ok();
+    fsck(&img);
+    same(&dir.path().join("source"), &got(&img, dir.path()));
+    edit(dir.path(), &img, &["-n"], &script.replace("rmdir", "rm")).failed(1, "script:14: ");
+    fsck(&img);
+    same(&dir.path().join("source"), &got(&img, dir.path()));
+}
+
+/// A transaction that does not fit into the journal is given up, and says so.
+#[test]
+fn too_large_for_the_journal() {
+    let dir = scratch();
+    let args = [
+        "-t", "ext4", "-b", "1024", "-J", "size=1", "-I", "1024", "-N", "5000",
+    ];
+    let img = made(dir.path(), &args);
+    let line = |n| format!("touch /new{n}\n");
+    let script: String = (0..900).map(line).collect();
+    let ran = edit(dir.path(), &img, &[], &script);
+    ran.failed(1, "the group of changes is too large");
+    fsck(&img);
+    same(&dir.path().join("source"), &got(&img, dir.path()));
+    let divided: String = (0..900)
+        .map(|n| line(n) + if n % 50 == 49 { "commit\n" } else { "" })
+        .collect();
+    edit(dir.path(), &img, &[], &divided).ok();
+    fsck(&img);
+    assert!(diorite(&["ls", &img, "/"]).ok().text().contains("new899"));
+}
+
+#[test]
+fn a_script_from_standard_input() {
+    let dir = scratch();
+    let img = made(dir.path(), &["-t", "ext4"]);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_diorite"))
+        .args(["edit", "--script", "-", &img])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"mkdir $'/\\xff'\nmkdir /a\nmkdir /a\n")
+        .unwrap();
+    let out = child.wait_with_output().unwrap();
+    let err = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(1), "{err}");
+    assert!(err.contains("edit: -:3: "), "{err}");
+    fsck(&img);
+}
