@@ -37,6 +37,8 @@ pub static INODE_STATE: LockClass = LockClass::new("inode-state", 405);
 pub static ALLOC_GROUP: LockClass = LockClass::new("alloc-group", 408);
 /// The volume's table of in-core inodes.
 pub static INODES: LockClass = LockClass::new("inodes", 410);
+/// Directories that came into memory lately.
+pub static RECENT: LockClass = LockClass::new("recent", 411);
 /// One shard of the metadata cache.
 pub static CACHE: LockClass = LockClass::new("cache", 420);
 /// The running transaction: who is in it and what it changes.
@@ -56,7 +58,7 @@ pub static WORKERS: LockClass = LockClass::new("workers", 510);
 pub static CHECK_FINDINGS: LockClass = LockClass::new("check-findings", 520);
 
 /// The classes of the engine, in order.
-pub static CLASSES: [&LockClass; 23] = [
+pub static CLASSES: [&LockClass; 24] = [
     &SYNC_POOL,
     &QUEUES,
     &QUEUE,
@@ -71,6 +73,7 @@ pub static CLASSES: [&LockClass; 23] = [
     &CLAIMS,
     &ALLOC_GROUP,
     &INODES,
+    &RECENT,
     &CACHE,
     &JOURNAL_STATE,
     &FAILURE,

@@ -23,7 +23,7 @@ mod tests;
 mod walk;
 
 use edit::Slot;
-pub use edit::{DirBlockEdit, Inserted, MAX_NAME, init_block, init_first_block, seal};
+pub use edit::{DirBlockEdit, Inserted, MAX_NAME, init_block, init_first_block, seal, seal_with};
 pub use spread::{High, Spread, block_with, spread};
 pub use walk::{DirEntry, Entries};
 
@@ -130,6 +130,29 @@ impl<'a> DirBlock<'a> {
         Ok(this)
     }
 
+    /// A block whose bytes passed [`DirBlock::parse`] as this block of this directory before, and of which all changes since were made here.
+    /// Other bytes show other entries, or none; nothing worse.
+    #[must_use]
+    pub fn checked_before(
+        sb: &'a Superblock,
+        dir: &'a Inode,
+        block: FileBlock,
+        raw: &'a [u8],
+    ) -> Self {
+        let bytes = raw.get(..num::usize32(sb.block_size())).unwrap_or(raw);
+        let kind = Reader { sb, dir, block }.kind(bytes);
+        let tail = match kind {
+            DirBlockKind::Linear if sb.has_metadata_csum() => de_tail::SIZE,
+            _ => 0,
+        };
+        Self {
+            bytes,
+            kind,
+            format: Format::of(sb),
+            covered: bytes.len().saturating_sub(tail),
+        }
+    }
+
     /// What the block is.
     #[must_use]
     pub fn kind(&self) -> DirBlockKind {
@@ -154,7 +177,20 @@ impl<'a> DirBlock<'a> {
     /// The entry with this name, compared byte by byte.
     #[must_use]
     pub fn find(&self, name: &[u8]) -> Option<DirEntry<'a>> {
-        self.entries().find(|e| e.name == name)
+        let offset = walk::find(self.bytes.get(..self.covered)?, self.format, name)?;
+        self.slots_from(offset).next()
+    }
+
+    /// Has a record room for a name of this length, which is not there?
+    #[must_use]
+    pub fn has_room(&self, name_len: usize) -> bool {
+        let bytes = self.bytes.get(..self.covered).unwrap_or(&[]);
+        let holds_names = matches!(self.kind, DirBlockKind::Linear | DirBlockKind::Inline);
+        holds_names && walk::find_room(bytes, self.format, edit::record_size(name_len)).is_some()
+    }
+
+    fn slots_from(&self, offset: u32) -> Entries<'a> {
+        self.slots().from(offset)
     }
 
     /// What of an entry's record comes before the name.
@@ -205,11 +241,11 @@ pub fn is_hashed(sb: &Superblock, dir: &Inode) -> bool {
     sb.features().compat.has(Compat::DIR_INDEX) && dir.flags.has(InodeFlags::INDEX)
 }
 
-/// The checksum of a linear block, over everything but the 12-byte record that holds it.
+/// The checksum of a linear block, by the seed of its directory's sums, over everything but the 12-byte record that holds it.
 #[must_use]
-pub fn checksum(dir: &Inode, block: &[u8]) -> u32 {
+pub fn checksum(seed: u32, block: &[u8]) -> u32 {
     let covered = block.len().saturating_sub(de_tail::SIZE);
-    csum::crc32c(dir.csum_seed(), block.get(..covered).unwrap_or(&[]))
+    csum::crc32c(seed, block.get(..covered).unwrap_or(&[]))
 }
 
 /// A stored record length as this volume encodes it.
@@ -258,7 +294,10 @@ impl Reader<'_> {
         if !is_tail {
             return bad(Corrupt::DirTail { ino, block });
         }
-        let (stored, computed) = (le32(tail, de_tail::CHECKSUM), checksum(self.dir, b));
+        let (stored, computed) = (
+            le32(tail, de_tail::CHECKSUM),
+            checksum(self.dir.csum_seed(), b),
+        );
         if stored != computed {
             return bad(Corrupt::DirChecksum {
                 ino,

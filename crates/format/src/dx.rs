@@ -45,6 +45,60 @@ pub struct DxNode {
     pub limit: u16,
 }
 
+/// A root or an inner node whose bytes were checked before, looked into without taking it apart. Other bytes show other entries, or none; nothing
+/// worse.
+#[derive(Debug, Clone, Copy)]
+pub struct DxView<'a> {
+    /// Those in use.
+    entries: &'a [u8],
+}
+
+impl<'a> DxView<'a> {
+    /// Of block `block` of the directory.
+    #[must_use]
+    pub fn new(block: FileBlock, raw: &'a [u8]) -> Self {
+        let at = limit_at(block);
+        let count = le16(raw, at.saturating_add(2));
+        Self {
+            entries: raw.get(at..entry_at(at, count)).unwrap_or(&[]),
+        }
+    }
+
+    /// As [`DxNode::find`].
+    #[must_use]
+    pub fn find(&self, hash: u32) -> usize {
+        let (mut low, mut high) = (0, self.entries.len().checked_div(ENTRY).unwrap_or(0));
+        // The entry at `low` is not above the hash, that at `high` is.
+        while high.saturating_sub(low) > 1 {
+            let middle = low.midpoint(high);
+            let above = self.entry(middle).is_none_or(|e| e.hash > hash);
+            *(if above { &mut high } else { &mut low }) = middle;
+        }
+        low
+    }
+
+    /// The entry at this position.
+    #[must_use]
+    pub fn entry(&self, at: usize) -> Option<DxEntry> {
+        let start = at.saturating_mul(ENTRY);
+        let slot = self.entries.get(start..start.saturating_add(ENTRY))?;
+        Some(DxEntry {
+            hash: if at == 0 { 0 } else { le32(slot, 0) },
+            block: FileBlock::new(u64::from(le32(slot, 4) & BLOCK_MASK)),
+        })
+    }
+}
+
+/// How names are hashed, and how many levels of inner nodes there are below the root, by a block 0 that was checked before.
+///
+/// # Errors
+/// `Unsupported` for an unknown hash.
+pub fn shape(sb: &Superblock, raw: &[u8]) -> Result<(HashVersion, u8)> {
+    let version = u8_at(raw, dx_root::HASH_VERSION);
+    let hash = HashVersion::from_disk(version, sb.hash().unsigned_chars)?;
+    Ok((hash, u8_at(raw, dx_root::INDIRECT_LEVELS)))
+}
+
 /// The root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DxRoot {

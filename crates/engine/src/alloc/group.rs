@@ -40,6 +40,15 @@ pub(super) struct Brief {
     used: AtomicBool,
 }
 
+/// What is known of a group's inode bitmap.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Inodes {
+    /// No inode before this one is free.
+    pub(super) taken: u32,
+    /// None is in use where the table was never written; that stays so.
+    pub(super) checked: bool,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Group {
@@ -51,6 +60,7 @@ pub(super) struct Group {
     merged: Option<Box<[u8]>>,
     /// Where the last run was found.
     hint: u32,
+    pub(super) inodes: Inodes,
 }
 
 /// A group whose lock is held.
@@ -83,6 +93,7 @@ impl Slot {
             waiting: RunSet::default(),
             merged: None,
             hint: 0,
+            inodes: Inodes::default(),
         };
         let state = Mutex::at_level(&ALLOC_GROUP, level, group);
         Slot { brief, state }
@@ -221,7 +232,8 @@ impl Locked<'_> {
     }
 
     /// The descriptor has new counts of inodes, on disk already.
-    pub(super) fn set_inodes(&mut self, desc: GroupDesc) {
+    pub(super) fn set_inodes(&mut self, desc: GroupDesc, inodes: Inodes) {
+        self.group.inodes = inodes;
         self.brief.inodes.store(desc.free_inodes, SeqCst);
         self.brief.dirs.store(desc.used_dirs, SeqCst);
         self.group.desc = desc;

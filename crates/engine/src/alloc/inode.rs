@@ -5,6 +5,7 @@
 //! the table is then made of zeros. Limits: what stands in the slot may be an old inode: the caller writes the whole of a fresh one.
 
 use super::bits::{Change, Way};
+use super::group::Inodes;
 use super::{Alloc, spread};
 use crate::cache::Kind;
 use crate::error::Error;
@@ -81,7 +82,12 @@ impl Alloc {
         desc.free_inodes = desc.free_inodes.saturating_add(1);
         desc.used_dirs = desc.used_dirs.wrapping_sub(u32::from(is_dir));
         CLEAR.finish(handle, &locked.group.desc, &desc, &bits)?;
-        locked.set_inodes(desc);
+        let known = locked.group.inodes;
+        let inodes = Inodes {
+            taken: known.taken.min(place.index),
+            ..known
+        };
+        locked.set_inodes(desc, inodes);
         self.totals.gave_inode();
         Ok(())
     }
@@ -100,7 +106,7 @@ impl Alloc {
             return Ok(None);
         };
         let sb = &handle.volume().sb;
-        let shape = Shape::of(sb, &desc);
+        let shape = Shape::of(sb, &desc, locked.group.inodes);
         let bits = SET.begin(handle, &mut desc, |map| Ok([shape.choose(map)?]))?;
         let [(index, _)] = bits;
         desc.free_inodes = left;
@@ -110,7 +116,11 @@ impl Alloc {
         if let Some(block) = shape.fresh_table_block(sb, &desc, index) {
             handle.create(block, Kind::InodeTable, |_| {});
         }
-        locked.set_inodes(desc);
+        let inodes = Inodes {
+            taken: index + 1,
+            checked: true,
+        };
+        locked.set_inodes(desc, inodes);
         self.totals.took_inode();
         Ok(Some(Ino::new(group.get() * shape.count + index + 1)))
     }
@@ -125,10 +135,11 @@ struct Shape {
     first: u32,
     /// From here on the table was never used.
     unused: u32,
+    known: Inodes,
 }
 
 impl Shape {
-    fn of(sb: &Superblock, desc: &GroupDesc) -> Shape {
+    fn of(sb: &Superblock, desc: &GroupDesc, known: Inodes) -> Shape {
         let count = sb.geometry().inodes_per_group();
         let reserved = sb.geometry().first_ino() - 1;
         let used = match desc.flags.inode_uninit() {
@@ -140,19 +151,24 @@ impl Shape {
             count,
             first: reserved.saturating_sub(desc.group.get().saturating_mul(count)),
             unused: used,
+            known,
         }
     }
 
     /// The first free inode, if all that is in use is where the table was ever used.
     fn choose(self, map: &[u8]) -> Result<(u32, u32), Error> {
         let (group, unused) = (self.group, self.unused);
-        if let Some(index) = bitmap::next_one(map, unused, self.count) {
+        let wrong = match self.known.checked {
+            true => None,
+            false => bitmap::next_one(map, unused, self.count),
+        };
+        if let Some(index) = wrong {
             let what = format!(
                 "group {group}: its inode {index} is in use, and only {unused} ever were; run e2fsck"
             );
             return Err(Error::Damaged(what));
         }
-        let free = bitmap::next_zero(map, self.first, self.count);
+        let free = bitmap::next_zero(map, self.first.max(self.known.taken), self.count);
         let index = free.filter(|index| *index <= unused).ok_or_else(|| {
             let what = "no free inode where the descriptor counts some; run e2fsck";
             Error::Damaged(format!("group {group}: {what}"))

@@ -38,6 +38,47 @@ pub(crate) enum Kind {
     Groups,
     /// A block bitmap or an inode bitmap.
     Bitmap,
+    /// The root or an inner node of a directory's hash tree.
+    HashNode,
+}
+
+/// What a block is used as, and for blocks of directories of which one it is which: their sums say that too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UsedAs {
+    kind: Kind,
+    place: u64,
+}
+
+impl From<Kind> for UsedAs {
+    fn from(kind: Kind) -> UsedAs {
+        UsedAs { kind, place: 0 }
+    }
+}
+
+impl UsedAs {
+    /// Block `block` of a directory, used as `kind`.
+    pub(crate) fn of_directory(kind: Kind, dir: Ino, block: u64) -> UsedAs {
+        // Directories have less than 2^32 blocks.
+        let place = u64::from(dir.get()) << 32 | block & u64::from(u32::MAX);
+        UsedAs { kind, place }
+    }
+}
+
+/// What the sum is made with of a block that gets it when the transaction ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unsealed {
+    Node(NodeOf),
+    /// Names of a directory, by the seed of its sums.
+    Names(u32),
+}
+
+impl Unsealed {
+    fn kind(self) -> Kind {
+        match self {
+            Unsealed::Node(_) => Kind::Map,
+            Unsealed::Names(_) => Kind::Directory,
+        }
+    }
 }
 
 /// Whose a node of an extent tree is: what its sum is made with, besides its bytes.
@@ -56,6 +97,8 @@ struct MetaBlock {
     bytes: Buf,
     /// One bit per [`Kind`] that the bytes were verified as.
     verified: AtomicU32,
+    /// Of which directory which block it was then: see [`UsedAs`].
+    place: AtomicU64,
 }
 
 impl std::ops::Deref for MetaRef {
@@ -92,8 +135,8 @@ struct Entry {
     dirty: Option<Tid>,
     /// It was changed since it came.
     changed: bool,
-    /// A node whose sum is out of date: it is made when the transaction ends.
-    unsealed: Option<NodeOf>,
+    /// Its sum is out of date: it is made when the transaction ends.
+    unsealed: Option<Unsealed>,
     /// Used since the clock's hand last passed.
     used: bool,
 }
@@ -118,31 +161,31 @@ impl MetaCache {
         &self,
         blocking: &Blocking,
         block: FsBlock,
-        kind: Kind,
+        used: impl Into<UsedAs>,
         verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
     ) -> Result<MetaRef, Error> {
         let found = self.fetch(blocking, block)?;
-        found.verify(kind, verify)?;
+        found.verify(used.into(), verify)?;
         Ok(MetaRef(found))
     }
 
     /// The block's bytes if they are in memory and verified as `kind`. Never blocks on I/O.
     pub(crate) fn peek(&self, block: FsBlock, kind: Kind) -> Option<MetaRef> {
         let found = self.find(block).ok()?;
-        found.is_verified(kind).then_some(MetaRef(found))
+        found.is_verified(kind.into()).then_some(MetaRef(found))
     }
 
-    /// As [`MetaCache::change`], for a node of an extent tree that `change` leaves without a new sum: [`MetaCache::freeze`] makes it.
-    pub(crate) fn change_node<R>(
+    /// As [`MetaCache::change`], for a block that `change` leaves without a new sum: [`MetaCache::freeze`] makes it.
+    pub(crate) fn change_unsealed<R>(
         &self,
         blocking: &Blocking,
-        (block, owner): (FsBlock, NodeOf),
+        (block, used, owner): (FsBlock, UsedAs, Unsealed),
         tid: Tid,
         verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
         change: impl FnOnce(&mut [u8]) -> Result<R, Error>,
     ) -> Result<(R, bool), Error> {
-        self.change_entry(blocking, (block, Kind::Map), tid, verify, |entry| {
-            let result = change(entry.own_bytes(Kind::Map))?;
+        self.change_entry(blocking, (block, used), tid, verify, |entry| {
+            let result = change(entry.own_bytes(owner.kind()))?;
             entry.unsealed = Some(owner);
             Ok(result)
         })
@@ -153,36 +196,48 @@ impl MetaCache {
     pub(crate) fn change<R>(
         &self,
         blocking: &Blocking,
-        (block, kind): (FsBlock, Kind),
+        (block, used): (FsBlock, UsedAs),
         tid: Tid,
         verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
         change: impl FnOnce(&mut [u8]) -> Result<R, Error>,
     ) -> Result<(R, bool), Error> {
-        self.change_entry(blocking, (block, kind), tid, verify, |entry| {
-            change(entry.own_bytes(kind))
+        self.change_entry(blocking, (block, used), tid, verify, |entry| {
+            let result = change(entry.own_bytes(used.kind))?;
+            entry.unsealed = None;
+            Ok(result)
         })
     }
 
     fn change_entry<R>(
         &self,
         blocking: &Blocking,
-        (block, kind): (FsBlock, Kind),
+        (block, used): (FsBlock, UsedAs),
         tid: Tid,
         verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
         change: impl FnOnce(&mut Entry) -> Result<R, Error>,
     ) -> Result<(R, bool), Error> {
+        let changed = |entry: &mut Entry| {
+            let result = change(entry)?;
+            entry.changed = true;
+            Ok((result, entry.dirty.replace(tid) != Some(tid)))
+        };
+        // Mostly it is there.
+        if let Some(entry) = self.shard(block).lock().blocks.get_mut(&block) {
+            if entry.latest.is_verified(used) {
+                entry.used = true;
+                return changed(entry);
+            }
+        }
         // Read outside the lock; the handle is let go before the change, so that it does not force a copy.
-        drop(self.read(blocking, block, kind, verify)?);
+        drop(self.read(blocking, block, used, verify)?);
         loop {
             let mut shard = self.shard(block).lock();
             let Some(entry) = shard.blocks.get_mut(&block) else {
                 drop(shard);
-                self.fetch(blocking, block)?.mark(kind);
+                self.fetch(blocking, block)?.mark(used);
                 continue;
             };
-            let result = change(entry)?;
-            entry.changed = true;
-            return Ok((result, entry.dirty.replace(tid) != Some(tid)));
+            return changed(entry);
         }
     }
 
@@ -197,23 +252,23 @@ impl MetaCache {
         let mut bytes = Buf::zeroed(self.block_size as usize);
         fill(bytes.as_mut_slice());
         let new = MetaBlock::new(bytes);
-        new.mark(kind);
+        new.mark(kind.into());
         let mut shard = self.shard(block).lock();
         shard.make_room(self.most);
         let before = shard.put(block, Arc::new(new), Some(tid));
         before.and_then(|e| e.dirty) != Some(tid)
     }
 
-    /// The bytes that a transaction which has just ended leaves; `seal` makes the sum of a node that has none.
+    /// The bytes that a transaction which has just ended leaves; `seal` makes the sum of a block that has none.
     ///
     /// # Panics
     /// If the block is not in memory: what a transaction has changed stays until it is home.
-    pub(crate) fn freeze(&self, block: FsBlock, seal: impl FnOnce(NodeOf, &mut [u8])) -> MetaRef {
+    pub(crate) fn freeze(&self, block: FsBlock, seal: impl FnOnce(Unsealed, &mut [u8])) -> MetaRef {
         let mut shard = self.shard(block).lock();
         let entry = shard.blocks.get_mut(&block);
         let entry = entry.expect("a changed block stays in memory until it is home");
         if let Some(owner) = entry.unsealed.take() {
-            seal(owner, entry.own_bytes(Kind::Map));
+            seal(owner, entry.own_bytes(owner.kind()));
         }
         MetaRef(entry.latest.clone())
     }
@@ -239,7 +294,7 @@ impl MetaCache {
         for shard in &self.shards {
             let mut shard = shard.lock();
             let before = shard.blocks.len();
-            let stays = |e: &Entry| e.dirty.is_some() || !e.latest.is_verified(kind);
+            let stays = |e: &Entry| e.dirty.is_some() || !e.latest.has_been(kind);
             shard.blocks.retain(|_, entry| stays(entry));
             shard.gone += (before - shard.blocks.len()) as u64;
         }
@@ -317,25 +372,39 @@ impl MetaBlock {
         MetaBlock {
             bytes,
             verified: AtomicU32::new(0),
+            place: AtomicU64::new(0),
         }
     }
 
-    fn is_verified(&self, kind: Kind) -> bool {
+    fn has_been(&self, kind: Kind) -> bool {
         self.verified.load(Ordering::Acquire) & 1 << kind as u32 != 0
     }
 
-    fn mark(&self, kind: Kind) {
-        self.verified.fetch_or(1 << kind as u32, Ordering::Release);
+    #[inline]
+    fn is_verified(&self, used: UsedAs) -> bool {
+        // The place comes after the bit, and was stored before it.
+        self.has_been(used.kind)
+            && (used.place == 0 || self.place.load(Ordering::Acquire) == used.place)
+    }
+
+    fn mark(&self, used: UsedAs) {
+        if used.place != 0 && self.place.swap(used.place, Ordering::AcqRel) != used.place {
+            // As a block of another directory it is no more than it was before.
+            let of_directories = 1 << Kind::Directory as u32 | 1 << Kind::HashNode as u32;
+            self.verified.fetch_and(!of_directories, Ordering::AcqRel);
+        }
+        self.verified
+            .fetch_or(1 << used.kind as u32, Ordering::Release);
     }
 
     fn verify(
         &self,
-        kind: Kind,
+        used: UsedAs,
         verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
     ) -> Result<(), Error> {
-        if !self.is_verified(kind) {
+        if !self.is_verified(used) {
             verify(self.bytes.as_slice())?;
-            self.mark(kind);
+            self.mark(used);
         }
         Ok(())
     }
@@ -348,7 +417,10 @@ impl Entry {
             let old = self.latest.bytes.as_slice();
             let mut copy = Buf::zeroed(old.len());
             copy.as_mut_slice().copy_from_slice(old);
-            self.latest = Arc::new(MetaBlock::new(copy));
+            let copy = MetaBlock::new(copy);
+            copy.place
+                .store(self.latest.place.load(Ordering::Acquire), Ordering::Relaxed);
+            self.latest = Arc::new(copy);
         }
         let own = Arc::get_mut(&mut self.latest).expect("nobody else has it yet");
         // What was a block of one kind is none of another after a change.
@@ -407,7 +479,7 @@ mod tests {
     use diorite_block::mem::MemDevice;
     use diorite_format::Corrupt;
 
-    fn no_node(_: NodeOf, _: &mut [u8]) {
+    fn no_node(_: Unsealed, _: &mut [u8]) {
         unreachable!("no node was changed")
     }
 
@@ -443,6 +515,7 @@ mod tests {
                 bytes[0] = value;
                 Ok(())
             };
+            let at = (at.0, at.1.into());
             let changed = cache.change(&blocking, at, Tid::new(tid), no_check, put);
             changed.expect("memory can be read").1
         };
@@ -483,7 +556,7 @@ mod tests {
             Ok(())
         };
         cache
-            .change(&blocking, at, Tid::new(1), no_check, put)
+            .change(&blocking, (at.0, at.1.into()), Tid::new(1), no_check, put)
             .expect("memory can be read");
         let home = cache.freeze(at.0, no_node);
         let mut bytes = Buf::zeroed(4096);

@@ -195,10 +195,11 @@ fn with_name(
         return give_back(volume, handle, (ino, is_dir), &taken).and(Err(error));
     }
     handle.or_abort((|| {
-        write_fresh(volume, handle, dir, ino, (new, from.permissions))?;
+        let (disk, raw) = write_fresh(volume, handle, dir, ino, (new, from.permissions))?;
         // Who deletes the inode that had this number may still have that one in memory.
-        let inode = Arc::new(mount::read_inode(volume, ino)?);
+        let inode = Arc::new(mount::in_core(volume, disk, raw)?);
         volume.know(&inode);
+        volume.recent.keep(&inode);
         let mut taken = taken.into_iter();
         if let Some(run) = new.needs_block().then(|| taken.next()).flatten() {
             fill(handle, &inode, dir, new, run)?;
@@ -315,14 +316,14 @@ fn fill(
     remap.publish()
 }
 
-/// Writes the whole of a new inode into its place.
+/// Writes the whole of a new inode into its place; gives it, and the bytes there.
 pub(super) fn write_fresh(
     volume: &VolumeShared,
     handle: &JournalHandle<'_>,
     dir: &Inode,
     ino: Ino,
     (new, permissions): (New<'_>, u16),
-) -> Result<(), Error> {
+) -> Result<(DiskInode, Arc<[u8]>), Error> {
     let (block, from) = volume.inode_place(ino)?;
     let to = from + volume.sb.geometry().inode_size() as usize;
     let (nanos, parent) = (volume.now_nanos(), dir.disk());
@@ -348,9 +349,8 @@ pub(super) fn write_fresh(
                 New::Node(_, device) => fresh.i_block = device.encode(),
                 New::File | New::Directory | New::Link(_) => {}
             }
-            fresh
-                .write_new(&volume.sb, &mut raw[from..to])
-                .map_err(Error::from)
+            fresh.write_new(&volume.sb, &mut raw[from..to])?;
+            Ok((fresh, raw[from..to].into()))
         },
     )
 }

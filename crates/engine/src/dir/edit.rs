@@ -5,11 +5,12 @@
 //! fails after it aborts the journal. Limits: a directory that is inside its inode, encrypted or folds case is refused by name.
 
 use super::room::{Remade, Room};
-use crate::cache::Kind;
+use crate::cache::{Kind, Unsealed, UsedAs};
 use crate::error::{Error, NotYet};
 use crate::inode::{Inode, timestamp};
 use crate::journal::JournalHandle;
-use diorite_format::dir::{DirBlock, DirBlockEdit};
+use diorite_format::dir::{DirBlock, DirBlockEdit, Inserted, is_hashed};
+use diorite_format::dx;
 use diorite_format::error::Unfit;
 use diorite_format::{
     FileBlock, FileType, FormatError, FsBlock, Ino, Inode as DiskInode, InodeFlags, MapKind,
@@ -40,7 +41,10 @@ pub(super) fn put(
 ) -> Result<(), Error> {
     match room {
         Room::Block(block) => {
-            change_block(dir, handle, *block, |edit| edit.insert(name, ino, kind))?;
+            let put = change_block(dir, handle, *block, |edit| edit.insert(name, ino, kind))?;
+            if !matches!(put, Inserted::At(_)) {
+                return Err(damaged(dir, *block, "room for a name that is none"));
+            }
             handle.or_abort(touch(handle, dir))
         }
         Room::Remade(remade) => {
@@ -76,7 +80,8 @@ fn remake(handle: &JournalHandle<'_>, dir: &Inode, remade: &Remade) -> Result<()
 fn rewrite(handle: &JournalHandle<'_>, dir: &Inode, block: u64, bytes: &[u8]) -> Result<(), Error> {
     let at = present_place(dir, block)?;
     let verify = |raw: &[u8]| verify(dir, &dir.disk(), block, raw);
-    handle.update(at, Kind::Directory, verify, |raw| {
+    let used = UsedAs::of_directory(Kind::Directory, dir.ino, block);
+    handle.update(at, used, verify, |raw| {
         raw.copy_from_slice(bytes);
         Ok(())
     })
@@ -103,12 +108,16 @@ pub(super) fn stand_for(
     let before = change_block(dir, handle, block, |edit| edit.replace(name, ino, kind))?;
     let missing = || {
         let name = String::from_utf8_lossy(name);
-        let ino = dir.ino;
-        Error::Damaged(format!(
-            "directory inode {ino}: {name} is not in its block {block}; run e2fsck"
-        ))
+        damaged(dir, block, &format!("{name} is not there"))
     };
     before.map(|_| ()).ok_or_else(missing)
+}
+
+fn damaged(dir: &Inode, block: u64, why: &str) -> Error {
+    let ino = dir.ino;
+    Error::Damaged(format!(
+        "directory inode {ino}, block {block}: {why}; run e2fsck"
+    ))
 }
 
 /// The names of a directory have changed now.
@@ -117,6 +126,7 @@ pub(super) fn touch(handle: &JournalHandle<'_>, dir: &Inode) -> Result<(), Error
     dir.change(handle, |d| (d.mtime, d.ctime) = (now, now))
 }
 
+/// Changes names in a block, which gets its sum at the commit.
 fn change_block<R>(
     dir: &Inode,
     handle: &JournalHandle<'_>,
@@ -126,10 +136,21 @@ fn change_block<R>(
     let (sb, disk) = (&dir.volume.sb, dir.disk());
     let at = present_place(dir, block)?;
     let verify = |raw: &[u8]| verify(dir, &disk, block, raw);
-    handle.update(at, Kind::Directory, verify, |raw| {
-        let mut edit = DirBlockEdit::open(sb, &disk, FileBlock::new(block), raw)?;
+    let used = UsedAs::of_directory(Kind::Directory, dir.ino, block);
+    let with = |raw: &mut [u8]| {
+        let mut edit = DirBlockEdit::open_checked_before(sb, &disk, FileBlock::new(block), raw);
         change(&mut edit).map_err(Error::from)
-    })
+    };
+    if block == 0 && is_hashed(sb, &disk) {
+        // Not names alone: the root of the tree, whose sum is another and which changes seldom.
+        return handle.update(at, used, verify, |raw| {
+            let changed = with(raw)?;
+            dx::seal(sb, &disk, FileBlock::new(0), raw)?;
+            Ok(changed)
+        });
+    }
+    let owner = Unsealed::Names(disk.csum_seed());
+    handle.update_unsealed((at, used, owner), verify, with)
 }
 
 fn verify(dir: &Inode, disk: &DiskInode, block: u64, raw: &[u8]) -> Result<(), FormatError> {

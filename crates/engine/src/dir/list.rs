@@ -5,15 +5,14 @@
 //! one none changes its hash. Limits: the order is that of the disk, not of names; of more names of one hash than a block holds, some may be
 //! seen twice.
 
-use super::lookup::{Hashed, Next, frames_for, hash_of, hashed, leaf_of, next_leaf};
-use super::{blocks, read_block, read_present};
+use super::lookup::{Hashed, Next, Root, frames_for, hash_of, hashed, leaf_of, next_leaf};
+use super::{blocks, names_in, read_block, read_present};
 use crate::error::Error;
 use crate::inode::Inode;
 use crate::xattr;
 use diorite_format::dir::{self, DirBlock};
-use diorite_format::dx::DxRoot;
 use diorite_format::inline::InlineData;
-use diorite_format::{FileBlock, FileType, Ino, MapKind};
+use diorite_format::{FileType, Ino, MapKind};
 use std::sync::Arc;
 
 /// One name in a directory.
@@ -117,7 +116,7 @@ impl ReadDir {
             return Ok(Vec::new());
         };
         let disk = self.dir.disk();
-        let parsed = DirBlock::parse(&self.dir.volume.sb, &disk, FileBlock::new(block), &raw)?;
+        let parsed = names_in(&self.dir, &disk, block, &raw);
         Ok(parsed.entries().map(DirEntry::from).collect())
     }
 }
@@ -125,7 +124,7 @@ impl ReadDir {
 /// One leaf's names from a hash on, and where the next ones are.
 fn by_hash(
     dir: &Inode,
-    root: &DxRoot,
+    root: &Root,
     from: u32,
     skip: u32,
 ) -> Result<(Vec<DirEntry>, Position), Error> {
@@ -138,7 +137,7 @@ fn by_hash(
     }
     let leaf = leaf_of(&frames);
     let (raw, disk) = (read_present(dir, leaf)?, dir.disk());
-    let parsed = DirBlock::parse(&dir.volume.sb, &disk, FileBlock::new(leaf), &raw)?;
+    let parsed = names_in(dir, &disk, leaf, &raw);
     let names = parsed
         .entries()
         .filter(|e| hash_of(dir, root, e.name) >= from)

@@ -4,11 +4,13 @@
 //! tree and those of names with the same hash. Limits: a directory hashed in a way that is not known is scanned.
 
 use super::list::inline_entries;
-use super::{blocks, read_block};
+use super::{blocks, hole, names_in, place_of, read_block, read_node};
+use crate::cache::MetaRef;
 use crate::error::Error;
 use crate::inode::Inode;
-use diorite_format::dir::{self, DirBlock};
-use diorite_format::dx::{DxNode, DxRoot};
+use diorite_format::dir;
+use diorite_format::dirhash::HashVersion;
+use diorite_format::dx::{self, DxNode, DxRoot, DxView};
 use diorite_format::{FileBlock, FormatError, Ino, MapKind};
 use std::sync::Arc;
 
@@ -61,9 +63,17 @@ pub(super) enum Hashed {
     /// Block by block.
     No,
     /// By its tree.
-    Yes(DxRoot),
+    Yes(Root),
     /// It has a tree that is not understood: block by block, and nothing can be added.
     Unknown,
+}
+
+/// The root of a directory's tree.
+pub(super) struct Root {
+    pub(super) hash: HashVersion,
+    /// Levels of inner nodes below it.
+    pub(super) levels: u8,
+    raw: MetaRef,
 }
 
 /// Has the directory a hash tree?
@@ -72,26 +82,61 @@ pub(super) fn hashed(dir: &Inode) -> Result<Hashed, Error> {
     if !dir::is_hashed(sb, &dir.disk()) {
         return Ok(Hashed::No);
     }
-    match read_block(dir, 0)?.map(|raw| DxRoot::parse(sb, &dir.disk(), &raw)) {
-        Some(Ok(root)) => Ok(Hashed::Yes(root)),
-        Some(Err(FormatError::Corrupt(e))) => Err(e.into()),
-        Some(Err(FormatError::Unsupported(_))) | None => Ok(Hashed::Unknown),
+    if place_of(dir, 0)?.is_none() {
+        return Ok(Hashed::Unknown);
+    }
+    let raw = read_node(dir, 0)?;
+    match dx::shape(sb, &raw) {
+        Ok((hash, levels)) => Ok(Hashed::Yes(Root { hash, levels, raw })),
+        Err(FormatError::Unsupported(_)) => Ok(Hashed::Unknown),
+        Err(FormatError::Corrupt(e)) => Err(e.into()),
     }
 }
 
-pub(super) fn hash_of(dir: &Inode, root: &DxRoot, name: &[u8]) -> u32 {
+pub(super) fn hash_of(dir: &Inode, root: &Root, name: &[u8]) -> u32 {
     root.hash.hash(dir.volume.sb.hash(), name).major
 }
 
-/// The way down to the first leaf for a hash.
-pub(super) fn frames_for(dir: &Inode, root: &DxRoot, hash: u32) -> Result<Vec<Frame>, Error> {
+/// The first leaf for a hash.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leaf {
+    pub(super) block: u64,
+    /// From which hash on names are in the next one, as its entry says.
+    next: Option<u32>,
+}
+
+impl Leaf {
+    /// Are there names with this hash in the next one too?
+    fn goes_on(&self, hash: u32) -> bool {
+        self.next.is_some_and(|next| next == hash | 1)
+    }
+}
+
+/// Finds it: one block for each level is looked into.
+pub(super) fn leaf_for(dir: &Inode, root: &Root, hash: u32) -> Result<Leaf, Error> {
+    let (mut block, mut next, mut node) = (0, None, root.raw.clone());
+    for level in 0..=root.levels {
+        if level > 0 {
+            node = read_node(dir, block)?;
+        }
+        let view = DxView::new(FileBlock::new(block), &node);
+        let at = view.find(hash);
+        let entry = view.entry(at).ok_or_else(|| hole(dir, block))?;
+        next = view.entry(at + 1).map(|e| e.hash).or(next);
+        block = entry.block.get();
+    }
+    Ok(Leaf { block, next })
+}
+
+/// The way down to the first leaf for a hash, all nodes on it taken apart.
+pub(super) fn frames_for(dir: &Inode, root: &Root, hash: u32) -> Result<Vec<Frame>, Error> {
+    let node = DxRoot::parse(&dir.volume.sb, &dir.disk(), &root.raw)?.node;
     let mut frames = vec![Frame {
         block: 0,
-        at: root.node.find(hash),
-        node: root.node.clone(),
+        at: node.find(hash),
+        node,
     }];
-    let levels = usize::from(root.indirect_levels);
-    descend(dir, &mut frames, levels, Some(hash))?;
+    descend(dir, &mut frames, usize::from(root.levels), Some(hash))?;
     Ok(frames)
 }
 
@@ -105,13 +150,13 @@ fn in_block(dir: &Inode, block: u64, name: &[u8]) -> Result<Option<Found>, Error
     let Some(raw) = read_block(dir, block)? else {
         return Ok(None);
     };
-    let disk = dir.disk();
-    let parsed = DirBlock::parse(&dir.volume.sb, &disk, FileBlock::new(block), &raw)?;
     let found = |ino| Found {
         block: Some(block),
         ino,
     };
-    Ok(parsed.find(name).map(|e| found(e.ino)))
+    let disk = dir.disk();
+    let entry = names_in(dir, &disk, block, &raw).find(name);
+    Ok(entry.map(|e| found(e.ino)))
 }
 
 /// A node on the way down, and the entry that was taken.
@@ -121,8 +166,13 @@ pub(super) struct Frame {
     pub(super) at: usize,
 }
 
-fn by_hash(dir: &Inode, root: &DxRoot, name: &[u8]) -> Result<Option<Found>, Error> {
+fn by_hash(dir: &Inode, root: &Root, name: &[u8]) -> Result<Option<Found>, Error> {
     let hash = hash_of(dir, root, name);
+    let leaf = leaf_for(dir, root, hash)?;
+    let found = in_block(dir, leaf.block, name)?;
+    if found.is_some() || !leaf.goes_on(hash) {
+        return Ok(found);
+    }
     let mut frames = frames_for(dir, root, hash)?;
     loop {
         if let Some(found) = in_block(dir, leaf_of(&frames), name)? {
@@ -146,11 +196,7 @@ pub(super) enum Next {
 }
 
 /// Goes to the next leaf of the tree. Blocks while nodes are read.
-pub(super) fn next_leaf(
-    dir: &Inode,
-    root: &DxRoot,
-    frames: &mut Vec<Frame>,
-) -> Result<Next, Error> {
+pub(super) fn next_leaf(dir: &Inode, root: &Root, frames: &mut Vec<Frame>) -> Result<Next, Error> {
     let is_last = |frame: &Frame| frame.at + 1 >= frame.node.entries.len();
     while frames.last().is_some_and(is_last) {
         frames.pop();
@@ -160,7 +206,7 @@ pub(super) fn next_leaf(
     };
     frame.at += 1;
     let hash = frame.node.entries[frame.at].hash;
-    descend(dir, frames, usize::from(root.indirect_levels), None)?;
+    descend(dir, frames, usize::from(root.levels), None)?;
     Ok(match hash & 1 {
         0 => Next::From(hash),
         _ => Next::GoesOn(hash & !1),
@@ -176,7 +222,7 @@ fn descend(
 ) -> Result<(), Error> {
     while frames.len() <= levels {
         let block = leaf_of(frames);
-        let (raw, number) = (super::read_present(dir, block)?, FileBlock::new(block));
+        let (raw, number) = (read_node(dir, block)?, FileBlock::new(block));
         let node = DxNode::parse(&dir.volume.sb, &dir.disk(), number, &raw)?;
         frames.push(Frame {
             block,

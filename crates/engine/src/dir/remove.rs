@@ -9,15 +9,14 @@ use super::links::{self, one_less};
 use super::list::inline_entries;
 use super::room::find_room;
 use super::spot::{Spot, lock_all};
-use super::{blocks, read_block};
+use super::{blocks, names_in, read_block};
 use crate::error::Error;
 use crate::file::File;
 use crate::inode::{Inode, timestamp};
 use crate::journal::JournalHandle;
 use crate::orphan::{ORPHAN_CREDITS, check_deletable};
 use crate::volume::{Volume, VolumeShared};
-use diorite_format::dir::DirBlock;
-use diorite_format::{FileBlock, FileType, MapKind};
+use diorite_format::{FileType, MapKind};
 use std::sync::Arc;
 
 impl Volume {
@@ -31,9 +30,10 @@ impl Volume {
             return Err(spot.a_directory());
         }
         let volume = self.inner();
-        remove_name(volume, &spot)?;
-        volume.let_go_of_unlinked();
-        volume.delete_doomed()
+        match remove_name(volume, &spot)? {
+            true => volume.delete_unlinked(),
+            false => Ok(()),
+        }
     }
 
     /// Removes an empty directory. Else as [`Volume::unlink`].
@@ -51,8 +51,7 @@ impl Volume {
         }
         let volume = self.inner();
         remove_directory(volume, &spot)?;
-        volume.let_go_of_unlinked();
-        volume.delete_doomed()
+        volume.delete_unlinked()
     }
 
     /// Gives the inode at `from` another name; a symbolic link there is not followed. Durable with the next [`Volume::sync`] or commit. Blocks.
@@ -126,7 +125,7 @@ impl Volume {
 pub(super) fn count_name(
     volume: &VolumeShared,
     handle: &JournalHandle<'_>,
-    inode: &Inode,
+    inode: &Arc<Inode>,
 ) -> Result<Result<(), Error>, Error> {
     let now = timestamp(volume.now_nanos());
     let (mut counted, mut was_temporary) = (Ok(()), false);
@@ -148,11 +147,11 @@ pub(super) fn count_name(
     Ok(counted)
 }
 
-/// An inode loses a name; with the last one it goes on the list of orphans. Says whether it was the last.
+/// An inode loses a name; with the last one it is deleted if that is quickly done, or goes on the list of orphans. Says whether it is there now.
 pub(super) fn count_out(
     volume: &VolumeShared,
     handle: &JournalHandle<'_>,
-    inode: &Inode,
+    inode: &Arc<Inode>,
 ) -> Result<bool, Error> {
     let now = timestamp(volume.now_nanos());
     let mut links = 0;
@@ -164,10 +163,11 @@ pub(super) fn count_out(
         disk.ctime = now;
         links = disk.links;
     })?;
-    if links == 0 {
-        volume.orphans.add(handle, inode)?;
+    if links > 0 || volume.delete_at_once(handle, inode)? {
+        return Ok(false);
     }
-    Ok(links == 0)
+    volume.orphans.add(handle, inode)?;
+    Ok(true)
 }
 
 /// What a directory says of an inode.
@@ -179,7 +179,8 @@ pub(super) fn kind_of(inode: &Inode) -> Result<FileType, Error> {
     inode.disk().file_type.ok_or_else(unknown)
 }
 
-fn remove_name(volume: &Arc<VolumeShared>, spot: &Spot<'_>) -> Result<(), Error> {
+/// Says whether there is an orphan more.
+fn remove_name(volume: &Arc<VolumeShared>, spot: &Spot<'_>) -> Result<bool, Error> {
     let dir = &spot.dir;
     let _names = dir.lock_exclusive(false)?;
     spot.check_can_remove()?;
@@ -193,14 +194,14 @@ fn remove_name(volume: &Arc<VolumeShared>, spot: &Spot<'_>) -> Result<(), Error>
     }
     inode.check_settable()?;
     check_deletable(&inode)?;
-    let was_last = volume.in_handle(4 + ORPHAN_CREDITS, |handle| {
+    let is_orphan = volume.in_handle(4 + ORPHAN_CREDITS, |handle| {
         take_out(handle, dir, found.block, spot.name)?;
         handle.or_abort(count_out(volume, handle, &inode))
     })?;
-    if was_last {
+    if is_orphan {
         inode.note_unlinked();
     }
-    Ok(())
+    Ok(is_orphan)
 }
 
 fn remove_directory(volume: &Arc<VolumeShared>, spot: &Spot<'_>) -> Result<(), Error> {
@@ -245,7 +246,7 @@ pub(super) fn check_empty(dir: &Inode, spot: &Spot<'_>) -> Result<(), Error> {
         let Some(raw) = read_block(dir, block)? else {
             continue;
         };
-        let parsed = DirBlock::parse(&dir.volume.sb, &disk, FileBlock::new(block), &raw)?;
+        let parsed = names_in(dir, &disk, block, &raw);
         if !parsed.entries().all(|e| is_own(e.name)) {
             return full();
         }

@@ -76,8 +76,7 @@ impl Volume {
         }
         let volume = self.inner();
         while !attempt(volume, &old, &new, flags)? {}
-        volume.let_go_of_unlinked();
-        volume.delete_doomed()
+        volume.delete_unlinked()
     }
 }
 

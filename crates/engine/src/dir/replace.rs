@@ -35,8 +35,7 @@ impl Volume {
             }
             // None: the name is gone meanwhile.
             if replace(self.inner(), &spot, file.inode())? {
-                self.inner().let_go_of_unlinked();
-                return self.inner().delete_doomed();
+                return self.inner().delete_unlinked();
             }
         }
     }
@@ -77,7 +76,7 @@ fn put_in_place(
     handle: &JournalHandle<'_>,
     spot: &Spot<'_>,
     place: Place,
-    (new, old): (&Inode, &Inode),
+    (new, old): (&Inode, &Arc<Inode>),
 ) -> Result<bool, Error> {
     let what = (spot.name, new.ino, kind_of(new)?);
     stand_for(handle, &spot.dir, place.block, what)?;

@@ -4,15 +4,15 @@
 //! be made, with space claimed for the new ones. Invariants: nothing is changed here; a name goes where a look-up will search it. Limits: a
 //! directory without a hash tree is searched block by block.
 
-use super::lookup::{Hashed, frames_for, hash_of, hashed};
-use super::{blocks, read_block, tree};
+use super::lookup::{Hashed, frames_for, hash_of, hashed, leaf_for};
+use super::{blocks, names_in, read_block, tree};
 use crate::alloc::Run;
 use crate::error::{Error, NotYet};
 use crate::inode::Inode;
 use crate::map::edit::NewRun;
-use diorite_format::dir::{DirBlock, DirBlockEdit, Inserted, block_with};
+use diorite_format::dir::{DirBlock, block_with};
 use diorite_format::features::Incompat;
-use diorite_format::{FileBlock, FileType, FsBlock, Ino};
+use diorite_format::{FileType, FsBlock, Ino};
 
 /// Where a new name goes.
 #[derive(Clone, Debug)]
@@ -87,13 +87,13 @@ pub(super) fn find_room(dir: &Inode, name: &[u8]) -> Result<Room, Error> {
         Hashed::Unknown => Err(Error::NotYet(NotYet::SpecialDirectory { ino: dir.ino })),
         Hashed::Yes(root) => {
             let hash = hash_of(dir, &root, name);
-            let frames = frames_for(dir, &root, hash)?;
-            let leaf = super::lookup::leaf_of(&frames);
+            let leaf = leaf_for(dir, &root, hash)?.block;
             if has_room(dir, leaf, name)? {
                 return Ok(Room::Block(leaf));
             }
+            let frames = frames_for(dir, &root, hash)?;
             with_claims(dir, |builder| {
-                tree::split(builder, root, frames, leaf, name)
+                tree::split(builder, &root, frames, leaf, name)
             })
         }
         Hashed::No => find_in_linear(dir, name),
@@ -118,16 +118,9 @@ fn find_in_linear(dir: &Inode, name: &[u8]) -> Result<Room, Error> {
     })
 }
 
-/// Tries it on a copy of the block.
 fn has_room(dir: &Inode, block: u64, name: &[u8]) -> Result<bool, Error> {
-    let Some(raw) = read_block(dir, block)? else {
-        return Ok(false);
-    };
-    let mut copy = raw.to_vec();
-    let disk = dir.disk();
-    let mut edit = DirBlockEdit::open(&dir.volume.sb, &disk, FileBlock::new(block), &mut copy)?;
-    let done = edit.insert(name, STAND_IN.0, STAND_IN.1)?;
-    Ok(matches!(done, Inserted::At(_)))
+    let (disk, raw) = (dir.disk(), read_block(dir, block)?);
+    Ok(raw.is_some_and(|raw| names_in(dir, &disk, block, &raw).has_room(name.len())))
 }
 
 /// Runs `build`, then claims space for what it made.
@@ -215,7 +208,6 @@ impl Builder<'_> {
         let dir = self.dir;
         let raw = super::read_present(dir, block)?;
         let disk = dir.disk();
-        let parsed = DirBlock::parse(&dir.volume.sb, &disk, FileBlock::new(block), &raw)?;
-        use_it(&parsed)
+        use_it(&names_in(dir, &disk, block, &raw))
     }
 }

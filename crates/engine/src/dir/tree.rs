@@ -4,14 +4,14 @@
 //! changed here; each level gets the entry of the new block below it; a full root's entries move into a node below it, so the root
 //! stays where it is. Limits: one level of inner nodes, two with large_dir; then the directory is full.
 
-use super::lookup::Frame;
+use super::lookup::{Frame, Root};
 use super::room::{Builder, STAND_IN};
 use crate::error::Error;
 use crate::inode::Inode;
 use diorite_format::FileBlock;
 use diorite_format::dir::{Spread, spread};
 use diorite_format::dirhash::HashVersion;
-use diorite_format::dx::{self, DxEntry, DxRoot};
+use diorite_format::dx::{self, DxEntry};
 use diorite_format::features::Compat;
 
 /// The hash for the tree of a linear directory of `blocks` blocks, all of them full, if it shall get one.
@@ -55,7 +55,7 @@ pub(super) fn begin(
 /// Splits the full leaf to which `frames` lead, with the name in it; or packs it, if that makes room.
 pub(super) fn split(
     builder: &mut Builder<'_>,
-    root: DxRoot,
+    root: &Root,
     frames: Vec<Frame>,
     leaf: u64,
     name: &[u8],
@@ -80,7 +80,7 @@ pub(super) fn split(
     if parts.in_high {
         builder.remade.with_name = block;
     }
-    let levels = root.indirect_levels;
+    let levels = root.levels;
     add(builder, levels, frames, entry(high.from, block))
 }
 

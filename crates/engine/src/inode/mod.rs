@@ -91,7 +91,7 @@ impl Drop for Inode {
         self.claims.close(self);
         self.volume
             .sub_segments(self.loaded.load(Ordering::Relaxed));
-        if self.is_unlinked() {
+        if self.is_unlinked() && self.named.load(Ordering::Acquire) != Named::Deleted as u32 {
             self.volume.orphans.doom(self.ino);
         }
     }
@@ -159,6 +159,13 @@ impl Inode {
     /// It has lost its last name, and is on the list of orphans.
     pub(crate) fn note_unlinked(&self) {
         self.named.store(Named::NoMore as u32, Ordering::Release);
+        self.volume.recent.let_go(self.ino);
+        self.volume.forget_touched(self);
+    }
+
+    /// It has lost its last name and is deleted already.
+    pub(crate) fn note_deleted(&self) {
+        self.named.store(Named::Deleted as u32, Ordering::Release);
     }
 
     /// It was made without a name, and is on the list of orphans.
@@ -167,8 +174,9 @@ impl Inode {
     }
 
     /// It has got a name, and is on no list.
-    pub(crate) fn note_named(&self) {
+    pub(crate) fn note_named(self: &Arc<Self>) {
         self.named.store(Named::Yes as u32, Ordering::Release);
+        self.volume.keep_touched(self);
     }
 
     /// Shows a new size. After the map that it needs.
@@ -338,6 +346,8 @@ enum Named {
     NoMore,
     /// It was made without one.
     NotYet,
+    /// It is gone, and its number may be another's.
+    Deleted,
 }
 
 /// The largest size that a file's map can have, in bytes.

@@ -42,6 +42,11 @@ impl Inode {
         }
     }
 
+    /// Are there times that were noted and not written?
+    pub(crate) fn owes_times(&self) -> bool {
+        self.touched.load(Ordering::Acquire) & OWED != 0
+    }
+
     /// Writes the times that were noted.
     pub(crate) fn write_touched(self: &Arc<Self>, handle: &JournalHandle<'_>) -> Result<(), Error> {
         let noted = self.touched.load(Ordering::Acquire);

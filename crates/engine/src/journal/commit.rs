@@ -6,11 +6,11 @@
 
 use super::transaction::Transaction;
 use super::{Journal, Medium};
-use crate::cache::{MetaRef, NodeOf};
+use crate::cache::{MetaRef, Unsealed};
 use crate::error::Error;
 use crate::volume::VolumeShared;
-use diorite_format::FsBlock;
 use diorite_format::extent::seal_block;
+use diorite_format::{FsBlock, dir};
 use std::time::Instant;
 
 /// A transaction as it is written.
@@ -105,8 +105,9 @@ impl Journal {
         let transaction = state.take();
         state.crowd.freeze();
         drop(state);
-        let seal = |owner: NodeOf, bytes: &mut [u8]| {
-            seal_block(&volume.sb, owner.ino, owner.generation, bytes);
+        let seal = |owner: Unsealed, bytes: &mut [u8]| match owner {
+            Unsealed::Node(of) => seal_block(&volume.sb, of.ino, of.generation, bytes),
+            Unsealed::Names(seed) => dir::seal_with(&volume.sb, seed, bytes),
         };
         let blocks = transaction
             .blocks

@@ -6,7 +6,7 @@
 
 use super::transaction::State;
 use super::{Journal, Medium};
-use crate::cache::{Kind, MetaRef, NodeOf};
+use crate::cache::{Kind, MetaRef, Unsealed, UsedAs};
 use crate::error::Error;
 use crate::volume::VolumeShared;
 use diorite_block::sync::MutexGuard;
@@ -128,11 +128,11 @@ impl JournalHandle<'_> {
     pub(crate) fn read(
         &self,
         block: FsBlock,
-        kind: Kind,
+        used: impl Into<UsedAs>,
         verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
     ) -> Result<MetaRef, Error> {
         let volume = self.volume;
-        let read = volume.cache.read(&volume.blocking, block, kind, verify);
+        let read = volume.cache.read(&volume.blocking, block, used, verify);
         volume.watched(read)
     }
 
@@ -141,29 +141,29 @@ impl JournalHandle<'_> {
     pub(crate) fn update<R>(
         &self,
         block: FsBlock,
-        kind: Kind,
+        used: impl Into<UsedAs>,
         verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
         change: impl FnOnce(&mut [u8]) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let volume = self.volume;
-        let at = (block, kind);
+        let at = (block, used.into());
         let changed = volume
             .cache
             .change(&volume.blocking, at, self.tid, verify, change);
         self.added(block, changed)
     }
 
-    /// As [`JournalHandle::update`], for a node of an extent tree, which `change` does not seal: that is done once, at the commit.
-    pub(crate) fn update_node<R>(
+    /// As [`JournalHandle::update`], for a block that `change` does not seal: that is done once, at the commit.
+    pub(crate) fn update_unsealed<R>(
         &self,
-        at: (FsBlock, NodeOf),
+        at: (FsBlock, UsedAs, Unsealed),
         verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
         change: impl FnOnce(&mut [u8]) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let volume = self.volume;
         let changed = volume
             .cache
-            .change_node(&volume.blocking, at, self.tid, verify, change);
+            .change_unsealed(&volume.blocking, at, self.tid, verify, change);
         self.added(at.0, changed)
     }
 

@@ -55,10 +55,11 @@ pub(crate) fn root_view(volume: &VolumeShared, inode: &DiskInode) -> Result<MapV
         MapKind::Inline | MapKind::FastSymlink | MapKind::Device | MapKind::None => Vec::new(),
     };
     check_places(volume, inode, &segments)?;
-    Ok(MapView {
-        tree: Tree::new().splice(0, END, &segments),
-        edits: 0,
-    })
+    let mut tree = Tree::new();
+    if !segments.is_empty() {
+        tree = tree.splice(0, END, &segments);
+    }
+    Ok(MapView { tree, edits: 0 })
 }
 
 pub(super) fn extent_segments(node: &ExtentNode) -> Vec<Segment> {

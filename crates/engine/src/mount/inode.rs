@@ -88,13 +88,7 @@ fn read_unless(
                 path: format!("inode {ino}"),
             });
         }
-        let inline = match disk.map_kind() {
-            MapKind::Inline if !disk.is_dir() => {
-                Some(xattr::inline_contents(volume, &disk, &raw)?.into())
-            }
-            _ => None,
-        };
-        Inode::new(volume, disk, raw, inline)
+        in_core(volume, disk, raw)
     };
     read().map_err(|e| {
         if e.is_corrupt() {
@@ -103,4 +97,19 @@ fn read_unless(
             e
         }
     })
+}
+
+/// The in-core inode of what stands in an inode's place.
+pub(crate) fn in_core(
+    volume: &Arc<VolumeShared>,
+    disk: DiskInode,
+    raw: Arc<[u8]>,
+) -> Result<Inode, Error> {
+    let inline = match disk.map_kind() {
+        MapKind::Inline if !disk.is_dir() => {
+            Some(xattr::inline_contents(volume, &disk, &raw)?.into())
+        }
+        _ => None,
+    };
+    Inode::new(volume, disk, raw, inline)
 }

@@ -131,7 +131,7 @@ impl VolumeShared {
         &self,
         change: impl FnOnce(&mut SuperblockEdit<'_>),
     ) -> Result<(), Error> {
-        let at = (self.sb.super_block(), Kind::Super);
+        let at = (self.sb.super_block(), Kind::Super.into());
         let verify = |raw: &[u8]| self.verify_super(raw);
         let edit = |raw: &mut [u8]| self.edit_bytes(raw, change);
         // In no transaction: none is running, and the block is home before one begins.

@@ -14,7 +14,7 @@ mod superblock;
 mod zone;
 
 pub use caller::Caller;
-pub(crate) use inode::{read_disk_inode, read_inode, read_orphan};
+pub(crate) use inode::{in_core, read_disk_inode, read_inode, read_orphan};
 pub(crate) use open::{Mounted, open, open_device, read_bytes};
 pub(crate) use superblock::find as find_superblock;
 pub(crate) use zone::Zone;

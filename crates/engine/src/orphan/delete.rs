@@ -6,8 +6,10 @@
 
 use crate::error::Error;
 use crate::inode::Inode;
+use crate::journal::JournalHandle;
 use crate::range;
 use crate::volume::VolumeShared;
+use diorite_format::features::Incompat;
 use diorite_format::{Ino, MapKind};
 use std::sync::Arc;
 
@@ -15,6 +17,44 @@ use std::sync::Arc;
 const DELETE_CREDITS: u32 = 6;
 
 impl VolumeShared {
+    /// Names went: whatever nobody uses any more of what they named is deleted. Blocks; no lock may be held.
+    pub(crate) fn delete_unlinked(self: &Arc<Self>) -> Result<(), Error> {
+        if self.orphans.any() {
+            self.let_go_of_unlinked();
+        }
+        self.delete_doomed()
+    }
+
+    /// Deletes an inode that has just lost its last name, in the same handle, if there is nothing to free but its number and nobody has it but the
+    /// caller, with the one reference that it hands in. Else it has done nothing. Changes as many blocks as [`super::ORPHAN_CREDITS`].
+    ///
+    /// The order: its place says that it has no name and was deleted; it leaves the table of inodes in memory, so that who looks for it from now on
+    /// finds what that place says; its number is free. Who found it before keeps it from being deleted here.
+    pub(crate) fn delete_at_once(
+        &self,
+        handle: &JournalHandle<'_>,
+        inode: &Arc<Inode>,
+    ) -> Result<bool, Error> {
+        let disk = inode.disk();
+        let bare = disk.blocks == 0
+            && disk.file_acl.is_none()
+            && !disk.is_dir()
+            && !self.sb.features().incompat.has(Incompat::EA_INODE);
+        if !bare || Arc::strong_count(inode) > 1 {
+            return Ok(false);
+        }
+        drop(disk);
+        let now = u32::try_from(self.now().as_secs()).unwrap_or(u32::MAX);
+        inode.change(handle, |disk| disk.dtime = now.max(1))?;
+        if !self.forget_if_sole(inode) {
+            inode.change(handle, |disk| disk.dtime = 0)?;
+            return Ok(false);
+        }
+        inode.note_deleted();
+        self.alloc()?.free_inode(handle, inode.ino, false)?;
+        Ok(true)
+    }
+
     /// Deletes what has lost its last name and its last user; while a group is open that waits, on the list. Blocks; no lock may be held.
     pub(crate) fn delete_doomed(self: &Arc<Self>) -> Result<(), Error> {
         if self.has_group() {

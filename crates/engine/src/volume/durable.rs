@@ -9,7 +9,24 @@ use crate::inode::Inode;
 use crate::journal::{Journal, JournalHandle};
 use diorite_block::sync::atomic::Ordering;
 use diorite_format::Tid;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+
+/// An inode whose times are to be written.
+#[derive(Debug)]
+pub(super) enum Touched {
+    Kept(Arc<Inode>),
+    /// It goes with its last user, and its times with it.
+    Nameless(Weak<Inode>),
+}
+
+impl Touched {
+    fn inode(self) -> Option<Arc<Inode>> {
+        match self {
+            Touched::Kept(inode) => Some(inode),
+            Touched::Nameless(inode) => inode.upgrade(),
+        }
+    }
+}
 
 impl VolumeShared {
     /// So many bytes were, or are about to be, written to the device.
@@ -25,7 +42,13 @@ impl VolumeShared {
 
     /// An inode's times were noted in memory: they go with the next commit.
     pub(crate) fn note_touched(&self, inode: &Arc<Inode>) {
-        self.touched.lock().push(inode.clone());
+        let mut touched = self.touched.lock();
+        // Asked under the lock: see `forget_touched`.
+        touched.push(match inode.is_unlinked() {
+            true => Touched::Nameless(Arc::downgrade(inode)),
+            false => Touched::Kept(inode.clone()),
+        });
+        drop(touched);
         if let Some(journal) = self.journal.get() {
             journal.expect_commit(self);
         }
@@ -36,7 +59,38 @@ impl VolumeShared {
     }
 
     pub(crate) fn take_touched(&self) -> Vec<Arc<Inode>> {
-        std::mem::take(&mut *self.touched.lock())
+        let touched = std::mem::take(&mut *self.touched.lock());
+        touched.into_iter().filter_map(Touched::inode).collect()
+    }
+
+    /// An inode has lost its last name: its times keep it no longer. Who notes them from now on sees that it has none.
+    pub(crate) fn forget_touched(&self, inode: &Inode) {
+        if !inode.owes_times() {
+            return;
+        }
+        let (mut touched, mut gone) = (self.touched.lock(), Vec::new());
+        for one in touched.iter_mut() {
+            if let Touched::Kept(kept) = one {
+                if std::ptr::eq(Arc::as_ptr(kept), inode) {
+                    let nameless = Touched::Nameless(Arc::downgrade(kept));
+                    gone.push(std::mem::replace(one, nameless));
+                }
+            }
+        }
+        drop(touched);
+        drop(gone);
+    }
+
+    /// An inode has got a name: its times keep it until they are written.
+    pub(crate) fn keep_touched(&self, inode: &Arc<Inode>) {
+        if !inode.owes_times() {
+            return;
+        }
+        for one in self.touched.lock().iter_mut() {
+            if matches!(one, Touched::Nameless(weak) if weak.as_ptr() == Arc::as_ptr(inode)) {
+                *one = Touched::Kept(inode.clone());
+            }
+        }
     }
 
     /// Gives the volume what a writer needs beside files' data.
@@ -66,19 +120,14 @@ impl VolumeShared {
         self.journal()?.commit_running(self)
     }
 
-    /// Commits what is running; then no noted time keeps an inode any more, and what nobody uses is deleted, its space usable. Blocks; no
-    /// lock may be held.
+    /// Deletes what nobody uses and commits, so that its space is usable. Blocks; no lock may be held.
     pub(crate) fn commit_deleted(self: &Arc<Self>) -> Result<(), Error> {
         if self.journal.get().is_none() {
             // Open for overwrites alone.
             return Ok(());
         }
-        self.commit_running()?;
-        if self.orphans.any() {
-            self.delete_doomed()?;
-            self.commit_running()?;
-        }
-        Ok(())
+        self.delete_doomed()?;
+        self.commit_running()
     }
 
     /// Is a group of changes open?

@@ -11,13 +11,15 @@ use crate::mount;
 use diorite_block::sync::atomic::Ordering;
 use diorite_format::Ino;
 use diorite_format::superblock::JournalPlace;
+use foldhash::fast::RandomState;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 /// The inodes in memory, and entries of those that were: see [`VolumeShared::inode`].
 #[derive(Debug, Default)]
 pub(super) struct InodeTable {
-    known: HashMap<Ino, Weak<Inode>>,
+    /// Hashed with a seed of its own: numbers come from the image.
+    known: HashMap<Ino, Weak<Inode>, RandomState>,
     /// How often entries of inodes that are gone were thrown away.
     cleaned: u64,
 }
@@ -120,6 +122,8 @@ impl VolumeShared {
             }
             if table.is_still(ino, &trace) {
                 table.insert(&new);
+                drop(table);
+                self.recent.keep(&new);
                 return Ok(new);
             }
         }
@@ -142,6 +146,19 @@ impl VolumeShared {
         if let Some(tid) = self.journal.get().and_then(Journal::newest_uncommitted) {
             inode.note_changed_before(tid);
         }
+    }
+
+    /// Takes an inode out of the table if `mine` is the only reference to it: from then on nobody finds it here, and in the inode table only what its
+    /// place there says.
+    pub(crate) fn forget_if_sole(&self, mine: &Arc<Inode>) -> bool {
+        let mut table = self.inodes.lock();
+        let sole = Arc::strong_count(mine) == 1;
+        if sole {
+            table.known.remove(&mine.ino);
+            // Who reads it just now is to look again.
+            table.cleaned += 1;
+        }
+        sole
     }
 
     /// Counts segments of maps in memory.

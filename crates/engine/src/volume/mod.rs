@@ -15,13 +15,13 @@ mod durable;
 mod group;
 mod inodes;
 mod queues;
+mod recent;
 
 use crate::alloc::Alloc;
 use crate::cache::MetaCache;
 use crate::error::Error;
 use crate::failure::{Condition, Health};
 use crate::file::{File, OpenFlags};
-use crate::inode::Inode;
 use crate::journal::Journal;
 use crate::locks::{INODES, QUEUES, RENAMES, SYNC_POOL, TOUCHED};
 use crate::mount::{self, Clock, Mounted, OpenOptions, Zone};
@@ -35,9 +35,11 @@ use diorite_block::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use diorite_block::{Blocking, Device};
 use diorite_format::features::RoCompat;
 use diorite_format::{FsBlock, GroupDesc, Ino, Superblock};
+use durable::Touched;
 pub use group::Group;
 use inodes::InodeTable;
 use queues::Registry;
+use recent::Recent;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -58,6 +60,7 @@ impl Drop for Owner {
     fn drop(&mut self) {
         let pool = self.volume.sync_pool.lock().take();
         drop(pool);
+        self.volume.recent.close();
         self.volume.delete_doomed_best_effort();
         self.volume.settle_best_effort();
     }
@@ -93,7 +96,7 @@ pub(crate) struct VolumeShared {
     /// Held while a directory gets another parent.
     pub(crate) renames: Mutex<()>,
     /// Inodes whose times were noted since the last commit.
-    touched: Mutex<Vec<Arc<Inode>>>,
+    touched: Mutex<Vec<Touched>>,
     /// Whether it can be written, or used at all.
     pub(crate) health: Health,
     weak: Weak<VolumeShared>,
@@ -113,6 +116,7 @@ pub(crate) struct VolumeShared {
     journal_zone: OnceLock<Zone>,
     policy: AtomicU32,
     inodes: Mutex<InodeTable>,
+    pub(crate) recent: Recent,
     /// Segments of maps in memory beyond the inodes' roots, and how many there may be.
     loaded_segments: AtomicU64,
     most_segments: u64,
@@ -185,6 +189,7 @@ impl Volume {
             journal_zone: OnceLock::new(),
             policy: AtomicU32::new(options.policy.pack()),
             inodes: Mutex::at_level(&INODES, level, InodeTable::default()),
+            recent: Recent::new(level),
             loaded_segments: AtomicU64::new(0),
             most_segments: options.map_cache as u64 / 32,
             queues: Mutex::at_level(&QUEUES, level, Registry::default()),

@@ -10,12 +10,12 @@ use crate::dx;
 use crate::error::{Result, Unfit, fit, room};
 use crate::inode::{FileType, Inode};
 use crate::layout::{de, de_tail};
-use crate::le::{put, put_le16, put_le32};
+use crate::le::{le32, put, put_le16, put_le32};
 use crate::num;
 use crate::superblock::Superblock;
 use crate::types::{FileBlock, Ino};
 
-use super::{DirBlock, DirBlockKind, Format, MIN_RECORD, TAIL_TYPE, checksum, is_hashed};
+use super::{DirBlock, DirBlockKind, Format, MIN_RECORD, TAIL_TYPE, checksum, is_hashed, walk};
 
 /// Longest name, in bytes.
 pub const MAX_NAME: usize = 255;
@@ -41,6 +41,15 @@ pub struct DirBlockEdit<'a> {
     kind: DirBlockKind,
     format: Format,
     covered: usize,
+    seals: Seals,
+}
+
+/// When a changed block gets its sum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seals {
+    AtOnce,
+    /// By whoever opened it.
+    Later,
 }
 
 /// A record's place.
@@ -62,7 +71,34 @@ impl<'a> DirBlockEdit<'a> {
         raw: &'a mut [u8],
     ) -> Result<Self> {
         let checked = DirBlock::parse(sb, dir, block, raw)?;
-        let (kind, format, covered) = (checked.kind, checked.format, checked.covered);
+        let looks = (checked.kind, checked.format, checked.covered);
+        Ok(Self::begin(sb, dir, block, looks, raw))
+    }
+
+    /// The same for a block that was checked before: see [`DirBlock::checked_before`]. Who changes it this way seals it later: no change does.
+    #[must_use]
+    pub fn open_checked_before(
+        sb: &'a Superblock,
+        dir: &'a Inode,
+        block: FileBlock,
+        raw: &'a mut [u8],
+    ) -> Self {
+        let looks = DirBlock::checked_before(sb, dir, block, raw);
+        let looks = (looks.kind, looks.format, looks.covered);
+        let seals = Seals::Later;
+        Self {
+            seals,
+            ..Self::begin(sb, dir, block, looks, raw)
+        }
+    }
+
+    fn begin(
+        sb: &'a Superblock,
+        dir: &'a Inode,
+        block: FileBlock,
+        (kind, format, covered): (DirBlockKind, Format, usize),
+        raw: &'a mut [u8],
+    ) -> Self {
         let bytes = raw
             .get_mut(..num::usize32(sb.block_size()))
             .unwrap_or(&mut []);
@@ -74,13 +110,14 @@ impl<'a> DirBlockEdit<'a> {
             kind,
             format,
             covered,
+            seals: Seals::AtOnce,
         };
         // Without sums an inner node of the tree looks like an empty leaf; its limit gives it away.
         if kind == DirBlockKind::Linear && is_hashed(sb, dir) && dx::looks_like_node(sb, this.bytes)
         {
             this.kind = DirBlockKind::DxNode;
         }
-        Ok(this)
+        this
     }
 
     /// Checks one part of an inline directory, as [`DirBlock::parse_inline`] takes it, and starts to change it.
@@ -98,6 +135,7 @@ impl<'a> DirBlockEdit<'a> {
             kind,
             format,
             covered,
+            seals: Seals::AtOnce,
         })
     }
 
@@ -113,30 +151,17 @@ impl<'a> DirBlockEdit<'a> {
     ) -> core::result::Result<Inserted, Unfit> {
         check_name(name)?;
         self.check_ino(ino)?;
-        let need = record_size(name.len());
-        let mut place = None;
-        for slot in self.view().slots() {
-            let used = if slot.ino.is_none() {
-                0
-            } else if slot.name == name {
-                return Ok(Inserted::Exists(slot.ino));
-            } else {
-                record_size(slot.name.len())
-            };
-            if place.is_none() && slot.rec_len.saturating_sub(used) >= need {
-                place = Some((
-                    Slot {
-                        offset: slot.offset,
-                        len: slot.rec_len,
-                    },
-                    used,
-                ));
-            }
+        if let Some(there) = self.view().find(name) {
+            return Ok(Inserted::Exists(there.ino));
         }
+        let need = record_size(name.len());
+        let bytes = self.bytes.get(..self.covered).unwrap_or(&[]);
         let splittable = matches!(self.kind, DirBlockKind::Linear | DirBlockKind::Inline);
-        let Some((slot, used)) = place.filter(|_| splittable) else {
+        let place = walk::find_room(bytes, self.format, need).filter(|_| splittable);
+        let Some((offset, len, used)) = place else {
             return Ok(Inserted::Full);
         };
+        let slot = Slot { offset, len };
         if used > 0 {
             self.put_len(slot.offset, used);
         }
@@ -155,22 +180,12 @@ impl<'a> DirBlockEdit<'a> {
     /// `Rule` for "." and "..".
     pub fn remove(&mut self, name: &[u8]) -> core::result::Result<Option<Ino>, Unfit> {
         check_name(name)?;
-        let mut before: Option<Slot> = None;
-        let mut found = None;
-        for slot in self.view().slots() {
-            let here = Slot {
-                offset: slot.offset,
-                len: slot.rec_len,
-            };
-            if !slot.ino.is_none() && slot.name == name {
-                found = Some((here, slot.ino));
-                break;
-            }
-            before = Some(here);
-        }
-        let Some((slot, ino)) = found else {
+        let bytes = self.bytes.get(..self.covered).unwrap_or(&[]);
+        let Some((before, slot)) = walk::find_with_before(bytes, self.format, name) else {
             return Ok(None);
         };
+        let at = num::usize32(slot.offset).saturating_add(de::INODE);
+        let ino = Ino::new(le32(bytes, at));
         if let Some(before) = before {
             self.put_len(before.offset, before.len.saturating_add(slot.len));
             self.wipe(slot.offset, slot.len);
@@ -238,6 +253,9 @@ impl<'a> DirBlockEdit<'a> {
     }
 
     fn seal(&mut self) {
+        if self.seals == Seals::Later {
+            return;
+        }
         match self.kind {
             DirBlockKind::Linear => seal(self.sb, self.dir, self.bytes),
             DirBlockKind::DxRoot | DirBlockKind::DxNode => {
@@ -287,12 +305,17 @@ pub fn init_first_block(
 
 /// Puts the sum into the record at the end of a block of entries. Nothing without metadata_csum.
 pub fn seal(sb: &Superblock, dir: &Inode, block: &mut [u8]) {
+    seal_with(sb, dir.csum_seed(), block);
+}
+
+/// The same by the seed of the directory's sums.
+pub fn seal_with(sb: &Superblock, seed: u32, block: &mut [u8]) {
     if sb.has_metadata_csum() {
         let b = block
             .get_mut(..num::usize32(sb.block_size()))
             .unwrap_or(&mut []);
         let at = b.len().saturating_sub(de_tail::SIZE);
-        let sum = checksum(dir, b);
+        let sum = checksum(seed, b);
         put_le32(b, at.saturating_add(de_tail::CHECKSUM), sum);
     }
 }

@@ -9,6 +9,8 @@ use crate::le::{le16, le32, u8_at};
 use crate::num;
 use crate::types::Ino;
 
+use super::{Format, Slot};
+
 /// One record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirEntry<'a> {
@@ -42,6 +44,102 @@ impl<'a> Entries<'a> {
             has_type,
         }
     }
+
+    /// The same from the record at this byte on.
+    pub(super) fn from(self, offset: u32) -> Self {
+        Self { offset, ..self }
+    }
+}
+
+/// The fixed parts of records, one after another, and where they begin: what the searches look at.
+struct Heads<'a> {
+    bytes: &'a [u8],
+    format: Format,
+    offset: u32,
+}
+
+/// The fixed part of a record.
+#[derive(Clone, Copy)]
+struct Head {
+    offset: u32,
+    used: bool,
+    rec_len: u32,
+    name_len: u16,
+}
+
+impl Iterator for Heads<'_> {
+    type Item = Head;
+
+    #[inline]
+    fn next(&mut self) -> Option<Head> {
+        let rest = self.bytes.get(num::usize32(self.offset)..)?;
+        let [i0, i1, i2, i3, r0, r1, n0, n1] = *rest.first_chunk::<{ de::SIZE }>()?;
+        let rec_len = record_len(u16::from_le_bytes([r0, r1]), self.format.huge_block);
+        let high = if self.format.has_type { 0 } else { n1 };
+        let head = Head {
+            offset: self.offset,
+            used: [i0, i1, i2, i3] != [0; 4],
+            rec_len,
+            name_len: u16::from_le_bytes([n0, high]),
+        };
+        self.offset = self.offset.saturating_add(rec_len.max(super::MIN_RECORD));
+        Some(head)
+    }
+}
+
+fn heads(bytes: &[u8], format: Format) -> Heads<'_> {
+    Heads {
+        bytes,
+        format,
+        offset: 0,
+    }
+}
+
+/// Where the record with this name begins.
+pub(super) fn find(bytes: &[u8], format: Format, name: &[u8]) -> Option<u32> {
+    let is_it = |head: &Head| {
+        let start = num::usize32(head.offset).saturating_add(de::SIZE);
+        num::usize16(head.name_len) == name.len()
+            && head.used
+            && bytes.get(start..start.saturating_add(name.len())) == Some(name)
+    };
+    heads(bytes, format).find(is_it).map(|head| head.offset)
+}
+
+/// The same, and the record before it: where each begins and how long it is.
+pub(super) fn find_with_before(
+    bytes: &[u8],
+    format: Format,
+    name: &[u8],
+) -> Option<(Option<Slot>, Slot)> {
+    let at = find(bytes, format, name)?;
+    let mut before = None;
+    for head in heads(bytes, format) {
+        let here = Slot {
+            offset: head.offset,
+            len: head.rec_len,
+        };
+        if head.offset >= at {
+            return Some((before, here));
+        }
+        before = Some(here);
+    }
+    None
+}
+
+/// The first record that has so many bytes behind its name, or is unused: where it begins, how long it is, how much of it is used.
+pub(super) fn find_room(bytes: &[u8], format: Format, need: u32) -> Option<(u32, u32, u32)> {
+    heads(bytes, format)
+        .map(|head| {
+            let name = num::usize16(head.name_len);
+            let used = if head.used {
+                super::edit::record_size(name)
+            } else {
+                0
+            };
+            (head.offset, head.rec_len, used)
+        })
+        .find(|(_, len, used)| len.saturating_sub(*used) >= need)
 }
 
 impl<'a> Iterator for Entries<'a> {

@@ -6,7 +6,7 @@
 //! touch two of them is not for here.
 
 use super::{Edited, NewRun};
-use crate::cache::{Kind, MetaRef, NodeOf};
+use crate::cache::{Kind, MetaRef, NodeOf, Unsealed};
 use crate::error::Error;
 use crate::journal::JournalHandle;
 use crate::map::load::extent_segment;
@@ -38,12 +38,12 @@ pub(super) fn try_replace(
     };
     // Let go, so that the change need not copy the block.
     drop(leaf);
-    let owner = NodeOf {
+    let owner = Unsealed::Node(NodeOf {
         ino: inode.ino,
         generation: inode.generation,
-    };
-    let done = handle.update_node(
-        (at, owner),
+    });
+    let done = handle.update_unsealed(
+        (at, Kind::Map.into(), owner),
         |_| Ok(()),
         |bytes| Ok(raw::splice(bytes, step.from, step.to, &step.entries)),
     )?;
