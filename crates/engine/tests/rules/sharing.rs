@@ -1,0 +1,173 @@
+//! Who waits for whom in one file: readers for nobody, writers under the presets for those who must run alone (rules U6, U7, B2).
+//!
+//! Input: volumes on a device that holds writes back. Output: none. Invariants: counts are asserted, times never; e2fsck judges the end.
+//! Limits: the cases of a few writers.
+
+use crate::common::fixture::{LIMIT, run_all, writable};
+use crate::common::recipe::{RECIPES, bare};
+use crate::common::stage::{Stage, one_worker};
+use crate::common::valve::Valve;
+use crate::common::watch::Watchdog;
+use crate::common::{Rng, fsck, scratch};
+use diorite::policy::PRESETS;
+use diorite::{File, Policy, Queue, Request, Volume};
+use diorite_block::Buf;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+struct Bed {
+    _dir: tempfile::TempDir,
+    stage: Stage,
+    valve: Valve,
+    volume: Volume,
+}
+
+impl Bed {
+    fn new(policy: Policy) -> Bed {
+        let dir = scratch();
+        let stage = Stage::mem(&bare(dir.path(), &RECIPES[0]));
+        let valve = Valve::new(stage.device.clone());
+        let volume = Volume::open_device(Arc::new(valve.clone()), &one_worker(policy)).unwrap();
+        Bed {
+            _dir: dir,
+            stage,
+            valve,
+            volume,
+        }
+    }
+
+    fn open(&self, path: &str) -> File {
+        self.volume.open_path(path, writable()).unwrap()
+    }
+
+    fn finish(self) {
+        self.volume.close().unwrap();
+        self.stage.save();
+        fsck(&self.stage.image);
+    }
+}
+
+fn filled(byte: u8, len: usize) -> Buf {
+    let mut buf = Buf::zeroed(len);
+    buf.as_mut_slice().fill(byte);
+    buf
+}
+
+fn collect(queue: &Queue, count: usize) {
+    let mut done = Vec::new();
+    while done.len() < count {
+        queue.reap(&mut done, 1, None);
+    }
+    assert!(done.iter().all(|d| d.result.is_ok()), "{done:?}");
+}
+
+/// Rule U6. While the device holds overwrites, fills of holes and appends of a file, all in flight, readers of that file end, in several
+/// threads; none is parked, and what they see is what was there before.
+#[test]
+fn readers_wait_for_no_writer() {
+    let _watchdog = Watchdog::new(LIMIT, "readers");
+    let mut rng = Rng::from_env("readers");
+    for path in ["/odd", "/sparse"] {
+        let bed = Bed::new(Policy::DIORITE);
+        let file = bed.open(path);
+        let size = file.size();
+        let queue = bed.volume.queue(64).unwrap();
+        let id = queue.attach(&file).unwrap();
+        bed.valve.hold(&[0x99]);
+        let writes: Vec<Request> = (0..24)
+            .map(|n| Request::write(id, n * 8192, filled(0x99, 4096), n))
+            .chain((24..32).map(|n| {
+                Request::write(
+                    id,
+                    (1 << 20) + size / 512 * 512 + n * 4096,
+                    filled(0x99, 4096),
+                    n,
+                )
+            }))
+            .collect();
+        let count = writes.len();
+        let mut batch = VecDeque::from(writes);
+        queue.submit(&mut batch);
+        assert!(batch.is_empty());
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                let (mut rng, bed, file) = (rng.fork(), &bed, &file);
+                scope.spawn(move || {
+                    let queue = bed.volume.queue(32).unwrap();
+                    let id = queue.attach(file).unwrap();
+                    for _ in 0..40 {
+                        let reads = (0..32)
+                            .map(|n| Request::read(id, 512 * rng.below(200), Buf::zeroed(4096), n));
+                        for done in run_all(&queue, reads.collect()) {
+                            let got = done.result.unwrap();
+                            // Sectors that are being overwritten may be either; nothing may be held.
+                            let seen = &done.buf.as_slice()[..got];
+                            assert!(seen.iter().all(|b| [0x55, 0, 0x99].contains(b)), "{path}");
+                        }
+                    }
+                    assert_eq!(queue.counters().parked, 0, "{path}");
+                    assert_eq!(queue.counters().parked_for_range, 0, "{path}");
+                });
+            }
+        });
+        assert_eq!(
+            queue.in_use(),
+            count,
+            "{path}: the writes are still in flight"
+        );
+        bed.valve.hold(&[]);
+        collect(&queue, count);
+        drop((file, queue));
+        bed.finish();
+    }
+}
+
+/// Rules B2, U7. A write over a written block and a hole is no overwrite: the presets that have such writes run alone park whoever comes
+/// next, `diorite` only who needs the same block. Who was parked looks again at size and map: it finds the hole filled and the file grown,
+/// zeroes nothing of it, and both writers' sectors are there in the end.
+#[test]
+fn who_was_kept_out_looks_again() {
+    let _watchdog = Watchdog::new(LIMIT, "kept out");
+    for (name, policy) in PRESETS {
+        let bed = Bed::new(policy);
+        let file = bed.open("/odd");
+        // The file's last block is its fourth sector's; behind it is nothing.
+        let last = 100_001 / 4096 * 4096;
+        let queue = bed.volume.queue(16).unwrap();
+        let id = queue.attach(&file).unwrap();
+        bed.valve.hold(&[1]);
+        queue.submit(&mut VecDeque::from([
+            Request::write(id, last + 6 * 512, filled(1, 4096), 1),
+            Request::write(id, last + 14 * 512, filled(2, 1024), 2),
+        ]));
+        // An overwrite far away in the same file: alone or not as the preset says.
+        queue.submit(&mut VecDeque::from([Request::write(
+            id,
+            4096,
+            filled(3, 4096),
+            3,
+        )]));
+        let mut done = Vec::new();
+        while queue.counters().parked == 0 {
+            queue.reap(&mut done, 0, None);
+        }
+        let counters = queue.counters();
+        bed.valve.hold(&[]);
+        let for_turn = counters.parked > counters.parked_for_range;
+        assert_eq!(for_turn, name != "diorite", "{name}: waits for the turn");
+        collect(&queue, 3 - done.len());
+        assert_eq!(file.size(), last + 16 * 512, "{name}");
+        let mut bytes = vec![0xEE; file.size() as usize];
+        file.read_bytes(0, &mut bytes).unwrap();
+        for (sector, byte) in [(5, 0), (6, 1), (13, 1), (14, 2), (15, 2)] {
+            let at = last as usize + sector * 512;
+            assert!(
+                bytes[at..at + 512].iter().all(|b| *b == byte),
+                "{name}: sector {sector}"
+            );
+        }
+        assert!(bytes[4096..8192].iter().all(|b| *b == 3), "{name}");
+        drop((file, queue));
+        bed.finish();
+    }
+}
