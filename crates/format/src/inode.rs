@@ -242,6 +242,12 @@ impl Inode {
         self.csum_seed
     }
 
+    /// Gives it another generation; sums of its blocks that were made with the old one do not fit it any more.
+    pub fn set_generation(&mut self, sb: &Superblock, generation: u32) {
+        self.generation = generation;
+        self.csum_seed = csum::inode_seed(sb.csum_seed(), self.ino, generation);
+    }
+
     /// Where extended attributes may lie within the inode's bytes: from their magic number to the end; `None`
     /// where there is no room.
     #[must_use]

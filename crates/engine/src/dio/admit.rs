@@ -84,7 +84,7 @@ fn locked(
         let unaligned = policy.unaligned == Unaligned::Exclusive && !limits.is_block_aligned(slot);
         let grows = slot.op == Op::Append || slot.end() > file.inode.size();
         let waits = grows && policy.extending == Extending::Waiting;
-        let alone = unaligned || waits || file.inode.journalled;
+        let alone = unaligned || waits || file.inode.is_journalled();
         let hold = if alone { Hold::Turn } else { Hold::InFlight };
         enter(slot, file, hold).and_then(|()| size_write(&limits, slot, file))
     };
@@ -139,7 +139,7 @@ fn size_write(limits: &Limits, slot: &mut Slot, file: &Handle) -> Result<(), Att
     let inode = &file.inode;
     let size = inode.size();
     if slot.op == Op::Append && !slot.extends {
-        if inode.journalled {
+        if inode.is_journalled() {
             place_alone(limits, slot, inode)?;
         } else {
             place_append(limits, slot, inode)?;

@@ -38,7 +38,7 @@ pub(super) fn map_and_issue(
     if file.inode.inline_data().is_some() {
         return inline_data(state, index);
     }
-    if file.inode.journalled {
+    if file.inode.is_journalled() {
         return Attempt::Buffered;
     }
     let mapped = view.unwrap_or(file.with_latest_map().1);

@@ -367,7 +367,15 @@ fn inherited(
     let gives_group = parent.mode & SETGID != 0;
     let keeps = if gives_group && is_dir { SETGID } else { 0 };
     let of_all = [InodeFlags::NODUMP, InodeFlags::NOATIME];
-    let of_files = [InodeFlags::SYNC];
+    let of_files = [
+        InodeFlags::SECRM,
+        InodeFlags::UNRM,
+        InodeFlags::COMPR,
+        InodeFlags::SYNC,
+        InodeFlags::JOURNAL_DATA,
+        InodeFlags::NOTAIL,
+        InodeFlags::DAX,
+    ];
     let of_dirs = [InodeFlags::DIRSYNC, InodeFlags::PROJINHERIT];
     let holds_data = is_dir || kind == FileType::Regular;
     let mut flags = InodeFlags::default();

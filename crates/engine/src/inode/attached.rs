@@ -8,6 +8,7 @@ use super::gate::Shard;
 use crate::error::Error;
 use crate::file::File;
 use crate::map::{Cached, MapView};
+use diorite_format::InodeFlags;
 use std::sync::Arc;
 
 /// What all requests of one attached file share: counted once per queue, so no reference count is shared by threads.
@@ -77,10 +78,11 @@ impl Attached {
     pub(crate) fn new(file: &File, generation: u32) -> Attached {
         let inode = file.inode().clone();
         let write_refused = file.check_writable().err();
+        let sync = file.is_sync() || inode.disk().flags.has(InodeFlags::SYNC);
         let handle = Handle {
             shard: inode.gate.add_shard(),
-            dsync: file.is_dsync(),
-            sync: file.is_sync(),
+            dsync: file.is_dsync() || sync,
+            sync,
             write_refused,
             inode,
         };
@@ -133,7 +135,7 @@ impl Attached {
     #[inline(never)]
     fn look_up_run(&mut self, pos: u64, len: u64) -> Option<u64> {
         self.refresh();
-        if self.handle.inode.journalled {
+        if self.handle.inode.is_journalled() {
             return None;
         }
         let bits = self.handle.inode.volume.block_size().trailing_zeros();

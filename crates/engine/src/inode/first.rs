@@ -99,6 +99,13 @@ impl Inode {
         self.first.set(PRIVILEGES);
     }
 
+    /// Its flags have changed. Under the map lock.
+    pub(super) fn note_flags(&self, flags: InodeFlags, journalled: bool) {
+        let now = of_flags(flags) | if journalled { JOURNALLED } else { 0 };
+        self.first.set(now);
+        self.first.clear((IMMUTABLE | APPEND | JOURNALLED) & !now);
+    }
+
     /// May data be written: anywhere, or only behind the end?
     pub(crate) fn check_writable(&self, appends: bool) -> Result<(), Error> {
         let ino = self.ino;

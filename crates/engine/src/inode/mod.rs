@@ -10,6 +10,7 @@ mod attrs;
 mod claims;
 mod clusters;
 mod first;
+mod flags;
 pub(crate) mod gate;
 pub(crate) mod generation;
 mod grow;
@@ -52,8 +53,8 @@ pub(crate) struct Inode {
     disk: Mutex<Arc<DiskInode>>,
     /// The inode's own bytes, of which only the attributes that lie in it are kept up to date.
     raw: Mutex<Arc<[u8]>>,
-    /// Its data goes through the journal.
-    pub(crate) journalled: bool,
+    /// Its data goes through the journal. Changes only while no request of it is under way.
+    journalled: AtomicBool,
     /// What comes before the first write of data.
     first: FirstWrite,
     size: AtomicU64,
@@ -131,7 +132,7 @@ impl Inode {
             named: AtomicU32::new(Named::Yes as u32),
             disk: Mutex::at_level(&INODE_STATE, level, Arc::new(disk)),
             raw: Mutex::at_level(&INODE_STATE, level, raw),
-            journalled,
+            journalled: AtomicBool::new(journalled),
             first,
         })
     }
@@ -144,6 +145,12 @@ impl Inode {
     /// Its bytes, for the attributes in it.
     pub(crate) fn raw(&self) -> Arc<[u8]> {
         self.raw.lock().clone()
+    }
+
+    /// Does its data go through the journal?
+    #[inline]
+    pub(crate) fn is_journalled(&self) -> bool {
+        self.journalled.load(Ordering::Acquire)
     }
 
     /// It has no name: it goes with its last user.

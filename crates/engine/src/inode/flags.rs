@@ -1,0 +1,157 @@
+//! The flags of an inode, and its generation, set: what `chattr` changes.
+//!
+//! Input: the flags that it shall have. Output: those of them that are a user's to set, in one handle; what they mean for writes is known to every queue
+//! from then on. Invariants: flags that say what is in the inode stay as they are; whether data goes through the journal changes while no
+//! request is under way and nothing of the file is in the log. Limits: who may set what is the caller's policy; the kind of a map does
+//! not change; DIRSYNC and those that nobody acts on are kept, and no more.
+//! Source: man 1 chattr, man 2 ioctl_iflags; every bit tried on files and directories of the kernel's mount.
+
+use super::{Inode, journalled, timestamp};
+use crate::error::Error;
+use crate::file::File;
+use crate::volume::Volume;
+use diorite_block::sync::atomic::Ordering;
+use diorite_format::{Ino, Inode as DiskInode, InodeFlags};
+
+/// Of all inodes.
+const OF_ALL: InodeFlags = InodeFlags::NODUMP.with(InodeFlags::NOATIME);
+/// Of files and directories, too.
+const OF_FILES: InodeFlags = OF_ALL
+    .with(InodeFlags::SECRM)
+    .with(InodeFlags::UNRM)
+    .with(InodeFlags::COMPR)
+    .with(InodeFlags::SYNC)
+    .with(InodeFlags::IMMUTABLE)
+    .with(InodeFlags::APPEND)
+    .with(InodeFlags::JOURNAL_DATA)
+    .with(InodeFlags::NOTAIL)
+    .with(InodeFlags::DAX);
+/// Of directories alone.
+const OF_DIRS: InodeFlags = OF_FILES
+    .with(InodeFlags::DIRSYNC)
+    .with(InodeFlags::TOPDIR)
+    .with(InodeFlags::PROJINHERIT);
+/// Asked for or not, these stay as they are: they say what is in the inode.
+const KEPT: InodeFlags = InodeFlags::DIRTY
+    .with(InodeFlags::COMPRBLK)
+    .with(InodeFlags::NOCOMPR)
+    .with(InodeFlags::ENCRYPT)
+    .with(InodeFlags::INDEX)
+    .with(InodeFlags::VERITY)
+    .with(InodeFlags::INLINE_DATA)
+    .with(InodeFlags::EOFBLOCKS);
+
+impl Volume {
+    /// Sets the flags of an inode, as FS_IOC_SETFLAGS does: those that are not a user's to change stay. Durable with the next
+    /// [`Volume::sync`] or commit. Blocks; where a file begins or ends to have its data go through the journal, until its requests
+    /// have ended.
+    ///
+    /// # Errors
+    /// `NotSupported` for flags that inodes of this kind do not have; `NotPermitted` for an immutable inode that stays so, and
+    /// the volume's own; the volume may not be changed; damage; a device that fails.
+    pub fn set_flags(&self, ino: Ino, flags: InodeFlags) -> Result<(), Error> {
+        self.inner().check_open()?;
+        self.inner().inode(ino)?.set_flags(flags)
+    }
+
+    /// Sets the generation number of an inode, as FS_IOC_SETVERSION does. Else as [`Volume::set_flags`].
+    ///
+    /// # Errors
+    /// `NotSupported` on a volume whose checksums the number is a part of; those of [`Volume::set_flags`].
+    pub fn set_generation(&self, ino: Ino, generation: u32) -> Result<(), Error> {
+        let volume = self.inner();
+        volume.check_open()?;
+        volume.check_writable()?;
+        if volume.sb.has_metadata_csum() {
+            let what = "a new generation where checksums have the old one in them (metadata_csum)";
+            return Err(Error::NotSupported(what.to_owned()));
+        }
+        let inode = volume.inode(ino)?;
+        inode.check_settable()?;
+        let now = timestamp(volume.now_nanos());
+        volume.in_handle(1, |handle| {
+            inode.change(handle, |disk| {
+                disk.set_generation(&volume.sb, generation);
+                disk.ctime = now;
+            })
+        })
+    }
+}
+
+impl File {
+    /// As [`Volume::set_flags`], also for a file without a name.
+    ///
+    /// # Errors
+    /// Those of [`Volume::set_flags`].
+    pub fn set_flags(&self, flags: InodeFlags) -> Result<(), Error> {
+        self.inode().set_flags(flags)
+    }
+}
+
+impl Inode {
+    fn set_flags(&self, wanted: InodeFlags) -> Result<(), Error> {
+        self.volume.check_writable()?;
+        let settable = self.check_flags(wanted)?;
+        let (disk, data) = (self.disk(), InodeFlags::JOURNAL_DATA);
+        if disk.is_file() && disk.flags.has(data) != wanted.has(data) {
+            let _alone = self.quiesce();
+            self.settle_data()?;
+            return self.write_flags(wanted, settable);
+        }
+        self.write_flags(wanted, settable)
+    }
+
+    /// Which flags change.
+    fn check_flags(&self, wanted: InodeFlags) -> Result<InodeFlags, Error> {
+        let (ino, disk) = (self.ino, self.disk());
+        if self.volume.is_system_inode(ino) || disk.holds_value() {
+            let flag = "one of the volume's own";
+            return Err(Error::NotPermitted { ino, flag });
+        }
+        let settable = match () {
+            () if disk.is_dir() => OF_DIRS,
+            () if disk.is_file() => OF_FILES,
+            () => OF_ALL,
+        };
+        // One that it has may always be named.
+        let others = wanted.without(settable.with(KEPT).with(disk.flags));
+        let lost = InodeFlags::EXTENTS.without(wanted);
+        if others.bits() != 0 || disk.flags.has(InodeFlags::EXTENTS) && lost.bits() != 0 {
+            let what = format!(
+                "inode {ino}: flags {:#x} of this inode",
+                others.with(lost).bits()
+            );
+            return Err(Error::NotSupported(what));
+        }
+        let stays = disk.flags.has(InodeFlags::IMMUTABLE) && wanted.has(InodeFlags::IMMUTABLE);
+        if stays && changed(&disk, wanted, settable) != disk.flags {
+            let flag = "immutable";
+            return Err(Error::NotPermitted { ino, flag });
+        }
+        Ok(settable)
+    }
+
+    fn write_flags(&self, wanted: InodeFlags, settable: InodeFlags) -> Result<(), Error> {
+        let now = timestamp(self.volume.now_nanos());
+        self.volume.in_handle(1, |handle| {
+            let _map = self.map_lock.lock();
+            self.change(handle, |disk| {
+                disk.flags = changed(disk, wanted, settable);
+                disk.ctime = now;
+            })?;
+            let disk = self.disk();
+            let journalled = journalled::is_journalled(&self.volume, &disk);
+            self.note_flags(disk.flags, journalled);
+            if self.journalled.swap(journalled, Ordering::AcqRel) != journalled {
+                // Queues forget where they have read or written last.
+                self.map.publish(self.map.load());
+            }
+            Ok(())
+        })
+    }
+}
+
+fn changed(disk: &DiskInode, wanted: InodeFlags, settable: InodeFlags) -> InodeFlags {
+    let new = InodeFlags::from_bits(wanted.bits() & settable.bits());
+    disk.flags.without(settable).with(new)
+}
