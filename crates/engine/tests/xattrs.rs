@@ -315,6 +315,7 @@ fn shared_blocks_are_copied() {
     if !mounted {
         return;
     }
+    fsck(&image);
     let volume = open(&image);
     let block = |path: &str| {
         let file = volume.open_path(path, OpenFlags::default()).unwrap();

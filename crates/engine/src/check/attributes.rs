@@ -5,6 +5,7 @@
 
 use super::Check;
 use super::inodes::{Met, ValueRef};
+use super::judge;
 use super::reader::Reader;
 use super::report::Kind;
 use crate::error::Error;
@@ -43,6 +44,11 @@ fn entry(check: &Check<'_>, met: &mut Met, owner: Ino, entry: &XattrEntry<'_>) -
     if let Err(e) = entry.verify_hash(owner) {
         check.found.inode(Kind::Xattr, owner, e);
     }
+    held_clusters(check, met, owner, entry)
+}
+
+/// Notes who holds an attribute's value, if it is elsewhere; gives its clusters.
+fn held_clusters(check: &Check<'_>, met: &mut Met, owner: Ino, entry: &XattrEntry<'_>) -> u64 {
     let XattrValue::Inode { ino, size } = entry.value else {
         return 0;
     };
@@ -63,7 +69,11 @@ pub(super) fn blocks(check: &Check<'_>, met: &mut Met) -> Result<(), Error> {
         rest = later;
         block(check, met, blocks[n], here, raw);
         Ok(())
-    })
+    })?;
+    for (ino, found, expected) in met.counted.drain(..) {
+        judge::space(check, ino, found, expected);
+    }
+    Ok(())
 }
 
 fn block(check: &Check<'_>, met: &mut Met, at: FsBlock, owners: &[(FsBlock, Ino)], raw: &[u8]) {
@@ -79,14 +89,20 @@ fn block(check: &Check<'_>, met: &mut Met, at: FsBlock, owners: &[(FsBlock, Ino)
             format_args!("block {at} of attributes says that {says} inodes share it; {has} do");
         check.found.of(Kind::Xattr, first, at, what);
     }
+    let mut held = 0;
     for one in &list.entries {
         if let Err(e) = one.verify_hash(first) {
             check.found.of(Kind::Xattr, first, at, e);
         }
-        if let XattrValue::Inode { ino, .. } = one.value {
-            let owners = owners.iter().map(|(_, owner)| *owner);
-            met.values
-                .extend(owners.map(|owner| ValueRef { holder: ino, owner }));
+        // However many inodes share the block, the value counts one user. It counts in the space of each.
+        held += held_clusters(check, met, first, one);
+    }
+    if held > 0 {
+        let sectors = held * u64::from(check.sight.sb.geometry().cluster_size() >> 9);
+        for (_, owner) in owners {
+            if let Ok(at) = met.counted.binary_search_by_key(owner, |(ino, ..)| *ino) {
+                met.counted[at].2 += sectors;
+            }
         }
     }
 }

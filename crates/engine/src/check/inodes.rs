@@ -24,6 +24,8 @@ pub(super) struct Met {
     /// Blocks of attributes, and who has them.
     pub(super) attributes: Vec<(FsBlock, Ino)>,
     pub(super) values: Vec<ValueRef>,
+    /// Inodes whose blocks of attributes may name values that count in their space, and what was found and expected without those.
+    pub(super) counted: Vec<(Ino, u64, u64)>,
     /// Blocks with targets of symbolic links.
     pub(super) targets: Vec<(FsBlock, Ino)>,
     pub(super) inodes: u64,
@@ -34,6 +36,7 @@ impl Met {
         self.directories.extend(other.directories);
         self.attributes.extend(other.attributes);
         self.values.extend(other.values);
+        self.counted.extend(other.counted);
         self.targets.extend(other.targets);
         self.inodes += other.inodes;
     }
@@ -60,6 +63,7 @@ pub(super) fn all(check: &Check<'_>) -> Result<Met, Error> {
     all.directories.sort_unstable();
     all.attributes.sort_unstable();
     all.values.sort_unstable();
+    all.counted.sort_unstable();
     all.targets.sort_unstable();
     Ok(all)
 }
