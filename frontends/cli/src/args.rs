@@ -102,6 +102,18 @@ pub(crate) enum Command {
         after_help = "Examples:\n  diorite ls disk.img\n  diorite ls -l disk.img /etc\n  diorite ls -lRa --time-style full-iso disk.img /"
     )]
     Ls(LsArgs),
+    /// Draw directories as trees
+    #[command(
+        after_help = "Examples:\n  diorite tree disk.img\n  diorite tree -L 2 -d disk.img /usr\n  diorite tree -as disk.img /home"
+    )]
+    Tree(TreeArgs),
+    /// Print the paths of files that fit, in the words of find(1)
+    #[command(
+        override_usage = "diorite find [OPTIONS] <IMG> [PATH]... [EXPRESSION]",
+        long_about = FIND,
+        after_help = "Examples:\n  diorite find disk.img /etc -name '*.conf'\n  diorite find disk.img -type f -size +1M -o -type l\n  diorite find disk.img / -perm /6000 -uid 0\n  diorite find --json disk.img -empty | jq -r .path"
+    )]
+    Find(FindArgs),
     /// Print what is known of files
     #[command(
         after_help = "Examples:\n  diorite stat disk.img /etc/passwd\n  diorite stat --json disk.img /bin /sbin"
@@ -214,6 +226,16 @@ quotas are not compared.
 Exit status, as of `e2fsck -n`: 0 if the image is clean; 4 if there are errors, which are left as they are; 8 if no check could be made: the image \
 cannot be read, or is of a kind that is not known; 16 for wrong usage.";
 
+const FIND: &str = "\
+Print the paths of files that fit, in the words of find(1): below each PATH (the root unless given), in the order of the names' bytes. Links are \
+not followed.
+
+Tests: -name, -iname, -path, -ipath PATTERN; -type f,d,l,b,c,p,s; -size [+-]N[cwbkMG]; -uid, -gid, -links, -inum [+-]N; -perm MODE, -MODE, /MODE \
+(octal); -empty; -true. How deep: -maxdepth N, -mindepth N. Joined by -a (or nothing), -o, !, and parentheses. -print is done anyway; -print0 ends \
+paths with a NUL. Options stand before IMG.
+
+Exit status: 0 if all could be read; 1 if something could not be; 2 for wrong usage.";
+
 const GET: &str = "\
 Copy files and whole directories out of an image, with mode, times, extended attributes (ACLs and capabilities \
 among them), hard links, holes, and as root owners and devices.
@@ -312,6 +334,44 @@ pub(crate) enum TimeStyle {
     FullIso,
     /// 2026-11-21 21:29
     LongIso,
+}
+
+/// `tree`.
+#[derive(Args, Debug)]
+pub(crate) struct TreeArgs {
+    /// Names that begin with a dot too
+    #[arg(short, long)]
+    pub(crate) all: bool,
+    /// Directories only
+    #[arg(short = 'd')]
+    pub(crate) dirs: bool,
+    /// So many levels of directories
+    #[arg(short = 'L', value_name = "LEVEL", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) level: Option<u32>,
+    /// Sizes in bytes in front
+    #[arg(short)]
+    pub(crate) size: bool,
+    /// The image
+    pub(crate) img: String,
+    /// Where to begin; the root directory unless given
+    pub(crate) paths: Vec<OsString>,
+}
+
+/// `find`.
+#[derive(Args, Debug)]
+pub(crate) struct FindArgs {
+    /// One JSON object per file, each on a line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The image
+    pub(crate) img: String,
+    /// Where to begin, and what to look for
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PATH"
+    )]
+    pub(crate) words: Vec<OsString>,
 }
 
 /// `stat`.

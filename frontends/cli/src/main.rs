@@ -7,6 +7,7 @@
 //! | `bench` | what is to be measured -> rows and ratios |
 //! | `image` | a locator, paths -> a volume, files |
 //! | `walk` | a file -> its extents, in windows |
+//! | `descent` | a path -> what is there and below, one after the other |
 //! | `paths` | paths in an image -> other paths, all below one |
 //! | `sizes`, `modes` | coreutils' words for sizes and permissions -> new ones |
 //! | `facts`, `names`, `times` | what an image holds -> words, JSON |
@@ -17,6 +18,7 @@
 mod args;
 mod bench;
 mod cmd;
+mod descent;
 mod facts;
 mod image;
 mod modes;
@@ -40,6 +42,8 @@ fn main() -> ExitCode {
     match &cli.command {
         Command::Info(args) => cmd::info::run(global, args),
         Command::Ls(args) => cmd::ls::run(global, args),
+        Command::Tree(args) => cmd::tree::run(global, args),
+        Command::Find(args) => cmd::find::run(global, args),
         Command::Stat(args) => cmd::stat::run(global, args),
         Command::Cat(args) => cmd::cat::run(global, args),
         Command::Check(args) => cmd::check::run(global, args),

@@ -4,6 +4,7 @@
 
 use diorite::{Error, OpenFlags, Volume};
 use diorite_format::{Ino, Inode};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The last name of a path; empty for the root.
@@ -52,13 +53,14 @@ pub(crate) fn into(
     })
 }
 
-/// Calls `each` with a path and all that is below it: before what is in a directory. Goes on after an error, which it hands to `each`.
+/// Calls `each` with a path and all that is below it: before what is in a directory. Goes on after an error, which it hands to `each`; goes into no
+/// directory twice, whatever the image says.
 pub(crate) fn walk(
     volume: &Volume,
     path: &[u8],
     mut each: impl FnMut(&[u8], Result<&Inode, Error>),
 ) {
-    let mut todo = vec![path.to_vec()];
+    let (mut todo, mut seen) = (vec![path.to_vec()], HashSet::new());
     while let Some(path) = todo.pop() {
         let found = volume
             .resolve(&path, false)
@@ -69,6 +71,11 @@ pub(crate) fn walk(
         let Some(ino) = ino.ok().filter(|_| is_dir) else {
             continue;
         };
+        if !seen.insert(ino) {
+            let what = "the directories form a circle; run e2fsck";
+            each(&path, Err(Error::Damaged(what.to_owned())));
+            continue;
+        }
         match volume.read_dir(ino) {
             Err(error) => each(&path, Err(error)),
             Ok(entries) => {

@@ -196,6 +196,9 @@ fn circles_of_directories_end() {
     diorite(&["get", &img, "/", out.to_str().unwrap()]).failed(1, "circle");
     assert!(out.join("a/b/file").exists());
     diorite(&["ls", "-R", &img]).failed(1, "circle");
+    diorite(&["tree", &img]).failed(1, "circle");
+    diorite(&["find", &img, "-name", "x"]).failed(1, "circle");
+    diorite(&["chmod", "-R", &img, "a+r", "/"]).failed(1, "circle");
 }
 
 /// A file that claims far more than the volume has ends with a message, not with a full disk.

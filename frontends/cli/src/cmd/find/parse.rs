@@ -1,0 +1,275 @@
+//! The words of a `find` command line: paths, then an expression.
+//!
+//! Input: words. Output: a [`Query`]. Invariant: all words are understood. Limits: parentheses are at most as deep as a constant.
+
+use super::test::{Compare, Permissions, Test};
+use diorite_format::FileType;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+/// Parentheses and negations in one another.
+const DEEPEST: u32 = 64;
+
+/// What is looked for.
+#[derive(Debug)]
+pub(super) struct Query {
+    pub(super) paths: Vec<Vec<u8>>,
+    pub(super) test: Test,
+    pub(super) shallowest: usize,
+    pub(super) deepest: usize,
+    /// Paths end with a NUL.
+    pub(super) zero: bool,
+}
+
+/// Reads a command line.
+pub(super) fn read(words: &[OsString]) -> Result<Query, String> {
+    let words: Vec<&[u8]> = words.iter().map(|w| w.as_bytes()).collect();
+    let begins = |w: &&[u8]| w.len() > 1 && w.starts_with(b"-") || *w == b"(" || *w == b"!";
+    let paths = words.iter().position(begins).unwrap_or(words.len());
+    let mut parser = Parser {
+        words: &words[paths..],
+        depth: 0,
+        shallowest: 0,
+        deepest: usize::MAX,
+        zero: false,
+    };
+    let test = match parser.words.is_empty() {
+        true => Test::All(Vec::new()),
+        false => parser.any()?,
+    };
+    if let Some(word) = parser.words.first() {
+        return Err(format!("{}: not expected here", shown(word)));
+    }
+    let mut paths: Vec<Vec<u8>> = words[..paths].iter().map(|p| p.to_vec()).collect();
+    if paths.is_empty() {
+        paths.push(b"/".to_vec());
+    }
+    Ok(Query {
+        paths,
+        test,
+        shallowest: parser.shallowest,
+        deepest: parser.deepest,
+        zero: parser.zero,
+    })
+}
+
+struct Parser<'a> {
+    words: &'a [&'a [u8]],
+    depth: u32,
+    shallowest: usize,
+    deepest: usize,
+    zero: bool,
+}
+
+impl<'a> Parser<'a> {
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let (first, rest) = self.words.split_first()?;
+        self.words = rest;
+        Some(first)
+    }
+
+    fn take(&mut self, words: &[&str]) -> bool {
+        let is = |w: &&[u8]| words.iter().any(|x| x.as_bytes() == *w);
+        let found = self.words.first().is_some_and(is);
+        if found {
+            self.words = &self.words[1..];
+        }
+        found
+    }
+
+    /// Alternatives.
+    fn any(&mut self) -> Result<Test, String> {
+        let mut tests = vec![self.all()?];
+        while self.take(&["-o", "-or"]) {
+            tests.push(self.all()?);
+        }
+        Ok(Test::Any(tests))
+    }
+
+    /// All of these.
+    fn all(&mut self) -> Result<Test, String> {
+        let mut tests = vec![self.one()?];
+        let ends = |w: &&[u8]| matches!(*w, b"-o" | b"-or" | b")");
+        loop {
+            let and = self.take(&["-a", "-and"]);
+            if !and && self.words.first().is_none_or(ends) {
+                return Ok(Test::All(tests));
+            }
+            tests.push(self.one()?);
+        }
+    }
+
+    fn one(&mut self) -> Result<Test, String> {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return Err(format!("more than {DEEPEST} parentheses in one another"));
+        }
+        let test = if self.take(&["!", "-not"]) {
+            Test::Not(Box::new(self.one()?))
+        } else if self.take(&["("]) {
+            let inner = self.any()?;
+            if !self.take(&[")"]) {
+                return Err("( without )".to_owned());
+            }
+            inner
+        } else {
+            self.test()?
+        };
+        self.depth -= 1;
+        Ok(test)
+    }
+
+    fn test(&mut self) -> Result<Test, String> {
+        let word = self.next().ok_or("the expression ends too early")?;
+        let yes = Test::All(Vec::new());
+        match word {
+            b"-print" | b"-true" => return Ok(yes),
+            b"-print0" => {
+                self.zero = true;
+                return Ok(yes);
+            }
+            b"-empty" => return Ok(Test::Empty),
+            _ => {}
+        }
+        let name = shown(word);
+        let known = [
+            "-name",
+            "-iname",
+            "-path",
+            "-ipath",
+            "-type",
+            "-size",
+            "-uid",
+            "-gid",
+            "-links",
+            "-inum",
+            "-perm",
+            "-maxdepth",
+            "-mindepth",
+        ];
+        if !known.contains(&name.as_str()) {
+            return Err(format!("{name}: no test that is known here"));
+        }
+        let value = self
+            .next()
+            .ok_or_else(|| format!("{name}: a value is missing"))?;
+        self.with_value(&name, value)
+            .map_err(|why| format!("{name} {}: {why}", shown(value)))
+    }
+
+    fn with_value(&mut self, name: &str, value: &[u8]) -> Result<Test, String> {
+        let pattern = value.to_vec();
+        let fold = name.starts_with("-i");
+        Ok(match name {
+            "-name" | "-iname" => Test::Name { pattern, fold },
+            "-path" | "-ipath" => Test::Path { pattern, fold },
+            "-type" => Test::Type(types(value)?),
+            "-size" => size(value)?,
+            "-uid" => Test::Uid(Compare::parse(value)?),
+            "-gid" => Test::Gid(Compare::parse(value)?),
+            "-links" => Test::Links(Compare::parse(value)?),
+            "-inum" => Test::Inode(Compare::parse(value)?),
+            "-perm" => Test::Permissions(permissions(value)?),
+            "-maxdepth" => {
+                self.deepest = depth(value)?;
+                Test::All(Vec::new())
+            }
+            _ => {
+                self.shallowest = depth(value)?;
+                Test::All(Vec::new())
+            }
+        })
+    }
+}
+
+fn shown(word: &[u8]) -> String {
+    String::from_utf8_lossy(word).into_owned()
+}
+
+fn depth(value: &[u8]) -> Result<usize, String> {
+    shown(value)
+        .parse()
+        .map_err(|_| "no number of levels".to_owned())
+}
+
+fn types(value: &[u8]) -> Result<Vec<FileType>, String> {
+    let one = |word: &[u8]| match word {
+        b"f" => Ok(FileType::Regular),
+        b"d" => Ok(FileType::Directory),
+        b"l" => Ok(FileType::Symlink),
+        b"b" => Ok(FileType::BlockDevice),
+        b"c" => Ok(FileType::CharDevice),
+        b"p" => Ok(FileType::Fifo),
+        b"s" => Ok(FileType::Socket),
+        _ => Err("types are f, d, l, b, c, p, s, with commas between".to_owned()),
+    };
+    value.split(|c| *c == b',').map(one).collect()
+}
+
+fn size(value: &[u8]) -> Result<Test, String> {
+    let (unit, number) = match value.split_last() {
+        Some((b'c', number)) => (1, number),
+        Some((b'w', number)) => (2, number),
+        Some((b'b', number)) => (512, number),
+        Some((b'k', number)) => (1 << 10, number),
+        Some((b'M', number)) => (1 << 20, number),
+        Some((b'G', number)) => (1 << 30, number),
+        _ => (512, value),
+    };
+    let size = Compare::parse(number)?;
+    Ok(Test::Size { size, unit })
+}
+
+fn permissions(value: &[u8]) -> Result<Permissions, String> {
+    let (how, digits): (fn(u16) -> Permissions, &[u8]) = match value {
+        [b'-', rest @ ..] => (Permissions::All, rest),
+        [b'/', rest @ ..] => (Permissions::Any, rest),
+        all => (Permissions::Exactly, all),
+    };
+    let bits = u16::from_str_radix(&shown(digits), 8).ok();
+    bits.filter(|bits| *bits <= 0o7777)
+        .map(how)
+        .ok_or_else(|| "no octal mode".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn query(words: &str) -> Result<Query, String> {
+        let words: Vec<OsString> = words.split(' ').map(OsString::from).collect();
+        read(&words)
+    }
+
+    #[test]
+    fn paths_come_first() {
+        let found = query("/a b -maxdepth 2 -name *.c -print0").expect("well formed");
+        assert_eq!(found.paths, [b"/a".to_vec(), b"b".to_vec()]);
+        assert_eq!((found.deepest, found.zero), (2, true));
+        assert_eq!(read(&[]).expect("nothing").paths, [b"/"]);
+        let all = query("( -type f -o ! -name x ) -size +3k -a -perm -4000").expect("well formed");
+        assert_eq!(all.paths, [b"/"]);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told() {
+        for (words, why) in [
+            ("-name", "a value is missing"),
+            ("-frob x", "no test that is known"),
+            ("( -type f", "( without )"),
+            ("-type f )", "not expected"),
+            ("-type q", "types are"),
+            ("-size 3q", "no number"),
+            ("-size +", "no number"),
+            ("-perm 9", "octal"),
+            ("-type f -o", "too early"),
+            ("-maxdepth -1", "no number"),
+            ("!", "too early"),
+        ] {
+            let error = query(words).expect_err(words);
+            assert!(error.contains(why), "{words}: {error}");
+        }
+        let deep = "( ".repeat(100) + "-type f";
+        assert!(query(&deep).expect_err("deep").contains("parentheses"));
+    }
+}

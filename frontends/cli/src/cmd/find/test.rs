@@ -1,0 +1,146 @@
+//! The tests of a `find` expression.
+//!
+//! Input: an expression, a file that was met. Output: whether it fits. Invariant: an expression is as deep as its parser lets it be. Limits: none of
+//! its own.
+
+use super::glob;
+use crate::descent::Visit;
+use crate::names::base_name;
+use diorite::{Error, File, Volume};
+use diorite_format::FileType;
+
+/// An expression.
+#[derive(Debug)]
+pub(super) enum Test {
+    /// All of these; true if there are none.
+    All(Vec<Test>),
+    Any(Vec<Test>),
+    Not(Box<Test>),
+    Name {
+        pattern: Vec<u8>,
+        fold: bool,
+    },
+    Path {
+        pattern: Vec<u8>,
+        fold: bool,
+    },
+    Type(Vec<FileType>),
+    /// In units, rounded up.
+    Size {
+        size: Compare,
+        unit: u64,
+    },
+    Uid(Compare),
+    Gid(Compare),
+    Links(Compare),
+    Inode(Compare),
+    Permissions(Permissions),
+    /// A file without bytes, a directory without names.
+    Empty,
+}
+
+/// `5`, `+5`, `-5`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Compare {
+    Exactly(u64),
+    More(u64),
+    Less(u64),
+}
+
+/// `644`, `-644`, `/6000`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Permissions {
+    Exactly(u16),
+    All(u16),
+    Any(u16),
+}
+
+impl Compare {
+    pub(super) fn parse(word: &[u8]) -> Result<Compare, String> {
+        let (how, digits): (fn(u64) -> Compare, &[u8]) = match word {
+            [b'+', rest @ ..] => (Compare::More, rest),
+            [b'-', rest @ ..] => (Compare::Less, rest),
+            all => (Compare::Exactly, all),
+        };
+        let plain = digits.iter().all(u8::is_ascii_digit);
+        let number = std::str::from_utf8(digits).ok().filter(|_| plain);
+        number
+            .and_then(|n| n.parse().ok())
+            .map(how)
+            .ok_or_else(|| "no number".to_owned())
+    }
+
+    fn fits(self, value: u64) -> bool {
+        match self {
+            Compare::Exactly(n) => value == n,
+            Compare::More(n) => value > n,
+            Compare::Less(n) => value < n,
+        }
+    }
+}
+
+impl Permissions {
+    fn fit(self, mode: u16) -> bool {
+        let mode = mode & 0o7777;
+        match self {
+            Permissions::Exactly(bits) => mode == bits,
+            Permissions::All(bits) => mode & bits == bits,
+            Permissions::Any(bits) => bits == 0 || mode & bits != 0,
+        }
+    }
+}
+
+/// Does the file fit?
+pub(super) fn fits(
+    test: &Test,
+    volume: &Volume,
+    visit: &Visit,
+    file: &File,
+) -> Result<bool, Error> {
+    let inode = file.metadata();
+    Ok(match test {
+        Test::All(tests) => {
+            for test in tests {
+                if !fits(test, volume, visit, file)? {
+                    return Ok(false);
+                }
+            }
+            true
+        }
+        Test::Any(tests) => {
+            for test in tests {
+                if fits(test, volume, visit, file)? {
+                    return Ok(true);
+                }
+            }
+            false
+        }
+        Test::Not(test) => !fits(test, volume, visit, file)?,
+        Test::Name { pattern, fold } => {
+            let name = base_name(&visit.name);
+            let name = if name.is_empty() { b"/" } else { name };
+            glob::fits(pattern, name, *fold)
+        }
+        Test::Path { pattern, fold } => glob::fits(pattern, &visit.path, *fold),
+        Test::Type(types) => inode.file_type.is_some_and(|t| types.contains(&t)),
+        Test::Size { size, unit } => size.fits(inode.size.div_ceil(*unit)),
+        Test::Uid(uid) => uid.fits(inode.uid.into()),
+        Test::Gid(gid) => gid.fits(inode.gid.into()),
+        Test::Links(links) => links.fits(inode.links.into()),
+        Test::Inode(ino) => ino.fits(inode.ino.get().into()),
+        Test::Permissions(permissions) => permissions.fit(inode.mode),
+        Test::Empty if inode.is_file() => inode.size == 0,
+        Test::Empty if inode.is_dir() => is_empty(volume, file)?,
+        Test::Empty => false,
+    })
+}
+
+fn is_empty(volume: &Volume, dir: &File) -> Result<bool, Error> {
+    for entry in volume.read_dir(dir.ino())? {
+        let name = entry?.name;
+        if name != b"." && name != b".." {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

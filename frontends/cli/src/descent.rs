@@ -1,0 +1,132 @@
+//! A walk through directories, for commands that look: before what is in a directory, in the order of the names' bytes.
+//!
+//! Input: a path. Output: one [`Visit`] after the other. Invariants: the walk keeps its own stack, and never walks an inode twice, whatever the image
+//! says; what cannot be read is handed out as well. Limits: the names of the directories on the way are held.
+
+use crate::image;
+use crate::names::join;
+use crate::report::Reason;
+use diorite::{Error, File, Volume};
+use diorite_format::{FileType, Ino};
+use std::collections::HashSet;
+
+/// See the module.
+pub(crate) struct Descent<'a> {
+    volume: &'a Volume,
+    seen: HashSet<Ino>,
+    stack: Vec<Level>,
+}
+
+/// A directory on the way: what is left of it.
+struct Level {
+    path: Vec<u8>,
+    left: std::vec::IntoIter<Name>,
+}
+
+/// A name in a directory.
+pub(crate) struct Name {
+    pub(crate) name: Vec<u8>,
+    ino: Ino,
+    /// As the directory has it, if it does.
+    pub(crate) kind: Option<FileType>,
+}
+
+/// Something that was met.
+pub(crate) struct Visit {
+    pub(crate) path: Vec<u8>,
+    /// The last part of the path; all of it where the walk began.
+    pub(crate) name: Vec<u8>,
+    /// 0 where the walk began.
+    pub(crate) depth: usize,
+    /// Nothing follows in its directory.
+    pub(crate) is_last: bool,
+    pub(crate) file: Result<File, Error>,
+}
+
+impl Visit {
+    pub(crate) fn is_dir(&self) -> bool {
+        self.file
+            .as_ref()
+            .is_ok_and(|file| file.metadata().is_dir())
+    }
+}
+
+impl<'a> Descent<'a> {
+    pub(crate) fn new(volume: &'a Volume) -> Descent<'a> {
+        Descent {
+            volume,
+            seen: HashSet::new(),
+            stack: Vec::new(),
+        }
+    }
+
+    /// Where a walk begins; a link is not followed.
+    pub(crate) fn begin(&mut self, path: &[u8]) -> Visit {
+        self.seen.clear();
+        Visit {
+            path: path.to_vec(),
+            name: path.to_vec(),
+            depth: 0,
+            is_last: true,
+            file: image::find(self.volume, path, false),
+        }
+    }
+
+    /// Goes on with what is in a directory that was just met, as far as it is wanted; tells what cannot be read.
+    pub(crate) fn enter(
+        &mut self,
+        dir: &Visit,
+        wanted: impl Fn(&Name) -> bool,
+        mut fail: impl FnMut(Reason),
+    ) {
+        let Ok(file) = &dir.file else { return };
+        let ino = file.ino();
+        if !self.seen.insert(ino) {
+            let why =
+                format!("inode {ino} was met already: the directories form a circle; run e2fsck");
+            return fail(Reason::new(why));
+        }
+        let entries = match self.volume.read_dir(ino) {
+            Ok(entries) => entries,
+            Err(error) => return fail(error.into()),
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            match entry {
+                Ok(e) if e.name == b"." || e.name == b".." => {}
+                Ok(e) => names.push(Name {
+                    name: e.name,
+                    ino: e.ino,
+                    kind: e.file_type,
+                }),
+                Err(error) => fail(error.into()),
+            }
+        }
+        names.retain(wanted);
+        names.sort_by(|a, b| a.name.cmp(&b.name));
+        self.stack.push(Level {
+            path: dir.path.clone(),
+            left: names.into_iter(),
+        });
+    }
+
+    /// The next one; none at the end.
+    pub(crate) fn next(&mut self) -> Option<Visit> {
+        loop {
+            let depth = self.stack.len();
+            let level = self.stack.last_mut()?;
+            match level.left.next() {
+                Some(next) => {
+                    return Some(Visit {
+                        path: join(&level.path, &next.name),
+                        name: next.name,
+                        depth,
+                        is_last: level.left.len() == 0,
+                        file: image::file(self.volume, next.ino),
+                    });
+                }
+                None => drop(self.stack.pop()),
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! `tree` draws what is there; `find` finds what find(1) finds.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{diorite, image, run, scratch, tree};
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+fn path(p: &Path) -> &str {
+    p.to_str().unwrap()
+}
+
+#[test]
+fn trees_are_drawn() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    fs::create_dir_all(source.join("a/deep/.hidden")).unwrap();
+    fs::create_dir_all(source.join("b")).unwrap();
+    fs::write(source.join("a/deep/file"), b"four").unwrap();
+    fs::write(source.join("a/.x"), b"").unwrap();
+    fs::write(source.join("z"), b"").unwrap();
+    symlink("a/deep", source.join("link")).unwrap();
+    let img = image(dir.path(), "x", "8M", &["-t", "ext4"], Some(&source));
+    diorite(&["rm", "-d", &img, "/lost+found"]).ok();
+    let drawn = |args: &[&str]| diorite(&[&["tree"], args].concat()).ok().text();
+    let all = "/\n├── a\n│   └── deep\n│       └── file\n├── b\n├── link -> a/deep\n└── z\n\n3 directories, 3 files\n";
+    assert_eq!(drawn(&[&img]), all);
+    let hidden = "a\n├── .x\n└── deep\n    ├── .hidden\n    └── file\n\n2 directories, 2 files\n";
+    assert_eq!(drawn(&["-a", &img, "a"]), hidden);
+    assert_eq!(
+        drawn(&["-d", &img]),
+        "/\n├── a\n│   └── deep\n└── b\n\n3 directories\n"
+    );
+    assert_eq!(
+        drawn(&["-L", "1", &img, "/a"]),
+        "/a\n└── deep\n\n1 directory, 0 files\n"
+    );
+    let sized = "/a/deep\n└── [          4]  file\n\n0 directories, 1 file\n";
+    assert_eq!(drawn(&["-s", &img, "/a/deep"]), sized);
+    diorite(&["tree", &img, "/nothing"]).failed(1, "/nothing: No such file");
+    diorite(&["tree", "-L", "0", &img]).failed(2, "0");
+}
+
+/// What both print, sorted; the host's paths made those of the image.
+#[test]
+fn as_find_has_it() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    tree(&source);
+    run("chmod", &["6711", path(&source.join("empty"))]);
+    let img = image(dir.path(), "x", "64M", &["-t", "ext4"], Some(&source));
+    diorite(&["rm", "-d", &img, "/lost+found"]).ok();
+    for expression in [
+        "-type f",
+        "-type d,l",
+        "-name *1*",
+        "-iname FILE?1*",
+        "-name [!a-m]*",
+        "-path *dir/*",
+        "-type f -size +3k",
+        "-type f -size -2",
+        "-type f -size 1c",
+        "-type f -empty",
+        "-empty",
+        "-links 2",
+        "-links +2",
+        "-perm 755",
+        "-perm -4000",
+        "-perm /7000",
+        "-uid 0",
+        "! -uid 0",
+        "-maxdepth 1",
+        "-mindepth 2 -maxdepth 2 -not -name file*",
+        "-name a -o ( -type p -o -name s* ) -a ! -name small",
+        "-type l -print",
+        "-true -print0",
+    ] {
+        let words: Vec<&str> = expression.split(' ').collect();
+        let ran = diorite(&[&["find", &img, "/"], &words[..]].concat()).ok();
+        let out = Command::new("find")
+            .arg(".")
+            .args(&words)
+            .current_dir(&source)
+            .output()
+            .unwrap();
+        assert!(out.status.success(), "{expression}");
+        // A name of the tree has a line's end in it: whole outputs are compared, as sets of lines.
+        let lines = |bytes: &[u8]| -> BTreeSet<Vec<u8>> {
+            bytes
+                .split(|c| *c == b'\n' || *c == 0)
+                .map(<[u8]>::to_vec)
+                .collect()
+        };
+        let theirs: BTreeSet<Vec<u8>> = lines(&out.stdout)
+            .into_iter()
+            .map(|line| match line.strip_prefix(b".") {
+                Some(b"") => b"/".to_vec(),
+                Some(rest) if rest.starts_with(b"/") => rest.to_vec(),
+                _ => line,
+            })
+            .collect();
+        assert_eq!(lines(&ran.out), theirs, "{expression}");
+        assert_eq!(ran.out.contains(&0), expression.contains("print0"));
+    }
+    let json = diorite(&["find", "--json", &img, "dir", "-type", "l"])
+        .ok()
+        .text();
+    assert_eq!(json.lines().count(), 2);
+    assert!(
+        json.lines().all(|l| l.starts_with("{\"path\":\"dir/")),
+        "{json}"
+    );
+    diorite(&["find", &img, "/nothing", "-name", "x"]).failed(1, "No such file");
+    diorite(&["find", &img, "-frob"]).failed(2, "-frob: no test that is known here");
+}
