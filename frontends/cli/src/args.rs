@@ -4,6 +4,7 @@
 //! ends the process with code 2, as clap does.
 
 use crate::cmd::chown::Owner;
+use crate::manual;
 use crate::modes::ModeChange;
 use crate::sizes::{SizeChange, parse_bytes};
 use clap::error::ErrorKind;
@@ -60,7 +61,7 @@ pub(crate) struct Global {
 impl Cli {
     /// The process's arguments. Wrong usage, and what is asked of this itself, ends the process.
     pub(crate) fn of_process() -> Cli {
-        Cli::try_parse().unwrap_or_else(|error| {
+        manual::parse(std::env::args_os()).unwrap_or_else(|error| {
             // Only what clap could not print is lost.
             let _ = error.print();
             std::process::exit(if error.use_stderr() && is_check() {

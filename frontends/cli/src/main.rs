@@ -3,6 +3,7 @@
 //! | module | takes -> gives |
 //! |---|---|
 //! | `args` | the process's arguments -> what is asked |
+//! | `manual` | the definitions in `args` -> help, man pages |
 //! | `cmd` | what is asked -> facts and complaints |
 //! | `bench` | what is to be measured -> rows and ratios |
 //! | `image` | a locator, paths -> a volume, files |
@@ -21,6 +22,7 @@ mod cmd;
 mod descent;
 mod facts;
 mod image;
+mod manual;
 mod modes;
 mod names;
 mod output;

@@ -118,3 +118,10 @@ fn give_up(args: &EditArgs, transaction: &Transaction, done: usize, report: &mut
         args.script.display()
     ));
 }
+
+/// The words of one line, for tests of what is said in `--help`.
+#[cfg(test)]
+pub(crate) fn split_words(line: &[u8]) -> Vec<Vec<u8>> {
+    let lines = words::split(line).expect("an example's quotes end");
+    lines.into_iter().flat_map(|line| line.words).collect()
+}

@@ -3,18 +3,19 @@
 //! Input: a directory. Output: files in it. Invariant: nothing in them is written by hand, so they cannot be out of date.
 //! Limits: existing files are replaced; a directory that is missing is made.
 
-use crate::args::{Cli, GenerateArgs, Generated};
+use crate::args::{GenerateArgs, Generated};
+use crate::manual;
 use crate::report::Report;
-use clap::{CommandFactory, ValueEnum};
+use clap::ValueEnum;
 use clap_complete::Shell;
 use std::process::ExitCode;
 
 /// Runs the command.
 pub(crate) fn run(args: &GenerateArgs) -> ExitCode {
     let mut report = Report::new("generate", &args.dir.display().to_string());
-    let mut cli = Cli::command();
+    let mut cli = manual::command();
     let made = std::fs::create_dir_all(&args.dir).and_then(|()| match args.what {
-        Generated::Man => clap_mangen::generate_to(cli, &args.dir),
+        Generated::Man => manual::write_pages(&args.dir),
         Generated::Completions => Shell::value_variants().iter().try_for_each(|s| {
             clap_complete::generate_to(*s, &mut cli, "diorite", &args.dir).map(|_| ())
         }),

@@ -1,0 +1,194 @@
+//! The command line with everything that `--help` and the man pages say beside the options.
+//!
+//! Input: the definitions of `args`. Output: the command that is parsed and asked for help; a man page for it and for each of its commands. Invariants:
+//! every command says what its exit status means, the same in both; pages are made from nothing else, so they cannot be out of date.
+//! Limits: English.
+
+use crate::args::Cli;
+use clap::{Command, CommandFactory, FromArgMatches};
+use clap_mangen::Man;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// How the paragraphs begin that have sections of their own in a page.
+const EXIT: &str = "Exit status";
+const EXAMPLES: &str = "Examples:";
+
+/// What the exit status of a command means that does not say it itself.
+const OF_READERS: &str =
+    "0 if all went well; 1 if something could not be read or copied; 2 for wrong usage.";
+const OF_WRITERS: &str = "0 if all was done and is durable; 1 if something could not be done: what was, stays; 2 for wrong usage.";
+const OF_LS: &str = "0 if all went well; 1 if something below a directory that was asked for could not be read; 2 if that was asked for itself, for an \
+image that cannot be opened, and for wrong usage.";
+const OF_BENCH: &str =
+    "0 if all was measured; 1 if something failed; 2 for wrong usage; 130 when interrupted.";
+
+/// Commands that change an image, and say no more of their exit status than that.
+const WRITERS: [&str; 10] = [
+    "chmod",
+    "chown",
+    "fallocate",
+    "ln",
+    "mkdir",
+    "mknod",
+    "mv",
+    "rm",
+    "touch",
+    "truncate",
+];
+
+/// The whole command.
+pub(crate) fn command() -> Command {
+    let mut all = Cli::command();
+    let names: Vec<String> = all
+        .get_subcommands()
+        .map(|c| c.get_name().to_owned())
+        .collect();
+    for name in names {
+        all = all.mut_subcommand(&name, with_exit_status);
+    }
+    all
+}
+
+/// Reads a command line.
+pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    Cli::from_arg_matches(&command().try_get_matches_from(args)?)
+}
+
+/// Says what the exit status means, unless the command does.
+fn with_exit_status(command: Command) -> Command {
+    let said = command
+        .get_long_about()
+        .is_some_and(|about| about.to_string().contains(EXIT));
+    if said || command.is_hide_set() {
+        return command;
+    }
+    let status = match command.get_name() {
+        "ls" => OF_LS,
+        "bench" => OF_BENCH,
+        name if WRITERS.contains(&name) => OF_WRITERS,
+        _ => OF_READERS,
+    };
+    let examples = command
+        .get_after_help()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    command.after_long_help(format!("{examples}\n\n{EXIT}: {status}"))
+}
+
+/// Writes a page for the command, and one for each of its commands.
+pub(crate) fn write_pages(dir: &Path) -> io::Result<()> {
+    let mut all = command().disable_help_subcommand(true);
+    all.build();
+    for command in all.get_subcommands().filter(|c| !c.is_hide_set()) {
+        // The page's name has a hyphen where the command line has a space.
+        let name = format!("diorite-{}", command.get_name());
+        let page = page(command.clone(), &name)?;
+        std::fs::write(dir.join(format!("{name}.1")), page)?;
+    }
+    let page = page(all, "diorite")?;
+    std::fs::write(dir.join("diorite.1"), page)
+}
+
+/// A page in roff.
+fn page(mut command: Command, name: &str) -> io::Result<Vec<u8>> {
+    let said = Said::of(&command);
+    command = command
+        .long_about(said.about.clone())
+        .display_name(name.to_owned());
+    let has_commands = command.get_subcommands().any(|c| !c.is_hide_set());
+    let man = Man::new(command)
+        .title(name.to_uppercase())
+        .manual("diorite");
+    let mut out = Vec::new();
+    man.render_title(&mut out)?;
+    man.render_name_section(&mut out)?;
+    man.render_synopsis_section(&mut out)?;
+    man.render_description_section(&mut out)?;
+    man.render_options_section(&mut out)?;
+    if has_commands {
+        man.render_subcommands_section(&mut out)?;
+    }
+    for (title, lines) in &said.sections {
+        section(&mut out, title, lines)?;
+    }
+    man.render_version_section(&mut out)?;
+    Ok(out)
+}
+
+/// What a command says beside its options, in parts.
+struct Said {
+    about: String,
+    sections: Vec<(String, Vec<String>)>,
+}
+
+impl Said {
+    fn of(command: &Command) -> Said {
+        let text = |said: Option<&clap::builder::StyledStr>| {
+            said.map(ToString::to_string).unwrap_or_default()
+        };
+        let about = match command.get_long_about() {
+            Some(long) => long.to_string(),
+            None => text(command.get_about()),
+        };
+        let after = match command.get_after_long_help() {
+            Some(long) => long.to_string(),
+            None => text(command.get_after_help()),
+        };
+        let mut said = Said {
+            about: String::new(),
+            sections: Vec::new(),
+        };
+        for paragraph in about.split("\n\n") {
+            said.add(paragraph, true);
+        }
+        for paragraph in after.split("\n\n") {
+            said.add(paragraph, false);
+        }
+        said.sections.sort_by_key(|(title, _)| title == "EXAMPLES");
+        said
+    }
+
+    fn add(&mut self, paragraph: &str, is_about: bool) {
+        let lines = |text: &str| text.lines().map(str::to_owned).collect();
+        if let Some(examples) = paragraph.strip_prefix(EXAMPLES) {
+            let examples = examples.trim_start_matches('\n');
+            self.sections.push(("EXAMPLES".to_owned(), lines(examples)));
+        } else if let Some(status) = paragraph.strip_prefix(EXIT) {
+            let status = status.trim_start_matches([':', ',', ' ']);
+            self.sections
+                .push(("EXIT STATUS".to_owned(), lines(status)));
+        } else if is_about {
+            let gap = if self.about.is_empty() { "" } else { "\n\n" };
+            self.about = format!("{}{gap}{paragraph}", self.about);
+        } else if let Some((title, rest)) = paragraph.split_once(":\n") {
+            self.sections.push((title.to_uppercase(), lines(rest)));
+        }
+    }
+}
+
+/// A section of its own. Lines that begin with a space are kept as they are.
+fn section(out: &mut impl Write, title: &str, lines: &[String]) -> io::Result<()> {
+    let escaped = |line: &str| {
+        line.replace('\\', "\\e")
+            .replace('-', "\\-")
+            .replace('\'', "\\(aq")
+    };
+    writeln!(out, ".SH \"{title}\"")?;
+    let kept = lines.iter().all(|line| line.starts_with(' '));
+    if kept {
+        writeln!(out, ".nf")?;
+    }
+    for line in lines {
+        // Not at the beginning of a line, where it would be a request.
+        writeln!(out, "\\&{}", escaped(line.trim_start()))?;
+    }
+    if kept {
+        writeln!(out, ".fi")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! What is said about the commands is there, and true: examples that parse, exit statuses, the README, the pages.
+
+use super::*;
+use crate::cmd::edit::split_words;
+use clap::Command;
+
+fn shown() -> Vec<Command> {
+    let all = command();
+    let shown = all.get_subcommands().filter(|c| !c.is_hide_set());
+    shown.cloned().collect()
+}
+
+#[test]
+fn every_command_has_examples_and_an_exit_status() {
+    for mut command in shown() {
+        let help = command.render_long_help().to_string();
+        let name = command.get_name();
+        assert!(help.contains("Exit status"), "{name}: {help}");
+        assert!(help.contains("Examples:\n  "), "{name}: {help}");
+        assert!(help.contains(&format!("diorite {name}")), "{name}: {help}");
+    }
+}
+
+/// Every example is a command line that is understood.
+#[test]
+fn examples_parse() {
+    let mut parsed = 0;
+    for command in shown() {
+        let examples = command.get_after_help().map(ToString::to_string);
+        for line in examples.unwrap_or_default().lines().skip(1) {
+            let words = split_words(line.trim().as_bytes());
+            let text = |w: &Vec<u8>| String::from_utf8_lossy(w).into_owned();
+            let words: Vec<String> = words.iter().map(text).collect();
+            // What stands before and behind pipes, each by itself.
+            for part in words.split(|w| w == "|" || w == "&&") {
+                let begins = part.iter().position(|w| w == "diorite");
+                let Some(at) = begins else { continue };
+                let mut part = part.to_vec();
+                if part[..at].iter().any(|w| w == "xargs") {
+                    part.push("what xargs adds".to_owned());
+                }
+                let read = super::command().try_get_matches_from(&part[at..]);
+                assert!(read.is_ok(), "{line}: {}", read.unwrap_err());
+                parsed += 1;
+            }
+        }
+    }
+    assert!(parsed > 50, "{parsed}");
+}
+
+#[test]
+fn the_readme_names_every_command() {
+    let readme = include_str!("../../../../README.md");
+    for command in shown() {
+        let name = command.get_name();
+        let named = ["diorite ", "`"].iter().any(|before| {
+            [" ", "`"]
+                .iter()
+                .any(|after| readme.contains(&format!("{before}{name}{after}")))
+        });
+        assert!(named, "{name} is not in README.md");
+    }
+}
+
+#[test]
+fn there_is_a_page_for_each() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    write_pages(dir.path()).expect("the directory can be written");
+    let read = |name: &str| {
+        let path = dir.path().join(format!("{name}.1"));
+        std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{name}: {e}"))
+    };
+    for command in shown() {
+        let page = read(&format!("diorite-{}", command.get_name()));
+        for section in [
+            "NAME",
+            "SYNOPSIS",
+            "DESCRIPTION",
+            "OPTIONS",
+            "\"EXIT STATUS\"",
+            "\"EXAMPLES\"",
+        ] {
+            let found = page
+                .lines()
+                .filter(|l| *l == format!(".SH {section}"))
+                .count();
+            assert_eq!(found, 1, "{}: {section}: {page}", command.get_name());
+        }
+    }
+    let page = read("diorite");
+    assert!(
+        page.contains("diorite\\-put(1)") && page.contains("EXIT STATUS"),
+        "{page}"
+    );
+    assert!(!page.contains("generate"), "{page}");
+}
