@@ -40,7 +40,9 @@ fn examples_parse() {
                     part.push("what xargs adds".to_owned());
                 }
                 let read = super::command().try_get_matches_from(&part[at..]);
-                assert!(read.is_ok(), "{line}: {}", read.unwrap_err());
+                if let Err(error) = read {
+                    panic!("{line}: {error}");
+                }
                 parsed += 1;
             }
         }
