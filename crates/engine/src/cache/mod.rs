@@ -6,63 +6,23 @@
 //! it copies then; only blocks whose latest bytes are home and that nobody holds are evicted. Limits: `budget` bytes, exceeded only by
 //! blocks that are held or not home at the moment.
 
+mod verified;
+
+pub(crate) use verified::{Kind, UsedAs};
+
 use crate::error::Error;
 use crate::locks::CACHE;
 use crate::queue::Op;
 use diorite_block::sync::Mutex;
-use diorite_block::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use diorite_block::sync::atomic::{AtomicU64, Ordering};
 use diorite_block::{Blocking, Buf};
 use diorite_format::{FormatError, FsBlock, Ino, Tid};
 use foldhash::fast::RandomState;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use verified::Verified;
 
 const SHARDS: usize = 16;
-
-/// What a block is used as. A block is verified again when it is used as something else.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// A node of an extent tree, or an indirect block.
-    Map,
-    /// A block of a directory.
-    Directory,
-    /// A block of extended attributes.
-    Xattr,
-    /// A block of an inode table; each inode in it carries its own checksum.
-    InodeTable,
-    /// A block of a file's data read as metadata: a symbolic link's target, an attribute's value, the orphan file.
-    Data,
-    /// The block with the primary superblock.
-    Super,
-    /// A block of group descriptors.
-    Groups,
-    /// A block bitmap or an inode bitmap.
-    Bitmap,
-    /// The root or an inner node of a directory's hash tree.
-    HashNode,
-}
-
-/// What a block is used as, and for blocks of directories of which one it is which: their sums say that too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct UsedAs {
-    kind: Kind,
-    place: u64,
-}
-
-impl From<Kind> for UsedAs {
-    fn from(kind: Kind) -> UsedAs {
-        UsedAs { kind, place: 0 }
-    }
-}
-
-impl UsedAs {
-    /// Block `block` of a directory, used as `kind`.
-    pub(crate) fn of_directory(kind: Kind, dir: Ino, block: u64) -> UsedAs {
-        // Directories have less than 2^32 blocks.
-        let place = u64::from(dir.get()) << 32 | block & u64::from(u32::MAX);
-        UsedAs { kind, place }
-    }
-}
 
 /// What the sum is made with of a block that gets it when the transaction ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,10 +55,7 @@ pub(crate) struct MetaRef(Arc<MetaBlock>);
 #[derive(Debug)]
 struct MetaBlock {
     bytes: Buf,
-    /// One bit per [`Kind`] that the bytes were verified as.
-    verified: AtomicU32,
-    /// Of which directory which block it was then: see [`UsedAs`].
-    place: AtomicU64,
+    verified: Verified,
 }
 
 impl std::ops::Deref for MetaRef {
@@ -172,7 +129,7 @@ impl MetaCache {
     /// The block's bytes if they are in memory and verified as `kind`. Never blocks on I/O.
     pub(crate) fn peek(&self, block: FsBlock, kind: Kind) -> Option<MetaRef> {
         let found = self.find(block).ok()?;
-        found.is_verified(kind.into()).then_some(MetaRef(found))
+        found.verified.holds(kind.into()).then_some(MetaRef(found))
     }
 
     /// As [`MetaCache::change`], for a block that `change` leaves without a new sum: [`MetaCache::freeze`] makes it.
@@ -223,7 +180,7 @@ impl MetaCache {
         };
         // Mostly it is there.
         if let Some(entry) = self.shard(block).lock().blocks.get_mut(&block) {
-            if entry.latest.is_verified(used) {
+            if entry.latest.verified.holds(used) {
                 entry.used = true;
                 return changed(entry);
             }
@@ -234,7 +191,7 @@ impl MetaCache {
             let mut shard = self.shard(block).lock();
             let Some(entry) = shard.blocks.get_mut(&block) else {
                 drop(shard);
-                self.fetch(blocking, block)?.mark(used);
+                self.fetch(blocking, block)?.verified.note(used);
                 continue;
             };
             return changed(entry);
@@ -252,7 +209,7 @@ impl MetaCache {
         let mut bytes = Buf::zeroed(self.block_size as usize);
         fill(bytes.as_mut_slice());
         let new = MetaBlock::new(bytes);
-        new.mark(kind.into());
+        new.verified.note(kind.into());
         let mut shard = self.shard(block).lock();
         shard.make_room(self.most);
         let before = shard.put(block, Arc::new(new), Some(tid));
@@ -294,7 +251,7 @@ impl MetaCache {
         for shard in &self.shards {
             let mut shard = shard.lock();
             let before = shard.blocks.len();
-            let stays = |e: &Entry| e.dirty.is_some() || !e.latest.has_been(kind);
+            let stays = |e: &Entry| e.dirty.is_some() || !e.latest.verified.has_been(kind);
             shard.blocks.retain(|_, entry| stays(entry));
             shard.gone += (before - shard.blocks.len()) as u64;
         }
@@ -371,30 +328,8 @@ impl MetaBlock {
     fn new(bytes: Buf) -> MetaBlock {
         MetaBlock {
             bytes,
-            verified: AtomicU32::new(0),
-            place: AtomicU64::new(0),
+            verified: Verified::default(),
         }
-    }
-
-    fn has_been(&self, kind: Kind) -> bool {
-        self.verified.load(Ordering::Acquire) & 1 << kind as u32 != 0
-    }
-
-    #[inline]
-    fn is_verified(&self, used: UsedAs) -> bool {
-        // The place comes after the bit, and was stored before it.
-        self.has_been(used.kind)
-            && (used.place == 0 || self.place.load(Ordering::Acquire) == used.place)
-    }
-
-    fn mark(&self, used: UsedAs) {
-        if used.place != 0 && self.place.swap(used.place, Ordering::AcqRel) != used.place {
-            // As a block of another directory it is no more than it was before.
-            let of_directories = 1 << Kind::Directory as u32 | 1 << Kind::HashNode as u32;
-            self.verified.fetch_and(!of_directories, Ordering::AcqRel);
-        }
-        self.verified
-            .fetch_or(1 << used.kind as u32, Ordering::Release);
     }
 
     fn verify(
@@ -402,9 +337,9 @@ impl MetaBlock {
         used: UsedAs,
         verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
     ) -> Result<(), Error> {
-        if !self.is_verified(used) {
+        if !self.verified.holds(used) {
             verify(self.bytes.as_slice())?;
-            self.mark(used);
+            self.verified.note(used);
         }
         Ok(())
     }
@@ -413,18 +348,16 @@ impl MetaBlock {
 impl Entry {
     /// The latest bytes, nobody else's: a copy if somebody holds them.
     fn own_bytes(&mut self, kind: Kind) -> &mut [u8] {
+        // What was a block of one kind is none of another after a change.
+        let verified = self.latest.verified.after_change(kind);
         if Arc::get_mut(&mut self.latest).is_none() {
             let old = self.latest.bytes.as_slice();
             let mut copy = Buf::zeroed(old.len());
             copy.as_mut_slice().copy_from_slice(old);
-            let copy = MetaBlock::new(copy);
-            copy.place
-                .store(self.latest.place.load(Ordering::Acquire), Ordering::Relaxed);
-            self.latest = Arc::new(copy);
+            self.latest = Arc::new(MetaBlock::new(copy));
         }
         let own = Arc::get_mut(&mut self.latest).expect("nobody else has it yet");
-        // What was a block of one kind is none of another after a change.
-        own.verified.store(1 << kind as u32, Ordering::Relaxed);
+        own.verified = verified;
         own.bytes.as_mut_slice()
     }
 }

@@ -10,7 +10,7 @@ use super::report::Kind;
 use diorite_format::Ino;
 use diorite_format::features::RoCompat;
 
-/// More links than this are not counted in a directory.
+/// So many links, and more, are not counted in a directory.
 const MOST_LINKS: u32 = 65_000;
 
 /// Compares names found with links stored, group by group.
@@ -39,7 +39,7 @@ fn one(check: &Check<'_>, ino: Ino, person: Person, found: u32) {
         return;
     }
     let many = check.sight.sb.features().ro_compat.has(RoCompat::DIR_NLINK);
-    let uncounted = person.is_dir() && links == 1 && many && found > MOST_LINKS;
+    let uncounted = person.is_dir() && links == 1 && many && found >= MOST_LINKS;
     if links != found && !uncounted && !(person.is_dir() && found == 0) {
         let what = format_args!("inode {ino}: says that it has {links} links; {found} were found");
         check.found.inode(Kind::Links, ino, what);
