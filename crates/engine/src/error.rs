@@ -334,7 +334,7 @@ impl std::fmt::Display for Wait {
 /// What cannot be done yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotYet {
-    /// Names in a directory that is inside its inode, encrypted, or hashed or compared in a way that is not known here.
+    /// Names in a directory that is encrypted, or hashed or compared in a way that is not known here.
     SpecialDirectory {
         /// The directory.
         ino: Ino,
@@ -346,7 +346,7 @@ impl std::fmt::Display for NotYet {
         match self {
             NotYet::SpecialDirectory { ino } => write!(
                 f,
-                "directory inode {ino}: names in a directory that is inline, encrypted or folds case"
+                "directory inode {ino}: names in a directory that is encrypted, folds case, or is hashed in a way that is not known here"
             ),
         }
     }

@@ -194,7 +194,7 @@ fn by_others(image: &Path, model: &Model) {
     }
 }
 
-const KINDS: [(&str, &[&str]); 6] = [
+const KINDS: [(&str, &[&str]); 9] = [
     ("ext4 4k", &["-t", "ext4", "-b", "4096"]),
     ("ext4 1k", &["-t", "ext4", "-b", "1024"]),
     (
@@ -205,6 +205,25 @@ const KINDS: [(&str, &[&str]); 6] = [
     (
         "ext2 2k, no types",
         &["-t", "ext2", "-b", "2048", "-O", "^filetype,^dir_index"],
+    ),
+    (
+        "ext4 1k, linear, no sums",
+        &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-O",
+            "^dir_index,^metadata_csum",
+        ],
+    ),
+    (
+        "ext4 1k, large_dir, no dir_nlink",
+        &["-t", "ext4", "-b", "1024", "-O", "large_dir,^dir_nlink"],
+    ),
+    (
+        "ext4 4k, inline data",
+        &["-t", "ext4", "-b", "4096", "-I", "512", "-O", "inline_data"],
     ),
     (
         "ext4 4k in clusters",

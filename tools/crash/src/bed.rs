@@ -5,6 +5,7 @@
 
 use crate::error::{Result, at};
 use crate::history::{Start, Usage};
+use crate::names::TOP;
 use crate::rng::Rng;
 use crate::stamp::{SECTOR, STALE, fill};
 use serde::{Deserialize, Serialize};
@@ -231,6 +232,8 @@ fn sources(block: u64, rng: &mut Rng) -> Vec<Source> {
 fn write_sources(root: &Path, sources: &[Source]) -> Result<Vec<Start>> {
     let inner = root.join("dir");
     std::fs::create_dir_all(&inner).map_err(at(&inner))?;
+    let tree = root.join(&TOP[1..]);
+    std::fs::create_dir_all(&tree).map_err(at(&tree))?;
     let mut files = Vec::new();
     for (number, source) in (0..).zip(sources) {
         let path = if number % 2 == 0 {

@@ -7,6 +7,7 @@
 //! Invariant: every sector of every file is read. Limit: a few findings of a file are told, the others counted.
 
 mod alone;
+mod names;
 mod size;
 mod value;
 
@@ -42,6 +43,7 @@ struct Known<'a> {
 impl Expect {
     /// Compares with what the volume's files hold.
     pub fn judge(&self, volume: &Volume, mode: Mode, found: &mut Vec<String>) {
+        self.judge_names(volume, mode, found);
         let mut files = Vec::new();
         for (number, start) in (0..).zip(&self.history.files) {
             if start.usage != Usage::Together {

@@ -5,6 +5,7 @@
 //! Limits: writes that failed may be there in part for ever; one history is of one workload.
 
 use crate::check::Verdict;
+use crate::names::NameOp;
 use crate::stamp::SECTOR;
 use crate::states::Change;
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,10 @@ pub enum What {
         /// How.
         change: Change,
     },
+    /// Changed the tree of names.
+    Names(NameOp),
+    /// fsync of a file in that tree: its last change is durable when this is acknowledged, and so is every one before it.
+    SyncName(String),
     /// The volume was synced: as a sync of every file.
     SyncAll,
     /// The volume was closed: the same.
@@ -120,7 +125,11 @@ impl Action {
             What::Write { file, .. } | What::Append { file, .. } | What::Change { file, .. } => {
                 Some(file)
             }
-            What::Sync { .. } | What::SyncAll | What::Close => None,
+            What::Sync { .. }
+            | What::Names(_)
+            | What::SyncName(_)
+            | What::SyncAll
+            | What::Close => None,
         }
     }
 
@@ -130,7 +139,12 @@ impl Action {
         match &self.what {
             What::Write { sectors, .. } => Some(sectors.clone()),
             What::Append { sectors, .. } => self.place.map(|at| at..at + sectors),
-            What::Change { .. } | What::Sync { .. } | What::SyncAll | What::Close => None,
+            What::Change { .. }
+            | What::Sync { .. }
+            | What::Names(_)
+            | What::SyncName(_)
+            | What::SyncAll
+            | What::Close => None,
         }
     }
 
@@ -240,13 +254,27 @@ impl History {
         };
         action.acked = Some(mark);
         let begun = action.begun;
-        match action.what {
+        match action.what.clone() {
             What::Write { dsync, .. } | What::Append { dsync, .. } => {
-                action.durable = dsync.then_some(mark);
+                if let Some(action) = self.action(number).filter(|_| dsync) {
+                    action.durable = Some(mark);
+                }
             }
             What::Sync { file } => self.durable(begun, mark, |of| of == file),
-            What::SyncAll | What::Close => self.durable(begun, mark, |_| true),
-            What::Change { .. } => {}
+            What::SyncAll | What::Close => {
+                self.durable(begun, mark, |_| true);
+                self.names_durable(mark, |a| a.acked.is_some_and(|acked| acked < begun));
+            }
+            What::SyncName(path) => {
+                let of_file = |a: &Action| {
+                    matches!(&a.what, What::Names(op) if op.concerns(&path))
+                        && a.acked.is_some_and(|acked| acked < begun)
+                };
+                let last = self.actions.iter().rposition(of_file);
+                let last = last.and_then(|at| self.actions[at].acked);
+                self.names_durable(mark, |a| a.acked.is_some_and(|acked| Some(acked) <= last));
+            }
+            What::Change { .. } | What::Names(_) => {}
         }
     }
 
@@ -258,6 +286,15 @@ impl History {
                 action.durable.get_or_insert(mark);
             }
         }
+    }
+
+    /// These operations on names are durable from `mark` on.
+    fn names_durable(&mut self, mark: usize, which: impl Fn(&Action) -> bool) {
+        let names = |a: &&mut Action| matches!(a.what, What::Names(_));
+        let all = self.actions.iter_mut().filter(names);
+        all.filter(|a| which(a)).for_each(|action| {
+            action.durable.get_or_insert(mark);
+        });
     }
 
     /// A process was killed and nothing lost power: of data that went where data was, all that was acknowledged is there.

@@ -43,4 +43,5 @@ pub mod kill;
 // What keeps a round from running at all.
 pub mod error;
 
+mod names;
 mod rng;

@@ -5,9 +5,11 @@
 //! reaped and the volume closed. Limits: one thread asks; the order of endings is the engine's and the device's.
 
 mod alone;
+mod names;
 
 use crate::error::Result;
 use crate::history::{Note, Start, Usage, What};
+use crate::names::Tree;
 use crate::rng::Rng;
 use crate::stamp::{OF_APPEND, SECTOR, fill};
 use alone::Alone;
@@ -28,6 +30,8 @@ const LENGTHS: [u64; 7] = [1, 1, 2, 8, 8, 16, 128];
 
 /// One in so many actions changes a file that is changed by one request at a time.
 const ALONE: u64 = 3;
+/// One in so many changes the tree of names, or syncs one of its files.
+const NAMES: u64 = 3;
 
 /// What may be asked next. A new operation is a kind here, a case in [`Driver::step`], and a [`What`].
 #[derive(Debug, Clone, Copy)]
@@ -92,6 +96,8 @@ struct Driver<'a> {
     batches: Vec<VecDeque<Request>>,
     targets: Vec<Target>,
     alone: Vec<Alone>,
+    /// The tree of names, if there is one.
+    tree: Option<Tree>,
     /// The number of the next action.
     next: u32,
     sink: &'a mut dyn FnMut(Note) -> Result<()>,
@@ -128,12 +134,15 @@ pub fn run(
         batches: queues.iter().map(|_| VecDeque::new()).collect(),
         targets: targets.collect::<Result<_>>()?,
         alone: alone.collect::<Result<_>>()?,
+        tree: names::begin(&volume)?,
         queues,
         next: first,
         sink,
     };
     while driver.next - first < actions {
-        if driver.rng.one_in(ALONE) {
+        if driver.tree.is_some() && driver.rng.one_in(NAMES) {
+            driver.change_names()?;
+        } else if driver.rng.one_in(ALONE) {
             driver.change_alone()?;
         } else {
             let step = Step::draw(&mut driver.rng);

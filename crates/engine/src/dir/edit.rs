@@ -2,7 +2,8 @@
 //!
 //! Input: a directory, locked by the caller, and a name. Output: blocks of it changed in the caller's handle. Invariants: new blocks are made
 //! before the map points to them, and the map is shown before the size; what fails before the first change leaves all as it was, what
-//! fails after it aborts the journal. Limits: a directory that is inside its inode, encrypted or folds case is refused by name.
+//! fails after it aborts the journal. Limits: a directory that is encrypted or folds case is refused by name; one that is inside its inode was
+//! moved out of it before.
 
 use super::room::{Remade, Room};
 use crate::cache::{Kind, Unsealed, UsedAs};
@@ -13,7 +14,7 @@ use diorite_format::dir::{DirBlock, DirBlockEdit, Inserted, is_hashed};
 use diorite_format::dx;
 use diorite_format::error::Unfit;
 use diorite_format::{
-    FileBlock, FileType, FormatError, FsBlock, Ino, Inode as DiskInode, InodeFlags, MapKind,
+    FileBlock, FileType, FormatError, FsBlock, Ino, Inode as DiskInode, InodeFlags,
 };
 
 /// May names of this directory be changed?
@@ -23,9 +24,7 @@ pub(super) fn check_changeable(dir: &Inode) -> Result<(), Error> {
         let flag = "immutable";
         return Err(Error::NotPermitted { ino, flag });
     }
-    let special = disk.map_kind() == MapKind::Inline
-        || disk.flags.has(InodeFlags::ENCRYPT)
-        || disk.flags.has(InodeFlags::CASEFOLD);
+    let special = disk.flags.has(InodeFlags::ENCRYPT) || disk.flags.has(InodeFlags::CASEFOLD);
     if special {
         return Err(Error::NotYet(NotYet::SpecialDirectory { ino }));
     }

@@ -9,6 +9,7 @@ mod edit;
 mod links;
 mod list;
 mod lookup;
+mod outside;
 mod path;
 mod remove;
 mod rename;

@@ -5,6 +5,7 @@
 
 use super::edit::check_changeable;
 use super::lookup::{self, Found};
+use super::outside;
 use crate::error::{Error, NotYet};
 use crate::inode::Inode;
 use crate::volume::Volume;
@@ -109,8 +110,9 @@ impl Spot<'_> {
         lookup::locked(&self.dir, self.name)
     }
 
-    /// The inode and the block that has the name, under the directory's lock.
+    /// The inode and the block that has the name, under the directory's lock, held alone. Names that are inside the inode are moved out of it.
     pub(super) fn find(&self) -> Result<Option<Place>, Error> {
+        outside::move_out(&self.dir)?;
         let Some(Found { block, ino }) = lookup::find(&self.dir, self.name)? else {
             return Ok(None);
         };

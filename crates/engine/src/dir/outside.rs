@@ -1,0 +1,68 @@
+//! Names out of the inode: what comes before the first change of a directory that is kept in its inode (inline_data).
+//!
+//! Input: such a directory, locked alone by the caller. Output: a linear directory of one block with the same names. Invariant: one handle: a crash
+//! leaves the one or the other. Limits: it does not go back, and new directories begin with a block; where no block is free such a
+//! directory cannot be changed.
+
+use super::edit::check_changeable;
+use super::list::inline_entries;
+use crate::cache::Kind;
+use crate::error::Error;
+use crate::inode::Inode;
+use crate::map::edit::NewRun;
+use crate::xattr::INSIDE_CREDITS;
+use diorite_format::dir::{DirBlockEdit, init_first_block, inline_parent};
+use diorite_format::xattr::NameIndex;
+use diorite_format::{FileBlock, FileType, MapKind};
+
+/// The names that do not fit the inode's own field.
+const REST: (NameIndex, &[u8]) = (NameIndex::SYSTEM, b"data");
+
+/// Moves the names into a block, if they are in the inode. Blocks.
+pub(super) fn move_out(dir: &Inode) -> Result<(), Error> {
+    if dir.disk().map_kind() != MapKind::Inline {
+        return Ok(());
+    }
+    check_changeable(dir)?;
+    let bytes = block_of(dir)?;
+    let view = dir.map.load();
+    let run = dir
+        .volume
+        .with_all_space(|| dir.claims.take(dir, &view, 0, 1));
+    dir.claims.close(dir);
+    let run = run?;
+    let new = NewRun {
+        file_block: 0,
+        len: run.len,
+        start: run.start,
+        unwritten: false,
+    };
+    let credits = 1 + INSIDE_CREDITS + dir.credits_to_map(1, &[new]);
+    let moved = dir.volume.in_handle(credits, |handle| {
+        let mut remap = dir.remap(handle)?;
+        dir.remove_inside(handle, REST)?;
+        handle.create(run.start, Kind::Directory, |raw| {
+            raw.copy_from_slice(&bytes);
+        });
+        remap.disk.end_inline(&dir.volume.sb);
+        handle.or_abort(remap.map_claimed(&[new]))?;
+        remap.disk.size = u64::from(dir.volume.block_size());
+        remap.publish()
+    });
+    moved.inspect_err(|_| dir.give_back(run))
+}
+
+/// The block that holds all of them.
+fn block_of(dir: &Inode) -> Result<Vec<u8>, Error> {
+    let (sb, disk) = (&dir.volume.sb, dir.disk());
+    let mut bytes = vec![0; sb.block_size() as usize];
+    init_first_block(sb, &disk, inline_parent(sb, &disk)?, &mut bytes)?;
+    let mut edit = DirBlockEdit::open(sb, &disk, FileBlock::new(0), &mut bytes)?;
+    let names = inline_entries(dir)?;
+    let others = names.iter().filter(|e| e.name != b"." && e.name != b"..");
+    for entry in others {
+        let kind = entry.file_type.unwrap_or(FileType::Regular);
+        edit.insert(&entry.name, entry.ino, kind)?;
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,91 @@
+//! What it is: changes of a tree of names, one at a time.
+//! Input: the tree as it is. Output: the next operation, made in the calling thread while requests of files are in flight.
+//! Invariants: what is asked can be done; the same seed asks the same. Limits: few names, so that they meet.
+
+use super::Driver;
+use crate::error::Result;
+use crate::history::What;
+use crate::names::{How, Make, NameOp, TOP, Tree};
+use crate::rng::Rng;
+use diorite::OpenFlags;
+use diorite_format::FileType;
+
+/// Tries to find something that can be done.
+const TRIES: u32 = 40;
+/// One in so many names is as long as names get, so that directories grow.
+const LONG: u64 = 4;
+
+/// A path of one to three names.
+fn path(rng: &mut Rng) -> String {
+    let names = (0..1 + rng.below(3)).map(|_| {
+        let n = rng.below(9);
+        let more = if n % LONG == 0 { 200 } else { 0 };
+        format!("/{n}{}", "n".repeat(more))
+    });
+    names.collect()
+}
+
+fn draw(rng: &mut Rng) -> NameOp {
+    let (one, two) = (path(rng), path(rng));
+    match rng.below(20) {
+        0 | 1 => NameOp::Make(one, Make::File),
+        2 => NameOp::Make(one, Make::Temporary),
+        3..=5 => NameOp::Make(one, Make::Dir),
+        6 => NameOp::Make(one, Make::Link(*rng.pick(&[5, 59, 60, 700]))),
+        7 => NameOp::Make(one, Make::Device),
+        8 => NameOp::Link(one, two),
+        9 => NameOp::Unlink(one),
+        10 => NameOp::Rmdir(one),
+        11 => NameOp::Mode(one, *rng.pick(&[0o600, 0o755, 0o1777])),
+        12 => NameOp::Attribute(one, *rng.pick(&[3, 40, 500])),
+        _ => {
+            let all = [How::Replace, How::NoReplace, How::Exchange, How::Whiteout];
+            let how = *rng.pick(&all);
+            NameOp::Rename(one, two, how)
+        }
+    }
+}
+
+impl Driver<'_> {
+    /// The next change of the tree, or an fsync of one of its files. Nothing on a volume without the tree.
+    pub(super) fn change_names(&mut self) -> Result<()> {
+        if self.rng.one_in(10) {
+            return self.sync_name();
+        }
+        let Some(tree) = &mut self.tree else {
+            return Ok(());
+        };
+        let rng = &mut self.rng;
+        let found = (0..TRIES).find_map(|_| {
+            let op = draw(rng);
+            tree.apply(&op).then_some(op)
+        });
+        let Some(op) = found else {
+            return Ok(());
+        };
+        let number = self.begin(What::Names(op.clone()))?;
+        let well = op.ask(self.volume).is_ok();
+        self.end(number, well)
+    }
+
+    fn sync_name(&mut self) -> Result<()> {
+        let files = self.tree.iter().flat_map(|tree| &tree.things);
+        let files = files.filter(|(_, thing)| thing.kind == FileType::Regular);
+        let files: Vec<String> = files.map(|(path, _)| path.clone()).collect();
+        if files.is_empty() {
+            return Ok(());
+        }
+        let path = self.rng.pick(&files).clone();
+        let file = self
+            .volume
+            .open_path(&format!("{TOP}{path}"), OpenFlags::default())?;
+        let number = self.begin(What::SyncName(path))?;
+        let well = file.sync().is_ok();
+        self.end(number, well)
+    }
+}
+
+/// The tree as a session finds it.
+pub(super) fn begin(volume: &diorite::Volume) -> Result<Option<Tree>> {
+    Ok(Tree::of(volume)?)
+}
