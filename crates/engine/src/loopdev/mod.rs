@@ -8,6 +8,7 @@
 //! Input: a file; locators that name one. Output: a device. Invariants: it has no thread of its own; what its file turns out not to be
 //! able to do is not announced, and not asked for, again (rule L5). Limits: one level per volume in a stack.
 
+mod flying;
 mod queue;
 mod words;
 

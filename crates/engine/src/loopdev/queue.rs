@@ -4,12 +4,13 @@
 //! a full queue below leaves bios in the submitter's list; flush is a sync of the file, FUA an O_DSYNC write of it, discard a hole
 //! in it (rule L5); who did not ask not to wait is not told to (rule L6). Limits: none of its own.
 
+use super::flying::{Flight, Flying};
 use super::words::{self, Abilities, Wish};
 use crate::error::Error;
 use crate::queue::{Completion, FileId, Op, Queue, Request};
 use diorite_block::sync::{DEVICE_SUBMIT, Mutex};
 use diorite_block::{Bio, BioList, DeviceQueue, Geometry};
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,12 +30,7 @@ struct Lists {
     completions: Vec<Completion>,
     /// Bios that ended before they became requests.
     ended: Vec<Bio>,
-    /// Bios without data, while the requests that were made of them are on their way.
-    ranges: Vec<Bio>,
-    /// Tokens of requests that may be told to wait: they asked not to.
-    nowait: HashSet<u64>,
-    /// Tokens of requests that were told to wait although they had not asked, and are done again.
-    again: HashSet<u64>,
+    flying: Flying,
 }
 
 impl LoopQueue {
@@ -65,23 +61,18 @@ impl LoopQueue {
                 return lists.ended.push(bio);
             }
         };
-        if bio.flags.nowait {
-            lists.nowait.insert(bio.token);
-        }
-        let request = words::request(self.file, op, &mut bio);
+        let mut request = words::request(self.file, op, &mut bio);
+        request.token = lists.flying.put(Flight {
+            token: bio.token,
+            flags: bio.flags,
+            again: false,
+            range: op.is_of_range().then(|| Box::new(bio)),
+        });
         lists.requests.push_back(request);
-        if op.is_of_range() {
-            lists.ranges.push(bio);
-        }
     }
 
     /// A request without data has ended: its bio has too, or becomes another request, if its file can only do it in another way.
-    fn end_range(&self, lists: &mut Lists, done: &Completion) {
-        let same = |bio: &Bio| (bio.token, bio.pos) == (done.token, done.pos);
-        let at = lists.ranges.iter().position(same);
-        let mut bio = lists
-            .ranges
-            .swap_remove(at.expect("a bio is kept for every such request"));
+    fn end_range(&self, lists: &mut Lists, mut bio: Bio, done: &Completion) {
         let cannot = |e: &Error| matches!(e.root(), Error::NotSupported(_) | Error::NotYet(_));
         match (&done.result, done.op) {
             (Err(error), Op::Fallocate(mode)) if cannot(error) => {
@@ -112,20 +103,21 @@ impl DeviceQueue for LoopQueue {
         let mut completions = std::mem::take(&mut lists.completions);
         self.queue.reap(&mut completions, 0, None);
         for done in completions.drain(..) {
-            let may_be_told = !lists.nowait.is_empty() && lists.nowait.remove(&done.token);
-            if done.op.is_of_range() {
-                self.end_range(&mut lists, &done);
+            let mut flight = lists.flying.take(done.token);
+            if let Some(bio) = flight.range.take() {
+                self.end_range(&mut lists, *bio, &done);
                 continue;
             }
             let told = matches!(done.result, Err(Error::WouldBlock(_)));
-            if told && !may_be_told && lists.again.insert(done.token) {
-                lists.requests.push_back(words::again(self.file, done));
+            if told && !flight.flags.nowait && !flight.again {
+                flight.again = true;
+                let durable = flight.flags.fua;
+                let token = lists.flying.put(flight);
+                let request = words::again(self.file, done, durable, token);
+                lists.requests.push_back(request);
                 continue;
             }
-            if !lists.again.is_empty() {
-                lists.again.remove(&done.token);
-            }
-            out.push_back(words::ended(done));
+            out.push_back(words::ended(done, flight.token));
         }
         lists.completions = completions;
         out.extend(lists.ended.drain(..));

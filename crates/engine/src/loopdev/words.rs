@@ -78,16 +78,16 @@ pub(super) fn request(file: FileId, op: Op, bio: &mut Bio) -> Request {
         file,
         pos: bio.pos,
         buf: std::mem::take(&mut bio.buf),
-        len: bio.len,
+        len: if op.is_of_range() { bio.len } else { 0 },
         token: bio.token,
         flags,
     }
 }
 
-/// Rule L6: what would have waited is done once more, and may. Nobody kept whether it was to be durable: it is.
-pub(super) fn again(file: FileId, done: Completion) -> Request {
+/// Rule L6: what would have waited is done once more, and may.
+pub(super) fn again(file: FileId, done: Completion, durable: bool, token: u64) -> Request {
     let flags = RequestFlags {
-        dsync: done.op == Op::Write,
+        dsync: durable,
         ..RequestFlags::default()
     };
     Request {
@@ -96,14 +96,14 @@ pub(super) fn again(file: FileId, done: Completion) -> Request {
         file,
         pos: done.pos,
         buf: done.buf,
-        token: done.token,
+        token,
         flags,
     }
 }
 
-/// The bio of a request with data, or of a flush.
-pub(super) fn ended(done: Completion) -> Bio {
-    let (pos, len, token) = (done.pos, done.buf.len() as u64, done.token);
+/// The bio of a request with data, or of a flush, with its submitter's token.
+pub(super) fn ended(done: Completion, token: u64) -> Bio {
+    let (pos, len) = (done.pos, done.buf.len() as u64);
     let op = match done.op {
         Op::Read => BioOp::Read,
         Op::Write | Op::Append => BioOp::Write,

@@ -289,3 +289,42 @@ fn trimming_a_volume_in_a_volume() {
     assert!(after < before / 4, "{before}, then {after}");
     unnest(dir.path(), &nest);
 }
+
+/// Bios that share their token and their position end as themselves, each with its own result.
+#[test]
+fn bios_with_one_token_are_told_apart() {
+    let _watchdog = Watchdog::new(LIMIT, "bios with one token");
+    let dir = scratch();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    let sparse = std::fs::File::create(tree.join("sparse")).unwrap();
+    sparse.set_len(100 << 20).unwrap();
+    let image = crate::common::image(dir.path(), "16M", &["-t", "ext4"], &tree);
+    let stage = Stage::mem(&image);
+    let (_volume, device) = loop_over(&stage, "/sparse", Policy::DIORITE);
+    let done = bios(
+        &*device,
+        8,
+        vec![
+            Bio::range(BioOp::Discard, 0, 4096, 7),
+            // There is not so much space.
+            Bio::range(BioOp::WriteZeroes, 0, 50 << 20, 7),
+            Bio::range(BioOp::Discard, 0, 8192, 7),
+            Bio::range(BioOp::WriteZeroes, 0, 4096, 7),
+            Bio::write(0, Buf::zeroed(4096), 7),
+            Bio::read(0, Buf::zeroed(8192), 7),
+        ],
+    );
+    assert_eq!(done.len(), 6);
+    for bio in &done {
+        assert_eq!((bio.token, bio.pos), (7, 0));
+        let too_large = bio.len == 50 << 20;
+        let kind = bio.result.err().map(|e| e.kind);
+        let want = too_large.then_some(BioErrorKind::NoSpace);
+        assert_eq!(kind, want, "{:?} of {} bytes", bio.op, bio.len);
+    }
+    let count = |op, len| done.iter().filter(|b| b.op == op && b.len == len).count();
+    assert_eq!(count(BioOp::Discard, 4096) + count(BioOp::Discard, 8192), 2);
+    assert_eq!(count(BioOp::WriteZeroes, 4096), 1);
+    assert_eq!(count(BioOp::Write, 4096) + count(BioOp::Read, 8192), 2);
+}
