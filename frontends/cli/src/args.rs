@@ -3,6 +3,10 @@
 //! Input: the process's arguments. Output: a [`Cli`]. Invariant: parsing changes nothing and opens nothing. Limits: wrong usage
 //! ends the process with code 2, as clap does.
 
+mod attributes;
+
+pub(crate) use attributes::{ChattrArgs, GetfattrArgs, LsattrArgs, SetfattrArgs};
+
 use crate::cmd::chown::Owner;
 use crate::manual;
 use crate::modes::ModeChange;
@@ -199,6 +203,28 @@ pub(crate) enum Command {
         after_help = "Examples:\n  diorite chown disk.img 1000:1000 /home/me\n  diorite chown -R disk.img :33 /var/www"
     )]
     Chown(ChownArgs),
+    /// Print extended attributes of files
+    #[command(
+        disable_help_flag = true,
+        after_help = "Examples:\n  diorite getfattr -d disk.img /etc/motd\n  diorite getfattr -d -m - -R disk.img /\n  diorite getfattr -n system.posix_acl_access -e hex disk.img /srv"
+    )]
+    Getfattr(GetfattrArgs),
+    /// Set an extended attribute of files in an image, or remove it
+    #[command(
+        disable_help_flag = true,
+        after_help = "Examples:\n  diorite setfattr -n user.origin -v build-7 disk.img /etc/motd\n  diorite setfattr -x security.capability disk.img /usr/bin/ping"
+    )]
+    Setfattr(SetfattrArgs),
+    /// Print the flags of files, as lsattr does
+    #[command(
+        after_help = "Examples:\n  diorite lsattr disk.img /etc\n  diorite lsattr -Ra disk.img /"
+    )]
+    Lsattr(LsattrArgs),
+    /// Change the flags of files in an image
+    #[command(
+        after_help = "Examples:\n  diorite chattr disk.img +i /etc/resolv.conf\n  diorite chattr -R disk.img -dA /home"
+    )]
+    Chattr(ChattrArgs),
     /// Make durable what was written to an image, or to files in it
     #[command(
         after_help = "Examples:\n  diorite sync disk.img\n  diorite sync disk.img /var/lib/database"
@@ -262,7 +288,7 @@ Exit status: 0 if all was copied; 1 if something could not be; 2 for wrong usage
 const EDIT: &str = "\
 Change an image by a script of commands, in transactions: of each transaction everything is in the image afterwards, or nothing.
 
-A line is a command as on the command line, without the image: put, mkdir, rm, mv, ln, mknod, touch, chmod, chown, truncate, with their options. \
+A line is a command as on the command line, without the image: put, mkdir, rm, mv, ln, mknod, touch, chmod, chown, truncate, setfattr, chattr, with their options. \
 Words are quoted as for a shell ('a b', \"a b\", a\\ b, $'\\n'), a # begins a comment, a line that ends with \\ goes on; nothing is expanded.
 
 The whole script is one transaction. A line `commit` ends one, and another begins with the next line; with --each every line is one. If a \

@@ -159,7 +159,7 @@ fn more_fields<M: SerializeMap>(
     map.serialize_entry("xattrs", &xattrs)
 }
 
-struct JsonXattr<'a>(&'a Xattr);
+pub(crate) struct JsonXattr<'a>(pub(crate) &'a Xattr);
 
 impl Serialize for JsonXattr<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

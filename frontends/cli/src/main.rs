@@ -10,6 +10,7 @@
 //! | `walk` | a file -> its extents, in windows |
 //! | `descent` | a path -> what is there and below, one after the other |
 //! | `paths` | paths in an image -> other paths, all below one |
+//! | `attributes` | values, patterns and flags in words -> bytes, and back |
 //! | `sizes`, `modes` | coreutils' words for sizes and permissions -> new ones |
 //! | `facts`, `names`, `times` | what an image holds -> words, JSON |
 //! | `pools`, `process`, `progress` | what `get` and `put` share: memory for requests, limits, the bar |
@@ -17,6 +18,7 @@
 //! | `output` | lines -> standard output |
 
 mod args;
+mod attributes;
 mod bench;
 mod cmd;
 mod descent;
@@ -63,6 +65,10 @@ fn main() -> ExitCode {
         Command::Touch(args) => cmd::touch::run(global, args),
         Command::Chmod(args) => cmd::chmod::run(global, args),
         Command::Chown(args) => cmd::chown::run(global, args),
+        Command::Getfattr(args) => cmd::getfattr::run(global, args),
+        Command::Setfattr(args) => cmd::setfattr::run(global, args),
+        Command::Lsattr(args) => cmd::lsattr::run(global, args),
+        Command::Chattr(args) => cmd::chattr::run(global, args),
         Command::Sync(args) => cmd::sync::run(global, args),
         Command::Recover(args) => cmd::recover::run(global, args),
         Command::Bench(args) => cmd::bench::run(global, args),

@@ -6,6 +6,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod cat;
+pub(crate) mod chattr;
 pub(crate) mod check;
 pub(crate) mod chmod;
 pub(crate) mod chown;
@@ -15,15 +16,18 @@ pub(crate) mod fallocate;
 pub(crate) mod find;
 pub(crate) mod generate;
 pub(crate) mod get;
+pub(crate) mod getfattr;
 pub(crate) mod info;
 pub(crate) mod ln;
 pub(crate) mod ls;
+pub(crate) mod lsattr;
 pub(crate) mod mkdir;
 pub(crate) mod mknod;
 pub(crate) mod mv;
 pub(crate) mod put;
 pub(crate) mod recover;
 pub(crate) mod rm;
+pub(crate) mod setfattr;
 pub(crate) mod stat;
 pub(crate) mod sync;
 pub(crate) mod touch;

@@ -5,8 +5,8 @@
 
 use super::words::{self, Line};
 use crate::args::{
-    ChmodArgs, ChownArgs, LnArgs, MkdirArgs, MknodArgs, MvArgs, PutArgs, RmArgs, TouchArgs,
-    TruncateArgs,
+    ChattrArgs, ChmodArgs, ChownArgs, LnArgs, MkdirArgs, MknodArgs, MvArgs, PutArgs, RmArgs,
+    SetfattrArgs, TouchArgs, TruncateArgs,
 };
 use crate::cmd;
 use crate::report::Report;
@@ -36,6 +36,9 @@ pub(super) enum Step {
     Chmod(ChmodArgs),
     Chown(ChownArgs),
     Truncate(TruncateArgs),
+    #[command(disable_help_flag = true)]
+    Setfattr(SetfattrArgs),
+    Chattr(ChattrArgs),
 }
 
 impl Step {
@@ -61,6 +64,8 @@ impl Step {
             Step::Chmod(args) => cmd::chmod::apply(volume, report, args),
             Step::Chown(args) => cmd::chown::apply(volume, report, args),
             Step::Truncate(args) => cmd::truncate::apply(volume, report, args),
+            Step::Setfattr(args) => cmd::setfattr::apply(volume, report, args),
+            Step::Chattr(args) => cmd::chattr::apply(volume, report, args),
         }
     }
 }

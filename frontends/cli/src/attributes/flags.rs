@@ -1,0 +1,99 @@
+//! Changes of flags, in chattr's letters.
+//!
+//! Input: a word such as `+i`, `-dA` or `=d`. Output: flags made of flags. Invariant: a letter that cannot be set by anybody is refused. Limits: one
+//! word; `=` leaves the flags that say how a file lies on the volume.
+//! Source: man 1 chattr.
+
+use diorite_format::InodeFlags;
+
+const LETTERS: [(char, InodeFlags); 17] = [
+    ('a', InodeFlags::APPEND),
+    ('A', InodeFlags::NOATIME),
+    ('c', InodeFlags::COMPR),
+    ('C', InodeFlags::NOCOW),
+    ('d', InodeFlags::NODUMP),
+    ('D', InodeFlags::DIRSYNC),
+    ('e', InodeFlags::EXTENTS),
+    ('i', InodeFlags::IMMUTABLE),
+    ('j', InodeFlags::JOURNAL_DATA),
+    ('P', InodeFlags::PROJINHERIT),
+    ('s', InodeFlags::SECRM),
+    ('S', InodeFlags::SYNC),
+    ('t', InodeFlags::NOTAIL),
+    ('T', InodeFlags::TOPDIR),
+    ('u', InodeFlags::UNRM),
+    ('F', InodeFlags::CASEFOLD),
+    ('x', InodeFlags::DAX),
+];
+
+/// A change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FlagChange {
+    /// These too.
+    Set(InodeFlags),
+    /// Not these.
+    Clear(InodeFlags),
+    /// These, of those that can be set.
+    Exactly(InodeFlags),
+}
+
+impl FlagChange {
+    /// Takes a word apart.
+    ///
+    /// # Errors
+    /// Says which letter is none.
+    pub(crate) fn parse(word: &str) -> Result<FlagChange, String> {
+        let mut letters = word.chars();
+        let change = match letters.next() {
+            Some('+') => FlagChange::Set,
+            Some('-') => FlagChange::Clear,
+            Some('=') => FlagChange::Exactly,
+            _ => return Err("flags begin with +, - or =".to_owned()),
+        };
+        letters
+            .try_fold(InodeFlags::default(), |all, letter| {
+                let known = LETTERS.iter().find(|(l, _)| *l == letter);
+                let (_, flag) = known.ok_or(format!("'{letter}' is no flag that can be set"))?;
+                Ok(all.with(*flag))
+            })
+            .map(change)
+    }
+
+    /// The flags after the change.
+    pub(crate) fn of(self, flags: InodeFlags) -> InodeFlags {
+        match self {
+            FlagChange::Set(more) => flags.with(more),
+            FlagChange::Clear(fewer) => flags.without(fewer),
+            FlagChange::Exactly(these) => {
+                let layout = InodeFlags::EXTENTS.with(InodeFlags::CASEFOLD);
+                let settable = LETTERS
+                    .iter()
+                    .fold(InodeFlags::default(), |all, (_, flag)| all.with(*flag));
+                flags.without(settable.without(layout)).with(these)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words() {
+        let flags = InodeFlags::EXTENTS.with(InodeFlags::NODUMP);
+        let of = |word: &str| {
+            FlagChange::parse(word)
+                .expect("one that is right")
+                .of(flags)
+                .letters()
+        };
+        assert_eq!(of("+i"), "----i-d-------e-------");
+        assert_eq!(of("-d"), "--------------e-------");
+        assert_eq!(of("=A"), "-------A------e-------");
+        assert_eq!(of("="), "--------------e-------");
+        for wrong in ["", "i", "+q", "+I"] {
+            assert!(FlagChange::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Words of `getfattr`, `setfattr` and `chattr`: values of attributes, patterns of their names, changes of flags.
+//!
+//! | file | takes -> gives |
+//! |---|---|
+//! | `value` | bytes -> text, hexadecimal, base64, and back |
+//! | `pattern` | an expression -> does a name match it |
+//! | `flags` | `+i`, `-dA`, `=` -> flags from flags |
+//!
+//! Input: words of the command line, bytes of an image. Output: the other. Invariant: what is printed of a value can be set again. Limits: those of
+//! each file.
+
+mod flags;
+mod pattern;
+mod value;
+
+pub(crate) use flags::FlagChange;
+pub(crate) use pattern::Pattern;
+pub(crate) use value::{Encoding, Value, encode, parse_value};

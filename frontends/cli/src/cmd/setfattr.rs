@@ -1,0 +1,36 @@
+//! `diorite setfattr`: an attribute of files in an image, set or removed.
+//!
+//! Input: an image, a name, a value, paths. Output: nothing. Invariants: as the engine's: an attribute is set whole or not at all. Limits: one attribute.
+
+use crate::args::{Global, SetfattrArgs};
+use crate::image::{self, bytes};
+use crate::report::Report;
+use diorite::{Error, Volume};
+use std::process::ExitCode;
+
+/// Runs the command.
+pub(crate) fn run(global: &Global, args: &SetfattrArgs) -> ExitCode {
+    image::change("setfattr", &args.img, global, |volume, report| {
+        apply(volume, report, args);
+    })
+}
+
+/// Does what the arguments say.
+pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &SetfattrArgs) {
+    for path in args.paths.iter().map(|p| bytes(p)) {
+        if let Err(error) = one(volume, path, args) {
+            report.file(path, error);
+        }
+    }
+}
+
+fn one(volume: &Volume, path: &[u8], args: &SetfattrArgs) -> Result<(), Error> {
+    let ino = volume.resolve(path, !args.no_dereference)?;
+    if let Some(name) = &args.remove {
+        return volume.remove_xattr(ino, bytes(name));
+    }
+    let value = args.value.as_ref().map_or(&[][..], |value| &value.0);
+    args.name
+        .as_ref()
+        .map_or(Ok(()), |name| volume.set_xattr(ino, bytes(name), value))
+}

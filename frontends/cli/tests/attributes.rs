@@ -1,0 +1,161 @@
+//! `getfattr`, `setfattr`, `lsattr` and `chattr`: as those of attr and e2fsprogs on the kernel's mount of the same image.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Mount, diorite, image, run, scratch, skip, xattrs};
+use std::path::Path;
+use std::process::Command;
+
+fn make(dir: &Path) -> String {
+    let source = dir.join("tree");
+    std::fs::create_dir_all(source.join("d/sub")).unwrap();
+    for name in ["f", "d/g", "d/.hidden", "d/sub/h"] {
+        std::fs::write(source.join(name), name).unwrap();
+    }
+    std::os::unix::fs::symlink("f", source.join("link")).unwrap();
+    image(dir, "image", "16M", &["-t", "ext4"], Some(&source))
+}
+
+/// What a tool prints for files of the mount, whose place is left out of it.
+fn told(mount: &Mount, program: &str, args: &[&str]) -> String {
+    let out = Command::new(program)
+        .args(args)
+        .env("LC_ALL", "C")
+        .current_dir(&mount.0)
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{program} {args:?}: {out:?}");
+    String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
+fn has(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok()
+}
+
+const VALUES: [(&str, &str); 7] = [
+    ("user.text", "hello"),
+    ("user.bytes", "0x00ff0a"),
+    ("user.sixty-four", "0sAAECAwQ="),
+    (
+        "user.quotes",
+        "\"a \\\"b\\\" \\012 and more of that, which is text for the most part\"",
+    ),
+    ("user.plain", "back\\slash"),
+    ("trusted.t", "t"),
+    ("user.empty", ""),
+];
+
+#[test]
+fn attributes_set_and_shown() {
+    let dir = scratch();
+    let img = make(dir.path());
+    for (name, value) in VALUES {
+        diorite(&["setfattr", "-n", name, "-v", value, &img, "/f", "d/g"]).ok();
+    }
+    diorite(&["setfattr", "-n", "user.none", &img, "/f"]).ok();
+    diorite(&["setfattr", "-x", "user.none", &img, "/f"]).ok();
+    diorite(&[
+        "setfattr",
+        "-h",
+        "-n",
+        "trusted.link",
+        "-v",
+        "x",
+        &img,
+        "/link",
+    ])
+    .ok();
+    run("e2fsck", &["-fn", &img]);
+    let missing = diorite(&["setfattr", "-x", "user.none", &img, "/f"]);
+    missing.failed(1, "f: No such attribute");
+    let odd = diorite(&["setfattr", "-n", "odd.name", "-v", "x", &img, "/f"]);
+    odd.failed(1, "not supported");
+    diorite(&["setfattr", "-n", "user.a", "-v", "0xg", &img, "/f"]).failed(2, "not hexadecimal");
+    diorite(&["getfattr", "-n", "user.none", &img, "/f"]).failed(1, "user.none: No such attribute");
+    let value = diorite(&["getfattr", "--only-values", "-n", "user.plain", &img, "/f"]).ok();
+    assert_eq!(value.text(), "back\\slash");
+    let json = diorite(&["getfattr", "--json", "-n", "user.text", &img, "/f"])
+        .ok()
+        .text();
+    assert!(json.contains("\"value_hex\":\"68656c6c6f\""), "{json}");
+    let Some(mount) = Mount::new(&img, &dir.path().join("mount"), "ro") else {
+        return;
+    };
+    assert_eq!(xattrs(&mount.0.join("f")).len(), VALUES.len());
+    if !has("getfattr") {
+        return skip("getfattr is not there");
+    }
+    for args in [
+        &["-d"][..],
+        &[],
+        &["-d", "-m", "-"],
+        &["-m", "^trusted|text$"],
+        &["-d", "-e", "hex"],
+        &["-d", "-e", "base64"],
+        &["-d", "-e", "text"],
+        &["-n", "user.bytes"],
+    ] {
+        for paths in [&["f"][..], &["f", "d/g", "d"]] {
+            if args.contains(&"-n") && paths.len() > 1 {
+                continue;
+            }
+            let theirs = told(&mount, "getfattr", &[args, paths].concat());
+            let ours = [&["getfattr"], args, &[img.as_str()], paths].concat();
+            assert_eq!(diorite(&ours).ok().text(), theirs, "{args:?}");
+        }
+    }
+}
+
+#[test]
+fn flags_set_and_shown() {
+    let dir = scratch();
+    let img = make(dir.path());
+    diorite(&["chattr", &img, "+dA", "/f", "/d"]).ok();
+    diorite(&["chattr", &img, "-d", "/f"]).ok();
+    diorite(&["chattr", &img, "=Sa", "/d/g"]).ok();
+    diorite(&["chattr", "-R", &img, "+c", "/d/sub"]).ok();
+    diorite(&["chattr", &img, "+i", "/d/sub/h"]).ok();
+    run("e2fsck", &["-fn", &img]);
+    diorite(&["chattr", &img, "+q", "/f"]).failed(2, "'q' is no flag");
+    diorite(&["chattr", &img, "+D", "/f"]).failed(1, "not supported");
+    diorite(&["chattr", &img, "+d", "/link"]).failed(1, "not supported");
+    diorite(&["chattr", &img, "+d", "/d/sub/h"]).failed(1, "immutable");
+    diorite(&["rm", &img, "/d/sub/h"]).failed(1, "immutable");
+    diorite(&["lsattr", &img, "/nothing"]).failed(1, "No such file");
+    let json = diorite(&["lsattr", "--json", &img, "/f"]).ok().text();
+    assert!(json.contains("\"flags\":\"Ae\""), "{json}");
+    let script = dir.path().join("script");
+    std::fs::write(
+        &script,
+        "chattr -i /d/sub/h\nsetfattr -n user.a -v b /d/sub/h\n",
+    )
+    .unwrap();
+    diorite(&["edit", "--script", script.to_str().unwrap(), &img]).ok();
+    let Some(mount) = Mount::new(&img, &dir.path().join("mount"), "ro") else {
+        return;
+    };
+    for args in [
+        &["d"][..],
+        &["-a", "d"],
+        &["-d", "d", "f"],
+        &["-R", "d"],
+        &["-Ra", "d/sub"],
+        &["-v", "f"],
+    ] {
+        let theirs = told(&mount, "lsattr", args);
+        let at = args.iter().position(|a| !a.starts_with('-')).unwrap();
+        let ours = [&["lsattr"], &args[..at], &[img.as_str()], &args[at..]].concat();
+        // The kernel hands names out in the order of hashes, too, but from another place on.
+        let sorted = |text: String| {
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(
+            sorted(diorite(&ours).ok().text()),
+            sorted(theirs),
+            "{args:?}"
+        );
+    }
+}
