@@ -1,4 +1,5 @@
 //! Rule U5: on a volume without space a write into new space is refused before anything is done, or it is done: what its conversion needs was set aside.
+//! Without that the first round fails: writes go down whose leaves have to be split, and no block is left for it.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;

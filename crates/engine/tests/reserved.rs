@@ -135,3 +135,49 @@ fn what_is_kept_stays_kept() {
         rustix::process::geteuid().as_raw()
     );
 }
+
+/// Blocks for the nodes of a map are taken by the same right as blocks for data: here by writes into unwritten space, which split its extents.
+#[test]
+fn nodes_of_a_map_are_no_exception() {
+    for (uid, may) in [(1000, false), (0, true)] {
+        let dir = scratch();
+        let tree = dir.path().join("tree");
+        std::fs::create_dir(&tree).unwrap();
+        for name in ["file", "sparse"] {
+            std::fs::write(tree.join(name), b"").unwrap();
+        }
+        let kind = ["-t", "ext4", "-b", "1024", "-m", "20", "-J", "size=1"];
+        let image = image(dir.path(), "16M", &kind, &tree);
+        let kept = number(&image, "Reserved block count:");
+        let options = OpenOptions {
+            caller: caller(uid, &[]),
+            ..OpenOptions::writable()
+        };
+        let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
+        let sparse = volume.open_path("/sparse", writable()).unwrap();
+        let all = Fallocate::Allocate { keep_size: false };
+        sparse.fallocate(all, 0, 4 << 20).unwrap();
+        let file = volume.open_path("/file", writable()).unwrap();
+        for blocks in [64, 1] {
+            let buf = || Buf::zeroed(blocks * 1024);
+            let append = || file.call(Op::Append, 0, buf(), RequestFlags::default()).1;
+            while append().is_ok() {}
+        }
+        let left = if may { 0 } else { kept };
+        let mut refused = 0;
+        for n in 0..2000 {
+            let done = sparse.write_at(n * 2048, Buf::zeroed(1024)).1;
+            match done {
+                Ok(_) => {}
+                Err(Error::NoSpace { .. }) => refused += 1,
+                Err(other) => panic!("{other}"),
+            }
+        }
+        assert!(refused > 0, "{uid}");
+        drop((file, sparse));
+        volume.close().unwrap();
+        fsck(&image);
+        let free = number(&image, "Free blocks:");
+        assert!(free >= left, "{uid}: {free} of {kept}");
+    }
+}

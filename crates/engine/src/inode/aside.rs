@@ -76,7 +76,9 @@ impl Inode {
         if share.nodes == 0 || self.pending.share(entry) != Share::default() {
             return Ok(());
         }
-        let more = self.volume.alloc()?.reserve(u64::from(share.nodes), true)?;
+        let privileged = self.volume.privileged;
+        let alloc = self.volume.alloc()?;
+        let more = alloc.reserve(u64::from(share.nodes), privileged)?;
         let mut pool = self.aside.pool.lock();
         match &mut pool.blocks {
             Some(blocks) => blocks.absorb(more),

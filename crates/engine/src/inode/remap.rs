@@ -247,7 +247,9 @@ impl TreeBlocks for FromAlloc<'_> {
         if let Some(run) = self.aside.take(self.alloc, self.handle, goal) {
             return Ok(run?.start);
         }
-        let take = || self.alloc.allocate(self.handle, goal, 1, true);
+        // What was set aside is for conversions; who else changes the map has no more right than with data.
+        let privileged = self.handle.volume().privileged;
+        let take = || self.alloc.allocate(self.handle, goal, 1, privileged);
         let run = take().or_else(|error| match error {
             // Files keep ahead what this needs.
             Error::NoSpace { .. } => {

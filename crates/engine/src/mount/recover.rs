@@ -17,6 +17,7 @@ use diorite_format::{Superblock, Tid};
 use std::sync::Arc;
 
 const ELSEWHERE: &str = "mount it once with the kernel, or run e2fsck";
+const FAST_COMMITS: &str = "mount it once with the kernel, or run e2fsck; 'tune2fs -O ^fast_commit' then keeps the journal without them";
 
 /// What has to be done to a volume before it can be used.
 struct Due {
@@ -178,10 +179,14 @@ fn read_log(
             .fast_commits
             .then(|| "the journal ends in fast commits (fast_commit)".to_owned()),
     ];
+    let help = match replay.fast_commits {
+        true => FAST_COMMITS,
+        false => ELSEWHERE,
+    };
     for what in rest.into_iter().flatten() {
         if options.write {
             let what = format!("opening for writing is refused: {what}");
-            return Err(Error::refused(what, ELSEWHERE));
+            return Err(Error::refused(what, help));
         }
         notes.push(format!(
             "{what}, and was replayed up to there; what is read may be out of date"

@@ -126,4 +126,8 @@ fn fast_commits_are_named() {
     );
     let refused = on_disk(&bytes).map(|_| ()).unwrap_err().to_string();
     assert!(refused.contains("fast_commit"), "{refused}");
+    assert!(
+        refused.contains("run e2fsck; 'tune2fs -O ^fast_commit'"),
+        "{refused}"
+    );
 }
