@@ -4,10 +4,16 @@
 
 mod common;
 
+use common::kernel::mounted;
 use common::{fsck, image, run, scratch};
 use diorite::{Error, File, OpenFlags, OpenOptions, Volume};
 use diorite_block::Buf;
+use diorite_format::FileType;
+use diorite_format::inode::Rdev;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+const NO_DEVICE: Rdev = Rdev { major: 0, minor: 0 };
 
 const KINDS: [&[&str]; 5] = [
     &["-t", "ext4", "-b", "4096"],
@@ -192,4 +198,59 @@ fn owner_and_number() {
     drop(file);
     volume.close().unwrap();
     fsck(&image);
+}
+
+/// Names are bytes: any but NUL and slash, one to 255 of them, in linear and hashed directories.
+#[test]
+fn names_of_every_byte() {
+    let names: Vec<Vec<u8>> = (1..=255u8)
+        .filter(|byte| *byte != b'/' && *byte != b'.')
+        .flat_map(|byte| {
+            [
+                vec![byte],
+                vec![byte; 255],
+                vec![byte, b'.', byte ^ 0x80 | 1],
+            ]
+        })
+        .filter(|name| !name.contains(&b'/'))
+        .collect();
+    for args in KINDS {
+        let dir = scratch();
+        let image = make(dir.path(), args);
+        let volume = writable(&image);
+        let path = |name: &[u8]| [b"/sub/", name].concat();
+        for name in &names {
+            volume
+                .mknod(&path(name), FileType::Fifo, 0o600, NO_DEVICE)
+                .unwrap();
+            let again = volume.mknod(&path(name), FileType::Fifo, 0o600, NO_DEVICE);
+            assert!(matches!(again, Err(Error::Exists { .. })), "{name:?}");
+        }
+        let listed = |volume: &Volume| {
+            let ino = volume.resolve(b"/sub", true).unwrap();
+            let all = volume.read_dir(ino).unwrap().map(|e| e.unwrap().name);
+            let mut all: Vec<Vec<u8>> = all.filter(|n| n != b"." && n != b"..").collect();
+            all.retain(|n| n != b"inner" && n != b"second");
+            all.sort();
+            all
+        };
+        let mut expected = names.clone();
+        expected.sort();
+        assert_eq!(listed(&volume), expected);
+        volume.close().unwrap();
+        fsck(&image);
+        mounted(&image, "ro", |at| {
+            for name in &names {
+                let path = at.join("sub").join(std::ffi::OsStr::from_bytes(name));
+                assert!(std::fs::symlink_metadata(path).is_ok(), "{name:?}");
+            }
+        });
+        let volume = writable(&image);
+        for name in &names {
+            volume.unlink(&path(name)).unwrap();
+        }
+        assert!(listed(&volume).is_empty());
+        volume.close().unwrap();
+        fsck(&image);
+    }
 }

@@ -30,10 +30,10 @@ impl Volume {
             return Err(spot.a_directory());
         }
         let volume = self.inner();
-        match remove_name(volume, &spot)? {
-            true => volume.delete_unlinked(),
-            false => Ok(()),
+        if remove_name(volume, &spot)? {
+            volume.delete_unlinked();
         }
+        Ok(())
     }
 
     /// Removes an empty directory. Else as [`Volume::unlink`].
@@ -51,7 +51,8 @@ impl Volume {
         }
         let volume = self.inner();
         remove_directory(volume, &spot)?;
-        volume.delete_unlinked()
+        volume.delete_unlinked();
+        Ok(())
     }
 
     /// Gives the inode at `from` another name; a symbolic link there is not followed. Durable with the next [`Volume::sync`] or commit. Blocks.

@@ -76,7 +76,8 @@ impl Volume {
         }
         let volume = self.inner();
         while !attempt(volume, &old, &new, flags)? {}
-        volume.delete_unlinked()
+        volume.delete_unlinked();
+        Ok(())
     }
 }
 

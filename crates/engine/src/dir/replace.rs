@@ -35,7 +35,8 @@ impl Volume {
             }
             // None: the name is gone meanwhile.
             if replace(self.inner(), &spot, file.inode())? {
-                return self.inner().delete_unlinked();
+                self.inner().delete_unlinked();
+                return Ok(());
             }
         }
     }

@@ -17,12 +17,13 @@ use std::sync::Arc;
 const DELETE_CREDITS: u32 = 6;
 
 impl VolumeShared {
-    /// Names went: whatever nobody uses any more of what they named is deleted. Blocks; no lock may be held.
-    pub(crate) fn delete_unlinked(self: &Arc<Self>) -> Result<(), Error> {
+    /// Names went: whatever nobody uses any more of what they named is deleted. What fails does not undo that they went: it stays on the list, and is
+    /// tried again. Blocks; no lock may be held.
+    pub(crate) fn delete_unlinked(self: &Arc<Self>) {
         if self.orphans.any() {
             self.let_go_of_unlinked();
         }
-        self.delete_doomed()
+        self.delete_doomed_best_effort();
     }
 
     /// Deletes an inode that has just lost its last name, in the same handle, if there is nothing to free but its number and nobody has it but the
@@ -61,7 +62,8 @@ impl VolumeShared {
             return Ok(());
         }
         while let Some(ino) = self.orphans.next_doomed() {
-            self.delete_orphan(ino)?;
+            self.delete_orphan(ino)
+                .inspect_err(|_| self.orphans.doom_later(ino))?;
         }
         Ok(())
     }

@@ -79,6 +79,11 @@ impl Orphans {
         self.doomed.lock().push(ino);
     }
 
+    /// It could not be deleted: after the others it is tried again.
+    pub(super) fn doom_later(&self, ino: Ino) {
+        self.doomed.lock().insert(0, ino);
+    }
+
     /// One that is to be deleted.
     pub(super) fn next_doomed(&self) -> Option<Ino> {
         self.doomed.lock().pop()

@@ -126,7 +126,8 @@ impl VolumeShared {
             // Open for overwrites alone.
             return Ok(());
         }
-        self.delete_doomed()?;
+        // What cannot be deleted is still to be committed as an orphan.
+        self.delete_doomed_best_effort();
         self.commit_running()
     }
 
