@@ -239,6 +239,12 @@ pub fn checksum(sb: &Superblock, group: GroupNo, desc: &[u8]) -> Option<u16> {
     Some(csum::crc16(&[sb.uuid(), &number, before, after]))
 }
 
+/// Whether the descriptor in `raw` says that bitmaps or inodes were never written, on a volume where that cannot be: it is ignored there.
+#[must_use]
+pub fn is_oddly_unwritten(sb: &Superblock, raw: &[u8]) -> bool {
+    !has_sums(sb) && (le16(raw, gd::FLAGS) & 3 != 0 || le16(raw, gd::ITABLE_UNUSED_LO) != 0)
+}
+
 /// Whether descriptors carry a sum, and so may leave bitmaps and tables unwritten.
 fn has_sums(sb: &Superblock) -> bool {
     sb.has_metadata_csum() || sb.features().ro_compat.has(RoCompat::GDT_CSUM)

@@ -19,6 +19,7 @@ mod geometry;
 mod journal_device;
 mod place;
 mod report;
+mod strict;
 #[cfg(test)]
 pub(crate) mod tests;
 

@@ -13,8 +13,11 @@ const USAGE: &str = "\
 usage: cargo xtask images [--out DIR] [--root-fill auto|never] [--only NAME]... [--force]
        cargo xtask images --list
        cargo xtask crash ...   (power cuts and killed writers; `cargo xtask crash --help`)
+       cargo xtask damage [--cases N] [--seed S]
 
-Makes ext4 test images with mke2fs, debugfs and, as root, the kernel, and beside each a
+damage: changes fields of all structures of images, and compares the verdicts of check and e2fsck.
+
+images: makes ext4 test images with mke2fs, debugfs and, as root, the kernel, and beside each a
 manifest of what is in it. --only may be given more than once; a trailing * stands for any
 end. An image that is there already is kept unless --force is given. Without --out they go to
 $DIORITE_IMAGES, or target/images.
@@ -31,8 +34,10 @@ struct Wish {
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if args.first().is_some_and(|task| task == "crash") {
-        return crash(&args[1..]);
+    match args.split_first() {
+        Some((task, rest)) if task == "crash" => return crash(rest),
+        Some((task, rest)) if task == "damage" => return damage(rest),
+        _ => {}
     }
     match parse(&args) {
         Ok(Wish { list: true, .. }) => {
@@ -51,17 +56,35 @@ fn main() -> ExitCode {
 
 /// Hands over to the package that links diorite, which this one does not.
 fn crash(args: &[String]) -> ExitCode {
+    let words = "run --quiet --locked --package diorite-crash --";
+    become_cargo(words, args, &[])
+}
+
+/// The same: the campaign is a test of the engine.
+fn damage(args: &[String]) -> ExitCode {
+    let (mut cases, mut seed) = ("20000".to_owned(), "1".to_owned());
+    for pair in args.chunks(2) {
+        match pair {
+            [name, value] if name == "--cases" => cases.clone_from(value),
+            [name, value] if name == "--seed" => seed.clone_from(value),
+            _ => {
+                eprint!("xtask: damage takes --cases N and --seed S\n{USAGE}");
+                return ExitCode::from(2);
+            }
+        }
+    }
+    let words = "test --quiet --locked --package diorite --test damage -- --nocapture";
+    let env = [("DIORITE_DAMAGE_CASES", cases), ("DIORITE_SEED", seed)];
+    become_cargo(words, &[], &env)
+}
+
+/// Runs cargo in the place of this process.
+fn become_cargo(words: &str, args: &[String], env: &[(&str, String)]) -> ExitCode {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let error = std::process::Command::new(cargo)
-        .args([
-            "run",
-            "--quiet",
-            "--locked",
-            "--package",
-            "diorite-crash",
-            "--",
-        ])
+        .args(words.split(' '))
         .args(args)
+        .envs(env.iter().map(|(name, value)| (name, value)))
         .exec();
     eprintln!("xtask: cargo could not be started: {error}");
     ExitCode::FAILURE
@@ -77,7 +100,7 @@ fn parse(args: &[String]) -> Result<Wish, String> {
     };
     let mut args = args.iter();
     if args.next().map(String::as_str) != Some("images") {
-        return Err("the tasks are `images` and `crash`".into());
+        return Err("the tasks are `images`, `crash` and `damage`".into());
     }
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{arg} wants a value"));

@@ -9,25 +9,60 @@ use super::judge;
 use super::reader::Reader;
 use super::report::Kind;
 use crate::error::Error;
-use diorite_format::xattr::{NameIndex, XattrEntry, XattrValue, Xattrs};
+use diorite_format::features::Incompat;
+use diorite_format::xattr::{NameIndex, XattrEntry, XattrValue, Xattrs, entry_hash, held_hash};
 use diorite_format::{FsBlock, Ino, Inode, Superblock};
 
+/// Bytes in front of the entries of a block.
+const BLOCK_HEADER: usize = 32;
+/// Bytes of an entry without its name.
+const ENTRY: usize = 16;
+
 /// Checks the attributes in an inode, notes its block of them; gives the clusters of its values that are elsewhere.
-pub(super) fn in_inode(check: &Check<'_>, met: &mut Met, inode: &Inode, raw: &[u8]) -> u64 {
+pub(super) fn in_inode(
+    check: &Check<'_>,
+    reader: &mut Reader<'_>,
+    met: &mut Met,
+    inode: &Inode,
+    raw: &[u8],
+) -> Result<u64, Error> {
     if !inode.file_acl.is_none() {
         met.attributes.push((inode.file_acl, inode.ino));
     }
-    match Xattrs::parse_inode(&check.sight.sb, inode, raw) {
-        Ok(list) => list
-            .entries
-            .iter()
-            .map(|e| entry(check, met, inode.ino, e))
-            .sum(),
+    let mut clusters = held_in_block(check, reader, inode)?;
+    let list = match Xattrs::parse_inode(&check.sight.sb, inode, raw) {
+        Ok(list) if list.entries.is_empty() => return Ok(clusters),
+        Ok(list) => list,
         Err(e) => {
             check.found.inode(Kind::Xattr, inode.ino, e);
-            0
+            return Ok(clusters);
         }
+    };
+    for one in &list.entries {
+        clusters += entry(check, reader, met, &[inode.ino], one)?;
     }
+    if let Some(area) = inode.xattr_area() {
+        // Values count from behind the magic number.
+        layout(check, inode.ino, &list, &raw[area][4..], 0);
+    }
+    Ok(clusters)
+}
+
+/// Clusters of the values in inodes of their own that an inode's block of attributes names: they count as the inode's too.
+fn held_in_block(check: &Check<'_>, reader: &mut Reader<'_>, inode: &Inode) -> Result<u64, Error> {
+    let sb = &check.sight.sb;
+    if inode.file_acl.is_none() || !sb.features().incompat.has(Incompat::EA_INODE) {
+        return Ok(0);
+    }
+    let raw = reader.block(inode.file_acl)?;
+    // Damage is said when the block is judged.
+    let list = Xattrs::parse_block(sb, inode.ino, inode.file_acl, raw).unwrap_or_default();
+    let cluster = u64::from(sb.geometry().cluster_size());
+    let clusters = |e: &XattrEntry<'_>| match e.value {
+        XattrValue::Inode { size, .. } => u64::from(size).div_ceil(cluster),
+        XattrValue::Bytes(_) => 0,
+    };
+    Ok(list.entries.iter().map(clusters).sum())
 }
 
 /// The value of `system.data`: the rest of inline data.
@@ -39,10 +74,19 @@ pub(super) fn inline_value<'a>(sb: &Superblock, inode: &Inode, raw: &'a [u8]) ->
     }
 }
 
-/// One attribute; gives the clusters of its value if that is elsewhere.
-fn entry(check: &Check<'_>, met: &mut Met, owner: Ino, entry: &XattrEntry<'_>) -> u64 {
-    if let Err(e) = entry.verify_hash(owner) {
-        check.found.inode(Kind::Xattr, owner, e);
+/// One attribute of these inodes; gives the clusters of its value if that is elsewhere.
+fn entry(
+    check: &Check<'_>,
+    reader: &mut Reader<'_>,
+    met: &mut Met,
+    owners: &[Ino],
+    entry: &XattrEntry<'_>,
+) -> Result<u64, Error> {
+    let Some(first) = owners.first() else {
+        return Ok(0);
+    };
+    if let Err(e) = entry.verify_hash(*first) {
+        check.found.inode(Kind::Xattr, *first, e);
     }
     held_clusters(check, met, owner, entry)
 }
@@ -50,10 +94,56 @@ fn entry(check: &Check<'_>, met: &mut Met, owner: Ino, entry: &XattrEntry<'_>) -
 /// Notes who holds an attribute's value, if it is elsewhere; gives its clusters.
 fn held_clusters(check: &Check<'_>, met: &mut Met, owner: Ino, entry: &XattrEntry<'_>) -> u64 {
     let XattrValue::Inode { ino, size } = entry.value else {
-        return 0;
+        return Ok(0);
     };
-    met.values.push(ValueRef { holder: ino, owner });
-    u64::from(size).div_ceil(u64::from(check.sight.sb.geometry().cluster_size()))
+    let refer = |owner: &Ino| ValueRef {
+        holder: ino,
+        owner: *owner,
+    };
+    met.values.extend(owners.iter().map(refer));
+    if let Some((holder, _)) = reader.inode(ino)? {
+        // Where the time of the last access would be is the sum of the value.
+        let sum = holder.atime.secs.to_le_bytes();
+        let sum = u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]);
+        let computed = held_hash(entry.name, sum);
+        if entry.hash != computed || holder.size != u64::from(size) {
+            let what = format_args!(
+                "inode {first}: an attribute of {size} bytes with the hash {:#010x} has its value in inode {ino}, of {} bytes and {computed:#010x}",
+                entry.hash, holder.size
+            );
+            check.found.inode(Kind::Xattr, *first, what);
+        }
+    }
+    let cluster = u64::from(check.sight.sb.geometry().cluster_size());
+    Ok(u64::from(size).div_ceil(cluster))
+}
+
+/// Values have words of their own, which no other value and no entry has. `bytes` is where their places count from, entries begin at `base`.
+fn layout(check: &Check<'_>, ino: Ino, list: &Xattrs<'_>, bytes: &[u8], base: usize) {
+    let word = |n: usize| n.next_multiple_of(4);
+    let (mut taken, mut at) = (Vec::new(), base);
+    for entry in &list.entries {
+        let raw = &bytes[at..at + ENTRY];
+        let from = usize::from(u16::from_le_bytes([raw[2], raw[3]]));
+        match entry.value {
+            XattrValue::Bytes(value) if !value.is_empty() => {
+                taken.push((from, from + word(value.len())));
+            }
+            // Nothing is there, but inside.
+            XattrValue::Bytes(_) if from > bytes.len() => taken.push((from, from)),
+            _ => {}
+        }
+        at += word(ENTRY + entry.name.len());
+    }
+    taken.push((0, at));
+    taken.sort_unstable();
+    let overlap = taken.windows(2).any(|w| w[0].1 > w[1].0);
+    if overlap || taken.last().is_some_and(|(_, end)| *end > bytes.len()) {
+        let what = format_args!(
+            "inode {ino}: values of extended attributes overlap, or reach past the end"
+        );
+        check.found.inode(Kind::Xattr, ino, what);
+    }
 }
 
 /// Every block of attributes, with all who have it. Must come before the values, of which there may be more in here.
@@ -62,26 +152,33 @@ pub(super) fn blocks(check: &Check<'_>, met: &mut Met) -> Result<(), Error> {
     let mut blocks: Vec<FsBlock> = owners.iter().map(|(b, _)| *b).collect();
     blocks.dedup();
     let mut rest = &owners[..];
+    let mut holders = Reader::new(check.sight);
     let mut reader = Reader::new(check.sight);
     reader.each(&blocks, |n, raw| {
         let sharing = rest.partition_point(|(b, _)| *b == blocks[n]);
         let (here, later) = rest.split_at(sharing);
         rest = later;
-        block(check, met, blocks[n], here, raw);
-        Ok(())
-    })?;
-    for (ino, found, expected) in met.counted.drain(..) {
-        judge::space(check, ino, found, expected);
-    }
-    Ok(())
+        let here: Vec<Ino> = here.iter().map(|(_, ino)| *ino).collect();
+        block(check, &mut holders, met, blocks[n], &here, raw)
+    })
 }
 
-fn block(check: &Check<'_>, met: &mut Met, at: FsBlock, owners: &[(FsBlock, Ino)], raw: &[u8]) {
-    let first = owners.first().map_or(Ino::new(0), |(_, ino)| *ino);
+fn block(
+    check: &Check<'_>,
+    reader: &mut Reader<'_>,
+    met: &mut Met,
+    at: FsBlock,
+    owners: &[Ino],
+    raw: &[u8],
+) -> Result<(), Error> {
+    let first = owners.first().map_or(Ino::new(0), |ino| *ino);
     check.space.claim(at, 1);
     let list = match Xattrs::parse_block(&check.sight.sb, first, at, raw) {
         Ok(list) => list,
-        Err(e) => return check.found.of(Kind::Xattr, first, at, e),
+        Err(e) => {
+            check.found.of(Kind::Xattr, first, at, e);
+            return Ok(());
+        }
     };
     if list.refcount as usize != owners.len() {
         let (says, has) = (list.refcount, owners.len());
@@ -89,22 +186,28 @@ fn block(check: &Check<'_>, met: &mut Met, at: FsBlock, owners: &[(FsBlock, Ino)
             format_args!("block {at} of attributes says that {says} inodes share it; {has} do");
         check.found.of(Kind::Xattr, first, at, what);
     }
-    let mut held = 0;
+    layout(check, first, &list, raw, BLOCK_HEADER);
     for one in &list.entries {
-        if let Err(e) = one.verify_hash(first) {
-            check.found.of(Kind::Xattr, first, at, e);
+        entry(check, reader, met, owners, one)?;
+        let unhashed = match one.value {
+            XattrValue::Bytes(value) => one.hash == 0 && entry_hash(one.name, value) != 0,
+            XattrValue::Inode { .. } => false,
+        };
+        if unhashed || one.index.0 == 0 {
+            let what = if unhashed {
+                "without a hash"
+            } else {
+                "whose name begins with nothing that is known"
+            };
+            check.found.of(
+                Kind::Xattr,
+                first,
+                at,
+                format_args!("block {at} of attributes has one {what}"),
+            );
         }
-        // However many inodes share the block, the value counts one user. It counts in the space of each.
-        held += held_clusters(check, met, first, one);
     }
-    if held > 0 {
-        let sectors = held * u64::from(check.sight.sb.geometry().cluster_size() >> 9);
-        for (_, owner) in owners {
-            if let Ok(at) = met.counted.binary_search_by_key(owner, |(ino, ..)| *ino) {
-                met.counted[at].2 += sectors;
-            }
-        }
-    }
+    Ok(())
 }
 
 /// Inodes that hold values: each is one, is used, and says by how many.

@@ -53,7 +53,7 @@ impl Tree {
         };
         let root = match DxRoot::parse(&check.sight.sb, dir, reader.block(at)?) {
             Ok(root) => root,
-            Err(FormatError::Unsupported(e)) => {
+            Err(FormatError::Unsupported(e)) if is_folded(dir) => {
                 check.found.note(format_args!("directory {}: {e}", dir.ino));
                 return Ok(None);
             }
@@ -202,6 +202,11 @@ impl Tree {
             }
         }
     }
+}
+
+/// Names are hashed as they compare, not as they are stored.
+fn is_folded(dir: &Inode) -> bool {
+    dir.flags.has(InodeFlags::CASEFOLD) || dir.flags.has(InodeFlags::ENCRYPT)
 }
 
 fn wrong(check: &Check<'_>, dir: &Inode, block: FileBlock, what: &str) {

@@ -116,10 +116,11 @@ fn slot(
     }
     let sb = &check.sight.sb;
     let parsed = match Inode::parse(sb, ino, raw) {
+        Err(_) if is_unused(check, ino, raw) => {
+            judge::unused(check, ino, raw);
+            return Ok(());
+        }
         Err(e) if is_wrong_sum(&e) => {
-            if is_unused(check, ino, raw) {
-                return Ok(());
-            }
             check.found.inode(Kind::Inode, ino, e);
             believed(sb, ino, raw)
         }

@@ -26,24 +26,29 @@ pub(super) fn inode(
 ) -> Result<(), Error> {
     let (ino, role) = (inode.ino, own::role(&check.sight.sb, inode.ino));
     let orphan = check.orphans.has(ino);
+    times(check, inode, role, orphan);
     if role == Role::Ordinary && !orphan {
         if !is_there(check, inode) {
             return Ok(());
         }
     } else if inode.links == 0 && inode.mode == 0 && role != Role::BadBlocks {
+        own::unused(check, ino, raw);
         return Ok(());
     }
     let taken = match role {
         Role::Resize => own::resize(check, reader, inode)?,
         _ => maps::claim(check, reader, inode)?,
     };
-    let space = attributes::in_inode(check, met, inode, raw);
-    if role == Role::Ordinary || role == Role::Root {
+    let space = attributes::in_inode(check, reader, met, inode, raw)?;
+    if role == Role::Own {
+        own::fields(check, inode, &taken);
+    }
+    if role != Role::BadBlocks {
         fields(check, inode, raw);
         contents(check, met, inode, raw, &taken);
-    }
-    if role != Role::Resize && role != Role::BadBlocks && !taken.bad && !taken.tangled {
-        blocks(check, met, inode, &taken, space);
+        if !taken.bad && !taken.tangled {
+            blocks(check, inode, &taken, space);
+        }
     }
     let person = Person::new(inode.file_type, inode.links)
         .bad(taken.bad)
@@ -75,25 +80,43 @@ pub(super) fn damaged(check: &Check<'_>, met: &mut Met, ino: Ino, raw: &[u8]) {
     }
 }
 
-/// Whether an ordinary inode is in use; its time of deletion has to agree.
+/// Whether an ordinary inode is in use.
 fn is_there(check: &Check<'_>, inode: &Inode) -> bool {
-    let say = |what: &str| {
-        check.found.inode(
-            Kind::Inode,
-            inode.ino,
-            format_args!("inode {}: {what}", inode.ino),
-        )
-    };
     if inode.links == 0 {
-        if inode.mode != 0 && inode.dtime == 0 {
-            say("has no links, and no time of deletion");
-        }
-        return false;
+        deleted(check, inode.ino, inode.mode, inode.dtime);
     }
-    if inode.dtime != 0 {
-        say("is in use, but has a time of deletion");
+    inode.links != 0
+}
+
+/// What has a mode and no links was deleted at some time.
+fn deleted(check: &Check<'_>, ino: Ino, mode: u16, dtime: u32) {
+    if mode != 0 && dtime == 0 {
+        let what = format_args!("inode {ino}: has no links, and no time of deletion");
+        check.found.inode(Kind::Inode, ino, what);
     }
-    true
+}
+
+/// A slot that is free as far as can be said of bytes that make no sense otherwise.
+pub(super) fn unused(check: &Check<'_>, ino: Ino, raw: &[u8]) {
+    let dtime = u32::from_le_bytes([raw[20], raw[21], raw[22], raw[23]]);
+    deleted(check, ino, u16::from_le_bytes([raw[0], raw[1]]), dtime);
+}
+
+/// The time of deletion: of the deleted alone, and a link of the list of orphans only on that list.
+fn times(check: &Check<'_>, inode: &Inode, role: Role, orphan: bool) {
+    let (ino, dtime) = (inode.ino, inode.dtime);
+    if orphan || dtime == 0 {
+        return;
+    }
+    if dtime <= check.sight.sb.geometry().inodes_count() {
+        let what = format_args!(
+            "inode {ino}: its time of deletion, {dtime}, is a link of the list of orphans, and it is not on that"
+        );
+        check.found.inode(Kind::Orphan, ino, what);
+    } else if inode.links != 0 && matches!(role, Role::Ordinary | Role::Root) {
+        let what = format_args!("inode {ino}: is in use, but has a time of deletion");
+        check.found.inode(Kind::Inode, ino, what);
+    }
 }
 
 /// Fields that have to be zero, and flags that do not go with the type.
@@ -180,6 +203,11 @@ fn mapped(check: &Check<'_>, met: &mut Met, inode: &Inode, taken: &Taken) {
 /// Data in the inode: all that the size says has to be there.
 fn inline(check: &Check<'_>, inode: &Inode, raw: &[u8]) {
     let value = attributes::inline_value(&check.sight.sb, inode, raw);
+    if value.is_none() {
+        let ino = inode.ino;
+        let what = format_args!("inode {ino}: inline data, and no attribute system.data");
+        check.found.inode(Kind::Inode, ino, what);
+    }
     if let Err(e) = InlineData::new(inode, value.unwrap_or(&[])) {
         check.found.inode(Kind::Inode, inode.ino, e);
     } else if inode.is_dir() && inode.size < 4 {

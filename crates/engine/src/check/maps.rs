@@ -66,6 +66,13 @@ impl Visit for Claimer<'_> {
         let ratio = u64::from(self.check.sight.sb.geometry().cluster_ratio());
         let first = space.cluster(run.at.get());
         let end = space.cluster(run.at.get() + run.len - 1) + 1;
+        if run.file % ratio != run.at.get() % ratio {
+            let what = format!(
+                "inode {}: file block {} lies in block {}, elsewhere in its cluster",
+                self.ino, run.file, run.at
+            );
+            self.wrong(&what);
+        }
         // Several runs of a file may share a cluster, if it is the same one of the file.
         let shared = self.last == Some((run.file / ratio, first));
         let from = first + u64::from(shared);

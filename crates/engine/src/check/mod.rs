@@ -148,6 +148,7 @@ impl Check<'_> {
         let fixed = fixed::claim(self.sight, self.space);
         let mut met = inodes::all(self)?;
         let attributes = met.attributes.clone();
+        own::journal(self)?;
         attributes::blocks(self, &mut met)?;
         attributes::values(self, &mut met)?;
         attributes::targets(self, &met)?;

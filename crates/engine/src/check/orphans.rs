@@ -128,7 +128,12 @@ impl Orphans {
         let mut blocks = Blocks::new(sight);
         walk(&sight.sb, reader, file, &mut blocks)?;
         let expected = file.size >> sight.sb.geometry().block_bits();
-        if !file.is_file() || blocks.list.len() as u64 != expected || blocks.list.is_empty() {
+        let whole = blocks.whole && file.size % u64::from(sight.sb.block_size()) == 0;
+        if !whole
+            || !file.is_file()
+            || blocks.list.len() as u64 != expected
+            || blocks.list.is_empty()
+        {
             let (ino, has) = (file.ino, blocks.list.len());
             let what = format_args!(
                 "the orphan file, inode {ino}, has {has} blocks in its map; expected a regular file of {expected}"
@@ -149,6 +154,8 @@ impl Orphans {
 struct Blocks {
     list: Vec<FsBlock>,
     left: u64,
+    /// The blocks begin at 0 and leave none out.
+    whole: bool,
 }
 
 impl Blocks {
@@ -156,6 +163,7 @@ impl Blocks {
         Blocks {
             list: Vec::new(),
             // The kernel makes it of 512 blocks at most.
+            whole: true,
             left: sight.sb.geometry().blocks_count().min(4096),
         }
     }
@@ -169,6 +177,7 @@ impl Visit for Blocks {
     }
 
     fn run(&mut self, run: Run) {
+        self.whole &= run.file == self.list.len() as u64;
         let len = run.len.min(self.left);
         self.left -= len;
         self.list

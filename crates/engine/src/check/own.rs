@@ -4,12 +4,14 @@
 //! every copy, and nowhere else. Limits: contents of quota files are not judged.
 
 use super::Check;
+use super::directories::runs_of;
 use super::maps::Taken;
 use super::reader::Reader;
 use super::report::Kind;
 use super::walk::{Run, Visit, walk};
 use crate::error::Error;
 use diorite_format::features::{Compat, RoCompat};
+use diorite_format::journal::JournalSuper;
 use diorite_format::superblock::JournalPlace;
 use diorite_format::{FsBlock, Ino, Inode, MapKind, Superblock};
 use std::fmt;
@@ -50,6 +52,88 @@ pub(super) fn role(sb: &Superblock, ino: Ino) -> Role {
     }
 }
 
+/// An inode that is kept for the volume has a file, or nothing.
+pub(super) fn fields(check: &Check<'_>, inode: &Inode, taken: &Taken) {
+    let ino = inode.ino;
+    let sb = &check.sight.sb;
+    let journal = sb.journal() == JournalPlace::Internal(ino);
+    if (inode.mode != 0 || journal) && !inode.is_file() {
+        let (mode, what) = (inode.mode, "which is no regular file's");
+        let what = format_args!(
+            "inode {ino}: kept for the volume itself, and has the mode {mode:#o}, {what}"
+        );
+        check.found.inode(Kind::Inode, ino, what);
+    }
+    let size = taken.end * u64::from(sb.block_size());
+    if journal && inode.size != size && !taken.bad {
+        let found = inode.size;
+        let what =
+            format_args!("inode {ino}: the journal has {found} bytes; its blocks make {size}");
+        check.found.inode(Kind::Journal, ino, what);
+    }
+    if journal && inode.links == 0 {
+        check.found.inode(
+            Kind::Journal,
+            ino,
+            format_args!("inode {ino}: the journal has no links"),
+        );
+    }
+}
+
+/// One that is not used has no size and no blocks.
+pub(super) fn unused(check: &Check<'_>, ino: Ino, raw: &[u8]) {
+    let fields = [4..8, 0x1C..0x20, 0x28..0x64, 0x68..0x70, 0x74..0x78];
+    if fields.into_iter().any(|f| raw[f].iter().any(|b| *b != 0)) {
+        let what =
+            format_args!("inode {ino}: kept for the volume itself and not used, but not empty");
+        check.found.inode(Kind::Inode, ino, what);
+    }
+}
+
+/// The journal, where it is in an inode: that has to be there. What its log says is for opening.
+pub(super) fn journal(check: &Check<'_>) -> Result<(), Error> {
+    let JournalPlace::Internal(ino) = check.sight.sb.journal() else {
+        return Ok(());
+    };
+    if check.sight.sb.check_ino(ino.get()).is_err() || check.people.get(ino).is_none() {
+        let what = format_args!("the journal is said to be in inode {ino}, which has no file");
+        check.found.inode(Kind::Journal, ino, what);
+        return Ok(());
+    }
+    let mut reader = Reader::new(check.sight);
+    let Some((inode, _)) = reader.inode(ino)? else {
+        return Ok(());
+    };
+    let Some(run) = runs_of(check, &mut reader, &inode)?.first().copied() else {
+        check
+            .found
+            .inode(Kind::Journal, ino, "the journal has no blocks");
+        return Ok(());
+    };
+    let blocks = inode.size >> check.sight.sb.geometry().block_bits();
+    let raw = reader.block(run.at)?;
+    // Damage of it was said when the volume was opened.
+    if let Ok(journal) = JournalSuper::parse(raw, check.sight.sb.block_size(), blocks) {
+        if journal.features.ro_compat != 0 {
+            let what =
+                "the journal has features that are not known: what they mean was not checked";
+            check.found.inode(Kind::Journal, ino, what);
+        }
+        let fast = check.sight.sb.features().compat.has(Compat::FAST_COMMIT);
+        if journal.features.fast_commit() && !fast {
+            let what = "the journal has fast commits, and not the volume the feature fast_commit";
+            check.found.inode(Kind::Journal, ino, what);
+        }
+        if journal.users.len() > 1 {
+            let users = journal.users.len();
+            let what =
+                format_args!("the journal is in the volume, and says that {users} volumes use it");
+            check.found.inode(Kind::Journal, ino, what);
+        }
+    }
+    Ok(())
+}
+
 /// Walks the resize inode. Its blocks are the volume's own and claimed as such, all but the one that leads to them.
 pub(super) fn resize(
     check: &Check<'_>,
@@ -60,7 +144,7 @@ pub(super) fn resize(
         check,
         ino: inode.ino,
         nodes: 0,
-        bad: false,
+        taken: Taken::default(),
     };
     if inode.map_kind() != MapKind::Indirect || !inode.is_file() || inode.links != 1 {
         visit.wrong(
@@ -69,24 +153,22 @@ pub(super) fn resize(
     }
     walk(&check.sight.sb, reader, inode, &mut visit)?;
     let reserved = check.sight.sb.geometry().reserved_gdt_blocks();
-    if !visit.bad && visit.nodes != u64::from(reserved) + 1 {
+    if !visit.taken.bad && visit.nodes != u64::from(reserved) + 1 {
         let found = visit.nodes.saturating_sub(1);
         let what = format!(
             "inode 7: the resize inode leads to {found} blocks for descriptors; expected {reserved}"
         );
         visit.wrong(&what);
     }
-    Ok(Taken {
-        bad: visit.bad,
-        ..Taken::default()
-    })
+    visit.taken.clusters += visit.nodes;
+    Ok(visit.taken)
 }
 
 struct Reserved<'a> {
     check: &'a Check<'a>,
     ino: Ino,
     nodes: u64,
-    bad: bool,
+    taken: Taken,
 }
 
 impl Reserved<'_> {
@@ -120,6 +202,8 @@ impl Visit for Reserved<'_> {
     }
 
     fn run(&mut self, run: Run) {
+        self.taken.clusters += run.len;
+        self.taken.written_end = self.taken.written_end.max(run.end());
         for block in (run.at.get()..run.at.get() + run.len).map(FsBlock::new) {
             if !matches!(self.place(block), Some((1.., _))) {
                 let what =
@@ -130,7 +214,7 @@ impl Visit for Reserved<'_> {
     }
 
     fn wrong(&mut self, what: &dyn fmt::Display) {
-        self.bad = true;
+        self.taken.bad = true;
         self.check.found.inode(Kind::Inode, self.ino, what);
     }
 }

@@ -10,7 +10,10 @@ use crate::mount::{OpenOptions, find_superblock, read_bytes};
 use crate::volume::Volume;
 use diorite_block::{Blocking, Device};
 use diorite_format::features::{Incompat, RoCompat};
-use diorite_format::{Access, Corrupt, FormatError, FsBlock, GroupDesc, GroupNo, Superblock};
+use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use diorite_format::{
+    Access, Corrupt, FormatError, FsBlock, GroupDesc, GroupNo, Superblock, group,
+};
 use std::sync::Arc;
 
 /// See the module.
@@ -58,6 +61,7 @@ pub(super) fn look(
     let blocking = Blocking::new(device);
     let sb = find_superblock(&blocking)?.sb;
     note_states(&sb, found);
+    oddities(&blocking, &sb, found)?;
     Ok(
         descriptors(&blocking, &sb, found)?.map(|(groups, from_copy)| Sight {
             groups,
@@ -110,6 +114,18 @@ fn is_damage(error: &Error) -> bool {
         )
 }
 
+/// What no reader minds.
+fn oddities(blocking: &Blocking, sb: &Superblock, found: &Collector) -> Result<(), Error> {
+    let raw = read_bytes(blocking, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE)?;
+    let raw: &[u8; SUPERBLOCK_SIZE] = raw[..]
+        .try_into()
+        .expect("as many bytes were read as asked");
+    for what in sb.oddities(raw) {
+        found.add(Kind::Superblock, format_args!("superblock: {what}"));
+    }
+    Ok(())
+}
+
 /// What the superblock itself says of the volume's state, and what this check leaves out because of its features.
 fn note_states(sb: &Superblock, found: &Collector) {
     let (incompat, ro) = (sb.features().incompat, sb.features().ro_compat);
@@ -142,6 +158,11 @@ fn descriptors(
             let Some(group) = sb.geometry().group(number) else {
                 break;
             };
+            if group::is_oddly_unwritten(sb, desc) {
+                let what =
+                    "a part of it is marked as never written, which cannot be on this volume";
+                found.add(Kind::Descriptor, format_args!("group {group}: {what}"));
+            }
             let parsed = GroupDesc::parse(sb, group, desc);
             from_copy.push(parsed.is_err());
             match parsed.or_else(|e| {

@@ -5,9 +5,9 @@
 
 use super::reader::Reader;
 use crate::error::Error;
-use diorite_format::extent::{Expect, ExtentNode};
+use diorite_format::extent::{Expect, ExtentNode, ROOT_CAPACITY, block_capacity};
 use diorite_format::indirect::{DIRECT, PointerBlock, pointers_per_block, root_pointer};
-use diorite_format::{FileBlock, FormatError, FsBlock, Inode, MapKind, Superblock};
+use diorite_format::{FileBlock, FormatError, FsBlock, Inode, MapKind, Place, Superblock};
 use std::fmt;
 
 /// Blocks that lie side by side in a file and on the volume.
@@ -51,7 +51,10 @@ pub(super) fn walk(
     };
     match inode.map_kind() {
         MapKind::Extents => match ExtentNode::parse_root(sb, inode) {
-            Ok(root) => walk.extents(&root)?,
+            Ok(root) => {
+                walk.check_room(&root, usize::from(ROOT_CAPACITY), Place::Inode);
+                walk.extents(&root)?;
+            }
             Err(e) => walk.visit.wrong(&e),
         },
         MapKind::Indirect => walk.pointers()?,
@@ -86,6 +89,8 @@ impl Walk<'_, '_> {
             }
             match self.child(node.expect_child(index), index.child)? {
                 Ok(child) => {
+                    let room = block_capacity(self.sb);
+                    self.check_room(&child, usize::from(room), Place::Block(index.child));
                     self.check_start(&child, index.block, index.child);
                     self.extents(&child)?;
                 }
@@ -105,6 +110,16 @@ impl Walk<'_, '_> {
         Ok(ExtentNode::parse_block(
             self.sb, ino, generation, expect, at, raw,
         ))
+    }
+
+    /// A node says that it has all the room that it has, but for two entries at most.
+    fn check_room(&mut self, node: &ExtentNode, room: usize, at: Place) {
+        if usize::from(node.max) + 2 < room {
+            let (ino, max) = (self.inode.ino, node.max);
+            self.visit.wrong(&format_args!(
+                "inode {ino}: extent node {at}: claims room for {max} entries; {room} fit"
+            ));
+        }
     }
 
     /// An index entry says with which file block its child begins.

@@ -3,12 +3,13 @@
 //! Limit: nothing here makes an inode unreadable. Source: the kernel's ext4 documentation, "index nodes"; what e2fsck -fn says of inodes
 //! changed field by field.
 
-use crate::features::{Incompat, RoCompat};
+use crate::features::{Compat, Incompat, RoCompat};
+use crate::indirect::max_file_blocks;
 use crate::layout::inode as at;
 use crate::le::{le16, le32};
 use crate::superblock::Superblock;
 
-use super::{FileType, Inode, InodeFlags};
+use super::{FileType, Inode, InodeFlags, MapKind};
 
 impl Inode {
     /// The oddities of this inode; `raw` is what it was parsed from.
@@ -42,8 +43,21 @@ impl Inode {
                 "the upper half of the attributes' block is not 0",
             ),
             (
+                self.flags.has(InodeFlags::INDEX) && !sb.features().compat.has(Compat::DIR_INDEX),
+                "flagged as hashed on a volume without dir_index",
+            ),
+            (
+                self.map_kind() == MapKind::Indirect
+                    && self.size > max_file_blocks(sb).saturating_mul(u64::from(sb.block_size())),
+                "larger than block pointers can map",
+            ),
+            (
                 self.flags.has(InodeFlags::INDEX) && !self.is_dir(),
                 "flagged as hashed, and is no directory",
+            ),
+            (
+                self.flags.has(InodeFlags::CASEFOLD) && !self.is_dir(),
+                "flagged as folding case, and is no directory",
             ),
             (
                 no_map && self.flags.has(InodeFlags::EXTENTS),

@@ -1,0 +1,115 @@
+//! Images with one of everything, small, in blocks of 1 KiB and three groups.
+//!
+//! Input: a kind. Output: an image that e2fsck and we call clean. Invariants: the same for every run. Limits: what only the kernel can make is not in it.
+
+use crate::common::{self, Rng};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    args: &'static [&'static str],
+}
+
+const fn kind(name: &'static str, args: &'static [&'static str]) -> Kind {
+    Kind { name, args }
+}
+
+const EXT4: &str = "ext4";
+
+pub(crate) const KINDS: [Kind; 6] = [
+    kind(
+        "csum",
+        &["-t", EXT4, "-O", "metadata_csum,64bit,orphan_file"],
+    ),
+    kind(
+        "no-csum",
+        &["-t", EXT4, "-O", "^metadata_csum,^64bit,uninit_bg"],
+    ),
+    kind("ext2", &["-t", "ext2"]),
+    kind("ext3", &["-t", "ext3", "-I", "128"]),
+    kind(
+        "inline",
+        &[
+            "-t",
+            EXT4,
+            "-I",
+            "512",
+            "-O",
+            "metadata_csum,inline_data,ea_inode",
+        ],
+    ),
+    kind(
+        "bigalloc",
+        &[
+            "-t",
+            EXT4,
+            "-O",
+            "metadata_csum,bigalloc,meta_bg,^resize_inode",
+            "-C",
+            "4096",
+        ],
+    ),
+];
+
+/// Names of more than one level of a hash tree.
+const MANY: usize = 700;
+
+pub(crate) fn victim(dir: &Path, kind: &Kind) -> PathBuf {
+    let source = dir.join("source");
+    for sub in ["dir", "big", "sub/deep", "tiny"] {
+        std::fs::create_dir_all(source.join(sub)).unwrap();
+    }
+    for n in 0..20 {
+        std::fs::write(source.join(format!("dir/name{n}")), vec![n as u8; 300 * n]).unwrap();
+    }
+    for n in 0..MANY {
+        std::fs::write(source.join(format!("big/{n:0>200}")), b"").unwrap();
+    }
+    let mut bytes = vec![0; 400 << 10];
+    Rng::new(3).fill(&mut bytes);
+    std::fs::write(source.join("file"), &bytes).unwrap();
+    std::fs::write(source.join("sub/deep/other"), &bytes[..50_000]).unwrap();
+    std::fs::write(source.join("tiny/in"), &bytes[..90]).unwrap();
+    std::os::unix::fs::symlink("sub/deep/other", source.join("link")).unwrap();
+    std::os::unix::fs::symlink("x/".repeat(60), source.join("long")).unwrap();
+    let _ = Command::new("mkfifo").arg(source.join("fifo")).status();
+    let args: Vec<&str> = ["-b", "1024"].iter().chain(kind.args).copied().collect();
+    let image = common::image(dir, "24M", &args, &source);
+    common::recipe::debugfs(&image, dir, &script(dir, kind));
+    // Directories get their hash trees.
+    let _ = Command::new("e2fsck")
+        .args(["-fyD", image.to_str().unwrap()])
+        .output();
+    common::fsck(&image);
+    image
+}
+
+/// What mke2fs cannot copy: holes in pieces, a device, attributes beside and behind inodes.
+fn script(dir: &Path, kind: &Kind) -> String {
+    let mut script = String::new();
+    if !matches!(kind.name, "ext2" | "ext3" | "bigalloc") {
+        (0..400)
+            .step_by(2)
+            .for_each(|n| writeln!(script, "punch /file {n} {n}").unwrap());
+    }
+    let value = |name: &str, len: usize| {
+        let path = dir.join(name);
+        std::fs::write(&path, "v".repeat(len)).unwrap();
+        path.display().to_string()
+    };
+    writeln!(script, "mknod device b 8 17").unwrap();
+    writeln!(script, "ea_set /file user.small value").unwrap();
+    writeln!(script, "ea_set -f {} /file user.large", value("large", 700)).unwrap();
+    writeln!(script, "ea_set /dir user.dir some").unwrap();
+    if kind.name == "inline" {
+        writeln!(
+            script,
+            "ea_set -f {} /sub/deep/other user.huge",
+            value("huge", 3000)
+        )
+        .unwrap();
+    }
+    script
+}

@@ -1,0 +1,72 @@
+//! What no reader of a superblock minds and a checker does: fields that nothing uses on this volume, with values that they cannot have.
+//! Input: a checked superblock and its bytes. Output: one sentence for each oddity. Invariant: a volume that mke2fs made has none.
+//! Limit: nothing here makes a volume unreadable. Source: the kernel's ext4 documentation, "super block"; what e2fsck -fn says of superblocks changed
+//! field by field.
+
+use crate::features::{Compat, Incompat, RoCompat};
+use crate::layout::sb;
+use crate::le::{bytes, le16, le32, u8_at};
+
+use super::{SUPERBLOCK_SIZE, Superblock};
+
+impl Superblock {
+    /// The oddities of this superblock; `raw` is what it was parsed from.
+    #[must_use]
+    pub fn oddities(&self, raw: &[u8; SUPERBLOCK_SIZE]) -> Vec<&'static str> {
+        let b = raw.as_slice();
+        let features = self.features();
+        let desc_size = le16(b, sb::DESC_SIZE);
+        let bigalloc = features.ro_compat.has(RoCompat::BIGALLOC);
+        let clusters = le32(b, sb::CLUSTERS_PER_GROUP);
+        let quota = features.ro_compat.has(RoCompat::QUOTA);
+        let known = !features.names().iter().any(|n| n.starts_with("FEATURE_"));
+        let rows = [
+            (
+                !bigalloc && clusters != self.geometry().blocks_per_group(),
+                "clusters in a group that are not its blocks",
+            ),
+            (
+                !features.incompat.has(Incompat::BIT64) && desc_size != 0 && desc_size != 32,
+                "a size of descriptors that a volume without 64bit cannot have",
+            ),
+            (
+                u8_at(b, sb::LOG_GROUPS_PER_FLEX) > 31,
+                "flexible groups that are too large",
+            ),
+            (
+                !features.compat.has(Compat::ORPHAN_FILE) && le32(b, sb::ORPHAN_FILE_INUM) != 0,
+                "a file of orphans, and not the feature orphan_file",
+            ),
+            (
+                !quota && self.info().quota_inodes != [0; 3],
+                "files of quotas, and not the feature quota",
+            ),
+            (
+                !known || features.compat.has(Compat::LAZY_BG),
+                "features that are not known: what they mean was not checked",
+            ),
+        ];
+        let odd = rows.into_iter().filter(|(odd, _)| *odd);
+        odd.map(|(_, what)| what)
+            .chain(self.odd_journal(b))
+            .collect()
+    }
+
+    /// The journal is in one place, and only if there is one.
+    fn odd_journal(&self, b: &[u8]) -> Option<&'static str> {
+        let inside = le32(b, sb::JOURNAL_INUM) != 0;
+        let outside = bytes::<16>(b, sb::JOURNAL_UUID) != [0; 16];
+        match (
+            self.features().compat.has(Compat::HAS_JOURNAL),
+            inside,
+            outside,
+        ) {
+            (true, false, false) => Some("a journal that is neither in an inode nor on a device"),
+            (true, true, true) => Some("a journal both in an inode and on a device"),
+            (false, true, _) | (false, _, true) => {
+                Some("the place of a journal, and not the feature has_journal")
+            }
+            _ => None,
+        }
+    }
+}
