@@ -24,6 +24,7 @@ impl Inode {
             self.file_type,
             Some(FileType::Regular | FileType::Directory | FileType::Symlink)
         );
+        let compat = sb.features().compat;
         let rows = [
             (
                 le32(raw, at::OBSO_FADDR) != 0,
@@ -43,7 +44,7 @@ impl Inode {
                 "the upper half of the attributes' block is not 0",
             ),
             (
-                self.flags.has(InodeFlags::INDEX) && !sb.features().compat.has(Compat::DIR_INDEX),
+                self.flags.has(InodeFlags::INDEX) && !compat.has(Compat::DIR_INDEX),
                 "flagged as hashed on a volume without dir_index",
             ),
             (
@@ -58,6 +59,14 @@ impl Inode {
             (
                 self.flags.has(InodeFlags::CASEFOLD) && !self.is_dir(),
                 "flagged as folding case, and is no directory",
+            ),
+            (
+                self.flags.has(InodeFlags::IMAGIC) && !compat.has(Compat::IMAGIC_INODES),
+                "flagged as an AFS directory on a volume without imagic_inodes",
+            ),
+            (
+                !self.file_acl.is_none() && !compat.has(Compat::EXT_ATTR),
+                "a block of attributes on a volume without ext_attr",
             ),
             (
                 no_map && self.flags.has(InodeFlags::EXTENTS),
