@@ -9,7 +9,6 @@ use super::judge;
 use super::reader::Reader;
 use super::report::Kind;
 use crate::error::Error;
-use diorite_format::features::Incompat;
 use diorite_format::xattr::{NameIndex, XattrEntry, XattrValue, Xattrs, entry_hash, held_hash};
 use diorite_format::{FsBlock, Ino, Inode, Superblock};
 
@@ -29,40 +28,23 @@ pub(super) fn in_inode(
     if !inode.file_acl.is_none() {
         met.attributes.push((inode.file_acl, inode.ino));
     }
-    let mut clusters = held_in_block(check, reader, inode)?;
     let list = match Xattrs::parse_inode(&check.sight.sb, inode, raw) {
-        Ok(list) if list.entries.is_empty() => return Ok(clusters),
+        Ok(list) if list.entries.is_empty() => return Ok(0),
         Ok(list) => list,
         Err(e) => {
             check.found.inode(Kind::Xattr, inode.ino, e);
-            return Ok(clusters);
+            return Ok(0);
         }
     };
+    let mut clusters = 0;
     for one in &list.entries {
-        clusters += entry(check, reader, met, &[inode.ino], one)?;
+        clusters += entry(check, reader, met, inode.ino, one)?;
     }
     if let Some(area) = inode.xattr_area() {
         // Values count from behind the magic number.
         layout(check, inode.ino, &list, &raw[area][4..], 0);
     }
     Ok(clusters)
-}
-
-/// Clusters of the values in inodes of their own that an inode's block of attributes names: they count as the inode's too.
-fn held_in_block(check: &Check<'_>, reader: &mut Reader<'_>, inode: &Inode) -> Result<u64, Error> {
-    let sb = &check.sight.sb;
-    if inode.file_acl.is_none() || !sb.features().incompat.has(Incompat::EA_INODE) {
-        return Ok(0);
-    }
-    let raw = reader.block(inode.file_acl)?;
-    // Damage is said when the block is judged.
-    let list = Xattrs::parse_block(sb, inode.ino, inode.file_acl, raw).unwrap_or_default();
-    let cluster = u64::from(sb.geometry().cluster_size());
-    let clusters = |e: &XattrEntry<'_>| match e.value {
-        XattrValue::Inode { size, .. } => u64::from(size).div_ceil(cluster),
-        XattrValue::Bytes(_) => 0,
-    };
-    Ok(list.entries.iter().map(clusters).sum())
 }
 
 /// The value of `system.data`: the rest of inline data.
@@ -74,33 +56,21 @@ pub(super) fn inline_value<'a>(sb: &Superblock, inode: &Inode, raw: &'a [u8]) ->
     }
 }
 
-/// One attribute of these inodes; gives the clusters of its value if that is elsewhere.
+/// One attribute of an inode; gives the clusters of its value if that is elsewhere.
 fn entry(
     check: &Check<'_>,
     reader: &mut Reader<'_>,
     met: &mut Met,
-    owners: &[Ino],
+    owner: Ino,
     entry: &XattrEntry<'_>,
 ) -> Result<u64, Error> {
-    let Some(first) = owners.first() else {
-        return Ok(0);
-    };
-    if let Err(e) = entry.verify_hash(*first) {
-        check.found.inode(Kind::Xattr, *first, e);
+    if let Err(e) = entry.verify_hash(owner) {
+        check.found.inode(Kind::Xattr, owner, e);
     }
-    held_clusters(check, met, owner, entry)
-}
-
-/// Notes who holds an attribute's value, if it is elsewhere; gives its clusters.
-fn held_clusters(check: &Check<'_>, met: &mut Met, owner: Ino, entry: &XattrEntry<'_>) -> u64 {
     let XattrValue::Inode { ino, size } = entry.value else {
         return Ok(0);
     };
-    let refer = |owner: &Ino| ValueRef {
-        holder: ino,
-        owner: *owner,
-    };
-    met.values.extend(owners.iter().map(refer));
+    met.values.push(ValueRef { holder: ino, owner });
     if let Some((holder, _)) = reader.inode(ino)? {
         // Where the time of the last access would be is the sum of the value.
         let sum = holder.atime.secs.to_le_bytes();
@@ -108,10 +78,10 @@ fn held_clusters(check: &Check<'_>, met: &mut Met, owner: Ino, entry: &XattrEntr
         let computed = held_hash(entry.name, sum);
         if entry.hash != computed || holder.size != u64::from(size) {
             let what = format_args!(
-                "inode {first}: an attribute of {size} bytes with the hash {:#010x} has its value in inode {ino}, of {} bytes and {computed:#010x}",
+                "inode {owner}: an attribute of {size} bytes with the hash {:#010x} has its value in inode {ino}, of {} bytes and {computed:#010x}",
                 entry.hash, holder.size
             );
-            check.found.inode(Kind::Xattr, *first, what);
+            check.found.inode(Kind::Xattr, owner, what);
         }
     }
     let cluster = u64::from(check.sight.sb.geometry().cluster_size());
@@ -160,7 +130,11 @@ pub(super) fn blocks(check: &Check<'_>, met: &mut Met) -> Result<(), Error> {
         rest = later;
         let here: Vec<Ino> = here.iter().map(|(_, ino)| *ino).collect();
         block(check, &mut holders, met, blocks[n], &here, raw)
-    })
+    })?;
+    for (ino, found, expected) in met.counted.drain(..) {
+        judge::space(check, ino, found, expected);
+    }
+    Ok(())
 }
 
 fn block(
@@ -187,8 +161,10 @@ fn block(
         check.found.of(Kind::Xattr, first, at, what);
     }
     layout(check, first, &list, raw, BLOCK_HEADER);
+    let mut held = 0;
     for one in &list.entries {
-        entry(check, reader, met, owners, one)?;
+        // However many inodes share the block, the value counts one user. It counts in the space of each.
+        held += entry(check, reader, met, first, one)?;
         let unhashed = match one.value {
             XattrValue::Bytes(value) => one.hash == 0 && entry_hash(one.name, value) != 0,
             XattrValue::Inode { .. } => false,
@@ -205,6 +181,14 @@ fn block(
                 at,
                 format_args!("block {at} of attributes has one {what}"),
             );
+        }
+    }
+    if held > 0 {
+        let sectors = held * u64::from(check.sight.sb.geometry().cluster_size() >> 9);
+        for owner in owners {
+            if let Ok(at) = met.counted.binary_search_by_key(owner, |(ino, ..)| *ino) {
+                met.counted[at].2 += sectors;
+            }
         }
     }
     Ok(())

@@ -47,7 +47,7 @@ pub(super) fn inode(
         fields(check, inode, raw);
         contents(check, met, inode, raw, &taken);
         if !taken.bad && !taken.tangled {
-            blocks(check, inode, &taken, space);
+            blocks(check, met, inode, &taken, space);
         }
     }
     let person = Person::new(inode.file_type, inode.links)
