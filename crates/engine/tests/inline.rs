@@ -247,3 +247,76 @@ fn first_writes_and_reads_at_once() {
         fsck(&image);
     }
 }
+
+/// Small files made here stay in their inodes as far as these have room, beside attributes; larger ones are left to be written. What was put there
+/// moves out as any other.
+#[test]
+fn small_files_are_put_inside() {
+    for args in KINDS {
+        let dir = scratch();
+        let image = make(dir.path(), args);
+        let volume = open(&image);
+        let mut kept = Vec::new();
+        for size in 0..420 {
+            let path = format!("/new{size}");
+            let file = volume.create(&path, 0o644).unwrap();
+            if size % 7 == 3 {
+                volume.set_xattr(file.ino(), b"user.a", &[1; 30]).unwrap();
+            }
+            let queue = volume.queue(4).unwrap();
+            let id = queue.attach(&file).unwrap();
+            let inside = file.keep_inside(&contents(size)).unwrap();
+            assert_eq!(file.size(), if inside { size as u64 } else { 0 });
+            // Once, and not over what is there.
+            assert!(!inside || !file.keep_inside(b"again").unwrap());
+            let read = Request::read(id, 0, Buf::zeroed(4096), 0);
+            let done = common::fixture::run_all(&queue, vec![read]).remove(0);
+            let len = done.result.unwrap();
+            assert_eq!(len as u64, file.size());
+            assert_eq!(done.buf.as_slice()[..len], contents(size)[..len]);
+            if inside {
+                kept.push(size);
+            }
+        }
+        assert!(
+            kept.contains(&1) && kept.contains(&60) && kept.contains(&90),
+            "{kept:?}"
+        );
+        assert!(!kept.contains(&0) && !kept.contains(&419));
+        volume.close().unwrap();
+        fsck(&image);
+        kernel::mounted(&image, "ro", |at| {
+            for size in &kept {
+                let found = std::fs::read(at.join(format!("new{size}"))).unwrap();
+                assert_eq!(found, contents(*size));
+            }
+        });
+        let volume = open(&image);
+        for (n, size) in kept.iter().enumerate() {
+            let path = format!("/new{size}");
+            let file = volume.open_path(&path, writable()).unwrap();
+            assert_eq!(file.size(), *size as u64);
+            match n % 4 {
+                0 => drop(file.write_at(0, Buf::zeroed(4096)).1.unwrap()),
+                1 => file.truncate(*size as u64 / 2).unwrap(),
+                2 => {
+                    drop(file);
+                    volume.unlink(&path).unwrap();
+                }
+                _ => volume.set_xattr(file.ino(), b"user.b", &[2; 200]).unwrap(),
+            }
+        }
+        // Put inside and moved out again while it is open.
+        let file = volume.create("/both", 0o644).unwrap();
+        assert!(file.keep_inside(&contents(50)).unwrap());
+        file.write_at(512, Buf::zeroed(512)).1.unwrap();
+        let mut bytes = vec![0; 2048];
+        assert_eq!(file.read_bytes(0, &mut bytes).unwrap(), 1024);
+        assert_eq!(bytes[..50], contents(50));
+        assert!(bytes[50..1024].iter().all(|b| *b == 0));
+        assert!(!file.keep_inside(b"x").unwrap());
+        drop(file);
+        volume.close().unwrap();
+        fsck(&image);
+    }
+}

@@ -159,3 +159,37 @@ fn flags_set_and_shown() {
         );
     }
 }
+
+/// A small file that is copied into an image that keeps such files in their inodes stays there; a larger one does not.
+#[test]
+fn small_files_stay_in_their_inodes() {
+    let dir = scratch();
+    let img = image(
+        dir.path(),
+        "image",
+        "16M",
+        &["-t", "ext4", "-O", "inline_data"],
+        None,
+    );
+    let (small, large) = (dir.path().join("small"), dir.path().join("large"));
+    std::fs::write(&small, [b's'; 80]).unwrap();
+    std::fs::write(&large, [b'l'; 5000]).unwrap();
+    diorite(&[
+        "put",
+        &img,
+        small.to_str().unwrap(),
+        large.to_str().unwrap(),
+        "/",
+    ])
+    .ok();
+    run("e2fsck", &["-fn", &img]);
+    let flags = diorite(&["lsattr", &img, "/small", "/large"]).ok().text();
+    assert!(flags.contains("N--- /small"), "{flags}");
+    assert!(flags.contains("e------- /large"), "{flags}");
+    let read = diorite(&["cat", &img, "/small"]).ok().text();
+    assert_eq!(read.as_bytes(), [b's'; 80]);
+    let Some(mount) = Mount::new(&img, &dir.path().join("mount"), "ro") else {
+        return;
+    };
+    assert_eq!(std::fs::read(mount.0.join("small")).unwrap(), [b's'; 80]);
+}

@@ -131,6 +131,11 @@ impl Inode {
         Ok(())
     }
 
+    /// The data is in the inode from now on.
+    pub(super) fn note_inside(&self) {
+        self.first.set(INSIDE);
+    }
+
     /// The data is not in the inode any more.
     pub(super) fn note_moved_out(&self) {
         self.moved_out.store(true, Ordering::Release);

@@ -1,28 +1,95 @@
-//! Data out of the inode: what comes before the first write of a file that is kept in its inode (inline_data).
+//! Data in the inode (inline_data): a small file's put there whole, and moved out before its first write.
 //!
-//! Input: an inode with inline data. Output: a file with a map, whose first block holds the data. Invariants: the data is on the device before the
-//! handle that maps it begins; that handle takes the data out of the inode; the map is published before anybody is told that the
-//! data is no longer inside, and readers ask for that first. Limits: the data fits a block, as an inode does.
+//! Input: an empty file and its contents; an inode with inline data. Output: the data in the inode; a file with a map, whose first block holds the data. Invariants: the
+//! data is on the device before the handle that maps it begins; that handle takes the data out of the inode; the map is published before
+//! anybody is told that the data is no longer inside, and readers ask for that first. Limits: the data fits a block, as an inode
+//! does; it is put into an inode once while that is in memory.
 
-use super::Inode;
 use super::remap::Remap;
+use super::{Inode, timestamp};
 use crate::alloc::Run;
 use crate::error::Error;
+use crate::file::File;
+use crate::journal::JournalHandle;
 use crate::map::edit::NewRun;
 use crate::xattr::INSIDE_CREDITS;
 use diorite_block::sync::atomic::Ordering;
 use diorite_block::{Bio, Buf};
-use diorite_format::xattr::NameIndex;
-use diorite_format::{Inode as DiskInode, MapKind};
+use diorite_format::features::Incompat;
+use diorite_format::inode::I_BLOCK_SIZE;
+use diorite_format::xattr::{self, NameIndex, XattrEntry, Xattrs};
+use diorite_format::{Inode as DiskInode, InodeFlags, MapKind};
 
 /// The part of the data that does not fit the inode's own field.
 const REST: (NameIndex, &[u8]) = (NameIndex::SYSTEM, b"data");
 
+impl File {
+    /// Puts the whole contents of an empty file into its inode, on a volume that keeps small files there. False, and nothing done, if there is no
+    /// room for it, or something was in the file before: then it has to be written. Waits for direct requests in flight. Blocks.
+    ///
+    /// # Errors
+    /// The file or the volume may not be changed; damage; a device that fails.
+    pub fn keep_inside(&self, data: &[u8]) -> Result<bool, Error> {
+        let inode = self.inode();
+        self.check_writable()?;
+        inode.check_writable(false)?;
+        inode.check_data_access()?;
+        let volume = &inode.volume;
+        let has_feature = volume.sb.features().incompat.has(Incompat::INLINE_DATA);
+        let small = data.len() <= volume.sb.geometry().inode_size() as usize;
+        if !has_feature || !small || data.is_empty() || !inode.disk().is_file() {
+            return Ok(false);
+        }
+        inode.settle_first_write()?;
+        let _alone = self.quiesce();
+        volume.in_handle(INSIDE_CREDITS, |handle| inode.put_inside(handle, data))
+    }
+}
+
 impl Inode {
+    /// See [`File::keep_inside`]. The caller has the turn.
+    fn put_inside(&self, handle: &JournalHandle<'_>, data: &[u8]) -> Result<bool, Error> {
+        let sb = &self.volume.sb;
+        let _map = self.map_lock.lock();
+        let (disk, raw) = (self.disk(), self.raw());
+        let mut empty = DiskInode::clone(&disk);
+        empty.end_inline(sb);
+        if self.size() != 0 || self.inline_data.get().is_some() || disk.i_block != empty.i_block {
+            return Ok(false);
+        }
+        let (head, rest) = data.split_at(data.len().min(I_BLOCK_SIZE));
+        let attrs = Xattrs::parse_inode(sb, &disk, &raw)?;
+        let (index, name) = REST;
+        // Without a hash, as the kernel writes it.
+        let entries = attrs.with(XattrEntry {
+            hash: 0,
+            ..XattrEntry::new(index, name, rest)
+        });
+        if xattr::write_inode(&disk, &entries, &mut raw.to_vec()).is_err() {
+            return Ok(false);
+        }
+        let now = timestamp(self.volume.now_nanos());
+        self.change_attributes(handle, |disk, raw| {
+            xattr::write_inode(disk, &entries, raw)?;
+            let flags = disk.flags.without(InodeFlags::EXTENTS);
+            disk.flags = flags.with(InodeFlags::INLINE_DATA);
+            disk.i_block = [0; I_BLOCK_SIZE];
+            disk.i_block[..head.len()].copy_from_slice(head);
+            disk.size = data.len() as u64;
+            (disk.mtime, disk.ctime) = (now, now);
+            Ok(())
+        })?;
+        self.inline_data.get_or_init(|| data.into());
+        self.note_inside();
+        self.publish_size(data.len() as u64);
+        self.note_map_change(handle.tid());
+        Ok(true)
+    }
+
     /// The contents of a file that has no blocks because they are in its inode. Asked before the map is.
     #[inline]
     pub(crate) fn inline_data(&self) -> Option<&[u8]> {
-        let inside = self.inline_data.as_deref()?;
+        let inside = self.inline_data.get()?;
         (!self.moved_out.load(Ordering::Acquire)).then_some(inside)
     }
 

@@ -42,7 +42,7 @@ use diorite_block::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use diorite_format::{FileType, FsBlock, Inode as DiskInode, InodeFlags, MapKind};
 use gate::Gate;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// An in-core inode.
 #[derive(Debug)]
@@ -65,8 +65,8 @@ pub(crate) struct Inode {
     pub(crate) map: Published<MapView>,
     /// Serialises publications of `map`; no reader takes it.
     pub(crate) map_lock: Mutex<()>,
-    /// What was in the inode instead of a map when it was read; whether that has been moved out since.
-    inline_data: Option<Box<[u8]>>,
+    /// What was in the inode instead of a map when it was read, or was put there since; whether that has been moved out again.
+    inline_data: OnceLock<Box<[u8]>>,
     moved_out: AtomicBool,
     /// Writes into space that is not written yet.
     pub(crate) pending: Pending<Job>,
@@ -119,7 +119,7 @@ impl Inode {
             map: Published::new(level, view),
             map_lock: Mutex::at_level(&MAP, level, ()),
             max_size: max_size(volume, &disk),
-            inline_data,
+            inline_data: inline_data.map_or_else(OnceLock::new, OnceLock::from),
             moved_out: AtomicBool::new(false),
             pending: Pending::new(level),
             claims: Claims::new(level),

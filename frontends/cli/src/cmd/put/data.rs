@@ -9,6 +9,7 @@ use super::tree::Dir;
 use super::{Putter, Trouble};
 use crate::report::Reason;
 use diorite::{Error, File, FileId};
+use diorite_format::features::Incompat;
 use rustix::fd::OwnedFd;
 use rustix::io::{Errno, pread};
 use std::cell::{Cell, RefCell};
@@ -72,11 +73,32 @@ impl Putter<'_> {
             failed: Cell::new(false),
         });
         self.links.begin(&source, &copying);
-        for range in ranges {
-            self.send(&copying, source.fd(), range);
+        if !self.keep_inside(&copying, source.fd()) {
+            for range in ranges {
+                self.send(&copying, source.fd(), range);
+            }
         }
         self.settle(copying);
         Ok(())
+    }
+
+    /// Puts a small file into its inode, on a volume that keeps such files there. False: it is to be sent.
+    fn keep_inside(&self, copying: &Copying, fd: &OwnedFd) -> bool {
+        let sb = self.volume.superblock();
+        let most = u64::from(sb.geometry().inode_size());
+        let keeps = sb.features().incompat.has(Incompat::INLINE_DATA);
+        if !keeps || !(1..=most).contains(&copying.size) {
+            return false;
+        }
+        let mut data = vec![0; usize::try_from(copying.size).expect("no larger than an inode")];
+        let kept = match read(fd, &mut data, 0) {
+            Ok(()) => copying.file.keep_inside(&data).map_err(Trouble::from),
+            Err(reason) => Err(Trouble::Source(reason)),
+        };
+        kept.unwrap_or_else(|trouble| {
+            copying.failed(trouble);
+            true
+        })
     }
 
     /// Sends a range of bytes, piece by piece, as room allows.
