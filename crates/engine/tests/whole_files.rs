@@ -10,12 +10,13 @@ use diorite_block::Buf;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
-const KINDS: [&[&str]; 5] = [
+const KINDS: [&[&str]; 6] = [
     &["-t", "ext4", "-b", "4096"],
     &["-t", "ext4", "-b", "1024"],
     &["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "16384"],
     &["-t", "ext3", "-b", "1024"],
     &["-t", "ext2", "-b", "4096"],
+    &["-t", "ext4", "-b", "4096", "-O", "inline_data"],
 ];
 
 fn make(dir: &Path, args: &[&str]) -> PathBuf {

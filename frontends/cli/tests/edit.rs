@@ -53,6 +53,9 @@ rm -r /many  # hundreds
 mknod -m 622 /new/null c 1 3
 truncate -s 5 /big
 truncate -s 1M /new/file
+setfattr -n user.colour -v 'sea green' /new/file
+setfattr -h -x user.long /big
+chattr +d /new/file
 ";
 
 #[test]
@@ -86,6 +89,11 @@ fn a_whole_script() {
                 .any(|l| l.contains(" 5 7 ") && l.ends_with(" file")),
             "{listed}"
         );
+        assert_eq!(
+            common::xattrs(&out.join("new/file")),
+            [(b"user.colour".to_vec(), b"sea green".to_vec())]
+        );
+        assert_eq!(common::xattrs(&out.join("big")).len(), 1);
         fs::remove_file(&img).unwrap();
     }
 }
@@ -99,7 +107,7 @@ fn nothing_half_done() {
         let source = dir.path().join("source");
         let script = MANY.replace(" ; comment", "") + "\nrm /no/such/file\nmkdir /never\n";
         let ran = edit(dir.path(), &img, &[], &script);
-        ran.failed(1, "script:14: ");
+        ran.failed(1, "script:17: ");
         assert!(
             ran.err
                 .contains("x:/no/such/file: No such file or directory"),
@@ -184,7 +192,7 @@ fn a_dry_run_changes_nothing() {
     .ok();
     fsck(&img);
     same(&dir.path().join("source"), &got(&img, dir.path()));
-    edit(dir.path(), &img, &["-n"], &script.replace("rmdir", "rm")).failed(1, "script:14: ");
+    edit(dir.path(), &img, &["-n"], &script.replace("rmdir", "rm")).failed(1, "script:17: ");
     fsck(&img);
     same(&dir.path().join("source"), &got(&img, dir.path()));
 }

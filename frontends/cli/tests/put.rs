@@ -11,13 +11,14 @@ use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-const KINDS: [(&str, &[&str]); 6] = [
+const KINDS: [(&str, &[&str]); 7] = [
     ("ext4", &["-t", "ext4", "-b", "4096"]),
     ("small blocks", &["-t", "ext4", "-b", "1024"]),
     ("no journal", &["-t", "ext4", "-O", "^has_journal"]),
     ("clusters", &["-t", "ext4", "-b", "4096", "-O", "bigalloc"]),
     ("large blocks", &["-t", "ext4", "-b", "65536"]),
     ("ext2", &["-t", "ext2", "-b", "1024"]),
+    ("inline", &["-t", "ext4", "-O", "inline_data,ea_inode"]),
 ];
 
 fn path(p: &Path) -> &str {
