@@ -270,6 +270,21 @@ fn names_are_made_moved_removed_and_looked_up() {
 }
 
 #[test]
+fn a_check_is_compared_with_that_of_e2fsck() {
+    if Command::new("mke2fs").arg("-V").output().is_err() {
+        eprintln!("skipped: mke2fs is not installed");
+        return;
+    }
+    let words = "check --files 1300 --rounds 1 --max-rounds 1 --json";
+    let object = object(&bench(&words.split(' ').collect::<Vec<_>>()));
+    let ratios = object["ratios"].as_array().expect("a list");
+    let ids: Vec<&str> = ratios.iter().filter_map(|r| r["id"].as_str()).collect();
+    assert_eq!(ids, ["check-e2fsck", "check-e2fsck-cold", "check-rss"]);
+    assert!(ratios.iter().all(|r| r["median"].as_f64() > Some(0.0)));
+    assert!(ratios.iter().all(|r| r["target"].is_null()));
+}
+
+#[test]
 fn wrong_usage_is_refused() {
     for args in [
         &["run", "--device", "/etc/hostname", "--rw", "randwrite"][..],

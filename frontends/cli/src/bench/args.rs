@@ -45,6 +45,8 @@ pub(super) enum What {
     Fsync(Options),
     /// Files made, moved and removed, beside the kernel; lookups in a directory of a million names
     Names(NamesOptions),
+    /// The consistency check, beside e2fsck; its memory
+    Check(CheckOptions),
     /// One load of your own, in fio's words
     Run(RunOptions),
     #[command(hide = true)]
@@ -267,6 +269,29 @@ impl NamesOptions {
 }
 
 #[derive(Clone, Debug, clap::Args)]
+pub(super) struct CheckOptions {
+    #[command(flatten)]
+    options: Options,
+    /// Files in the image, of 44 KiB each; targets are for as many as there are unless given
+    #[arg(long, default_value_t = 500_000)]
+    files: u64,
+}
+
+impl CheckOptions {
+    /// As every experiment takes them.
+    pub(super) fn with_files(&self) -> Options {
+        let names = Counts {
+            files: self.files,
+            ..Counts::default()
+        };
+        Options {
+            names,
+            ..self.options.clone()
+        }
+    }
+}
+
+#[derive(Clone, Debug, clap::Args)]
 pub(super) struct RunOptions {
     /// A device, host file or file on a kernel mount, driven raw
     #[arg(
@@ -341,6 +366,8 @@ pub(super) enum Child {
     Open,
     /// Random writes into a hole, of zeros
     Sparse,
+    /// The consistency check
+    Check,
 }
 
 #[derive(Debug, clap::Args)]

@@ -31,6 +31,7 @@ pub(in super::super) fn run(options: &ChildOptions) -> Result<(), Failure> {
     match options.what {
         Child::Open => return open(options),
         Child::Sparse => return sparse(options),
+        Child::Check => return super::check::child(options),
         Child::Engine | Child::Raw => {}
     }
     let size = std::fs::metadata(&options.image)
