@@ -31,7 +31,7 @@ pub(super) fn check_changeable(dir: &Inode) -> Result<(), Error> {
     Ok(())
 }
 
-/// Puts a name where there is room. What fails here has changed nothing, or aborts the journal.
+/// Puts a name that is not there where there is room. What fails here has changed nothing, or aborts the journal.
 pub(super) fn put(
     handle: &JournalHandle<'_>,
     dir: &Inode,
@@ -40,7 +40,7 @@ pub(super) fn put(
 ) -> Result<(), Error> {
     match room {
         Room::Block(block) => {
-            let put = change_block(dir, handle, *block, |edit| edit.insert(name, ino, kind))?;
+            let put = change_block(dir, handle, *block, |edit| edit.insert_new(name, ino, kind))?;
             if !matches!(put, Inserted::At(_)) {
                 return Err(damaged(dir, *block, "room for a name that is none"));
             }

@@ -212,7 +212,8 @@ impl Move<'_> {
                 handle.or_abort(volume.alloc()?.free_inode(handle, ino, false))?;
             }
             put?;
-            handle.or_abort(self.finish(volume, handle, left))
+            let remade = matches!(room, Some(Room::Remade(_)));
+            handle.or_abort(self.finish(volume, handle, left, remade))
         });
         if let (Err(_), Some(room)) = (&done, &room) {
             room.give_back(dir);
@@ -243,10 +244,14 @@ impl Move<'_> {
         volume: &VolumeShared,
         handle: &JournalHandle<'_>,
         left: Option<Ino>,
+        remade: bool,
     ) -> Result<bool, Error> {
         let (old, new) = (self.old, self.new);
-        // The new name may have moved the old one to another block.
-        let from = old.find()?.ok_or_else(|| old.missing())?;
+        let from = match remade && !self.crosses() {
+            // The new name may have moved the old one to another block.
+            true => old.find()?.ok_or_else(|| old.missing())?,
+            false => self.from,
+        };
         match left {
             Some(ino) => {
                 let device = Rdev { major: 0, minor: 0 };

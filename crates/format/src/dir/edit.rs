@@ -154,6 +154,21 @@ impl<'a> DirBlockEdit<'a> {
         if let Some(there) = self.view().find(name) {
             return Ok(Inserted::Exists(there.ino));
         }
+        self.insert_new(name, ino, kind)
+    }
+
+    /// The same for a name that is not in the block, as the caller knows.
+    ///
+    /// # Errors
+    /// As [`DirBlockEdit::insert`].
+    pub fn insert_new(
+        &mut self,
+        name: &[u8],
+        ino: Ino,
+        kind: FileType,
+    ) -> core::result::Result<Inserted, Unfit> {
+        check_name(name)?;
+        self.check_ino(ino)?;
         let need = record_size(name.len());
         let bytes = self.bytes.get(..self.covered).unwrap_or(&[]);
         let splittable = matches!(self.kind, DirBlockKind::Linear | DirBlockKind::Inline);

@@ -97,13 +97,9 @@ fn heads(bytes: &[u8], format: Format) -> Heads<'_> {
 
 /// Where the record with this name begins.
 pub(super) fn find(bytes: &[u8], format: Format, name: &[u8]) -> Option<u32> {
-    let is_it = |head: &Head| {
-        let start = num::usize32(head.offset).saturating_add(de::SIZE);
-        num::usize16(head.name_len) == name.len()
-            && head.used
-            && bytes.get(start..start.saturating_add(name.len())) == Some(name)
-    };
-    heads(bytes, format).find(is_it).map(|head| head.offset)
+    heads(bytes, format)
+        .find(|head| head.is_of(bytes, name))
+        .map(|head| head.offset)
 }
 
 /// The same, and the record before it: where each begins and how long it is.
@@ -112,19 +108,31 @@ pub(super) fn find_with_before(
     format: Format,
     name: &[u8],
 ) -> Option<(Option<Slot>, Slot)> {
-    let at = find(bytes, format, name)?;
     let mut before = None;
     for head in heads(bytes, format) {
         let here = Slot {
             offset: head.offset,
             len: head.rec_len,
         };
-        if head.offset >= at {
+        if head.is_of(bytes, name) {
             return Some((before, here));
         }
         before = Some(here);
     }
     None
+}
+
+impl Head {
+    /// Has it this name? Names of one length mostly differ at their ends: the last byte is looked at first.
+    #[inline]
+    fn is_of(&self, bytes: &[u8], name: &[u8]) -> bool {
+        if num::usize16(self.name_len) != name.len() || !self.used {
+            return false;
+        }
+        let start = num::usize32(self.offset).saturating_add(de::SIZE);
+        let there = bytes.get(start..start.saturating_add(name.len()));
+        there.is_some_and(|there| there.last() == name.last() && there == name)
+    }
 }
 
 /// The first record that has so many bytes behind its name, or is unused: where it begins, how long it is, how much of it is used.
