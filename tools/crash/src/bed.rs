@@ -23,13 +23,15 @@ pub enum Mode {
     Ordered,
     /// A journal, `data=writeback` as the volume's default.
     Writeback,
+    /// A journal, `data=journal` as the volume's default.
+    Journal,
     /// No journal. No power cut tears a block then.
     None,
 }
 
 impl Mode {
     /// All of them.
-    pub const ALL: [Mode; 3] = [Mode::Ordered, Mode::Writeback, Mode::None];
+    pub const ALL: [Mode; 4] = [Mode::Ordered, Mode::Writeback, Mode::Journal, Mode::None];
 
     /// By the name that the command line and reports use.
     #[must_use]
@@ -43,6 +45,7 @@ impl Mode {
         match self {
             Mode::Ordered => "ordered",
             Mode::Writeback => "writeback",
+            Mode::Journal => "journal",
             Mode::None => "none",
         }
     }
@@ -117,7 +120,7 @@ impl Bed {
     pub fn tear_unit(&self) -> usize {
         match self.mode {
             Mode::None => self.block as usize,
-            Mode::Ordered | Mode::Writeback => SECTOR,
+            Mode::Ordered | Mode::Writeback | Mode::Journal => SECTOR,
         }
     }
 }
@@ -158,8 +161,13 @@ fn mke2fs(image: &Path, source: &Path, block: u32, args: &[&str], mode: Mode) ->
     }
     all.push(&image);
     run::run("mke2fs", &all)?;
-    if mode == Mode::Writeback {
-        run::run("tune2fs", &["-o", "journal_data_writeback", &image])?;
+    let default = match mode {
+        Mode::Writeback => Some("journal_data_writeback"),
+        Mode::Journal => Some("journal_data"),
+        Mode::Ordered | Mode::None => None,
+    };
+    if let Some(default) = default {
+        run::run("tune2fs", &["-o", default, &image])?;
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 const USAGE: &str = "\
 usage: cargo xtask crash [--states N] [--kills N] [--seed S] [--image-mib M]
-                         [--mode ordered|writeback|none]... [--sample N] [--keep DIR]
+                         [--mode ordered|writeback|journal|none]... [--sample N] [--keep DIR]
        cargo xtask crash --repeat DIR
 
 Runs random workloads on a device that remembers every write, flush and FUA; builds images as
