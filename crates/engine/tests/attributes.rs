@@ -6,7 +6,7 @@ mod common;
 use common::{fsck, image, run, scratch};
 use diorite::{OpenFlags, OpenOptions, SetAttr, Volume};
 use diorite_block::Buf;
-use diorite_format::{Ino, Timestamp};
+use diorite_format::{Ino, InodeFlags, Timestamp};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -90,4 +90,64 @@ fn what_an_inode_says_of_itself() {
     drop(file);
     volume.close().unwrap();
     fsck(&image);
+}
+
+/// What reading does to the time of access, as the volume was told; it goes with a commit, and no read waits for it.
+#[test]
+fn times_of_access() {
+    use diorite::AccessTimes;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NOW: AtomicU64 = AtomicU64::new(0);
+    let later = |secs: u64| NOW.fetch_add(secs, Ordering::Relaxed);
+    for policy in [
+        AccessTimes::Never,
+        AccessTimes::Relative,
+        AccessTimes::Always,
+    ] {
+        let dir = scratch();
+        let image = make(dir.path(), &["-t", "ext4"]);
+        NOW.store(2_000_000_000, Ordering::Relaxed);
+        let options = OpenOptions {
+            access_times: policy,
+            clock: || std::time::Duration::from_secs(NOW.load(Ordering::Relaxed)),
+            ..OpenOptions::writable()
+        };
+        let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
+        let write = OpenFlags {
+            write: true,
+            ..OpenFlags::default()
+        };
+        let file = volume.open_path("/a", write).unwrap();
+        let before = file.metadata().atime;
+        let read = || {
+            later(10);
+            file.read_at(0, Buf::zeroed(4096)).1.unwrap();
+            volume.sync().unwrap();
+            file.metadata().atime
+        };
+        let first = read();
+        let second = read();
+        match policy {
+            AccessTimes::Never => assert_eq!((first, second), (before, before)),
+            AccessTimes::Relative => assert!(first > before && second == first),
+            AccessTimes::Always => assert!(first > before && second > first),
+        }
+        // After a write it is older than that, and moves again.
+        later(10);
+        file.write_at(0, Buf::zeroed(4096)).1.unwrap();
+        volume.sync().unwrap();
+        assert_eq!(read() > second, policy != AccessTimes::Never);
+        let flags = file.metadata().flags;
+        file.set_flags(flags.with(InodeFlags::NOATIME)).unwrap();
+        assert_eq!(read(), read());
+        let last = file.metadata().atime;
+        drop(file);
+        volume.close().unwrap();
+        fsck(&image);
+        let volume = open(&image);
+        let file = volume.open_path("/a", OpenFlags::default()).unwrap();
+        assert_eq!(file.metadata().atime, last);
+        drop(file);
+        volume.close().unwrap();
+    }
 }

@@ -117,6 +117,9 @@ fn size_read(limits: &Limits, slot: &mut Slot, file: &Handle) -> Result<(), Atte
         return Ok(());
     }
     let left = file.inode.size().saturating_sub(slot.pos);
+    if left != 0 && slot.len != 0 {
+        file.inode.note_read();
+    }
     if left >= u64::from(slot.len) && slot.len != 0 {
         (slot.done, slot.moved) = (slot.len, slot.len);
         return Ok(());

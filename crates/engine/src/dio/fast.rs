@@ -75,7 +75,9 @@ pub(super) fn place(state: &mut QueueState, request: &Request) -> Option<(u64, u
     }
     if request.op == Op::Read {
         return if fast.reads {
-            Some((file.enter_for_run(request.pos, len)?, len))
+            let at = file.enter_for_run(request.pos, len)?;
+            file.inode.note_read();
+            Some((at, len))
         } else {
             None
         };

@@ -82,6 +82,9 @@ impl Inode {
                 // A write that was noted and not written yet came before this.
                 self.touched.store(0, Ordering::Release);
             }
+            if set.atime.is_some() {
+                self.read_at.store(0, Ordering::Release);
+            }
             handle.or_abort(self.change(handle, |disk| {
                 (disk.uid, disk.gid) = (set.uid.unwrap_or(disk.uid), set.gid.unwrap_or(disk.gid));
                 if takes {
@@ -94,6 +97,7 @@ impl Inode {
                 disk.mtime = set.mtime.unwrap_or(disk.mtime);
                 disk.ctime = now;
             }))?;
+            self.look_at_reads();
             let mode = self.disk().mode;
             if is_file && without_privileges(mode) != mode {
                 self.note_privileges();

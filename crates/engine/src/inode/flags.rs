@@ -6,6 +6,7 @@
 //! not change; DIRSYNC and those that nobody acts on are kept, and no more.
 //! Source: man 1 chattr, man 2 ioctl_iflags; every bit tried on files and directories of the kernel's mount.
 
+use super::times::reads_matter;
 use super::{Inode, journalled, timestamp};
 use crate::error::Error;
 use crate::file::File;
@@ -142,6 +143,8 @@ impl Inode {
             let disk = self.disk();
             let journalled = journalled::is_journalled(&self.volume, &disk);
             self.note_flags(disk.flags, journalled);
+            self.read_matters
+                .store(reads_matter(&self.volume, &disk), Ordering::Relaxed);
             if self.journalled.swap(journalled, Ordering::AcqRel) != journalled {
                 // Queues forget where they have read or written last.
                 self.map.publish(self.map.load());

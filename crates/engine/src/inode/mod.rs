@@ -81,6 +81,9 @@ pub(crate) struct Inode {
     any_tid: AtomicU64,
     /// When data was written last, in nanoseconds since 1970, times two; and `OWED` of `times` if that is not in the inode yet.
     touched: AtomicU64,
+    /// The next read has to look whether it changes the time of access; when data was read last, as in `touched`.
+    read_matters: AtomicBool,
+    read_at: AtomicU64,
     /// Segments of the map in memory beyond the root.
     loaded: AtomicUsize,
     /// Whether it has a name: see [`Named`].
@@ -128,6 +131,8 @@ impl Inode {
             map_tid: AtomicU64::new(NO_TID),
             any_tid: AtomicU64::new(NO_TID),
             touched: AtomicU64::new(0),
+            read_matters: AtomicBool::new(times::reads_matter(volume, &disk)),
+            read_at: AtomicU64::new(0),
             loaded: AtomicUsize::new(0),
             named: AtomicU32::new(Named::Yes as u32),
             disk: Mutex::at_level(&INODE_STATE, level, Arc::new(disk)),

@@ -7,8 +7,10 @@
 use super::Inode;
 use crate::error::Error;
 use crate::journal::JournalHandle;
+use crate::mount::AccessTimes;
+use crate::volume::VolumeShared;
 use diorite_block::sync::atomic::{AtomicU64, Ordering};
-use diorite_format::{Tid, Timestamp};
+use diorite_format::{Inode as DiskInode, InodeFlags, Tid, Timestamp};
 use std::sync::Arc;
 
 /// In an inode's `touched`: the time has to be written.
@@ -20,6 +22,17 @@ pub(super) const NO_TID: u64 = 0;
 /// Keeps a transaction's number where 0 stands for none.
 pub(super) fn note_tid(place: &AtomicU64, tid: Tid) {
     place.store(1 << 32 | u64::from(tid.get()), Ordering::Release);
+}
+
+/// Seconds.
+const DAY: i64 = 24 * 60 * 60;
+
+/// May reading data of this inode change its time of access?
+pub(super) fn reads_matter(volume: &VolumeShared, disk: &DiskInode) -> bool {
+    volume.access_times != AccessTimes::Never
+        && disk.is_file()
+        && !disk.flags.has(InodeFlags::NOATIME)
+        && !disk.holds_value()
 }
 
 /// Nanoseconds since 1970 as an inode stores them.
@@ -38,31 +51,77 @@ impl Inode {
         if self.touched.load(Ordering::Acquire) >> 1 != now
             && self.touched.swap(now << 1 | OWED, Ordering::AcqRel) & OWED == 0
         {
+            self.look_at_reads();
+            self.volume.note_touched(self);
+        }
+    }
+
+    /// Notes that data was read. Costs one load if that changes nothing.
+    #[inline]
+    pub(crate) fn note_read(self: &Arc<Self>) {
+        if self.read_matters.load(Ordering::Relaxed) {
+            self.note_read_now();
+        }
+    }
+
+    /// The next read may change the time of access again: something else has changed.
+    pub(super) fn look_at_reads(&self) {
+        if reads_matter(&self.volume, &self.disk()) {
+            self.read_matters.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[cold]
+    fn note_read_now(self: &Arc<Self>) {
+        let (now, disk) = (self.volume.now_nanos(), self.disk());
+        let (read, policy) = (timestamp(now), self.volume.access_times);
+        if policy == AccessTimes::Relative {
+            // Until something changes it is later than that, though it may be more than a day.
+            self.read_matters.store(false, Ordering::Relaxed);
+        }
+        let written = timestamp(self.touched.load(Ordering::Acquire) >> 1);
+        let last = written.max(disk.mtime).max(disk.ctime);
+        let moves = match policy {
+            AccessTimes::Never => false,
+            AccessTimes::Relative => disk.atime <= last || read.secs - disk.atime.secs >= DAY,
+            AccessTimes::Always => disk.atime != read,
+        };
+        if moves && self.read_at.swap(now << 1 | OWED, Ordering::AcqRel) & OWED == 0 {
             self.volume.note_touched(self);
         }
     }
 
     /// Are there times that were noted and not written?
     pub(crate) fn owes_times(&self) -> bool {
-        self.touched.load(Ordering::Acquire) & OWED != 0
+        let noted = self.touched.load(Ordering::Acquire) | self.read_at.load(Ordering::Acquire);
+        noted & OWED != 0
     }
 
     /// Writes the times that were noted.
     pub(crate) fn write_touched(self: &Arc<Self>, handle: &JournalHandle<'_>) -> Result<(), Error> {
         let noted = self.touched.load(Ordering::Acquire);
-        if noted & OWED == 0 {
+        let read = self.read_at.load(Ordering::Acquire);
+        if (noted | read) & OWED == 0 {
             return Ok(());
         }
         self.change(handle, |disk| {
-            let time = timestamp(noted >> 1);
-            (disk.mtime, disk.ctime) = (time, time);
+            if noted & OWED != 0 {
+                let time = timestamp(noted >> 1);
+                (disk.mtime, disk.ctime) = (time, time);
+            }
+            if read & OWED != 0 {
+                disk.atime = timestamp(read >> 1);
+            }
         })?;
         // Only now: who asks meanwhile whether times are owed finds either the mark or the transaction.
-        let written = noted & !OWED;
-        let settled =
-            self.touched
-                .compare_exchange(noted, written, Ordering::AcqRel, Ordering::Relaxed);
-        if settled.is_err() {
+        let settle = |place: &AtomicU64, noted: u64| {
+            let written = noted & !OWED;
+            place
+                .compare_exchange(noted, written, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        };
+        let settled = [settle(&self.touched, noted), settle(&self.read_at, read)];
+        if settled != [true, true] {
             self.volume.note_touched(self);
         }
         Ok(())

@@ -35,6 +35,18 @@ fn system_clock() -> Duration {
     Duration::try_from(now).unwrap_or_default()
 }
 
+/// When reading a file's data changes its time of access. Whatever it is, nothing waits for that: the time goes with the next commit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccessTimes {
+    /// Never: looking into an image leaves it as it is.
+    #[default]
+    Never,
+    /// When it is not later than the last change, or a day old (relatime).
+    Relative,
+    /// Always (strictatime).
+    Always,
+}
+
 /// How a volume is to be opened.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -60,6 +72,8 @@ pub struct OpenOptions {
     pub map_cache: usize,
     /// Changes of metadata are committed when they are this old, if nobody asks before.
     pub commit_interval: Duration,
+    /// What reading does to times, in a volume that is open for writing; never of inodes with the flag for that.
+    pub access_times: AccessTimes,
     /// User and group of what is created.
     pub owner: (u32, u32),
     /// Who may use the blocks that are kept for root, if anybody may.
@@ -82,6 +96,7 @@ impl Default for OpenOptions {
             metadata_cache: 16 << 20,
             map_cache: 32 << 20,
             commit_interval: Duration::from_secs(5),
+            access_times: AccessTimes::default(),
             owner: (0, 0),
             caller: Caller::of_process(),
             clock: system_clock,

@@ -24,7 +24,7 @@ use crate::failure::{Condition, Health};
 use crate::file::{File, OpenFlags};
 use crate::journal::Journal;
 use crate::locks::{INODES, QUEUES, RENAMES, SYNC_POOL, TOUCHED};
-use crate::mount::{self, Clock, Mounted, OpenOptions, Zone};
+use crate::mount::{self, AccessTimes, Clock, Mounted, OpenOptions, Zone};
 use crate::orphan::Orphans;
 use crate::policy::Policy;
 use crate::queue::{BlockingWork, Queue, SyncQueue};
@@ -86,6 +86,8 @@ pub(crate) struct VolumeShared {
     /// What is free, in a volume that is open for writing.
     pub(crate) alloc: Option<Alloc>,
     clock: Clock,
+    /// What reading does to times.
+    pub(crate) access_times: AccessTimes,
     /// User and group of what is created.
     pub(crate) owner: (u32, u32),
     /// Blocks that are kept for root may be used.
@@ -171,6 +173,10 @@ impl Volume {
             clock: options.clock,
             written: AtomicU64::new(0),
             mounted_on: options.mounted_on.clone(),
+            access_times: match options.write {
+                true => options.access_times,
+                false => AccessTimes::Never,
+            },
             owner: options.owner,
             privileged: options.caller.is_privileged(&sb),
             large_files: AtomicBool::new(sb.features().ro_compat.has(RoCompat::LARGE_FILE)),
