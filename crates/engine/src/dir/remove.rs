@@ -155,7 +155,7 @@ pub(super) fn count_out(
     inode: &Arc<Inode>,
 ) -> Result<bool, Error> {
     let now = timestamp(volume.now_nanos());
-    let mut links = 0;
+    let (mut links, at_once) = (0, volume.may_go_at_once(inode));
     inode.change(handle, |disk| {
         disk.links = match disk.is_dir() {
             true => 0,
@@ -163,8 +163,11 @@ pub(super) fn count_out(
         };
         disk.ctime = now;
         links = disk.links;
+        if links == 0 && at_once {
+            disk.dtime = volume.time_of_deletion();
+        }
     })?;
-    if links > 0 || volume.delete_at_once(handle, inode)? {
+    if links > 0 || at_once && volume.go_at_once(handle, inode)? {
         return Ok(false);
     }
     volume.orphans.add(handle, inode)?;

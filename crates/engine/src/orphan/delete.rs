@@ -26,27 +26,32 @@ impl VolumeShared {
         self.delete_doomed_best_effort();
     }
 
-    /// Deletes an inode that has just lost its last name, in the same handle, if there is nothing to free but its number and nobody has it but the
-    /// caller, with the one reference that it hands in. Else it has done nothing. Changes as many blocks as [`super::ORPHAN_CREDITS`].
+    /// May it be deleted in the handle that takes its last name? Nothing is to be freed but its number, and nobody seems to have it but the caller, with
+    /// the one reference that it hands in.
+    pub(crate) fn may_go_at_once(&self, inode: &Arc<Inode>) -> bool {
+        let disk = inode.disk();
+        disk.blocks == 0
+            && disk.file_acl.is_none()
+            && !disk.is_dir()
+            && !self.sb.features().incompat.has(Incompat::EA_INODE)
+            && Arc::strong_count(inode) == 1
+    }
+
+    /// The time of deletion that its place is to have then.
+    pub(crate) fn time_of_deletion(&self) -> u32 {
+        u32::try_from(self.now().as_secs()).map_or(u32::MAX, |now| now.max(1))
+    }
+
+    /// Deletes such an inode, in the same handle, unless somebody has found it meanwhile: then its place has no time of deletion again. Changes as
+    /// many blocks as [`super::ORPHAN_CREDITS`].
     ///
     /// The order: its place says that it has no name and was deleted; it leaves the table of inodes in memory, so that who looks for it from now on
     /// finds what that place says; its number is free. Who found it before keeps it from being deleted here.
-    pub(crate) fn delete_at_once(
+    pub(crate) fn go_at_once(
         &self,
         handle: &JournalHandle<'_>,
         inode: &Arc<Inode>,
     ) -> Result<bool, Error> {
-        let disk = inode.disk();
-        let bare = disk.blocks == 0
-            && disk.file_acl.is_none()
-            && !disk.is_dir()
-            && !self.sb.features().incompat.has(Incompat::EA_INODE);
-        if !bare || Arc::strong_count(inode) > 1 {
-            return Ok(false);
-        }
-        drop(disk);
-        let now = u32::try_from(self.now().as_secs()).unwrap_or(u32::MAX);
-        inode.change(handle, |disk| disk.dtime = now.max(1))?;
         if !self.forget_if_sole(inode) {
             inode.change(handle, |disk| disk.dtime = 0)?;
             return Ok(false);
@@ -84,7 +89,7 @@ fn delete(inode: &Inode) -> Result<(), Error> {
     ) {
         range::shrink(inode, 0)?;
     }
-    let now = u32::try_from(volume.now().as_secs()).unwrap_or(u32::MAX);
+    let now = volume.time_of_deletion();
     let is_dir = inode.disk().is_dir();
     let credits = DELETE_CREDITS + super::ORPHAN_CREDITS;
     loop {
@@ -95,7 +100,7 @@ fn delete(inode: &Inode) -> Result<(), Error> {
                 return Ok(false);
             }
             inode.release_xattr_block(handle)?;
-            volume.orphans.remove(handle, inode, now.max(1))?;
+            volume.orphans.remove(handle, inode, now)?;
             inode.change(handle, |disk| disk.size = 0)?;
             volume.alloc()?.free_inode(handle, inode.ino, is_dir)?;
             Ok(true)
