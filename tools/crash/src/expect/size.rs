@@ -2,11 +2,11 @@
 //! Input: what began to change the file, and its size. Output: whether that may be, and if not why.
 //! Invariants: a size is the one that the file began with, or the end of something that was written; never less than what
 //! is durable reaches. Without a journal a map may have got there before the inode: e2fsck then moves the size to the end of the last block that
-//! the map has. Limit: an append that nobody placed may have ended at any sector.
+//! the map has. Data that goes through the journal may need several transactions: a size may be the end of a block within what was written. Limit: an append that nobody placed may have ended at any sector.
 
 use super::{Changes, Known};
 use crate::bed::{LARGEST_BLOCK, Mode, SMALLEST_BLOCK};
-use crate::history::Start;
+use crate::history::{Action, Start};
 use crate::stamp::SECTOR;
 
 impl Known<'_> {
@@ -33,10 +33,17 @@ impl Known<'_> {
                 && size > start.size
                 && most.is_none_or(|most| size <= most)
         };
+        let by_parts = |a: &Action| {
+            let sector = size / SECTOR as u64;
+            self.mode == Mode::Journal
+                && size % SMALLEST_BLOCK == 0
+                && size > start.size
+                && a.sectors().is_none_or(|s| s.contains(&sector))
+        };
         let may_be = size == start.size
             || changes
                 .iter()
-                .any(|(_, a)| ends_at(a.reaches()) || by_fsck(a.reaches()));
+                .any(|(_, a)| ends_at(a.reaches()) || by_fsck(a.reaches()) || by_parts(a));
         if may_be {
             Ok(())
         } else {
