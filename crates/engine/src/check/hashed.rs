@@ -64,6 +64,8 @@ impl Tree {
         };
         let blocks = dir.size >> check.sight.sb.geometry().block_bits();
         let mapped: u64 = runs.iter().map(|r| r.len).sum();
+        // Blocks may be mapped again and again: a volume has no more than it has.
+        let mapped = mapped.min(check.sight.sb.geometry().blocks_count());
         let mut tree = Tree {
             hash: (!dir.flags.has(InodeFlags::CASEFOLD)).then_some(root.hash),
             // Blocks that are not mapped cannot be led to.

@@ -96,7 +96,9 @@ fn recovered(
                     found.note(note);
                 }
             }
-            Ok(volume.device().clone())
+            let shown = volume.device().clone();
+            volume.close()?;
+            Ok(shown)
         }
         Err(e) if is_damage(&e) => {
             found.add(Kind::Journal, format_args!("opening the volume: {e}"));
