@@ -15,6 +15,7 @@ use crate::error::Error;
 use diorite_format::dir::{DirBlock, inline_parent, is_hashed};
 use diorite_format::inline::InlineData;
 use diorite_format::{FileBlock, FsBlock, Ino, Inode, MapKind};
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
@@ -274,21 +275,25 @@ pub(super) fn runs_of(
     reader: &mut Reader<'_>,
     dir: &Inode,
 ) -> Result<Vec<Run>, Error> {
-    let mut runs = Runs(Vec::new());
-    walk(&check.sight.sb, reader, dir, &mut runs)?;
-    Ok(runs.0)
+    let mut all = Runs::default();
+    walk(&check.sight.sb, reader, dir, &mut all)?;
+    Ok(all.runs)
 }
 
-/// All runs. The map was walked before: its blocks are claimed, and each was found once.
-struct Runs(Vec<Run>);
+/// All runs, of each block of the map once: a map that leads to itself is no longer than what it consists of.
+#[derive(Default)]
+struct Runs {
+    runs: Vec<Run>,
+    nodes: HashSet<FsBlock>,
+}
 
 impl Visit for Runs {
-    fn node(&mut self, _: FsBlock) -> bool {
-        true
+    fn node(&mut self, block: FsBlock) -> bool {
+        self.nodes.insert(block)
     }
 
     fn run(&mut self, run: Run) {
-        self.0.push(run);
+        self.runs.push(run);
     }
 
     fn wrong(&mut self, _: &dyn fmt::Display) {

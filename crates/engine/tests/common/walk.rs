@@ -3,6 +3,7 @@
 //! Input: a device with any bytes. Output: how far it got. Invariants: every error is taken and passed over; what is asked
 //! is bounded, so a walk that does not end is the engine's fault. Limits: 4,000 inodes, 256 KiB per file.
 
+use diorite::check::{CheckOptions, check_device};
 use diorite::{Error, LoopDevice, OpenFlags, OpenOptions, Volume};
 use diorite_block::{Buf, Device};
 use std::collections::{HashSet, VecDeque};
@@ -16,7 +17,7 @@ pub struct Walked {
     pub bytes: usize,
 }
 
-/// Opens and walks.
+/// Opens and walks, and checks.
 pub fn open_and_walk(device: Arc<dyn Device>) -> Walked {
     let mut walked = Walked::default();
     let options = OpenOptions {
@@ -25,10 +26,18 @@ pub fn open_and_walk(device: Arc<dyn Device>) -> Walked {
         map_cache: 1 << 20,
         ..OpenOptions::default()
     };
-    if let Ok(volume) = Volume::open_device(device, &options) {
+    if let Ok(volume) = Volume::open_device(device.clone(), &options) {
         walked.opened = true;
         walk(&volume, &mut walked);
         let _ = volume.close();
+    }
+    let options = CheckOptions {
+        threads: 1,
+        open: options,
+        ..CheckOptions::default()
+    };
+    if let Err(error) = check_device(&device, &options, &|_| ()) {
+        assert!(!error.to_string().is_empty());
     }
     walked
 }

@@ -63,3 +63,11 @@ pub fn resident() -> u64 {
     let pages: u64 = text.split_whitespace().nth(1).unwrap().parse().unwrap();
     pages * 4096
 }
+
+/// The most that this process ever had resident, in bytes.
+pub fn most_resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = text.lines().find(|l| l.starts_with("VmHWM:")).unwrap();
+    let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    kib << 10
+}
