@@ -3,40 +3,11 @@
 
 mod common;
 
-use common::{fsck, image, run, scratch};
+use common::attributes::{found, make, open};
+use common::{fsck, scratch};
 use diorite::{OpenFlags, OpenOptions, SetAttr, Volume};
 use diorite_block::Buf;
-use diorite_format::{Ino, InodeFlags, Timestamp};
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-
-type Attrs = BTreeMap<Vec<u8>, Vec<u8>>;
-
-fn open(image: &Path) -> Volume {
-    Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap()
-}
-
-/// Files a to d; what debugfs gives c and d is in blocks.
-fn make(dir: &Path, args: &[&str]) -> PathBuf {
-    let tree = dir.join("tree");
-    std::fs::create_dir_all(tree.join("dir")).unwrap();
-    for name in ["a", "b", "c", "d"] {
-        std::fs::write(tree.join(name), name).unwrap();
-    }
-    let image = image(dir, "16M", args, &tree);
-    let long = dir.join("long");
-    std::fs::write(&long, [b'l'; 500]).unwrap();
-    for file in ["/c", "/d"] {
-        let set = format!("ea_set -f {} {file} user.long", long.to_str().unwrap());
-        run("debugfs", &["-w", "-R", &set, image.to_str().unwrap()]);
-    }
-    image
-}
-
-fn found(volume: &Volume, ino: Ino) -> Attrs {
-    let all = volume.xattrs(ino).unwrap();
-    all.into_iter().map(|x| (x.name, x.value)).collect()
-}
+use diorite_format::{InodeFlags, Timestamp};
 
 /// Permissions, owners, times; what another owner and a write take away.
 #[test]

@@ -3,20 +3,14 @@
 
 mod common;
 
+use common::fixture::filled;
 use common::stage::Stage;
 use common::watch::Watchdog;
 use common::{image, run, scratch};
 use diorite::{File, OpenFlags, OpenOptions, Volume};
-use diorite_block::Buf;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-
-fn filled(byte: u8, len: usize) -> Buf {
-    let mut buf = Buf::zeroed(len);
-    buf.as_mut_slice().fill(byte);
-    buf
-}
 
 fn read_all(file: &File) -> Vec<u8> {
     let mut bytes = vec![0; file.size() as usize];

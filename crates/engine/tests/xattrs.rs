@@ -4,15 +4,13 @@
 
 mod common;
 
+use common::attributes::{Attrs, found, make, open};
 use common::kernel::mounted;
-use common::{Rng, fsck, image, run, scaled, scratch};
-use diorite::{Error, Fallocate, OpenFlags, OpenOptions, Volume, XattrWhen};
+use common::{Rng, fsck, scaled, scratch};
+use diorite::{Error, Fallocate, OpenFlags, Volume, XattrWhen};
 use diorite_format::{FsBlock, Ino};
 use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lremovexattr, lsetxattr};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-
-type Attrs = BTreeMap<Vec<u8>, Vec<u8>>;
 
 const PATHS: [&str; 6] = ["/a", "/b", "/c", "/d", "/dir", "/e"];
 
@@ -36,32 +34,6 @@ const KINDS: [&[&str]; 9] = [
     &["-t", "ext4", "-b", "1024", "-O", "ea_inode,^metadata_csum"],
     &["-t", "ext3", "-b", "1024", "-O", "ea_inode"],
 ];
-
-fn open(image: &Path) -> Volume {
-    Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap()
-}
-
-/// Some files; what debugfs gives c and d is in blocks.
-fn make(dir: &Path, args: &[&str]) -> PathBuf {
-    let tree = dir.join("tree");
-    std::fs::create_dir_all(tree.join("dir")).unwrap();
-    for name in ["a", "b", "c", "d", "e"] {
-        std::fs::write(tree.join(name), name).unwrap();
-    }
-    let image = image(dir, "24M", args, &tree);
-    let long = dir.join("long");
-    std::fs::write(&long, [b'l'; 500]).unwrap();
-    for file in ["/c", "/d"] {
-        let set = format!("ea_set -f {} {file} user.long", long.to_str().unwrap());
-        run("debugfs", &["-w", "-R", &set, image.to_str().unwrap()]);
-    }
-    image
-}
-
-fn found(volume: &Volume, ino: Ino) -> Attrs {
-    let all = volume.xattrs(ino).unwrap();
-    all.into_iter().map(|x| (x.name, x.value)).collect()
-}
 
 /// As they were when it was opened.
 fn free_inodes(volume: &Volume) -> u32 {

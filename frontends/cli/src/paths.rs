@@ -2,9 +2,12 @@
 //!
 //! Input: paths of the command line, bytes. Output: other paths; what is there. Invariant: nothing is changed. Limits: none.
 
+use crate::image::bytes;
+use crate::report::Report;
 use diorite::{Error, OpenFlags, Volume};
 use diorite_format::{Ino, Inode};
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::sync::Arc;
 
 /// The last name of a path; empty for the root.
@@ -51,6 +54,30 @@ pub(crate) fn into(
     } else {
         dest.to_vec()
     })
+}
+
+/// Does `set` to each of these, and with `recursive` to all that is below it, where links are left to `set`; reports what fails and goes on.
+pub(crate) fn change_each(
+    volume: &Volume,
+    report: &mut Report,
+    paths: &[OsString],
+    (recursive, follow): (bool, bool),
+    mut set: impl FnMut(&Inode) -> Result<(), Error>,
+) {
+    for path in paths.iter().map(|p| bytes(p)) {
+        let mut one = |path: &[u8], found: Result<&Inode, Error>| {
+            if let Err(error) = found.and_then(&mut set) {
+                report.file(path, error);
+            }
+        };
+        if recursive {
+            walk(volume, path, one);
+        } else {
+            let found = volume.resolve(path, follow);
+            let found = found.and_then(|ino| inode(volume, ino));
+            one(path, found.as_deref().map_err(Clone::clone));
+        }
+    }
 }
 
 /// Calls `each` with a path and all that is below it: before what is in a directory. Goes on after an error, which it hands to `each`; goes into no

@@ -6,7 +6,7 @@ use super::recipe::{self, Known, RECIPES};
 use super::stage::Stage;
 use super::{Rng, scratch};
 use diorite::{Completion, OpenFlags, Queue, Request, RequestFlags};
-use diorite_block::SimOptions;
+use diorite_block::{Buf, SimOptions};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,6 +30,13 @@ pub fn writable() -> OpenFlags {
         write: true,
         ..OpenFlags::default()
     }
+}
+
+/// So many bytes, all the same.
+pub fn filled(byte: u8, len: usize) -> Buf {
+    let mut buf = Buf::zeroed(len);
+    buf.as_mut_slice().fill(byte);
+    buf
 }
 
 /// The recipe's image and what its files hold.

@@ -1,6 +1,7 @@
 //! Images for tests, made by the installed tools, and seeded randomness.
 #![allow(dead_code, clippy::unwrap_used, missing_docs, unreachable_pub)]
 
+pub mod attributes;
 pub mod fixture;
 pub mod kernel;
 pub mod log;

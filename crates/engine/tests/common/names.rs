@@ -4,10 +4,10 @@
 //! kernel is asked by root with loop devices only, and says nothing else.
 
 use super::kernel::mounted;
-use super::run;
-use diorite::{OpenFlags, Volume};
+use super::{image, run};
+use diorite::{OpenFlags, OpenOptions, Volume};
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The names in a directory, without "." and "..", as debugfs has them.
 pub fn by_debugfs(image: &Path, dir: &str) -> BTreeSet<String> {
@@ -50,4 +50,18 @@ pub fn is_hashed(volume: &Volume, dir: &str) -> bool {
     let ino = volume.resolve(dir.as_bytes(), true).unwrap();
     let file = volume.open_ino(ino, OpenFlags::default()).unwrap();
     file.metadata().flags.has(diorite_format::InodeFlags::INDEX)
+}
+
+pub fn open(image: &Path, write: bool) -> Volume {
+    let options = match write {
+        true => OpenOptions::writable(),
+        false => OpenOptions::default(),
+    };
+    Volume::open(image.to_str().unwrap(), &options).unwrap()
+}
+
+pub fn empty(dir: &Path, size: &str, args: &[&str]) -> PathBuf {
+    let tree = dir.join("tree");
+    std::fs::create_dir_all(&tree).unwrap();
+    image(dir, size, args, &tree)
 }

@@ -3,7 +3,7 @@
 //! Input: volumes whose free space is poison. Output: none. Invariants: counts are asserted, times never; e2fsck judges the end. Limits: the
 //! races are a slice by default; `DIORITE_BLOCK_ROUNDS=100000` is the long form.
 
-use crate::common::fixture::{LIMIT, made, run_all, writable};
+use crate::common::fixture::{LIMIT, filled, made, run_all, writable};
 use crate::common::recipe::{RECIPES, Recipe, bare};
 use crate::common::stage::Stage;
 use crate::common::storm::storm;
@@ -11,7 +11,6 @@ use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
 use crate::common::{Rng, fsck, scaled, scratch};
 use diorite::{OpenOptions, Request, Volume};
-use diorite_block::Buf;
 use std::collections::VecDeque;
 use std::sync::{Arc, Barrier};
 
@@ -24,12 +23,6 @@ const LARGE: Recipe = Recipe {
     cluster: 1,
     extents: true,
 };
-
-fn filled(byte: u8, len: usize) -> Buf {
-    let mut buf = Buf::zeroed(len);
-    buf.as_mut_slice().fill(byte);
-    buf
-}
 
 /// Rule B4. Writers of distinct sectors of one new block: each sector ends with its own data, what nobody wrote is zeros, and the zeros
 /// were written by one of them.

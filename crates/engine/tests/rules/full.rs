@@ -2,14 +2,13 @@
 //!
 //! Input: a small volume. Output: none. Invariants: a write returns its full length or an error; e2fsck judges the end. Limits: one thread.
 
-use crate::common::fixture::{LIMIT, run_all, writable};
+use crate::common::fixture::{LIMIT, filled, run_all, writable};
 use crate::common::fsck;
 use crate::common::recipe::{RECIPES, Recipe, bare};
 use crate::common::scratch;
 use crate::common::stage::Stage;
 use crate::common::watch::Watchdog;
 use diorite::{Error, File, OpenOptions, Queue, Request, RequestFlags, Volume};
-use diorite_block::Buf;
 
 const SMALL: [Recipe; 3] = [
     Recipe {
@@ -31,12 +30,6 @@ const SMALL: [Recipe; 3] = [
         ..RECIPES[0]
     },
 ];
-
-fn filled(byte: u8, len: usize) -> Buf {
-    let mut buf = Buf::zeroed(len);
-    buf.as_mut_slice().fill(byte);
-    buf
-}
 
 fn is_full(result: &Result<usize, Error>) -> bool {
     matches!(result, Err(e) if matches!(e.root(), Error::NoSpace { .. }))

@@ -2,7 +2,7 @@
 //!
 //! Input: files of a volume as devices. Output: none. Invariant: counts are asserted, times never. Limits: one layer.
 
-use crate::common::fixture::{LIMIT, known, made, sim, writable};
+use crate::common::fixture::{LIMIT, filled, known, made, sim, writable};
 use crate::common::nest::{nested, unnest};
 use crate::common::stage::{Stage, one_worker};
 use crate::common::watch::Watchdog;
@@ -215,7 +215,7 @@ fn ranges_of_a_loop_device() {
             assert_eq!(file.read_bytes(0, &mut bytes).unwrap(), bytes.len());
             assert!(bytes == model);
             // What is not there can be written, and is there.
-            let full = |n: u64| Bio::write(at(n), filled(block), n);
+            let full = |n: u64| Bio::write(at(n), filled(0x3C, block as usize), n);
             let done = bios(&*device, 4, vec![full(0), full(1), full(2)]);
             assert!(done.iter().all(|b| b.result.is_ok()));
             drop((device, file));
@@ -225,12 +225,6 @@ fn ranges_of_a_loop_device() {
             fsck(&after);
         }
     }
-}
-
-fn filled(len: u64) -> Buf {
-    let mut buf = Buf::zeroed(len as usize);
-    buf.as_mut_slice().fill(0x3C);
-    buf
 }
 
 /// Many discards among writes, a queue deep; all of them end, and once each.
@@ -246,7 +240,7 @@ fn discards_among_writes() {
         match n % 3 {
             0 => Bio::range(BioOp::Discard, pos, 4096, n),
             1 => Bio::range(BioOp::WriteZeroes, pos, 4096, n),
-            _ => Bio::write(pos, filled(4096), n),
+            _ => Bio::write(pos, filled(0x3C, 4096), n),
         }
     });
     let done = bios(&*device, 16, all.collect());

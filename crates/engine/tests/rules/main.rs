@@ -19,6 +19,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod bed;
 mod blocks;
 mod completion;
 mod durable;

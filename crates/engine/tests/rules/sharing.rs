@@ -3,55 +3,16 @@
 //! Input: volumes on a device that holds writes back. Output: none. Invariants: counts are asserted, times never; e2fsck judges the end.
 //! Limits: the cases of a few writers.
 
-use crate::common::fixture::{LIMIT, run_all, writable};
-use crate::common::recipe::{RECIPES, bare};
-use crate::common::stage::{Stage, one_worker};
-use crate::common::valve::Valve;
+use crate::bed::Bed;
+use crate::common::Rng;
+use crate::common::fixture::{LIMIT, filled, run_all};
+use crate::common::recipe::RECIPES;
+use crate::common::stage::one_worker;
 use crate::common::watch::Watchdog;
-use crate::common::{Rng, fsck, scratch};
 use diorite::policy::PRESETS;
-use diorite::{File, Policy, Queue, Request, Volume};
+use diorite::{Policy, Queue, Request};
 use diorite_block::Buf;
 use std::collections::VecDeque;
-use std::sync::Arc;
-
-struct Bed {
-    _dir: tempfile::TempDir,
-    stage: Stage,
-    valve: Valve,
-    volume: Volume,
-}
-
-impl Bed {
-    fn new(policy: Policy) -> Bed {
-        let dir = scratch();
-        let stage = Stage::mem(&bare(dir.path(), &RECIPES[0]));
-        let valve = Valve::new(stage.device.clone());
-        let volume = Volume::open_device(Arc::new(valve.clone()), &one_worker(policy)).unwrap();
-        Bed {
-            _dir: dir,
-            stage,
-            valve,
-            volume,
-        }
-    }
-
-    fn open(&self, path: &str) -> File {
-        self.volume.open_path(path, writable()).unwrap()
-    }
-
-    fn finish(self) {
-        self.volume.close().unwrap();
-        self.stage.save();
-        fsck(&self.stage.image);
-    }
-}
-
-fn filled(byte: u8, len: usize) -> Buf {
-    let mut buf = Buf::zeroed(len);
-    buf.as_mut_slice().fill(byte);
-    buf
-}
 
 fn collect(queue: &Queue, count: usize) {
     let mut done = Vec::new();
@@ -68,11 +29,9 @@ fn readers_wait_for_no_writer() {
     let _watchdog = Watchdog::new(LIMIT, "readers");
     let mut rng = Rng::from_env("readers");
     for path in ["/odd", "/sparse"] {
-        let bed = Bed::new(Policy::DIORITE);
-        let file = bed.open(path);
+        let bed = Bed::new(&RECIPES[0], &one_worker(Policy::DIORITE));
+        let (file, queue, id) = bed.open(path);
         let size = file.size();
-        let queue = bed.volume.queue(64).unwrap();
-        let id = queue.attach(&file).unwrap();
         bed.valve.hold(&[0x99]);
         let writes: Vec<Request> = (0..24)
             .map(|n| Request::write(id, n * 8192, filled(0x99, 4096), n))
@@ -129,12 +88,10 @@ fn readers_wait_for_no_writer() {
 fn who_was_kept_out_looks_again() {
     let _watchdog = Watchdog::new(LIMIT, "kept out");
     for (name, policy) in PRESETS {
-        let bed = Bed::new(policy);
-        let file = bed.open("/odd");
+        let bed = Bed::new(&RECIPES[0], &one_worker(policy));
+        let (file, queue, id) = bed.open("/odd");
         // The file's last block is its fourth sector's; behind it is nothing.
         let last = 100_001 / 4096 * 4096;
-        let queue = bed.volume.queue(16).unwrap();
-        let id = queue.attach(&file).unwrap();
         bed.valve.hold(&[1]);
         queue.submit(&mut VecDeque::from([
             Request::write(id, last + 6 * 512, filled(1, 4096), 1),

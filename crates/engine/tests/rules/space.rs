@@ -3,69 +3,18 @@
 //! Input: volumes whose free space is poison. Output: none. Invariants: counts are asserted, times never; e2fsck judges the end. Limits: the
 //! racing reads are a slice by default; `DIORITE_POISON_READS=1000000` is the long form.
 
-use crate::common::fixture::{LIMIT, NOWAIT, made, run_all, writable};
-use crate::common::recipe::{POISON, RECIPES, Recipe, bare};
+use crate::bed::Bed;
+use crate::common::fixture::{LIMIT, NOWAIT, filled, made, run_all, writable};
+use crate::common::recipe::{POISON, RECIPES, bare};
 use crate::common::stage::Stage;
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
 use crate::common::{Rng, fsck, scaled, scratch};
-use diorite::{
-    Error, File, FileId, MappingState, OpenFlags, OpenOptions, Queue, Request, Volume, Wait,
-};
+use diorite::{Error, File, MappingState, OpenFlags, OpenOptions, Queue, Request, Volume, Wait};
 use diorite_block::Buf;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-/// A volume on a device whose writes can be held and failed.
-struct Bed {
-    _dir: tempfile::TempDir,
-    stage: Stage,
-    valve: Valve,
-    volume: Volume,
-}
-
-impl Bed {
-    fn new(recipe: &Recipe) -> Bed {
-        let dir = scratch();
-        let stage = Stage::mem(&bare(dir.path(), recipe));
-        let valve = Valve::new(stage.device.clone());
-        let volume =
-            Volume::open_device(Arc::new(valve.clone()), &OpenOptions::writable()).unwrap();
-        Bed {
-            _dir: dir,
-            stage,
-            valve,
-            volume,
-        }
-    }
-
-    fn open(&self, path: &str) -> (File, Queue, FileId) {
-        let file = self.volume.open_path(path, writable()).unwrap();
-        let queue = self.volume.queue(64).unwrap();
-        let id = queue.attach(&file).unwrap();
-        (file, queue, id)
-    }
-
-    /// No two bios overlapped in flight; and as [`Bed::finish`].
-    fn judge(self) {
-        assert_eq!(self.valve.overlaps(), [""; 0], "rule B9");
-        self.finish();
-    }
-
-    /// Closed, e2fsck has nothing to say.
-    fn finish(self) {
-        self.volume.close().unwrap();
-        self.stage.save();
-        fsck(&self.stage.image);
-    }
-}
-
-fn filled(byte: u8, len: usize) -> Buf {
-    let mut buf = Buf::zeroed(len);
-    buf.as_mut_slice().fill(byte);
-    buf
-}
 
 fn bytes(file: &File, pos: u64, len: usize) -> Vec<u8> {
     let mut out = vec![0xEE; len];
@@ -106,7 +55,7 @@ fn reads_that_race_with_new_blocks_find_no_poison() {
         let (reads, mut round) = (AtomicU64::new(0), 0);
         while reads.load(Ordering::Relaxed) < wanted / 3 {
             let _watchdog = Watchdog::new(LIMIT, format!("{}, round {round}", recipe.name));
-            let bed = Bed::new(recipe);
+            let bed = Bed::new(recipe, &OpenOptions::writable());
             let stop = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 for path in ["/sparse", "/empty"] {
@@ -235,7 +184,7 @@ fn conversion_takes_what_was_written_and_no_more() {
 fn the_size_waits_for_who_comes_first() {
     let _watchdog = Watchdog::new(LIMIT, "held");
     for recipe in &RECIPES[..3] {
-        let bed = Bed::new(recipe);
+        let bed = Bed::new(recipe, &OpenOptions::writable());
         let (file, queue, id) = bed.open("/empty");
         bed.valve.hold(&[1]);
         let append = |n: u8| Request::append(id, filled(n, 8192), n.into());
@@ -264,7 +213,7 @@ fn the_size_waits_for_who_comes_first() {
 fn a_failed_append_leaves_zeros_or_nothing() {
     let _watchdog = Watchdog::new(LIMIT, "failed");
     for recipe in &RECIPES[..3] {
-        let bed = Bed::new(recipe);
+        let bed = Bed::new(recipe, &OpenOptions::writable());
         let (file, queue, id) = bed.open("/empty");
         bed.valve.fail(&[2, 4]);
         let append = |n: u8| Request::append(id, filled(n, 8192), n.into());
@@ -344,7 +293,7 @@ fn the_gap_behind_the_old_end_reads_zeros() {
 fn a_fill_shows_when_it_has_completed() {
     let _watchdog = Watchdog::new(LIMIT, "fill");
     for recipe in &RECIPES[..3] {
-        let bed = Bed::new(recipe);
+        let bed = Bed::new(recipe, &OpenOptions::writable());
         let (file, queue, id) = bed.open("/sparse");
         bed.valve.hold(&[9]);
         submit_until(
@@ -408,7 +357,7 @@ fn a_failed_fill_changes_nothing() {
 fn nowait_in_new_space_has_no_side_effect() {
     let _watchdog = Watchdog::new(LIMIT, "nowait in new space");
     for recipe in &RECIPES[..3] {
-        let bed = Bed::new(recipe);
+        let bed = Bed::new(recipe, &OpenOptions::writable());
         let (file, queue, id) = bed.open("/sparse");
         let before = (file.metadata().blocks, file.size(), file.metadata().mtime);
         let nowait = |n| Request::write(id, 65536, filled(1, 4096), n).with_flags(NOWAIT);
@@ -471,7 +420,7 @@ fn nowait_in_new_space_has_no_side_effect() {
 /// An append to a file that does not end at a sector has no place to go: refused by name, and nothing has happened (rule G1).
 #[test]
 fn an_append_behind_an_odd_end_is_refused() {
-    let bed = Bed::new(&RECIPES[0]);
+    let bed = Bed::new(&RECIPES[0], &OpenOptions::writable());
     let (file, queue, id) = bed.open("/odd");
     for flags in [diorite::RequestFlags::default(), NOWAIT] {
         let append = Request::append(id, filled(1, 512), 0).with_flags(flags);

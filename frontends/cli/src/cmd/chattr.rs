@@ -4,7 +4,7 @@
 //! Limits: files and directories only.
 
 use crate::args::{ChattrArgs, Global};
-use crate::image::{self, bytes};
+use crate::image;
 use crate::paths;
 use crate::report::Report;
 use diorite::{Error, Volume};
@@ -20,35 +20,20 @@ pub(crate) fn run(global: &Global, args: &ChattrArgs) -> ExitCode {
 
 /// Does what the arguments say.
 pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &ChattrArgs) {
-    for path in args.paths.iter().map(|p| bytes(p)) {
-        if !args.recursive {
-            if let Err(error) = one(volume, path, args) {
-                report.file(path, error);
-            }
-            continue;
+    let how = (args.recursive, false);
+    paths::change_each(volume, report, &args.paths, how, |inode| {
+        if inode.is_file() || inode.is_dir() {
+            return set(volume, inode, args);
         }
-        paths::walk(volume, path, |path, found| {
-            let is_other = |inode: &&Inode| inode.is_file() || inode.is_dir();
-            let done = match found.map(|inode| Some(inode).filter(is_other)) {
-                Ok(Some(inode)) => set(volume, inode, args),
-                Ok(None) => Ok(()),
-                Err(error) => Err(error),
-            };
-            if let Err(error) = done {
-                report.file(path, error);
+        // Met on the way it is left as it is.
+        match args.recursive {
+            true => Ok(()),
+            false => {
+                let what = "flags of what is no file or directory";
+                Err(Error::NotSupported(what.to_owned()))
             }
-        });
-    }
-}
-
-fn one(volume: &Volume, path: &[u8], args: &ChattrArgs) -> Result<(), Error> {
-    let ino = volume.resolve(path, false)?;
-    let inode = paths::inode(volume, ino)?;
-    if !inode.is_file() && !inode.is_dir() {
-        let what = "flags of what is no file or directory";
-        return Err(Error::NotSupported(what.to_owned()));
-    }
-    set(volume, &inode, args)
+        }
+    });
 }
 
 fn set(volume: &Volume, inode: &Inode, args: &ChattrArgs) -> Result<(), Error> {

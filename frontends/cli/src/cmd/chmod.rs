@@ -4,7 +4,7 @@
 //! umask.
 
 use crate::args::{ChmodArgs, Global};
-use crate::image::{self, bytes};
+use crate::image;
 use crate::paths;
 use crate::report::Report;
 use diorite::{Error, SetAttr, Volume};
@@ -20,24 +20,10 @@ pub(crate) fn run(global: &Global, args: &ChmodArgs) -> ExitCode {
 
 /// Does it on an open image.
 pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &ChmodArgs) {
-    for path in args.paths.iter().map(|p| bytes(p)) {
-        if !args.recursive {
-            if let Err(error) = one(volume, path, args) {
-                report.file(path, error);
-            }
-            continue;
-        }
-        paths::walk(volume, path, |path, found| {
-            if let Err(error) = found.and_then(|inode| set(volume, inode, args)) {
-                report.file(path, error);
-            }
-        });
-    }
-}
-
-fn one(volume: &Volume, path: &[u8], args: &ChmodArgs) -> Result<(), Error> {
-    let ino = volume.resolve(path, true)?;
-    set(volume, &*paths::inode(volume, ino)?, args)
+    let how = (args.recursive, true);
+    paths::change_each(volume, report, &args.paths, how, |inode| {
+        set(volume, inode, args)
+    });
 }
 
 fn set(volume: &Volume, inode: &Inode, args: &ChmodArgs) -> Result<(), Error> {

@@ -4,7 +4,7 @@
 //! as the image's names of users are not looked up.
 
 use crate::args::{ChownArgs, Global};
-use crate::image::{self, bytes};
+use crate::image;
 use crate::paths;
 use crate::report::Report;
 use diorite::{Error, SetAttr, Volume};
@@ -44,20 +44,10 @@ pub(crate) fn run(global: &Global, args: &ChownArgs) -> ExitCode {
 
 /// Does it on an open image.
 pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &ChownArgs) {
-    for path in args.paths.iter().map(|p| bytes(p)) {
-        if args.recursive {
-            paths::walk(volume, path, |path, found| {
-                if let Err(error) = found.and_then(|i| set(volume, i.ino, args.owner)) {
-                    report.file(path, error);
-                }
-            });
-            continue;
-        }
-        let found = volume.resolve(path, !args.no_dereference);
-        if let Err(error) = found.and_then(|ino| set(volume, ino, args.owner)) {
-            report.file(path, error);
-        }
-    }
+    let how = (args.recursive, !args.no_dereference);
+    paths::change_each(volume, report, &args.paths, how, |inode| {
+        set(volume, inode.ino, args.owner)
+    });
 }
 
 fn set(volume: &Volume, ino: Ino, owner: Owner) -> Result<(), Error> {

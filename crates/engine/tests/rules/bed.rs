@@ -1,0 +1,54 @@
+//! A volume on a device whose writes can be held and failed, its free space poison.
+//!
+//! Input: a recipe and how to open. Output: files with queues. Invariant: e2fsck judges the end. Limits: a device in memory.
+
+use crate::common::fixture::writable;
+use crate::common::recipe::{Recipe, bare};
+use crate::common::stage::Stage;
+use crate::common::valve::Valve;
+use crate::common::{fsck, scratch};
+use diorite::{File, FileId, OpenOptions, Queue, Volume};
+use std::sync::Arc;
+
+/// See the module.
+pub(crate) struct Bed {
+    _dir: tempfile::TempDir,
+    pub(crate) stage: Stage,
+    pub(crate) valve: Valve,
+    pub(crate) volume: Volume,
+}
+
+impl Bed {
+    pub(crate) fn new(recipe: &Recipe, options: &OpenOptions) -> Bed {
+        let dir = scratch();
+        let stage = Stage::mem(&bare(dir.path(), recipe));
+        let valve = Valve::new(stage.device.clone());
+        let volume = Volume::open_device(Arc::new(valve.clone()), options).unwrap();
+        Bed {
+            _dir: dir,
+            stage,
+            valve,
+            volume,
+        }
+    }
+
+    pub(crate) fn open(&self, path: &str) -> (File, Queue, FileId) {
+        let file = self.volume.open_path(path, writable()).unwrap();
+        let queue = self.volume.queue(64).unwrap();
+        let id = queue.attach(&file).unwrap();
+        (file, queue, id)
+    }
+
+    /// No two bios overlapped in flight; and as [`Bed::finish`].
+    pub(crate) fn judge(self) {
+        assert_eq!(self.valve.overlaps(), [""; 0], "rule B9");
+        self.finish();
+    }
+
+    /// Closed, e2fsck has nothing to say.
+    pub(crate) fn finish(self) {
+        self.volume.close().unwrap();
+        self.stage.save();
+        fsck(&self.stage.image);
+    }
+}

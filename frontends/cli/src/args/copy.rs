@@ -1,0 +1,101 @@
+//! The command line of what copies out and in, and of what does many changes at once.
+//!
+//! Input: the process's arguments. Output: options. Invariant: as for all of them. Limits: none of its own.
+
+use crate::modes::ModeChange;
+use clap::Args;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// `get`.
+#[derive(Args, Debug)]
+pub(crate) struct GetArgs {
+    /// Directories are always copied whole; for those whose fingers type it
+    #[arg(short, hide = true)]
+    pub(crate) recursive: bool,
+    /// Give copies the owner and group (as numbers) that they have in the image; so for root unless told otherwise
+    #[arg(
+        long,
+        visible_alias = "numeric-owner",
+        overrides_with = "no_same_owner"
+    )]
+    pub(crate) same_owner: bool,
+    /// Copies belong to whoever runs this
+    #[arg(long)]
+    pub(crate) no_same_owner: bool,
+    /// No extended attributes
+    #[arg(long)]
+    pub(crate) no_xattrs: bool,
+    /// No progress on the terminal
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// The image
+    pub(crate) img: String,
+    /// What to copy
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<OsString>,
+    /// Where to
+    #[arg(required = true)]
+    pub(crate) dest: PathBuf,
+}
+
+/// `put`.
+#[derive(Args, Debug)]
+pub(crate) struct PutArgs {
+    /// Directories are always copied whole; for those whose fingers type it
+    #[arg(short, short_aliases = ['R', 'a', 'f'], hide = true, overrides_with = "recursive")]
+    pub(crate) recursive: bool,
+    /// The copies belong to this user, given as a number
+    #[arg(long, value_name = "UID")]
+    pub(crate) owner: Option<u32>,
+    /// The copies belong to this group, given as a number
+    #[arg(long, value_name = "GID")]
+    pub(crate) group: Option<u32>,
+    /// Change the permissions of the copies as chmod does: u=rwX,go=rX; octal ones are for all but directories
+    #[arg(long, value_name = "MODE", value_parser = ModeChange::parse)]
+    pub(crate) mode: Option<ModeChange>,
+    /// No extended attributes, no ACLs
+    #[arg(long)]
+    pub(crate) no_xattrs: bool,
+    /// What is there already stays; directories are merged all the same
+    #[arg(short, long)]
+    pub(crate) no_clobber: bool,
+    /// Copy all SOURCEs into this directory
+    #[arg(
+        short,
+        long,
+        value_name = "DIR",
+        conflicts_with = "no_target_directory"
+    )]
+    pub(crate) target_directory: Option<OsString>,
+    /// DEST is the new name, also if it is a directory
+    #[arg(short = 'T', long)]
+    pub(crate) no_target_directory: bool,
+    /// Nothing of other file systems that are mounted below SOURCE
+    #[arg(short = 'x', long)]
+    pub(crate) one_file_system: bool,
+    /// No progress on the terminal
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// The image
+    pub(crate) img: String,
+    /// What to copy, and where to
+    #[arg(required = true, value_name = "SOURCE")]
+    pub(crate) paths: Vec<OsString>,
+}
+
+/// `edit`.
+#[derive(Args, Debug)]
+pub(crate) struct EditArgs {
+    /// The script; - for standard input
+    #[arg(short = 'f', long, value_name = "FILE")]
+    pub(crate) script: PathBuf,
+    /// Each line is a transaction of its own
+    #[arg(long)]
+    pub(crate) each: bool,
+    /// Do everything, in one transaction, and give it up: the image stays as it is
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+    /// The image
+    pub(crate) img: String,
+}

@@ -1,0 +1,153 @@
+//! The command line of what only looks: superblocks, directories, files, consistency.
+//!
+//! Input: the process's arguments. Output: options. Invariant: as for all of them. Limits: none of its own.
+
+use clap::Args;
+use std::ffi::OsString;
+
+/// `info`.
+#[derive(Args, Debug)]
+pub(crate) struct InfoArgs {
+    /// Also print how the device was opened: I/O engine, direct or buffered, who else has it
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The image
+    pub(crate) img: String,
+}
+
+/// `ls`.
+#[derive(Args, Debug)]
+pub(crate) struct LsArgs {
+    /// Long format: mode, links, owner and group (as numbers), size, time of change
+    #[arg(short)]
+    pub(crate) long: bool,
+    /// Directories below directories too
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
+    /// Names that begin with a dot too
+    #[arg(short, long)]
+    pub(crate) all: bool,
+    /// Directories themselves, not what is in them
+    #[arg(short, long)]
+    pub(crate) directory: bool,
+    /// Inode numbers in front
+    #[arg(short, long)]
+    pub(crate) inode: bool,
+    /// How -l prints times
+    #[arg(long, value_enum, default_value_t = TimeStyle::Locale, value_name = "STYLE")]
+    pub(crate) time_style: TimeStyle,
+    /// One JSON object per name, each on a line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The image
+    pub(crate) img: String,
+    /// What to list; the root directory unless given
+    pub(crate) paths: Vec<OsString>,
+}
+
+/// How `ls -l` prints times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum TimeStyle {
+    /// Nov 21 21:29, or the year if it is long ago
+    Locale,
+    /// 2026-11-21 21:29:35.000000000 +0000
+    FullIso,
+    /// 2026-11-21 21:29
+    LongIso,
+}
+
+/// `tree`.
+#[derive(Args, Debug)]
+pub(crate) struct TreeArgs {
+    /// Names that begin with a dot too
+    #[arg(short, long)]
+    pub(crate) all: bool,
+    /// Directories only
+    #[arg(short = 'd')]
+    pub(crate) dirs: bool,
+    /// So many levels of directories
+    #[arg(short = 'L', value_name = "LEVEL", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) level: Option<u32>,
+    /// Sizes in bytes in front
+    #[arg(short)]
+    pub(crate) size: bool,
+    /// The image
+    pub(crate) img: String,
+    /// Where to begin; the root directory unless given
+    pub(crate) paths: Vec<OsString>,
+}
+
+/// `find`.
+#[derive(Args, Debug)]
+pub(crate) struct FindArgs {
+    /// One JSON object per file, each on a line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The image
+    pub(crate) img: String,
+    /// Where to begin, and what to look for
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PATH"
+    )]
+    pub(crate) words: Vec<OsString>,
+}
+
+/// `stat`.
+#[derive(Args, Debug)]
+pub(crate) struct StatArgs {
+    /// What a symbolic link points to, not the link
+    #[arg(short = 'L', long)]
+    pub(crate) dereference: bool,
+    /// One JSON object per file, each on a line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The image
+    pub(crate) img: String,
+    /// The files
+    #[arg(required = true)]
+    pub(crate) paths: Vec<OsString>,
+}
+
+/// `cat`.
+#[derive(Args, Debug)]
+pub(crate) struct CatArgs {
+    /// The image
+    pub(crate) img: String,
+    /// The files, one after the other
+    #[arg(required = true)]
+    pub(crate) paths: Vec<OsString>,
+}
+
+/// `check`.
+#[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// Threads; one for each CPU unless given
+    #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+    /// Tell up to 1000 findings of each kind instead of 10
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The image
+    pub(crate) img: String,
+}
+
+/// `extents`.
+#[derive(Args, Debug)]
+pub(crate) struct ExtentsArgs {
+    /// One JSON object per extent, each on a line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The image
+    pub(crate) img: String,
+    /// The files
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<OsString>,
+}
