@@ -7,7 +7,7 @@
 //! once. Limits: a queue has a fixed depth, chosen when it is opened.
 
 use crate::bio::{Bio, BioError, BioErrorKind, BioList, BioOp};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::fmt;
@@ -253,6 +253,18 @@ pub struct Waker {
     watched: AtomicBool,
     /// There is a signal in the eventfd.
     signalled: AtomicBool,
+    /// Where threads of a test's scheduler sleep: all of them are one thread of the host, which must not.
+    #[cfg(all(feature = "shuttle", not(feature = "loom")))]
+    bed: Bed,
+}
+
+#[cfg(all(feature = "shuttle", not(feature = "loom")))]
+static WAKER: crate::sync::LockClass = crate::sync::LockClass::new("waker", 900);
+
+#[cfg(all(feature = "shuttle", not(feature = "loom")))]
+struct Bed {
+    lock: crate::sync::Mutex<()>,
+    woken: crate::sync::Condvar,
 }
 
 impl fmt::Debug for Waker {
@@ -278,6 +290,11 @@ impl Waker {
             sleepers: AtomicU32::new(0),
             watched: AtomicBool::new(false),
             signalled: AtomicBool::new(false),
+            #[cfg(all(feature = "shuttle", not(feature = "loom")))]
+            bed: Bed {
+                lock: crate::sync::Mutex::new(&WAKER, ()),
+                woken: crate::sync::Condvar::new(),
+            },
         })
     }
 
@@ -334,8 +351,29 @@ impl Waker {
     }
 
     /// Blocks until kicked or the time is over. Does not consume the kick.
+    #[cfg(all(feature = "shuttle", not(feature = "loom")))]
     pub fn wait(&self, timeout: Option<Duration>) {
-        let timeout = timeout.map(|t| rustix::event::Timespec {
+        self.asleep(|| {
+            let mut bed = self.bed.lock.lock();
+            match timeout {
+                Some(timeout) if !self.is_kicked() => {
+                    drop(self.bed.woken.wait_timeout(bed, timeout));
+                }
+                Some(_) => {}
+                None => {
+                    while !self.is_kicked() {
+                        bed = self.bed.woken.wait(bed);
+                    }
+                }
+            }
+        });
+    }
+
+    /// Blocks until kicked or the time is over. Does not consume the kick.
+    #[cfg(not(all(feature = "shuttle", not(feature = "loom"))))]
+    pub fn wait(&self, timeout: Option<Duration>) {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let timeout = timeout.map(|t| Timespec {
             tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(t.subsec_nanos()),
         });
@@ -357,6 +395,13 @@ impl Waker {
         }
     }
 
+    #[cfg(all(feature = "shuttle", not(feature = "loom")))]
+    fn signal(&self) {
+        drop(self.bed.lock.lock());
+        self.bed.woken.notify_all();
+    }
+
+    #[cfg(not(all(feature = "shuttle", not(feature = "loom"))))]
     fn signal(&self) {
         // EAGAIN means the counter is at its maximum: whoever waits is awake anyway.
         match rustix::io::write(&self.fd, &1u64.to_ne_bytes()) {

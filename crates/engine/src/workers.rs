@@ -9,11 +9,10 @@ use crate::dio::{BufferedJob, PrepareJob};
 use crate::locks::WORKERS;
 use crate::map::LoadJob;
 use crate::range::RangeJob;
-use diorite_block::sync::{Condvar, Mutex};
+use diorite_block::sync::{Condvar, Mutex, thread};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 /// What a thread that may block has to do.
 #[derive(Debug)]
@@ -78,7 +77,7 @@ pub(crate) struct Workers {
     threads: Threads,
 }
 
-type Threads = Arc<Mutex<Vec<JoinHandle<()>>>>;
+type Threads = Arc<Mutex<Vec<thread::JoinHandle<()>>>>;
 
 #[derive(Debug)]
 struct Class<T> {
@@ -148,7 +147,7 @@ impl Drop for Workers {
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             // The last reference to a volume may be dropped by one of its own workers, which then ends by itself.
-            if thread.thread().id() != std::thread::current().id() {
+            if thread.thread().id() != thread::current().id() {
                 thread.join().expect("a worker does not panic");
             }
         }
@@ -202,7 +201,7 @@ impl<T: Task> Class<T> {
             return;
         }
         let mine = self.clone();
-        match std::thread::Builder::new()
+        match thread::Builder::new()
             .name(format!("diorite-{}", T::CLASS))
             .spawn(move || mine.serve())
         {

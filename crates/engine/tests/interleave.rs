@@ -1,9 +1,10 @@
-//! Interleavings of the gate, the in-flight count, parked requests, the inbox, the pending map and map publication: shuttle for the
-//! schedules, loom for the memory order.
+//! Interleavings: of the gate, the in-flight count, parked requests, the inbox, the pending map and map publication, each alone, and of whole
+//! volumes; shuttle for the schedules, loom for the memory order.
 //!
-//! The rooms' own files are compiled into this test, over a queue that is nothing but an inbox and a waker: no lock or atomic of
-//! theirs is replaced but by the `sync` module. Not modelled: the block crate's `Waker`, an eventfd over std atomics; what stands
-//! here in its place keeps its protocol (kick after posting; clear before looking).
+//! Whole volumes are the engine itself, with its workers, over a device in memory. For what is looked at alone the rooms' own files are
+//! compiled into this test, over a queue that is nothing but an inbox and a waker: no lock or atomic of theirs is replaced but by the `sync`
+//! module. Not modelled: the block crate's `Waker`, an eventfd over std atomics, whose threads sleep on a condition variable under shuttle;
+//! what stands here in its place keeps its protocol (kick after posting; clear before looking).
 #![cfg(any(feature = "shuttle", feature = "loom"))]
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)]
 
@@ -201,15 +202,23 @@ fn released(queue: &QueueShared) {
 mod growing;
 
 #[cfg(all(feature = "shuttle", not(feature = "loom")))]
+mod common;
+#[cfg(all(feature = "shuttle", not(feature = "loom")))]
+#[path = "interleave/volumes.rs"]
+mod volumes;
+
+#[cfg(all(feature = "shuttle", not(feature = "loom")))]
 mod shuttled {
     use super::*;
 
     /// Schedules per test; `DIORITE_SCHEDULES` for more.
+    pub(super) fn schedules(few: usize) -> usize {
+        let more = std::env::var("DIORITE_SCHEDULES").ok();
+        more.and_then(|n| n.parse().ok()).unwrap_or(few)
+    }
+
     pub(super) fn check(test: impl Fn() + Send + Sync + 'static) {
-        let schedules = std::env::var("DIORITE_SCHEDULES")
-            .ok()
-            .and_then(|n| n.parse().ok())
-            .unwrap_or(3000);
+        let schedules = schedules(3000);
         let test = Arc::new(test);
         let again = test.clone();
         shuttle::check_random(move || test(), schedules);

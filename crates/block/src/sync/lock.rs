@@ -51,7 +51,10 @@ pub struct Mutex<T> {
 #[derive(Debug)]
 pub struct MutexGuard<'a, T> {
     raw: raw::MutexGuard<'a, T>,
+    #[expect(dead_code, reason = "held for its Drop only")]
     held: Held,
+    #[cfg(all(feature = "shuttle", not(feature = "loom")))]
+    of: &'a Mutex<T>,
 }
 
 impl<T> Mutex<T> {
@@ -73,20 +76,26 @@ impl<T> Mutex<T> {
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let held = Held::note(Place::new(self.class, self.level), self.class);
-        MutexGuard {
-            raw: acquire(self.class, || self.raw.try_lock(), || self.raw.lock()),
-            held,
-        }
+        let raw = acquire(self.class, || self.raw.try_lock(), || self.raw.lock());
+        self.guard(raw, held)
     }
 
     /// Takes the lock if it is free now.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let raw = unpoison_try(self.raw.try_lock())?;
         self.class.count_acquired();
-        Some(MutexGuard {
+        let held = Held::note(Place::new(self.class, self.level), self.class);
+        Some(self.guard(raw, held))
+    }
+
+    #[inline]
+    fn guard<'a>(&'a self, raw: raw::MutexGuard<'a, T>, held: Held) -> MutexGuard<'a, T> {
+        MutexGuard {
             raw,
-            held: Held::note(Place::new(self.class, self.level), self.class),
-        })
+            held,
+            #[cfg(all(feature = "shuttle", not(feature = "loom")))]
+            of: self,
+        }
     }
 
     /// The value of a lock that nobody else can see any more.
@@ -242,25 +251,41 @@ impl Condvar {
 
     /// Releases the lock, waits to be notified, takes the lock again. May wake for no reason.
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        let MutexGuard { raw, held } = guard;
         MutexGuard {
-            raw: unpoison(self.raw.wait(raw)),
-            held,
+            raw: unpoison(self.raw.wait(guard.raw)),
+            ..guard
         }
     }
 
-    /// As [`Condvar::wait`], for at most `timeout`.
+    /// As [`Condvar::wait`], for at most `timeout`. Shuttle has no time: what waits for less than a second only lets others go on, what waits
+    /// for longer waits to be notified.
+    #[cfg(all(feature = "shuttle", not(feature = "loom")))]
     pub fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
         timeout: Duration,
     ) -> MutexGuard<'a, T> {
-        let MutexGuard { raw, held } = guard;
+        if timeout >= Duration::from_secs(1) {
+            return self.wait(guard);
+        }
+        let of = guard.of;
+        drop(guard);
+        super::thread::yield_now();
+        of.lock()
+    }
+
+    /// As [`Condvar::wait`], for at most `timeout`.
+    #[cfg(not(all(feature = "shuttle", not(feature = "loom"))))]
+    pub fn wait_timeout<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        timeout: Duration,
+    ) -> MutexGuard<'a, T> {
         let (raw, _) = self
             .raw
-            .wait_timeout(raw, timeout)
+            .wait_timeout(guard.raw, timeout)
             .unwrap_or_else(PoisonError::into_inner);
-        MutexGuard { raw, held }
+        MutexGuard { raw, ..guard }
     }
 
     /// Wakes one waiter.

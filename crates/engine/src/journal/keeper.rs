@@ -5,9 +5,8 @@
 
 use crate::locks::WORKERS;
 use crate::volume::VolumeShared;
-use diorite_block::sync::{Condvar, Mutex};
+use diorite_block::sync::{Condvar, Mutex, thread};
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// See the module.
@@ -15,7 +14,7 @@ use std::time::Duration;
 pub(super) struct Keeper {
     interval: Duration,
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
@@ -66,7 +65,7 @@ impl Keeper {
         if thread.is_none() {
             let (mine, volume, interval) = (self.shared.clone(), volume.weak(), self.interval);
             // Without a thread the commit comes with the next sync, or when the transaction is full.
-            *thread = std::thread::Builder::new()
+            *thread = thread::Builder::new()
                 .name("diorite-journal".into())
                 .spawn(move || mine.keep(&volume, interval))
                 .ok();
@@ -125,7 +124,7 @@ impl Drop for Keeper {
         self.shared.woken.notify_all();
         if let Some(thread) = self.thread.lock().take() {
             // The last reference to the volume may be dropped by this very thread, which then ends by itself.
-            if thread.thread().id() != std::thread::current().id() {
+            if thread.thread().id() != thread::current().id() {
                 thread.join().expect("the journal's keeper does not panic");
             }
         }

@@ -28,7 +28,7 @@ use crate::policy::Policy;
 use crate::stats::Counters;
 use crate::volume::VolumeShared;
 use crate::workers::Work;
-use diorite_block::sync::{Mutex, MutexGuard};
+use diorite_block::sync::{Mutex, MutexGuard, thread};
 use diorite_block::{Bio, BioList, DeviceQueue, QueueOptions, Waker, forget_moved};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -358,7 +358,7 @@ impl Drop for Queue {
         // A worker that has just reported, or a foreign drain, may still hold the queue for an instant. Who drops a queue,
         // a volume and opens the image again must not find it held by its own past.
         while Arc::strong_count(&self.shared) > 1 {
-            std::thread::yield_now();
+            thread::yield_now();
         }
     }
 }

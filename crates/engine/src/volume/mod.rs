@@ -30,8 +30,8 @@ use crate::policy::Policy;
 use crate::queue::{BlockingWork, Queue, SyncQueue};
 use crate::stats::{Counters, JournalStats};
 use crate::workers::Workers;
-use diorite_block::sync::Mutex;
 use diorite_block::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use diorite_block::sync::{Mutex, thread};
 use diorite_block::{Blocking, Device};
 use diorite_format::features::RoCompat;
 use diorite_format::{FsBlock, GroupDesc, Ino, Superblock};
@@ -330,7 +330,7 @@ impl Volume {
         drop(volume.sync_pool.lock().take());
         while volume.open_queues().iter().any(|q| q.busy()) {
             volume.drain_all();
-            std::thread::yield_now();
+            thread::yield_now();
         }
         if !volume.writable {
             return Ok(());

@@ -1,0 +1,357 @@
+//! Whole volumes: the engine itself under shuttle, over a device that remembers; what is read, what is there in the end, and what power
+//! cuts leave.
+//!
+//! Input: threads that do to one small, nearly full volume what users do. Output: nothing, or the schedule in which a rule was broken. Invariants:
+//! every block holds bytes of its own file's history, or zeros; an image of a power cut is consistent and has what was made durable. Limits: no
+//! time passes, so the journal's keeper never comes; what a commit waits for others is yields.
+
+use crate::common::fixture::{DSYNC, filled, run_all, writable};
+use crate::common::run;
+use diorite::check::{CheckOptions, check_device};
+use diorite::{Error, Fallocate, File, Op, OpenFlags, OpenOptions, Request, RequestFlags, Volume};
+use diorite_block::record::{Event, PowerCuts, plan};
+use diorite_block::sync::thread;
+use diorite_block::{Device, MemDevice, RecordDevice};
+use shuttle::rand::Rng as _;
+use std::sync::{Arc, OnceLock};
+
+/// One block.
+const BLOCK: usize = 1024;
+/// What lies in blocks that belong to nobody.
+const STALE: u8 = 0xEE;
+/// What the files held before.
+const OLD: u8 = 1;
+/// A file's blocks: written, unwritten, and holes, four of each.
+const BLOCKS: u64 = 12;
+/// What is written into the one file, and into the other.
+const FILE: [u8; 5] = [11, 12, 13, 14, 15];
+const OTHER: [u8; 3] = [15, 40, 41];
+/// Schedules of each kind of scheduler, and power cuts after each.
+const SCHEDULES: usize = 150;
+const CUTS: usize = 2;
+
+/// The volume that everything begins with: `/file` and `/other`, and little more room.
+fn image() -> &'static [u8] {
+    static IMAGE: OnceLock<Vec<u8>> = OnceLock::new();
+    IMAGE.get_or_init(|| {
+        let dir = crate::common::scratch();
+        let (path, source) = (dir.path().join("image"), dir.path().join("source"));
+        std::fs::create_dir(&source).unwrap();
+        for name in ["file", "other"] {
+            std::fs::write(source.join(name), [OLD; 4 * BLOCK]).unwrap();
+        }
+        // All but 14 blocks: what one file gives back the next one gets.
+        std::fs::write(source.join("rest"), [OLD; 1028 * BLOCK]).unwrap();
+        std::fs::write(&path, vec![STALE; 2100 * BLOCK]).unwrap();
+        let (path, source) = (path.to_str().unwrap(), source.to_str().unwrap());
+        let made = "-q -F -t ext4 -b 1024 -N 16 -m 0 -O ^resize_inode -J size=1 -E nodiscard,lazy_itable_init=0 -d";
+        let args: Vec<&str> = made.split(' ').chain([source, path]).collect();
+        run("mke2fs", &args);
+        let size = format!("set_inode_field /file size {}", BLOCKS * BLOCK as u64);
+        for request in ["fallocate /file 4 7", &size] {
+            run("debugfs", &["-w", "-R", request, path]);
+        }
+        run("e2fsck", &["-fn", path]);
+        std::fs::read(path).unwrap()
+    })
+}
+
+/// What one thread does.
+type Action = fn(&Arc<Bed>);
+
+/// A volume, its two files, and what is known of them.
+struct Bed {
+    memory: Arc<MemDevice>,
+    device: RecordDevice,
+    volume: Volume,
+    file: File,
+    other: File,
+    /// What is durable, and from which place in the log on.
+    durable: std::sync::Mutex<Vec<(usize, Wrote)>>,
+}
+
+/// A block that was written: of `/other` or of `/file`.
+#[derive(Clone, Copy, Debug)]
+struct Wrote {
+    other: bool,
+    block: u64,
+    value: u8,
+}
+
+fn memory_of(bytes: &[u8]) -> Arc<MemDevice> {
+    let memory = MemDevice::new(bytes.len() as u64);
+    memory.write_at(0, bytes);
+    Arc::new(memory)
+}
+
+impl Bed {
+    fn new() -> Arc<Bed> {
+        let memory = memory_of(image());
+        let device = RecordDevice::with_volatile_cache(memory.clone());
+        let options = OpenOptions {
+            workers: 1,
+            ..OpenOptions::writable()
+        };
+        let volume = Volume::open_device(Arc::new(device.clone()), &options).unwrap();
+        let open = |path| volume.open_path(path, writable()).unwrap();
+        let (file, other) = (open("/file"), open("/other"));
+        Arc::new(Bed {
+            memory,
+            device,
+            volume,
+            file,
+            other,
+            durable: std::sync::Mutex::default(),
+        })
+    }
+
+    /// Writes a block, or says that there was no space for it.
+    fn put(&self, wrote: Wrote) -> bool {
+        let file = if wrote.other { &self.other } else { &self.file };
+        let pos = wrote.block * BLOCK as u64;
+        had_space(file.write_at(pos, filled(wrote.value, BLOCK)).1)
+    }
+
+    fn put_file(&self, block: u64, value: u8) -> Wrote {
+        let wrote = Wrote {
+            other: false,
+            block,
+            value,
+        };
+        self.put(wrote);
+        wrote
+    }
+
+    /// Takes what others gave back.
+    fn reuse(&self, blocks: std::ops::Range<u64>, value: u8) {
+        for block in blocks {
+            self.put(Wrote {
+                other: true,
+                block,
+                value,
+            });
+        }
+    }
+
+    fn append(&self, value: u8) {
+        let flags = RequestFlags::default();
+        had_space(self.file.call(Op::Append, 0, filled(value, BLOCK), flags).1);
+    }
+
+    fn is_durable(&self, wrote: &[Wrote]) {
+        let at = self.device.mark(0);
+        let mut durable = self.durable.lock().unwrap();
+        durable.extend(wrote.iter().map(|w| (at, *w)));
+    }
+}
+
+fn had_space(result: Result<usize, Error>) -> bool {
+    match result {
+        Ok(len) => {
+            assert_eq!(len, BLOCK);
+            true
+        }
+        Err(Error::NoSpace { .. }) => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// What each sector of a file holds.
+fn sectors(file: &File) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(file.size()).unwrap()];
+    let read = file.read_bytes(0, &mut bytes).unwrap();
+    let whole = |s: &[u8]| {
+        assert!(s.iter().all(|b| *b == s[0]), "a sector of two writers");
+        s[0]
+    };
+    bytes[..read].chunks(512).map(whole).collect()
+}
+
+/// Rules U1, U2, G16: in every sector is what its own file held once.
+fn judge(file: &File, values: &[u8]) -> Vec<u8> {
+    let sectors = sectors(file);
+    for (n, value) in sectors.iter().enumerate() {
+        assert!(
+            [0, OLD].contains(value) || values.contains(value),
+            "sector {n}: {value}"
+        );
+    }
+    sectors
+}
+
+/// Nothing is inconsistent on a device.
+fn check_all(device: Arc<dyn Device>) {
+    let options = CheckOptions {
+        threads: 1,
+        ..CheckOptions::default()
+    };
+    let found = check_device(&device, &options, &|_| ()).unwrap();
+    let said: Vec<_> = found.kept().collect();
+    assert!(found.is_clean(), "{said:?}");
+}
+
+/// Power cuts anywhere in the log: the volume is consistent, nothing in it is a stranger's, and what was durable is there.
+fn cut(log: &[Event], durable: &[(usize, Wrote)]) {
+    let cuts = plan(
+        log,
+        CUTS,
+        shuttle::rand::thread_rng().gen_range(0..u64::MAX),
+        512,
+    );
+    let mut walk = PowerCuts::new(image().to_vec(), log);
+    for cut in cuts {
+        let left = walk.with_image(cut, memory_of);
+        check_all(left.clone());
+        let volume = Volume::open_device(left, &OpenOptions::default()).unwrap();
+        let open = |path| volume.open_path(path, OpenFlags::default()).unwrap();
+        let (file, other) = (judge(&open("/file"), &FILE), judge(&open("/other"), &OTHER));
+        for (_, wrote) in durable.iter().filter(|(at, _)| *at < cut.at) {
+            let at = 2 * usize::try_from(wrote.block).unwrap();
+            let there = if wrote.other { &other } else { &file };
+            let there = there.get(at..at + 2);
+            assert_eq!(
+                there,
+                Some(&[wrote.value; 2][..]),
+                "{wrote:?} before {cut:?}"
+            );
+        }
+    }
+}
+
+/// Runs each in a thread of its own, then looks at what is there, closes the volume, and looks at what power cuts would have left.
+fn race(actions: &[Action], look: impl Fn(&Bed)) {
+    let bed = Bed::new();
+    let threads: Vec<_> = actions
+        .iter()
+        .map(|action| {
+            let (bed, action) = (bed.clone(), *action);
+            thread::spawn(move || action(&bed))
+        })
+        .collect();
+    threads.into_iter().for_each(|t| t.join().unwrap());
+    look(&bed);
+    let bed = Arc::into_inner(bed).expect("the threads have ended");
+    drop((bed.file, bed.other));
+    bed.volume.close().unwrap();
+    check_all(bed.memory);
+    cut(&bed.device.log(), &bed.durable.into_inner().unwrap());
+}
+
+/// As many of these, chosen by the schedule.
+fn some(actions: &[Action], count: usize) -> Vec<Action> {
+    let mut rng = shuttle::rand::thread_rng();
+    let mut left = actions.to_vec();
+    while left.len() > count {
+        left.swap_remove(rng.gen_range(0..left.len()));
+    }
+    left
+}
+
+/// Rules C5, C13, G8: while one thread commits, others' handles join the running transaction, change blocks that are being written to the log, wait for
+/// their conversions and then for the commit.
+#[test]
+fn commits_meet_conversions() {
+    check(|| {
+        let actions: [Action; 4] = [
+            |bed| {
+                let wrote = [bed.put_file(4, 11), bed.put_file(8, 12)];
+                bed.file.sync_data().unwrap();
+                bed.is_durable(&wrote);
+            },
+            |bed| {
+                let queue = bed.volume.queue(2).unwrap();
+                let id = queue.attach(&bed.file).unwrap();
+                let pos = 5 * BLOCK as u64;
+                let write = Request::write(id, pos, filled(13, BLOCK), 0).with_flags(DSYNC);
+                let append = Request::append(id, filled(14, BLOCK), 1);
+                run_all(&queue, vec![write, append])
+                    .into_iter()
+                    .for_each(|done| assert!(had_space(done.result)));
+                bed.is_durable(&[Wrote {
+                    other: false,
+                    block: 5,
+                    value: 13,
+                }]);
+            },
+            |bed| {
+                let wrote = Wrote {
+                    other: true,
+                    block: 6,
+                    value: 15,
+                };
+                assert!(bed.put(wrote));
+                bed.other.sync().unwrap();
+                bed.is_durable(&[wrote]);
+            },
+            |bed| {
+                for _ in 0..2 {
+                    bed.volume.sync().unwrap();
+                }
+            },
+        ];
+        race(&actions, |bed| {
+            let of_blocks = |values: &[u8]| values.iter().flat_map(|v| [*v; 2]).collect::<Vec<_>>();
+            let file = of_blocks(&[1, 1, 1, 1, 11, 13, 0, 0, 12, 0, 0, 0, 14]);
+            assert_eq!(sectors(&bed.file), file);
+            assert_eq!(sectors(&bed.other), of_blocks(&[1, 1, 1, 1, 0, 0, 15]));
+        });
+    });
+}
+
+/// Rules G13 to G17, U1, U9: who shortens or punches a file while it is read, written in every way and committed; the blocks that are given back are
+/// another file's at once.
+#[test]
+fn truncations_meet_all() {
+    check(|| {
+        let actions: [Action; 8] = [
+            |bed| {
+                for _ in 0..2 {
+                    judge(&bed.file, &FILE);
+                }
+            },
+            |bed| {
+                bed.put_file(1, 11);
+                bed.put_file(2, 12);
+            },
+            |bed| {
+                bed.put_file(5, 13);
+                bed.put_file(9, 14);
+            },
+            |bed| bed.append(15),
+            |bed| {
+                bed.file.truncate(2 * BLOCK as u64 + 512).unwrap();
+                bed.volume.sync().unwrap();
+                bed.reuse(4..20, 40);
+            },
+            |bed| {
+                let (pos, len) = (BLOCK as u64, 8 * BLOCK as u64);
+                bed.file.fallocate(Fallocate::PunchHole, pos, len).unwrap();
+                bed.reuse(20..36, 41);
+            },
+            |bed| bed.volume.sync().unwrap(),
+            |bed| {
+                bed.file.truncate(0).unwrap();
+                bed.file.truncate(6 * BLOCK as u64).unwrap();
+                bed.file.sync().unwrap();
+            },
+        ];
+        race(&some(&actions, 4), |bed| {
+            judge(&bed.file, &FILE);
+            judge(&bed.other, &OTHER);
+        });
+    });
+}
+
+fn check(test: impl Fn() + Send + Sync + 'static) {
+    image();
+    let mut config = shuttle::Config::new();
+    // The engine's own threads have 2 MiB.
+    config.stack_size = 1 << 20;
+    let schedules = crate::shuttled::schedules(SCHEDULES);
+    let test = Arc::new(test);
+    let again = test.clone();
+    let random = shuttle::scheduler::RandomScheduler::new(schedules);
+    shuttle::Runner::new(random, config.clone()).run(move || test());
+    let few = shuttle::scheduler::PctScheduler::new(3, schedules / 3);
+    shuttle::Runner::new(few, config).run(move || again());
+}
