@@ -6,6 +6,7 @@
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 use xtask::images::{RECIPES, RootFill, default_dir, ensure, make};
 
@@ -132,33 +133,46 @@ fn wanted(only: &[String], name: &str) -> bool {
 }
 
 fn images(wish: &Wish) -> ExitCode {
-    let mut chosen = RECIPES
-        .iter()
-        .filter(|recipe| wanted(&wish.only, recipe.name))
-        .peekable();
-    if chosen.peek().is_none() {
+    let chosen = RECIPES.iter().filter(|r| wanted(&wish.only, r.name));
+    let chosen: Vec<_> = chosen.collect();
+    if chosen.is_empty() {
         eprintln!("xtask: no recipe fits {:?} (see --list)", wish.only);
         return ExitCode::from(2);
     }
-    let mut failed = false;
-    for recipe in chosen {
-        let start = Instant::now();
-        let one = if wish.force { make } else { ensure };
-        match one(recipe.name, &wish.out, wish.root) {
-            Ok(made) => println!(
-                "{} ({:.1} s)",
-                made.image.display(),
-                start.elapsed().as_secs_f64()
-            ),
-            Err(error) => {
-                eprintln!("xtask: {}: {error}", recipe.name);
-                failed = true;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let make_some = || {
+        while let Some(recipe) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if !image(recipe.name, wish) {
+                failed.store(true, Ordering::Relaxed);
             }
         }
-    }
-    if failed {
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(make_some);
+        }
+    });
+    if failed.into_inner() {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
+    }
+}
+
+/// Makes one image, or keeps it, and says so; false if it could not be made.
+fn image(name: &str, wish: &Wish) -> bool {
+    let start = Instant::now();
+    let one = if wish.force { make } else { ensure };
+    match one(name, &wish.out, wish.root) {
+        Ok(made) => {
+            let seconds = start.elapsed().as_secs_f64();
+            println!("{} ({seconds:.1} s)", made.image.display());
+            true
+        }
+        Err(error) => {
+            eprintln!("xtask: {name}: {error}");
+            false
+        }
     }
 }
