@@ -13,7 +13,7 @@
 //! | `attributes` | values, patterns and flags in words -> bytes, and back |
 //! | `sizes`, `modes` | coreutils' words for sizes and permissions -> new ones |
 //! | `facts`, `names`, `times` | what an image holds -> words, JSON |
-//! | `pools`, `process`, `progress` | what `get` and `put` share: memory for requests, limits, the bar |
+//! | `flow`, `process`, `progress` | what `get` and `put` share: requests in flight, limits, the bar |
 //! | `report` | errors -> messages and the exit code |
 //! | `output` | lines -> standard output |
 
@@ -23,13 +23,13 @@ mod bench;
 mod cmd;
 mod descent;
 mod facts;
+mod flow;
 mod image;
 mod manual;
 mod modes;
 mod names;
 mod output;
 mod paths;
-mod pools;
 mod process;
 mod progress;
 mod report;

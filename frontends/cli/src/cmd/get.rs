@@ -10,11 +10,12 @@
 //! | `place` | DEST and a PATH -> the host directory and the name to begin with |
 //! | `tree` | directories -> their entries, one after the other, on an explicit stack |
 //! | `node` | one entry -> a file, directory, link, device |
-//! | `flow` | ranges of files -> requests in flight -> writes on the host |
+//! | `crate::flow` | ranges of files -> requests in flight |
+//! | `data` | what was read -> writes on the host |
 //! | `links` | inodes with several names -> hard links |
 //! | `meta` | owners, attributes, modes, times |
 
-mod flow;
+mod data;
 mod links;
 mod meta;
 mod node;
@@ -22,13 +23,14 @@ mod place;
 mod tree;
 
 use crate::args::{GetArgs, Global};
+use crate::flow::Flow;
 use crate::image::{self, bytes};
 use crate::names::base_name;
 use crate::progress::Progress;
 use crate::report::{Reason, Report};
+use data::Copying;
 use diorite::{File, Volume};
 use diorite_format::Ino;
-use flow::Flow;
 use links::Links;
 use meta::Meta;
 use place::Place;
@@ -70,7 +72,7 @@ pub(crate) fn run(global: &Global, args: &GetArgs) -> ExitCode {
 /// Everything that one run shares.
 struct Copier<'a> {
     volume: &'a Volume,
-    flow: Flow,
+    flow: Flow<Copying>,
     report: Report,
     progress: Progress,
     meta: Meta,

@@ -12,12 +12,11 @@
 //! | `tree` | directories -> their entries, one after the other, on an explicit stack |
 //! | `node` | one entry -> a directory, link, pipe, device in the image |
 //! | `data` | one regular file -> pieces of it on their way, and its name at the end |
-//! | `flow` | pieces of files -> requests in flight |
+//! | `crate::flow` | pieces of files -> requests in flight |
 //! | `links` | files with several names -> hard links |
 //! | `meta` | owners, attributes, modes, times |
 
 mod data;
-mod flow;
 mod links;
 mod meta;
 mod node;
@@ -26,12 +25,13 @@ mod source;
 mod tree;
 
 use crate::args::{Cli, Global, PutArgs};
+use crate::flow::Flow;
 use crate::image;
 use crate::progress::Progress;
 use crate::report::{Reason, Report};
+use data::Copying;
 use diorite::{Error, Volume};
 use diorite_block::Locator;
-use flow::Flow;
 use links::Links;
 use meta::Meta;
 use place::Place;
@@ -96,7 +96,7 @@ fn image_file(img: &str) -> Option<Identity> {
 struct Putter<'a> {
     volume: &'a Volume,
     args: &'a PutArgs,
-    flow: Flow,
+    flow: Flow<Copying>,
     report: &'a mut Report,
     progress: Progress,
     meta: Meta,

@@ -6,7 +6,7 @@
 //! corrupt and not copied on.
 
 use super::Copier;
-use super::flow::Copying;
+use super::data::Copying;
 use super::meta::At;
 use super::tree::Dir;
 use crate::report::Reason;
@@ -150,7 +150,7 @@ impl Copier<'_> {
     /// Requests a range of bytes, piece by piece, as room allows.
     fn request(&mut self, copying: &Rc<Copying>, mut from: u64, until: u64) {
         while from < until && !copying.has_failed() {
-            match self.flow.start(copying, from, until) {
+            match self.flow.read(copying, from, until) {
                 Some(next) => from = next,
                 None => self.settle_some(true),
             }

@@ -7,6 +7,7 @@
 use super::source::{Attributes, Identity, Source};
 use super::tree::Dir;
 use super::{Putter, Trouble};
+use crate::flow::Moving;
 use crate::report::Reason;
 use diorite::{Error, File, FileId};
 use diorite_format::features::Incompat;
@@ -23,7 +24,7 @@ type Name = (Vec<u8>, Option<Rc<Dir>>);
 /// A file whose data is on its way.
 pub(super) struct Copying {
     pub(super) file: File,
-    pub(super) id: FileId,
+    id: FileId,
     host: PathBuf,
     size: u64,
     attributes: Attributes,
@@ -45,6 +46,22 @@ impl Copying {
     /// One more name for when it is whole.
     pub(super) fn add_name(&self, path: &[u8], dir: Option<&Rc<Dir>>) {
         self.names.borrow_mut().push((path.to_vec(), dir.cloned()));
+    }
+}
+
+impl Moving for Copying {
+    fn id(&self) -> FileId {
+        self.id
+    }
+
+    fn ended(&self, _pos: u64, result: Result<&[u8], Error>) -> u64 {
+        match result {
+            Ok(bytes) => bytes.len() as u64,
+            Err(error) => {
+                self.failed(Trouble::Image(error));
+                0
+            }
+        }
     }
 }
 
@@ -110,7 +127,7 @@ impl Putter<'_> {
                 continue;
             };
             match read(fd, piece.bytes(), at) {
-                Ok(()) => at += self.flow.send(copying, at, piece),
+                Ok(()) => at += self.flow.write(copying, at, piece),
                 Err(reason) => {
                     self.flow.give_back(piece);
                     copying.failed(Trouble::Source(reason));

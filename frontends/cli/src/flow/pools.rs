@@ -12,17 +12,17 @@ const SMALLS: usize = 192;
 const LARGES: usize = 64;
 
 /// As many requests as there are bufs.
-pub(crate) const DEPTH: usize = SMALLS + LARGES;
+pub(super) const DEPTH: usize = SMALLS + LARGES;
 
 /// See the module.
-pub(crate) struct Pools {
+pub(super) struct Pools {
     small: BufPool,
     /// Made when it is first needed: a ring that registers it makes all of it resident.
     large: OnceCell<BufPool>,
 }
 
 impl Pools {
-    pub(crate) fn new() -> Pools {
+    pub(super) fn new() -> Pools {
         Pools {
             small: BufPool::new(SMALL, SMALLS),
             large: OnceCell::new(),
@@ -30,7 +30,7 @@ impl Pools {
     }
 
     /// A buf for so many bytes, or as many of them as one holds; none if all of that size are in use.
-    pub(crate) fn get(&self, want: u64) -> Option<Buf> {
+    pub(super) fn get(&self, want: u64) -> Option<Buf> {
         if want > SMALL as u64 {
             self.large().get()
         } else {
@@ -39,7 +39,7 @@ impl Pools {
     }
 
     /// Takes a whole buf back.
-    pub(crate) fn put(&self, buf: Buf) {
+    pub(super) fn put(&self, buf: Buf) {
         if buf.len() == SMALL {
             self.small.put(buf);
         } else {
