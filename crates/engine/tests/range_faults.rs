@@ -115,15 +115,7 @@ impl Change {
         match self {
             Change::Truncate(size) => bytes.resize(size as usize, 0),
             Change::Range(mode, pos, len) => {
-                let (pos, end) = (pos as usize, (pos + len) as usize);
-                match mode {
-                    Fallocate::CollapseRange => drop(bytes.drain(pos..end)),
-                    Fallocate::InsertRange => {
-                        bytes.splice(pos..pos, std::iter::repeat_n(0, end - pos));
-                    }
-                    Fallocate::Allocate { .. } => {}
-                    _ => bytes[pos..end].fill(0),
-                }
+                common::bytes::fallocate(&mut bytes, mode, pos as usize, len as usize);
             }
             Change::Write(pos, len) => bytes[pos as usize..pos as usize + len].fill(0x99),
             Change::Create => {}

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Rng, fsck, image, scaled, scratch};
+use common::{Rng, bytes, fsck, image, scaled, scratch};
 use diorite::{Error, Fallocate, File, Op, OpenFlags, OpenOptions, Request, Seek, Volume};
 use diorite_block::Buf;
 use std::collections::VecDeque;
@@ -54,10 +54,7 @@ fn write(file: &File, model: &mut Vec<u8>, pos: usize, data: &[u8]) {
     let mut buf = Buf::zeroed(data.len());
     buf.copy_in(0, data);
     assert_eq!(file.write_at(pos as u64, buf).1.unwrap(), data.len());
-    if model.len() < pos + data.len() {
-        model.resize(pos + data.len(), 0);
-    }
-    model[pos..pos + data.len()].copy_from_slice(data);
+    bytes::write(model, pos, data);
 }
 
 fn write_somewhere(file: &File, model: &mut Vec<u8>, rng: &mut Rng) {
@@ -131,14 +128,9 @@ fn poisoned(dir: &Path, size: u64, args: &[&str]) -> PathBuf {
 fn operate(file: &File, model: &mut Vec<u8>, rng: &mut Rng, extents: bool) {
     let (pos, len) = (rng.below(600_000), 1 + rng.below(200_000));
     let size = model.len() as u64;
-    let zero = |model: &mut Vec<u8>, keep: bool| {
-        if !keep && (model.len() as u64) < pos + len {
-            model.resize((pos + len) as usize, 0);
-        }
-        let end = (pos + len).min(model.len() as u64);
-        if pos < end {
-            model[pos as usize..end as usize].fill(0);
-        }
+    let change = |model: &mut Vec<u8>, mode: Fallocate| {
+        file.fallocate(mode, pos, len).unwrap();
+        bytes::fallocate(model, mode, pos as usize, len as usize);
     };
     let keep_size = rng.below(2) == 0;
     match rng.below(if extents { 8 } else { 3 }) {
@@ -152,33 +144,17 @@ fn operate(file: &File, model: &mut Vec<u8>, rng: &mut Rng, extents: bool) {
             file.truncate(size).unwrap();
             model.resize(size as usize, 0);
         }
-        2 => {
-            file.fallocate(Fallocate::PunchHole, pos, len).unwrap();
-            zero(model, true);
-        }
-        3 => {
-            let mode = Fallocate::Allocate { keep_size };
-            file.fallocate(mode, pos, len).unwrap();
-            if !keep_size && size < pos + len {
-                model.resize((pos + len) as usize, 0);
-            }
-        }
-        4 => {
-            let mode = Fallocate::ZeroRange { keep_size };
-            file.fallocate(mode, pos, len).unwrap();
-            zero(model, keep_size);
-        }
-        5 => {
-            let mode = Fallocate::WriteZeroes { keep_size };
-            file.fallocate(mode, pos, len).unwrap();
-            zero(model, keep_size);
-        }
+        2 => change(model, Fallocate::PunchHole),
+        3 => change(model, Fallocate::Allocate { keep_size }),
+        4 => change(model, Fallocate::ZeroRange { keep_size }),
+        5 => change(model, Fallocate::WriteZeroes { keep_size }),
         6 => {
             let (pos, len) = (pos / BLOCK * BLOCK, BLOCK * (1 + rng.below(20)));
             let done = file.fallocate(Fallocate::CollapseRange, pos, len);
             assert_eq!(done.is_ok(), pos + len < size, "{done:?}");
             if done.is_ok() {
-                model.drain(pos as usize..(pos + len) as usize);
+                let mode = Fallocate::CollapseRange;
+                bytes::fallocate(model, mode, pos as usize, len as usize);
             }
         }
         _ => {
@@ -186,8 +162,8 @@ fn operate(file: &File, model: &mut Vec<u8>, rng: &mut Rng, extents: bool) {
             let done = file.fallocate(Fallocate::InsertRange, pos, len);
             assert_eq!(done.is_ok(), pos < size, "{done:?}");
             if done.is_ok() {
-                let zeros = std::iter::repeat_n(0, len as usize);
-                model.splice(pos as usize..pos as usize, zeros);
+                let mode = Fallocate::InsertRange;
+                bytes::fallocate(model, mode, pos as usize, len as usize);
             }
         }
     }

@@ -28,7 +28,7 @@ use std::sync::Arc;
 const MOST_TARGET: usize = 4095;
 
 /// A block of attributes, its bitmap and descriptor.
-const ATTRIBUTE_CREDITS: u32 = 1 + MARK_CREDITS;
+pub(super) const ATTRIBUTE_CREDITS: u32 = 1 + MARK_CREDITS;
 
 /// What a new inode is.
 #[derive(Clone, Copy)]
@@ -189,22 +189,12 @@ fn with_name(
 ) -> Result<Arc<Inode>, Error> {
     let (dir, is_dir) = (&spot.dir, matches!(new, New::Directory));
     let ino = volume.alloc()?.new_inode(handle, dir.ino, is_dir)?;
-    let wanted = u32::from(new.needs_block()) + u32::from(from.needs_block);
-    let taken = take_blocks(volume, handle, (ino, is_dir), wanted)?;
+    let taken = take_blocks(volume, handle, (ino, is_dir), new.wants_blocks(from))?;
     if let Err(error) = put(handle, dir, room, (spot.name, ino, new.kind())) {
         return give_back(volume, handle, (ino, is_dir), &taken).and(Err(error));
     }
     handle.or_abort((|| {
-        let (disk, raw) = write_fresh(volume, handle, dir, ino, (new, from.permissions))?;
-        // Who deletes the inode that had this number may still have that one in memory.
-        let inode = Arc::new(mount::in_core(volume, disk, raw)?);
-        volume.know(&inode);
-        volume.recent.keep(&inode);
-        let mut taken = taken.into_iter();
-        if let Some(run) = new.needs_block().then(|| taken.next()).flatten() {
-            fill(handle, &inode, dir, new, run)?;
-        }
-        inode.put_inherited(handle, from, taken.next())?;
+        let inode = bring_about(volume, handle, dir, (ino, taken), (new, from))?;
         if is_dir {
             dir.change(handle, one_more)?;
         }
@@ -212,8 +202,29 @@ fn with_name(
     })())
 }
 
+/// Makes the inode that has this number, in the blocks that were taken for it.
+pub(super) fn bring_about(
+    volume: &Arc<VolumeShared>,
+    handle: &JournalHandle<'_>,
+    dir: &Inode,
+    (ino, taken): (Ino, Vec<Run>),
+    (new, from): (New<'_>, &Inherited),
+) -> Result<Arc<Inode>, Error> {
+    let (disk, raw) = write_fresh(volume, handle, dir, ino, (new, from.permissions))?;
+    // Who deletes the inode that had this number may still have that one in memory.
+    let inode = Arc::new(mount::in_core(volume, disk, raw)?);
+    volume.know(&inode);
+    volume.recent.keep(&inode);
+    let mut taken = taken.into_iter();
+    if let Some(run) = new.needs_block().then(|| taken.next()).flatten() {
+        fill(handle, &inode, dir, new, run)?;
+    }
+    inode.put_inherited(handle, from, taken.next())?;
+    Ok(inode)
+}
+
 /// Blocks for a new inode: for its contents, for its attributes. If there are not enough the inode is given back, too.
-fn take_blocks(
+pub(super) fn take_blocks(
     volume: &VolumeShared,
     handle: &JournalHandle<'_>,
     new: (Ino, bool),
@@ -231,7 +242,7 @@ fn take_blocks(
 }
 
 /// An inode that is not going to be, and its blocks, are free again.
-fn give_back(
+pub(super) fn give_back(
     volume: &VolumeShared,
     handle: &JournalHandle<'_>,
     (ino, is_dir): (Ino, bool),
@@ -254,6 +265,11 @@ impl New<'_> {
             New::Link(_) => FileType::Symlink,
             New::Node(kind, _) => kind,
         }
+    }
+
+    /// For its contents, and for what it has from its directory.
+    pub(super) fn wants_blocks(self, from: &Inherited) -> u32 {
+        u32::from(self.needs_block()) + u32::from(from.needs_block)
     }
 
     fn needs_block(self) -> bool {
@@ -317,7 +333,7 @@ fn fill(
 }
 
 /// Writes the whole of a new inode into its place; gives it, and the bytes there.
-pub(super) fn write_fresh(
+fn write_fresh(
     volume: &VolumeShared,
     handle: &JournalHandle<'_>,
     dir: &Inode,

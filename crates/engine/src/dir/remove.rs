@@ -101,6 +101,8 @@ impl Volume {
         if spot.slash {
             return Err(spot.missing());
         }
+        // Asked here, too, so that a link that is refused leaves no trace in the directory.
+        check_countable(inode, inode.disk().links)?;
         let room = find_room(dir, spot.name)?;
         let credits = room.credits(dir) + 2 + ORPHAN_CREDITS;
         let linked = volume.in_handle(credits, |handle| {
@@ -122,6 +124,18 @@ impl Volume {
     }
 }
 
+/// Can an inode get another name?
+fn check_countable(inode: &Inode, links: u16) -> Result<(), Error> {
+    match links {
+        0 if !inode.is_temporary() => {
+            let path = format!("inode {}", inode.ino);
+            Err(Error::NotFound { path })
+        }
+        links::MOST.. => Err(links::too_many(inode)),
+        _ => Ok(()),
+    }
+}
+
 /// Counts another name of an inode; the inner error leaves all as it was.
 pub(super) fn count_name(
     volume: &VolumeShared,
@@ -130,15 +144,11 @@ pub(super) fn count_name(
 ) -> Result<Result<(), Error>, Error> {
     let now = timestamp(volume.now_nanos());
     let (mut counted, mut was_temporary) = (Ok(()), false);
-    inode.change(handle, |disk| match disk.links {
-        0 if !inode.is_temporary() => {
-            let path = format!("inode {}", inode.ino);
-            counted = Err(Error::NotFound { path });
-        }
-        links::MOST.. => counted = Err(links::too_many(inode)),
-        links => {
-            was_temporary = links == 0;
-            (disk.links, disk.ctime) = (links + 1, now);
+    inode.change(handle, |disk| {
+        counted = check_countable(inode, disk.links);
+        if counted.is_ok() {
+            was_temporary = disk.links == 0;
+            (disk.links, disk.ctime) = (disk.links + 1, now);
         }
     })?;
     if was_temporary {

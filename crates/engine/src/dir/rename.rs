@@ -8,26 +8,33 @@
 //! inodes' numbers, and it is checked that the names still stand for what they did; else all begins again. Others - files, and directories
 //! that keep their parent - need no more than those locks.
 
-use super::create::{New, write_fresh};
+use super::create::{ATTRIBUTE_CREDITS, New, bring_about, give_back, take_blocks};
 use super::edit::{put, stand_for, take_out, touch};
 use super::links::{check_subdirectory, one_less, one_more};
 use super::lookup;
 use super::remove::{check_empty, count_out, kind_of};
 use super::room::{Room, find_room};
 use super::spot::{Place, Spot, lock_all};
-use crate::alloc::NEW_INODE_CREDITS;
+use crate::alloc::{NEW_INODE_CREDITS, Run};
 use crate::error::Error;
 use crate::inode::{Inode, timestamp};
 use crate::journal::JournalHandle;
 use crate::orphan::{ORPHAN_CREDITS, check_deletable};
 use crate::volume::{Volume, VolumeShared};
+use crate::xattr::Inherited;
 use diorite_format::inode::Rdev;
 use diorite_format::{FileType, Ino, MapKind};
 use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Two blocks of names and their directories, both parents' entries in the moved directories, the inodes themselves.
-const RENAME_CREDITS: u32 = 10 + ORPHAN_CREDITS + NEW_INODE_CREDITS;
+const RENAME_CREDITS: u32 = 10 + ORPHAN_CREDITS + NEW_INODE_CREDITS + ATTRIBUTE_CREDITS;
+
+/// What takes the place of the old name, if it is asked for.
+const WHITEOUT: New<'_> = New::Node(FileType::CharDevice, Rdev { major: 0, minor: 0 });
+
+/// An inode that is going to be a whiteout: its number, its blocks, and what it has from its directory.
+type Left<'a> = ((Ino, Vec<Run>), &'a Inherited);
 
 /// How a name is to be moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -196,6 +203,10 @@ impl Move<'_> {
     }
 
     fn replace(&self, volume: &Arc<VolumeShared>, whiteout: bool) -> Result<(), Error> {
+        let from = match whiteout {
+            true => Some(self.old.dir.inherit_acl(WHITEOUT.kind(), 0)?),
+            false => None,
+        };
         let (dir, name) = (&self.new.dir, self.new.name);
         let room = match self.there {
             Some(_) => None,
@@ -203,13 +214,13 @@ impl Move<'_> {
         };
         let more = room.as_ref().map_or(0, |room| room.credits(dir));
         let done = volume.in_handle(RENAME_CREDITS + more, |handle| {
-            let left = match whiteout {
-                true => Some(volume.alloc()?.new_inode(handle, self.old.dir.ino, false)?),
-                false => None,
+            let left = match &from {
+                Some(from) => Some((self.take_inode(volume, handle, from)?, from)),
+                None => None,
             };
             let put = self.put(handle, room.as_ref());
-            if let (Err(_), Some(ino)) = (&put, left) {
-                handle.or_abort(volume.alloc()?.free_inode(handle, ino, false))?;
+            if let (Err(_), Some(((ino, taken), _))) = (&put, &left) {
+                give_back(volume, handle, (*ino, false), taken)?;
             }
             put?;
             let remade = matches!(room, Some(Room::Remade(_)));
@@ -222,6 +233,18 @@ impl Move<'_> {
             there.note_unlinked();
         }
         Ok(())
+    }
+
+    /// A number for the whiteout, and a block if it needs one.
+    fn take_inode(
+        &self,
+        volume: &VolumeShared,
+        handle: &JournalHandle<'_>,
+        from: &Inherited,
+    ) -> Result<(Ino, Vec<Run>), Error> {
+        let ino = volume.alloc()?.new_inode(handle, self.old.dir.ino, false)?;
+        let taken = take_blocks(volume, handle, (ino, false), WHITEOUT.wants_blocks(from))?;
+        Ok((ino, taken))
     }
 
     /// The new name stands for the moved inode. What fails here has changed nothing, or aborts the journal.
@@ -241,9 +264,9 @@ impl Move<'_> {
     /// All that follows from the new name. Says whether what it stood for before has lost its last name.
     fn finish(
         &self,
-        volume: &VolumeShared,
+        volume: &Arc<VolumeShared>,
         handle: &JournalHandle<'_>,
-        left: Option<Ino>,
+        left: Option<Left<'_>>,
         remade: bool,
     ) -> Result<bool, Error> {
         let (old, new) = (self.old, self.new);
@@ -253,11 +276,15 @@ impl Move<'_> {
             false => self.from,
         };
         match left {
-            Some(ino) => {
-                let device = Rdev { major: 0, minor: 0 };
-                let kind = FileType::CharDevice;
-                write_fresh(volume, handle, &old.dir, ino, (New::Node(kind, device), 0))?;
-                stand_for(handle, &old.dir, from.block, (old.name, ino, kind))?;
+            Some((taken, inherited)) => {
+                let what = (WHITEOUT, inherited);
+                let ino = bring_about(volume, handle, &old.dir, taken, what)?.ino;
+                stand_for(
+                    handle,
+                    &old.dir,
+                    from.block,
+                    (old.name, ino, WHITEOUT.kind()),
+                )?;
                 touch(handle, &old.dir)?;
             }
             None => take_out(handle, &old.dir, from.block, old.name)?,

@@ -76,6 +76,34 @@ impl Inode {
         if share.nodes == 0 || self.pending.share(entry) != Share::default() {
             return Ok(());
         }
+        self.take_share(share)?;
+        self.pending.note_share(entry, share);
+        Ok(())
+    }
+
+    /// Goes without, if the leaves have room for what all writes under way may add to them. Blocks while the device reads.
+    pub(crate) fn go_without(&self, entry: u64, mappings: &[Mapping]) -> bool {
+        let share = self.share_of(mappings);
+        let fits = self.owe_without(share, mappings);
+        if fits {
+            self.pending.note_share(entry, share);
+        }
+        fits
+    }
+
+    /// Sets aside what mapping all of these may need, or goes without, for a write by who has the turn; to be given to [`Aside::end`]. Blocks.
+    pub(super) fn set_aside_at_once(&self, mappings: &[Mapping]) -> Result<Share, Error> {
+        let share = self.share_of(mappings);
+        if share.nodes == 0 {
+            return Ok(Share::default());
+        }
+        match self.volume.with_all_space(|| self.take_share(share)) {
+            Err(Error::NoSpace { .. }) if self.owe_without(share, mappings) => Ok(share),
+            taken => taken.map(|()| share),
+        }
+    }
+
+    fn take_share(&self, share: Share) -> Result<(), Error> {
         let privileged = self.volume.privileged;
         let alloc = self.volume.alloc()?;
         let more = alloc.reserve(u64::from(share.nodes), privileged)?;
@@ -85,14 +113,10 @@ impl Inode {
             none => *none = Some(more),
         }
         pool.add(share);
-        drop(pool);
-        self.pending.note_share(entry, share);
         Ok(())
     }
 
-    /// Goes without, if the leaves have room for what all writes under way may add to them. Blocks while the device reads.
-    pub(crate) fn go_without(&self, entry: u64, mappings: &[Mapping]) -> bool {
-        let share = self.share_of(mappings);
+    fn owe_without(&self, share: Share, mappings: &[Mapping]) -> bool {
         loop {
             let seen = self.aside.pool.lock().ended;
             let disk = self.disk();
@@ -106,8 +130,6 @@ impl Inode {
             let fits = room >= pool.owed.entries.saturating_add(share.entries);
             if fits {
                 pool.add(share);
-                drop(pool);
-                self.pending.note_share(entry, share);
             }
             return fits;
         }

@@ -2,16 +2,17 @@
 //!
 //! Input: bytes at a place of a file. Output: the same in the running transaction, with the map and the size that show them; reads from
 //! the metadata cache, which has what is not home. Invariants: one handle changes one run of blocks, so a crash shows a write's parts from the
-//! front; what else touches such blocks - truncation, zeros, deletion - comes after a checkpoint, when the log holds none of them, and the
-//! cache has let go of them. Limits: a write has the turn; a run of at most [`MOST_AT_ONCE`] blocks per handle.
+//! front, and what fails for space has changed nothing; what else touches such blocks - truncation, zeros, deletion - comes after a
+//! checkpoint, when the log holds none of them, and the cache has let go of them. Limits: a write has the turn; a run of at most
+//! [`MOST_AT_ONCE`] blocks per handle.
 
 use super::Inode;
-use crate::alloc::Run;
+use super::beforehand::Space;
 use crate::cache::Kind;
 use crate::error::Error;
 use crate::journal::JournalHandle;
+use crate::map::MappingState;
 use crate::map::edit::NewRun;
-use crate::map::{Mapping, MappingState};
 use crate::volume::VolumeShared;
 use diorite_block::Buf;
 use diorite_format::superblock::JournalPlace;
@@ -83,15 +84,18 @@ impl Inode {
         if end > self.size() {
             self.zero_tail_journalled()?;
         }
-        let mut at = pos;
-        let mut done = Ok(());
-        while at < end && done.is_ok() {
-            done = self.next_part(at..end).and_then(|part| {
-                at = part.bytes.end;
-                self.write_part(&part, pos, data)
-            });
+        let size = u64::from(self.volume.block_size());
+        let (blocks, bytes) = (pos / size..end.div_ceil(size), pos..end);
+        let space = self.take_space(blocks.clone())?;
+        let (mut at, mut done) = (blocks.start, Ok(()));
+        while at < blocks.end && done.is_ok() {
+            let part = self.part_at(&space, at, &bytes);
+            done = self.write_part(&part, pos, data);
+            if done.is_ok() {
+                at += u64::from(part.len);
+            }
         }
-        self.claims.close(self);
+        self.end_space(&space, at);
         self.touch(self.volume.now_nanos());
         done
     }
@@ -109,25 +113,23 @@ impl Inode {
         Ok(())
     }
 
-    /// The first part of a range that one handle can write, with its blocks claimed if it has none.
-    fn next_part(&self, bytes: Range<u64>) -> Result<Part, Error> {
+    /// The part from this block on that one handle can write.
+    fn part_at(&self, space: &Space, first: u64, bytes: &Range<u64>) -> Part {
         let size = u64::from(self.volume.block_size());
-        let first = bytes.start / size;
-        let most = u64::from((self.volume.most_credits() / 4).clamp(1, MOST_AT_ONCE));
-        let blocks = first..bytes.end.div_ceil(size).min(first + most);
-        let view = self.load_map(self.whole_clusters(blocks.clone()))?;
-        let mapping: Option<Mapping> = view.walk(blocks.start, blocks.end).find_map(Result::ok);
-        let mapping = mapping.ok_or_else(|| Error::Invalid("an empty write".into()))?;
-        let want = u32::try_from(mapping.len).expect("at most the constant");
-        let (place, len, is_new, claimed) = match mapping.state {
-            MappingState::Written(place) => (place, want, false, false),
-            MappingState::Unwritten(place) => (place, want, true, false),
-            MappingState::Hole => {
-                let take = || self.claims.take(self, &view, first, want);
-                let run = self.volume.with_all_space(take)?;
-                (run.start, run.len, true, true)
-            }
+        let most = (self.volume.most_credits() / 4).clamp(1, MOST_AT_ONCE);
+        let mapping = space.mappings.iter();
+        let mapping = mapping
+            .rev()
+            .find(|m| m.start <= first)
+            .expect("space was taken for all blocks");
+        let skip = first - mapping.start;
+        let len = u32::try_from(mapping.len - skip).unwrap_or(most).min(most);
+        let (place, is_new) = match mapping.state {
+            MappingState::Written(at) => (at, false),
+            MappingState::Unwritten(at) => (at, true),
+            MappingState::Hole => unreachable!("holes have claimed blocks"),
         };
+        let place = FsBlock::new(place.get() + skip);
         let new = is_new.then(|| NewRun {
             file_block: u32::try_from(first).expect("the largest size was checked"),
             len,
@@ -135,20 +137,20 @@ impl Inode {
             unwritten: false,
         });
         let end = bytes.end.min((first + u64::from(len)) * size);
-        Ok(Part {
-            bytes: bytes.start..end,
+        Part {
+            bytes: bytes.start.max(first * size)..end,
             first,
             place,
             len,
             new,
-            claimed,
-        })
+            claimed: space.is_claimed(first),
+        }
     }
 
     fn write_part(&self, part: &Part, pos: u64, data: &Buf) -> Result<(), Error> {
         let new = part.new.as_slice();
         let credits = part.len + self.credits_to_map(LEAVES_AROUND, new);
-        let written = self.volume.in_handle(credits, |handle| {
+        self.volume.in_handle(credits, |handle| {
             let mut remap = self.remap(handle)?;
             if let (Some(new), true) = (&part.new, part.claimed) {
                 remap.map_claimed(&[*new])?;
@@ -164,12 +166,7 @@ impl Inode {
             }
             remap.disk.size = remap.disk.size.max(part.bytes.end);
             remap.publish()
-        });
-        if written.is_err() && part.claimed {
-            let (start, len) = (part.place, part.len);
-            self.give_back(Run { start, len });
-        }
-        written
+        })
     }
 
     fn fill_blocks(

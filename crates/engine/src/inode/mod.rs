@@ -7,6 +7,7 @@
 mod aside;
 mod attached;
 mod attrs;
+mod beforehand;
 mod claims;
 mod clusters;
 mod first;

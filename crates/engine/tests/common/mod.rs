@@ -2,11 +2,11 @@
 #![allow(dead_code, clippy::unwrap_used, missing_docs, unreachable_pub)]
 
 pub mod attributes;
+pub mod bytes;
 pub mod fixture;
 pub mod kernel;
 pub mod log;
 pub mod names;
-pub mod names_model;
 pub mod nest;
 pub mod recipe;
 pub mod stage;

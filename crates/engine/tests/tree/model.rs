@@ -1,12 +1,13 @@
-//! A tree of names in memory, with the kernel's rules, to compare with.
+//! A tree of names in memory, with what they name and the kernel's rules, to compare with.
 //!
 //! Input: operations on paths. Output: what each must give: done, or the name of an error. Invariants: an operation that fails changes nothing.
 //! Limits: symbolic links are dangling, so a path through one leads nowhere.
 
+use crate::has::{Has, Sort};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     Dir(BTreeMap<String, usize>),
     File,
     Link(String),
@@ -15,34 +16,79 @@ pub enum Kind {
 }
 
 #[derive(Clone, Debug)]
-pub struct Node {
-    pub kind: Kind,
-    pub links: usize,
+pub(super) struct Node {
+    pub(super) kind: Kind,
+    pub(super) links: usize,
+    pub(super) has: Has,
+    /// Of a file.
+    pub(super) bytes: Vec<u8>,
+    /// It has had no name yet.
+    pub is_temporary: bool,
     parent: usize,
 }
 
-pub type Said = Result<(), &'static str>;
+impl Kind {
+    pub(super) fn sort(&self) -> Sort {
+        match self {
+            Kind::Dir(_) => Sort::Dir,
+            Kind::File => Sort::File,
+            Kind::Link(_) => Sort::Link,
+            Kind::Node(..) => Sort::Other,
+        }
+    }
+}
+
+pub(super) type Said = Result<(), &'static str>;
 
 #[derive(Clone, Copy, Debug, Default)]
-pub struct How {
+pub(super) struct How {
     pub no_replace: bool,
-    pub exchange: bool,
-    pub whiteout: bool,
+    pub(super) exchange: bool,
+    pub(super) whiteout: bool,
 }
 
 /// Node 0 is the root.
-pub struct Model {
-    pub nodes: Vec<Node>,
+pub(super) struct Model {
+    pub(super) nodes: Vec<Node>,
 }
 
 impl Model {
-    pub fn new() -> Model {
+    pub(super) fn new() -> Model {
         let root = Node {
             kind: Kind::Dir(BTreeMap::new()),
             links: 2,
+            has: Has::root(),
+            bytes: Vec::new(),
+            is_temporary: false,
             parent: 0,
         };
         Model { nodes: vec![root] }
+    }
+
+    /// Something without a name, as things in this directory are made.
+    fn born(&mut self, dir: usize, kind: Kind, mode: u16) -> usize {
+        let has = self.nodes[dir].has.handed_down(kind.sort(), mode);
+        self.nodes.push(Node {
+            links: usize::from(kind.sort() == Sort::Dir),
+            kind,
+            has,
+            bytes: Vec::new(),
+            is_temporary: false,
+            parent: dir,
+        });
+        self.nodes.len() - 1
+    }
+
+    /// A file without a name, near the directory at this path.
+    pub(super) fn temporary(&mut self, dir: &str) -> Result<usize, &'static str> {
+        let dir = match dir {
+            "" => 0,
+            path => self.find(path)?,
+        };
+        self.dir(dir)?;
+        let new = self.born(dir, Kind::File, 0o640);
+        self.nodes[new].is_temporary = true;
+        Ok(new)
     }
 
     fn dir(&self, n: usize) -> Result<&BTreeMap<String, usize>, &'static str> {
@@ -53,11 +99,13 @@ impl Model {
         }
     }
 
-    pub fn is_dir(&self, n: usize) -> bool {
+    pub(super) fn is_dir(&self, n: usize) -> bool {
         matches!(self.nodes[n].kind, Kind::Dir(_))
     }
 
+    /// The names of a directory, which are going to change.
     fn names(&mut self, n: usize) -> &mut BTreeMap<String, usize> {
+        self.nodes[n].has.mtime = None;
         match &mut self.nodes[n].kind {
             Kind::Dir(names) => names,
             other => panic!("{other:?}"),
@@ -75,29 +123,24 @@ impl Model {
         Ok((at, name))
     }
 
-    fn find(&self, path: &str) -> Result<usize, &'static str> {
+    pub(super) fn find(&self, path: &str) -> Result<usize, &'static str> {
         let (dir, name) = self.spot(path)?;
         self.dir(dir)?.get(name).copied().ok_or("NotFound")
     }
 
-    pub fn make(&mut self, path: &str, kind: Kind) -> Said {
+    pub(super) fn make(&mut self, path: &str, kind: Kind, mode: u16) -> Said {
         let (dir, name) = self.spot(path)?;
         if self.dir(dir)?.contains_key(name) {
             return Err("Exists");
         }
-        let is_dir = matches!(kind, Kind::Dir(_));
-        let new = self.nodes.len();
-        self.nodes.push(Node {
-            kind,
-            links: 1 + usize::from(is_dir),
-            parent: dir,
-        });
-        self.nodes[dir].links += usize::from(is_dir);
+        let new = self.born(dir, kind, mode);
+        self.nodes[new].links += 1;
+        self.nodes[dir].links += usize::from(self.is_dir(new));
         self.names(dir).insert(name.to_owned(), new);
         Ok(())
     }
 
-    pub fn unlink(&mut self, path: &str) -> Said {
+    pub(super) fn unlink(&mut self, path: &str) -> Said {
         let (dir, name) = self.spot(path)?;
         let gone = self.find(path)?;
         if self.is_dir(gone) {
@@ -108,7 +151,7 @@ impl Model {
         Ok(())
     }
 
-    pub fn rmdir(&mut self, path: &str) -> Said {
+    pub(super) fn rmdir(&mut self, path: &str) -> Said {
         let (dir, name) = self.spot(path)?;
         let gone = self.find(path)?;
         match &self.nodes[gone].kind {
@@ -121,8 +164,12 @@ impl Model {
         Ok(())
     }
 
-    pub fn link(&mut self, from: &str, to: &str) -> Said {
+    pub(super) fn link(&mut self, from: &str, to: &str) -> Said {
         let node = self.find(from)?;
+        self.link_node(node, to)
+    }
+
+    pub(super) fn link_node(&mut self, node: usize, to: &str) -> Said {
         let (dir, name) = self.spot(to)?;
         if self.is_dir(node) {
             return Err("NotPermitted");
@@ -131,6 +178,7 @@ impl Model {
             return Err("Exists");
         }
         self.nodes[node].links += 1;
+        self.nodes[node].is_temporary = false;
         self.names(dir).insert(name.to_owned(), node);
         Ok(())
     }
@@ -147,7 +195,7 @@ impl Model {
         }
     }
 
-    pub fn rename(&mut self, from: &str, to: &str, how: How) -> Said {
+    pub(super) fn rename(&mut self, from: &str, to: &str, how: How) -> Said {
         let ((old, old_name), (new, new_name)) = (self.spot(from)?, self.spot(to)?);
         let moved = self.find(from)?;
         let there = self.dir(new)?.get(new_name).copied();
@@ -184,7 +232,7 @@ impl Model {
         self.names(old).remove(old_name);
         self.place(new, new_name, moved);
         if how.whiteout {
-            self.make(from, Kind::Node(0, 0))?;
+            self.make(from, Kind::Node(0, 0), 0)?;
         }
         self.count(old, new);
         Ok(())
@@ -204,7 +252,7 @@ impl Model {
     }
 
     /// Every path with its node.
-    pub fn all(&self) -> BTreeMap<String, usize> {
+    pub(super) fn all(&self) -> BTreeMap<String, usize> {
         let (mut all, mut todo) = (BTreeMap::new(), vec![(String::new(), 0)]);
         while let Some((path, n)) = todo.pop() {
             if let Kind::Dir(names) = &self.nodes[n].kind {

@@ -1,0 +1,88 @@
+//! Space for all of a write that takes several handles, had before the first: so it fails for space before it has changed anything, or not at all.
+//!
+//! Input: file blocks, with the turn on the file. Output: what they are mapped to, with claimed blocks in the place of holes; blocks set aside for nodes of
+//! the map. Invariants: what is claimed is mapped or given back. Limits: blocks; commits where that makes room.
+
+use super::Inode;
+use super::pending::{Claimed, Share};
+use crate::alloc::Run;
+use crate::error::Error;
+use crate::map::{Mapping, MappingState};
+use diorite_format::FsBlock;
+use std::ops::Range;
+
+/// See the module.
+pub(super) struct Space {
+    /// All of the range, without holes.
+    pub(super) mappings: Vec<Mapping>,
+    claims: Vec<Claimed>,
+    share: Share,
+}
+
+impl Space {
+    /// Does this block of the file get a claimed one?
+    pub(super) fn is_claimed(&self, block: u64) -> bool {
+        self.claims.iter().any(|c| c.blocks().contains(&block))
+    }
+}
+
+impl Inode {
+    /// Takes space for these blocks. What fails has taken none.
+    pub(super) fn take_space(&self, blocks: Range<u64>) -> Result<Space, Error> {
+        let mut space = Space {
+            mappings: Vec::new(),
+            claims: Vec::new(),
+            share: Share::default(),
+        };
+        let taken = self.fill_space(&mut space, blocks.clone());
+        match taken.and_then(|()| self.set_aside_at_once(&space.mappings)) {
+            Ok(share) => Ok(Space { share, ..space }),
+            Err(error) => {
+                self.end_space(&space, blocks.start);
+                Err(error)
+            }
+        }
+    }
+
+    fn fill_space(&self, space: &mut Space, blocks: Range<u64>) -> Result<(), Error> {
+        let view = self.load_map(self.whole_clusters(blocks.clone()))?;
+        for mapping in view.walk(blocks.start, blocks.end).flatten() {
+            if mapping.state != MappingState::Hole {
+                space.mappings.push(mapping);
+                continue;
+            }
+            let (mut start, end) = (mapping.start, mapping.start + mapping.len);
+            while start < end {
+                let want = u32::try_from(end - start).unwrap_or(u32::MAX);
+                let take = || self.claims.take(self, &view, start, want);
+                let run = self.volume.with_all_space(take)?;
+                let file_block = u32::try_from(start).expect("the largest size was checked");
+                space.claims.push(Claimed { file_block, run });
+                let (len, state) = (u64::from(run.len), MappingState::Unwritten(run.start));
+                space.mappings.push(Mapping { start, len, state });
+                start += len;
+            }
+        }
+        Ok(())
+    }
+
+    /// The write has ended; the blocks from `unmapped` on were not mapped.
+    pub(super) fn end_space(&self, space: &Space, unmapped: u64) {
+        for claim in &space.claims {
+            let blocks = claim.blocks();
+            let mut from = unmapped.max(blocks.start);
+            if from > blocks.start {
+                // A cluster of which something is mapped is the file's.
+                from = self.whole_clusters(blocks.start..from).end;
+            }
+            if from < blocks.end {
+                self.give_back(Run {
+                    start: FsBlock::new(claim.run.start.get() + (from - blocks.start)),
+                    len: u32::try_from(blocks.end - from).expect("a part of the run"),
+                });
+            }
+        }
+        self.claims.close(self);
+        self.aside.end(space.share);
+    }
+}

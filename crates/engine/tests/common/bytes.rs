@@ -1,0 +1,35 @@
+//! What operations on files make of their bytes.
+//!
+//! Input: the bytes that a file has, and an operation that it takes. Output: the bytes that it has then. Invariants: what was never written is zero.
+//! Limits: files that fit into memory.
+
+use diorite::Fallocate;
+
+pub fn write(bytes: &mut Vec<u8>, pos: usize, data: &[u8]) {
+    if bytes.len() < pos + data.len() {
+        bytes.resize(pos + data.len(), 0);
+    }
+    bytes[pos..pos + data.len()].copy_from_slice(data);
+}
+
+pub fn fallocate(bytes: &mut Vec<u8>, mode: Fallocate, pos: usize, len: usize) {
+    let end = pos + len;
+    let (grows, zeroes) = match mode {
+        Fallocate::CollapseRange => return drop(bytes.drain(pos..end)),
+        Fallocate::InsertRange => {
+            return drop(bytes.splice(pos..pos, std::iter::repeat_n(0, len)));
+        }
+        Fallocate::Allocate { keep_size } => (!keep_size, false),
+        Fallocate::PunchHole => (false, true),
+        Fallocate::ZeroRange { keep_size } | Fallocate::WriteZeroes { keep_size } => {
+            (!keep_size, true)
+        }
+    };
+    if grows && bytes.len() < end {
+        bytes.resize(end, 0);
+    }
+    let end = end.min(bytes.len());
+    if zeroes && pos < end {
+        bytes[pos..end].fill(0);
+    }
+}
