@@ -17,6 +17,7 @@ use crate::superblock::Superblock;
 use crate::types::{FileBlock, Ino};
 
 mod edit;
+mod inline;
 mod spread;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ mod walk;
 
 use edit::Slot;
 pub use edit::{DirBlockEdit, Inserted, MAX_NAME, init_block, init_first_block, seal, seal_with};
+pub use inline::{InlineDirEdit, begins_inline, init_inline};
 pub use spread::{High, Spread, block_with, spread};
 pub use walk::{DirEntry, Entries};
 
@@ -111,14 +113,10 @@ impl<'a> DirBlock<'a> {
     /// # Errors
     /// `DirRecord`, `DirName`, `DirInode`.
     pub fn parse_inline(sb: &'a Superblock, dir: &'a Inode, part: &'a [u8]) -> Result<Self> {
-        let format = Format {
-            huge_block: false,
-            has_type: sb.has_filetype(),
-        };
         let this = Self {
             bytes: part,
             kind: DirBlockKind::Inline,
-            format,
+            format: Format::of_inline(sb),
             covered: part.len(),
         };
         Reader {
@@ -257,6 +255,14 @@ impl Format {
     fn of(sb: &Superblock) -> Self {
         Self {
             huge_block: sb.block_size() >= 65536,
+            has_type: sb.has_filetype(),
+        }
+    }
+
+    /// A part of an inline directory is never as long as the largest block.
+    fn of_inline(sb: &Superblock) -> Self {
+        Self {
+            huge_block: false,
             has_type: sb.has_filetype(),
         }
     }

@@ -6,6 +6,20 @@
 use crate::error::{Corrupt, Result, bad};
 use crate::inode::{I_BLOCK_SIZE, Inode, MapKind};
 use crate::num;
+use crate::xattr::{NameIndex, XattrEntry};
+
+/// The attribute with what `i_block` has no room for.
+pub const REST: (NameIndex, &[u8]) = (NameIndex::SYSTEM, b"data");
+
+/// That attribute: without a hash, as the kernel writes it.
+#[must_use]
+pub fn rest_entry(value: &[u8]) -> XattrEntry<'_> {
+    let (index, name) = REST;
+    XattrEntry {
+        hash: 0,
+        ..XattrEntry::new(index, name, value)
+    }
+}
 
 /// A file's inline data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

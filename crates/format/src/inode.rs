@@ -25,6 +25,7 @@ mod write;
 
 pub use attrs::{FileType, InodeFlags, MapKind, Rdev};
 pub use fresh::NewInode;
+pub(crate) use fresh::fresh_xattr_len;
 pub use time::Timestamp;
 pub use write::seal;
 

@@ -9,7 +9,8 @@ use super::judge;
 use super::reader::Reader;
 use super::report::Kind;
 use crate::error::Error;
-use diorite_format::xattr::{NameIndex, XattrEntry, XattrValue, Xattrs, entry_hash, held_hash};
+use diorite_format::inline::REST;
+use diorite_format::xattr::{XattrEntry, XattrValue, Xattrs, entry_hash, held_hash};
 use diorite_format::{FsBlock, Ino, Inode, Superblock};
 
 /// Bytes in front of the entries of a block.
@@ -50,7 +51,7 @@ pub(super) fn in_inode(
 /// The value of `system.data`: the rest of inline data.
 pub(super) fn inline_value<'a>(sb: &Superblock, inode: &Inode, raw: &'a [u8]) -> Option<&'a [u8]> {
     let list = Xattrs::parse_inode(sb, inode, raw).ok()?;
-    match list.get(NameIndex::SYSTEM, b"data")?.value {
+    match list.get(REST.0, REST.1)?.value {
         XattrValue::Bytes(value) => Some(value),
         XattrValue::Inode { .. } => None,
     }

@@ -19,9 +19,10 @@ use crate::mount;
 use crate::orphan::ORPHAN_CREDITS;
 use crate::volume::{Volume, VolumeShared};
 use crate::xattr::Inherited;
-use diorite_format::dir::init_first_block;
+use diorite_format::dir::{begins_inline, init_first_block, init_inline};
+use diorite_format::inline::rest_entry;
 use diorite_format::inode::{NewInode, Rdev};
-use diorite_format::{FileType, Ino, Inode as DiskInode, InodeFlags};
+use diorite_format::{FileType, Ino, Inode as DiskInode, InodeFlags, MapKind, xattr};
 use std::sync::Arc;
 
 /// The longest target of a symbolic link that the kernel takes.
@@ -216,7 +217,7 @@ pub(super) fn bring_about(
     volume.know(&inode);
     volume.recent.keep(&inode);
     let mut taken = taken.into_iter();
-    if let Some(run) = new.needs_block().then(|| taken.next()).flatten() {
+    if let Some(run) = new.needs_block(from).then(|| taken.next()).flatten() {
         fill(handle, &inode, dir, new, run)?;
     }
     inode.put_inherited(handle, from, taken.next())?;
@@ -269,12 +270,13 @@ impl New<'_> {
 
     /// For its contents, and for what it has from its directory.
     pub(super) fn wants_blocks(self, from: &Inherited) -> u32 {
-        u32::from(self.needs_block()) + u32::from(from.needs_block)
+        u32::from(self.needs_block(from)) + u32::from(from.needs_block)
     }
 
-    fn needs_block(self) -> bool {
+    /// Does what it holds need one?
+    fn needs_block(self, from: &Inherited) -> bool {
         match self {
-            New::Directory => true,
+            New::Directory => !from.begins_inside,
             New::Link(target) => target.len() >= diorite_format::inode::I_BLOCK_SIZE,
             New::File | New::Node(..) => false,
         }
@@ -363,10 +365,16 @@ fn write_fresh(
                     fresh.begin_map(&volume.sb);
                 }
                 New::Node(_, device) => fresh.i_block = device.encode(),
+                New::Directory if begins_inline(&volume.sb) => init_inline(&mut fresh, dir.ino),
                 New::File | New::Directory | New::Link(_) => {}
             }
-            fresh.write_new(&volume.sb, &mut raw[from..to])?;
-            Ok((fresh, raw[from..to].into()))
+            let place = &mut raw[from..to];
+            fresh.write_new(&volume.sb, place)?;
+            if fresh.map_kind() == MapKind::Inline {
+                xattr::write_inode(&fresh, &[rest_entry(&[])], place)?;
+                fresh.write(&volume.sb, place)?;
+            }
+            Ok((fresh, (*place).into()))
         },
     )
 }

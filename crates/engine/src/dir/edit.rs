@@ -2,9 +2,9 @@
 //!
 //! Input: a directory, locked by the caller, and a name. Output: blocks of it changed in the caller's handle. Invariants: new blocks are made
 //! before the map points to them, and the map is shown before the size; what fails before the first change leaves all as it was, what
-//! fails after it aborts the journal. Limits: a directory that is encrypted or folds case is refused by name; one that is inside its inode was
-//! moved out of it before.
+//! fails after it aborts the journal. Limits: a directory that is encrypted or folds case is refused by name.
 
+use super::inside;
 use super::room::{Remade, Room};
 use crate::cache::{Kind, Unsealed, UsedAs};
 use crate::error::{Error, NotYet};
@@ -39,6 +39,10 @@ pub(super) fn put(
     (name, ino, kind): (&[u8], Ino, FileType),
 ) -> Result<(), Error> {
     match room {
+        Room::Inside => {
+            inside::put(handle, dir, (name, ino, kind))?;
+            handle.or_abort(touch(handle, dir))
+        }
         Room::Block(block) => {
             let put = change_block(dir, handle, *block, |edit| edit.insert_new(name, ino, kind))?;
             if !matches!(put, Inserted::At(_)) {
@@ -48,7 +52,7 @@ pub(super) fn put(
         }
         Room::Remade(remade) => {
             remake(handle, dir, remade)?;
-            let block = remade.with_name;
+            let block = Some(remade.with_name);
             handle.or_abort(stand_for(handle, dir, block, (name, ino, kind)))
         }
     }
@@ -86,28 +90,34 @@ fn rewrite(handle: &JournalHandle<'_>, dir: &Inode, block: u64, bytes: &[u8]) ->
     })
 }
 
-/// Takes a name out of the block that has it.
+/// Takes a name out of the block that has it, or, without one, out of the inode.
 pub(super) fn take_out(
     handle: &JournalHandle<'_>,
     dir: &Inode,
-    block: u64,
+    block: Option<u64>,
     name: &[u8],
 ) -> Result<(), Error> {
-    change_block(dir, handle, block, |edit| edit.remove(name))?;
+    match block {
+        Some(block) => change_block(dir, handle, block, |edit| edit.remove(name)).map(drop)?,
+        None => inside::remove(handle, dir, name)?,
+    }
     handle.or_abort(touch(handle, dir))
 }
 
-/// Lets a name in a block, also "..", stand for another inode.
+/// Lets a name in a block, also "..", stand for another inode; or, without a block, one inside the directory's inode.
 pub(super) fn stand_for(
     handle: &JournalHandle<'_>,
     dir: &Inode,
-    block: u64,
+    block: Option<u64>,
     (name, ino, kind): (&[u8], Ino, FileType),
 ) -> Result<(), Error> {
-    let before = change_block(dir, handle, block, |edit| edit.replace(name, ino, kind))?;
+    let before = match block {
+        Some(block) => change_block(dir, handle, block, |edit| edit.replace(name, ino, kind))?,
+        None => inside::replace(handle, dir, (name, ino, kind))?,
+    };
     let missing = || {
         let name = String::from_utf8_lossy(name);
-        damaged(dir, block, &format!("{name} is not there"))
+        damaged(dir, block.unwrap_or(0), &format!("{name} is not there"))
     };
     before.map(|_| ()).ok_or_else(missing)
 }

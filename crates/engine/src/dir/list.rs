@@ -5,6 +5,7 @@
 //! one none changes its hash. Limits: the order is that of the disk, not of names; of more names of one hash than a block holds, some may be
 //! seen twice.
 
+use super::inside;
 use super::lookup::{Hashed, Next, Root, frames_for, hash_of, hashed, leaf_of, next_leaf};
 use super::{blocks, names_in, read_block, read_present};
 use crate::error::Error;
@@ -12,7 +13,7 @@ use crate::inode::Inode;
 use crate::xattr;
 use diorite_format::dir::{self, DirBlock};
 use diorite_format::inline::InlineData;
-use diorite_format::{FileType, Ino, MapKind};
+use diorite_format::{FileType, Ino};
 use std::sync::Arc;
 
 /// One name in a directory.
@@ -66,7 +67,7 @@ impl ReadDir {
             });
         }
         let lock = dir.lock_shared(false)?;
-        let inline = dir.disk().map_kind() == MapKind::Inline;
+        let inline = inside::is_inside(&dir);
         let (next, ready) = match inline {
             true => (Position::End, inline_entries(&dir)?),
             false => {

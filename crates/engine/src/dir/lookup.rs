@@ -3,7 +3,7 @@
 //! Input: a directory inode and a name. Output: the inode number, or none. Invariant: the blocks read are one per level of the
 //! tree and those of names with the same hash. Limits: a directory hashed in a way that is not known is scanned.
 
-use super::list::inline_entries;
+use super::inside;
 use super::{blocks, hole, names_in, place_of, read_block, read_node};
 use crate::cache::MetaRef;
 use crate::error::Error;
@@ -11,7 +11,7 @@ use crate::inode::Inode;
 use diorite_format::dir;
 use diorite_format::dirhash::HashVersion;
 use diorite_format::dx::{self, DxNode, DxRoot, DxView};
-use diorite_format::{FileBlock, FormatError, Ino, MapKind};
+use diorite_format::{FileBlock, FormatError, Ino};
 use std::sync::Arc;
 
 /// A name, found.
@@ -36,14 +36,9 @@ pub(super) fn find(dir: &Inode, name: &[u8]) -> Result<Option<Found>, Error> {
             path: format!("inode {}", dir.ino),
         });
     }
-    if dir.disk().map_kind() == MapKind::Inline {
-        return Ok(inline_entries(dir)?
-            .into_iter()
-            .find(|e| e.name == name)
-            .map(|e| Found {
-                block: None,
-                ino: e.ino,
-            }));
+    if inside::is_inside(dir) {
+        let found = |ino| Found { block: None, ino };
+        return Ok(inside::find(dir, name)?.map(found));
     }
     if name != b"." && name != b".." {
         if let Hashed::Yes(root) = hashed(dir)? {

@@ -6,6 +6,7 @@
 
 mod create;
 mod edit;
+mod inside;
 mod links;
 mod list;
 mod lookup;

@@ -1,10 +1,8 @@
-//! Names out of the inode: what comes before the first change of a directory that is kept in its inode (inline_data).
+//! Names out of the inode: what comes before a new name for which the directory's inode has no room (inline_data).
 //!
 //! Input: such a directory, locked alone by the caller. Output: a linear directory of one block with the same names. Invariant: one handle: a crash
-//! leaves the one or the other. Limits: it does not go back, and new directories begin with a block; where no block is free such a
-//! directory cannot be changed.
+//! leaves the one or the other. Limits: it does not go back.
 
-use super::edit::check_changeable;
 use super::list::inline_entries;
 use crate::cache::Kind;
 use crate::error::Error;
@@ -12,18 +10,11 @@ use crate::inode::Inode;
 use crate::map::edit::NewRun;
 use crate::xattr::INSIDE_CREDITS;
 use diorite_format::dir::{DirBlockEdit, init_first_block, inline_parent};
-use diorite_format::xattr::NameIndex;
-use diorite_format::{FileBlock, FileType, MapKind};
+use diorite_format::inline::REST;
+use diorite_format::{FileBlock, FileType};
 
-/// The names that do not fit the inode's own field.
-const REST: (NameIndex, &[u8]) = (NameIndex::SYSTEM, b"data");
-
-/// Moves the names into a block, if they are in the inode. Blocks.
+/// Moves the names, which are in the inode, into a block. Blocks.
 pub(super) fn move_out(dir: &Inode) -> Result<(), Error> {
-    if dir.disk().map_kind() != MapKind::Inline {
-        return Ok(());
-    }
-    check_changeable(dir)?;
     let bytes = block_of(dir)?;
     let view = dir.map.load();
     let run = dir

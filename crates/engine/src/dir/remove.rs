@@ -5,6 +5,7 @@
 //! meanwhile; a directory goes only while it is locked and empty. Limits: directories have one name.
 
 use super::edit::{put, take_out};
+use super::inside;
 use super::links::{self, one_less};
 use super::list::inline_entries;
 use super::room::find_room;
@@ -16,7 +17,7 @@ use crate::inode::{Inode, timestamp};
 use crate::journal::JournalHandle;
 use crate::orphan::{ORPHAN_CREDITS, check_deletable};
 use crate::volume::{Volume, VolumeShared};
-use diorite_format::{FileType, MapKind};
+use diorite_format::FileType;
 use std::sync::Arc;
 
 impl Volume {
@@ -249,7 +250,7 @@ pub(super) fn check_empty(dir: &Inode, spot: &Spot<'_>) -> Result<(), Error> {
     let is_own = |name: &[u8]| name == b"." || name == b"..";
     let full = || Err(Error::NotEmpty { path: spot.shown() });
     let disk = dir.disk();
-    if disk.map_kind() == MapKind::Inline {
+    if inside::is_inside(dir) {
         let all = inline_entries(dir)?;
         return match all.iter().all(|e| is_own(&e.name)) {
             true => Ok(()),

@@ -10,11 +10,12 @@
 
 use super::create::{ATTRIBUTE_CREDITS, New, bring_about, give_back, take_blocks};
 use super::edit::{put, stand_for, take_out, touch};
+use super::inside;
 use super::links::{check_subdirectory, one_less, one_more};
-use super::lookup;
+use super::lookup::{self, Found};
 use super::remove::{check_empty, count_out, kind_of};
 use super::room::{Room, find_room};
-use super::spot::{Place, Spot, lock_all};
+use super::spot::{Spot, lock_all};
 use crate::alloc::{NEW_INODE_CREDITS, Run};
 use crate::error::Error;
 use crate::inode::{Inode, timestamp};
@@ -23,7 +24,7 @@ use crate::orphan::{ORPHAN_CREDITS, check_deletable};
 use crate::volume::{Volume, VolumeShared};
 use crate::xattr::Inherited;
 use diorite_format::inode::Rdev;
-use diorite_format::{FileType, Ino, MapKind};
+use diorite_format::{FileType, Ino};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -52,9 +53,9 @@ struct Move<'a> {
     old: &'a Spot<'a>,
     new: &'a Spot<'a>,
     moved: &'a Arc<Inode>,
-    from: Place,
+    from: Found,
     /// What the new name stands for, if it is there.
-    there: Option<(&'a Arc<Inode>, Place)>,
+    there: Option<(&'a Arc<Inode>, Found)>,
 }
 
 impl Volume {
@@ -223,8 +224,10 @@ impl Move<'_> {
                 give_back(volume, handle, (*ino, false), taken)?;
             }
             put?;
-            let remade = matches!(room, Some(Room::Remade(_)));
-            handle.or_abort(self.finish(volume, handle, left, remade))
+            // Or the directory has left its inode for it.
+            let was_inside = self.from.block.is_none() && room.is_some();
+            let moves = was_inside || matches!(room, Some(Room::Remade(_)));
+            handle.or_abort(self.finish(volume, handle, left, moves))
         });
         if let (Err(_), Some(room)) = (&done, &room) {
             room.give_back(dir);
@@ -267,10 +270,10 @@ impl Move<'_> {
         volume: &Arc<VolumeShared>,
         handle: &JournalHandle<'_>,
         left: Option<Left<'_>>,
-        remade: bool,
+        moves: bool,
     ) -> Result<bool, Error> {
         let (old, new) = (self.old, self.new);
-        let from = match remade && !self.crosses() {
+        let from = match moves && !self.crosses() {
             // The new name may have moved the old one to another block.
             true => old.find()?.ok_or_else(|| old.missing())?,
             false => self.from,
@@ -310,7 +313,7 @@ impl Move<'_> {
         &self,
         volume: &Arc<VolumeShared>,
         there: &Arc<Inode>,
-        at: Place,
+        at: Found,
     ) -> Result<(), Error> {
         let (old, new, moved) = (self.old, self.new, self.moved);
         let kinds = (kind_of(moved)?, kind_of(there)?);
@@ -346,11 +349,11 @@ impl Move<'_> {
 
 /// A directory has another parent.
 fn moves_up(handle: &JournalHandle<'_>, dir: &Inode, parent: &Inode) -> Result<(), Error> {
-    if dir.disk().map_kind() == MapKind::Inline {
-        let number = parent.ino.get().to_le_bytes();
-        return dir.change(handle, |disk| disk.i_block[..4].copy_from_slice(&number));
+    if inside::is_inside(dir) {
+        return inside::set_parent(handle, dir, parent.ino);
     }
-    stand_for(handle, dir, 0, (b"..", parent.ino, FileType::Directory))
+    let up = (&b".."[..], parent.ino, FileType::Directory);
+    stand_for(handle, dir, Some(0), up)
 }
 
 fn note_change(handle: &JournalHandle<'_>, inode: &Inode) -> Result<(), Error> {

@@ -5,8 +5,9 @@
 //! Limits: neither is a directory.
 
 use super::edit::{stand_for, touch};
+use super::lookup::Found;
 use super::remove::{count_name, count_out, kind_of};
-use super::spot::{Place, Spot};
+use super::spot::Spot;
 use crate::error::Error;
 use crate::file::File;
 use crate::inode::Inode;
@@ -76,7 +77,7 @@ fn put_in_place(
     volume: &VolumeShared,
     handle: &JournalHandle<'_>,
     spot: &Spot<'_>,
-    place: Place,
+    place: Found,
     (new, old): (&Inode, &Arc<Inode>),
 ) -> Result<bool, Error> {
     let what = (spot.name, new.ino, kind_of(new)?);

@@ -1,11 +1,11 @@
 //! Room for a new name: found, or made ready in memory.
 //!
 //! Input: a directory, locked by the caller, and a name that is not in it. Output: a [`Room`]: a block with room, or all blocks that will change or
-//! be made, with space claimed for the new ones. Invariants: nothing is changed here; a name goes where a look-up will search it. Limits: a
+//! be made, with space claimed for the new ones. Invariants: no name is changed here; a name goes where a look-up will search it. Limits: a
 //! directory without a hash tree is searched block by block.
 
 use super::lookup::{Hashed, frames_for, hash_of, hashed, leaf_for};
-use super::{blocks, names_in, read_block, tree};
+use super::{blocks, inside, names_in, outside, read_block, tree};
 use crate::alloc::Run;
 use crate::error::{Error, NotYet};
 use crate::inode::Inode;
@@ -17,6 +17,8 @@ use diorite_format::{FileType, FsBlock, Ino};
 /// Where a new name goes.
 #[derive(Clone, Debug)]
 pub(super) enum Room {
+    /// Into the directory's inode, beside the names there.
+    Inside,
     /// Into this block, as it is.
     Block(u64),
     /// Into blocks that are written anew.
@@ -52,7 +54,7 @@ impl Room {
     /// Blocks of metadata that putting a name there changes.
     pub(super) fn credits(&self, dir: &Inode) -> u32 {
         match self {
-            Room::Block(_) => 2,
+            Room::Inside | Room::Block(_) => 2,
             Room::Remade(remade) => {
                 let blocks = remade.changed.len() + remade.made.len();
                 let blocks = u32::try_from(blocks).expect("a block or two for each level");
@@ -81,8 +83,15 @@ impl Remade {
     }
 }
 
-/// Looks for room for a name that is not there yet; claims blocks if there is none. Blocks.
+/// Looks for room for a name that is not there yet; claims blocks if there is none. Names inside their inode that is full are moved out of it first, in a
+/// handle of its own. Blocks.
 pub(super) fn find_room(dir: &Inode, name: &[u8]) -> Result<Room, Error> {
+    if inside::is_inside(dir) {
+        if inside::make_room(dir, name)? {
+            return Ok(Room::Inside);
+        }
+        outside::move_out(dir)?;
+    }
     match hashed(dir)? {
         Hashed::Unknown => Err(Error::NotYet(NotYet::SpecialDirectory { ino: dir.ino })),
         Hashed::Yes(root) => {

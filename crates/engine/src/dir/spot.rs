@@ -5,13 +5,12 @@
 
 use super::edit::check_changeable;
 use super::lookup::{self, Found};
-use super::outside;
-use crate::error::{Error, NotYet};
+use crate::error::Error;
 use crate::inode::Inode;
 use crate::volume::Volume;
 use diorite_block::sync::RwLockWriteGuard;
+use diorite_format::InodeFlags;
 use diorite_format::dir::MAX_NAME;
-use diorite_format::{Ino, InodeFlags};
 use std::sync::Arc;
 
 /// See the module.
@@ -110,23 +109,10 @@ impl Spot<'_> {
         lookup::locked(&self.dir, self.name)
     }
 
-    /// The inode and the block that has the name, under the directory's lock, held alone. Names that are inside the inode are moved out of it.
-    pub(super) fn find(&self) -> Result<Option<Place>, Error> {
-        outside::move_out(&self.dir)?;
-        let Some(Found { block, ino }) = lookup::find(&self.dir, self.name)? else {
-            return Ok(None);
-        };
-        let special = || Error::NotYet(NotYet::SpecialDirectory { ino: self.dir.ino });
-        let block = block.ok_or_else(special)?;
-        Ok(Some(Place { ino, block }))
+    /// What the name stands for and where it is, under the directory's lock, held alone.
+    pub(super) fn find(&self) -> Result<Option<Found>, Error> {
+        lookup::find(&self.dir, self.name)
     }
-}
-
-/// A name's inode, and the block of the directory that has it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    pub(super) ino: Ino,
-    pub(super) block: u64,
 }
 
 /// Takes the locks of several inodes, in the order of their numbers. No other of their kind may be held.

@@ -12,6 +12,8 @@ use crate::error::Error;
 use crate::inode::Inode;
 use crate::journal::JournalHandle;
 use diorite_format::acl::Acl;
+use diorite_format::dir::begins_inline;
+use diorite_format::inline::rest_entry;
 use diorite_format::inode::NewInode;
 use diorite_format::xattr::{self, NameIndex, XattrEntry, Xattrs};
 use diorite_format::{FileType, Inode as DiskInode, InodeFlags};
@@ -25,6 +27,8 @@ pub(crate) struct Inherited {
     pub(crate) permissions: u16,
     /// The lists have no room in an inode.
     pub(crate) needs_block: bool,
+    /// It is a directory that begins in its inode, where the attribute for the rest of its names comes first.
+    pub(crate) begins_inside: bool,
     lists: Vec<(Named<'static>, Vec<u8>)>,
 }
 
@@ -90,6 +94,7 @@ impl Inode {
         };
         let mut from = Inherited {
             permissions,
+            begins_inside: kind == FileType::Directory && begins_inline(&self.volume.sb),
             ..Inherited::default()
         };
         let Some(default) = default else {
@@ -141,6 +146,9 @@ impl Inode {
         from: &Inherited,
         block: Option<Run>,
     ) -> Result<(), Error> {
+        if from.lists.is_empty() {
+            return Ok(());
+        }
         let _map = self.map_lock.lock();
         let (inside, beside) = from.split(&self.disk(), self.raw().len());
         if !inside.is_empty() {
@@ -158,6 +166,9 @@ impl Inherited {
         inode_size: usize,
     ) -> (Vec<XattrEntry<'_>>, Vec<XattrEntry<'_>>) {
         let (mut inside, mut beside) = (Xattrs::default(), Xattrs::default());
+        inside
+            .entries
+            .extend(self.begins_inside.then(|| rest_entry(&[])));
         for ((index, name), value) in &self.lists {
             let entry = XattrEntry::new(*index, name, value);
             let with = inside.with(entry);

@@ -26,7 +26,7 @@ pub use set::XattrWhen;
 use crate::error::Error;
 use crate::inode::Inode;
 use crate::volume::{Volume, VolumeShared};
-use diorite_format::inline::InlineData;
+use diorite_format::inline::{self, InlineData};
 use diorite_format::xattr::{NameIndex, XattrEntry, XattrValue, Xattrs};
 use diorite_format::{Ino, Inode as DiskInode};
 
@@ -49,13 +49,19 @@ pub(crate) fn inline_tail(
     raw: &[u8],
 ) -> Result<Vec<u8>, Error> {
     let attrs = Xattrs::parse_inode(&volume.sb, disk, raw)?;
-    match attrs.get(NameIndex::SYSTEM, b"data").map(|e| e.value) {
-        Some(XattrValue::Bytes(value)) => Ok(value.to_vec()),
+    inline_value(disk, &attrs).map(<[u8]>::to_vec)
+}
+
+/// The same, of attributes that were read.
+pub(crate) fn inline_value<'a>(disk: &DiskInode, inside: &Xattrs<'a>) -> Result<&'a [u8], Error> {
+    let (index, name) = inline::REST;
+    match inside.get(index, name).map(|e| e.value) {
+        Some(XattrValue::Bytes(value)) => Ok(value),
         Some(XattrValue::Inode { .. }) => Err(Error::Damaged(format!(
             "inode {}: its inline data is in another inode; run e2fsck",
             disk.ino
         ))),
-        None => Ok(Vec::new()),
+        None => Ok(&[]),
     }
 }
 
@@ -79,7 +85,7 @@ impl Volume {
         let inode = self.inner().inode(ino)?;
         let mut all = Vec::new();
         inode.each_entry(|entry| {
-            let is_inline_data = entry.index == NameIndex::SYSTEM && entry.name == b"data";
+            let is_inline_data = (entry.index, entry.name) == inline::REST;
             if let Some(name) = entry.full_name().filter(|_| !is_inline_data) {
                 let value = inode.shown_value(entry)?;
                 all.push(Xattr { name, value });
@@ -95,7 +101,7 @@ impl Volume {
     /// `NoAttribute`; damaged attributes.
     pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Error> {
         let inode = self.inner().inode(ino)?;
-        let found = match NameIndex::split(name).filter(|which| *which != names::INLINE_DATA) {
+        let found = match NameIndex::split(name).filter(|which| *which != inline::REST) {
             Some(which) => inode.attribute(which)?,
             None => None,
         };

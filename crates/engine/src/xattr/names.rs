@@ -16,9 +16,6 @@ use std::sync::Arc;
 /// The longest whole name.
 const MOST_NAME: usize = 255;
 
-/// The rest of inline data: no attribute to the outside.
-pub(super) const INLINE_DATA: Named<'_> = (NameIndex::SYSTEM, b"data");
-
 pub(super) fn missing(name: &[u8]) -> Error {
     let name = String::from_utf8_lossy(name).into_owned();
     Error::NoAttribute { name }

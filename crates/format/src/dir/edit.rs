@@ -125,18 +125,22 @@ impl<'a> DirBlockEdit<'a> {
     /// # Errors
     /// As [`DirBlock::parse_inline`].
     pub fn open_inline(sb: &'a Superblock, dir: &'a Inode, part: &'a mut [u8]) -> Result<Self> {
-        let checked = DirBlock::parse_inline(sb, dir, part)?;
-        let (kind, format, covered) = (checked.kind, checked.format, checked.covered);
-        Ok(Self {
+        DirBlock::parse_inline(sb, dir, part)?;
+        Ok(Self::of_inline(sb, dir, part))
+    }
+
+    /// The same for a part that was checked before.
+    pub(super) fn of_inline(sb: &'a Superblock, dir: &'a Inode, part: &'a mut [u8]) -> Self {
+        Self {
             sb,
             dir,
             block: FileBlock::new(0),
+            kind: DirBlockKind::Inline,
+            format: Format::of_inline(sb),
+            covered: part.len(),
             bytes: part,
-            kind,
-            format,
-            covered,
             seals: Seals::AtOnce,
-        })
+        }
     }
 
     /// Puts a name into the first record with room for it: an unused one, or what is left behind a name.

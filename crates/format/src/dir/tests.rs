@@ -257,6 +257,95 @@ fn inline_parts_have_no_sum() {
     assert_eq!(b.entries().count(), 2);
 }
 
+/// A directory that begins in its inode takes names as far as its two parts have room; none lies across.
+#[test]
+fn inline_directories_take_names() {
+    let sb = summed();
+    let mut d = new_dir(&sb);
+    init_inline(&mut d, Ino::new(2));
+    assert_eq!((d.size, inline_parent(&sb, &d).unwrap()), (60, Ino::new(2)));
+    let mut edit = InlineDirEdit::open(&sb, &d, &[]).unwrap();
+    let put = |edit: &mut InlineDirEdit<'_>, n: u8| {
+        let name = [b'a', b'0' + n];
+        edit.insert_new(&name, Ino::new(12), FileType::Regular)
+            .unwrap()
+    };
+    for n in 0..4 {
+        assert!(matches!(put(&mut edit, n), Inserted::At(_)));
+    }
+    assert_eq!(put(&mut edit, 4), Inserted::Full);
+    assert!(!edit.stretch(0) && !edit.stretch(8) && !edit.stretch(22));
+    assert!(edit.stretch(12) && matches!(put(&mut edit, 4), Inserted::At(_)));
+    assert_eq!(put(&mut edit, 5), Inserted::Full);
+    assert!(edit.stretch(24) && !edit.stretch(24) && !edit.stretch(12));
+    assert!(matches!(put(&mut edit, 5), Inserted::At(_)));
+    assert_eq!(edit.remove(b"a1").unwrap(), Some(Ino::new(12)));
+    assert_eq!(edit.remove(b"a1").unwrap(), None);
+    let other = (Ino::new(13), FileType::Directory);
+    assert!(edit.replace(b"a5", other.0, other.1).unwrap().is_some());
+    assert!(edit.replace(b"a1", other.0, other.1).unwrap().is_none());
+    let (i_block, rest) = edit.into_parts();
+    let mut after = d.clone();
+    (after.i_block, after.size) = (i_block, 60 + 24);
+    let data = crate::inline::InlineData::new(&after, &rest).unwrap();
+    let parts = data.dir_parts();
+    let names = parts.iter().flat_map(|part| {
+        let part = DirBlock::parse_inline(&sb, &after, part).unwrap();
+        part.entries().map(|e| (e.name, e.ino.get()))
+    });
+    let expected: [(&[u8], u32); 5] = [
+        (b"a0", 12),
+        (b"a2", 12),
+        (b"a3", 12),
+        (b"a4", 12),
+        (b"a5", 13),
+    ];
+    assert_eq!(names.collect::<Vec<_>>(), expected);
+}
+
+/// Whatever the bytes are, they are refused or stay chains of records.
+#[test]
+fn hostile_inline_directories_never_panic() {
+    let sb = volume();
+    let mut d = new_dir(&sb);
+    init_inline(&mut d, Ino::new(2));
+    let mut edit = InlineDirEdit::open(&sb, &d, &[]).unwrap();
+    assert!(edit.stretch(36));
+    for name in [
+        b"one".as_slice(),
+        b"two",
+        b"three",
+        b"a-name-of-twenty-four",
+    ] {
+        let put = edit.insert_new(name, Ino::new(12), FileType::Regular);
+        assert!(matches!(put, Ok(Inserted::At(_))));
+    }
+    let (i_block, rest) = edit.into_parts();
+    let mut opened = 0;
+    for at in 0..60 + 36 {
+        for value in 0..=255 {
+            for size in [60 + 36, 60 + 35, 60 + 12, 60, 59, 4, 0] {
+                let mut bytes = [&i_block[..], &rest].concat();
+                bytes[at] = value;
+                let mut d = d.clone();
+                d.i_block.copy_from_slice(&bytes[..60]);
+                d.size = size;
+                let Ok(mut edit) = InlineDirEdit::open(&sb, &d, &bytes[60..]) else {
+                    continue;
+                };
+                opened += 1;
+                let _ = edit.stretch(usize::from(value) & !3);
+                let _ = edit.insert_new(b"four", Ino::new(12), FileType::Regular);
+                let _ = edit.remove(b"two");
+                let (i_block, rest) = edit.into_parts();
+                (d.i_block, d.size) = (i_block, size.min(60) + rest.len() as u64);
+                InlineDirEdit::open(&sb, &d, &rest).unwrap();
+            }
+        }
+    }
+    assert!(opened > 1000, "{opened}");
+}
+
 #[test]
 fn whole_huge_blocks_are_one_record() {
     let mut b = sample();

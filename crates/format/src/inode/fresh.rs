@@ -135,6 +135,12 @@ impl Rdev {
     }
 }
 
+/// Bytes for attributes in a fresh inode.
+pub(crate) fn fresh_xattr_len(sb: &Superblock) -> usize {
+    let size = num::usize32(sb.geometry().inode_size());
+    super::xattr_bounds(size, wanted_extra(sb)).map_or(0, |(start, end)| end.saturating_sub(start))
+}
+
 /// What the volume asks for, at least the fields known here, as far as the inode has room.
 fn wanted_extra(sb: &Superblock) -> u16 {
     let room = num::usize32(sb.geometry().inode_size()).saturating_sub(OLD_SIZE);

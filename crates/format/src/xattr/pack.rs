@@ -14,6 +14,9 @@ use crate::types::FsBlock;
 
 use super::{MAGIC, NameIndex, XattrEntry, XattrValue, Xattrs, entry_hash, set_refcount};
 
+/// Bytes of an inode's area that are no entries: the magic number, and the zeros behind the last one.
+const AROUND: usize = 8;
+
 type Packed = core::result::Result<(), Unfit>;
 
 /// Writes the attributes behind an inode's fields; `raw` is what the inode was parsed from, and is not sealed again. On an error nothing changes.
@@ -99,6 +102,33 @@ impl<'a> Xattrs<'a> {
                 .filter(|e| e.index != index || e.name != name)
                 .collect(),
         )
+    }
+
+    /// The longest value, in multiples of 4, with which an attribute fits into the inode beside the others of these. None: not even an empty one fits.
+    #[must_use]
+    pub fn room_for(&self, inode: &Inode, (index, name): (NameIndex, &[u8])) -> Option<usize> {
+        let area = inode.xattr_area()?.len();
+        let new = XattrEntry::new(index, name, &[]);
+        let others = self.entries.iter();
+        let others = others.filter(|e| e.index != index || e.name != name);
+        let taken = others.chain([&new]).map(XattrEntry::packed_len);
+        Some(area.checked_sub(taken.fold(AROUND, usize::saturating_add))? & !3)
+    }
+}
+
+impl XattrEntry<'_> {
+    /// Does it fit into so many bytes of an inode, alone?
+    pub(crate) fn fits_in(&self, area: usize) -> bool {
+        self.packed_len().saturating_add(AROUND) <= area
+    }
+
+    /// Bytes of the entry and, if it is beside it, the value.
+    fn packed_len(&self) -> usize {
+        let value = match self.value {
+            XattrValue::Inode { .. } => 0,
+            XattrValue::Bytes(value) => up(value.len()),
+        };
+        up(xe::SIZE.saturating_add(self.name.len())).saturating_add(value)
     }
 }
 

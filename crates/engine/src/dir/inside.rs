@@ -1,0 +1,159 @@
+//! Names inside the inode of their directory (inline_data), changed where they are.
+//!
+//! Input: such a directory, locked by the caller, and a name. Output: the inode changed, in the caller's handle. Invariants: no block is needed, so
+//! names come and go on a full volume too; room that the inode has left is taken before the handle of a change begins, for an attribute could take it
+//! meanwhile. Limits: where the inode has no room a directory moves out (`outside`), and does not come back.
+//!
+//! The names are in two parts, `i_block` and the attribute `system.data`. When the first is full the second takes all that the inode has left, as the
+//! kernel's does; attributes that come later go beside.
+
+use super::room::STAND_IN;
+use crate::error::Error;
+use crate::inode::Inode;
+use crate::journal::JournalHandle;
+use crate::xattr::{self, INSIDE_CREDITS};
+use diorite_format::dir::{DirBlock, InlineDirEdit, Inserted, inline_parent};
+use diorite_format::inline::{self, InlineData};
+use diorite_format::xattr::{Xattrs, write_inode};
+use diorite_format::{FileType, Ino, MapKind};
+
+/// Are the names of this directory in its inode?
+pub(super) fn is_inside(dir: &Inode) -> bool {
+    dir.disk().map_kind() == MapKind::Inline
+}
+
+/// The inode that a name stands for.
+pub(super) fn find(dir: &Inode, name: &[u8]) -> Result<Option<Ino>, Error> {
+    let (sb, disk) = (&dir.volume.sb, dir.disk());
+    match name {
+        b"." => return Ok(Some(dir.ino)),
+        b".." => return Ok(Some(inline_parent(sb, &disk)?)),
+        _ => {}
+    }
+    let rest = xattr::inline_tail(&dir.volume, &disk, &dir.raw())?;
+    let data = InlineData::new(&disk, &rest)?;
+    for part in data.dir_parts().into_iter().filter(|p| !p.is_empty()) {
+        if let Some(found) = DirBlock::parse_inline(sb, &disk, part)?.find(name) {
+            return Ok(Some(found.ino));
+        }
+    }
+    Ok(None)
+}
+
+/// Has it room for a new name? What the inode has left is taken for it, in a handle of its own. Blocks.
+pub(super) fn make_room(dir: &Inode, name: &[u8]) -> Result<bool, Error> {
+    let fits = |edit: &InlineDirEdit<'_>| {
+        let (ino, kind) = STAND_IN;
+        let put = edit.clone().insert_new(name, ino, kind)?;
+        Ok::<_, Error>(matches!(put, Inserted::At(_)))
+    };
+    let (has_room, would_have) = edited(dir, |mut edit, inode| {
+        let has_room = fits(&edit)?;
+        let stretched = edit.stretch(inode.most);
+        Ok((has_room, stretched && fits(&edit)?))
+    })?;
+    if has_room || !would_have {
+        return Ok(has_room);
+    }
+    dir.volume.in_handle(INSIDE_CREDITS, |handle| {
+        let stretch = |edit: &mut InlineDirEdit<'_>, most| {
+            // An attribute may have come first.
+            let stretched = edit.stretch(most) && fits(edit)?;
+            Ok(stretched.then_some(()))
+        };
+        Ok(change(handle, dir, stretch)?.is_some())
+    })
+}
+
+/// Puts a name where there is room.
+pub(super) fn put(
+    handle: &JournalHandle<'_>,
+    dir: &Inode,
+    (name, ino, kind): (&[u8], Ino, FileType),
+) -> Result<(), Error> {
+    let put = |edit: &mut InlineDirEdit<'_>, _| match edit.insert_new(name, ino, kind)? {
+        Inserted::At(_) => Ok(Some(())),
+        Inserted::Exists(_) | Inserted::Full => Ok(None),
+    };
+    let none = || {
+        let ino = dir.ino;
+        let why = "room for a name that is none";
+        Error::Damaged(format!("directory inode {ino}: {why}; run e2fsck"))
+    };
+    change(handle, dir, put)?.ok_or_else(none)
+}
+
+/// Takes a name out, if it is there.
+pub(super) fn remove(handle: &JournalHandle<'_>, dir: &Inode, name: &[u8]) -> Result<(), Error> {
+    change(handle, dir, |edit, _| Ok(edit.remove(name)?)).map(drop)
+}
+
+/// Lets a name stand for another inode; the one before, if it is there.
+pub(super) fn replace(
+    handle: &JournalHandle<'_>,
+    dir: &Inode,
+    (name, ino, kind): (&[u8], Ino, FileType),
+) -> Result<Option<Ino>, Error> {
+    change(handle, dir, |edit, _| Ok(edit.replace(name, ino, kind)?))
+}
+
+/// The directory has another parent.
+pub(super) fn set_parent(handle: &JournalHandle<'_>, dir: &Inode, up: Ino) -> Result<(), Error> {
+    let number = up.get().to_le_bytes();
+    dir.change(handle, |disk| disk.i_block[..4].copy_from_slice(&number))
+}
+
+/// What else is in the inode.
+struct Beside<'a> {
+    attrs: &'a Xattrs<'a>,
+    /// What `system.data` holds.
+    rest: &'a [u8],
+    /// The longest that it can be.
+    most: usize,
+}
+
+/// The names as they are, to be looked at or changed in memory.
+fn edited<R>(
+    dir: &Inode,
+    with: impl FnOnce(InlineDirEdit<'_>, &Beside<'_>) -> Result<R, Error>,
+) -> Result<R, Error> {
+    let (sb, disk, raw) = (&dir.volume.sb, dir.disk(), dir.raw());
+    let attrs = Xattrs::parse_inode(sb, &disk, &raw)?;
+    let rest = xattr::inline_value(&disk, &attrs)?;
+    let edit = InlineDirEdit::open(sb, &disk, rest)?;
+    let beside = Beside {
+        attrs: &attrs,
+        rest,
+        most: attrs.room_for(&disk, inline::REST).unwrap_or(0),
+    };
+    with(edit, &beside)
+}
+
+/// Changes them on disk. None: nothing was done.
+fn change<R>(
+    handle: &JournalHandle<'_>,
+    dir: &Inode,
+    change: impl FnOnce(&mut InlineDirEdit<'_>, usize) -> Result<Option<R>, Error>,
+) -> Result<Option<R>, Error> {
+    // Against who changes attributes.
+    let _map = dir.map_lock.lock();
+    edited(dir, |mut edit, beside| {
+        let Some(done) = change(&mut edit, beside.most)? else {
+            return Ok(None);
+        };
+        let (i_block, rest) = edit.into_parts();
+        if rest == beside.rest {
+            dir.change(handle, |disk| disk.i_block = i_block)?;
+            return Ok(Some(done));
+        }
+        let entries = beside.attrs.with(inline::rest_entry(&rest));
+        let size = (i_block.len() + rest.len()) as u64;
+        dir.change_attributes(handle, |disk, raw| {
+            write_inode(disk, &entries, raw)?;
+            (disk.i_block, disk.size) = (i_block, size);
+            Ok(())
+        })?;
+        dir.publish_size(size);
+        Ok(Some(done))
+    })
+}
