@@ -95,6 +95,9 @@ pub enum Error {
     /// The journal was aborted by an earlier error: the volume is read-only until it is opened again.
     #[error("the volume is read-only since its journal was aborted: {0}")]
     Aborted(Box<Error>),
+    /// The engine panicked, which is a defect of it, or what it stands on did: the panic's own message says where.
+    #[error("a part of diorite panicked: a defect, to be reported with the message of the panic")]
+    Panicked,
     /// A group of changes is open, and this would need a commit in the middle of it.
     #[error(
         "in the middle of a group of changes nothing is made durable, and nothing that it has freed or cut off is used again"

@@ -6,12 +6,14 @@
 
 use crate::complete::deferred::Job;
 use crate::dio::{BufferedJob, PrepareJob};
+use crate::error::Error;
 use crate::locks::WORKERS;
 use crate::map::LoadJob;
 use crate::range::RangeJob;
 use diorite_block::sync::{Condvar, Mutex, thread};
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// What a thread that may block has to do.
@@ -42,13 +44,19 @@ impl Work {
     }
 }
 
+/// Does what may fail of a piece of work. A panic in it is an error like any other: who waits for the work is told, the thread goes on. What it left
+/// half-way is nobody's concern: locks are let go of as it unwinds, and a journal handle that was open then has aborted the journal.
+pub(crate) fn contained<R>(part: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
+    catch_unwind(AssertUnwindSafe(part)).unwrap_or(Err(Error::Panicked))
+}
+
 /// Work of one class.
 pub(crate) trait Task: Send + Sized + std::fmt::Debug + 'static {
     /// The class's name.
     const CLASS: &'static str;
     /// How many pieces one worker takes at once.
     const BATCH: usize;
-    /// Does them all; the list is empty after it. Blocks; gives its turn before it waits for long.
+    /// Does them all, each part that may fail [`contained`]; the list is empty after it. Blocks; gives its turn before it waits for long.
     fn run(batch: &mut Vec<Self>, turn: &dyn Turn);
 }
 
@@ -148,7 +156,7 @@ impl Drop for Workers {
         for thread in threads {
             // The last reference to a volume may be dropped by one of its own workers, which then ends by itself.
             if thread.thread().id() != thread::current().id() {
-                thread.join().expect("a worker does not panic");
+                let _said = thread.join();
             }
         }
     }
@@ -233,7 +241,11 @@ impl<T: Task> Class<T> {
                 class: self,
                 given: Cell::new(false),
             };
-            T::run(&mut batch, &turn);
+            let _said = contained(|| {
+                T::run(&mut batch, &turn);
+                Ok(())
+            });
+            batch.clear();
             turn.give();
         }
     }

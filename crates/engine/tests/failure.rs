@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
+#[path = "failure/panics.rs"]
+mod panics;
 
 use common::stage::{Stage, faulty};
 use common::{image, run, scratch};

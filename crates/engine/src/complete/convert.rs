@@ -11,6 +11,7 @@ use crate::inode::{Claimed, Inode};
 use crate::journal::JournalHandle;
 use crate::map::MappingState;
 use crate::map::edit::{self, NewRun};
+use crate::workers::contained;
 use diorite_format::{FsBlock, Tid};
 use std::ops::Range;
 use std::sync::Arc;
@@ -117,16 +118,19 @@ fn first_handleful(jobs: &mut Vec<Job>) -> Vec<Job> {
 fn convert_batch(mut jobs: Vec<Job>) -> Vec<Job> {
     let volume = jobs[0].inode().volume.clone();
     let credits = jobs.iter().map(Job::credits).sum();
-    let handle = match volume.begin(credits) {
-        Ok(handle) => handle,
-        Err(error) => {
-            jobs.iter_mut().for_each(|job| job.fail(&error));
-            jobs.iter().for_each(give_back);
-            return jobs;
+    let converted = contained(|| {
+        let handle = volume.begin(credits)?;
+        for of_inode in jobs.chunk_by_mut(|a, b| Arc::ptr_eq(a.inode(), b.inode())) {
+            convert_file(&handle, of_inode);
         }
-    };
-    for of_inode in jobs.chunk_by_mut(|a, b| Arc::ptr_eq(a.inode(), b.inode())) {
-        convert_file(&handle, of_inode);
+        Ok(())
+    });
+    if let Err(error) = converted {
+        jobs.iter_mut().for_each(|job| job.fail(&error));
+        // Some of what a panic left behind may be mapped already. Nobody takes space any more.
+        if !matches!(error, Error::Panicked) {
+            jobs.iter().for_each(give_back);
+        }
     }
     jobs
 }

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::inode::Handle;
 use crate::queue::{Hold, Message, QueueShared};
 use crate::volume::VolumeShared;
-use crate::workers::{Task, Turn};
+use crate::workers::{Task, Turn, contained};
 use diorite_format::Tid;
 use std::sync::Arc;
 
@@ -64,7 +64,11 @@ impl Task for Job {
         done.iter_mut().for_each(Job::let_go);
         if done.iter().any(|j| j.durable != Durable::No) {
             turn.give();
-            make_durable(&volume, &mut done);
+            let made = contained(|| {
+                make_durable(&volume, &mut done);
+                Ok(())
+            });
+            settle(&mut done, made, |d| d != Durable::No);
         }
         let mut done = done.into_iter().peekable();
         while let Some(job) = done.next() {

@@ -7,7 +7,7 @@
 use crate::error::Error;
 use crate::inode::Handle;
 use crate::queue::{Message, Op, QueueShared};
-use crate::workers::{Task, Turn};
+use crate::workers::{Task, Turn, contained};
 use diorite_block::Buf;
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl Task for BufferedJob {
 
     fn run(batch: &mut Vec<BufferedJob>, _: &dyn Turn) {
         for mut job in batch.drain(..) {
-            let error = job.serve().err();
+            let error = contained(|| job.serve()).err();
             let message = Message::Served(job.slot, job.buf, error);
             job.queue.inbox.post([message]);
             job.queue.waker.kick();

@@ -8,7 +8,7 @@ use crate::error::{Error, Wait};
 use crate::inode::Handle;
 use crate::map::MapView;
 use crate::queue::{Message, QueueShared};
-use crate::workers::{Task, Turn};
+use crate::workers::{Task, Turn, contained};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -96,7 +96,7 @@ impl Task for PrepareJob {
 
     fn run(batch: &mut Vec<PrepareJob>, _: &dyn Turn) {
         for job in batch.drain(..) {
-            let message = match job.prepare() {
+            let message = match contained(|| job.prepare()) {
                 Ok(view) => Message::Prepared(job.slot, view),
                 Err(error) => Message::Unprepared(job.slot, error),
             };

@@ -214,6 +214,8 @@ impl JournalHandle<'_> {
 
 impl Drop for JournalHandle<'_> {
     fn drop(&mut self) {
+        // Half of its changes must not be committed; before it ends, as a commit may be waiting for just that.
+        self.journal.abort_if_panicking(self.volume);
         let mut state = self.journal.state.lock();
         state.open -= 1;
         state.credits -= self.credits.get();

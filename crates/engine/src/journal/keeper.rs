@@ -5,6 +5,7 @@
 
 use crate::locks::WORKERS;
 use crate::volume::VolumeShared;
+use crate::workers::contained;
 use diorite_block::sync::{Condvar, Mutex, thread};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -94,7 +95,7 @@ impl Shared {
                 let Some(volume) = volume.upgrade() else {
                     return;
                 };
-                volume.bring_home_best_effort();
+                best_effort(|| volume.bring_home_best_effort());
                 away = false;
                 continue;
             }
@@ -112,10 +113,18 @@ impl Shared {
             let Some(volume) = volume.upgrade() else {
                 return;
             };
-            volume.commit_best_effort();
+            best_effort(|| volume.commit_best_effort());
             away = true;
         }
     }
+}
+
+/// A panic has aborted the journal, and left nobody to be told here.
+fn best_effort(part: impl FnOnce()) {
+    let _latched = contained(|| {
+        part();
+        Ok(())
+    });
 }
 
 impl Drop for Keeper {
@@ -125,7 +134,7 @@ impl Drop for Keeper {
         if let Some(thread) = self.thread.lock().take() {
             // The last reference to the volume may be dropped by this very thread, which then ends by itself.
             if thread.thread().id() != thread::current().id() {
-                thread.join().expect("the journal's keeper does not panic");
+                let _said = thread.join();
             }
         }
     }

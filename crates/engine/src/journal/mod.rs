@@ -72,6 +72,15 @@ enum Medium {
     Rounds(Rounds),
 }
 
+/// Stands while a part runs that must not be left half-way.
+struct Fuse<'a>(&'a Journal, &'a VolumeShared);
+
+impl Drop for Fuse<'_> {
+    fn drop(&mut self) {
+        self.0.abort_if_panicking(self.1);
+    }
+}
+
 impl Journal {
     /// With a log, or in rounds without one. A transaction is at most `interval` old when it is committed.
     pub(crate) fn new(level: u8, log: Option<Log>, interval: Duration) -> Journal {
@@ -240,12 +249,20 @@ impl Journal {
         let _best_effort = edit_superblock(&volume.blocking, volume.block_size(), edit);
     }
 
+    /// Aborts if this thread panics: what it was changing, or writing, is half-way.
+    fn abort_if_panicking(&self, volume: &VolumeShared) {
+        if std::thread::panicking() {
+            self.abort(volume, &Error::Panicked);
+        }
+    }
+
     /// Runs a part whose failure aborts.
     fn check<R>(
         &self,
         volume: &VolumeShared,
         part: impl FnOnce(&Journal) -> Result<R, Error>,
     ) -> Result<R, Error> {
+        let _fuse = Fuse(self, volume);
         part(self).inspect_err(|error| self.abort(volume, error))
     }
 

@@ -11,7 +11,7 @@ use crate::error::{BadMap, Error};
 use crate::inode::{Handle, Inode};
 use crate::queue::{Message, QueueShared};
 use crate::volume::VolumeShared;
-use crate::workers::{Task, Turn};
+use crate::workers::{Task, Turn, contained};
 use diorite_format::extent::{Entries, Expect, Extent, ExtentNode};
 use diorite_format::indirect::{self, PointerBlock};
 use diorite_format::{FileBlock, FsBlock, Ino, Inode as DiskInode, MapKind, Superblock};
@@ -34,7 +34,7 @@ impl Task for LoadJob {
 
     fn run(batch: &mut Vec<LoadJob>, _: &dyn Turn) {
         for job in batch.drain(..) {
-            let message = match job.file.inode.load_map(job.blocks) {
+            let message = match contained(|| job.file.inode.load_map(job.blocks)) {
                 Ok(view) => Message::Mapped(job.slot, view),
                 Err(error) => Message::Unmapped(job.slot, error),
             };

@@ -7,9 +7,9 @@
 use super::{Completion, Message, QueueShared, QueueState, SlotState};
 use crate::complete;
 use crate::dio;
-use crate::workers::Work;
+use crate::workers::{Work, contained};
 use diorite_block::sync::MutexGuard;
-use diorite_block::{Bio, BioList, BioOp, forget_moved};
+use diorite_block::{Bio, BioError, BioErrorKind, BioList, BioOp, forget_moved};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -165,8 +165,16 @@ impl QueueShared {
 
     /// Runs the caller's only bio in its own thread. Blocks, without the lock; who drains this queue meanwhile finds a bio in flight.
     fn run_own_bio(self: &Arc<Self>, bio: Bio) {
-        let ran = self.volume.device.run_here(bio);
+        let mut lost = Bio::flush(bio.token);
+        (lost.op, lost.pos, lost.len, lost.flags) = (bio.op, bio.pos, bio.len, bio.flags);
+        let ran = contained(|| Ok(self.volume.device.run_here(bio)));
         let mut state = self.state.lock();
+        // With a panic goes the bio, and the request's memory with it.
+        let ran = ran.unwrap_or_else(|_| {
+            state.slots.forget_split(slot_of(&lost));
+            lost.result = Err(BioError::new(BioErrorKind::Gone));
+            Ok(lost)
+        });
         match ran {
             Ok(mut bio) => self.take_bio(&mut state, &mut bio),
             Err(bio) => {

@@ -322,6 +322,12 @@ impl Slots {
         self.splits[index as usize].get_or_insert_with(|| Split::new(std::mem::take(&mut slot.buf)))
     }
 
+    /// A part of the buffer will not come back, and so the whole does not.
+    pub(crate) fn forget_split(&mut self, index: u32) {
+        self.splits[index as usize] = None;
+        self.slots[index as usize].in_parts = false;
+    }
+
     /// The buffer is whole again.
     pub(crate) fn join(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];

@@ -9,7 +9,7 @@ use crate::complete::deferred::{Durable, Job};
 use crate::error::Error;
 use crate::inode::{Handle, Inode};
 use crate::queue::{Hold, Op, QueueShared, Slot};
-use crate::workers::{Task, Turn};
+use crate::workers::{Task, Turn, contained};
 use diorite_format::InodeFlags;
 use std::sync::Arc;
 
@@ -109,7 +109,7 @@ impl Task for RangeJob {
 
     fn run(batch: &mut Vec<RangeJob>, turn: &dyn Turn) {
         for job in batch.drain(..) {
-            let error = job.perform().err();
+            let error = contained(|| job.perform()).err();
             let ended = Job {
                 file: job.file,
                 queue: job.queue,
