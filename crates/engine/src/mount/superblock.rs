@@ -2,7 +2,7 @@
 //!
 //! Input: a device. Output: [`Found`]. Invariants: reads only; a copy counts only where it says of itself that it belongs. Limits: only a
 //! wrong sum is taken for a torn write. If that write changed no more than the flags that recovery changes, it is known what was there
-//! before or after it; else a copy stands in, whose counts and states are as old as the copy.
+//! before or after it; else a copy stands in, whose counts and states are as old as the copy. Only the chain of orphans goes on.
 
 use super::open::read_bytes;
 use crate::error::Error;
@@ -42,7 +42,7 @@ pub(crate) fn find(blocking: &Blocking) -> Result<Found, Error> {
     if matches!(wrong, FormatError::Corrupt(Corrupt::SuperChecksum { .. })) {
         found = match mend(&primary) {
             Some(mended) => Some((mended, "its flags were half written".to_owned())),
-            None => find_copy(blocking)?,
+            None => find_copy(blocking, &primary)?,
         };
     }
     match found {
@@ -65,14 +65,14 @@ fn mend(torn: &Raw) -> Option<Raw> {
     flags.into_iter().find_map(with)
 }
 
-fn find_copy(blocking: &Blocking) -> Result<Option<(Raw, String)>, Error> {
+fn find_copy(blocking: &Blocking, torn: &Raw) -> Result<Option<(Raw, String)>, Error> {
     for place in backup_candidates(blocking.device().geometry().size) {
         let mut raw = read(blocking, place.at.get())?;
         let belongs = |sb: &Superblock| {
             sb.block_size() == place.block_size && u32::from(sb.block_group_nr()) == place.group
         };
         if Superblock::parse(&raw).is_ok_and(|sb| belongs(&sb)) {
-            as_primary(&mut raw);
+            as_primary(&mut raw, torn);
             let how = format!(
                 "its copy in group {} stands in for it, with counts as old as the copy",
                 place.group

@@ -4,8 +4,10 @@
 //! blocks per group, or with sparse_super2 backups elsewhere, are not guessed.
 //! Source: man 8 e2fsck (`-b`), man 5 ext4 (sparse_super).
 
+use std::ops::Range;
+
 use crate::layout::sb;
-use crate::le::put;
+use crate::le::{le32, put, put_le32};
 use crate::num;
 use crate::types::DevByte;
 
@@ -51,8 +53,27 @@ pub fn backup_candidates(device_bytes: u64) -> Vec<BackupCandidate> {
     out
 }
 
-/// Makes the bytes of a copy those of a primary superblock: as part of group 0, sealed.
-pub fn as_primary(raw: &mut [u8; SUPERBLOCK_SIZE]) {
+/// Makes the bytes of a copy those of a primary superblock: as part of group 0, sealed. `torn` is the primary, whose sum is wrong.
+///
+/// No copy has the head of the chain of orphans. A disk writes a sector whole: if what lies around the head is the volume's own and
+/// never changes while it is in use, then that sector was written with the head, before the write that was torn or by it.
+pub fn as_primary(raw: &mut [u8; SUPERBLOCK_SIZE], torn: &[u8; SUPERBLOCK_SIZE]) {
     put(raw, sb::BLOCK_GROUP_NR, &0u16.to_le_bytes());
+    if LASTING
+        .into_iter()
+        .all(|part| torn.get(part.clone()) == raw.get(part))
+    {
+        put_le32(raw, sb::LAST_ORPHAN, le32(torn, sb::LAST_ORPHAN));
+    }
     SuperblockEdit::new(raw).seal();
 }
+
+/// What of the first sector is as it was made: counts of inodes and blocks, the geometry of groups, the volume's name for itself, where the
+/// journal is, the seed of hashes.
+const LASTING: [Range<usize>; 5] = [
+    sb::INODES_COUNT..sb::R_BLOCKS_COUNT_LO,
+    sb::FIRST_DATA_BLOCK..sb::MTIME,
+    sb::UUID..sb::VOLUME_NAME,
+    sb::JOURNAL_INUM..sb::LAST_ORPHAN,
+    sb::HASH_SEED..sb::DEF_HASH_VERSION,
+];
