@@ -197,9 +197,9 @@ pub(crate) enum Command {
         after_help = "Examples:\n  diorite mknod disk.img /dev/null c 1 3\n  diorite mknod -m 600 disk.img /run/fifo p"
     )]
     Mknod(MknodArgs),
-    /// Set the times of files in an image to now; make files that are not there
+    /// Set the times of files in an image, to now or another time; make files that are not there
     #[command(
-        after_help = "Examples:\n  diorite touch disk.img /forcefsck\n  diorite touch -c -m disk.img /a /b"
+        after_help = "Examples:\n  diorite touch disk.img /forcefsck\n  diorite touch -c -m disk.img /a /b\n  diorite touch -d @1700000000 disk.img /etc/build-id"
     )]
     Touch(TouchArgs),
     /// Change the permissions of files in an image

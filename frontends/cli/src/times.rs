@@ -1,7 +1,8 @@
 //! Times of an image in the words of the tools that people know.
 //!
-//! Input: seconds and nanoseconds since 1970. Output: text in the local time zone (`TZ`, /etc/localtime). Invariant: a time
-//! that no calendar has is printed as its number of seconds. Limits: months and days are named in English.
+//! Input: seconds and nanoseconds since 1970; times as people type them. Output: text in the local time zone (`TZ`, /etc/localtime); seconds and
+//! nanoseconds. Invariant: a time that no calendar has is printed as its number of seconds. Limits: months and days are named in English;
+//! what is read is a number of seconds or begins with year, month and day.
 
 use diorite_format::Timestamp;
 use jiff::Zoned;
@@ -60,6 +61,49 @@ impl Clock {
     }
 }
 
+/// A time as `touch -d` takes it: `@SECONDS`, or a date with or without a time, with or without a zone.
+pub(crate) fn parse(text: &str) -> Result<Timestamp, String> {
+    parse_in(text, &TimeZone::system())
+}
+
+fn parse_in(text: &str, zone: &TimeZone) -> Result<Timestamp, String> {
+    if let Some(seconds) = text.strip_prefix('@') {
+        return parse_seconds(seconds)
+            .ok_or_else(|| format!("invalid time: {text}: @ is followed by seconds since 1970"));
+    }
+    let at = text.parse::<jiff::Timestamp>().or_else(|_| {
+        let civil = text.parse::<jiff::civil::DateTime>()?;
+        civil.to_zoned(zone.clone()).map(|z| z.timestamp())
+    });
+    let at = at.map_err(|_| {
+        format!("invalid time: {text}: give @SECONDS, or a date like 2001-02-03 04:05:06")
+    })?;
+    // Nanoseconds count upwards from the second, before 1970 too.
+    let nanos = at.as_nanosecond().rem_euclid(1_000_000_000);
+    let secs = at.as_nanosecond().div_euclid(1_000_000_000);
+    Ok(Timestamp {
+        secs: i64::try_from(secs).expect("a calendar's seconds have 64 bits"),
+        nanos: u32::try_from(nanos).expect("less than a second"),
+    })
+}
+
+/// `-1.5` is half a second before -1.
+fn parse_seconds(text: &str) -> Option<Timestamp> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    if part.len() > 9 || !part.bytes().all(|c| c.is_ascii_digit()) || whole.starts_with('+') {
+        return None;
+    }
+    let secs: i64 = whole.parse().ok()?;
+    let nanos: u32 = format!("{part:0<9}").parse().ok()?;
+    Some(match whole.starts_with('-') && nanos > 0 {
+        true => Timestamp {
+            secs: secs.checked_sub(1)?,
+            nanos: 1_000_000_000 - nanos,
+        },
+        false => Timestamp { secs, nanos },
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,5 +121,34 @@ mod tests {
         assert_eq!(clock.short(at(0, 0)), "Jan  1  1970");
         assert_eq!(clock.short(at(1_795_296_576, 0)), "Nov 21  2026");
         assert_eq!(clock.full(at(i64::MAX, 0)), i64::MAX.to_string());
+    }
+
+    #[test]
+    fn what_people_type() {
+        let east = TimeZone::fixed(jiff::tz::offset(2));
+        let said = |text| parse_in(text, &east).map(|t| (t.secs, t.nanos));
+        assert_eq!(said("@0"), Ok((0, 0)));
+        assert_eq!(said("@1795296575.25"), Ok((1_795_296_575, 250_000_000)));
+        assert_eq!(said("@-1.5"), Ok((-2, 500_000_000)));
+        assert_eq!(said("2001-02-03"), Ok((981_151_200, 0)));
+        assert_eq!(said("2001-02-03 04:05"), Ok((981_165_900, 0)));
+        assert_eq!(
+            said("2001-02-03T04:05:06.5"),
+            Ok((981_165_906, 500_000_000))
+        );
+        assert_eq!(said("2001-02-03T04:05:06Z"), Ok((981_173_106, 0)));
+        assert_eq!(said("2001-02-03 04:05:06+02:00"), Ok((981_165_906, 0)));
+        assert_eq!(said("1969-12-31T23:59:59.75Z"), Ok((-1, 750_000_000)));
+        for bad in [
+            "",
+            "@",
+            "@x",
+            "@1.0000000001",
+            "@+1",
+            "yesterday",
+            "2001-13-01",
+        ] {
+            assert!(said(bad).is_err(), "{bad}");
+        }
     }
 }

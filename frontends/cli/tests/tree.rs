@@ -143,6 +143,26 @@ fn nodes_owners_times() {
     let stat = debugfs(&img, "stat /d/f");
     let line = |what: &str| stat.lines().find(|l| l.contains(what)).unwrap().to_owned();
     assert!(line("atime:").contains("2001") && !line("mtime:").contains("2001"));
+    // Another time than now, and that of another file.
+    let date = "2036-05-06T07:08:09.25Z";
+    diorite(&["touch", "-a", "-d", date, &img, "/d/f"]).ok();
+    diorite(&["touch", "-d", "@-1.5", &img, "/d/e"]).ok();
+    diorite(&["touch", "-r", "/d/f", &img, "/like"]).ok();
+    let times = |path: &str| {
+        let told = diorite(&["stat", "--json", &img, path]).ok().text();
+        let stat: serde_json::Value = serde_json::from_str(&told).unwrap();
+        let stat = stat.get(0).unwrap_or(&stat).clone();
+        (stat["atime"].clone(), stat["mtime"].clone())
+    };
+    assert_eq!(times("/like"), times("/d/f"));
+    let like = debugfs(&img, "stat /like");
+    assert!(like.contains("atime: 0x7ccae059:3b9aca00"), "{like}");
+    assert!(debugfs(&img, "stat /d/e").contains("0xfffffffe:77359400"));
+    diorite(&["touch", "-r", "/none", &img, "/like"]).failed(1, "No such file or directory");
+    diorite(&["touch", "-d", "yesterday", &img, "/like"]).failed(2, "invalid time: yesterday");
+    // What an inode cannot hold becomes the last time that it can.
+    diorite(&["touch", "-d", "2600-01-01", &img, "/like"]).ok();
+    assert!(debugfs(&img, "stat /like").contains("2446"));
     diorite(&["touch", &img, "/not/there"]).failed(1, "No such file or directory");
     diorite(&["touch", "-c", &img, "/none"]).ok();
     diorite(&["stat", &img, "/none"]).failed(1, "No such file");

@@ -1,10 +1,12 @@
 //! Allocation ahead of writing: unwritten blocks for holes.
 //!
 //! Input: an inode whose gate is closed, and a range. Output: no hole in it. Invariants: what is allocated reads as zeros until it is written;
-//! a run is claimed first, then mapped in a handle of its own. Limits: without space what was allocated stays, and the size where it was.
+//! a run is claimed first, then mapped in a handle of its own; where there is no space for all, the holes are holes again. Limits: after
+//! another error, or a power cut, a part may be allocated; the size is where it was.
 
+use super::punch;
 use crate::error::Error;
-use crate::inode::{Claimed, Inode};
+use crate::inode::Inode;
 use crate::map::edit::NewRun;
 use crate::map::{Mapping, MappingState};
 use std::ops::Range;
@@ -15,17 +17,55 @@ const MOST_AT_ONCE: u64 = 65534;
 /// Leaves between which a hole may lie.
 const LEAVES_AROUND: u32 = 2;
 
-/// Maps every hole of the range to unwritten blocks.
+/// Maps every hole of the range to unwritten blocks, or none.
 pub(super) fn fill_holes(inode: &Inode, blocks: Range<u64>) -> Result<(), Error> {
+    check_space(inode, blocks.clone())?;
+    let mut filled = Vec::new();
+    let mut done = fill_all(inode, blocks, &mut filled);
+    inode.claims.close(inode);
+    if let Err(Error::NoSpace { .. }) = done {
+        // Others were faster, or the map itself needs more than there is.
+        let undone = filled.into_iter().try_for_each(|r| punch::punch(inode, r));
+        done = undone.and(done);
+    }
+    done
+}
+
+/// Refuses at once what there is no space for: most wishes that fail do so here, with their whole number of blocks.
+fn check_space(inode: &Inode, blocks: Range<u64>) -> Result<(), Error> {
+    let ratio = u64::from(inode.volume.sb.geometry().cluster_ratio());
+    // A cluster at the edge of a hole may be the file's already.
+    let whole = |m: &Mapping| {
+        let inside = m.start.next_multiple_of(ratio)..(m.start + m.len) / ratio * ratio;
+        inside.end.saturating_sub(inside.start) / ratio
+    };
+    let (mut at, mut clusters) = (blocks.start, 0);
+    while at < blocks.end {
+        let mapping = mapping_at(inode, at, blocks.end)?;
+        if mapping.state == MappingState::Hole {
+            clusters += whole(&mapping);
+        }
+        at = mapping.start + mapping.len;
+    }
+    let volume = &inode.volume;
+    let reserve = || volume.alloc()?.reserve(clusters, volume.privileged);
+    volume.with_all_space(reserve).map(drop)
+}
+
+/// Fills holes one after the other, and notes where.
+fn fill_all(inode: &Inode, blocks: Range<u64>, filled: &mut Vec<Range<u32>>) -> Result<(), Error> {
     let mut at = blocks.start;
     while at < blocks.end {
         let mapping = mapping_at(inode, at, blocks.end)?;
         at = match mapping.state {
-            MappingState::Hole => fill(inode, &mapping)?,
+            MappingState::Hole => {
+                let blocks = fill(inode, &mapping)?;
+                filled.push(blocks.clone());
+                u64::from(blocks.end)
+            }
             MappingState::Unwritten(_) | MappingState::Written(_) => mapping.start + mapping.len,
         };
     }
-    inode.claims.close(inode);
     Ok(())
 }
 
@@ -38,8 +78,8 @@ pub(super) fn mapping_at(inode: &Inode, at: u64, end: u64) -> Result<Mapping, Er
         .expect("its first block was loaded a line above"))
 }
 
-/// Fills a hole from its start; gives the block behind what was filled.
-fn fill(inode: &Inode, hole: &Mapping) -> Result<u64, Error> {
+/// Fills a hole from its start; gives the blocks that were filled.
+fn fill(inode: &Inode, hole: &Mapping) -> Result<Range<u32>, Error> {
     let volume = &inode.volume;
     let file_block = u32::try_from(hole.start).expect("the largest size was checked");
     let want = u32::try_from(hole.len.min(MOST_AT_ONCE)).expect("the constant has 32 bits");
@@ -47,7 +87,6 @@ fn fill(inode: &Inode, hole: &Mapping) -> Result<u64, Error> {
     let view = inode.load_map(around)?;
     let take = || inode.claims.take(inode, &view, hole.start, want);
     let run = volume.with_all_space(take)?;
-    let claimed = Claimed { file_block, run };
     let new = NewRun {
         file_block,
         len: run.len,
@@ -63,5 +102,5 @@ fn fill(inode: &Inode, hole: &Mapping) -> Result<u64, Error> {
     if mapped.is_err() {
         inode.give_back(run);
     }
-    mapped.map(|()| claimed.blocks().end)
+    mapped.map(|()| file_block..file_block + run.len)
 }

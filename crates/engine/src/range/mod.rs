@@ -164,9 +164,10 @@ fn check_range(inode: &Inode, mode: Fallocate, pos: u64, len: u64) -> Result<(),
 
 /// The range reads as zeros and has blocks.
 fn zero(inode: &Inode, bytes: Range<u64>, keep_size: bool) -> Result<(), Error> {
+    // First what there may be no space for: nothing is zeroed then.
+    allocate::fill_holes(inode, blocks_of(inode, bytes.clone()))?;
     let whole = punch::zero_edges(inode, bytes.clone())?;
     punch::unwrite(inode, whole)?;
-    allocate::fill_holes(inode, blocks_of(inode, bytes.clone()))?;
     grow_to(inode, bytes.end, keep_size)
 }
 

@@ -4,7 +4,9 @@
 
 use crate::cmd::chown::Owner;
 use crate::modes::ModeChange;
+use crate::times;
 use clap::Args;
+use diorite_format::Timestamp;
 use std::ffi::OsString;
 
 /// `mkdir`.
@@ -129,6 +131,12 @@ pub(crate) struct TouchArgs {
     /// A symbolic link itself, not what it points to
     #[arg(long)]
     pub(crate) no_dereference: bool,
+    /// This time instead of now: @SECONDS since 1970, or 2001-02-03, 2001-02-03 04:05:06 (local time), 2001-02-03T04:05:06Z
+    #[arg(short, long, value_name = "TIME", value_parser = times::parse, conflicts_with = "reference")]
+    pub(crate) date: Option<Timestamp>,
+    /// The times of this file of the image instead of now
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) reference: Option<OsString>,
     /// The image
     pub(crate) img: String,
     /// The files

@@ -1,4 +1,4 @@
-//! `diorite touch`: times of files in an image set to now, in coreutils' words.
+//! `diorite touch`: times of files in an image set, in coreutils' words.
 //!
 //! Input: an image, paths. Output: nothing. Invariant: a file that is not there is made, unless `-c`. Limits: new files belong to root and are mode
 //! 0644.
@@ -19,27 +19,43 @@ pub(crate) fn run(global: &Global, args: &TouchArgs) -> ExitCode {
 
 /// Does it on an open image.
 pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &TouchArgs) {
+    let times = match wanted(volume, args) {
+        Ok(times) => times,
+        Err((path, error)) => return report.file(path, error),
+    };
     for path in args.paths.iter().map(|p| bytes(p)) {
-        if let Err(error) = one(volume, path, args) {
+        if let Err(error) = one(volume, path, args, &times) {
             report.file(path, error);
         }
     }
 }
 
-fn one(volume: &Volume, path: &[u8], args: &TouchArgs) -> Result<(), Error> {
+/// What is to be set, and to what.
+fn wanted<'a>(volume: &Volume, args: &'a TouchArgs) -> Result<SetAttr, (&'a [u8], Error)> {
+    let (atime, mtime) = match (&args.date, &args.reference) {
+        (Some(date), _) => (*date, *date),
+        (None, Some(path)) => {
+            let path = bytes(path);
+            let found = volume.resolve(path, !args.no_dereference);
+            let like = found.and_then(|ino| paths::inode(volume, ino));
+            let like = like.map_err(|error| (path, error))?;
+            (like.atime, like.mtime)
+        }
+        (None, None) => (volume.now(), volume.now()),
+    };
+    let both = args.access == args.modification;
+    Ok(SetAttr {
+        atime: (both || args.access).then_some(atime),
+        mtime: (both || args.modification).then_some(mtime),
+        ..SetAttr::default()
+    })
+}
+
+fn one(volume: &Volume, path: &[u8], args: &TouchArgs, times: &SetAttr) -> Result<(), Error> {
     let ino = match paths::look(volume, path, !args.no_dereference)? {
         Some(inode) => inode.ino,
         None if args.no_create || args.no_dereference => return Ok(()),
         None => volume.create(path, NEW_FILE)?.ino(),
     };
-    let now = volume.now();
-    let both = args.access == args.modification;
-    volume.set_attr(
-        ino,
-        &SetAttr {
-            atime: (both || args.access).then_some(now),
-            mtime: (both || args.modification).then_some(now),
-            ..SetAttr::default()
-        },
-    )
+    volume.set_attr(ino, times)
 }
