@@ -9,6 +9,7 @@
 mod alone;
 mod names;
 mod size;
+mod strangers;
 mod value;
 
 use crate::bed::Mode;
@@ -44,6 +45,9 @@ impl Expect {
     /// Compares with what the volume's files hold.
     pub fn judge(&self, volume: &Volume, mode: Mode, found: &mut Vec<String>) {
         self.judge_names(volume, mode, found);
+        if mode == Mode::None {
+            self.judge_strangers(volume, found);
+        }
         let mut files = Vec::new();
         for (number, start) in (0..).zip(&self.history.files) {
             if start.usage != Usage::Together {
@@ -71,11 +75,19 @@ impl Expect {
     }
 
     /// Without a journal a change of a map that takes several blocks can be cut in two, and e2fsck then clears what does not fit:
-    /// there are holes where data was, though never bytes that were not written to this file.
+    /// there are holes where data was, though never bytes that were not written to this file. A change that is durable cannot be cut any more.
     fn may_lose(&self, file: u32, mode: Mode) -> bool {
         let in_place = |what: &What| matches!(what, What::Write { in_place: true, .. });
         let mut begun = self.history.begun(self.at);
-        mode == Mode::None && begun.any(|(_, a)| a.changes() == Some(file) && !in_place(&a.what))
+        mode == Mode::None
+            && begun.any(|(_, a)| {
+                a.changes() == Some(file) && !in_place(&a.what) && !self.is_durable(a)
+            })
+    }
+
+    /// Was it, when the power went?
+    fn is_durable(&self, action: &Action) -> bool {
+        action.durable.is_some_and(|mark| mark < self.at)
     }
 
     /// Where began whatever shows in the files' sizes, at the earliest.
@@ -153,8 +165,7 @@ impl<'a> Known<'a> {
 
     /// Must it be there whatever the file's size is?
     fn is_kept(&self, action: &Action) -> bool {
-        action.durable.is_some_and(|mark| mark < self.expect.at)
-            || action.acked.is_some_and(|mark| mark < self.shown)
+        self.expect.is_durable(action) || action.acked.is_some_and(|mark| mark < self.shown)
     }
 
     /// The rule of the register, for one sector.

@@ -2,7 +2,9 @@
 //! Input: its changes up to a cut, and what it holds after recovery. Output: nothing, or why no state that it may be in fits.
 //! With a journal the file is in one of its states, all of it: the last that is durable or a later one, or half-way through a change that is made
 //! in several steps. What was acknowledged before a change that can be seen is there, since data goes before transactions, and these follow one another.
-//! Invariant: every sector is looked at. Limit: without a journal only that all of it was once written to this file, or is zeros.
+//! Invariant: every sector is looked at. Limit: without a journal, and where changes are not durable, only what `cut_in_two` says.
+
+mod cut_in_two;
 
 use super::Expect;
 use crate::bed::Mode;
@@ -48,19 +50,19 @@ impl Expect {
                 _ => None,
             })
             .collect();
-        if mode == Mode::None {
-            return judge_bytes(path, number, &seen, found);
-        }
         let block = volume.superblock().block_size();
         let mut states = States::new(start, start.usage == Usage::Alone, block);
         for (n, _, change) in &changes {
             states.apply(*n, change);
         }
-        let is_durable = |a: &Action| a.durable.is_some_and(|mark| mark < self.at);
-        let durable = changes.iter().rposition(|(_, a, _)| is_durable(a));
+        let durable = changes.iter().rposition(|(_, a, _)| self.is_durable(a));
         let durable = durable.map_or(0, |at| at + 1);
         let changes: Vec<&Change> = changes.iter().map(|(_, _, c)| *c).collect();
-        if let Err(why) = judge_states(number, &states, &changes, durable, &seen) {
+        let judged = match self.may_lose(number, mode) {
+            true => cut_in_two::judge(number, &states, &changes, durable, &seen),
+            false => judge_states(number, &states, &changes, durable, &seen),
+        };
+        if let Err(why) = judged {
             found.push(format!("{path}: {why}"));
         }
     }
@@ -78,19 +80,6 @@ fn look(volume: &Volume, path: &str) -> Result<Seen, String> {
     Ok(Seen {
         sectors: Some(sectors),
     })
-}
-
-/// Nothing that was never written to this file.
-fn judge_bytes(path: &str, number: u32, seen: &Seen, found: &mut Vec<String>) {
-    let ours = |h: &Held| match h {
-        Held::Zeros => true,
-        Held::Stamp(stamp) => stamp.file == number,
-        Held::Stale | Held::Other => false,
-    };
-    let sectors = seen.sectors.iter().flatten();
-    if let Some((sector, other)) = (0u64..).zip(sectors).find(|(_, h)| !ours(h)) {
-        found.push(format!("{path}: sector {sector} holds {other:?}"));
-    }
 }
 
 fn judge_states(
