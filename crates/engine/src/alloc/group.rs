@@ -7,6 +7,7 @@
 use super::Clusters;
 use super::runs::RunSet;
 use super::totals::Totals;
+use super::waiting::Waiting;
 use crate::error::Error;
 use crate::locks::ALLOC_GROUP;
 use diorite_block::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
@@ -43,7 +44,7 @@ pub(super) struct Brief {
 /// What is known of a group's inode bitmap.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Inodes {
-    /// No inode before this one is free.
+    /// No inode before this one is free, but those that wait.
     pub(super) taken: u32,
     /// None is in use where the table was never written; that stays so.
     pub(super) checked: bool,
@@ -61,6 +62,8 @@ pub(super) struct Group {
     /// Where the last run was found.
     hint: u32,
     pub(super) inodes: Inodes,
+    /// Freed by rounds that are not durable yet, where there is no journal.
+    pub(super) inodes_waiting: Waiting,
 }
 
 /// A group whose lock is held.
@@ -94,6 +97,7 @@ impl Slot {
             merged: None,
             hint: 0,
             inodes: Inodes::default(),
+            inodes_waiting: Waiting::default(),
         };
         let state = Mutex::at_level(&ALLOC_GROUP, level, group);
         Slot { brief, state }

@@ -2,16 +2,18 @@
 //!
 //! Input: a parent and a handle. Output: the number of an inode that nobody has; bitmap, counts and sums changed in that handle.
 //! Invariants: an inode is taken only where the table has been written up to it, or from the first one that has not, whose block of
-//! the table is then made of zeros. Limits: what stands in the slot may be an old inode: the caller writes the whole of a fresh one.
+//! the table is then made of zeros. Without a journal a number that was freed is not given out again before the round that freed it is durable, while
+//! there is any other: until then an old name may still lead to it. Limits: what stands in the slot may be an old inode: the caller writes the whole of a fresh one.
 
 use super::bits::{Change, Way};
-use super::group::Inodes;
+use super::group::{Group, Inodes};
 use super::{Alloc, spread};
 use crate::cache::Kind;
 use crate::error::Error;
 use crate::journal::JournalHandle;
 use diorite_block::sync::atomic::Ordering;
 use diorite_format::bitmap::{self, BitmapKind};
+use diorite_format::features::Compat;
 use diorite_format::{FsBlock, GroupDesc, GroupNo, Ino, Superblock};
 
 /// Blocks that a new inode changes: its bitmap, a descriptor, its block of the table.
@@ -48,7 +50,12 @@ impl Alloc {
             (false, _) => Box::new(spread::for_file(&self.groups, home)),
         };
         for group in order.chain(spread::all_from(&self.groups, home)) {
-            if let Some(ino) = self.take_in(handle, group, is_dir)? {
+            if let Some(ino) = self.take_in(handle, group, (is_dir, Which::Free))? {
+                return Ok(ino);
+            }
+        }
+        for group in spread::all_from(&self.groups, home) {
+            if let Some(ino) = self.take_in(handle, group, (is_dir, Which::Waiting))? {
                 return Ok(ino);
             }
         }
@@ -82,11 +89,12 @@ impl Alloc {
         desc.free_inodes = desc.free_inodes.saturating_add(1);
         desc.used_dirs = desc.used_dirs.wrapping_sub(u32::from(is_dir));
         CLEAR.finish(handle, &locked.group.desc, &desc, &bits)?;
-        let known = locked.group.inodes;
-        let inodes = Inodes {
-            taken: known.taken.min(place.index),
-            ..known
-        };
+        let mut inodes = locked.group.inodes_now(handle);
+        if volume.sb.features().compat.has(Compat::HAS_JOURNAL) {
+            inodes.taken = inodes.taken.min(place.index);
+        } else {
+            locked.group.inodes_waiting.add(handle.tid(), place.index);
+        }
         locked.set_inodes(desc, inodes);
         self.totals.gave_inode();
         Ok(())
@@ -97,19 +105,29 @@ impl Alloc {
         &self,
         handle: &JournalHandle<'_>,
         group: GroupNo,
-        is_dir: bool,
+        (is_dir, which): (bool, Which),
     ) -> Result<Option<Ino>, Error> {
         SET.warm(handle, &self.desc_of(group))?;
         let mut locked = self.slot(group).lock();
         let mut desc = locked.group.desc.clone();
-        let Some(left) = desc.free_inodes.checked_sub(1) else {
-            return Ok(None);
+        let mut known = locked.group.inodes_now(handle);
+        let waiting = &locked.group.inodes_waiting;
+        let left = match which {
+            Which::Free => waiting.len(),
+            Which::Waiting => {
+                known.taken = known.taken.min(waiting.first().unwrap_or(known.taken));
+                0
+            }
         };
+        if left >= desc.free_inodes as usize {
+            return Ok(None);
+        }
         let sb = &handle.volume().sb;
-        let shape = Shape::of(sb, &desc, locked.group.inodes);
-        let bits = SET.begin(handle, &mut desc, |map| Ok([shape.choose(map)?]))?;
+        let shape = Shape::of(sb, &desc, known);
+        let may = |index| which == Which::Waiting || !waiting.has(index);
+        let bits = SET.begin(handle, &mut desc, |map| Ok([shape.choose(map, may)?]))?;
         let [(index, _)] = bits;
-        desc.free_inodes = left;
+        desc.free_inodes = desc.free_inodes.saturating_sub(1);
         desc.used_dirs = desc.used_dirs.saturating_add(u32::from(is_dir));
         desc.itable_unused = desc.itable_unused.min(shape.count - index - 1);
         SET.finish(handle, &locked.group.desc, &desc, &bits)?;
@@ -120,9 +138,33 @@ impl Alloc {
             taken: index + 1,
             checked: true,
         };
+        locked.group.inodes_waiting.remove(index);
         locked.set_inodes(desc, inodes);
         self.totals.took_inode();
         Ok(Some(Ino::new(group.get() * shape.count + index + 1)))
+    }
+}
+
+/// Which inodes may be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    /// Those that wait for no round.
+    Free,
+    /// There are no others.
+    Waiting,
+}
+
+impl Group {
+    /// What is known of the bitmap now that some may not wait any more.
+    fn inodes_now(&mut self, handle: &JournalHandle<'_>) -> Inodes {
+        let volume = handle.volume();
+        if let Some(first) = self
+            .inodes_waiting
+            .let_go(|round| volume.is_committed(round))
+        {
+            self.inodes.taken = self.inodes.taken.min(first);
+        }
+        self.inodes
     }
 }
 
@@ -155,8 +197,8 @@ impl Shape {
         }
     }
 
-    /// The first free inode, if all that is in use is where the table was ever used.
-    fn choose(self, map: &[u8]) -> Result<(u32, u32), Error> {
+    /// The first free inode of those that may be taken, if all that is in use is where the table was ever used.
+    fn choose(self, map: &[u8], may: impl Fn(u32) -> bool) -> Result<(u32, u32), Error> {
         let (group, unused) = (self.group, self.unused);
         let wrong = match self.known.checked {
             true => None,
@@ -168,7 +210,11 @@ impl Shape {
             );
             return Err(Error::Damaged(what));
         }
-        let free = bitmap::next_zero(map, self.first.max(self.known.taken), self.count);
+        let next = |from| bitmap::next_zero(map, from, self.count);
+        let mut free = next(self.first.max(self.known.taken));
+        while let Some(index) = free.filter(|index| !may(*index)) {
+            free = next(index + 1);
+        }
         let index = free.filter(|index| *index <= unused).ok_or_else(|| {
             let what = "no free inode where the descriptor counts some; run e2fsck";
             Error::Damaged(format!("group {group}: {what}"))

@@ -7,6 +7,7 @@
 //! | `around` | blocks of a file -> the clusters that they lie in, and which of these are claimed |
 //! | `mark` | a claimed run -> used on disk; a used one -> free on disk, and usable after the commit |
 //! | `inode`, `spread` | a parent -> a new inode's number, and the group for it |
+//! | `waiting` | inodes that a round without a journal freed -> which of them it still holds |
 //! | `trim` | a range -> its free runs, one by one, claimed while they are discarded |
 //! | `group`, `runs` | one group in memory: descriptor, bitmap, claims, what waits for a commit |
 //! | `load` | a group -> its bitmap in memory, read without its lock and checked under it |
@@ -33,6 +34,7 @@ mod spread;
 mod tests;
 mod totals;
 mod trim;
+mod waiting;
 
 pub(crate) use inode::NEW_INODE_CREDITS;
 pub(crate) use mark::MARK_CREDITS;

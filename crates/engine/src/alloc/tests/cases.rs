@@ -237,3 +237,36 @@ fn a_run_is_given_back_once() {
     // Debug builds stop there, others say so.
     alloc.unclaim(volume, run).unwrap();
 }
+
+/// Without a journal an old name may lead to an inode until the round that freed it is durable.
+#[test]
+fn an_inode_that_a_round_freed_waits_for_it() {
+    let image = Image::of("ext2");
+    let volume = image.open();
+    let (volume, alloc) = (volume.inner(), volume.inner().alloc().unwrap());
+    let take = || {
+        let handle = volume.begin(NEW_INODE_CREDITS).unwrap();
+        alloc.new_inode(&handle, Ino::ROOT, false).unwrap()
+    };
+    let first = take();
+    let handle = volume.begin(NEW_INODE_CREDITS).unwrap();
+    alloc.free_inode(&handle, first, false).unwrap();
+    drop(handle);
+    let second = take();
+    assert_ne!(first, second);
+    volume.journal().unwrap().commit_running(volume).unwrap();
+    assert_eq!(take(), first);
+    // The last ones are taken all the same.
+    let (total, mut all) = (alloc.free_inodes(), vec![second]);
+    all.extend((0..total).map(|_| take()));
+    for ino in all {
+        let handle = volume.begin(NEW_INODE_CREDITS).unwrap();
+        alloc.free_inode(&handle, ino, false).unwrap();
+    }
+    for _ in 0..=total {
+        take();
+    }
+    let handle = volume.begin(NEW_INODE_CREDITS).unwrap();
+    let none = alloc.new_inode(&handle, Ino::ROOT, false);
+    assert!(matches!(none, Err(Error::NoInodes { .. })));
+}
