@@ -60,6 +60,8 @@ pub struct Bed {
     pub files: Vec<Start>,
     /// Bytes per block.
     pub block: u32,
+    /// What mke2fs was told beside that.
+    pub shape: String,
     /// How data and journal go together.
     pub mode: Mode,
 }
@@ -80,11 +82,31 @@ pub(crate) const SMALLEST_BLOCK: u64 = 1024;
 pub(crate) const LARGEST_BLOCK: u64 = 4096;
 
 /// Combinations that the seed chooses from: bytes per block, and what mke2fs is told.
-const SHAPES: [(u32, &[&str]); 4] = [
+const SHAPES: [(u32, &[&str]); 8] = [
     (4096, &["-t", "ext4"]),
     (1024, &["-t", "ext4", "-O", "metadata_csum,64bit"]),
     (1024, &["-t", "ext4", "-O", "^metadata_csum,^64bit"]),
     (4096, &["-t", "ext3"]),
+    (4096, &["-t", "ext4", "-O", "inline_data,ea_inode"]),
+    (
+        1024,
+        &[
+            "-t",
+            "ext4",
+            "-I",
+            "512",
+            "-O",
+            "inline_data,ea_inode,^metadata_csum",
+        ],
+    ),
+    (
+        1024,
+        &["-t", "ext4", "-O", "bigalloc,ea_inode", "-C", "4096"],
+    ),
+    (
+        4096,
+        &["-t", "ext4", "-O", "bigalloc,inline_data", "-C", "16384"],
+    ),
 ];
 
 impl Bed {
@@ -103,13 +125,15 @@ impl Bed {
         std::fs::write(&image, vec![STALE; size]).map_err(at(&image))?;
         mke2fs(&image, &source, block, args, mode)?;
         if args.contains(&"ext4") {
-            preallocate(&image, &files, &sources)?;
+            let inside = args.iter().any(|arg| arg.contains("inline_data"));
+            preallocate(&image, &files, &sources, inside)?;
         }
         run::check(&image)?;
         Ok(Bed {
             image: std::fs::read(&image).map_err(at(&image))?,
             files,
             block,
+            shape: args.join(" "),
             mode,
         })
     }
@@ -155,7 +179,8 @@ fn mke2fs(image: &Path, source: &Path, block: u32, args: &[&str], mode: Mode) ->
     // The smallest journal that there may be, so that the log wraps.
     let journal = format!("size={}", (u64::from(block.1) * 1024) >> 20);
     if mode == Mode::None {
-        all.extend(["-O", "^has_journal"]);
+        // e2fsck takes an attribute whose value is not there any more for a sound one.
+        all.extend(["-O", "^has_journal,^ea_inode"]);
     } else {
         all.extend(["-J", &journal]);
     }
@@ -208,7 +233,7 @@ impl Source {
     }
 }
 
-/// Whole blocks, odd ends, every other block a hole, few blocks in a large hole, nothing at all, preallocated; then those that are changed by one
+/// Whole blocks, odd ends, a few bytes, every other block a hole, few blocks in a large hole, nothing at all, preallocated; then those that are changed by one
 /// request at a time.
 fn sources(block: u64, rng: &mut Rng) -> Vec<Source> {
     let middle = (400 << 10)..(400 << 10) + 4 * block;
@@ -219,6 +244,8 @@ fn sources(block: u64, rng: &mut Rng) -> Vec<Source> {
         Source::full(64 << 10),
         Source::full(256 << 10),
         Source::full((4096 + rng.below(200 << 10)) & !511),
+        // In its inode, where the volume can.
+        Source::full(100),
         Source::comb(COMB, block),
         Source::sparse(1 << 20, [middle]),
         Source::sparse(0, []),
@@ -283,20 +310,22 @@ fn write_source(path: &Path, number: u32, source: &Source) -> std::io::Result<()
     Ok(())
 }
 
-/// Preallocates what the sources ask for, where files have extents.
-fn preallocate(image: &Path, files: &[Start], sources: &[Source]) -> Result<()> {
+/// Preallocates what the sources ask for, where files have extents: of the empty ones not those that may be `inside` their inodes. On volumes with such
+/// files mke2fs makes every file end with its data, so sizes are set again.
+fn preallocate(image: &Path, files: &[Start], sources: &[Source], inside: bool) -> Result<()> {
+    let image = image.display().to_string();
     for (file, source) in files.iter().zip(sources) {
-        let Some(blocks) = &source.unwritten else {
-            continue;
-        };
-        let request = format!(
-            "fallocate {} {} {}",
-            file.path,
-            blocks.start,
-            blocks.end - 1
-        );
-        let image = image.display().to_string();
-        run::run("debugfs", &["-w", "-R", &request, &image])?;
+        let (path, size) = (&file.path, source.size);
+        let blocks = source.unwritten.as_ref();
+        let allocate = blocks.filter(|_| !inside || size > 0).map(|blocks| {
+            let last = blocks.end - 1;
+            format!("fallocate {path} {} {last}", blocks.start)
+        });
+        let ends = source.data.last().is_some_and(|data| data.end == size);
+        let grow = (inside && !ends && size > 0).then(|| format!("sif {path} size {size}"));
+        for request in allocate.into_iter().chain(grow) {
+            run::run("debugfs", &["-w", "-R", &request, &image])?;
+        }
     }
     Ok(())
 }

@@ -91,9 +91,10 @@ pub fn run(wish: &Wish, say: &mut dyn FnMut(&str)) -> Result<Outcome> {
         let cuts = plan(&round.log, states, round.seed, round.bed.tear_unit());
         let one = judge_all(wish, &round, &cuts)?;
         say(&format!(
-            "round {number} ({}, blocks of {}, {}): {} actions, {} events, {} states, {} by the kernel too: {} ({:.1} s)",
+            "round {number} ({}, blocks of {}, {}, {}): {} actions, {} events, {} states, {} by the kernel too: {} ({:.1} s)",
             round.bed.mode.name(),
             round.bed.block,
+            round.bed.shape,
             round.policy,
             round.history.len(),
             round.log.len(),
@@ -159,11 +160,12 @@ impl Round {
 
     fn origin(&self, wish: &Wish, cut: Cut) -> String {
         format!(
-            "seed {}, round {} ({}, blocks of {}, {}), after event {} of {}, {:?}",
+            "seed {}, round {} ({}, blocks of {}, {}, {}), after event {} of {}, {:?}",
             wish.seed,
             self.number,
             self.bed.mode.name(),
             self.bed.block,
+            self.bed.shape,
             self.policy,
             cut.at,
             self.log.len(),

@@ -18,11 +18,13 @@ use crate::view::{compare, walk};
 use diorite::{OpenOptions, Volume};
 use diorite_block::record::Event;
 use diorite_block::{Device, MemDevice, RecordDevice};
+use diorite_format::Superblock;
+use diorite_format::features::Incompat;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use verdict::Counts;
+use verdict::Excuse;
 use xtask::images::{told_by_debugfs, told_by_kernel};
 use xtask::manifest::Entry;
 use xtask::run;
@@ -68,6 +70,8 @@ pub struct Judge {
     theirs: Vec<u8>,
     /// Recovery has truncations to finish. Whoever does that says when: the kernel and diorite say now, e2fsck leaves the time as it is.
     times_differ: bool,
+    /// These may have attributes whose values are in inodes of their own.
+    values_may_be_left: bool,
 }
 
 impl std::fmt::Debug for Judge {
@@ -88,6 +92,7 @@ impl Judge {
             ours: vec![0; size],
             theirs: vec![0; size],
             times_differ: false,
+            values_may_be_left: false,
         })
     }
 
@@ -166,8 +171,12 @@ impl Judge {
         if *theirs != self.ours {
             self.mem.write_at(0, theirs);
             let by_fsck = self.tree("copy B", found);
+            let left = match self.values_may_be_left {
+                true => Excuse::ValuesLeft,
+                false => Excuse::Nothing,
+            };
             self.differ("e2fsck", &by_fsck, &ours, found);
-            self.agree("copy B", &b, Counts::Right, found);
+            self.agree("copy B", &b, left, found);
         }
         if also.kernel {
             self.by_kernel(start, &ours, found)?;
@@ -196,7 +205,10 @@ impl Judge {
         self.mem.write_at(0, image);
         // Looked at by a reader, who replays the log in memory, and leaves the orphans as they are.
         let before = open(self.mem.clone(), false);
-        self.times_differ = before.is_ok_and(|volume| has_orphans(volume.superblock()));
+        let sb = before.ok().map(|volume| volume.superblock().clone());
+        self.times_differ = sb.as_ref().is_some_and(has_orphans);
+        let has_values = |sb: &Superblock| sb.features().incompat.has(Incompat::EA_INODE);
+        self.values_may_be_left = self.times_differ && sb.as_ref().is_some_and(has_values);
         let device = RecordDevice::with_volatile_cache(self.mem.clone());
         if let Err(error) = open(Arc::new(device.clone()), true).and_then(Volume::close) {
             found.push(format!("diorite recovers: {error}"));
@@ -208,11 +220,11 @@ impl Judge {
         }
         self.mem.read_at(0, &mut self.ours);
         let a = self.file("a", &self.ours)?;
-        let counts = match superblock(image) {
-            Super::Torn => Counts::MayBeOld,
-            Super::Whole | Super::Lost => Counts::Right,
+        let excuse = match superblock(image) {
+            Super::Torn => Excuse::FromCopy,
+            Super::Whole | Super::Lost => Excuse::Nothing,
         };
-        self.agree("copy A", &a, counts, found);
+        self.agree("copy A", &a, excuse, found);
         Ok((tree, device.log()))
     }
 
@@ -225,7 +237,7 @@ impl Judge {
         }
         let bytes = std::fs::read(&c).map_err(at(&c))?;
         self.mem.write_at(0, &bytes);
-        self.agree("copy C", &c, Counts::Right, found);
+        self.agree("copy C", &c, Excuse::Nothing, found);
         Ok(())
     }
 

@@ -2,7 +2,8 @@
 //! Input: what it began with, and its changes in their order. Output: after each change its size and what its blocks are mapped to; and of each sector
 //! that it ever had on the device, all that was written there.
 //! Invariants: a sector of the device (a cell) that moves to another place in the file keeps its number; one that is freed never comes back, for
-//! it is not used again before the state without it is durable. Limits: sizes and ranges are whole sectors.
+//! it is not used again before the state without it is durable. Of a cluster only the whole is freed: a block that has become a hole gets its cells back while
+//! another of the cluster is there. Limits: sizes and ranges are whole sectors.
 
 use crate::history::Start;
 use crate::stamp::SECTOR;
@@ -74,8 +75,9 @@ pub(crate) struct State {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct States {
-    /// Sectors of a block.
+    /// Sectors of a block, and blocks of a cluster.
     per: u64,
+    cluster: u64,
     /// What was written to each cell, by the change with this place in the list of states.
     cells: Vec<Vec<(usize, Content)>>,
     /// The first is what the file began with.
@@ -114,11 +116,12 @@ fn place(number: u64) -> usize {
 }
 
 impl States {
-    /// A file as it begins, on a volume with blocks of `block` bytes.
-    pub(crate) fn new(start: &Start, there: bool, block: u32) -> States {
+    /// A file as it begins, on a volume with blocks of `block` bytes, of which `cluster` are had together.
+    pub(crate) fn new(start: &Start, there: bool, (block, cluster): (u32, u32)) -> States {
         let per = u64::from(block) / SECTOR as u64;
         let mut states = States {
             per,
+            cluster: u64::from(cluster),
             cells: Vec::new(),
             list: Vec::new(),
         };
@@ -201,11 +204,19 @@ impl States {
         sectors.start / self.per..sectors.end.div_ceil(self.per)
     }
 
-    fn new_block(&mut self) -> usize {
-        let first = self.cells.len();
-        let more = first + place(self.per);
-        self.cells.resize(more, Vec::new());
-        first
+    /// The cells of a block that was a hole: those of the cluster, if another block of the file has that, else new ones.
+    fn new_block(&mut self, state: &State, block: u64) -> usize {
+        let first = block - block % self.cluster;
+        for other in first..first + self.cluster {
+            let there = state.blocks.get(place(other));
+            if let Some(Block::Unwritten(cell) | Block::Written(cell)) = there {
+                return cell + place(block * self.per) - place(other * self.per);
+            }
+        }
+        let cells = self.cells.len();
+        self.cells
+            .resize(cells + place(self.cluster * self.per), Vec::new());
+        cells + place((block - first) * self.per)
     }
 
     /// The rest of a block that held no data is filled with zeros.
@@ -214,7 +225,7 @@ impl States {
             let (cell, was_written) = match *state.block(block) {
                 Block::Written(cell) => (cell, true),
                 Block::Unwritten(cell) => (cell, false),
-                Block::Hole => (self.new_block(), false),
+                Block::Hole => (self.new_block(state, block), false),
             };
             for sector in block * self.per..(block + 1) * self.per {
                 let content = match sectors.contains(&sector) {
@@ -264,7 +275,8 @@ impl States {
     fn fill_holes(&mut self, state: &mut State, sectors: &Range<u64>) {
         for block in self.blocks(sectors) {
             if *state.block(block) == Block::Hole {
-                *state.block(block) = Block::Unwritten(self.new_block());
+                let cell = self.new_block(state, block);
+                *state.block(block) = Block::Unwritten(cell);
             }
         }
     }

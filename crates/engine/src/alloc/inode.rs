@@ -90,7 +90,7 @@ impl Alloc {
         desc.used_dirs = desc.used_dirs.wrapping_sub(u32::from(is_dir));
         CLEAR.finish(handle, &locked.group.desc, &desc, &bits)?;
         let mut inodes = locked.group.inodes_now(handle);
-        if volume.sb.features().compat.has(Compat::HAS_JOURNAL) {
+        if has_journal(&volume.sb) {
             inodes.taken = inodes.taken.min(place.index);
         } else {
             locked.group.inodes_waiting.add(handle.tid(), place.index);
@@ -131,6 +131,10 @@ impl Alloc {
         desc.used_dirs = desc.used_dirs.saturating_add(u32::from(is_dir));
         desc.itable_unused = desc.itable_unused.min(shape.count - index - 1);
         SET.finish(handle, &locked.group.desc, &desc, &bits)?;
+        if index >= shape.unused && !has_journal(sb) {
+            let (table_block, _) = sb.desc_place(group)?;
+            handle.lead(sb.gdt_location(table_block)?);
+        }
         if let Some(block) = shape.fresh_table_block(sb, &desc, index) {
             handle.create(block, Kind::InodeTable, |_| {});
         }
@@ -143,6 +147,10 @@ impl Alloc {
         self.totals.took_inode();
         Ok(Some(Ino::new(group.get() * shape.count + index + 1)))
     }
+}
+
+fn has_journal(sb: &Superblock) -> bool {
+    sb.features().compat.has(Compat::HAS_JOURNAL)
 }
 
 /// Which inodes may be taken.

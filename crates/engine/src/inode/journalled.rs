@@ -103,7 +103,8 @@ impl Inode {
     /// Commits and brings home all data of the file, so that it is like that of any other. Blocks; the caller has the turn, or the file has no
     /// users, so that nothing of it is changed meanwhile.
     pub(crate) fn settle_data(&self) -> Result<(), Error> {
-        if !self.is_journalled() {
+        // What is freed as metadata is revoked.
+        if !self.is_journalled() || self.holds_metadata() {
             return Ok(());
         }
         let volume = &self.volume;

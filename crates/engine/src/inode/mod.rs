@@ -258,6 +258,11 @@ impl Inode {
         self.size.load(Ordering::Acquire)
     }
 
+    /// Attributes name it now, and not as a file whose data goes through the journal.
+    pub(crate) fn note_value(&self) {
+        self.journalled.store(false, Ordering::Release);
+    }
+
     /// Do its blocks go through the journal, as metadata does?
     pub(crate) fn holds_metadata(&self) -> bool {
         let disk = self.disk();
@@ -265,7 +270,8 @@ impl Inode {
             disk.file_type,
             Some(FileType::Directory | FileType::Symlink)
         );
-        named || disk.holds_value()
+        let was_value = disk.links == 0 && disk.flags.has(InodeFlags::JOURNAL_DATA);
+        named || disk.holds_value() || was_value
     }
 
     /// Takes the inode lock shared.

@@ -26,8 +26,17 @@ pub(super) struct Frozen {
 pub(super) struct FrozenBlock {
     pub(super) at: FsBlock,
     pub(super) bytes: MetaRef,
+    pub(super) turn: Turn,
+}
+
+/// When a block goes home without a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
     /// Nothing on disk points to it yet.
-    pub(super) unreachable: bool,
+    Unreachable,
+    /// It says that something is there to be looked at.
+    Leading,
+    Rest,
 }
 
 impl Journal {
@@ -115,7 +124,11 @@ impl Journal {
             .map(|(at, unreachable)| FrozenBlock {
                 at: *at,
                 bytes: volume.cache.freeze(*at, seal),
-                unreachable: *unreachable,
+                turn: match (*unreachable, transaction.leading.contains(at)) {
+                    (true, _) => Turn::Unreachable,
+                    (false, true) => Turn::Leading,
+                    (false, false) => Turn::Rest,
+                },
             });
         Some(Frozen {
             blocks: blocks.collect(),

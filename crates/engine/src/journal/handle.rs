@@ -184,6 +184,11 @@ impl JournalHandle<'_> {
         }
     }
 
+    /// This block, which the handle has changed, has to be on disk before whatever else was changed, where that goes home in rounds.
+    pub(crate) fn lead(&self, block: FsBlock) {
+        self.journal.state.lock().running.leading.insert(block);
+    }
+
     /// The block holds no metadata any more. It is freed apart from this.
     pub(crate) fn forget(&self, block: FsBlock) {
         self.volume.cache.forget(block);

@@ -19,6 +19,8 @@ pub(super) struct Transaction {
     pub(super) tid: Tid,
     /// The blocks that were changed. True: nothing on disk points to it yet.
     pub(super) blocks: BTreeMap<FsBlock, bool>,
+    /// Of these must come before the rest what says how far inode tables are used, where there is no log.
+    pub(super) leading: BTreeSet<FsBlock>,
     /// Blocks that were metadata and are none any more.
     pub(super) revoked: BTreeSet<FsBlock>,
     /// Runs of blocks that may be used again once this is durable.
@@ -32,6 +34,7 @@ impl Transaction {
         Transaction {
             tid,
             blocks: BTreeMap::new(),
+            leading: BTreeSet::new(),
             revoked: BTreeSet::new(),
             freed: Vec::new(),
             since: None,

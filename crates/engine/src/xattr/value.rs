@@ -2,7 +2,7 @@
 //!
 //! Input: a value; an entry that names an inode. Output: an inode with the value as its data, which goes through the journal. Invariants: one that is
 //! made has no name, and is on the list of orphans, until the handle that puts an attribute which names it; one that no attribute names any
-//! more goes the same way. Limits: equal values do not share an inode when they are set here; what others share stays shared.
+//! more goes the same way. On that list it is a file whose data goes through the journal. Limits: equal values do not share an inode when they are set here; what others share stays shared.
 //! Source: the kernel's ext4 documentation, "extended attributes"; experiments with the kernel's mount, debugfs and e2fsck.
 
 use super::MOST_VALUE;
@@ -104,6 +104,9 @@ impl Inode {
                 left = disk.value_users().saturating_sub(1);
                 disk.set_value_users(left);
                 disk.links = disk.links.min(u16::from(left > 0));
+                if left == 0 {
+                    disk.set_named_by_attributes(false);
+                }
             })?;
             if left == 0 {
                 self.volume.orphans.add(handle, inode)?;
@@ -120,7 +123,11 @@ impl Inode {
     /// The first attribute that names a value: it is not an orphan any more.
     pub(super) fn adopt(&self, handle: &JournalHandle<'_>, holder: &Holder) -> Result<(), Error> {
         self.volume.orphans.remove(handle, &holder.inode, 0)?;
-        holder.inode.change(handle, |disk| disk.links = 1)?;
+        holder.inode.change(handle, |disk| {
+            disk.links = 1;
+            disk.set_named_by_attributes(true);
+        })?;
+        holder.inode.note_value();
         holder.inode.note_named();
         let units = self.units_of_value(holder.size);
         self.change(handle, |disk| disk.blocks += units)
@@ -182,6 +189,7 @@ impl Inode {
                 let mut fresh = DiskInode::fresh(&volume.sb, &plan);
                 fresh.begin_value(value_sum(&volume.sb, value));
                 fresh.links = 0;
+                fresh.set_named_by_attributes(false);
                 fresh
                     .write_new(&volume.sb, &mut raw[from..to])
                     .map_err(Error::from)

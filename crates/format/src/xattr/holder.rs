@@ -1,7 +1,7 @@
 //! Inodes that hold the value of an attribute (ea_inode): the value's sum, and how many attributes name it.
 //! Input: an inode that is made for a value, or one that holds one. Output: its fields. Invariant: what is written here
 //! [`super::verify_ea_inode`] accepts. Limit: the value itself is the inode's data, and the caller's.
-//! Source: the kernel's ext4 documentation, "extended attributes"; experiments with the kernel's mount and debugfs: the sum is in
+//! Source: the kernel's ext4 documentation, "extended attributes"; experiments with the kernel's mount and debugfs (an orphan with the flag stops its clean-up): the sum is in
 //! the access time, the count in the version, its upper half in the time of change.
 
 use crate::csum;
@@ -34,6 +34,16 @@ impl Inode {
         };
         self.atime = Timestamp { secs, nanos: 0 };
         self.set_value_users(1);
+    }
+
+    /// Whether attributes name it. If none does it is a file whose data went through the journal: that is how everybody who deletes orphans
+    /// knows what to do with it, while the kernel refuses an orphan that says it holds a value.
+    pub fn set_named_by_attributes(&mut self, named: bool) {
+        let (holds, was) = (InodeFlags::EA_INODE, InodeFlags::JOURNAL_DATA);
+        self.flags = match named {
+            true => self.flags.without(was).with(holds),
+            false => self.flags.without(holds).with(was),
+        };
     }
 
     /// Whether it holds an attribute's value.

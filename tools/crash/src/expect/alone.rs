@@ -50,8 +50,9 @@ impl Expect {
                 _ => None,
             })
             .collect();
-        let block = volume.superblock().block_size();
-        let mut states = States::new(start, start.usage == Usage::Alone, block);
+        let sb = volume.superblock();
+        let units = (sb.block_size(), sb.geometry().cluster_ratio());
+        let mut states = States::new(start, start.usage == Usage::Alone, units);
         for (n, _, change) in &changes {
             states.apply(*n, change);
         }

@@ -98,7 +98,7 @@ mod tests {
             NameOp::Make("/d".into(), Make::Dir),
             NameOp::Make("/f".into(), Make::Temporary),
             NameOp::Link("/f".into(), "/d/second".into()),
-            NameOp::Attribute("/f".into(), 40),
+            NameOp::Attribute("/f".into(), 0, Some(40)),
             NameOp::Rename("/d".into(), "/e".into(), How::Whiteout),
             NameOp::Rename("/f".into(), "/d".into(), How::Exchange),
         ];

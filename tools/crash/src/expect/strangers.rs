@@ -1,9 +1,10 @@
 //! What it is: the judge of files that nobody expects: those that e2fsck put into lost+found.
 //! Input: a recovered volume. Output: nothing, or the sector that was never written to the file.
-//! Invariants: every name of the volume is looked at; a file without a known name holds zeros and what was written to one file. Limit: which file
-//! that was its stamps say.
+//! Invariants: every name of the volume is looked at; a file without a known name holds zeros and what was written to one file, or what operations on
+//! names fill attributes and contents with. Limit: which file that was its stamps say.
 
 use super::{Expect, contents};
+use crate::names::FILLING;
 use crate::stamp::{Held, SECTOR, held};
 use diorite::{Error, OpenFlags, Volume};
 
@@ -48,6 +49,9 @@ impl Expect {
 }
 
 fn judge(bytes: &[u8]) -> Result<(), String> {
+    if bytes.iter().all(|byte| *byte == FILLING) {
+        return Ok(());
+    }
     let mut owner = None;
     for (sector, bytes) in bytes.chunks(SECTOR).enumerate() {
         let well = match held(bytes) {

@@ -11,7 +11,7 @@ fn states() -> States {
         data: vec![0..2, 4..5],
         usage: Usage::Alone,
     };
-    States::new(&start, true, 2 * SECTOR as u32)
+    States::new(&start, true, (2 * SECTOR as u32, 1))
 }
 
 /// What each sector holds when everything is settled.
@@ -93,4 +93,24 @@ fn what_is_written_to_a_zeroed_block_may_show_before_the_zeroing() {
     assert_eq!(states.may_hold(cell, 0, 2), [stamp(0), stamp(2)]);
     assert_eq!(states.may_hold(cell, 0, 1), [stamp(0)]);
     assert_eq!(states.may_hold(cell, 2, 2), [stamp(2)]);
+}
+
+/// Two blocks of one cluster: what is punched out and written again is where it was.
+#[test]
+fn a_block_of_a_cluster_gets_its_place_back() {
+    let start = Start {
+        path: "/f".into(),
+        size: 4 * SECTOR as u64,
+        data: std::iter::once(0..4).collect(),
+        usage: Usage::Alone,
+    };
+    let units = (2 * SECTOR as u32, 2);
+    let mut states = States::new(&start, true, units);
+    states.apply(1, &Change::Punch(2..4));
+    states.apply(2, &Change::Write(2..3));
+    let (first, last) = (&states.list[0], &states.list[2]);
+    assert_eq!(first.blocks, last.blocks);
+    states.apply(3, &Change::Punch(0..4));
+    states.apply(4, &Change::Write(2..3));
+    assert_ne!(states.list[4].blocks[1], states.list[0].blocks[1]);
 }

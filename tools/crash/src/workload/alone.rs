@@ -49,7 +49,7 @@ impl Alone {
         })
     }
 
-    /// Something that can be done to it now, on a volume with so many sectors in a block.
+    /// Something that can be done to it now, on a volume with so many sectors in a block, or cluster.
     fn draw(&self, rng: &mut Rng, per: u64) -> Change {
         if !self.there {
             return Change::Create;
@@ -203,7 +203,8 @@ impl Driver<'_> {
             }
             _ => {}
         }
-        let per = u64::from(self.volume.superblock().block_size()) / SECTOR as u64;
+        let unit = self.volume.superblock().geometry().cluster_size();
+        let per = u64::from(unit) / SECTOR as u64;
         let change = self.alone[which].draw(&mut self.rng, per);
         let number = self.begin(What::Change {
             file,

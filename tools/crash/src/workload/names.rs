@@ -5,10 +5,10 @@
 use super::Driver;
 use crate::error::Result;
 use crate::history::What;
-use crate::names::{How, Make, NameOp, TOP, Tree};
+use crate::names::{How, List, Make, NameOp, Powers, TOP, Tree, Which};
 use crate::rng::Rng;
 use diorite::OpenFlags;
-use diorite_format::FileType;
+use diorite_format::{FileType, InodeFlags};
 
 /// Tries to find something that can be done.
 const TRIES: u32 = 40;
@@ -25,9 +25,9 @@ fn path(rng: &mut Rng) -> String {
     names.collect()
 }
 
-fn draw(rng: &mut Rng) -> NameOp {
+fn draw(rng: &mut Rng, powers: Powers) -> NameOp {
     let (one, two) = (path(rng), path(rng));
-    match rng.below(20) {
+    match rng.below(28) {
         0 | 1 => NameOp::Make(one, Make::File),
         2 => NameOp::Make(one, Make::Temporary),
         3..=5 => NameOp::Make(one, Make::Dir),
@@ -37,13 +37,54 @@ fn draw(rng: &mut Rng) -> NameOp {
         9 => NameOp::Unlink(one),
         10 => NameOp::Rmdir(one),
         11 => NameOp::Mode(one, *rng.pick(&[0o600, 0o755, 0o1777])),
-        12 => NameOp::Attribute(one, *rng.pick(&[3, 40, 500])),
+        12..=14 => attribute(one, rng, powers),
+        15 | 16 => acl(one, rng),
+        17 | 18 => NameOp::Flags(one, flags(rng)),
+        19 if powers.inside => NameOp::Inside(one, *rng.pick(&[1, 59, 60, 61, 100])),
         _ => {
             let all = [How::Replace, How::NoReplace, How::Exchange, How::Whiteout];
             let how = *rng.pick(&all);
             NameOp::Rename(one, two, how)
         }
     }
+}
+
+/// All of them together fit a small block beside two lists, but for the last, which needs an inode of its own.
+fn attribute(path: String, rng: &mut Rng, powers: Powers) -> NameOp {
+    let (number, lengths): (_, &[u32]) = match rng.below(if powers.values { 4 } else { 2 }) {
+        0 => (0, &[3, 40, 400]),
+        1 => (1, &[0, 12, 80]),
+        _ => (2, &[700, 5000, 20_000]),
+    };
+    let len = Some(*rng.pick(lengths)).filter(|_| !rng.one_in(4));
+    NameOp::Attribute(path, number, len)
+}
+
+fn acl(path: String, rng: &mut Rng) -> NameOp {
+    let which = if rng.one_in(2) {
+        Which::Access
+    } else {
+        Which::Default
+    };
+    let one = |rng: &mut Rng| u16::try_from(rng.below(8)).expect("below 8");
+    let list = List([one(rng), one(rng), one(rng), one(rng), one(rng)]);
+    NameOp::Acl(path, which, Some(list).filter(|_| !rng.one_in(4)))
+}
+
+/// One, sometimes two, or none.
+fn flags(rng: &mut Rng) -> u32 {
+    let all = [
+        InodeFlags::default(),
+        InodeFlags::default(),
+        InodeFlags::NODUMP,
+        InodeFlags::NOATIME,
+        InodeFlags::SYNC,
+        InodeFlags::DIRSYNC,
+        InodeFlags::JOURNAL_DATA,
+        InodeFlags::IMMUTABLE,
+        InodeFlags::APPEND,
+    ];
+    rng.pick(&all).with(*rng.pick(&all)).bits()
 }
 
 impl Driver<'_> {
@@ -55,9 +96,9 @@ impl Driver<'_> {
         let Some(tree) = &mut self.tree else {
             return Ok(());
         };
-        let rng = &mut self.rng;
+        let (rng, powers) = (&mut self.rng, Powers::of(self.volume));
         let found = (0..TRIES).find_map(|_| {
-            let op = draw(rng);
+            let op = draw(rng, powers);
             tree.apply(&op).then_some(op)
         });
         let Some(op) = found else {

@@ -12,7 +12,7 @@ fn states(changes: &[Change]) -> States {
         data: std::iter::once(0..12).collect(),
         usage: Usage::Alone,
     };
-    let mut states = States::new(&start, true, 2 * SECTOR as u32);
+    let mut states = States::new(&start, true, (2 * SECTOR as u32, 1));
     for (number, change) in (1..).zip(changes) {
         states.apply(number, change);
     }
