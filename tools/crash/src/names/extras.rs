@@ -134,8 +134,7 @@ impl Extras {
         (extras, mode)
     }
 
-    /// What whiteouts have from their directory, and everything else among other things.
-    pub(super) fn inherit_flags(&self, kind: FileType) -> Extras {
+    fn inherit_flags(&self, kind: FileType) -> Extras {
         let of_all = InodeFlags::NODUMP.with(InodeFlags::NOATIME);
         let of_files = of_all.with(InodeFlags::SYNC).with(InodeFlags::JOURNAL_DATA);
         let of_kind = match kind {

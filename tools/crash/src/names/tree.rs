@@ -225,8 +225,8 @@ impl Tree {
         }
         if how == How::Whiteout {
             let extras = self.extras_above(from);
-            let extras = extras.inherit_flags(FileType::CharDevice);
-            self.add(from, FileType::CharDevice, (0, extras), 1);
+            let (extras, mode) = extras.inherit(FileType::CharDevice, 0);
+            self.add(from, FileType::CharDevice, (mode, extras), 1);
         }
         true
     }
