@@ -60,10 +60,12 @@ mod tests {
             assert_eq!(superblock(&bed.image), Super::Whole);
             // The time of the last write.
             bed.image[1024 + 0x30] ^= 1;
-            seen.push((bed.block, superblock(&bed.image)));
+            // Larger blocks, and clusters, make groups that the whole image fits in.
+            let has_copies = bed.block == 1024 && !bed.shape.contains("bigalloc");
+            let torn = superblock(&bed.image);
+            assert_eq!(torn == Super::Torn, has_copies, "{}: {torn:?}", bed.shape);
+            seen.push(torn);
         }
-        assert!(seen.contains(&(1024, Super::Torn)), "{seen:?}");
-        assert!(seen.contains(&(4096, Super::Lost)), "{seen:?}");
-        assert!(!seen.contains(&(1024, Super::Lost)), "{seen:?}");
+        assert!(seen.contains(&Super::Torn) && seen.contains(&Super::Lost));
     }
 }
