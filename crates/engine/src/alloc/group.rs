@@ -6,6 +6,7 @@
 
 use super::Clusters;
 use super::runs::RunSet;
+use super::spread::MOST_DEBT;
 use super::totals::Totals;
 use super::waiting::Waiting;
 use crate::error::Error;
@@ -36,6 +37,8 @@ pub(super) struct Brief {
     /// Free inodes, and directories.
     pub(super) inodes: AtomicU32,
     pub(super) dirs: AtomicU32,
+    /// Directories that came here since the volume was opened, less the files that did.
+    pub(super) debt: AtomicU32,
     /// The merged bitmap is in memory; it was used since the clock's hand passed.
     loaded: AtomicBool,
     used: AtomicBool,
@@ -87,6 +90,7 @@ impl Slot {
             longest: AtomicU32::new(desc.free_clusters),
             inodes: AtomicU32::new(desc.free_inodes),
             dirs: AtomicU32::new(desc.used_dirs),
+            debt: AtomicU32::new(0),
             loaded: AtomicBool::new(false),
             used: AtomicBool::new(false),
         };
@@ -233,6 +237,16 @@ impl Locked<'_> {
             self.free(run, totals);
         }
         known
+    }
+
+    /// An inode came here.
+    pub(super) fn note_new(&self, is_dir: bool) {
+        let debt = self.brief.debt.load(SeqCst);
+        let now = match is_dir {
+            true => (debt + 1).min(MOST_DEBT),
+            false => debt.saturating_sub(1),
+        };
+        self.brief.debt.store(now, SeqCst);
     }
 
     /// The descriptor has new counts of inodes, on disk already.

@@ -5,9 +5,10 @@
 //! the table is then made of zeros. Without a journal a number that was freed is not given out again before the round that freed it is durable, while
 //! there is any other: until then an old name may still lead to it. Limits: what stands in the slot may be an old inode: the caller writes the whole of a fresh one.
 
+use super::Alloc;
 use super::bits::{Change, Way};
 use super::group::{Group, Inodes};
-use super::{Alloc, spread};
+use super::spread::Spread;
 use crate::cache::Kind;
 use crate::error::Error;
 use crate::journal::JournalHandle;
@@ -18,6 +19,9 @@ use diorite_format::{FsBlock, GroupDesc, GroupNo, Ino, Superblock};
 
 /// Blocks that a new inode changes: its bitmap, a descriptor, its block of the table.
 pub(crate) const NEW_INODE_CREDITS: u32 = 3;
+
+/// What a directory's files are taken to need one day.
+const BYTES_PER_DIR: u64 = 1 << 20;
 
 const SET: Change = Change {
     kind: BitmapKind::Inode,
@@ -41,20 +45,26 @@ impl Alloc {
     ) -> Result<Ino, Error> {
         let sb = &handle.volume().sb;
         let home = sb.inode_place(parent)?.group;
+        let spread = Spread {
+            groups: &*self.groups,
+            flex: 1 << sb.geometry().flex_bits(),
+            inodes_per_group: sb.geometry().inodes_per_group(),
+            per_dir: (BYTES_PER_DIR / u64::from(sb.geometry().cluster_size())).max(1),
+        };
         let order: Box<dyn Iterator<Item = GroupNo> + '_> = match (is_dir, parent) {
             (true, Ino::ROOT) => {
                 let from = self.next_spread.fetch_add(1, Ordering::Relaxed);
-                Box::new(spread::for_top_directory(&self.groups, from))
+                Box::new(spread.for_top_directory(from))
             }
-            (true, _) => Box::new(spread::for_directory(&self.groups, home)),
-            (false, _) => Box::new(spread::for_file(&self.groups, home)),
+            (true, _) => Box::new(spread.for_directory(home)),
+            (false, _) => Box::new(spread.for_file(home)),
         };
-        for group in order.chain(spread::all_from(&self.groups, home)) {
+        for group in order.chain(spread.all_from(home)) {
             if let Some(ino) = self.take_in(handle, group, (is_dir, Which::Free))? {
                 return Ok(ino);
             }
         }
-        for group in spread::all_from(&self.groups, home) {
+        for group in spread.all_from(home) {
             if let Some(ino) = self.take_in(handle, group, (is_dir, Which::Waiting))? {
                 return Ok(ino);
             }
@@ -144,6 +154,7 @@ impl Alloc {
         };
         locked.group.inodes_waiting.remove(index);
         locked.set_inodes(desc, inodes);
+        locked.note_new(is_dir);
         self.totals.took_inode();
         Ok(Some(Ino::new(group.get() * shape.count + index + 1)))
     }

@@ -3,97 +3,182 @@
 //! Input: what is known of the groups without a lock. Output: groups in the order in which they are to be tried. Invariants: none is named
 //! that had no free inode when it was looked at. Limits: counts may be out of date by the time a group is tried; whoever tries all groups
 //! after these misses none. Source: the published idea of Orlov's allocator (directories of the root apart, others near their
-//! parents); the thresholds are ours.
+//! parents as long as their groups are not much fuller than others, nor in debt); the thresholds are ours.
 
 use super::group::Slot;
-use diorite_block::sync::atomic::Ordering::Relaxed;
+use diorite_block::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use diorite_format::GroupNo;
+use std::ops::Range;
 
-/// What a group has on average.
-#[derive(Clone, Copy, Debug)]
-struct Average {
-    inodes: u32,
-    clusters: u32,
-    dirs: u32,
+#[cfg(test)]
+mod tests;
+
+/// Directories without files that a group takes at most, however large it is.
+pub(super) const MOST_DEBT: u32 = 255;
+
+/// What is free and what is there, in a group or in several.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) inodes: u64,
+    pub(super) clusters: u64,
+    pub(super) dirs: u64,
+    /// Directories that came here and have not had their files yet.
+    pub(super) debt: u64,
 }
 
-impl Average {
-    fn of(groups: &[Slot]) -> Average {
-        let mut sums = [0u64; 3];
-        for brief in groups.iter().map(|slot| &slot.brief) {
-            sums[0] += u64::from(brief.inodes.load(Relaxed));
-            sums[1] += u64::from(brief.free.load(Relaxed));
-            sums[2] += u64::from(brief.dirs.load(Relaxed));
-        }
-        let count = groups.len().max(1) as u64;
-        let [inodes, clusters, dirs] =
-            sums.map(|sum| u32::try_from(sum / count).unwrap_or(u32::MAX));
-        Average {
-            inodes,
-            clusters,
-            dirs,
+/// Groups, as they are seen without a lock.
+pub(super) trait Sight {
+    fn count(&self) -> u32;
+    fn counts(&self, group: u32) -> Counts;
+}
+
+impl Sight for [Slot] {
+    fn count(&self) -> u32 {
+        u32::try_from(self.len()).expect("groups have 32-bit numbers")
+    }
+
+    fn counts(&self, group: u32) -> Counts {
+        let brief = &self[group as usize].brief;
+        let of = |count: &AtomicU32| u64::from(count.load(Relaxed));
+        Counts {
+            inodes: of(&brief.inodes),
+            clusters: of(&brief.free),
+            dirs: of(&brief.dirs),
+            debt: of(&brief.debt),
         }
     }
 }
 
-/// All groups that have free inodes, from `home` on.
-pub(super) fn all_from(groups: &[Slot], home: GroupNo) -> impl Iterator<Item = GroupNo> {
-    around(groups, home.get()).filter(|g| inodes(groups, *g) > 0)
+/// Groups, and what of them belongs together: flexible groups, whose inodes lie side by side. Without the feature each is one group.
+#[derive(Debug)]
+pub(super) struct Spread<'a, S: Sight + ?Sized> {
+    pub(super) groups: &'a S,
+    /// Groups in a flexible one.
+    pub(super) flex: u32,
+    pub(super) inodes_per_group: u32,
+    /// Clusters that a directory's files may want one day.
+    pub(super) per_dir: u64,
 }
 
-/// For a directory of the root: the group with the fewest directories of those that have inodes and clusters above average, as the
-/// root's directories grow into trees of their own.
-pub(super) fn for_top_directory(groups: &[Slot], from: u32) -> impl Iterator<Item = GroupNo> {
-    let average = Average::of(groups);
-    let roomy = |g: &GroupNo| {
-        let brief = &groups[g.get() as usize].brief;
-        let inodes = brief.inodes.load(Relaxed);
-        inodes > 0 && inodes >= average.inodes && brief.free.load(Relaxed) >= average.clusters
-    };
-    let dirs = |g: &GroupNo| groups[g.get() as usize].brief.dirs.load(Relaxed);
-    // Of equals the first, so that `from` decides.
-    around(groups, from)
-        .filter(roomy)
-        .min_by_key(dirs)
-        .into_iter()
+// By hand: deriving it would ask the same of the groups.
+impl<S: Sight + ?Sized> Clone for Spread<'_, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
 }
 
-/// For another directory: the first group from its parent's on that is not much fuller than the others.
-pub(super) fn for_directory(groups: &[Slot], home: GroupNo) -> impl Iterator<Item = GroupNo> {
-    let average = Average::of(groups);
-    let fits = move |g: &GroupNo| {
-        let brief = &groups[g.get() as usize].brief;
-        let inodes = brief.inodes.load(Relaxed);
-        inodes > average.inodes / 4
-            && brief.free.load(Relaxed) >= average.clusters / 4
-            && brief.dirs.load(Relaxed) <= average.dirs.saturating_mul(2).saturating_add(64)
-    };
-    around(groups, home.get()).filter(fits).take(1)
+impl<S: Sight + ?Sized> Copy for Spread<'_, S> {}
+
+impl<S: Sight + ?Sized> Spread<'_, S> {
+    /// All groups that have free inodes, from `home` on.
+    pub(super) fn all_from(self, home: GroupNo) -> impl Iterator<Item = GroupNo> {
+        let all = around(0..self.groups.count(), home.get());
+        all.filter(move |g| self.groups.counts(*g).inodes > 0)
+            .map(GroupNo::new)
+    }
+
+    /// For a directory of the root, which may grow into a tree of its own: of the flexible groups with no fewer inodes and clusters than others the
+    /// one with the fewest directories, and in that one such a group.
+    pub(super) fn for_top_directory(self, from: u32) -> impl Iterator<Item = GroupNo> {
+        let flexible = emptiest(0..self.flexibles(), from, |n| self.sum(self.flexible(n)));
+        let group = flexible.and_then(|n| {
+            let counts = |g| self.groups.counts(g);
+            emptiest(self.flexible(n), from, counts)
+        });
+        group.into_iter().map(GroupNo::new)
+    }
+
+    /// For another directory: the first group from its parent's on that is not in debt, in a flexible group that is not much fuller than others.
+    pub(super) fn for_directory(self, home: GroupNo) -> impl Iterator<Item = GroupNo> {
+        let all = self.sum(0..self.groups.count());
+        let flexibles = around(0..self.flexibles(), home.get() / self.flex);
+        let fitting = flexibles.filter(move |n| self.fits(*n, all));
+        let groups = fitting.flat_map(move |n| around(self.flexible(n), home.get()));
+        groups
+            .filter(move |g| self.is_solvent(*g, all))
+            .take(1)
+            .map(GroupNo::new)
+    }
+
+    /// For a file: its directory's group, then groups in growing steps from it, so that the files of neighbours do not meet at once.
+    pub(super) fn for_file(self, home: GroupNo) -> impl Iterator<Item = GroupNo> {
+        let count = u64::from(self.groups.count());
+        let jumps = (0..32)
+            .map(|n| 1u64 << n)
+            .take_while(move |step| *step < count);
+        let at = move |step: u64| ((u64::from(home.get()) + step) % count) as u32;
+        let steps = std::iter::once(0).chain(jumps).map(at);
+        steps
+            .filter(move |g| {
+                let counts = self.groups.counts(*g);
+                counts.inodes > 0 && counts.clusters > 0
+            })
+            .map(GroupNo::new)
+    }
+
+    /// Is the nth flexible group not much fuller than others?
+    fn fits(self, n: u32, all: Counts) -> bool {
+        let (groups, here) = (self.flexible(n), self.sum(self.flexible(n)));
+        let share = |sum: u64| sum * groups.len() as u64 / u64::from(self.groups.count());
+        let inodes = u64::from(self.inodes_per_group) * groups.len() as u64;
+        here.inodes >= share(all.inodes) * 3 / 4
+            && here.clusters >= share(all.clusters) * 3 / 4
+            && here.dirs <= share(all.dirs) + inodes / 16
+    }
+
+    /// Has the group room for the files of one more directory, beside those of directories that have none yet?
+    fn is_solvent(self, group: u32, all: Counts) -> bool {
+        let here = self.groups.counts(group);
+        let average = all.clusters / u64::from(self.groups.count());
+        let most = (average / self.per_dir).clamp(1, u64::from(MOST_DEBT));
+        here.inodes > 0 && here.clusters >= average / 4 && here.debt < most
+    }
+
+    fn flexibles(self) -> u32 {
+        self.groups.count().div_ceil(self.flex)
+    }
+
+    /// The groups of the nth flexible one.
+    fn flexible(self, n: u32) -> Range<u32> {
+        let first = n * self.flex;
+        first..first.saturating_add(self.flex).min(self.groups.count())
+    }
+
+    fn sum(self, groups: Range<u32>) -> Counts {
+        groups.fold(Counts::default(), |sum, g| {
+            let more = self.groups.counts(g);
+            Counts {
+                inodes: sum.inodes + more.inodes,
+                clusters: sum.clusters + more.clusters,
+                dirs: sum.dirs + more.dirs,
+                debt: sum.debt + more.debt,
+            }
+        })
+    }
 }
 
-/// For a file: its directory's group, then groups in growing steps from it, so that the files of neighbours do not meet at once.
-pub(super) fn for_file(groups: &[Slot], home: GroupNo) -> impl Iterator<Item = GroupNo> {
-    let count = groups.len() as u64;
-    let jumps = (0..32)
-        .map(|n| 1u64 << n)
-        .take_while(move |step| *step < count);
-    let at = move |step: u64| GroupNo::new(((u64::from(home.get()) + step) % count) as u32);
-    let steps = std::iter::once(0).chain(jumps);
-    steps.map(at).filter(|g| {
-        let brief = &groups[g.get() as usize].brief;
-        brief.inodes.load(Relaxed) > 0 && brief.free.load(Relaxed) > 0
-    })
+/// Of those whose inodes and clusters are not below the average by more than a little - what a few directories more or less make - the one with the
+/// fewest directories; of equals the first from `from` on.
+fn emptiest(of: Range<u32>, from: u32, counts: impl Fn(u32) -> Counts) -> Option<u32> {
+    let (mut inodes, mut clusters) = (0, 0);
+    for n in of.clone() {
+        let here = counts(n);
+        inodes += here.inodes;
+        clusters += here.clusters;
+    }
+    let few = |sum: u64| sum / (of.len() as u64).max(1) / 16 * 15;
+    let (inodes, clusters) = (few(inodes), few(clusters));
+    let start = of.start + from % of.len().max(1) as u32;
+    around(of, start)
+        .filter(|n| {
+            let here = counts(*n);
+            here.inodes > 0 && here.inodes >= inodes && here.clusters >= clusters
+        })
+        .min_by_key(|n| counts(*n).dirs)
 }
 
-fn inodes(groups: &[Slot], group: GroupNo) -> u32 {
-    groups[group.get() as usize].brief.inodes.load(Relaxed)
-}
-
-/// All groups from `from` on, going round.
-fn around(groups: &[Slot], from: u32) -> impl Iterator<Item = GroupNo> + use<> {
-    let count = u32::try_from(groups.len())
-        .expect("groups have 32-bit numbers")
-        .max(1);
-    let from = from % count;
-    (from..count).chain(0..from).map(GroupNo::new)
+/// All of them from `from` on, going round; from their beginning if it is none of them.
+fn around(of: Range<u32>, from: u32) -> impl Iterator<Item = u32> + use<> {
+    let from = if of.contains(&from) { from } else { of.start };
+    (from..of.end).chain(of.start..from)
 }
