@@ -16,7 +16,7 @@ use crate::locks::CLAIMS;
 use crate::map::edit;
 use crate::map::{Mapping, MappingState};
 use diorite_block::sync::Mutex;
-use diorite_format::FsBlock;
+use diorite_format::{FsBlock, MapKind};
 
 /// See the module.
 #[derive(Debug)]
@@ -84,7 +84,8 @@ impl Inode {
     /// Goes without, if the leaves have room for what all writes under way may add to them. Blocks while the device reads.
     pub(crate) fn go_without(&self, entry: u64, mappings: &[Mapping]) -> bool {
         let share = self.share_of(mappings);
-        let fits = self.owe_without(share, mappings);
+        let starts = new_parts(mappings).map(|m| m.start);
+        let fits = self.owe_without(share, starts);
         if fits {
             self.pending.note_share(entry, share);
         }
@@ -93,12 +94,34 @@ impl Inode {
 
     /// Sets aside what mapping all of these may need, or goes without, for a write by who has the turn; to be given to [`Aside::end`]. Blocks.
     pub(super) fn set_aside_at_once(&self, mappings: &[Mapping]) -> Result<Share, Error> {
-        let share = self.share_of(mappings);
+        let starts = new_parts(mappings).map(|m| m.start);
+        self.take_share_or_owe(self.share_of(mappings), starts)
+    }
+
+    /// The same for extents each of which becomes one more.
+    pub(crate) fn set_aside_for_splits(&self, splits: &[Mapping]) -> Result<Share, Error> {
+        let lens = splits.iter().map(|_| 1);
+        let (nodes, _) = edit::most_nodes(&self.volume, &self.disk(), lens);
+        let entries = u32::try_from(splits.len()).expect("as many as a range has ends");
+        match self.disk().map_kind() {
+            MapKind::Extents => {
+                let starts = splits.iter().map(|m| m.start);
+                self.take_share_or_owe(Share { nodes, entries }, starts)
+            }
+            _ => Ok(Share::default()),
+        }
+    }
+
+    fn take_share_or_owe(
+        &self,
+        share: Share,
+        starts: impl Iterator<Item = u64> + Clone,
+    ) -> Result<Share, Error> {
         if share.nodes == 0 {
             return Ok(Share::default());
         }
         match self.volume.with_all_space(|| self.take_share(share)) {
-            Err(Error::NoSpace { .. }) if self.owe_without(share, mappings) => Ok(share),
+            Err(Error::NoSpace { .. }) if self.owe_without(share, starts) => Ok(share),
             taken => taken.map(|()| share),
         }
     }
@@ -116,11 +139,13 @@ impl Inode {
         Ok(())
     }
 
-    fn owe_without(&self, share: Share, mappings: &[Mapping]) -> bool {
+    fn owe_without(&self, share: Share, starts: impl Iterator<Item = u64> + Clone) -> bool {
         loop {
             let seen = self.aside.pool.lock().ended;
             let disk = self.disk();
-            let rooms = new_parts(mappings).map(|m| edit::room_at(&self.volume, &disk, m.start));
+            let rooms = starts
+                .clone()
+                .map(|at| edit::room_at(&self.volume, &disk, at));
             let room = rooms.min().unwrap_or(u32::MAX);
             let mut pool = self.aside.pool.lock();
             if pool.ended != seen {

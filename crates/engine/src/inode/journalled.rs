@@ -103,8 +103,7 @@ impl Inode {
     /// Commits and brings home all data of the file, so that it is like that of any other. Blocks; the caller has the turn, or the file has no
     /// users, so that nothing of it is changed meanwhile.
     pub(crate) fn settle_data(&self) -> Result<(), Error> {
-        // What is freed as metadata is revoked.
-        if !self.is_journalled() || self.holds_metadata() {
+        if !self.is_journalled() {
             return Ok(());
         }
         let volume = &self.volume;

@@ -28,6 +28,7 @@ use claims::Claims;
 pub(crate) use first::CAPABILITY;
 use first::FirstWrite;
 pub(crate) use pending::{Claimed, NoPlace, Pending, Share, Wanted};
+pub(crate) use remap::Remap;
 pub(crate) use times::timestamp;
 use times::{NO_TID, note_tid};
 

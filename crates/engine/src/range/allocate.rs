@@ -17,16 +17,26 @@ const MOST_AT_ONCE: u64 = 65534;
 /// Leaves between which a hole may lie.
 const LEAVES_AROUND: u32 = 2;
 
-/// Maps every hole of the range to unwritten blocks, or none.
-pub(super) fn fill_holes(inode: &Inode, blocks: Range<u64>) -> Result<(), Error> {
+/// Maps every hole of the range to unwritten blocks, or none. Gives those that were filled.
+pub(super) fn fill_holes(inode: &Inode, blocks: Range<u64>) -> Result<Vec<Range<u32>>, Error> {
     check_space(inode, blocks.clone())?;
     let mut filled = Vec::new();
-    let mut done = fill_all(inode, blocks, &mut filled);
+    let done = fill_all(inode, blocks, &mut filled);
     inode.claims.close(inode);
+    // Others were faster, or the map itself needs more than there is.
+    undo_without_space(inode, &filled, done)?;
+    Ok(filled)
+}
+
+/// Makes holes again of what was filled, if what came then found no space.
+pub(super) fn undo_without_space<T>(
+    inode: &Inode,
+    filled: &[Range<u32>],
+    done: Result<T, Error>,
+) -> Result<T, Error> {
     if let Err(Error::NoSpace { .. }) = done {
-        // Others were faster, or the map itself needs more than there is.
-        let undone = filled.into_iter().try_for_each(|r| punch::punch(inode, r));
-        done = undone.and(done);
+        let mut filled = filled.iter().cloned();
+        filled.try_for_each(|run| punch::unallocate(inode, run))?;
     }
     done
 }

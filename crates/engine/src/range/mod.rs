@@ -5,6 +5,7 @@
 //! | `job` | a request for any of them -> its turn, its work on a worker, its completion |
 //! | `pieces` | a long range -> pieces of it that one handle can change, and the handles |
 //! | `truncate` | a size -> the file with that size |
+//! | `nodes` | what is going to be split -> blocks for the nodes of the map |
 //! | `allocate` | holes -> unwritten blocks |
 //! | `punch` | bytes -> zeros: no blocks, unwritten ones, or written ones |
 //! | `shift` | a range -> taken out, or put in |
@@ -18,6 +19,7 @@
 
 mod allocate;
 mod job;
+mod nodes;
 mod pieces;
 mod punch;
 mod seek;
@@ -32,6 +34,7 @@ use crate::error::Error;
 use crate::file::File;
 use crate::inode::Inode;
 use crate::queue::{FileId, Request};
+use nodes::{Becomes, Nodes};
 use std::ops::Range;
 
 /// What [`File::fallocate`] does with a range. With `keep_size` the file does not become longer.
@@ -93,7 +96,7 @@ impl File {
     ///
     /// # Errors
     /// `NotSupported` for a file without extents, which can only be punched; `Invalid` for an empty range or one that is not as the mode
-    /// wants it; `NoSpace`, with a part of it allocated; as [`File::truncate`].
+    /// wants it; `NoSpace`, with nothing changed; as [`File::truncate`].
     pub fn fallocate(&self, mode: Fallocate, pos: u64, len: u64) -> Result<(), Error> {
         let request = Request::fallocate(FileId::NONE, mode, pos, len, 0);
         self.run(request).result.map(|_| ())
@@ -129,14 +132,21 @@ fn fallocate(inode: &Inode, mode: Fallocate, pos: u64, len: u64) -> Result<(), E
             grow_to(inode, end, keep_size)
         }
         Fallocate::PunchHole => {
-            let whole = punch::zero_edges(inode, pos..end.min(inode.max_size))?;
+            let bytes = pos..end.min(inode.max_size);
+            let whole = punch::whole_blocks(inode, bytes.clone());
+            let _nodes = nodes::set_aside(inode, long(&whole), Becomes::Hole)?;
+            punch::zero_edges(inode, bytes)?;
             punch::punch(inode, whole)
         }
-        Fallocate::ZeroRange { keep_size } => zero(inode, pos..end, keep_size),
+        Fallocate::ZeroRange { keep_size } => {
+            zero(inode, pos..end, Becomes::Unwritten)?;
+            grow_to(inode, end, keep_size)
+        }
         Fallocate::CollapseRange => shift::collapse(inode, pos, len),
         Fallocate::InsertRange => shift::insert(inode, pos, len),
         Fallocate::WriteZeroes { keep_size } => {
-            zero(inode, pos..end, keep_size)?;
+            let _nodes = zero(inode, pos..end, Becomes::Zeros)?;
+            grow_to(inode, end, keep_size)?;
             // Written blocks behind the size are nothing that a map may have.
             let seen = blocks_of(inode, pos..end.min(inode.size()));
             let short = |b: u64| u32::try_from(b).unwrap_or(pieces::END);
@@ -162,13 +172,25 @@ fn check_range(inode: &Inode, mode: Fallocate, pos: u64, len: u64) -> Result<(),
     inode.check_size(pos.saturating_add(len))
 }
 
-/// The range reads as zeros and has blocks.
-fn zero(inode: &Inode, bytes: Range<u64>, keep_size: bool) -> Result<(), Error> {
+/// The range reads as zeros and has blocks. What is set aside is for what it becomes in the end.
+fn zero(inode: &Inode, bytes: Range<u64>, becomes: Becomes) -> Result<Nodes<'_>, Error> {
     // First what there may be no space for: nothing is zeroed then.
-    allocate::fill_holes(inode, blocks_of(inode, bytes.clone()))?;
-    let whole = punch::zero_edges(inode, bytes.clone())?;
+    let filled = allocate::fill_holes(inode, blocks_of(inode, bytes.clone()))?;
+    let changed = match becomes {
+        // The blocks at the ends, too.
+        Becomes::Zeros => blocks_of(inode, bytes.clone()),
+        _ => long(&punch::whole_blocks(inode, bytes.clone())),
+    };
+    let nodes = nodes::set_aside(inode, changed, becomes);
+    let nodes = allocate::undo_without_space(inode, &filled, nodes)?;
+    let whole = punch::whole_blocks(inode, bytes.clone());
+    punch::zero_edges(inode, bytes)?;
     punch::unwrite(inode, whole)?;
-    grow_to(inode, bytes.end, keep_size)
+    Ok(nodes)
+}
+
+fn long(blocks: &Range<u32>) -> Range<u64> {
+    u64::from(blocks.start)..u64::from(blocks.end)
 }
 
 fn grow_to(inode: &Inode, end: u64, keep_size: bool) -> Result<(), Error> {

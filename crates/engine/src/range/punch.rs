@@ -6,7 +6,7 @@
 
 use super::pieces::END;
 use crate::error::Error;
-use crate::inode::{Inode, timestamp};
+use crate::inode::{Inode, Remap, timestamp};
 use crate::map::MappingState;
 use crate::map::edit::{self, End, NewRun};
 use diorite_block::{Bio, BioErrorKind, BioOp, Buf};
@@ -16,38 +16,61 @@ use std::ops::Range;
 /// Bytes of zeros written at once where the device cannot make them itself.
 const AT_ONCE: u64 = 1 << 20;
 
-/// Zeros the parts of blocks at the ends of a range of bytes; gives the whole blocks between. Bytes behind the size need no zeroing.
-pub(super) fn zero_edges(inode: &Inode, bytes: Range<u64>) -> Result<Range<u32>, Error> {
-    let block = u64::from(inode.volume.block_size());
-    let short = |b: u64| u32::try_from(b).unwrap_or(END);
-    // What is behind the size in its block is not seen, so that block counts as whole.
-    let to_end = bytes.end >= inode.size();
-    let end = if to_end {
-        bytes.end.next_multiple_of(block)
-    } else {
-        bytes.end
-    };
-    let (first, last) = (bytes.start.next_multiple_of(block), end / block * block);
-    if first > last {
-        inode.zero_within(bytes)?;
-        return Ok(0..0);
+/// The whole blocks in a range of bytes. What is behind the size in its block is not seen, so that block counts as whole.
+pub(super) fn whole_blocks(inode: &Inode, bytes: Range<u64>) -> Range<u32> {
+    let whole = between(inode, &bytes);
+    let short = |b: u64| u32::try_from(b / u64::from(inode.volume.block_size())).unwrap_or(END);
+    match whole.is_empty() {
+        true => 0..0,
+        false => short(whole.start)..short(whole.end),
     }
-    inode.zero_within(bytes.start..first)?;
-    inode.zero_within(last..end)?;
-    Ok(short(first / block)..short(last / block))
+}
+
+/// The bytes from the first end of a block to the last: none if they are less than a block, or lie in two.
+fn between(inode: &Inode, bytes: &Range<u64>) -> Range<u64> {
+    let block = u64::from(inode.volume.block_size());
+    let end = match bytes.end >= inode.size() {
+        true => bytes.end.next_multiple_of(block),
+        false => bytes.end,
+    };
+    bytes.start.next_multiple_of(block)..end / block * block
+}
+
+/// Zeros the parts of blocks at the ends of a range of bytes, as they are outside its whole blocks.
+pub(super) fn zero_edges(inode: &Inode, bytes: Range<u64>) -> Result<(), Error> {
+    let whole = between(inode, &bytes);
+    if whole.start > whole.end {
+        return inode.zero_within(bytes);
+    }
+    inode.zero_within(bytes.start..whole.start)?;
+    inode.zero_within(whole.end..bytes.end.max(whole.end))
 }
 
 /// Takes away all blocks of a range.
 pub(super) fn punch(inode: &Inode, blocks: Range<u32>) -> Result<(), Error> {
     inode.claims.close(inode);
+    take_away(inode, blocks, |remap| {
+        remap.written_at(timestamp(inode.volume.now_nanos()));
+    })
+}
+
+/// Takes away blocks that were only just allocated: for the times nothing has happened.
+pub(super) fn unallocate(inode: &Inode, blocks: Range<u32>) -> Result<(), Error> {
+    take_away(inode, blocks, |_| ())
+}
+
+fn take_away(
+    inode: &Inode,
+    blocks: Range<u32>,
+    note: impl Fn(&mut Remap<'_>),
+) -> Result<(), Error> {
     let mut at = blocks.start;
     while at < blocks.end {
         let piece = inode.piece_to_free(at..blocks.end, End::First)?;
-        let now = timestamp(inode.volume.now_nanos());
         inode.volume.in_handle(piece.credits, |handle| {
             let mut remap = inode.remap(handle)?;
             remap.replace(piece.blocks.clone(), &[])?;
-            remap.written_at(now);
+            note(&mut remap);
             remap.publish()
         })?;
         at = piece.blocks.end;

@@ -5,8 +5,9 @@
 //! range's hole, with nothing lost, somewhere behind its place: collapse moves from the front and sets the size last, insert
 //! from the end and sets the size first. Limits: work grows with the leaves behind the range.
 
+use super::nodes::{self, Becomes};
 use super::pieces::END;
-use super::punch;
+use super::{long, punch};
 use crate::error::{Error, Wait};
 use crate::inode::{Inode, timestamp};
 use crate::map::edit::{self, End};
@@ -23,6 +24,7 @@ pub(super) fn collapse(inode: &Inode, pos: u64, len: u64) -> Result<(), Error> {
         )));
     }
     inode.claims.close(inode);
+    let _nodes = nodes::set_aside(inode, long(&out), Becomes::Hole)?;
     if at_once(inode, &out, size - len)? {
         return Ok(());
     }
@@ -50,6 +52,7 @@ pub(super) fn insert(inode: &Inode, pos: u64, len: u64) -> Result<(), Error> {
     }
     inode.check_size(size.saturating_add(len))?;
     inode.claims.close(inode);
+    let _nodes = nodes::set_aside(inode, long(&new), Becomes::Apart)?;
     let by = i64::from(new.end - new.start);
     let mut end = END;
     while new.start < end {

@@ -42,7 +42,10 @@ fn set_size(inode: &Inode, size: u64) -> Result<(), Error> {
 
 /// Moves the size down, or gives back what lies behind it.
 pub(crate) fn shrink(inode: &Inode, size: u64) -> Result<(), Error> {
-    inode.settle_data()?;
+    // What is freed as metadata is revoked.
+    if !inode.holds_metadata() {
+        inode.settle_data()?;
+    }
     let block = u64::from(inode.volume.block_size());
     // A group may yet give back what is behind: whoever makes the file longer zeros it then.
     let left = inode.volume.journal()?.leaves_tail(inode.ino);

@@ -7,6 +7,7 @@
 mod common;
 
 mod attributes;
+mod exhausted;
 mod files;
 mod has;
 mod judge;
@@ -90,7 +91,7 @@ const KINDS: [(&str, &[&str]); 10] = [
 /// Two sessions on a volume of every kind, each judged at a random place and at its end.
 #[test]
 fn against_a_model() {
-    let steps = scaled("DIORITE_STEPS", 1000);
+    let steps = scaled("DIORITE_STEPS", 800);
     for (what, args) in KINDS {
         let mut rng = Rng::from_env(what);
         let dir = scratch();

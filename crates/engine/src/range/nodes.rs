@@ -1,0 +1,75 @@
+//! Nodes of a map that a range operation may need, set aside before it changes anything: so it fails for space with all as it was.
+//!
+//! Input: whole blocks, and what happens to them. Output: a part of the free count that this file's map takes from, until it is dropped. Invariant: what splits
+//! no extent needs nothing, so on a full volume a hole can be made where that frees something. Limits: the operation has the turn; blocks.
+
+use super::allocate::mapping_at;
+use crate::error::Error;
+use crate::inode::{Inode, Share};
+use crate::map::{Mapping, MappingState};
+use std::ops::Range;
+
+/// What becomes of the range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Becomes {
+    /// Nothing: it is taken out of the map.
+    Hole,
+    /// Unwritten.
+    Unwritten,
+    /// Written, after it was made unwritten.
+    Zeros,
+    /// What begins there moves away from what lies before it.
+    Apart,
+}
+
+/// See the module.
+pub(super) struct Nodes<'a> {
+    inode: &'a Inode,
+    share: Share,
+}
+
+impl Drop for Nodes<'_> {
+    fn drop(&mut self) {
+        self.inode.aside.end(self.share);
+    }
+}
+
+/// Sets aside what the change may need, if it splits extents.
+pub(super) fn set_aside(
+    inode: &Inode,
+    blocks: Range<u64>,
+    becomes: Becomes,
+) -> Result<Nodes<'_>, Error> {
+    let mut splits = Vec::new();
+    if !blocks.is_empty() {
+        let points = [blocks.start, blocks.end];
+        for at in points {
+            splits.extend(inside(inode, at)?);
+        }
+        match becomes {
+            Becomes::Hole => {
+                // Both ends of one extent, of which two remain.
+                let first = mapping_at(inode, blocks.start, blocks.end)?;
+                let one = splits.len() == 2 && first.start + first.len >= blocks.end;
+                splits.truncate(usize::from(one));
+            }
+            Becomes::Unwritten => {
+                splits.retain(|m| matches!(m.state, MappingState::Written(_)));
+            }
+            Becomes::Apart => splits.retain(|m| m.start < blocks.start),
+            Becomes::Zeros => {}
+        }
+    }
+    let share = inode.set_aside_for_splits(&splits)?;
+    Ok(Nodes { inode, share })
+}
+
+/// The blocks before and at this one, if they are in one extent.
+fn inside(inode: &Inode, at: u64) -> Result<Option<Mapping>, Error> {
+    if at == 0 {
+        return Ok(None);
+    }
+    let around = mapping_at(inode, at - 1, at + 1)?;
+    let is_one = around.len == 2 && around.state != MappingState::Hole;
+    Ok(is_one.then_some(around))
+}
