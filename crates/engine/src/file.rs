@@ -122,7 +122,9 @@ impl File {
         }
     }
 
-    /// Makes durable every write that was acknowledged before. Blocks.
+    /// Makes durable every write that was acknowledged before (fsync). Of a directory, opened without `write`: every name that was made, moved or
+    /// removed in it before, by whomever. A file that is to be found after a crash needs both: its own, and that of the directory with its name.
+    /// Blocks.
     ///
     /// # Errors
     /// The device's.
@@ -132,7 +134,7 @@ impl File {
             .map(|_| ())
     }
 
-    /// The same without what no reader of the data needs (fdatasync). Blocks.
+    /// The same without what no reader of the data needs (fdatasync): times, mostly. Of a directory it is the same. Blocks.
     ///
     /// # Errors
     /// The device's.

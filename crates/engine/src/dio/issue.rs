@@ -189,10 +189,12 @@ pub(super) fn flush(state: &mut QueueState, index: u32) -> Attempt {
     if let Err(error) = inode.volume.check_sound() {
         return Attempt::refused(error);
     }
-    let uncommitted = inode.uncommitted_map().is_some()
-        || state.slots[index].op == Op::Sync && inode.has_uncommitted_times();
+    // The names of a directory are its data; its map need not have changed with them.
+    let all = state.slots[index].op == Op::Sync || inode.disk().is_dir();
+    let uncommitted = inode.uncommitted_map().is_some() || all && inode.has_uncommitted_times();
     if uncommitted {
         state.slots[index].owes_commit = true;
+        state.slots[index].flags.sync |= all;
         return Attempt::Owes(Reason::Commit);
     }
     if !state.limits.volatile_cache {

@@ -49,7 +49,8 @@ const WRITABLE: OpenFlags = OpenFlags {
 };
 
 impl Volume {
-    /// Makes an empty regular file and opens it for writing. Durable with the next [`Volume::sync`] or commit. Blocks.
+    /// Makes an empty regular file and opens it for writing. Durable with the next [`Volume::sync`] or commit, or a
+    /// [`File::sync`] of it or its directory; in a directory with the flag `D` or `S` when the call returns. Blocks.
     ///
     /// # Errors
     /// `Exists`; the directory is not there, or may not be changed; no inode or block is left; damage; a device that fails.
@@ -158,6 +159,17 @@ impl Volume {
     }
 
     fn make(&self, spot: &Spot<'_>, new: New<'_>, permissions: u16) -> Result<Arc<Inode>, Error> {
+        let made = self.make_locked(spot, new, permissions)?;
+        self.inner().settle_names(&[&spot.dir])?;
+        Ok(made)
+    }
+
+    fn make_locked(
+        &self,
+        spot: &Spot<'_>,
+        new: New<'_>,
+        permissions: u16,
+    ) -> Result<Arc<Inode>, Error> {
         let (volume, dir) = (self.inner(), &spot.dir);
         if spot.is_special() {
             return Err(spot.exists());

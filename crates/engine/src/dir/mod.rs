@@ -5,6 +5,7 @@
 //! most 40 symbolic links; a directory is never larger than its volume.
 
 mod create;
+mod durable;
 mod edit;
 mod inside;
 mod links;

@@ -21,7 +21,7 @@ use diorite_format::FileType;
 use std::sync::Arc;
 
 impl Volume {
-    /// Removes a name. With the last one the file goes too, once nobody has it open. Durable with the next [`Volume::sync`] or commit. Blocks.
+    /// Removes a name. With the last one the file goes too, once nobody has it open. Durable as what [`Volume::create`] does. Blocks.
     ///
     /// # Errors
     /// `NotFound`; `IsADirectory`; the directory or the file may not be changed; damage; a device that fails.
@@ -31,7 +31,9 @@ impl Volume {
             return Err(spot.a_directory());
         }
         let volume = self.inner();
-        if remove_name(volume, &spot)? {
+        let is_orphan = remove_name(volume, &spot)?;
+        volume.settle_names(&[&spot.dir])?;
+        if is_orphan {
             volume.delete_unlinked();
         }
         Ok(())
@@ -52,11 +54,12 @@ impl Volume {
         }
         let volume = self.inner();
         remove_directory(volume, &spot)?;
+        volume.settle_names(&[&spot.dir])?;
         volume.delete_unlinked();
         Ok(())
     }
 
-    /// Gives the inode at `from` another name; a symbolic link there is not followed. Durable with the next [`Volume::sync`] or commit. Blocks.
+    /// Gives the inode at `from` another name; a symbolic link there is not followed. Durable as what [`Volume::create`] does. Blocks.
     ///
     /// # Errors
     /// `Exists`; `NotPermitted` for a directory; `TooManyLinks`; those of [`Volume::create`].
@@ -79,7 +82,13 @@ impl Volume {
     }
 
     fn give_name(&self, inode: &Arc<Inode>, to: &[u8]) -> Result<(), Error> {
-        let (volume, spot) = (self.inner(), self.spot(to)?);
+        let spot = self.spot(to)?;
+        self.give_name_locked(inode, &spot)?;
+        self.inner().settle_names(&[&spot.dir])
+    }
+
+    fn give_name_locked(&self, inode: &Arc<Inode>, spot: &Spot<'_>) -> Result<(), Error> {
+        let volume = self.inner();
         if !Arc::ptr_eq(volume, &inode.volume) {
             let what = format!("{}: the file is on another volume", spot.shown());
             return Err(Error::Invalid(what));

@@ -59,8 +59,8 @@ struct Move<'a> {
 }
 
 impl Volume {
-    /// Moves the name `from` to `to`; what `to` stood for loses that name. Symbolic links at the end are not followed. Durable with the next
-    /// [`Volume::sync`] or commit. Blocks.
+    /// Moves the name `from` to `to`; what `to` stood for loses that name. Symbolic links at the end are not followed. Durable
+    /// as what [`Volume::create`] does, for both directories at once. Blocks.
     ///
     /// # Errors
     /// `NotFound`; `Exists` with `no_replace`; `NotADirectory`, `IsADirectory`, `NotEmpty` where one takes the other's place; `Invalid` for a directory
@@ -84,6 +84,7 @@ impl Volume {
         }
         let volume = self.inner();
         while !attempt(volume, &old, &new, flags)? {}
+        volume.settle_names(&[&old.dir, &new.dir])?;
         volume.delete_unlinked();
         Ok(())
     }

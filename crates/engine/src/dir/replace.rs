@@ -36,6 +36,7 @@ impl Volume {
             }
             // None: the name is gone meanwhile.
             if replace(self.inner(), &spot, file.inode())? {
+                self.inner().settle_names(&[&spot.dir])?;
                 self.inner().delete_unlinked();
                 return Ok(());
             }

@@ -3,7 +3,7 @@
 //! Input: the flags that it shall have. Output: those of them that are a user's to set, in one handle; what they mean for writes is known to every queue
 //! from then on. Invariants: flags that say what is in the inode stay as they are; whether data goes through the journal changes while no
 //! request is under way and nothing of the file is in the log. Limits: who may set what is the caller's policy; the kind of a map does
-//! not change; DIRSYNC and those that nobody acts on are kept, and no more.
+//! not change; those that nobody acts on are kept, and no more.
 //! Source: man 1 chattr, man 2 ioctl_iflags; every bit tried on files and directories of the kernel's mount.
 
 use super::times::reads_matter;

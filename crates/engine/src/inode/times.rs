@@ -133,10 +133,14 @@ impl Inode {
         self.uncommitted(&self.map_tid)
     }
 
+    /// The transaction that last changed anything of it, if it is not durable yet.
+    pub(crate) fn uncommitted_change(&self) -> Option<Tid> {
+        self.uncommitted(&self.any_tid)
+    }
+
     /// Were times or anything else changed that is not durable yet?
     pub(crate) fn has_uncommitted_times(&self) -> bool {
-        self.touched.load(Ordering::Acquire) & OWED != 0
-            || self.uncommitted(&self.any_tid).is_some()
+        self.touched.load(Ordering::Acquire) & OWED != 0 || self.uncommitted_change().is_some()
     }
 
     #[inline]

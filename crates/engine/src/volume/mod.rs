@@ -274,7 +274,8 @@ impl Volume {
         Ok(File::new(inode, flags))
     }
 
-    /// Opens a file by its path, following symbolic links. Blocks while metadata is read.
+    /// Opens a file by its path, following symbolic links; a directory, too, for what it says of itself and for [`File::sync`]. Blocks while metadata is
+    /// read.
     ///
     /// # Errors
     /// As [`Volume::open_ino`], and a path that leads nowhere.

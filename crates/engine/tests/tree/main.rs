@@ -7,6 +7,7 @@
 mod common;
 
 mod attributes;
+mod durable;
 mod exhausted;
 mod files;
 mod has;
