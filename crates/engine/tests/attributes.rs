@@ -122,3 +122,87 @@ fn times_of_access() {
         volume.close().unwrap();
     }
 }
+
+/// The same for the names of a directory, and for the target of a link, read or followed: what makes it newer makes the next read count again.
+#[test]
+fn times_of_access_of_directories_and_links() {
+    use diorite::AccessTimes;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NOW: AtomicU64 = AtomicU64::new(2_000_000_000);
+    type Do = fn(&Volume);
+    /// What is read, how, and what changes it.
+    const CASES: [(&str, Do, Do); 4] = [
+        (
+            "/dir",
+            |v| {
+                let ino = v.resolve(b"/dir", true).unwrap();
+                assert!(v.read_dir(ino).unwrap().count() > 1);
+            },
+            |v| drop(v.create("/dir/new", 0o600).unwrap()),
+        ),
+        (
+            "/short",
+            |v| {
+                let ino = v.resolve(b"/short", false).unwrap();
+                assert_eq!(v.read_link(ino).unwrap(), b"dir");
+            },
+            |v| v.link("/short", "/another").unwrap(),
+        ),
+        (
+            "/long",
+            |v| {
+                let ino = v.resolve(b"/long", false).unwrap();
+                assert_eq!(v.read_link(ino).unwrap().len(), 300);
+            },
+            |v| v.link("/long", "/other").unwrap(),
+        ),
+        (
+            "/followed",
+            |v| assert!(v.resolve(b"/followed/..", true).is_ok()),
+            |v| v.link("/followed", "/third").unwrap(),
+        ),
+    ];
+    for policy in [
+        AccessTimes::Never,
+        AccessTimes::Relative,
+        AccessTimes::Always,
+    ] {
+        let dir = scratch();
+        let image = make(dir.path(), &["-t", "ext4"]);
+        let options = OpenOptions {
+            access_times: policy,
+            clock: || std::time::Duration::from_secs(NOW.fetch_add(10, Ordering::Relaxed)),
+            ..OpenOptions::writable()
+        };
+        let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
+        volume.symlink("dir", "/short").unwrap();
+        volume.symlink(&"t".repeat(300), "/long").unwrap();
+        volume.symlink("dir", "/followed").unwrap();
+        for (path, read, change) in CASES {
+            let ino = volume.resolve(path.as_bytes(), false).unwrap();
+            let atime = || {
+                volume.sync().unwrap();
+                let file = volume.open_ino(ino, OpenFlags::default()).unwrap();
+                file.metadata().atime
+            };
+            let mut times = vec![atime()];
+            for _ in 0..2 {
+                read(&volume);
+                times.push(atime());
+            }
+            change(&volume);
+            times.push(atime());
+            read(&volume);
+            times.push(atime());
+            let moved: Vec<bool> = times.windows(2).map(|w| w[1] > w[0]).collect();
+            let expected = match policy {
+                AccessTimes::Never => [false; 4],
+                AccessTimes::Relative => [true, false, false, true],
+                AccessTimes::Always => [true, true, false, true],
+            };
+            assert_eq!(moved, expected, "{path}, {policy:?}");
+        }
+        volume.close().unwrap();
+        fsck(&image);
+    }
+}

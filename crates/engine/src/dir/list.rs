@@ -69,7 +69,10 @@ impl ReadDir {
         let lock = dir.lock_shared(false)?;
         let inline = inside::is_inside(&dir);
         let (next, ready) = match inline {
-            true => (Position::End, inline_entries(&dir)?),
+            true => {
+                dir.note_read();
+                (Position::End, inline_entries(&dir)?)
+            }
             false => {
                 blocks(&dir)?;
                 (Position::Block(0), Vec::new())
@@ -86,6 +89,7 @@ impl ReadDir {
     /// Reads what comes next. While names may change a directory with a hash tree is read in the order of hashes, in which they do not move.
     fn fill(&mut self) -> Result<(), Error> {
         let dir = self.dir.clone();
+        dir.note_read();
         let _names = dir.lock_shared(false)?;
         let at = std::mem::replace(&mut self.next, Position::End);
         let root = match dir.volume.alloc.is_some() {

@@ -11,6 +11,7 @@ use crate::inode::Inode;
 use crate::volume::Volume;
 use diorite_format::{FileType, Ino, MapKind};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Symbolic links followed for one path.
 const MOST_LINKS: u32 = 40;
@@ -66,7 +67,7 @@ impl Volume {
     /// # Errors
     /// It is no symbolic link, or damaged.
     pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>, Error> {
-        link_target(&*self.inner().inode(ino)?)
+        link_target(&self.inner().inode(ino)?)
     }
 }
 
@@ -77,7 +78,7 @@ fn parts(path: &[u8]) -> VecDeque<Vec<u8>> {
         .collect()
 }
 
-fn link_target(link: &Inode) -> Result<Vec<u8>, Error> {
+fn link_target(link: &Arc<Inode>) -> Result<Vec<u8>, Error> {
     if link.disk().file_type != Some(FileType::Symlink) {
         return Err(Error::Invalid(format!(
             "inode {} is not a symbolic link",
@@ -85,6 +86,7 @@ fn link_target(link: &Inode) -> Result<Vec<u8>, Error> {
         )));
     }
     link.check_data_access()?;
+    link.note_read();
     match link.disk().map_kind() {
         MapKind::FastSymlink => Ok(link.disk().fast_symlink()?.to_vec()),
         MapKind::Inline => Ok(link.inline_data().unwrap_or_default().to_vec()),

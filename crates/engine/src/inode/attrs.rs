@@ -97,7 +97,6 @@ impl Inode {
                 disk.mtime = set.mtime.unwrap_or(disk.mtime);
                 disk.ctime = now;
             }))?;
-            self.look_at_reads();
             let mode = self.disk().mode;
             if is_file && without_privileges(mode) != mode {
                 self.note_privileges();

@@ -208,6 +208,8 @@ impl Inode {
         let mut disk = self.disk.lock();
         let new = Arc::make_mut(&mut disk);
         change(new);
+        // It may be newer now than it was last read.
+        self.look_at_reads_of(new);
         handle.update(
             block,
             Kind::InodeTable,

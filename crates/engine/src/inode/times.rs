@@ -10,7 +10,7 @@ use crate::journal::JournalHandle;
 use crate::mount::AccessTimes;
 use crate::volume::VolumeShared;
 use diorite_block::sync::atomic::{AtomicU64, Ordering};
-use diorite_format::{Inode as DiskInode, InodeFlags, Tid, Timestamp};
+use diorite_format::{FileType, Inode as DiskInode, InodeFlags, Tid, Timestamp};
 use std::sync::Arc;
 
 /// In an inode's `touched`: the time has to be written.
@@ -27,10 +27,12 @@ pub(super) fn note_tid(place: &AtomicU64, tid: Tid) {
 /// Seconds.
 const DAY: i64 = 24 * 60 * 60;
 
-/// May reading data of this inode change its time of access?
+/// May reading this inode - data, names, a target - change its time of access?
+#[inline]
 pub(super) fn reads_matter(volume: &VolumeShared, disk: &DiskInode) -> bool {
+    use FileType::{Directory, Regular, Symlink};
     volume.access_times != AccessTimes::Never
-        && disk.is_file()
+        && matches!(disk.file_type, Some(Regular | Directory | Symlink))
         && !disk.flags.has(InodeFlags::NOATIME)
         && !disk.holds_value()
 }
@@ -56,7 +58,7 @@ impl Inode {
         }
     }
 
-    /// Notes that data was read. Costs one load if that changes nothing.
+    /// Notes that data was read, or names, or a link's target. Costs one load if that changes nothing.
     #[inline]
     pub(crate) fn note_read(self: &Arc<Self>) {
         if self.read_matters.load(Ordering::Relaxed) {
@@ -65,8 +67,14 @@ impl Inode {
     }
 
     /// The next read may change the time of access again: something else has changed.
-    pub(super) fn look_at_reads(&self) {
-        if reads_matter(&self.volume, &self.disk()) {
+    fn look_at_reads(&self) {
+        self.look_at_reads_of(&self.disk());
+    }
+
+    /// The same, where the inode is being changed to this.
+    #[inline]
+    pub(super) fn look_at_reads_of(&self, disk: &DiskInode) {
+        if reads_matter(&self.volume, disk) {
             self.read_matters.store(true, Ordering::Relaxed);
         }
     }

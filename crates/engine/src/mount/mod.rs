@@ -35,7 +35,8 @@ fn system_clock() -> Duration {
     Duration::try_from(now).unwrap_or_default()
 }
 
-/// When reading a file's data changes its time of access. Whatever it is, nothing waits for that: the time goes with the next commit.
+/// When reading a file's data, a directory's names or a link's target changes its time of access; a path that leads through a directory only
+/// does not read it. Whatever it is, nothing waits for that: the time goes with the next commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccessTimes {
     /// Never: looking into an image leaves it as it is.
