@@ -6,6 +6,7 @@ mod common;
 
 use common::kernel::mounted;
 use common::{fsck, image, run, scratch};
+use diorite::dir::RenameFlags;
 use diorite::{Error, File, OpenFlags, OpenOptions, Volume};
 use diorite_block::Buf;
 use diorite_format::FileType;
@@ -177,7 +178,7 @@ fn a_directory_grows() {
     }
 }
 
-/// The owner of new files is what the options say; a file without a name cannot be opened by its number.
+/// The owner of new files is what the options say, or the handle that they are made through; a file without a name cannot be opened by its number.
 #[test]
 fn owner_and_number() {
     let dir = scratch();
@@ -189,6 +190,29 @@ fn owner_and_number() {
     let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
     let file = volume.create("mine", 0o644).unwrap();
     assert_eq!((file.metadata().uid, file.metadata().gid), (70_000, 5));
+    let theirs = volume.with_owner(70_001, 6);
+    let nameless = theirs.temporary("/", 0o600).unwrap();
+    let made = [
+        theirs.create("theirs", 0o644).unwrap().ino(),
+        theirs.mkdir("their-own", 0o755).unwrap(),
+    ];
+    let whiteout = RenameFlags {
+        whiteout: true,
+        ..RenameFlags::default()
+    };
+    theirs.rename("mine", "moved", whiteout).unwrap();
+    let left = volume.resolve(b"mine", false).unwrap();
+    let opened = made.into_iter().chain([left]).map(|ino| {
+        let file = volume.open_ino(ino, OpenFlags::default());
+        file.unwrap().metadata()
+    });
+    for disk in opened.chain([nameless.metadata()]) {
+        assert_eq!((disk.uid, disk.gid), (70_001, 6));
+    }
+    theirs
+        .rename("moved", "mine", RenameFlags::default())
+        .unwrap();
+    drop((theirs, nameless));
     volume.unlink("mine").unwrap();
     let again = volume.open_ino(file.ino(), OpenFlags::default());
     assert!(matches!(again, Err(Error::NotFound { .. })));

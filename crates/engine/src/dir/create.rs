@@ -146,7 +146,7 @@ impl Volume {
             let path = String::from_utf8_lossy(path.as_ref()).into_owned();
             return Err(Error::NotADirectory { path });
         }
-        let from = dir.inherit_acl(FileType::Regular, permissions)?;
+        let from = dir.inherit_acl(FileType::Regular, permissions, self.owner())?;
         let credits = NEW_INODE_CREDITS + ORPHAN_CREDITS + ATTRIBUTE_CREDITS;
         let inode = volume.in_handle(credits, |handle| {
             let alloc = volume.alloc()?;
@@ -182,7 +182,7 @@ impl Volume {
         if matches!(new, New::Directory) {
             check_subdirectory(dir)?;
         }
-        let from = dir.inherit_acl(new.kind(), permissions)?;
+        let from = dir.inherit_acl(new.kind(), permissions, spot.owner)?;
         let room = find_room(dir, spot.name)?;
         let credits = NEW_INODE_CREDITS + room.credits(dir) + 2 + MARK_CREDITS + ATTRIBUTE_CREDITS;
         let made = volume.in_handle(credits, |handle| {
@@ -223,7 +223,7 @@ pub(super) fn bring_about(
     (ino, taken): (Ino, Vec<Run>),
     (new, from): (New<'_>, &Inherited),
 ) -> Result<Arc<Inode>, Error> {
-    let (disk, raw) = write_fresh(volume, handle, dir, ino, (new, from.permissions))?;
+    let (disk, raw) = write_fresh(volume, handle, dir, ino, (new, from))?;
     // Who deletes the inode that had this number may still have that one in memory.
     let inode = Arc::new(mount::in_core(volume, disk, raw)?);
     volume.know(&inode);
@@ -303,7 +303,7 @@ fn nameless(
     ino: Ino,
     (from, taken): (&Inherited, &[Run]),
 ) -> Result<Arc<Inode>, Error> {
-    write_fresh(volume, handle, dir, ino, (New::File, from.permissions))?;
+    write_fresh(volume, handle, dir, ino, (New::File, from))?;
     volume.change_on_disk(handle, ino, |disk| disk.links = 0)?;
     let inode = Arc::new(mount::read_orphan(volume, ino)?);
     volume.know(&inode);
@@ -352,7 +352,7 @@ fn write_fresh(
     handle: &JournalHandle<'_>,
     dir: &Inode,
     ino: Ino,
-    (new, permissions): (New<'_>, u16),
+    (new, made): (New<'_>, &Inherited),
 ) -> Result<(DiskInode, Arc<[u8]>), Error> {
     let (block, from) = volume.inode_place(ino)?;
     let to = from + volume.sb.geometry().inode_size() as usize;
@@ -367,7 +367,7 @@ fn write_fresh(
                 ino,
                 generation: generation::fresh(old.as_ref(), ino, nanos),
                 time: timestamp(nanos),
-                ..inherited(volume, &parent, new.kind(), permissions)
+                ..inherited(&parent, new.kind(), made)
             };
             let mut fresh = DiskInode::fresh(&volume.sb, &plan);
             match new {
@@ -392,12 +392,7 @@ fn write_fresh(
 }
 
 /// What a new inode has from its creator and its directory: there set-group-id gives its group away, and itself to directories.
-fn inherited(
-    volume: &VolumeShared,
-    parent: &DiskInode,
-    kind: FileType,
-    permissions: u16,
-) -> NewInode {
+fn inherited(parent: &DiskInode, kind: FileType, made: &Inherited) -> NewInode {
     const SETGID: u16 = 0o2000;
     let is_dir = kind == FileType::Directory;
     let gives_group = parent.mode & SETGID != 0;
@@ -424,12 +419,12 @@ fn inherited(
     }
     NewInode {
         ino: parent.ino,
-        mode: kind.to_mode() | permissions & 0o7777 | keeps,
-        uid: volume.owner.0,
+        mode: kind.to_mode() | made.permissions & 0o7777 | keeps,
+        uid: made.owner.0,
         gid: if gives_group {
             parent.gid
         } else {
-            volume.owner.1
+            made.owner.1
         },
         projid: match parent.flags.has(InodeFlags::PROJINHERIT) {
             true => parent.projid,

@@ -206,7 +206,11 @@ impl Move<'_> {
 
     fn replace(&self, volume: &Arc<VolumeShared>, whiteout: bool) -> Result<(), Error> {
         let from = match whiteout {
-            true => Some(self.old.dir.inherit_acl(WHITEOUT.kind(), 0)?),
+            true => Some(
+                self.old
+                    .dir
+                    .inherit_acl(WHITEOUT.kind(), 0, self.old.owner)?,
+            ),
             false => None,
         };
         let (dir, name) = (&self.new.dir, self.new.name);

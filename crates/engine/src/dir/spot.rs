@@ -20,6 +20,8 @@ pub(super) struct Spot<'p> {
     pub(super) name: &'p [u8],
     /// It ends with a slash: only a directory will do.
     pub(super) slash: bool,
+    /// User and group of what is made there.
+    pub(super) owner: (u32, u32),
     path: &'p [u8],
 }
 
@@ -52,6 +54,7 @@ impl Volume {
             dir,
             name,
             slash: end < path.len(),
+            owner: self.owner(),
             path,
         })
     }

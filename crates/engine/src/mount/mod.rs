@@ -75,7 +75,7 @@ pub struct OpenOptions {
     pub commit_interval: Duration,
     /// What reading does to times, in a volume that is open for writing; never of inodes with the flag for that.
     pub access_times: AccessTimes,
-    /// User and group of what is created.
+    /// User and group of what is created; for others see [`crate::Volume::with_owner`].
     pub owner: (u32, u32),
     /// Who may use the blocks that are kept for root, if anybody may.
     pub caller: Caller,

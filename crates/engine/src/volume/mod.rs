@@ -48,6 +48,8 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Volume {
     shared: Arc<Owner>,
+    /// User and group of what is created through this handle.
+    owner: (u32, u32),
 }
 
 /// Ends the pool of blocking queues, which hold the volume, when the last handle goes.
@@ -88,8 +90,6 @@ pub(crate) struct VolumeShared {
     clock: Clock,
     /// What reading does to times.
     pub(crate) access_times: AccessTimes,
-    /// User and group of what is created.
-    pub(crate) owner: (u32, u32),
     /// Blocks that are kept for root may be used.
     pub(crate) privileged: bool,
     /// The superblock says that there may be files past 2 GiB.
@@ -177,7 +177,6 @@ impl Volume {
                 true => options.access_times,
                 false => AccessTimes::Never,
             },
-            owner: options.owner,
             privileged: options.caller.is_privileged(&sb),
             large_files: AtomicBool::new(sb.features().ro_compat.has(RoCompat::LARGE_FILE)),
             orphans: Orphans::new(level),
@@ -207,7 +206,22 @@ impl Volume {
         });
         Volume {
             shared: Arc::new(Owner { volume }),
+            owner: options.owner,
         }
+    }
+
+    /// The same volume for another user: what is created through this handle is theirs. For frontends that serve many.
+    #[must_use]
+    pub fn with_owner(&self, uid: u32, gid: u32) -> Volume {
+        Volume {
+            owner: (uid, gid),
+            ..self.clone()
+        }
+    }
+
+    /// User and group of what is created.
+    pub(crate) fn owner(&self) -> (u32, u32) {
+        self.owner
     }
 
     pub(crate) fn inner(&self) -> &Arc<VolumeShared> {

@@ -21,9 +21,11 @@ use diorite_format::{FileType, Inode as DiskInode, InodeFlags};
 const ACCESS: Named<'_> = (NameIndex::ACL_ACCESS, b"");
 const DEFAULT: Named<'_> = (NameIndex::ACL_DEFAULT, b"");
 
-/// What a new inode has from its directory's default list.
+/// What a new inode has from who makes it, and from its directory's default list.
 #[derive(Debug, Default)]
 pub(crate) struct Inherited {
+    /// User, and group unless the directory gives its own.
+    pub(crate) owner: (u32, u32),
     pub(crate) permissions: u16,
     /// The lists have no room in an inode.
     pub(crate) needs_block: bool,
@@ -87,12 +89,18 @@ impl Inode {
     }
 
     /// What a new inode in this directory has from it. Blocks while metadata is read.
-    pub(crate) fn inherit_acl(&self, kind: FileType, permissions: u16) -> Result<Inherited, Error> {
+    pub(crate) fn inherit_acl(
+        &self,
+        kind: FileType,
+        permissions: u16,
+        owner: (u32, u32),
+    ) -> Result<Inherited, Error> {
         let default = match kind {
             FileType::Symlink => None,
             _ => self.stored_acl(DEFAULT)?,
         };
         let mut from = Inherited {
+            owner,
             permissions,
             begins_inside: kind == FileType::Directory && begins_inline(&self.volume.sb),
             ..Inherited::default()
