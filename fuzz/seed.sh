@@ -6,7 +6,7 @@ export PATH="$PATH:/usr/sbin:/sbin" LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for t in superblock inode_extent directory xattr journal image image-bases; do mkdir -p "$here/corpus/$t"; done
+for t in superblock inode_extent directory xattr journal image check image-bases; do mkdir -p "$here/corpus/$t"; done
 
 mkdir -p "$work/src/dir/sub"
 printf 'hello\n' > "$work/src/hello"
@@ -52,6 +52,19 @@ make k1 314 1024 256 64bit
 make k1-inline 334 1024 256 64bit,inline_data,ea_inode
 make k2-old 011 2048 128 ^64bit,^extent
 make k4 356 4096 256 64bit,large_dir
+# whole NAME BLOCKSIZE FEATURES: an image for the targets that take images alone
+whole() {
+    img="$work/$1.img"
+    mke2fs -q -F -t ext4 -b "$2" -O "^metadata_csum,$3" -d "$work/src" "$img" 8M > /dev/null
+    debugfs -w -R "ea_set hello user.large -f $work/src/big-value" "$img" > /dev/null 2>&1
+    e2fsck -fyD "$img" > /dev/null 2>&1 || true
+    cp --sparse=always "$img" "$here/corpus/image-bases/$1"
+    printf "\\$(printf %03o "$n_image")" > "$here/corpus/image/$1"
+    n_image=$((n_image + 1))
+}
+head -c 5000 "$work/src/big" > "$work/src/big-value"
+whole k1-clusters 1024 bigalloc,quota,ea_inode,^has_journal
+whole k4-more 4096 orphan_file,ea_inode,inline_data,has_journal,casefold
 { printf '\314'; head -c 256 /dev/zero; printf '\1\0\0\0\1\0\6\0\2\0\7\0\350\3\0\0\4\0\4\0\20\0\7\0\40\0\4\0'; } > "$here/corpus/xattr/acl"
 # log NAME FORM FEATURES OPEN: FORM is the first byte of the journal target
 log() {
@@ -68,4 +81,5 @@ log none 000 ^metadata_csum,^64bit jo
 log v1 005 ^metadata_csum,64bit 'jo -c'
 log v2 002 metadata_csum,^64bit 'jo -c -v 2'
 log v3 007 metadata_csum,64bit 'jo -c -v 3'
+cp "$here"/corpus/image/* "$here/corpus/check/"
 ls "$here"/corpus/* | wc -l

@@ -1,6 +1,8 @@
 //! Volumes for the targets, and how an input is cut into pieces.
 //! Input: the first byte of a fuzz input. Output: a checked superblock of that kind, without checksums.
 
+pub mod images;
+
 use diorite_format::Superblock;
 
 /// Bits of the first byte: 0-1 block size (1, 2, 4, 64 KiB), 2 64bit, 3 filetype, 4 inline_data and ea_inode,

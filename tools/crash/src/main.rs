@@ -21,7 +21,7 @@ usage: cargo xtask crash [--states N] [--kills N] [--seed S] [--image-mib M]
 Runs random workloads on a device that remembers every write, flush and FUA; builds images as
 a power cut at any point may leave them (reordered, torn), N states in all; has each recovered
 by diorite and by e2fsck and every --sample'th also by the kernel (as root) and told by debugfs;
-compares the trees, checks them with e2fsck -fn, and every sector with what was written and
+compares the trees, checks them with e2fsck -fn and our own check, and every sector with what was written and
 acknowledged. --kills kills N writing processes instead, or besides. A state in which something
 is found is kept in DIR (target/crash); --repeat judges it again.
 ";

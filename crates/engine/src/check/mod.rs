@@ -15,8 +15,9 @@
 //! | `report`, `crew`, `reader` | findings kept; threads; reads |
 //!
 //! Input: a device or a locator. Output: a [`Report`]. Invariants: nothing is written; memory grows with the size of the device and with what is in use, never with a number
-//! that is only said; what is reported does not depend on the number of threads. Limits: quota files are not compared; copies of the superblock and of descriptors are
-//! read only where the first do not check out.
+//! that is only said; what is reported does not depend on the number of threads. Limits: quota files are not compared: what counts for
+//! whom e2fsck alone says, and no volume that keeps usage is written to. Copies of the superblock and of descriptors are read only where the first do not
+//! check out, as by `e2fsck -fn`, which does not notice when they are wiped.
 
 mod attributes;
 mod bitmaps;

@@ -1,0 +1,29 @@
+//! A whole image, checked: the passes end whatever the image says, nothing is written, and what is found does not depend on how many look for it.
+//!
+//! The input is what `images` in src takes; the upper half of its first byte says whether two threads check once more.
+#![no_main]
+
+use diorite::OpenOptions;
+use diorite::check::{CheckOptions, Report, check_device};
+use diorite_block::record::Event;
+use diorite_block::{Device, MemDevice, RecordDevice};
+use diorite_fuzz::images::changed;
+use libfuzzer_sys::fuzz_target;
+use std::sync::Arc;
+
+fuzz_target!(|data: &[u8]| changed(data, |device, first| {
+    let one = check(&device, 1);
+    if first >= 128 {
+        assert_eq!(one, check(&device, 2));
+    }
+}));
+
+fn check(device: &Arc<MemDevice>, threads: usize) -> Option<Report> {
+    let recorded = RecordDevice::new(device.clone());
+    let open = OpenOptions { workers: 1, metadata_cache: 1 << 20, map_cache: 1 << 20, ..OpenOptions::default() };
+    let options = CheckOptions { threads, per_kind: 5, open };
+    let device: Arc<dyn Device> = Arc::new(recorded.clone());
+    let report = check_device(&device, &options, &|_| {}).ok();
+    assert!(!recorded.log().iter().any(|event| matches!(event, Event::Write { .. })));
+    report
+}
