@@ -5,7 +5,7 @@
 mod common;
 
 use common::fixture::writable;
-use common::{Rng, fsck, image, run, scaled, scratch};
+use common::{Rng, bytes, fsck, image, run, scaled, scratch};
 use diorite::policy::PRESETS;
 use diorite::{File, Op, OpenFlags, OpenOptions, Policy, Queue, Request, RequestFlags, Volume};
 use diorite_block::Buf;
@@ -49,15 +49,6 @@ fn make(dir: &Path, size: &str, args: &[&str]) -> PathBuf {
 struct Model {
     name: &'static str,
     bytes: Vec<u8>,
-}
-
-impl Model {
-    fn put(&mut self, pos: usize, data: &[u8]) {
-        if self.bytes.len() < pos + data.len() {
-            self.bytes.resize(pos + data.len(), 0);
-        }
-        self.bytes[pos..pos + data.len()].copy_from_slice(data);
-    }
 }
 
 fn models() -> Vec<Model> {
@@ -176,7 +167,7 @@ fn round(volume: &Volume, queue: &Queue, files: &[File], models: &mut [Model], r
     for completion in done {
         let (which, data) = flying.remove(&completion.token).unwrap();
         assert_eq!(completion.result.unwrap(), data.len());
-        models[which].put(completion.pos as usize, &data);
+        bytes::write(&mut models[which].bytes, completion.pos as usize, &data);
     }
     ids.into_iter().for_each(|id| queue.detach(id));
 }

@@ -6,9 +6,10 @@ mod common;
 
 use common::fixture::writable;
 use common::recipe::debugfs;
-use common::{Rng, fsck, image, kernel, run, scaled, scratch};
+use common::{Rng, bytes, fsck, image, kernel, run, scaled, scratch};
 use diorite::{Error, Fallocate, File, Op, OpenOptions, Request, RequestFlags, Volume, Wait};
 use diorite_block::Buf;
+use diorite_format::InodeFlags;
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 
@@ -61,13 +62,6 @@ fn same(what: &str, found: &[u8], model: &[u8]) {
     }
 }
 
-fn put(model: &mut Vec<u8>, pos: usize, data: &[u8]) {
-    if model.len() < pos + data.len() {
-        model.resize(pos + data.len(), 0);
-    }
-    model[pos..pos + data.len()].copy_from_slice(data);
-}
-
 fn resize(file: &File, model: &mut Vec<u8>, size: u64) {
     file.truncate(size).unwrap();
     model.resize(size as usize, 0);
@@ -114,7 +108,7 @@ fn round(volume: &Volume, file: &File, model: &mut Vec<u8>, rng: &mut Rng) {
     for done in done.into_iter().filter(|d| d.op != Op::Read) {
         let data = &sent[&done.token];
         assert_eq!(done.result.unwrap(), data.len());
-        put(model, done.pos as usize, data);
+        bytes::write(model, done.pos as usize, data);
     }
     queue.detach(id);
 }
@@ -229,7 +223,7 @@ fn a_crash_keeps_what_was_acknowledged() {
             buf.copy_in(0, &data);
             let done = file.call(Op::Write, pos as u64, buf, dsync).1;
             assert_eq!(done.unwrap(), data.len());
-            put(&mut model, pos, &data);
+            bytes::write(&mut model, pos, &data);
         }
         crashed(&image, dir.path(), |who, read| {
             same(&format!("{who}, {args:?}"), &read("file"), &model);
@@ -319,4 +313,38 @@ fn options_and_nowait() {
         volume.close().unwrap();
     }
     fsck(&image);
+}
+
+/// One without a name, open or temporary, was taken for the value of an attribute: nothing was settled before its ranges changed, and they read as before.
+#[test]
+fn files_without_names() {
+    let dir = scratch();
+    let volume = open(&make(dir.path(), KINDS[1], false));
+    let temporary = volume.temporary("/", 0o600).unwrap();
+    let unlinked = file(&volume, "file");
+    volume.unlink("/file").unwrap();
+    for file in [temporary, unlinked] {
+        let mut model = vec![0x5A; 40_960];
+        file.truncate(0).unwrap();
+        let flags = file.metadata().flags.with(InodeFlags::JOURNAL_DATA);
+        file.set_flags(flags).unwrap();
+        let buf = common::fixture::filled(0x5A, model.len());
+        file.write_at(0, buf).1.unwrap();
+        same("written", &read_all(&file), &model);
+        for mode in [
+            Fallocate::WriteZeroes { keep_size: true },
+            Fallocate::ZeroRange { keep_size: true },
+            Fallocate::PunchHole,
+        ] {
+            let (pos, len) = (21_780, 5000);
+            file.fallocate(mode, pos as u64, len as u64).unwrap();
+            bytes::fallocate(&mut model, mode, pos, len);
+            same("changed", &read_all(&file), &model);
+            let buf = common::fixture::filled(0x3C, 8192);
+            bytes::write(&mut model, 20_480, buf.as_slice());
+            file.write_at(20_480, buf).1.unwrap();
+            same("written again", &read_all(&file), &model);
+        }
+    }
+    volume.close().unwrap();
 }
