@@ -1,14 +1,18 @@
-//! Files whose data is in their inode: the first write, truncation or range operation moves it out, in a handle; every byte against an array, read
-//! meanwhile too; e2fsck has nothing to say, and the kernel reads the same.
+//! Files whose data is in their inode: a truncation or a hole that needs no block is made there, the first direct write moves it out, in a handle; every
+//! byte against an array, read meanwhile too; e2fsck has nothing to say, and the kernel reads the same.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
 
 use common::fixture::writable;
 use common::{Rng, fsck, image, kernel, run, scratch};
-use diorite::{Error, Fallocate, File, Op, OpenOptions, Request, RequestFlags, Volume, Wait};
+use diorite::{
+    Error, Fallocate, File, Op, OpenOptions, Request, RequestFlags, SetAttr, Volume, Wait,
+};
 use diorite_block::Buf;
+use diorite_format::MapKind;
 use std::collections::VecDeque;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 const SIZES: [usize; 7] = [0, 1, 59, 60, 61, 100, 150];
@@ -132,8 +136,13 @@ const OPERATIONS: [Operation; 9] = [
     }),
 ];
 
+fn is_inside(file: &File) -> bool {
+    file.metadata().map_kind() == MapKind::Inline
+}
+
+/// Every operation on files of all sizes, and whether their data is where it should be then.
 #[test]
-fn the_first_change_moves_data_out() {
+fn what_needs_a_block_moves_data_out() {
     for args in KINDS {
         for (what, operation) in OPERATIONS {
             let dir = scratch();
@@ -143,7 +152,15 @@ fn the_first_change_moves_data_out() {
             for size in SIZES {
                 let (file, mut model) = (file(&volume, size), contents(size));
                 operation(&file, &mut model);
-                assert_eq!(read_all(&file), model, "{size} bytes, {what}, {args:?}");
+                let shown = format!("{size} bytes, {what}, {args:?}");
+                assert_eq!(read_all(&file), model, "{shown}");
+                // mke2fs makes no inode with data of an empty file.
+                let stays = ["a truncation to less", "a punch"].contains(&what);
+                let refused = what == "an append" || args.contains(&"inline_data,^extent,^64bit");
+                let inode: usize = args[3].parse().unwrap();
+                if !refused && (1..=60 + inode - 188).contains(&size) {
+                    assert_eq!(is_inside(&file), stays, "{shown}");
+                }
                 models.push(model);
             }
             volume.close().unwrap();
@@ -319,4 +336,163 @@ fn small_files_are_put_inside() {
         volume.close().unwrap();
         fsck(&image);
     }
+}
+
+/// Sizes, holes and new contents at random, as long as there is room: the data stays in the inode, and the kernel and e2fsck find it there.
+#[test]
+fn sizes_change_inside() {
+    let mut rng = Rng::from_env("sizes inside");
+    for args in KINDS {
+        let dir = scratch();
+        let image = make(dir.path(), args);
+        // Behind the fields, 28 bytes of the area for attributes are something else.
+        let inode: usize = args[3].parse().unwrap();
+        let room = (60 + inode - 128 - 32 - 28) as u64;
+        let mut model = contents(100);
+        for _ in 0..2 {
+            let volume = open(&image);
+            let file = file(&volume, 100);
+            for _ in 0..40 {
+                match rng.below(3) {
+                    0 => {
+                        let (pos, len) = (rng.below(room + 9), 1 + rng.below(room));
+                        file.fallocate(Fallocate::PunchHole, pos, len).unwrap();
+                        let end = model.len().min((pos + len) as usize);
+                        model[end.min(pos as usize)..end].fill(0);
+                    }
+                    1 => {
+                        let size = rng.below(room + 1);
+                        file.truncate(size).unwrap();
+                        model.resize(size as usize, 0);
+                    }
+                    _ => {
+                        file.truncate(0).unwrap();
+                        model = contents(1 + rng.below(room) as usize);
+                        assert!(file.keep_inside(&model).unwrap());
+                        assert!(!file.keep_inside(b"not over what is there").unwrap());
+                    }
+                }
+                assert!(is_inside(&file));
+                assert_eq!(
+                    (file.size(), file.metadata().blocks),
+                    (model.len() as u64, 0)
+                );
+                assert_eq!(read_all(&file), model);
+            }
+            drop(file);
+            volume.close().unwrap();
+            fsck(&image);
+            // The kernel changes it where it is, too, and we what that has left.
+            kernel::mounted(&image, "rw", |at| {
+                let path = at.join("f100");
+                assert_eq!(std::fs::read(&path).unwrap(), model);
+                let mut file = std::fs::File::options().append(true).open(path).unwrap();
+                file.set_len(model.len().min(40) as u64).unwrap();
+                file.write_all(b"the kernel's").unwrap();
+                model.truncate(40);
+                model.extend(b"the kernel's");
+            });
+            fsck(&image);
+        }
+        let volume = open(&image);
+        let file = file(&volume, 100);
+        file.truncate(room + 1).unwrap();
+        model.resize(room as usize + 1, 0);
+        assert!(!is_inside(&file));
+        assert_eq!(read_all(&file), model);
+        // What is empty has room again, wherever it was.
+        file.truncate(0).unwrap();
+        assert!(file.keep_inside(&contents(30)).unwrap());
+        write(&file, &mut model, 0);
+        assert_eq!(read_all(&file)[..512], [0xaa; 512]);
+        drop(file);
+        volume.close().unwrap();
+        fsck(&image);
+    }
+}
+
+/// Nothing of it needs a block; rights go with it, as with any change of data; a sync makes it durable.
+#[test]
+fn inside_on_a_full_volume() {
+    let dir = scratch();
+    let image = make(dir.path(), KINDS[0]);
+    let volume = open(&image);
+    let small = file(&volume, 100);
+    let mode = SetAttr {
+        permissions: Some(0o4755),
+        ..SetAttr::default()
+    };
+    volume.set_attr(small.ino(), &mode).unwrap();
+    let all = Fallocate::Allocate { keep_size: true };
+    // The first takes nearly everything; what it leaves goes block by block.
+    let mut others = vec![volume.temporary("/", 0o600).unwrap()];
+    assert!(others[0].fallocate(all, 0, 1 << 30).is_err());
+    while others.last().unwrap().fallocate(all, 0, 4096).is_ok() {
+        others.push(volume.temporary("/", 0o600).unwrap());
+    }
+    small.fallocate(Fallocate::PunchHole, 0, 10).unwrap();
+    small.truncate(70).unwrap();
+    small.truncate(120).unwrap();
+    let mut model = contents(100);
+    model.truncate(70);
+    model.resize(120, 0);
+    model[..10].fill(0);
+    assert!(is_inside(&small));
+    assert_eq!(read_all(&small), model);
+    assert_eq!(small.metadata().mode & 0o7777, 0o755);
+    let more = small.truncate(5000);
+    assert!(matches!(more, Err(Error::NoSpace { .. })), "{more:?}");
+    assert_eq!(read_all(&small), model);
+    small.sync().unwrap();
+    let copy = dir.path().join("as it is on the device");
+    std::fs::copy(&image, &copy).unwrap();
+    let then = open(&copy);
+    assert_eq!(read_all(&file(&then, 100)), model);
+    then.close().unwrap();
+    fsck(&copy);
+    drop((small, others));
+    volume.close().unwrap();
+    fsck(&image);
+}
+
+/// Who reads while the size changes sees all of it before or all of it after, whichever way the data goes.
+#[test]
+fn read_while_sizes_change() {
+    let dir = scratch();
+    let image = make(dir.path(), KINDS[1]);
+    let volume = open(&image);
+    let file = file(&volume, 150);
+    let full = contents(150);
+    let reads = |got: &[u8]| match got.len() {
+        0 | 10 => got == &full[..got.len()],
+        150 => *got == full[..] || got[10..].iter().all(|b| *b == 0),
+        1000 => got[10..].iter().all(|b| *b == 0),
+        _ => false,
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..400 {
+                    let (buf, got) = file.read_at(0, Buf::zeroed(1024));
+                    let got = &buf.as_slice()[..got.unwrap()];
+                    assert!(reads(got), "{got:?}");
+                }
+            });
+        }
+        for round in 0..80 {
+            let sizes: &[u64] = if round % 8 == 7 {
+                &[10, 1000, 0]
+            } else {
+                &[10, 150, 0]
+            };
+            for size in sizes {
+                file.truncate(*size).unwrap();
+            }
+            assert!(file.keep_inside(&full).unwrap());
+        }
+    });
+    assert_eq!(read_all(&file), full);
+    drop(file);
+    volume.close().unwrap();
+    fsck(&image);
 }

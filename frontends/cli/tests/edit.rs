@@ -241,3 +241,30 @@ fn a_script_from_standard_input() {
     assert!(err.contains("edit: -:3: "), "{err}");
     fsck(&img);
 }
+
+/// What is small stays in its inode, whatever is done to it: a directory, and a file in it.
+#[test]
+fn small_things_stay_in_their_inodes() {
+    let dir = scratch();
+    let args = ["-t", "ext4", "-I", "512", "-O", "inline_data"];
+    let img = image(dir.path(), "x", "16M", &args, None);
+    let conf = dir.path().join("small.conf");
+    fs::write(&conf, noise(200, 3)).unwrap();
+    let script = format!(
+        "mkdir /etc\nput {0} /etc/one\nput {0} /etc/two\ncommit\ntruncate -s 100 /etc/one\nmv /etc/two /etc/2\ntruncate -s 300 /etc/one\n",
+        path(&conf)
+    );
+    edit(dir.path(), &img, &[], &script).ok();
+    for name in ["/etc", "/etc/one", "/etc/2"] {
+        let stat = run("debugfs", &["-R", &format!("stat {name}"), &img]);
+        assert!(stat.contains("Flags: 0x10000000"), "{name}: {stat}");
+        assert!(stat.contains("Blockcount: 0"), "{name}: {stat}");
+    }
+    fsck(&img);
+    let mut expected = noise(200, 3);
+    let out = got(&img, dir.path());
+    assert_eq!(fs::read(out.join("etc/2")).unwrap(), expected);
+    expected.truncate(100);
+    expected.resize(300, 0);
+    assert_eq!(fs::read(out.join("etc/one")).unwrap(), expected);
+}

@@ -35,8 +35,8 @@ pub(super) fn map_and_issue(
     let first = slot.pos >> limits.block_bits;
     let end =
         (slot.pos + u64::from(slot.moved) + ((1 << limits.block_bits) - 1)) >> limits.block_bits;
-    if file.inode.inline_data().is_some() {
-        return inline_data(state, index);
+    if let Some(data) = file.inode.inline_data() {
+        return inline_data(state, index, &data);
     }
     if file.inode.is_journalled() {
         return Attempt::Buffered;
@@ -166,9 +166,7 @@ fn bio_kind(state: &mut QueueState, index: u32, single: bool) -> (BioOp, BioFlag
 
 /// A read of a file whose data is in its inode is served from there: through the buffered path, and counted so.
 #[cold]
-fn inline_data(state: &mut QueueState, index: u32) -> Attempt {
-    let inode = state.file_of(index).inode.clone();
-    let data = inode.inline_data().unwrap_or_default();
+fn inline_data(state: &mut QueueState, index: u32, data: &[u8]) -> Attempt {
     let slot = &mut state.slots[index];
     debug_assert_eq!(slot.op, Op::Read, "before a write it is moved out");
     state.counters.fallback_buffered += 1;

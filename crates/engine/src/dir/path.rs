@@ -89,7 +89,10 @@ fn link_target(link: &Arc<Inode>) -> Result<Vec<u8>, Error> {
     link.note_read();
     match link.disk().map_kind() {
         MapKind::FastSymlink => Ok(link.disk().fast_symlink()?.to_vec()),
-        MapKind::Inline => Ok(link.inline_data().unwrap_or_default().to_vec()),
+        MapKind::Inline => {
+            let target = link.inline_data();
+            Ok(target.map_or_else(Vec::new, |target| target.to_vec()))
+        }
         _ => long_target(link),
     }
 }

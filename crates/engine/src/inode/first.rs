@@ -1,7 +1,7 @@
 //! What comes before the first write of a file's data: rights that writing takes away, and data that leaves the inode.
 //!
 //! Input: an inode that was just read. Output: set-user-id, set-group-id (of a file that its group may execute) and the capability cleared in one
-//! handle, before any data goes down; then a file with a map (see `inline`). Invariants: noted when the inode is read and whenever such a right is given
+//! handle, before any data goes down; then, for a direct write, a file with a map (see `inline`). Invariants: noted when the inode is read and whenever such a right is given
 //! to it, in one word that every write loads; a write that fails a check settles nothing. Limits: asks nothing of who writes: what the kernel leaves to a privileged
 //! writer goes too.
 
@@ -122,29 +122,32 @@ impl Inode {
 
     /// Does it. Blocks; no lock may be held and no handle open.
     pub(crate) fn settle_first_write(&self) -> Result<(), Error> {
-        if self.first.has(PRIVILEGES) {
-            self.drop_privileges()?;
-        }
+        self.settle_privileges()?;
         if self.has_file_inside() {
             self.move_out()?;
         }
         Ok(())
     }
 
-    /// The data is in the inode from now on.
-    pub(super) fn note_inside(&self) {
-        self.first.set(INSIDE);
+    /// The part of it that has to be done also where data stays in the inode.
+    pub(crate) fn settle_privileges(&self) -> Result<(), Error> {
+        match self.first.has(PRIVILEGES) {
+            true => self.drop_privileges(),
+            false => Ok(()),
+        }
     }
 
-    /// The data is not in the inode any more.
-    pub(super) fn note_moved_out(&self) {
-        self.moved_out.store(true, Ordering::Release);
-        self.first.clear(INSIDE);
+    /// The data is in the inode from now on, or is not any more.
+    pub(super) fn note_inside(&self, inside: bool) {
+        match inside {
+            true => self.first.set(INSIDE),
+            false => self.first.clear(INSIDE),
+        }
     }
 
     /// Is it a file whose data is in its inode?
     pub(crate) fn has_file_inside(&self) -> bool {
-        self.inline_data().is_some() && self.disk().is_file()
+        self.is_inside() && self.disk().is_file()
     }
 
     fn drop_privileges(&self) -> Result<(), Error> {

@@ -1,9 +1,9 @@
-//! Data in the inode (inline_data): a small file's put there whole, and moved out before its first write.
+//! Data in the inode (inline_data): a small file's is put there whole and changes its length there; it moves out before its first direct write.
 //!
-//! Input: an empty file and its contents; an inode with inline data. Output: the data in the inode; a file with a map, whose first block holds the data. Invariants: the
-//! data is on the device before the handle that maps it begins; that handle takes the data out of the inode; the map is published before
-//! anybody is told that the data is no longer inside, and readers ask for that first. Limits: the data fits a block, as an inode
-//! does; it is put into an inode once while that is in memory.
+//! Input: an empty file and its contents; an inode with inline data, and a size, zeros, or a write that is to come. Output: the data in the inode; a file with a map, whose
+//! first block holds the data. Invariants: what changes inside is one handle; the data is on the device before the handle that maps it
+//! begins; that handle takes the data out of the inode; the map is published before anybody is told that the data is no longer inside, and readers
+//! ask for that first. Limits: the data fits a block, as an inode does; it changes inside only while no request of the file is under way.
 
 use super::remap::Remap;
 use super::{Inode, timestamp};
@@ -11,21 +11,47 @@ use crate::alloc::Run;
 use crate::error::Error;
 use crate::file::File;
 use crate::journal::JournalHandle;
+use crate::locks::INODE_STATE;
 use crate::map::edit::NewRun;
 use crate::xattr::INSIDE_CREDITS;
-use diorite_block::sync::atomic::Ordering;
+use diorite_block::sync::Mutex;
+use diorite_block::sync::atomic::{AtomicBool, Ordering};
 use diorite_block::{Bio, Buf};
+use diorite_format::extent;
 use diorite_format::features::Incompat;
+use diorite_format::inline::{REST, rest_entry};
 use diorite_format::inode::I_BLOCK_SIZE;
-use diorite_format::xattr::{self, NameIndex, XattrEntry, Xattrs};
+use diorite_format::xattr::{self, Xattrs};
 use diorite_format::{Inode as DiskInode, InodeFlags, MapKind};
+use std::ops::Range;
+use std::sync::Arc;
 
-/// The part of the data that does not fit the inode's own field.
-const REST: (NameIndex, &[u8]) = (NameIndex::SYSTEM, b"data");
+/// What an inode holds instead of a map, if it does.
+#[derive(Debug)]
+pub(super) struct Inside {
+    /// Asked by every request that the fast attempt does not take.
+    there: AtomicBool,
+    bytes: Mutex<Option<Arc<[u8]>>>,
+}
+
+impl Inside {
+    pub(super) fn new(level: u8, bytes: Option<Arc<[u8]>>) -> Inside {
+        Inside {
+            there: AtomicBool::new(bytes.is_some()),
+            bytes: Mutex::at_level(&INODE_STATE, level, bytes),
+        }
+    }
+
+    fn set(&self, bytes: Option<Arc<[u8]>>) {
+        let there = bytes.is_some();
+        *self.bytes.lock() = bytes;
+        self.there.store(there, Ordering::Release);
+    }
+}
 
 impl File {
     /// Puts the whole contents of an empty file into its inode, on a volume that keeps small files there. False, and nothing done, if there is no
-    /// room for it, or something was in the file before: then it has to be written. Waits for direct requests in flight. Blocks.
+    /// room for it, or something is in the file: then it has to be written. Waits for direct requests in flight. Blocks.
     ///
     /// # Errors
     /// The file or the volume may not be changed; damage; a device that fails.
@@ -40,34 +66,91 @@ impl File {
         if !has_feature || !small || data.is_empty() || !inode.disk().is_file() {
             return Ok(false);
         }
-        inode.settle_first_write()?;
+        inode.settle_privileges()?;
         let _alone = self.quiesce();
-        volume.in_handle(INSIDE_CREDITS, |handle| inode.put_inside(handle, data))
+        inode.claims.close(inode);
+        volume.in_handle(INSIDE_CREDITS, |handle| {
+            let _map = inode.map_lock.lock();
+            Ok(inode.is_blank() && inode.write_inside(handle, data)?)
+        })
     }
 }
 
 impl Inode {
-    /// See [`File::keep_inside`]. The caller has the turn.
-    fn put_inside(&self, handle: &JournalHandle<'_>, data: &[u8]) -> Result<bool, Error> {
-        let sb = &self.volume.sb;
-        let _map = self.map_lock.lock();
+    /// The contents of a file that has no blocks because they are in its inode. Asked before the map is.
+    #[inline]
+    pub(crate) fn inline_data(&self) -> Option<Arc<[u8]>> {
+        match self.is_inside() {
+            true => self.inside.bytes.lock().clone(),
+            false => None,
+        }
+    }
+
+    /// Is there such data?
+    #[inline]
+    pub(crate) fn is_inside(&self) -> bool {
+        self.inside.there.load(Ordering::Acquire)
+    }
+
+    /// Makes the data in the inode so many bytes long, with zeros behind what there was. False, and nothing done, if it is not there, or the inode has
+    /// no room for so much. Blocks; the caller has the turn, no lock may be held and no handle open.
+    pub(crate) fn resize_inside(&self, size: u64) -> Result<bool, Error> {
+        let most = u64::from(self.volume.sb.geometry().inode_size());
+        let Some(size) = usize::try_from(size).ok().filter(|_| size <= most) else {
+            return Ok(false);
+        };
+        self.change_inside(|data| data.resize(size, 0))
+    }
+
+    /// Zeros bytes of the data in the inode; else as [`Inode::resize_inside`].
+    pub(crate) fn zero_inside(&self, bytes: Range<u64>) -> Result<bool, Error> {
+        self.change_inside(|data| {
+            let inside = |n| usize::try_from(n).map_or(data.len(), |n: usize| n.min(data.len()));
+            let range = inside(bytes.start)..inside(bytes.end);
+            data[range].fill(0);
+        })
+    }
+
+    fn change_inside(&self, change: impl Fn(&mut Vec<u8>)) -> Result<bool, Error> {
+        if !self.has_file_inside() {
+            return Ok(false);
+        }
+        self.volume.in_handle(INSIDE_CREDITS, |handle| {
+            let _map = self.map_lock.lock();
+            let Some(data) = self.inline_data() else {
+                return Ok(false);
+            };
+            let mut data = data.to_vec();
+            change(&mut data);
+            self.write_inside(handle, &data)
+        })
+    }
+
+    /// Is it empty, without any block? The map lock is held.
+    fn is_blank(&self) -> bool {
+        let disk = self.disk();
+        let maps_nothing = match disk.map_kind() {
+            MapKind::Inline => true,
+            MapKind::Extents => extent::raw::count(&disk.i_block) == 0,
+            MapKind::Indirect => disk.i_block == [0; I_BLOCK_SIZE],
+            MapKind::FastSymlink | MapKind::Device | MapKind::None => false,
+        };
+        self.size() == 0 && maps_nothing
+    }
+
+    /// Makes this the whole of the file, in its inode. False, and nothing done, if that has no room for it. The map lock is held, and the caller has
+    /// the turn.
+    fn write_inside(&self, handle: &JournalHandle<'_>, data: &[u8]) -> Result<bool, Error> {
         let (disk, raw) = (self.disk(), self.raw());
-        let mut empty = DiskInode::clone(&disk);
-        empty.end_inline(sb);
-        if self.size() != 0 || self.inline_data.get().is_some() || disk.i_block != empty.i_block {
-            return Ok(false);
-        }
         let (head, rest) = data.split_at(data.len().min(I_BLOCK_SIZE));
-        let attrs = Xattrs::parse_inode(sb, &disk, &raw)?;
-        let (index, name) = REST;
-        // Without a hash, as the kernel writes it.
-        let entries = attrs.with(XattrEntry {
-            hash: 0,
-            ..XattrEntry::new(index, name, rest)
-        });
-        if xattr::write_inode(&disk, &entries, &mut raw.to_vec()).is_err() {
+        let attrs = Xattrs::parse_inode(&self.volume.sb, &disk, &raw)?;
+        if attrs
+            .room_for(&disk, REST)
+            .is_none_or(|room| rest.len() > room)
+        {
             return Ok(false);
         }
+        let entries = attrs.with(rest_entry(rest));
         let now = timestamp(self.volume.now_nanos());
         self.change_attributes(handle, |disk, raw| {
             xattr::write_inode(disk, &entries, raw)?;
@@ -79,24 +162,17 @@ impl Inode {
             (disk.mtime, disk.ctime) = (now, now);
             Ok(())
         })?;
-        self.inline_data.get_or_init(|| data.into());
-        self.note_inside();
+        self.inside.set(Some(data.into()));
+        self.note_inside(true);
         self.publish_size(data.len() as u64);
         self.note_map_change(handle.tid());
         Ok(true)
     }
 
-    /// The contents of a file that has no blocks because they are in its inode. Asked before the map is.
-    #[inline]
-    pub(crate) fn inline_data(&self) -> Option<&[u8]> {
-        let inside = self.inline_data.get()?;
-        (!self.moved_out.load(Ordering::Acquire)).then_some(inside)
-    }
-
     /// Is it a file with an extent tree, or will its first write make it one?
     pub(crate) fn will_have_extents(&self) -> bool {
         let mut disk = DiskInode::clone(&self.disk());
-        if self.inline_data().is_some() {
+        if self.is_inside() {
             disk.end_inline(&self.volume.sb);
         }
         disk.map_kind() == MapKind::Extents
@@ -112,7 +188,7 @@ impl Inode {
         }
         let run = self.claim_first()?;
         let moved = self
-            .write_first(run, data)
+            .write_first(run, &data)
             .and_then(|()| self.start_map(Some(run)));
         // Somebody else may have moved it meanwhile.
         if !matches!(moved, Ok(true)) {
@@ -164,6 +240,11 @@ impl Inode {
             self.note_moved_out();
             Ok(true)
         })
+    }
+
+    fn note_moved_out(&self) {
+        self.inside.set(None);
+        self.note_inside(false);
     }
 
     fn exchange(&self, remap: &mut Remap<'_>, new: Option<NewRun>) -> Result<(), Error> {

@@ -27,6 +27,7 @@ pub use attrs::SetAttr;
 use claims::Claims;
 pub(crate) use first::CAPABILITY;
 use first::FirstWrite;
+use inline::Inside;
 pub(crate) use pending::{Claimed, NoPlace, Pending, Share, Wanted};
 pub(crate) use remap::Remap;
 pub(crate) use times::timestamp;
@@ -44,7 +45,7 @@ use diorite_block::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use diorite_format::{FileType, FsBlock, Inode as DiskInode, InodeFlags, MapKind};
 use gate::Gate;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// An in-core inode.
 #[derive(Debug)]
@@ -67,9 +68,8 @@ pub(crate) struct Inode {
     pub(crate) map: Published<MapView>,
     /// Serialises publications of `map`; no reader takes it.
     pub(crate) map_lock: Mutex<()>,
-    /// What was in the inode instead of a map when it was read, or was put there since; whether that has been moved out again.
-    inline_data: OnceLock<Box<[u8]>>,
-    moved_out: AtomicBool,
+    /// What is in the inode instead of a map.
+    inside: Inside,
     /// Writes into space that is not written yet.
     pub(crate) pending: Pending<Job>,
     /// Where its new blocks come from.
@@ -109,7 +109,7 @@ impl Inode {
         volume: &Arc<VolumeShared>,
         disk: DiskInode,
         raw: Arc<[u8]>,
-        inline_data: Option<Box<[u8]>>,
+        inline_data: Option<Arc<[u8]>>,
     ) -> Result<Inode, Error> {
         let level = volume.level;
         let view = root_view(volume, &disk)?;
@@ -124,8 +124,7 @@ impl Inode {
             map: Published::new(level, view),
             map_lock: Mutex::at_level(&MAP, level, ()),
             max_size: max_size(volume, &disk),
-            inline_data: inline_data.map_or_else(OnceLock::new, OnceLock::from),
-            moved_out: AtomicBool::new(false),
+            inside: Inside::new(level, inline_data),
             pending: Pending::new(level),
             claims: Claims::new(level),
             aside: Aside::new(level),

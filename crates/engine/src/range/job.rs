@@ -4,7 +4,7 @@
 //! changes of a map go through. Invariants: what is refused has waited for nobody; the turn ends before a commit is waited for, and before
 //! the report. Limits: one operation at a time per worker; one that has begun cannot be stopped.
 
-use super::{check_range, fallocate, truncate};
+use super::{Fallocate, check_range, fallocate, truncate};
 use crate::complete::deferred::{Durable, Job};
 use crate::error::Error;
 use crate::inode::{Handle, Inode};
@@ -87,6 +87,10 @@ impl RangeJob {
             "what is pending is counted in flight"
         );
         check(&self.file, self.op, self.pos, self.len)?;
+        inode.settle_privileges()?;
+        if self.is_done_inside()? {
+            return Ok(());
+        }
         inode.settle_first_write()?;
         inode.settle_data()?;
         match self.op {
@@ -99,6 +103,20 @@ impl RangeJob {
                 Ok(())
             }
             _ => truncate::truncate(inode, self.pos),
+        }
+    }
+}
+
+impl RangeJob {
+    /// What needs no block is done to data where it is, in the inode.
+    fn is_done_inside(&self) -> Result<bool, Error> {
+        match self.op {
+            Op::Truncate => self.file.inode.resize_inside(self.pos),
+            Op::Fallocate(Fallocate::PunchHole) => {
+                let bytes = self.pos..self.pos.saturating_add(self.len);
+                self.file.inode.zero_inside(bytes)
+            }
+            _ => Ok(false),
         }
     }
 }

@@ -81,7 +81,7 @@ pub enum Seek {
 
 impl File {
     /// Makes the file `size` bytes long: what lies behind is given back, what is new reads as zeros. Waits for direct requests in flight.
-    /// Blocks. A crash shows the old size or the new one.
+    /// Blocks. A crash shows the old size or the new one. Data in the inode stays there if that has room for so much.
     ///
     /// # Errors
     /// The file or the volume may not be changed; `TooBig`; damage; a device that fails.

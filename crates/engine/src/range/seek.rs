@@ -15,7 +15,7 @@ pub(super) fn seek(inode: &Inode, from: u64, what: Seek) -> Result<Option<u64>, 
     if from >= size {
         return Ok(None);
     }
-    if inode.inline_data().is_some() {
+    if inode.is_inside() {
         return Ok(Some(match what {
             Seek::Data => from,
             Seek::Hole => size,
