@@ -70,8 +70,8 @@ pub struct Judge {
     theirs: Vec<u8>,
     /// Recovery has truncations to finish. Whoever does that says when: the kernel and diorite say now, e2fsck leaves the time as it is.
     times_differ: bool,
-    /// These may have attributes whose values are in inodes of their own.
-    values_may_be_left: bool,
+    /// These may have attributes whose values are in inodes of their own, or data in the inode.
+    attributes_may_be_left: bool,
 }
 
 impl std::fmt::Debug for Judge {
@@ -92,7 +92,7 @@ impl Judge {
             ours: vec![0; size],
             theirs: vec![0; size],
             times_differ: false,
-            values_may_be_left: false,
+            attributes_may_be_left: false,
         })
     }
 
@@ -171,8 +171,8 @@ impl Judge {
         if *theirs != self.ours {
             self.mem.write_at(0, theirs);
             let by_fsck = self.tree("copy B", found);
-            let left = match self.values_may_be_left {
-                true => Excuse::ValuesLeft,
+            let left = match self.attributes_may_be_left {
+                true => Excuse::AttributesLeft,
                 false => Excuse::Nothing,
             };
             self.differ("e2fsck", &by_fsck, &ours, found);
@@ -207,8 +207,11 @@ impl Judge {
         let before = open(self.mem.clone(), false);
         let sb = before.ok().map(|volume| volume.superblock().clone());
         self.times_differ = sb.as_ref().is_some_and(has_orphans);
-        let has_values = |sb: &Superblock| sb.features().incompat.has(Incompat::EA_INODE);
-        self.values_may_be_left = self.times_differ && sb.as_ref().is_some_and(has_values);
+        let has_values = |sb: &Superblock| {
+            let features = sb.features().incompat;
+            features.has(Incompat::EA_INODE) || features.has(Incompat::INLINE_DATA)
+        };
+        self.attributes_may_be_left = self.times_differ && sb.as_ref().is_some_and(has_values);
         let device = RecordDevice::with_volatile_cache(self.mem.clone());
         if let Err(error) = open(Arc::new(device.clone()), true).and_then(Volume::close) {
             found.push(format!("diorite recovers: {error}"));

@@ -18,8 +18,9 @@ pub(super) enum Excuse {
     /// The superblock was put together from a copy; the next commit sets its counts right. The list of orphans was in it, and is lost: files that had
     /// lost their names and were still open when the volume was closed are e2fsck's to delete.
     FromCopy,
-    /// e2fsck itself has deleted orphans, and leaves the inodes that held the values of their attributes (as it does of those that the kernel wrote).
-    ValuesLeft,
+    /// e2fsck itself has deleted orphans, and leaves the inodes that held the values of their attributes, and the attributes' block of those with data
+    /// in the inode (as it does of those that the kernel wrote).
+    AttributesLeft,
 }
 
 /// What e2fsck begins the lines with that may be excused.
@@ -31,7 +32,12 @@ const FROM_COPY: [&str; 5] = [
     "Inode bitmap differences: ",
     "Block bitmap differences: ",
 ];
-const VALUES_LEFT: [&str; 2] = ["Unattached inode ", "Connect to /lost+found? no"];
+const ATTRIBUTES_LEFT: [&str; 4] = [
+    "Unattached inode ",
+    "Connect to /lost+found? no",
+    "Free blocks count wrong (",
+    "Block bitmap differences: ",
+];
 
 impl Judge {
     /// `e2fsck -fn` finds nothing in the image, or what is excused, and our check of the memory device, which holds the same, says so too.
@@ -71,7 +77,7 @@ fn remark<'a>(said: &'a str, image: &Path, excuse: Excuse) -> Option<&'a str> {
     let excuses: &[&str] = match excuse {
         Excuse::Nothing => &[],
         Excuse::FromCopy => &FROM_COPY,
-        Excuse::ValuesLeft => &VALUES_LEFT,
+        Excuse::AttributesLeft => &ATTRIBUTES_LEFT,
     };
     let excused = |line: &str| {
         let mut all = excuses.iter().chain(&SUMS);
