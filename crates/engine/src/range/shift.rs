@@ -33,9 +33,13 @@ pub(super) fn collapse(inode: &Inode, pos: u64, len: u64) -> Result<(), Error> {
     let mut at = out.end;
     while at < END {
         let part = next_part(inode, at..END, End::First)?;
-        let size = if part.end == END { size - len } else { size };
-        shift_part(inode, part.clone(), by, size)?;
-        at = part.end;
+        let size = if part.blocks.end == END {
+            size - len
+        } else {
+            size
+        };
+        shift_part(inode, &part, by, size)?;
+        at = part.blocks.end;
     }
     Ok(())
 }
@@ -57,8 +61,8 @@ pub(super) fn insert(inode: &Inode, pos: u64, len: u64) -> Result<(), Error> {
     let mut end = END;
     while new.start < end {
         let part = next_part(inode, new.start..end, End::Last)?;
-        shift_part(inode, part.clone(), by, size + len)?;
-        end = part.start;
+        shift_part(inode, &part, by, size + len)?;
+        end = part.blocks.start;
     }
     Ok(())
 }
@@ -83,10 +87,11 @@ fn whole_blocks(inode: &Inode, pos: u64, len: u64) -> Result<Range<u32>, Error> 
 /// made of it.
 fn at_once(inode: &Inode, out: &Range<u32>, size: u64) -> Result<bool, Error> {
     let piece = inode.piece_to_free(out.clone(), End::First)?;
-    if piece.blocks != *out || next_part(inode, out.end..END, End::First)? != (out.end..END) {
+    let rest = next_part(inode, out.end..END, End::First)?;
+    if piece.blocks != *out || rest.blocks != (out.end..END) {
         return Ok(false);
     }
-    let credits = piece.credits + inode.credits_to_change(inode.leaves_per_handle(), &[]);
+    let credits = piece.credits + inode.credits_to_change(rest.leaves, &[]);
     let now = timestamp(inode.volume.now_nanos());
     let by = -i64::from(out.end - out.start);
     inode.volume.in_handle(credits, |handle| {
@@ -106,18 +111,41 @@ fn at_once(inode: &Inode, out: &Range<u32>, size: u64) -> Result<bool, Error> {
     })
 }
 
-fn next_part(inode: &Inode, range: Range<u32>, end: End) -> Result<Range<u32>, Error> {
-    let leaves = inode.leaves_per_handle();
-    edit::part(&inode.volume, &inode.disk(), range, leaves, end)
+/// What one handle moves.
+struct Part {
+    blocks: Range<u32>,
+    /// Leaves that it touches at most.
+    leaves: u32,
+}
+
+/// The part at one end of the range. It ends with a cluster: two places of the file in one cluster are nothing that a crash may show.
+fn next_part(inode: &Inode, range: Range<u32>, end: End) -> Result<Part, Error> {
+    let ratio = inode.volume.sb.geometry().cluster_ratio();
+    let mut leaves = inode.leaves_per_handle();
+    loop {
+        let mut blocks = edit::part(&inode.volume, &inode.disk(), range.clone(), leaves, end)?;
+        if blocks.end < range.end {
+            blocks.end = blocks.end / ratio * ratio;
+        }
+        if blocks.start > range.start {
+            let next = blocks.start.checked_next_multiple_of(ratio);
+            blocks.start = next.unwrap_or(blocks.end);
+        }
+        if !blocks.is_empty() || range.is_empty() {
+            return Ok(Part { blocks, leaves });
+        }
+        // One cluster is in more leaves than that.
+        leaves *= 2;
+    }
 }
 
 /// One handle of it; the size goes with every one of them.
-fn shift_part(inode: &Inode, part: Range<u32>, by: i64, size: u64) -> Result<(), Error> {
-    let credits = inode.credits_to_change(inode.leaves_per_handle(), &[]);
+fn shift_part(inode: &Inode, part: &Part, by: i64, size: u64) -> Result<(), Error> {
+    let credits = inode.credits_to_change(part.leaves, &[]);
     let now = timestamp(inode.volume.now_nanos());
     inode.volume.in_handle(credits, |handle| {
         let mut remap = inode.remap(handle)?;
-        remap.shift(part.clone(), by)?;
+        remap.shift(part.blocks.clone(), by)?;
         remap.disk.size = size;
         remap.written_at(now);
         remap.publish()
