@@ -103,6 +103,17 @@ impl State {
         self
     }
 
+    /// The same with what a write has made of its blocks before `end`, after which it is as in `after`.
+    pub(crate) fn written(mut self, after: &State, end: u64, per: u64) -> State {
+        let now = place(end).min(after.blocks.len());
+        if self.blocks.len() < now {
+            self.blocks.resize(now, Block::Hole);
+        }
+        self.blocks[..now].clone_from_slice(&after.blocks[..now]);
+        self.sectors = self.sectors.max(after.sectors.min(end * per));
+        self
+    }
+
     /// The same with so many blocks taken out.
     pub(crate) fn without(mut self, blocks: Range<u64>) -> State {
         let end = place(blocks.end).min(self.blocks.len());

@@ -23,6 +23,13 @@ struct Form {
     base: usize,
 }
 
+/// What was done to the file.
+struct Changes<'a> {
+    list: &'a [&'a Change],
+    /// Writes go through the journal, in parts from the front.
+    in_parts: bool,
+}
+
 /// What the file turns out to be.
 struct Seen {
     /// None: it is not there.
@@ -61,7 +68,13 @@ impl Expect {
         let changes: Vec<&Change> = changes.iter().map(|(_, _, c)| *c).collect();
         let judged = match self.may_lose(number, mode) {
             true => cut_in_two::judge(number, &states, &changes, durable, &seen),
-            false => judge_states(number, &states, &changes, durable, &seen),
+            false => {
+                let changes = Changes {
+                    list: &changes,
+                    in_parts: mode == Mode::Journal,
+                };
+                judge_states(number, &states, &changes, durable, &seen)
+            }
         };
         if let Err(why) = judged {
             found.push(format!("{path}: {why}"));
@@ -86,7 +99,7 @@ fn look(volume: &Volume, path: &str) -> Result<Seen, String> {
 fn judge_states(
     number: u32,
     states: &States,
-    changes: &[&Change],
+    changes: &Changes<'_>,
     durable: usize,
     seen: &Seen,
 ) -> Result<(), String> {
@@ -96,7 +109,7 @@ fn judge_states(
             match fits(number, states, &form, seen) {
                 Ok(()) => return Ok(()),
                 Err((sector, why)) if nearest.as_ref().is_none_or(|(s, _)| *s <= sector) => {
-                    let change = at.checked_sub(1).and_then(|c| changes.get(c));
+                    let change = at.checked_sub(1).and_then(|c| changes.list.get(c));
                     nearest = Some((sector, format!("after {at} changes ({change:?}) {why}")));
                 }
                 Err(_) => {}
@@ -111,7 +124,7 @@ fn judge_states(
 }
 
 /// The state after change `at`, and what may be seen of a change on its way to it.
-fn forms(states: &States, changes: &[&Change], at: usize, durable: usize) -> Vec<Form> {
+fn forms(states: &States, changes: &Changes<'_>, at: usize, durable: usize) -> Vec<Form> {
     let whole = |state: &State, base| Form {
         state: state.clone(),
         zeroed: 0..0,
@@ -129,7 +142,14 @@ fn forms(states: &States, changes: &[&Change], at: usize, durable: usize) -> Vec
         zeroed: sectors.clone(),
         ..whole(previous, base)
     };
-    match changes[before] {
+    match changes.list[before] {
+        Change::Write(sectors) if changes.in_parts => {
+            let (parts, after) = (states.blocks(sectors), &states.list[at]);
+            forms.extend((parts.start + 1..parts.end).map(|end| {
+                let state = previous.clone().written(after, end, states.per_block());
+                whole(&state, base)
+            }));
+        }
         Change::Punch(sectors) | Change::Zero(sectors, _) => forms.push(partly(sectors)),
         Change::Collapse(sectors) => {
             let out = states.blocks(sectors);

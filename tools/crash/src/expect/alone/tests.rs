@@ -39,8 +39,44 @@ fn start() -> Vec<Option<(u64, u32)>> {
 }
 
 fn fits(changes: &[Change], durable: usize, sectors: &[Option<(u64, u32)>]) -> bool {
-    let all: Vec<&Change> = changes.iter().collect();
-    judge_states(0, &states(changes), &all, durable, &seen(sectors)).is_ok()
+    judge(changes, durable, &seen(sectors), false)
+}
+
+fn judge(changes: &[Change], durable: usize, seen: &Seen, in_parts: bool) -> bool {
+    let states = states(changes);
+    let list: Vec<&Change> = changes.iter().collect();
+    let changes = Changes {
+        list: &list,
+        in_parts,
+    };
+    judge_states(0, &states, &changes, durable, seen).is_ok()
+}
+
+/// What goes through the journal may be there from the front on, block by block; what goes to the device and is then mapped, all of it.
+#[test]
+fn a_write_into_a_hole_may_be_there_in_part() {
+    let changes = [Change::Punch(4..8), Change::Write(4..8)];
+    let fits = |found: [Option<u32>; 4], in_parts| {
+        let mut all = start();
+        for (n, write) in (4u64..).zip(found) {
+            all[n as usize] = write.map(|w| (n, w));
+        }
+        judge(&changes, 1, &seen(&all), in_parts)
+    };
+    for in_parts in [false, true] {
+        assert!(fits([None; 4], in_parts));
+        assert!(fits([Some(2); 4], in_parts));
+        assert_eq!(fits([Some(2), Some(2), None, None], in_parts), in_parts);
+        assert!(!fits([None, None, Some(2), Some(2)], in_parts));
+        assert!(!fits([Some(2), None, None, None], in_parts));
+    }
+    // The size comes with the parts.
+    let changes = [Change::Truncate(4), Change::Write(4..8)];
+    let there = |sectors: &[Option<(u64, u32)>]| judge(&changes, 1, &seen(sectors), true);
+    let mut all = start();
+    (4..8).for_each(|n| all[n] = Some((n as u64, 2)));
+    assert!([4, 6, 8].into_iter().all(|end| there(&all[..end])));
+    assert!(!there(&all[..5]));
 }
 
 #[test]
@@ -106,12 +142,11 @@ fn what_was_written_before_something_that_shows_is_there() {
 #[test]
 fn a_name_is_there_or_not() {
     let gone = Seen { sectors: None };
-    let judge = |durable| {
+    let at = |durable| {
         let changes = [Change::Unlink, Change::Create];
-        let all: Vec<&Change> = changes.iter().collect();
-        judge_states(0, &states(&changes), &all, durable, &gone).is_ok()
+        judge(&changes, durable, &gone, false)
     };
-    assert_eq!([judge(0), judge(1), judge(2)], [true, true, false]);
+    assert_eq!([at(0), at(1), at(2)], [true, true, false]);
     assert!(fits(&[Change::Unlink, Change::Create], 1, &[]));
     assert!(!fits(&[Change::Unlink], 1, &start()));
 }
