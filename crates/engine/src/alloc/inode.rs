@@ -14,7 +14,6 @@ use crate::error::Error;
 use crate::journal::JournalHandle;
 use diorite_block::sync::atomic::Ordering;
 use diorite_format::bitmap::{self, BitmapKind};
-use diorite_format::features::Compat;
 use diorite_format::{FsBlock, GroupDesc, GroupNo, Ino, Superblock};
 
 /// Blocks that a new inode changes: its bitmap, a descriptor, its block of the table.
@@ -100,7 +99,7 @@ impl Alloc {
         desc.used_dirs = desc.used_dirs.wrapping_sub(u32::from(is_dir));
         CLEAR.finish(handle, &locked.group.desc, &desc, &bits)?;
         let mut inodes = locked.group.inodes_now(handle);
-        if has_journal(&volume.sb) {
+        if volume.has_journal() {
             inodes.taken = inodes.taken.min(place.index);
         } else {
             locked.group.inodes_waiting.add(handle.tid(), place.index);
@@ -141,7 +140,7 @@ impl Alloc {
         desc.used_dirs = desc.used_dirs.saturating_add(u32::from(is_dir));
         desc.itable_unused = desc.itable_unused.min(shape.count - index - 1);
         SET.finish(handle, &locked.group.desc, &desc, &bits)?;
-        if index >= shape.unused && !has_journal(sb) {
+        if index >= shape.unused && !handle.volume().has_journal() {
             let (table_block, _) = sb.desc_place(group)?;
             handle.lead(sb.gdt_location(table_block)?);
         }
@@ -158,10 +157,6 @@ impl Alloc {
         self.totals.took_inode();
         Ok(Some(Ino::new(group.get() * shape.count + index + 1)))
     }
-}
-
-fn has_journal(sb: &Superblock) -> bool {
-    sb.features().compat.has(Compat::HAS_JOURNAL)
 }
 
 /// Which inodes may be taken.

@@ -174,7 +174,8 @@ impl VolumeShared {
         (SUPERBLOCK_OFFSET % u64::from(self.block_size())) as usize
     }
 
-    fn has_journal(&self) -> bool {
+    /// Is there a log? Else changes go home in rounds.
+    pub(crate) fn has_journal(&self) -> bool {
         self.sb.journal() != JournalPlace::None
     }
 

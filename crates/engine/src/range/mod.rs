@@ -176,14 +176,14 @@ fn check_range(inode: &Inode, mode: Fallocate, pos: u64, len: u64) -> Result<(),
 fn zero(inode: &Inode, bytes: Range<u64>, becomes: Becomes) -> Result<Nodes<'_>, Error> {
     // First what there may be no space for: nothing is zeroed then.
     let filled = allocate::fill_holes(inode, blocks_of(inode, bytes.clone()))?;
+    let whole = punch::whole_blocks(inode, bytes.clone());
     let changed = match becomes {
         // The blocks at the ends, too.
         Becomes::Zeros => blocks_of(inode, bytes.clone()),
-        _ => long(&punch::whole_blocks(inode, bytes.clone())),
+        _ => long(&whole),
     };
     let nodes = nodes::set_aside(inode, changed, becomes);
     let nodes = allocate::undo_without_space(inode, &filled, nodes)?;
-    let whole = punch::whole_blocks(inode, bytes.clone());
     punch::zero_edges(inode, bytes)?;
     punch::unwrite(inode, whole)?;
     Ok(nodes)

@@ -41,7 +41,10 @@ fn wanted<'a>(volume: &Volume, args: &'a TouchArgs) -> Result<SetAttr, (&'a [u8]
             let like = like.map_err(|error| (path, error))?;
             (like.atime, like.mtime)
         }
-        (None, None) => (volume.now(), volume.now()),
+        (None, None) => {
+            let now = volume.now();
+            (now, now)
+        }
     };
     let both = args.access == args.modification;
     Ok(SetAttr {
