@@ -5,9 +5,10 @@
 mod common;
 
 use common::fixture::writable;
+use common::stage::{Stage, faulty};
 use common::{Rng, fsck, image, kernel, scaled, scratch};
 use diorite::{Completion, Error, Fallocate, File, OpenOptions, Queue, Request, Volume};
-use diorite_block::Buf;
+use diorite_block::{BioErrorKind, Buf, Fault, When};
 use std::collections::{HashMap, VecDeque};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -318,4 +319,63 @@ fn no_space() {
     drop(file);
     volume.close().unwrap();
     fsck(&image);
+}
+
+/// Makes the file one of many extents, several to a cluster: most leaves of its map end within one.
+fn fragment(image: &Path) {
+    let (volume, file) = open(image);
+    let allocate = Fallocate::Allocate { keep_size: false };
+    file.truncate(0).unwrap();
+    file.fallocate(allocate, 0, 40 << 20).unwrap();
+    let queue = volume.queue(64).unwrap();
+    let id = queue.attach(&file).unwrap();
+    for first in (0..20_000u64).step_by(50) {
+        let blocks = (first..first + 50).map(|n| 2 * n + u64::from(n % 7 == 0));
+        let write = |n| Request::write(id, n * 1024, Buf::zeroed(1024), n);
+        for done in reap_all(&queue, blocks.map(write).collect()) {
+            done.result.unwrap();
+        }
+    }
+    drop((queue, file));
+    volume.close().unwrap();
+    fsck(image);
+}
+
+/// A file of so many extents that a shift takes several transactions, with several extents to a cluster. Whatever is on the device when one
+/// fails, no cluster is at two places of the file: our own check sees that, e2fsck does not.
+#[test]
+fn a_shift_that_ends_in_the_middle() {
+    let dir = scratch();
+    let image = make(dir.path(), (1024, 16384), &["-J", "size=4"]);
+    fragment(&image);
+    let fresh = std::fs::read(&image).unwrap();
+    let mut rng = Rng::from_env("a shift that ends in the middle");
+    let (stride, mut nth, mut failed) = (scaled("DIORITE_FAULT_STRIDE", 300), 1, 0);
+    loop {
+        std::fs::write(&image, &fresh).unwrap();
+        let stage = Stage::mem(&image);
+        let device = faulty(
+            stage.device.clone(),
+            vec![Fault::new(BioErrorKind::Io, When::nth(nth))],
+        );
+        if let Ok(volume) = Volume::open_device(device.clone(), &OpenOptions::writable()) {
+            let file = volume.open_path("/file", writable()).unwrap();
+            let _may_fail = file.fallocate(Fallocate::InsertRange, 16384, 16384);
+            drop(file);
+            let _may_fail = volume.close();
+        }
+        if device.plan().failed() == 0 {
+            break;
+        }
+        stage.save();
+        let mended = std::process::Command::new("e2fsck")
+            .args(["-fy", image.to_str().unwrap()])
+            .output();
+        let code = mended.unwrap().status.code();
+        assert!(code.is_some_and(|c| c < 4), "request {nth}: {code:?}");
+        fsck(&image);
+        failed += 1;
+        nth += 1 + rng.below(stride);
+    }
+    assert!(failed > 3, "{failed} requests failed");
 }
