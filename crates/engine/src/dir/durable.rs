@@ -17,10 +17,7 @@ impl VolumeShared {
             let flags = dir.disk().flags;
             flags.has(InodeFlags::DIRSYNC) || flags.has(InodeFlags::SYNC)
         });
-        // They were changed in one transaction.
-        match wanting.filter_map(|dir| dir.uncommitted_change()).next() {
-            Some(tid) if !self.has_group() => self.commit_up_to(tid),
-            _ => Ok(()),
-        }
+        // They were changed in one transaction: the first commit is that of all.
+        wanting.copied().try_for_each(Inode::commit_change)
     }
 }

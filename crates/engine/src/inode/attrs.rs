@@ -28,7 +28,7 @@ pub struct SetAttr {
 }
 
 impl Volume {
-    /// Sets what an inode says of itself. Durable with the next [`Volume::sync`] or commit. Blocks.
+    /// Sets what an inode says of itself. Durable with the next [`Volume::sync`] or commit, or at once where it has the flag `S`. Blocks.
     ///
     /// # Errors
     /// `NotPermitted` by the inode's flags; the volume may not be changed; damage; a device that fails.
@@ -102,7 +102,8 @@ impl Inode {
                 self.note_privileges();
             }
             Ok(())
-        })
+        })?;
+        self.settle()
     }
 
     /// May its attributes, its names, its place be changed?

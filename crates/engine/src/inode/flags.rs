@@ -43,8 +43,8 @@ const KEPT: InodeFlags = InodeFlags::DIRTY
     .with(InodeFlags::EOFBLOCKS);
 
 impl Volume {
-    /// Sets the flags of an inode, as FS_IOC_SETFLAGS does: those that are not a user's to change stay. Durable with the next
-    /// [`Volume::sync`] or commit. Blocks; where a file begins or ends to have its data go through the journal, until its requests
+    /// Sets the flags of an inode, as FS_IOC_SETFLAGS does: those that are not a user's to change stay. Durable as what
+    /// [`Volume::set_attr`] sets, where it had or has the flag `S`. Blocks; where a file begins or ends to have its data go through the journal, until its requests
     /// have ended.
     ///
     /// # Errors
@@ -75,7 +75,8 @@ impl Volume {
                 disk.set_generation(&volume.sb, generation);
                 disk.ctime = now;
             })
-        })
+        })?;
+        inode.settle()
     }
 }
 
@@ -97,9 +98,15 @@ impl Inode {
         if disk.is_file() && disk.flags.has(data) != wanted.has(data) {
             let _alone = self.quiesce();
             self.settle_data()?;
-            return self.write_flags(wanted, settable);
+            self.write_flags(wanted, settable)?;
+        } else {
+            self.write_flags(wanted, settable)?;
         }
-        self.write_flags(wanted, settable)
+        // That the flag goes is the last change under it.
+        match disk.flags.has(InodeFlags::SYNC) {
+            true => self.commit_change(),
+            false => self.settle(),
+        }
     }
 
     /// Which flags change.

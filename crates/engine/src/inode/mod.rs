@@ -19,6 +19,7 @@ mod inline;
 mod journalled;
 mod pending;
 mod remap;
+mod settle;
 mod times;
 
 use aside::Aside;

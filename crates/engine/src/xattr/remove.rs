@@ -43,7 +43,7 @@ impl Volume {
             handle.or_abort(inode.note_attributes(handle, None))
         })?;
         volume.delete_doomed_best_effort();
-        Ok(())
+        inode.settle()
     }
 }
 

@@ -31,8 +31,8 @@ pub enum XattrWhen {
 }
 
 impl Volume {
-    /// Sets an attribute by its whole name; the value of an ACL is that of the kernel's interface, and changes the mode. Durable with the next [`Volume::sync`] or commit.
-    /// Blocks.
+    /// Sets an attribute by its whole name; the value of an ACL is that of the kernel's interface, and changes the mode. Durable with the next [`Volume::sync`] or commit, or
+    /// at once where the inode has the flag `S`. Blocks.
     ///
     /// # Errors
     /// `AttributesFull`; `NoSpace`, `NoInodes`; `AttributeName` for a name that is too long, `AttributeTooBig` for a value; `Invalid` and
@@ -132,7 +132,7 @@ impl Inode {
         };
         // What was named before, or was made in vain. The attribute is set or not, whatever becomes of that.
         volume.delete_doomed_best_effort();
-        done
+        done.and_then(|()| self.settle())
     }
 
     fn set_in_handle(&self, set: &Setting<'_>) -> Result<(), Error> {

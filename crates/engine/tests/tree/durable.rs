@@ -7,10 +7,10 @@ use super::common::names::{by_diorite, empty};
 use super::common::stage::mem_of;
 use super::common::{fsck, scratch};
 use diorite::dir::RenameFlags;
-use diorite::{Error, OpenFlags, OpenOptions, Volume};
+use diorite::{Error, Fallocate, OpenFlags, OpenOptions, SetAttr, Volume, Xattr};
 use diorite_block::record::{Cut, PowerCuts, Survival};
 use diorite_block::{MemDevice, RecordDevice};
-use diorite_format::InodeFlags;
+use diorite_format::{Ino, InodeFlags, Timestamp};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -37,22 +37,26 @@ struct Bed {
 impl Bed {
     /// With the directories "plain" and "flagged", which has `flag`, and some names in both; all of it durable.
     fn new(args: &[&str], flag: InodeFlags) -> Bed {
+        Bed::with(args, |volume| {
+            let ino = volume.resolve(b"/flagged", true).unwrap();
+            let dir = volume.open_ino(ino, OpenFlags::default()).unwrap();
+            dir.set_flags(dir.metadata().flags.with(flag)).unwrap();
+        })
+    }
+
+    /// With the directories, and what else is made in them before.
+    fn with(args: &[&str], prepare: impl FnOnce(&Volume)) -> Bed {
         let dir = scratch();
         let image = empty(dir.path(), "8M", args);
         let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap();
         for top in ["/plain", "/flagged"] {
-            let ino = volume.mkdir(top, 0o755).unwrap();
+            volume.mkdir(top, 0o755).unwrap();
             for name in ["file", "moves", "goes"] {
                 volume.create(&format!("{top}/{name}"), 0o600).unwrap();
             }
             volume.mkdir(&format!("{top}/dir"), 0o755).unwrap();
-            let had = volume.open_ino(ino, OpenFlags::default()).unwrap();
-            if top == "/flagged" {
-                volume
-                    .set_flags(ino, had.metadata().flags.with(flag))
-                    .unwrap();
-            }
         }
+        prepare(&volume);
         volume.close().unwrap();
         let before = std::fs::read(&image).unwrap();
         let mem: Arc<MemDevice> = Arc::new(mem_of(&before));
@@ -74,6 +78,11 @@ impl Bed {
 
     /// The names in a directory after a power cut now: what was neither flushed nor written durably is lost.
     fn after_a_cut(&self, dir: &str) -> BTreeSet<String> {
+        self.seen_after_a_cut(|volume| by_diorite(volume, dir))
+    }
+
+    /// What is seen of the volume after a power cut now.
+    fn seen_after_a_cut<T>(&self, see: impl FnOnce(&Volume) -> T) -> T {
         let log = self.device.log();
         let cut = Cut {
             at: log.len(),
@@ -89,10 +98,10 @@ impl Bed {
             assert!(mended.unwrap().status.code().unwrap() <= 1);
         }
         let volume = Volume::open(name, &OpenOptions::writable()).unwrap();
-        let names = by_diorite(&volume, dir);
+        let seen = see(&volume);
         volume.close().unwrap();
         fsck(&self.image);
-        names
+        seen
     }
 
     fn names_now(&self, dir: &str) -> BTreeSet<String> {
@@ -207,4 +216,126 @@ fn removed_directories_and_groups() {
     assert_eq!(bed.after_a_cut("/flagged"), old);
     group.commit().unwrap();
     assert!(bed.after_a_cut("/flagged").contains("of the group"));
+}
+
+/// A way in which an inode itself changes.
+type OfInode = (&'static str, fn(&Volume, Ino) -> Result<(), Error>);
+
+/// All but those of its names and its data.
+const OF_INODES: [OfInode; 11] = [
+    ("chmod", |v, ino| {
+        let permissions = Some(0o640);
+        v.set_attr(ino, &of(|set| set.permissions = permissions))
+    }),
+    ("chown", |v, ino| {
+        v.set_attr(ino, &of(|set| (set.uid, set.gid) = (Some(7), Some(8))))
+    }),
+    ("utimes", |v, ino| {
+        let time = Timestamp { secs: 77, nanos: 0 };
+        v.set_attr(
+            ino,
+            &of(|set| (set.atime, set.mtime) = (Some(time), Some(time))),
+        )
+    }),
+    ("truncate", |v, ino| writable(v, ino).truncate(5000)),
+    ("fallocate", |v, ino| {
+        let mode = Fallocate::Allocate { keep_size: true };
+        writable(v, ino).fallocate(mode, 0, 4096)
+    }),
+    ("an attribute", |v, ino| {
+        v.set_xattr(ino, b"user.new", b"value")
+    }),
+    ("an attribute in a block", |v, ino| {
+        v.set_xattr(ino, b"user.new", &[7; 600])
+    }),
+    ("an attribute removed", |v, ino| {
+        v.remove_xattr(ino, b"user.old")
+    }),
+    ("an access control list", |v, ino| {
+        let acl = [
+            entry(1, 6, u32::MAX),
+            entry(2, 4, 1000),
+            entry(4, 4, u32::MAX),
+            entry(16, 4, u32::MAX),
+            entry(32, 0, u32::MAX),
+        ];
+        let value = [&2u32.to_le_bytes()[..], &acl.concat()].concat();
+        v.set_xattr(ino, b"system.posix_acl_access", &value)
+    }),
+    ("a flag more", |v, ino| {
+        let flags = v.open_ino(ino, OpenFlags::default())?.metadata().flags;
+        v.set_flags(ino, flags.with(InodeFlags::NODUMP))
+    }),
+    ("the flag gone", |v, ino| {
+        let flags = v.open_ino(ino, OpenFlags::default())?.metadata().flags;
+        v.set_flags(
+            ino,
+            flags.without(InodeFlags::SYNC).with(InodeFlags::NOATIME),
+        )
+    }),
+];
+
+fn of(what: impl FnOnce(&mut SetAttr)) -> SetAttr {
+    let mut set = SetAttr::default();
+    what(&mut set);
+    set
+}
+
+/// An entry of a list, in the interface's form.
+fn entry(tag: u16, permissions: u16, id: u32) -> Vec<u8> {
+    let (tag, permissions) = (tag.to_le_bytes(), permissions.to_le_bytes());
+    [&tag[..], &permissions, &id.to_le_bytes()].concat()
+}
+
+fn writable(volume: &Volume, ino: Ino) -> diorite::File {
+    let write = OpenFlags {
+        write: true,
+        ..OpenFlags::default()
+    };
+    volume.open_ino(ino, write).unwrap()
+}
+
+/// What an inode says of itself, and its attributes.
+fn facts(volume: &Volume, ino: Ino) -> (String, Vec<Xattr>) {
+    let file = volume.open_ino(ino, OpenFlags::default()).unwrap();
+    let disk = file.metadata();
+    let said = format!(
+        "{:o} {} {} {} {} {:?} {:?} {:?}",
+        disk.mode, disk.uid, disk.gid, disk.size, disk.blocks, disk.flags, disk.atime, disk.mtime
+    );
+    (said, volume.xattrs(ino).unwrap())
+}
+
+/// The call returns, and what it changed of the inode is there for good; of others it is not yet.
+#[test]
+fn at_once_of_inodes_with_the_flag() {
+    for (kind, args) in KINDS {
+        for (what, change) in OF_INODES {
+            let bed = Bed::with(args, |volume| {
+                for top in ["/plain", "/flagged"] {
+                    let ino = volume
+                        .resolve(format!("{top}/file").as_bytes(), true)
+                        .unwrap();
+                    volume.set_xattr(ino, b"user.old", b"value").unwrap();
+                    let flag = [InodeFlags::default(), InodeFlags::SYNC];
+                    let flag = flag[usize::from(top == "/flagged")];
+                    let file = volume.open_ino(ino, OpenFlags::default()).unwrap();
+                    file.set_flags(file.metadata().flags.with(flag)).unwrap();
+                }
+            });
+            let volume = &bed.volume;
+            let plain = volume.resolve(b"/plain/file", true).unwrap();
+            let flagged = volume.resolve(b"/flagged/file", true).unwrap();
+            let old = facts(volume, plain);
+            change(volume, plain).unwrap();
+            let seen = bed.seen_after_a_cut(|volume| facts(volume, plain));
+            assert_eq!(seen, old, "{kind}, {what}");
+            let old = facts(volume, flagged);
+            change(volume, flagged).unwrap();
+            let new = facts(volume, flagged);
+            assert_ne!(new, old, "{kind}, {what}");
+            let seen = bed.seen_after_a_cut(|volume| facts(volume, flagged));
+            assert_eq!(seen, new, "{kind}, {what}");
+        }
+    }
 }
