@@ -25,7 +25,8 @@ const OF_BENCH: &str =
     "0 if all was measured; 1 if something failed; 2 for wrong usage; 130 when interrupted.";
 
 /// Commands that change an image, and say no more of their exit status than that.
-const WRITERS: [&str; 10] = [
+const WRITERS: [&str; 12] = [
+    "chattr",
     "chmod",
     "chown",
     "fallocate",
@@ -34,6 +35,7 @@ const WRITERS: [&str; 10] = [
     "mknod",
     "mv",
     "rm",
+    "setfattr",
     "touch",
     "truncate",
 ];

@@ -91,6 +91,8 @@ fn attributes_set_and_shown() {
         &[],
         &["-d", "-m", "-"],
         &["-m", "^trusted|text$"],
+        &["-m", "^(user|trusted)\\.[[:alpha:]]{4}s?$"],
+        &["-m", "[\\.]t"],
         &["-d", "-e", "hex"],
         &["-d", "-e", "base64"],
         &["-d", "-e", "text"],
@@ -105,6 +107,48 @@ fn attributes_set_and_shown() {
             assert_eq!(diorite(&ours).ok().text(), theirs, "{args:?}");
         }
     }
+}
+
+/// What chattr of e2fsprogs takes: several changes, -p; what cannot be changed is refused by name, and stays.
+#[test]
+fn changes_of_flags_and_what_is_refused() {
+    let dir = scratch();
+    let img = make(dir.path());
+    let mapped = image(dir.path(), "mapped", "16M", &["-t", "ext3"], None);
+    diorite(&["chattr", &img, "+dA", "-d", "/f", "/d"]).ok();
+    let flags = |img: &str, path: &str| {
+        let line = diorite(&["lsattr", "-d", img, path]).ok().text();
+        line.split(' ').next().unwrap().replace('-', "")
+    };
+    assert_eq!([flags(&img, "/f"), flags(&img, "/d")], ["Ae", "Ae"]);
+    let refused = |args: &[&str], why: &str| {
+        diorite(&[&["chattr"], args].concat()).failed(1, why);
+    };
+    refused(&[&img, "-e", "/f"], "extents (e) do not turn into");
+    refused(&[&img, "+F", "/d/sub"], "begins to fold case (F)");
+    refused(&[&img, "+D", "/f"], "flags D (0x10000)");
+    refused(&["-p", "7", &img, "/f"], "without the feature project");
+    diorite(&["chattr", "-p", "0", &img, "/f"]).ok();
+    diorite(&["touch", &mapped, "/g"]).ok();
+    refused(
+        &[&mapped, "+e", "/g"],
+        "a map of blocks does not turn into extents",
+    );
+    assert_eq!(
+        [
+            flags(&img, "/f"),
+            flags(&img, "/d/sub"),
+            flags(&mapped, "/g")
+        ],
+        ["Ae", "e", ""]
+    );
+    let wrong = |args: &[&str], why: &str| {
+        diorite(&[&["chattr"], args].concat()).failed(2, why);
+    };
+    wrong(&[&img, "/f"], "flags are asked for");
+    wrong(&[&img, "+i"], "no path");
+    wrong(&["-p", "-1", &img, "/f"], "");
+    run("e2fsck", &["-fn", &img]);
 }
 
 #[test]

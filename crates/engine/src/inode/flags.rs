@@ -42,6 +42,9 @@ const KEPT: InodeFlags = InodeFlags::DIRTY
     .with(InodeFlags::INLINE_DATA)
     .with(InodeFlags::EOFBLOCKS);
 
+/// They say how a file or a directory is stored: not changed, so each change of them is refused.
+const FIXED: InodeFlags = InodeFlags::EXTENTS.with(InodeFlags::CASEFOLD);
+
 impl Volume {
     /// Sets the flags of an inode, as FS_IOC_SETFLAGS does: those that are not a user's to change stay. Durable as what
     /// [`Volume::set_attr`] sets, where it had or has the flag `S`. Blocks; where a file begins or ends to have its data go through the journal, until its requests
@@ -123,13 +126,10 @@ impl Inode {
         };
         // One that it has may always be named.
         let others = wanted.without(settable.with(KEPT).with(disk.flags));
-        let lost = InodeFlags::EXTENTS.without(wanted);
-        if others.bits() != 0 || disk.flags.has(InodeFlags::EXTENTS) && lost.bits() != 0 {
-            let what = format!(
-                "inode {ino}: flags {:#x} of this inode",
-                others.with(lost).bits()
-            );
-            return Err(Error::NotSupported(what));
+        let lost = FIXED.without(wanted);
+        let lost = lost.without(lost.without(disk.flags));
+        if others.with(lost).bits() != 0 {
+            return Err(Error::NotSupported(why_not(others, lost)));
         }
         let stays = disk.flags.has(InodeFlags::IMMUTABLE) && wanted.has(InodeFlags::IMMUTABLE);
         if stays && changed(&disk, wanted, settable) != disk.flags {
@@ -159,6 +159,28 @@ impl Inode {
             Ok(())
         })
     }
+}
+
+/// Which of these more or of those fewer cannot be, in words.
+fn why_not(more: InodeFlags, fewer: InodeFlags) -> String {
+    let why = match () {
+        () if more.has(InodeFlags::EXTENTS) => {
+            "a map of blocks does not turn into extents (e); a copy of the file has them"
+        }
+        () if fewer.has(InodeFlags::EXTENTS) => "extents (e) do not turn into a map of blocks",
+        () if more.has(InodeFlags::CASEFOLD) => {
+            "no directory begins to fold case (F): no names could be made there"
+        }
+        () if fewer.has(InodeFlags::CASEFOLD) => "a directory that folds case (F) goes on with it",
+        () => {
+            let letters = more.letters().replace('-', "");
+            return format!(
+                "flags {letters} ({:#x}) of an inode of this kind",
+                more.bits()
+            );
+        }
+    };
+    why.to_owned()
 }
 
 fn changed(disk: &DiskInode, wanted: InodeFlags, settable: InodeFlags) -> InodeFlags {

@@ -3,8 +3,9 @@
 //! Input: the process's arguments. Output: options. Invariant: as for all of them. Limits: the words are those of attr and e2fsprogs, with the image in
 //! front of the paths.
 
-use crate::attributes::{Encoding, FlagChange, Pattern, parse_value};
+use crate::attributes::{Encoding, FlagChange, FlagWord, Pattern, parse_value};
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::ffi::OsString;
 
 /// `getfattr`.
@@ -16,7 +17,7 @@ pub(crate) struct GetfattrArgs {
     /// Values too
     #[arg(short, long)]
     pub(crate) dump: bool,
-    /// Attributes whose names match; - for all
+    /// Attributes whose names match this regular expression; - for all
     #[arg(short = 'm', long = "match", value_name = "PATTERN", default_value = "^user\\.", allow_hyphen_values = true, value_parser = Pattern::parse)]
     pub(crate) pattern: Pattern,
     /// How values are printed: as text where most of it can be, else in base64, unless given
@@ -109,12 +110,31 @@ pub(crate) struct ChattrArgs {
     /// Set the generation number, where no checksum has it in it
     #[arg(short = 'v', value_name = "NUMBER")]
     pub(crate) generation: Option<u32>,
+    /// Set the project number, where the volume has such
+    #[arg(short = 'p', value_name = "PROJECT")]
+    pub(crate) project: Option<u32>,
     /// The image
     pub(crate) img: String,
-    /// + to set, - to clear, = to have these and no others: any of aAcCdDeijPsStTuFx, for example +i or -dA
-    #[arg(value_parser = FlagChange::parse, allow_hyphen_values = true)]
-    pub(crate) flags: FlagChange,
-    /// The files
-    #[arg(required = true, value_name = "PATH")]
-    pub(crate) paths: Vec<OsString>,
+    /// Changes, and then the files: + to set, - to clear, = to have these and no others, any of aAcCdDeijPsStTuFx, for example +i or -dA
+    #[arg(required = true, value_name = "FLAGS|PATH", allow_hyphen_values = true, value_parser = OsStringValueParser::new().try_map(FlagWord::parse))]
+    pub(crate) words: Vec<FlagWord>,
+}
+
+impl ChattrArgs {
+    /// What is to become of flags, in order.
+    pub(crate) fn changes(&self) -> impl Iterator<Item = FlagChange> + '_ {
+        self.words.iter().filter_map(|word| match word {
+            FlagWord::Change(change) => Some(*change),
+            FlagWord::Path(_) => None,
+        })
+    }
+
+    /// Of which files.
+    pub(crate) fn paths(&self) -> Vec<OsString> {
+        let path = |word: &FlagWord| match word {
+            FlagWord::Path(path) => Some(path.clone()),
+            FlagWord::Change(_) => None,
+        };
+        self.words.iter().filter_map(path).collect()
+    }
 }

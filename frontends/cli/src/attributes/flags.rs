@@ -1,10 +1,11 @@
 //! Changes of flags, in chattr's letters.
 //!
-//! Input: a word such as `+i`, `-dA` or `=d`. Output: flags made of flags. Invariant: a letter that cannot be set by anybody is refused. Limits: one
-//! word; `=` leaves the flags that say how a file lies on the volume.
+//! Input: a word such as `+i`, `-dA` or `=d`, or a path. Output: flags made of flags. Invariant: a letter that cannot be set by anybody is refused. Limits:
+//! a path does not begin with +, - or =; `=` leaves the flags that say how a file lies on the volume.
 //! Source: man 1 chattr.
 
 use diorite_format::InodeFlags;
+use std::ffi::OsString;
 
 const LETTERS: [(char, InodeFlags); 17] = [
     ('a', InodeFlags::APPEND),
@@ -37,12 +38,36 @@ pub(crate) enum FlagChange {
     Exactly(InodeFlags),
 }
 
+/// A word behind the image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FlagWord {
+    /// A change, of all paths.
+    Change(FlagChange),
+    /// What is changed.
+    Path(OsString),
+}
+
+impl FlagWord {
+    /// Tells changes from paths.
+    ///
+    /// # Errors
+    /// Says which letter of a change is none.
+    pub(crate) fn parse(word: OsString) -> Result<FlagWord, String> {
+        match word.as_encoded_bytes().first() {
+            Some(b'+' | b'-' | b'=') => {
+                FlagChange::parse(&word.to_string_lossy()).map(FlagWord::Change)
+            }
+            _ => Ok(FlagWord::Path(word)),
+        }
+    }
+}
+
 impl FlagChange {
     /// Takes a word apart.
     ///
     /// # Errors
     /// Says which letter is none.
-    pub(crate) fn parse(word: &str) -> Result<FlagChange, String> {
+    fn parse(word: &str) -> Result<FlagChange, String> {
         let mut letters = word.chars();
         let change = match letters.next() {
             Some('+') => FlagChange::Set,

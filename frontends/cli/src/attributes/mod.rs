@@ -13,6 +13,6 @@ mod flags;
 mod pattern;
 mod value;
 
-pub(crate) use flags::FlagChange;
+pub(crate) use flags::{FlagChange, FlagWord};
 pub(crate) use pattern::Pattern;
 pub(crate) use value::{Encoding, Value, encode, parse_value};

@@ -3,7 +3,7 @@
 //! Input: an image, a change in chattr's letters, paths. Output: nothing. Invariants: symbolic links are not followed; one met on the way is left as it is.
 //! Limits: files and directories only.
 
-use crate::args::{ChattrArgs, Global};
+use crate::args::{ChattrArgs, Cli, Global};
 use crate::image;
 use crate::paths;
 use crate::report::Report;
@@ -13,15 +13,29 @@ use std::process::ExitCode;
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &ChattrArgs) -> ExitCode {
+    check(args).unwrap_or_else(|why| Cli::wrong_usage(why));
     image::change("chattr", &args.img, global, |volume, report| {
         apply(volume, report, args);
     })
 }
 
+/// Does the command line make sense?
+pub(crate) fn check(args: &ChattrArgs) -> Result<(), &'static str> {
+    let asked = args.generation.is_some() || args.project.is_some();
+    match (
+        asked || args.changes().next().is_some(),
+        args.paths().is_empty(),
+    ) {
+        (false, _) => Err("flags are asked for behind the image, as in +i or -dA"),
+        (true, true) => Err("no path is named behind the flags"),
+        (true, false) => Ok(()),
+    }
+}
+
 /// Does what the arguments say.
 pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &ChattrArgs) {
     let how = (args.recursive, false);
-    paths::change_each(volume, report, &args.paths, how, |inode| {
+    paths::change_each(volume, report, &args.paths(), how, |inode| {
         if inode.is_file() || inode.is_dir() {
             return set(volume, inode, args);
         }
@@ -37,7 +51,14 @@ pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &ChattrArgs) {
 }
 
 fn set(volume: &Volume, inode: &Inode, args: &ChattrArgs) -> Result<(), Error> {
-    let flags = args.flags.of(inode.flags);
+    if args.project.is_some_and(|project| project != inode.projid) {
+        // One that has it is not written to.
+        let what = "project numbers on a volume without the feature project";
+        return Err(Error::NotSupported(what.to_owned()));
+    }
+    let flags = args
+        .changes()
+        .fold(inode.flags, |flags, change| change.of(flags));
     if flags != inode.flags {
         volume.set_flags(inode.ino, flags)?;
     }

@@ -47,6 +47,7 @@ impl Step {
         match self {
             Step::Put(args) => cmd::put::check(args),
             Step::Truncate(args) => cmd::truncate::check(args),
+            Step::Chattr(args) => cmd::chattr::check(args),
             _ => Ok(()),
         }
     }
