@@ -73,9 +73,16 @@ impl Visit for Claimer<'_> {
             );
             self.wrong(&what);
         }
-        // Several runs of a file may share a cluster, if it is the same one of the file.
-        let shared = self.last == Some((run.file / ratio, first));
-        let from = first + u64::from(shared);
+        // Several runs of a file may share a cluster, if it is the same one of the file. Whatever it is, it counts once in the inode's own count.
+        let shared = self.last.filter(|(_, cluster)| *cluster == first);
+        if shared.is_some_and(|(of_file, _)| of_file != run.file / ratio) {
+            let what = format!(
+                "inode {}: file block {} lies in block {}, in the cluster of another place of the file",
+                self.ino, run.file, run.at
+            );
+            self.wrong(&what);
+        }
+        let from = first + u64::from(shared.is_some());
         space.claim_clusters(from, end);
         self.taken.clusters += end.saturating_sub(from);
         self.last = Some(((run.end() - 1) / ratio, end - 1));
