@@ -109,10 +109,6 @@ const SHAPES: [(u32, &[&str]); 8] = [
     ),
 ];
 
-/// So many of them have no clusters. Without a journal e2fsck mends maps, and the space that it then counts for them is not what our check counts where
-/// several of their nodes are in one cluster.
-const WITHOUT_CLUSTERS: usize = 6;
-
 impl Bed {
     /// Makes one.
     ///
@@ -120,11 +116,7 @@ impl Bed {
     /// A tool is missing or fails; the host has no room.
     pub fn make(mode: Mode, mib: u64, seed: u64) -> Result<Bed> {
         let mut rng = Rng::new(seed);
-        let shapes = match mode {
-            Mode::None => &SHAPES[..WITHOUT_CLUSTERS],
-            Mode::Ordered | Mode::Writeback | Mode::Journal => &SHAPES[..],
-        };
-        let (block, args) = *rng.pick(shapes);
+        let (block, args) = *rng.pick(&SHAPES);
         let scratch = scratch()?;
         let (image, source) = (scratch.path().join("image"), scratch.path().join("source"));
         let sources = sources(u64::from(block), &mut rng);
@@ -187,8 +179,7 @@ fn mke2fs(image: &Path, source: &Path, block: u32, args: &[&str], mode: Mode) ->
     // The smallest journal that there may be, so that the log wraps.
     let journal = format!("size={}", (u64::from(block.1) * 1024) >> 20);
     if mode == Mode::None {
-        // e2fsck takes an attribute whose value is not there any more for a sound one.
-        all.extend(["-O", "^has_journal,^ea_inode"]);
+        all.extend(["-O", "^has_journal"]);
     } else {
         all.extend(["-J", &journal]);
     }

@@ -85,6 +85,15 @@ impl Expect {
             })
     }
 
+    /// May its data have gone through the journal, where what one request writes needs several transactions?
+    fn in_parts(&self, file: u32, mode: Mode) -> bool {
+        match mode {
+            Mode::Journal => true,
+            Mode::Ordered | Mode::Writeback => self.history.toggled(file, self.at),
+            Mode::None => false,
+        }
+    }
+
     /// Was it, when the power went?
     fn is_durable(&self, action: &Action) -> bool {
         action.durable.is_some_and(|mark| mark < self.at)
@@ -123,7 +132,7 @@ impl<'a> Known<'a> {
         let path = &start.path;
         let changes = self.changes(number);
         let size = bytes.len() as u64;
-        if let Err(why) = self.judge_size(start, &changes, size) {
+        if let Err(why) = self.judge_size((number, start), &changes, size) {
             found.push(format!("{path}: {why}"));
         }
         let may_be_lost = self.expect.may_lose(number, self.mode);

@@ -9,6 +9,7 @@ use crate::names::NameOp;
 use crate::stamp::SECTOR;
 use crate::states::Change;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// What a workload did.
@@ -45,6 +46,11 @@ pub enum What {
         file: u32,
         /// How.
         change: Change,
+    },
+    /// Had the data of a file go through the journal from then on, or no longer. Nothing in it changes.
+    Toggle {
+        /// The file's number.
+        file: u32,
     },
     /// Changed the tree of names.
     Names(NameOp),
@@ -126,6 +132,7 @@ impl Action {
                 Some(file)
             }
             What::Sync { .. }
+            | What::Toggle { .. }
             | What::Names(_)
             | What::SyncName(_)
             | What::SyncAll
@@ -141,6 +148,7 @@ impl Action {
             What::Append { sectors, .. } => self.place.map(|at| at..at + sectors),
             What::Change { .. }
             | What::Sync { .. }
+            | What::Toggle { .. }
             | What::Names(_)
             | What::SyncName(_)
             | What::SyncAll
@@ -224,6 +232,12 @@ impl History {
         numbered.filter(move |(_, action)| action.begun < at)
     }
 
+    /// May data of this file have gone through the journal for its own flag's sake, when the log had `at` events?
+    pub(crate) fn toggled(&self, file: u32, at: usize) -> bool {
+        let mut begun = self.begun(at);
+        begun.any(|(_, a)| a.what == What::Toggle { file })
+    }
+
     /// Takes a note that stands at `mark` of the log. Places only rise. A number that no action has is passed over.
     pub fn note(&mut self, note: &Note, mark: usize) {
         match note {
@@ -274,7 +288,7 @@ impl History {
                 let last = last.and_then(|at| self.actions[at].acked);
                 self.names_durable(mark, |a| a.acked.is_some_and(|acked| Some(acked) <= last));
             }
-            What::Change { .. } | What::Names(_) => {}
+            What::Change { .. } | What::Toggle { .. } | What::Names(_) => {}
         }
     }
 
@@ -297,10 +311,16 @@ impl History {
         });
     }
 
-    /// A process was killed and nothing lost power: of data that went where data was, all that was acknowledged is there.
+    /// A process was killed and nothing lost power: of data that went where data was, all that was acknowledged is there, unless it waited for a commit.
     pub fn keeps_what_was_acked(&mut self) {
+        let toggled = |a: &Action| match a.what {
+            What::Toggle { file } => Some(file),
+            _ => None,
+        };
+        let waiting: BTreeSet<u32> = self.actions.iter().filter_map(toggled).collect();
         for action in &mut self.actions {
-            if matches!(action.what, What::Write { in_place: true, .. }) {
+            if matches!(action.what, What::Write { in_place: true, file, .. } if !waiting.contains(&file))
+            {
                 action.durable = action.acked;
             }
         }
@@ -362,5 +382,17 @@ mod tests {
         history.keeps_what_was_acked();
         let durable: Vec<_> = history.actions.iter().map(|a| a.durable).collect();
         assert_eq!(durable, [Some(1), None]);
+        let mut history = History::new(Vec::new());
+        let notes = [
+            write(true),
+            Note::Acked(1),
+            Note::Begun(What::Toggle { file: 0 }),
+        ];
+        for (mark, note) in notes.iter().enumerate() {
+            history.note(note, mark);
+        }
+        assert!(!history.toggled(0, 2) && history.toggled(0, 3) && !history.toggled(1, 3));
+        history.keeps_what_was_acked();
+        assert_eq!(history.actions[0].durable, None);
     }
 }

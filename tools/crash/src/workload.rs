@@ -15,6 +15,7 @@ use crate::stamp::{OF_APPEND, SECTOR, fill};
 use alone::Alone;
 use diorite::{Completion, File, FileId, Op, OpenFlags, Queue, Request, RequestFlags, Volume};
 use diorite_block::Buf;
+use diorite_format::InodeFlags;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -44,6 +45,8 @@ enum Step {
     Sync { data_only: bool },
     /// As a caller would who has nothing else to do.
     BlockingSync,
+    /// Have its data go through the journal from now on, or no longer (chattr +j, -j).
+    Toggle,
     /// Ask nothing, take completions.
     Reap,
 }
@@ -73,6 +76,7 @@ impl Step {
             30 | 31 => Step::Sync { data_only: false },
             32 => Step::Sync { data_only: true },
             33 => Step::BlockingSync,
+            34 => Step::Toggle,
             _ => Step::Reap,
         }
     }
@@ -211,12 +215,29 @@ impl Driver<'_> {
                 let well = self.targets[target].file.sync().is_ok();
                 self.end(number, well)
             }
+            Step::Toggle => {
+                let file = self.targets[target].file.clone();
+                self.toggle(target as u32, &file)
+            }
             Step::Reap => {
                 self.submit(queue)?;
                 let min = self.rng.below(u64::from(DEPTH)) as usize;
                 self.reap(queue, min)
             }
         }
+    }
+
+    fn toggle(&mut self, number: u32, file: &File) -> Result<()> {
+        let action = self.begin(What::Toggle { file: number })?;
+        let flags = file.metadata().flags;
+        let journals = InodeFlags::JOURNAL_DATA;
+        let flags = if flags.has(journals) {
+            flags.without(journals)
+        } else {
+            flags.with(journals)
+        };
+        let well = self.volume.set_flags(file.ino(), flags).is_ok();
+        self.end(action, well)
     }
 
     fn write(&mut self, target: usize, queue: usize, place: Place, dsync: bool) -> Result<()> {

@@ -71,7 +71,7 @@ impl Expect {
             false => {
                 let changes = Changes {
                     list: &changes,
-                    in_parts: mode == Mode::Journal,
+                    in_parts: self.in_parts(number, mode),
                 };
                 judge_states(number, &states, &changes, durable, &seen)
             }

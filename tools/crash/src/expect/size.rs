@@ -12,7 +12,7 @@ use crate::stamp::SECTOR;
 impl Known<'_> {
     pub(super) fn judge_size(
         &self,
-        start: &Start,
+        (number, start): (u32, &Start),
         changes: &Changes<'_>,
         size: u64,
     ) -> Result<(), String> {
@@ -33,9 +33,10 @@ impl Known<'_> {
                 && size > start.size
                 && most.is_none_or(|most| size <= most)
         };
+        let in_parts = self.expect.in_parts(number, self.mode);
         let by_parts = |a: &Action| {
             let sector = size / SECTOR as u64;
-            self.mode == Mode::Journal
+            in_parts
                 && size % SMALLEST_BLOCK == 0
                 && size > start.size
                 && a.sectors().is_none_or(|s| s.contains(&sector))

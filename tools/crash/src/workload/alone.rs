@@ -201,6 +201,10 @@ impl Driver<'_> {
                 let well = self.alone[which].open().sync().is_ok();
                 return self.end(number, well);
             }
+            3 if self.alone[which].file.is_some() => {
+                let open = self.alone[which].open().clone();
+                return self.toggle(file, &open);
+            }
             _ => {}
         }
         let unit = self.volume.superblock().geometry().cluster_size();
