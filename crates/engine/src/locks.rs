@@ -33,6 +33,8 @@ pub static DOOMED: LockClass = LockClass::new("doomed", 429);
 pub static CLAIMS: LockClass = LockClass::new("claims", 406);
 /// What one inode's place in the inode table holds.
 pub static INODE_STATE: LockClass = LockClass::new("inode-state", 405);
+/// The blocks of attributes that may get another user; held while one gets or loses one.
+pub static EQUAL_BLOCKS: LockClass = LockClass::new("equal-blocks", 407);
 /// One block group: which of its blocks and inodes are free.
 pub static ALLOC_GROUP: LockClass = LockClass::new("alloc-group", 408);
 /// The volume's table of in-core inodes.
@@ -58,7 +60,7 @@ pub static WORKERS: LockClass = LockClass::new("workers", 510);
 pub static CHECK_FINDINGS: LockClass = LockClass::new("check-findings", 520);
 
 /// The classes of the engine, in order.
-pub static CLASSES: [&LockClass; 24] = [
+pub static CLASSES: [&LockClass; 25] = [
     &SYNC_POOL,
     &QUEUES,
     &QUEUE,
@@ -71,6 +73,7 @@ pub static CLASSES: [&LockClass; 24] = [
     &ORPHANS,
     &INODE_STATE,
     &CLAIMS,
+    &EQUAL_BLOCKS,
     &ALLOC_GROUP,
     &INODES,
     &RECENT,

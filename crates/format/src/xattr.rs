@@ -22,7 +22,7 @@ mod tests;
 
 pub use hash::{entry_hash, verify_ea_inode};
 pub use holder::{held_hash, value_sum};
-pub use pack::{write_block, write_inode};
+pub use pack::{block_hash, write_block, write_inode};
 
 /// First word of both areas.
 const MAGIC: u32 = 0xEA02_0000;

@@ -28,8 +28,8 @@ use std::sync::Arc;
 /// The longest target of a symbolic link that the kernel takes.
 const MOST_TARGET: usize = 4095;
 
-/// A block of attributes, its bitmap and descriptor.
-pub(super) const ATTRIBUTE_CREDITS: u32 = 1 + MARK_CREDITS;
+/// A block of attributes or an equal one, and its bitmap and descriptor.
+pub(super) const ATTRIBUTE_CREDITS: u32 = 2 + MARK_CREDITS;
 
 /// What a new inode is.
 #[derive(Clone, Copy)]

@@ -30,6 +30,7 @@ use crate::policy::Policy;
 use crate::queue::{BlockingWork, Queue, SyncQueue};
 use crate::stats::{Counters, JournalStats};
 use crate::workers::Workers;
+use crate::xattr::EqualBlocks;
 use diorite_block::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use diorite_block::sync::{Mutex, thread};
 use diorite_block::{Blocking, Device};
@@ -119,6 +120,8 @@ pub(crate) struct VolumeShared {
     policy: AtomicU32,
     inodes: Mutex<InodeTable>,
     pub(crate) recent: Recent,
+    /// Blocks of attributes that others may have too.
+    pub(crate) equal_blocks: EqualBlocks,
     /// Segments of maps in memory beyond the inodes' roots, and how many there may be.
     loaded_segments: AtomicU64,
     most_segments: u64,
@@ -195,6 +198,7 @@ impl Volume {
             policy: AtomicU32::new(options.policy.pack()),
             inodes: Mutex::at_level(&INODES, level, InodeTable::default()),
             recent: Recent::new(level),
+            equal_blocks: EqualBlocks::new(level),
             loaded_segments: AtomicU64::new(0),
             most_segments: options.map_cache as u64 / 32,
             queues: Mutex::at_level(&QUEUES, level, Registry::default()),

@@ -62,6 +62,7 @@ impl Inode {
             when: XattrWhen::Always,
             holder: None,
             permissions,
+            shares: true,
         })
     }
 
@@ -74,7 +75,11 @@ impl Inode {
         let Some(mut acl) = self.stored_acl(ACCESS)? else {
             return Ok(());
         };
+        let before = acl.clone();
         acl.set_permissions(permissions);
+        if acl == before {
+            return Ok(());
+        }
         let stored = acl.to_stored();
         self.set_xattr(
             handle,
@@ -84,6 +89,7 @@ impl Inode {
                 when: XattrWhen::Always,
                 holder: None,
                 permissions: None,
+                shares: false,
             },
         )
     }
@@ -162,7 +168,12 @@ impl Inode {
         if !inside.is_empty() {
             self.replace_inside(handle, &inside)?;
         }
-        block.map_or(Ok(()), |run| self.put_block(handle, run.start, &beside))
+        match block {
+            Some(run) if !self.share_instead(handle, run, &beside)? => {
+                self.put_block(handle, run.start, &beside)
+            }
+            _ => Ok(()),
+        }
     }
 }
 

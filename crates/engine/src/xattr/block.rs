@@ -9,9 +9,9 @@ use super::remove::held;
 use crate::alloc::{Alloc, Run};
 use crate::cache::{Kind, MetaRef};
 use crate::error::Error;
-use crate::inode::Inode;
+use crate::inode::{CAPABILITY, Inode};
 use crate::journal::JournalHandle;
-use diorite_format::xattr::{self, XattrEntry, Xattrs};
+use diorite_format::xattr::{self, NameIndex, XattrEntry, Xattrs};
 use diorite_format::{FormatError, FsBlock};
 
 /// An inode's block of attributes, as it was read.
@@ -75,17 +75,20 @@ impl Inode {
             Ok(users <= 1)
         })?;
         if changed {
+            self.volume.equal_blocks.note(at, entries);
             return Ok(());
         }
         self.copy_block(handle, block, at, entries)
     }
 
-    /// Makes its block its own, so that changes of it do not fail for space.
+    /// Makes its block its own, so that a change of the list or the capability in it does not fail for space.
     pub(crate) fn own_attribute_block(&self, handle: &JournalHandle<'_>) -> Result<(), Error> {
         let block = self.block_now(handle)?;
         let attrs = block.parse(self)?;
         match block.at {
-            Some(at) if attrs.refcount > 1 => self.copy_block(handle, &block, at, &attrs.entries),
+            Some(at) if attrs.refcount > 1 && follows_others(&attrs) => {
+                self.copy_block(handle, &block, at, &attrs.entries)
+            }
             _ => Ok(()),
         }
     }
@@ -135,10 +138,14 @@ impl Inode {
         entries: &[XattrEntry<'_>],
     ) -> Result<(), Error> {
         self.write_new(handle, new, entries)?;
-        let volume = &self.volume;
-        let units = u64::from(volume.sb.geometry().cluster_size() / 512);
+        self.name_block(handle, new)
+    }
+
+    /// A block is the inode's, which had none.
+    pub(super) fn name_block(&self, handle: &JournalHandle<'_>, at: FsBlock) -> Result<(), Error> {
+        let units = u64::from(self.volume.sb.geometry().cluster_size() / 512);
         self.change(handle, |disk| {
-            (disk.file_acl, disk.blocks) = (new, disk.blocks + units);
+            (disk.file_acl, disk.blocks) = (at, disk.blocks + units);
         })
     }
 
@@ -152,7 +159,9 @@ impl Inode {
         handle.create(new, Kind::Xattr, |raw| {
             written = xattr::write_block(&self.volume.sb, new, entries, 1, raw);
         });
-        written.map_err(Error::from)
+        written?;
+        self.volume.equal_blocks.note(new, entries);
+        Ok(())
     }
 
     /// Drops the inode's reference to its block of attributes. What the entries of it name is the caller's.
@@ -171,15 +180,21 @@ impl Inode {
     }
 
     /// One user of a block less; with the last it is free. Was it the last?
-    fn leave_block(&self, handle: &JournalHandle<'_>, at: FsBlock) -> Result<bool, Error> {
+    pub(super) fn leave_block(
+        &self,
+        handle: &JournalHandle<'_>,
+        at: FsBlock,
+    ) -> Result<bool, Error> {
         let (volume, ino) = (&self.volume, self.ino);
         let check = self.check_of_block(at)?;
-        let last = handle.update(at, Kind::Xattr, check, |raw| {
-            let users = Xattrs::parse_block(&volume.sb, ino, at, raw)?.refcount;
-            if users > 1 {
-                xattr::set_refcount(&volume.sb, at, raw, users - 1)?;
-            }
-            Ok(users <= 1)
+        let last = volume.equal_blocks.leaving(at, || {
+            handle.update(at, Kind::Xattr, check, |raw| {
+                let users = Xattrs::parse_block(&volume.sb, ino, at, raw)?.refcount;
+                if users > 1 {
+                    xattr::set_refcount(&volume.sb, at, raw, users - 1)?;
+                }
+                Ok(users <= 1)
+            })
         })?;
         if last {
             let whole = Alloc::around(&volume.sb, Run { start: at, len: 1 })?;
@@ -190,7 +205,7 @@ impl Inode {
     }
 
     /// What a block of attributes must be, where nothing else of the volume lies.
-    fn check_of_block(
+    pub(super) fn check_of_block(
         &self,
         at: FsBlock,
     ) -> Result<impl Fn(&[u8]) -> Result<(), FormatError> + Copy + '_, Error> {
@@ -203,4 +218,10 @@ impl Inode {
         let (sb, ino) = (&self.volume.sb, self.ino);
         Ok(move |raw: &[u8]| Xattrs::parse_block(sb, ino, at, raw).map(|_| ()))
     }
+}
+
+/// Is there anything in it that changes with mode and owner?
+fn follows_others(attrs: &Xattrs<'_>) -> bool {
+    let mut named = attrs.entries.iter().map(|e| (e.index, e.name));
+    named.any(|which| which == CAPABILITY || which.0 == NameIndex::ACL_ACCESS)
 }

@@ -5,6 +5,7 @@
 //! | `names` | an attribute's whole name -> how it is stored, and whether this inode may have it |
 //! | `set`, `remove` | an attribute -> in the inode, in a block, in an inode of its own; gone |
 //! | `block` | the entries of an inode's block -> that block: made, changed, copied where it is shared, let go |
+//! | `shared` | the entries of a block -> an equal one that others have, which counts one user more |
 //! | `acl` | a list or permissions -> both in agreement; a directory's default list -> what is in it is made with |
 //! | `value` | a value -> an inode that holds it; one attribute more or less that names it |
 //!
@@ -17,11 +18,13 @@ mod block;
 mod names;
 mod remove;
 mod set;
+mod shared;
 mod value;
 
 pub(crate) use acl::Inherited;
 pub(crate) use remove::{INSIDE_CREDITS, Named};
 pub use set::XattrWhen;
+pub(crate) use shared::EqualBlocks;
 
 use crate::error::Error;
 use crate::inode::Inode;

@@ -66,6 +66,7 @@ impl Volume {
             when,
             holder: None,
             permissions: None,
+            shares: true,
         })
     }
 }
@@ -80,6 +81,8 @@ pub(super) struct Setting<'a> {
     pub(super) holder: Option<&'a Holder>,
     /// Permissions that the mode gets with it.
     pub(super) permissions: Option<u16>,
+    /// A block that others have will do. Else what changes next in the inode's own needs no space.
+    pub(super) shares: bool,
 }
 
 impl Setting<'_> {
@@ -176,7 +179,10 @@ impl Inode {
             if !self.fit_block(&entries) {
                 return Err(Error::AttributesFull { ino });
             }
-            self.replace_block(handle, &block, &entries)?;
+            let shared = set.shares && self.share_block(handle, &block, &entries)?;
+            if !shared {
+                self.replace_block(handle, &block, &entries)?;
+            }
             if let Some(kept) = inside.without(index, name) {
                 handle.or_abort(self.replace_inside(handle, &kept))?;
             }

@@ -13,6 +13,7 @@ mod files;
 mod has;
 mod judge;
 mod model;
+mod shared;
 mod world;
 
 use common::names::empty;

@@ -59,7 +59,8 @@ pub fn write_block(
 }
 
 /// Of all entries' hashes; 0, which is never shared, if one has none.
-fn block_hash(entries: &[XattrEntry<'_>]) -> u32 {
+#[must_use]
+pub fn block_hash(entries: &[XattrEntry<'_>]) -> u32 {
     if entries.iter().any(|e| e.hash == 0) {
         return 0;
     }

@@ -1,0 +1,162 @@
+//! Blocks of attributes that several inodes have: one with the same entries is found, and gets another user.
+//!
+//! Input: entries that an inode's block shall have, under a handle and the inode's map lock. Output: a block with just these bytes, which counts the inode.
+//! Invariants: a block is known from when it is made until its last user leaves it, and both, as the look and the count of a new user, are one step
+//! under the lock; so what is found is in use. What is found is compared byte by byte. Limits: the last [`SLOTS`] or fewer blocks that were
+//! written since the volume was opened; none with a value in an inode of its own, which counts the blocks that name it; [`MOST_USERS`].
+//! Source: the kernel's ext4 documentation, "extended attributes" (`h_refcount`, `h_hash`); e2fsck takes 1024 users at most.
+
+use super::block::Block;
+use crate::alloc::Run;
+use crate::cache::Kind;
+use crate::error::Error;
+use crate::inode::Inode;
+use crate::journal::JournalHandle;
+use crate::locks::EQUAL_BLOCKS;
+use diorite_block::sync::Mutex;
+use diorite_format::FsBlock;
+use diorite_format::xattr::{self, XattrEntry, Xattrs};
+
+/// Inodes that have one block.
+const MOST_USERS: u32 = 1024;
+/// Blocks known at most.
+const SLOTS: usize = 1024;
+
+/// The blocks of attributes that are known, by the hash of their entries.
+#[derive(Debug)]
+pub(crate) struct EqualBlocks(Mutex<Vec<Known>>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    hash: u32,
+    /// None: nothing is known here.
+    at: Option<FsBlock>,
+}
+
+impl EqualBlocks {
+    pub(crate) fn new(level: u8) -> EqualBlocks {
+        EqualBlocks(Mutex::at_level(&EQUAL_BLOCKS, level, Vec::new()))
+    }
+
+    /// A block that is in use has these entries now.
+    pub(super) fn note(&self, at: FsBlock, entries: &[XattrEntry<'_>]) {
+        let Some(hash) = hash_of(entries) else { return };
+        let mut slots = self.0.lock();
+        if slots.is_empty() {
+            slots.resize(SLOTS, Known::default());
+        }
+        slots[slot_of(hash)] = Known { hash, at: Some(at) };
+    }
+
+    /// Does `with` while no block begins or ends to be known, with the one that is by this hash.
+    fn holding<R>(&self, hash: u32, with: impl FnOnce(Option<FsBlock>) -> R) -> R {
+        let slots = self.0.lock();
+        let known = slots.get(slot_of(hash)).filter(|known| known.hash == hash);
+        with(known.and_then(|known| known.at))
+    }
+
+    /// Does `leave`, which says whether a block has no user any more: then it is not known either.
+    pub(super) fn leaving(
+        &self,
+        block: FsBlock,
+        leave: impl FnOnce() -> Result<bool, Error>,
+    ) -> Result<bool, Error> {
+        let mut slots = self.0.lock();
+        let last = leave()?;
+        if last {
+            let known = slots.iter_mut().filter(|known| known.at == Some(block));
+            known.for_each(|known| *known = Known::default());
+        }
+        Ok(last)
+    }
+}
+
+fn slot_of(hash: u32) -> usize {
+    hash as usize % SLOTS
+}
+
+/// By what a block with these entries is found; none if it is for one inode.
+fn hash_of(entries: &[XattrEntry<'_>]) -> Option<u32> {
+    let alone = entries.is_empty() || entries.iter().any(XattrEntry::is_held);
+    let hash = xattr::block_hash(entries);
+    (!alone && hash != 0).then_some(hash)
+}
+
+impl Inode {
+    /// Gives the inode a block with these entries that others have, in the place of the one it has; false, and nothing done, if none is known.
+    pub(super) fn share_block(
+        &self,
+        handle: &JournalHandle<'_>,
+        block: &Block,
+        entries: &[XattrEntry<'_>],
+    ) -> Result<bool, Error> {
+        if block.parse(self)?.entries.iter().any(XattrEntry::is_held) {
+            return Ok(false);
+        }
+        let Some(found) = self.use_equal(handle, block.at, entries)? else {
+            return Ok(false);
+        };
+        handle.or_abort((|| {
+            if let Some(old) = block.at {
+                self.leave_block(handle, old)?;
+                return self.change(handle, |disk| disk.file_acl = found);
+            }
+            self.name_block(handle, found)
+        })())?;
+        Ok(true)
+    }
+
+    /// The same for a new inode, for which a block was taken: that is free again.
+    pub(super) fn share_instead(
+        &self,
+        handle: &JournalHandle<'_>,
+        taken: Run,
+        entries: &[XattrEntry<'_>],
+    ) -> Result<bool, Error> {
+        let Some(found) = self.use_equal(handle, None, entries)? else {
+            return Ok(false);
+        };
+        self.volume.alloc()?.free(handle, taken.start, taken.len)?;
+        self.name_block(handle, found)?;
+        Ok(true)
+    }
+
+    /// A block with just these entries, other than `own`, which has one user more now.
+    fn use_equal(
+        &self,
+        handle: &JournalHandle<'_>,
+        own: Option<FsBlock>,
+        entries: &[XattrEntry<'_>],
+    ) -> Result<Option<FsBlock>, Error> {
+        let Some(hash) = hash_of(entries) else {
+            return Ok(None);
+        };
+        self.volume.equal_blocks.holding(hash, |known| {
+            let Some(at) = known.filter(|at| Some(*at) != own) else {
+                return Ok(None);
+            };
+            let used = handle.update(at, Kind::Xattr, self.check_of_block(at)?, |raw| {
+                self.add_user(at, entries, raw)
+            })?;
+            Ok(used.then_some(at))
+        })
+    }
+
+    /// Counts one user more of a block, if it has just these entries and not too many.
+    fn add_user(
+        &self,
+        at: FsBlock,
+        entries: &[XattrEntry<'_>],
+        raw: &mut [u8],
+    ) -> Result<bool, Error> {
+        let sb = &self.volume.sb;
+        let users = Xattrs::parse_block(sb, self.ino, at, raw)?.refcount;
+        let mut equal = vec![0; raw.len()];
+        xattr::write_block(sb, at, entries, users, &mut equal)?;
+        let may = equal == raw && (1..MOST_USERS).contains(&users);
+        if may {
+            xattr::set_refcount(sb, at, raw, users + 1)?;
+        }
+        Ok(may)
+    }
+}
