@@ -1,7 +1,8 @@
 //! Every on-disk structure: the offset and size of each field, in bytes, checked when the crate is compiled.
 //! Input: nothing. Output: constants for the parsers. Invariant: in each list every field starts where the
 //! one before it ends and the last one ends at the structure's size, so a slip cannot compile.
-//! Source: the kernel's ext4 and jbd2 documentation (Documentation/filesystems/ext4/*.rst, journal.rst).
+//! Source: the kernel's ext4 and jbd2 documentation (Documentation/filesystems/ext4/*.rst, journal.rst);
+//! of usage files, what `quota` names.
 #![allow(dead_code)] // fields that only later writing needs are part of the list
 
 /// Whether the fields lie end to end from 0 to `size`.
@@ -173,6 +174,25 @@ layout! {
     /// The record at the end of each block of the orphan file.
     orphan_tail: 8;
     MAGIC @ 0 + 4, CHECKSUM @ 4 + 4,
+}
+
+layout! {
+    /// The beginning of a usage file of quotas.
+    quota_header: 32;
+    MAGIC @ 0 + 4, VERSION @ 4 + 4, SETTINGS @ 8 + 12, BLOCKS @ 20 + 4,
+    FREE_BLOCK @ 24 + 4, FREE_ENTRY @ 28 + 4,
+}
+
+layout! {
+    /// The head of a block of entries in a usage file.
+    quota_data: 16;
+    LISTS @ 0 + 8, ENTRIES @ 8 + 2, REST @ 10 + 6,
+}
+
+layout! {
+    /// An entry of a usage file.
+    quota_entry: 72;
+    ID @ 0 + 4, INODE_SETTINGS @ 4 + 20, CUR_INODES @ 24 + 8, SPACE_SETTINGS @ 32 + 16, CUR_SPACE @ 48 + 8, TIMES @ 56 + 16,
 }
 
 layout! {

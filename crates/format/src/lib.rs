@@ -21,6 +21,7 @@
 //! | [`xattr`], [`acl`] | an inode's rest, or a block | attributes; access control lists |
 //! | [`journal`] | the journal's first block; blocks of its log | is there something to replay, and in what form; tags, revocations, commits, read and made |
 //! | [`orphan`], [`mmp`] | a block each | files to clean up, and slots changed; who else has the volume |
+//! | [`quota`] | blocks of a usage file | what users, groups and projects use, as the volume has it |
 //! | [`csum`] | bytes | the sums that all of them share |
 //!
 //! Below them: [`types`] (one newtype per number space), [`error`] (one variant per check), and three private
@@ -59,6 +60,7 @@ pub mod inode;
 pub mod journal;
 pub mod mmp;
 pub mod orphan;
+pub mod quota;
 pub mod superblock;
 pub mod types;
 pub mod xattr;

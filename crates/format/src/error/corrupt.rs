@@ -514,6 +514,60 @@ pub enum Corrupt {
         first: u32,
         last: u32,
     },
+    /// Magic of a usage file.
+    #[error(
+        "inode {ino}: usage file of quotas: magic number is {found:#010x}, not {expected:#010x}"
+    )]
+    QuotaMagic { ino: Ino, found: u32, expected: u32 },
+    /// Version of a usage file.
+    #[error("inode {ino}: usage file of quotas: version {found}, not 1")]
+    QuotaVersion { ino: Ino, found: u32 },
+    /// Blocks of a usage file.
+    #[error(
+        "inode {ino}: usage file of quotas: it says that it has {found} blocks; must be 2 or more, and at most {max}"
+    )]
+    QuotaBlocks { ino: Ino, found: u32, max: u64 },
+    /// First block that is free, or has room, of a usage file.
+    #[error(
+        "inode {ino}: usage file of quotas: a list of free blocks or entries begins with block {found}; there are {blocks}"
+    )]
+    QuotaFree { ino: Ino, found: u32, blocks: u32 },
+    /// Reference of a usage file's tree.
+    #[error(
+        "inode {ino}: usage file of quotas, block {block}: reference {slot} is to block {found}; there are {blocks}"
+    )]
+    QuotaReference {
+        ino: Ino,
+        block: u32,
+        slot: u8,
+        found: u32,
+        blocks: u32,
+    },
+    /// A usage file's tree that is none.
+    #[error(
+        "inode {ino}: usage file of quotas, block {block}: it refers to block {found}, to which another reference leads"
+    )]
+    QuotaTwice { ino: Ino, block: u32, found: u32 },
+    /// Number of entries in a block of a usage file.
+    #[error(
+        "inode {ino}: usage file of quotas, block {block}: it says that it has {found} entries; at most {max} fit"
+    )]
+    QuotaEntries {
+        ino: Ino,
+        block: u32,
+        found: u16,
+        max: u16,
+    },
+    /// An entry of a usage file that the tree does not lead to.
+    #[error(
+        "inode {ino}: usage file of quotas, block {block}: an entry for {id} is there, to which the tree does not lead"
+    )]
+    QuotaAstray { ino: Ino, block: u32, id: u32 },
+    /// A reference of a usage file to an entry that is not there.
+    #[error(
+        "inode {ino}: usage file of quotas, block {block}: the tree leads here for {id}, which has no entry"
+    )]
+    QuotaNoEntry { ino: Ino, block: u32, id: u32 },
     /// Multiple-mount protection magic.
     #[error("multiple-mount protection block: magic number is {found:#010x}, not 0x004d4d50")]
     MmpMagic { found: u32 },
