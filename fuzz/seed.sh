@@ -63,7 +63,7 @@ whole() {
     n_image=$((n_image + 1))
 }
 head -c 5000 "$work/src/big" > "$work/src/big-value"
-whole k1-clusters 1024 bigalloc,quota,ea_inode,^has_journal
+whole k1-clusters 1024 bigalloc,quota,project,ea_inode,^has_journal
 whole k4-more 4096 orphan_file,ea_inode,inline_data,has_journal,casefold
 { printf '\314'; head -c 256 /dev/zero; printf '\1\0\0\0\1\0\6\0\2\0\7\0\350\3\0\0\4\0\4\0\20\0\7\0\40\0\4\0'; } > "$here/corpus/xattr/acl"
 # log NAME FORM FEATURES OPEN: FORM is the first byte of the journal target

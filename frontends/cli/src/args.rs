@@ -254,10 +254,10 @@ pub(crate) enum Command {
 
 const CHECK: &str = "\
 Look whether an image is consistent: superblock and descriptors, bitmaps and counters against what is in use, maps of files, directories and \
-their hash trees, link counts, extended attributes, orphans, the journal, and every checksum. Nothing is written.
+their hash trees, link counts, extended attributes, orphans, the journal, what users, groups and projects use against usage files of quotas, and every checksum. \
+Nothing is written.
 
-A journal that has to be replayed is replayed in memory, and the image judged as it will be then; `e2fsck -n` judges it as it lies. Usage files of \
-quotas are not compared.
+A journal that has to be replayed is replayed in memory, and the image judged as it will be then; `e2fsck -n` judges it as it lies.
 
 Exit status, as of `e2fsck -n`: 0 if the image is clean; 4 if there are errors, which are left as they are; 8 if no check could be made: the image \
 cannot be read, or is of a kind that is not known; 16 for wrong usage.";

@@ -18,34 +18,48 @@ const BLOCK_HEADER: usize = 32;
 /// Bytes of an entry without its name.
 const ENTRY: usize = 16;
 
-/// Checks the attributes in an inode, notes its block of them; gives the clusters of its values that are elsewhere.
+/// Values that are in inodes of their own.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Elsewhere {
+    pub(super) clusters: u64,
+    pub(super) inodes: u64,
+}
+
+impl Elsewhere {
+    fn add(&mut self, clusters: Option<u64>) {
+        self.clusters += clusters.unwrap_or(0);
+        self.inodes += u64::from(clusters.is_some());
+    }
+}
+
+/// Checks the attributes in an inode, notes its block of them; gives its values that are elsewhere.
 pub(super) fn in_inode(
     check: &Check<'_>,
     reader: &mut Reader<'_>,
     met: &mut Met,
     inode: &Inode,
     raw: &[u8],
-) -> Result<u64, Error> {
+) -> Result<Elsewhere, Error> {
     if !inode.file_acl.is_none() {
         met.attributes.push((inode.file_acl, inode.ino));
     }
     let list = match Xattrs::parse_inode(&check.sight.sb, inode, raw) {
-        Ok(list) if list.entries.is_empty() => return Ok(0),
+        Ok(list) if list.entries.is_empty() => return Ok(Elsewhere::default()),
         Ok(list) => list,
         Err(e) => {
             check.found.inode(Kind::Xattr, inode.ino, e);
-            return Ok(0);
+            return Ok(Elsewhere::default());
         }
     };
-    let mut clusters = 0;
+    let mut elsewhere = Elsewhere::default();
     for one in &list.entries {
-        clusters += entry(check, reader, met, inode.ino, one)?;
+        elsewhere.add(entry(check, reader, met, inode.ino, one)?);
     }
     if let Some(area) = inode.xattr_area() {
         // Values count from behind the magic number.
         layout(check, inode.ino, &list, &raw[area][4..], 0);
     }
-    Ok(clusters)
+    Ok(elsewhere)
 }
 
 /// The value of `system.data`: the rest of inline data.
@@ -64,12 +78,12 @@ fn entry(
     met: &mut Met,
     owner: Ino,
     entry: &XattrEntry<'_>,
-) -> Result<u64, Error> {
+) -> Result<Option<u64>, Error> {
     if let Err(e) = entry.verify_hash(owner) {
         check.found.inode(Kind::Xattr, owner, e);
     }
     let XattrValue::Inode { ino, size } = entry.value else {
-        return Ok(0);
+        return Ok(None);
     };
     met.values.push(ValueRef { holder: ino, owner });
     if let Some((holder, _)) = reader.inode(ino)? {
@@ -86,7 +100,7 @@ fn entry(
         }
     }
     let cluster = u64::from(check.sight.sb.geometry().cluster_size());
-    Ok(u64::from(size).div_ceil(cluster))
+    Ok(Some(u64::from(size).div_ceil(cluster)))
 }
 
 /// Values have words of their own, which no other value and no entry has. `bytes` is where their places count from, entries begin at `base`.
@@ -132,8 +146,8 @@ pub(super) fn blocks(check: &Check<'_>, met: &mut Met) -> Result<(), Error> {
         let here: Vec<Ino> = here.iter().map(|(_, ino)| *ino).collect();
         block(check, &mut holders, met, blocks[n], &here, raw)
     })?;
-    for (ino, found, expected) in met.counted.drain(..) {
-        judge::space(check, ino, found, expected);
+    for of in met.counted.drain(..) {
+        judge::space(check, &mut met.usage, &of, true);
     }
     Ok(())
 }
@@ -162,10 +176,10 @@ fn block(
         check.found.of(Kind::Xattr, first, at, what);
     }
     layout(check, first, &list, raw, BLOCK_HEADER);
-    let mut held = 0;
+    let mut held = Elsewhere::default();
     for one in &list.entries {
         // However many inodes share the block, the value counts one user. It counts in the space of each.
-        held += entry(check, reader, met, first, one)?;
+        held.add(entry(check, reader, met, first, one)?);
         let unhashed = match one.value {
             XattrValue::Bytes(value) => one.hash == 0 && entry_hash(one.name, value) != 0,
             XattrValue::Inode { .. } => false,
@@ -184,11 +198,12 @@ fn block(
             );
         }
     }
-    if held > 0 {
-        let sectors = held * u64::from(check.sight.sb.geometry().cluster_size() >> 9);
+    if held.inodes > 0 {
+        let sectors = held.clusters * u64::from(check.sight.sb.geometry().cluster_size() >> 9);
         for owner in owners {
-            if let Ok(at) = met.counted.binary_search_by_key(owner, |(ino, ..)| *ino) {
-                met.counted[at].2 += sectors;
+            if let Ok(at) = met.counted.binary_search_by_key(owner, |of| of.ino) {
+                met.counted[at].expected += sectors;
+                met.counted[at].inodes += held.inodes;
             }
         }
     }

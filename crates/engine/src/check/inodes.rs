@@ -6,6 +6,7 @@
 use super::judge;
 use super::reader::{Reader, believed, is_wrong_sum};
 use super::report::Kind;
+use super::usage::{Payers, Usage};
 use super::{Check, STAGE_INODES};
 use crate::error::Error;
 use diorite_format::{FsBlock, Ino, Inode};
@@ -17,6 +18,18 @@ pub(super) struct ValueRef {
     pub(super) owner: Ino,
 }
 
+/// An inode whose block of attributes may name values that count in its space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Counted {
+    pub(super) ino: Ino,
+    /// Sectors that the inode says.
+    pub(super) found: u64,
+    /// Sectors, and inodes, without those.
+    pub(super) expected: u64,
+    pub(super) inodes: u64,
+    pub(super) payers: Option<Payers>,
+}
+
 /// What one thread has met.
 #[derive(Default)]
 pub(super) struct Met {
@@ -24,8 +37,8 @@ pub(super) struct Met {
     /// Blocks of attributes, and who has them.
     pub(super) attributes: Vec<(FsBlock, Ino)>,
     pub(super) values: Vec<ValueRef>,
-    /// Inodes whose blocks of attributes may name values that count in their space, and what was found and expected without those.
-    pub(super) counted: Vec<(Ino, u64, u64)>,
+    pub(super) counted: Vec<Counted>,
+    pub(super) usage: Usage,
     /// Blocks with targets of symbolic links.
     pub(super) targets: Vec<(FsBlock, Ino)>,
     pub(super) inodes: u64,
@@ -38,19 +51,19 @@ impl Met {
         self.values.extend(other.values);
         self.counted.extend(other.counted);
         self.targets.extend(other.targets);
+        self.usage.merge(other.usage);
         self.inodes += other.inodes;
     }
 }
 
 /// Goes through all tables.
 pub(super) fn all(check: &Check<'_>) -> Result<Met, Error> {
-    let begin = || {
-        (
-            Reader::new(check.sight),
-            Reader::new(check.sight),
-            Met::default(),
-        )
+    let fresh = || Met {
+        usage: Usage::new(&check.sight.sb),
+        ..Met::default()
     };
+    let reader = || Reader::new(check.sight);
+    let begin = || (reader(), reader(), fresh());
     let groups = check.sight.groups.len();
     let done = check
         .crew
@@ -58,7 +71,7 @@ pub(super) fn all(check: &Check<'_>) -> Result<Met, Error> {
             let (table, reader, met) = state;
             of_group(check, table, reader, met, group)
         })?;
-    let mut all = Met::default();
+    let mut all = fresh();
     done.into_iter().for_each(|(_, _, met)| all.add(met));
     all.directories.sort_unstable();
     all.attributes.sort_unstable();

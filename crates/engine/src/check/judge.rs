@@ -4,13 +4,14 @@
 //! is claimed before it is compared with what it says. Limits: names and links are for later passes.
 
 use super::Check;
-use super::attributes;
-use super::inodes::Met;
+use super::attributes::{self, Elsewhere};
+use super::inodes::{Counted, Met};
 use super::maps::{self, Taken};
 use super::own::{self, Role};
 use super::people::Person;
 use super::reader::Reader;
 use super::report::Kind;
+use super::usage::{Payers, Usage};
 use crate::error::Error;
 use diorite_format::features::Incompat;
 use diorite_format::inline::InlineData;
@@ -39,22 +40,22 @@ pub(super) fn inode(
         Role::Resize => own::resize(check, reader, inode)?,
         _ => maps::claim(check, reader, inode)?,
     };
-    let space = attributes::in_inode(check, reader, met, inode, raw)?;
+    let values = attributes::in_inode(check, reader, met, inode, raw)?;
     if role == Role::Own {
         own::fields(check, inode, &taken);
     }
     if role != Role::BadBlocks {
         fields(check, inode, raw);
         contents(check, met, inode, raw, &taken);
-        if !taken.bad && !taken.tangled {
-            blocks(check, met, inode, &taken, space);
-        }
+        let counts = matches!(role, Role::Ordinary | Role::Root) && !is_value(inode);
+        let payers = counts.then(|| Payers::of(inode));
+        blocks(check, met, inode, &taken, values, payers);
     }
     let person = Person::new(inode.file_type, inode.links)
         .bad(taken.bad)
         .tangled(taken.tangled)
         .orphan(orphan)
-        .ea(inode.flags.has(InodeFlags::EA_INODE))
+        .ea(is_value(inode))
         .own(role != Role::Ordinary && role != Role::Root);
     check.people.set(ino, person);
     met.inodes += 1;
@@ -220,30 +221,52 @@ fn inline(check: &Check<'_>, inode: &Inode, raw: &[u8]) {
     }
 }
 
-/// What an inode says that it uses, in sectors, and what that should be.
-pub(super) fn space(check: &Check<'_>, ino: Ino, found: u64, expected: u64) {
-    if found != expected {
+/// What an inode uses counts for whose it is, and is compared with what it says itself, if all of its map is known.
+pub(super) fn space(check: &Check<'_>, usage: &mut Usage, of: &Counted, sound: bool) {
+    let (ino, found, expected) = (of.ino, of.found, of.expected);
+    if sound && found != expected {
         let what =
             format_args!("inode {ino}: {found} sectors are counted as in use; expected {expected}");
         check.found.inode(Kind::Inode, ino, what);
     }
+    if let Some(payers) = of.payers {
+        usage.add(payers, expected, of.inodes);
+    }
 }
 
-/// The space in use, in the inode's own count. What values in its block of attributes add to it is known when that block is read.
-fn blocks(check: &Check<'_>, met: &mut Met, inode: &Inode, taken: &Taken, values: u64) {
+/// Whether an inode holds an attribute's value. It counts for those whose attribute that is, not for its owner.
+fn is_value(inode: &Inode) -> bool {
+    inode.flags.has(InodeFlags::EA_INODE)
+}
+
+/// The space in use: in the inode's own count, and for whom it counts. What values in its block of attributes add to it is known when that block is read.
+fn blocks(
+    check: &Check<'_>,
+    met: &mut Met,
+    inode: &Inode,
+    taken: &Taken,
+    values: Elsewhere,
+    payers: Option<Payers>,
+) {
     let sb = &check.sight.sb;
     let cluster = u64::from(sb.geometry().cluster_size() >> 9);
     let has_block = !inode.file_acl.is_none();
-    let clusters = taken.clusters + u64::from(has_block) + values;
-    let expected = clusters * cluster;
-    if has_block && sb.features().incompat.has(Incompat::EA_INODE) {
-        met.counted.push((inode.ino, inode.blocks, expected));
+    let clusters = taken.clusters + u64::from(has_block) + values.clusters;
+    let counted = Counted {
+        ino: inode.ino,
+        found: inode.blocks,
+        expected: clusters * cluster,
+        inodes: 1 + values.inodes,
+        payers,
+    };
+    let ea_inode = sb.features().incompat.has(Incompat::EA_INODE);
+    let sound = !taken.bad && !taken.tangled;
+    if sound && has_block && ea_inode {
+        met.counted.push(counted);
     } else {
-        space(check, inode.ino, inode.blocks, expected);
+        space(check, &mut met.usage, &counted, sound);
     }
-    if inode.flags.has(InodeFlags::EA_INODE)
-        && !check.sight.sb.features().incompat.has(Incompat::EA_INODE)
-    {
+    if sound && is_value(inode) && !ea_inode {
         let ino = inode.ino;
         let what =
             format_args!("inode {ino}: holds an attribute's value on a volume without ea_inode");

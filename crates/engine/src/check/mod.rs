@@ -11,12 +11,12 @@
 //! | `directories`, `entries`, `hashed` | directories -> names counted, hash trees judged |
 //! | `people`, `links` | names counted -> links, what is lost |
 //! | `bitmaps` | what is in use -> bitmaps and counters judged |
+//! | `usage`, `quota` | what inodes use -> usage files of quotas judged |
 //! | `owners`, `paths` | findings -> who it is, and where |
 //! | `report`, `crew`, `reader` | findings kept; threads; reads |
 //!
 //! Input: a device or a locator. Output: a [`Report`]. Invariants: nothing is written; memory grows with the size of the device and with what is in use, never with a number
-//! that is only said; what is reported does not depend on the number of threads. Limits: quota files are not compared: what counts for
-//! whom e2fsck alone says, and no volume that keeps usage is written to. Copies of the superblock and of descriptors are read only where the first do not
+//! that is only said; what is reported does not depend on the number of threads. Limits: copies of the superblock and of descriptors are read only where the first do not
 //! check out, as by `e2fsck -fn`, which does not notice when they are wiped.
 
 mod attributes;
@@ -35,10 +35,12 @@ mod own;
 mod owners;
 mod paths;
 mod people;
+mod quota;
 mod reader;
 mod report;
 mod sight;
 mod space;
+mod usage;
 mod walk;
 
 pub use crew::{Progress, Watch};
@@ -159,6 +161,7 @@ impl Check<'_> {
         links::counts(self);
         links::ways(self, &directories);
         bitmaps::all(self, &fixed)?;
+        quota::all(self, &mut met.usage)?;
         let shared = self
             .sight
             .sb

@@ -1,17 +1,19 @@
 //! The volume's own inodes: which they are, and the one that keeps room for more descriptors.
 //!
 //! Input: an inode's number. Output: its [`Role`]. Invariant: the blocks that the resize inode leads to lie where descriptors may grow, in the primary place and in
-//! every copy, and nowhere else. Limits: contents of quota files are not judged.
+//! every copy, and nowhere else. Limits: contents of usage files are for `quota`.
 
 use super::Check;
 use super::directories::runs_of;
 use super::maps::Taken;
+use super::quota::is_spare;
 use super::reader::Reader;
 use super::report::Kind;
 use super::walk::{Run, Visit, walk};
 use crate::error::Error;
-use diorite_format::features::{Compat, RoCompat};
+use diorite_format::features::Compat;
 use diorite_format::journal::JournalSuper;
+use diorite_format::quota;
 use diorite_format::superblock::JournalPlace;
 use diorite_format::{FsBlock, Ino, Inode, MapKind, Superblock};
 use std::fmt;
@@ -33,8 +35,7 @@ pub(super) enum Role {
 
 /// The role of an inode.
 pub(super) fn role(sb: &Superblock, ino: Ino) -> Role {
-    let named = |n: u32| n != 0 && n == ino.get();
-    let quota = sb.features().ro_compat.has(RoCompat::QUOTA);
+    let counts = |kind| sb.quota_file(kind) == Some(ino);
     if ino == Ino::ROOT {
         Role::Root
     } else if ino == Ino::BAD_BLOCKS {
@@ -44,7 +45,7 @@ pub(super) fn role(sb: &Superblock, ino: Ino) -> Role {
     } else if ino.get() < sb.geometry().first_ino()
         || sb.orphan_file() == Some(ino)
         || sb.journal() == JournalPlace::Internal(ino)
-        || quota && sb.info().quota_inodes.into_iter().any(named)
+        || quota::Kind::ALL.into_iter().any(counts)
     {
         Role::Own
     } else {
@@ -63,6 +64,13 @@ pub(super) fn fields(check: &Check<'_>, inode: &Inode, taken: &Taken) {
             "inode {ino}: kept for the volume itself, and has the mode {mode:#o}, {what}"
         );
         check.found.inode(Kind::Inode, ino, what);
+    }
+    let empty = inode.links == 0 && inode.blocks == 0 && inode.i_block[..4] == [0; 4];
+    if is_spare(sb, ino) && !empty {
+        let what = format_args!(
+            "inode {ino}: kept for a usage file of quotas that the volume does not have, but not empty"
+        );
+        check.found.inode(Kind::Quota, ino, what);
     }
     let size = taken.end * u64::from(sb.block_size());
     if journal && inode.size != size && !taken.bad {

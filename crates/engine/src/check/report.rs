@@ -43,13 +43,15 @@ pub enum Kind {
     InodeBitmap,
     /// Free blocks, free inodes, directories, as they are counted in descriptors and superblock.
     Counters,
+    /// What users, groups and projects use, as it is counted in usage files.
+    Quota,
     /// What could not be checked because of other damage.
     NotChecked,
 }
 
 impl Kind {
     /// Every kind, in the order of reports.
-    pub const ALL: [Kind; 16] = [
+    pub const ALL: [Kind; 17] = [
         Kind::Superblock,
         Kind::Descriptor,
         Kind::Journal,
@@ -65,6 +67,7 @@ impl Kind {
         Kind::BlockBitmap,
         Kind::InodeBitmap,
         Kind::Counters,
+        Kind::Quota,
         Kind::NotChecked,
     ];
 
@@ -87,6 +90,7 @@ impl Kind {
             Kind::BlockBitmap => "block_bitmap",
             Kind::InodeBitmap => "inode_bitmap",
             Kind::Counters => "counters",
+            Kind::Quota => "quota",
             Kind::NotChecked => "not_checked",
         }
     }

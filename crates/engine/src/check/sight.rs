@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::mount::{OpenOptions, find_superblock, read_bytes};
 use crate::volume::Volume;
 use diorite_block::{Blocking, Device};
-use diorite_format::features::{Incompat, RoCompat};
+use diorite_format::features::Incompat;
 use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use diorite_format::{
     Access, Corrupt, FormatError, FsBlock, GroupDesc, GroupNo, Superblock, group,
@@ -130,12 +130,9 @@ fn oddities(blocking: &Blocking, sb: &Superblock, found: &Collector) -> Result<(
 
 /// What the superblock itself says of the volume's state, and what this check leaves out because of its features.
 fn note_states(sb: &Superblock, found: &Collector) {
-    let (incompat, ro) = (sb.features().incompat, sb.features().ro_compat);
+    let incompat = sb.features().incompat;
     if sb.has_error_state() || sb.recorded_errors().is_some() {
         found.note("errors were recorded in the superblock before this check");
-    }
-    if ro.has(RoCompat::QUOTA) || ro.has(RoCompat::PROJECT) {
-        found.note("quota: the usage files are not compared with what is in use");
     }
     if incompat.has(Incompat::CASEFOLD) || incompat.has(Incompat::ENCRYPT) {
         found.note("names that fold case are not compared with their place in the hash tree");

@@ -61,9 +61,11 @@ pub(crate) const SUPER: &[Field] = &[
     ("s_checksum_type", 0x175, 1),
     ("s_error_count", 0x194, 4),
     ("s_usr_quota_inum", 0x240, 4),
+    ("s_grp_quota_inum", 0x244, 4),
     ("s_overhead_clusters", 0x248, 4),
     ("s_backup_bgs", 0x24C, 4),
     ("s_lpf_ino", 0x268, 4),
+    ("s_prj_quota_inum", 0x26C, 4),
     ("s_checksum_seed", 0x270, 4),
     ("s_encoding", 0x27C, 2),
     ("s_orphan_file_inum", 0x280, 4),
@@ -224,6 +226,38 @@ pub(crate) const XATTR_ENTRY: &[Field] = &[
 ];
 
 pub(crate) const ORPHAN_TAIL: &[Field] = &[("ob_magic", 0, 4), ("ob_checksum", 4, 4)];
+
+pub(crate) const QUOTA_HEADER: &[Field] = &[
+    ("magic", 0, 4),
+    ("version", 4, 4),
+    ("setting", 8, 4),
+    ("setting", 12, 4),
+    ("setting", 16, 4),
+    ("blocks", 20, 4),
+    ("free block", 24, 4),
+    ("free entry", 28, 4),
+];
+
+pub(crate) const QUOTA_DATA: &[Field] = &[
+    ("list", 0, 4),
+    ("list", 4, 4),
+    ("entries", 8, 2),
+    ("padding", 10, 2),
+    ("padding", 12, 4),
+];
+
+pub(crate) const QUOTA_ENTRY: &[Field] = &[
+    ("id", 0, 4),
+    ("setting", 4, 4),
+    ("setting", 8, 8),
+    ("setting", 16, 8),
+    ("inodes", 24, 8),
+    ("setting", 32, 8),
+    ("setting", 40, 8),
+    ("space", 48, 8),
+    ("time", 56, 8),
+    ("time", 64, 8),
+];
 
 pub(crate) const JOURNAL: &[Field] = &[
     ("h_magic", 0x0, 4),

@@ -10,6 +10,7 @@ use diorite_block::MemDevice;
 use diorite_format::bitmap::BitmapKind;
 use diorite_format::dir::{DirBlock, is_hashed};
 use diorite_format::extent::ExtentNode;
+use diorite_format::quota::{self, Kind};
 use diorite_format::superblock::JournalPlace;
 use diorite_format::{FileBlock, FsBlock, GroupNo, Ino, MapKind};
 use std::sync::Arc;
@@ -84,6 +85,7 @@ impl Found<'_> {
         }
         self.inode("resize or reserved inode", Ino::RESIZE);
         self.free_inode();
+        self.quotas();
         if let JournalPlace::Internal(ino) = self.volume.superblock().journal() {
             self.inode("journal inode", ino);
             let at = self.blocks(ino)[0].1;
@@ -110,6 +112,45 @@ impl Found<'_> {
                 at.get() * 1024 + 1016,
                 &seal,
             );
+        }
+    }
+
+    /// Usage files of quotas: their blocks are as large as the image's.
+    fn quotas(&mut self) {
+        for kind in Kind::ALL {
+            let Some(ino) = self.volume.superblock().quota_file(kind) else {
+                continue;
+            };
+            self.inode("quota inode", ino);
+            let blocks = self.blocks(ino);
+            let start = |block: u32| blocks[block as usize].1.get() * 1024;
+            let size = blocks.len() as u64 * 1024;
+            self.put("quota header", fields::QUOTA_HEADER, start(0), &Seal::None);
+            let bytes = |block: u32| self.bytes.block(blocks[block as usize].1);
+            let mut wrong = |e| panic!("{e}");
+            let header = quota::Header::parse(kind, ino, size, bytes(0)).unwrap();
+            let mut tree = quota::Tree::new(&header);
+            let mut slots = Vec::new();
+            while let Some(level) = tree.level() {
+                for at in level {
+                    let raw = bytes(at.block);
+                    tree.references(at, raw, &mut wrong);
+                    let used = (0..256).filter(|n| raw[4 * n..4 * n + 4] != [0; 4]).take(3);
+                    slots.extend(used.chain([200]).map(|n| start(at.block) + 4 * n as u64));
+                }
+            }
+            let mut heads: Vec<u64> = tree.leaves().iter().map(|l| start(l.block)).collect();
+            heads.dedup();
+            for at in slots {
+                self.put("quota tree", &[("reference", 0, 4)], at, &Seal::None);
+            }
+            for at in heads {
+                self.put("quota block", fields::QUOTA_DATA, at, &Seal::None);
+                for n in [0, 1, 13] {
+                    let entry = at + 16 + 72 * n;
+                    self.put("quota entry", fields::QUOTA_ENTRY, entry, &Seal::None);
+                }
+            }
         }
     }
 

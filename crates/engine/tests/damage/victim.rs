@@ -18,7 +18,7 @@ const fn kind(name: &'static str, args: &'static [&'static str]) -> Kind {
 
 const EXT4: &str = "ext4";
 
-pub(crate) const KINDS: [Kind; 6] = [
+pub(crate) const KINDS: [Kind; 7] = [
     kind(
         "csum",
         &["-t", EXT4, "-O", "metadata_csum,64bit,orphan_file"],
@@ -51,6 +51,10 @@ pub(crate) const KINDS: [Kind; 6] = [
             "4096",
         ],
     ),
+    kind(
+        "quota",
+        &["-t", EXT4, "-O", "metadata_csum,quota,project,ea_inode"],
+    ),
 ];
 
 /// Names of more than one level of a hash tree.
@@ -78,7 +82,7 @@ pub(crate) fn victim(dir: &Path, kind: &Kind) -> PathBuf {
     let args: Vec<&str> = ["-b", "1024"].iter().chain(kind.args).copied().collect();
     let image = common::image(dir, "24M", &args, &source);
     common::recipe::debugfs(&image, dir, &script(dir, kind));
-    // Directories get their hash trees.
+    // Directories get their hash trees, and usage files are made right.
     let _ = Command::new("e2fsck")
         .args(["-fyD", image.to_str().unwrap()])
         .output();
@@ -103,7 +107,15 @@ fn script(dir: &Path, kind: &Kind) -> String {
     writeln!(script, "ea_set /file user.small value").unwrap();
     writeln!(script, "ea_set -f {} /file user.large", value("large", 700)).unwrap();
     writeln!(script, "ea_set /dir user.dir some").unwrap();
-    if kind.name == "inline" {
+    if kind.name == "quota" {
+        // More than a block of entries holds, in several parts of the tree.
+        for n in 0..20_u32 {
+            let owner = [1000 + n, 70_000 * n, 0xFFFF_FFF0][n as usize % 3];
+            let set = |field: &str, to: u32| format!("sif /dir/name{n} {field} {to}\n");
+            script += &(set("uid", owner) + &set("gid", 500 + n) + &set("projid", n << 20));
+        }
+    }
+    if matches!(kind.name, "inline" | "quota") {
         writeln!(
             script,
             "ea_set -f {} /sub/deep/other user.huge",
