@@ -7,10 +7,10 @@
 
 use super::deferred::Job;
 use crate::error::Error;
-use crate::inode::{Claimed, Inode};
+use crate::inode::{Claimed, Inode, Remap};
 use crate::journal::JournalHandle;
-use crate::map::MappingState;
 use crate::map::edit::{self, NewRun};
+use crate::map::{MapView, MappingState, NotLoaded};
 use crate::workers::contained;
 use diorite_format::{FsBlock, Tid};
 use std::ops::Range;
@@ -46,7 +46,8 @@ pub(super) fn convert(jobs: Vec<Job>) -> Vec<Job> {
     good.sort_by_key(|j| (j.inode().ino, j.start()));
     let mut rest = good;
     while !rest.is_empty() {
-        let batch = convert_batch(first_handleful(&mut rest));
+        let (batch, credits) = first_handleful(&mut rest);
+        let batch = convert_batch(batch, credits);
         let next: Vec<Job> = batch.iter().flat_map(published).collect();
         // Behind everything of their files that is left.
         rest.extend(next);
@@ -100,24 +101,23 @@ fn give_back(job: &Job) {
     }
 }
 
-/// As many jobs from the front as one handle holds, one at least.
-fn first_handleful(jobs: &mut Vec<Job>) -> Vec<Job> {
+/// As many jobs from the front as one handle holds, one at least, and the credits that they need.
+fn first_handleful(jobs: &mut Vec<Job>) -> (Vec<Job>, u32) {
     let most = jobs[0].inode().volume.most_credits();
     let (mut sum, mut count) = (0, 0);
     for job in jobs.iter() {
-        sum += job.credits();
-        if count > 0 && sum > most {
+        let more = job.credits();
+        if count > 0 && sum + more > most {
             break;
         }
-        count += 1;
+        (sum, count) = (sum + more, count + 1);
     }
     let rest = jobs.split_off(count);
-    std::mem::replace(jobs, rest)
+    (std::mem::replace(jobs, rest), sum)
 }
 
-fn convert_batch(mut jobs: Vec<Job>) -> Vec<Job> {
+fn convert_batch(mut jobs: Vec<Job>, credits: u32) -> Vec<Job> {
     let volume = jobs[0].inode().volume.clone();
-    let credits = jobs.iter().map(Job::credits).sum();
     let converted = contained(|| {
         let handle = volume.begin(credits)?;
         for of_inode in jobs.chunk_by_mut(|a, b| Arc::ptr_eq(a.inode(), b.inode())) {
@@ -135,6 +135,32 @@ fn convert_batch(mut jobs: Vec<Job>) -> Vec<Job> {
     jobs
 }
 
+/// Converts of the jobs, none of which extends its file, what need not wait for anybody and fits into one handle. Gives what is done, each
+/// with its error or transaction, and what is not begun.
+pub(super) fn convert_at_once(mut jobs: Vec<Job>) -> (Vec<Job>, Vec<Job>) {
+    let Some(volume) = jobs.first().map(|j| j.inode().volume.clone()) else {
+        return (Vec::new(), Vec::new());
+    };
+    jobs.sort_by_key(|j| (j.inode().ino, j.start()));
+    let (mut batch, credits) = first_handleful(&mut jobs);
+    let converted = contained(|| {
+        let Some(handle) = volume.begin_at_once(credits) else {
+            return Ok(());
+        };
+        for of_inode in batch.chunk_by_mut(|a, b| Arc::ptr_eq(a.inode(), b.inode())) {
+            convert_file_at_once(&handle, of_inode);
+        }
+        Ok(())
+    });
+    if let Err(panicked) = converted {
+        batch.iter_mut().for_each(|job| job.fail(&panicked));
+    }
+    let is_done = |job: &Job| job.failed || job.tid.is_some();
+    let (done, not_begun): (Vec<Job>, Vec<Job>) = batch.into_iter().partition(is_done);
+    jobs.extend(not_begun);
+    (done, jobs)
+}
+
 /// Runs to map, of one file, in the order of its blocks.
 struct Mapped {
     run: NewRun,
@@ -143,7 +169,27 @@ struct Mapped {
 
 fn convert_file(handle: &JournalHandle<'_>, jobs: &mut [Job]) {
     let inode = jobs[0].inode().clone();
-    if let Err(error) = try_convert_file(handle, &inode, jobs) {
+    let converted = try_convert_file(handle, &inode, jobs);
+    converted_with(handle, jobs, converted);
+}
+
+/// The same, if nothing that it needs is another's now, or not in memory: else the jobs stay as they are.
+fn convert_file_at_once(handle: &JournalHandle<'_>, jobs: &mut [Job]) {
+    let inode = jobs[0].inode().clone();
+    let (view, mut runs) = (inode.map.load(), Vec::new());
+    for job in jobs.iter() {
+        if add_runs(job, &view, &mut runs).is_err() {
+            return;
+        }
+    }
+    if let Some(remap) = inode.remap_at_once(handle) {
+        let converted = map_all(remap, runs, jobs);
+        converted_with(handle, jobs, converted);
+    }
+}
+
+fn converted_with(handle: &JournalHandle<'_>, jobs: &mut [Job], converted: Result<(), Error>) {
+    if let Err(error) = converted {
         for job in jobs.iter_mut().filter(|j| !j.failed) {
             job.fail(&error);
         }
@@ -159,9 +205,13 @@ fn try_convert_file(
     // Before the map lock: loading takes it too. What is mapped in these ranges is nobody else's business until their entries go.
     let mut runs = Vec::new();
     for job in jobs.iter() {
-        add_runs(inode, job, &mut runs)?;
+        let view = inode.load_map(job.blocks())?;
+        add_runs(job, &view, &mut runs).expect("its blocks were loaded a line above");
     }
-    let mut remap = inode.remap(handle)?;
+    map_all(inode.remap(handle)?, runs, jobs)
+}
+
+fn map_all(mut remap: Remap<'_>, runs: Vec<Mapped>, jobs: &mut [Job]) -> Result<(), Error> {
     for mapped in merged(runs) {
         let done = if mapped.claimed {
             remap.map_claimed(&[mapped.run])
@@ -201,7 +251,8 @@ fn fail_overlapping(jobs: &mut [Job], mapped: &Mapped, error: &Error) {
 }
 
 /// What one job has to map: its claims, and the unwritten blocks of its range.
-fn add_runs(inode: &Arc<Inode>, job: &Job, runs: &mut Vec<Mapped>) -> Result<(), Error> {
+fn add_runs(job: &Job, view: &MapView, runs: &mut Vec<Mapped>) -> Result<(), NotLoaded> {
+    let inode = job.inode();
     let entry = job.conversion.as_ref().and_then(|c| c.entry);
     let claims = entry.map(|e| inode.pending.claims(e)).unwrap_or_default();
     runs.extend(claims.iter().map(|c: &Claimed| Mapped {
@@ -218,7 +269,8 @@ fn add_runs(inode: &Arc<Inode>, job: &Job, runs: &mut Vec<Mapped>) -> Result<(),
         // All of it was a hole.
         return Ok(());
     }
-    for mapping in inode.mappings(blocks)? {
+    for mapping in view.walk(blocks.start, blocks.end) {
+        let mapping = mapping?;
         if let MappingState::Unwritten(start) = mapping.state {
             runs.push(Mapped {
                 run: NewRun {

@@ -120,7 +120,7 @@ impl Job {
     }
 
     /// Gives back its range and its hold.
-    fn let_go(&mut self) {
+    pub(super) fn let_go(&mut self) {
         let inode = &self.file.inode;
         if let Some(entry) = self.conversion.as_ref().and_then(|c| c.entry) {
             inode.aside.end(inode.pending.release(entry));
@@ -139,7 +139,7 @@ impl Job {
         self.queue.waker.kick();
     }
 
-    fn report(self) -> Message {
+    pub(super) fn report(self) -> Message {
         Message::Completed(self.slot, self.error)
     }
 }

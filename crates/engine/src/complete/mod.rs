@@ -2,10 +2,11 @@
 //!
 //! Input: ended requests from the queue's drain. Output: requests on the ready list, or work for a worker. Invariants:
 //! inline completion blocks on nothing; a request gives back what it holds of its inode before it is ready; reads owe
-//! nothing and are always inline. Limits: runs under the queue's lock, but for the deferred half.
+//! nothing and are always inline. Limits: runs under the queue's lock, but for the deferred half and what is done `here`.
 
 mod convert;
 pub(crate) mod deferred;
+pub(crate) mod here;
 
 use self::convert::Conversion;
 use self::deferred::{Durable, Job};

@@ -36,8 +36,22 @@ impl Inode {
     /// Takes the map lock to change the map in this handle.
     pub(crate) fn remap<'a>(&'a self, handle: &'a JournalHandle<'a>) -> Result<Remap<'a>, Error> {
         let alloc = self.volume.alloc()?;
-        let map = self.map_lock.lock();
-        Ok(Remap {
+        Ok(self.remap_locked(handle, alloc, self.map_lock.lock()))
+    }
+
+    /// As [`Inode::remap`], if nobody has the map lock.
+    pub(crate) fn remap_at_once<'a>(&'a self, handle: &'a JournalHandle<'a>) -> Option<Remap<'a>> {
+        let (alloc, map) = (self.volume.alloc().ok()?, self.map_lock.try_lock()?);
+        Some(self.remap_locked(handle, alloc, map))
+    }
+
+    fn remap_locked<'a>(
+        &'a self,
+        handle: &'a JournalHandle<'a>,
+        alloc: &'a Alloc,
+        map: MutexGuard<'a, ()>,
+    ) -> Remap<'a> {
+        Remap {
             disk: DiskInode::clone(&self.disk()),
             edits: Vec::new(),
             mapped: Vec::new(),
@@ -46,7 +60,7 @@ impl Inode {
             handle,
             alloc,
             _map: map,
-        })
+        }
     }
 }
 

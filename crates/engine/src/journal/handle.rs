@@ -54,6 +54,18 @@ impl Journal {
         }
     }
 
+    /// As [`Journal::begin`], if there is nothing to wait for.
+    pub(crate) fn begin_at_once<'v>(
+        &'v self,
+        volume: &'v VolumeShared,
+        credits: u32,
+    ) -> Option<JournalHandle<'v>> {
+        let state = self.state.lock();
+        let takes = state.aborted.is_none() && !state.closing && state.marked;
+        let takes = takes && state.has_room(credits, self.most);
+        takes.then(|| self.open(volume, state, credits))
+    }
+
     pub(super) fn is_marked(&self) -> bool {
         self.state.lock().marked
     }

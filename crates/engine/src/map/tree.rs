@@ -85,16 +85,43 @@ impl Entries<Segment> {
         firsts.zip(all).for_each(|(first, start)| *first = start);
     }
 
-    /// The entries that start in `from..=last`, if `new` ones fit in their place and no entry lies partly in the range. What a leaf further
-    /// left may hold is not known here: then, too, none.
+    /// The entries that start in `from..=last`, if `new` ones fit in their place, into two nodes at most, and no entry lies partly in the range.
+    /// What a leaf further left holds ends before the key that leads here.
     fn fits(&self, from: u32, last: u32, new: usize) -> Option<Range<usize>> {
         let start = self.items.partition_point(|s| s.start < from);
         let end = start + self.items[start..].partition_point(|s| s.start <= last);
         let after = self.items.len() - (end - start) + new;
-        let before = &self.items[start.checked_sub(1)?];
-        let whole = before.last() < from && self.items[end - 1].last() <= last;
+        let ends = |at: usize, by: u32| at == 0 || self.items[at - 1].last() <= by;
+        let whole = (start == 0 || ends(start, from - 1)) && ends(end, last);
         // A node that gets empty, or too full, is the whole tree's affair.
-        (whole && (1..=FAN).contains(&after)).then_some(start..end)
+        (whole && (1..=2 * FAN).contains(&after)).then_some(start..end)
+    }
+
+    /// The half of what is too much for one node that a new node on the right takes.
+    fn split(&mut self) -> Option<Child> {
+        (self.items.len() > FAN).then(|| {
+            let right = self.items.split_off(self.items.len() / 2);
+            self.note_firsts(self.items.len());
+            let keyed: Vec<(u32, Segment)> = right.iter().map(|s| (s.start, *s)).collect();
+            (keyed[0].0, Arc::new(Node::Leaf(Entries::new(&keyed))))
+        })
+    }
+}
+
+impl Entries<Arc<Node>> {
+    /// Puts a node in the place `at`. If that is one too many, a new node on the right takes half of them.
+    fn insert(&mut self, at: usize, (first, node): Child) -> Option<Child> {
+        if self.items.len() < FAN {
+            self.firsts.copy_within(at..FAN - 1, at + 1);
+            self.firsts[at] = first;
+            self.items.insert(at, node);
+            return None;
+        }
+        let mut all = self.pairs();
+        all.insert(at, (first, node));
+        let right = all.split_off(all.len() / 2);
+        *self = Entries::new(&all);
+        Some((right[0].0, Arc::new(Node::Inner(Entries::new(&right)))))
     }
 }
 
@@ -174,7 +201,12 @@ impl Tree {
     /// tree shares are changed where they are, so of many small changes each costs little once the nodes on its way are this tree's own.
     /// Says how many segments it replaced; None, and nothing done, if it is no such range.
     pub(crate) fn splice_leaf(&mut self, from: u32, last: u32, new: &[Segment]) -> Option<usize> {
-        Node::splice_leaf(&mut self.root, from, last, new)
+        let (replaced, right) = Node::splice_leaf(&mut self.root, from, last, new)?;
+        if let Some(right) = right {
+            let left = (self.root.key(), self.root.clone());
+            self.root = Arc::new(Node::Inner(Entries::new(&[left, right])));
+        }
+        Some(replaced)
     }
 
     /// How many segments start in `from..=last`.
@@ -205,6 +237,14 @@ impl Node {
         }
     }
 
+    /// The key of its first entry.
+    fn key(&self) -> u32 {
+        match self {
+            Node::Leaf(leaf) => leaf.firsts[0],
+            Node::Inner(inner) => inner.firsts[0],
+        }
+    }
+
     fn count(&self, from: u32, last: u32) -> usize {
         match self {
             Node::Leaf(leaf) => {
@@ -222,8 +262,13 @@ impl Node {
         }
     }
 
-    /// See [`Tree::splice_leaf`].
-    fn splice_leaf(node: &mut Arc<Node>, from: u32, last: u32, new: &[Segment]) -> Option<usize> {
+    /// See [`Tree::splice_leaf`]. Gives the node that belongs on this one's right, too, if there is one now.
+    fn splice_leaf(
+        node: &mut Arc<Node>,
+        from: u32,
+        last: u32,
+        new: &[Segment],
+    ) -> Option<(usize, Option<Child>)> {
         let at = match &**node {
             Node::Leaf(leaf) => leaf.fits(from, last, new.len())?,
             Node::Inner(inner) => {
@@ -235,17 +280,24 @@ impl Node {
         let shared = Arc::get_mut(node).is_none();
         if let (true, Node::Leaf(leaf)) = (shared, &**node) {
             // Others have it: one copy, with the change already in it.
-            *node = Arc::new(Node::Leaf(leaf.spliced(at.clone(), new)));
-            return Some(at.len());
+            let mut copy = leaf.spliced(at.clone(), new);
+            let right = copy.split();
+            *node = Arc::new(Node::Leaf(copy));
+            return Some((at.len(), right));
         }
         match Arc::make_mut(node) {
             Node::Leaf(leaf) => {
                 leaf.items.splice(at.clone(), new.iter().copied());
-                leaf.note_firsts(at.start);
-                Some(at.len())
+                let right = leaf.split();
+                leaf.note_firsts(at.start.min(leaf.items.len()));
+                Some((at.len(), right))
             }
             // The key above stays: blocks between it and the leaf's first one lead here, and find that.
-            Node::Inner(inner) => Node::splice_leaf(&mut inner.items[at.start], from, last, new),
+            Node::Inner(inner) => {
+                let child = &mut inner.items[at.start];
+                let (replaced, right) = Node::splice_leaf(child, from, last, new)?;
+                Some((replaced, right.and_then(|r| inner.insert(at.end, r))))
+            }
         }
     }
 

@@ -147,12 +147,9 @@ impl QueueShared {
         }
     }
 
-    /// Hands bios to the device, as many as it takes, and completions to the workers.
+    /// Hands bios to the device, as many as it takes.
     #[inline]
     pub(crate) fn push_down(&self, state: &mut QueueState) {
-        if !state.owed.is_empty() {
-            self.volume.workers.push_all(&mut state.owed);
-        }
         if state.runs_here && state.bios.len() == 1 && state.own_bio.is_none() {
             state.own_bio = state.bios.pop();
         }
@@ -161,6 +158,32 @@ impl QueueShared {
             self.device.submit(&mut bios);
             state.bios = Vec::from(bios);
         }
+    }
+
+    /// Hands what ended requests owe to the workers.
+    #[inline]
+    pub(crate) fn hand_over(&self, state: &mut QueueState) {
+        if !state.owed.is_empty() {
+            self.volume.workers.push_all(&mut state.owed);
+        }
+    }
+
+    /// Does what ended requests owe, as far as that waits for nobody: whoever calls would sleep else. The rest goes to the workers. What has
+    /// come from the device meanwhile stays there, or the workers would be woken for it if these are enough for the caller.
+    #[cold]
+    pub(super) fn run_owed<'a>(
+        self: &'a Arc<Self>,
+        mut state: MutexGuard<'_, QueueState>,
+    ) -> MutexGuard<'a, QueueState> {
+        let mut owed = std::mem::take(&mut state.owed);
+        drop(state);
+        complete::here::run(&mut owed);
+        let mut state = self.state.lock();
+        state.owed = owed;
+        self.hand_over(&mut state);
+        self.read_inbox(&mut state);
+        self.push_down(&mut state);
+        state
     }
 
     /// Runs the caller's only bio in its own thread. Blocks, without the lock; who drains this queue meanwhile finds a bio in flight.
@@ -238,6 +261,7 @@ impl QueueShared {
         };
         let before = of_owner(&state);
         let progress = self.drain(&mut state, None);
+        self.hand_over(&mut state);
         // The owner may be asleep waiting for the very bios that were taken in here, or has to do what follows itself.
         if of_owner(&state) != before {
             drop(state);
@@ -254,6 +278,7 @@ impl QueueShared {
         loop {
             let mut state = self.state.lock();
             self.drain(&mut state, None);
+            self.hand_over(&mut state);
             if done(&state) {
                 return state;
             }

@@ -267,11 +267,12 @@ impl Queue {
             state.requests = requests;
         }
         self.shared.push_down(&mut state);
+        self.shared.hand_over(&mut state);
         accepted
     }
 
     /// Moves finished requests to the end of `out`, at least `min` of them unless `timeout` passes first or fewer are
-    /// under way; says how many. `min` 0 never blocks. While it waits it does what may unblock its requests.
+    /// under way; says how many. `min` 0 never blocks. While it waits it does what may unblock its requests, and maps what they wrote.
     pub fn reap(&self, out: &mut Vec<Completion>, min: usize, timeout: Option<Duration>) -> usize {
         let before = out.len();
         let deadline = timeout.map(|t| Instant::now() + t);
@@ -280,15 +281,15 @@ impl Queue {
             self.shared.waker.clear();
             let mut state = self.shared.state.lock();
             self.shared.drain(&mut state, Some(out));
-            while let Some(index) = state.ready.pop_front() {
-                out.push(state.slots.take(index));
+            state.hand_out(out);
+            if !state.owed.is_empty() && out.len() - before < min {
+                state = self.shared.run_owed(state);
+                state.hand_out(out);
             }
+            self.shared.hand_over(&mut state);
             let got = out.len() - before;
-            if got >= min || state.slots.used() == 0 {
-                return got;
-            }
             let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|l| l.is_zero()) {
+            if got >= min || state.slots.used() == 0 || left.is_some_and(|l| l.is_zero()) {
                 return got;
             }
             self.shared.wait(state, min - got, left);
@@ -377,6 +378,14 @@ impl QueueState {
             if condition != Condition::Open {
                 self.fast = self.fast.for_reading();
             }
+        }
+    }
+
+    /// Moves finished requests to the owner's list.
+    #[inline]
+    fn hand_out(&mut self, out: &mut Vec<Completion>) {
+        while let Some(index) = self.ready.pop_front() {
+            out.push(self.slots.take(index));
         }
     }
 

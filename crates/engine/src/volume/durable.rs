@@ -110,6 +110,11 @@ impl VolumeShared {
         self.journal()?.begin(self, credits)
     }
 
+    /// As [`VolumeShared::begin`], if there is nothing to wait for.
+    pub(crate) fn begin_at_once(&self, credits: u32) -> Option<JournalHandle<'_>> {
+        self.journal().ok()?.begin_at_once(self, credits)
+    }
+
     /// Is this transaction durable?
     pub(crate) fn is_committed(&self, tid: Tid) -> bool {
         self.journal.get().is_none_or(|j| j.is_committed(tid))

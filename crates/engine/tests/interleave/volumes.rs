@@ -298,6 +298,42 @@ fn commits_meet_conversions() {
     });
 }
 
+/// Rules U1, C8: who waits for writes of his own converts them himself, where nobody is in the way; else a worker does. Two do that in one file,
+/// while a third commits and a fourth changes the file's map.
+#[test]
+fn who_waits_converts_or_a_worker_does() {
+    check(|| {
+        let actions: [Action; 4] = [
+            |bed| write_all(bed, &[(4, 11), (8, 12)]),
+            |bed| write_all(bed, &[(5, 13), (10, 14)]),
+            |bed| {
+                bed.volume.sync().unwrap();
+                bed.file.sync().unwrap();
+            },
+            |bed| {
+                let (pos, len) = (BLOCK as u64, 2 * BLOCK as u64);
+                bed.file.fallocate(Fallocate::PunchHole, pos, len).unwrap();
+            },
+        ];
+        race(&actions, |bed| {
+            let blocks = [1, 0, 0, 1, 11, 13, 0, 0, 12, 0, 14, 0];
+            let expect: Vec<u8> = blocks.iter().flat_map(|v| [*v; 2]).collect();
+            assert_eq!(sectors(&bed.file), expect);
+        });
+    });
+}
+
+/// Writes blocks of `/file` by a queue, all at once.
+fn write_all(bed: &Bed, blocks: &[(u64, u8)]) {
+    let queue = bed.volume.queue(2).unwrap();
+    let id = queue.attach(&bed.file).unwrap();
+    let write = |(block, value): &(u64, u8)| {
+        Request::write(id, block * BLOCK as u64, filled(*value, BLOCK), *block)
+    };
+    let ended = run_all(&queue, blocks.iter().map(write).collect());
+    assert!(ended.into_iter().all(|done| had_space(done.result)));
+}
+
 /// Rules G13 to G17, U1, U9: who shortens or punches a file while it is read, written in every way and committed; the blocks that are given back are
 /// another file's at once.
 #[test]

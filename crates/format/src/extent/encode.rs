@@ -217,7 +217,7 @@ pub(super) fn encode_extent(extent: &Extent) -> [u8; ENTRY] {
     e
 }
 
-fn encode_index(index: &ExtentIndex) -> [u8; ENTRY] {
+pub(super) fn encode_index(index: &ExtentIndex) -> [u8; ENTRY] {
     let mut e = [0u8; ENTRY];
     let (high, low) = start_parts(index.child);
     put_le32(&mut e, ei::BLOCK, num::low32(index.block.get()));

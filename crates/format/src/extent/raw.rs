@@ -6,15 +6,22 @@
 use crate::layout::{eh, ei};
 use crate::le::{le16, le32, put, put_le16};
 use crate::num;
+use crate::superblock::Superblock;
 use crate::types::FsBlock;
 
-use super::encode::encode_extent;
-use super::{Extent, decode_extent, slot};
+use super::encode::{block_capacity, encode_extent, encode_index};
+use super::{Extent, ExtentIndex, MAGIC, decode_extent, slot};
 
 /// Entries in use.
 #[must_use]
 pub fn count(node: &[u8]) -> usize {
     num::usize16(le16(node, eh::ENTRIES))
+}
+
+/// Entries for which the node has room.
+#[must_use]
+pub fn room(node: &[u8]) -> usize {
+    num::usize16(le16(node, eh::MAX))
 }
 
 /// Levels below the node.
@@ -57,21 +64,55 @@ pub fn child(node: &[u8], block: u32) -> Option<FsBlock> {
 /// Replaces extents `from..to` of a leaf by `new`. False, and nothing done, if there is no room for them.
 #[must_use]
 pub fn splice(leaf: &mut [u8], from: usize, to: usize, new: &[Extent]) -> bool {
-    let before = count(leaf);
-    let after = before
-        .saturating_sub(to.saturating_sub(from))
-        .saturating_add(new.len());
-    let fits = from <= to && to <= before && after <= num::usize16(le16(leaf, eh::MAX));
-    let end = slot(before.max(after));
-    if !fits || end > leaf.len() {
+    if !make_room(leaf, from, to, new.len()) {
         return false;
     }
-    let put_at = from.saturating_add(new.len());
-    leaf.copy_within(slot(to)..slot(before), slot(put_at));
     for (n, one) in new.iter().enumerate() {
         put(leaf, slot(from.saturating_add(n)), &encode_extent(one));
     }
-    put_le16(leaf, eh::ENTRIES, u16::try_from(after).unwrap_or(u16::MAX));
+    true
+}
+
+/// Puts the entry of a child in the place `n` of an index node. False, and nothing done, if there is no room for it.
+#[must_use]
+pub fn insert_child(node: &mut [u8], n: usize, entry: &ExtentIndex) -> bool {
+    let fits = make_room(node, n, n, 1);
+    if fits {
+        put(node, slot(n), &encode_index(entry));
+    }
+    fits
+}
+
+/// Makes of a block of zeros a leaf with the extents `from..` of another one. False, and nothing done, if there are none, or no room for them.
+#[must_use]
+pub fn copy_upper(leaf: &[u8], from: usize, into: &mut [u8], sb: &Superblock) -> bool {
+    let upper = count(leaf).saturating_sub(from);
+    let (end, max) = (slot(from.saturating_add(upper)), block_capacity(sb));
+    let Some(entries) = leaf.get(slot(from)..end) else {
+        return false;
+    };
+    if upper == 0 || upper > num::usize16(max) || slot(upper) > into.len() {
+        return false;
+    }
+    put(into, slot(0), entries);
+    put_le16(into, eh::MAGIC, MAGIC);
+    put_le16(into, eh::ENTRIES, u16::try_from(upper).unwrap_or(u16::MAX));
+    put_le16(into, eh::MAX, max);
+    true
+}
+
+/// Makes the entries `from..to` of a node `new` ones, whose bytes are to be put there. False, and nothing done, if there is no room for them.
+fn make_room(node: &mut [u8], from: usize, to: usize, new: usize) -> bool {
+    let before = count(node);
+    let after = before
+        .saturating_sub(to.saturating_sub(from))
+        .saturating_add(new);
+    let fits = from <= to && to <= before && after <= room(node);
+    if !fits || slot(before.max(after)) > node.len() {
+        return false;
+    }
+    node.copy_within(slot(to)..slot(before), slot(from.saturating_add(new)));
+    put_le16(node, eh::ENTRIES, u16::try_from(after).unwrap_or(u16::MAX));
     true
 }
 

@@ -2,7 +2,8 @@
 //!
 //! | file | takes -> gives |
 //! |---|---|
-//! | `quick` | one run into one leaf with room -> that leaf, changed where it lies |
+//! | `quick` | one run into one leaf -> that leaf, changed where it lies |
+//! | `split` | a leaf that is full -> two, the second named by their parent |
 //! | `leaf` | a leaf's extents and a change -> its extents afterwards, and what was removed |
 //! | `tree` | an extent tree and a change -> the way down, and a new root |
 //! | `nodes` | children as they will be -> joined, split, placed; their index entries |
@@ -28,6 +29,7 @@ mod plan;
 mod pointers;
 mod quick;
 mod runs;
+mod split;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -106,7 +108,7 @@ pub(crate) fn replace(
         return Ok(Edited::default());
     }
     if let ([one], true) = (new, new.first().is_some_and(|n| n.covers(&range))) {
-        if let Some(edited) = quick::try_replace(handle, inode, one)? {
+        if let Some(edited) = quick::try_replace(handle, blocks, inode, one)? {
             return Ok(edited);
         }
     }

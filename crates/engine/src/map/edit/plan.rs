@@ -113,16 +113,9 @@ impl<'a> Plan<'a> {
 
     fn check_first(&self, at: FsBlock) -> Result<(), Error> {
         if self.read.contains_key(&at) || self.taken.contains(&at) {
-            return Err(self.twice(at));
+            return Err(twice(&self.inode, at));
         }
         Ok(())
-    }
-
-    fn twice(&self, at: FsBlock) -> Error {
-        let ino = self.inode.ino;
-        Error::Damaged(format!(
-            "inode {ino}: block {at} is in its map twice; run e2fsck"
-        ))
     }
 
     /// An extent node as it will be, if it was read or made.
@@ -139,7 +132,7 @@ impl<'a> Plan<'a> {
         let block = self.blocks.take(near)?;
         self.taken.push(block);
         if self.read.contains_key(&block) {
-            return Err(self.twice(block));
+            return Err(twice(&self.inode, block));
         }
         Ok(block)
     }
@@ -241,4 +234,12 @@ impl<'a> Plan<'a> {
             let _first_error_wins = self.blocks.give_back(block);
         }
     }
+}
+
+/// A block that is a node of the map already, and is met again.
+pub(super) fn twice(inode: &DiskInode, at: FsBlock) -> Error {
+    let ino = inode.ino;
+    Error::Damaged(format!(
+        "inode {ino}: block {at} is in its map twice; run e2fsck"
+    ))
 }

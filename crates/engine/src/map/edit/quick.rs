@@ -1,11 +1,11 @@
-//! The common edit, done where it lies: one run into one leaf that has room for it.
+//! The common edit, done where it lies: one run into one leaf, which may have to be split first.
 //!
 //! Input: a run for a hole, or for a part of an unwritten extent that has the same blocks. Output: a few entries of one leaf replaced; or
 //! nothing done, and the general edit takes over. Invariants: every node on the way was checked when it was loaded; the leaf keeps its
-//! first key, so no node above it changes; entries that have become neighbours are joined. Limits: what would remove blocks, split the leaf or
-//! touch two of them is not for here.
+//! first key, so no node above it changes but for a split's new entry; entries that have become neighbours are joined. Limits: what would
+//! remove blocks, split more than the leaf or touch two of them is not for here.
 
-use super::{Edited, NewRun};
+use super::{Edited, NewRun, TreeBlocks, split};
 use crate::cache::{Kind, MetaRef, NodeOf, Unsealed};
 use crate::error::Error;
 use crate::journal::JournalHandle;
@@ -17,6 +17,7 @@ use smallvec::{SmallVec, smallvec};
 /// Does it, if it is such an edit. Blocks while the device reads. The caller holds the map lock.
 pub(super) fn try_replace(
     handle: &JournalHandle<'_>,
+    blocks: &mut impl TreeBlocks,
     inode: &mut DiskInode,
     new: &NewRun,
 ) -> Result<Option<Edited>, Error> {
@@ -30,49 +31,64 @@ pub(super) fn try_replace(
         let done = raw::splice(&mut inode.i_block, step.from, step.to, &step.entries);
         return Ok(done.then(|| step.edited()));
     }
-    let Some((at, leaf)) = find_leaf(handle, inode, new.file_block)? else {
+    let Some(place) = find_leaf(handle, inode, new.file_block) else {
         return Ok(None);
     };
-    let Some(step) = plan(&leaf, new) else {
+    let Some(step) = plan(&place.leaf, new) else {
         return Ok(None);
     };
-    // Let go, so that the change need not copy the block.
-    drop(leaf);
-    let owner = Unsealed::Node(NodeOf {
-        ino: inode.ino,
-        generation: inode.generation,
-    });
-    let done = handle.update_unsealed(
-        (at, Kind::Map.into(), owner),
-        |_| Ok(()),
-        |bytes| Ok(raw::splice(bytes, step.from, step.to, &step.entries)),
-    )?;
-    Ok(done.then(|| step.edited()))
+    if step.fits(&place.leaf) {
+        return step.carry_out(handle, inode, place).map(Some);
+    }
+    // What is appended leaves its leaf full, which is the general edit's to do.
+    if step.is_last || !split::leaf(handle, blocks, inode, place)? {
+        return Ok(None);
+    }
+    // One of the halves is now where the run belongs, and has room.
+    let place = find_leaf(handle, inode, new.file_block);
+    let step = place.and_then(|place| Some((plan(&place.leaf, new)?, place)));
+    let split_in_vain = || Error::Damaged(format!("inode {}: its map is not in order", inode.ino));
+    let done = step.ok_or_else(split_in_vain);
+    let done = done.and_then(|(step, place)| step.carry_out(handle, inode, place));
+    let edited = handle.or_abort(done)?;
+    Ok(Some(Edited {
+        nodes_taken: 1,
+        ..edited
+    }))
+}
+
+/// A leaf, where it lies, and the node that names it: None for the root.
+pub(super) struct Place {
+    pub(super) at: FsBlock,
+    pub(super) leaf: MetaRef,
+    pub(super) parent: Option<FsBlock>,
 }
 
 /// The leaf below which the block belongs, if it is not before all that the tree holds.
-fn find_leaf(
-    handle: &JournalHandle<'_>,
-    inode: &DiskInode,
-    block: u32,
-) -> Result<Option<(FsBlock, MetaRef)>, Error> {
+fn find_leaf(handle: &JournalHandle<'_>, inode: &DiskInode, block: u32) -> Option<Place> {
+    let mut parent = None;
     let mut depth = raw::depth(&inode.i_block);
-    let mut next = raw::child(&inode.i_block, block);
-    while let (Some(at), 1..) = (next, depth) {
-        depth -= 1;
+    let mut at = raw::child(&inode.i_block, block)?;
+    loop {
+        depth = depth.checked_sub(1)?;
         // What is in memory was checked against its parent; what is not is left to the general edit, which knows the parent's range.
-        let Some(node) = handle.volume().cache.peek(at, Kind::Map) else {
-            return Ok(None);
-        };
-        if raw::depth(&node) != depth {
-            return Ok(None);
+        let leaf = handle.volume().cache.peek(at, Kind::Map)?;
+        if raw::depth(&leaf) != depth {
+            return None;
         }
         if depth == 0 {
-            return Ok(Some((at, node)));
+            return Some(Place { at, leaf, parent });
         }
-        next = raw::child(&node, block);
+        (parent, at) = (Some(at), raw::child(&leaf, block)?);
     }
-    Ok(None)
+}
+
+/// What seals a node of the inode's map, at the commit.
+pub(super) fn owner(inode: &DiskInode) -> Unsealed {
+    Unsealed::Node(NodeOf {
+        ino: inode.ino,
+        generation: inode.generation,
+    })
 }
 
 /// Entries of a leaf to be replaced, and what they become.
@@ -82,9 +98,41 @@ struct Step {
     entries: SmallVec<[Extent; 3]>,
     /// File blocks that these cover.
     window: (u64, u64),
+    /// They come behind all others.
+    is_last: bool,
 }
 
 impl Step {
+    fn fits(&self, leaf: &[u8]) -> bool {
+        raw::count(leaf) - (self.to - self.from) + self.entries.len() <= raw::room(leaf)
+    }
+
+    /// Into its leaf, which has room.
+    fn carry_out(
+        self,
+        handle: &JournalHandle<'_>,
+        inode: &DiskInode,
+        place: Place,
+    ) -> Result<Edited, Error> {
+        // Let go, so that the change need not copy the block.
+        drop(place.leaf);
+        let no_room = || {
+            Error::Damaged(format!(
+                "inode {}: a node of its map is too full",
+                inode.ino
+            ))
+        };
+        handle.update_unsealed(
+            (place.at, Kind::Map.into(), owner(inode)),
+            |_| Ok(()),
+            |bytes| {
+                let done = raw::splice(bytes, self.from, self.to, &self.entries);
+                done.then_some(()).ok_or_else(no_room)
+            },
+        )?;
+        Ok(self.edited())
+    }
+
     fn edited(self) -> Edited {
         let short = |b: u64| u32::try_from(b).expect("an extent ends below 2^32");
         Edited {
@@ -121,6 +169,7 @@ fn plan(leaf: &[u8], new: &NewRun) -> Option<Step> {
         to: after,
         entries: smallvec![run],
         window: (start, end),
+        is_last: next.is_none(),
     };
     step.join_left(leaf);
     step.join_right(leaf);
@@ -143,6 +192,7 @@ fn inside(leaf: &[u8], at: usize, old: &Extent, run: Extent) -> Option<Step> {
         to: at + 1,
         entries,
         window: (old.block.get(), old.end()),
+        is_last: false,
     };
     step.join_left(leaf);
     step.join_right(leaf);

@@ -1,0 +1,27 @@
+//! Conversion in the thread of a caller who would sleep: nobody is woken, nothing changes threads.
+//!
+//! Input: what one pass of a queue found ended and owing. Output: messages to that queue; what is left over is for a worker. Invariants: waits for
+//! nobody: where the journal does not give a handle at once, or a file's map is locked or not in memory, a worker does it, so a caller
+//! is never kept from what else has ended. Limits: writes inside their files that need nothing durable; as many as one handle holds.
+
+use super::convert::convert_at_once;
+use super::deferred::{Durable, Job};
+
+/// Does what it may of the jobs, all of one queue; the others stay in the list.
+pub(crate) fn run(jobs: &mut Vec<Job>) {
+    let (mine, others): (Vec<Job>, Vec<Job>) = jobs.drain(..).partition(is_for_here);
+    jobs.extend(others);
+    let (mut done, left) = convert_at_once(mine);
+    jobs.extend(left);
+    let Some(queue) = done.first().map(|j| j.queue.clone()) else {
+        return;
+    };
+    done.iter_mut().for_each(Job::let_go);
+    let messages: Vec<_> = done.into_iter().map(Job::report).collect();
+    queue.inbox.post(messages);
+}
+
+fn is_for_here(job: &Job) -> bool {
+    let inside = |c: &super::convert::Conversion| !c.extends;
+    !job.failed && job.durable == Durable::No && job.conversion.as_ref().is_some_and(inside)
+}
