@@ -95,33 +95,47 @@ pub fn check(image: &Path) -> Result<()> {
 /// When e2fsck cannot be started, or finds more than a journal to replay.
 pub fn replay_journal(image: &Path) -> Result<()> {
     let words = ["-E", "journal_only", "-y"].map(OsStr::new);
-    changing("e2fsck", &[&words[..], &[image.as_os_str()]].concat())
+    changing("e2fsck", &[&words[..], &[image.as_os_str()]].concat()).map(drop)
+}
+
+/// What e2fsck has made of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repaired {
+    /// All is well.
+    Whole,
+    /// It could not write a map anew, after it had cleared extents of it that another leaf has too, and may have used their blocks (1.47).
+    GaveUp,
 }
 
 /// `e2fsck -fy`: repairs whatever it finds, again and again: where it clears one entry of a node it passes over the next.
 ///
 /// # Errors
 /// When e2fsck cannot be started, or something could not be repaired, or a few times are not enough.
-pub fn repair(image: &Path) -> Result<()> {
+pub fn repair(image: &Path) -> Result<Repaired> {
+    let mut repaired = Repaired::Whole;
     for _ in 0..REPAIRS {
-        changing("e2fsck", &[OsStr::new("-fy"), image.as_os_str()])?;
+        let said = changing("e2fsck", &[OsStr::new("-fy"), image.as_os_str()])?;
+        if said.contains("Failed to optimize extent tree") {
+            repaired = Repaired::GaveUp;
+        }
         if check(image).is_ok() {
-            return Ok(());
+            return Ok(repaired);
         }
     }
-    check(image)
+    check(image).map(|()| repaired)
 }
 
 /// `e2fsck -fyD`: indexes directories, and squares accounts that debugfs leaves open.
 pub(crate) fn rebuild_dirs(image: &Path) -> Result<()> {
-    changing("e2fsck", &[OsStr::new("-fyD"), image.as_os_str()])
+    changing("e2fsck", &[OsStr::new("-fyD"), image.as_os_str()]).map(drop)
 }
 
-/// Runs e2fsck where its exit code 1, "changed something", is what was asked for.
-fn changing(program: &str, args: &[&OsStr]) -> Result<()> {
+/// Runs e2fsck where its exit code 1, "changed something", is what was asked for; gives all that it says.
+fn changing(program: &str, args: &[&OsStr]) -> Result<String> {
     let output = output(program, args)?;
     if matches!(output.status.code(), Some(0 | 1)) {
-        Ok(())
+        let said = [&output.stdout[..], &output.stderr[..]].concat();
+        Ok(String::from_utf8_lossy(&said).into_owned())
     } else {
         Err(failed(program, args, &output))
     }

@@ -30,7 +30,9 @@ impl Judge {
                 Super::Torn => self.once_more(image, ours, found),
                 Super::Whole => {
                     self.once_more(image, ours, found);
-                    self.handed_over(image, ours, found);
+                    if !self.truncated_wrongly {
+                        self.handed_over(image, ours, found);
+                    }
                 }
             });
             for finding in &mut found[before..] {

@@ -39,9 +39,15 @@ const ATTRIBUTES_LEFT: [&str; 4] = [
     "Block bitmap differences: ",
 ];
 
-/// What our check finds, and e2fsck does not see and therefore does not mend: without a journal a shift of a map whose power is cut may leave one cluster at two
-/// places of a file, if two nodes of the map share it.
-const NOT_SEEN: &str = ", in the cluster of another place of the file";
+/// What our check finds, and e2fsck does not see and therefore does not mend, where there is no journal and the power is cut: one cluster at two places of a
+/// file, in the middle of a shift, if two nodes of the map share it; attributes whose values are not there.
+const NOT_SEEN: [(Kind, &str); 2] = [
+    (
+        Kind::BlockMap,
+        ", in the cluster of another place of the file",
+    ),
+    (Kind::Xattr, " has its value in inode "),
+];
 
 impl Judge {
     /// `e2fsck -fn` finds nothing in the image, or what is excused, and our check of the memory device, which holds the same, says so too.
@@ -77,7 +83,9 @@ impl Judge {
 }
 
 fn not_seen((kind, finding): (Kind, &Finding)) -> bool {
-    kind == Kind::BlockMap && finding.what.ends_with(NOT_SEEN)
+    NOT_SEEN
+        .iter()
+        .any(|(of, words)| *of == kind && finding.what.contains(words))
 }
 
 /// The first line that is neither of e2fsck's passes, nor its summary, nor an excuse.
