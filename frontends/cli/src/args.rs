@@ -113,6 +113,7 @@ pub(crate) enum Command {
     Info(InfoArgs),
     /// List directories
     #[command(
+        disable_help_flag = true,
         after_help = "Examples:\n  diorite ls disk.img\n  diorite ls -l disk.img /etc\n  diorite ls -lRa --time-style full-iso disk.img /"
     )]
     Ls(LsArgs),
@@ -279,7 +280,10 @@ among them), hard links, holes, and as root owners and devices.
 Like `cp -a`: if DEST is a directory the copies go into it, otherwise the one PATH becomes DEST. Like `tar`: files that are in \
 the way are replaced, directories are merged, symbolic links are never followed, and nothing in the image can make a copy \
 land outside DEST. What the host refuses of owners and attributes is a warning; a file that could not be copied is a \
-message and exit code 1, and the others are copied.";
+message and exit code 1, and the others are copied.
+
+A file has its name, or takes the place of another, only when it has been copied: of what is interrupted, or does not fit on the host, there is \
+nothing. Of one that the image does not give whole there is what could be read. Files with several names have them from the beginning.";
 
 const PUT: &str = "\
 Copy files and whole directories into an image, with owners and groups (as numbers), mode, times, extended attributes (ACLs and \

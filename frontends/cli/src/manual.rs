@@ -5,9 +5,10 @@
 //! Limits: English.
 
 use crate::args::Cli;
-use clap::{Command, CommandFactory, FromArgMatches};
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
 use clap_mangen::Man;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -48,14 +49,54 @@ pub(crate) fn command() -> Command {
         .map(|c| c.get_name().to_owned())
         .collect();
     for name in names {
-        all = all.mut_subcommand(&name, with_exit_status);
+        all = all.mut_subcommand(&name, |command| {
+            with_exit_status(command.mut_args(may_repeat))
+        });
     }
     all
 }
 
+/// An option that is given twice is no mistake: the last one counts.
+fn may_repeat(arg: Arg) -> Arg {
+    match arg.get_action() {
+        ArgAction::Set | ArgAction::SetTrue if !arg.is_positional() => {
+            let itself = arg.get_id().clone();
+            arg.overrides_with(itself)
+        }
+        _ => arg,
+    }
+}
+
 /// Reads a command line.
 pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
-    Cli::from_arg_matches(&command().try_get_matches_from(args)?)
+    read(command(), args)
+}
+
+/// Reads words as this command.
+///
+/// # Errors
+/// What clap does not understand; an empty word where a path is expected, mostly of a shell's variable that is not set: it would be the root.
+pub(crate) fn read<T: FromArgMatches>(
+    mut command: Command,
+    words: impl Iterator<Item = OsString>,
+) -> Result<T, clap::Error> {
+    let matches = command.try_get_matches_from_mut(words)?;
+    if let Some(empty) = empty_positional(&command, &matches) {
+        return Err(command.error(ErrorKind::InvalidValue, format!("{empty} is empty")));
+    }
+    T::from_arg_matches(&matches)
+}
+
+fn empty_positional(command: &Command, matches: &ArgMatches) -> Option<String> {
+    let (name, given) = matches.subcommand()?;
+    let ids = command.find_subcommand(name)?.get_positionals();
+    // Behind its paths `find` has an expression, which it reads by itself.
+    let mut ids = ids.map(Arg::get_id).filter(|_| name != "find");
+    let is_empty = |id: &&clap::Id| {
+        let mut raw = given.get_raw(id.as_str()).into_iter().flatten();
+        raw.any(OsStr::is_empty)
+    };
+    Some(ids.find(is_empty)?.as_str().to_uppercase())
 }
 
 /// Says what the exit status means, unless the command does.

@@ -66,6 +66,33 @@ pub(crate) fn parse(text: &str) -> Result<Timestamp, String> {
     parse_in(text, &TimeZone::system())
 }
 
+/// A time as `touch -t` takes it: `[[CC]YY]MMDDhhmm[.ss]`.
+pub(crate) fn parse_stamp(text: &str) -> Result<Timestamp, String> {
+    let now = Zoned::now();
+    parse_stamp_in(text, now.time_zone(), now.year())
+}
+
+fn parse_stamp_in(text: &str, zone: &TimeZone, this_year: i16) -> Result<Timestamp, String> {
+    let wrong = || format!("invalid time: {text}: give [[CC]YY]MMDDhhmm[.ss]");
+    let (digits, secs) = text.split_once('.').unwrap_or((text, "00"));
+    let are_digits = |word: &str| word.bytes().all(|c| c.is_ascii_digit());
+    if !are_digits(digits) || !are_digits(secs) || secs.len() != 2 || digits.len() < 8 {
+        return Err(wrong());
+    }
+    let (year, rest) = digits.split_at(digits.len() - 8);
+    let year = match year.len() {
+        0 => format!("{this_year:04}"),
+        // As POSIX has it: from 1969 to 2068.
+        2 if year >= "69" => format!("19{year}"),
+        2 => format!("20{year}"),
+        4 => year.to_owned(),
+        _ => return Err(wrong()),
+    };
+    let two = |at: usize| &rest[at..at + 2];
+    let date = format!("{year}-{}-{}T{}:{}:{secs}", two(0), two(2), two(4), two(6));
+    parse_in(&date, zone).map_err(|_| wrong())
+}
+
 fn parse_in(text: &str, zone: &TimeZone) -> Result<Timestamp, String> {
     if let Some(seconds) = text.strip_prefix('@') {
         return parse_seconds(seconds)
@@ -139,6 +166,22 @@ mod tests {
         assert_eq!(said("2001-02-03T04:05:06Z"), Ok((981_173_106, 0)));
         assert_eq!(said("2001-02-03 04:05:06+02:00"), Ok((981_165_906, 0)));
         assert_eq!(said("1969-12-31T23:59:59.75Z"), Ok((-1, 750_000_000)));
+        let stamp = |text| parse_stamp_in(text, &east, 2001).map(|t| t.secs);
+        for same in ["200102030405", "0102030405", "02030405", "02030405.00"] {
+            assert_eq!(stamp(same), Ok(981_165_900), "{same}");
+        }
+        assert_eq!(stamp("197001010200.07"), Ok(7));
+        assert_eq!(stamp("7001010200"), Ok(0));
+        for bad in [
+            "",
+            "0203040",
+            "1302030405x",
+            "02300405",
+            "02030405.7",
+            "002030405",
+        ] {
+            assert!(stamp(bad).is_err(), "{bad}");
+        }
         for bad in [
             "",
             "@",

@@ -159,6 +159,35 @@ fn get_puts_things_where_cp_would() {
     .failed(1, "No such file or directory");
 }
 
+/// Killed on its way, or without room on the host: what is not whole has no name, and what had that name stays. The largest file that a process may
+/// write stands for both: the signal ends it, and where that is ignored the write fails.
+#[test]
+fn get_leaves_nothing_half_done() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    tree(&source);
+    let img = image(dir.path(), "x", "64M", &["-t", "ext4"], Some(&source));
+    let out = dir.path().join("out");
+    fs::create_dir(&out).unwrap();
+    fs::write(out.join("sparse"), "old").unwrap();
+    for (trap, code) in [("", None), ("trap '' XFSZ; ", Some(1))] {
+        let words = format!("ulimit -f 100; {trap}exec \"$0\" get -q \"$1\" /small /sparse \"$2\"");
+        let diorite = env!("CARGO_BIN_EXE_diorite");
+        let ended = Command::new("sh")
+            .args(["-c", &words, diorite, &img, path(&out)])
+            .stderr(Stdio::null())
+            .status()
+            .unwrap();
+        assert_eq!(ended.code(), code, "{trap}");
+        assert_eq!(fs::read(out.join("sparse")).unwrap(), b"old", "{trap}");
+        for entry in fs::read_dir(&out).unwrap() {
+            let name = entry.unwrap().file_name();
+            assert!(name == "sparse" || name == "small", "{name:?}");
+        }
+    }
+    assert_eq!(fs::read(out.join("small")).unwrap(), b"a few words\n");
+}
+
 /// Everything that only root can make, made by the kernel.
 #[test]
 fn get_as_root_keeps_owners_devices_and_attributes() {

@@ -307,6 +307,23 @@ fn ls_and_stat_agree_with_coreutils_on_a_mount() {
         let ours = diorite(&["ls", "-lR", "--time-style", style, &img, "."]).ok();
         assert_eq!(String::from_utf8_lossy(&shown.stdout), ours.text());
     }
+    for options in [
+        "-1", "-A", "-ln", "-lnt", "-lntr", "-Sr", "-lnhS", "-tR", "-lnhA", "-St", "-tS", "-lln11",
+    ] {
+        let shown = Command::new("ls")
+            .args([options, ".", "dir"])
+            .env("TZ", "Europe/Berlin")
+            .env("LC_ALL", "C")
+            .current_dir(&mount.0)
+            .output()
+            .unwrap();
+        let ours = diorite(&["ls", options, &img, ".", "dir"]).ok();
+        assert_eq!(
+            String::from_utf8_lossy(&shown.stdout),
+            ours.text(),
+            "{options}"
+        );
+    }
     for path in ["small", "null", "dir", "dir/link", "empty", "sparse"] {
         let shown = Command::new("stat")
             .arg(path)

@@ -34,7 +34,7 @@ fn twice(img: &str, host: &Path, words: &str) {
     assert!(out.status.success(), "{words:?}: {out:?}");
 }
 
-const SAME: [&str; 28] = [
+const SAME: [&str; 30] = [
     "mkdir /a /b /c",
     "mkdir -p /a/deep/er/still /a/deep",
     "mkdir -m700 /a/mine",
@@ -63,6 +63,8 @@ const SAME: [&str; 28] = [
     "rm -r /gone",
     "rm -f /not/there /a/link",
     "rm -d /a/group",
+    "touch -t202001021530.45 /c/three",
+    "touch -at7001010200 /c/three",
 ];
 
 #[test]
@@ -239,6 +241,22 @@ fn refusals() {
     ] {
         assert_eq!(diorite(args).code, Some(2), "{args:?}");
     }
+    // What is a shell's variable that is not set is not the root.
+    for args in [
+        &["rm", "-r", img, ""][..],
+        &["chmod", "-R", img, "0", ""],
+        &["chown", "-R", img, "1:1", "/f", ""],
+        &["mv", img, "/f", ""],
+        &["chattr", "-R", img, "+i", ""],
+        &["find", img, "", "-name", "x"],
+        &["get", img, "", "/tmp/x"],
+        &["ls", img, ""],
+        &["put", "-t", "", img, "/dev/null"],
+    ] {
+        diorite(args).failed(2, "is empty");
+    }
+    diorite(&["find", img, "-name", ""]).ok();
+    diorite(&["chown", img, "4294967295", "/f"]).failed(2, "invalid owner");
     // The others are made.
     diorite(&["mkdir", img, "/d", "/made"]).failed(1, "/d: File exists");
     assert!(diorite(&["ls", img]).ok().text().contains("made"));

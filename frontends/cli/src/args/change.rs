@@ -134,6 +134,9 @@ pub(crate) struct TouchArgs {
     /// This time instead of now: @SECONDS since 1970, or 2001-02-03, 2001-02-03 04:05:06 (local time), 2001-02-03T04:05:06Z
     #[arg(short, long, value_name = "TIME", value_parser = times::parse, conflicts_with = "reference")]
     pub(crate) date: Option<Timestamp>,
+    /// This time instead of now: [[CC]YY]MMDDhhmm[.ss], local
+    #[arg(short = 't', value_name = "STAMP", value_parser = times::parse_stamp, conflicts_with_all = ["date", "reference"])]
+    pub(crate) stamp: Option<Timestamp>,
     /// The times of this file of the image instead of now
     #[arg(short, long, value_name = "FILE")]
     pub(crate) reference: Option<OsString>,

@@ -22,14 +22,32 @@ pub(crate) struct InfoArgs {
 #[derive(Args, Debug)]
 pub(crate) struct LsArgs {
     /// Long format: mode, links, owner and group (as numbers), size, time of change
-    #[arg(short)]
+    #[arg(short, visible_short_alias = 'n')]
     pub(crate) long: bool,
+    /// One name a line, as always
+    #[arg(short = '1')]
+    one: bool,
+    /// Sizes of -l with units: 1.5K, 23M
+    #[arg(short = 'h', long)]
+    pub(crate) human_readable: bool,
     /// Directories below directories too
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
     /// Names that begin with a dot too
     #[arg(short, long)]
     pub(crate) all: bool,
+    /// The same, but for . and ..
+    #[arg(short = 'A', long)]
+    pub(crate) almost_all: bool,
+    /// The last changed first
+    #[arg(short = 't', overrides_with = "by_size")]
+    pub(crate) by_time: bool,
+    /// The largest first
+    #[arg(short = 'S', overrides_with = "by_time")]
+    pub(crate) by_size: bool,
+    /// The other way round
+    #[arg(short, long)]
+    pub(crate) reverse: bool,
     /// Directories themselves, not what is in them
     #[arg(short, long)]
     pub(crate) directory: bool,
@@ -42,6 +60,9 @@ pub(crate) struct LsArgs {
     /// One JSON object per name, each on a line
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
     /// The image
     pub(crate) img: String,
     /// What to list; the root directory unless given

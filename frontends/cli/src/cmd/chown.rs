@@ -24,9 +24,13 @@ impl Owner {
         let (uid, gid) = text.split_once(':').unwrap_or((text, ""));
         let number = |word: &str| match word {
             "" => Ok(None),
-            word => word.parse().map(Some).map_err(|_| {
-                format!("invalid owner: {text}: owners and groups are given as numbers")
-            }),
+            // The last number stands for none.
+            word => match word.parse() {
+                Ok(number) if number < u32::MAX => Ok(Some(number)),
+                _ => Err(format!(
+                    "invalid owner: {text}: owners and groups are given as numbers"
+                )),
+            },
         };
         Ok(Owner {
             uid: number(uid)?,

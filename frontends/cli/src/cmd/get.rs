@@ -35,6 +35,7 @@ use links::Links;
 use meta::Meta;
 use place::Place;
 use std::collections::HashSet;
+use std::path::Path;
 use std::process::ExitCode;
 use tree::{Dir, Names};
 
@@ -62,6 +63,7 @@ pub(crate) fn run(global: &Global, args: &GetArgs) -> ExitCode {
         names: Names::default(),
         links: Links::default(),
         seen: HashSet::new(),
+        nameless: Path::new("/proc/self/fd").exists(),
     };
     copier.all(args);
     copier.progress.finish();
@@ -80,6 +82,8 @@ struct Copier<'a> {
     links: Links,
     /// Directories that were copied.
     seen: HashSet<Ino>,
+    /// A file that is open can be given a name.
+    nameless: bool,
 }
 
 impl Copier<'_> {

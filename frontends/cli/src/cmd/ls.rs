@@ -1,4 +1,4 @@
-//! `diorite ls`: directories, as coreutils lists them: names in the order of their bytes, one a line.
+//! `diorite ls`: directories, as coreutils lists them: names in the order of their bytes, or by time or size, one a line.
 //!
 //! Input: an image and paths. Output: names, long lines, or a JSON object per name. Invariants: a directory is never listed
 //! below itself, whatever the image says; what cannot be read is a message, and the rest is listed. Limits: the names of one
@@ -70,26 +70,42 @@ impl Lister<'_> {
         let (mut files, mut dirs) = (Vec::new(), Vec::new());
         for path in &paths {
             match self.find(path) {
-                Ok(file) if file.metadata().is_dir() && !self.args.directory => {
-                    dirs.push((path.to_vec(), file.ino()))
+                Ok(file) => {
+                    let is_listed = file.metadata().is_dir() && !self.args.directory;
+                    let entry = Entry {
+                        name: path.to_vec(),
+                        ino: file.ino(),
+                        file: Some(file),
+                    };
+                    if is_listed { &mut dirs } else { &mut files }.push(entry);
                 }
-                Ok(file) => files.push(Entry {
-                    name: path.to_vec(),
-                    ino: file.ino(),
-                    file: Some(file),
-                }),
                 Err(error) => {
                     self.report.file(path, error);
                     self.report.failed(SERIOUS);
                 }
             }
         }
-        files.sort_by(|a, b| a.name.cmp(&b.name));
-        dirs.sort();
+        self.sort(&mut files);
+        self.sort(&mut dirs);
         let titled = self.args.recursive || paths.len() > 1;
         self.print(None, files);
-        for (path, ino) in dirs {
-            self.tree(path, ino, titled);
+        for dir in dirs {
+            self.tree(dir.name, dir.ino, titled);
+        }
+    }
+
+    fn sort(&self, entries: &mut [Entry]) {
+        let key = |entry: &Entry| match &entry.file {
+            Some(file) if self.args.by_time => {
+                let time = file.metadata().mtime;
+                (i128::from(time.secs), time.nanos)
+            }
+            Some(file) if self.args.by_size => (i128::from(file.metadata().size), 0),
+            _ => (i128::MIN, 0),
+        };
+        entries.sort_by(|a, b| key(b).cmp(&key(a)).then_with(|| a.name.cmp(&b.name)));
+        if self.args.reverse {
+            entries.reverse();
         }
     }
 
@@ -166,7 +182,7 @@ impl Lister<'_> {
         let mut entries = Vec::new();
         for entry in listing {
             match entry {
-                Ok(entry) if !self.args.all && entry.name.starts_with(b".") => {}
+                Ok(entry) if self.is_hidden(&entry.name) => {}
                 Ok(entry) => entries.push(Entry {
                     name: entry.name,
                     ino: entry.ino,
@@ -175,11 +191,17 @@ impl Lister<'_> {
                 Err(error) => self.report.file(path, error),
             }
         }
-        entries.sort_by(|a, b| a.name.cmp(&b.name));
-        if self.args.long || self.args.json || self.args.recursive {
+        let sorted = self.args.by_time || self.args.by_size;
+        if self.args.long || self.args.json || self.args.recursive || sorted {
             entries.retain_mut(|e| self.load(path, e));
         }
+        self.sort(&mut entries);
         Some(entries)
+    }
+
+    fn is_hidden(&self, name: &[u8]) -> bool {
+        let is_itself = matches!(name, b"." | b"..");
+        name.starts_with(b".") && !self.args.all && (is_itself || !self.args.almost_all)
     }
 
     /// Reads the inode of a name; false if that failed and the name is better left out.
@@ -200,7 +222,7 @@ impl Lister<'_> {
             entries.iter().for_each(|e| self.json(dir, e));
         } else if self.args.long {
             let rows: Vec<Row> = entries.iter().map(|e| self.row(dir, e)).collect();
-            long::print(&rows, dir.is_some(), self.args.inode, &mut self.out);
+            long::print(&rows, dir.is_some(), self.args, &mut self.out);
         } else {
             for entry in entries {
                 if self.args.inode {
@@ -219,8 +241,9 @@ impl Lister<'_> {
         match &entry.file {
             None => Row::unknown(&entry.name, entry.ino, terminal),
             Some(file) => {
+                let shown = (terminal, self.args.human_readable);
                 let (row, errors) =
-                    Row::new(self.volume, file, &entry.name, terminal, |t| self.time(t));
+                    Row::new(self.volume, file, &entry.name, shown, |t| self.time(t));
                 errors.into_iter().for_each(|e| self.report.file(&path, e));
                 row
             }

@@ -49,6 +49,10 @@ pub(crate) fn run(global: &Global, args: &PutArgs) -> ExitCode {
 
 /// Does the command line make sense?
 pub(crate) fn check(args: &PutArgs) -> Result<(), &'static str> {
+    let dir = args.target_directory.as_deref();
+    if dir.is_some_and(|dir| dir.is_empty()) {
+        return Err("DIR is empty");
+    }
     place::split(args).map(|_| ())
 }
 

@@ -32,8 +32,8 @@ pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &TouchArgs) {
 
 /// What is to be set, and to what.
 fn wanted<'a>(volume: &Volume, args: &'a TouchArgs) -> Result<SetAttr, (&'a [u8], Error)> {
-    let (atime, mtime) = match (&args.date, &args.reference) {
-        (Some(date), _) => (*date, *date),
+    let (atime, mtime) = match (args.date.or(args.stamp), &args.reference) {
+        (Some(date), _) => (date, date),
         (None, Some(path)) => {
             let path = bytes(path);
             let found = volume.resolve(path, !args.no_dereference);

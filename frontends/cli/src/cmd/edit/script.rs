@@ -9,8 +9,9 @@ use crate::args::{
     SetfattrArgs, TouchArgs, TruncateArgs,
 };
 use crate::cmd;
+use crate::manual;
 use crate::report::Report;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use diorite::Volume;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -112,7 +113,8 @@ pub(super) fn read(text: &[u8], img: &str, each: bool) -> Result<Vec<Transaction
 fn step(line: Line, img: &str) -> Result<Step, String> {
     let mut words: Vec<OsString> = line.words.into_iter().map(OsString::from_vec).collect();
     words.insert(1, img.into());
-    let read = Words::try_parse_from(words).map_err(|error| first_line(&error))?;
+    let read: Words =
+        manual::read(Words::command(), words.into_iter()).map_err(|error| first_line(&error))?;
     read.step.check()?;
     Ok(read.step)
 }

@@ -37,6 +37,9 @@ pub(super) fn read(words: &[OsString]) -> Result<Query, String> {
         true => Test::All(Vec::new()),
         false => parser.any()?,
     };
+    if words[..paths].contains(&&b""[..]) {
+        return Err("PATH is empty".to_owned());
+    }
     if let Some(word) = parser.words.first() {
         return Err(format!("{}: not expected here", shown(word)));
     }

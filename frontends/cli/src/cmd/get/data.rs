@@ -9,7 +9,7 @@ use crate::report::Reason;
 use diorite::{Error, File, FileId};
 use rustix::fd::OwnedFd;
 use rustix::io::{Errno, pwrite};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// A file whose data is on its way.
@@ -19,18 +19,30 @@ pub(super) struct Copying {
     pub(super) out: OwnedFd,
     pub(super) dir: Rc<Dir>,
     pub(super) name: Box<[u8]>,
+    /// The name that it gets at its end, if it has none.
+    pub(super) host: Option<Box<[u8]>>,
+    /// The host did not take all of it.
+    pub(super) is_lost: Cell<bool>,
     /// The first thing that went wrong.
     pub(super) trouble: RefCell<Option<Reason>>,
 }
 
 impl Copying {
-    pub(super) fn new(file: File, id: FileId, out: OwnedFd, dir: Rc<Dir>, name: &[u8]) -> Copying {
+    pub(super) fn new(
+        file: File,
+        id: FileId,
+        (out, host): (OwnedFd, Option<Box<[u8]>>),
+        dir: Rc<Dir>,
+        name: &[u8],
+    ) -> Copying {
         Copying {
             file,
             id,
             out,
             dir,
             name: name.into(),
+            host,
+            is_lost: Cell::new(false),
             trouble: RefCell::new(None),
         }
     }
@@ -54,6 +66,7 @@ impl Moving for Copying {
         match result {
             Ok(bytes) if !self.has_failed() => {
                 if let Err(errno) = write_all(&self.out, bytes, pos) {
+                    self.is_lost.set(true);
                     self.failed(Reason::host("cannot write the copy", errno));
                 }
                 return bytes.len() as u64;

@@ -2,7 +2,7 @@
 //!
 //! Input: a host directory, a checked name, an inode. Output: a file whose data is on its way, a directory to walk, a link, a
 //! device. Invariants: nothing that is there is written through: what is in the way is unlinked, and new files are made with
-//! O_EXCL; only mapped and written blocks are read and written. Limits: a file that maps more blocks than its volume has is
+//! O_EXCL; a file with one name gets it when all that there is of it has been copied; only mapped and written blocks are read and written. Limits: a file that maps more blocks than its volume has is
 //! corrupt and not copied on.
 
 use super::Copier;
@@ -13,9 +13,10 @@ use crate::report::Reason;
 use crate::walk::Extents;
 use diorite::File;
 use diorite_format::{FileType, Inode, MapKind};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{
-    AtFlags, Mode, OFlags, ftruncate, makedev, mkdirat, mknodat, openat, symlinkat, unlinkat,
+    AtFlags, CWD, Mode, OFlags, ftruncate, linkat, makedev, mkdirat, mknodat, openat, symlinkat,
+    unlinkat,
 };
 use rustix::io::Errno;
 use std::rc::Rc;
@@ -82,19 +83,19 @@ impl Copier<'_> {
         file: &File,
     ) -> Result<(), Reason> {
         let id = self.flow.attach(file)?;
-        let out = replace(dir, host, |dir| {
-            let flags =
-                OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            openat(&dir.fd, host, flags, PRIVATE_FILE)
-        });
-        let sized = out.and_then(|out| match ftruncate(&out, file.size()) {
+        let nameless = self.nameless && file.metadata().links <= 1;
+        let out = match nameless.then(|| open_nameless(dir)).flatten() {
+            Some(out) => Ok((out, Some(host.into()))),
+            None => open_named(dir, host).map(|out| (out, None)),
+        };
+        let sized = out.and_then(|out| match ftruncate(&out.0, file.size()) {
             Ok(()) => Ok(out),
             Err(errno) => Err(Reason::host(
                 format!("cannot make it {} bytes long", file.size()),
                 errno,
             )),
         });
-        let out: OwnedFd = match sized {
+        let out = match sized {
             Ok(out) => out,
             Err(reason) => {
                 self.flow.detach(id);
@@ -186,11 +187,16 @@ impl Copier<'_> {
         );
         self.flow.detach(done.id);
         self.progress.file(self.flow.bytes());
+        let named = done.get_name();
         if let Some(reason) = done.trouble.into_inner() {
-            self.report.file(
-                &path,
-                Reason::new(format!("{reason} (the copy is not complete)")),
-            );
+            let what = match named {
+                Ok(true) => "the copy is not complete",
+                _ => "there is no copy",
+            };
+            self.report
+                .file(&path, Reason::new(format!("{reason} ({what})")));
+        } else if let Err(reason) = named {
+            self.report.file(&path, reason);
         }
         self.release(done.dir);
     }
@@ -242,6 +248,43 @@ fn make_node(dir: &Dir, host: &[u8], inode: &Inode, kind: Option<FileType>) -> R
         return made.map_err(|e| Reason::new(format!("{e} (devices can be made by root only)")));
     }
     made
+}
+
+/// A copy that has no name yet; none where the host has no such files.
+fn open_nameless(dir: &Dir) -> Option<OwnedFd> {
+    let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+    openat(&dir.fd, ".", flags, PRIVATE_FILE).ok()
+}
+
+fn open_named(dir: &Dir, host: &[u8]) -> Result<OwnedFd, Reason> {
+    replace(dir, host, |dir| {
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat(&dir.fd, host, flags, PRIVATE_FILE)
+    })
+}
+
+impl Copying {
+    /// Gives the copy the name that it has not had yet; false if it is left without, because it could not be written.
+    fn get_name(&self) -> Result<bool, Reason> {
+        let Some(host) = &self.host else {
+            return Ok(true);
+        };
+        if self.is_lost.get() {
+            return Ok(false);
+        }
+        let place = nameless_at(&self.out);
+        let follow = AtFlags::SYMLINK_FOLLOW;
+        replace(&self.dir, host, |dir| {
+            linkat(CWD, &*place, &dir.fd, &**host, follow)
+        })?;
+        Ok(true)
+    }
+}
+
+/// Where a file is that has no name.
+fn nameless_at(out: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", out.as_raw_fd())
 }
 
 /// Makes something new under a name; what is there already and is no directory goes.

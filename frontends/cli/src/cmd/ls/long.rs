@@ -3,6 +3,7 @@
 //! Input: inodes with names. Output: aligned lines under a total. Invariant: a name whose inode could not be read is still
 //! listed, with question marks. Limits: the mark for an ACL costs a look at the attributes of every file.
 
+use crate::args::LsArgs;
 use crate::facts::mode_string;
 use crate::image;
 use crate::names::quoted;
@@ -46,7 +47,7 @@ impl Row {
         volume: &Volume,
         file: &File,
         name: &[u8],
-        terminal: bool,
+        (terminal, human): (bool, bool),
         time: impl Fn(Timestamp) -> String,
     ) -> (Row, Vec<Error>) {
         let inode = &*file.metadata();
@@ -68,7 +69,7 @@ impl Row {
             uid: inode.uid.to_string(),
             gid: inode.gid.to_string(),
             size: inode.rdev().map_or_else(
-                || inode.size.to_string(),
+                || size(inode.size, human),
                 |r| format!("{}, {:>3}", r.major, r.minor),
             ),
             time: time(inode.mtime),
@@ -77,6 +78,26 @@ impl Row {
         };
         (row, errors)
     }
+}
+
+/// A number of bytes, or with a unit: never less than it is, with one digit behind the point below 10.
+fn size(bytes: u64, human: bool) -> String {
+    if !human || bytes < 1024 {
+        return bytes.to_string();
+    }
+    let mut unit = 1u128;
+    for letter in ["K", "M", "G", "T", "P"] {
+        unit *= 1024;
+        let tenths = (u128::from(bytes) * 10).div_ceil(unit);
+        let whole = u128::from(bytes).div_ceil(unit);
+        if tenths < 100 {
+            return format!("{}.{}{letter}", tenths / 10, tenths % 10);
+        }
+        if whole < 1024 {
+            return format!("{whole}{letter}");
+        }
+    }
+    format!("{}E", u128::from(bytes).div_ceil(unit * 1024))
 }
 
 /// `+` for an ACL, `.` for a security label alone.
@@ -98,10 +119,15 @@ fn mark(volume: &Volume, inode: &Inode, errors: &mut Vec<Error>) -> &'static str
 }
 
 /// Prints the lines, under their total if they are a directory's.
-pub(super) fn print(rows: &[Row], total: bool, inodes: bool, out: &mut Out) {
+pub(super) fn print(rows: &[Row], total: bool, args: &LsArgs, out: &mut Out) {
+    let inodes = args.inode;
     if total {
         let halves: u64 = rows.iter().map(|r| r.blocks).fold(0, u64::saturating_add);
-        out.line(format_args!("total {}", halves.div_ceil(2)));
+        let total = match args.human_readable {
+            true => size(halves.saturating_mul(512), true),
+            false => halves.div_ceil(2).to_string(),
+        };
+        out.line(format_args!("total {total}"));
     }
     let widest = |part: fn(&Row) -> &String| rows.iter().map(|r| part(r).len()).max().unwrap_or(0);
     let ino = if inodes { widest(|r| &r.ino) } else { 0 };
@@ -120,5 +146,28 @@ pub(super) fn print(rows: &[Row], total: bool, inodes: bool, out: &mut Out) {
         line.extend(&row.name);
         line.push(b'\n');
         out.bytes(&line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_with_units() {
+        let cases = [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1.0K"),
+            (1025, "1.1K"),
+            (10 << 10, "10K"),
+            ((10 << 10) + 1, "11K"),
+            ((1 << 20) - 1, "1.0M"),
+            (3 << 40, "3.0T"),
+            (u64::MAX, "16E"),
+        ];
+        for (bytes, shown) in cases {
+            assert_eq!(size(bytes, true), shown);
+        }
     }
 }
