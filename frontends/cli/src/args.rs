@@ -9,7 +9,9 @@ mod copy;
 mod look;
 mod space;
 
-pub(crate) use attributes::{ChattrArgs, GetfattrArgs, LsattrArgs, SetfattrArgs};
+pub(crate) use attributes::{
+    ChattrArgs, GetfaclArgs, GetfattrArgs, LsattrArgs, SetfaclArgs, SetfattrArgs,
+};
 pub(crate) use change::{
     ChmodArgs, ChownArgs, LnArgs, MkdirArgs, MknodArgs, MvArgs, NodeType, RmArgs, TouchArgs,
 };
@@ -225,6 +227,16 @@ pub(crate) enum Command {
         after_help = "Examples:\n  diorite setfattr -n user.origin -v build-7 disk.img /etc/motd\n  diorite setfattr -x security.capability disk.img /usr/bin/ping"
     )]
     Setfattr(SetfattrArgs),
+    /// Print access control lists of files, as getfacl -n does
+    #[command(
+        after_help = "Examples:\n  diorite getfacl disk.img /srv\n  diorite getfacl -Rs disk.img /"
+    )]
+    Getfacl(GetfaclArgs),
+    /// Change access control lists of files in an image
+    #[command(
+        after_help = "Examples:\n  diorite setfacl -m u:1000:rwX,d:u:1000:rwX disk.img /srv\n  diorite setfacl -b disk.img /etc/shadow\n  diorite setfacl -R -x g:33 disk.img /var/www"
+    )]
+    Setfacl(SetfaclArgs),
     /// Print the flags of files, as lsattr does
     #[command(
         after_help = "Examples:\n  diorite lsattr disk.img /etc\n  diorite lsattr -Ra disk.img /"
@@ -301,7 +313,7 @@ Exit status: 0 if all was copied; 1 if something could not be; 2 for wrong usage
 const EDIT: &str = "\
 Change an image by a script of commands, in transactions: of each transaction everything is in the image afterwards, or nothing.
 
-A line is a command as on the command line, without the image: put, mkdir, rm, mv, ln, mknod, touch, chmod, chown, truncate, setfattr, chattr, with their options. \
+A line is a command as on the command line, without the image: put, mkdir, rm, mv, ln, mknod, touch, chmod, chown, truncate, setfattr, setfacl, chattr, with their options. \
 Words are quoted as for a shell ('a b', \"a b\", a\\ b, $'\\n'), a # begins a comment, a line that ends with \\ goes on; nothing is expanded.
 
 The whole script is one transaction. A line `commit` ends one, and another begins with the next line; with --each every line is one. If a \

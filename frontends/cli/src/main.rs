@@ -67,6 +67,8 @@ fn main() -> ExitCode {
         Command::Chown(args) => cmd::chown::run(global, args),
         Command::Getfattr(args) => cmd::getfattr::run(global, args),
         Command::Setfattr(args) => cmd::setfattr::run(global, args),
+        Command::Getfacl(args) => cmd::getfacl::run(global, args),
+        Command::Setfacl(args) => cmd::setfacl::run(global, args),
         Command::Lsattr(args) => cmd::lsattr::run(global, args),
         Command::Chattr(args) => cmd::chattr::run(global, args),
         Command::Sync(args) => cmd::sync::run(global, args),

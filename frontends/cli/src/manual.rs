@@ -26,7 +26,7 @@ const OF_BENCH: &str =
     "0 if all was measured; 1 if something failed; 2 for wrong usage; 130 when interrupted.";
 
 /// Commands that change an image, and say no more of their exit status than that.
-const WRITERS: [&str; 12] = [
+const WRITERS: [&str; 13] = [
     "chattr",
     "chmod",
     "chown",
@@ -36,6 +36,7 @@ const WRITERS: [&str; 12] = [
     "mknod",
     "mv",
     "rm",
+    "setfacl",
     "setfattr",
     "touch",
     "truncate",

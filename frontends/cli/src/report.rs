@@ -97,7 +97,8 @@ pub(crate) fn errno_text(errno: Errno) -> String {
     without_number(&std::io::Error::from(errno).to_string())
 }
 
-fn without_number(text: &str) -> String {
+/// The same words, of an error of the standard library.
+pub(crate) fn without_number(text: &str) -> String {
     let Some((words, rest)) = text.split_once(" (os error ") else {
         return text.to_owned();
     };

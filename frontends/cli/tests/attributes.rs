@@ -237,3 +237,71 @@ fn small_files_stay_in_their_inodes() {
     };
     assert_eq!(std::fs::read(mount.0.join("small")).unwrap(), [b's'; 80]);
 }
+
+/// Changes of lists, in the order in which they are made, of the tree that `make` makes.
+const LISTS: [&[&str]; 17] = [
+    &["-m", "u:1000:rwx,g:33:rx", "f"],
+    &["-m", "u:1001:r", "-m", "g:34:w", "d", "d/g"],
+    &["-m", "m::r", "f"],
+    &["-n", "-m", "u:5:rwx", "f"],
+    &["-d", "-m", "u:5:rwx", "d"],
+    &["-m", "d:g:7:r,d:o::-", "d"],
+    &["-R", "-m", "u:77:rwX,d:u:78:rX", "d"],
+    &["-x", "u:1000", "f"],
+    &["-x", "u:1234", "f", "d/.hidden"],
+    &["-m", "o::5,g::7", "f"],
+    &["-x", "u:5,g:33", "f"],
+    &["-x", "m", "f"],
+    &["-m", "u:8:r,u:8:w", "f"],
+    &["-k", "d/sub"],
+    &["-b", "d/g"],
+    &["-b", "-m", "u:9:4", "d/sub"],
+    &["-x", "d:u:5,u:1001", "d"],
+];
+
+#[test]
+fn lists_set_and_shown() {
+    let dir = scratch();
+    let img = make(dir.path());
+    let theirs = dir.path().join("theirs");
+    std::fs::copy(&img, &theirs).unwrap();
+    diorite(&["chmod", &img, "3750", "/d"]).ok();
+    diorite(&["chmod", theirs.to_str().unwrap(), "3750", "/d"]).ok();
+    for words in LISTS {
+        let at = words.iter().rposition(|w| w.starts_with('-')).unwrap();
+        let takes = usize::from(!matches!(words[at], "-k" | "-b"));
+        let (options, paths) = words.split_at(at + 1 + takes);
+        diorite(&[&["setfacl"], options, &[img.as_str()], paths].concat()).ok();
+    }
+    run("e2fsck", &["-fn", &img]);
+    diorite(&["setfacl", "-x", "u::", &img, "/f"]).failed(1, "entry");
+    diorite(&["setfacl", "-m", "d:u:7:r", &img, "/f"]).failed(1, "no directory");
+    diorite(&["setfacl", "-m", "u:root:r", &img, "/f"]).failed(2, "given as numbers");
+    diorite(&["setfacl", &img, "/f"]).failed(2, "nothing is asked for");
+    let at = dir.path().join("mount");
+    if !has("setfacl") {
+        return skip("setfacl is not there");
+    }
+    {
+        let Some(mount) = Mount::new(theirs.to_str().unwrap(), &at, "rw") else {
+            return;
+        };
+        LISTS
+            .iter()
+            .for_each(|words| drop(told(&mount, "setfacl", words)));
+    }
+    let all = ["f", "d", "d/g", "d/.hidden", "d/sub", "d/sub/h"];
+    for options in [&["-n"][..], &["-nd"], &["-nad"], &["-ncs"]] {
+        let shown: Vec<String> = [img.as_str(), theirs.to_str().unwrap()]
+            .map(|img| {
+                diorite(&[&["getfacl"], options, &[img], &all].concat())
+                    .ok()
+                    .text()
+            })
+            .into();
+        let mount = Mount::new(&img, &at, "ro").unwrap();
+        let kernel = told(&mount, "getfacl", &[options, &all[..]].concat());
+        assert_eq!(shown[0], kernel, "{options:?}");
+        assert_eq!(shown[1], kernel, "{options:?}");
+    }
+}

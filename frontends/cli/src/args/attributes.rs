@@ -3,7 +3,7 @@
 //! Input: the process's arguments. Output: options. Invariant: as for all of them. Limits: the words are those of attr and e2fsprogs, with the image in
 //! front of the paths.
 
-use crate::attributes::{Encoding, FlagChange, FlagWord, Pattern, parse_value};
+use crate::attributes::{AclWord, Encoding, FlagChange, FlagWord, Pattern, parse_value};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::ffi::OsString;
@@ -67,6 +67,68 @@ pub(crate) struct SetfattrArgs {
     /// Print help
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,
+    /// The image
+    pub(crate) img: String,
+    /// The files
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<OsString>,
+}
+
+/// `getfacl`.
+#[derive(Args, Debug)]
+pub(crate) struct GetfaclArgs {
+    /// The file's own list only
+    #[arg(short, long)]
+    pub(crate) access: bool,
+    /// The default list only
+    #[arg(short, long)]
+    pub(crate) default: bool,
+    /// No lines with path, owner and group
+    #[arg(short = 'c', long)]
+    pub(crate) omit_header: bool,
+    /// Only files that have a list
+    #[arg(short, long)]
+    pub(crate) skip_base: bool,
+    /// Users and groups as numbers, as always
+    #[arg(short, long)]
+    numeric: bool,
+    /// Directories with all that is in them
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
+    /// Leave slashes in front of paths
+    #[arg(short = 'p', long)]
+    pub(crate) absolute_names: bool,
+    /// The image
+    pub(crate) img: String,
+    /// The files
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<OsString>,
+}
+
+/// `setfacl`.
+#[derive(Args, Debug)]
+pub(crate) struct SetfaclArgs {
+    /// Set entries: u:UID:rwx, g:GID:rX, u::rw, g::r, m::rx, o::-, separated by commas; d: in front for those of the default list
+    #[arg(short, long, value_name = "ENTRIES", value_parser = AclWord::to_set)]
+    pub(crate) modify: Vec<AclWord>,
+    /// Remove entries: u:UID, g:GID, m; before others are set
+    #[arg(short = 'x', long, value_name = "ENTRIES", value_parser = AclWord::to_remove)]
+    pub(crate) remove: Vec<AclWord>,
+    /// Remove all but what permissions say, and the default list; before anything else
+    #[arg(short = 'b', long)]
+    pub(crate) remove_all: bool,
+    /// Remove the default list; before anything else
+    #[arg(short = 'k', long)]
+    pub(crate) remove_default: bool,
+    /// All entries are those of the default list
+    #[arg(short, long)]
+    pub(crate) default: bool,
+    /// Leave the mask as it is
+    #[arg(short, long)]
+    pub(crate) no_mask: bool,
+    /// Directories with all that is in them
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
     /// The image
     pub(crate) img: String,
     /// The files

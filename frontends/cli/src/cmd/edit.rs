@@ -30,7 +30,8 @@ pub(crate) fn run(global: &Global, args: &EditArgs) -> ExitCode {
     let transactions = match read(args) {
         Ok(text) => script::read(&text, &args.img, args.each),
         Err(error) => {
-            report.host(format_args!("{}: {error}", args.script.display()));
+            let why = crate::report::without_number(&error.to_string());
+            report.host(format_args!("{}: {why}", args.script.display()));
             return report.exit_code();
         }
     };

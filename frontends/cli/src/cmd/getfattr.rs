@@ -83,13 +83,7 @@ fn print(path: &[u8], all: &[Xattr], args: &GetfattrArgs, out: &mut Out) {
         all.iter().for_each(|xattr| out.bytes(&xattr.value));
         return;
     }
-    let slashes = path.iter().take_while(|b| **b == b'/').count();
-    let shown = if args.absolute_names {
-        path
-    } else {
-        &path[slashes..]
-    };
-    out.bytes(&[b"# file: ", escaped(shown).as_slice(), b"\n"].concat());
+    out.bytes(&heading(path, args.absolute_names));
     for xattr in all {
         out.bytes(&escaped(&xattr.name));
         if args.dump || args.name.is_some() {
@@ -99,6 +93,14 @@ fn print(path: &[u8], all: &[Xattr], args: &GetfattrArgs, out: &mut Out) {
         out.bytes(b"\n");
     }
     out.bytes(b"\n");
+}
+
+/// The line that names a file, without slashes in front unless these are wanted.
+pub(super) fn heading(path: &[u8], absolute: bool) -> Vec<u8> {
+    let slashes = path.iter().take_while(|b| **b == b'/').count();
+    let shown = if absolute { path } else { &path[slashes..] };
+    let shown = if shown.is_empty() { b"." } else { shown };
+    [b"# file: ", escaped(shown).as_slice(), b"\n"].concat()
 }
 
 /// A name on a line of its own, and one that `setfattr --restore` reads.

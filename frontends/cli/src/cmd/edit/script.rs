@@ -6,7 +6,7 @@
 use super::words::{self, Line};
 use crate::args::{
     ChattrArgs, ChmodArgs, ChownArgs, LnArgs, MkdirArgs, MknodArgs, MvArgs, PutArgs, RmArgs,
-    SetfattrArgs, TouchArgs, TruncateArgs,
+    SetfaclArgs, SetfattrArgs, TouchArgs, TruncateArgs,
 };
 use crate::cmd;
 use crate::manual;
@@ -39,6 +39,7 @@ pub(super) enum Step {
     Truncate(TruncateArgs),
     #[command(disable_help_flag = true)]
     Setfattr(SetfattrArgs),
+    Setfacl(SetfaclArgs),
     Chattr(ChattrArgs),
 }
 
@@ -49,6 +50,7 @@ impl Step {
             Step::Put(args) => cmd::put::check(args),
             Step::Truncate(args) => cmd::truncate::check(args),
             Step::Chattr(args) => cmd::chattr::check(args),
+            Step::Setfacl(args) => cmd::setfacl::check(args),
             _ => Ok(()),
         }
     }
@@ -67,6 +69,7 @@ impl Step {
             Step::Chown(args) => cmd::chown::apply(volume, report, args),
             Step::Truncate(args) => cmd::truncate::apply(volume, report, args),
             Step::Setfattr(args) => cmd::setfattr::apply(volume, report, args),
+            Step::Setfacl(args) => cmd::setfacl::apply(volume, report, args),
             Step::Chattr(args) => cmd::chattr::apply(volume, report, args),
         }
     }

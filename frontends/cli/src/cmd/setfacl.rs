@@ -1,0 +1,84 @@
+//! `diorite setfacl`: access control lists of files in an image, changed.
+//!
+//! Input: an image, changes in setfacl's words, paths. Output: nothing. Invariants: what is asked for is done in one order - all entries away, entries away,
+//! entries set - and a list that stays as it is is not written; the mask follows. Limits: a file's own list and its default one are two
+//! changes, each whole.
+
+use super::getfacl::{ACCESS, DEFAULT, lists};
+use crate::args::{Cli, Global, SetfaclArgs};
+use crate::attributes::{AclChange, AclList};
+use crate::image;
+use crate::paths;
+use crate::report::Report;
+use diorite::{Error, Volume};
+use diorite_format::{FileType, Inode};
+use std::process::ExitCode;
+
+/// Runs the command.
+pub(crate) fn run(global: &Global, args: &SetfaclArgs) -> ExitCode {
+    check(args).unwrap_or_else(|why| Cli::wrong_usage(why));
+    image::change("setfacl", &args.img, global, |volume, report| {
+        apply(volume, report, args);
+    })
+}
+
+/// Does the command line make sense?
+pub(crate) fn check(args: &SetfaclArgs) -> Result<(), &'static str> {
+    let changes = !args.modify.is_empty() || !args.remove.is_empty();
+    match changes || args.remove_all || args.remove_default {
+        true => Ok(()),
+        false => Err("nothing is asked for: -m, -x, -b or -k"),
+    }
+}
+
+/// Does what the arguments say.
+pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &SetfaclArgs) {
+    paths::change_each(
+        volume,
+        report,
+        &args.paths,
+        (args.recursive, true),
+        |inode| match args.recursive && inode.file_type == Some(FileType::Symlink) {
+            true => Ok(()),
+            false => set(volume, inode, args),
+        },
+    );
+}
+
+fn set(volume: &Volume, inode: &Inode, args: &SetfaclArgs) -> Result<(), Error> {
+    let (own, default) = lists(volume, inode)?;
+    let how = (inode.is_dir(), args.no_mask);
+    let removed = args.remove.iter().flat_map(|word| &word.0);
+    let all: Vec<&AclChange> = removed
+        .chain(args.modify.iter().flat_map(|word| &word.0))
+        .collect();
+    let (of_default, of_own): (Vec<&AclChange>, Vec<&AclChange>) = all
+        .into_iter()
+        .partition(|change| change.default || args.default);
+    let kept = match args.remove_all {
+        true => own.clone().base(),
+        false => own.clone(),
+    };
+    let new = kept.changed(&of_own, how);
+    if new != own {
+        volume.set_xattr(inode.ino, ACCESS, &new.value())?;
+    }
+    // Only directories have one; below a directory that was asked for the others are left alone.
+    if !inode.is_dir() && args.recursive {
+        return Ok(());
+    }
+    let kept = match args.remove_all || args.remove_default {
+        true => AclList::default(),
+        false => default.clone(),
+    };
+    let kept = match of_default.iter().any(|change| change.sets()) {
+        true => kept.filled_from(&new),
+        false => kept,
+    };
+    let new = kept.changed(&of_default, how);
+    match new == default {
+        true => Ok(()),
+        false if new.is_empty() => volume.remove_xattr(inode.ino, DEFAULT),
+        false => volume.set_xattr(inode.ino, DEFAULT, &new.value()),
+    }
+}
