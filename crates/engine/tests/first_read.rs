@@ -7,9 +7,14 @@ use common::{Rng, fsck, image, scratch};
 use diorite::{OpenFlags, OpenOptions, Request, Volume};
 use diorite_block::Buf;
 use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+/// Locks are counted for the process: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
 fn a_real_image_is_read_and_overwritten() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut rng = Rng::from_env("first_read");
     let dir = scratch();
     let source = dir.path().join("source");
@@ -73,4 +78,54 @@ fn a_real_image_is_read_and_overwritten() {
             .open_path("sub/nowhere", OpenFlags::default())
             .is_err()
     );
+}
+
+/// Rules U6, C2: neither a reader nor an overwrite's completion takes the inode lock, by the locks' own counts.
+#[test]
+fn readers_and_completions_take_no_inode_lock() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let dir = scratch();
+    let source = dir.path().join("source");
+    std::fs::create_dir_all(&source).unwrap();
+    std::fs::write(source.join("file"), vec![7; 1 << 20]).unwrap();
+    let image = image(dir.path(), "16M", &["-t", "ext4", "-b", "4096"], &source);
+    let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap();
+    let flags = OpenFlags {
+        write: true,
+        ..OpenFlags::default()
+    };
+    let file = volume.open_path("/file", flags).unwrap();
+    let queue = volume.queue(64).unwrap();
+    let id = queue.attach(&file).unwrap();
+    let taken = || {
+        let all = diorite::stats::lock_stats();
+        let inode = all.iter().find(|(name, _)| *name == "inode");
+        inode.unwrap().1.acquired
+    };
+    let run = |write: bool| {
+        let before = taken();
+        // The last ones reach past the end, and are no multiple of a block.
+        let requests = (0..200u64).map(|n| match write {
+            true => Request::write(id, n * 4096, Buf::zeroed(4096), n),
+            false => Request::read(id, n * 5632, Buf::zeroed(5632), n),
+        });
+        let (mut batch, mut done) = (requests.collect::<VecDeque<_>>(), Vec::new());
+        while !batch.is_empty() {
+            queue.submit(&mut batch);
+            queue.reap(&mut done, 0, None);
+        }
+        let submitted = taken() - before;
+        while done.len() < 200 {
+            queue.reap(&mut done, 1, None);
+        }
+        assert!(done.iter().all(|d| d.result.is_ok()));
+        (submitted, taken() - before)
+    };
+    run(false);
+    assert_eq!(run(false), (0, 0), "reads");
+    let (_, all) = run(true);
+    assert_eq!(all, 200, "a write takes it once, to be submitted");
+    drop(queue);
+    drop(file);
+    volume.close().unwrap();
 }

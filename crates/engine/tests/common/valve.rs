@@ -15,6 +15,7 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct Valve {
     below: Arc<dyn Device>,
+    dma_align: u32,
     shared: Arc<Mutex<Shared>>,
 }
 
@@ -23,6 +24,7 @@ struct Shared {
     held: Vec<u8>,
     failing: Vec<u8>,
     flying: Vec<(Range<u64>, bool)>,
+    not_to_wait: u64,
     overlaps: Vec<String>,
 }
 
@@ -35,8 +37,17 @@ impl std::fmt::Debug for Valve {
 impl Valve {
     pub fn new(below: Arc<dyn Device>) -> Valve {
         Valve {
+            dma_align: below.geometry().dma_align,
             below,
             shared: Arc::default(),
+        }
+    }
+
+    /// The same for a device that wants its memory aligned.
+    pub fn aligned(below: Arc<dyn Device>, dma_align: u32) -> Valve {
+        Valve {
+            dma_align,
+            ..Valve::new(below)
         }
     }
 
@@ -50,6 +61,11 @@ impl Valve {
         self.shared.lock().unwrap().failing = first.to_vec();
     }
 
+    /// Requests so far that asked not to wait.
+    pub fn not_to_wait(&self) -> u64 {
+        self.shared.lock().unwrap().not_to_wait
+    }
+
     /// What overlapped so far.
     pub fn overlaps(&self) -> Vec<String> {
         self.shared.lock().unwrap().overlaps.clone()
@@ -58,6 +74,7 @@ impl Valve {
 
 impl Shared {
     fn watch(&mut self, bio: &Bio) {
+        self.not_to_wait += u64::from(bio.flags.nowait);
         if bio.len == 0 {
             return;
         }
@@ -91,7 +108,10 @@ fn first_byte(bio: &Bio) -> Option<u8> {
 
 impl Device for Valve {
     fn geometry(&self) -> Geometry {
-        self.below.geometry()
+        Geometry {
+            dma_align: self.dma_align,
+            ..self.below.geometry()
+        }
     }
 
     fn name(&self) -> String {

@@ -3,6 +3,7 @@
 //! Input: volumes whose free space is poison. Output: none. Invariants: counts are asserted, times never; e2fsck judges the end. Limits: the
 //! races are a slice by default; `DIORITE_BLOCK_ROUNDS=100000` is the long form.
 
+use crate::bed::Bed;
 use crate::common::fixture::{LIMIT, filled, made, run_all, writable};
 use crate::common::recipe::{RECIPES, Recipe, bare};
 use crate::common::stage::Stage;
@@ -228,4 +229,51 @@ fn no_two_bios_in_flight_overlap() {
         stage.save();
         fsck(&image);
     }
+}
+
+/// Rules B5, B7, U11. While a write into the block that the file ends in has what lies behind the end zeroed, one far behind it waits, and does not zero it
+/// a second time under the first one's feet.
+#[test]
+fn who_writes_far_behind_the_end_waits_for_its_block() {
+    let _watchdog = Watchdog::new(LIMIT, "far behind");
+    let options = OpenOptions {
+        workers: 2,
+        ..OpenOptions::writable()
+    };
+    let bed = Bed::new(&RECIPES[0], &options);
+    let (file, queue, id) = bed.open("/odd");
+    let last = 100_001 / 4096 * 4096;
+    // The sector that the file ends in, with zeros behind the end.
+    bed.valve.hold(&[0x55]);
+    queue.submit(&mut VecDeque::from([
+        Request::write(id, last + 5 * 512, filled(1, 512), 1),
+        Request::write(id, last + 16 * 4096, filled(2, 4096), 2),
+    ]));
+    let mut done = Vec::new();
+    while queue.counters().parked_for_range == 0 && queue.counters().prepared < 2 {
+        queue.reap(&mut done, 0, None);
+    }
+    assert_eq!(queue.counters().parked_for_range, 1, "it waits");
+    bed.valve.hold(&[]);
+    while done.len() < 2 {
+        queue.reap(&mut done, 1, None);
+    }
+    assert!(done.iter().all(|d| d.result.is_ok()), "{done:?}");
+    let mut bytes = vec![0xEE; file.size() as usize];
+    file.read_bytes(0, &mut bytes).unwrap();
+    let last = last as usize;
+    let runs = [
+        (0, 0x55),
+        (100_001, 0),
+        (last + 5 * 512, 1),
+        (last + 6 * 512, 0),
+        (last + 16 * 4096, 2),
+        (last + 17 * 4096, 9),
+    ];
+    for run in runs.windows(2) {
+        let (from, to) = (run[0].0, run[1].0);
+        assert!(bytes[from..to].iter().all(|b| *b == run[0].1), "{from}");
+    }
+    drop((file, queue));
+    bed.judge();
 }

@@ -1,17 +1,18 @@
-//! What was acknowledged as durable, and the power cut behind it (rules C5 to C7, C9, C13); how many commits that takes.
+//! What was acknowledged as durable, and the power cut behind it (rules C5 to C7, C9, C13, L5); how many commits that takes.
 //!
 //! Input: small volumes on a recording device with a volatile cache. Output: none. Invariant: a promise holds in every state that a cut
 //! behind its acknowledgement may leave. Limits: blocks are not torn, as the copies of the superblock are few here; `DIORITE_CUTS` states per volume, spread over the whole log.
 
-use crate::common::fixture::{DSYNC, LIMIT, run_all, writable};
+use crate::common::fixture::{DSYNC, LIMIT, filled, run_all, writable};
 use crate::common::recipe::{RECIPES, Recipe, bare};
 use crate::common::stage::{Stage, mem_of};
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
 use crate::common::{scaled, scratch};
-use diorite::{File, OpenFlags, OpenOptions, Request, RequestFlags, Volume};
-use diorite_block::Buf;
+use crate::looped::bios;
+use diorite::{File, LoopDevice, OpenFlags, OpenOptions, Request, RequestFlags, Volume};
 use diorite_block::record::{Event, PowerCuts, RecordDevice, plan};
+use diorite_block::{Bio, BioFlags, Buf};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,38 +96,57 @@ const LAZY: RequestFlags = RequestFlags {
 fn what_is_acknowledged_in_new_space_survives_every_cut() {
     for recipe in [&RECIPES[0], &RECIPES[3], &NO_JOURNAL] {
         let _watchdog = Watchdog::new(LIMIT, recipe.name);
-        let dir = scratch();
-        let base = std::fs::read(bare(dir.path(), recipe)).unwrap();
-        let record = RecordDevice::with_volatile_cache(Arc::new(mem_of(&base)));
-        let options = OpenOptions {
-            commit_interval: Duration::from_secs(3600),
-            clock: || NOW,
-            ..OpenOptions::writable()
-        };
-        let volume = Volume::open_device(Arc::new(record.clone()), &options).unwrap();
-        let mut s = Session {
-            record,
-            volume,
-            promises: Vec::new(),
-        };
+        let (base, mut s, _dir) = session(recipe);
         promises(&mut s);
-        let Session {
-            record,
-            promises,
-            volume,
-        } = s;
-        let log = record.log();
-        let cuts = scaled("DIORITE_CUTS", 150) as usize;
-        let mut walk = PowerCuts::new(base, &log);
-        for cut in plan(&log, cuts, 1, 4096) {
-            walk.with_image(cut, |image| judge(image, cut.at, &promises, recipe));
-        }
-        assert!(log.iter().filter(|e| matches!(e, Event::Mark(_))).count() == promises.len());
-        drop(volume);
+        every_cut(base, s, recipe);
     }
 }
 
+/// The image, and the volume on it on a device that remembers.
+fn session(recipe: &Recipe) -> (Vec<u8>, Session, tempfile::TempDir) {
+    let dir = scratch();
+    let base = std::fs::read(bare(dir.path(), recipe)).unwrap();
+    let record = RecordDevice::with_volatile_cache(Arc::new(mem_of(&base)));
+    let options = OpenOptions {
+        commit_interval: Duration::from_secs(3600),
+        clock: || NOW,
+        ..OpenOptions::writable()
+    };
+    let volume = Volume::open_device(Arc::new(record.clone()), &options).unwrap();
+    let promises = Vec::new();
+    let session = Session {
+        record,
+        volume,
+        promises,
+    };
+    (base, session, dir)
+}
+
+/// The promises hold wherever the power is cut behind them.
+fn every_cut(base: Vec<u8>, session: Session, recipe: &Recipe) {
+    let Session {
+        record,
+        promises,
+        volume,
+    } = session;
+    let log = record.log();
+    let cuts = scaled("DIORITE_CUTS", 150) as usize;
+    let mut walk = PowerCuts::new(base, &log);
+    for cut in plan(&log, cuts, 1, 4096) {
+        walk.with_image(cut, |image| judge(image, cut.at, &promises, recipe));
+    }
+    assert!(log.iter().filter(|e| matches!(e, Event::Mark(_))).count() == promises.len());
+    drop(volume);
+}
+
 fn promises(s: &mut Session) {
+    // Before anything else takes the file's times along.
+    s.write(
+        "C7: O_SYNC over what was there",
+        "/odd",
+        (4096, 13, 512),
+        RequestFlags { sync: true, ..LAZY },
+    );
     s.write("C5: a hole", "/sparse", (0, 1, 4096), DSYNC);
     s.write("C5: past the end", "/empty", (0, 2, 8192), DSYNC);
     s.write("not synced", "/empty", (8192, 3, 4096), LAZY);
@@ -155,6 +175,54 @@ fn promises(s: &mut Session) {
     s.promise("fsync after an append", "/odd", (1 << 20, 9, 4096));
     s.promise("U11: zeros before it", "/odd", (512 << 10, 0, 4096));
     s.write("C13: again", "/odd", (1 << 20, 10, 4096), DSYNC);
+    // Nothing is mapped any more: only the size moves, inside a block that is written and committed.
+    let end = (1 << 20) + 4096;
+    s.write(
+        "a block that the file ends in",
+        "/odd",
+        (end, 11, 512),
+        DSYNC,
+    );
+    s.write("C9: the size alone", "/odd", (end + 512, 12, 512), DSYNC);
+}
+
+/// Rules C13, L5, on a loop device: FUA over what its file has not committed, and a flush behind a write into new space, hold in the file below.
+#[test]
+fn a_loop_device_keeps_its_promises() {
+    for recipe in [&RECIPES[0], &NO_JOURNAL] {
+        let _watchdog = Watchdog::new(LIMIT, recipe.name);
+        let (base, mut s, _dir) = session(recipe);
+        let device = LoopDevice::new(s.open("/sparse"), "loop".into());
+        let write = |s: &mut Session, what, (pos, byte, len): (u64, u8, usize), fua| {
+            let flags = BioFlags { fua, nowait: false };
+            let bio = Bio {
+                flags,
+                ..Bio::write(pos, filled(byte, len), 0)
+            };
+            assert_eq!(bios(&device, 2, vec![bio])[0].result, Ok(()), "{what}");
+            if fua {
+                s.promise(what, "/sparse", (pos, byte, len));
+            }
+        };
+        write(&mut s, "not synced", (8192, 1, 4096), false);
+        write(&mut s, "FUA over that", (8192, 2, 4096), true);
+        write(&mut s, "not synced", (40960, 3, 512), false);
+        write(&mut s, "FUA of its neighbour", (40960 + 512, 4, 512), true);
+        write(&mut s, "FUA into a hole", (1 << 19, 5, 8192), true);
+        write(
+            &mut s,
+            "FUA over what is committed",
+            (1 << 19, 6, 4096),
+            true,
+        );
+        write(&mut s, "not synced", (65536, 7, 16384), false);
+        assert_eq!(bios(&device, 2, vec![Bio::flush(0)])[0].result, Ok(()));
+        s.promise("flush", "/sparse", (65536, 7, 16384));
+        write(&mut s, "not synced", (0, 8, 4096), false);
+        write(&mut s, "FUA elsewhere", (131_072, 9, 512), true);
+        drop(device);
+        every_cut(base, s, recipe);
+    }
 }
 
 fn judge(image: &[u8], at: usize, promises: &[Promise], recipe: &Recipe) {

@@ -5,11 +5,13 @@
 use crate::common::fixture::{LIMIT, NOWAIT, known, made, run_all, sim, writable};
 use crate::common::recipe::Known;
 use crate::common::stage::Stage;
+use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
 use crate::common::{fsck, image, scratch};
-use diorite::{Error, Misaligned, OpenFlags, OpenOptions, Request, Wait};
+use diorite::{Error, Misaligned, OpenFlags, OpenOptions, Request, Volume, Wait};
 use diorite_block::Buf;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Rules G1, G2: wrong alignment each way is refused, by name and by how much, and nothing changes; pieces of any size and number
 /// make a request if their sum is a multiple.
@@ -101,6 +103,40 @@ fn alignment_is_judged_by_the_device() {
             assert_eq!(result.unwrap(), len);
             let got: Vec<u8> = buf.parts().flatten().copied().collect();
             assert!(got == known(&files, "/even").bytes[..len]);
+        }
+    }
+}
+
+/// Rule G2: memory that is less aligned than the device wants it is refused, by how much; a part of a buffer that is aligned is not.
+#[test]
+fn memory_is_as_aligned_as_the_device_wants_it() {
+    let _watchdog = Watchdog::new(LIMIT, "memory");
+    let (_dir, image, _) = made(0);
+    let stage = Stage::mem(&image);
+    let device = Valve::aligned(stage.device.clone(), 512);
+    let volume = Volume::open_device(Arc::new(device), &OpenOptions::writable()).unwrap();
+    let file = volume.open_path("/even", writable()).unwrap();
+    let queue = volume.queue(8).unwrap();
+    let id = queue.attach(&file).unwrap();
+    for (skip, by) in [(64, 64), (512, 0), (1, 1), (1024, 0), (256, 256)] {
+        let part = || Buf::zeroed(skip + 4096).split_off(skip);
+        let vector = || Buf::from_parts(vec![Buf::zeroed(512), part()]);
+        let requests = vec![
+            Request::read(id, 0, part(), 0),
+            Request::write(id, 0, part(), 1),
+            Request::read(id, 0, vector(), 2),
+            Request::write(id, 0, vector(), 3),
+        ];
+        for done in run_all(&queue, requests) {
+            match done.result {
+                Ok(n) => assert_eq!((n, by), (done.buf.len(), 0)),
+                Err(Error::Unaligned {
+                    what: Misaligned::Buffer,
+                    by: found,
+                    need: 512,
+                }) => assert_eq!(found, by),
+                other => panic!("{skip}: {other:?}"),
+            }
         }
     }
 }

@@ -1,15 +1,18 @@
-//! The loop device: its last sector, its errors, its durability (rules L2, L4, L5).
+//! The loop device: its last sector, its errors, its durability (rules L2, L4 to L7).
 //!
 //! Input: files of a volume as devices. Output: none. Invariant: counts are asserted, times never. Limits: one layer.
 
 use crate::common::fixture::{LIMIT, filled, known, made, sim, writable};
 use crate::common::nest::{nested, unnest};
-use crate::common::stage::{Stage, one_worker};
+use crate::common::stage::{Stage, faulty, one_worker};
+use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
 use crate::common::{fsck, scratch};
 use diorite::policy::PRESETS;
 use diorite::{LoopDevice, Mapping, MappingState, OpenFlags, OpenOptions, Policy, Volume};
-use diorite_block::{Bio, BioErrorKind, BioFlags, BioList, BioOp, Buf, Device, QueueOptions};
+use diorite_block::{
+    Bio, BioErrorKind, BioFlags, BioList, BioOp, Buf, Device, Fault, QueueOptions, When,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +22,7 @@ fn loop_over(stage: &Stage, path: &str, policy: Policy) -> (Volume, Arc<LoopDevi
     (volume, Arc::new(LoopDevice::new(file, "loop".into())))
 }
 
-fn bios(device: &dyn Device, depth: u32, bios: Vec<Bio>) -> Vec<Bio> {
+pub(crate) fn bios(device: &dyn Device, depth: u32, bios: Vec<Bio>) -> Vec<Bio> {
     let options = QueueOptions::new(depth).unwrap();
     let queue = device.open_queue(options).unwrap();
     let (count, mut todo, mut out) = (bios.len(), BioList::from(bios), BioList::new());
@@ -321,4 +324,96 @@ fn bios_with_one_token_are_told_apart() {
     assert_eq!(count(BioOp::Discard, 4096) + count(BioOp::Discard, 8192), 2);
     assert_eq!(count(BioOp::WriteZeroes, 4096), 1);
     assert_eq!(count(BioOp::Write, 4096) + count(BioOp::Read, 8192), 2);
+}
+
+/// Rule L2: a backing that shrank reads as its bytes and zeros, whatever was in the buffer; wholly behind its end that is an error.
+#[test]
+fn a_backing_that_shrank_reads_as_zeros() {
+    let _watchdog = Watchdog::new(LIMIT, "shrank");
+    let (_dir, image, files) = made(0);
+    let even = known(&files, "/even");
+    let stage = Stage::mem(&image);
+    let (volume, device) = loop_over(&stage, "/even", Policy::DIORITE);
+    let queue = device.open_queue(QueueOptions::new(2).unwrap()).unwrap();
+    volume
+        .open_path("/even", writable())
+        .unwrap()
+        .truncate(10_000)
+        .unwrap();
+    let (mut todo, mut out) = (BioList::new(), BioList::new());
+    for (token, pos) in [(0, 8192), (1, 16384)] {
+        todo.push_back(Bio::read(pos, filled(0xEE, 8192), token));
+    }
+    while out.len() < 2 {
+        queue.submit(&mut todo);
+        queue.reap(&mut out);
+    }
+    for bio in out {
+        let got = bio.buf.as_slice();
+        if bio.token == 0 {
+            assert_eq!(bio.result, Ok(()));
+            assert!(got[..1808] == even.bytes[8192..10_000]);
+            assert!(got[1808..].iter().all(|b| *b == 0), "behind the end");
+        } else {
+            assert_eq!(bio.result.map_err(|e| e.kind), Err(BioErrorKind::Io));
+            assert!(got.iter().all(|b| *b == 0), "wholly behind the end");
+        }
+    }
+}
+
+/// Rule L6: what is done again is as durable as it was to be.
+#[test]
+fn what_is_done_again_is_still_durable() {
+    let _watchdog = Watchdog::new(LIMIT, "again");
+    let (_dir, image, _) = made(0);
+    let stage = sim(&image, "cache=volatile,fua=yes");
+    let fault = Fault::new(BioErrorKind::WouldBlock, When::nth(1)).on(BioOp::Write);
+    let device = faulty(stage.device.clone(), vec![fault]);
+    let options = OpenOptions {
+        commit_interval: Duration::from_secs(3600),
+        ..one_worker(Policy::DIORITE)
+    };
+    let volume = Volume::open_device(device.clone(), &options).unwrap();
+    let file = volume.open_path("/even", writable()).unwrap();
+    let looped = LoopDevice::new(file, "loop".into());
+    let before = stage.disk().counters();
+    let flags = BioFlags {
+        fua: true,
+        nowait: false,
+    };
+    let bio = Bio {
+        flags,
+        ..Bio::write(0, Buf::zeroed(4096), 0)
+    };
+    assert_eq!(bios(&looped, 2, vec![bio])[0].result, Ok(()));
+    assert_eq!(device.plan().failed(), 1, "it was told to wait once");
+    let did = stage.disk().counters().since(&before);
+    assert_eq!((did.writes, did.fua_writes), (1, 1));
+}
+
+/// Rule L7: nobody tries without waiting what may wait; who asked not to wait is passed on as he is.
+#[test]
+fn nothing_is_tried_without_waiting() {
+    let _watchdog = Watchdog::new(LIMIT, "waiting");
+    let (_dir, image, _) = made(0);
+    let stage = Stage::mem(&image);
+    let valve = Valve::new(stage.device.clone());
+    let volume =
+        Volume::open_device(Arc::new(valve.clone()), &one_worker(Policy::DIORITE)).unwrap();
+    let file = volume.open_path("/sparse", writable()).unwrap();
+    let device = LoopDevice::new(file, "loop".into());
+    // Holes, data, and both.
+    let write = |n: u64| Bio::write(n * 8192, Buf::zeroed(8192), n);
+    assert!(
+        bios(&device, 8, (0..64).map(write).collect())
+            .iter()
+            .all(|b| b.result.is_ok())
+    );
+    assert_eq!(valve.not_to_wait(), 0);
+    let flags = BioFlags {
+        nowait: true,
+        fua: false,
+    };
+    let done = bios(&device, 8, vec![Bio { flags, ..write(0) }]);
+    assert_eq!((done[0].result, valve.not_to_wait()), (Ok(()), 1));
 }

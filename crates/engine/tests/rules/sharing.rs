@@ -1,4 +1,4 @@
-//! Who waits for whom in one file: readers for nobody, writers under the presets for those who must run alone (rules U6, U7, B2).
+//! Who waits for whom in one file: readers for nobody, writers under the presets for those who must run alone (rules U6, U7, B2, G13).
 //!
 //! Input: volumes on a device that holds writes back. Output: none. Invariants: counts are asserted, times never; e2fsck judges the end.
 //! Limits: the cases of a few writers.
@@ -10,9 +10,12 @@ use crate::common::recipe::RECIPES;
 use crate::common::stage::one_worker;
 use crate::common::watch::Watchdog;
 use diorite::policy::PRESETS;
-use diorite::{Policy, Queue, Request};
+use diorite::{Fallocate, File, Policy, Queue, Request};
 use diorite_block::Buf;
 use std::collections::VecDeque;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 fn collect(queue: &Queue, count: usize) {
     let mut done = Vec::new();
@@ -127,4 +130,76 @@ fn who_was_kept_out_looks_again() {
         drop((file, queue));
         bed.finish();
     }
+}
+
+/// Rule B2: inside the size, too, a write of parts of blocks over a written block and a hole is no overwrite.
+#[test]
+fn half_a_hole_is_no_overwrite() {
+    let _watchdog = Watchdog::new(LIMIT, "half a hole");
+    for (name, policy) in PRESETS {
+        let bed = Bed::new(&RECIPES[0], &one_worker(policy));
+        let (file, queue, id) = bed.open("/sparse");
+        for block in [0, 16] {
+            let write = file.write_at(block * 4096, filled(4, 4096));
+            assert_eq!(write.1.unwrap(), 4096);
+        }
+        bed.valve.hold(&[1]);
+        queue.submit(&mut VecDeque::from([
+            Request::write(id, 2048, filled(1, 4096), 1),
+            Request::write(id, 16 * 4096, filled(2, 4096), 2),
+        ]));
+        let mut done = Vec::new();
+        // Whoever is not kept out ends while the first is held.
+        while done.is_empty() && queue.counters().parked == 0 {
+            queue.reap(&mut done, 0, None);
+        }
+        let alone = queue.counters().parked == 1;
+        assert_eq!(alone, name != "diorite", "{name}");
+        bed.valve.hold(&[]);
+        collect(&queue, 2 - done.len());
+        let mut bytes = vec![0xEE; 8192];
+        file.read_bytes(0, &mut bytes).unwrap();
+        for (sector, bytes) in bytes.chunks(512).enumerate() {
+            let want = [4, 1, 0][usize::from(sector >= 4) + usize::from(sector >= 12)];
+            assert!(bytes.iter().all(|b| *b == want), "{name}: sector {sector}");
+        }
+        drop((file, queue));
+        bed.finish();
+    }
+}
+
+/// Rule G13: who closes the gate of a file waits for the writes that the device has.
+#[test]
+fn a_closer_waits_for_what_the_device_has() {
+    let _watchdog = Watchdog::new(LIMIT, "closer");
+    let bed = Bed::new(&RECIPES[0], &one_worker(Policy::DIORITE));
+    let (file, queue, id) = bed.open("/odd");
+    let closers: [fn(&File); 3] = [
+        |file| drop(file.quiesce()),
+        |file| file.truncate(50_000).unwrap(),
+        |file| file.fallocate(Fallocate::PunchHole, 0, 8192).unwrap(),
+    ];
+    for close in closers {
+        bed.valve.hold(&[1]);
+        let writes = (0..4).map(|n| Request::write(id, n * 4096, filled(1, 4096), n));
+        queue.submit(&mut writes.collect());
+        let (start, closed) = (Barrier::new(2), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let closer = scope.spawn(|| {
+                start.wait();
+                close(&file);
+                closed.store(true, Ordering::SeqCst);
+            });
+            start.wait();
+            // Long enough for who does not wait.
+            std::thread::sleep(Duration::from_millis(20));
+            let early = closed.load(Ordering::SeqCst);
+            bed.valve.hold(&[]);
+            closer.join().unwrap();
+            assert!(!early, "closed while writes were in flight");
+        });
+        collect(&queue, 4);
+    }
+    drop((file, queue));
+    bed.finish();
 }
