@@ -22,6 +22,8 @@ pub use tree::{Branch, Tree};
 pub const BLOCK_SIZE: usize = 1024;
 /// The block with the tree's root; the one before has the header.
 const ROOT: u32 = 1;
+/// Bytes of the largest file that e2fsck takes.
+const MAX_SIZE: u64 = 1 << 31;
 /// Entries for which a block has room.
 const ENTRIES: u16 = 14;
 
@@ -88,7 +90,7 @@ impl Header {
     /// Checks the first block of a file of `size` bytes.
     ///
     /// # Errors
-    /// `Short`, `QuotaMagic`, `QuotaVersion`, `QuotaBlocks`, `QuotaFree`.
+    /// `Short`, `QuotaMagic`, `QuotaVersion`, `QuotaSize`, `QuotaBlocks`, `QuotaFree`.
     pub fn parse(kind: Kind, ino: Ino, size: u64, raw: &[u8]) -> Result<Self> {
         want("the first block of a usage file", raw, BLOCK_SIZE)?;
         let (found, expected) = (le32(raw, header::MAGIC), kind.magic());
@@ -102,6 +104,10 @@ impl Header {
         let found = le32(raw, header::VERSION);
         if found != 1 {
             return bad(Corrupt::QuotaVersion { ino, found });
+        }
+        if size > MAX_SIZE {
+            let (found, max) = (size, MAX_SIZE);
+            return bad(Corrupt::QuotaSize { ino, found, max });
         }
         let blocks = le32(raw, header::BLOCKS);
         let max = size.div_ceil(num::wide(BLOCK_SIZE));

@@ -13,6 +13,11 @@ use diorite_format::dirhash::HashVersion;
 use diorite_format::dx::{DxEntry, DxNode, DxRoot};
 use diorite_format::{FileBlock, FormatError, FsBlock, Inode, InodeFlags};
 
+/// Where a root says how names are hashed.
+const HASH_VERSION: usize = 0x1C;
+/// Kinds of hashes that drivers have in memory, where the superblock says that characters have no sign.
+const UNSIGNED: std::ops::RangeInclusive<u8> = 3..=5;
+
 /// What the tree says of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Place {
@@ -51,7 +56,9 @@ impl Tree {
         let Some(at) = place_of(runs, FileBlock::new(0)) else {
             return Ok(None);
         };
-        let root = match DxRoot::parse(&check.sight.sb, dir, reader.block(at)?) {
+        let raw = reader.block(at)?;
+        let stored = raw[HASH_VERSION];
+        let root = match DxRoot::parse(&check.sight.sb, dir, raw) {
             Ok(root) => root,
             Err(FormatError::Unsupported(e)) if is_folded(dir) => {
                 check.found.note(format_args!("directory {}: {e}", dir.ino));
@@ -62,6 +69,10 @@ impl Tree {
                 return Ok(None);
             }
         };
+        if UNSIGNED.contains(&stored) {
+            let what = "the kind of hash is one that the superblock alone may choose";
+            wrong(check, dir, FileBlock::new(0), what);
+        }
         let blocks = dir.size >> check.sight.sb.geometry().block_bits();
         let mapped: u64 = runs.iter().map(|r| r.len).sum();
         // Blocks may be mapped again and again: a volume has no more than it has.

@@ -15,7 +15,7 @@ use diorite_format::features::Compat;
 use diorite_format::journal::JournalSuper;
 use diorite_format::quota;
 use diorite_format::superblock::JournalPlace;
-use diorite_format::{FsBlock, Ino, Inode, MapKind, Superblock};
+use diorite_format::{FsBlock, Ino, Inode, InodeFlags, MapKind, Superblock};
 use std::fmt;
 
 /// What an inode is to the volume.
@@ -58,6 +58,10 @@ pub(super) fn fields(check: &Check<'_>, inode: &Inode, taken: &Taken) {
     let ino = inode.ino;
     let sb = &check.sight.sb;
     let journal = sb.journal() == JournalPlace::Internal(ino);
+    if sb.orphan_file() == Some(ino) && inode.links == 0 {
+        let what = format_args!("inode {ino}: the file of orphans has no links");
+        check.found.inode(Kind::Orphan, ino, what);
+    }
     if (inode.mode != 0 || journal) && !inode.is_file() {
         let (mode, what) = (inode.mode, "which is no regular file's");
         let what = format_args!(
@@ -88,10 +92,13 @@ pub(super) fn fields(check: &Check<'_>, inode: &Inode, taken: &Taken) {
     }
 }
 
-/// One that is not used has no size and no blocks.
+/// One that is not used has no size and no blocks, and no flags of directories. (In one for a usage file nobody minds that it is hashed.)
 pub(super) fn unused(check: &Check<'_>, ino: Ino, raw: &[u8]) {
     let fields = [4..8, 0x1C..0x20, 0x28..0x64, 0x68..0x70, 0x74..0x78];
-    if fields.into_iter().any(|f| raw[f].iter().any(|b| *b != 0)) {
+    let flags = InodeFlags::from_bits(u32::from_le_bytes([raw[32], raw[33], raw[34], raw[35]]));
+    let usage = matches!(ino, Ino::USER_QUOTA | Ino::GROUP_QUOTA);
+    let hashed = flags.has(InodeFlags::INDEX) && !usage || flags.has(InodeFlags::CASEFOLD);
+    if hashed || fields.into_iter().any(|f| raw[f].iter().any(|b| *b != 0)) {
         let what =
             format_args!("inode {ino}: kept for the volume itself and not used, but not empty");
         check.found.inode(Kind::Inode, ino, what);

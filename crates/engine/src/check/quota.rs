@@ -7,7 +7,7 @@
 use super::directories::runs_of;
 use super::reader::Reader;
 use super::report::Kind as Of;
-use super::usage::{Usage, Used};
+use super::usage::{Sum, Usage, Used};
 use super::walk::Run;
 use super::{Check, people::Person};
 use crate::error::Error;
@@ -107,12 +107,17 @@ impl File<'_> {
         for ids in leaves.chunk_by(|a, b| a.block == b.block) {
             let at = ids.first().map_or(0, |b: &Branch| b.byte());
             for entry in tree.entries(ids, blocks.read(at)?, &mut |e| self.say(e)) {
-                let used = self.used.get_mut(&entry.id);
-                let (bytes, inodes) = used.map_or((0, 0), |used| {
-                    used.met = true;
-                    (used.bytes, used.inodes)
-                });
-                if (entry.space, entry.inodes) != (bytes, inodes) {
+                let mut used = Used::default();
+                if let Some(known) = self.used.get_mut(&entry.id) {
+                    known.met = true;
+                    used = *known;
+                }
+                let Sum { bytes, inodes } = used.all;
+                let says = Sum {
+                    bytes: entry.space,
+                    inodes: entry.inodes,
+                };
+                if !used.fits(says) {
                     self.say(format_args!(
                         "{} {} uses {bytes} bytes and {inodes} inodes; the usage file says {} and {}",
                         self.kind.name(),
@@ -128,8 +133,9 @@ impl File<'_> {
 
     /// Who uses something and has no entry.
     fn missing(&self) {
-        for (id, used) in self.used.iter().filter(|(_, used)| !used.met) {
-            let (kind, bytes, inodes) = (self.kind.name(), used.bytes, used.inodes);
+        let none = Sum::default();
+        for (id, used) in self.used.iter().filter(|(_, u)| !u.met && !u.fits(none)) {
+            let (kind, Sum { bytes, inodes }) = (self.kind.name(), used.all);
             self.say(format_args!(
                 "{kind} {id} uses {bytes} bytes and {inodes} inodes, and has no entry in the usage file"
             ));

@@ -10,6 +10,7 @@ use crate::mount::{OpenOptions, find_superblock, read_bytes};
 use crate::volume::Volume;
 use diorite_block::{Blocking, Device};
 use diorite_format::features::Incompat;
+use diorite_format::mmp::Mmp;
 use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use diorite_format::{
     Access, Corrupt, FormatError, FsBlock, GroupDesc, GroupNo, Superblock, group,
@@ -124,6 +125,22 @@ fn oddities(blocking: &Blocking, sb: &Superblock, found: &Collector) -> Result<(
         .expect("as many bytes were read as asked");
     for what in sb.oddities(raw) {
         found.add(Kind::Superblock, format_args!("superblock: {what}"));
+    }
+    mount_protection(blocking, sb, found)
+}
+
+/// The block of multiple-mount protection. Who has the volume open is for opening.
+fn mount_protection(blocking: &Blocking, sb: &Superblock, found: &Collector) -> Result<(), Error> {
+    let at = sb.mmp_block();
+    if !sb.features().incompat.has(Incompat::MMP) {
+        return Ok(());
+    }
+    if at <= sb.super_block() || !sb.holds(at, 1) {
+        let what =
+            format_args!("superblock: multiple-mount protection is said to be in block {at}");
+        found.add(Kind::Superblock, what);
+    } else if let Err(e) = Mmp::parse(sb, &read_block(blocking, sb, at)?) {
+        found.block(Kind::Superblock, at, e);
     }
     Ok(())
 }

@@ -1,29 +1,64 @@
 //! Who uses how much: bytes and inodes of every owner, group and project.
 //!
 //! Input: inodes as they are judged. Output: sums, compared with usage files by `quota`. Invariant: sums of several threads add up. Limits: an entry for each id that an
-//! inode in use has, so never more than there are such inodes, and only for kinds of which the volume keeps a usage file.
+//! inode in use has, so never more than there are such inodes, and only for kinds of which the volume keeps a usage file. e2fsck 1.47 leaves links out whose target is inline
+//! data: usage files are right with them and without.
 
 use diorite_format::quota::Kind;
-use diorite_format::{Inode, Superblock};
+use diorite_format::{FileType, Inode, MapKind, Superblock};
 use std::collections::HashMap;
 
 /// Whom an inode counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Payers([u32; 3]);
+pub(super) struct Payers {
+    ids: [u32; 3],
+    /// It may be left out.
+    may: bool,
+}
 
 impl Payers {
     pub(super) fn of(inode: &Inode) -> Payers {
-        Payers([inode.uid, inode.gid, inode.projid])
+        let link = inode.file_type == Some(FileType::Symlink);
+        Payers {
+            ids: [inode.uid, inode.gid, inode.projid],
+            may: link && inode.map_kind() == MapKind::Inline,
+        }
+    }
+}
+
+/// Bytes and inodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sum {
+    pub(super) bytes: u64,
+    pub(super) inodes: u64,
+}
+
+impl Sum {
+    fn add(&mut self, more: Sum) {
+        self.bytes = self.bytes.saturating_add(more.bytes);
+        self.inodes = self.inodes.saturating_add(more.inodes);
     }
 }
 
 /// What somebody uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Used {
-    pub(super) bytes: u64,
-    pub(super) inodes: u64,
+    pub(super) all: Sum,
+    /// The part of it that may be left out.
+    may: Sum,
     /// The usage file has an entry.
     pub(super) met: bool,
+}
+
+impl Used {
+    /// Whether a usage file may say this.
+    pub(super) fn fits(&self, says: Sum) -> bool {
+        let least = Sum {
+            bytes: self.all.bytes.saturating_sub(self.may.bytes),
+            inodes: self.all.inodes.saturating_sub(self.may.inodes),
+        };
+        says == self.all || says == least
+    }
 }
 
 /// See the module.
@@ -42,11 +77,14 @@ impl Usage {
 
     /// So many sectors, and so many inodes.
     pub(super) fn add(&mut self, payers: Payers, sectors: u64, inodes: u64) {
-        for (by, id) in self.by.iter_mut().zip(payers.0) {
+        let bytes = sectors.saturating_mul(512);
+        for (by, id) in self.by.iter_mut().zip(payers.ids) {
             let Some(by) = by else { continue };
             let used = by.entry(id).or_default();
-            used.bytes = used.bytes.saturating_add(sectors.saturating_mul(512));
-            used.inodes = used.inodes.saturating_add(inodes);
+            used.all.add(Sum { bytes, inodes });
+            if payers.may {
+                used.may.add(Sum { bytes, inodes });
+            }
         }
     }
 
@@ -56,8 +94,8 @@ impl Usage {
             let Some(mine) = mine else { continue };
             for (id, more) in theirs.into_iter().flatten() {
                 let used = mine.entry(id).or_default();
-                used.bytes = used.bytes.saturating_add(more.bytes);
-                used.inodes = used.inodes.saturating_add(more.inodes);
+                used.all.add(more.all);
+                used.may.add(more.may);
             }
         }
     }

@@ -227,6 +227,14 @@ pub(crate) const XATTR_ENTRY: &[Field] = &[
 
 pub(crate) const ORPHAN_TAIL: &[Field] = &[("ob_magic", 0, 4), ("ob_checksum", 4, 4)];
 
+/// Without the two that say that somebody has the volume open: then e2fsck waits, and refuses.
+pub(crate) const MMP: &[Field] = &[
+    ("mmp_magic", 0x0, 4),
+    ("mmp_time", 0x8, 8),
+    ("mmp_nodename", 0x10, 4),
+    ("mmp_checksum", 0x3FC, 4),
+];
+
 pub(crate) const QUOTA_HEADER: &[Field] = &[
     ("magic", 0, 4),
     ("version", 4, 4),

@@ -75,6 +75,10 @@ impl Found<'_> {
     fn all(&mut self) {
         self.put("superblock", fields::SUPER, 1024, &Seal::Super);
         self.groups();
+        let mmp = self.bytes.sb.mmp_block();
+        if !mmp.is_none() {
+            self.put("mmp block", fields::MMP, mmp.get() * 1024, &Seal::Mmp(mmp));
+        }
         let inos: Vec<Ino> = FILES
             .iter()
             .map(|f| self.volume.resolve(f.as_bytes(), false).unwrap())

@@ -22,6 +22,9 @@ fn kept(dir: &Path, args: &[&str]) -> PathBuf {
     for n in 0..FILES {
         std::fs::write(source.join(format!("f{n}")), vec![1; 700 * n as usize]).unwrap();
     }
+    for (name, len) in [("short", 20), ("long", 60), ("longer", 200)] {
+        std::os::unix::fs::symlink("x/".repeat(len), source.join(name)).unwrap();
+    }
     let all: Vec<&str> = ["-t", "ext4"].iter().chain(args).copied().collect();
     let image = image(dir, "24M", &all, &source);
     let mut script = String::new();
@@ -33,13 +36,16 @@ fn kept(dir: &Path, args: &[&str]) -> PathBuf {
             writeln!(script, "sif /f{n} projid {id}").unwrap();
         }
     }
+    for name in ["short", "long"] {
+        writeln!(script, "sif /{name} uid 5").unwrap();
+    }
     let value = dir.join("value");
-    std::fs::write(&value, "v".repeat(900)).unwrap();
-    let mut names = vec!["large"];
+    let (mut names, mut len) = (vec!["large"], 900);
     // A block has room for one.
     if args.iter().any(|a| a.contains("ea_inode")) {
-        names.push("too");
+        (names, len) = (vec!["large", "too"], 5000);
     }
+    std::fs::write(&value, "v".repeat(len)).unwrap();
     for n in [3, 9] {
         for name in &names {
             writeln!(script, "ea_set -f {} /f{n} user.{name}", value.display()).unwrap();

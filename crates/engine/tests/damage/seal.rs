@@ -21,6 +21,7 @@ pub(crate) enum Seal {
     Dx(Ino, FileBlock, FsBlock),
     Xattr(FsBlock),
     Orphan(Ino, FsBlock),
+    Mmp(FsBlock),
     Journal(FsBlock),
 }
 
@@ -115,6 +116,14 @@ impl Seal {
             Seal::Orphan(ino, at) => {
                 let sum = orphan::checksum(&was.inode(ino), at, block_of(image, at));
                 block_of(image, at)[1020..].copy_from_slice(&sum.to_le_bytes());
+                vec![at.get()]
+            }
+            Seal::Mmp(at) => {
+                let raw = block_of(image, at);
+                if sb.has_metadata_csum() {
+                    let sum = csum::crc32c(sb.csum_seed(), &raw[..0x3FC]);
+                    raw[0x3FC..].copy_from_slice(&sum.to_le_bytes());
+                }
                 vec![at.get()]
             }
             Seal::Journal(at) => {

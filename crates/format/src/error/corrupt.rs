@@ -522,6 +522,9 @@ pub enum Corrupt {
     /// Version of a usage file.
     #[error("inode {ino}: usage file of quotas: version {found}, not 1")]
     QuotaVersion { ino: Ino, found: u32 },
+    /// Size of a usage file.
+    #[error("inode {ino}: usage file of quotas: {found} bytes; at most {max}")]
+    QuotaSize { ino: Ino, found: u64, max: u64 },
     /// Blocks of a usage file.
     #[error(
         "inode {ino}: usage file of quotas: it says that it has {found} blocks; must be 2 or more, and at most {max}"

@@ -214,14 +214,24 @@ fn a_file_of_nothing_but_references_ends() {
 }
 
 #[test]
-fn what_is_too_short_is_refused() {
+fn what_is_too_short_or_too_long_is_refused() {
     let file = sample();
     let short = Header::parse(Kind::User, INO, 6144, &file[..BLOCK_SIZE - 1]);
     assert!(matches!(
         short,
         Err(FormatError::Corrupt(Corrupt::Short { .. }))
     ));
-    let header = Header::parse(Kind::User, INO, 6144, &file).unwrap();
+    let (ino, max) = (INO, 1 << 31);
+    assert_eq!(
+        Header::parse(Kind::User, INO, max + 1, &file),
+        Err(Corrupt::QuotaSize {
+            ino,
+            found: max + 1,
+            max
+        }
+        .into())
+    );
+    let header = Header::parse(Kind::User, INO, max, &file).unwrap();
     let mut tree = Tree::new(&header);
     let root = tree.level().unwrap()[0];
     let mut wrong = 0;

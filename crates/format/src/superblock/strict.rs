@@ -19,7 +19,13 @@ impl Superblock {
         let bigalloc = features.ro_compat.has(RoCompat::BIGALLOC);
         let clusters = le32(b, sb::CLUSTERS_PER_GROUP);
         let quota = features.ro_compat.has(RoCompat::QUOTA);
+        let casefold = features.incompat.has(Incompat::CASEFOLD);
         let known = !features.names().iter().any(|n| n.starts_with("FEATURE_"));
+        // These have names, and nobody who would write them.
+        let dead = features.compat.has(Compat::LAZY_BG)
+            || features.compat.has(Compat::EXCLUDE_BITMAP)
+            || features.ro_compat.has(RoCompat::HAS_SNAPSHOT)
+            || features.ro_compat.has(RoCompat::REPLICA);
         let rows = [
             (
                 !bigalloc && clusters != self.geometry().blocks_per_group(),
@@ -42,7 +48,16 @@ impl Superblock {
                 "files of quotas, and not the feature quota",
             ),
             (
-                !known || features.compat.has(Compat::LAZY_BG),
+                !features.compat.has(Compat::ORPHAN_FILE)
+                    && features.ro_compat.has(RoCompat::ORPHAN_PRESENT),
+                "orphans in a file, and not the feature orphan_file",
+            ),
+            (
+                casefold && le16(b, sb::ENCODING) != 1,
+                "names that fold case, in an encoding that is not known",
+            ),
+            (
+                !known || dead,
                 "features that are not known: what they mean was not checked",
             ),
         ];
