@@ -41,11 +41,14 @@ pub(super) fn try_replace(
         return step.carry_out(handle, inode, place).map(Some);
     }
     // What is appended leaves its leaf full, which is the general edit's to do.
-    if step.is_last || !split::leaf(handle, blocks, inode, place)? {
+    if step.is_last {
         return Ok(None);
     }
-    // One of the halves is now where the run belongs, and has room.
-    let place = find_leaf(handle, inode, new.file_block);
+    let Some(halves) = split::leaf(handle, blocks, inode, place)? else {
+        return Ok(None);
+    };
+    // The half in which the run belongs has room, and stays in memory: it belongs to the handle's transaction.
+    let place = halves.place(handle, new.file_block);
     let step = place.and_then(|place| Some((plan(&place.leaf, new)?, place)));
     let split_in_vain = || Error::Damaged(format!("inode {}: its map is not in order", inode.ino));
     let done = step.ok_or_else(split_in_vain);

@@ -16,20 +16,40 @@ use diorite_format::{FsBlock, Inode as DiskInode};
 /// A leaf with less room than this is not worth it: both halves must take what an edit adds.
 const LEAST_ROOM: usize = 8;
 
+/// What became of a leaf.
+pub(super) struct Halves {
+    left: FsBlock,
+    right: FsBlock,
+    /// The first block of the right one.
+    key: u64,
+    parent: Option<FsBlock>,
+}
+
+impl Halves {
+    /// The leaf in which a file block belongs now.
+    pub(super) fn place(&self, handle: &JournalHandle<'_>, block: u32) -> Option<Place> {
+        let right = u64::from(block) >= self.key;
+        let at = if right { self.right } else { self.left };
+        let leaf = handle.volume().cache.peek(at, Kind::Map)?;
+        let parent = self.parent;
+        Some(Place { at, leaf, parent })
+    }
+}
+
 /// Does it, if it can be done so. Blocks while the device reads.
 pub(super) fn leaf(
     handle: &JournalHandle<'_>,
     blocks: &mut impl TreeBlocks,
     inode: &mut DiskInode,
     full: Place,
-) -> Result<bool, Error> {
+) -> Result<Option<Halves>, Error> {
     let count = raw::count(&full.leaf);
     let from = count / 2;
     let Some(first) = raw::extent(&full.leaf, from).filter(|_| count >= LEAST_ROOM) else {
-        return Ok(false);
+        return Ok(None);
     };
     if !has_room(handle, inode, full.parent) {
-        return Ok(false);
+        return Ok(None);
     }
     let child = blocks.take(full.at)?;
     if child == full.at || Some(child) == full.parent {
@@ -41,8 +61,14 @@ pub(super) fn leaf(
         end: 0,
         child,
     };
+    let halves = Halves {
+        left: full.at,
+        right: child,
+        key: first.block.get(),
+        parent: full.parent,
+    };
     let done = split(handle, inode, full, from, &entry);
-    handle.or_abort(done).map(|()| true)
+    handle.or_abort(done).map(|()| Some(halves))
 }
 
 /// The node above has room for an entry.

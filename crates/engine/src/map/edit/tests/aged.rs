@@ -3,6 +3,7 @@
 use super::super::NewRun;
 use super::EXT4;
 use super::rig::Rig;
+use crate::OpenOptions;
 use crate::testing::Rng;
 
 /// Extents of one block each, that never join: every other block of the file.
@@ -62,6 +63,29 @@ fn an_edit_of_a_deep_tree_reads_no_more_than_its_path() {
         map_one(&mut rig, &mut rng, at);
         assert!(volume.metadata_loads() - before <= 3);
     }
+    rig.finish_with_e2fsck();
+}
+
+/// What lies above a leaf may leave memory while the leaf is split.
+#[test]
+fn leaves_are_split_in_little_memory() {
+    let options = OpenOptions {
+        metadata_cache: 64 << 10,
+        ..OpenOptions::writable()
+    };
+    let Some(mut rig) = Rig::with_options(EXT4, "64M", 30_000, &options) else {
+        return;
+    };
+    let mut rng = Rng::from_env("splits");
+    let mut left: Vec<u32> = (0..26_000).map(|n| n * 2).collect();
+    while !left.is_empty() {
+        let next = left.swap_remove(rng.below(left.len() as u64) as usize);
+        map_one(&mut rig, &mut rng, next);
+        if left.len() % 8 == 0 {
+            rig.volume.inner().settle().unwrap();
+        }
+    }
+    assert_eq!(rig.depth(), 3);
     rig.finish_with_e2fsck();
 }
 

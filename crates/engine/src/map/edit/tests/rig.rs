@@ -70,6 +70,15 @@ const SMALL_PARTS: u32 = 5;
 impl Rig {
     /// A volume with an empty file, and `pool` blocks to deal out.
     pub(super) fn new(mke2fs: &[&str], size: &str, pool: u64) -> Option<Rig> {
+        Rig::with_options(mke2fs, size, pool, &OpenOptions::writable())
+    }
+
+    pub(super) fn with_options(
+        mke2fs: &[&str],
+        size: &str,
+        pool: u64,
+        options: &OpenOptions,
+    ) -> Option<Rig> {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("disk.img");
         let (root, path) = (dir.path().join("root"), image.to_str().unwrap().to_owned());
@@ -79,7 +88,7 @@ impl Rig {
         let data = if extents { 0 } else { pool as usize * 1024 };
         std::fs::write(root.join("pool"), vec![b'p'; data]).unwrap();
         let root = root.to_str().unwrap();
-        let options = [
+        let made = [
             "-q",
             "-F",
             "-N",
@@ -91,13 +100,13 @@ impl Rig {
             "-d",
             root,
         ];
-        let (code, text) = run("mke2fs", &[&options[..], mke2fs, &[&path, size]].concat())?;
+        let (code, text) = run("mke2fs", &[&made[..], mke2fs, &[&path, size]].concat())?;
         assert_eq!(code, 0, "mke2fs: {text}");
         if extents {
             let fill = format!("fallocate pool 0 {}", pool - 1);
             run("debugfs", &["-w", "-R", &fill, &path])?;
         }
-        Some(Rig::open(dir, image))
+        Some(Rig::open(dir, image, options))
     }
 
     /// What is on the device once all that was changed is home.
@@ -108,11 +117,11 @@ impl Rig {
         bytes
     }
 
-    fn open(dir: tempfile::TempDir, image: PathBuf) -> Rig {
+    fn open(dir: tempfile::TempDir, image: PathBuf, options: &OpenOptions) -> Rig {
         let bytes = std::fs::read(&image).unwrap();
         let device = Arc::new(MemDevice::new(bytes.len() as u64));
         device.write_at(0, &bytes);
-        let volume = Volume::open_device(device.clone(), &OpenOptions::writable()).unwrap();
+        let volume = Volume::open_device(device.clone(), options).unwrap();
         let model = |name: &str| {
             let ino = volume.resolve(name.as_bytes(), true).unwrap();
             let inode = volume.inner().inode(ino).unwrap();
