@@ -4,9 +4,10 @@
 //! reads opens nothing for writing. Limits: paths are bytes, from the root of the image, with or without a leading slash.
 
 use crate::args::Global;
-use crate::report::Report;
+use crate::foreign;
+use crate::report::{Reason, Report};
 use diorite::{Error, File, OpenFlags, OpenOptions, Volume};
-use diorite_format::{FileType, Ino, Inode};
+use diorite_format::{Corrupt, FileType, FormatError, Ino, Inode};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
@@ -40,9 +41,23 @@ pub(crate) fn open(img: &str, global: &Global, report: &mut Report) -> Option<Vo
             Some(volume)
         }
         Err(error) => {
-            report.image(error);
+            refused(img, report, &error);
             None
         }
+    }
+}
+
+/// Says why an image cannot be opened.
+fn refused(img: &str, report: &mut Report, error: &Error) {
+    let no_superblock = match error.root() {
+        Error::Format(format) => {
+            matches!(**format, FormatError::Corrupt(Corrupt::SuperMagic { .. }))
+        }
+        _ => false,
+    };
+    match foreign::told(img).filter(|_| no_superblock) {
+        Some(what) => report.image(Reason::new(what)),
+        None => report.image(error),
     }
 }
 
@@ -53,7 +68,7 @@ pub(crate) fn open_for_writing(img: &str, global: &Global, report: &mut Report) 
         ..options(global)
     };
     Volume::open(img, &options)
-        .map_err(|error| report.image(error))
+        .map_err(|error| refused(img, report, &error))
         .ok()
 }
 

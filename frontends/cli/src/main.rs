@@ -7,6 +7,7 @@
 //! | `cmd` | what is asked -> facts and complaints |
 //! | `bench` | what is to be measured -> rows and ratios |
 //! | `image` | a locator, paths -> a volume, files |
+//! | `foreign` | a file that is no image of ext4 -> what it is |
 //! | `walk` | a file -> its extents, in windows |
 //! | `descent` | a path -> what is there and below, one after the other |
 //! | `paths` | paths in an image -> other paths, all below one |
@@ -24,6 +25,7 @@ mod cmd;
 mod descent;
 mod facts;
 mod flow;
+mod foreign;
 mod image;
 mod manual;
 mod modes;

@@ -468,3 +468,25 @@ fn extents_agree_with_filefrag_on_a_mount() {
         }
     }
 }
+
+/// Images that are none of ext4's are called by their names, with what helps.
+#[test]
+fn what_is_no_image_is_told() {
+    let dir = scratch();
+    let path = dir.path().join("other");
+    for (first, words) in [
+        (
+            &b"QFI\xfb"[..],
+            "it is a qcow2 image; 'qemu-img convert -O raw'",
+        ),
+        (b"\x1f\x8b\x08", "it is compressed by gzip; unpack it first"),
+        (b"XFSB", "it is an XFS file system"),
+        (b"else", "no ext2/ext3/ext4 superblock"),
+    ] {
+        let mut bytes = vec![0; 1 << 20];
+        bytes[..first.len()].copy_from_slice(first);
+        fs::write(&path, bytes).unwrap();
+        diorite(&["ls", path.to_str().unwrap()]).failed(2, words);
+        diorite(&["touch", path.to_str().unwrap(), "/x"]).failed(1, words);
+    }
+}

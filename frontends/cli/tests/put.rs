@@ -379,3 +379,17 @@ fn odd_sources() {
     );
     fsck(&img);
 }
+
+/// What the kernel makes when it is read says that it is empty: that is no reason for an empty copy.
+#[test]
+fn files_without_a_size_are_refused() {
+    let dir = scratch();
+    let img = image(dir.path(), "x", "16M", &["-t", "ext4"], None);
+    diorite(&["put", &img, "/proc/version", "/v"]).failed(1, "says that it is empty");
+    diorite(&["ls", &img, "/v"]).failed(2, "No such file");
+    let source = dir.path().join("empty");
+    std::fs::write(&source, "").unwrap();
+    let source = source.to_str().unwrap();
+    diorite(&["put", &img, source, "/"]).ok();
+    diorite(&["put", "--owner", "4294967295", &img, source, "/"]).failed(2, "4294967295");
+}

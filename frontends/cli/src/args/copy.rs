@@ -46,10 +46,10 @@ pub(crate) struct PutArgs {
     #[arg(short, short_aliases = ['R', 'a', 'f'], hide = true, overrides_with = "recursive")]
     pub(crate) recursive: bool,
     /// The copies belong to this user, given as a number
-    #[arg(long, value_name = "UID")]
+    #[arg(long, value_name = "UID", value_parser = ids())]
     pub(crate) owner: Option<u32>,
     /// The copies belong to this group, given as a number
-    #[arg(long, value_name = "GID")]
+    #[arg(long, value_name = "GID", value_parser = ids())]
     pub(crate) group: Option<u32>,
     /// Change the permissions of the copies as chmod does: u=rwX,go=rX; octal ones are for all but directories
     #[arg(long, value_name = "MODE", value_parser = ModeChange::parse)]
@@ -98,4 +98,9 @@ pub(crate) struct EditArgs {
     pub(crate) dry_run: bool,
     /// The image
     pub(crate) img: String,
+}
+
+/// Users and groups; the last number stands for none.
+fn ids() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(..i64::from(u32::MAX))
 }

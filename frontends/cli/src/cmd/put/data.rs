@@ -73,6 +73,7 @@ impl Putter<'_> {
         path: Vec<u8>,
         dir: Option<Rc<Dir>>,
     ) -> Result<(), Trouble> {
+        check_empty(&source).map_err(Trouble::Source)?;
         let attributes = self.meta.read(&source).map_err(Trouble::Source)?;
         let unit = u64::from(self.volume.superblock().block_size());
         let ranges = source.data(unit).map_err(Trouble::Source)?;
@@ -203,6 +204,18 @@ impl Putter<'_> {
             self.links.done(done.shared, done.file.ino());
         }
     }
+}
+
+/// Files of the kernel's (/proc) have contents and say that they are empty: an empty copy would be none.
+fn check_empty(source: &Source) -> Result<(), Reason> {
+    let mut first = [0];
+    let is_empty = source.size() > 0
+        || match pread(source.fd(), &mut first, 0) {
+            Ok(read) => read == 0,
+            Err(errno) => return Err(Reason::host("cannot read it", errno)),
+        };
+    let what = "it has contents and says that it is empty: copy it to a file first";
+    is_empty.then_some(()).ok_or_else(|| Reason::new(what))
 }
 
 /// Reads all of `to` from `at`.
