@@ -46,6 +46,8 @@ impl NameIndex {
     pub const SECURITY: Self = Self(6);
     /// `system.`, among them `system.data`, the rest of inline data.
     pub const SYSTEM: Self = Self(7);
+    /// How a file is encrypted; not shown.
+    pub const ENCRYPTION: Self = Self(9);
 
     /// The text in front of the stored name; `None` for codes that are not shown (encryption contexts).
     #[must_use]

@@ -10,8 +10,8 @@ use super::reader::Reader;
 use super::report::Kind;
 use crate::error::Error;
 use diorite_format::inline::REST;
-use diorite_format::xattr::{XattrEntry, XattrValue, Xattrs, entry_hash, held_hash};
-use diorite_format::{FsBlock, Ino, Inode, Superblock};
+use diorite_format::xattr::{NameIndex, XattrEntry, XattrValue, Xattrs, entry_hash, held_hash};
+use diorite_format::{FsBlock, Ino, Inode, InodeFlags, Superblock};
 
 /// Bytes in front of the entries of a block.
 const BLOCK_HEADER: usize = 32;
@@ -60,6 +60,29 @@ pub(super) fn in_inode(
         layout(check, inode.ino, &list, &raw[area][4..], 0);
     }
     Ok(elsewhere)
+}
+
+/// What is flagged as encrypted has an attribute that says how.
+pub(super) fn encrypted(
+    check: &Check<'_>,
+    reader: &mut Reader<'_>,
+    inode: &Inode,
+    raw: &[u8],
+) -> Result<(), Error> {
+    let (sb, ino, at) = (&check.sight.sb, inode.ino, inode.file_acl);
+    if !inode.flags.has(InodeFlags::ENCRYPT) {
+        return Ok(());
+    }
+    let says_how = |list: Xattrs<'_>| list.get(NameIndex::ENCRYPTION, b"c").is_some();
+    let inside = Xattrs::parse_inode(sb, inode, raw).is_ok_and(says_how);
+    if !inside
+        && (at.is_none()
+            || !Xattrs::parse_block(sb, ino, at, reader.block(at)?).is_ok_and(says_how))
+    {
+        let what = format_args!("inode {ino}: flagged as encrypted, and no attribute says how");
+        check.found.inode(Kind::Xattr, ino, what);
+    }
+    Ok(())
 }
 
 /// The value of `system.data`: the rest of inline data.

@@ -41,6 +41,9 @@ pub(super) fn inode(
         _ => maps::claim(check, reader, inode)?,
     };
     let values = attributes::in_inode(check, reader, met, inode, raw)?;
+    if matches!(role, Role::Ordinary | Role::Root) {
+        attributes::encrypted(check, reader, inode, raw)?;
+    }
     if role == Role::Own {
         own::fields(check, inode, &taken);
     }

@@ -58,6 +58,10 @@ pub(super) fn fields(check: &Check<'_>, inode: &Inode, taken: &Taken) {
     let ino = inode.ino;
     let sb = &check.sight.sb;
     let journal = sb.journal() == JournalPlace::Internal(ino);
+    if journal && inode.flags.has(InodeFlags::ENCRYPT) {
+        let what = format_args!("inode {ino}: the journal is flagged as encrypted");
+        check.found.inode(Kind::Journal, ino, what);
+    }
     if sb.orphan_file() == Some(ino) && inode.links == 0 {
         let what = format_args!("inode {ino}: the file of orphans has no links");
         check.found.inode(Kind::Orphan, ino, what);

@@ -11,6 +11,7 @@
 //! | `places` | an image -> every field of every structure in it |
 //! | `seal` | changed bytes -> their checksum made right |
 //! | `quotas` | volumes that keep usage -> the verdict of both on every way to get that wrong |
+//! | `flags` | inodes -> the verdict of both on every flag |
 //! | `excused` | what e2fsck finds and we do not, with reasons |
 #![allow(clippy::unwrap_used)]
 
@@ -19,6 +20,7 @@ mod common;
 
 mod excused;
 mod fields;
+mod flags;
 mod places;
 mod quotas;
 mod seal;

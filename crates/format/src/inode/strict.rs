@@ -61,6 +61,11 @@ impl Inode {
                 "flagged as folding case, and is no directory",
             ),
             (
+                self.flags.has(InodeFlags::CASEFOLD)
+                    && !sb.features().incompat.has(Incompat::CASEFOLD),
+                "flagged as folding case on a volume without casefold",
+            ),
+            (
                 self.flags.has(InodeFlags::IMAGIC) && !compat.has(Compat::IMAGIC_INODES),
                 "flagged as an AFS directory on a volume without imagic_inodes",
             ),
