@@ -1,15 +1,17 @@
-//! The loop device: its last sector, its errors, its durability (rules L2, L4 to L7).
+//! The loop device: its last sector, its errors, its durability (rules L2, L4 to L8).
 //!
 //! Input: files of a volume as devices. Output: none. Invariant: counts are asserted, times never. Limits: one layer.
 
-use crate::common::fixture::{LIMIT, filled, known, made, sim, writable};
+use crate::common::fixture::{LIMIT, filled, known, made, run_all, sim, writable};
 use crate::common::nest::{nested, unnest};
 use crate::common::stage::{Stage, faulty, one_worker};
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
 use crate::common::{fsck, scratch};
 use diorite::policy::PRESETS;
-use diorite::{LoopDevice, Mapping, MappingState, OpenFlags, OpenOptions, Policy, Volume};
+use diorite::{
+    Fallocate, LoopDevice, Mapping, MappingState, OpenFlags, OpenOptions, Policy, Request, Volume,
+};
 use diorite_block::{
     Bio, BioErrorKind, BioFlags, BioList, BioOp, Buf, Device, Fault, QueueOptions, When,
 };
@@ -284,6 +286,44 @@ fn trimming_a_volume_in_a_volume() {
     // What the inner journal wrote into holes came on top.
     let after = blocks();
     assert!(after < before / 4, "{before}, then {after}");
+    unnest(dir.path(), &nest);
+}
+
+/// Rule L8: in a stack, queues that hold one request each end all that they are given: no layer waits for room that only itself can make.
+#[test]
+fn narrow_queues_of_a_stack_do_not_starve() {
+    let _watchdog = Watchdog::new(LIMIT, "narrow queues");
+    let dir = scratch();
+    let nest = nested(dir.path());
+    let volume = Volume::open(&nest, &OpenOptions::writable()).unwrap();
+    let file = volume.open_path("/data", writable()).unwrap();
+    file.fallocate(Fallocate::PunchHole, 0, 1 << 20).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..3u64 {
+            let (volume, file) = (&volume, &file);
+            scope.spawn(move || {
+                let queue = volume.queue(1).unwrap();
+                let id = queue.attach(file).unwrap();
+                // Parts of new blocks, pads around them, a sync now and then.
+                let pos = |n: u64| (thread * 40 + n) * 4096 + 1024;
+                let write = |n| Request::write(id, pos(n), filled(7, 1024), n);
+                let sync = |n| Request::sync(id, n % 2 == 0, n);
+                let requests = (0..40).map(|n| if n % 8 == 7 { sync(n) } else { write(n) });
+                let done = run_all(&queue, requests.collect());
+                assert!(done.iter().all(|d| d.result.is_ok()), "{done:?}");
+            });
+        }
+    });
+    let mut bytes = vec![0xEE; 120 * 4096];
+    file.read_bytes(0, &mut bytes).unwrap();
+    for (block, bytes) in bytes.chunks(4096).enumerate() {
+        let want = if block % 8 == 7 { 0 } else { 7 };
+        assert!(bytes[1024..2048].iter().all(|b| *b == want), "{block}");
+        let around = bytes[..1024].iter().chain(&bytes[2048..]);
+        assert!(around.copied().all(|b| b == 0), "{block}");
+    }
+    drop(file);
+    volume.close().unwrap();
     unnest(dir.path(), &nest);
 }
 

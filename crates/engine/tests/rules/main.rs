@@ -9,10 +9,11 @@
 //! | `blocks` | B4 to B9: many writers of one new block |
 //! | `durable` | C5 to C7, C9, C13: power cuts behind every acknowledgement |
 //! | `full` | G8: no space left, to the last block |
-//! | `looped` | L2, L4 to L7: a file as a device |
+//! | `looped` | L2, L4 to L8: a file as a device |
 //! | `sharing` | U6, U7, B2, G13: who waits for whom in one file |
 //!
 //! Elsewhere: U2, U3 and U5 are `tools/crash` and `tests/aside.rs`; that readers take no lock (U6) `tests/first_read.rs`; G13 to G17 `tests/ranges.rs`, `range_requests.rs` and the interleavings.
+//! L3, L9 and L10 are in `crates/block/src/file/tests`.
 //! There is no page cache and no polling yet, so C11, C12 and U8 have nothing to hold.
 #![allow(clippy::unwrap_used)]
 

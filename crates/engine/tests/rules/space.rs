@@ -1,4 +1,4 @@
-//! New space: who sees what when, how the size moves, what an error leaves behind (rules U1, U4, U9 to U12, G7, G9, G12).
+//! New space: who sees what when, how the size moves, what an error leaves behind (rules U1, U4, U9 to U12, C8, G7, G9, G12).
 //!
 //! Input: volumes whose free space is poison. Output: none. Invariants: counts are asserted, times never; e2fsck judges the end. Limits: the
 //! racing reads are a slice by default; `DIORITE_POISON_READS=1000000` is the long form.
@@ -431,6 +431,35 @@ fn an_append_behind_an_odd_end_is_refused() {
         );
         assert_eq!(file.size(), 100_001);
     }
+    drop((file, queue));
+    bed.judge();
+}
+
+/// Rule C8. The map is there before the size: who sees a size reads what was written below it.
+#[test]
+fn what_the_size_covers_is_there() {
+    let _watchdog = Watchdog::new(LIMIT, "covered");
+    let bed = Bed::new(&RECIPES[0], &OpenOptions::writable());
+    let (file, queue, id) = bed.open("/empty");
+    let (count, len) = (scaled("DIORITE_ROUNDS", 40) * 8, 8192);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut seen = 0;
+            while seen < count * len {
+                let size = file.size();
+                let mut bytes = vec![0xEE; (size - seen) as usize];
+                assert_eq!(file.read_bytes(seen, &mut bytes).unwrap(), bytes.len());
+                let wrong = bytes.iter().position(|b| *b != 0xAB);
+                assert_eq!(wrong, None, "between {seen} and {size}");
+                seen = size;
+            }
+        });
+        for _ in 0..count / 8 {
+            let appends = (0..8).map(|n| Request::append(id, filled(0xAB, len as usize), n));
+            let done = run_all(&queue, appends.collect());
+            assert!(done.iter().all(|d| d.result.is_ok()), "{done:?}");
+        }
+    });
     drop((file, queue));
     bed.judge();
 }

@@ -155,6 +155,7 @@ fn a_file_grows_as_far_as_it_may() {
     }
 }
 
+/// Rule L9.
 #[test]
 fn an_odd_offset_of_an_image_is_served_buffered() {
     let image = Image::new("/dev/shm", 65536).expect("tmpfs");
@@ -177,6 +178,45 @@ fn an_odd_offset_of_an_image_is_served_buffered() {
         assert_eq!(bio.result, Ok(()));
         assert_eq!(bio.buf.as_slice()[9], pattern(4096 + offset as usize + 9));
     }
+}
+
+/// Rule L10: direct I/O leaves the host's page cache as it is; buffered I/O fills it.
+#[test]
+fn direct_io_leaves_the_page_cache_alone() {
+    const SIZE: usize = 4 << 20;
+    every_engine(SIZE, |device, image| {
+        let file = std::fs::File::open(&image.path).expect("the test's own file");
+        file.sync_all().expect("it can be synced");
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("advice");
+        // A file system in memory has nothing but its cache.
+        let before = cached(image).filter(|pages| *pages < 64 && device.report().direct);
+        let Some(before) = before else {
+            return eprintln!("skipped: {}", image.path.display());
+        };
+        let own = Own::new(device, 4);
+        for n in 0..SIZE as u64 / 65536 {
+            let bios = [
+                Bio::read(n * 65536, Buf::zeroed(32768), 0),
+                Bio::write(n * 65536 + 32768, Buf::zeroed(32768), 1),
+            ];
+            assert!(own.run(bios).iter().all(|b| b.result.is_ok()));
+        }
+        let after = cached(image).expect("it was told above");
+        assert!(after <= before + 16, "{before}, then {after} pages");
+        std::fs::read(&image.path).expect("it can be read");
+        let buffered = cached(image).expect("it was told above");
+        assert!(buffered >= SIZE as u64 / 4096 / 2, "{buffered} pages");
+    });
+}
+
+/// Pages of the file in the host's cache, by fincore; none where there is no such tool.
+fn cached(image: &Image) -> Option<u64> {
+    let asked = Command::new("fincore")
+        .args(["--noheadings", "--output", "PAGES"])
+        .arg(&image.path)
+        .output();
+    let said = String::from_utf8_lossy(&asked.ok()?.stdout).into_owned();
+    said.trim().parse().ok()
 }
 
 #[test]

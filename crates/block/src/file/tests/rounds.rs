@@ -39,6 +39,7 @@ const fn no(errno: i32) -> i64 {
     -(errno as i64)
 }
 
+/// Rules L2, L3.
 #[test]
 fn short_transfers_go_on() {
     assert_eq!(ended(read(8192), &[512, 7680]), Ok(()));
@@ -49,6 +50,7 @@ fn short_transfers_go_on() {
     assert_eq!(answer(write(8192), &[1000]).1, 512);
 }
 
+/// Rule G11.
 #[test]
 fn interruptions_are_asked_again() {
     let storm = [no(libc::EINTR), no(libc::EAGAIN), no(libc::ECANCELED), 4096];
