@@ -1,8 +1,8 @@
 //! Conversion in the thread of a caller who would sleep: nobody is woken, nothing changes threads.
 //!
-//! Input: what one pass of a queue found ended and owing. Output: messages to that queue; what is left over is for a worker. Invariants: waits for
-//! nobody: where the journal does not give a handle at once, or a file's map is locked or not in memory, a worker does it, so a caller
-//! is never kept from what else has ended. Limits: writes inside their files that need nothing durable; as many as one handle holds.
+//! Input: what one pass of a queue found ended and owing. Output: messages to that queue; what is left over is for a worker. Invariants: where the
+//! journal does not give a handle at once, a file's map is another's, or the in-core map has not all of it, a worker does it. Limits: writes inside
+//! their files that need nothing durable; as many as one handle holds; a block of metadata that the cache has lost meanwhile is read.
 
 use super::convert::convert_at_once;
 use super::deferred::{Durable, Job};
@@ -19,6 +19,8 @@ pub(crate) fn run(jobs: &mut Vec<Job>) {
     done.iter_mut().for_each(Job::let_go);
     let messages: Vec<_> = done.into_iter().map(Job::report).collect();
     queue.inbox.post(messages);
+    // Another thread may wait for the same queue.
+    queue.waker.kick();
 }
 
 fn is_for_here(job: &Job) -> bool {

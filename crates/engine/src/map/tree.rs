@@ -292,10 +292,11 @@ impl Node {
                 leaf.note_firsts(at.start.min(leaf.items.len()));
                 Some((at.len(), right))
             }
-            // The key above stays: blocks between it and the leaf's first one lead here, and find that.
+            // The key above stays, unless what is put in comes before everything that there is: all below a key begins behind it.
             Node::Inner(inner) => {
                 let child = &mut inner.items[at.start];
                 let (replaced, right) = Node::splice_leaf(child, from, last, new)?;
+                inner.firsts[at.start] = inner.firsts[at.start].min(from);
                 Some((replaced, right.and_then(|r| inner.insert(at.end, r))))
             }
         }
@@ -382,7 +383,31 @@ mod tests {
         }
     }
 
+    /// Keys rise, and all below one lies between it and the next.
+    fn check_keys(node: &Node, below: Range<u64>) {
+        let firsts = match node {
+            Node::Leaf(leaf) => &leaf.firsts[..leaf.items.len()],
+            Node::Inner(inner) => &inner.firsts[..inner.items.len()],
+        };
+        assert!(firsts.windows(2).all(|w| w[0] < w[1]), "{firsts:?}");
+        match node {
+            Node::Leaf(leaf) => {
+                let inside = |s: &Segment| {
+                    below.contains(&u64::from(s.start)) && u64::from(s.last()) < below.end
+                };
+                assert!(leaf.items.iter().all(inside), "{below:?}");
+            }
+            Node::Inner(inner) => {
+                for (n, child) in inner.items.iter().enumerate() {
+                    let end = firsts.get(n + 1).map_or(below.end, |f| u64::from(*f));
+                    check_keys(child, u64::from(firsts[n])..end);
+                }
+            }
+        }
+    }
+
     fn check(tree: &Tree, model: &BTreeMap<u32, Segment>) {
+        check_keys(&tree.root, 0..u64::from(u32::MAX));
         assert_eq!(
             tree.iter().collect::<Vec<_>>(),
             model.values().copied().collect::<Vec<_>>()
@@ -427,6 +452,28 @@ mod tests {
             let probe = rng.below(101_000) as u32;
             let expect = model.values().find(|s| s.last() >= probe).copied();
             assert_eq!(tree.at_or_after(probe), expect, "looking for {probe}");
+        }
+    }
+
+    #[test]
+    fn what_is_put_in_front_of_everything_is_found() {
+        let mut model = BTreeMap::new();
+        let far: Vec<Segment> = (0..49).map(|n| written(10_000 + 2 * n, 1)).collect();
+        model.extend(far.iter().map(|s| (s.start, *s)));
+        let mut tree = Tree::new().splice(0, u32::MAX, &far);
+        let up = (0..60).map(|n| 2000 + 2 * n);
+        let down = (0..60).map(|n| 1500 - 2 * n);
+        for block in up.chain(down) {
+            let one = written(block, 1);
+            if tree.splice_leaf(block, block, &[one]).is_none() {
+                tree = tree.splice(block, block, &[one]);
+            }
+            model.insert(block, one);
+            check(&tree, &model);
+            assert_eq!(
+                tree.at_or_after(block + 1),
+                model.range(block + 1..).next().map(|(_, s)| *s)
+            );
         }
     }
 

@@ -168,7 +168,7 @@ impl QueueShared {
         }
     }
 
-    /// Does what ended requests owe, as far as that waits for nobody: whoever calls would sleep else. The rest goes to the workers. What has
+    /// Does what ended requests owe, as far as that need not wait for others: whoever calls would sleep else. The rest goes to the workers. What has
     /// come from the device meanwhile stays there, or the workers would be woken for it if these are enough for the caller.
     #[cold]
     pub(super) fn run_owed<'a>(
@@ -179,7 +179,7 @@ impl QueueShared {
         drop(state);
         complete::here::run(&mut owed);
         let mut state = self.state.lock();
-        state.owed = owed;
+        state.owed.append(&mut owed);
         self.hand_over(&mut state);
         self.read_inbox(&mut state);
         self.push_down(&mut state);

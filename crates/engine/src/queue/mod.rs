@@ -282,14 +282,15 @@ impl Queue {
             let mut state = self.shared.state.lock();
             self.shared.drain(&mut state, Some(out));
             state.hand_out(out);
-            if !state.owed.is_empty() && out.len() - before < min {
+            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+            let over = left.is_some_and(|l| l.is_zero());
+            if !state.owed.is_empty() && out.len() - before < min && !over {
                 state = self.shared.run_owed(state);
                 state.hand_out(out);
             }
             self.shared.hand_over(&mut state);
             let got = out.len() - before;
-            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
-            if got >= min || state.slots.used() == 0 || left.is_some_and(|l| l.is_zero()) {
+            if got >= min || state.slots.used() == 0 || over {
                 return got;
             }
             self.shared.wait(state, min - got, left);

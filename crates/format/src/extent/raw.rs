@@ -120,6 +120,7 @@ fn make_room(node: &mut [u8], from: usize, to: usize, new: usize) -> bool {
 mod tests {
     use super::super::{Entries, ExtentNode, ROOT_CAPACITY};
     use super::*;
+    use crate::superblock::tests::sample;
     use crate::types::FileBlock;
 
     fn one(block: u64, len: u32) -> Extent {
@@ -166,5 +167,45 @@ mod tests {
         }
         let mut short = raw;
         assert!(!splice(&mut short, 3, 4, &[]));
+    }
+
+    #[test]
+    fn a_leaf_is_halved_and_its_halves_are_named() {
+        let sb = Superblock::parse(&sample()).unwrap();
+        let all = [one(2, 3), one(7, 1), one(20, 4)];
+        let leaf = root(&all);
+        let mut upper = vec![0; num::usize32(sb.block_size())];
+        assert!(copy_upper(&leaf, 1, &mut upper, &sb));
+        assert_eq!((count(&upper), depth(&upper)), (2, 0));
+        assert_eq!(room(&upper), usize::from(block_capacity(&sb)));
+        let found: Vec<Extent> = (0..3).map_while(|n| extent(&upper, n)).collect();
+        assert_eq!(found, all[1..]);
+        assert!(
+            !copy_upper(&leaf, 3, &mut [0; 1024], &sb),
+            "nothing to copy"
+        );
+        assert!(!copy_upper(&leaf, 0, &mut [0; 40], &sb), "no room");
+
+        let entry = |block: u64, child: u64| ExtentIndex {
+            block: FileBlock::new(block),
+            end: 0,
+            child: FsBlock::new(child),
+        };
+        let mut above = [0; 60];
+        put_le16(&mut above, eh::MAX, ROOT_CAPACITY);
+        for (n, (block, at)) in [(0, 1 << 33), (90, 12), (40, 11), (7, 13)]
+            .into_iter()
+            .enumerate()
+        {
+            let place = up_to(&above, block);
+            assert!(insert_child(&mut above, place, &entry(block.into(), at)));
+            assert_eq!(count(&above), n + 1);
+        }
+        for (block, at) in [(0, 1 << 33), (6, 1 << 33), (7, 13), (89, 11), (90, 12)] {
+            assert_eq!(child(&above, block), Some(FsBlock::new(at)));
+        }
+        let full = above;
+        assert!(!insert_child(&mut above, 2, &entry(8, 14)));
+        assert_eq!(above, full);
     }
 }

@@ -10,8 +10,8 @@ use crate::cache::{Kind, MetaRef, NodeOf, Unsealed};
 use crate::error::Error;
 use crate::journal::JournalHandle;
 use crate::map::load::extent_segment;
-use diorite_format::extent::{Extent, max_len, raw};
-use diorite_format::{FileBlock, FsBlock, Inode as DiskInode, MapKind};
+use diorite_format::extent::{Extent, MAX_DEPTH, max_len, raw};
+use diorite_format::{FileBlock, FsBlock, Ino, Inode as DiskInode, MapKind};
 use smallvec::{SmallVec, smallvec};
 
 /// Does it, if it is such an edit. Blocks while the device reads. The caller holds the map lock.
@@ -44,9 +44,10 @@ pub(super) fn try_replace(
     if step.is_last {
         return Ok(None);
     }
-    let Some(halves) = split::leaf(handle, blocks, inode, place)? else {
+    let Some(halves) = split::leaf(handle, blocks, inode, &place)? else {
         return Ok(None);
     };
+    drop(place);
     // The half in which the run belongs has room, and stays in memory: it belongs to the handle's transaction.
     let place = halves.place(handle, new.file_block);
     let step = place.and_then(|place| Some((plan(&place.leaf, new)?, place)));
@@ -64,12 +65,14 @@ pub(super) fn try_replace(
 pub(super) struct Place {
     pub(super) at: FsBlock,
     pub(super) leaf: MetaRef,
-    pub(super) parent: Option<FsBlock>,
+    pub(super) parent: Option<(FsBlock, MetaRef)>,
+    /// All nodes on the way, the leaf last.
+    pub(super) way: SmallVec<[FsBlock; MAX_DEPTH as usize]>,
 }
 
 /// The leaf below which the block belongs, if it is not before all that the tree holds.
 fn find_leaf(handle: &JournalHandle<'_>, inode: &DiskInode, block: u32) -> Option<Place> {
-    let mut parent = None;
+    let (mut parent, mut way) = (None, SmallVec::new());
     let mut depth = raw::depth(&inode.i_block);
     let mut at = raw::child(&inode.i_block, block)?;
     loop {
@@ -79,11 +82,23 @@ fn find_leaf(handle: &JournalHandle<'_>, inode: &DiskInode, block: u32) -> Optio
         if raw::depth(&leaf) != depth {
             return None;
         }
+        way.push(at);
         if depth == 0 {
-            return Some(Place { at, leaf, parent });
+            return Some(Place {
+                at,
+                leaf,
+                parent,
+                way,
+            });
         }
-        (parent, at) = (Some(at), raw::child(&leaf, block)?);
+        let next = raw::child(&leaf, block)?;
+        (parent, at) = (Some((at, leaf)), next);
     }
+}
+
+/// A node that has less room than it said.
+pub(super) fn too_full(ino: Ino) -> Error {
+    Error::Damaged(format!("inode {ino}: a node of its map is too full"))
 }
 
 /// What seals a node of the inode's map, at the commit.
@@ -119,18 +134,12 @@ impl Step {
     ) -> Result<Edited, Error> {
         // Let go, so that the change need not copy the block.
         drop(place.leaf);
-        let no_room = || {
-            Error::Damaged(format!(
-                "inode {}: a node of its map is too full",
-                inode.ino
-            ))
-        };
         handle.update_unsealed(
             (place.at, Kind::Map.into(), owner(inode)),
             |_| Ok(()),
             |bytes| {
                 let done = raw::splice(bytes, self.from, self.to, &self.entries);
-                done.then_some(()).ok_or_else(no_room)
+                done.then_some(()).ok_or_else(|| too_full(inode.ino))
             },
         )?;
         Ok(self.edited())
@@ -163,8 +172,10 @@ fn plan(leaf: &[u8], new: &NewRun) -> Option<Step> {
     if before.end() > start {
         return inside(leaf, after - 1, &before, run);
     }
-    let next = raw::extent(leaf, after);
-    if next.is_some_and(|n| n.block.get() < end) {
+    let Some(next) = raw::extent(leaf, after) else {
+        return Some(behind_all(after, before, run));
+    };
+    if next.block.get() < end {
         return None;
     }
     let mut step = Step {
@@ -172,11 +183,27 @@ fn plan(leaf: &[u8], new: &NewRun) -> Option<Step> {
         to: after,
         entries: smallvec![run],
         window: (start, end),
-        is_last: next.is_none(),
+        is_last: false,
     };
     step.join_left(leaf);
     step.join_right(leaf);
     Some(step)
+}
+
+/// Behind the last entry of a leaf. On disk that may have more space there than views know that show it as not loaded, since its neighbour's first
+/// entries went: with the entry before it in the window, these learn of what is there now.
+fn behind_all(at: usize, before: Extent, run: Extent) -> Step {
+    let entries = match joined(&before, &run) {
+        Some(both) => smallvec![both],
+        None => smallvec![before, run],
+    };
+    Step {
+        from: at - 1,
+        to: at,
+        entries,
+        window: (before.block.get(), run.end()),
+        is_last: true,
+    }
 }
 
 /// A part of an extent changes its state.

@@ -89,6 +89,29 @@ fn leaves_are_split_in_little_memory() {
     rig.finish_with_e2fsck();
 }
 
+/// What a leaf has got of its neighbour's space is known to views that show it as not loaded.
+#[test]
+fn a_leaf_grows_into_its_neighbours_space() {
+    for also_split in [false, true] {
+        let Some(mut rig) = Rig::new(EXT4, "48M", 2_000) else {
+            return;
+        };
+        let mut rng = Rng::from_env("neighbours");
+        (0..3 * 84).for_each(|n| map_one(&mut rig, &mut rng, n * 2));
+        rig.replace(10..11, &[]);
+        rig.file.inode.drop_loaded_map();
+        // The second leaf alone is loaded; then its first entries go.
+        rig.check(200..202);
+        rig.replace(168..173, &[]);
+        map_one(&mut rig, &mut rng, 170);
+        if also_split {
+            map_one(&mut rig, &mut rng, 168);
+        }
+        rig.check(0..600);
+        rig.finish_with_e2fsck();
+    }
+}
+
 #[test]
 fn emptied_from_either_end_nothing_is_left() {
     for from_the_start in [true, false] {
