@@ -15,6 +15,8 @@ use diorite_format::{FileBlock, FormatError, FsBlock, Inode, InodeFlags};
 
 /// Where a root says how names are hashed.
 const HASH_VERSION: usize = 0x1C;
+/// Where an entry at the beginning of a block says how long its name is. A node that does is a leaf to others.
+const NAME_LEN: usize = 6;
 /// Kinds of hashes that drivers have in memory, where the superblock says that characters have no sign.
 const UNSIGNED: std::ops::RangeInclusive<u8> = 3..=5;
 
@@ -118,7 +120,12 @@ impl Tree {
             let Some(at) = place_of(runs, entry.block) else {
                 continue;
             };
-            match DxNode::parse(&check.sight.sb, dir, entry.block, reader.block(at)?) {
+            let raw = reader.block(at)?;
+            if raw[NAME_LEN] != 0 {
+                let what = "a node's first entry, which is none, says how long its name is";
+                wrong(check, dir, entry.block, what);
+            }
+            match DxNode::parse(&check.sight.sb, dir, entry.block, raw) {
                 Ok(node) => {
                     let below = Branch {
                         entries: node.entries,
