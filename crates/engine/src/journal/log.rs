@@ -16,7 +16,7 @@ use diorite_format::{FsBlock, Tid};
 use std::collections::BTreeMap;
 
 /// Bytes of blocks that are kept in memory between their commit and their way home.
-const MOST_BYTES: u32 = 64 << 20;
+const MOST_BYTES: u32 = 32 << 20;
 
 /// Where the log's blocks are on its device, as runs.
 #[derive(Debug)]

@@ -101,6 +101,7 @@ impl Entries<Segment> {
     fn split(&mut self) -> Option<Child> {
         (self.items.len() > FAN).then(|| {
             let right = self.items.split_off(self.items.len() / 2);
+            self.items.shrink_to_fit();
             self.note_firsts(self.items.len());
             let keyed: Vec<(u32, Segment)> = right.iter().map(|s| (s.start, *s)).collect();
             (keyed[0].0, Arc::new(Node::Leaf(Entries::new(&keyed))))
