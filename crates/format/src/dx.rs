@@ -94,9 +94,20 @@ impl<'a> DxView<'a> {
 /// # Errors
 /// `Unsupported` for an unknown hash.
 pub fn shape(sb: &Superblock, raw: &[u8]) -> Result<(HashVersion, u8)> {
-    let version = u8_at(raw, dx_root::HASH_VERSION);
-    let hash = HashVersion::from_disk(version, sb.hash().unsigned_chars)?;
+    let hash = HashVersion::from_disk(stored_hash(raw), sb.hash().unsigned_chars)?;
     Ok((hash, u8_at(raw, dx_root::INDIRECT_LEVELS)))
+}
+
+/// The kind of hash that a root names, as it is stored.
+#[must_use]
+pub fn stored_hash(root: &[u8]) -> u8 {
+    u8_at(root, dx_root::HASH_VERSION)
+}
+
+/// Does a node's first entry, which stands for none, say how long its name is? Such a block is a leaf to e2fsck.
+#[must_use]
+pub fn looks_like_a_leaf(node: &[u8]) -> bool {
+    u8_at(node, de::NAME_LEN) != 0
 }
 
 /// The root.

@@ -10,13 +10,9 @@ use super::walk::Run;
 use crate::error::Error;
 use diorite_format::dir::DirBlock;
 use diorite_format::dirhash::HashVersion;
-use diorite_format::dx::{DxEntry, DxNode, DxRoot};
+use diorite_format::dx::{self, DxEntry, DxNode, DxRoot};
 use diorite_format::{FileBlock, FormatError, FsBlock, Inode, InodeFlags};
 
-/// Where a root says how names are hashed.
-const HASH_VERSION: usize = 0x1C;
-/// Where an entry at the beginning of a block says how long its name is. A node that does is a leaf to others.
-const NAME_LEN: usize = 6;
 /// Kinds of hashes that drivers have in memory, where the superblock says that characters have no sign.
 const UNSIGNED: std::ops::RangeInclusive<u8> = 3..=5;
 
@@ -59,7 +55,7 @@ impl Tree {
             return Ok(None);
         };
         let raw = reader.block(at)?;
-        let stored = raw[HASH_VERSION];
+        let stored = dx::stored_hash(raw);
         let root = match DxRoot::parse(&check.sight.sb, dir, raw) {
             Ok(root) => root,
             Err(FormatError::Unsupported(e)) if is_folded(dir) => {
@@ -121,7 +117,7 @@ impl Tree {
                 continue;
             };
             let raw = reader.block(at)?;
-            if raw[NAME_LEN] != 0 {
+            if dx::looks_like_a_leaf(raw) {
                 let what = "a node's first entry, which is none, says how long its name is";
                 wrong(check, dir, entry.block, what);
             }

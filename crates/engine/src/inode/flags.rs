@@ -98,11 +98,12 @@ impl Inode {
         self.volume.check_writable()?;
         let settable = self.check_flags(wanted)?;
         let (disk, data) = (self.disk(), InodeFlags::JOURNAL_DATA);
-        if disk.is_file() && disk.flags.has(data) != wanted.has(data) {
-            let _alone = self.quiesce();
-            self.settle_data()?;
-            self.write_flags(wanted, settable)?;
-        } else {
+        let moves_data = disk.is_file() && disk.flags.has(data) != wanted.has(data);
+        {
+            let _alone = moves_data.then(|| self.quiesce());
+            if moves_data {
+                self.settle_data()?;
+            }
             self.write_flags(wanted, settable)?;
         }
         // That the flag goes is the last change under it.
