@@ -71,17 +71,36 @@ impl Blocking {
         self.run(Bio::flush(0)).result
     }
 
-    /// Writes `buf` to `pos`; it is durable when the call returns, by FUA where the device has it, else by a flush. Blocks.
+    /// Writes `buf` to `pos`; it is durable when the call returns, by FUA where that saves a wait, else by a flush. Blocks.
     ///
     /// # Errors
     /// The device's.
     pub fn write_durably(&self, pos: u64, buf: Buf) -> Result<(), BioError> {
         let geometry = self.device.geometry();
         let mut bio = Bio::write(pos, buf, 0);
-        bio.flags.fua = geometry.volatile_cache && geometry.fua;
+        bio.flags.fua = geometry.volatile_cache && (geometry.fua || geometry.fua_flushes);
         let by_itself = bio.flags.fua || !geometry.volatile_cache;
         self.run(bio).result?;
         if by_itself { Ok(()) } else { self.flush() }
+    }
+
+    /// Runs writes to their ends and makes durable what they wrote and all that had ended before. Gives them back in the order in which they ended,
+    /// each with its own result; where one has failed, nothing is promised. Blocks.
+    ///
+    /// # Errors
+    /// The flush's.
+    pub fn run_all_durably(&self, mut todo: BioList) -> Result<BioList, BioError> {
+        let geometry = self.device.geometry();
+        let merges = geometry.volatile_cache && geometry.fua_flushes;
+        let Some(mut last) = merges.then(|| todo.pop_back()).flatten() else {
+            let done = self.run_all(todo);
+            return self.flush().map(|()| done);
+        };
+        // The others have ended when this one goes down: the flush behind it is theirs, too.
+        let mut done = self.run_all(todo);
+        last.flags.fua = true;
+        done.push_back(self.run(last));
+        Ok(done)
     }
 
     /// Runs one bio to its end. Blocks.

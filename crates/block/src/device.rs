@@ -34,6 +34,9 @@ pub struct Geometry {
     pub write_zeroes: bool,
     /// A write with FUA is durable by itself, more cheaply than by a flush after it.
     pub fua: bool,
+    /// A write with FUA is followed, below us, by a flush of the whole cache: all that had ended before it is durable with it, and its
+    /// submitter waits once for both.
+    pub fua_flushes: bool,
     /// There is a volatile cache: what ended is durable only after a flush.
     pub volatile_cache: bool,
     /// Writes are refused.
@@ -53,6 +56,7 @@ impl Geometry {
             discard: false,
             write_zeroes: false,
             fua: false,
+            fua_flushes: false,
             volatile_cache: false,
             read_only: false,
         }
@@ -207,7 +211,8 @@ pub trait Device: Send + Sync {
     /// The host refuses: memory, descriptors, limits.
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError>;
 
-    /// Runs one bio to its end in the calling thread, if that is cheaper than a queue; gives it back as it is if not. Blocks.
+    /// Runs one bio to its end in the calling thread, if that is cheaper than a queue; gives it back as it is if not. Not for writes with FUA:
+    /// what saves a wait in a queue costs a flush of its own in a system call. Blocks.
     ///
     /// # Errors
     /// The bio, untouched: it has to go through a queue.

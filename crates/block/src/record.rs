@@ -113,12 +113,18 @@ impl Log {
         Some(id)
     }
 
-    fn ended(&mut self, id: u64, well: bool) {
+    fn ended(&mut self, id: u64, well: bool, flushes: bool) {
         self.events.push(if well {
             Event::Ended { id }
         } else {
             Event::Failed { id }
         });
+        if flushes {
+            let id = self.next_id;
+            self.next_id += 1;
+            self.events
+                .extend([Event::Flush { id }, Event::Ended { id }]);
+        }
     }
 }
 
@@ -151,6 +157,7 @@ impl Device for RecordDevice {
             volatile: self.geometry().volatile_cache,
             depth,
             taken: AtomicU32::new(0),
+            fua_flushes: self.geometry().fua_flushes,
             tokens: Mutex::new(&DEVICE_SHARED, HashMap::new()),
         }))
     }
@@ -160,6 +167,7 @@ struct RecordQueue {
     below: Box<dyn DeviceQueue>,
     log: Arc<Mutex<Log>>,
     volatile: bool,
+    fua_flushes: bool,
     depth: u32,
     /// Taken and not reaped.
     taken: AtomicU32,
@@ -198,7 +206,8 @@ impl RecordQueue {
             return;
         }
         let id = bio.token;
-        self.log.lock().ended(id, well);
+        let flushes = well && bio.flags.fua && self.fua_flushes;
+        self.log.lock().ended(id, well, flushes);
         bio.token = self
             .tokens
             .lock()

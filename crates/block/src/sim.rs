@@ -146,6 +146,7 @@ impl SimDevice {
             discard: true,
             write_zeroes: true,
             fua: options.fua,
+            fua_flushes: !options.fua,
             volatile_cache: options.volatile_cache,
             ..Geometry::plain(options.size)
         })?;

@@ -19,6 +19,7 @@ pub(super) struct Limits {
     pub(super) dma_align: u32,
     pub(super) discard: bool,
     pub(super) fua: bool,
+    pub(super) fua_flushes: bool,
     pub(super) volatile_cache: bool,
 }
 
@@ -37,6 +38,7 @@ pub(super) fn limits(fd: &OwnedFd, block_device: bool) -> Limits {
         dma_align: mem.unwrap_or(512),
         discard: true,
         fua: false,
+        fua_flushes: false,
         volatile_cache: true,
     }
 }
@@ -77,6 +79,12 @@ fn block_limits(fd: &OwnedFd, mem: Option<u32>) -> Limits {
             .unwrap_or(logical),
         discard: number("discard_max_bytes").is_some_and(|n| n > 0),
         fua: number("fua") == Some(1),
+        // A disk with a request queue of its own: the host makes a write without FUA and a flush of it. One that is made of other disks hands the
+        // write to one of them, and the flush is that one's alone.
+        fua_flushes: number("fua") == Some(0)
+            && queue
+                .as_ref()
+                .is_some_and(|q| q.with_file_name("mq").is_dir()),
         volatile_cache: said("write_cache").is_none_or(|s| s != "write through"),
     }
 }

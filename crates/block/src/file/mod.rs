@@ -232,6 +232,9 @@ impl Device for FileDevice {
     }
 
     fn run_here(&self, bio: Bio) -> Result<Bio, Bio> {
+        if bio.flags.fua {
+            return Err(bio);
+        }
         Ok(core::run_here(&self.target, bio))
     }
 

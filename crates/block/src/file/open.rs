@@ -261,6 +261,7 @@ fn geometry(options: &FileOptions, opened: &Opened, extent: &Extent, logical: u3
         discard: writable && limits.discard,
         write_zeroes: writable,
         fua: limits.fua,
+        fua_flushes: limits.fua_flushes && opened.direct,
         volatile_cache: limits.volatile_cache || !opened.direct,
         read_only: options.read_only,
     }

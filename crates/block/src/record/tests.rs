@@ -2,7 +2,7 @@ use super::*;
 use crate::buf::Buf;
 use crate::mem::MemDevice;
 use crate::rng::Rng;
-use crate::sim::{SimDevice, SimOptions};
+use crate::sim::{SimClock, SimDevice, SimOptions};
 
 const SIZE: usize = 64 << 10;
 const OLD: u8 = 9;
@@ -118,6 +118,39 @@ fn a_cut_loses_only_what_may_be_lost() {
         durable,
         "every image is taken back"
     );
+}
+
+/// All that a commit writes before its commit block is durable by one wait, where FUA is a flush: as a log of what went down says, and
+/// as the disk itself does.
+#[test]
+fn writes_made_durable_together_cover_all_before_them() {
+    for fua in [false, true] {
+        let options = SimOptions {
+            fua,
+            clock: SimClock::Auto,
+            ..SimOptions::stepped(SIZE as u64, 1)
+        };
+        let disk = Arc::new(SimDevice::new(options).expect("a disk"));
+        let device = Arc::new(RecordDevice::new(disk.clone()));
+        let blocking = crate::Blocking::new(device.clone());
+        assert!(blocking.run(write(0, 1, 1, 0)).result.is_ok());
+        let both = BioList::from([write(1024, 2, 1, 1), write(4096, 3, 1, 2)]);
+        let done = blocking.run_all_durably(both).expect("it flushes");
+        assert!(done.len() == 2 && done.iter().all(|bio| bio.result.is_ok()));
+        let counted = disk.counters();
+        assert_eq!(
+            (counted.fua_writes, counted.flushes),
+            if fua { (0, 1) } else { (1, 0) }
+        );
+        let log = device.log();
+        let mut cuts = PowerCuts::new(vec![0; SIZE], &log);
+        let expect = [1, 0, 2, 0, 0, 0, 0, 0, 3];
+        assert_eq!(sectors(&mut cuts, log.len(), Survival::Durable, 9), expect);
+        let image = disk.crash(7).expect("it remembers");
+        let mut bytes = [0; 9 * 512];
+        image.read_at(0, &mut bytes);
+        assert!(bytes.chunks(512).map(|s| s[0]).eq(expect), "fua {fua}");
+    }
 }
 
 #[test]

@@ -33,6 +33,27 @@ impl VolumeShared {
         device: &Blocking,
         blocks: impl Iterator<Item = (FsBlock, &'a [u8])>,
     ) -> Result<(), Error> {
+        let bios = self.in_runs(device, blocks);
+        well(device, device.run_all(bios))
+    }
+
+    /// As [`VolumeShared::write_blocks_to`], and makes durable the blocks and all that had ended on that device before.
+    pub(crate) fn write_blocks_durably_to<'a>(
+        &self,
+        device: &Blocking,
+        blocks: impl Iterator<Item = (FsBlock, &'a [u8])>,
+    ) -> Result<(), Error> {
+        let bios = self.in_runs(device, blocks);
+        let failed = |e| Error::of_flush(&**device.device(), e);
+        well(device, device.run_all_durably(bios).map_err(failed)?)
+    }
+
+    /// The bios that write these blocks, which are counted as written.
+    fn in_runs<'a>(
+        &self,
+        device: &Blocking,
+        blocks: impl Iterator<Item = (FsBlock, &'a [u8])>,
+    ) -> BioList {
         let size = u64::from(self.block_size());
         let (mut bios, mut run) = (BioList::new(), Vec::new());
         let mut first = FsBlock::new(0);
@@ -53,13 +74,18 @@ impl VolumeShared {
         if Arc::ptr_eq(device.device(), &self.device) {
             self.note_written(bios.iter().map(|bio| bio.len).sum());
         }
-        for bio in device.run_all(bios) {
-            let len = u32::try_from(bio.len).unwrap_or(u32::MAX);
-            let failed = |e| Error::of_write(&**device.device(), bio.pos, len, e);
-            bio.result.map_err(failed)?;
-        }
-        Ok(())
+        bios
     }
+}
+
+/// The first error among ended writes.
+fn well(device: &Blocking, done: BioList) -> Result<(), Error> {
+    for bio in done {
+        let len = u32::try_from(bio.len).unwrap_or(u32::MAX);
+        let failed = |e| Error::of_write(&**device.device(), bio.pos, len, e);
+        bio.result.map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// One bio for a run of blocks.

@@ -130,7 +130,6 @@ impl Log {
             )?;
         }
         self.append(volume, blocks)?;
-        self.flush_before_commit(volume)?;
         self.append_commit(volume, tid)?;
         self.next = Tid::new(tid.get().wrapping_add(1));
         for block in &frozen.transaction.revoked {
@@ -159,7 +158,6 @@ impl Log {
                 sequence: self.next,
             },
         )?;
-        self.flush_log(volume)?;
         (self.used, self.announced) = (0, false);
         self.checkpoints += 1;
         for (at, bytes) in std::mem::take(&mut self.home) {
@@ -214,7 +212,8 @@ impl Log {
         vec![0; self.journal.block_size as usize]
     }
 
-    /// Writes blocks at the head, runs of neighbours together, and zeros where the commit block is going to be: then that differs in
+    /// Writes blocks at the head, runs of neighbours together, which makes durable all of the transaction and of the volume's data but the
+    /// commit block; and zeros where the commit block is going to be: then that differs in
     /// its first sector alone from what is there, and no power cut can leave a half of it over a block of an earlier lap. Its checksum would be
     /// wrong, which e2fsck and the kernel take for damage, not for the log's end.
     fn append(&mut self, volume: &VolumeShared, blocks: Vec<Vec<u8>>) -> Result<(), Error> {
@@ -224,11 +223,11 @@ impl Log {
             placed.push((self.places.of(block), bytes));
         }
         placed.push((self.places.of(self.head), self.block()));
-        let device = self.log_device(volume);
-        volume.write_blocks_to(
-            device,
-            placed.iter().map(|(at, bytes)| (*at, bytes.as_slice())),
-        )
+        if self.external.is_some() {
+            volume.flush()?;
+        }
+        let blocks = placed.iter().map(|(at, bytes)| (*at, bytes.as_slice()));
+        volume.write_blocks_durably_to(self.log_device(volume), blocks)
     }
 
     /// The next block of the log, which is taken.
@@ -240,21 +239,6 @@ impl Log {
             self.head = self.journal.first;
         }
         block
-    }
-
-    /// Data of the volume and everything of the transaction but its commit block is durable after this.
-    fn flush_before_commit(&self, volume: &VolumeShared) -> Result<(), Error> {
-        volume.flush()?;
-        match &self.external {
-            Some(_) => self.flush_log(volume),
-            None => Ok(()),
-        }
-    }
-
-    fn flush_log(&self, volume: &VolumeShared) -> Result<(), Error> {
-        let device = self.log_device(volume);
-        let failed = |e| Error::of_flush(&**device.device(), e);
-        device.flush().map_err(failed)
     }
 
     fn append_commit(&mut self, volume: &VolumeShared, tid: Tid) -> Result<(), Error> {

@@ -115,6 +115,7 @@ impl Device for LoopDevice {
             discard: self.able.can_punch() && !read_only,
             write_zeroes: self.able.can_zero() && !read_only,
             max_transfer: below.max_transfer.min(1 << 30),
+            fua_flushes: false,
             ..below
         }
     }

@@ -150,7 +150,11 @@ impl QueueShared {
     /// Hands bios to the device, as many as it takes.
     #[inline]
     pub(crate) fn push_down(&self, state: &mut QueueState) {
-        if state.runs_here && state.bios.len() == 1 && state.own_bio.is_none() {
+        let only = state
+            .bios
+            .first()
+            .filter(|bio| state.bios.len() == 1 && !bio.flags.fua);
+        if state.runs_here && only.is_some() && state.own_bio.is_none() {
             state.own_bio = state.bios.pop();
         }
         if !state.bios.is_empty() {

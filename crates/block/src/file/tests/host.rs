@@ -79,6 +79,41 @@ fn a_block_device_by_every_engine() {
     }
 }
 
+/// One write and one flush below us, whether the caller asks for both or for FUA; and one wait instead of two.
+#[test]
+fn fua_on_a_disk_without_it_flushes_once() {
+    let Some(disk) = Loop::new("512") else {
+        return;
+    };
+    let name = disk.device.file_name().expect("a device has a name");
+    let stat = PathBuf::from("/sys/block").join(name).join("stat");
+    let flushes = || {
+        let line = std::fs::read_to_string(&stat).expect("we read of our own disk");
+        let count = line.split_whitespace().nth(15).expect("a kernel since 5.5");
+        count.parse::<u64>().expect("it is a number")
+    };
+    for engine in IoEngine::ALL {
+        let device = disk.open(engine);
+        let geometry = device.geometry();
+        assert!(geometry.volatile_cache && geometry.fua_flushes && !geometry.fua);
+        let blocking = crate::Blocking::new(Arc::new(device));
+        let before = flushes();
+        let written = blocking.write_durably(0, filled(4096, 7));
+        assert_eq!(written, Ok(()));
+        let more = flushes() - before;
+        // A thread's system call ends with a flush of its own.
+        let most = if engine == IoEngine::Threads { 2 } else { 1 };
+        assert!((1..=most).contains(&more), "{engine}: {more} flushes");
+        let two = BioList::from([0, 8192].map(|pos| Bio::write(pos, filled(512, 8), 0)));
+        let done = blocking.run_all_durably(two).expect("it flushes");
+        assert!(done.iter().all(|bio| bio.result == Ok(())));
+        assert!(
+            (1..=most).contains(&(flushes() - before - more)),
+            "{engine}"
+        );
+    }
+}
+
 #[test]
 fn a_block_device_with_larger_sectors() {
     let Some(disk) = Loop::new("4096") else {
