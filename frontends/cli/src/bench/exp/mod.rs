@@ -78,7 +78,8 @@ fn file_beside_raw(
     report.ratio(id, &rounds.ratio(0, 1), bed.label(), bed.counts)
 }
 
-/// The file, and the kernel's ext4 on the same device: each opens the device for its own run.
+/// The file, the kernel's ext4 on the same device, and the same blocks without either: each opens the device for its own run. What the raw
+/// device is over the kernel's ext4 is the most that a file can be: that ratio has `-raw` behind its id.
 fn beside_kernel(
     id: &str,
     options: &Options,
@@ -100,11 +101,17 @@ fn beside_kernel(
     let kernel = Arm::new("kernel's ext4", job.clone(), |job| {
         peer::run(bed, region, options.io_engine, job)
     });
-    match interleave(&[ours, kernel], options.plan()) {
+    let raw = Arm::new("raw device", job.clone(), |job| {
+        let open = bed.open(write)?;
+        drive(&open.raw(), job)
+    });
+    match interleave(&[ours, kernel, raw], options.plan()) {
         Ok(rounds) => {
             rows(report, &rounds, bed)?;
             cross_check(region, job, bed, report)?;
-            report.ratio(id, &rounds.ratio(0, 1), bed.label(), bed.counts)
+            report.ratio(id, &rounds.ratio(0, 1), bed.label(), bed.counts)?;
+            let most = rounds.ratio(2, 1);
+            report.ratio(&format!("{id}-raw"), &most, bed.label(), bed.counts)
         }
         Err(e) if e.kind == FailureKind::Unavailable => report.note(format!("{id}: skipped: {e}")),
         Err(e) => Err(e),
