@@ -22,10 +22,12 @@ pub(crate) use look::{
 pub(crate) use space::{FallocateArgs, RecoverArgs, SyncArgs, TruncateArgs};
 
 use crate::manual;
+use crate::output;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use diorite::Policy;
 use diorite_block::IoEngine;
+use std::io::Write;
 use std::path::PathBuf;
 
 /// Look into ext2, ext3 and ext4 images, copy into and out of them, change, check and recover them, and measure direct I/O on them: from user
@@ -77,8 +79,10 @@ impl Cli {
     /// The process's arguments. Wrong usage, and what is asked of this itself, ends the process.
     pub(crate) fn of_process() -> Cli {
         manual::parse(std::env::args_os()).unwrap_or_else(|error| {
-            // Only what clap could not print is lost.
-            let _ = error.print();
+            let printed = error.print().and_then(|()| std::io::stdout().flush());
+            if !error.use_stderr() {
+                output::printed(printed);
+            }
             std::process::exit(if error.use_stderr() && is_check() {
                 WRONG_USAGE_OF_CHECK
             } else {
@@ -97,6 +101,12 @@ impl Cli {
 
 /// As e2fsck ends.
 const WRONG_USAGE_OF_CHECK: i32 = 16;
+const FAILURE_OF_CHECK: i32 = 8;
+
+/// The code of a command that cannot do what it was asked.
+pub(crate) fn failure() -> i32 {
+    if is_check() { FAILURE_OF_CHECK } else { 1 }
+}
 
 /// The first word that is a command is `check`.
 fn is_check() -> bool {

@@ -55,7 +55,9 @@ fn refused(img: &str, report: &mut Report, error: &Error) {
         }
         _ => false,
     };
-    match foreign::told(img).filter(|_| no_superblock) {
+    // Only then is it known to be a file: opening a pipe would wait for who writes to it.
+    let told = no_superblock.then(|| foreign::told(img)).flatten();
+    match told {
         Some(what) => report.image(Reason::new(what)),
         None => report.image(error),
     }

@@ -1,9 +1,10 @@
 //! Standard output: the one place that prints.
 //!
 //! Input: lines, bytes, facts. Output: standard output, buffered. Invariants: a reader that went away ends the process
-//! quietly, with the status that a shell shows for SIGPIPE; any other failure to write is a message and exit code 1. Limits: one
-//! [`Out`] at a time; what is buffered is lost if it is dropped without [`Out::finish`].
+//! quietly, with the status that a shell shows for SIGPIPE; any other failure to write is a message and the command's code for
+//! failures. Limits: one [`Out`] at a time; what is buffered is lost if it is dropped without [`Out::finish`].
 
+use crate::args;
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
@@ -35,26 +36,26 @@ impl Out {
     /// Prints a line.
     pub(crate) fn line(&mut self, text: impl fmt::Display) {
         let written = writeln!(self.inner, "{text}");
-        check(written);
+        printed(written);
     }
 
     /// Prints bytes as they are.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         let written = self.inner.write_all(bytes);
-        check(written);
+        printed(written);
     }
 
     /// Prints one JSON value on a line of its own.
     pub(crate) fn json(&mut self, value: &impl Serialize) {
         let written = serde_json::to_writer(&mut self.inner, value).map_err(io::Error::from);
-        check(written);
+        printed(written);
         self.bytes(b"\n");
     }
 
     /// Sends what is buffered.
     pub(crate) fn flush(&mut self) {
         let flushed = self.inner.flush();
-        check(flushed);
+        printed(flushed);
     }
 
     /// Sends what is buffered, at the end.
@@ -68,7 +69,8 @@ pub(crate) fn complain_best_effort(text: impl fmt::Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-fn check(written: io::Result<()>) {
+/// What becomes of a failure to print.
+pub(crate) fn printed(written: io::Result<()>) {
     let Err(error) = written else { return };
     if error.kind() == io::ErrorKind::BrokenPipe {
         std::process::exit(BROKEN_PIPE);
@@ -76,5 +78,5 @@ fn check(written: io::Result<()>) {
     let error = error.to_string();
     let words = error.split(" (os error").next().unwrap_or(&error);
     complain_best_effort(format_args!("diorite: write error: {words}"));
-    std::process::exit(1);
+    std::process::exit(args::failure());
 }

@@ -121,3 +121,62 @@ fn every_end_has_its_code() {
     }
     assert_eq!(diorite(&["check", "--help"]).code, Some(0));
 }
+
+/// What the superblock counts as free is nobody's to believe: the kernel and e2fsck take an image that counts more than there is, and
+/// e2fsck -E journal_only leaves such. It was refused, for reading too.
+#[test]
+fn counts_beyond_what_exists_are_no_damage() {
+    let dir = scratch();
+    let img = some_image(dir.path(), &["-t", "ext4", "-b", "1024"]);
+    for field in ["free_inodes_count", "free_blocks_count"] {
+        debugfs(&img, &format!("ssv {field} 999999"));
+        run("e2fsck", &["-fn", &img]);
+        let judged = diorite(&["check", &img]).ok().text();
+        assert!(
+            judged.contains("note: the superblock counts 999999"),
+            "{judged}"
+        );
+        diorite(&["ls", &img]).ok();
+        diorite(&["mkdir", &img, field]).ok();
+        let judged = diorite(&["check", &img]).ok().text();
+        assert!(!judged.contains("999999"), "{judged}");
+    }
+    // e2fsck takes at most half of the blocks to be reserved.
+    debugfs(&img, "ssv r_blocks_count 32768");
+    diorite(&["check", &img]).ok();
+    debugfs(&img, "ssv r_blocks_count 32769");
+    let judged = diorite(&["check", &img]);
+    assert_eq!(judged.code, Some(4));
+    assert!(
+        judged.text().contains("half of the blocks"),
+        "{}",
+        judged.text()
+    );
+}
+
+/// e2fsck's 1 means that errors were put right: what cannot be said is no check. Help that cannot be said is a failure, too.
+#[test]
+fn a_full_disk_for_what_is_said() {
+    let dir = scratch();
+    let img = some_image(dir.path(), &["-t", "ext4"]);
+    for (args, code) in [
+        (&["check", &img][..], 8),
+        (&["check", "--help"], 8),
+        (&["ls", &img], 1),
+        (&["ls", "--help"], 1),
+        (&["--version"], 1),
+    ] {
+        let full = std::fs::File::options()
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
+        let out = std::process::Command::new(env!("CARGO_BIN_EXE_diorite"))
+            .args(args)
+            .stdout(full)
+            .output()
+            .unwrap();
+        assert_eq!(out.status.code(), Some(code), "{args:?}");
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(said, "diorite: write error: No space left on device\n");
+    }
+}

@@ -489,4 +489,15 @@ fn what_is_no_image_is_told() {
         diorite(&["ls", path.to_str().unwrap()]).failed(2, words);
         diorite(&["touch", path.to_str().unwrap(), "/x"]).failed(1, words);
     }
+    // A pipe was opened to look at its first bytes, which waited for somebody to write some.
+    let pipe = dir.path().join("pipe");
+    run("mkfifo", &[&pipe]);
+    let timed = Command::new("timeout")
+        .args(["20", env!("CARGO_BIN_EXE_diorite"), "ls"])
+        .arg(&pipe)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&timed.stderr);
+    assert_eq!(timed.status.code(), Some(2), "{said}");
+    assert!(said.contains("neither a file nor a block device"), "{said}");
 }

@@ -89,14 +89,21 @@ fn block_limits(fd: &OwnedFd, mem: Option<u32>) -> Limits {
     }
 }
 
+/// Does the kernel say that nobody may write to this block device?
+pub(super) fn is_write_protected(device: u64) -> bool {
+    read_line(&dir_of(device).join("ro")).is_some_and(|said| said == "1")
+}
+
+/// The sysfs folder of a block device.
+fn dir_of(device: u64) -> PathBuf {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
+}
+
 /// The sysfs folder that describes the disk which the descriptor is, or is a partition of.
 fn queue_dir(fd: &OwnedFd) -> Option<PathBuf> {
     let stat = rustix::fs::fstat(fd).ok()?;
-    let (major, minor) = (
-        rustix::fs::major(stat.st_rdev),
-        rustix::fs::minor(stat.st_rdev),
-    );
-    let dir = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    let dir = dir_of(stat.st_rdev);
     [dir.join("queue"), dir.join("../queue")]
         .into_iter()
         .find(|d| d.is_dir())

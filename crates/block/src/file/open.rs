@@ -85,6 +85,10 @@ fn open_host(options: &FileOptions) -> Result<Opened, DeviceError> {
         read_only: options.read_only,
         force: options.force,
     };
+    if !options.read_only && block_device && host::is_write_protected(stat.st_rdev) {
+        // The kernel opens it for writing all the same, and refuses the first write.
+        return Err(hold::refused(&usage, Errno::ROFS));
+    }
     let hold = Hold::take(&usage, &mut notes)?;
     let (fd, direct) = open_direct(options, &usage, &mut notes)?;
     if !hold.is_same(&fd) {

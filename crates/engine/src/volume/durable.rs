@@ -100,9 +100,12 @@ impl VolumeShared {
 
     pub(crate) fn journal(&self) -> Result<&Journal, Error> {
         self.check_writable()?;
-        self.journal
-            .get()
-            .ok_or_else(|| Error::ReadOnly(format!("{} has no journal to write to", self.name)))
+        self.journal.get().ok_or_else(|| {
+            let name = &self.name;
+            Error::ReadOnly(format!(
+                "the journal of {name} is on a device of its own: name it (--journal)"
+            ))
+        })
     }
 
     /// Begins a handle that may change `credits` blocks of metadata. Blocks; no lock may be held.

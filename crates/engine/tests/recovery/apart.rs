@@ -110,5 +110,8 @@ fn a_journal_on_a_device_of_its_own() {
             "the log's position"
         );
         run("e2fsck", &["-fn", "-j", j, i]);
+        let volume = Volume::open(i, &OpenOptions::writable()).unwrap();
+        let unnamed = volume.mkdir("/made", 0o755).unwrap_err().to_string();
+        assert!(unnamed.contains("--journal"), "{unnamed}");
     }
 }

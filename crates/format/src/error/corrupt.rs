@@ -73,13 +73,9 @@ pub enum Corrupt {
     /// Reserved group-descriptor blocks.
     #[error("superblock: {found} blocks reserved for group descriptors; at most {max}")]
     ReservedGdt { found: u32, max: u32 },
-    /// More free or reserved than there is.
-    #[error("superblock: {what} is {found}, more than the {total} that exist")]
-    SuperCount {
-        what: &'static str,
-        found: u64,
-        total: u64,
-    },
+    /// More reserved than there is.
+    #[error("superblock: {found} blocks are reserved, more than the {total} that exist")]
+    ReservedBlocks { found: u64, total: u64 },
     /// First meta block group beyond the descriptors.
     #[error(
         "superblock: first meta block group is {found}; there are only {max} blocks of descriptors"

@@ -36,6 +36,10 @@ impl Superblock {
                 "a size of descriptors that a volume without 64bit cannot have",
             ),
             (
+                self.geometry().r_blocks_count() > self.geometry().blocks_count() / 2,
+                "more than half of the blocks are reserved",
+            ),
+            (
                 u8_at(b, sb::LOG_GROUPS_PER_FLEX) > 31,
                 "flexible groups that are too large",
             ),

@@ -11,9 +11,14 @@ struct Loop {
 
 impl Loop {
     fn new(sector: &str) -> Option<Loop> {
+        Loop::with(&["--direct-io=on", "--sector-size", sector])
+    }
+
+    fn with(args: &[&str]) -> Option<Loop> {
         let image = Image::new("/dev/shm", 1 << 20)?;
         let made = Command::new("losetup")
-            .args(["-f", "--show", "--direct-io=on", "--sector-size", sector])
+            .args(["-f", "--show"])
+            .args(args)
             .arg(&image.path)
             .output();
         let Some(made) = made.ok().filter(|o| o.status.success()) else {
@@ -112,6 +117,25 @@ fn fua_on_a_disk_without_it_flushes_once() {
             "{engine}"
         );
     }
+}
+
+/// The kernel opens a write-protected device for writing, and refuses the first write: a volume on it was opened, and failed in the middle.
+#[test]
+fn a_write_protected_device_is_refused_for_writing() {
+    let Some(disk) = Loop::with(&["--read-only"]) else {
+        return;
+    };
+    let writing = options(&disk.device, IoEngine::Uring);
+    let error = FileDevice::open(&writing)
+        .map(drop)
+        .expect_err("no writing");
+    assert_eq!(error.kind, DeviceErrorKind::Denied);
+    assert!(error.what.contains("?ro"), "{error}");
+    let reading = FileOptions {
+        read_only: true,
+        ..writing
+    };
+    assert!(FileDevice::open(&reading).is_ok());
 }
 
 #[test]
