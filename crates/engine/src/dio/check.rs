@@ -5,7 +5,7 @@
 
 use crate::error::{Error, Misaligned};
 use crate::inode::{Handle, Inode};
-use crate::queue::{MAX_REQUEST, Op, Slot};
+use crate::queue::{MAX_REQUEST, Op, QueueState, Slot};
 use crate::volume::VolumeShared;
 
 /// What does not change while a queue is open: the device's and the volume's numbers that every request needs.
@@ -69,6 +69,17 @@ pub(super) fn check(limits: &Limits, slot: &Slot, file: &Handle) -> Result<(), B
         check_last(limits, slot)?;
     }
     Ok(())
+}
+
+/// Rule U7: what a write was allowed when it was submitted may not be any more when it has waited at the gate. What waited for a range was in flight.
+#[cold]
+pub(super) fn check_again(state: &QueueState, index: u32) -> Result<(), Box<Error>> {
+    let slot = &state.slots[index];
+    let writes = matches!(slot.op, Op::Write | Op::Append);
+    if !writes || slot.entry.is_some() || slot.extends {
+        return Ok(());
+    }
+    check_write(slot, state.file_of(index))
 }
 
 /// A write of a file's last bytes has no more than zeros of its last sector behind them.

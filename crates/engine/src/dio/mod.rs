@@ -113,6 +113,9 @@ pub(crate) fn restart(queue: &Arc<QueueShared>, state: &mut QueueState, index: u
     let slot = &mut state.slots[index];
     slot.state = SlotState::Active;
     slot.hold = slot.wanted;
+    if let Err(error) = check::check_again(state, index) {
+        return refuse(queue, state, index, error);
+    }
     start(queue, state, index, None);
 }
 
@@ -152,7 +155,7 @@ fn start(
     queue: &Arc<QueueShared>,
     state: &mut QueueState,
     index: u32,
-    view: Option<&Arc<MapView>>,
+    mut view: Option<&Arc<MapView>>,
 ) {
     loop {
         match admit::attempt(state, index, view) {
@@ -186,7 +189,8 @@ fn start(
             Attempt::NeedsMap(blocks) => return load(queue, state, index, blocks),
             Attempt::Wants(hold) => match park(queue, state, index, hold) {
                 Ok(Admission::Parked) => return,
-                Ok(Admission::Now) => {}
+                // Rule U7: it was not in flight for a moment, and others may have had their turns.
+                Ok(Admission::Now) => view = None,
                 Err(error) => return refuse(queue, state, index, error.into()),
             },
         }

@@ -1,4 +1,5 @@
-//! A device that holds back or fails writes by their first byte, and watches that no two requests in flight overlap of which one writes.
+//! A device that holds back or fails writes by their first byte, or requests by their place, and watches that no two requests in flight overlap
+//! of which one writes.
 //!
 //! Input: bios on their way to another device. Output: the same, later or failed; the overlaps that were seen. Invariants: a bio is watched
 //! from before the device below has it until it is reaped; every bio ends once. Limits: small queues; what is held is found by looking
@@ -23,6 +24,8 @@ pub struct Valve {
 struct Shared {
     held: Vec<u8>,
     failing: Vec<u8>,
+    held_reads: Range<u64>,
+    failing_at: Range<u64>,
     flying: Vec<(Range<u64>, bool)>,
     not_to_wait: u64,
     overlaps: Vec<String>,
@@ -61,6 +64,21 @@ impl Valve {
         self.shared.lock().unwrap().failing = first.to_vec();
     }
 
+    /// Holds reads back that take bytes of the device from this range; lets go of the others.
+    pub fn hold_reads(&self, range: Range<u64>) {
+        self.shared.lock().unwrap().held_reads = range;
+    }
+
+    /// Fails writes into this range of the device.
+    pub fn fail_at(&self, range: Range<u64>) {
+        self.shared.lock().unwrap().failing_at = range;
+    }
+
+    /// How many requests it has that have not been reaped.
+    pub fn in_flight(&self) -> usize {
+        self.shared.lock().unwrap().flying.len()
+    }
+
     /// Requests so far that asked not to wait.
     pub fn not_to_wait(&self) -> u64 {
         self.shared.lock().unwrap().not_to_wait
@@ -73,6 +91,18 @@ impl Valve {
 }
 
 impl Shared {
+    fn holds(&self, bio: &Bio) -> bool {
+        match bio.op {
+            BioOp::Read => meets(&self.held_reads, bio),
+            _ => first_byte(bio).is_some_and(|b| self.held.contains(&b)),
+        }
+    }
+
+    fn fails(&self, bio: &Bio) -> bool {
+        let by_byte = first_byte(bio).is_some_and(|b| self.failing.contains(&b));
+        by_byte || bio.op == BioOp::Write && meets(&self.failing_at, bio)
+    }
+
     fn watch(&mut self, bio: &Bio) {
         self.not_to_wait += u64::from(bio.flags.nowait);
         if bio.len == 0 {
@@ -100,6 +130,10 @@ impl Shared {
             self.flying.swap_remove(at.unwrap());
         }
     }
+}
+
+fn meets(range: &Range<u64>, bio: &Bio) -> bool {
+    range.start < bio.pos + bio.len && bio.pos < range.end
 }
 
 fn first_byte(bio: &Bio) -> Option<u8> {
@@ -147,9 +181,10 @@ impl ValveQueue {
     /// Passes on what is not held any more.
     fn look_again(&self) {
         let mut kept = self.kept.lock().unwrap();
-        let held = self.shared.lock().unwrap().held.clone();
-        let is_held = |bio: &Bio| first_byte(bio).is_some_and(|b| held.contains(&b));
-        let (stay, mut go): (BioList, BioList) = kept.held.drain(..).partition(is_held);
+        let shared = self.shared.lock().unwrap();
+        let (stay, mut go): (BioList, BioList) =
+            kept.held.drain(..).partition(|bio| shared.holds(bio));
+        drop(shared);
         self.below.submit(&mut go);
         kept.held = stay;
         kept.held.append(&mut go);
@@ -163,11 +198,10 @@ impl DeviceQueue for ValveQueue {
         let mut shared = self.shared.lock().unwrap();
         for mut bio in bios.drain(..) {
             shared.watch(&bio);
-            let first = first_byte(&bio);
-            if first.is_some_and(|b| shared.failing.contains(&b)) {
+            if shared.fails(&bio) {
                 bio.result = Err(BioError::new(BioErrorKind::Io));
                 kept.failed.push_back(bio);
-            } else if first.is_some_and(|b| shared.held.contains(&b)) {
+            } else if shared.holds(&bio) {
                 kept.held.push_back(bio);
             } else {
                 pass.push_back(bio);

@@ -5,13 +5,13 @@
 
 use crate::bed::Bed;
 use crate::common::fixture::{LIMIT, filled, made, run_all, writable};
-use crate::common::recipe::{RECIPES, Recipe, bare};
+use crate::common::recipe::{POISON, RECIPES, Recipe, bare};
 use crate::common::stage::Stage;
 use crate::common::storm::storm;
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
 use crate::common::{Rng, fsck, scaled, scratch};
-use diorite::{OpenOptions, Request, Volume};
+use diorite::{Error, Fallocate, MappingState, OpenOptions, Request, Volume};
 use std::collections::VecDeque;
 use std::sync::{Arc, Barrier};
 
@@ -273,6 +273,49 @@ fn who_writes_far_behind_the_end_waits_for_its_block() {
     for run in runs.windows(2) {
         let (from, to) = (run[0].0, run[1].0);
         assert!(bytes[from..to].iter().all(|b| *b == run[0].1), "{from}");
+    }
+    drop((file, queue));
+    bed.judge();
+}
+
+/// Rule B6. Of a write into a new block one part fails: the zeros before its data, the data, or the zeros behind. The others are written all the same; the
+/// write has failed, and the block shows nothing of it, then or when it is written again.
+#[test]
+fn a_part_of_a_new_block_fails() {
+    let _watchdog = Watchdog::new(LIMIT, "a part fails");
+    let bed = Bed::new(&RECIPES[0], &OpenOptions::writable());
+    let (file, queue, _) = bed.open("/sparse");
+    let keep_size = true;
+    let mode = Fallocate::Allocate { keep_size };
+    file.fallocate(mode, 0, 3 * 4096).unwrap();
+    let place = |pos| match file.mappings(pos, 4096).unwrap()[0].state {
+        MappingState::Unwritten(at) => at.get() * 4096,
+        other => panic!("{other:?}"),
+    };
+    let parts = [(0..1024, 0), (1024..2560, 7), (2560..4096, 0)];
+    for (n, (failing, _)) in (0..).zip(parts.clone()) {
+        let (pos, at) = (n * 4096, place(n * 4096));
+        bed.valve.fail_at(at + failing.start..at + failing.end);
+        let (_, result) = file.write_at(pos + 1024, filled(7, 1536));
+        assert!(matches!(result, Err(Error::Device { .. })), "{result:?}");
+        bed.valve.fail_at(0..0);
+        assert_eq!(place(pos), at, "it stays unwritten");
+        let mut block = [0xEE; 4096];
+        file.read_bytes(pos, &mut block).unwrap();
+        assert_eq!(block, [0; 4096]);
+        let below = bed.stage.bytes();
+        for (part, byte) in parts.clone() {
+            let want = if part == failing { POISON } else { byte };
+            let range = (at + part.start) as usize..(at + part.end) as usize;
+            let same = below[range].iter().all(|b| *b == want);
+            assert!(same, "{part:?} where {failing:?} fails");
+        }
+        file.write_at(pos + 2048, filled(8, 512)).1.unwrap();
+        file.read_bytes(pos, &mut block).unwrap();
+        for (sector, bytes) in block.chunks(512).enumerate() {
+            let want = if sector == 4 { 8 } else { 0 };
+            assert!(bytes.iter().all(|b| *b == want), "sector {sector}");
+        }
     }
     drop((file, queue));
     bed.judge();

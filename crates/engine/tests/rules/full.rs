@@ -1,7 +1,8 @@
-//! A volume that is full: the last block can be used, what does not fit is refused and has changed nothing (rules G7, G8, U9).
+//! A volume that is full: the last block can be used, what does not fit is refused and has changed nothing (rules G7, G8, U9, U10).
 //!
 //! Input: a small volume. Output: none. Invariants: a write returns its full length or an error; e2fsck judges the end. Limits: one thread.
 
+use crate::bed::Bed;
 use crate::common::fixture::{LIMIT, filled, run_all, writable};
 use crate::common::fsck;
 use crate::common::recipe::{RECIPES, Recipe, bare};
@@ -189,5 +190,63 @@ fn appends_without_space_overwrite_nothing() {
         volume.close().unwrap();
         stage.save();
         fsck(&stage.image);
+    }
+}
+
+/// Rule U10. Writes behind the end that failed, of more bytes than the volume has: the size is where it was, and as much space is left as without them.
+#[test]
+fn what_failed_keeps_no_space() {
+    for recipe in &SMALL {
+        let _watchdog = Watchdog::new(LIMIT, recipe.name);
+        let ends = [false, true].map(|fails| {
+            let bed = Bed::new(recipe, &OpenOptions::writable());
+            let (file, queue, id) = bed.open("/empty");
+            bed.valve.fail(&[2]);
+            for n in (0..if fails { 240 } else { 0 }).step_by(8) {
+                // Behind the end, and far behind it.
+                let append = |n| Request::append(id, filled(2, 64 << 10), n);
+                let write = |n| Request::write(id, n << 16, filled(2, 64 << 10), n);
+                let requests = (n..n + 8).map(|n| if n % 2 == 0 { append(n) } else { write(n) });
+                let done = run_all(&queue, requests.collect());
+                assert!(done.iter().all(|d| d.result.is_err()), "{done:?}");
+                assert_eq!((file.size(), file.metadata().blocks), (0, 0));
+            }
+            fill(&file, 512 << 10);
+            let end = fill(&file, recipe.block as usize);
+            drop((file, queue));
+            bed.finish();
+            end
+        });
+        // Another order of claims may take another node.
+        let lost = ends[0].abs_diff(ends[1]) / recipe.block;
+        assert!(lost <= 2, "{}: {ends:?}", recipe.name);
+    }
+}
+
+/// Rule U9. An append that there is no space for leaves no gap: the one that comes after it goes behind the one before, which is still in flight.
+#[test]
+fn an_append_without_space_leaves_no_gap() {
+    for recipe in &SMALL {
+        let _watchdog = Watchdog::new(LIMIT, recipe.name);
+        let bed = Bed::new(recipe, &OpenOptions::writable());
+        let (file, queue, id) = bed.open("/empty");
+        bed.valve.hold(&[1]);
+        let lens = [4096, 16 << 20, 8192];
+        let append = |n: usize| Request::append(id, filled(n as u8 + 1, lens[n]), n as u64);
+        queue.submit(&mut (0..3).map(append).collect());
+        let mut done = Vec::new();
+        while done.is_empty() {
+            queue.reap(&mut done, 1, None);
+        }
+        assert!(is_full(&done[0].result), "{}: {done:?}", recipe.name);
+        bed.valve.hold(&[]);
+        while done.len() < 3 {
+            queue.reap(&mut done, 1, None);
+        }
+        done.sort_by_key(|d| d.token);
+        assert_eq!((done[0].pos, done[2].pos), (0, 4096), "{}", recipe.name);
+        assert_eq!(file.size(), 12_288);
+        drop((file, queue));
+        bed.judge();
     }
 }

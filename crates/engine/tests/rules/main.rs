@@ -6,13 +6,15 @@
 //! | `completion` | C1 to C4, C7: inline or deferred, FUA or flush |
 //! | `unaligned` | B1 to B3, B8: overwrites of parts of blocks |
 //! | `space` | U1 to U12, G9, G12: new blocks, the size, who sees what when |
-//! | `blocks` | B4 to B9: many writers of one new block |
+//! | `blocks` | B4 to B9, G18: many writers of one new block |
 //! | `durable` | C5 to C7, C9, C13: power cuts behind every acknowledgement |
-//! | `full` | G8: no space left, to the last block |
-//! | `looped` | L2, L4 to L8: a file as a device |
-//! | `sharing` | U6, U7, B2, G13: who waits for whom in one file |
+//! | `full` | G8, U10: no space left, to the last block |
+//! | `cuts` | U2, U3: power cuts anywhere in a volume without space |
+//! | `looped`, `stacked` | L1, L2, L4 to L8: a file as a device |
+//! | `sharing` | U6, U7, B2, G13, G16: who waits for whom in one file |
+//! | `recheck` | U7, G15: what is looked at again after a wait |
 //!
-//! Elsewhere: U2, U3 and U5 are `tools/crash` and `tests/aside.rs`; that readers take no lock (U6) `tests/first_read.rs`; G13 to G17 `tests/ranges.rs`, `range_requests.rs` and the interleavings.
+//! Elsewhere: U2 and U3 by the thousand are `tools/crash`, U5 `tests/aside.rs`; that readers take no lock (U6) `tests/first_read.rs`; G13 to G17 `tests/ranges.rs`, `range_requests.rs` and the interleavings, G14 `tests/who_reaps.rs`.
 //! L3, L9 and L10 are in `crates/block/src/file/tests`.
 //! There is no page cache and no polling yet, so C11, C12 and U8 have nothing to hold.
 #![allow(clippy::unwrap_used)]
@@ -23,10 +25,13 @@ mod common;
 mod bed;
 mod blocks;
 mod completion;
+mod cuts;
 mod durable;
 mod full;
 mod general;
 mod looped;
+mod recheck;
 mod sharing;
 mod space;
+mod stacked;
 mod unaligned;

@@ -1,16 +1,17 @@
-//! Who waits for whom in one file: readers for nobody, writers under the presets for those who must run alone (rules U6, U7, B2, G13).
+//! Who waits for whom in one file: readers for nobody, writers under the presets for those who must run alone, who changes the map for all
+//! (rules U6, U7, B2, G13, G16).
 //!
 //! Input: volumes on a device that holds writes back. Output: none. Invariants: counts are asserted, times never; e2fsck judges the end.
 //! Limits: the cases of a few writers.
 
 use crate::bed::Bed;
 use crate::common::Rng;
-use crate::common::fixture::{LIMIT, filled, run_all};
+use crate::common::fixture::{LIMIT, filled, run_all, writable};
 use crate::common::recipe::RECIPES;
 use crate::common::stage::one_worker;
 use crate::common::watch::Watchdog;
 use diorite::policy::PRESETS;
-use diorite::{Fallocate, File, Policy, Queue, Request};
+use diorite::{Fallocate, File, MappingState, Policy, Queue, Request, Volume};
 use diorite_block::Buf;
 use std::collections::VecDeque;
 use std::sync::Barrier;
@@ -202,4 +203,60 @@ fn a_closer_waits_for_what_the_device_has() {
     }
     drop((file, queue));
     bed.finish();
+}
+
+/// Rule G16. A read that the device has when its file is cut off, or punched, or given away: the blocks become another file's only once it has ended,
+/// so it brings none of that one's bytes.
+#[test]
+fn a_read_keeps_its_blocks_until_it_has_ended() {
+    let _watchdog = Watchdog::new(LIMIT, "a read and its blocks");
+    let closers: [fn(&File); 2] = [
+        |file| file.truncate(0).unwrap(),
+        |file| file.fallocate(Fallocate::PunchHole, 0, 1 << 20).unwrap(),
+    ];
+    for (recipe, close) in [0, 2].into_iter().flat_map(|n| closers.map(|c| (n, c))) {
+        let recipe = &RECIPES[recipe];
+        let bed = Bed::new(recipe, &one_worker(Policy::DIORITE));
+        let (file, queue, id) = bed.open("/odd");
+        let MappingState::Written(at) = file.mappings(0, 1).unwrap()[0].state else {
+            panic!("the first block holds data")
+        };
+        let from = at.get() * recipe.block;
+        bed.valve.hold_reads(from..from + recipe.block);
+        queue.submit(&mut [Request::read(id, 0, Buf::zeroed(8192), 0)].into());
+        let (closed, taken) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let taker = scope.spawn(|| {
+                close(&file);
+                closed.store(true, Ordering::SeqCst);
+                bed.volume.sync().unwrap();
+                take_all(&bed.volume, recipe.block as usize);
+                taken.store(true, Ordering::SeqCst);
+            });
+            // Long enough for who does not wait; he may take what he likes then.
+            std::thread::sleep(Duration::from_millis(20));
+            while closed.load(Ordering::SeqCst) && !taken.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            bed.valve.hold_reads(0..0);
+            taker.join().unwrap();
+        });
+        let mut done = Vec::new();
+        while done.is_empty() {
+            queue.reap(&mut done, 1, None);
+        }
+        assert_eq!(done[0].result.clone().unwrap(), 8192);
+        let stranger = done[0].buf.as_slice().iter().find(|b| **b != 0x55);
+        assert_eq!(stranger, None, "{}: another file's", recipe.name);
+        drop((file, queue));
+        bed.finish();
+    }
+}
+
+/// Gives all space that there is to one file.
+fn take_all(volume: &Volume, block: usize) {
+    let file = volume.open_path("/empty", writable()).unwrap();
+    for len in [64 * block, block] {
+        while file.write_at(file.size(), filled(0x99, len)).1.is_ok() {}
+    }
 }

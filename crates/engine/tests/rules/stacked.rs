@@ -1,0 +1,140 @@
+//! Who sends bios to a file, and what else happens to that file meanwhile (rules L1, L6, L8).
+//!
+//! Input: loop devices over a device that holds writes back. Output: none. Invariants: counts are asserted, times never; e2fsck judges the end.
+//! Limits: one layer.
+
+use crate::bed::Bed;
+use crate::common::fixture::{LIMIT, NOWAIT, filled, made, run_all, writable};
+use crate::common::recipe::RECIPES;
+use crate::common::stage::{Stage, faulty, one_worker};
+use crate::common::watch::Watchdog;
+use diorite::{Error, LoopDevice, Policy, Request, Volume, Wait};
+use diorite_block::{
+    Bio, BioErrorKind, BioList, BioOp, Buf, Device, DeviceQueue, Fault, QueueOptions, When,
+};
+use diorite_format::InodeFlags;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+fn looped(bed: &Bed, path: &str, depth: u32) -> Box<dyn DeviceQueue> {
+    let (file, ..) = bed.open(path);
+    // So that nothing of it has to be read first.
+    file.mappings(0, file.size()).unwrap();
+    let device = LoopDevice::new(file, "loop".into());
+    device
+        .open_queue(QueueOptions::new(depth).unwrap())
+        .unwrap()
+}
+
+/// All have ended, well, and each once.
+fn reap(queue: &dyn DeviceQueue, count: usize) {
+    let mut out = BioList::new();
+    while out.len() < count {
+        queue.reap(&mut out);
+        queue.wait(1, Some(std::time::Duration::from_millis(10)));
+    }
+    assert_eq!((out.len(), queue.in_flight()), (count, 0));
+    assert!(out.iter().all(|b| b.result.is_ok()));
+    let mut tokens: Vec<u64> = out.iter().map(|b| b.token).collect();
+    tokens.sort_unstable();
+    assert_eq!(tokens, (0..count as u64).collect::<Vec<_>>());
+}
+
+/// Rule L1. What is aligned goes down at once and directly, however much is under way: no bio waits for another's end. Rule L8: what there is no room
+/// for stays with its submitter, and is taken when there is.
+#[test]
+fn a_loop_device_passes_all_on_at_once() {
+    let _watchdog = Watchdog::new(LIMIT, "all at once");
+    let bed = Bed::new(&RECIPES[0], &one_worker(Policy::DIORITE));
+    let queue = looped(&bed, "/odd", 8);
+    bed.valve.hold(&[1]);
+    let write = |n: u64| Bio::write(n * 4096 + 512 * (n % 2), filled(1, 1024), n);
+    let mut bios: BioList = (0..12).map(write).collect();
+    let sent = [(); 2].map(|()| {
+        queue.submit(&mut bios);
+        (bed.valve.in_flight(), bios.len())
+    });
+    bed.valve.hold(&[]);
+    assert_eq!(sent, [(8, 4); 2]);
+    let mut out = BioList::new();
+    while out.len() < 12 {
+        queue.submit(&mut bios);
+        queue.reap(&mut out);
+    }
+    assert!(out.iter().all(|b| b.result.is_ok()));
+    assert_eq!(bed.volume.counters().fallback_buffered, 0);
+    drop(queue);
+    bed.judge();
+}
+
+/// Rules L6, L8. What was told to wait though it had not asked is done again by who reaps: nobody has to submit for that.
+#[test]
+fn what_is_done_again_waits_for_no_submitter() {
+    let _watchdog = Watchdog::new(LIMIT, "again");
+    let (_dir, image, _) = made(0);
+    let stage = Stage::mem(&image);
+    let fault = Fault::new(BioErrorKind::WouldBlock, When::nth(1)).on(BioOp::Write);
+    let device = faulty(stage.device.clone(), vec![fault]);
+    let volume = Volume::open_device(device.clone(), &one_worker(Policy::DIORITE)).unwrap();
+    let file = volume.open_path("/even", writable()).unwrap();
+    let looped = LoopDevice::new(file, "loop".into());
+    let options = QueueOptions::new(2).unwrap();
+    let queue = looped.open_queue(options).unwrap();
+    let write = |n| Bio::write(n * 4096, filled(1, 4096), n);
+    queue.submit(&mut [write(0), write(1)].into());
+    reap(&*queue, 2);
+    assert_eq!(device.plan().failed(), 1, "it was told to wait once");
+}
+
+/// Rule L1. The file of a loop device begins to have its data go through the journal, and ends to: each time what is in flight ends first, what comes
+/// meanwhile waits, and the last of two bios for the same bytes is there, in the file and after the volume was closed.
+#[test]
+fn changing_the_path_waits_for_what_is_in_flight() {
+    let _watchdog = Watchdog::new(LIMIT, "changing the path");
+    let bed = Bed::new(&RECIPES[0], &one_worker(Policy::DIORITE));
+    let queue = looped(&bed, "/odd", 8);
+    let (file, direct, id) = bed.open("/odd");
+    let data = InodeFlags::JOURNAL_DATA;
+    for journalled in [true, false, true, false] {
+        let flags = file.metadata().flags;
+        let wanted = match journalled {
+            true => flags.with(data),
+            false => flags.without(data),
+        };
+        // What goes through the journal is held nowhere.
+        bed.valve.hold(&[1]);
+        queue.submit(&mut [Bio::write(4096, filled(1, 8192), 0)].into());
+        let (early, changed) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let change = scope.spawn(|| {
+                file.set_flags(wanted).unwrap();
+                changed.store(true, Ordering::SeqCst);
+            });
+            let is_closed = || {
+                let read = Request::read(id, 0, Buf::zeroed(512), 0).with_flags(NOWAIT);
+                let result = &run_all(&direct, vec![read])[0].result;
+                matches!(result, Err(Error::WouldBlock(Wait::Gate)))
+            };
+            while journalled && !is_closed() && !changed.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            early.store(
+                journalled && changed.load(Ordering::SeqCst),
+                Ordering::SeqCst,
+            );
+            queue.submit(&mut [Bio::write(8192, filled(2, 8192), 1)].into());
+            bed.valve.hold(&[]);
+            reap(&*queue, 2);
+            change.join().unwrap();
+        });
+        assert!(!early.into_inner(), "changed while a write was in flight");
+        let mut bytes = vec![0xEE; 12_288];
+        file.read_bytes(4096, &mut bytes).unwrap();
+        assert!(bytes[..4096].iter().all(|b| *b == 1));
+        if journalled {
+            assert!(bytes[4096..].iter().all(|b| *b == 2));
+        }
+    }
+    assert!(bed.volume.counters().fallback_buffered > 0);
+    drop((file, direct, queue));
+    bed.finish();
+}
