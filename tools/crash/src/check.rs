@@ -27,7 +27,7 @@ use std::sync::Arc;
 use verdict::Excuse;
 use xtask::images::{told_by_debugfs, told_by_kernel};
 use xtask::manifest::Entry;
-use xtask::run::{self, Repaired};
+use xtask::run;
 
 /// What to do beside the recoveries by diorite and e2fsck.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -125,11 +125,7 @@ impl Judge {
         };
         let mut found = Vec::new();
         let journal_only = mode != Mode::None && superblock == Super::Whole;
-        let (theirs, repaired) = self.by_fsck(image, journal_only, &mut found)?;
-        if self.mended && repaired == Repaired::GaveUp {
-            self.theirs = theirs;
-            return Ok(Verdict::of(found));
-        }
+        let theirs = self.by_fsck(image, journal_only, &mut found)?;
         let start = if mode == Mode::None { &theirs } else { image };
         self.compare_all(mode, (start, &theirs), expect, also, &mut found)?;
         self.theirs = theirs;
@@ -153,13 +149,12 @@ impl Judge {
         image: &[u8],
         journal_only: bool,
         found: &mut Vec<String>,
-    ) -> Result<(Vec<u8>, Repaired)> {
+    ) -> Result<Vec<u8>> {
         let b = self.file("b", image)?;
-        let mut repaired = Repaired::Whole;
         let recovered = if journal_only {
             run::replay_journal(&b)
         } else {
-            run::repair(&b).map(|how| repaired = how)
+            run::repair(&b)
         };
         note("e2fsck recovers", recovered, found);
         let mut theirs = std::mem::take(&mut self.theirs);
@@ -167,7 +162,7 @@ impl Judge {
         File::open(&b)
             .and_then(|file| file.read_exact_at(&mut theirs, 0))
             .map_err(at(&b))?;
-        Ok((theirs, repaired))
+        Ok(theirs)
     }
 
     /// Copy A, against copy B and whoever else is to be asked.

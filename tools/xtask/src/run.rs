@@ -98,31 +98,18 @@ pub fn replay_journal(image: &Path) -> Result<()> {
     changing("e2fsck", &[&words[..], &[image.as_os_str()]].concat()).map(drop)
 }
 
-/// What e2fsck has made of an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Repaired {
-    /// All is well.
-    Whole,
-    /// It could not write a map anew, after it had cleared extents of it that another leaf has too, and may have used their blocks (1.47).
-    GaveUp,
-}
-
 /// `e2fsck -fy`: repairs whatever it finds, again and again: where it clears one entry of a node it passes over the next.
 ///
 /// # Errors
 /// When e2fsck cannot be started, or something could not be repaired, or a few times are not enough.
-pub fn repair(image: &Path) -> Result<Repaired> {
-    let mut repaired = Repaired::Whole;
+pub fn repair(image: &Path) -> Result<()> {
     for _ in 0..REPAIRS {
-        let said = changing("e2fsck", &[OsStr::new("-fy"), image.as_os_str()])?;
-        if said.contains("Failed to optimize extent tree") {
-            repaired = Repaired::GaveUp;
-        }
+        changing("e2fsck", &[OsStr::new("-fy"), image.as_os_str()])?;
         if check(image).is_ok() {
-            return Ok(repaired);
+            return Ok(());
         }
     }
-    check(image).map(|()| repaired)
+    check(image)
 }
 
 /// `e2fsck -fyD`: indexes directories, and squares accounts that debugfs leaves open.

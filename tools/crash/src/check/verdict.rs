@@ -40,13 +40,15 @@ const ATTRIBUTES_LEFT: [&str; 4] = [
 ];
 
 /// What our check finds, and e2fsck does not see and therefore does not mend, where there is no journal and the power is cut: one cluster at two places of a
-/// file, in the middle of a shift, if two nodes of the map share it; attributes whose values are not there.
-const NOT_SEEN: [(Kind, &str); 2] = [
+/// file, in the middle of a shift, if two nodes of the map share it; attributes whose values are not there; a name that was on its way from one block of
+/// its directory to another.
+const NOT_SEEN: [(Kind, &str); 3] = [
     (
         Kind::BlockMap,
         ", in the cluster of another place of the file",
     ),
     (Kind::Xattr, " has its value in inode "),
+    (Kind::Directory, " is in it twice"),
 ];
 
 impl Judge {

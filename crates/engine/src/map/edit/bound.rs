@@ -2,7 +2,7 @@
 //!
 //! Input: an inode, and the lengths of runs that are going to be mapped one after another. Output: upper bounds. Invariants: a split leaves half of
 //! both nodes free, so the next one of the same node takes as many entries as that; a run splits one node of each level, and the root may
-//! move down. Limits: says nothing of joins, which need no blocks.
+//! move down; without a journal a split makes two nodes, and what they replace is free only later. Limits: says nothing of joins, which need no blocks.
 
 use crate::map::load::{extent_node, pointer_block};
 use crate::volume::VolumeShared;
@@ -31,7 +31,7 @@ pub(crate) fn most_nodes(
                 nodes += level;
                 level = level.div_ceil(half);
             }
-            (nodes, entries)
+            (nodes * made_by_a_split(volume), entries)
         }
         MapKind::Indirect => {
             let per = u64::from(indirect::pointers_per_block(&volume.sb));
@@ -42,6 +42,11 @@ pub(crate) fn most_nodes(
         }
         MapKind::Inline | MapKind::FastSymlink | MapKind::Device | MapKind::None => (0, 0),
     }
+}
+
+/// How many nodes a split makes.
+pub(super) fn made_by_a_split(volume: &VolumeShared) -> u32 {
+    if volume.has_journal() { 1 } else { 2 }
 }
 
 /// Entries that can be added where `block` belongs before a node has to be made there; 0 if that cannot be told. Blocks while the device reads.

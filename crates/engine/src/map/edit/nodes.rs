@@ -2,7 +2,8 @@
 //!
 //! Input: the children of one node, in order, with their entries as they will be. Output: the index entries for them, and nodes to write
 //! in the plan. Invariants: an empty child is let go; a child that fits stays where it is and is written only if it changed; an entry's
-//! key is its child's first. Limits: joins only children that lie side by side, and only if one of them shrank.
+//! key is its child's first; without a journal no entry is in two nodes on disk at any instant. Limits: joins only children that lie side by
+//! side, and only if one of them shrank; none without a journal, since what is let go has to be enough for itself on a full volume.
 
 use super::plan::{Node, Plan};
 use crate::error::Error;
@@ -32,6 +33,11 @@ pub(super) enum State {
     Changed,
 }
 
+/// May nodes be joined? Without a journal the left one could be on disk with what its parent still has on its right.
+pub(super) fn joins(plan: &Plan<'_>) -> bool {
+    plan.volume().has_journal()
+}
+
 /// Joins, splits and places children; gives their index entries.
 pub(super) fn settle(plan: &mut Plan<'_>, children: Vec<Child>) -> Result<Vec<ExtentIndex>, Error> {
     let mut joined: Vec<Child> = Vec::with_capacity(children.len());
@@ -59,7 +65,7 @@ impl Child {
 
     fn may_join(&self, next: &Child, plan: &Plan<'_>) -> bool {
         let most = usize::from(block_capacity(&plan.volume().sb).min(self.max)) * 3 / 4;
-        (self.shrank() || next.shrank()) && len(&self.now) + len(&next.now) <= most
+        joins(plan) && (self.shrank() || next.shrank()) && len(&self.now) + len(&next.now) <= most
     }
 
     /// Takes in the entries of the node to the right.
@@ -89,11 +95,23 @@ impl Child {
         }
     }
 
+    /// Where its first part goes: where it was, unless it is split without a journal. Then both parts are new nodes, which the parent names by one
+    /// write; until then, what it names is whole.
+    fn stays(&self, plan: &mut Plan<'_>) -> Result<Option<FsBlock>, Error> {
+        let is_split = len(&self.now) > usize::from(self.max);
+        if !is_split || plan.volume().has_journal() {
+            return Ok(self.at);
+        }
+        self.at.map_or(Ok(()), |at| plan.let_go(at))?;
+        Ok(None)
+    }
+
     /// Writes the node, or as many as its entries need, and adds their index entries.
     pub(super) fn place(self, plan: &mut Plan<'_>, to: &mut Vec<ExtentIndex>) -> Result<(), Error> {
         let capacity = block_capacity(&plan.volume().sb);
         let (total, depth) = (len(&self.now), self.expect.depth);
-        let first = match self.at {
+        let stays = self.stays(plan)?;
+        let first = match stays {
             Some(_) => usize::from(self.max),
             None => usize::from(capacity),
         };
@@ -103,7 +121,7 @@ impl Child {
         for (n, count) in sizes.into_iter().enumerate() {
             let after = split_off(&mut rest, count);
             let entries = std::mem::replace(&mut rest, after);
-            let (at, max) = match self.at {
+            let (at, max) = match stays {
                 Some(at) if n == 0 => (at, self.max),
                 _ => (plan.take(near)?, capacity),
             };

@@ -17,6 +17,7 @@ use diorite_format::{Inode as DiskInode, MapKind};
 use std::ops::Range;
 
 use super::NewRun;
+use super::bound::made_by_a_split;
 
 /// From which end of the range the part is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +55,7 @@ fn extent_credits(volume: &VolumeShared, inode: &DiskInode, leaves: u32, new: &[
     let mut sum = 0;
     for _ in 0..depth {
         more = more.div_ceil(capacity) + 1;
-        sum += leaves + 2 + more;
+        sum += leaves + 2 + more * made_by_a_split(volume);
     }
     // The root may move into new blocks, once or twice.
     sum + more.div_ceil(capacity) + 2

@@ -2,7 +2,8 @@
 //!
 //! Input: a leaf in memory whose parent has room for one more entry. Output: its upper entries in a new leaf on its right, which the parent
 //! names; or nothing done. Invariants: what the file is mapped to stays the same, and so does every view of it; the new entry's key is the new
-//! leaf's first; a block is taken before anything is changed. Limits: a parent that is full, too, is the general edit's affair.
+//! leaf's first; a block is taken before anything is changed. Limits: a parent that is full, too, is the general edit's affair, and so is a
+//! volume without a journal: the leaf could be on disk whole, and its upper half a second time.
 
 use super::TreeBlocks;
 use super::plan::twice;
@@ -53,11 +54,10 @@ pub(super) fn leaf(
         return Ok(None);
     };
     let has_room = |node: &[u8]| raw::count(node) < raw::room(node);
-    if !full
-        .parent
-        .as_ref()
-        .map_or_else(|| has_room(&inode.i_block), |(_, node)| has_room(node))
-    {
+    let parent = full.parent.as_ref();
+    let parent_has_room =
+        parent.map_or_else(|| has_room(&inode.i_block), |(_, node)| has_room(node));
+    if !parent_has_room || !handle.volume().has_journal() {
         return Ok(None);
     }
     let child = blocks.take(full.at)?;

@@ -6,7 +6,7 @@
 //! full as an edit leaves them, so e2fsck may offer to make a tree narrower, as it does for the kernel's; it finds no fault with them.
 
 use super::leaf::Change;
-use super::nodes::{Child, State, is_append, len, settle, with_ends};
+use super::nodes::{Child, State, is_append, joins, len, settle, with_ends};
 use super::plan::Plan;
 use crate::error::Error;
 use crate::map::load::{END, check_places, extent_segments};
@@ -119,6 +119,9 @@ fn adopt(
     children: &mut Vec<Child>,
 ) -> Result<(usize, usize), Error> {
     let list = node.indexes();
+    if !joins(plan) {
+        return Ok((of.start, of.end));
+    }
     let half = usize::from(block_capacity(&plan.volume().sb)) / 2;
     let small =
         |c: Option<&Child>| c.is_some_and(|c| c.shrank() && (1..=half).contains(&len(&c.now)));

@@ -1,10 +1,11 @@
 //! Files with very many extents, and what an edit of them costs.
 
 use super::super::NewRun;
-use super::EXT4;
 use super::rig::Rig;
+use super::{EXT4, JOURNALLED};
 use crate::OpenOptions;
 use crate::testing::Rng;
+use diorite_format::extent::ExtentNode;
 
 /// Extents of one block each, that never join: every other block of the file.
 const MANY: u32 = 100_000;
@@ -20,7 +21,7 @@ fn map_one(rig: &mut Rig, rng: &mut Rng, block: u32) {
 
 #[test]
 fn a_file_of_100_000_extents_is_appended_punched_and_refilled() {
-    let Some(mut rig) = Rig::new(EXT4, "144M", 110_000) else {
+    let Some(mut rig) = Rig::new(JOURNALLED, "144M", 110_000) else {
         return;
     };
     let mut rng = Rng::from_env("aged");
@@ -46,6 +47,33 @@ fn a_file_of_100_000_extents_is_appended_punched_and_refilled() {
         map_one(&mut rig, &mut rng, n * 2);
     }
     rig.finish_with_e2fsck();
+}
+
+/// Rule U3: a round may be cut short between any two of its blocks. What the root named before is whole until it names others, so no
+/// extent is ever in two leaves.
+#[test]
+fn without_a_journal_a_leaf_that_is_split_is_left_alone() {
+    for (made, stays) in [(JOURNALLED, true), (EXT4, false)] {
+        let Some(mut rig) = Rig::new(made, "16M", 4000) else {
+            return;
+        };
+        let mut rng = Rng::from_env("split");
+        (0..84).for_each(|n| map_one(&mut rig, &mut rng, n * 2));
+        let leaves = |rig: &Rig| -> Vec<u64> {
+            let sb = &rig.volume.inner().sb;
+            let root = ExtentNode::parse_root(sb, &rig.file.inode.disk()).unwrap();
+            root.indexes().iter().map(|e| e.child.get()).collect()
+        };
+        let full = leaves(&rig);
+        assert_eq!(full.len(), 1, "84 extents fill a leaf");
+        let on_disk = |bytes: &[u8]| bytes[full[0] as usize * 1024..][..1024].to_vec();
+        let before = on_disk(&rig.bytes());
+        map_one(&mut rig, &mut rng, 81);
+        let halves = leaves(&rig);
+        assert_eq!((halves.len(), halves.contains(&full[0])), (2, stays));
+        assert_eq!(on_disk(&rig.bytes()) != before, stays);
+        rig.finish_with_e2fsck();
+    }
 }
 
 #[test]
