@@ -46,7 +46,8 @@ Images (IMG):
   disk.img               an image file, or a block device
   disk.img?part=2        a partition of it (MBR or GPT)
   disk.img?offset=1M     the file system begins there; also size=, sector=, ro
-  outer.img!/inner.img   an image inside an image, any number of times
+  outer.img!/inner.img   an image inside an image, any number of times; of disk.img?part=2 too,
+                         but the inner one has no ?part=
 
 Exit status: 0 if all went well; 1 if something could not be read or copied (ls: something below a directory that was \
 asked for); 2 for wrong usage (ls: also for a path or image that was asked for). check: those of e2fsck.";
@@ -93,9 +94,14 @@ impl Cli {
 
     /// Ends the process: the command line was understood, and makes no sense.
     pub(crate) fn wrong_usage(why: &str) -> ! {
-        Cli::command()
-            .error(ErrorKind::ArgumentConflict, why)
-            .exit()
+        let name = command_word();
+        manual::misused(
+            Cli::command(),
+            name.as_deref(),
+            ErrorKind::ArgumentConflict,
+            why,
+        )
+        .exit()
     }
 }
 
@@ -108,11 +114,15 @@ pub(crate) fn failure() -> i32 {
     if is_check() { FAILURE_OF_CHECK } else { 1 }
 }
 
-/// The first word that is a command is `check`.
 fn is_check() -> bool {
+    command_word().as_deref() == Some("check")
+}
+
+/// The first word that is a command.
+fn command_word() -> Option<String> {
     let cli = Cli::command();
     let command = |word: &String| cli.find_subcommand(word).is_some();
-    std::env::args().skip(1).find(command).as_deref() == Some("check")
+    std::env::args().skip(1).find(command)
 }
 
 /// What to do.

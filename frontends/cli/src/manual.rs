@@ -9,6 +9,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
 use clap_mangen::Man;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -83,9 +84,24 @@ pub(crate) fn read<T: FromArgMatches>(
 ) -> Result<T, clap::Error> {
     let matches = command.try_get_matches_from_mut(words)?;
     if let Some(empty) = empty_positional(&command, &matches) {
-        return Err(command.error(ErrorKind::InvalidValue, format!("{empty} is empty")));
+        let (name, why) = (matches.subcommand_name(), format!("{empty} is empty"));
+        return Err(misused(command, name, ErrorKind::InvalidValue, why));
     }
     T::from_arg_matches(&matches)
+}
+
+/// What makes no sense in a command line that could be read, with the usage of the command that it names.
+pub(crate) fn misused(
+    mut command: Command,
+    name: Option<&str>,
+    kind: ErrorKind,
+    why: impl fmt::Display,
+) -> clap::Error {
+    command.build();
+    match name.and_then(|name| command.find_subcommand_mut(name)) {
+        Some(its) => its.error(kind, why),
+        None => command.error(kind, why),
+    }
 }
 
 fn empty_positional(command: &Command, matches: &ArgMatches) -> Option<String> {

@@ -333,6 +333,10 @@ fn images_inside_images_and_partitions() {
     let out = dir.path().join("out");
     diorite(&["get", &nested, "/", path(&out)]).ok();
     same(&source, &out);
+    // A parameter of the inner image was taken as a part of its name, without a word about it.
+    diorite(&["ls", &format!("{nested}?part=1")]).failed(2, "are for the host's file");
+    let parted = diorite(&["ls", &format!("{outer}!/nothing")]);
+    parted.failed(2, "No such file or directory");
 
     let disk = dir.path().join("disk");
     fs::File::create(&disk).unwrap().set_len(64 << 20).unwrap();

@@ -393,3 +393,12 @@ fn files_without_a_size_are_refused() {
     diorite(&["put", &img, source, "/"]).ok();
     diorite(&["put", "--owner", "4294967295", &img, source, "/"]).failed(2, "4294967295");
 }
+
+/// What makes no sense comes with the usage of the command that was meant, not with that of all of them.
+#[test]
+fn wrong_usage_shows_the_command() {
+    let usage = "Usage: diorite put [OPTIONS] <IMG> <SOURCE>... <DEST>";
+    diorite(&["put", "image", "source"]).failed(2, usage);
+    diorite(&["put", "image", "", "/x"]).failed(2, usage);
+    diorite(&["truncate", "-s", "1", "image", ""]).failed(2, "Usage: diorite truncate [OPTIONS]");
+}

@@ -51,13 +51,13 @@ pub(crate) fn open_device(
         ..options.clone()
     };
     let volume = Volume::open(&outer.to_string(), &below)?;
-    let file = volume.open_path(
-        path,
-        OpenFlags {
-            write: options.write,
-            ..OpenFlags::default()
-        },
-    )?;
+    let flags = OpenFlags {
+        write: options.write,
+        ..OpenFlags::default()
+    };
+    let file = volume
+        .open_path(path, flags)
+        .map_err(|error| explain(error, locator, path))?;
     if !file.metadata().is_file() {
         let what = format!("{locator}: {path} is no regular file");
         return Err(DeviceError::new(DeviceErrorKind::Unsupported, what).into());
@@ -67,6 +67,17 @@ pub(crate) fn open_device(
         _volume: Some(volume),
         ..device
     }))
+}
+
+/// A file that is not there under a name with a question mark: mostly somebody meant a parameter.
+fn explain(error: Error, locator: &Locator, path: &str) -> Error {
+    if !(matches!(error.root(), Error::NotFound { .. }) && path.contains('?')) {
+        return error;
+    }
+    let what = format!(
+        "{locator}: there is no file {path}; parameters as in '?part=1' are for the host's file, at the front"
+    );
+    DeviceError::new(DeviceErrorKind::Locator, what).into()
 }
 
 /// A file as a device. Send and Sync; not for use after a fork; dropping it closes the file.
