@@ -26,6 +26,7 @@ struct Shared {
     failing: Vec<u8>,
     held_reads: Range<u64>,
     failing_at: Range<u64>,
+    holding: usize,
     flying: Vec<(Range<u64>, bool)>,
     not_to_wait: u64,
     overlaps: Vec<String>,
@@ -72,6 +73,11 @@ impl Valve {
     /// Fails writes into this range of the device.
     pub fn fail_at(&self, range: Range<u64>) {
         self.shared.lock().unwrap().failing_at = range;
+    }
+
+    /// How many requests it holds back.
+    pub fn holding(&self) -> usize {
+        self.shared.lock().unwrap().holding
     }
 
     /// How many requests it has that have not been reaped.
@@ -181,11 +187,13 @@ impl ValveQueue {
     /// Passes on what is not held any more.
     fn look_again(&self) {
         let mut kept = self.kept.lock().unwrap();
-        let shared = self.shared.lock().unwrap();
+        let mut shared = self.shared.lock().unwrap();
         let (stay, mut go): (BioList, BioList) =
             kept.held.drain(..).partition(|bio| shared.holds(bio));
+        shared.holding -= go.len();
         drop(shared);
         self.below.submit(&mut go);
+        self.shared.lock().unwrap().holding += go.len();
         kept.held = stay;
         kept.held.append(&mut go);
     }
@@ -202,6 +210,7 @@ impl DeviceQueue for ValveQueue {
                 bio.result = Err(BioError::new(BioErrorKind::Io));
                 kept.failed.push_back(bio);
             } else if shared.holds(&bio) {
+                shared.holding += 1;
                 kept.held.push_back(bio);
             } else {
                 pass.push_back(bio);

@@ -320,3 +320,40 @@ fn a_part_of_a_new_block_fails() {
     drop((file, queue));
     bed.judge();
 }
+
+/// Rules G18, B9. Whoever makes a file longer has what lies behind its end zeroed: in the sector of the end, and behind it. An overwrite of other sectors
+/// of that block neither waits for it nor is undone by it.
+#[test]
+fn zeros_behind_the_end_undo_no_overwrite() {
+    let _watchdog = Watchdog::new(LIMIT, "beside the end");
+    let bed = Bed::new(&RECIPES[0], &OpenOptions::writable());
+    let (file, queue, id) = bed.open("/odd");
+    let (_, overwrites, over_id) = bed.open("/odd");
+    let (last, end) = (100_001 / 4096 * 4096, 100_001 / 512 * 512);
+    // The bytes before the end go down with the zeros behind it.
+    bed.valve.hold(&[0x55]);
+    queue.submit(&mut [Request::write(id, last + 2 * 4096, filled(1, 4096), 0)].into());
+    while bed.valve.holding() == 0 {
+        queue.reap(&mut Vec::new(), 0, None);
+        std::thread::yield_now();
+    }
+    let before_the_end = (last..end).step_by(512);
+    let overwrite = |pos: u64| Request::write(over_id, pos, filled(3, 512), pos);
+    let done = run_all(&overwrites, before_the_end.map(overwrite).collect());
+    assert!(done.len() == 3 && done.iter().all(|d| d.result.is_ok()));
+    assert_eq!((bed.valve.holding(), overwrites.counters().parked), (1, 0));
+    bed.valve.hold(&[]);
+    let mut done = Vec::new();
+    while done.is_empty() {
+        queue.reap(&mut done, 1, None);
+    }
+    let mut bytes = vec![0xEE; 3 * 4096];
+    assert_eq!(file.read_bytes(last, &mut bytes).unwrap(), bytes.len());
+    let runs = [(last, 3), (end, 0x55), (100_001, 0), (last + 8192, 1)];
+    for (at, byte) in (last..).zip(bytes) {
+        let run = runs.iter().rfind(|(from, _)| *from <= at).unwrap();
+        assert_eq!(byte, run.1, "byte {at}");
+    }
+    drop((file, queue, overwrites));
+    bed.judge();
+}

@@ -11,7 +11,7 @@ use crate::common::stage::mem_of;
 use crate::common::watch::Watchdog;
 use crate::common::{Rng, scaled, scratch};
 use diorite::{Error, Fallocate, File, OpenFlags, OpenOptions, Request, Volume};
-use diorite_block::record::{PowerCuts, RecordDevice, plan};
+use diorite_block::record::{Cut, PowerCuts, RecordDevice, Survival, plan};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,12 +52,17 @@ fn no_cut_shows_what_a_file_never_held() {
         };
         let volume = Volume::open_device(Arc::new(record.clone()), &options).unwrap();
         (0..12).for_each(|round| give_and_take(&volume, round, &mut rng));
-        // All comes home, and the log is emptied.
+        // All comes home, and the log is emptied: that is cut everywhere.
+        let home = record.log().len();
         volume.close().unwrap();
         let log = record.log();
+        let close: Vec<Cut> = (home..=log.len()).map(|at| loss(at, &mut rng)).collect();
         let cuts = scaled("DIORITE_CUTS", cuts) as usize;
         let mut walk = PowerCuts::new(base, &log);
-        for cut in plan(&log, cuts, rng.below(u64::MAX), 1024) {
+        let mut cuts = plan(&log, cuts, rng.below(u64::MAX), 1024);
+        cuts.extend(close);
+        cuts.sort_by_key(|cut| cut.at);
+        for cut in cuts {
             let image = walk.with_image(cut, |image| image.to_vec());
             let image = match recipe.name {
                 "journal" => image,
@@ -66,6 +71,13 @@ fn no_cut_shows_what_a_file_never_held() {
             judge(&image, &format!("{}, {cut:?}", recipe.name));
         }
     }
+}
+
+/// A cut here, with some of what was not flushed.
+fn loss(at: usize, rng: &mut Rng) -> Cut {
+    let (seed, unit) = (rng.below(u64::MAX), 1024);
+    let survival = Survival::Chance { seed, unit };
+    Cut { at, survival }
 }
 
 /// The image with all of its space in `/empty`.

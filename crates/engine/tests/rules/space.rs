@@ -296,11 +296,8 @@ fn a_fill_shows_when_it_has_completed() {
         let bed = Bed::new(recipe, &OpenOptions::writable());
         let (file, queue, id) = bed.open("/sparse");
         bed.valve.hold(&[9]);
-        submit_until(
-            &queue,
-            vec![Request::write(id, 8192, filled(9, 512), 0)],
-            |c| c.pads == 1,
-        );
+        let write = Request::write(id, 8192, filled(9, 512), 0);
+        submit_until(&queue, vec![write], |_| bed.valve.holding() == 1);
         for _ in 0..50 {
             queue.reap(&mut Vec::new(), 0, None);
             assert!(all(&bytes(&file, 4096, 16384), 0));
@@ -309,6 +306,7 @@ fn a_fill_shows_when_it_has_completed() {
                 MappingState::Hole
             );
         }
+        assert_eq!(queue.counters().pads, 1);
         bed.valve.hold(&[]);
         assert!(collect(&queue, 1)[0].result.is_ok());
         assert!(all(&bytes(&file, 8192, 512), 9) && all(&bytes(&file, 8704, 4096), 0));
