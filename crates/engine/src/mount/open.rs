@@ -164,9 +164,10 @@ fn read_groups(blocking: &Blocking, sb: &Superblock) -> Result<Box<[GroupDesc]>,
     Ok(groups.into())
 }
 
-/// Can metadata be changed? Not yet with a log on a device of its own, which is only replayed.
-pub(super) fn can_change(sb: &Superblock) -> bool {
-    !matches!(sb.journal(), JournalPlace::External { .. })
+/// Can metadata be changed? Not with a log on a device that nobody named.
+pub(super) fn can_change(sb: &Superblock, options: &OpenOptions) -> bool {
+    let apart = matches!(sb.journal(), JournalPlace::External { .. });
+    options.write && (!apart || options.journal.is_some())
 }
 
 /// Recorded errors, orphans and a log that cannot be reached keep writers out; readers are told.
@@ -194,9 +195,9 @@ pub(super) fn check_state(
             "run e2fsck",
         ),
         (
-            orphans && !(options.write && can_change(sb)),
+            orphans && !can_change(sb, options),
             "there are orphaned inodes",
-            "run e2fsck",
+            "name the journal's device (--journal)",
         ),
     ];
     for (found, what, help) in findings {

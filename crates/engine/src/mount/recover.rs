@@ -118,7 +118,7 @@ fn start(
     mut notes: Vec<String>,
 ) -> Result<Volume, Error> {
     journal::start(&volume, log, options)?;
-    if options.write && open::can_change(volume.superblock()) {
+    if open::can_change(volume.superblock(), options) {
         notes.extend(orphan::recover(volume.inner())?);
     }
     volume.inner().set_notes(notes);

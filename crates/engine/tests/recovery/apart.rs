@@ -5,8 +5,12 @@ use diorite::{OpenOptions, Volume};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A volume with its journal on another device, crashed: both images. None without the rights.
-fn crashed_with_journal_device(dir: &Path, block: &str) -> Option<(PathBuf, PathBuf)> {
+/// A volume with its journal on another device, crashed, perhaps while a file without a name was in use: both images. None without the rights.
+fn crashed_with_journal_device(
+    dir: &Path,
+    block: &str,
+    nameless: bool,
+) -> Option<(PathBuf, PathBuf)> {
     let (journal, image, at) = (dir.join("journal"), dir.join("image"), dir.join("mnt"));
     std::fs::create_dir_all(&at).unwrap();
     let attach = |path: &Path, size: &str| {
@@ -46,8 +50,16 @@ fn crashed_with_journal_device(dir: &Path, block: &str) -> Option<(PathBuf, Path
             std::fs::write(format!("{at}/file{n}"), vec![n; 9000]).unwrap();
             run("sync", &["-f", at]);
         }
+        let held = nameless.then(|| {
+            let path = format!("{at}/file8");
+            let held = std::fs::File::open(&path).unwrap();
+            std::fs::remove_file(&path).unwrap();
+            run("sync", &["-f", at]);
+            held
+        });
         std::fs::copy(&journal, &copies.0).unwrap();
         std::fs::copy(&image, &copies.1).unwrap();
+        drop(held);
         run("umount", &[at]);
     }
     run("losetup", &["-d", &loops.0]);
@@ -59,7 +71,7 @@ fn crashed_with_journal_device(dir: &Path, block: &str) -> Option<(PathBuf, Path
 fn a_journal_on_a_device_of_its_own() {
     let dir = scratch();
     for block in ["1024", "4096"] {
-        let Some((journal, image)) = crashed_with_journal_device(dir.path(), block) else {
+        let Some((journal, image)) = crashed_with_journal_device(dir.path(), block, false) else {
             return;
         };
         let (j, i) = (journal.to_str().unwrap(), image.to_str().unwrap());
@@ -114,4 +126,24 @@ fn a_journal_on_a_device_of_its_own() {
         let unnamed = volume.mkdir("/made", 0o755).unwrap_err().to_string();
         assert!(unnamed.contains("--journal"), "{unnamed}");
     }
+}
+
+/// Orphans were thought to be out of reach with any journal on a device of its own: the volume was refused for writing, named or not.
+#[test]
+fn orphans_beside_a_journal_on_a_device_of_its_own() {
+    let dir = scratch();
+    let Some((journal, image)) = crashed_with_journal_device(dir.path(), "1024", true) else {
+        return;
+    };
+    let (j, i) = (journal.to_str().unwrap(), image.to_str().unwrap());
+    let named = OpenOptions {
+        journal: Some(j.to_owned()),
+        ..OpenOptions::writable()
+    };
+    let volume = Volume::open(i, &named).unwrap();
+    let said = volume.notes().join("\n");
+    assert!(said.contains("orphaned inodes: 1 deleted"), "{said}");
+    volume.mkdir("/made", 0o755).unwrap();
+    volume.close().unwrap();
+    run("e2fsck", &["-fn", "-j", j, i]);
 }
