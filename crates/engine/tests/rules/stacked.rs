@@ -8,7 +8,7 @@ use crate::common::fixture::{LIMIT, NOWAIT, filled, made, run_all, writable};
 use crate::common::recipe::RECIPES;
 use crate::common::stage::{Stage, faulty, one_worker};
 use crate::common::watch::Watchdog;
-use diorite::{Error, LoopDevice, Policy, Request, Volume, Wait};
+use diorite::{Error, LoopDevice, OpenOptions, Policy, Request, Volume, Wait};
 use diorite_block::{
     Bio, BioErrorKind, BioList, BioOp, Buf, Device, DeviceQueue, Fault, QueueOptions, When,
 };
@@ -136,5 +136,40 @@ fn changing_the_path_waits_for_what_is_in_flight() {
     }
     assert!(bed.volume.counters().fallback_buffered > 0);
     drop((file, direct, queue));
+    bed.finish();
+}
+
+/// Rule L1. What goes by way of the cache is done one after the other, whoever sends it: appends of two queues get places of their own, and parts of one
+/// block lose none of each other's.
+#[test]
+fn what_is_not_direct_goes_one_by_one() {
+    let _watchdog = Watchdog::new(LIMIT, "one by one");
+    let bed = Bed::new(&RECIPES[0], &OpenOptions::writable());
+    let (file, one, one_id) = bed.open("/empty");
+    let flags = file.metadata().flags;
+    file.set_flags(flags.with(InodeFlags::JOURNAL_DATA))
+        .unwrap();
+    let (_, two, two_id) = bed.open("/empty");
+    let append = |id| move |n| Request::append(id, filled(n as u8 + 1, 1536), n);
+    for _ in 0..8 {
+        one.submit(&mut (0..64).map(append(one_id)).collect());
+        two.submit(&mut (64..128).map(append(two_id)).collect());
+        let mut done = Vec::new();
+        for (queue, count) in [(&one, 64), (&two, 128)] {
+            while done.len() < count {
+                queue.reap(&mut done, 1, None);
+            }
+        }
+        done.sort_by_key(|d| d.pos);
+        let from = file.size().saturating_sub(128 * 1536);
+        let mut bytes = vec![0xEE; 128 * 1536];
+        assert_eq!(file.read_bytes(from, &mut bytes).unwrap(), bytes.len());
+        for (n, (done, bytes)) in (0..).zip(done.iter().zip(bytes.chunks(1536))) {
+            assert_eq!((done.pos, done.result.is_ok()), (from + n * 1536, true));
+            assert!(bytes.iter().all(|b| u64::from(*b) == done.token + 1));
+        }
+    }
+    assert_eq!(file.size(), 8 * 128 * 1536);
+    drop((file, one, two));
     bed.finish();
 }
