@@ -16,7 +16,7 @@
 //!
 //! Elsewhere: U2 and U3 by the thousand are `tools/crash`, U5 `tests/aside.rs`; that readers take no lock (U6) `tests/first_read.rs`; G13 to G17 `tests/ranges.rs`, `range_requests.rs` and the interleavings, G14 `tests/who_reaps.rs`.
 //! L3, L9 and L10 are in `crates/block/src/file/tests`.
-//! There is no page cache and no polling yet, so C11, C12 and U8 have nothing to hold.
+//! There are no page cache, no polling and no atomic writes, so B10, C11, C12 and U8 have nothing to hold.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]
