@@ -112,6 +112,15 @@ impl Inode {
         }
     }
 
+    /// The same for nodes that are written anew, for which there has to be room.
+    pub(crate) fn set_aside_nodes(&self, nodes: u32) -> Result<Share, Error> {
+        let share = Share { nodes, entries: 0 };
+        if nodes > 0 {
+            self.volume.with_all_space(|| self.take_share(share))?;
+        }
+        Ok(share)
+    }
+
     fn take_share_or_owe(
         &self,
         share: Share,

@@ -1,7 +1,8 @@
 //! Writing blocks of metadata to where they belong, and making that durable.
 //!
 //! Input: places and bytes. Output: the same on the device. Invariants: neighbours go together; all have ended, well or not, when the call
-//! returns; the first error is reported. Limits: the bytes are copied, since who changes them next must not wait for the device.
+//! returns; the first error is reported. Limits: the bytes are copied, [`PIECE`] blocks at a time, since who changes them next must not wait
+//! for the device.
 
 use crate::error::Error;
 use crate::volume::VolumeShared;
@@ -11,6 +12,8 @@ use std::sync::Arc;
 
 /// Blocks in one bio at most.
 const RUN: usize = 128;
+/// Blocks of which there are copies at once.
+const PIECE: usize = 8 * RUN;
 
 impl VolumeShared {
     /// Makes durable what has ended on the volume's device. Blocks.
@@ -28,31 +31,41 @@ impl VolumeShared {
     }
 
     /// As [`VolumeShared::write_blocks`], to a device with the same block size.
-    pub(crate) fn write_blocks_to<'a>(
+    pub(crate) fn write_blocks_to(
         &self,
         device: &Blocking,
-        blocks: impl Iterator<Item = (FsBlock, &'a [u8])>,
+        blocks: impl Iterator<Item = (FsBlock, impl AsRef<[u8]>)>,
     ) -> Result<(), Error> {
-        let bios = self.in_runs(device, blocks);
-        well(device, device.run_all(bios))
+        let mut blocks = blocks.peekable();
+        while blocks.peek().is_some() {
+            let bios = self.in_runs(device, blocks.by_ref().take(PIECE));
+            well(device, device.run_all(bios))?;
+        }
+        Ok(())
     }
 
     /// As [`VolumeShared::write_blocks_to`], and makes durable the blocks and all that had ended on that device before.
-    pub(crate) fn write_blocks_durably_to<'a>(
+    pub(crate) fn write_blocks_durably_to(
         &self,
         device: &Blocking,
-        blocks: impl Iterator<Item = (FsBlock, &'a [u8])>,
+        blocks: impl Iterator<Item = (FsBlock, impl AsRef<[u8]>)>,
     ) -> Result<(), Error> {
-        let bios = self.in_runs(device, blocks);
         let failed = |e| Error::of_flush(&**device.device(), e);
-        well(device, device.run_all_durably(bios).map_err(failed)?)
+        let mut blocks = blocks.peekable();
+        loop {
+            let bios = self.in_runs(device, blocks.by_ref().take(PIECE));
+            if blocks.peek().is_none() {
+                return well(device, device.run_all_durably(bios).map_err(failed)?);
+            }
+            well(device, device.run_all(bios))?;
+        }
     }
 
     /// The bios that write these blocks, which are counted as written.
-    fn in_runs<'a>(
+    fn in_runs(
         &self,
         device: &Blocking,
-        blocks: impl Iterator<Item = (FsBlock, &'a [u8])>,
+        blocks: impl Iterator<Item = (FsBlock, impl AsRef<[u8]>)>,
     ) -> BioList {
         let size = u64::from(self.block_size());
         let (mut bios, mut run) = (BioList::new(), Vec::new());
@@ -89,11 +102,12 @@ fn well(device: &Blocking, done: BioList) -> Result<(), Error> {
 }
 
 /// One bio for a run of blocks.
-fn gathered(pos: u64, run: &mut Vec<&[u8]>) -> Bio {
-    let len = run.iter().map(|b| b.len()).sum();
+fn gathered(pos: u64, run: &mut Vec<impl AsRef<[u8]>>) -> Bio {
+    let len = run.iter().map(|b| b.as_ref().len()).sum();
     let mut buf = Buf::zeroed(len);
     let mut rest = buf.as_mut_slice();
     for bytes in run.drain(..) {
+        let bytes = bytes.as_ref();
         let (head, tail) = rest.split_at_mut(bytes.len());
         head.copy_from_slice(bytes);
         rest = tail;

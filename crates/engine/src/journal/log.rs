@@ -5,7 +5,7 @@
 //! log's tail moves only after what it gives up is durable at home. Limits: one writer, who holds the journal's medium; a checkpoint
 //! brings everything home at once.
 
-use super::commit::Frozen;
+use super::commit::{Frozen, FrozenBlock};
 use crate::cache::MetaRef;
 use crate::error::Error;
 use crate::volume::VolumeShared;
@@ -105,11 +105,14 @@ impl Log {
     /// Makes a transaction durable. Brings earlier ones home if there is no room for it.
     pub(super) fn commit(&mut self, volume: &VolumeShared, frozen: &Frozen) -> Result<(), Error> {
         let tid = frozen.transaction.tid;
-        let mut blocks = self.revokes(frozen);
-        blocks.extend(self.data(frozen));
-        let needed = u32::try_from(blocks.len())
-            .unwrap_or(u32::MAX)
-            .saturating_add(1);
+        let revokes = self.revokes(frozen);
+        let (blocks, each) = (
+            frozen.blocks.len(),
+            write::tags_per_descriptor(&self.journal),
+        );
+        let count = revokes.len() + blocks + blocks.div_ceil(each);
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        let needed = count.saturating_add(1);
         if needed > self.capacity() {
             let what = format!(
                 "a transaction of {needed} blocks does not fit into a journal of {}",
@@ -129,7 +132,7 @@ impl Log {
                 },
             )?;
         }
-        self.append(volume, blocks)?;
+        self.append(volume, revokes, frozen, count)?;
         self.append_commit(volume, tid)?;
         self.next = Tid::new(tid.get().wrapping_add(1));
         for block in &frozen.transaction.revoked {
@@ -180,31 +183,22 @@ impl Log {
             .collect()
     }
 
-    /// Descriptors, each before the blocks that it announces.
-    fn data(&self, frozen: &Frozen) -> Vec<Vec<u8>> {
-        let tid = frozen.transaction.tid;
-        let mut out = Vec::new();
-        for chunk in frozen
-            .blocks
-            .chunks(write::tags_per_descriptor(&self.journal))
-        {
-            let (mut tags, mut data) = (Vec::new(), Vec::new());
-            for block in chunk {
-                let mut bytes = block.bytes.to_vec();
-                let escaped = write::escape(&mut bytes);
-                let sum = write::block_sum(&self.journal, tid, &bytes);
-                tags.push(Tag {
-                    block: block.at,
-                    escaped,
-                    sum,
-                });
-                data.push(bytes);
-            }
-            let mut descriptor = self.block();
-            write::descriptor(&self.journal, tid, &tags, &mut descriptor);
-            out.push(descriptor);
-            out.append(&mut data);
+    /// A descriptor, and the blocks that it announces.
+    fn described(&self, tid: Tid, blocks: &[FrozenBlock]) -> Vec<Vec<u8>> {
+        let mut out = vec![self.block()];
+        let mut tags = Vec::with_capacity(blocks.len());
+        for block in blocks {
+            let mut bytes = block.bytes.to_vec();
+            let escaped = write::escape(&mut bytes);
+            let sum = write::block_sum(&self.journal, tid, &bytes);
+            tags.push(Tag {
+                block: block.at,
+                escaped,
+                sum,
+            });
+            out.push(bytes);
         }
+        write::descriptor(&self.journal, tid, &tags, &mut out[0]);
         out
     }
 
@@ -216,18 +210,26 @@ impl Log {
     /// commit block; and zeros where the commit block is going to be: then that differs in
     /// its first sector alone from what is there, and no power cut can leave a half of it over a block of an earlier lap. Its checksum would be
     /// wrong, which e2fsck and the kernel take for damage, not for the log's end.
-    fn append(&mut self, volume: &VolumeShared, blocks: Vec<Vec<u8>>) -> Result<(), Error> {
-        let mut placed = Vec::with_capacity(blocks.len());
-        for bytes in blocks {
-            let block = self.advance();
-            placed.push((self.places.of(block), bytes));
-        }
-        placed.push((self.places.of(self.head), self.block()));
+    fn append(
+        &mut self,
+        volume: &VolumeShared,
+        revokes: Vec<Vec<u8>>,
+        frozen: &Frozen,
+        count: u32,
+    ) -> Result<(), Error> {
+        let taken = (0..count).map(|_| self.advance()).collect::<Vec<u32>>();
+        let places = taken.into_iter().chain([self.head]);
+        // Made as they are written: there are as many bytes of them as of the transaction.
+        let described = frozen
+            .blocks
+            .chunks(write::tags_per_descriptor(&self.journal))
+            .flat_map(|of| self.described(frozen.transaction.tid, of));
+        let blocks = revokes.into_iter().chain(described).chain([self.block()]);
+        let placed = places.map(|block| self.places.of(block)).zip(blocks);
         if self.external.is_some() {
             volume.flush()?;
         }
-        let blocks = placed.iter().map(|(at, bytes)| (*at, bytes.as_slice()));
-        volume.write_blocks_durably_to(self.log_device(volume), blocks)
+        volume.write_blocks_durably_to(self.log_device(volume), placed)
     }
 
     /// The next block of the log, which is taken.

@@ -6,6 +6,7 @@
 use super::allocate::mapping_at;
 use crate::error::Error;
 use crate::inode::{Inode, Share};
+use crate::map::edit;
 use crate::map::{Mapping, MappingState};
 use std::ops::Range;
 
@@ -61,6 +62,14 @@ pub(super) fn set_aside(
         }
     }
     let share = inode.set_aside_for_splits(&splits)?;
+    Ok(Nodes { inode, share })
+}
+
+/// Sets aside the nodes that one handle writes anew when it moves a part of the map.
+pub(super) fn set_aside_to_move(inode: &Inode) -> Result<Nodes<'_>, Error> {
+    let leaves = inode.leaves_per_handle();
+    let nodes = edit::most_moved(&inode.volume, &inode.disk(), leaves);
+    let share = inode.set_aside_nodes(nodes)?;
     Ok(Nodes { inode, share })
 }
 

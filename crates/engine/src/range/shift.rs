@@ -3,7 +3,8 @@
 //! Input: an inode with extents whose gate is closed; a range of whole blocks, or clusters. Output: the map behind it shifted, the size with it. Invariants: where
 //! one handle can hold it, a crash shows all or nothing. Else it goes leaf by leaf, each handle leaving a sound tree, and a crash shows the
 //! range's hole, with nothing lost, somewhere behind its place: collapse moves from the front and sets the size last, insert
-//! from the end and sets the size first. Limits: work grows with the leaves behind the range.
+//! from the end and sets the size first. Without a journal each such handle is a round of its own, and its nodes are written anew, for which
+//! space is set aside. Limits: work grows with the leaves behind the range.
 
 use super::nodes::{self, Becomes};
 use super::pieces::END;
@@ -25,9 +26,11 @@ pub(super) fn collapse(inode: &Inode, pos: u64, len: u64) -> Result<(), Error> {
     }
     inode.claims.close(inode);
     let _nodes = nodes::set_aside(inode, long(&out), Becomes::Hole)?;
+    let moved = nodes::set_aside_to_move(inode)?;
     if at_once(inode, &out, size - len)? {
         return Ok(());
     }
+    drop(moved);
     punch::punch(inode, out.clone())?;
     let by = -i64::from(out.end - out.start);
     let mut at = out.end;
@@ -139,8 +142,9 @@ fn next_part(inode: &Inode, range: Range<u32>, end: End) -> Result<Part, Error> 
     }
 }
 
-/// One handle of it; the size goes with every one of them.
+/// One handle of it; the size goes with every one of them. Without a journal it is a round of its own: what moves next may come to where this was.
 fn shift_part(inode: &Inode, part: &Part, by: i64, size: u64) -> Result<(), Error> {
+    let _nodes = nodes::set_aside_to_move(inode)?;
     let credits = inode.credits_to_change(part.leaves, &[]);
     let now = timestamp(inode.volume.now_nanos());
     inode.volume.in_handle(credits, |handle| {
@@ -149,5 +153,9 @@ fn shift_part(inode: &Inode, part: &Part, by: i64, size: u64) -> Result<(), Erro
         remap.disk.size = size;
         remap.written_at(now);
         remap.publish()
-    })
+    })?;
+    if inode.volume.has_journal() || inode.volume.has_group() {
+        return Ok(());
+    }
+    inode.volume.commit_running()
 }

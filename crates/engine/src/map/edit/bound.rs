@@ -6,7 +6,7 @@
 
 use crate::map::load::{extent_node, pointer_block};
 use crate::volume::VolumeShared;
-use diorite_format::extent::{ExtentNode, MAX_UNWRITTEN_LEN, block_capacity, raw};
+use diorite_format::extent::{ExtentNode, MAX_DEPTH, MAX_UNWRITTEN_LEN, block_capacity, raw};
 use diorite_format::indirect::{self, PointerBlock};
 use diorite_format::{Inode as DiskInode, MapKind};
 
@@ -47,6 +47,18 @@ pub(crate) fn most_nodes(
 /// How many nodes a split makes.
 pub(super) fn made_by_a_split(volume: &VolumeShared) -> u32 {
     if volume.has_journal() { 1 } else { 2 }
+}
+
+/// Nodes that are written anew when what is in so many leaves moves.
+pub(crate) fn most_moved(volume: &VolumeShared, inode: &DiskInode, leaves: u32) -> u32 {
+    let depth = u32::from(raw::depth(&inode.i_block).min(MAX_DEPTH));
+    match depth {
+        _ if volume.has_journal() => 0,
+        0 => 0,
+        1 => u32::try_from(raw::count(&inode.i_block)).unwrap_or(u32::MAX),
+        // Above the leaves of one part there are two nodes a level at most, or fewer than there are leaves.
+        _ => leaves + 2 * depth,
+    }
 }
 
 /// Entries that can be added where `block` belongs before a node has to be made there; 0 if that cannot be told. Blocks while the device reads.

@@ -59,6 +59,10 @@ impl Change {
         }
     }
 
+    pub(super) fn is_shift(&self) -> bool {
+        matches!(self.kind, Kind::Shift(_))
+    }
+
     /// The extents that it maps.
     pub(super) fn new_extents(&self) -> &[Extent] {
         match &self.kind {

@@ -95,11 +95,12 @@ impl Child {
         }
     }
 
-    /// Where its first part goes: where it was, unless it is split without a journal. Then both parts are new nodes, which the parent names by one
-    /// write; until then, what it names is whole.
+    /// Where its first part goes: where it was, unless it is split without a journal, or what is in it moves in the file. Then all is in new nodes,
+    /// which one write of a node above them names, or of the inode; until then, what is named is whole.
     fn stays(&self, plan: &mut Plan<'_>) -> Result<Option<FsBlock>, Error> {
         let is_split = len(&self.now) > usize::from(self.max);
-        if !is_split || plan.volume().has_journal() {
+        let moves = is_split || plan.shifts && self.state == State::Changed;
+        if !moves || plan.volume().has_journal() {
             return Ok(self.at);
         }
         self.at.map_or(Ok(()), |at| plan.let_go(at))?;

@@ -24,6 +24,8 @@ pub(super) struct Plan<'a> {
     blocks: &'a mut dyn TreeBlocks,
     /// The inode as it will be: its `i_block` is the plan's to change.
     pub(super) inode: DiskInode,
+    /// Extents move to other places of the file.
+    pub(super) shifts: bool,
     read: BTreeMap<FsBlock, Old>,
     written: BTreeMap<FsBlock, Node>,
     taken: Vec<FsBlock>,
@@ -67,6 +69,7 @@ impl<'a> Plan<'a> {
             handle,
             blocks,
             inode: inode.clone(),
+            shifts: false,
             read: BTreeMap::new(),
             written: BTreeMap::new(),
             taken: Vec::new(),

@@ -19,6 +19,7 @@ use std::ops::Range;
 
 /// Edits the tree of the plan's inode.
 pub(super) fn edit(plan: &mut Plan<'_>, change: &Change) -> Result<(), Error> {
+    plan.shifts = change.is_shift();
     let new = change.new_extents();
     plan.new_runs = new.iter().map(|e| (e.start, e.len)).collect();
     let root = ExtentNode::parse_root(&plan.volume().sb, &plan.inode)?;

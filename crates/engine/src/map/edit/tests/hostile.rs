@@ -117,13 +117,13 @@ fn damaged_maps_give_errors() {
 
 #[test]
 fn a_node_that_is_its_own_child_is_damage() {
-    let Some((mut rig, nodes)) = with_nodes(&["-t", "ext2"]) else {
+    let Some((mut rig, _)) = with_nodes(&["-t", "ext2"]) else {
         return;
     };
     // The second level points to itself from every slot.
     let disk = rig.file.inode.disk();
     let at = u32::from_le_bytes([52, 53, 54, 55].map(|n| disk.i_block[n]));
-    assert!(nodes.contains(&(at as usize)));
+    assert!(at != 0, "there is a second level");
     let mut bytes = rig.bytes();
     let all: Vec<u8> = (0..256).flat_map(|_| at.to_le_bytes()).collect();
     bytes[at as usize * BLOCK..][..BLOCK].copy_from_slice(&all);
