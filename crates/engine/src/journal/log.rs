@@ -16,7 +16,9 @@ use diorite_format::{FsBlock, Tid};
 use std::collections::BTreeMap;
 
 /// Bytes of blocks that are kept in memory between their commit and their way home.
-const MOST_BYTES: u32 = 32 << 20;
+const MOST_BYTES: u32 = 20 << 20;
+/// However large blocks are: a handle may need a quarter of them.
+const LEAST_BLOCKS: u32 = 512;
 
 /// Where the log's blocks are on its device, as runs.
 #[derive(Debug)]
@@ -95,7 +97,7 @@ impl Log {
 
     /// Blocks that are in memory because they are not home, at most, whatever the log could hold.
     fn most_in_memory(&self) -> u32 {
-        MOST_BYTES / self.journal.block_size
+        (MOST_BYTES / self.journal.block_size).max(LEAST_BLOCKS)
     }
 
     fn capacity(&self) -> u32 {
