@@ -50,7 +50,7 @@ pub use inode::SetAttr;
 pub use ioend::Reason;
 pub use loopdev::LoopDevice;
 pub use map::{Mapping, MappingState};
-pub use mount::{AccessTimes, Caller, Clock, OpenOptions};
+pub use mount::{AccessTimes, Caller, Clock, JournalDevice, OpenOptions};
 pub use policy::Policy;
 pub use queue::{Completion, FileId, Op, Queue, Request, RequestFlags};
 pub use range::{Fallocate, Seek};

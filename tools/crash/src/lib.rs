@@ -37,6 +37,9 @@ pub mod campaign;
 // States in which something was found: kept, and looked at again.
 pub mod keep;
 
+// Power cuts right behind acknowledgements of several threads.
+pub mod acks;
+
 // Writers that are killed.
 pub mod kill;
 

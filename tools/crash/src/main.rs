@@ -4,11 +4,14 @@
 
 #![expect(clippy::print_stdout, reason = "a command line tool prints")]
 
+use diorite_crash::acks::bed::Place;
+use diorite_crash::acks::campaign::Wish as Behind;
+use diorite_crash::acks::disk::Cache;
 use diorite_crash::bed::Mode;
-use diorite_crash::campaign::{self, Outcome, Wish};
+use diorite_crash::campaign::{self, Wish};
 use diorite_crash::check::{Also, Verdict};
 use diorite_crash::error::Result;
-use diorite_crash::{keep, kill};
+use diorite_crash::{acks, keep, kill};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -16,6 +19,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 const USAGE: &str = "\
 usage: cargo xtask crash [--states N] [--kills N] [--seed S] [--image-mib M]
                          [--mode ordered|writeback|journal|none]... [--sample N] [--keep DIR]
+       cargo xtask crash --acks N [--seed S] [--sample N] [--keep DIR] [--cache fua|plain|through]
+                         [--on disk|loop|journal-disk|loop-journal-disk]
        cargo xtask crash --repeat DIR
 
 Runs random workloads on a device that remembers every write, flush and FUA; builds images as
@@ -24,6 +29,8 @@ by diorite and by e2fsck and every --sample'th also by the kernel (as root) and 
 compares the trees, checks them with e2fsck -fn and our own check, and every sector with what was written and
 acknowledged. --kills kills N writing processes instead, or besides. A state in which something
 is found is kept in DIR (target/crash); --repeat judges it again.
+--acks judges N states more, or instead: threads write, sync and change names on slow disks, with and without
+FUA, a cache, a journal disk, a loop device; the power goes right behind acknowledgements, and what was promised must be there.
 ";
 
 /// What the command line asks for.
@@ -31,6 +38,7 @@ enum Task {
     Run {
         wish: Wish,
         kills: usize,
+        acks: Behind,
     },
     Repeat(PathBuf),
     Writer {
@@ -54,7 +62,7 @@ fn main() -> ExitCode {
         }
     };
     let done = match task {
-        Task::Run { wish, kills } => run(&wish, kills),
+        Task::Run { wish, kills, acks } => run(&wish, kills, &acks),
         Task::Repeat(dir) => repeat(&dir),
         Task::Writer { image, files, seed } => kill::writer(&image, &files, seed).map(|()| true),
     };
@@ -91,7 +99,8 @@ fn parse(args: &[String]) -> std::result::Result<Task, String> {
         kernel: is_root(),
         keep: Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/crash")).into(),
     };
-    let (mut kills, mut states) = (0, None);
+    let (mut kills, mut acks, mut states) = (0, 0, None);
+    let (mut places, mut caches) = (Place::all(wish.kernel), Cache::ALL.to_vec());
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         let value = args.next().ok_or_else(|| format!("{arg} wants a value"))?;
@@ -100,6 +109,11 @@ fn parse(args: &[String]) -> std::result::Result<Task, String> {
         match arg.as_str() {
             "--states" => states = Some(count()?),
             "--kills" => kills = count()?,
+            "--acks" => acks = count()?,
+            "--on" => places.retain(|place| place.short() == value),
+            "--cache" => {
+                caches = vec![Cache::named(value).ok_or_else(|| format!("no cache {value:?}"))?];
+            }
             "--seed" => wish.seed = number()?,
             "--image-mib" => wish.mib = number()?.clamp(16, 1 << 20),
             "--sample" => wish.sample = count()?,
@@ -114,11 +128,26 @@ fn parse(args: &[String]) -> std::result::Result<Task, String> {
     if wish.modes.is_empty() {
         wish.modes = Mode::ALL.to_vec();
     }
-    wish.states = states.unwrap_or(if kills > 0 { 0 } else { wish.states });
-    Ok(Task::Run { wish, kills })
+    let others = kills > 0 || acks > 0;
+    wish.states = states.unwrap_or(if others { 0 } else { wish.states });
+    if places.is_empty() {
+        return Err(
+            "--on: disk, loop, journal-disk, loop-journal-disk (those with a journal disk as root)"
+                .into(),
+        );
+    }
+    let acks = Behind {
+        states: acks,
+        seed: wish.seed,
+        places,
+        caches,
+        sample: wish.sample,
+        keep: wish.keep.clone(),
+    };
+    Ok(Task::Run { wish, kills, acks })
 }
 
-fn run(wish: &Wish, kills: usize) -> Result<bool> {
+fn run(wish: &Wish, kills: usize, behind: &Behind) -> Result<bool> {
     let began = Instant::now();
     println!("seed {}", wish.seed);
     if !wish.kernel {
@@ -127,6 +156,7 @@ fn run(wish: &Wish, kills: usize) -> Result<bool> {
     let mut say = |line: &str| println!("{line}");
     let cuts = campaign::run(wish, &mut say)?;
     let killed = kill::run(wish, kills, &mut say)?;
+    let promised = acks::campaign::run(behind, &mut say)?;
     println!(
         "{} states ({} by the kernel too, {} lost with their superblock), {} kills: {} in which something was found ({:.1} s)",
         cuts.states,
@@ -136,20 +166,39 @@ fn run(wish: &Wish, kills: usize) -> Result<bool> {
         cuts.found.len() + killed.found.len(),
         began.elapsed().as_secs_f64()
     );
-    Ok(tell(&cuts) & tell(&killed))
+    if behind.states > 0 {
+        println!(
+            "{} states behind acknowledgements: {} in which something was found{}",
+            promised.states,
+            promised.found.len(),
+            promised
+                .first
+                .map_or(String::new(), |n| format!(", the first among {n}")),
+        );
+    }
+    Ok(tell(&cuts.found) & tell(&killed.found) & tell(&promised.found))
 }
 
 /// Says what was found and how to look at it again; true if nothing was.
-fn tell(outcome: &Outcome) -> bool {
-    for (dir, first) in &outcome.found {
+fn tell(found: &[(PathBuf, String)]) -> bool {
+    for (dir, first) in found {
         let dir = dir.canonicalize().unwrap_or_else(|_| dir.clone());
         println!("FOUND: {first}");
         println!("    again: cargo xtask crash --repeat {}", dir.display());
     }
-    outcome.found.is_empty()
+    found.is_empty()
 }
 
 fn repeat(dir: &Path) -> Result<bool> {
+    if acks::keep::is_kept(dir) {
+        let (origin, found) = acks::keep::repeat(dir)?;
+        println!("{origin}");
+        if found.is_empty() {
+            println!("nothing is found in it now");
+        }
+        found.iter().for_each(|line| println!("FOUND: {line}"));
+        return Ok(found.is_empty());
+    }
     let also = Also {
         kernel: is_root(),
         debugfs: true,

@@ -89,6 +89,32 @@ pub fn check(image: &Path) -> Result<()> {
     run("e2fsck", &[OsStr::new("-fn"), image.as_os_str()]).map(drop)
 }
 
+/// As [`check`], of a volume whose journal is in the file `journal`.
+///
+/// # Errors
+/// As [`run`].
+pub fn check_with(image: &Path, journal: &Path) -> Result<()> {
+    let [options, j] = ["-fn", "-j"].map(OsStr::new);
+    run(
+        "e2fsck",
+        &[options, j, journal.as_os_str(), image.as_os_str()],
+    )
+    .map(drop)
+}
+
+/// `e2fsck -fy` of a volume whose journal is in the file `journal`, once.
+///
+/// # Errors
+/// When e2fsck cannot be started, or something could not be repaired.
+pub fn repair_with(image: &Path, journal: &Path) -> Result<()> {
+    let [options, j] = ["-fy", "-j"].map(OsStr::new);
+    changing(
+        "e2fsck",
+        &[options, j, journal.as_os_str(), image.as_os_str()],
+    )
+    .map(drop)
+}
+
 /// `e2fsck -E journal_only -y`: replays the journal and does nothing else.
 ///
 /// # Errors

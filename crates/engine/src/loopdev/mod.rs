@@ -48,6 +48,7 @@ pub(crate) fn open_device(
     // A named journal is that of the top volume only; without this a journal inside a volume that lacks one would look for itself.
     let below = OpenOptions {
         journal: None,
+        journal_device: None,
         ..options.clone()
     };
     let volume = Volume::open(&outer.to_string(), &below)?;

@@ -51,14 +51,30 @@ pub(super) fn find(
     device: &Arc<dyn Device>,
     options: &OpenOptions,
 ) -> Result<Option<Found>, Error> {
-    match (volume.superblock().journal(), &options.journal) {
-        (JournalPlace::None, _) | (JournalPlace::External { .. }, None) => Ok(None),
-        (JournalPlace::Internal(ino), _) => in_file(volume, device, ino).map(Some),
-        (JournalPlace::External { uuid, .. }, Some(locator)) => {
-            let found = on_device(volume, &Locator::parse(locator)?, uuid, options);
-            found.map(Some).map_err(|e| e.at(locator.clone()))
-        }
+    match volume.superblock().journal() {
+        JournalPlace::None => Ok(None),
+        JournalPlace::Internal(ino) => in_file(volume, device, ino).map(Some),
+        JournalPlace::External { uuid, .. } => elsewhere(volume, uuid, options),
     }
+}
+
+/// The journal on a device of its own: that of the caller, or the one that is named.
+fn elsewhere(
+    volume: &Volume,
+    uuid: [u8; 16],
+    options: &OpenOptions,
+) -> Result<Option<Found>, Error> {
+    let block_size = volume.superblock().block_size();
+    let (found, name) = match (&options.journal_device, &options.journal) {
+        (Some(device), _) => (on_device(volume, device.0.clone(), uuid), device.0.name()),
+        (None, Some(locator)) => {
+            let device = open_log_device(&Locator::parse(locator)?, options, block_size);
+            let found = device.and_then(|device| on_device(volume, device, uuid));
+            (found, locator.clone())
+        }
+        (None, None) => return Ok(None),
+    };
+    found.map(Some).map_err(|e| e.at(name))
 }
 
 fn in_file(volume: &Volume, device: &Arc<dyn Device>, ino: Ino) -> Result<Found, Error> {
@@ -91,14 +107,8 @@ fn in_file(volume: &Volume, device: &Arc<dyn Device>, ino: Ino) -> Result<Found,
     look(volume, source, blocks, own())
 }
 
-fn on_device(
-    volume: &Volume,
-    locator: &Locator,
-    uuid: [u8; 16],
-    options: &OpenOptions,
-) -> Result<Found, Error> {
+fn on_device(volume: &Volume, device: Arc<dyn Device>, uuid: [u8; 16]) -> Result<Found, Error> {
     let block_size = volume.superblock().block_size();
-    let device = open_log_device(locator, options, block_size)?;
     let raw = read_bytes(
         &Blocking::new(device.clone()),
         SUPERBLOCK_OFFSET,

@@ -20,8 +20,10 @@ pub(crate) use superblock::find as find_superblock;
 pub(crate) use zone::Zone;
 
 use crate::policy::Policy;
-use diorite_block::IoEngine;
+use diorite_block::{Device, IoEngine};
 use rustix::time::{ClockId, clock_gettime};
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Time since 1970. Comes in from outside, so that a simulation can own it.
@@ -48,6 +50,18 @@ pub enum AccessTimes {
     Always,
 }
 
+/// A device that holds nothing but the journal of a volume.
+#[derive(Clone)]
+pub struct JournalDevice(pub Arc<dyn Device>);
+
+impl fmt::Debug for JournalDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("JournalDevice")
+            .field(&self.0.name())
+            .finish()
+    }
+}
+
 /// How a volume is to be opened.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -59,6 +73,8 @@ pub struct OpenOptions {
     pub force: bool,
     /// The locator of the device with the journal, for a volume whose journal is not inside it.
     pub journal: Option<String>,
+    /// The device with the journal itself, where the caller has it; then `journal` is not looked at.
+    pub journal_device: Option<JournalDevice>,
     /// All file data goes through the journal (data=journal), or only that of files with the flag. None: as the superblock says.
     pub data_journal: Option<bool>,
     /// Where the volume is going to be seen, for "last mounted on" in its superblock. None: that stays as it is.
@@ -90,6 +106,7 @@ impl Default for OpenOptions {
             io_engine: None,
             force: false,
             journal: None,
+            journal_device: None,
             data_journal: None,
             mounted_on: None,
             policy: Policy::DIORITE,
@@ -106,6 +123,11 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
+    /// Is a journal outside the volume named?
+    fn names_journal(&self) -> bool {
+        self.journal.is_some() || self.journal_device.is_some()
+    }
+
     /// The defaults, for writing.
     #[must_use]
     pub fn writable() -> OpenOptions {

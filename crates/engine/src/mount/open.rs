@@ -167,7 +167,7 @@ fn read_groups(blocking: &Blocking, sb: &Superblock) -> Result<Box<[GroupDesc]>,
 /// Can metadata be changed? Not with a log on a device that nobody named.
 pub(super) fn can_change(sb: &Superblock, options: &OpenOptions) -> bool {
     let apart = matches!(sb.journal(), JournalPlace::External { .. });
-    options.write && (!apart || options.journal.is_some())
+    options.write && (!apart || options.names_journal())
 }
 
 /// Recorded errors, orphans and a log that cannot be reached keep writers out; readers are told.
@@ -181,7 +181,7 @@ pub(super) fn check_state(
     let unnamed = match sb.journal() {
         JournalPlace::Internal(_) => false,
         JournalPlace::None => true,
-        JournalPlace::External { .. } => options.journal.is_none(),
+        JournalPlace::External { .. } => !options.names_journal(),
     };
     let findings = [
         (

@@ -1,0 +1,325 @@
+//! What it is: rounds of bed, workload, cuts and judgement.
+//! Input: a [`Wish`]. Output: the states that were judged, those in which something was found; a line per round through `say`.
+//! Invariants: the rounds take turns at places and caches; a state in which something is found is kept before anything else is done. Limit: after
+//! [`MOST_FOUND`](crate::campaign::MOST_FOUND) such states the campaign ends.
+
+use super::aim::Aims;
+use super::bed::{BESIDE, Bed, Place};
+use super::cut::{Cut, Walk, plan};
+use super::disk::{Cache, Disks, Event, Pace};
+use super::fsck::Scratch;
+use super::history::{Of, Promise, Sync};
+use super::judge::Told;
+use super::keep::Kept;
+use super::recover::{Bench, Stack};
+use super::state::judge_state;
+use super::workload;
+use crate::campaign::MOST_FOUND;
+use crate::error::Result;
+use crate::rng::Rng;
+use diorite::policy::PRESETS;
+use diorite::{OpenFlags, OpenOptions, Policy, Volume};
+use diorite_block::{Buf, Device};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// States of one workload.
+const PER_ROUND: usize = 60;
+/// Threads of one workload, at least and at most.
+const THREADS: (u32, u32) = (2, 5);
+/// Steps of a thread.
+const STEPS: u32 = 48;
+/// What takes longer has come to a stop.
+const HANGS: Duration = Duration::from_secs(120);
+/// How old a transaction may become, in milliseconds.
+const INTERVALS: [u64; 4] = [1, 4, 20, 5000];
+
+/// What to do.
+#[derive(Debug, Clone)]
+pub struct Wish {
+    /// States in all.
+    pub states: usize,
+    /// Another seed, other workloads and other cuts.
+    pub seed: u64,
+    /// The rounds take turns at these.
+    pub places: Vec<Place>,
+    /// And at these.
+    pub caches: Vec<Cache>,
+    /// Every so many states e2fsck is asked too.
+    pub sample: usize,
+    /// Where states with findings are kept.
+    pub keep: PathBuf,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// States judged.
+    pub states: usize,
+    /// Directories of the states in which something was found, with the first finding.
+    pub found: Vec<(PathBuf, String)>,
+    /// States judged when the first was found.
+    pub first: Option<usize>,
+}
+
+/// A workload that has run.
+struct Round {
+    number: usize,
+    bed: Arc<Bed>,
+    cache: Cache,
+    log: Vec<Event>,
+    told: Told,
+}
+
+/// See the module.
+///
+/// # Errors
+/// A tool is missing, the host has no room, or a request fails where the disks are well.
+pub fn run(wish: &Wish, say: &mut dyn FnMut(&str)) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let mut seeds = Rng::new(wish.seed);
+    let mut beds = BTreeMap::new();
+    for number in 0.. {
+        if outcome.states >= wish.states || outcome.found.len() >= MOST_FOUND {
+            break;
+        }
+        let (began, seed) = (Instant::now(), seeds.next());
+        let (place, cache) = wish.turn(number);
+        let bed = match beds.get(&place) {
+            Some(bed) => Arc::clone(bed),
+            None => Arc::clone(beds.entry(place).or_insert(Arc::new(Bed::make(place)?))),
+        };
+        let watch = watch(format!("seed {}, round {number}", wish.seed));
+        let round = Round::run((number, seed), bed, cache)?;
+        drop(watch);
+        let worked = began.elapsed();
+        let states = PER_ROUND.min(wish.states - outcome.states);
+        let aims = Aims::of(&round.log, &round.told);
+        let (promises, suspicious) = (aims.all.len(), aims.suspicious.len());
+        let cuts = plan(round.log.len(), aims, states, seed);
+        let found = judge_all(wish, &round, &cuts)?;
+        say(&format!(
+            "round {number} ({}): {} events, {promises} promises, {suspicious} of them suspicious, {states} states: {} ({:.2} s, {:.2} s of it work)",
+            round.name(),
+            round.log.len(),
+            if found.is_empty() { "well" } else { "FOUND" },
+            began.elapsed().as_secs_f64(),
+            worked.as_secs_f64(),
+        ));
+        outcome.states += states;
+        if !found.is_empty() {
+            outcome.first = outcome.first.or(Some(outcome.states));
+        }
+        outcome.found.extend(found);
+    }
+    Ok(outcome)
+}
+
+impl Wish {
+    /// Where a round takes place, and on what.
+    fn turn(&self, number: usize) -> (Place, Cache) {
+        let cache = self.caches[number % self.caches.len()];
+        let place = self.places[number / self.caches.len() % self.places.len()];
+        (place, cache)
+    }
+}
+
+impl Round {
+    /// Runs the workload.
+    fn run((number, seed): (usize, u64), bed: Arc<Bed>, cache: Cache) -> Result<Round> {
+        let mut rng = Rng::new(seed);
+        let disks = Disks::new(bed.images.clone());
+        let devices: Vec<Arc<dyn Device>> = (0..bed.images.len())
+            .map(|disk| disks.device(disk, cache, pace(&mut rng)))
+            .collect();
+        let policy = match rng.one_in(3) {
+            true => rng.pick(&PRESETS).1,
+            false => Policy::DIORITE,
+        };
+        let options = OpenOptions {
+            policy,
+            data_journal: rng.one_in(8).then_some(true),
+            workers: 2,
+            commit_interval: Duration::from_millis(*rng.pick(&INTERVALS)),
+            ..OpenOptions::writable()
+        };
+        let stack = Stack::open(bed.place, &devices, &options)?;
+        let (least, most) = THREADS;
+        let more = u32::try_from(rng.below(u64::from(most - least + 1))).unwrap_or(0);
+        let work = (least + more, STEPS);
+        let mut told = beside(stack.below.as_ref(), || {
+            workload::run((&stack.top, &bed, &disks), rng.next(), work)
+        })?;
+        let asked = disks.mark();
+        stack.close(|| {
+            told.history.syncs.push(Sync {
+                of: Of::Volume,
+                promise: Promise::Times,
+                asked,
+                acked: Some(disks.mark()),
+            });
+        })?;
+        let log = disks.log();
+        Ok(Round {
+            number,
+            bed,
+            cache,
+            log,
+            told,
+        })
+    }
+
+    fn name(&self) -> String {
+        format!(
+            "{}, cache {:?}, {} threads",
+            self.bed.place.name(),
+            self.cache,
+            self.told.threads
+        )
+    }
+}
+
+/// Does the work while another file of the volume below is written and synced, so that commits are under way there too.
+fn beside(below: Option<&Volume>, work: impl FnOnce() -> Result<Told>) -> Result<Told> {
+    let Some(below) = below else { return work() };
+    let flags = OpenFlags {
+        write: true,
+        ..OpenFlags::default()
+    };
+    let file = below.open_path(BESIDE, flags)?;
+    let ended = AtomicBool::new(false);
+    let write = || {
+        while !ended.load(Ordering::SeqCst) {
+            file.write_at(0, Buf::zeroed(4096)).1?;
+            file.sync()?;
+        }
+        Ok::<_, diorite::Error>(())
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(write);
+        let told = work();
+        ended.store(true, Ordering::SeqCst);
+        other
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        told
+    })
+}
+
+/// A disk of the usual kind: some hundred microseconds, flushes a few times that.
+fn pace(rng: &mut Rng) -> Pace {
+    let micros = |n: u64| Duration::from_micros(n);
+    Pace {
+        least: micros(20 + rng.below(150)),
+        more: micros(10 + rng.below(300)),
+        flush: u32::try_from(1 + rng.below(5)).unwrap_or(1),
+        seed: rng.next(),
+    }
+}
+
+/// Ends the process, with a word about it, if what is given back is not dropped in time: then threads wait for each other.
+fn watch(what: String) -> Sender<()> {
+    let (alive, watch) = channel();
+    std::thread::spawn(move || {
+        if watch.recv_timeout(HANGS) == Err(RecvTimeoutError::Timeout) {
+            eprintln!("crash: {what}: the workload hangs");
+            std::process::abort();
+        }
+    });
+    alive
+}
+
+/// Judges the states, those of each processor in the order of the log; those in which something was found.
+fn judge_all(wish: &Wish, round: &Round, cuts: &[Cut]) -> Result<Vec<(PathBuf, String)>> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let found = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        let work = |first: usize| {
+            let own = cuts.iter().enumerate().skip(first).step_by(threads);
+            judge_some(wish, round, own, &found)
+        };
+        let all: Vec<_> = (0..threads)
+            .map(|first| scope.spawn(move || work(first)))
+            .collect();
+        let ended = all.into_iter().map(|t| t.join());
+        let ended: Vec<_> = ended
+            .map(|r| r.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect();
+        ended.into_iter().collect::<Result<()>>()
+    })?;
+    Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn judge_some<'a>(
+    wish: &Wish,
+    round: &Round,
+    cuts: impl Iterator<Item = (usize, &'a Cut)>,
+    all: &Mutex<Vec<(PathBuf, String)>>,
+) -> Result<()> {
+    let bench = Bench::new(&round.bed.images)?;
+    let scratch = Scratch::new()?;
+    let mut walk = Walk::new(round.bed.images.clone(), &round.log);
+    for (number, cut) in cuts {
+        let found = walk.with_images(*cut, |images| {
+            let asks = wish.sample > 0 && number % wish.sample == wish.sample / 2;
+            let fsck = asks.then_some(&scratch);
+            let found = judge_state(
+                (&bench, fsck),
+                round.bed.place,
+                images,
+                (&round.told, cut.at),
+            );
+            let Some(first) = found.first().cloned() else {
+                return Ok(None);
+            };
+            let dir = round.keep(wish, (number, *cut), images, &found)?;
+            Ok::<_, crate::error::Error>(Some((dir, first)))
+        })?;
+        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.extend(found);
+        if all.len() >= MOST_FOUND {
+            break;
+        }
+    }
+    Ok(())
+}
+
+impl Round {
+    fn keep(
+        &self,
+        wish: &Wish,
+        (number, cut): (usize, Cut),
+        images: &[Vec<u8>],
+        found: &[String],
+    ) -> Result<PathBuf> {
+        let name = format!(
+            "acks-seed-{}-round-{}-state-{number}",
+            wish.seed, self.number
+        );
+        let dir = wish.keep.join(name);
+        let kept = Kept {
+            place: self.bed.place,
+            origin: self.origin(wish, cut),
+            told: self.told.clone(),
+            cut: cut.at,
+        };
+        kept.store(&dir, images, found)?;
+        Ok(dir)
+    }
+
+    fn origin(&self, wish: &Wish, cut: Cut) -> String {
+        format!(
+            "seed {}, round {} ({}), after event {} of {}, left {:?}",
+            wish.seed,
+            self.number,
+            self.name(),
+            cut.at,
+            self.log.len(),
+            cut.left
+        )
+    }
+}

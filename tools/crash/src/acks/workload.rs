@@ -1,0 +1,145 @@
+//! What it is: threads that write, sync and change names on one volume at the same time.
+//! Input: a volume on disks that take their time, a seed. Output: what was asked and acknowledged, with the places in the disks' log. Invariants: a request is
+//! noted before it is asked, its acknowledgement as the first thing afterwards; every thread likes some kinds of work and does no others. Limits:
+//! everything must succeed; which request meets which is up to the host's scheduler.
+
+mod hand;
+mod names;
+
+use super::bed::Bed;
+use super::disk::Disks;
+use super::history::{Of, Promise, Start, Sync, Time, Write, time};
+use super::judge::Told;
+use super::names::{Change, Named};
+use crate::error::Result;
+use crate::rng::Rng;
+use diorite::Volume;
+use hand::Hand;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Files at most: their numbers are told by their permissions.
+const MOST_FILES: usize = 0o777;
+
+/// What all threads share.
+pub(super) struct Scene<'a> {
+    disks: &'a Disks,
+    volume: &'a Volume,
+    told: Mutex<Told>,
+    threads: u32,
+}
+
+/// Runs `threads` threads of `steps` steps.
+///
+/// # Errors
+/// A request has failed.
+pub fn run(
+    (volume, bed, disks): (&Volume, &Bed, &Disks),
+    seed: u64,
+    (threads, steps): (u32, u32),
+) -> Result<Told> {
+    let mut told = Told {
+        threads,
+        ..Told::default()
+    };
+    told.history.files.clone_from(&bed.files);
+    let scene = Scene {
+        disks,
+        volume,
+        told: Mutex::new(told),
+        threads,
+    };
+    let mut rng = Rng::new(seed);
+    let seeds: Vec<u64> = (0..threads).map(|_| rng.next()).collect();
+    std::thread::scope(|scope| {
+        let scene = &scene;
+        let work = |thread, seed| scope.spawn(move || Hand::new(scene, thread, seed)?.work(steps));
+        let all: Vec<_> = (0..).zip(seeds).map(|(t, seed)| work(t, seed)).collect();
+        let ended = all.into_iter().map(|t| t.join());
+        let ended: Vec<_> = ended
+            .map(|r| r.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect();
+        ended.into_iter().collect::<Result<()>>()
+    })?;
+    Ok(scene
+        .told
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner))
+}
+
+impl Scene<'_> {
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Time {
+        time(self.volume.now())
+    }
+
+    /// Notes a write that is about to be asked for; its number.
+    fn write(&self, write: Write) -> u32 {
+        let mut told = self.told();
+        let asked = self.disks.mark();
+        told.history.writes.push(Write { asked, ..write });
+        u32::try_from(told.history.writes.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Notes that it was acknowledged.
+    fn written(&self, number: u32, appended_at: Option<u64>) {
+        let at = self.disks.mark();
+        let mut told = self.told();
+        let write = &mut told.history.writes[number as usize - 1];
+        write.acked = Some(at);
+        if let Some(first) = appended_at {
+            let count = write.sectors.end - write.sectors.start;
+            write.sectors = first..first + count;
+        }
+    }
+
+    /// Notes a sync that is about to be asked for; its number.
+    fn sync(&self, of: Of, promise: Promise) -> usize {
+        let mut told = self.told();
+        let asked = self.disks.mark();
+        told.history.syncs.push(Sync {
+            of,
+            promise,
+            asked,
+            acked: None,
+        });
+        told.history.syncs.len() - 1
+    }
+
+    fn synced(&self, number: usize) {
+        let at = self.disks.mark();
+        self.told().history.syncs[number].acked = Some(at);
+    }
+
+    /// A number for a file that is going to be made, if there is one left.
+    fn new_file(&self) -> Option<u32> {
+        let mut told = self.told();
+        let number = told.history.files.len();
+        told.history.files.push(Start {
+            path: None,
+            size: 0,
+            data: Vec::new(),
+        });
+        u32::try_from(number).ok().filter(|_| number <= MOST_FILES)
+    }
+
+    fn change(&self, thread: u32, change: Change) -> usize {
+        let mut told = self.told();
+        let asked = self.disks.mark();
+        told.named.push(Named {
+            thread,
+            change,
+            promised: change.is_promised(),
+            asked,
+            acked: None,
+        });
+        told.named.len() - 1
+    }
+
+    fn changed(&self, number: usize) {
+        let at = self.disks.mark();
+        self.told().named[number].acked = Some(at);
+    }
+}

@@ -1,0 +1,410 @@
+//! What it is: one thread of a workload.
+//! Input: a scene, a seed. Output: requests, noted. Invariants: what one thread writes is mostly in sectors of its own, in blocks that it shares; one step
+//! ends before the next begins, but for batches on a queue, which are in flight together. Limits: see [`super`].
+
+use super::super::bed::{LOG, is_sync};
+use super::super::history::{Of, Promise, Write};
+use super::super::names::{DIRS, Shown, dir_path};
+use super::Scene;
+use crate::error::Result;
+use crate::rng::Rng;
+use crate::stamp::{OF_APPEND, SECTOR, fill};
+use diorite::{Completion, Fallocate, File, FileId, Op, OpenFlags, Queue, Request, RequestFlags};
+use diorite_block::Buf;
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Kinds of steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A write, of data or into space that is not written yet.
+    Write,
+    /// The same, promised.
+    Promised,
+    Append,
+    /// An fsync or fdatasync of any file, whoever wrote it.
+    Sync,
+    SyncVolume,
+    SyncDir,
+    Names,
+    /// A range made zero.
+    Zero,
+    /// Several requests on a queue.
+    Batch,
+    /// A write into a file that this thread has made, and perhaps its fsync.
+    New,
+}
+
+/// How often a step is of a kind, where a thread likes it.
+const KINDS: [(Kind, u64); 10] = [
+    (Kind::Write, 6),
+    (Kind::Promised, 10),
+    (Kind::Append, 4),
+    (Kind::Sync, 8),
+    (Kind::SyncVolume, 1),
+    (Kind::SyncDir, 2),
+    (Kind::Names, 4),
+    (Kind::Zero, 1),
+    (Kind::Batch, 4),
+    (Kind::New, 3),
+];
+
+/// How a file is opened.
+const FLAVOURS: [OpenFlags; 3] = [
+    OpenFlags {
+        write: true,
+        dsync: false,
+        sync: false,
+    },
+    OpenFlags {
+        write: true,
+        dsync: true,
+        sync: false,
+    },
+    OpenFlags {
+        write: true,
+        dsync: false,
+        sync: true,
+    },
+];
+
+const DEPTH: u32 = 8;
+
+/// See the module.
+pub(super) struct Hand<'a> {
+    pub(super) scene: &'a Scene<'a>,
+    pub(super) thread: u32,
+    pub(super) rng: Rng,
+    /// What it likes: kinds, and the sum of how often up to each.
+    likes: Vec<(Kind, u64)>,
+    /// The files of the bed: size in sectors, and a handle per flavour.
+    files: Vec<(u64, [File; 3])>,
+    dirs: Vec<File>,
+    queue: Queue,
+    ids: Vec<FileId>,
+    /// The names that it has made, and files that it has made last.
+    pub(super) shown: Shown,
+    pub(super) made: Vec<(u32, File)>,
+}
+
+/// What a token of a queue stands for.
+enum Token {
+    Write(u32),
+    Sync(usize),
+}
+
+impl<'a> Hand<'a> {
+    pub(super) fn new(scene: &'a Scene<'a>, thread: u32, seed: u64) -> Result<Hand<'a>> {
+        let mut rng = Rng::new(seed);
+        let starts = scene.told().history.files.clone();
+        let mut files = Vec::new();
+        for start in &starts {
+            let Some(path) = &start.path else { continue };
+            let open = |flags| scene.volume.open_path(path, flags);
+            let handles = [open(FLAVOURS[0])?, open(FLAVOURS[1])?, open(FLAVOURS[2])?];
+            files.push((start.size / SECTOR as u64, handles));
+        }
+        let queue = scene.volume.queue(DEPTH)?;
+        let ids = files.iter().map(|(_, handles)| queue.attach(&handles[0]));
+        let ids = ids.collect::<std::result::Result<_, _>>()?;
+        let dirs = (0..DIRS).map(|n| scene.volume.open_path(&dir_path(n), OpenFlags::default()));
+        let dirs = dirs.collect::<std::result::Result<_, _>>()?;
+        Ok(Hand {
+            scene,
+            thread,
+            likes: likes(&mut rng),
+            rng,
+            files,
+            dirs,
+            queue,
+            ids,
+            shown: Shown::new(),
+            made: Vec::new(),
+        })
+    }
+
+    pub(super) fn work(mut self, steps: u32) -> Result<()> {
+        for _ in 0..steps {
+            match self.kind() {
+                Kind::Write => self.write(0)?,
+                Kind::Promised => {
+                    let flavour = 1 + usize::from(self.rng.one_in(2));
+                    self.write(flavour)?;
+                }
+                Kind::Append => self.append()?,
+                Kind::Sync => self.sync_file()?,
+                Kind::SyncVolume => self.sync_volume()?,
+                Kind::SyncDir => self.sync_dir()?,
+                Kind::Names => self.change_names()?,
+                Kind::Zero => self.zero()?,
+                Kind::Batch => self.batch()?,
+                Kind::New => self.write_new()?,
+            }
+        }
+        Ok(())
+    }
+
+    fn kind(&mut self) -> Kind {
+        let most = self.likes.last().map_or(1, |(_, sum)| *sum);
+        let chosen = self.rng.below(most);
+        let found = self.likes.iter().find(|(_, sum)| chosen < *sum);
+        found.map_or(Kind::Promised, |(kind, _)| *kind)
+    }
+
+    /// A file that is not only appended to.
+    fn file(&mut self) -> u32 {
+        let all: Vec<u32> = (0..).take(self.files.len()).filter(|n| *n != LOG).collect();
+        *self.rng.pick(&all)
+    }
+
+    /// Sectors of a file: one, a few, a block, several blocks.
+    fn sectors(&mut self, file: u32) -> Range<u64> {
+        let most = self.files[file as usize].0;
+        let (count, step) = match self.rng.below(8) {
+            0..=2 => (1, 1),
+            3 => (1 + self.rng.below(7), 1),
+            4..=6 => (8, 8),
+            _ => (8 * (1 + self.rng.below(4)), 8),
+        };
+        let count = count.min(most);
+        let first = self.rng.below((most - count) / step + 1) * step;
+        if count > 2 || self.rng.one_in(4) {
+            return first..first + count;
+        }
+        // A place of its own in a block that others write, too.
+        let (threads, own) = (u64::from(self.scene.threads), u64::from(self.thread));
+        let first = (first / (2 * threads) * 2 * threads + 2 * own).min(most - count);
+        first..first + count
+    }
+
+    fn note(&mut self, file: u32, sectors: Range<u64>, promise: Promise) -> (u32, Buf) {
+        let promise = match is_sync(file) {
+            true => Promise::Times,
+            false => promise,
+        };
+        let (first, count) = (sectors.start, sectors.end - sectors.start);
+        let append = first == OF_APPEND;
+        let write = Write {
+            file,
+            sectors: if append { 0..count } else { sectors },
+            append,
+            zeros: false,
+            promise,
+            asked: 0,
+            time: self.scene.now(),
+            acked: None,
+        };
+        let number = self.scene.write(write);
+        let mut buf = Buf::zeroed(usize::try_from(count).unwrap_or(0) * SECTOR);
+        fill(buf.as_mut_slice(), file, first, number);
+        (number, buf)
+    }
+
+    /// A write by a handle of this flavour, or with flags of its own.
+    fn write(&mut self, flavour: usize) -> Result<()> {
+        let file = self.file();
+        let sectors = self.sectors(file);
+        let pos = sectors.start * SECTOR as u64;
+        let (number, buf) = self.note(file, sectors, promise_of(flavour));
+        let handles = &self.files[file as usize].1;
+        let result = match self.rng.one_in(2) {
+            true => handles[flavour].write_at(pos, buf).1,
+            false => handles[0].call(Op::Write, pos, buf, flags_of(flavour)).1,
+        };
+        result?;
+        self.scene.written(number, None);
+        Ok(())
+    }
+
+    fn append(&mut self) -> Result<()> {
+        let flavour = usize::try_from(self.rng.below(3)).unwrap_or(0);
+        let id = self.ids[LOG as usize];
+        let (number, request) = self.append_request(id, flavour);
+        self.queue.submit(&mut VecDeque::from([request]));
+        self.reap(&[Token::Write(number)])
+    }
+
+    fn append_request(&mut self, id: FileId, flavour: usize) -> (u32, Request) {
+        let count = 1 + self.rng.below(8);
+        let (number, buf) = self.note(LOG, OF_APPEND..OF_APPEND + count, promise_of(flavour));
+        let request = Request::append(id, buf, 0).with_flags(flags_of(flavour));
+        (number, request)
+    }
+
+    fn sync_file(&mut self) -> Result<()> {
+        let file = match self.rng.one_in(6) {
+            true => LOG,
+            false => self.file(),
+        };
+        let handle = self.files[file as usize].1[0].clone();
+        self.sync_one(file, &handle)
+    }
+
+    pub(super) fn sync_one(&mut self, file: u32, handle: &File) -> Result<()> {
+        let times = self.rng.one_in(2);
+        let promise = if times { Promise::Times } else { Promise::Data };
+        let number = self.scene.sync(Of::File(file), promise);
+        if times {
+            handle.sync()?;
+        } else {
+            handle.sync_data()?;
+        }
+        self.scene.synced(number);
+        Ok(())
+    }
+
+    fn sync_volume(&mut self) -> Result<()> {
+        let number = self.scene.sync(Of::Volume, Promise::Times);
+        self.scene.volume.sync()?;
+        self.scene.synced(number);
+        Ok(())
+    }
+
+    fn sync_dir(&mut self) -> Result<()> {
+        let dir = u32::try_from(self.rng.below(u64::from(DIRS))).unwrap_or(0);
+        let number = self.scene.sync(Of::Dir(dir), Promise::Times);
+        self.dirs[dir as usize].sync()?;
+        self.scene.synced(number);
+        Ok(())
+    }
+
+    fn zero(&mut self) -> Result<()> {
+        let file = self.file();
+        let sectors = self.sectors(file);
+        let (pos, len) = (
+            sectors.start * SECTOR as u64,
+            (sectors.end - sectors.start) * SECTOR as u64,
+        );
+        let flavour = usize::try_from(self.rng.below(3)).unwrap_or(0);
+        let promise = match is_sync(file) {
+            true => Promise::Times,
+            false => Promise::Nothing,
+        };
+        let write = Write {
+            file,
+            sectors,
+            append: false,
+            zeros: true,
+            promise,
+            asked: 0,
+            time: self.scene.now(),
+            acked: None,
+        };
+        let keep_size = true;
+        let mode = match flavour {
+            0 => Fallocate::PunchHole,
+            1 => Fallocate::ZeroRange { keep_size },
+            _ => Fallocate::WriteZeroes { keep_size },
+        };
+        let number = self.scene.write(write);
+        self.files[file as usize].1[0].fallocate(mode, pos, len)?;
+        self.scene.written(number, None);
+        Ok(())
+    }
+
+    /// Requests in flight together: writes, appends and syncs of any flavour.
+    fn batch(&mut self) -> Result<()> {
+        let (mut batch, mut tokens) = (VecDeque::new(), Vec::new());
+        for token in 0..2 + self.rng.below(5) {
+            let flavour = usize::try_from(self.rng.below(4)).unwrap_or(0) % 3;
+            let (meant, request) = match self.rng.below(6) {
+                0 => self.sync_request(),
+                1 => {
+                    let (number, request) = self.append_request(self.ids[LOG as usize], flavour);
+                    (Token::Write(number), request)
+                }
+                _ => {
+                    let file = self.file();
+                    let sectors = self.sectors(file);
+                    let pos = sectors.start * SECTOR as u64;
+                    let (number, buf) = self.note(file, sectors, promise_of(flavour));
+                    let request = Request::write(self.ids[file as usize], pos, buf, 0);
+                    (Token::Write(number), request.with_flags(flags_of(flavour)))
+                }
+            };
+            tokens.push(meant);
+            batch.push_back(Request { token, ..request });
+        }
+        while !batch.is_empty() {
+            self.queue.submit(&mut batch);
+        }
+        self.reap(&tokens)
+    }
+
+    fn sync_request(&mut self) -> (Token, Request) {
+        let file = self.file();
+        let data_only = self.rng.one_in(2);
+        let promise = if data_only {
+            Promise::Data
+        } else {
+            Promise::Times
+        };
+        let number = self.scene.sync(Of::File(file), promise);
+        let request = Request::sync(self.ids[file as usize], data_only, 0);
+        (Token::Sync(number), request)
+    }
+
+    /// Waits for all that the queue has.
+    fn reap(&mut self, tokens: &[Token]) -> Result<()> {
+        let mut done: Vec<Completion> = Vec::new();
+        while self.queue.in_use() > 0 {
+            self.queue.reap(&mut done, 1, None);
+            for completion in done.drain(..) {
+                completion.result?;
+                let token = usize::try_from(completion.token).unwrap_or(0);
+                match tokens[token] {
+                    Token::Write(number) => {
+                        let appended = completion.op == Op::Append;
+                        let first = completion.pos / SECTOR as u64;
+                        self.scene.written(number, appended.then_some(first));
+                    }
+                    Token::Sync(number) => self.scene.synced(number),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A write behind the end of a file that this thread has made.
+    fn write_new(&mut self) -> Result<()> {
+        let Some((number, file)) = self.made.last().cloned() else {
+            return self.change_names();
+        };
+        let first = file.size() / SECTOR as u64;
+        let sectors = first..first + 1 + self.rng.below(6);
+        let flavour = usize::try_from(self.rng.below(3)).unwrap_or(0);
+        let (write, buf) = self.note(number, sectors, promise_of(flavour));
+        let pos = first * SECTOR as u64;
+        file.call(Op::Write, pos, buf, flags_of(flavour)).1?;
+        self.scene.written(write, None);
+        if self.rng.one_in(2) {
+            self.sync_one(number, &file)?;
+        }
+        Ok(())
+    }
+}
+
+/// Each kind is liked by two threads in three.
+fn likes(rng: &mut Rng) -> Vec<(Kind, u64)> {
+    let mut sum = 0;
+    let mut likes = Vec::new();
+    for (kind, often) in KINDS {
+        if !rng.one_in(3) {
+            sum += often * (1 + rng.below(3));
+            likes.push((kind, sum));
+        }
+    }
+    likes
+}
+
+fn promise_of(flavour: usize) -> Promise {
+    [Promise::Nothing, Promise::Data, Promise::Times][flavour]
+}
+
+fn flags_of(flavour: usize) -> RequestFlags {
+    RequestFlags {
+        nowait: false,
+        dsync: flavour == 1,
+        sync: flavour == 2,
+    }
+}
