@@ -7,6 +7,7 @@
 use crate::bio::{Bio, BioError, BioErrorKind, BioList};
 use crate::buf::Buf;
 use crate::device::{Device, DeviceQueue, QueueOptions, Waker};
+use crate::flushes::{Epoch, Flushes};
 use crate::sync::{BLOCKING_POOL, Mutex};
 use std::fmt;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ const DEPTH: u32 = 32;
 /// A blocking helper. Send and Sync; blocks the calling thread only.
 pub struct Blocking {
     device: Arc<dyn Device>,
+    flushes: Flushes,
     idle: Mutex<Vec<Own>>,
 }
 
@@ -41,6 +43,7 @@ impl Blocking {
     pub fn new(device: Arc<dyn Device>) -> Blocking {
         Blocking {
             device,
+            flushes: Flushes::new(),
             idle: Mutex::new(&BLOCKING_POOL, Vec::new()),
         }
     }
@@ -60,15 +63,41 @@ impl Blocking {
         bio.result.map(|()| bio.buf)
     }
 
+    /// The account of what is durable on the device. Every flush of this helper is in it; who flushes in another way reports that to it.
+    #[must_use]
+    pub fn flushes(&self) -> &Flushes {
+        &self.flushes
+    }
+
     /// Makes durable all that ended before. Blocks.
     ///
     /// # Errors
     /// The device's.
     pub fn flush(&self) -> Result<(), BioError> {
+        self.flush_since(self.flushes.now())
+    }
+
+    /// Makes durable all that had ended at `epoch`; returns at once if it is already, and shares the flush of others if theirs began later. Blocks.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn flush_since(&self, epoch: Epoch) -> Result<(), BioError> {
         if !self.device.geometry().volatile_cache {
             return Ok(());
         }
-        self.run(Bio::flush(0)).result
+        let flush = || self.run(Bio::flush(0)).result;
+        self.flushes.make_durable(epoch, flush)
+    }
+
+    /// Runs a write with FUA. It counts as a flush where the host makes one behind it.
+    fn run_fua(&self, mut bio: Bio, flushes: bool) -> Bio {
+        bio.flags.fua = true;
+        let number = flushes.then(|| self.flushes.begin());
+        let bio = self.run(bio);
+        if let (Some(number), Ok(())) = (number, bio.result) {
+            self.flushes.ended(number);
+        }
+        bio
     }
 
     /// Writes `buf` to `pos`; it is durable when the call returns, by FUA where that saves a wait, else by a flush. Blocks.
@@ -77,11 +106,15 @@ impl Blocking {
     /// The device's.
     pub fn write_durably(&self, pos: u64, buf: Buf) -> Result<(), BioError> {
         let geometry = self.device.geometry();
-        let mut bio = Bio::write(pos, buf, 0);
-        bio.flags.fua = geometry.volatile_cache && (geometry.fua || geometry.fua_flushes);
-        let by_itself = bio.flags.fua || !geometry.volatile_cache;
+        let bio = Bio::write(pos, buf, 0);
+        if !geometry.volatile_cache {
+            return self.run(bio).result;
+        }
+        if geometry.fua || geometry.fua_flushes {
+            return self.run_fua(bio, geometry.fua_flushes).result;
+        }
         self.run(bio).result?;
-        if by_itself { Ok(()) } else { self.flush() }
+        self.flush()
     }
 
     /// Runs writes to their ends and makes durable what they wrote and all that had ended before. Gives them back in the order in which they ended,
@@ -92,14 +125,13 @@ impl Blocking {
     pub fn run_all_durably(&self, mut todo: BioList) -> Result<BioList, BioError> {
         let geometry = self.device.geometry();
         let merges = geometry.volatile_cache && geometry.fua_flushes;
-        let Some(mut last) = merges.then(|| todo.pop_back()).flatten() else {
+        let Some(last) = merges.then(|| todo.pop_back()).flatten() else {
             let done = self.run_all(todo);
             return self.flush().map(|()| done);
         };
         // The others have ended when this one goes down: the flush behind it is theirs, too.
         let mut done = self.run_all(todo);
-        last.flags.fua = true;
-        done.push_back(self.run(last));
+        done.push_back(self.run_fua(last, true));
         Ok(done)
     }
 

@@ -12,6 +12,7 @@
 //! | [`blocking`] | a blocking helper over any device, for metadata |
 //! | [`mem`], [`sim`] | devices in memory: plain, and behind a model of a disk with a cache, faults and two clocks |
 //! | [`fault`] | faults on purpose, over any device |
+//! | [`flushes`] | moments at which data ended, flushes -> which data is durable, and one flush for all who may share it |
 //! | [`record`] | what a device was asked to change, and every image that a power cut may leave of it |
 //! | [`mod@file`] | files and block devices of the host: io_uring, Linux AIO, threads |
 //! | [`locator`] | the text that names a device, and opening it |
@@ -23,6 +24,7 @@ pub mod buf;
 pub mod device;
 pub mod fault;
 pub mod file;
+pub mod flushes;
 mod hold;
 pub mod locator;
 pub mod mem;
@@ -37,6 +39,7 @@ pub use blocking::Blocking;
 pub use buf::{Buf, BufPool, Split};
 pub use device::{Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions, Waker};
 pub use fault::{Fault, FaultDevice, FaultPlan, When};
+pub use flushes::{Epoch, FlushNumber, Flushes};
 pub use file::{FileDevice, FileOptions, IoEngine};
 pub use locator::{Locator, OpenOptions};
 pub use mem::MemDevice;

@@ -23,6 +23,7 @@ pub mod check;
 mod complete;
 mod dio;
 pub mod dir;
+mod durable;
 mod error;
 mod failure;
 mod file;

@@ -48,7 +48,7 @@ pub static JOURNAL_STATE: LockClass = LockClass::new("journal-state", 425);
 /// What failed, until it is written down.
 pub static FAILURE: LockClass = LockClass::new("failure", 427);
 /// Inodes whose times go with the next commit.
-pub static TOUCHED: LockClass = LockClass::new("touched", 428);
+pub static DIRTY_TIMES: LockClass = LockClass::new("dirty-times", 428);
 /// The latest view of one extent map, taken only to fetch a changed view.
 pub static MAP_VIEW: LockClass = LockClass::new("map-view", 430);
 /// A queue's inbox: what other threads finished or released for it.
@@ -80,7 +80,7 @@ pub static CLASSES: [&LockClass; 25] = [
     &CACHE,
     &JOURNAL_STATE,
     &FAILURE,
-    &TOUCHED,
+    &DIRTY_TIMES,
     &DOOMED,
     &MAP_VIEW,
     &INBOX,

@@ -29,6 +29,8 @@ pub mod atomic {
 
 /// The pool of queues of a [`crate::Blocking`].
 pub static BLOCKING_POOL: LockClass = LockClass::new("blocking-pool", 700);
+/// A shared flush under way: see [`crate::flushes`].
+pub static FLUSHES: LockClass = LockClass::new("flushes", 710);
 /// What a device's queue keeps on its submitting side.
 pub static DEVICE_SUBMIT: LockClass = LockClass::new("device-submit", 800);
 /// What a device's queue keeps on its completing side.
@@ -37,8 +39,13 @@ pub static DEVICE_REAP: LockClass = LockClass::new("device-reap", 810);
 pub static DEVICE_SHARED: LockClass = LockClass::new("device-shared", 820);
 
 /// The classes of this crate, for whoever prints statistics.
-pub static CLASSES: [&LockClass; 4] =
-    [&BLOCKING_POOL, &DEVICE_SUBMIT, &DEVICE_REAP, &DEVICE_SHARED];
+pub static CLASSES: [&LockClass; 5] = [
+    &BLOCKING_POOL,
+    &FLUSHES,
+    &DEVICE_SUBMIT,
+    &DEVICE_REAP,
+    &DEVICE_SHARED,
+];
 
 #[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
 mod tests;

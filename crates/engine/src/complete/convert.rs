@@ -12,7 +12,7 @@ use crate::journal::JournalHandle;
 use crate::map::edit::{self, NewRun};
 use crate::map::{MapView, MappingState, NotLoaded};
 use crate::workers::contained;
-use diorite_format::{FsBlock, Tid};
+use diorite_format::FsBlock;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -332,9 +332,4 @@ impl Job {
         // The inode, and a bitmap and a descriptor for its data and for new nodes.
         edit::credits(&inode.volume, &inode.disk(), 2, &[new]) + 6
     }
-}
-
-/// The newest of some transactions.
-pub(super) fn newest(tids: impl Iterator<Item = Tid>) -> Option<Tid> {
-    tids.reduce(|a, b| if a.is_after(b) { a } else { b })
 }

@@ -5,12 +5,14 @@
 //! (rule C8); one commit or flush serves every request that had ended when it began (rule C4). Limits: a failed commit or flush fails
 //! every request that waited for it.
 
-use super::convert::{Conversion, convert, newest};
+use super::convert::{Conversion, convert};
+use crate::durable::Owed;
 use crate::error::Error;
 use crate::inode::Handle;
 use crate::queue::{Hold, Message, QueueShared};
 use crate::volume::VolumeShared;
 use crate::workers::{Task, Turn, contained};
+use diorite_block::Epoch;
 use diorite_format::Tid;
 use std::sync::Arc;
 
@@ -24,6 +26,8 @@ pub(crate) struct Job {
     pub(crate) hold: Hold,
     /// What it needs before it is acknowledged.
     pub(crate) durable: Durable,
+    /// When its data had ended.
+    pub(crate) ended: Epoch,
     /// What it wrote is not seen yet.
     pub(crate) conversion: Option<Conversion>,
     /// Its data is not on the device, or could not be mapped.
@@ -82,25 +86,16 @@ impl Task for Job {
     }
 }
 
-/// One commit, or one flush, for all that need it.
+/// One commit and one flush at most for all that need them: see [`crate::durable`].
 fn make_durable(volume: &VolumeShared, jobs: &mut [Job]) {
-    let wants = |j: &Job, durable| !j.failed && j.durable == durable;
-    if jobs.iter().any(|j| wants(j, Durable::All)) {
-        let result = volume.commit_running();
-        settle(jobs, result, |d| d != Durable::No);
-        return;
+    let mut owed = Owed::nothing();
+    for job in jobs.iter_mut().filter(|j| !j.failed) {
+        match job.owes() {
+            Ok(more) => owed = owed.and(more),
+            Err(error) => job.fail(&error),
+        }
     }
-    let uncommitted = |j: &Job| j.tid.or_else(|| j.inode().uncommitted_map());
-    let tids = jobs.iter().filter(|j| wants(j, Durable::Map));
-    if let Some(tid) = newest(tids.filter_map(uncommitted)) {
-        let result = volume.commit_up_to(tid);
-        settle(jobs, result, |d| d != Durable::No);
-    } else if jobs
-        .iter()
-        .any(|j| wants(j, Durable::Flush) || wants(j, Durable::Map))
-    {
-        settle(jobs, volume.flush(), |d| d != Durable::No);
-    }
+    settle(jobs, volume.make_durable(owed), |d| d != Durable::No);
 }
 
 fn settle(jobs: &mut [Job], result: Result<(), Error>, concerned: impl Fn(Durable) -> bool) {
@@ -111,6 +106,21 @@ fn settle(jobs: &mut [Job], result: Result<(), Error>, concerned: impl Fn(Durabl
 }
 
 impl Job {
+    /// What has to be durable before it is acknowledged. Blocks where times have to be written.
+    fn owes(&self) -> Result<Owed, Error> {
+        let inode = self.inode();
+        let committed = match self.durable {
+            Durable::No => return Ok(Owed::nothing()),
+            Durable::Flush => Owed::nothing(),
+            Durable::Map => Owed::commit(inode.uncommitted_map()),
+            Durable::All => {
+                inode.write_noted_times()?;
+                Owed::commit(inode.uncommitted_map()).and(Owed::commit(inode.uncommitted_change()))
+            }
+        };
+        Ok(committed.and(Owed::commit(self.tid)).and(Owed::data(self.ended)))
+    }
+
     /// Fails it, unless it has failed already.
     pub(super) fn fail(&mut self, error: &Error) {
         if !self.failed {

@@ -26,7 +26,10 @@ pub(crate) fn ended(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
     if let Some(error) = failed {
         note_failure(state, &*queue.volume.device, index, error);
     }
-    let slot = &state.slots[index];
+    let slot = &mut state.slots[index];
+    if let (Some(flush), None) = (slot.flush.take(), failed) {
+        queue.volume.blocking.flushes().ended(flush);
+    }
     if matches!(slot.op, Op::Write | Op::Append) {
         let facts = Facts {
             failed: failed.is_some(),
@@ -94,12 +97,15 @@ pub(crate) fn defer(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
     let failed = slot.error.is_some();
     let hold = std::mem::replace(&mut slot.hold, Hold::None);
     let file = state.file_of(index).handle();
+    // Its last bio is back.
+    let ended = queue.volume.data_epoch();
     let job = Job {
         queue: queue.clone(),
         slot: index,
         file,
         hold,
         durable,
+        ended,
         conversion,
         failed,
         error: None,

@@ -88,9 +88,9 @@ pub(super) fn place(state: &mut QueueState, request: &Request) -> Option<(u64, u
     } else {
         fast.unaligned_writes
     };
-    let sync = request.flags.sync || file.sync;
-    let owes = (request.flags.dsync || file.dsync || sync)
-        && (limits.volatile_cache || sync || file.inode.uncommitted_map().is_some());
+    // What it owes, if it has to be durable, is the general attempt's to find out.
+    let flags = request.flags;
+    let owes = flags.dsync | flags.sync | file.dsync | file.sync;
     let whole = request.len == 0;
     if request.op != Op::Write || !allowed || !whole || owes || !file.writes_plainly() {
         return None;

@@ -162,10 +162,11 @@ impl Inode {
             (disk.mtime, disk.ctime) = (now, now);
             Ok(())
         })?;
+        // Rule D3: before anybody sees it.
+        self.note_map_change(handle.tid());
         self.inside.set(Some(data.into()));
         self.note_inside(true);
         self.publish_size(data.len() as u64);
-        self.note_map_change(handle.tid());
         Ok(true)
     }
 

@@ -155,12 +155,13 @@ impl Remap<'_> {
                 (now.mtime, now.ctime) = (time, time);
             }
         })?;
+        // Rule D3: who sees the new map or size finds that they are not committed.
+        inode.note_map_change(handle.tid());
         if size < inode.size() {
             inode.publish_size(size);
         }
         inode.publish_edits(&edits)?;
         inode.publish_size(size);
-        inode.note_map_change(handle.tid());
         Ok(())
     }
 

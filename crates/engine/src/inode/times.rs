@@ -50,11 +50,16 @@ impl Inode {
     /// Notes that data was written now (nanoseconds since 1970). Costs one load if that was noted already, or is the inode's time.
     #[inline]
     pub(crate) fn touch(self: &Arc<Self>, now: u64) {
-        if self.touched.load(Ordering::Acquire) >> 1 != now
-            && self.touched.swap(now << 1 | OWED, Ordering::AcqRel) & OWED == 0
-        {
+        if self.touched.load(Ordering::Acquire) >> 1 != now {
+            self.note_written(now);
+        }
+    }
+
+    #[cold]
+    fn note_written(self: &Arc<Self>, now: u64) {
+        let note = || self.touched.swap(now << 1 | OWED, Ordering::AcqRel) & OWED == 0;
+        if self.volume.note_touched(self, note) {
             self.look_at_reads();
-            self.volume.note_touched(self);
         }
     }
 
@@ -94,8 +99,9 @@ impl Inode {
             AccessTimes::Relative => disk.atime <= last || read.secs - disk.atime.secs >= DAY,
             AccessTimes::Always => disk.atime != read,
         };
-        if moves && self.read_at.swap(now << 1 | OWED, Ordering::AcqRel) & OWED == 0 {
-            self.volume.note_touched(self);
+        if moves {
+            let note = || self.read_at.swap(now << 1 | OWED, Ordering::AcqRel) & OWED == 0;
+            self.volume.note_touched(self, note);
         }
     }
 
@@ -103,6 +109,16 @@ impl Inode {
     pub(crate) fn owes_times(&self) -> bool {
         let noted = self.touched.load(Ordering::Acquire) | self.read_at.load(Ordering::Acquire);
         noted & OWED != 0
+    }
+
+    /// Writes the times that were noted, if there are some, in a handle of its own. Blocks; no lock may be held.
+    pub(crate) fn write_noted_times(self: &Arc<Self>) -> Result<(), Error> {
+        if self.owes_times() {
+            self.volume
+                .in_handle(1, |handle| self.write_touched(handle))?;
+            self.volume.forget_written_times(self);
+        }
+        Ok(())
     }
 
     /// Writes the times that were noted.
@@ -130,7 +146,7 @@ impl Inode {
         };
         let settled = [settle(&self.touched, noted), settle(&self.read_at, read)];
         if settled != [true, true] {
-            self.volume.note_touched(self);
+            self.volume.note_touched(self, || true);
         }
         Ok(())
     }

@@ -42,8 +42,7 @@ pub(super) enum Turn {
 impl Journal {
     /// Commits the running transaction, if there is anything in it.
     pub(super) fn commit(&self, volume: &VolumeShared, medium: &mut Medium) -> Result<(), Error> {
-        if !self.is_marked() && (volume.has_touched() || volume.owes_record() || self.has_changes())
-        {
+        if !self.is_marked() && (volume.owes_record() || self.has_changes()) {
             self.mark_with(volume, medium)?;
         }
         let began = Instant::now();
@@ -92,7 +91,7 @@ impl Journal {
         }
         let (tid, empty) = (state.running.tid, state.running.is_empty());
         drop(state);
-        // Outside the lock: times and counts are changes of blocks like any other.
+        // Outside the lock: counts are changes of blocks like any other.
         let wrote = volume.before_commit(&self.last_handle(volume, tid), empty);
         let frozen = wrote.map(|()| self.freeze(volume));
         self.state.lock().closing = false;

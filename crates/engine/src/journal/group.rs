@@ -29,15 +29,16 @@ impl Journal {
     /// Begins a group. Blocks; no lock may be held.
     pub(crate) fn begin_group(&self, volume: &VolumeShared) -> Result<(), Error> {
         for _ in 0..TRIES {
+            volume.write_noted_times()?;
             self.commit_running(volume)?;
-            let (had_orphans, touched) = (volume.orphans.in_file(), volume.has_touched());
+            let (had_orphans, noted) = (volume.orphans.in_file(), volume.has_noted_times());
             let mut state = self.state.lock();
             if state.group.is_some() {
                 let what = "a group of changes is open already";
                 return Err(Error::Invalid(what.to_owned()));
             }
             let quiet = state.open == 0 && !state.closing && state.running.is_empty();
-            if quiet && state.aborted.is_none() && !touched {
+            if quiet && state.aborted.is_none() && !noted {
                 state.group = Some(Group {
                     shortened: BTreeSet::new(),
                     had_orphans,

@@ -6,7 +6,7 @@
 
 use crate::error::Error;
 use crate::volume::VolumeShared;
-use diorite_block::{Bio, BioList, Blocking, Buf};
+use diorite_block::{Bio, BioList, Blocking, Buf, Epoch};
 use diorite_format::FsBlock;
 use std::sync::Arc;
 
@@ -20,6 +20,12 @@ impl VolumeShared {
     pub(crate) fn flush(&self) -> Result<(), Error> {
         let failed = |e| Error::of_flush(&*self.device, e);
         self.blocking.flush().map_err(failed)
+    }
+
+    /// Makes durable what had ended on the volume's device at `epoch`, unless others have done so since. Blocks.
+    pub(crate) fn flush_since(&self, epoch: Epoch) -> Result<(), Error> {
+        let failed = |e| Error::of_flush(&*self.device, e);
+        self.blocking.flush_since(epoch).map_err(failed)
     }
 
     /// Writes blocks, given in the order of their places. Blocks.

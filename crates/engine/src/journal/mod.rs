@@ -140,13 +140,19 @@ impl Journal {
         self.keeper.wake(volume);
     }
 
+    /// As [`Journal::expect_commit`], without waiting for the interval.
+    pub(crate) fn hurry_commit(&self, volume: &VolumeShared) {
+        self.keeper.hurry(volume);
+    }
+
     /// Commits what is running, if there is anything. Blocks; no lock may be held.
     pub(crate) fn commit_running(&self, volume: &VolumeShared) -> Result<(), Error> {
         let tid = self.state.lock().running.tid;
         self.commit_up_to(volume, tid)
     }
 
-    /// Commits what there is and brings it home, so that the volume needs no recovery. Blocks; no lock may be held.
+    /// Commits what there is and brings it home, so that the volume needs no recovery, unless somebody changes something meanwhile. Blocks; no
+    /// lock may be held.
     pub(crate) fn settle(&self, volume: &VolumeShared) -> Result<(), Error> {
         let mut medium = self.medium.lock();
         {
@@ -158,13 +164,24 @@ impl Journal {
         }
         self.commit(volume, &mut medium)?;
         self.check(volume, |journal| journal.bring_home(volume, &mut medium))?;
-        let mut state = self.state.lock();
-        let dirty = std::mem::replace(&mut state.marked, false);
-        drop(state);
-        if dirty {
-            self.check(volume, |_| volume.mark_clean())?;
+        if !self.begin_to_mark_clean() {
+            return Ok(());
         }
-        Ok(())
+        let marked = self.check(volume, |_| volume.mark_clean());
+        self.state.lock().closing = false;
+        self.opened.notify_all();
+        marked
+    }
+
+    /// Keeps handles out while the superblock says that the volume is clean, if it does not say so yet. Not if one is open or has changed something
+    /// since the last commit: the superblock in memory may hold a part of that.
+    fn begin_to_mark_clean(&self) -> bool {
+        let mut state = self.state.lock();
+        let may = state.marked && state.open == 0 && state.running.is_empty();
+        if may {
+            (state.marked, state.closing) = (false, true);
+        }
+        may
     }
 
     /// Brings home what is committed and empties the log; the volume stays marked as in use. Blocks; no lock may be held.
@@ -211,6 +228,11 @@ impl Journal {
     /// Is this transaction durable?
     pub(crate) fn is_committed(&self, tid: Tid) -> bool {
         !tid.is_after(self.committed())
+    }
+
+    /// Nothing will ever be committed any more.
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.state.lock().aborted.is_some()
     }
 
     /// Why nothing can be changed any more, if that is so.

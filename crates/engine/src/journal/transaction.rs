@@ -10,6 +10,9 @@ use diorite_format::{FsBlock, Tid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+/// Blocks that a commit changes by itself: the superblock's.
+const COMMIT_CREDITS: u32 = 1;
+
 /// The longest that a commit waits for others to join it.
 const MOST_PATIENCE: Duration = Duration::from_millis(1);
 
@@ -115,6 +118,7 @@ impl State {
     /// May a handle with so many credits begin now?
     pub(super) fn has_room(&self, credits: u32, most: u32) -> bool {
         let used = self.running.blocks.len() as u64 + self.running.revoked.len() as u64;
+        let most = most.saturating_sub(COMMIT_CREDITS);
         // A handle alone may be larger than what is left of an empty transaction.
         used + u64::from(self.credits) == 0
             || used + u64::from(self.credits + credits) <= u64::from(most)

@@ -127,6 +127,10 @@ impl Device for LoopDevice {
             discard: self.able.can_punch() && !read_only,
             write_zeroes: self.able.can_zero() && !read_only,
             max_transfer: below.max_transfer.min(1 << 30),
+            // Rule D2: what the file's map and size were changed by is durable with a sync of the file only, whatever its device is like.
+            volatile_cache: true,
+            // An O_DSYNC write of the file: without a cache below, a flush of its own costs nothing.
+            fua: below.fua || !below.volatile_cache,
             fua_flushes: false,
             ..below
         }

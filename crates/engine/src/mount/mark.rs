@@ -64,18 +64,14 @@ impl VolumeShared {
         edit.set_kbytes_written(self.kbytes_written());
     }
 
-    /// What every commit writes: the times that were only noted, and how much is free. `empty`: nothing else is in it.
+    /// What every commit writes: how much is free, and what has failed; one block, which the journal has kept room for. `empty`: nothing else is in it.
     pub(crate) fn before_commit(
         &self,
         handle: &JournalHandle<'_>,
         empty: bool,
     ) -> Result<(), Error> {
-        let touched = self.take_touched();
-        for inode in &touched {
-            inode.write_touched(handle)?;
-        }
         let failure = self.take_record();
-        if empty && touched.is_empty() && failure.is_none() {
+        if empty && failure.is_none() {
             return Ok(());
         }
         let now = self.now_seconds();

@@ -6,7 +6,7 @@
 use super::request::{Completion, Op, Request, RequestFlags};
 use crate::error::Error;
 use crate::ioend::Gather;
-use diorite_block::{Bio, BioError, BioOp, Buf, Split};
+use diorite_block::{Bio, BioError, BioOp, Buf, FlushNumber, Split};
 
 /// No slot.
 const NONE: u32 = u32::MAX;
@@ -52,6 +52,8 @@ pub(crate) struct Slot {
     pub(crate) flags: RequestFlags,
     /// A flush must follow the data before the request is acknowledged.
     pub(crate) owes_flush: bool,
+    /// The flush that it is.
+    pub(crate) flush: Option<FlushNumber>,
     /// Its first block in the pending map, if it is there.
     pub(crate) entry: Option<u64>,
     /// It ended past the size when that was looked at last.
@@ -94,6 +96,7 @@ impl Slot {
             op: Op::Read,
             flags: RequestFlags::default(),
             owes_flush: false,
+            flush: None,
             entry: None,
             past_end: false,
             extends: false,

@@ -128,12 +128,14 @@ impl Task for RangeJob {
     fn run(batch: &mut Vec<RangeJob>, turn: &dyn Turn) {
         for job in batch.drain(..) {
             let error = contained(|| job.perform()).err();
+            let ended = job.file.inode.volume.data_epoch();
             let ended = Job {
                 file: job.file,
                 queue: job.queue,
                 slot: job.slot,
                 hold: job.hold,
                 durable: job.durable,
+                ended,
                 conversion: None,
                 failed: error.is_some(),
                 error,

@@ -1,32 +1,14 @@
 //! What a volume owes its device: changes under handles, commits, the way home.
 //!
-//! Input: changes of metadata, times that were only noted, bytes written. Output: handles, commits, a volume that needs no recovery. Invariants: where
+//! Input: changes of metadata, bytes written. Output: handles, commits, a volume that needs no recovery. Invariants: where
 //! nobody can be told of a failure it is latched and written down. Limits: all that commits blocks, and wants no lock held.
 
 use super::VolumeShared;
 use crate::error::Error;
-use crate::inode::Inode;
 use crate::journal::{Journal, JournalHandle};
 use diorite_block::sync::atomic::Ordering;
 use diorite_format::Tid;
-use std::sync::{Arc, Weak};
-
-/// An inode whose times are to be written.
-#[derive(Debug)]
-pub(super) enum Touched {
-    Kept(Arc<Inode>),
-    /// It goes with its last user, and its times with it.
-    Nameless(Weak<Inode>),
-}
-
-impl Touched {
-    fn inode(self) -> Option<Arc<Inode>> {
-        match self {
-            Touched::Kept(inode) => Some(inode),
-            Touched::Nameless(inode) => inode.upgrade(),
-        }
-    }
-}
+use std::sync::Arc;
 
 impl VolumeShared {
     /// So many bytes were, or are about to be, written to the device.
@@ -38,59 +20,6 @@ impl VolumeShared {
     pub(crate) fn kbytes_written(&self) -> u64 {
         let now = self.written.load(Ordering::Relaxed) / 1024;
         self.sb.info().kbytes_written.saturating_add(now)
-    }
-
-    /// An inode's times were noted in memory: they go with the next commit.
-    pub(crate) fn note_touched(&self, inode: &Arc<Inode>) {
-        let mut touched = self.touched.lock();
-        // Asked under the lock: see `forget_touched`.
-        touched.push(match inode.is_unlinked() {
-            true => Touched::Nameless(Arc::downgrade(inode)),
-            false => Touched::Kept(inode.clone()),
-        });
-        drop(touched);
-        if let Some(journal) = self.journal.get() {
-            journal.expect_commit(self);
-        }
-    }
-
-    pub(crate) fn has_touched(&self) -> bool {
-        !self.touched.lock().is_empty()
-    }
-
-    pub(crate) fn take_touched(&self) -> Vec<Arc<Inode>> {
-        let touched = std::mem::take(&mut *self.touched.lock());
-        touched.into_iter().filter_map(Touched::inode).collect()
-    }
-
-    /// An inode has lost its last name: its times keep it no longer. Who notes them from now on sees that it has none.
-    pub(crate) fn forget_touched(&self, inode: &Inode) {
-        if !inode.owes_times() {
-            return;
-        }
-        let (mut touched, mut gone) = (self.touched.lock(), Vec::new());
-        for one in touched.iter_mut() {
-            if let Touched::Kept(kept) = one {
-                if std::ptr::eq(Arc::as_ptr(kept), inode) {
-                    let nameless = Touched::Nameless(Arc::downgrade(kept));
-                    gone.push(std::mem::replace(one, nameless));
-                }
-            }
-        }
-        drop(touched);
-        drop(gone);
-    }
-
-    /// An inode has got a name: its times keep it until they are written.
-    pub(crate) fn keep_touched(&self, inode: &Arc<Inode>) {
-        if !inode.owes_times() {
-            return;
-        }
-        for one in self.touched.lock().iter_mut() {
-            if matches!(one, Touched::Nameless(weak) if weak.as_ptr() == Arc::as_ptr(inode)) {
-                *one = Touched::Kept(inode.clone());
-            }
-        }
     }
 
     /// Gives the volume what a writer needs beside files' data.
@@ -106,6 +35,11 @@ impl VolumeShared {
                 "the journal of {name} is on a device of its own: name it (--journal)"
             ))
         })
+    }
+
+    /// The newest transaction that may have changed something and is not durable.
+    pub(crate) fn newest_uncommitted(&self) -> Option<Tid> {
+        self.journal.get().and_then(Journal::newest_uncommitted)
     }
 
     /// Begins a handle that may change `credits` blocks of metadata. Blocks; no lock may be held.
@@ -160,6 +94,7 @@ impl VolumeShared {
             volume.delete_doomed_best_effort();
         }
         if let Some(journal) = self.journal.get() {
+            let _stays = self.write_noted_times();
             let _latched = journal.commit_running(self);
             journal.write_failure_down(self);
         }
@@ -186,9 +121,10 @@ impl VolumeShared {
     /// Commits everything and brings it home: the volume needs no recovery then. Blocks; no lock may be held.
     pub(crate) fn settle(&self) -> Result<(), Error> {
         self.journal.get().map_or(Ok(()), |journal| {
+            let written = self.write_noted_times();
             let settled = journal.settle(self);
             journal.write_failure_down(self);
-            settled
+            written.and(settled)
         })
     }
 }

@@ -44,7 +44,8 @@ impl Group {
             return Ok(());
         };
         volume.journal()?.end_group();
-        volume.commit_deleted()
+        volume.delete_doomed_best_effort();
+        volume.make_all_durable()
     }
 
     /// Gives it up: nothing of it is ever written, and the volume is closed, for what it has in memory is not what is on the device. That is as

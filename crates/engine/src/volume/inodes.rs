@@ -6,7 +6,6 @@
 use super::VolumeShared;
 use crate::error::Error;
 use crate::inode::Inode;
-use crate::journal::Journal;
 use crate::mount;
 use diorite_block::sync::atomic::Ordering;
 use diorite_format::Ino;
@@ -143,7 +142,7 @@ impl VolumeShared {
     /// Whoever made an inode that comes into memory, or had it there before, may have changed it since the last commit: that must be durable
     /// after an fsync too.
     fn note_uncommitted(&self, inode: &Inode) {
-        if let Some(tid) = self.journal.get().and_then(Journal::newest_uncommitted) {
+        if let Some(tid) = self.newest_uncommitted() {
             inode.note_changed_before(tid);
         }
     }

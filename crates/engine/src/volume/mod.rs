@@ -5,12 +5,14 @@
 //! | `inodes` | an inode's number -> the inode in memory |
 //! | `queues` | queues that come and go -> drains on behalf of others, counters |
 //! | `group` | many changes -> all of them, or none |
+//! | `dirty_times` | times that were only noted -> times in the running transaction |
 //! | `durable` | changes of metadata -> handles, commits, the way home |
 //!
 //! Input: a device and what `mount` read from it. Output: files, queues, counters. Invariants: a volume outlives its files
 //! and queues; one in-core inode per number. Limits: the public [`Volume`] may be dropped while files are open: they keep what they
 //! need.
 
+mod dirty_times;
 mod durable;
 mod group;
 mod inodes;
@@ -23,7 +25,7 @@ use crate::error::Error;
 use crate::failure::{Condition, Health};
 use crate::file::{File, OpenFlags};
 use crate::journal::Journal;
-use crate::locks::{INODES, QUEUES, RENAMES, SYNC_POOL, TOUCHED};
+use crate::locks::{INODES, QUEUES, RENAMES, SYNC_POOL};
 use crate::mount::{self, AccessTimes, Clock, Mounted, OpenOptions, Zone};
 use crate::orphan::Orphans;
 use crate::policy::Policy;
@@ -36,7 +38,7 @@ use diorite_block::sync::{Mutex, thread};
 use diorite_block::{Blocking, Device};
 use diorite_format::features::RoCompat;
 use diorite_format::{FsBlock, GroupDesc, Ino, Superblock};
-use durable::Touched;
+use dirty_times::DirtyTimes;
 pub use group::Group;
 use inodes::InodeTable;
 use queues::Registry;
@@ -98,8 +100,7 @@ pub(crate) struct VolumeShared {
     pub(crate) orphans: Orphans,
     /// Held while a directory gets another parent.
     pub(crate) renames: Mutex<()>,
-    /// Inodes whose times were noted since the last commit.
-    touched: Mutex<Vec<Touched>>,
+    dirty_times: DirtyTimes,
     /// Whether it can be written, or used at all.
     pub(crate) health: Health,
     weak: Weak<VolumeShared>,
@@ -184,7 +185,7 @@ impl Volume {
             large_files: AtomicBool::new(sb.features().ro_compat.has(RoCompat::LARGE_FILE)),
             orphans: Orphans::new(level),
             renames: Mutex::at_level(&RENAMES, level, ()),
-            touched: Mutex::at_level(&TOUCHED, level, Vec::new()),
+            dirty_times: DirtyTimes::new(level),
             health: Health::new(level),
             cache: MetaCache::new(level, sb.block_size(), options.metadata_cache),
             workers: Workers::new(level, options.workers),
@@ -280,6 +281,7 @@ impl Volume {
     /// # Errors
     /// No such inode, a damaged one, or one that may not be opened this way.
     pub fn open_ino(&self, ino: Ino, flags: OpenFlags) -> Result<File, Error> {
+        self.inner().bound_noted_times_best_effort();
         let inode = self.inner().inode(ino)?;
         if inode.is_unlinked() {
             let path = format!("inode {ino}");
@@ -316,8 +318,8 @@ impl Volume {
         if !volume.writable {
             return Ok(());
         }
-        volume.commit_deleted()?;
-        volume.flush()
+        volume.delete_doomed_best_effort();
+        volume.make_all_durable()
     }
 
     /// What all queues of the volume have counted.
@@ -354,9 +356,10 @@ impl Volume {
         if !volume.writable {
             return Ok(());
         }
+        let data = volume.data_epoch();
         volume.commit_deleted()?;
         volume.settle()?;
-        volume.flush()
+        volume.flush_since(data)
     }
 }
 

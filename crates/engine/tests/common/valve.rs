@@ -23,6 +23,7 @@ pub struct Valve {
 #[derive(Debug, Default)]
 struct Shared {
     held: Vec<u8>,
+    held_fua: bool,
     failing: Vec<u8>,
     held_reads: Range<u64>,
     failing_at: Range<u64>,
@@ -58,6 +59,11 @@ impl Valve {
     /// Holds writes back that begin with one of these bytes; lets go of the others.
     pub fn hold(&self, first: &[u8]) {
         self.shared.lock().unwrap().held = first.to_vec();
+    }
+
+    /// Holds writes with FUA back, or lets go of them: a commit then stands between its flush and its end.
+    pub fn hold_fua(&self, hold: bool) {
+        self.shared.lock().unwrap().held_fua = hold;
     }
 
     /// Fails writes that begin with one of these bytes.
@@ -100,6 +106,7 @@ impl Shared {
     fn holds(&self, bio: &Bio) -> bool {
         match bio.op {
             BioOp::Read => meets(&self.held_reads, bio),
+            _ if self.held_fua && bio.flags.fua => true,
             _ => first_byte(bio).is_some_and(|b| self.held.contains(&b)),
         }
     }

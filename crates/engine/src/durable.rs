@@ -1,0 +1,121 @@
+//! The account of durability: what an acknowledgement that promises durability waits for (rule D1).
+//!
+//! Input: what a request, a sync or a close owes. Output: the same, durable. Invariants: every such promise asks here and nowhere else; what is
+//! committed is asked of the journal, what is flushed of the flush epochs of the volume's device; neither answers for the other, but a commit flushes
+//! that device and its flush is counted. Limits: all of it blocks; a write that its device makes durable by itself (FUA, no volatile cache) owes nothing.
+//!
+//! | promise | transaction | data |
+//! |---|---|---|
+//! | O_DSYNC write, map and size committed | none | FUA, or a flush that began after its last bio |
+//! | O_DSYNC write, else | the one that made it visible, or changed the file's map or size last | a flush that began after its last bio |
+//! | fdatasync | the one that changed the file's map or size last | a flush that began after the call |
+//! | O_SYNC write, file with flag S | the same, and the one with its times, which are written first | as O_DSYNC |
+//! | fsync, also of a directory | the one that changed the inode last, times written first | as fdatasync |
+//! | range operation, O_DSYNC or O_SYNC | as a write's | a flush that began after its last zero |
+//! | `Volume::sync`, close | all, all times written first | a flush that began after the call |
+//! | a loop device's FLUSH, FUA | fdatasync, O_DSYNC write of the file below | the same |
+//!
+//! A commit that others make counts if it is of the transaction that is owed or of a later one. Its flush began when that transaction was closed, so it
+//! covers the data of every request whose own change is in it. It need not cover data of other requests: they compare epochs.
+
+use crate::error::Error;
+use crate::volume::VolumeShared;
+use diorite_block::Epoch;
+use diorite_format::Tid;
+
+/// What has to be durable before somebody is told so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owed {
+    /// This transaction, and all before it.
+    transaction: Option<Tid>,
+    /// Data that had ended by then.
+    data: Option<Epoch>,
+}
+
+impl Owed {
+    pub(crate) fn nothing() -> Owed {
+        Owed {
+            transaction: None,
+            data: None,
+        }
+    }
+
+    /// A transaction, if there is one that is not durable yet.
+    pub(crate) fn commit(transaction: Option<Tid>) -> Owed {
+        Owed {
+            transaction,
+            ..Owed::nothing()
+        }
+    }
+
+    /// Data that had ended at `epoch`.
+    pub(crate) fn data(epoch: Epoch) -> Owed {
+        Owed {
+            data: Some(epoch),
+            ..Owed::nothing()
+        }
+    }
+
+    /// Both of what is owed.
+    pub(crate) fn and(self, other: Owed) -> Owed {
+        let both = self.transaction.zip(other.transaction);
+        let newer = both.map(|(a, b)| if a.is_after(b) { a } else { b });
+        Owed {
+            transaction: newer.or(self.transaction).or(other.transaction),
+            data: self.data.max(other.data),
+        }
+    }
+}
+
+impl VolumeShared {
+    /// Makes it durable: by a commit and a flush at most, and by neither where others have done it since. Blocks; no lock may be held.
+    ///
+    /// # Errors
+    /// The commit's or the flush's; that of the journal, if that was aborted: what was acknowledged before may not be committed.
+    pub(crate) fn make_durable(&self, owed: Owed) -> Result<(), Error> {
+        if owed == Owed::nothing() {
+            return Ok(());
+        }
+        self.check_sound()?;
+        if let Some(transaction) = owed.transaction {
+            self.commit_up_to(transaction)?;
+        }
+        owed.data.map_or(Ok(()), |epoch| self.flush_since(epoch))
+    }
+
+    /// When data that has ended by now had ended.
+    pub(crate) fn data_epoch(&self) -> Epoch {
+        self.blocking.flushes().now()
+    }
+
+    /// Makes durable all that was acknowledged, and all times that were noted. Blocks; no lock may be held.
+    pub(crate) fn make_all_durable(&self) -> Result<(), Error> {
+        let data = Owed::data(self.data_epoch());
+        self.write_noted_times()?;
+        let all = self.newest_uncommitted();
+        self.make_durable(data.and(Owed::commit(all)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use diorite_block::Flushes;
+
+    /// Rule D1: the newer of two transactions, the later of two epochs; the numbers of transactions wrap.
+    #[test]
+    fn both_is_the_more_of_each() {
+        let account = Flushes::new();
+        let early = account.now();
+        let _begun = account.begin();
+        let late = account.now();
+        let (old, new) = (Tid::new(u32::MAX), Tid::new(1));
+        let first = Owed::commit(Some(old)).and(Owed::data(late));
+        let second = Owed::commit(Some(new)).and(Owed::data(early));
+        for both in [first.and(second), second.and(first)] {
+            assert_eq!(both, Owed::commit(Some(new)).and(Owed::data(late)));
+        }
+        assert_eq!(Owed::nothing().and(first), first);
+        assert_eq!(first.and(Owed::nothing()), first);
+    }
+}

@@ -1,0 +1,171 @@
+//! Inodes whose times were noted in memory and are not in the inode table yet.
+//!
+//! Input: notes of reads and writes; inodes that lose or get a name. Output: times in the running transaction, by handles with credits. Invariants:
+//! an inode is in the list before anybody can see its mark; one that has no name is not kept by it; what cannot be written stays in the list. Limits:
+//! one entry for each inode; from [`MANY`] on the keeper is told not to wait for its interval, from [`TOO_MANY`] on who opens a file writes them first.
+
+use super::VolumeShared;
+use crate::error::Error;
+use crate::inode::Inode;
+use crate::locks::DIRTY_TIMES;
+use diorite_block::sync::Mutex;
+use diorite_format::Ino;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+/// Inodes with noted times that do not wait for the periodic commit any more.
+const MANY: usize = 1024;
+/// Inodes with noted times beyond which nobody opens another file before they are written.
+const TOO_MANY: usize = 4 * MANY;
+
+/// Inodes whose times one handle writes. Neighbours share a block of the inode table, but need not.
+const PER_HANDLE: usize = 64;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct DirtyTimes(Mutex<BTreeMap<Ino, Dirty>>);
+
+/// How the list holds an inode.
+#[derive(Debug)]
+enum Dirty {
+    Kept(Arc<Inode>),
+    /// It goes with its last user, and its times with it.
+    Nameless(Weak<Inode>),
+}
+
+impl Dirty {
+    fn inode(self) -> Option<Arc<Inode>> {
+        match self {
+            Dirty::Kept(inode) => Some(inode),
+            Dirty::Nameless(inode) => inode.upgrade(),
+        }
+    }
+}
+
+impl DirtyTimes {
+    pub(super) fn new(level: u8) -> DirtyTimes {
+        DirtyTimes(Mutex::at_level(&DIRTY_TIMES, level, BTreeMap::new()))
+    }
+
+    fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+}
+
+impl VolumeShared {
+    /// Notes times of an inode: `note` marks it, under the lock of the list, and says whether it has to be in it. Gives what `note` said.
+    pub(crate) fn note_touched(&self, inode: &Arc<Inode>, note: impl FnOnce() -> bool) -> bool {
+        let Some(journal) = self.journal.get() else {
+            // Open for overwrites alone: nobody will ever write them.
+            return note();
+        };
+        let mut dirty = self.dirty_times.0.lock();
+        if !note() {
+            return false;
+        }
+        // Asked under the lock: see `forget_touched`.
+        let entry = match inode.is_unlinked() {
+            true => Dirty::Nameless(Arc::downgrade(inode)),
+            false => Dirty::Kept(inode.clone()),
+        };
+        let before = dirty.insert(inode.ino, entry);
+        let many = dirty.len() >= MANY;
+        drop(dirty);
+        // Without the lock: it may be the last reference to an inode that had the number before.
+        drop(before);
+        if many {
+            journal.hurry_commit(self);
+        } else {
+            journal.expect_commit(self);
+        }
+        true
+    }
+
+    pub(crate) fn has_noted_times(&self) -> bool {
+        self.dirty_times.len() > 0
+    }
+
+    /// Writes the times of all inodes that have noted some into the running transaction, and into later ones where it is too small for them (rule
+    /// D4). While a group of changes is open they stay where they are: they come after it. Blocks; no lock may be held.
+    ///
+    /// # Errors
+    /// The first; all other inodes are written all the same.
+    pub(crate) fn write_noted_times(&self) -> Result<(), Error> {
+        if self.has_group() {
+            return Ok(());
+        }
+        let dirty = std::mem::take(&mut *self.dirty_times.0.lock());
+        let inodes: Vec<Arc<Inode>> = dirty.into_values().filter_map(Dirty::inode).collect();
+        let most = usize::try_from(self.most_credits()).unwrap_or(PER_HANDLE);
+        let mut result = Ok(());
+        for some in inodes.chunks(most.clamp(1, PER_HANDLE)) {
+            result = result.and(self.write_times_of(some));
+        }
+        result
+    }
+
+    /// The same in one handle. Those whose times could not be written are in the list again, unless nothing will ever be written any more.
+    fn write_times_of(&self, inodes: &[Arc<Inode>]) -> Result<(), Error> {
+        let credits = u32::try_from(inodes.len()).expect("at most `PER_HANDLE`");
+        let mut first_error = Ok(());
+        let begun = self.in_handle(credits, |handle| {
+            for inode in inodes {
+                first_error = first_error.clone().and(inode.write_touched(handle));
+            }
+            Ok(())
+        });
+        let goes_on = self.journal.get().is_some_and(|j| !j.is_aborted());
+        if goes_on {
+            for inode in inodes.iter().filter(|inode| inode.owes_times()) {
+                self.note_touched(inode, || true);
+            }
+        }
+        begun.and(first_error)
+    }
+
+    /// Takes an inode that owes no times any more out of the list.
+    pub(crate) fn forget_written_times(&self, inode: &Inode) {
+        let mut dirty = self.dirty_times.0.lock();
+        // Marks are made under the lock.
+        let gone = match inode.owes_times() {
+            true => None,
+            false => dirty.remove(&inode.ino),
+        };
+        drop(dirty);
+        drop(gone);
+    }
+
+    /// Bounds the list, where failures are told to nobody: what cannot be written stays in it. Blocks; no lock may be held.
+    pub(crate) fn bound_noted_times_best_effort(&self) {
+        if self.dirty_times.len() >= TOO_MANY {
+            let _stays = self.write_noted_times();
+        }
+    }
+
+    /// An inode has lost its last name: its times keep it no longer. Who notes them from now on sees that it has none.
+    pub(crate) fn forget_touched(&self, inode: &Inode) {
+        if !inode.owes_times() {
+            return;
+        }
+        let mut dirty = self.dirty_times.0.lock();
+        let mut gone = None;
+        if let Some(entry) = dirty.get_mut(&inode.ino) {
+            if let Dirty::Kept(kept) = entry {
+                let nameless = Dirty::Nameless(Arc::downgrade(kept));
+                gone = Some(std::mem::replace(entry, nameless));
+            }
+        }
+        drop(dirty);
+        drop(gone);
+    }
+
+    /// An inode has got a name: its times keep it until they are written.
+    pub(crate) fn keep_touched(&self, inode: &Arc<Inode>) {
+        if !inode.owes_times() {
+            return;
+        }
+        if let Some(entry @ Dirty::Nameless(_)) = self.dirty_times.0.lock().get_mut(&inode.ino) {
+            *entry = Dirty::Kept(inode.clone());
+        }
+    }
+}
