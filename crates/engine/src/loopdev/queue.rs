@@ -101,7 +101,7 @@ impl DeviceQueue for LoopQueue {
         let mut lists = self.lists.lock();
         let before = out.len();
         let mut completions = std::mem::take(&mut lists.completions);
-        self.queue.reap(&mut completions, 0, None);
+        self.queue.reap_below(&mut completions);
         for done in completions.drain(..) {
             let mut flight = lists.flying.take(done.token);
             if let Some(bio) = flight.range.take() {

@@ -297,6 +297,15 @@ impl Queue {
         }
     }
 
+    /// As [`Queue::reap`] with `min` 0, for the queue of a device that stands on this volume. The waker is that of the queue on top, and its owner's alone to
+    /// clear: any thread of the volume above may come here, and a kick that it took away would leave the owner asleep.
+    pub(crate) fn reap_below(&self, out: &mut Vec<Completion>) {
+        let mut state = self.shared.state.lock();
+        self.shared.drain(&mut state, Some(out));
+        state.hand_out(out);
+        self.shared.hand_over(&mut state);
+    }
+
     /// Requests accepted and not yet handed back.
     #[must_use]
     pub fn in_use(&self) -> usize {
