@@ -38,6 +38,7 @@ pub use buf::{Buf, BufPool, Split};
 pub use device::{Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions, Waker};
 pub use fault::{Fault, FaultDevice, FaultPlan, When};
 pub use file::{FileDevice, FileOptions, IoEngine};
+pub use hold::held_as;
 pub use locator::{Locator, OpenOptions};
 pub use mem::MemDevice;
 pub use record::RecordDevice;

@@ -24,7 +24,6 @@ pub(crate) fn options(global: &Global) -> OpenOptions {
     OpenOptions {
         io_engine: global.io_engine,
         policy: global.policy,
-        force: global.force,
         journal: global.journal.clone(),
         ..OpenOptions::default()
     }
@@ -67,6 +66,7 @@ fn refused(img: &str, report: &mut Report, error: &Error) {
 pub(crate) fn open_for_writing(img: &str, global: &Global, report: &mut Report) -> Option<Volume> {
     let options = OpenOptions {
         write: true,
+        force: global.ignore_lock,
         ..options(global)
     };
     Volume::open(img, &options)
