@@ -201,7 +201,7 @@ pub(crate) enum Command {
     /// Change an image by a script of commands, in transactions
     #[command(
         long_about = EDIT,
-        after_help = "Examples:\n  diorite edit --script changes.txt disk.img\n  printf 'rm /etc/motd\\nput motd.new /etc/motd\\n' | diorite edit -f - disk.img\n  diorite edit -n -f changes.txt disk.img && echo it would work"
+        after_help = "Examples:\n  diorite edit --script changes.txt disk.img\n  printf 'rm /etc/motd\\nput motd.new /etc/motd\\n' | diorite edit -f - disk.img\n  diorite edit -n -f changes.txt disk.img && echo it would work\n  diorite edit --batch -f removals.txt disk.img"
     )]
     Edit(Writing<EditArgs>),
     /// Print where the data of a file lies, as `filefrag -v` does
@@ -362,10 +362,15 @@ Words are quoted as for a shell ('a b', \"a b\", a\\ b, $'\\n'), a # begins a co
 
 The whole script is one transaction. A line `commit` ends one, and another begins with the next line; with --each every line is one. If a \
 command fails, its transaction is given up: nothing of it is in the image, those before it are, those after it are not tried. So it is \
-when the machine stops. Only without a journal may a stop during a commit leave a part. A transaction has to fit into one of the journal's, which \
-is told when it does not: then divide it. Space that it frees can be used after it.
+when the machine stops. Only without a journal may a stop during a commit leave a part. Space that a transaction frees can be used after it. A \
+file that it cuts within a block can become longer after it. What it changes with the flag S is durable with it.
 
-Exit status: 0 if everything was done; 1 if a transaction was given up, with messages that name the lines; 2 for wrong usage, and for a \
+A transaction has to fit into one of the journal's. One that does not is given up, with a message that names the line, the largest transaction of \
+the journal, and what was needed. Then divide it by `commit` lines, or say --batch: it commits between two lines whenever the transaction is \
+half full, or the next line does not fit any more. Each line is still done whole or not at all; the script is not: if a line fails, or the machine \
+stops, lines before it are in the image. A message names the first line that is not.
+
+Exit status: 0 if everything was done; 1 if a transaction was given up (with --batch: the lines from the one that is named), with messages that name the lines; 2 for wrong usage, and for a \
 script with lines that make no sense, of which nothing is done.";
 
 const RECOVER: &str = "\

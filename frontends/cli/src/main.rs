@@ -14,6 +14,7 @@
 //! | `attributes` | values, patterns and flags in words -> bytes, and back |
 //! | `sizes`, `modes` | coreutils' words for sizes and permissions -> new ones |
 //! | `facts`, `names`, `times` | what an image holds -> words, JSON |
+//! | `stream` | a file -> its bytes, in order |
 //! | `flow`, `process`, `progress` | what `get` and `put` share: requests in flight, limits, the bar |
 //! | `report` | errors -> messages and the exit code |
 //! | `output` | lines -> standard output |
@@ -36,6 +37,7 @@ mod process;
 mod progress;
 mod report;
 mod sizes;
+mod stream;
 mod times;
 mod walk;
 
