@@ -56,7 +56,7 @@ impl Volume {
     /// `Exists`; the directory is not there, or may not be changed; no inode or block is left; damage; a device that fails.
     pub fn create(
         &self,
-        path: &(impl AsRef<[u8]> + ?Sized),
+        path: impl AsRef<[u8]>,
         permissions: u16,
     ) -> Result<File, Error> {
         let spot = self.spot(path.as_ref())?;
@@ -74,7 +74,7 @@ impl Volume {
     /// Those of [`Volume::create`]; `TooManyLinks`.
     pub fn mkdir(
         &self,
-        path: &(impl AsRef<[u8]> + ?Sized),
+        path: impl AsRef<[u8]>,
         permissions: u16,
     ) -> Result<Ino, Error> {
         let spot = self.spot(path.as_ref())?;
@@ -87,8 +87,8 @@ impl Volume {
     /// Those of [`Volume::create`]; `NotFound` for an empty target, `NameTooLong` for one that does not fit a block.
     pub fn symlink(
         &self,
-        target: &(impl AsRef<[u8]> + ?Sized),
-        path: &(impl AsRef<[u8]> + ?Sized),
+        target: impl AsRef<[u8]>,
+        path: impl AsRef<[u8]>,
     ) -> Result<Ino, Error> {
         let (target, spot) = (target.as_ref(), self.spot(path.as_ref())?);
         let most = MOST_TARGET.min(self.inner().block_size() as usize - 1);
@@ -112,7 +112,7 @@ impl Volume {
     /// Those of [`Volume::create`]; `Invalid` for other kinds, or a device's number that has no room.
     pub fn mknod(
         &self,
-        path: &(impl AsRef<[u8]> + ?Sized),
+        path: impl AsRef<[u8]>,
         kind: FileType,
         permissions: u16,
         device: Rdev,
@@ -135,7 +135,7 @@ impl Volume {
     /// Those of [`Volume::create`].
     pub fn temporary(
         &self,
-        path: &(impl AsRef<[u8]> + ?Sized),
+        path: impl AsRef<[u8]>,
         permissions: u16,
     ) -> Result<File, Error> {
         let volume = self.inner();

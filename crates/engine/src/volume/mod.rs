@@ -292,16 +292,17 @@ impl Volume {
         Ok(File::new(inode, flags))
     }
 
-    /// Opens a file by its path, following symbolic links; a directory, too, for what it says of itself and for [`File::sync`]. Blocks while metadata is
-    /// read.
+    /// Opens a file by its path, following symbolic links; a directory, too, for what it says of itself and for [`File::sync`]. Paths are bytes
+    /// everywhere in this crate - text, `b"..."`, a `Vec<u8>` - so that every name can be opened. Blocks while metadata is read.
     ///
     /// # Errors
     /// As [`Volume::open_ino`], and a path that leads nowhere.
-    pub fn open_path(&self, path: &str, flags: OpenFlags) -> Result<File, Error> {
-        let ino = self.resolve(path.as_bytes(), true)?;
+    pub fn open_path(&self, path: impl AsRef<[u8]>, flags: OpenFlags) -> Result<File, Error> {
+        let path = path.as_ref();
+        let ino = self.resolve(path, true)?;
         self.open_ino(ino, flags).map_err(|e| match e {
             Error::IsADirectory { .. } => Error::IsADirectory {
-                path: path.to_owned(),
+                path: String::from_utf8_lossy(path).into_owned(),
             },
             other => other,
         })
