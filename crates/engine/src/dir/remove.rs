@@ -63,11 +63,7 @@ impl Volume {
     ///
     /// # Errors
     /// `Exists`; `NotPermitted` for a directory; `TooManyLinks`; those of [`Volume::create`].
-    pub fn link(
-        &self,
-        from: impl AsRef<[u8]>,
-        to: impl AsRef<[u8]>,
-    ) -> Result<(), Error> {
+    pub fn link(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<(), Error> {
         let ino = self.resolve(from.as_ref(), false)?;
         let inode = self.inner().inode(ino)?;
         self.give_name(&inode, to.as_ref())

@@ -50,7 +50,7 @@ pub(crate) fn open_device(
         journal: None,
         ..options.clone()
     };
-    let volume = Volume::open(&outer.to_string(), &below)?;
+    let volume = Volume::open_locator(outer, &below)?;
     let flags = OpenFlags {
         write: options.write,
         ..OpenFlags::default()

@@ -33,7 +33,7 @@ use crate::workers::Workers;
 use crate::xattr::EqualBlocks;
 use diorite_block::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use diorite_block::sync::{Mutex, thread};
-use diorite_block::{Blocking, Device};
+use diorite_block::{Blocking, Device, Locator};
 use diorite_format::features::RoCompat;
 use diorite_format::{FsBlock, GroupDesc, Ino, Superblock};
 use durable::Touched;
@@ -145,6 +145,14 @@ impl Volume {
     /// # Errors
     /// The locator, the device, a damaged or unsupported volume, or (for writing) a state that forbids it.
     pub fn open(locator: &str, options: &OpenOptions) -> Result<Volume, Error> {
+        mount::open(&Locator::parse(locator)?, options)
+    }
+
+    /// As [`Volume::open`], for a locator that is not text: of a host file whose path is not, say ([`Locator::file`]).
+    ///
+    /// # Errors
+    /// As [`Volume::open`].
+    pub fn open_locator(locator: &Locator, options: &OpenOptions) -> Result<Volume, Error> {
         mount::open(locator, options)
     }
 
@@ -308,17 +316,12 @@ impl Volume {
         })
     }
 
-    /// Makes durable all that was acknowledged, of all files and names. Blocks.
+    /// Makes durable all that was acknowledged, of all files and names. Blocks. As a request of a queue it is [`crate::Request::sync_volume`].
     ///
     /// # Errors
     /// The device's; the volume may not be changed any more.
     pub fn sync(&self) -> Result<(), Error> {
-        let volume = self.inner();
-        if !volume.writable {
-            return Ok(());
-        }
-        volume.commit_deleted()?;
-        volume.flush()
+        self.inner().sync()
     }
 
     /// What all queues of the volume have counted.
@@ -362,6 +365,15 @@ impl Volume {
 }
 
 impl VolumeShared {
+    /// See [`Volume::sync`]. No lock may be held.
+    pub(crate) fn sync(self: &Arc<Self>) -> Result<(), Error> {
+        if !self.writable {
+            return Ok(());
+        }
+        self.commit_deleted()?;
+        self.flush()
+    }
+
     /// The locator or name that the volume was opened by.
     pub(crate) fn name(&self) -> &str {
         &self.name
