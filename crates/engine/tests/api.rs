@@ -52,12 +52,12 @@ fn every_name_can_be_used_everywhere() {
     file.write_at(0, filled(7, 4096)).1.unwrap();
     let again = volume.open_path(odd, OpenFlags::default()).unwrap();
     assert_eq!(content(&again), vec![7; 4096]);
-    assert_eq!(volume.resolve(odd.to_vec(), true).unwrap(), file.ino());
-    volume.link(odd, b"/d\xff/second".to_vec()).unwrap();
+    assert_eq!(volume.resolve(odd, true).unwrap(), file.ino());
+    volume.link(odd, b"/d\xff/second").unwrap();
     volume.symlink(odd, "/link").unwrap();
     assert_eq!(volume.resolve("/link", true).unwrap(), file.ino());
     volume
-        .rename(b"/d\xff/second", String::from("/text"), Default::default())
+        .rename(b"/d\xff/second", &String::from("/text"), Default::default())
         .unwrap();
     let temporary = volume.temporary(b"/d\xff", 0o600).unwrap();
     volume.link_file(&temporary, b"/d\xff/t\x80").unwrap();
@@ -76,7 +76,7 @@ fn every_name_can_be_used_everywhere() {
         .collect();
     assert!(names.iter().any(|n| n == b"d\xff"), "{names:?}");
     volume.unlink(odd).unwrap();
-    volume.unlink(b"/d\xff/t\x80".to_vec()).unwrap();
+    volume.unlink(&b"/d\xff/t\x80".to_vec()).unwrap();
     volume.rmdir(b"/d\xff").unwrap();
     drop((file, again, temporary));
     volume.close().unwrap();

@@ -54,7 +54,11 @@ impl Volume {
     ///
     /// # Errors
     /// `Exists`; the directory is not there, or may not be changed; no inode or block is left; damage; a device that fails.
-    pub fn create(&self, path: impl AsRef<[u8]>, permissions: u16) -> Result<File, Error> {
+    pub fn create(
+        &self,
+        path: &(impl AsRef<[u8]> + ?Sized),
+        permissions: u16,
+    ) -> Result<File, Error> {
         let spot = self.spot(path.as_ref())?;
         if spot.is_special() || spot.slash {
             let path = spot.shown();
@@ -68,7 +72,11 @@ impl Volume {
     ///
     /// # Errors
     /// Those of [`Volume::create`]; `TooManyLinks`.
-    pub fn mkdir(&self, path: impl AsRef<[u8]>, permissions: u16) -> Result<Ino, Error> {
+    pub fn mkdir(
+        &self,
+        path: &(impl AsRef<[u8]> + ?Sized),
+        permissions: u16,
+    ) -> Result<Ino, Error> {
         let spot = self.spot(path.as_ref())?;
         Ok(self.make(&spot, New::Directory, permissions)?.ino)
     }
@@ -77,7 +85,11 @@ impl Volume {
     ///
     /// # Errors
     /// Those of [`Volume::create`]; `NotFound` for an empty target, `NameTooLong` for one that does not fit a block.
-    pub fn symlink(&self, target: impl AsRef<[u8]>, path: impl AsRef<[u8]>) -> Result<Ino, Error> {
+    pub fn symlink(
+        &self,
+        target: &(impl AsRef<[u8]> + ?Sized),
+        path: &(impl AsRef<[u8]> + ?Sized),
+    ) -> Result<Ino, Error> {
         let (target, spot) = (target.as_ref(), self.spot(path.as_ref())?);
         let most = MOST_TARGET.min(self.inner().block_size() as usize - 1);
         if target.is_empty() {
@@ -100,7 +112,7 @@ impl Volume {
     /// Those of [`Volume::create`]; `Invalid` for other kinds, or a device's number that has no room.
     pub fn mknod(
         &self,
-        path: impl AsRef<[u8]>,
+        path: &(impl AsRef<[u8]> + ?Sized),
         kind: FileType,
         permissions: u16,
         device: Rdev,
@@ -121,7 +133,11 @@ impl Volume {
     ///
     /// # Errors
     /// Those of [`Volume::create`].
-    pub fn temporary(&self, path: impl AsRef<[u8]>, permissions: u16) -> Result<File, Error> {
+    pub fn temporary(
+        &self,
+        path: &(impl AsRef<[u8]> + ?Sized),
+        permissions: u16,
+    ) -> Result<File, Error> {
         let volume = self.inner();
         volume.check_open()?;
         volume.check_writable()?;

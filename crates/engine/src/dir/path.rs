@@ -22,7 +22,7 @@ impl Volume {
     ///
     /// # Errors
     /// The path leads nowhere, through a file, or in circles; damaged directories.
-    pub fn resolve(&self, path: impl AsRef<[u8]>, follow: bool) -> Result<Ino, Error> {
+    pub fn resolve(&self, path: &(impl AsRef<[u8]> + ?Sized), follow: bool) -> Result<Ino, Error> {
         let path = path.as_ref();
         let shown = || String::from_utf8_lossy(path).into_owned();
         let mut todo = parts(path);

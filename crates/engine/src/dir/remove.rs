@@ -25,7 +25,7 @@ impl Volume {
     ///
     /// # Errors
     /// `NotFound`; `IsADirectory`; the directory or the file may not be changed; damage; a device that fails.
-    pub fn unlink(&self, path: impl AsRef<[u8]>) -> Result<(), Error> {
+    pub fn unlink(&self, path: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), Error> {
         let spot = self.spot(path.as_ref())?;
         if spot.is_special() {
             return Err(spot.a_directory());
@@ -43,7 +43,7 @@ impl Volume {
     ///
     /// # Errors
     /// `NotADirectory`; `NotEmpty`; `Busy` for the root; those of [`Volume::unlink`].
-    pub fn rmdir(&self, path: impl AsRef<[u8]>) -> Result<(), Error> {
+    pub fn rmdir(&self, path: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), Error> {
         let spot = self.spot(path.as_ref())?;
         let path = spot.shown();
         match spot.name {
@@ -63,7 +63,11 @@ impl Volume {
     ///
     /// # Errors
     /// `Exists`; `NotPermitted` for a directory; `TooManyLinks`; those of [`Volume::create`].
-    pub fn link(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<(), Error> {
+    pub fn link(
+        &self,
+        from: &(impl AsRef<[u8]> + ?Sized),
+        to: &(impl AsRef<[u8]> + ?Sized),
+    ) -> Result<(), Error> {
         let ino = self.resolve(from.as_ref(), false)?;
         let inode = self.inner().inode(ino)?;
         self.give_name(&inode, to.as_ref())
@@ -73,7 +77,7 @@ impl Volume {
     ///
     /// # Errors
     /// Those of [`Volume::link`]; `NotFound`.
-    pub fn link_file(&self, file: &File, to: impl AsRef<[u8]>) -> Result<(), Error> {
+    pub fn link_file(&self, file: &File, to: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), Error> {
         self.give_name(file.inode(), to.as_ref())
     }
 

@@ -67,8 +67,8 @@ impl Volume {
     /// into itself and for flags that do not go together; `Busy` for "." and the root; `TooManyLinks`; those of [`Volume::create`].
     pub fn rename(
         &self,
-        from: impl AsRef<[u8]>,
-        to: impl AsRef<[u8]>,
+        from: &(impl AsRef<[u8]> + ?Sized),
+        to: &(impl AsRef<[u8]> + ?Sized),
         flags: RenameFlags,
     ) -> Result<(), Error> {
         if flags.exchange && (flags.no_replace || flags.whiteout) {

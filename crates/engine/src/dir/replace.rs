@@ -24,9 +24,9 @@ impl Volume {
     ///
     /// # Errors
     /// `IsADirectory` for what is there; else those of [`Volume::link_file`] and [`Volume::unlink`].
-    pub fn replace_file(&self, file: &File, to: impl AsRef<[u8]>) -> Result<(), Error> {
+    pub fn replace_file(&self, file: &File, to: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), Error> {
         loop {
-            match self.link_file(file, &to) {
+            match self.link_file(file, to) {
                 Err(Error::Exists { .. }) => {}
                 linked => return linked,
             }

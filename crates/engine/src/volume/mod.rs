@@ -305,7 +305,11 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Volume::open_ino`], and a path that leads nowhere.
-    pub fn open_path(&self, path: impl AsRef<[u8]>, flags: OpenFlags) -> Result<File, Error> {
+    pub fn open_path(
+        &self,
+        path: &(impl AsRef<[u8]> + ?Sized),
+        flags: OpenFlags,
+    ) -> Result<File, Error> {
         let path = path.as_ref();
         let ino = self.resolve(path, true)?;
         self.open_ino(ino, flags).map_err(|e| match e {

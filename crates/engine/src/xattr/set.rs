@@ -37,7 +37,12 @@ impl Volume {
     /// # Errors
     /// `AttributesFull`; `NoSpace`, `NoInodes`; `AttributeName` for a name that is too long, `AttributeTooBig` for a value; `Invalid` and
     /// `NotSupported` for a name that cannot be stored; `NotPermitted` by the inode's flags or kind; damage; a device that fails.
-    pub fn set_xattr(&self, ino: Ino, name: impl AsRef<[u8]>, value: &[u8]) -> Result<(), Error> {
+    pub fn set_xattr(
+        &self,
+        ino: Ino,
+        name: &(impl AsRef<[u8]> + ?Sized),
+        value: &[u8],
+    ) -> Result<(), Error> {
         self.set_xattr_when(ino, name, value, XattrWhen::Always)
     }
 
@@ -48,7 +53,7 @@ impl Volume {
     pub fn set_xattr_when(
         &self,
         ino: Ino,
-        name: impl AsRef<[u8]>,
+        name: &(impl AsRef<[u8]> + ?Sized),
         value: &[u8],
         when: XattrWhen,
     ) -> Result<(), Error> {
