@@ -1,9 +1,9 @@
 //! What this process has open as devices: the one answer to "would writing there destroy an image in use?".
 //!
 //! Input: descriptors, as files and block devices are opened and as somebody is about to write elsewhere. Output: the name of what
-//! would be overwritten. Invariants: files are compared by device and inode, block devices by number, so links, bind mounts and other nodes do not matter;
-//! what is held stays in the list until its [`super::Hold`] is dropped. Limits: below a block device it knows disks of partitions,
-//! parts of device-mapper devices and files of loop devices, as far as /sys shows them.
+//! would be overwritten. Invariants: files are compared by device and inode, block devices by number, so links, bind mounts and other
+//! nodes do not matter; what is held stays in the list until its [`super::Hold`] is dropped. Limits: below a block device it knows
+//! disks of partitions, parts of device-mapper devices and files of loop devices, as far as /sys shows them.
 
 use rustix::fd::AsFd;
 use rustix::fs::{FileType, Stat, major, minor};
@@ -83,8 +83,8 @@ impl Drop for Listed {
     }
 }
 
-/// The path under which this process has opened what the descriptor stands for, as a device or below one: writing to the descriptor, or putting
-/// something else in the place of its file, would destroy an image that is in use. None if it is nothing of that kind.
+/// The path under which this process has opened what the descriptor stands for, as a device or below one: writing to the descriptor, or
+/// putting something else in the place of its file, would destroy an image that is in use. None if it is nothing of that kind.
 ///
 /// A descriptor opened for its path alone (`O_PATH`) will do.
 ///

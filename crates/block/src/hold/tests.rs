@@ -177,3 +177,23 @@ fn a_read_only_loop_device_is_no_writer() {
     assert_eq!(read.expect("a reader"), Vec::<String>::new());
     assert!(detached.expect("losetup runs").success());
 }
+
+/// By any name, read or written, and as long as it is held.
+#[test]
+fn what_is_held_is_known_by_its_file() {
+    let (dir, path) = image();
+    let link = dir.path().join("link");
+    std::fs::hard_link(&path, &link).expect("a second name");
+    let told = |path: &Path| {
+        let file = std::fs::File::open(path).expect("the test's own file");
+        held_as(file).expect("a file can be looked at")
+    };
+    assert_eq!(told(&link), None);
+    for read_only in [true, false] {
+        let held = take(&path, read_only).expect("nobody has it");
+        assert_eq!(told(&link), Some(path.clone()));
+        assert_eq!(told(dir.path()), None);
+        drop(held);
+        assert_eq!(told(&link), None);
+    }
+}

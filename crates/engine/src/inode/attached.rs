@@ -34,8 +34,8 @@ impl Handle {
         }
     }
 
-    /// Is what its requests do to be durable when they are acknowledged: data and map, and times too? What only the inode's flag asks for comes
-    /// with the group where one is open, as every other change that the flag is about.
+    /// Is what its requests do to be durable when they are acknowledged: data and map, and times too? What only the inode's flag asks
+    /// for comes with the group where one is open, as every other change that the flag is about.
     #[inline]
     pub(crate) fn makes_durable(&self) -> (bool, bool) {
         match self.by_flag && self.inode.volume.has_group() {
