@@ -3,11 +3,18 @@
 
 mod common;
 
+use common::fixture::{LIMIT, filled, writable};
+use common::recipe::{RECIPES, bare};
+use common::stage::Stage;
+use common::valve::Valve;
+use common::watch::Watchdog;
 use common::{fsck, image, scratch};
 use diorite::{Op, OpenFlags, OpenOptions, RequestFlags, Volume};
 use diorite_block::record::{Data, Event};
-use diorite_block::{Buf, MemDevice, RecordDevice};
+use diorite_block::{Buf, MemDevice, RecordDevice, SimOptions};
+use diorite_format::Superblock;
 use std::sync::Arc;
+use std::time::Duration;
 
 const BLOCK: usize = 1024;
 /// A commit block begins with the log's magic number and its kind, big-endian.
@@ -112,4 +119,43 @@ fn an_fsync_covers_what_was_done_before_the_file_was_opened() {
     assert_eq!(commits(), before + 2, "nothing more to commit");
     drop((file, other));
     volume.close().unwrap();
+}
+
+/// The last handle of a volume goes while a file of it is changed by somebody else. The defect: the superblock said "clean" in the middle of that, with fields
+/// that no commit had.
+#[test]
+fn a_volume_that_is_being_changed_is_not_marked_clean() {
+    let _watchdog = Watchdog::new(LIMIT, "marked clean");
+    let dir = scratch();
+    let path = bare(dir.path(), &RECIPES[0]);
+    let disk = SimOptions::parse("0,cache=volatile,fua=yes").unwrap();
+    let stage = Stage::sim(&path, disk);
+    let valve = Valve::new(stage.device.clone());
+    let options = OpenOptions {
+        commit_interval: Duration::from_secs(3600),
+        ..OpenOptions::writable()
+    };
+    let volume = Volume::open_device(Arc::new(valve.clone()), &options).unwrap();
+    let file = volume.open_path("/sparse", writable()).unwrap();
+    file.write_at(0, filled(1, 4096)).1.unwrap();
+    volume.sync().unwrap();
+    let needs_recovery = || {
+        let bytes = stage.bytes()[1024..2048].try_into().unwrap();
+        Superblock::parse(&bytes).unwrap().needs_recovery()
+    };
+    assert!(needs_recovery());
+    // All is committed: what is written with FUA next is the log's superblock, after everything has come home.
+    valve.hold_fua(true);
+    let last = std::thread::spawn(move || drop(volume));
+    while valve.holding() == 0 {
+        std::thread::yield_now();
+    }
+    file.truncate(4096).unwrap();
+    valve.hold_fua(false);
+    last.join().unwrap();
+    assert!(needs_recovery(), "clean, with a change that is not committed");
+    drop((file, valve));
+    assert!(!needs_recovery());
+    stage.save();
+    fsck(&path);
 }
