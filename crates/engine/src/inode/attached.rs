@@ -8,7 +8,6 @@ use super::gate::Shard;
 use crate::error::Error;
 use crate::file::File;
 use crate::map::{Cached, MapView};
-use diorite_format::InodeFlags;
 use std::sync::Arc;
 
 /// What all requests of one attached file share: counted once per queue, so no reference count is shared by threads.
@@ -16,11 +15,9 @@ use std::sync::Arc;
 pub(crate) struct Handle {
     pub(crate) inode: Arc<Inode>,
     pub(crate) shard: Arc<Shard>,
-    /// Every write is O_DSYNC; O_SYNC.
+    /// It was opened with O_DSYNC; O_SYNC. What its flags ask is asked of the inode.
     pub(crate) dsync: bool,
     pub(crate) sync: bool,
-    /// They are so for the inode's flag `S` alone.
-    by_flag: bool,
     write_refused: Option<Error>,
 }
 
@@ -38,10 +35,8 @@ impl Handle {
     /// for comes with the group where one is open, as every other change that the flag is about.
     #[inline]
     pub(crate) fn makes_durable(&self) -> (bool, bool) {
-        match self.by_flag && self.inode.volume.has_group() {
-            true => (false, false),
-            false => (self.dsync, self.sync),
-        }
+        let by_flag = self.inode.is_sync() && !self.inode.volume.has_group();
+        (self.dsync || by_flag, self.sync || by_flag)
     }
 
     /// Are writes allowed, with nothing to be done before them?
@@ -90,13 +85,10 @@ impl Attached {
     pub(crate) fn new(file: &File, generation: u32) -> Attached {
         let inode = file.inode().clone();
         let write_refused = file.check_writable().err();
-        let flagged = inode.disk().flags.has(InodeFlags::SYNC);
-        let sync = file.is_sync() || flagged;
         let handle = Handle {
             shard: inode.gate.add_shard(),
-            dsync: file.is_dsync() || sync,
-            sync,
-            by_flag: flagged && !file.is_dsync(),
+            dsync: file.is_dsync(),
+            sync: file.is_sync(),
             write_refused,
             inode,
         };

@@ -82,7 +82,8 @@ impl Inode {
     ) -> Result<(), Error> {
         let end = pos + u64::from(len);
         self.volume.journal()?.note_data(self.ino);
-        if end > self.size() {
+        let grows = end > self.size();
+        if grows {
             self.zero_tail_journalled()?;
         }
         let size = u64::from(self.volume.block_size());
@@ -97,6 +98,9 @@ impl Inode {
             }
         }
         self.end_space(&space, at);
+        if grows && done.is_ok() {
+            self.learn_tail();
+        }
         self.touch(self.volume.now_nanos());
         done
     }
@@ -227,7 +231,7 @@ impl Inode {
                 )
             })?;
         }
-        self.note_tail(true);
+        self.learn_tail();
         Ok(())
     }
 }
