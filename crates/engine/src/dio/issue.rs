@@ -201,6 +201,7 @@ pub(super) fn flush(state: &mut QueueState, index: u32) -> Attempt {
         return Attempt::Done;
     }
     state.slots[index].gather.start();
-    state.bios.push(Bio::flush(u64::from(index)));
+    // It brings back none of the request's memory, which a caller may have sent with it for nothing.
+    state.bios.push(Bio::flush(u64::from(index) | PAD));
     Attempt::Issued
 }

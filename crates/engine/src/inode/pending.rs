@@ -280,6 +280,12 @@ impl<J> Pending<J> {
         free
     }
 
+    /// Ranges, and places in the order of sizes, that somebody has.
+    pub(crate) fn count(&self) -> usize {
+        let inner = self.inner.lock();
+        inner.entries.len() + inner.extending.len()
+    }
+
     /// Nothing is pending.
     pub(crate) fn is_empty(&self) -> bool {
         let inner = self.inner.lock();

@@ -299,7 +299,7 @@ impl QueueShared {
     }
 }
 
-/// In a bio's token: it carries zeros, not a part of the request's memory.
+/// In a bio's token: it carries zeros or nothing, no part of the request's memory.
 pub(crate) const PAD: u64 = 1 << 32;
 
 /// The slot that a bio belongs to.

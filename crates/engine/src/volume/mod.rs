@@ -5,6 +5,7 @@
 //! | `inodes` | an inode's number -> the inode in memory |
 //! | `queues` | queues that come and go -> drains on behalf of others, counters |
 //! | `group` | many changes -> all of them, or none |
+//! | `usage` | a moment -> what is held then |
 //! | `durable` | changes of metadata -> handles, commits, the way home |
 //!
 //! Input: a device and what `mount` read from it. Output: files, queues, counters. Invariants: a volume outlives its files
@@ -16,6 +17,7 @@ mod group;
 mod inodes;
 mod queues;
 mod recent;
+mod usage;
 
 use crate::alloc::Alloc;
 use crate::cache::MetaCache;
