@@ -22,14 +22,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The alignment of memory that is allocated here: a page, enough for the DMA alignment of every device we open.
 pub const BUF_ALIGN: usize = 4096;
 
+/// Bytes from which on memory is the host's own, untouched.
+const HUGE: usize = 64 << 20;
+
 /// Where no bytes at all seem to be: aligned like memory, so that no alignment rule refuses an empty buf.
 #[repr(align(4096))]
 struct Aligned;
 
 /// What keeps a region's memory alive.
 enum Keeper {
-    /// Allocated here with this layout.
-    Owned(Layout),
+    /// Allocated here, at this address with this layout: the region begins at the first page of it.
+    Owned(NonNull<u8>, Layout),
     /// Foreign memory: alive for as long as the value in here is.
     Foreign(#[expect(dead_code, reason = "held for its Drop only")] Arc<dyn Any + Send + Sync>),
 }
@@ -50,9 +53,9 @@ unsafe impl Sync for Region {}
 
 impl Drop for Region {
     fn drop(&mut self) {
-        if let Keeper::Owned(layout) = self.keeper {
-            // SAFETY: `base` came from alloc_zeroed with this very layout, and the last Buf over it is gone.
-            unsafe { dealloc(self.base.as_ptr(), layout) };
+        if let Keeper::Owned(start, layout) = self.keeper {
+            // SAFETY: `start` came from alloc_zeroed with this very layout, and the last Buf over it is gone.
+            unsafe { dealloc(start.as_ptr(), layout) };
         }
     }
 }
@@ -60,17 +63,26 @@ impl Drop for Region {
 impl Region {
     fn allocate(len: usize, id: u64) -> Arc<Region> {
         let size = len.next_multiple_of(BUF_ALIGN).max(BUF_ALIGN);
-        let layout = Layout::from_size_align(size, BUF_ALIGN)
+        // Allocators write zeros themselves where an alignment is asked for. Much memory comes from the host as zeros, so there it is not asked for,
+        // and nothing is touched before it is used.
+        let (more, align) = match size >= HUGE {
+            true => (BUF_ALIGN, 1),
+            false => (0, BUF_ALIGN),
+        };
+        let layout = Layout::from_size_align(size + more, align)
             .expect("a buf is at most 2 GiB, which any layout can hold");
         // SAFETY: the layout's size is at least BUF_ALIGN, so not zero.
-        let base = unsafe { alloc_zeroed(layout) };
-        let Some(base) = NonNull::new(base) else {
+        let start = unsafe { alloc_zeroed(layout) };
+        let Some(start) = NonNull::new(start) else {
             handle_alloc_error(layout)
         };
+        let skip = start.as_ptr().align_offset(BUF_ALIGN);
+        // SAFETY: `skip` is 0 for memory that is aligned, and else less than BUF_ALIGN, which was allocated in addition to `size`.
+        let base = unsafe { start.add(skip) };
         Arc::new(Region {
             base,
             len: size,
-            keeper: Keeper::Owned(layout),
+            keeper: Keeper::Owned(start, layout),
             id,
         })
     }

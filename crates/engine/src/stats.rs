@@ -122,6 +122,8 @@ pub struct JournalStats {
     pub blocks: u64,
     /// Times that everything was brought home to empty the log.
     pub checkpoints: u64,
+    /// Blocks beyond those that their handles had asked room for: none, or a transaction may become larger than the log.
+    pub uncredited: u64,
 }
 
 /// Every lock class of the process with what it has counted: the engine's in lock order, then the block crate's.

@@ -6,6 +6,7 @@
 //! handle takes at most half of the largest transaction.
 
 use super::deferred::Job;
+use super::parts::{self, Wait};
 use crate::error::Error;
 use crate::inode::{Claimed, Inode, Remap};
 use crate::journal::JournalHandle;
@@ -26,6 +27,8 @@ pub(crate) struct Conversion {
     pub(crate) bytes: Range<u64>,
     /// It is counted in the order in which the size moves.
     pub(crate) extends: bool,
+    /// The block behind the file's end in which it may have left bytes.
+    pub(crate) tail: Option<u64>,
 }
 
 /// Takes in what has ended and converts what may be: jobs that the size cannot move over yet stay with their inodes, jobs that waited
@@ -41,13 +44,17 @@ pub(super) fn convert(jobs: Vec<Job>) -> Vec<Job> {
             }
         }
     }
-    bad.iter().for_each(give_back);
     // Neighbours together; the order among files does not matter.
     good.sort_by_key(|j| (j.inode().ino, j.start()));
     let mut rest = good;
     while !rest.is_empty() {
-        let (batch, credits) = first_handleful(&mut rest);
-        let batch = convert_batch(batch, credits);
+        let (mut batch, credits) = first_handleful(&mut rest, Wait::ForMap);
+        if credits > batch[0].inode().volume.most_credits() {
+            // It is one job: a second one is not added to that.
+            batch.iter_mut().for_each(parts::convert);
+        } else {
+            batch = convert_batch(batch, credits);
+        }
         let next: Vec<Job> = batch.iter().flat_map(published).collect();
         // Behind everything of their files that is left.
         rest.extend(next);
@@ -79,6 +86,9 @@ fn take_in(job: Job) -> Taken {
     let conversion = conversion.expect("only conversions come here");
     let (pos, extends) = (conversion.bytes.start, conversion.extends);
     if job.failed {
+        if let Some(block) = conversion.tail {
+            inode.settle_tail(block);
+        }
         let freed = if extends {
             inode.pending.ended(pos, None, Job::tell_held)
         } else {
@@ -92,21 +102,12 @@ fn take_in(job: Job) -> Taken {
     Taken::Good(inode.pending.ended(pos, Some(job), Job::tell_held))
 }
 
-/// Gives the claims of a failed write back.
-fn give_back(job: &Job) {
-    let inode = job.inode();
-    let entry = job.conversion.as_ref().and_then(|c| c.entry);
-    for claim in entry.map(|e| inode.pending.claims(e)).unwrap_or_default() {
-        inode.give_back(claim.run);
-    }
-}
-
 /// As many jobs from the front as one handle holds, one at least, and the credits that they need.
-fn first_handleful(jobs: &mut Vec<Job>) -> (Vec<Job>, u32) {
+fn first_handleful(jobs: &mut Vec<Job>, wait: Wait) -> (Vec<Job>, u32) {
     let most = jobs[0].inode().volume.most_credits();
     let (mut sum, mut count) = (0, 0);
     for job in jobs.iter() {
-        let more = job.credits();
+        let more = job.credits(wait);
         if count > 0 && sum + more > most {
             break;
         }
@@ -127,10 +128,6 @@ fn convert_batch(mut jobs: Vec<Job>, credits: u32) -> Vec<Job> {
     });
     if let Err(error) = converted {
         jobs.iter_mut().for_each(|job| job.fail(&error));
-        // Some of what a panic left behind may be mapped already. Nobody takes space any more.
-        if !matches!(error, Error::Panicked) {
-            jobs.iter().for_each(give_back);
-        }
     }
     jobs
 }
@@ -142,7 +139,11 @@ pub(super) fn convert_at_once(mut jobs: Vec<Job>) -> (Vec<Job>, Vec<Job>) {
         return (Vec::new(), Vec::new());
     };
     jobs.sort_by_key(|j| (j.inode().ino, j.start()));
-    let (mut batch, credits) = first_handleful(&mut jobs);
+    let (mut batch, credits) = first_handleful(&mut jobs, Wait::No);
+    if credits > volume.most_credits() {
+        batch.append(&mut jobs);
+        return (Vec::new(), batch);
+    }
     let converted = contained(|| {
         let Some(handle) = volume.begin_at_once(credits) else {
             return Ok(());
@@ -162,9 +163,10 @@ pub(super) fn convert_at_once(mut jobs: Vec<Job>) -> (Vec<Job>, Vec<Job>) {
 }
 
 /// Runs to map, of one file, in the order of its blocks.
-struct Mapped {
-    run: NewRun,
-    claimed: bool,
+#[derive(Clone, Copy)]
+pub(super) struct Mapped {
+    pub(super) run: NewRun,
+    pub(super) claimed: bool,
 }
 
 fn convert_file(handle: &JournalHandle<'_>, jobs: &mut [Job]) {
@@ -212,15 +214,11 @@ fn try_convert_file(
 }
 
 fn map_all(mut remap: Remap<'_>, runs: Vec<Mapped>, jobs: &mut [Job]) -> Result<(), Error> {
+    let mut used = Vec::new();
     for mapped in merged(runs) {
-        let done = if mapped.claimed {
-            remap.map_claimed(&[mapped.run])
-        } else {
-            let range = mapped.run.file_block..mapped.run.file_block + mapped.run.len;
-            remap.replace(range, &[mapped.run])
-        };
-        if let Err(error) = done {
-            fail_overlapping(jobs, &mapped, &error);
+        match map_one(&mut remap, &mapped) {
+            Ok(()) => used.push(blocks_of(&mapped.run)),
+            Err(error) => fail_overlapping(jobs, &mapped.run, &error),
         }
     }
     let end = jobs
@@ -230,28 +228,53 @@ fn map_all(mut remap: Remap<'_>, runs: Vec<Mapped>, jobs: &mut [Job]) -> Result<
         .map(|c| c.bytes.end)
         .max();
     remap.disk.size = remap.disk.size.max(end.unwrap_or(0));
-    remap.publish()
+    let published = remap.publish();
+    // What is mapped for a job that has failed all the same is not given back. Here, not above: the map lock is let go of.
+    let without = |j: &&Job| j.failed || published.is_err();
+    jobs.iter()
+        .filter(without)
+        .for_each(|j| note_mapped(j, &used));
+    published?;
+    let extends = |j: &Job| !j.failed && j.conversion.as_ref().is_some_and(|c| c.extends);
+    if let Some(job) = jobs.iter().find(|j| extends(j)) {
+        // What lies behind the new end was zeros before this write, or is of a block that it has padded.
+        job.inode().learn_tail();
+    }
+    Ok(())
 }
 
-fn fail_overlapping(jobs: &mut [Job], mapped: &Mapped, error: &Error) {
+pub(super) fn map_one(remap: &mut Remap<'_>, mapped: &Mapped) -> Result<(), Error> {
     let run = mapped.run;
-    let range = u64::from(run.file_block)..u64::from(run.file_block) + u64::from(run.len);
+    match mapped.claimed {
+        true => remap.map_claimed(&[run]),
+        false => remap.replace(run.file_block..run.file_block + run.len, &[run]),
+    }
+}
+
+fn blocks_of(run: &NewRun) -> Range<u64> {
+    u64::from(run.file_block)..u64::from(run.file_block) + u64::from(run.len)
+}
+
+/// Takes what is mapped from the entry that had it claimed: what a failed job still has there when it ends is given back.
+fn note_mapped(job: &Job, used: &[Range<u64>]) {
+    if let Some(entry) = job.conversion.as_ref().and_then(|c| c.entry) {
+        let is_used = |c: &Claimed| used.iter().any(|u| u.contains(&u64::from(c.file_block)));
+        job.inode().pending.forget_claims(entry, is_used);
+    }
+}
+
+fn fail_overlapping(jobs: &mut [Job], run: &NewRun, error: &Error) {
+    let range = blocks_of(run);
     for job in jobs.iter_mut() {
         let blocks = job.blocks();
         if blocks.start < range.end && range.start < blocks.end {
             job.fail(error);
         }
     }
-    if mapped.claimed {
-        jobs[0].inode().give_back(crate::alloc::Run {
-            start: run.start,
-            len: run.len,
-        });
-    }
 }
 
 /// What one job has to map: its claims, and the unwritten blocks of its range.
-fn add_runs(job: &Job, view: &MapView, runs: &mut Vec<Mapped>) -> Result<(), NotLoaded> {
+pub(super) fn add_runs(job: &Job, view: &MapView, runs: &mut Vec<Mapped>) -> Result<(), NotLoaded> {
     let inode = job.inode();
     let entry = job.conversion.as_ref().and_then(|c| c.entry);
     let claims = entry.map(|e| inode.pending.claims(e)).unwrap_or_default();
@@ -287,7 +310,7 @@ fn add_runs(job: &Job, view: &MapView, runs: &mut Vec<Mapped>) -> Result<(), Not
 }
 
 /// Neighbours in the file that are neighbours on the volume become one run.
-fn merged(mut runs: Vec<Mapped>) -> Vec<Mapped> {
+pub(super) fn merged(mut runs: Vec<Mapped>) -> Vec<Mapped> {
     runs.sort_by_key(|m| m.run.file_block);
     let mut out: Vec<Mapped> = Vec::with_capacity(runs.len());
     for next in runs {
@@ -310,19 +333,25 @@ impl Job {
         &self.file.inode
     }
 
-    fn start(&self) -> u64 {
+    pub(super) fn start(&self) -> u64 {
         self.conversion.as_ref().map_or(0, |c| c.bytes.start)
     }
 
-    fn blocks(&self) -> Range<u64> {
+    pub(super) fn blocks(&self) -> Range<u64> {
         self.conversion.as_ref().map_or(0..0, |c| c.blocks.clone())
     }
 
     /// Blocks of metadata that its conversion changes at most.
-    fn credits(&self) -> u32 {
+    fn credits(&self, wait: Wait) -> u32 {
         let inode = self.inode();
         let blocks = self.blocks();
         let len = u32::try_from(blocks.end - blocks.start).unwrap_or(u32::MAX);
+        if let Some(credits) = (len > 1)
+            .then(|| parts::credits_of_runs(self, wait))
+            .flatten()
+        {
+            return credits;
+        }
         let new = NewRun {
             file_block: u32::try_from(blocks.start).unwrap_or(u32::MAX),
             len,

@@ -119,11 +119,21 @@ impl Job {
         }
     }
 
-    /// Gives back its range and its hold.
+    /// Gives back its range, what of its claims is not mapped, and its hold.
     pub(super) fn let_go(&mut self) {
         let inode = &self.file.inode;
+        if self.failed && self.conversion.as_ref().is_some_and(|c| c.tail.is_some()) {
+            inode.forget_tail();
+        }
         if let Some(entry) = self.conversion.as_ref().and_then(|c| c.entry) {
-            inode.aside.end(inode.pending.release(entry));
+            // Some of what a panic left behind may be mapped already. Nobody takes space any more.
+            let panicked = matches!(self.error, Some(Error::Panicked));
+            let unused = self.failed && !panicked;
+            let share = inode.pending.release(entry, |claimed| {
+                let claimed = claimed.iter().filter(|_| unused);
+                claimed.for_each(|claim| inode.give_back(claim.run));
+            });
+            inode.aside.end(share);
         }
         match std::mem::replace(&mut self.hold, Hold::None) {
             Hold::None => {}

@@ -7,6 +7,7 @@
 mod convert;
 pub(crate) mod deferred;
 pub(crate) mod here;
+mod parts;
 mod volume;
 
 use self::convert::Conversion;
@@ -22,8 +23,8 @@ use std::sync::Arc;
 /// All bios of the request are back: decide, and complete it or hand it off.
 #[inline]
 pub(crate) fn ended(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32) {
-    let policy = state.policy;
     let slot = &mut state.slots[index];
+    let policy = slot.policy;
     let failed = slot.gather.finish();
     if let Some(error) = failed {
         note_failure(state, &*queue.volume.device, index, error);
@@ -92,6 +93,7 @@ pub(crate) fn defer(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
         blocks: slot.pos >> bits..slot.end().div_ceil(1 << bits),
         bytes: slot.pos..slot.end(),
         extends: std::mem::take(&mut slot.extends),
+        tail: slot.tail,
     });
     let failed = slot.error.is_some();
     let hold = std::mem::replace(&mut slot.hold, Hold::None);

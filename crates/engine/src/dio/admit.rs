@@ -8,7 +8,7 @@ use super::{Attempt, Limits, check, issue};
 use crate::error::{Error, Misaligned, Wait};
 use crate::inode::{Handle, Inode, NoPlace};
 use crate::map::MapView;
-use crate::policy::{Extending, Policy, ReadLock, Unaligned};
+use crate::policy::{Extending, ReadLock, Unaligned};
 use crate::queue::{Hold, Op, QueueState, Slot};
 use crate::range;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use std::sync::Arc;
 /// One attempt: check, admit, map, plan, issue. Blocks on nothing but the inode lock, and that not with `nowait`.
 #[inline]
 pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapView>>) -> Attempt {
-    let policy = state.policy;
     let limits = state.limits;
     let slot = &mut state.slots[index];
+    let policy = slot.policy;
     let file = state.files[slot.file as usize]
         .as_ref()
         .expect("a file with requests stays attached");
@@ -46,11 +46,11 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
     let admitted = if read && policy.read_lock == ReadLock::Exclusive {
         file.inode
             .lock_exclusive(nowait)
-            .map(|_lock| locked(state, index, view, policy, &file))
+            .map(|_lock| locked(state, index, view, &file))
     } else {
         file.inode
             .lock_shared(nowait)
-            .map(|_lock| locked(state, index, view, policy, &file))
+            .map(|_lock| locked(state, index, view, &file))
     };
     admitted.unwrap_or_else(Attempt::refused)
 }
@@ -63,8 +63,8 @@ fn operate(slot: &Slot, file: &Handle) -> Attempt {
     }
     match range::check(file, slot.op, slot.pos, slot.range_len) {
         Err(error) => Attempt::refused(error),
-        Ok(()) if slot.flags.nowait => Attempt::refused(Error::WouldBlock(Wait::Metadata)),
-        Ok(()) => Attempt::Wants(Hold::Turn),
+        Ok(_) if slot.flags.nowait => Attempt::refused(Error::WouldBlock(Wait::Metadata)),
+        Ok(_) => Attempt::Wants(Hold::Turn),
     }
 }
 
@@ -73,11 +73,11 @@ fn locked(
     state: &mut QueueState,
     index: u32,
     view: Option<&Arc<MapView>>,
-    policy: Policy,
     file: &Handle,
 ) -> Attempt {
     let limits = state.limits;
     let slot = &mut state.slots[index];
+    let policy = slot.policy;
     let sized = if slot.op == Op::Read {
         enter(slot, file, Hold::InFlight).and_then(|()| size_read(&limits, slot, file))
     } else {
@@ -86,7 +86,10 @@ fn locked(
         let grows = slot.op == Op::Append || slot.end() > file.inode.size();
         let waits = grows && policy.extending == Extending::Waiting;
         let alone = unaligned || waits || file.inode.is_journalled();
-        let hold = if alone { Hold::Turn } else { Hold::InFlight };
+        let hold = match alone && !slot.is_waited_for() {
+            true => Hold::Turn,
+            false => Hold::InFlight,
+        };
         enter(slot, file, hold).and_then(|()| size_write(&limits, slot, file))
     };
     match sized {
@@ -150,7 +153,7 @@ fn size_write(limits: &Limits, slot: &mut Slot, file: &Handle) -> Result<(), Att
         }
     }
     slot.past_end = slot.end() > size;
-    slot.flags.sync |= file.sync;
+    slot.flags.sync |= file.sync || inode.is_sync();
     slot.flags.dsync |= file.dsync || slot.flags.sync;
     (slot.done, slot.moved) = (slot.len, slot.len);
     if slot.is_last() {

@@ -5,7 +5,7 @@
 
 use crate::error::{Error, Misaligned};
 use crate::inode::{Handle, Inode};
-use crate::queue::{MAX_REQUEST, Op, QueueState, Slot};
+use crate::queue::{MAX_REQUEST, Op, QueueState, Request, Slot};
 use crate::volume::VolumeShared;
 
 /// What does not change while a queue is open: the device's and the volume's numbers that every request needs.
@@ -51,14 +51,41 @@ impl Limits {
     }
 }
 
+/// The bytes that a request asks for: the one place where what a caller says of them is judged, before it is narrowed to what a slot
+/// holds (rule D7).
+pub(super) fn measure(request: &Request) -> Result<u32, Error> {
+    let has = request.buf.len();
+    if has > MAX_REQUEST {
+        let what = format!("{has} bytes in one request; at most {MAX_REQUEST} are possible");
+        return Err(Error::Invalid(what));
+    }
+    let asked = match request.op {
+        Op::Write if request.len > has as u64 => return Err(too_few(request.len, has)),
+        Op::Write if request.len != 0 => request.len,
+        Op::Read | Op::Write | Op::Append => has as u64,
+        Op::Sync | Op::DataSync | Op::SyncVolume | Op::Truncate | Op::Fallocate(_) if has != 0 => {
+            let what = format!(
+                "a buffer of {has} bytes with {:?}, which moves no data",
+                request.op
+            );
+            return Err(Error::Invalid(what));
+        }
+        Op::Sync | Op::DataSync | Op::SyncVolume | Op::Truncate | Op::Fallocate(_) => 0,
+    };
+    Ok(u32::try_from(asked).expect("no more than its buffer, which was measured above"))
+}
+
+fn too_few(len: u64, has: usize) -> Error {
+    Error::Invalid(format!(
+        "the last {len} bytes of a file, in a buffer of {has}"
+    ))
+}
+
 /// Checks a read or a write.
 #[inline]
 pub(super) fn check(limits: &Limits, slot: &Slot, file: &Handle) -> Result<(), Box<Error>> {
     let (address, len) = (slot.buf.alignment_bits(), slot.buf.len());
-    if (slot.pos | len as u64) & limits.logical_mask != 0
-        || address & limits.dma_mask != 0
-        || len > MAX_REQUEST
-    {
+    if (slot.pos | len as u64) & limits.logical_mask != 0 || address & limits.dma_mask != 0 {
         return Err(misfit(limits, slot, address));
     }
     if slot.op == Op::Read {
@@ -85,10 +112,9 @@ pub(super) fn check_again(state: &QueueState, index: u32) -> Result<(), Box<Erro
 /// A write of a file's last bytes has no more than zeros of its last sector behind them.
 #[cold]
 fn check_last(limits: &Limits, slot: &Slot) -> Result<(), Box<Error>> {
-    let (len, has) = (u64::from(slot.len), slot.buf.len() as u64);
-    if len > has || has - len > limits.logical_mask {
-        let what = format!("the last {len} bytes of a file, in a buffer of {has}");
-        return Err(Error::Invalid(what).into());
+    let (len, has) = (u64::from(slot.len), slot.buf.len());
+    if has as u64 - len > limits.logical_mask {
+        return Err(too_few(len, has).into());
     }
     Ok(())
 }
@@ -125,17 +151,12 @@ fn misfit(limits: &Limits, slot: &Slot, address: usize) -> Box<Error> {
         (Misaligned::Offset, slot.pos, logical)
     } else if len & limits.logical_mask != 0 {
         (Misaligned::Length, len, logical)
-    } else if address & limits.dma_mask != 0 {
+    } else {
         (
             Misaligned::Buffer,
             address as u64,
             limits.dma_mask as u64 + 1,
         )
-    } else {
-        return Error::Invalid(format!(
-            "{len} bytes in one request; at most {MAX_REQUEST} are possible"
-        ))
-        .into();
     };
     Error::Unaligned {
         what,

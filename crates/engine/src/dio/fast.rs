@@ -45,12 +45,6 @@ impl Fast {
             ..self
         }
     }
-
-    /// A bio of a fast attempt that ended well completes inline. The policy may have changed since it was issued.
-    #[inline(always)]
-    pub(crate) fn ends_inline(self, op: BioOp) -> bool {
-        self.writes || op == BioOp::Read
-    }
 }
 
 /// The byte on the device where the request begins, and its length, if the fast attempt can take it: it is counted in flight then, and

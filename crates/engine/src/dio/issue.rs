@@ -69,22 +69,22 @@ pub(super) fn map_and_issue(
 
 /// The policy lets a write into new space only run alone, and this one does not yet.
 fn runs_alone(state: &QueueState, index: u32) -> bool {
-    let (policy, slot) = (state.policy, &state.slots[index]);
-    let alone = match policy.new_space {
+    let slot = &state.slots[index];
+    let alone = match slot.policy.new_space {
         NewSpace::Concurrent => false,
         NewSpace::AlignedConcurrent => !state.limits.is_block_aligned(slot),
         NewSpace::Exclusive => true,
     };
-    alone && slot.hold != Hold::Turn
+    alone && slot.hold != Hold::Turn && !slot.is_waited_for()
 }
 
 /// Makes the bios of a planned request.
 pub(super) fn issue_planned(state: &mut QueueState, index: u32, extents: u32) -> Attempt {
     let slot = &state.slots[index];
     if slot.op != Op::Read
-        && slot.entry.is_none()
+        && !slot.is_waited_for()
         && extents > 1
-        && state.policy.unaligned == Unaligned::ConcurrentIfOneExtent
+        && slot.policy.unaligned == Unaligned::ConcurrentIfOneExtent
         && !state.limits.is_block_aligned(slot)
         && slot.hold != Hold::Turn
     {
@@ -201,7 +201,6 @@ pub(super) fn flush(state: &mut QueueState, index: u32) -> Attempt {
         return Attempt::Done;
     }
     state.slots[index].gather.start();
-    // It brings back none of the request's memory, which a caller may have sent with it for nothing.
-    state.bios.push(Bio::flush(u64::from(index) | PAD));
+    state.bios.push(Bio::flush(u64::from(index)));
     Attempt::Issued
 }

@@ -88,7 +88,12 @@ const EARLY: usize = 16;
 /// Takes a request in that the fast attempt does not take.
 #[inline(never)]
 fn accept_any(queue: &Arc<QueueShared>, state: &mut QueueState, request: &mut Request) {
-    let index = state.slots.put(request);
+    let measured = check::measure(request);
+    let len = measured.as_ref().map_or(0, |len| *len);
+    let index = state.slots.put(request, len, state.policy);
+    if let Err(error) = measured {
+        return complete::rejected(state, index, error);
+    }
     match state.attached_mut(request.file) {
         Some(attached) => attached.requests += 1,
         None if request.op == Op::SyncVolume => {
@@ -109,7 +114,7 @@ fn accept_any(queue: &Arc<QueueShared>, state: &mut QueueState, request: &mut Re
 /// Takes a request in that comes after the volume was closed.
 #[cold]
 pub(crate) fn shut_down(state: &mut QueueState, mut request: Request) {
-    let index = state.slots.put(&mut request);
+    let index = state.slots.put(&mut request, 0, state.policy);
     complete::rejected(state, index, Error::ShutDown);
 }
 

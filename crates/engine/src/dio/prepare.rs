@@ -58,7 +58,7 @@ impl PrepareJob {
     ) -> Result<Arc<MapView>, Error> {
         let inode = &self.file.inode;
         if extends {
-            inode.zero_tail()?;
+            inode.zero_tail_in(entry)?;
         }
         let view = inode.load_map(inode.whole_clusters(blocks.clone()))?;
         let mut closed = false;

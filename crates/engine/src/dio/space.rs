@@ -36,7 +36,7 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
     let prepared = view.filter(|_| slot.entry.is_some());
     if slot.entry.is_none() {
         let grows = slot.past_end || slot.extends;
-        let tail = inode.tail_block().filter(|_| grows);
+        let tail = inode.tail_to_zero().filter(|_| grows);
         let first = tail.map_or(blocks.start, |tail| tail.min(blocks.start));
         let from = first >> (unit - bits);
         let wanted = Wanted {
@@ -59,7 +59,7 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
         }
     }
     let entry = slot.entry.expect("it was registered above");
-    if slot.extends && inode.tail_block().is_some() {
+    if slot.extends && inode.owes_tail(entry) {
         return Attempt::NeedsSpace(entry, blocks);
     }
     let view = prepared.unwrap_or_else(|| file.with_latest_map().1);
@@ -71,8 +71,10 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
     });
     match filled {
         Ok(Some(mappings)) => {
-            if state.slots[index].extends {
-                inode.pending.make_sure(state.slots[index].pos);
+            let slot = &mut state.slots[index];
+            if slot.extends {
+                inode.pending.make_sure(slot.pos);
+                slot.tail = inode.touch_tail(&blocks);
             }
             issue_filled(state, index, mappings)
         }

@@ -8,7 +8,6 @@ use super::gate::Shard;
 use crate::error::Error;
 use crate::file::File;
 use crate::map::{Cached, MapView};
-use diorite_format::InodeFlags;
 use std::sync::Arc;
 
 /// What all requests of one attached file share: counted once per queue, so no reference count is shared by threads.
@@ -16,7 +15,7 @@ use std::sync::Arc;
 pub(crate) struct Handle {
     pub(crate) inode: Arc<Inode>,
     pub(crate) shard: Arc<Shard>,
-    /// Every write is O_DSYNC; O_SYNC.
+    /// It was opened with O_DSYNC; O_SYNC. What its flags ask is asked of the inode.
     pub(crate) dsync: bool,
     pub(crate) sync: bool,
     write_refused: Option<Error>,
@@ -78,11 +77,10 @@ impl Attached {
     pub(crate) fn new(file: &File, generation: u32) -> Attached {
         let inode = file.inode().clone();
         let write_refused = file.check_writable().err();
-        let sync = file.is_sync() || inode.disk().flags.has(InodeFlags::SYNC);
         let handle = Handle {
             shard: inode.gate.add_shard(),
-            dsync: file.is_dsync() || sync,
-            sync,
+            dsync: file.is_dsync(),
+            sync: file.is_sync(),
             write_refused,
             inode,
         };

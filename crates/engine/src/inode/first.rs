@@ -28,6 +28,8 @@ const JOURNALLED: u32 = 4;
 const IMMUTABLE: u32 = 8;
 /// Only behind the end may be written.
 const APPEND: u32 = 16;
+/// Every write is durable, with the times, when it is acknowledged.
+const SYNC: u32 = 32;
 
 impl FirstWrite {
     /// What a file owes. A block of attributes is looked into when it matters.
@@ -68,7 +70,9 @@ impl FirstWrite {
 /// What an inode's flags say about its writes.
 fn of_flags(flags: InodeFlags) -> u32 {
     let bit = |flag, bit| if flags.has(flag) { bit } else { 0 };
-    bit(InodeFlags::IMMUTABLE, IMMUTABLE) | bit(InodeFlags::APPEND, APPEND)
+    bit(InodeFlags::IMMUTABLE, IMMUTABLE)
+        | bit(InodeFlags::APPEND, APPEND)
+        | bit(InodeFlags::SYNC, SYNC)
 }
 
 /// The mode after a write.
@@ -89,6 +93,11 @@ impl Inode {
         self.first.0.load(Ordering::Acquire) == 0
     }
 
+    /// Has it the flag S now? For queues, too, that had it attached before.
+    pub(crate) fn is_sync(&self) -> bool {
+        self.first.has(SYNC)
+    }
+
     /// Must something be done before data is written?
     pub(crate) fn owes_first_write(&self) -> bool {
         self.first.has(PRIVILEGES | INSIDE)
@@ -103,7 +112,8 @@ impl Inode {
     pub(super) fn note_flags(&self, flags: InodeFlags, journalled: bool) {
         let now = of_flags(flags) | if journalled { JOURNALLED } else { 0 };
         self.first.set(now);
-        self.first.clear((IMMUTABLE | APPEND | JOURNALLED) & !now);
+        self.first
+            .clear((IMMUTABLE | APPEND | SYNC | JOURNALLED) & !now);
     }
 
     /// May data be written: anywhere, or only behind the end?

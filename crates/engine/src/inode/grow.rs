@@ -1,14 +1,12 @@
-//! What a file needs before it grows: that it can, and zeros behind its old end.
+//! What a file needs before it grows: that it can, and zeros where it has data and shall have none.
 //!
-//! Input: an inode whose size shall move. Output: the bytes between the size and the end of its block are zeros on the device. Invariants: done
-//! once, by whoever has that block in the pending map (rules U11, B5). Limits: the data of a file that is in its inode has
-//! been moved out before.
+//! Input: an inode whose size shall move. Output: bytes of it that are zeros on the device. Invariants: who zeros a block has it to himself (rules
+//! U11, B5). Limits: the data of a file that is in its inode has been moved out before. What is known of the bytes behind the end is in `tail`.
 
 use super::Inode;
 use crate::alloc::Run;
 use crate::error::Error;
 use crate::map::MappingState;
-use diorite_block::sync::atomic::Ordering;
 use diorite_block::{Bio, Buf};
 use diorite_format::MapKind;
 use std::ops::Range;
@@ -39,29 +37,6 @@ impl Inode {
             ))),
             _ => Ok(()),
         }
-    }
-
-    /// The block with the file's end, if something other than zeros may lie behind that.
-    pub(crate) fn tail_block(&self) -> Option<u64> {
-        let size = self.size();
-        let block = u64::from(self.volume.block_size());
-        let known = size % block == 0 || self.tail_is_zero.load(Ordering::Acquire);
-        (!known).then_some(size / block)
-    }
-
-    /// Notes whether all that lies behind the size in its block is zeros.
-    pub(crate) fn note_tail(&self, is_zero: bool) {
-        self.tail_is_zero.store(is_zero, Ordering::Release);
-    }
-
-    /// Zeros what lies behind the end in its block. Blocks; the caller has that block to itself.
-    pub(crate) fn zero_tail(&self) -> Result<(), Error> {
-        if let Some(block) = self.tail_block() {
-            self.volume.journal()?.check_tail(self.ino)?;
-            self.zero_behind(self.size(), block)?;
-            self.note_tail(true);
-        }
-        Ok(())
     }
 
     /// Zeros the bytes from `from` to the end of its block, if that holds data.

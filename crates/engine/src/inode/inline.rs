@@ -236,7 +236,7 @@ impl Inode {
             self.remove_inside(handle, REST)?;
             handle.or_abort(self.exchange(&mut remap, new))?;
             remap.publish()?;
-            self.note_tail(true);
+            self.learn_tail();
             self.note_moved_out();
             Ok(true)
         })

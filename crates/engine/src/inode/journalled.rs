@@ -81,7 +81,8 @@ impl Inode {
         data: &Buf,
     ) -> Result<(), Error> {
         let end = pos + u64::from(len);
-        if end > self.size() {
+        let grows = end > self.size();
+        if grows {
             self.zero_tail_journalled()?;
         }
         let size = u64::from(self.volume.block_size());
@@ -96,6 +97,9 @@ impl Inode {
             }
         }
         self.end_space(&space, at);
+        if grows && done.is_ok() {
+            self.learn_tail();
+        }
         self.touch(self.volume.now_nanos());
         done
     }
@@ -226,7 +230,7 @@ impl Inode {
                 )
             })?;
         }
-        self.note_tail(true);
+        self.learn_tail();
         Ok(())
     }
 }

@@ -20,6 +20,7 @@ mod journalled;
 mod pending;
 mod remap;
 mod settle;
+mod tail;
 mod times;
 
 use aside::Aside;
@@ -31,6 +32,7 @@ use first::FirstWrite;
 use inline::Inside;
 pub(crate) use pending::{Claimed, NoPlace, Pending, Share, Wanted};
 pub(crate) use remap::Remap;
+use tail::Tail;
 pub(crate) use times::timestamp;
 use times::{NO_TID, note_tid};
 
@@ -77,8 +79,8 @@ pub(crate) struct Inode {
     pub(crate) claims: Claims,
     /// What the conversions of writes under way may need.
     pub(crate) aside: Aside,
-    /// What lies behind the size in its block is zeros.
-    tail_is_zero: AtomicBool,
+    /// What is known of the bytes behind the size in its block.
+    tail: Tail,
     /// The transaction that last changed map or size, and the one that last changed anything: see [`Inode::uncommitted_map`].
     map_tid: AtomicU64,
     any_tid: AtomicU64,
@@ -129,7 +131,7 @@ impl Inode {
             pending: Pending::new(level),
             claims: Claims::new(level),
             aside: Aside::new(level),
-            tail_is_zero: AtomicBool::new(disk.size % u64::from(volume.block_size()) == 0),
+            tail: Tail::default(),
             map_tid: AtomicU64::new(NO_TID),
             any_tid: AtomicU64::new(NO_TID),
             touched: AtomicU64::new(0),

@@ -12,6 +12,7 @@ use crate::alloc::Run;
 use crate::locks::PENDING;
 use crate::queue::Parked;
 use diorite_block::sync::Mutex;
+use diorite_format::FsBlock;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -186,10 +187,39 @@ impl<J> Pending<J> {
             .map_or(Share::default(), |e| e.share)
     }
 
-    /// Lets go of an entry: who is parked for it starts again. Says what was set aside for it.
-    pub(crate) fn release(&self, entry: u64) -> Share {
+    /// What was claimed for the entry before this file block is not its any more.
+    pub(crate) fn forget_claims_before(&self, entry: u64, block: u64) {
+        let mut inner = self.inner.lock();
+        let entry = inner.entries.get_mut(&entry);
+        let claims = &mut entry.expect("who claims has registered").claims;
+        claims.retain(|c| c.blocks().end > block);
+        for claim in claims.iter_mut() {
+            let skip = block.saturating_sub(u64::from(claim.file_block));
+            let skip = u32::try_from(skip).expect("it ends behind that block");
+            claim.file_block += skip;
+            claim.run.start = FsBlock::new(claim.run.start.get() + u64::from(skip));
+            claim.run.len -= skip;
+        }
+    }
+
+    /// These claims are not the entry's any more.
+    pub(crate) fn forget_claims(&self, entry: u64, which: impl Fn(&Claimed) -> bool) {
+        let mut inner = self.inner.lock();
+        let entry = inner.entries.get_mut(&entry);
+        let claims = &mut entry.expect("who claims has registered").claims;
+        claims.retain(|c| !which(c));
+    }
+
+    /// Lets go of an entry: `claimed` gets what it still has, then who is parked for it starts again. Says what was set aside for it.
+    pub(crate) fn release(&self, entry: u64, claimed: impl FnOnce(&[Claimed])) -> Share {
         let entry = self.inner.lock().entries.remove(&entry);
-        let Entry { parked, share, .. } = entry.expect("an entry is released once");
+        let Entry {
+            parked,
+            share,
+            claims,
+            ..
+        } = entry.expect("an entry is released once");
+        claimed(&claims);
         parked.into_iter().for_each(Parked::release);
         share
     }
@@ -284,6 +314,13 @@ impl<J> Pending<J> {
     pub(crate) fn count(&self) -> usize {
         let inner = self.inner.lock();
         inner.entries.len() + inner.extending.len()
+    }
+
+    /// Is the size about to move over an extending request?
+    pub(crate) fn moves(&self) -> bool {
+        let inner = self.inner.lock();
+        let mut states = inner.extending.values().map(|e| &e.state);
+        states.any(|state| matches!(state, Progress::Moving))
     }
 
     /// Nothing is pending.

@@ -224,6 +224,8 @@ impl JournalHandle<'_> {
         self.credits.set(left.saturating_sub(1));
         let mut state = self.journal.state.lock();
         state.credits -= left.min(1);
+        // What a commit adds by itself has no credits.
+        state.stats.uncredited += u64::from(left == 0 && !state.closing);
         state.running.revoked.remove(&block);
         state.running.blocks.insert(block, unreachable);
     }

@@ -5,7 +5,7 @@
 //! step and no cycle can be walked; an extent that overlaps known metadata is corrupt. Limits: what is loaded counts
 //! against the volume's budget; when that is exceeded, maps fall back to their roots.
 
-use super::{MapView, Mapping, NotLoaded, Segment, SegmentKind, Tree};
+use super::{MapView, Mapping, MappingState, NotLoaded, Segment, SegmentKind, Tree};
 use crate::cache::{Kind, MetaRef};
 use crate::error::{BadMap, Error};
 use crate::inode::{Handle, Inode};
@@ -13,9 +13,10 @@ use crate::queue::{Message, QueueShared};
 use crate::volume::VolumeShared;
 use crate::workers::{Task, Turn, contained};
 use diorite_format::extent::{Entries, Expect, Extent, ExtentNode};
+use diorite_format::features::RoCompat;
 use diorite_format::indirect::{self, PointerBlock};
 use diorite_format::{FileBlock, FsBlock, Ino, Inode as DiskInode, MapKind, Superblock};
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 /// A part of a map to load, for a request that met its absence.
@@ -229,6 +230,16 @@ pub(super) fn pointer_segments(
     Ok(segments)
 }
 
+/// Holes that follow each other are one.
+fn push_mapping(all: &mut Vec<Mapping>, next: Mapping) {
+    match all.last_mut() {
+        Some(last) if (last.state, next.state) == (MappingState::Hole, MappingState::Hole) => {
+            last.len += next.len;
+        }
+        _ => all.push(next),
+    }
+}
+
 impl Inode {
     /// A view in which `blocks` are loaded. Blocks while the device reads.
     pub(crate) fn load_map(&self, blocks: Range<u64>) -> Result<Arc<MapView>, Error> {
@@ -255,13 +266,107 @@ impl Inode {
         Ok(view)
     }
 
-    /// The mappings of a range of blocks, loaded as needed. Blocks while the device reads.
+    /// The mappings of a range of blocks, loaded as needed, as they were at one moment. Blocks while the device reads.
     pub(crate) fn mappings(&self, blocks: Range<u64>) -> Result<Vec<Mapping>, Error> {
-        let view = self.load_map(blocks.clone())?;
-        let loaded = |m: Result<Mapping, NotLoaded>| {
-            m.expect("load_map gives a view in which the range is loaded")
-        };
-        Ok(view.walk(blocks.start, blocks.end).map(loaded).collect())
+        let (mut view, mut left) = (self.map.load(), self.most_mapped());
+        let (mut at, mut all) = (blocks.start, Vec::new());
+        loop {
+            for mapping in view.walk(at, blocks.end).map_while(Result::ok) {
+                left = self.less_mapped(left, &mapping)?;
+                at = mapping.start + mapping.len;
+                push_mapping(&mut all, mapping);
+            }
+            if at >= blocks.end {
+                return Ok(all);
+            }
+            let loaded = self.load_map_from(&view, at..at + 1)?;
+            if loaded.edits != view.edits {
+                // What was walked over may be another matter now.
+                (at, left) = (blocks.start, self.most_mapped());
+                all.clear();
+            }
+            view = loaded;
+        }
+    }
+
+    /// What is left of the blocks that a map can have, behind this part of it.
+    fn less_mapped(&self, left: u64, mapping: &Mapping) -> Result<u64, Error> {
+        match mapping.state {
+            MappingState::Hole => Ok(left),
+            MappingState::Unwritten(_) | MappingState::Written(_) => left
+                .checked_sub(mapping.len)
+                .ok_or_else(|| self.maps_too_much()),
+        }
+    }
+
+    /// Gives the mappings of a range to `each`, in order, until it breaks off: node by node, so that only one needs to be in memory at a time. What is
+    /// not mapped may come as several holes that follow each other. Blocks while the device reads.
+    ///
+    /// # Errors
+    /// More blocks than the volume has: nodes that point to themselves can map any number.
+    pub(crate) fn walk_map(
+        &self,
+        blocks: Range<u64>,
+        mut each: impl FnMut(Mapping) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let mut left = self.most_mapped();
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let view = self.load_map(at..at + 1)?;
+            // What is not loaded yet is in the next round.
+            for mapping in view.walk(at, blocks.end).map_while(Result::ok) {
+                left = self.less_mapped(left, &mapping)?;
+                at = mapping.start + mapping.len;
+                if each(mapping).is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the blocks that hold the map itself to `each`, until it breaks off. Blocks while the device reads.
+    ///
+    /// # Errors
+    /// As [`Inode::walk_map`].
+    pub(crate) fn walk_nodes(
+        &self,
+        mut each: impl FnMut(FsBlock) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let root = root_view(&self.volume, &self.disk())?;
+        let mut left = self.most_mapped();
+        let mut nodes: Vec<Segment> = root.tree.iter().filter(Segment::is_unloaded).collect();
+        while let Some(node) = nodes.pop() {
+            let (SegmentKind::ExtentNode(at, _) | SegmentKind::IndirectNode(at, _)) = node.kind
+            else {
+                continue;
+            };
+            left = left.checked_sub(1).ok_or_else(|| self.maps_too_much())?;
+            if each(at).is_break() {
+                return Ok(());
+            }
+            let below = self.read_node(&node)?;
+            nodes.extend(below.into_iter().filter(Segment::is_unloaded));
+        }
+        Ok(())
+    }
+
+    /// Blocks that a map can have: no more than there are, unless they may be shared (shared_blocks).
+    fn most_mapped(&self) -> u64 {
+        let sb = &self.volume.sb;
+        match sb.features().ro_compat.has(RoCompat::SHARED_BLOCKS) {
+            true => u64::MAX,
+            false => sb.geometry().blocks_count(),
+        }
+    }
+
+    #[cold]
+    fn maps_too_much(&self) -> Error {
+        Error::Damaged(format!(
+            "inode {}: its map has more blocks than the volume ({}); run e2fsck",
+            self.ino,
+            self.most_mapped()
+        ))
     }
 
     /// Replaces the node that covers `block` by what it holds, in the caller's view, and publishes that where it is news. The

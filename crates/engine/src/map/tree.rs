@@ -216,7 +216,6 @@ impl Tree {
     }
 
     /// Every segment in order.
-    #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = Segment> {
         let mut next = Some(0u32);
         std::iter::from_fn(move || {

@@ -5,7 +5,7 @@
 //! journal device is not looked for.
 
 use super::open::read_bytes;
-use super::{OpenOptions, Zone};
+use super::{OpenOptions, Zone, log_places};
 use crate::error::Error;
 use crate::file::OpenFlags;
 use crate::journal::recovery::{LogSource, Target};
@@ -27,6 +27,8 @@ pub(super) struct Found {
     pub(super) source: LogSource,
     /// Where no copy may go.
     pub(super) bounds: Bounds,
+    /// Why its log can be neither written nor believed: of the places where it lies.
+    pub(super) fault: Option<String>,
 }
 
 /// The volume's blocks without the journal's own.
@@ -74,21 +76,21 @@ fn in_file(volume: &Volume, device: &Arc<dyn Device>, ino: Ino) -> Result<Found,
         );
         return Err(Error::Damaged(what));
     }
-    let mappings = file
-        .mappings(0, file.size())
-        .map_err(|e| e.at("the journal"))?;
+    let block_size = volume.superblock().block_size();
+    let blocks = file.size() / u64::from(block_size);
+    let places = log_places::of_file(volume, &file, blocks).map_err(|e| e.at("the journal"))?;
     let own = || {
-        let places = mappings.iter().filter_map(|m| match m.state {
+        let places = places.runs.iter().filter_map(|m| match m.state {
             MappingState::Written(at) | MappingState::Unwritten(at) => Some((at, m.len)),
             MappingState::Hole => None,
         });
         Zone::of("the journal", places)
     };
     volume.inner().guard_journal(own());
-    let block_size = volume.superblock().block_size();
-    let blocks = file.size() / u64::from(block_size);
-    let source = LogSource::in_file(device.clone(), block_size, &mappings);
-    look(volume, source, blocks, own())
+    let source = LogSource::in_file(device.clone(), block_size, &places.runs);
+    let found = look(volume, source, blocks, own())?;
+    let fault = places.fault(u64::from(found.journal.maxlen));
+    Ok(Found { fault, ..found })
 }
 
 fn on_device(
@@ -161,6 +163,7 @@ fn look(volume: &Volume, mut source: LogSource, blocks: u64, own: Zone) -> Resul
         journal,
         source,
         bounds,
+        fault: None,
     })
 }
 

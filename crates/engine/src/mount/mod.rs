@@ -7,6 +7,7 @@
 mod caller;
 mod inode;
 mod journal;
+mod log_places;
 mod mark;
 mod open;
 mod recover;

@@ -46,6 +46,7 @@ pub(super) fn open(
         notes: looked,
     } = assemble(&below, options, &notes)?;
     let log = journal::find(&volume, &device, options)?;
+    check_places(log.as_ref(), options)?;
     if !is_due(&found.sb, &found.patch, log.as_ref()) {
         state?;
         return start(volume, log, options, looked);
@@ -103,6 +104,7 @@ fn reopen(
     } = assemble(device, options, notes)?;
     state?;
     let log = journal::find(&volume, bottom, options)?;
+    check_places(log.as_ref(), options)?;
     if options.write && is_due(volume.superblock(), &Blocks::new(), log.as_ref()) {
         let what = "the journal was replayed, and still needs recovery".to_owned();
         return Err(Error::Damaged(what));
@@ -123,6 +125,17 @@ fn start(
     }
     volume.inner().set_notes(notes);
     Ok(volume)
+}
+
+/// Rule D10: a log is not written where something else lies, or nowhere.
+fn check_places(log: Option<&Found>, options: &OpenOptions) -> Result<(), Error> {
+    match log.and_then(|l| l.fault.as_ref()) {
+        Some(fault) if options.write => {
+            let what = format!("opening for writing is refused: the journal is damaged: {fault}");
+            Err(Error::refused(what, "run e2fsck"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn is_due(sb: &Superblock, patch: &Blocks, log: Option<&Found>) -> bool {
@@ -160,6 +173,12 @@ fn read_log(
             blocks,
             log: Some((log, next)),
         });
+    }
+    if let Some(fault) = &log.fault {
+        notes.push(format!(
+            "the journal is damaged and not replayed: {fault}; what is read may be out of date"
+        ));
+        return Ok(Due { blocks, log: None });
     }
     let replay = match replay(&log.journal, &mut log.source, &log.bounds) {
         Ok(replay) => replay,

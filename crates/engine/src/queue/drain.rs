@@ -9,7 +9,7 @@ use crate::complete;
 use crate::dio;
 use crate::workers::{Work, contained};
 use diorite_block::sync::MutexGuard;
-use diorite_block::{Bio, BioError, BioErrorKind, BioList, BioOp, forget_moved};
+use diorite_block::{Bio, BioError, BioErrorKind, BioList, forget_moved};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,9 +30,7 @@ impl QueueShared {
             let mut bios = Vec::from(reaped);
             match out {
                 Some(out) => self.take_singles(state, &mut bios, out),
-                None => bios
-                    .drain(..)
-                    .for_each(|mut bio| self.take_bio(state, &mut bio)),
+                None => bios.drain(..).for_each(|bio| self.take_bio(state, bio)),
             }
             reaped = BioList::from(bios);
         }
@@ -52,7 +50,6 @@ impl QueueShared {
     ) {
         out.reserve(reaped.len());
         let before = out.len();
-        let all_inline = state.fast.ends_inline(BioOp::Write);
         // Requests of one file mostly end together: those of the first bio's file leave its gate together.
         let Some(first) = reaped.first().map(|bio| state.slots[slot_of(bio)].file) else {
             return;
@@ -60,8 +57,8 @@ impl QueueShared {
         let mut of_first = 0;
         for bio in reaped.iter_mut() {
             let index = slot_of(bio);
-            let inline = (all_inline || bio.op == BioOp::Read) && bio.result.is_ok();
-            let ended = if inline {
+            // What went down by the fast attempt ends inline, if it ends well: it owes nothing.
+            let ended = if bio.result.is_ok() {
                 state.slots.end_single(index, bio, out)
             } else {
                 None
@@ -69,10 +66,11 @@ impl QueueShared {
             match ended {
                 Some(file) if file == first => of_first += 1,
                 Some(file) => Self::leave(state, file, 1),
-                None => self.take_bio(state, bio),
+                None => self.take_bio(state, std::mem::replace(bio, Bio::flush(0))),
             }
         }
         Self::leave(state, first, of_first);
+        // Every one of them has given its memory away above.
         forget_moved(reaped);
         let ended = out.len() - before;
         state.slots.note_ended(ended);
@@ -91,9 +89,10 @@ impl QueueShared {
         }
     }
 
+    /// Takes a bio of a request of any kind. It comes as a whole: memory that is not the request's, as that of pads, goes with it.
     #[inline(never)]
-    fn take_bio(self: &Arc<Self>, state: &mut QueueState, bio: &mut Bio) {
-        let index = slot_of(bio);
+    fn take_bio(self: &Arc<Self>, state: &mut QueueState, bio: Bio) {
+        let index = slot_of(&bio);
         if bio.token & PAD != 0 {
             if state.slots.take_back_pad(index, bio.result) {
                 complete::ended(self, state, index);
@@ -101,7 +100,7 @@ impl QueueShared {
             return;
         }
         if state.slots.is_single(index) {
-            state.slots.generalise(index, bio);
+            state.slots.generalise(index, &bio);
         }
         if state.slots.take_back(index, bio) {
             complete::ended(self, state, index);
@@ -203,7 +202,7 @@ impl QueueShared {
             Ok(lost)
         });
         match ran {
-            Ok(mut bio) => self.take_bio(&mut state, &mut bio),
+            Ok(bio) => self.take_bio(&mut state, bio),
             Err(bio) => {
                 state.runs_here = false;
                 state.bios.push(bio);
@@ -299,7 +298,7 @@ impl QueueShared {
     }
 }
 
-/// In a bio's token: it carries zeros or nothing, no part of the request's memory.
+/// In a bio's token: it carries zeros, not a part of the request's memory.
 pub(crate) const PAD: u64 = 1 << 32;
 
 /// The slot that a bio belongs to.

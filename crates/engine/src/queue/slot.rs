@@ -6,6 +6,7 @@
 use super::request::{Completion, Op, Request, RequestFlags};
 use crate::error::Error;
 use crate::ioend::Gather;
+use crate::policy::{CompletionPolicy, Policy};
 use diorite_block::{Bio, BioError, BioOp, Buf, Split};
 
 /// No slot.
@@ -50,6 +51,8 @@ pub(crate) struct Slot {
     pub(crate) wanted: Hold,
     pub(crate) op: Op,
     pub(crate) flags: RequestFlags,
+    /// The volume's policy when it began (rule D6).
+    pub(crate) policy: Policy,
     /// A flush must follow the data before the request is acknowledged.
     pub(crate) owes_flush: bool,
     /// Its first block in the pending map, if it is there.
@@ -60,6 +63,8 @@ pub(crate) struct Slot {
     pub(crate) extends: bool,
     /// It has ended and waits for the size to move over others, which may be another queue's.
     pub(crate) held: bool,
+    /// The block behind the file's end in which it may leave bytes.
+    pub(crate) tail: Option<u64>,
     /// What it wrote is not mapped yet.
     pub(crate) owes_map: bool,
     /// The transaction that last changed the file must be durable before the request is acknowledged.
@@ -93,11 +98,13 @@ impl Slot {
             wanted: Hold::None,
             op: Op::Read,
             flags: RequestFlags::default(),
+            policy: Policy::DIORITE,
             owes_flush: false,
             entry: None,
             past_end: false,
             extends: false,
             held: false,
+            tail: None,
             owes_map: false,
             owes_commit: false,
             in_parts: false,
@@ -119,6 +126,7 @@ impl Slot {
         self.entry = None;
         self.past_end = false;
         self.extends = false;
+        self.tail = None;
         self.owes_map = false;
         self.owes_commit = false;
     }
@@ -131,6 +139,11 @@ impl Slot {
     /// It writes the last bytes of a file, and zeros behind them. To be asked before the buffer goes down.
     pub(crate) fn is_last(&self) -> bool {
         self.op == Op::Write && self.len as usize != self.buf.len()
+    }
+
+    /// Others may wait for its range, or for the size to move over it: it must not wait for them to end (rule D6).
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.entry.is_some() || self.extends
     }
 
     /// Notes why the request fails; the first reason sticks.
@@ -174,12 +187,12 @@ impl Slots {
         self.slots.len() - self.free
     }
 
-    /// Puts a request into a free slot.
+    /// Puts a request of `len` bytes into a free slot, to be served under this policy from its beginning to its end.
     ///
     /// # Panics
     /// If there is none: the caller counted.
     #[inline]
-    pub(crate) fn put(&mut self, request: &mut Request) -> u32 {
+    pub(crate) fn put(&mut self, request: &mut Request, len: u32, policy: Policy) -> u32 {
         let index = self.first_free;
         let slot = self
             .slots
@@ -191,12 +204,10 @@ impl Slots {
         slot.state = SlotState::Active;
         slot.op = request.op;
         slot.flags = request.flags;
+        slot.policy = policy;
         slot.owe_nothing();
         slot.file = request.file.index;
-        slot.len = match request.op {
-            Op::Write if request.len != 0 => u32::try_from(request.len).unwrap_or(u32::MAX),
-            _ => u32::try_from(request.buf.len()).expect("a buf is at most 2 GiB"),
-        };
+        slot.len = len;
         slot.range_len = request.len;
         slot.done = 0;
         slot.moved = 0;
@@ -286,21 +297,26 @@ impl Slots {
             dsync: false,
             sync: false,
         };
+        // It was let go straight down because it ends inline, whatever the policy is by now.
+        slot.policy = Policy {
+            completion: CompletionPolicy::Inline,
+            ..Policy::DIORITE
+        };
         slot.owe_nothing();
-        slot.len = u32::try_from(bio.len).expect("a buf is at most 2 GiB");
+        slot.len = u32::try_from(bio.len).expect("a request is at most 1 GiB");
         (slot.done, slot.moved) = (slot.len, slot.len);
         slot.gather.start();
     }
 
     /// Takes back a bio's buffer and its verdict. True if it was the last reference.
     #[inline]
-    pub(crate) fn take_back(&mut self, index: u32, bio: &mut Bio) -> bool {
+    pub(crate) fn take_back(&mut self, index: u32, bio: Bio) -> bool {
         let slot = &mut self.slots[index as usize];
         let last = slot.gather.put(bio.result);
         if slot.in_parts {
-            self.take_back_part(index, std::mem::take(&mut bio.buf));
+            self.take_back_part(index, bio.buf);
         } else {
-            slot.buf = std::mem::take(&mut bio.buf);
+            slot.buf = bio.buf;
         }
         last
     }

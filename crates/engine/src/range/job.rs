@@ -4,28 +4,30 @@
 //! changes of a map go through. Invariants: what is refused has waited for nobody; the turn ends before a commit is waited for, and before
 //! the report. Limits: one operation at a time per worker; one that has begun cannot be stopped.
 
-use super::{Fallocate, check_range, fallocate, truncate};
+use super::{Fallocate, bounds, fallocate, truncate};
 use crate::complete::deferred::{Durable, Job};
 use crate::error::Error;
 use crate::inode::{Handle, Inode};
 use crate::queue::{Hold, Op, QueueShared, Slot};
 use crate::workers::{Task, Turn, contained};
 use diorite_format::InodeFlags;
+use std::ops::Range;
 use std::sync::Arc;
 
-/// May the request in this slot be done to its file? Asked before it waits for its turn, and again when it has it.
-pub(crate) fn check(file: &Handle, op: Op, pos: u64, len: u64) -> Result<(), Error> {
+/// May this be done to the file? Asked before the request waits for its turn, and again when it has it. Gives the bytes that it is about; of a
+/// truncation, none at the new end.
+pub(crate) fn check(file: &Handle, op: Op, pos: u64, len: u64) -> Result<Range<u64>, Error> {
     let inode = &file.inode;
     file.check_writable(true)?;
     inode.check_can_grow()?;
     match op {
         Op::Fallocate(mode) => {
             check_append_only(inode, mode.moves_data())?;
-            check_range(inode, mode, pos, len)
+            bounds::of_range(inode, mode, pos, len)
         }
         _ => {
             check_append_only(inode, true)?;
-            inode.check_size(pos)
+            bounds::of_size(inode, pos)
         }
     }
 }
@@ -61,7 +63,7 @@ impl RangeJob {
         slot: &mut Slot,
         file: Arc<Handle>,
     ) -> RangeJob {
-        let durable = if slot.flags.sync || file.sync {
+        let durable = if slot.flags.sync || file.sync || file.inode.is_sync() {
             Durable::All
         } else if slot.flags.dsync || file.dsync {
             Durable::Map
@@ -86,36 +88,33 @@ impl RangeJob {
             inode.pending.is_empty(),
             "what is pending is counted in flight"
         );
-        check(&self.file, self.op, self.pos, self.len)?;
+        let bytes = check(&self.file, self.op, self.pos, self.len)?;
         inode.settle_privileges()?;
-        if self.is_done_inside()? {
+        if self.is_done_inside(&bytes)? {
             return Ok(());
         }
         inode.settle_first_write()?;
         inode.settle_data()?;
         match self.op {
             Op::Fallocate(mode) => {
-                fallocate(inode, mode, self.pos, self.len)?;
+                fallocate(inode, mode, bytes)?;
                 // Also where no block was whole, and only bytes were zeroed.
                 if mode.moves_data() {
                     inode.touch(inode.volume.now_nanos());
                 }
                 Ok(())
             }
-            _ => truncate::truncate(inode, self.pos),
+            _ => truncate::truncate(inode, bytes.end),
         }
     }
 }
 
 impl RangeJob {
     /// What needs no block is done to data where it is, in the inode.
-    fn is_done_inside(&self) -> Result<bool, Error> {
+    fn is_done_inside(&self, bytes: &Range<u64>) -> Result<bool, Error> {
         match self.op {
-            Op::Truncate => self.file.inode.resize_inside(self.pos),
-            Op::Fallocate(Fallocate::PunchHole) => {
-                let bytes = self.pos..self.pos.saturating_add(self.len);
-                self.file.inode.zero_inside(bytes)
-            }
+            Op::Truncate => self.file.inode.resize_inside(bytes.end),
+            Op::Fallocate(Fallocate::PunchHole) => self.file.inode.zero_inside(bytes.clone()),
             _ => Ok(false),
         }
     }

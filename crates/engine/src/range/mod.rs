@@ -2,6 +2,7 @@
 //!
 //! | file | takes -> gives |
 //! |---|---|
+//! | `bounds` | a caller's numbers -> bytes that the file can have |
 //! | `job` | a request for any of them -> its turn, its work on a worker, its completion |
 //! | `pieces` | a long range -> pieces of it that one handle can change, and the handles |
 //! | `truncate` | a size -> the file with that size |
@@ -18,6 +19,7 @@
 //! on a worker.
 
 mod allocate;
+mod bounds;
 mod job;
 mod nodes;
 mod pieces;
@@ -112,64 +114,35 @@ impl File {
     }
 }
 
-impl Inode {
-    /// A size that its map cannot have is refused.
-    fn check_size(&self, end: u64) -> Result<(), Error> {
-        let (ino, most) = (self.ino, self.max_size);
-        if end > most {
-            return Err(Error::TooBig { ino, end, most });
-        }
-        Ok(())
-    }
-}
-
-/// Does it. Blocks; the caller has the turn, and has checked the range.
-fn fallocate(inode: &Inode, mode: Fallocate, pos: u64, len: u64) -> Result<(), Error> {
-    let end = pos.saturating_add(len);
+/// Does it. Blocks; the caller has the turn, and the bytes from [`bounds`].
+fn fallocate(inode: &Inode, mode: Fallocate, bytes: Range<u64>) -> Result<(), Error> {
+    let end = bytes.end;
     match mode {
         Fallocate::Allocate { keep_size } => {
-            allocate::fill_holes(inode, blocks_of(inode, pos..end))?;
+            allocate::fill_holes(inode, blocks_of(inode, bytes))?;
             grow_to(inode, end, keep_size)
         }
         Fallocate::PunchHole => {
-            let bytes = pos..end.min(inode.max_size);
             let whole = punch::whole_blocks(inode, bytes.clone());
             let _nodes = nodes::set_aside(inode, long(&whole), Becomes::Hole)?;
             punch::zero_edges(inode, bytes)?;
             punch::punch(inode, whole)
         }
         Fallocate::ZeroRange { keep_size } => {
-            zero(inode, pos..end, Becomes::Unwritten)?;
+            zero(inode, bytes, Becomes::Unwritten)?;
             grow_to(inode, end, keep_size)
         }
-        Fallocate::CollapseRange => shift::collapse(inode, pos, len),
-        Fallocate::InsertRange => shift::insert(inode, pos, len),
+        Fallocate::CollapseRange => shift::collapse(inode, bytes),
+        Fallocate::InsertRange => shift::insert(inode, bytes),
         Fallocate::WriteZeroes { keep_size } => {
-            let _nodes = zero(inode, pos..end, Becomes::Zeros)?;
+            let _nodes = zero(inode, bytes.clone(), Becomes::Zeros)?;
             grow_to(inode, end, keep_size)?;
             // Written blocks behind the size are nothing that a map may have.
-            let seen = blocks_of(inode, pos..end.min(inode.size()));
+            let seen = blocks_of(inode, bytes.start..end.min(inode.size()));
             let short = |b: u64| u32::try_from(b).unwrap_or(pieces::END);
             punch::write_zeros(inode, short(seen.start)..short(seen.end))
         }
     }
-}
-
-/// What holds for all modes.
-fn check_range(inode: &Inode, mode: Fallocate, pos: u64, len: u64) -> Result<(), Error> {
-    let ino = inode.ino;
-    if len == 0 {
-        return Err(Error::Invalid(format!("inode {ino}: an empty range")));
-    }
-    if mode == Fallocate::PunchHole {
-        return Ok(());
-    }
-    if !inode.will_have_extents() {
-        return Err(Error::NotSupported(format!(
-            "inode {ino} has no extents: it cannot be preallocated, only be punched"
-        )));
-    }
-    inode.check_size(pos.saturating_add(len))
 }
 
 /// The range reads as zeros and has blocks. What is set aside is for what it becomes in the end.

@@ -12,7 +12,7 @@ use crate::map::MappingState;
 use crate::map::edit::{self, End, NewRun};
 use crate::orphan::ORPHAN_CREDITS;
 use crate::volume::VolumeShared;
-use diorite_format::{FsBlock, GroupNo};
+use diorite_format::{FsBlock, GroupNo, MapKind};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -83,6 +83,31 @@ impl Inode {
         for run in new {
             groups.add(run.start, u64::from(run.len));
         }
+        OWN_CREDITS + tree + groups.credits()
+    }
+
+    /// The same for runs of one range that are mapped one after another, each in an edit of its own; all of the range was a hole if `in_hole`.
+    pub(crate) fn credits_to_convert(&self, runs: &[NewRun], in_hole: bool) -> u32 {
+        let (Some(first), Some(last)) = (runs.first(), runs.last()) else {
+            return OWN_CREDITS;
+        };
+        let disk = self.disk();
+        let tree = match disk.map_kind() {
+            // Blocks of pointers are as many as the range needs, whatever the runs in it.
+            MapKind::Indirect => {
+                let len = last.file_block + last.len - first.file_block;
+                edit::credits(&self.volume, &disk, 2, &[NewRun { len, ..*first }])
+            }
+            // Edits that follow each other leave the nodes that they split half full. In a hole, they all begin in one leaf.
+            _ => {
+                let others = if in_hole { 0 } else { runs.len() };
+                let leaves = u32::try_from(others).unwrap_or(u32::MAX / 16) + 2;
+                2 * edit::credits(&self.volume, &disk, leaves, runs)
+            }
+        };
+        let mut groups = Groups::of(self, tree);
+        runs.iter()
+            .for_each(|run| groups.add(run.start, u64::from(run.len)));
         OWN_CREDITS + tree + groups.credits()
     }
 

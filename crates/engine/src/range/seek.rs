@@ -1,13 +1,13 @@
 //! The next data, or the next hole.
 //!
-//! Input: a position. Output: the first byte from there on that is data, or is none. Invariants: unwritten blocks are holes; the file's end is one too.
-//! Limits: what is being written is data when it is published.
+//! Input: a position. Output: the first byte from there on that is data, or is none. Invariants: unwritten blocks are holes; the file's end is one too; the
+//! map is walked node by node, over no more blocks than the volume has. Limits: what is being written is data when it is published.
 
 use super::Seek;
-use super::allocate::mapping_at;
 use crate::error::Error;
 use crate::inode::Inode;
 use crate::map::MappingState;
+use std::ops::ControlFlow;
 
 /// See [`crate::File::seek`].
 pub(super) fn seek(inode: &Inode, from: u64, what: Seek) -> Result<Option<u64>, Error> {
@@ -22,14 +22,14 @@ pub(super) fn seek(inode: &Inode, from: u64, what: Seek) -> Result<Option<u64>, 
         }));
     }
     let block = u64::from(inode.volume.block_size());
-    let (mut at, end) = (from / block, size.div_ceil(block));
-    while at < end {
-        let mapping = mapping_at(inode, at, end)?;
+    let mut found = None;
+    inode.walk_map(from / block..size.div_ceil(block), |mapping| {
         let is_data = matches!(mapping.state, MappingState::Written(_));
         if is_data == (what == Seek::Data) {
-            return Ok(Some(from.max(at * block)));
+            found = Some(from.max(mapping.start * block));
+            return ControlFlow::Break(());
         }
-        at = mapping.start + mapping.len;
-    }
-    Ok((what == Seek::Hole).then_some(size))
+        ControlFlow::Continue(())
+    })?;
+    Ok(found.or((what == Seek::Hole).then_some(size)))
 }

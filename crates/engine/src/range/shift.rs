@@ -8,17 +8,18 @@
 
 use super::nodes::{self, Becomes};
 use super::pieces::END;
-use super::{long, punch};
+use super::{bounds, long, punch};
 use crate::error::{Error, Wait};
 use crate::inode::{Inode, timestamp};
 use crate::map::edit::{self, End};
 use std::ops::Range;
 
 /// Takes a range out, which ends before the file does.
-pub(super) fn collapse(inode: &Inode, pos: u64, len: u64) -> Result<(), Error> {
-    let out = whole_blocks(inode, pos, len)?;
-    let size = inode.size();
-    if pos.saturating_add(len) >= size {
+pub(super) fn collapse(inode: &Inode, bytes: Range<u64>) -> Result<(), Error> {
+    let out = whole_blocks(inode, &bytes)?;
+    let (size, len) = (inode.size(), bytes.end - bytes.start);
+    if bytes.end >= size {
+        let pos = bytes.start;
         return Err(Error::Invalid(format!(
             "inode {}: {len} bytes at {pos} reach the end of the file ({size} bytes): truncate it",
             inode.ino
@@ -48,30 +49,31 @@ pub(super) fn collapse(inode: &Inode, pos: u64, len: u64) -> Result<(), Error> {
 }
 
 /// Makes room for a range before the file's end.
-pub(super) fn insert(inode: &Inode, pos: u64, len: u64) -> Result<(), Error> {
-    let new = whole_blocks(inode, pos, len)?;
-    let size = inode.size();
+pub(super) fn insert(inode: &Inode, bytes: Range<u64>) -> Result<(), Error> {
+    let new = whole_blocks(inode, &bytes)?;
+    let (size, pos, len) = (inode.size(), bytes.start, bytes.end - bytes.start);
     if pos >= size {
         return Err(Error::Invalid(format!(
             "inode {}: byte {pos} is not before the end of the file ({size} bytes): truncate it",
             inode.ino
         )));
     }
-    inode.check_size(size.saturating_add(len))?;
+    let size_then = bounds::of_size(inode, size.saturating_add(len))?.end;
     inode.claims.close(inode);
     let _nodes = nodes::set_aside(inode, long(&new), Becomes::Apart)?;
     let by = i64::from(new.end - new.start);
     let mut end = END;
     while new.start < end {
         let part = next_part(inode, new.start..end, End::Last)?;
-        shift_part(inode, &part, by, size + len)?;
+        shift_part(inode, &part, by, size_then)?;
         end = part.blocks.start;
     }
     Ok(())
 }
 
-fn whole_blocks(inode: &Inode, pos: u64, len: u64) -> Result<Range<u32>, Error> {
+fn whole_blocks(inode: &Inode, bytes: &Range<u64>) -> Result<Range<u32>, Error> {
     // What moves keeps its place in its clusters.
+    let (pos, len) = (bytes.start, bytes.end - bytes.start);
     let unit = u64::from(inode.volume.sb.geometry().cluster_size());
     if pos % unit != 0 || len % unit != 0 {
         return Err(Error::Invalid(format!(
@@ -80,10 +82,8 @@ fn whole_blocks(inode: &Inode, pos: u64, len: u64) -> Result<Range<u32>, Error> 
         )));
     }
     let block = u64::from(inode.volume.block_size());
-    let end = pos.saturating_add(len);
-    inode.check_size(end)?;
     let short = |b: u64| u32::try_from(b / block).expect("the largest size was checked");
-    Ok(short(pos)..short(end))
+    Ok(short(bytes.start)..short(bytes.end))
 }
 
 /// Takes the range out in one handle, if all that it touches fits. False: it does not, or there is no space now; then no more than a hole was

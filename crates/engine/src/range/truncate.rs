@@ -24,7 +24,9 @@ pub(super) fn truncate(inode: &Inode, size: u64) -> Result<(), Error> {
 pub(super) fn grow(inode: &Inode, size: u64) -> Result<(), Error> {
     inode.zero_tail()?;
     set_size(inode, size)?;
-    inode.note_tail(size % u64::from(inode.volume.block_size()) == 0);
+    if size % u64::from(inode.volume.block_size()) != 0 {
+        inode.forget_tail();
+    }
     Ok(())
 }
 
@@ -49,15 +51,19 @@ pub(crate) fn shrink(inode: &Inode, size: u64) -> Result<(), Error> {
     let block = u64::from(inode.volume.block_size());
     // A group may yet give back what is behind: whoever makes the file longer zeros it then.
     let left = inode.volume.journal()?.leaves_tail(inode.ino);
+    // What is known of the end is known of the old one until the size has moved (rule D9).
+    inode.forget_tail();
     if size % block != 0 && !left {
         inode.zero_behind(size, size / block)?;
     }
-    inode.note_tail(!left);
     inode.claims.close(inode);
     let keep = u32::try_from(size.div_ceil(block)).unwrap_or(END);
     let mut end = END;
     loop {
         end = free_last(inode, keep..end, size)?;
+        if !left {
+            inode.learn_tail();
+        }
         if end <= keep {
             return Ok(());
         }

@@ -92,7 +92,7 @@ fn any_request(file: FileId, rng: &mut Rng) -> Request {
     Request {
         op,
         file,
-        pos: tame(number(rng)),
+        pos: number(rng),
         buf,
         len,
         token: rng.next(),
@@ -288,7 +288,7 @@ fn range(world: &mut World, rng: &mut Rng) {
         0 => drop(expect(file.truncate(number(rng)))),
         _ => drop(expect(file.fallocate(
             values::fallocate(rng),
-            tame(number(rng)),
+            number(rng),
             length(rng),
         ))),
     }
@@ -497,9 +497,6 @@ fn by_number(world: &mut World, rng: &mut Rng) {
 
 fn policy(world: &mut World, rng: &mut Rng) {
     let policy = values::policy(rng);
-    if std::env::var("HUGE").is_err() {
-        return;
-    }
     world.volume.set_policy(policy);
     assert_eq!(world.volume.policy(), policy);
 }
@@ -546,7 +543,7 @@ fn any_bio(rng: &mut Rng) -> Bio {
     };
     Bio {
         op,
-        pos: tame(number(rng)),
+        pos: number(rng),
         buf,
         len,
         token: rng.next(),
@@ -617,12 +614,4 @@ fn group_or_close(world: &mut World, rng: &mut Rng) {
         }
     }
     world.reopen(rng);
-}
-
-fn tame(n: u64) -> u64 {
-    if std::env::var("HUGE").is_err() {
-        n >> 3 & !511
-    } else {
-        n
-    }
 }

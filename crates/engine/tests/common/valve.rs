@@ -26,6 +26,8 @@ struct Shared {
     failing: Vec<u8>,
     held_reads: Range<u64>,
     failing_at: Range<u64>,
+    lying: Vec<u8>,
+    failing_reads: Range<u64>,
     holding: usize,
     flying: Vec<(Range<u64>, bool)>,
     not_to_wait: u64,
@@ -75,6 +77,16 @@ impl Valve {
         self.shared.lock().unwrap().failing_at = range;
     }
 
+    /// Says of writes that begin with one of these bytes that they failed, and does them: what an error leaves is old, new or torn.
+    pub fn lie(&self, first: &[u8]) {
+        self.shared.lock().unwrap().lying = first.to_vec();
+    }
+
+    /// Fails reads that take bytes of the device from this range.
+    pub fn fail_reads(&self, range: Range<u64>) {
+        self.shared.lock().unwrap().failing_reads = range;
+    }
+
     /// How many requests it holds back.
     pub fn holding(&self) -> usize {
         self.shared.lock().unwrap().holding
@@ -107,6 +119,14 @@ impl Shared {
     fn fails(&self, bio: &Bio) -> bool {
         let by_byte = first_byte(bio).is_some_and(|b| self.failing.contains(&b));
         by_byte || bio.op == BioOp::Write && meets(&self.failing_at, bio)
+    }
+
+    /// What is done, and called a failure.
+    fn denies(&self, bio: &Bio) -> bool {
+        match bio.op {
+            BioOp::Read => meets(&self.failing_reads, bio),
+            _ => first_byte(bio).is_some_and(|b| self.lying.contains(&b)),
+        }
     }
 
     fn watch(&mut self, bio: &Bio) {
@@ -228,6 +248,11 @@ impl DeviceQueue for ValveQueue {
         self.look_again();
         let from = out.len();
         self.below.reap(out);
+        let shared = self.shared.lock().unwrap();
+        for bio in out.range_mut(from..).filter(|bio| shared.denies(bio)) {
+            bio.result = Err(BioError::new(BioErrorKind::Io));
+        }
+        drop(shared);
         out.append(&mut self.kept.lock().unwrap().failed);
         let mut shared = self.shared.lock().unwrap();
         out.range(from..).for_each(|bio| shared.forget(bio));

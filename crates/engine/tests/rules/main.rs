@@ -13,9 +13,11 @@
 //! | `looped`, `stacked` | L1, L2, L4 to L8: a file as a device |
 //! | `sharing` | U6, U7, B2, G13, G16: who waits for whom in one file |
 //! | `recheck` | U7, G15: what is looked at again after a wait |
+//! | `limits` | D6, D7, D9, D11: a caller's numbers, policies that change, what an error leaves |
+//! | `log_places` | D10: where a journal may lie |
 //!
 //! Elsewhere: U2 and U3 by the thousand are `tools/crash`, U5 `tests/aside.rs`; that readers take no lock (U6) `tests/first_read.rs`; G13 to G17 `tests/ranges.rs`, `range_requests.rs` and the interleavings, G14 `tests/who_reaps.rs`.
-//! L3, L9 and L10 are in `crates/block/src/file/tests`.
+//! D8 is `tests/leaks.rs`. L3, L9 and L10 are in `crates/block/src/file/tests`.
 //! There are no page cache, no polling and no atomic writes, so B10, C11, C12 and U8 have nothing to hold.
 #![allow(clippy::unwrap_used)]
 
@@ -29,6 +31,8 @@ mod cuts;
 mod durable;
 mod full;
 mod general;
+mod limits;
+mod log_places;
 mod looped;
 mod recheck;
 mod sharing;

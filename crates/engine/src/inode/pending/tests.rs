@@ -28,7 +28,7 @@ fn a_range_is_one_request_s_at_a_time() {
         assert!(!register(taken));
     }
     assert!(register(6..7) && register(0..4));
-    pending.release(4);
+    pending.release(4, |_| ());
     assert!(register(5..6));
 }
 
@@ -49,7 +49,7 @@ fn who_comes_first_in_the_file_gets_a_shared_block_first() {
     assert!(pending.register(&wanted(0, 1000)));
     assert_eq!(ended(&pending, 0, Some(1)), [1]);
     assert!(pending.published(0).is_empty());
-    pending.release(0);
+    pending.release(0, |_| ());
     assert!(pending.register(&wanted(1000, 5000)));
 }
 
@@ -117,7 +117,7 @@ fn a_write_where_an_append_begins_waits_for_it() {
     assert!(pending.register(&wanted(true)));
     assert_eq!(ended(&pending, 0, Some(1)), [1]);
     assert!(pending.published(0).is_empty());
-    pending.release(0);
+    pending.release(0, |_| ());
     assert!(pending.register(&wanted(false)));
     assert_eq!(ended(&pending, 0, Some(2)), [2]);
 }
@@ -162,7 +162,7 @@ fn an_append_goes_behind_all_of_a_longer_write() {
     assert_eq!(ended(&pending, 1000, None), []);
     assert_eq!(ended(&pending, 100, Some(2)), []);
     assert_eq!(pending.published(95), [2]);
-    pending.release(1);
+    pending.release(1, |_| ());
     assert!(pending.published(100).is_empty() && pending.is_empty());
     assert_eq!(sure(&pending, 110, 10, 9999), Ok(110));
 }

@@ -1,0 +1,92 @@
+//! Where the log of a journal in a file lies, and whether one may be written there.
+//!
+//! Input: the journal's file. Output: [`LogPlaces`]: its runs, and the first reason not to trust them. Invariants: no block of it is one of the volume's
+//! structures at fixed places, of its own map, or in it twice (rule D10); the walk ends at the first that is, so it never visits more blocks than the volume has.
+//! Limits: that no file has a block of it is asked of each file's map, as it is read (see `Volume::metadata_in`).
+
+use crate::error::Error;
+use crate::file::File;
+use crate::map::{Mapping, MappingState};
+use crate::volume::Volume;
+use diorite_format::FsBlock;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct LogPlaces {
+    /// Up to where they can be trusted.
+    pub(super) runs: Vec<Mapping>,
+    /// The first block of the file that is nowhere.
+    pub(super) hole: Option<u64>,
+    /// Why they cannot be trusted: something else lies there.
+    pub(super) shared: Option<String>,
+}
+
+/// Blocks of the volume that are known to be the journal's, by first block, with the end of each run.
+#[derive(Default)]
+struct Known(BTreeMap<u64, u64>);
+
+impl Known {
+    /// Adds a run. False if it has a block of one that is there.
+    fn add(&mut self, at: FsBlock, len: u64) -> bool {
+        let (start, end) = (at.get(), at.get().saturating_add(len));
+        let before = self.0.range(..end).next_back();
+        let is_new = before.is_none_or(|(_, end)| *end <= start);
+        if is_new {
+            self.0.insert(start, end);
+        }
+        is_new
+    }
+}
+
+/// Walks the map of a journal of so many blocks.
+pub(super) fn of_file(volume: &Volume, file: &File, blocks: u64) -> Result<LogPlaces, Error> {
+    let (mut places, mut known) = (LogPlaces::default(), Known::default());
+    let taken = |at: FsBlock, len: u64| {
+        let what = volume.inner().metadata_in(at, len)?;
+        Some(format!("block {at} is of {what}"))
+    };
+    let inode = file.inode();
+    inode.walk_nodes(|node| {
+        let twice = || (!known.add(node, 1)).then(|| format!("block {node} is in its map twice"));
+        places.shared = taken(node, 1).or_else(twice);
+        flow(&places)
+    })?;
+    // Also where that is settled: the journal's superblock is in its first run.
+    inode.walk_map(0..blocks, |mapping| {
+        let (MappingState::Written(at) | MappingState::Unwritten(at)) = mapping.state else {
+            places.hole.get_or_insert(mapping.start);
+            return ControlFlow::Continue(());
+        };
+        let twice = || {
+            let is_new = known.add(at, mapping.len);
+            (!is_new).then(|| format!("block {at} is in it twice, or of its map"))
+        };
+        let now = taken(at, mapping.len).or_else(twice);
+        places.shared = places.shared.take().or(now);
+        places.runs.push(mapping);
+        flow(&places)
+    })?;
+    Ok(places)
+}
+
+fn flow(places: &LogPlaces) -> ControlFlow<()> {
+    match places.shared {
+        None => ControlFlow::Continue(()),
+        Some(_) => ControlFlow::Break(()),
+    }
+}
+
+impl LogPlaces {
+    /// Why a log of so many blocks can neither be written there nor be believed.
+    pub(super) fn fault(&self, blocks: u64) -> Option<String> {
+        let hole = || {
+            let at = self.hole.filter(|at| *at < blocks)?;
+            Some(format!(
+                "block {at} of its {blocks} has no place on the device"
+            ))
+        };
+        self.shared.clone().or_else(hole)
+    }
+}

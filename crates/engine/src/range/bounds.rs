@@ -1,0 +1,49 @@
+//! Which bytes a range operation is about: judged once, before the request waits for anything.
+//!
+//! Input: what a caller asks: a mode, a position, a length; or a size. Output: bytes that the file can have, `start <= end <= max_size`, so that rounding them to
+//! blocks never wraps; or a refusal. Invariant: nothing behind this door adds a caller's numbers again (rule D7). Limits: what lies behind what a file
+//! can have is a hole already, so a hole that reaches there is cut; one that begins there is refused.
+
+use super::Fallocate;
+use crate::error::Error;
+use crate::inode::Inode;
+use std::ops::Range;
+
+/// The bytes of a [`Fallocate`].
+pub(super) fn of_range(
+    inode: &Inode,
+    mode: Fallocate,
+    pos: u64,
+    len: u64,
+) -> Result<Range<u64>, Error> {
+    let (ino, most) = (inode.ino, inode.max_size);
+    if len == 0 {
+        return Err(Error::Invalid(format!("inode {ino}: an empty range")));
+    }
+    let punches = mode == Fallocate::PunchHole;
+    if !punches && !inode.will_have_extents() {
+        return Err(Error::NotSupported(format!(
+            "inode {ino} has no extents: it cannot be preallocated, only be punched"
+        )));
+    }
+    let end = pos.checked_add(len);
+    let end = end.ok_or(Error::TooBig {
+        ino,
+        end: u64::MAX,
+        most,
+    })?;
+    match punches && pos <= most {
+        true => Ok(pos..end.min(most)),
+        false => of_size(inode, end).map(|_| pos..end),
+    }
+}
+
+/// A size, as the end of no bytes: one that the file's map cannot have is refused.
+pub(super) fn of_size(inode: &Inode, size: u64) -> Result<Range<u64>, Error> {
+    let (ino, most) = (inode.ino, inode.max_size);
+    if size > most {
+        let end = size;
+        return Err(Error::TooBig { ino, end, most });
+    }
+    Ok(size..size)
+}
