@@ -353,6 +353,7 @@ impl Queue {
     /// Blocks until about `min` requests may have finished, or the time is over; does meanwhile what may unblock them.
     /// May return early for no reason.
     pub fn wait(&self, min: usize, timeout: Option<Duration>) {
+        let timeout = timeout.filter(|timeout| deadline(Some(*timeout)).is_some());
         self.shared.wait(self.shared.state.lock(), min, timeout);
     }
 
