@@ -121,6 +121,6 @@ pub use mount::{AccessTimes, Caller, Clock, JournalDevice, OpenOptions};
 pub use policy::{Policy, UnknownPolicy};
 pub use queue::{Batch, Completion, Completions, FileId, Op, Queue, Request, RequestFlags};
 pub use range::{Fallocate, Seek};
-pub use stats::{Counters, JournalStats};
+pub use stats::{Counters, JournalStats, Usage};
 pub use volume::{Group, Volume};
 pub use xattr::{Xattr, XattrWhen};

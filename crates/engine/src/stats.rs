@@ -69,6 +69,48 @@ impl Counters {
     }
 }
 
+/// What a volume holds at one moment: see [`crate::Volume::usage`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Usage {
+    /// Blocks that the bitmaps on disk, with what is not committed yet, show free. 0 where the volume is open for reading.
+    pub free_on_disk: u64,
+    /// Of these, blocks that nobody has claimed or set aside.
+    pub free: u64,
+    /// Of these, blocks that may be used again after the next commit.
+    pub waiting: u64,
+    /// Inodes that are free.
+    pub free_inodes: u64,
+    /// Queues, with those that blocking calls keep.
+    pub queues: u64,
+    /// Files attached to them.
+    pub attached: u64,
+    /// Requests that were accepted and not handed back.
+    pub requests: u64,
+    /// Requests that inodes count in flight.
+    pub in_flight: u64,
+    /// Ranges of new space, and places in the order of sizes, that writes have for themselves.
+    pub pending: u64,
+    /// Inodes in memory.
+    pub inodes: u64,
+    /// Inodes whose times were noted and not written.
+    pub dirty_times: u64,
+    /// Segments of maps in memory, beyond the inodes' roots.
+    pub map_segments: u64,
+    /// Blocks of metadata in memory.
+    pub cached_blocks: u64,
+    /// Of these, blocks whose bytes somebody holds beside the cache.
+    pub pinned_blocks: u64,
+}
+
+impl Usage {
+    /// Free blocks that somebody has claimed or set aside.
+    #[must_use]
+    pub fn claimed(&self) -> u64 {
+        self.free_on_disk.saturating_sub(self.free + self.waiting)
+    }
+}
+
 /// What the journal of a volume has done since it was opened, or its rounds where it has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JournalStats {

@@ -268,6 +268,92 @@ fn a_volume_is_synced_by_a_request() {
     assert!(matches!(closed, Err(Error::ShutDown)));
 }
 
+/// Ids were counted queue by queue: what one queue had given was another file's in the next, and a write went to a file that nobody had named.
+#[test]
+fn an_id_is_good_in_its_own_queue_only() {
+    let (volume, other) = (writable(example_volume()), writable(example_volume()));
+    let files: Vec<File> = ["/mine", "/theirs"]
+        .map(|path| volume.create(path, 0o644).unwrap())
+        .into();
+    let foreign = other.create("/foreign", 0o644).unwrap();
+    let (mine, theirs) = (volume.queue(4).unwrap(), volume.queue(4).unwrap());
+    let strangers = other.queue(4).unwrap();
+    let id = mine.attach(&files[0]).unwrap();
+    let wrong = [
+        theirs.attach(&files[1]).unwrap(),
+        strangers.attach(&foreign).unwrap(),
+    ];
+    assert!(mine.attach(&foreign).is_err());
+    for id in wrong {
+        for request in [
+            Request::write(id, 0, filled(1, 512), 0),
+            Request::append(id, filled(1, 512), 0),
+            Request::truncate(id, 4096, 0),
+            Request::read(id, 0, Buf::zeroed(512), 0),
+        ] {
+            mine.push(request).unwrap();
+            let done = mine.reap_one(None).unwrap();
+            assert!(
+                matches!(done.result, Err(Error::Invalid(_))),
+                "{:?}",
+                done.result
+            );
+        }
+        mine.detach(id);
+    }
+    assert!(files.iter().chain([&foreign]).all(|file| file.size() == 0));
+    mine.push(Request::append(id, filled(1, 512), 0)).unwrap();
+    assert!(mine.reap_one(None).unwrap().result.is_ok());
+    mine.detach(id);
+    mine.push(Request::append(id, filled(1, 512), 0)).unwrap();
+    assert!(
+        mine.reap_one(None).unwrap().result.is_err(),
+        "it was detached"
+    );
+    assert_eq!(files[0].size(), 512);
+}
+
+/// A sync that was sent with a buffer lost it: the flush's own, which is empty, took its place.
+#[test]
+fn whatever_is_sent_comes_back() {
+    let volume = writable(example_volume());
+    let file = volume.create("/file", 0o644).unwrap();
+    file.append(filled(1, 4096)).1.unwrap();
+    let queue = volume.queue(4).unwrap();
+    let id = queue.attach(&file).unwrap();
+    for op in [
+        Op::Sync,
+        Op::DataSync,
+        Op::SyncVolume,
+        Op::Truncate,
+        Op::Read,
+    ] {
+        let request = Request {
+            op,
+            ..Request::write(id, 0, filled(1, 512), 3)
+        };
+        queue.push(request).unwrap();
+        let done = queue.reap_one(None).unwrap();
+        assert_eq!((done.op, done.buf.len(), done.token), (op, 512, 3));
+    }
+}
+
+/// A timeout past what a clock can say was added to the clock: a panic.
+#[test]
+fn a_timeout_may_be_as_long_as_it_likes() {
+    let volume = writable(example_volume());
+    let file = volume.create("/file", 0o644).unwrap();
+    let queue = volume.queue(4).unwrap();
+    let id = queue.attach(&file).unwrap();
+    for timeout in [Duration::MAX, Duration::from_secs(u64::MAX / 2)] {
+        queue.push(Request::append(id, filled(1, 512), 0)).unwrap();
+        assert_eq!(queue.reap(&mut Vec::new(), 1, Some(timeout)), 1);
+        queue.push(Request::append(id, filled(1, 512), 0)).unwrap();
+        queue.wait(1, Some(timeout));
+        assert!(queue.reap_one(Some(timeout)).is_some());
+    }
+}
+
 /// A failed commit is told to every sync that waited for it.
 #[test]
 fn a_failed_sync_of_the_volume_says_so() {

@@ -103,6 +103,14 @@ impl Alloc {
         self.totals.free_blocks_on_disk()
     }
 
+    /// Blocks that are nobody's now, and those that wait for a commit.
+    pub(crate) fn now_free(&self) -> (u64, u64) {
+        (
+            self.totals.usable_blocks(true),
+            self.totals.waiting_blocks(),
+        )
+    }
+
     /// Inodes that the bitmaps on disk say are free.
     pub(crate) fn free_inodes(&self) -> u32 {
         self.totals.free_inodes()

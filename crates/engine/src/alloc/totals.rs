@@ -60,7 +60,10 @@ impl Totals {
         u32::try_from(self.inodes.load(SeqCst)).expect("groups have no more inodes than the volume")
     }
 
-    #[cfg(test)]
+    pub(super) fn waiting_blocks(&self) -> u64 {
+        self.waiting.load(SeqCst) * self.ratio
+    }
+
     pub(super) fn usable_blocks(&self, privileged: bool) -> u64 {
         self.usable(privileged) * self.ratio
     }

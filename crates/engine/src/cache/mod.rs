@@ -257,6 +257,18 @@ impl MetaCache {
         }
     }
 
+    /// Blocks in memory, and those of them whose bytes somebody holds.
+    pub(crate) fn count(&self) -> (u64, u64) {
+        let (mut blocks, mut held) = (0, 0);
+        for shard in &self.shards {
+            let shard = shard.lock();
+            blocks += shard.blocks.len() as u64;
+            let all = shard.blocks.values();
+            held += all.filter(|e| Arc::strong_count(&e.latest) > 1).count() as u64;
+        }
+        (blocks, held)
+    }
+
     /// Blocks read from the device so far.
     pub(crate) fn loads(&self) -> u64 {
         self.loads.load(Ordering::Relaxed)

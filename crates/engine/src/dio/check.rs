@@ -63,14 +63,14 @@ pub(super) fn measure(request: &Request) -> Result<u32, Error> {
         Op::Write if request.len > has as u64 => return Err(too_few(request.len, has)),
         Op::Write if request.len != 0 => request.len,
         Op::Read | Op::Write | Op::Append => has as u64,
-        Op::Sync | Op::DataSync | Op::Truncate | Op::Fallocate(_) if has != 0 => {
+        Op::Sync | Op::DataSync | Op::SyncVolume | Op::Truncate | Op::Fallocate(_) if has != 0 => {
             let what = format!(
                 "a buffer of {has} bytes with {:?}, which moves no data",
                 request.op
             );
             return Err(Error::Invalid(what));
         }
-        Op::Sync | Op::DataSync | Op::Truncate | Op::Fallocate(_) => 0,
+        Op::Sync | Op::DataSync | Op::SyncVolume | Op::Truncate | Op::Fallocate(_) => 0,
     };
     Ok(u32::try_from(asked).expect("no more than its buffer, which was measured above"))
 }

@@ -223,6 +223,11 @@ impl Gate {
         self.closed.store(false, Ordering::SeqCst);
     }
 
+    /// Requests counted in.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.inner.lock().in_flight()
+    }
+
     fn check_drained(&self) {
         let mut inner = self.inner.lock();
         if inner.draining.is_some() && inner.in_flight() == 0 {

@@ -310,6 +310,12 @@ impl<J> Pending<J> {
         free
     }
 
+    /// Ranges, and places in the order of sizes, that somebody has.
+    pub(crate) fn count(&self) -> usize {
+        let inner = self.inner.lock();
+        inner.entries.len() + inner.extending.len()
+    }
+
     /// Is the size about to move over an extending request?
     pub(crate) fn moves(&self) -> bool {
         let inner = self.inner.lock();

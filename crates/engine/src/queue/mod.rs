@@ -35,6 +35,7 @@ use diorite_block::{Bio, BioList, DeviceQueue, QueueOptions, Waker, forget_moved
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// How long a caller with parked requests waits for its own device before it drains the volume's other queues again: at
@@ -44,6 +45,10 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
 /// Bytes of writes after which a queue tells its volume.
 const WRITTEN_UNTOLD: u64 = 4 << 20;
+
+/// The generation of the file that is attached next, to whichever queue: the id that one queue has given names no file of another. Of the host's
+/// own kind, as nothing is ordered by it.
+static GENERATIONS: AtomicU32 = AtomicU32::new(1);
 
 /// The largest depth of a queue.
 pub const MAX_DEPTH: u32 = 32_768;
@@ -126,7 +131,6 @@ pub(crate) struct QueueState {
     /// Requests that wait for the size to move over others.
     pub(crate) held: u32,
     pub(crate) counters: Counters,
-    generation: u32,
 }
 
 impl Queue {
@@ -183,7 +187,6 @@ impl Queue {
             parked: 0,
             held: 0,
             counters: Counters::default(),
-            generation: 0,
         };
         let shared = Arc::new(QueueShared {
             volume: volume.clone(),
@@ -197,7 +200,8 @@ impl Queue {
         Ok(Queue { shared })
     }
 
-    /// Makes a file known to the queue, once for many requests.
+    /// Makes a file known to the queue, once for many requests. The id is good in this queue only, until [`Queue::detach`]: a request with another one
+    /// comes back with `Invalid`.
     ///
     /// # Errors
     /// The file belongs to another volume, or is encrypted or protected by verity (refused by name).
@@ -208,9 +212,8 @@ impl Queue {
             ));
         }
         file.inode().check_data_access()?;
+        let attached = Attached::new(file, GENERATIONS.fetch_add(1, Relaxed));
         let mut state = self.shared.state.lock();
-        state.generation += 1;
-        let attached = Attached::new(file, state.generation);
         let index = state
             .files
             .iter()
@@ -359,6 +362,7 @@ impl Queue {
     /// Blocks until about `min` requests may have finished, or the time is over; does meanwhile what may unblock them.
     /// May return early for no reason.
     pub fn wait(&self, min: usize, timeout: Option<Duration>) {
+        let timeout = timeout.filter(|timeout| deadline(Some(*timeout)).is_some());
         self.shared.wait(self.shared.state.lock(), min, timeout);
     }
 

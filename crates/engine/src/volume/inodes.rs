@@ -61,7 +61,7 @@ impl VolumeShared {
         }
     }
 
-    fn known_inodes(&self) -> Vec<Arc<Inode>> {
+    pub(super) fn known_inodes(&self) -> Vec<Arc<Inode>> {
         let inodes = self.inodes.lock();
         inodes.known.values().filter_map(Weak::upgrade).collect()
     }

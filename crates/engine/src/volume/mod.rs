@@ -6,6 +6,7 @@
 //! | `queues` | queues that come and go -> drains on behalf of others, counters |
 //! | `group` | many changes -> all of them, or none |
 //! | `dirty_times` | times that were only noted -> times in the running transaction |
+//! | `usage` | a moment -> what is held then |
 //! | `durable` | changes of metadata -> handles, commits, the way home |
 //!
 //! Input: a device and what `mount` read from it. Output: files, queues, counters. Invariants: a volume outlives its files
@@ -18,6 +19,7 @@ mod group;
 mod inodes;
 mod queues;
 mod recent;
+mod usage;
 
 use crate::alloc::Alloc;
 use crate::cache::MetaCache;

@@ -1,0 +1,41 @@
+//! What a volume holds at one moment: space, requests, memory.
+//!
+//! Input: counts that are kept anyway, and looks into what is in memory. Output: a [`Usage`]. Invariants: nothing is changed, nothing waited for but
+//! short locks. Limits: taken part by part: exact while nobody works.
+
+use super::Volume;
+use crate::stats::Usage;
+use diorite_block::sync::atomic::Ordering;
+
+impl Volume {
+    /// What the volume holds now. What has ended holds nothing: after files are let go of and a [`Volume::sync`], all free blocks are free for
+    /// everybody, and no request, range or pin is left. For tests and monitoring; exact only while nobody works. Does not block on I/O; its cost
+    /// grows with the inodes and metadata blocks in memory.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let volume = self.inner();
+        let mut usage = Usage {
+            map_segments: volume.loaded_segments.load(Ordering::Relaxed),
+            dirty_times: volume.touched.lock().len() as u64,
+            ..Usage::default()
+        };
+        (usage.cached_blocks, usage.pinned_blocks) = volume.cache.count();
+        if let Some(alloc) = &volume.alloc {
+            (usage.free, usage.waiting) = alloc.now_free();
+            usage.free_on_disk = alloc.free_blocks();
+            usage.free_inodes = u64::from(alloc.free_inodes());
+        }
+        for queue in volume.open_queues() {
+            let state = queue.lock();
+            usage.queues += 1;
+            usage.requests += state.slots.used() as u64;
+            usage.attached += state.files.iter().flatten().count() as u64;
+        }
+        for inode in volume.known_inodes() {
+            usage.inodes += 1;
+            usage.in_flight += inode.gate.in_flight();
+            usage.pending += inode.pending.count() as u64;
+        }
+        usage
+    }
+}

@@ -1,0 +1,59 @@
+//! Any call with any arguments, from a seed: an error or a success, never a panic, a hang, a leak, or a file changed that was not named.
+//!
+//! Input: images of mke2fs, `DIORITE_SEED`, `DIORITE_STEPS` calls. Output: nothing, or what was being called. Invariants: a seed's calls are always the same
+//! ones; rules D7, D8, D11 are asked of what is left. Limits: one thread calls, workers are beside it.
+#![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod calls;
+mod values;
+mod world;
+
+use common::watch::Watchdog;
+use common::{Rng, scaled};
+use std::sync::Mutex;
+use std::time::Duration;
+use world::World;
+
+/// Calls on one world.
+const SESSION: u64 = 400;
+
+/// What is being called.
+static NOW: Mutex<String> = Mutex::new(String::new());
+
+/// A panic ends the process, whichever thread it is in: the engine turns those of its workers into errors, and what a panic leaves hangs.
+fn end_at_a_panic() {
+    let said = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        said(info);
+        eprintln!("in {}", NOW.lock().unwrap());
+        std::process::abort();
+    }));
+}
+
+/// Rules D7, D8, D11.
+#[test]
+fn any_call_with_any_arguments_is_answered() {
+    end_at_a_panic();
+    let steps = scaled("DIORITE_STEPS", 2_000);
+    let mut rng = Rng::from_env("arguments");
+    let first = rng.below(1 << 32);
+    let watchdog = Watchdog::new(Duration::from_secs(120), "the beginning");
+    let now = |what: String| {
+        watchdog.feed(what.clone());
+        *NOW.lock().unwrap() = what;
+    };
+    for seed in first..first + steps.div_ceil(SESSION) {
+        now(format!("session {seed}: its beginning"));
+        let mut world = World::new(seed, &mut rng);
+        for step in 0..SESSION {
+            let (name, _, call) = calls::KINDS[calls::pick(&mut rng)];
+            now(format!("session {seed}, call {step}: {name}"));
+            call(&mut world, &mut rng);
+        }
+        now(format!("session {seed}: its end"));
+        world.judge(&mut rng);
+    }
+}
