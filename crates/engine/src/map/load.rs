@@ -301,7 +301,7 @@ impl Inode {
         Ok(view)
     }
 
-    fn read_node(&self, node: &Segment) -> Result<Vec<Segment>, Error> {
+    pub(super) fn read_node(&self, node: &Segment) -> Result<Vec<Segment>, Error> {
         let (volume, disk) = (&self.volume, self.disk());
         match node.kind {
             SegmentKind::ExtentNode(at, depth) => {
