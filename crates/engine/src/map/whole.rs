@@ -3,7 +3,7 @@
 //! Input: an inode. Output: an error that names the node and what is wrong with it. Invariants: every node is read once, and one that the map has twice is
 //! damage, so the walk ends; nothing is kept but the numbers of nodes. Limits: what the nodes map is only compared with the volume's own structures.
 
-use super::load::root_view;
+use super::load::root_segments;
 use super::{Segment, SegmentKind};
 use crate::error::Error;
 use crate::inode::Inode;
@@ -14,12 +14,8 @@ impl Inode {
     /// Can every node of the map be read? Blocks.
     pub(crate) fn check_nodes(&self) -> Result<(), Error> {
         let _map = self.map_lock.lock();
-        let root = root_view(&self.volume, &self.disk())?;
-        let (mut left, mut at) = (Vec::new(), Some(0));
-        while let Some(segment) = at.and_then(|block| root.tree.at_or_after(block)) {
-            left.extend(segment.is_unloaded().then_some(segment));
-            at = segment.last().checked_add(1);
-        }
+        let mut left = root_segments(&self.volume, &self.disk())?;
+        left.retain(Segment::is_unloaded);
         let mut seen = HashSet::new();
         while let Some(node) = left.pop() {
             if !seen.insert(place(&node)) {
