@@ -191,6 +191,13 @@ impl<'a> DirBlock<'a> {
         self.slots().from(offset)
     }
 
+    /// Whether a NUL follows the name of an entry, as it does that of "." and "..".
+    #[must_use]
+    pub fn is_terminated(&self, entry: &DirEntry<'_>) -> bool {
+        let name = num::usize32(entry.offset).saturating_add(de::SIZE);
+        self.bytes.get(name.saturating_add(entry.name.len())) == Some(&0)
+    }
+
     /// What of an entry's record comes before the name.
     pub(crate) fn fixed_part(&self, entry: &DirEntry<'_>) -> &'a [u8] {
         let start = num::usize32(entry.offset);

@@ -1,7 +1,8 @@
 //! Inline data: small files and directories kept inside the inode.
 //! Input: an inode flagged INLINE_DATA and the value of its attribute `system.data`. Output: the two parts.
-//! Invariant: the parts together are exactly `size` bytes. Limit: directories use bytes 0..4 for their parent
-//! ([`crate::dir::inline_parent`]). Source: the kernel's ext4 documentation, "inline data".
+//! Invariants: the parts together are no more than `size` bytes; fewer only in a regular file, whose rest is zeros. Limit: directories use
+//! bytes 0..4 for their parent ([`crate::dir::inline_parent`]). Source: the kernel's ext4 documentation, "inline data"; what mke2fs makes of
+//! files of zeros.
 
 use crate::error::{Corrupt, Result, bad};
 use crate::inode::{I_BLOCK_SIZE, Inode, MapKind};
@@ -31,10 +32,11 @@ pub struct InlineData<'a> {
 }
 
 impl<'a> InlineData<'a> {
-    /// The inline data of `inode`; `rest` is the value of `system.data`, empty if there is none.
+    /// The inline data of `inode`; `rest` is the value of `system.data`, empty if there is none. A regular file may say more than there is, whatever
+    /// its size: mke2fs stores nothing of a file that has only zeros or a hole.
     ///
     /// # Errors
-    /// `WrongMap` if the inode has no inline data, `InlineSize` if it says more than there is.
+    /// `WrongMap` if the inode has no inline data, `InlineSize` if it is no regular file and says more than there is.
     pub fn new(inode: &'a Inode, rest: &'a [u8]) -> Result<Self> {
         if inode.map_kind() != MapKind::Inline {
             return bad(Corrupt::WrongMap {
@@ -45,7 +47,11 @@ impl<'a> InlineData<'a> {
         let size = num::index(inode.size);
         let in_head = size.min(I_BLOCK_SIZE);
         let in_tail = size.saturating_sub(I_BLOCK_SIZE);
-        match (inode.i_block.get(..in_head), rest.get(..in_tail)) {
+        let tail = match inode.is_file() {
+            true => rest.get(..in_tail.min(rest.len())),
+            false => rest.get(..in_tail),
+        };
+        match (inode.i_block.get(..in_head), tail) {
             (Some(head), Some(tail)) => Ok(Self { head, tail }),
             _ => {
                 let have = num::wide(rest.len().saturating_add(I_BLOCK_SIZE));
@@ -64,7 +70,7 @@ impl<'a> InlineData<'a> {
         [self.head.get(4..).unwrap_or(&[]), self.tail]
     }
 
-    /// Bytes in both parts: the file's size.
+    /// Bytes in both parts: the size, or less in a regular file that goes on in zeros.
     #[must_use]
     pub fn len(&self) -> usize {
         self.head.len().saturating_add(self.tail.len())

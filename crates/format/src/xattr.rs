@@ -21,7 +21,7 @@ mod pack;
 mod tests;
 
 pub use hash::{entry_hash, verify_ea_inode};
-pub use holder::{held_hash, value_sum};
+pub use holder::{held_hash, is_held_hash, value_sum};
 pub use pack::{block_hash, write_block, write_inode};
 
 /// First word of both areas.

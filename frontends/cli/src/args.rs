@@ -314,10 +314,11 @@ Look whether an image is consistent: superblock and descriptors, bitmaps and cou
 their hash trees, link counts, extended attributes, orphans, the journal, what users, groups and projects use against usage files of quotas, and every checksum. \
 Nothing is written.
 
-A journal that has to be replayed is replayed in memory, and the image judged as it will be then; `e2fsck -n` judges it as it lies.
+A journal that has to be replayed is replayed in memory, and the image judged as it will be then; `e2fsck -n` judges it as it lies. \
+Where it is on another device, name that with --journal.
 
 Exit status, as of `e2fsck -n`: 0 if the image is clean; 4 if there are errors, which are left as they are; 8 if no check could be made: the image \
-cannot be read, or is of a kind that is not known; 16 for wrong usage.";
+cannot be read, or is of a kind that is not known; 12 if its journal has to be replayed and is on a device that was not named; 16 for wrong usage.";
 
 const FIND: &str = "\
 Print the paths of files that fit, in the words of find(1): below each PATH (the root unless given), in the order of the names' bytes. Links are \

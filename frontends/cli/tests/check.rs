@@ -180,3 +180,77 @@ fn a_full_disk_for_what_is_said() {
         assert_eq!(said, "diorite: write error: No space left on device\n");
     }
 }
+
+/// A journal on a device that nobody named, which has to be replayed: `check` said that the image is clean, and exited with 0. Nothing can be said of it, and what is missing
+/// is. e2fsck exits with 12: errors left, and no check.
+#[test]
+fn a_journal_that_is_not_here() {
+    let dir = scratch();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (log, img) = (path("log"), path("img"));
+    let uuid = "84228b46-77cc-4c1c-8ca5-e91c0ce6ada5";
+    run(
+        "mke2fs",
+        &[
+            "-q",
+            "-b",
+            "1024",
+            "-U",
+            uuid,
+            "-O",
+            "journal_dev",
+            &log,
+            "4M",
+        ],
+    );
+    run(
+        "mke2fs",
+        &[
+            "-q",
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-O",
+            "^metadata_csum,^has_journal",
+            &img,
+            "8M",
+        ],
+    );
+    let bytes = std::fs::read(&log).unwrap();
+    let mut raw = std::fs::read(&img).unwrap();
+    let word = |raw: &mut [u8], at: usize, bits: u8| raw[1024 + at] |= bits;
+    // has_journal, its UUID and where it was; then needs_recovery.
+    word(&mut raw, 0x5C, 4);
+    raw[1024 + 0xD0..1024 + 0xE0].copy_from_slice(&bytes[1024 + 0x68..1024 + 0x78]);
+    raw[1024 + 0xE4..1024 + 0xE8].copy_from_slice(&0x700u32.to_le_bytes());
+    std::fs::write(&img, &raw).unwrap();
+    let said = diorite(&["check", &img]).ok().text();
+    assert!(
+        said.contains("note: the journal is on a device that was not named"),
+        "{said}"
+    );
+    word(&mut raw, 0x60, 4);
+    std::fs::write(&img, &raw).unwrap();
+    let ran = diorite(&["check", &img]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(12), ""));
+    let said = ran.text();
+    assert!(
+        said.contains(uuid) && said.contains("0x0700") && said.contains("--journal"),
+        "{said}"
+    );
+    assert!(
+        said.ends_with("NOT clean: it could not be checked\n"),
+        "{said}"
+    );
+    let found = json(&diorite(&["check", "--json", &img]));
+    assert_eq!(
+        (&found["clean"], &found["finished"]),
+        (&false.into(), &false.into())
+    );
+    let theirs = std::process::Command::new("e2fsck")
+        .args(["-fn", &img])
+        .output()
+        .unwrap();
+    assert_eq!(theirs.status.code(), Some(12));
+}

@@ -381,3 +381,45 @@ fn images_inside_images_and_partitions() {
     diorite(&["ls", path(&disk)]).failed(2, "?part=1");
     diorite(&["ls", &format!("{}?part=7", disk.display())]).failed(2, "7");
 }
+
+/// mke2fs keeps a file of zeros, or a hole, in its inode, whatever its size, and stores nothing of it: nobody could read it, although the kernel and e2fsck do. It is read, copied
+/// with its hole, cut, made longer and written to like any other.
+#[test]
+fn files_of_zeros_that_have_nothing_stored() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    std::fs::create_dir(&source).unwrap();
+    let sizes = [100, 5000, 100_000];
+    for size in sizes {
+        let file = std::fs::File::create(source.join(size.to_string())).unwrap();
+        file.set_len(size).unwrap();
+    }
+    let args = ["-t", "ext4", "-b", "1024", "-O", "inline_data"];
+    let img = image(dir.path(), "image", "8M", &args, Some(&source));
+    let read = |name: &str| diorite(&["cat", &img, name]).ok().out;
+    for size in sizes {
+        assert_eq!(read(&format!("/{size}")), vec![0; size as usize]);
+    }
+    let to = dir.path().join("copy");
+    diorite(&["get", &img, "/", to.to_str().unwrap()]).ok();
+    for size in sizes {
+        let copy = std::fs::read(to.join(size.to_string())).unwrap();
+        assert_eq!(copy, vec![0; size as usize]);
+    }
+    diorite(&["truncate", "-s", "90", &img, "/100"]).ok();
+    diorite(&["truncate", "-s", "200000", &img, "/100000"]).ok();
+    diorite(&["fallocate", "-p", "-o", "30", "-l", "40", &img, "/5000"]).ok();
+    run("e2fsck", &["-fn", &img]);
+    diorite(&["check", &img]).ok();
+    assert_eq!(read("/100"), [0; 90]);
+    assert_eq!(read("/100000"), vec![0; 200_000]);
+    assert_eq!(read("/5000"), [0; 5000]);
+    diorite(&["truncate", "-s", "4000", &img, "/5000"]).ok();
+    diorite(&["truncate", "-s", "50", &img, "/100000"]).ok();
+    run("e2fsck", &["-fn", &img]);
+    diorite(&["check", &img]).ok();
+    assert_eq!(
+        (read("/5000"), read("/100000")),
+        (vec![0; 4000], vec![0; 50])
+    );
+}

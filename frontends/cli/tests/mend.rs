@@ -339,3 +339,38 @@ fn sync_of_data_alone() {
     diorite(&["sync", "-d", &img]).failed(2, "PATH");
     run("e2fsck", &["-fn", &img]);
 }
+
+/// A file whose extent tree has a node of the wrong depth: `rm` took its name, said nothing and returned 0, and whoever wanted to write next was refused, since the rest could not
+/// be deleted. It fails first now, says which block, and changes nothing.
+#[test]
+fn what_cannot_be_deleted_keeps_its_name() {
+    for features in ["bigalloc,^metadata_csum", "^metadata_csum"] {
+        let dir = scratch();
+        let source = dir.path().join("source");
+        std::fs::create_dir(&source).unwrap();
+        let file = std::fs::File::create(source.join("file")).unwrap();
+        for n in 0..20 {
+            std::os::unix::fs::FileExt::write_all_at(&file, b"x", n << 17).unwrap();
+        }
+        std::fs::write(source.join("other"), b"y").unwrap();
+        let args = ["-t", "ext4", "-b", "1024", "-O", features];
+        let img = image(dir.path(), "image", "32M", &args, Some(&source));
+        let tree = run("debugfs", &["-R", "stat /file", &img]);
+        let node = tree.split_once("(ETB0):").unwrap().1;
+        let node: usize = node.split(',').next().unwrap().trim().parse().unwrap();
+        let mut bytes = std::fs::read(&img).unwrap();
+        bytes[node * 1024 + 6] = 2;
+        std::fs::write(&img, &bytes).unwrap();
+        let said = format!("extent node in block {node}: depth 2, expected 0");
+        diorite(&["rm", &img, "/file"]).failed(1, &said);
+        diorite(&["mv", &img, "/other", "/file"]).failed(1, &said);
+        // The volume is as it was, and of use.
+        diorite(&["mkdir", &img, "/dir"]).ok();
+        diorite(&["rm", &img, "/other"]).ok();
+        let listed = diorite(&["ls", &img, "/"]).ok().text();
+        assert_eq!(listed, "dir\nfile\nlost+found\n");
+        let judged = diorite(&["check", &img]);
+        assert_eq!(judged.code, Some(4));
+        assert!(!judged.text().contains("orphan"), "{}", judged.text());
+    }
+}

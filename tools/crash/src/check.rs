@@ -1,9 +1,9 @@
 //! What it is: the judges of one state.
 //! Input: an image as a power cut or a kill left it, and what its files may hold. Output: findings, in words.
-//! Steps: without a journal `e2fsck -fy` comes first, as users are told to; then copy A is recovered by diorite, copy B by
-//! `e2fsck -E journal_only`, which deals with orphans too, copy C (where asked) by the kernel; the trees must be the same, `e2fsck -fn` silent on each and our own check of
-//! its opinion, and A's files hold what they may hold; debugfs (where asked) must tell of B what diorite does; a recovery that is cut short
-//! (where asked) ends in the same tree when it is begun again. Where the superblock is torn
+//! Steps: where there is a journal our check finds nothing in the state as it is; without one `e2fsck -fy` comes first, as users are told to; then
+//! copy A is recovered by diorite, copy B by `e2fsck -E journal_only`, which deals with orphans too, copy C (where asked) by the kernel; the trees
+//! must be the same, `e2fsck -fn` silent on each and our own check of its opinion, and A's files hold what they may hold; debugfs (where asked) must
+//! tell of B what diorite does; a recovery that is cut short (where asked) ends in the same tree when it is begun again. Where the superblock is torn
 //! B takes `e2fsck -fy`, for the copies of the descriptors that come with a copy of it are old, and the kernel cannot help.
 //! Limits: one state at a time; a judge's files lie in memory and are used again.
 
@@ -24,7 +24,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use verdict::Excuse;
+use verdict::{Excuse, first_of};
 use xtask::images::{told_by_debugfs, told_by_kernel};
 use xtask::manifest::Entry;
 use xtask::run;
@@ -125,6 +125,9 @@ impl Judge {
         };
         let mut found = Vec::new();
         let journal_only = mode != Mode::None && superblock == Super::Whole;
+        if journal_only {
+            self.as_it_is(image, &mut found);
+        }
         let theirs = self.by_fsck(image, journal_only, &mut found)?;
         let start = if mode == Mode::None { &theirs } else { image };
         self.compare_all(mode, (start, &theirs), expect, also, &mut found)?;
@@ -141,6 +144,21 @@ impl Judge {
         let mut found = Vec::new();
         self.by_diorite(mode, image, expect, &mut found)?;
         Ok(Verdict::of(found))
+    }
+
+    /// The state itself, which has a journal to replay, and orphans: our check judges it as it will be then, and finds nothing.
+    fn as_it_is(&self, image: &[u8], found: &mut Vec<String>) {
+        self.mem.write_at(0, image);
+        match self.checked() {
+            Ok(report) if report.is_clean() => {}
+            Ok(report) => {
+                let first = first_of(&report);
+                found.push(format!(
+                    "our check finds {first} in what the power cut left"
+                ));
+            }
+            Err(error) => found.push(format!("our check of what the power cut left: {error}")),
+        }
     }
 
     /// Copy B: recovered by e2fsck. Lends the kept memory.

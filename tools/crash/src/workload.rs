@@ -102,6 +102,8 @@ struct Driver<'a> {
     alone: Vec<Alone>,
     /// The tree of names, if there is one.
     tree: Option<Tree>,
+    /// What was open when it lost a name: orphans, while commits go by.
+    held: VecDeque<File>,
     /// The number of the next action.
     next: u32,
     sink: &'a mut dyn FnMut(Note) -> Result<()>,
@@ -139,6 +141,7 @@ pub fn run(
         targets: targets.collect::<Result<_>>()?,
         alone: alone.collect::<Result<_>>()?,
         tree: names::begin(&volume)?,
+        held: VecDeque::new(),
         queues,
         next: first,
         sink,
@@ -157,6 +160,7 @@ pub fn run(
         driver.submit(queue)?;
         driver.reap(queue, usize::MAX)?;
     }
+    driver.held.clear();
     let number = driver.begin(What::Close)?;
     let Driver { sink, .. } = driver;
     volume.clone().close()?;

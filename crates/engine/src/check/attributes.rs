@@ -10,7 +10,9 @@ use super::reader::Reader;
 use super::report::Kind;
 use crate::error::Error;
 use diorite_format::inline::REST;
-use diorite_format::xattr::{NameIndex, XattrEntry, XattrValue, Xattrs, entry_hash, held_hash};
+use diorite_format::xattr::{
+    NameIndex, XattrEntry, XattrValue, Xattrs, entry_hash, held_hash, is_held_hash,
+};
 use diorite_format::{FsBlock, Ino, Inode, InodeFlags, Superblock};
 
 /// Bytes in front of the entries of a block.
@@ -114,7 +116,7 @@ fn entry(
         let sum = holder.atime.secs.to_le_bytes();
         let sum = u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]);
         let computed = held_hash(entry.name, sum);
-        if entry.hash != computed || holder.size != u64::from(size) {
+        if !is_held_hash(entry.hash, entry.name, sum) || holder.size != u64::from(size) {
             let what = format_args!(
                 "inode {owner}: an attribute of {size} bytes with the hash {:#010x} has its value in inode {ino}, of {} bytes and {computed:#010x}",
                 entry.hash, holder.size

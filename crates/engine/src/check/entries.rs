@@ -86,7 +86,7 @@ impl Entries {
                 }
                 Err(e) => check.found.inode(Kind::Directory, self.dir, e),
             }
-            self.dot_types(check, block, skip);
+            self.dots(check, block, skip);
         }
         block
             .entries()
@@ -95,12 +95,15 @@ impl Entries {
         up
     }
 
-    /// "." and ".." name directories.
-    fn dot_types(&self, check: &Check<'_>, block: &DirBlock<'_>, count: usize) {
+    /// "." and ".." name directories, and a NUL ends each.
+    fn dots(&self, check: &Check<'_>, block: &DirBlock<'_>, count: usize) {
         let typed = check.sight.sb.has_filetype();
-        for e in block.entries().take(count).filter(|_| typed) {
-            if e.file_type != Some(FileType::Directory) {
+        for e in block.entries().take(count) {
+            if typed && e.file_type != Some(FileType::Directory) {
                 self.wrong(check, &e, "is not marked as a directory");
+            }
+            if !block.is_terminated(&e) {
+                self.wrong(check, &e, "is not ended by a NUL");
             }
         }
     }
@@ -122,7 +125,10 @@ impl Entries {
         };
         check.people.count(e.ino);
         self.kind(check, e, person);
-        // The value of an attribute may: e2fsck puts it into lost+found when nothing has it.
+        if person.is_ea() {
+            // e2fsck minds nothing, and puts one that nothing has into lost+found itself; the kernel refuses what has such a name.
+            self.wrong(check, e, "names an inode that holds an attribute's value");
+        }
         if person.is_own() {
             self.wrong(check, e, "names an inode that has no place in a directory");
         }

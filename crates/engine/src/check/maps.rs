@@ -56,9 +56,9 @@ struct Claimer<'a> {
 impl Visit for Claimer<'_> {
     fn node(&mut self, block: FsBlock) -> bool {
         self.taken.clusters += 1;
-        let had = self.check.space.claim(block, 1);
-        self.taken.tangled |= had != 0;
-        had == 0
+        let first = self.check.space.claim_node(block);
+        self.taken.tangled |= !first;
+        first
     }
 
     fn run(&mut self, run: Run) {
@@ -73,8 +73,10 @@ impl Visit for Claimer<'_> {
             );
             self.wrong(&what);
         }
-        // Several runs of a file may share a cluster, if it is the same one of the file. Whatever it is, it counts once in the inode's own count.
-        let shared = self.last.filter(|(_, cluster)| *cluster == first);
+        // Several runs of a file may share a cluster of several blocks, if it is the same one of the file. Whatever it is, it counts once in the inode's own count.
+        let shared = self
+            .last
+            .filter(|(_, cluster)| ratio > 1 && *cluster == first);
         if shared.is_some_and(|(of_file, _)| of_file != run.file / ratio) {
             let what = format!(
                 "inode {}: file block {} lies in block {}, in the cluster of another place of the file",

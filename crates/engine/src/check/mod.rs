@@ -51,7 +51,6 @@ use crate::loopdev;
 use crate::mount::OpenOptions;
 use crew::Crew;
 use diorite_block::{Device, Locator};
-use diorite_format::features::RoCompat;
 use directories::Directories;
 use orphans::Orphans;
 use people::People;
@@ -162,13 +161,7 @@ impl Check<'_> {
         links::ways(self, &directories);
         bitmaps::all(self, &fixed)?;
         quota::all(self, &mut met.usage)?;
-        let shared = self
-            .sight
-            .sb
-            .features()
-            .ro_compat
-            .has(RoCompat::SHARED_BLOCKS);
-        if self.space.doubles() > 0 && shared {
+        if self.space.doubles() > 0 && self.space.is_shared() {
             let what = "files share blocks, as the feature shared_blocks says";
             self.found.note(what);
         } else if self.space.doubles() > 0 {

@@ -157,6 +157,8 @@ pub struct Report {
     pub notes: Vec<String>,
     /// What there is.
     pub totals: Totals,
+    /// Something that is missing kept the rest of the check from being made; a finding says what.
+    pub unfinished: bool,
 }
 
 impl Report {
@@ -191,6 +193,7 @@ pub(super) struct Collector {
 struct Inner {
     kinds: BTreeMap<Kind, (u64, BTreeSet<Finding>)>,
     notes: BTreeSet<String>,
+    unfinished: bool,
 }
 
 impl Collector {
@@ -242,6 +245,11 @@ impl Collector {
         self.inner.lock().notes.insert(what.to_string());
     }
 
+    /// The rest of the check cannot be made.
+    pub(super) fn unfinished(&self) {
+        self.inner.lock().unfinished = true;
+    }
+
     /// What there is so far.
     pub(super) fn snapshot(&self, totals: Totals) -> Report {
         let inner = self.inner.lock();
@@ -254,6 +262,7 @@ impl Collector {
             findings: inner.kinds.iter().map(of_kind).collect(),
             notes: inner.notes.iter().cloned().collect(),
             totals,
+            unfinished: inner.unfinished,
         }
     }
 }

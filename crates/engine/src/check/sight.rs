@@ -11,7 +11,7 @@ use crate::volume::Volume;
 use diorite_block::{Blocking, Device};
 use diorite_format::features::Incompat;
 use diorite_format::mmp::Mmp;
-use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use diorite_format::superblock::{JournalPlace, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use diorite_format::{
     Access, Corrupt, FormatError, FsBlock, GroupDesc, GroupNo, Superblock, group,
 };
@@ -58,6 +58,17 @@ pub(super) fn look(
         found.add(Kind::Superblock, e);
         return Ok(None);
     }
+    if let JournalPlace::External { uuid, device } = raw.sb.journal() {
+        if options.journal.is_none() && raw.sb.needs_recovery() {
+            without_journal(&uuid, device, found);
+            return Ok(None);
+        }
+        if options.journal.is_none() {
+            found.note(
+                "the journal is on a device that was not named (--journal), and was not looked at",
+            );
+        }
+    }
     let device = recovered(device, options, found)?;
     let blocking = Blocking::new(device);
     let sb = find_superblock(&blocking)?.sb;
@@ -71,6 +82,25 @@ pub(super) fn look(
             blocking,
         }),
     )
+}
+
+/// What is in a log that is not here is not known: nothing that lies on the volume can be judged.
+fn without_journal(uuid: &[u8; 16], device: u32, found: &Collector) {
+    let hex: String = uuid.iter().map(|b| format!("{b:02x}")).collect();
+    let parts = [
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..],
+    ];
+    let uuid = parts.join("-");
+    let what = format_args!(
+        "the journal has to be replayed, and is on a device that was not named: its UUID is {uuid}, its device number was {device:#06x}; name \
+         it (--journal). Nothing else was checked"
+    );
+    found.add(Kind::Journal, what);
+    found.unfinished();
 }
 
 /// There is nothing here that could be damaged.

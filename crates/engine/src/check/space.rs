@@ -4,6 +4,7 @@
 //! Invariants: any number of threads may claim at once; each bit is set once and the second claim is told. Limits: memory comes with the first
 //! claim in a group: two bits per cluster at most.
 
+use diorite_format::features::RoCompat;
 use diorite_format::{FsBlock, GroupNo, Superblock};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,12 +20,16 @@ pub(super) struct Space {
     used: Box<[Bits]>,
     twice: Box<[Bits]>,
     doubles: AtomicU64,
+    /// Where blocks may be shared: those that a map has as blocks of its own.
+    nodes: Option<Box<[Bits]>>,
 }
 
 impl Space {
     pub(super) fn new(sb: &Superblock) -> Space {
         let bits = || (0..sb.group_count()).map(|_| Bits::new()).collect();
+        let shares = sb.features().ro_compat.has(RoCompat::SHARED_BLOCKS);
         Space {
+            nodes: shares.then(bits),
             first: sb.geometry().first_data_block().get(),
             ratio: u64::from(sb.geometry().cluster_ratio()),
             per_group: u64::from(sb.geometry().clusters_per_group()),
@@ -51,6 +56,26 @@ impl Space {
         }
         let end = self.cluster(start.get() + len - 1) + 1;
         self.claim_clusters(self.cluster(start.get()), end)
+    }
+
+    /// A map has this block as one of its own; false if it is not to be gone into, because somebody had it before. Where blocks may be shared only
+    /// another map counts for that.
+    pub(super) fn claim_node(&self, block: FsBlock) -> bool {
+        let had = self.claim(block, 1);
+        let Some(nodes) = &self.nodes else {
+            return had == 0;
+        };
+        let (cluster, mut first) = (self.cluster(block.get()), true);
+        self.words(cluster, cluster + 1, |group, word, mask| {
+            let bits = nodes[group].get_or_init(|| self.fresh());
+            first = bits[word].fetch_or(mask, Ordering::Relaxed) & mask == 0;
+        });
+        first
+    }
+
+    /// Whether files may share blocks.
+    pub(super) fn is_shared(&self) -> bool {
+        self.nodes.is_some()
     }
 
     /// The same for one of the volume's own structures, of which several may lie in one cluster.
@@ -162,6 +187,7 @@ mod tests {
             used: bits(),
             twice: bits(),
             doubles: AtomicU64::new(0),
+            nodes: None,
         }
     }
 

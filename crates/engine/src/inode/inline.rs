@@ -3,7 +3,8 @@
 //! Input: an empty file and its contents; an inode with inline data, and a size, zeros, or a write that is to come. Output: the data in the inode; a file with a map, whose
 //! first block holds the data. Invariants: what changes inside is one handle; the data is on the device before the handle that maps it
 //! begins; that handle takes the data out of the inode; the map is published before anybody is told that the data is no longer inside, and readers
-//! ask for that first. Limits: the data fits a block, as an inode does; it changes inside only while no request of the file is under way.
+//! ask for that first. Limits: the data fits a block, as an inode does, and the file may be longer: the rest is zeros; it changes inside only while
+//! no request of the file is under way.
 
 use super::remap::Remap;
 use super::{Inode, timestamp};
@@ -77,7 +78,7 @@ impl File {
 }
 
 impl Inode {
-    /// The contents of a file that has no blocks because they are in its inode. Asked before the map is.
+    /// The contents of a file that has no blocks because they are in its inode. What the size has behind them is zeros. Asked before the map is.
     #[inline]
     pub(crate) fn inline_data(&self) -> Option<Arc<[u8]>> {
         match self.is_inside() {
@@ -117,13 +118,23 @@ impl Inode {
         }
         self.volume.in_handle(INSIDE_CREDITS, |handle| {
             let _map = self.map_lock.lock();
-            let Some(data) = self.inline_data() else {
+            let Some(mut data) = self.whole_inside() else {
                 return Ok(false);
             };
-            let mut data = data.to_vec();
             change(&mut data);
             self.write_inside(handle, &data)
         })
+    }
+
+    /// The data in the inode with the zeros that follow it, if an inode could hold so much.
+    fn whole_inside(&self) -> Option<Vec<u8>> {
+        let most = u64::from(self.volume.sb.geometry().inode_size());
+        let size = usize::try_from(self.size())
+            .ok()
+            .filter(|_| self.size() <= most)?;
+        let mut data = self.inline_data()?.to_vec();
+        data.resize(size, 0);
+        Some(data)
     }
 
     /// Is it empty, without any block? The map lock is held.

@@ -50,17 +50,26 @@ pub(super) const END: u32 = u32::MAX;
 
 /// The view that the inode alone gives: its root's extents, and its root's pointers as nodes that are not loaded.
 pub(crate) fn root_view(volume: &VolumeShared, inode: &DiskInode) -> Result<MapView, Error> {
+    let segments = root_segments(volume, inode)?;
+    let mut tree = Tree::new();
+    if !segments.is_empty() {
+        tree = tree.splice(0, END, &segments);
+    }
+    Ok(MapView { tree, edits: 0 })
+}
+
+/// What the inode alone says of its map, checked.
+pub(super) fn root_segments(
+    volume: &VolumeShared,
+    inode: &DiskInode,
+) -> Result<Vec<Segment>, Error> {
     let segments = match inode.map_kind() {
         MapKind::Extents => extent_segments(&ExtentNode::parse_root(&volume.sb, inode)?),
         MapKind::Indirect => indirect_root(volume, inode)?,
         MapKind::Inline | MapKind::FastSymlink | MapKind::Device | MapKind::None => Vec::new(),
     };
     check_places(volume, inode, &segments)?;
-    let mut tree = Tree::new();
-    if !segments.is_empty() {
-        tree = tree.splice(0, END, &segments);
-    }
-    Ok(MapView { tree, edits: 0 })
+    Ok(segments)
 }
 
 pub(super) fn extent_segments(node: &ExtentNode) -> Vec<Segment> {
@@ -406,7 +415,7 @@ impl Inode {
         Ok(view)
     }
 
-    fn read_node(&self, node: &Segment) -> Result<Vec<Segment>, Error> {
+    pub(super) fn read_node(&self, node: &Segment) -> Result<Vec<Segment>, Error> {
         let (volume, disk) = (&self.volume, self.disk());
         match node.kind {
             SegmentKind::ExtentNode(at, depth) => {

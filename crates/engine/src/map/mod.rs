@@ -8,6 +8,7 @@ pub(crate) mod edit;
 mod load;
 mod published;
 mod tree;
+mod whole;
 
 pub(crate) use load::{LoadJob, root_view};
 pub(crate) use published::{Cached, Published};

@@ -82,7 +82,7 @@ impl VolumeShared {
 
 fn delete(inode: &Inode) -> Result<(), Error> {
     let volume = &inode.volume;
-    check_deletable(inode)?;
+    inode.check_map()?;
     if matches!(
         inode.disk().map_kind(),
         MapKind::Extents | MapKind::Indirect
@@ -123,7 +123,14 @@ fn drop_values(inode: &Inode) -> Result<(), Error> {
     Ok(())
 }
 
-/// Can it be deleted? Asked before its last name goes.
+/// Can it be deleted? Asked before a name of it goes: once the last one has gone it can only stay on the list, where whoever opens the volume next for
+/// writing meets the same damage.
 pub(crate) fn check_deletable(inode: &Inode) -> Result<(), Error> {
-    inode.check_map()
+    inode.check_map()?;
+    let disk = inode.disk();
+    if disk.links > 1 && !disk.is_dir() {
+        return Ok(());
+    }
+    inode.check_nodes()?;
+    inode.held_attribute().map(drop)
 }

@@ -15,11 +15,12 @@ pub(super) fn seek(inode: &Inode, from: u64, what: Seek) -> Result<Option<u64>, 
     if from >= size {
         return Ok(None);
     }
-    if inode.is_inside() {
-        return Ok(Some(match what {
-            Seek::Data => from,
-            Seek::Hole => size,
-        }));
+    if let Some(inside) = inode.inline_data() {
+        let end = inside.len() as u64;
+        return Ok(match what {
+            Seek::Data => (from < end).then_some(from),
+            Seek::Hole => Some(from.max(end)),
+        });
     }
     let block = u64::from(inode.volume.block_size());
     let mut found = None;

@@ -16,7 +16,7 @@ impl Volume {
         let volume = self.inner();
         let mut usage = Usage {
             map_segments: volume.loaded_segments.load(Ordering::Relaxed),
-            dirty_times: volume.touched.lock().len() as u64,
+            dirty_times: volume.dirty_times.len() as u64,
             ..Usage::default()
         };
         (usage.cached_blocks, usage.pinned_blocks) = volume.cache.count();

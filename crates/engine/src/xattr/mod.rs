@@ -68,7 +68,7 @@ pub(crate) fn inline_value<'a>(disk: &DiskInode, inside: &Xattrs<'a>) -> Result<
     }
 }
 
-/// The whole contents of a file whose data is in its inode.
+/// What is in an inode of the contents of its file, or of the target of its link. A file may go on behind it, in zeros.
 pub(crate) fn inline_contents(
     volume: &VolumeShared,
     disk: &DiskInode,

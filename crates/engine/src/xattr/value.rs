@@ -48,7 +48,7 @@ impl Inode {
         }
         let mut value = Buf::zeroed(size as usize);
         match holder.inline_data() {
-            Some(inside) => value.copy_in(0, &inside[..size as usize]),
+            Some(inside) => value.copy_in(0, &inside[..inside.len().min(size as usize)]),
             None => holder.read_journalled(0, size as usize, &mut value)?,
         }
         let value = value.as_slice();

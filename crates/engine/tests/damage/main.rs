@@ -12,6 +12,7 @@
 //! | `seal` | changed bytes -> their checksum made right |
 //! | `quotas` | volumes that keep usage -> the verdict of both on every way to get that wrong |
 //! | `flags` | inodes -> the verdict of both on every flag |
+//! | `verdicts` | states that crashes and other tools leave, and that the kernel refuses -> the verdict of both |
 //! | `excused` | what e2fsck finds and we do not, with reasons |
 #![allow(clippy::unwrap_used)]
 
@@ -24,6 +25,7 @@ mod flags;
 mod places;
 mod quotas;
 mod seal;
+mod verdicts;
 mod victim;
 
 use common::watch::Watchdog;

@@ -443,7 +443,7 @@ pub enum Corrupt {
     /// An access control list.
     #[error("access control list at byte {offset}: {why}")]
     Acl { offset: u32, why: &'static str },
-    /// Inline data shorter than the file.
+    /// Inline data shorter than the directory or the target of a link.
     #[error("inode {ino}: size {size}, but only {have} bytes of inline data")]
     InlineSize { ino: Ino, size: u64, have: u64 },
 

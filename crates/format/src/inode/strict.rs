@@ -44,6 +44,17 @@ impl Inode {
                 "the upper half of the attributes' block is not 0",
             ),
             (
+                self.flags.has(InodeFlags::EA_INODE) && !regular,
+                "flagged as holding an attribute's value, and is no regular file",
+            ),
+            (
+                (self.flags.has(InodeFlags::IMMUTABLE) || self.flags.has(InodeFlags::APPEND))
+                    && self.file_type.is_some()
+                    && !regular
+                    && !self.is_dir(),
+                "flagged as immutable or append-only, and is neither a file nor a directory",
+            ),
+            (
                 self.flags.has(InodeFlags::INDEX) && !compat.has(Compat::DIR_INDEX),
                 "flagged as hashed on a volume without dir_index",
             ),

@@ -4,8 +4,9 @@
 //! field by field.
 
 use crate::features::{Compat, Incompat, RoCompat};
-use crate::layout::sb;
+use crate::layout::{inode, sb};
 use crate::le::{bytes, le16, le32, u8_at};
+use crate::num;
 
 use super::{SUPERBLOCK_SIZE, Superblock};
 
@@ -61,6 +62,14 @@ impl Superblock {
                 "names that fold case, in an encoding that is not known",
             ),
             (
+                self.odd_extra(le16(b, sb::MIN_EXTRA_ISIZE)),
+                "more fields required of inodes than they have room for, or a part of one",
+            ),
+            (
+                self.odd_extra(le16(b, sb::WANT_EXTRA_ISIZE)),
+                "more fields wanted of inodes than they have room for, or a part of one",
+            ),
+            (
                 !known || dead,
                 "features that are not known: what they mean was not checked",
             ),
@@ -69,6 +78,12 @@ impl Superblock {
         odd.map(|(_, what)| what)
             .chain(self.odd_journal(b))
             .collect()
+    }
+
+    /// Bytes of fields behind the first 128 of an inode that it cannot have. Nobody reads them where inodes have no more than those.
+    fn odd_extra(&self, bytes: u16) -> bool {
+        let room = num::usize32(self.geometry().inode_size()).saturating_sub(inode::EXTRA_ISIZE);
+        room != 0 && (usize::from(bytes) > room || bytes % 4 != 0)
     }
 
     /// The journal is in one place, and only if there is one.

@@ -9,7 +9,7 @@ use crate::inode::{Inode, InodeFlags, Timestamp};
 use crate::num;
 use crate::superblock::Superblock;
 
-use super::{XattrEntry, XattrValue, entry_hash};
+use super::{XattrEntry, XattrValue, entry_hash, hash};
 
 /// The sum of a value that is kept in an inode.
 #[must_use]
@@ -21,6 +21,12 @@ pub fn value_sum(sb: &Superblock, value: &[u8]) -> u32 {
 #[must_use]
 pub fn held_hash(name: &[u8], sum: u32) -> u32 {
     entry_hash(name, &sum.to_le_bytes())
+}
+
+/// Whether that is the hash of such an entry, in the form of drivers whose characters are signed, too.
+#[must_use]
+pub fn is_held_hash(stored: u32, name: &[u8], sum: u32) -> bool {
+    hash::accepted(name, &sum.to_le_bytes()).contains(&stored)
 }
 
 impl Inode {

@@ -1,7 +1,7 @@
 //! `diorite check`: is an image consistent? As `e2fsck -n`, and as its exit codes.
 //!
 //! Input: an image. Output: a line for every finding, or one JSON object: `clean`, `findings` (`[{"kind", "count", "kept": [{"inode", "block", "path",
-//! "what"}]}]`), `notes`, and what the image holds. Invariant: nothing is written. Limits: of each kind of finding so many are told; all are counted.
+//! "what"}]}]`), `finished`, `notes`, and what the image holds. Invariant: nothing is written. Limits: of each kind of finding so many are told; all are counted.
 
 use crate::args::{CheckArgs, Global};
 use crate::image;
@@ -14,7 +14,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Mutex;
 
-/// Exit codes of e2fsck: errors left as they are; no check was made.
+/// Exit codes of e2fsck, which are added: errors left as they are; no check was made, or not the whole of it.
 const DAMAGED: u8 = 4;
 const FAILED: u8 = 8;
 
@@ -41,7 +41,9 @@ pub(crate) fn run(global: &Global, args: &CheckArgs) -> ExitCode {
     match found {
         Ok(found) => {
             show(args, &found);
-            if !found.is_clean() {
+            if found.unfinished {
+                report.failed(DAMAGED | FAILED);
+            } else if !found.is_clean() {
                 report.failed(DAMAGED);
             }
         }
@@ -79,6 +81,12 @@ fn text(args: &CheckArgs, found: &Found, out: &mut Out) {
             ));
         }
     }
+    if found.unfinished {
+        return out.line(format_args!(
+            "{}: NOT clean: it could not be checked",
+            args.img
+        ));
+    }
     let totals = &found.totals;
     let verdict = match found.count() {
         0 => "clean".to_owned(),
@@ -112,6 +120,7 @@ fn json_of(img: &str, found: &Found) -> Value {
         "image": img,
         "clean": found.is_clean(),
         "findings": kinds,
+        "finished": !found.unfinished,
         "notes": found.notes,
         "inodes": found.totals.inodes,
         "directories": found.totals.directories,

@@ -3,7 +3,7 @@
 //! Invariant: both judge the same bytes, and neither changes them. Limit: what is excused is named here, line by line.
 
 use super::Judge;
-use diorite::check::{CheckOptions, Finding, Kind, check_device};
+use diorite::check::{CheckOptions, Finding, Kind, Report, check_device};
 use diorite_block::Device;
 use std::ffi::OsStr;
 use std::path::Path;
@@ -40,14 +40,18 @@ const ATTRIBUTES_LEFT: [&str; 4] = [
 ];
 
 /// What our check finds, and e2fsck does not see and therefore does not mend, where there is no journal and the power is cut: one cluster at two places of a
-/// file, in the middle of a shift, if two nodes of the map share it; attributes whose values are not there; a name that was on its way from one block of
-/// its directory to another.
-const NOT_SEEN: [(Kind, &str); 3] = [
+/// file, in the middle of a shift, if two nodes of the map share it; attributes whose values are not there, and values that nobody has, to which it
+/// gives names; a name that was on its way from one block of its directory to another.
+const NOT_SEEN: [(Kind, &str); 4] = [
     (
         Kind::BlockMap,
         ", in the cluster of another place of the file",
     ),
     (Kind::Xattr, " has its value in inode "),
+    (
+        Kind::Directory,
+        " names an inode that holds an attribute's value",
+    ),
     (Kind::Directory, " is in it twice"),
 ];
 
@@ -63,18 +67,11 @@ impl Judge {
         if let Some(remark) = remark(&said, image, excuse) {
             found.push(format!("e2fsck -fn of {who} should be silent: {remark}"));
         }
-        let device: Arc<dyn Device> = self.mem.clone();
-        let options = CheckOptions {
-            // Every processor has a judge of its own.
-            threads: 1,
-            ..CheckOptions::default()
-        };
-        match check_device(&device, &options, &|_| {}) {
+        match self.checked() {
             Ok(report) if report.is_clean() == theirs => {}
             Ok(report) if theirs && self.mended && report.kept().all(not_seen) => {}
             Ok(report) => {
-                let first = report.kept().next();
-                let first = first.map_or("nothing".to_owned(), |(kind, f)| format!("{kind}: {f}"));
+                let first = first_of(&report);
                 found.push(format!(
                     "our check finds {first} in {who}, where e2fsck's verdict is {theirs}"
                 ));
@@ -82,6 +79,23 @@ impl Judge {
             Err(error) => found.push(format!("our check of {who}: {error}")),
         }
     }
+
+    /// Our check of the memory device.
+    pub(super) fn checked(&self) -> Result<Report, diorite::Error> {
+        let device: Arc<dyn Device> = self.mem.clone();
+        let options = CheckOptions {
+            // Every processor has a judge of its own.
+            threads: 1,
+            ..CheckOptions::default()
+        };
+        check_device(&device, &options, &|_| {})
+    }
+}
+
+/// What a check found first, in words.
+pub(super) fn first_of(report: &Report) -> String {
+    let first = report.kept().next();
+    first.map_or("nothing".to_owned(), |(kind, f)| format!("{kind}: {f}"))
 }
 
 fn not_seen((kind, finding): (Kind, &Finding)) -> bool {

@@ -12,6 +12,8 @@ use diorite_format::{FileType, InodeFlags};
 
 /// Tries to find something that can be done.
 const TRIES: u32 = 40;
+/// What lost its name that is kept open.
+const HELD: usize = 3;
 /// One in so many names is as long as names get, so that directories grow.
 const LONG: u64 = 4;
 
@@ -27,15 +29,15 @@ fn path(rng: &mut Rng) -> String {
 
 fn draw(rng: &mut Rng, powers: Powers) -> NameOp {
     let (one, two) = (path(rng), path(rng));
-    match rng.below(28) {
+    match rng.below(32) {
         0 | 1 => NameOp::Make(one, Make::File),
         2 => NameOp::Make(one, Make::Temporary),
         3..=5 => NameOp::Make(one, Make::Dir),
         6 => NameOp::Make(one, Make::Link(*rng.pick(&[5, 59, 60, 700]))),
         7 => NameOp::Make(one, Make::Device),
         8 => NameOp::Link(one, two),
-        9 => NameOp::Unlink(one),
-        10 => NameOp::Rmdir(one),
+        9 | 28 => NameOp::Unlink(one),
+        10 | 29..=31 => NameOp::Rmdir(one),
         11 => NameOp::Mode(one, *rng.pick(&[0o600, 0o755, 0o1777])),
         12..=14 => attribute(one, rng, powers),
         15 | 16 => acl(one, rng),
@@ -104,9 +106,28 @@ impl Driver<'_> {
         let Some(op) = found else {
             return Ok(());
         };
+        self.hold(&op);
         let number = self.begin(What::Names(op.clone()))?;
         let well = op.ask(self.volume).is_ok();
         self.end(number, well)
+    }
+
+    /// Opens what is about to lose its name, every other time, and keeps it open for a while. Nothing if it is not there.
+    fn hold(&mut self, op: &NameOp) {
+        let (NameOp::Unlink(path) | NameOp::Rmdir(path) | NameOp::Rename(_, path, How::Replace)) =
+            op
+        else {
+            return;
+        };
+        let path = format!("{TOP}{path}");
+        let found = self.volume.resolve(path.as_bytes(), false);
+        let open = |ino| self.volume.open_ino(ino, OpenFlags::default());
+        if let Some(file) = found.and_then(open).ok().filter(|_| self.rng.one_in(2)) {
+            self.held.push_back(file);
+        }
+        if self.held.len() > HELD {
+            self.held.pop_front();
+        }
     }
 
     fn sync_name(&mut self) -> Result<()> {

@@ -117,7 +117,8 @@ impl Copier<'_> {
             u64::from(self.volume.superblock().block_size()),
         );
         if file.metadata().map_kind() == MapKind::Inline {
-            self.request(copying, 0, file.size());
+            // What is longer than an inode, and so than a block, goes on in zeros.
+            self.request(copying, 0, file.size().min(block));
             return;
         }
         let blocks = file.size().div_ceil(block);
