@@ -10,7 +10,10 @@
 //! ones, so taking them never fails; who conflicts is found by asking afterwards, and of two that come at once at least one
 //! sees the other. The descriptor is one of its own: a ring keeps the device's own one open for a while after the end.
 
+mod held;
 mod who;
+
+pub use held::held_as;
 
 use crate::device::{DeviceError, DeviceErrorKind};
 use rustix::fd::{AsRawFd, OwnedFd};
@@ -39,6 +42,7 @@ pub(crate) struct Use<'a> {
 #[derive(Debug)]
 pub(crate) struct Hold {
     fd: OwnedFd,
+    _listed: held::Listed,
 }
 
 impl Hold {
@@ -47,10 +51,12 @@ impl Hold {
     /// # Errors
     /// [`DeviceErrorKind::Held`] naming the holder, or the host's error at opening.
     pub(crate) fn take(usage: &Use<'_>, notes: &mut Vec<String>) -> Result<Hold, DeviceError> {
+        let fd = open(usage, notes)?;
+        let stat = stat(&fd)?;
         let hold = Hold {
-            fd: open(usage, notes)?,
+            fd,
+            _listed: held::Listed::new(usage.path, &stat),
         };
-        let stat = hold.stat()?;
         if usage.read_only {
             hold.lock(&[USES + READING], notes);
             notes.extend(
@@ -82,11 +88,7 @@ impl Hold {
     pub(crate) fn is_same(&self, other: &OwnedFd) -> bool {
         let same =
             |a: Stat, b: Stat| (a.st_dev, a.st_ino, a.st_rdev) == (b.st_dev, b.st_ino, b.st_rdev);
-        rustix::fs::fstat(other).is_ok_and(|o| self.stat().is_ok_and(|s| same(s, o)))
-    }
-
-    fn stat(&self) -> Result<Stat, DeviceError> {
-        rustix::fs::fstat(&self.fd).map_err(|e| DeviceError::host("cannot look at it", e.into()))
+        rustix::fs::fstat(other).is_ok_and(|o| stat(&self.fd).is_ok_and(|s| same(s, o)))
     }
 
     /// Who writes it already, in words.
@@ -153,6 +155,10 @@ impl Drop for Hold {
     }
 }
 
+fn stat(fd: &OwnedFd) -> Result<Stat, DeviceError> {
+    rustix::fs::fstat(fd).map_err(|e| DeviceError::host("cannot look at it", e.into()))
+}
+
 fn flock(kind: libc::c_int, byte: i64) -> libc::flock {
     // SAFETY: flock is plain integers, for which zeros are values.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
@@ -202,7 +208,7 @@ fn held(usage: &Use<'_>, holder: &str) -> DeviceError {
     DeviceError::new(
         DeviceErrorKind::Held,
         format!(
-            "{} cannot be opened for writing: {holder} (reading is possible: ?ro; --force risks its contents)",
+            "{} cannot be opened for writing: {holder} (reading is possible: ?ro; --ignore-lock risks its contents)",
             usage.path.display()
         ),
     )

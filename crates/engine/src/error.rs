@@ -103,11 +103,34 @@ pub enum Error {
         "in the middle of a group of changes nothing is made durable, and nothing that it has freed or cut off is used again"
     )]
     InGroup,
+    /// A file became shorter in a group of changes that is open, and would become longer again.
+    #[error(
+        "inode {ino} was cut within a block by the open group of changes: it can become longer when that is committed, for until then what was cut \
+off may be wanted back"
+    )]
+    CutInGroup {
+        /// The file.
+        ino: Ino,
+    },
+    /// Data of a file went through the journal in a group of changes that is open, and would be cut off or moved.
+    #[error(
+        "data of inode {ino} goes through the journal and was written by the open group of changes: it can be cut, punched or moved when that is \
+committed"
+    )]
+    WrittenInGroup {
+        /// The file.
+        ino: Ino,
+    },
     /// A group of changes is larger than a transaction can be.
     #[error(
-        "the group of changes is too large: it has to fit into one transaction, {most} blocks of metadata with this journal"
+        "the group of changes is too large: {changed} blocks of metadata are changed, the next change may need {needed} more, and the largest transaction \
+of this journal is {most}"
     )]
     GroupTooLarge {
+        /// Blocks that it has changed.
+        changed: u32,
+        /// Blocks that the change may need which was refused.
+        needed: u32,
         /// Blocks that one transaction may change.
         most: u32,
     },

@@ -49,6 +49,7 @@ pub use error::{BadMap, DeviceFull, Error, Misaligned, NotYet, Refused, Wait};
 pub use file::{File, OpenFlags, Quiesced};
 pub use inode::SetAttr;
 pub use ioend::Reason;
+pub use journal::GroupFill;
 pub use loopdev::LoopDevice;
 pub use map::{Mapping, MappingState};
 pub use mount::{AccessTimes, Caller, Clock, JournalDevice, OpenOptions};

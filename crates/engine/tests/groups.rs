@@ -220,8 +220,28 @@ fn what_does_not_fit() {
     };
     let error = many(&volume).unwrap_err();
     assert!(
-        matches!(error, Error::GroupTooLarge { most: 100..1000 }),
+        matches!(
+            error,
+            Error::GroupTooLarge {
+                most: 100..1000,
+                ..
+            }
+        ),
         "{error}"
+    );
+    let Error::GroupTooLarge {
+        changed,
+        needed,
+        most,
+    } = error
+    else {
+        unreachable!("as asked above");
+    };
+    assert!(changed <= most && changed + needed > most, "{error}");
+    let fill = group.fill();
+    assert_eq!(
+        (fill.changed, fill.most, fill.is_full),
+        (changed, most, true)
     );
     group.abandon().unwrap();
     drop(volume);
@@ -231,7 +251,16 @@ fn what_does_not_fit() {
     let group = volume.group().unwrap();
     let file = volume.open_path("/f30", writable()).unwrap();
     file.truncate(50).unwrap();
-    assert!(matches!(file.truncate(5000), Err(Error::InGroup)));
+    assert!(!group.fill().is_full);
+    let longer = file.truncate(5000);
+    assert!(
+        matches!(longer, Err(Error::CutInGroup { .. })),
+        "{longer:?}"
+    );
+    // Nothing that could be wanted back is behind a file without blocks.
+    file.truncate(0).unwrap();
+    file.truncate(5000).unwrap();
+    file.truncate(9000).unwrap();
     assert!(matches!(file.sync(), Err(Error::InGroup)));
     assert!(matches!(volume.sync(), Err(Error::InGroup)));
     drop(file);

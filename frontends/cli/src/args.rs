@@ -68,12 +68,36 @@ pub(crate) struct Global {
         hide_default_value = true
     )]
     pub(crate) policy: Policy,
-    /// Open for writing although somebody else has the image open: two writers destroy what is in it
-    #[arg(long, global = true)]
-    pub(crate) force: bool,
     /// The device with the journal, for an image whose journal is not inside it
     #[arg(long, global = true, value_name = "LOCATOR")]
     pub(crate) journal: Option<String>,
+    /// Open for writing whoever else has the image. Only [`Writing`] sets it.
+    #[arg(skip)]
+    pub(crate) ignore_lock: bool,
+}
+
+/// A command that opens an image for writing: its own options, and the one that all such commands have.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Writing<T: Args> {
+    #[command(flatten)]
+    pub(crate) args: T,
+    /// Open the image for writing although it is mounted, or another program has it open: two writers destroy what is in it
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Options of every command that writes"
+    )]
+    ignore_lock: bool,
+}
+
+impl<T: Args> Writing<T> {
+    /// The options of every command, as this one was given them.
+    pub(crate) fn global(&self, global: &Global) -> Global {
+        Global {
+            ignore_lock: self.ignore_lock,
+            ..global.clone()
+        }
+    }
 }
 
 impl Cli {
@@ -173,13 +197,13 @@ pub(crate) enum Command {
         override_usage = "diorite put [OPTIONS] <IMG> <SOURCE>... <DEST>\n       diorite put [OPTIONS] -t <DIR> <IMG> <SOURCE>...",
         after_help = "Examples:\n  diorite put disk.img ./rootfs/. /\n  diorite put disk.img app.conf /etc/\n  diorite put --owner 0 --group 0 --mode u=rwX,go=rX disk.img build/out /opt/app\n  find . -name '*.so' | xargs diorite put -t /usr/lib disk.img"
     )]
-    Put(PutArgs),
+    Put(Writing<PutArgs>),
     /// Change an image by a script of commands, in transactions
     #[command(
         long_about = EDIT,
-        after_help = "Examples:\n  diorite edit --script changes.txt disk.img\n  printf 'rm /etc/motd\\nput motd.new /etc/motd\\n' | diorite edit -f - disk.img\n  diorite edit -n -f changes.txt disk.img && echo it would work"
+        after_help = "Examples:\n  diorite edit --script changes.txt disk.img\n  printf 'rm /etc/motd\\nput motd.new /etc/motd\\n' | diorite edit -f - disk.img\n  diorite edit -n -f changes.txt disk.img && echo it would work\n  diorite edit --batch -f removals.txt disk.img"
     )]
-    Edit(EditArgs),
+    Edit(Writing<EditArgs>),
     /// Print where the data of a file lies, as `filefrag -v` does
     #[command(
         after_help = "Examples:\n  diorite extents disk.img /var/lib/database\n  diorite extents --json disk.img /file | jq -s 'map(.length) | add'"
@@ -189,52 +213,52 @@ pub(crate) enum Command {
     #[command(
         after_help = "Examples:\n  diorite truncate -s 10G disk.img /database\n  diorite truncate -s +1M disk.img /log\n  diorite truncate -c -s '<4K' disk.img /a /b\n  diorite truncate -r /a disk.img /b"
     )]
-    Truncate(TruncateArgs),
+    Truncate(Writing<TruncateArgs>),
     /// Allocate space of a file in an image, or give it back
     #[command(
         after_help = "Examples:\n  diorite fallocate -l 1G disk.img /database\n  diorite fallocate -p -o 4M -l 1M disk.img /log\n  diorite fallocate --insert-range -l 4K disk.img /file\n  diorite fallocate -d disk.img /file"
     )]
-    Fallocate(FallocateArgs),
+    Fallocate(Writing<FallocateArgs>),
     /// Make directories in an image
     #[command(
         after_help = "Examples:\n  diorite mkdir disk.img /backup\n  diorite mkdir -p -m 700 disk.img /srv/data/private"
     )]
-    Mkdir(MkdirArgs),
+    Mkdir(Writing<MkdirArgs>),
     /// Remove files from an image, and with -r whole directories
     #[command(
         after_help = "Examples:\n  diorite rm disk.img /etc/motd\n  diorite rm -rf disk.img /var/cache /tmp/old"
     )]
-    Rm(RmArgs),
+    Rm(Writing<RmArgs>),
     /// Move or rename files in an image
     #[command(
         after_help = "Examples:\n  diorite mv disk.img /etc/fstab /etc/fstab.old\n  diorite mv disk.img /a /b /directory"
     )]
-    Mv(MvArgs),
+    Mv(Writing<MvArgs>),
     /// Give files in an image another name, or make symbolic links to them
     #[command(
         after_help = "Examples:\n  diorite ln disk.img /bin/busybox /bin/sh\n  diorite ln -sf disk.img ../usr/lib/os-release /etc/os-release"
     )]
-    Ln(LnArgs),
+    Ln(Writing<LnArgs>),
     /// Make pipes and devices in an image
     #[command(
         after_help = "Examples:\n  diorite mknod disk.img /dev/null c 1 3\n  diorite mknod -m 600 disk.img /run/fifo p"
     )]
-    Mknod(MknodArgs),
+    Mknod(Writing<MknodArgs>),
     /// Set the times of files in an image, to now or another time; make files that are not there
     #[command(
         after_help = "Examples:\n  diorite touch disk.img /forcefsck\n  diorite touch -c -m disk.img /a /b\n  diorite touch -d @1700000000 disk.img /etc/build-id"
     )]
-    Touch(TouchArgs),
+    Touch(Writing<TouchArgs>),
     /// Change the permissions of files in an image
     #[command(
         after_help = "Examples:\n  diorite chmod disk.img 640 /etc/shadow\n  diorite chmod -R disk.img u+rwX,go-w /home"
     )]
-    Chmod(ChmodArgs),
+    Chmod(Writing<ChmodArgs>),
     /// Change the owner and the group, as numbers, of files in an image
     #[command(
         after_help = "Examples:\n  diorite chown disk.img 1000:1000 /home/me\n  diorite chown -R disk.img :33 /var/www"
     )]
-    Chown(ChownArgs),
+    Chown(Writing<ChownArgs>),
     /// Print extended attributes of files
     #[command(
         disable_help_flag = true,
@@ -246,7 +270,7 @@ pub(crate) enum Command {
         disable_help_flag = true,
         after_help = "Examples:\n  diorite setfattr -n user.origin -v build-7 disk.img /etc/motd\n  diorite setfattr -x security.capability disk.img /usr/bin/ping"
     )]
-    Setfattr(SetfattrArgs),
+    Setfattr(Writing<SetfattrArgs>),
     /// Print access control lists of files, as getfacl -n does
     #[command(
         after_help = "Examples:\n  diorite getfacl disk.img /srv\n  diorite getfacl -Rs disk.img /"
@@ -256,7 +280,7 @@ pub(crate) enum Command {
     #[command(
         after_help = "Examples:\n  diorite setfacl -m u:1000:rwX,d:u:1000:rwX disk.img /srv\n  diorite setfacl -b disk.img /etc/shadow\n  diorite setfacl -R -x g:33 disk.img /var/www"
     )]
-    Setfacl(SetfaclArgs),
+    Setfacl(Writing<SetfaclArgs>),
     /// Print the flags of files, as lsattr does
     #[command(
         after_help = "Examples:\n  diorite lsattr disk.img /etc\n  diorite lsattr -Ra disk.img /"
@@ -266,20 +290,20 @@ pub(crate) enum Command {
     #[command(
         after_help = "Examples:\n  diorite chattr disk.img +i /etc/resolv.conf\n  diorite chattr -R disk.img -dA /home"
     )]
-    Chattr(ChattrArgs),
+    Chattr(Writing<ChattrArgs>),
     /// Make durable what was written to an image, or to files in it
     #[command(
         after_help = "Examples:\n  diorite sync disk.img\n  diorite sync disk.img /var/lib/database"
     )]
-    Sync(SyncArgs),
+    Sync(Writing<SyncArgs>),
     /// Replay the journal of an image that was not unmounted, deal with its orphans, and say what was done
     #[command(long_about = RECOVER, after_help = "Examples:\n  diorite recover disk.img && e2fsck -fn disk.img\n  diorite recover --json disk.img | jq .recovered")]
-    Recover(RecoverArgs),
+    Recover(Writing<RecoverArgs>),
     /// Measure direct I/O: against the raw device, other policies of this volume, the kernel
     #[command(
         after_help = "Examples:\n  diorite bench read-scaling\n  diorite bench completion --peer kernel --json\n  diorite bench run --image disk.img --file /database --rw randrw --runtime 10s"
     )]
-    Bench(crate::bench::Args),
+    Bench(Writing<crate::bench::Args>),
     /// Write man pages and shell completions into a directory
     #[command(hide = true)]
     Generate(GenerateArgs),
@@ -338,10 +362,15 @@ Words are quoted as for a shell ('a b', \"a b\", a\\ b, $'\\n'), a # begins a co
 
 The whole script is one transaction. A line `commit` ends one, and another begins with the next line; with --each every line is one. If a \
 command fails, its transaction is given up: nothing of it is in the image, those before it are, those after it are not tried. So it is \
-when the machine stops. Only without a journal may a stop during a commit leave a part. A transaction has to fit into one of the journal's, which \
-is told when it does not: then divide it. Space that it frees can be used after it.
+when the machine stops. Only without a journal may a stop during a commit leave a part. Space that a transaction frees can be used after it. A \
+file that it cuts within a block can become longer after it. What it changes with the flag S is durable with it.
 
-Exit status: 0 if everything was done; 1 if a transaction was given up, with messages that name the lines; 2 for wrong usage, and for a \
+A transaction has to fit into one of the journal's. One that does not is given up, with a message that names the line, the largest transaction of \
+the journal, and what was needed. Then divide it by `commit` lines, or say --batch: it commits between two lines whenever the transaction is \
+half full, or the next line does not fit any more. Each line is still done whole or not at all; the script is not: if a line fails, or the machine \
+stops, lines before it are in the image. A message names the first line that is not.
+
+Exit status: 0 if everything was done; 1 if a transaction was given up (with --batch: the lines from the one that is named), with messages that name the lines; 2 for wrong usage, and for a \
 script with lines that make no sense, of which nothing is done.";
 
 const RECOVER: &str = "\
@@ -372,3 +401,6 @@ pub(crate) enum Generated {
     /// Completions for bash, elvish, fish, PowerShell and zsh
     Completions,
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,10 +7,12 @@ use crate::args::Global;
 use crate::foreign;
 use crate::report::{Reason, Report};
 use diorite::{Error, File, OpenFlags, OpenOptions, Volume};
+use diorite_block::{Device, Locator, locator};
 use diorite_format::{Corrupt, FileType, FormatError, Ino, Inode};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// How the notes of a volume begin or end that a reader should know without asking.
 const WRITER: &str = "a writer is present";
@@ -24,7 +26,6 @@ pub(crate) fn options(global: &Global) -> OpenOptions {
     OpenOptions {
         io_engine: global.io_engine,
         policy: global.policy,
-        force: global.force,
         journal: global.journal.clone(),
         ..OpenOptions::default()
     }
@@ -44,6 +45,23 @@ pub(crate) fn open(img: &str, global: &Global, report: &mut Report) -> Option<Vo
             refused(img, report, &error);
             None
         }
+    }
+}
+
+/// Keeps a file of the host that holds an image or a journal in use for as long as the command runs, where what reads it lets go of it before: so
+/// nothing is written there. None if it cannot be opened, which whoever reads it tells.
+pub(crate) fn keep(locator: &str) -> Option<Arc<dyn Device>> {
+    let mut below = Locator::parse(locator).ok()?;
+    while let Locator::Inside { outer, .. } = below {
+        below = *outer;
+    }
+    let options = diorite_block::OpenOptions {
+        read_only: true,
+        ..diorite_block::OpenOptions::default()
+    };
+    match below {
+        Locator::File(_) => locator::open(&below, &options).ok(),
+        _ => None,
     }
 }
 
@@ -67,6 +85,7 @@ fn refused(img: &str, report: &mut Report, error: &Error) {
 pub(crate) fn open_for_writing(img: &str, global: &Global, report: &mut Report) -> Option<Volume> {
     let options = OpenOptions {
         write: true,
+        force: global.ignore_lock,
         ..options(global)
     };
     Volume::open(img, &options)

@@ -14,6 +14,7 @@
 //! | `attributes` | values, patterns and flags in words -> bytes, and back |
 //! | `sizes`, `modes` | coreutils' words for sizes and permissions -> new ones |
 //! | `facts`, `names`, `times` | what an image holds -> words, JSON |
+//! | `stream` | a file -> its bytes, in order |
 //! | `flow`, `process`, `progress` | what `get` and `put` share: requests in flight, limits, the bar |
 //! | `report` | errors -> messages and the exit code |
 //! | `output` | lines -> standard output |
@@ -36,6 +37,7 @@ mod process;
 mod progress;
 mod report;
 mod sizes;
+mod stream;
 mod times;
 mod walk;
 
@@ -54,28 +56,28 @@ fn main() -> ExitCode {
         Command::Cat(args) => cmd::cat::run(global, args),
         Command::Check(args) => cmd::check::run(global, args),
         Command::Get(args) => cmd::get::run(global, args),
-        Command::Put(args) => cmd::put::run(global, args),
-        Command::Edit(args) => cmd::edit::run(global, args),
+        Command::Put(w) => cmd::put::run(&w.global(global), &w.args),
+        Command::Edit(w) => cmd::edit::run(&w.global(global), &w.args),
         Command::Extents(args) => cmd::extents::run(global, args),
-        Command::Truncate(args) => cmd::truncate::run(global, args),
-        Command::Fallocate(args) => cmd::fallocate::run(global, args),
-        Command::Mkdir(args) => cmd::mkdir::run(global, args),
-        Command::Rm(args) => cmd::rm::run(global, args),
-        Command::Mv(args) => cmd::mv::run(global, args),
-        Command::Ln(args) => cmd::ln::run(global, args),
-        Command::Mknod(args) => cmd::mknod::run(global, args),
-        Command::Touch(args) => cmd::touch::run(global, args),
-        Command::Chmod(args) => cmd::chmod::run(global, args),
-        Command::Chown(args) => cmd::chown::run(global, args),
+        Command::Truncate(w) => cmd::truncate::run(&w.global(global), &w.args),
+        Command::Fallocate(w) => cmd::fallocate::run(&w.global(global), &w.args),
+        Command::Mkdir(w) => cmd::mkdir::run(&w.global(global), &w.args),
+        Command::Rm(w) => cmd::rm::run(&w.global(global), &w.args),
+        Command::Mv(w) => cmd::mv::run(&w.global(global), &w.args),
+        Command::Ln(w) => cmd::ln::run(&w.global(global), &w.args),
+        Command::Mknod(w) => cmd::mknod::run(&w.global(global), &w.args),
+        Command::Touch(w) => cmd::touch::run(&w.global(global), &w.args),
+        Command::Chmod(w) => cmd::chmod::run(&w.global(global), &w.args),
+        Command::Chown(w) => cmd::chown::run(&w.global(global), &w.args),
         Command::Getfattr(args) => cmd::getfattr::run(global, args),
-        Command::Setfattr(args) => cmd::setfattr::run(global, args),
+        Command::Setfattr(w) => cmd::setfattr::run(&w.global(global), &w.args),
         Command::Getfacl(args) => cmd::getfacl::run(global, args),
-        Command::Setfacl(args) => cmd::setfacl::run(global, args),
+        Command::Setfacl(w) => cmd::setfacl::run(&w.global(global), &w.args),
         Command::Lsattr(args) => cmd::lsattr::run(global, args),
-        Command::Chattr(args) => cmd::chattr::run(global, args),
-        Command::Sync(args) => cmd::sync::run(global, args),
-        Command::Recover(args) => cmd::recover::run(global, args),
-        Command::Bench(args) => cmd::bench::run(global, args),
+        Command::Chattr(w) => cmd::chattr::run(&w.global(global), &w.args),
+        Command::Sync(w) => cmd::sync::run(&w.global(global), &w.args),
+        Command::Recover(w) => cmd::recover::run(&w.global(global), &w.args),
+        Command::Bench(w) => cmd::bench::run(&w.global(global), &w.args),
         Command::Generate(args) => cmd::generate::run(args),
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! Input: lines, bytes, facts. Output: standard output, buffered. Invariants: a reader that went away ends the process
 //! quietly, with the status that a shell shows for SIGPIPE; any other failure to write is a message and the command's code for
-//! failures. Limits: one [`Out`] at a time; what is buffered is lost if it is dropped without [`Out::finish`].
+//! failures; nothing is written into an image that is open here, to which standard output may have been redirected. Limits: one [`Out`] at a time; what is buffered is lost if it is dropped without [`Out::finish`].
 
 use crate::args;
+use diorite_block::held_as;
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
@@ -14,7 +15,7 @@ const BROKEN_PIPE: i32 = 141;
 
 /// See the module.
 pub(crate) struct Out {
-    inner: BufWriter<StdoutLock<'static>>,
+    inner: BufWriter<Guarded>,
     terminal: bool,
 }
 
@@ -24,7 +25,7 @@ impl Out {
         let stdout = io::stdout();
         Out {
             terminal: stdout.is_terminal(),
-            inner: BufWriter::with_capacity(64 << 10, stdout.lock()),
+            inner: BufWriter::with_capacity(64 << 10, Guarded(stdout.lock())),
         }
     }
 
@@ -64,9 +65,32 @@ impl Out {
     }
 }
 
-/// Prints a line on standard error; that it cannot be printed is no reason to stop.
+/// Standard output, if it leads to nothing that is in use here.
+pub(crate) struct Guarded(pub(crate) StdoutLock<'static>);
+
+impl Write for Guarded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(path) = held_as(&self.0)? {
+            let what = format!(
+                "standard output is {}, which is in use as an image",
+                path.display()
+            );
+            return Err(io::Error::other(what));
+        }
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Prints a line on standard error; that it cannot be printed is no reason to stop. Nor is that it would end up in an image.
 pub(crate) fn complain_best_effort(text: impl fmt::Display) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let mut stderr = io::stderr().lock();
+    if matches!(held_as(&stderr), Ok(None)) {
+        let _ = writeln!(stderr, "{text}");
+    }
 }
 
 /// What becomes of a failure to print.

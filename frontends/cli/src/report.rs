@@ -9,6 +9,7 @@ use diorite::Error;
 use diorite_format::{Corrupt, FormatError};
 use indicatif::ProgressBar;
 use rustix::io::Errno;
+use std::cell::RefCell;
 use std::fmt;
 use std::process::ExitCode;
 
@@ -116,6 +117,8 @@ pub(crate) struct Report {
     pub(crate) place: Option<String>,
     /// Drawn on the same terminal: it steps aside for messages.
     pub(crate) bar: Option<ProgressBar>,
+    /// Messages that are not printed yet, of something that may have to be done again.
+    held: Option<RefCell<Vec<String>>>,
 }
 
 impl Report {
@@ -127,6 +130,24 @@ impl Report {
             code: 0,
             place: None,
             bar: None,
+            held: None,
+        }
+    }
+
+    /// For something that may have to be done again: nothing is said before [`Report::absorb`].
+    pub(crate) fn trial(&self, place: String) -> Report {
+        Report {
+            place: Some(place),
+            held: Some(RefCell::default()),
+            ..Report::new(self.command, &self.image)
+        }
+    }
+
+    /// Says what a trial had to say, and counts its failures.
+    pub(crate) fn absorb(&mut self, trial: Report) {
+        self.failed(trial.code);
+        for line in trial.held.into_iter().flat_map(RefCell::into_inner) {
+            complain_best_effort(line);
         }
     }
 
@@ -186,6 +207,11 @@ impl Report {
             .as_ref()
             .map_or(String::new(), |p| format!("{p}: "));
         let (command, text) = (self.command, format_args!("{place}{what}"));
+        if let Some(held) = &self.held {
+            held.borrow_mut()
+                .push(format!("diorite: {command}: {text}"));
+            return;
+        }
         let line = || complain_best_effort(format_args!("diorite: {command}: {text}"));
         match &self.bar {
             Some(bar) => bar.suspend(line),

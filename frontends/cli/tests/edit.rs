@@ -268,3 +268,185 @@ fn small_things_stay_in_their_inodes() {
     expected.resize(300, 0);
     assert_eq!(fs::read(out.join("etc/one")).unwrap(), expected);
 }
+
+/// `truncate` of a file with the flag `S` or `j` in a transaction failed, and so did making one shorter and longer again, without the reason.
+#[test]
+fn truncate_in_a_transaction() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    fs::create_dir(&source).unwrap();
+    for name in ["durable", "journalled", "plain", "cut"] {
+        fs::write(source.join(name), noise(20_000, 5)).unwrap();
+    }
+    let img = image(dir.path(), "x", "16M", &["-t", "ext4"], Some(&source));
+    diorite(&["chattr", &img, "+S", "/durable"]).ok();
+    diorite(&["chattr", &img, "+j", "/journalled"]).ok();
+    let host = source.join("plain");
+    let script = format!(
+        "mkdir /d\nchattr +S /d\nput {} /d/new\ntruncate -s 100 /d/new /durable /journalled\ntruncate -s 0 /plain\ntruncate -s 5000 /plain\n\
+         truncate -s 9000 /plain\n",
+        path(&host)
+    );
+    edit(dir.path(), &img, &["-n"], &script).ok();
+    edit(dir.path(), &img, &[], &script).ok();
+    fsck(&img);
+    let first = &noise(20_000, 5)[..100];
+    for name in ["d/new", "durable", "journalled"] {
+        let found = diorite(&["cat", &img, name]).ok().out;
+        assert!(found == first, "{name}");
+    }
+    assert_eq!(diorite(&["cat", &img, "plain"]).ok().out, [0; 9000]);
+    // What cannot be done in one transaction is told, with its line.
+    let ran = edit(
+        dir.path(),
+        &img,
+        &[],
+        "truncate -s 100 /cut\ntruncate -s 5000 /cut\n",
+    );
+    ran.failed(1, "script:2: ");
+    assert!(ran.err.contains("was cut within a block"), "{}", ran.err);
+    let apart = "truncate -s 100 /cut\ncommit\ntruncate -s 5000 /cut\n";
+    edit(dir.path(), &img, &[], apart).ok();
+    let mut cut = first.to_vec();
+    cut.resize(5000, 0);
+    assert!(diorite(&["cat", &img, "cut"]).ok().out == cut);
+    let script = format!(
+        "mkdir /j\nchattr +j /j\nput {} /j/new\ntruncate -s 100 /j/new\n",
+        path(&host)
+    );
+    let ran = edit(dir.path(), &img, &[], &script);
+    ran.failed(1, "script:4: ");
+    assert!(
+        ran.err.contains("goes through the journal and was written"),
+        "{}",
+        ran.err
+    );
+    edit(dir.path(), &img, &["--each"], &script).ok();
+    assert!(diorite(&["cat", &img, "j/new"]).ok().out == first);
+    fsck(&img);
+}
+
+/// More names than a transaction of the smallest journal can remove: the message says what would help, and `--batch` divides it between lines.
+#[test]
+fn batches_of_a_large_directory() {
+    let dir = scratch();
+    let args = [
+        "-t", "ext4", "-b", "1024", "-J", "size=1", "-I", "1024", "-N", "5000",
+    ];
+    let img = made(dir.path(), &args);
+    let all = |word: &str| -> String {
+        let line = |n| format!("{word} '/names/a name that takes its room {n}'\n");
+        (0..3000).map(line).collect()
+    };
+    let script = format!("mkdir /names\n{}", all("touch"));
+    edit(dir.path(), &img, &["--batch"], &script).ok();
+    fsck(&img);
+    let names = || diorite(&["ls", &img, "/names"]).ok().text().lines().count();
+    assert_eq!(names(), 3000);
+    let script = all("rm");
+    let ran = edit(dir.path(), &img, &[], &script);
+    ran.failed(1, "the group of changes is too large");
+    for words in [
+        "the largest transaction",
+        "may need",
+        "--batch",
+        "script:1: ",
+    ] {
+        assert!(ran.err.contains(words), "{words}: {}", ran.err);
+    }
+    assert_eq!(names(), 3000);
+    fsck(&img);
+    edit(dir.path(), &img, &["--batch"], &script).ok();
+    assert_eq!(names(), 0);
+    fsck(&img);
+    let ran = diorite(&["edit", "--batch", "-n", "-f", "script", &img]);
+    assert_eq!(ran.code, Some(2), "{}", ran.err);
+}
+
+/// A line that fails is the first that is not done, after those before it; one that finds no room behind others has a transaction of its own.
+#[test]
+fn batches_end_between_lines() {
+    let dir = scratch();
+    let args = [
+        "-t", "ext4", "-b", "1024", "-J", "size=1", "-I", "1024", "-N", "5000",
+    ];
+    let img = made(dir.path(), &args);
+    let line = |n| format!("touch /new{n}\n");
+    let script: String = (0..900).map(line).collect();
+    let ran = edit(
+        dir.path(),
+        &img,
+        &["--batch"],
+        &format!("{script}rm /nothing\ntouch /last\n"),
+    );
+    ran.failed(1, "script:901: ");
+    let first: usize = ran
+        .err
+        .lines()
+        .find_map(|l| {
+            l.split_once(": nothing from this line on is done")?
+                .0
+                .rsplit(':')
+                .next()?
+                .parse()
+                .ok()
+        })
+        .unwrap();
+    assert!((2..=901).contains(&first), "{}", ran.err);
+    let there = diorite(&["ls", &img, "/"]).ok().text();
+    let new = |n: usize| there.lines().any(|l| l == format!("new{n}"));
+    assert!(
+        (0..900).all(|n| new(n) == (n + 1 < first)),
+        "{first}: {there}"
+    );
+    assert!(!there.contains("last"));
+    fsck(&img);
+    // Two lines of a third of a transaction, then one of more than a half.
+    let of = |names: std::ops::Range<u32>| -> String {
+        let word = |n| format!(" /own{n}");
+        format!("touch{}\n", names.map(word).collect::<String>())
+    };
+    let most = 900;
+    let fits = |count| {
+        let copy = dir.path().join("copy");
+        fs::copy(&img, &copy).unwrap();
+        edit(dir.path(), path(&copy), &[], &of(0..count)).code == Some(0)
+    };
+    let (mut least, mut above) = (1, most);
+    while above - least > 1 {
+        let middle = (least + above) / 2;
+        if fits(middle) {
+            least = middle;
+        } else {
+            above = middle;
+        }
+    }
+    let (small, large) = (least * 4 / 10, least * 9 / 10);
+    let script = of(0..small) + &of(small..small + large);
+    edit(dir.path(), &img, &[], &script).failed(1, "--batch");
+    edit(dir.path(), &img, &["--batch"], &script).ok();
+    let there = diorite(&["ls", &img, "/"]).ok().text();
+    let own = there.lines().filter(|l| l.starts_with("own")).count();
+    assert_eq!(own, (small + large) as usize);
+    fsck(&img);
+    let ran = edit(
+        dir.path(),
+        &img,
+        &["--batch"],
+        &format!("mkdir /x\n{}", of(1000..1000 + most)),
+    );
+    ran.failed(1, "this line alone does not fit");
+    assert!(
+        ran.err.contains("script:2: nothing from this line on"),
+        "{}",
+        ran.err
+    );
+    assert!(
+        diorite(&["ls", &img, "/"])
+            .ok()
+            .text()
+            .lines()
+            .any(|l| l == "x")
+    );
+    fsck(&img);
+}

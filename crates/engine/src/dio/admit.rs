@@ -149,8 +149,9 @@ fn size_write(limits: &Limits, slot: &mut Slot, file: &Handle) -> Result<(), Att
         }
     }
     slot.past_end = slot.end() > size;
-    slot.flags.sync |= file.sync;
-    slot.flags.dsync |= file.dsync || slot.flags.sync;
+    let (dsync, sync) = file.makes_durable();
+    slot.flags.sync |= sync;
+    slot.flags.dsync |= dsync || slot.flags.sync;
     (slot.done, slot.moved) = (slot.len, slot.len);
     if slot.is_last() {
         if !slot.past_end {

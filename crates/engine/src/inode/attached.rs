@@ -19,6 +19,8 @@ pub(crate) struct Handle {
     /// Every write is O_DSYNC; O_SYNC.
     pub(crate) dsync: bool,
     pub(crate) sync: bool,
+    /// They are so for the inode's flag `S` alone.
+    by_flag: bool,
     write_refused: Option<Error>,
 }
 
@@ -29,6 +31,16 @@ impl Handle {
         match &self.write_refused {
             None => self.inode.check_writable(appends),
             Some(error) => Err(error.clone()),
+        }
+    }
+
+    /// Is what its requests do to be durable when they are acknowledged: data and map, and times too? What only the inode's flag asks for comes
+    /// with the group where one is open, as every other change that the flag is about.
+    #[inline]
+    pub(crate) fn makes_durable(&self) -> (bool, bool) {
+        match self.by_flag && self.inode.volume.has_group() {
+            true => (false, false),
+            false => (self.dsync, self.sync),
         }
     }
 
@@ -78,11 +90,13 @@ impl Attached {
     pub(crate) fn new(file: &File, generation: u32) -> Attached {
         let inode = file.inode().clone();
         let write_refused = file.check_writable().err();
-        let sync = file.is_sync() || inode.disk().flags.has(InodeFlags::SYNC);
+        let flagged = inode.disk().flags.has(InodeFlags::SYNC);
+        let sync = file.is_sync() || flagged;
         let handle = Handle {
             shard: inode.gate.add_shard(),
             dsync: file.is_dsync() || sync,
             sync,
+            by_flag: flagged && !file.is_dsync(),
             write_refused,
             inode,
         };

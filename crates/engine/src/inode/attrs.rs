@@ -97,8 +97,9 @@ impl Inode {
                 disk.mtime = set.mtime.unwrap_or(disk.mtime);
                 disk.ctime = now;
             }))?;
-            let mode = self.disk().mode;
-            if is_file && without_privileges(mode) != mode {
+            let disk = self.disk();
+            let after = self.volume.caller.mode_after_write(disk.mode, disk.gid);
+            if is_file && after != disk.mode {
                 self.note_privileges();
             }
             Ok(())

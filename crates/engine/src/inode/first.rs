@@ -1,9 +1,9 @@
 //! What comes before the first write of a file's data: rights that writing takes away, and data that leaves the inode.
 //!
-//! Input: an inode that was just read. Output: set-user-id, set-group-id (of a file that its group may execute) and the capability cleared in one
+//! Input: an inode that was just read. Output: what the caller's writes take away of set-user-id and set-group-id, and the capability, cleared in one
 //! handle, before any data goes down; then, for a direct write, a file with a map (see `inline`). Invariants: noted when the inode is read and whenever such a right is given
-//! to it, in one word that every write loads; a write that fails a check settles nothing. Limits: asks nothing of who writes: what the kernel leaves to a privileged
-//! writer goes too.
+//! to it, in one word that every write loads; a write that fails a check settles nothing. Limits: who writes is the
+//! volume's caller.
 
 use super::Inode;
 use crate::error::Error;
@@ -42,7 +42,8 @@ impl FirstWrite {
             // What is wrong is told to who writes.
             Err(_) => true,
         };
-        let may_have = without_privileges(disk.mode) != disk.mode || !disk.file_acl.is_none();
+        let less = volume.caller.mode_after_write(disk.mode, disk.gid);
+        let may_have = less != disk.mode || !disk.file_acl.is_none();
         let bits = [
             (PRIVILEGES, disk.is_file() && (may_have || inside())),
             (INSIDE, disk.is_file() && disk.map_kind() == MapKind::Inline),
@@ -71,7 +72,7 @@ fn of_flags(flags: InodeFlags) -> u32 {
     bit(InodeFlags::IMMUTABLE, IMMUTABLE) | bit(InodeFlags::APPEND, APPEND)
 }
 
-/// The mode after a write.
+/// The mode of a file that was given to another owner, by whomever.
 pub(super) fn without_privileges(mode: u16) -> u16 {
     const SETUID: u16 = 0o4000;
     const SETGID: u16 = 0o2000;
@@ -155,9 +156,9 @@ impl Inode {
             // Others who settle wait, and find nothing to do.
             let _map = self.map_lock.lock();
             self.remove_xattr(handle, CAPABILITY)?;
-            let mode = self.disk().mode;
-            let less = without_privileges(mode);
-            if less != mode {
+            let disk = self.disk();
+            let less = self.volume.caller.mode_after_write(disk.mode, disk.gid);
+            if less != disk.mode {
                 handle.or_abort(self.change(handle, |disk| disk.mode = less))?;
             }
             // Under the lock: what is given from now on is noted after this.

@@ -57,7 +57,10 @@ impl Inode {
     /// Zeros what lies behind the end in its block. Blocks; the caller has that block to itself.
     pub(crate) fn zero_tail(&self) -> Result<(), Error> {
         if let Some(block) = self.tail_block() {
-            self.volume.journal()?.check_tail(self.ino)?;
+            let mappings = self.mappings(block..block + 1)?;
+            if let Some(MappingState::Written(_)) = mappings.first().map(|m| m.state) {
+                self.volume.journal()?.check_tail(self.ino, block)?;
+            }
             self.zero_behind(self.size(), block)?;
             self.note_tail(true);
         }

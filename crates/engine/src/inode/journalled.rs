@@ -81,6 +81,7 @@ impl Inode {
         data: &Buf,
     ) -> Result<(), Error> {
         let end = pos + u64::from(len);
+        self.volume.journal()?.note_data(self.ino);
         if end > self.size() {
             self.zero_tail_journalled()?;
         }
@@ -107,7 +108,7 @@ impl Inode {
             return Ok(());
         }
         let volume = &self.volume;
-        volume.commit_running()?;
+        volume.journal()?.commit_data(volume, self.ino)?;
         volume.journal()?.checkpoint(volume)?;
         volume.cache.drop_clean(Kind::Data);
         Ok(())
@@ -210,10 +211,10 @@ impl Inode {
         let Some(block) = self.tail_block() else {
             return Ok(());
         };
-        self.volume.journal()?.check_tail(self.ino)?;
         let from = short(self.size() % u64::from(self.volume.block_size()));
         let mapping = self.mappings(block..block + 1)?;
         if let Some(MappingState::Written(at)) = mapping.first().map(|m| m.state) {
+            self.volume.journal()?.check_tail(self.ino, block)?;
             self.volume.in_handle(1, |handle| {
                 handle.update(
                     at,

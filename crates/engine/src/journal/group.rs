@@ -19,10 +19,25 @@ const TRIES: u32 = 1000;
 /// What is known of an open group.
 #[derive(Debug, Default)]
 pub(super) struct Group {
-    /// Files that became shorter, with bytes behind their new end as before: they are to be had again until the group is committed.
-    shortened: BTreeSet<Ino>,
+    /// Blocks of files that became shorter, with bytes behind the new end as before: they are to be had again until the group is committed.
+    shortened: BTreeSet<(Ino, u64)>,
+    /// Files of which data is in its transaction, not only their maps.
+    journalled: BTreeSet<Ino>,
+    /// Something was refused because the transaction has no room for it.
+    is_full: bool,
     /// The volume had orphans on disk before.
     had_orphans: bool,
+}
+
+/// How far the transaction of a group is filled, in blocks of metadata.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupFill {
+    /// Blocks that were changed.
+    pub changed: u32,
+    /// Blocks that one transaction of this journal may change.
+    pub most: u32,
+    /// A change was refused for want of room: the group can only be abandoned, or committed without that change.
+    pub is_full: bool,
 }
 
 impl Journal {
@@ -40,8 +55,8 @@ impl Journal {
             let quiet = state.open == 0 && !state.closing && state.running.is_empty();
             if quiet && state.aborted.is_none() && !noted {
                 state.group = Some(Group {
-                    shortened: BTreeSet::new(),
                     had_orphans,
+                    ..Group::default()
                 });
                 return Ok(());
             }
@@ -90,22 +105,54 @@ impl Journal {
         self.state.lock().group.is_some()
     }
 
-    /// Notes that a file of an open group became shorter, and that what is behind its end was left; false without a group.
-    pub(crate) fn leaves_tail(&self, ino: Ino) -> bool {
+    /// Notes that a file of an open group became shorter, and that what is behind its end in this block was left; false without a group.
+    pub(crate) fn leaves_tail(&self, ino: Ino, block: u64) -> bool {
         let mut state = self.state.lock();
         let group = state.group.as_mut();
         group.is_some_and(|group| {
-            group.shortened.insert(ino);
+            group.shortened.insert((ino, block));
             true
         })
     }
 
-    /// May what is behind this file's end be zeroed? Not if a group may yet give it back.
-    pub(crate) fn check_tail(&self, ino: Ino) -> Result<(), Error> {
+    /// May what is behind this file's end in this block be zeroed? Not if a group may yet give it back.
+    pub(crate) fn check_tail(&self, ino: Ino, block: u64) -> Result<(), Error> {
         let state = self.state.lock();
         match &state.group {
-            Some(group) if group.shortened.contains(&ino) => Err(Error::InGroup),
+            Some(group) if group.shortened.contains(&(ino, block)) => {
+                Err(Error::CutInGroup { ino })
+            }
             _ => Ok(()),
+        }
+    }
+
+    /// Notes that data of a file goes into the transaction of an open group.
+    pub(crate) fn note_data(&self, ino: Ino) {
+        let mut state = self.state.lock();
+        if let Some(group) = &mut state.group {
+            group.journalled.insert(ino);
+        }
+    }
+
+    /// Sees to it that all data of this file is committed: in a group it is, unless that has written some of it. Blocks; no lock may be held.
+    pub(crate) fn commit_data(&self, volume: &VolumeShared, ino: Ino) -> Result<(), Error> {
+        let written = match &self.state.lock().group {
+            Some(group) => group.journalled.contains(&ino),
+            None => return self.commit_running(volume),
+        };
+        match written {
+            true => Err(Error::WrittenInGroup { ino }),
+            false => Ok(()),
+        }
+    }
+
+    /// How much of the running transaction is taken, of an open group mostly, and how much a transaction can take.
+    pub(crate) fn fill(&self) -> GroupFill {
+        let state = self.state.lock();
+        GroupFill {
+            changed: u32::try_from(state.used()).unwrap_or(u32::MAX),
+            most: self.most,
+            is_full: state.group.as_ref().is_some_and(|group| group.is_full),
         }
     }
 }
@@ -120,10 +167,16 @@ impl State {
     }
 
     /// The running transaction has no room for a handle: that of a group cannot be committed to make some.
-    pub(super) fn check_divisible(&self, most: u32) -> Result<(), Error> {
-        match self.group {
-            Some(_) => Err(Error::GroupTooLarge { most }),
-            None => Ok(()),
-        }
+    pub(super) fn check_divisible(&mut self, needed: u32, most: u32) -> Result<(), Error> {
+        let changed = u32::try_from(self.used()).unwrap_or(u32::MAX);
+        let Some(group) = &mut self.group else {
+            return Ok(());
+        };
+        group.is_full = true;
+        Err(Error::GroupTooLarge {
+            changed,
+            needed,
+            most,
+        })
     }
 }

@@ -45,7 +45,7 @@ impl Journal {
             } else if state.has_room(credits, self.most) {
                 return Ok(self.open(volume, state, credits));
             } else {
-                state.check_divisible(self.most)?;
+                state.check_divisible(credits, self.most)?;
                 let tid = state.running.tid;
                 drop(state);
                 self.commit_up_to(volume, tid)?;

@@ -26,6 +26,7 @@ pub(crate) mod recovery;
 mod rounds;
 mod transaction;
 
+pub use group::GroupFill;
 pub(crate) use handle::JournalHandle;
 pub(crate) use log::{Log, Places};
 

@@ -117,11 +117,16 @@ impl State {
 
     /// May a handle with so many credits begin now?
     pub(super) fn has_room(&self, credits: u32, most: u32) -> bool {
-        let used = self.running.blocks.len() as u64 + self.running.revoked.len() as u64;
+        let used = self.used();
         let most = most.saturating_sub(COMMIT_CREDITS);
         // A handle alone may be larger than what is left of an empty transaction.
         used + u64::from(self.credits) == 0
             || used + u64::from(self.credits + credits) <= u64::from(most)
+    }
+
+    /// How much of the running transaction is taken.
+    pub(super) fn used(&self) -> u64 {
+        self.running.blocks.len() as u64 + self.running.revoked.len() as u64
     }
 
     /// Takes the running transaction; the next one begins.

@@ -61,9 +61,10 @@ impl RangeJob {
         slot: &mut Slot,
         file: Arc<Handle>,
     ) -> RangeJob {
-        let durable = if slot.flags.sync || file.sync {
+        let (dsync, sync) = file.makes_durable();
+        let durable = if slot.flags.sync || sync {
             Durable::All
-        } else if slot.flags.dsync || file.dsync {
+        } else if slot.flags.dsync || dsync {
             Durable::Map
         } else {
             Durable::No

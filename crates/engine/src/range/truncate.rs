@@ -48,8 +48,9 @@ pub(crate) fn shrink(inode: &Inode, size: u64) -> Result<(), Error> {
     }
     let block = u64::from(inode.volume.block_size());
     // A group may yet give back what is behind: whoever makes the file longer zeros it then.
-    let left = inode.volume.journal()?.leaves_tail(inode.ino);
-    if size % block != 0 && !left {
+    let is_cut = size % block != 0;
+    let left = is_cut && inode.volume.journal()?.leaves_tail(inode.ino, size / block);
+    if is_cut && !left {
         inode.zero_behind(size, size / block)?;
     }
     inode.note_tail(!left);

@@ -5,6 +5,7 @@
 
 use super::{Volume, VolumeShared};
 use crate::error::Error;
+use crate::journal::{GroupFill, Journal};
 use std::sync::Arc;
 
 /// Changes that are committed together: see [`Volume::group`].
@@ -35,6 +36,13 @@ impl Volume {
 }
 
 impl Group {
+    /// How far it is filled.
+    #[must_use]
+    pub fn fill(&self) -> GroupFill {
+        let journal = self.volume.as_ref().and_then(|v| v.journal().ok());
+        journal.map_or(GroupFill::default(), Journal::fill)
+    }
+
     /// Makes all of it durable. Blocks.
     ///
     /// # Errors

@@ -26,7 +26,7 @@ use crate::failure::{Condition, Health};
 use crate::file::{File, OpenFlags};
 use crate::journal::Journal;
 use crate::locks::{INODES, QUEUES, RENAMES, SYNC_POOL};
-use crate::mount::{self, AccessTimes, Clock, Mounted, OpenOptions, Zone};
+use crate::mount::{self, AccessTimes, Caller, Clock, Mounted, OpenOptions, Zone};
 use crate::orphan::Orphans;
 use crate::policy::Policy;
 use crate::queue::{BlockingWork, Queue, SyncQueue};
@@ -95,6 +95,8 @@ pub(crate) struct VolumeShared {
     pub(crate) access_times: AccessTimes,
     /// Blocks that are kept for root may be used.
     pub(crate) privileged: bool,
+    /// On whose behalf files are written.
+    pub(crate) caller: Caller,
     /// The superblock says that there may be files past 2 GiB.
     pub(crate) large_files: AtomicBool,
     pub(crate) orphans: Orphans,
@@ -182,6 +184,7 @@ impl Volume {
                 false => AccessTimes::Never,
             },
             privileged: options.caller.is_privileged(&sb),
+            caller: options.caller.clone(),
             large_files: AtomicBool::new(sb.features().ro_compat.has(RoCompat::LARGE_FILE)),
             orphans: Orphans::new(level),
             renames: Mutex::at_level(&RENAMES, level, ()),

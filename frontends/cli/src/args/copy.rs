@@ -93,6 +93,9 @@ pub(crate) struct EditArgs {
     /// Each line is a transaction of its own
     #[arg(long)]
     pub(crate) each: bool,
+    /// Commit between lines whenever the transaction is getting full: each line is done whole or not at all, the script is not
+    #[arg(long, conflicts_with_all = ["each", "dry_run"])]
+    pub(crate) batch: bool,
     /// Do everything, in one transaction, and give it up: the image stays as it is
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,

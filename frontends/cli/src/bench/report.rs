@@ -8,6 +8,7 @@ mod row;
 use super::failure::{Failure, FailureKind};
 use super::rounds::{Measured, Spread};
 use super::targets::{self, Good};
+use crate::output::Guarded;
 use row::Row;
 use serde::Serialize;
 use std::fmt;
@@ -207,7 +208,7 @@ impl Report {
 
 /// Writes to standard output. A reader that went away is the end of the run, not an error of it.
 pub(super) fn write_out(text: fmt::Arguments<'_>) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
+    let mut out = Guarded(std::io::stdout().lock());
     match out.write_fmt(text).and_then(|()| out.flush()) {
         Ok(()) => Ok(()),
         Err(e) if e.kind() == ErrorKind::BrokenPipe => {

@@ -13,7 +13,7 @@ pub(crate) fn run(global: &Global, args: &Args) -> ExitCode {
     let common = Common {
         io_engine: global.io_engine,
         policy: global.policy,
-        force: global.force,
+        force: global.ignore_lock,
     };
     let Err(failure) = bench::run(args, &common) else {
         return ExitCode::SUCCESS;

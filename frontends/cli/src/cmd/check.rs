@@ -33,6 +33,8 @@ pub(crate) fn run(global: &Global, args: &CheckArgs) -> ExitCode {
     if let Some(threads) = args.threads {
         options.threads = usize::from(threads);
     }
+    let journal = global.journal.as_deref();
+    let _kept = (image::keep(&args.img), journal.and_then(image::keep));
     let bar = Bar::new();
     let found = check(&args.img, &options, &|p| bar.show(p));
     bar.finish();

@@ -2,20 +2,22 @@
 //!
 //! Input: an image, a script. Output: nothing. Invariants: a script that makes no sense is not begun; a transaction of which a command fails is given
 //! up: nothing of it is in the image, what was committed before it is, and what comes after it is not tried. Limits: a transaction fits into
-//! one of the journal's; without a journal a crash while it is committed may leave a part of it.
+//! one of the journal's, or is divided between lines if that was asked for; without a journal a crash while it is committed may leave a part of it.
 //!
 //! | module | takes -> gives |
 //! |---|---|
 //! | `words` | text -> lines of words |
 //! | `script` | lines -> commands, in transactions |
+//! | `batch` | a transaction -> several, none too large |
 
+mod batch;
 mod script;
 mod words;
 
 use crate::args::{EditArgs, Global};
 use crate::image;
 use crate::report::Report;
-use diorite::{Error, Volume};
+use diorite::{Error, GroupFill, Volume};
 use diorite_format::superblock::JournalPlace;
 use script::Transaction;
 use std::io::{self, Read};
@@ -61,7 +63,7 @@ fn apply(global: &Global, args: &EditArgs, mut todo: Vec<Transaction>, report: &
         // What comes later may need what is done before.
         todo = vec![todo.into_iter().flatten().collect()];
     }
-    let Some(volume) = image::open_for_writing(&args.img, global, report) else {
+    let Some(mut volume) = image::open_for_writing(&args.img, global, report) else {
         return;
     };
     if matches!(volume.superblock().journal(), JournalPlace::None) && !args.dry_run {
@@ -71,9 +73,16 @@ fn apply(global: &Global, args: &EditArgs, mut todo: Vec<Transaction>, report: &
         ));
     }
     for (done, transaction) in todo.iter().enumerate() {
+        if args.batch {
+            match batch::run(volume, global, args, transaction, report) {
+                Some(open) => volume = open,
+                None => return,
+            }
+            continue;
+        }
         match one(&volume, args, transaction, report) {
-            Ok(true) => {}
-            Ok(false) => return give_up(args, transaction, done, report),
+            Ok(None) => {}
+            Ok(Some(fill)) => return give_up(args, transaction, (done, fill), report),
             Err(error) => return report.image(error),
         }
     }
@@ -82,41 +91,60 @@ fn apply(global: &Global, args: &EditArgs, mut todo: Vec<Transaction>, report: &
     }
 }
 
-/// Does one transaction, or nothing of it and says so: then the volume takes no more.
+/// Does one transaction, or nothing of it and says how far it was filled: then the volume takes no more.
 fn one(
     volume: &Volume,
     args: &EditArgs,
     transaction: &Transaction,
     report: &mut Report,
-) -> Result<bool, Error> {
+) -> Result<Option<GroupFill>, Error> {
     let group = volume.group()?;
     for (line, step) in transaction {
-        report.place = Some(format!("{}:{line}", args.script.display()));
+        report.place = Some(place(args, *line));
         step.apply(volume, report);
         report.place = None;
         if report.has_failed() {
+            let fill = group.fill();
             group.abandon()?;
-            return Ok(false);
+            return Ok(Some(fill));
         }
     }
     match args.dry_run {
         true => group.abandon()?,
         false => group.commit()?,
     }
-    Ok(true)
+    Ok(None)
+}
+
+/// Where a line of the script stands, for messages.
+fn place(args: &EditArgs, line: usize) -> String {
+    format!("{}:{line}", args.script.display())
 }
 
 /// Says what is in the image, and what is not.
-fn give_up(args: &EditArgs, transaction: &Transaction, done: usize, report: &mut Report) {
+fn give_up(
+    args: &EditArgs,
+    transaction: &Transaction,
+    (done, fill): (usize, GroupFill),
+    report: &mut Report,
+) {
     let first = transaction.first().map_or(0, |step| step.0);
+    if fill.is_full {
+        report.host(format_args!(
+            "{}: the transaction that begins here does not fit into one of this image, which may change {} blocks of metadata: divide it by \
+`commit` lines, or let --batch do it",
+            place(args, first),
+            fill.most
+        ));
+    }
     let before = match done {
         0 => "the image is as it was".to_owned(),
         1 => "the one before it is in the image".to_owned(),
         more => format!("the {more} before it are in the image"),
     };
     report.host(format_args!(
-        "{}:{first}: nothing of the transaction that begins here is done; {before}",
-        args.script.display()
+        "{}: nothing of the transaction that begins here is done; {before}",
+        place(args, first)
     ));
 }
 

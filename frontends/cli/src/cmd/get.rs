@@ -2,12 +2,12 @@
 //!
 //! Input: an image, paths in it, a place on the host. Output: files on the host. Invariants: every host operation is relative
 //! to a directory that this run opened, never follows a link that the image made, and takes one checked name, so no image makes
-//! a copy land outside DEST; a directory is copied once, so circles end. Limits: 76 MiB of buffers, 256 requests in flight;
+//! a copy land outside DEST; nothing that this process has open as a volume, a journal or below one is replaced or written to; a directory is copied once, so circles end. Limits: 76 MiB of buffers, 256 requests in flight;
 //! what was copied before an error stays.
 //!
 //! | module | takes -> gives |
 //! |---|---|
-//! | `place` | DEST and a PATH -> the host directory and the name to begin with |
+//! | `place` | DEST and a PATH -> the host directory and the name to begin with, or what takes a file's bytes |
 //! | `tree` | directories -> their entries, one after the other, on an explicit stack |
 //! | `node` | one entry -> a file, directory, link, device |
 //! | `crate::flow` | ranges of files -> requests in flight |
@@ -28,12 +28,15 @@ use crate::image::{self, bytes};
 use crate::names::base_name;
 use crate::progress::Progress;
 use crate::report::{Reason, Report};
+use crate::stream::Reader;
 use data::Copying;
 use diorite::{File, Volume};
 use diorite_format::Ino;
 use links::Links;
 use meta::Meta;
 use place::Place;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use std::collections::HashSet;
 use std::path::Path;
 use std::process::ExitCode;
@@ -45,6 +48,7 @@ pub(crate) fn run(global: &Global, args: &GetArgs) -> ExitCode {
     let Some(volume) = image::open(&args.img, global, &mut report) else {
         return report.exit_code();
     };
+    let _journal = global.journal.as_deref().and_then(image::keep);
     crate::process::prepare();
     let flow = match Flow::new(&volume) {
         Ok(flow) => flow,
@@ -122,9 +126,33 @@ impl Copier<'_> {
                     self.walk(top, file.ino());
                 }
             }
+            Place::Into(fd) => {
+                if !file.metadata().is_file() {
+                    let what = "only the contents of a file can be written into a device or a pipe";
+                    return Err(Reason::new(format!("{}: {what}", args.dest.display())));
+                }
+                if let Err(reason) = into(self.volume, &file, &fd) {
+                    self.report.file(path, reason);
+                }
+            }
         }
         Ok(())
     }
+}
+
+/// Writes the contents of a file into what takes bytes one after the other. Owner, mode and times stay those of that.
+fn into(volume: &Volume, file: &File, out: &OwnedFd) -> Result<(), Reason> {
+    Reader::new(volume)?.copy(file, &mut |mut bytes| {
+        while !bytes.is_empty() {
+            match rustix::io::write(out, bytes) {
+                Ok(0) => return Err(Reason::host("cannot write the copy", Errno::IO)),
+                Ok(n) => bytes = &bytes[n..],
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(Reason::host("cannot write the copy", errno)),
+            }
+        }
+        Ok(())
+    })
 }
 
 /// How much is going to be copied, as far as that is known: of the root it is what the volume uses.

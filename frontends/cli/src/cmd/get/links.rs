@@ -5,10 +5,12 @@
 //! and a name per inode that is still missing names.
 
 use super::Copier;
+use super::node::make_way;
 use super::tree::Dir;
+use crate::report::{Reason, errno_text};
 use diorite::File;
 use diorite_format::{Ino, Inode};
-use rustix::fs::{AtFlags, linkat, unlinkat};
+use rustix::fs::{AtFlags, linkat};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -58,20 +60,8 @@ impl Copier<'_> {
         let Some(first) = self.links.known.get(&ino) else {
             return false;
         };
-        let made = self.names.open(first.dir).and_then(|from| {
-            let link = || linkat(&from, &*first.host, &dir.fd, host, AtFlags::empty());
-            match link() {
-                // Linking a file to itself must not unlink it: the same PATH may be asked for twice.
-                Err(Errno::EXIST) if (first.dir, &*first.host) == (dir.id, host) => Ok(()),
-                Err(Errno::EXIST) => {
-                    unlinkat(&dir.fd, host, AtFlags::empty()).and_then(|()| link())
-                }
-                made => made,
-            }
-        });
-        if let Err(errno) = made {
+        if let Err(why) = self.link_to(first, dir, host) {
             let path = self.names.path(dir.id, name);
-            let why = crate::report::errno_text(errno);
             self.report.warn_file(
                 &path,
                 format_args!("the hard link is not kept, a copy is made: {why}"),
@@ -80,5 +70,20 @@ impl Copier<'_> {
         }
         self.links.met(ino);
         true
+    }
+
+    fn link_to(&self, first: &First, dir: &Dir, host: &[u8]) -> Result<(), Reason> {
+        let cannot = |errno| Reason::new(errno_text(errno));
+        let from = self.names.open(first.dir).map_err(cannot)?;
+        let link = || linkat(&from, &*first.host, &dir.fd, host, AtFlags::empty());
+        match link() {
+            // Linking a file to itself must not unlink it: the same PATH may be asked for twice.
+            Err(Errno::EXIST) if (first.dir, &*first.host) == (dir.id, host) => Ok(()),
+            Err(Errno::EXIST) => {
+                make_way(dir, host)?;
+                link().map_err(cannot)
+            }
+            made => made.map_err(cannot),
+        }
     }
 }

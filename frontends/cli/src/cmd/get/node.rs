@@ -8,6 +8,7 @@
 use super::Copier;
 use super::data::Copying;
 use super::meta::At;
+use super::place::refuse_held;
 use super::tree::Dir;
 use crate::report::Reason;
 use crate::walk::Extents;
@@ -294,14 +295,27 @@ fn replace<T>(
     make: impl Fn(&Dir) -> Result<T, Errno>,
 ) -> Result<T, Reason> {
     let made = match make(dir) {
-        Err(Errno::EXIST) => match unlinkat(&dir.fd, host, AtFlags::empty()) {
-            Ok(()) => make(dir),
-            Err(Errno::ISDIR | Errno::PERM) => {
-                return Err(Reason::new("a directory is in its way"));
-            }
-            Err(errno) => Err(errno),
-        },
+        Err(Errno::EXIST) => {
+            make_way(dir, host)?;
+            make(dir)
+        }
         made => made,
     };
     made.map_err(|e| Reason::host("cannot make it", e))
+}
+
+/// Removes what has the name, unless that is a directory, an image that is in use, or a link to one.
+pub(super) fn make_way(dir: &Dir, host: &[u8]) -> Result<(), Reason> {
+    let look = OFlags::PATH | OFlags::CLOEXEC;
+    for flags in [look | OFlags::NOFOLLOW, look] {
+        // What cannot be looked at is no image that this process could open.
+        if let Ok(there) = openat(&dir.fd, host, flags, Mode::empty()) {
+            refuse_held(there)?;
+        }
+    }
+    match unlinkat(&dir.fd, host, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(Errno::ISDIR | Errno::PERM) => Err(Reason::new("a directory is in its way")),
+        Err(errno) => Err(Reason::host("cannot replace what is there", errno)),
+    }
 }

@@ -1,14 +1,20 @@
 //! Where copies begin: DEST as `cp -a` understands it.
 //!
-//! Input: DEST, and a PATH of the command line. Output: an open host directory and the name in it. Invariant: links in DEST
-//! itself are followed, for the user wrote them; nothing below is. Limits: a PATH that ends in `..`, or is the root, has no
-//! name of its own: what is in it goes into DEST.
+//! Input: DEST, and a PATH of the command line. Output: an open host directory and the name in it, or what is open for the bytes of a file. Invariants:
+//! links in DEST itself are followed, for the user wrote them; nothing below is; what is open as an image is no place. Limits: a PATH
+//! that ends in `..`, or is the root, has no name of its own: what is in it goes into DEST.
 
 use crate::names::base_name;
 use crate::report::Reason;
-use rustix::fd::OwnedFd;
-use rustix::fs::{CWD, FileType, Mode, OFlags, open, statat};
-use rustix::io::Errno;
+use diorite_block::held_as;
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::{
+    CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, fstat, fstatfs, ftruncate, open, openat,
+    readlinkat, statat,
+};
+use rustix::io::{Errno, dup};
+use rustix::stdio::{stderr, stdout};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -23,6 +29,8 @@ pub(super) enum Place {
     },
     /// This directory itself stands for it.
     Whole(OwnedFd),
+    /// Its bytes go into this, one after the other: a device, a pipe, what `/dev/stdout` stands for.
+    Into(OwnedFd),
 }
 
 /// Chooses the place of the copy of `path`.
@@ -54,26 +62,114 @@ pub(super) fn choose(dest: &Path, path: &[u8], many: bool, is_dir: bool) -> Resu
             "{shown}: Not a directory; a directory cannot replace it"
         )));
     }
-    // What is below DEST is replaced; a device, or what /dev/stdout leads to, is not ours to unlink.
-    if kind.is_some_and(|k| k != FileType::RegularFile) {
-        return Err(Reason::new(format!(
-            "{shown}: not a file or directory; to write into it, use 'diorite cat'"
-        )));
+    let is_file = kind.is_none_or(|k| k == FileType::RegularFile);
+    match end_of_links(dest).map_err(|errno| Reason::host(shown, errno))? {
+        End::Descriptor(fd) => refuse_held(fd).map(Place::Into),
+        End::Name { parent, name } if is_file => Ok(Place::Inside { parent, host: name }),
+        End::Name { .. } | End::Process => open_for_bytes(dest).map(Place::Into),
     }
-    let Some(name) = dest.file_name() else {
-        return Err(Reason::host(shown, Errno::NOENT));
-    };
-    let parent = dest
-        .parent()
-        .filter(|p| !p.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
-    Ok(Place::Inside {
-        parent: open_dir(parent)?,
-        host: name.as_bytes().to_vec(),
+}
+
+/// What the links of a path lead to.
+enum End {
+    /// A name, of a file or of nothing yet.
+    Name { parent: OwnedFd, name: Vec<u8> },
+    /// Standard output or standard error of this process.
+    Descriptor(OwnedFd),
+    /// What another descriptor stands for, which no name does.
+    Process,
+}
+
+/// Links that are followed, as many as by the kernel.
+const MOST_LINKS: usize = 40;
+
+/// Follows the links at the end of a path, which is not that of a directory.
+fn end_of_links(path: &Path) -> Result<End, Errno> {
+    let (mut parent, mut name) = split(CWD, path)?;
+    for _ in 0..=MOST_LINKS {
+        let target = match readlinkat(&parent, &name[..], Vec::new()) {
+            Ok(target) => target,
+            // No link, or nothing.
+            Err(Errno::INVAL | Errno::NOENT) => return Ok(End::Name { parent, name }),
+            Err(errno) => return Err(errno),
+        };
+        // The text of such a link is for people: a file may have another name by now, or none.
+        if fstatfs(&parent)?.f_type == PROC_SUPER_MAGIC {
+            return Ok(standard_stream(&parent, &name)?.map_or(End::Process, End::Descriptor));
+        }
+        let target = Path::new(OsStr::from_bytes(target.as_bytes()));
+        (parent, name) = split(parent.as_fd(), target)?;
+    }
+    Err(Errno::LOOP)
+}
+
+fn split(at: impl AsFd, path: &Path) -> Result<(OwnedFd, Vec<u8>), Errno> {
+    let name = path.file_name().ok_or(Errno::NOENT)?;
+    let dir = path.parent().filter(|p| !p.as_os_str().is_empty());
+    let parent = openat(at, dir.unwrap_or(Path::new(".")), DIRECTORY, Mode::empty())?;
+    Ok((parent, name.as_bytes().to_vec()))
+}
+
+/// Standard output or standard error, if that is what the name in a directory of `/proc` stands for. The bytes then follow those that went there
+/// before; opened anew they would begin at the front.
+fn standard_stream(parent: &OwnedFd, name: &[u8]) -> Result<Option<OwnedFd>, Errno> {
+    let at = readlinkat(
+        CWD,
+        format!("/proc/self/fd/{}", parent.as_raw_fd()),
+        Vec::new(),
+    )?;
+    let at = Path::new(OsStr::from_bytes(at.as_bytes()));
+    let ours = std::fs::canonicalize("/proc/self");
+    let is_ours = at.ends_with("fd") && ours.is_ok_and(|process| at.starts_with(process));
+    Ok(match name {
+        b"1" if is_ours => Some(dup(stdout())?),
+        b"2" if is_ours => Some(dup(stderr())?),
+        _ => None,
     })
 }
 
+/// Opens what takes bytes; of a file what was in it goes.
+fn open_for_bytes(dest: &Path) -> Result<OwnedFd, Reason> {
+    let shown = dest.display();
+    let failed = |errno| Reason::host(format!("cannot write into {shown}"), errno);
+    let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let fd = refuse_held(open(dest, flags, Mode::empty()).map_err(failed)?)?;
+    let stat = fstat(&fd).map_err(failed)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => ftruncate(&fd, 0).map_err(failed)?,
+        // A device that the host has mounted is not to be written by anybody else.
+        FileType::BlockDevice => {
+            let flags = flags | OFlags::EXCL;
+            let alone = open(dest, flags, Mode::empty()).map_err(failed)?;
+            return refuse_held(alone);
+        }
+        _ => {}
+    }
+    Ok(fd)
+}
+
+/// Gives it back unless it is open as an image, or below one.
+pub(super) fn refuse_held<Fd: AsFd>(fd: Fd) -> Result<Fd, Reason> {
+    match held_as(&fd) {
+        Ok(None) => Ok(fd),
+        Ok(Some(path)) => {
+            let image = path.display();
+            let why = format!("it would overwrite {image}, which is in use as an image");
+            Err(Reason::new(why))
+        }
+        Err(error) => {
+            let why = crate::report::without_number(&error.to_string());
+            Err(Reason::new(format!(
+                "cannot look at what would be overwritten: {why}"
+            )))
+        }
+    }
+}
+
+const DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::CLOEXEC);
+
 fn open_dir(path: &Path) -> Result<OwnedFd, Reason> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    open(path, flags, Mode::empty()).map_err(|e| Reason::host(path.display(), e))
+    open(path, DIRECTORY, Mode::empty()).map_err(|e| Reason::host(path.display(), e))
 }

@@ -1,0 +1,152 @@
+//! A script that is committed between lines whenever the transaction in hand is getting full.
+//!
+//! Input: the lines of a transaction. Output: as many transactions as it takes. Invariants: a line is in one of them, whole; what is committed is
+//! the script from its front, without a gap; a line that finds no room any more is done again in a transaction of its own, after those before
+//! it. Limits: a line that does not fit alone fails; lines before one that does not fit are done twice, and read their sources on the host twice.
+
+use super::place;
+use super::script::Transaction;
+use crate::args::{EditArgs, Global};
+use crate::image;
+use crate::report::Report;
+use diorite::{Error, Group, GroupFill, Volume};
+
+/// Does the lines; gives back the volume, or says what is not done: then that is closed.
+pub(super) fn run(
+    volume: Volume,
+    global: &Global,
+    args: &EditArgs,
+    lines: &Transaction,
+    report: &mut Report,
+) -> Option<Volume> {
+    let mut batch = Batch {
+        volume,
+        args,
+        lines,
+        first: 0,
+    };
+    loop {
+        match batch.go_on(report) {
+            Ok(End::Done) => return Some(batch.volume),
+            Ok(End::Failed) => {
+                batch.give_up(report);
+                return None;
+            }
+            Ok(End::Full(next)) => {
+                // A group that is given up takes its volume with it.
+                drop(batch.volume);
+                let volume = image::open_for_writing(&args.img, global, report)?;
+                batch = Batch { volume, ..batch };
+                match batch.again(next, report) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        batch.give_up(report);
+                        return None;
+                    }
+                    Err(error) => {
+                        report.image(error);
+                        return None;
+                    }
+                }
+            }
+            Err(error) => {
+                report.image(error);
+                return None;
+            }
+        }
+    }
+}
+
+/// How a number of lines has ended.
+enum End {
+    Done,
+    /// A line failed, and what is not committed is given up.
+    Failed,
+    /// This one found no room, and those not committed are given up.
+    Full(usize),
+}
+
+struct Batch<'a> {
+    volume: Volume,
+    args: &'a EditArgs,
+    lines: &'a Transaction,
+    /// The first line that is not committed.
+    first: usize,
+}
+
+impl Batch<'_> {
+    /// Does lines until all are done or one fails.
+    fn go_on(&mut self, report: &mut Report) -> Result<End, Error> {
+        let mut group = self.volume.group()?;
+        for next in self.first..self.lines.len() {
+            let trial = self.step(next, report);
+            let fill = group.fill();
+            if trial.has_failed() && fill.is_full && next > self.first {
+                group.abandon()?;
+                return Ok(End::Full(next));
+            }
+            let has_failed = trial.has_failed();
+            report.absorb(trial);
+            if has_failed {
+                self.explain(next, fill, report);
+                group.abandon()?;
+                return Ok(End::Failed);
+            }
+            if fill.changed > fill.most / 2 {
+                group = self.commit(group, next + 1)?;
+            }
+        }
+        self.first = self.lines.len();
+        group.commit()?;
+        Ok(End::Done)
+    }
+
+    /// Does the lines before `next` once more and commits them. What they had to say has been said.
+    fn again(&mut self, next: usize, report: &mut Report) -> Result<bool, Error> {
+        let group = self.volume.group()?;
+        for line in self.first..next {
+            let trial = self.step(line, report);
+            if trial.has_failed() {
+                report.absorb(trial);
+                group.abandon()?;
+                return Ok(false);
+            }
+        }
+        group.commit()?;
+        self.first = next;
+        Ok(true)
+    }
+
+    fn step(&self, line: usize, report: &Report) -> Report {
+        let (number, step) = &self.lines[line];
+        let mut trial = report.trial(place(self.args, *number));
+        step.apply(&self.volume, &mut trial);
+        trial
+    }
+
+    fn commit(&mut self, group: Group, next: usize) -> Result<Group, Error> {
+        group.commit()?;
+        self.first = next;
+        self.volume.group()
+    }
+
+    /// A line for which there is no room though nothing is before it in its transaction.
+    fn explain(&self, line: usize, fill: GroupFill, report: &mut Report) {
+        if fill.is_full {
+            report.host(format_args!(
+                "{}: this line alone does not fit into a transaction of this image, which may change {} blocks of metadata: divide it",
+                place(self.args, self.lines[line].0),
+                fill.most
+            ));
+        }
+    }
+
+    /// Says what is in the image, and what is not.
+    fn give_up(&self, report: &mut Report) {
+        let first = self.lines.get(self.first).map_or(0, |line| line.0);
+        report.host(format_args!(
+            "{}: nothing from this line on is done; all lines before it are in the image",
+            place(self.args, first)
+        ));
+    }
+}

@@ -1,0 +1,398 @@
+//! Where `get` writes: never into what the process has open as an image, whatever its name; into devices and through links as `cp` does.
+//!
+//! As root each is done twice, the second time by an ordinary user.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Ran, diorite, image, is_root, run, scratch, skip, tree};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const WORDS: &[u8] = b"a few words\n";
+
+/// Somebody who runs the command.
+struct User {
+    program: PathBuf,
+    is_root: bool,
+}
+
+impl User {
+    fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
+        let mut command = match self.is_root || !is_root() {
+            true => Command::new(&self.program),
+            false => {
+                let mut other = Command::new("setpriv");
+                other.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+                other.arg(&self.program);
+                other
+            }
+        };
+        command.args(args).stdin(Stdio::null());
+        command
+    }
+
+    fn diorite<S: AsRef<OsStr>>(&self, args: &[S]) -> Ran {
+        let out = self.command(args).output().unwrap();
+        Ran {
+            code: out.status.code(),
+            out: out.stdout,
+            err: String::from_utf8_lossy(&out.stderr).into_owned(),
+        }
+    }
+}
+
+fn path(p: &Path) -> &str {
+    p.to_str().unwrap()
+}
+
+/// Does it as whoever runs the tests, and if that is root as nobody too; each in a directory that both may write to.
+fn as_each_user(test: impl Fn(&User, &Path)) {
+    for is_root in [is_root(), false] {
+        let dir = scratch();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let program = dir.path().join("diorite");
+        fs::copy(env!("CARGO_BIN_EXE_diorite"), &program).unwrap();
+        test(&User { program, is_root }, dir.path());
+    }
+}
+
+/// An image of a file of some words, of a directory `d` with a file of the image's own name, and of a file with two names.
+fn prepared(dir: &Path, name: &str) -> String {
+    let source = dir.join(format!("source of {name}"));
+    fs::create_dir_all(source.join("d")).unwrap();
+    for file in ["small", "d/x", "d/linked"] {
+        fs::write(source.join(file), WORDS).unwrap();
+    }
+    fs::hard_link(source.join("small"), source.join("d/small too")).unwrap();
+    fs::hard_link(source.join("d/linked"), source.join("d/linked too")).unwrap();
+    let img = image(dir, name, "16M", &["-t", "ext4"], Some(&source));
+    fs::set_permissions(&img, fs::Permissions::from_mode(0o666)).unwrap();
+    img
+}
+
+/// `get x /small x` left an image of three bytes, and said nothing.
+#[test]
+fn an_image_in_use_is_no_destination() {
+    as_each_user(|user, dir| {
+        let img = prepared(dir, "x");
+        let names = dir.join("names");
+        fs::create_dir(&names).unwrap();
+        fs::set_permissions(&names, fs::Permissions::from_mode(0o777)).unwrap();
+        fs::hard_link(&img, names.join("hard")).unwrap();
+        symlink("../x", names.join("soft")).unwrap();
+        symlink("soft", names.join("softer")).unwrap();
+        let before = fs::read(&img).unwrap();
+        let other = names.join("hard");
+        for opened in [
+            &img,
+            path(&other),
+            &format!("{img}?ro"),
+            &format!("{img}?size=16M&offset=0"),
+        ] {
+            for dest in [
+                path(&dir.join("x")).to_owned(),
+                format!("{}/../x", path(&names)),
+                path(&names.join("hard")).to_owned(),
+                path(&names.join("soft")).to_owned(),
+                path(&names.join("softer")).to_owned(),
+            ] {
+                for source in ["/small", "/d/x"] {
+                    let ran = user.diorite(&["get", opened, source, &dest]);
+                    ran.failed(1, "which is in use as an image");
+                }
+            }
+            assert!(before == fs::read(&img).unwrap(), "{opened}");
+        }
+        // Directories that meet it, in both places where a copy gets its name.
+        for (n, source) in ["x", "linked", "linked too"].iter().enumerate() {
+            let copy = dir.join(format!("copy {n}"));
+            fs::create_dir_all(copy.join("d")).unwrap();
+            for at in [&copy, &copy.join("d")] {
+                fs::set_permissions(at, fs::Permissions::from_mode(0o777)).unwrap();
+            }
+            fs::hard_link(&img, copy.join("d").join(source)).unwrap();
+            let ran = user.diorite(&["get", "--no-same-owner", &img, "/d", path(&copy)]);
+            ran.failed(1, "which is in use as an image");
+            assert!(before == fs::read(&img).unwrap(), "{source}");
+            assert!(
+                before == fs::read(copy.join("d").join(source)).unwrap(),
+                "{source}"
+            );
+            if *source != "x" {
+                assert_eq!(
+                    fs::read(copy.join("d/x")).unwrap(),
+                    WORDS,
+                    "the others are copied"
+                );
+            }
+        }
+        // A link to it that is met stays as well: the image may have been opened by that name.
+        let copy = dir.join("copy");
+        fs::create_dir(&copy).unwrap();
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o777)).unwrap();
+        symlink(&img, copy.join("small")).unwrap();
+        let ran = user.diorite(&["get", &img, "/small", path(&copy)]);
+        ran.failed(1, "which is in use as an image");
+        assert!(copy.join("small").is_symlink());
+    });
+}
+
+/// An image in an image: every file of the host below it, and as root its journal's device.
+#[test]
+fn nor_is_what_lies_below_it() {
+    as_each_user(|user, dir| {
+        let inner = prepared(dir, "inner");
+        let holder = dir.join("holder");
+        fs::create_dir(&holder).unwrap();
+        fs::rename(&inner, holder.join("inner")).unwrap();
+        let outer = image(dir, "outer", "64M", &["-t", "ext4"], Some(&holder));
+        fs::set_permissions(&outer, fs::Permissions::from_mode(0o666)).unwrap();
+        let nested = format!("{outer}!/inner");
+        let ran = user.diorite(&["get", &nested, "/small", &outer]);
+        ran.failed(1, "which is in use as an image");
+        let third = dir.join("third");
+        user.diorite(&["get", "--no-same-owner", &nested, "/small", path(&third)])
+            .ok();
+        assert_eq!(fs::read(third).unwrap(), WORDS);
+    });
+}
+
+/// What the shell has opened as standard output is not written to either.
+#[test]
+fn standard_output_is_no_image_in_use() {
+    as_each_user(|user, dir| {
+        let img = prepared(dir, "x");
+        let before = fs::read(&img).unwrap();
+        for args in [
+            &["cat", &img, "/small"][..],
+            &["ls", &img],
+            &["ls", "/no/such/image"],
+            &["info", &img],
+            &["find", &img],
+            &["tree", &img],
+            &["stat", &img, "/"],
+            &["check", &img],
+            &["extents", &img, "/small"],
+            &["lsattr", &img],
+            &["get", &img, "/small", "/dev/stdout"],
+            &["get", &img, "/small", "/dev/fd/1"],
+            &["get", &img, "/small", "/proc/self/fd/1"],
+        ] {
+            let it = fs::File::options().append(true).open(&img).unwrap();
+            let ended = user.command(args).stdout(it).output().unwrap();
+            let said = String::from_utf8_lossy(&ended.stderr);
+            assert!(!ended.status.success(), "{args:?}: {said}");
+            assert!(
+                args[1] != img || said.contains("in use as an image"),
+                "{args:?}: {said}"
+            );
+            assert!(before == fs::read(&img).unwrap(), "{args:?}");
+        }
+        let it = fs::File::options().append(true).open(&img).unwrap();
+        let ended = user.command(&["cat", &img, "/nothing"]).stderr(it).output();
+        assert_eq!(ended.unwrap().status.code(), Some(1));
+        assert!(before == fs::read(&img).unwrap(), "complaints");
+    });
+}
+
+/// As root `get IMG /small /dev/stdout` replaced the link by a file, with the output of a script in one.
+#[test]
+fn links_stay_and_lead_to_the_copy() {
+    as_each_user(|user, dir| {
+        let img = prepared(dir, "x");
+        let (old, link, longer) = (dir.join("old"), dir.join("link"), dir.join("longer"));
+        symlink("old", &link).unwrap();
+        symlink(&link, &longer).unwrap();
+        for had in [None, Some("what was there is longer than the copy")] {
+            had.map(|bytes| fs::write(&old, bytes).unwrap());
+            user.diorite(&["get", "--no-same-owner", &img, "/small", path(&longer)])
+                .ok();
+            assert!(link.is_symlink() && longer.is_symlink());
+            assert_eq!(fs::read(&old).unwrap(), WORDS);
+            fs::remove_file(&old).unwrap();
+        }
+        symlink("round", dir.join("round")).unwrap();
+        let round = dir.join("round");
+        let ran = user.diorite(&["get", &img, "/small", path(&round)]);
+        ran.failed(1, "Too many levels of symbolic links");
+        // A file that has lost its name is written to all the same.
+        let words = r#"exec 3<>"$3"; rm "$3"; "$0" get "$1" "$2" /dev/fd/3; cat /dev/fd/3"#;
+        let lost = dir.join("lost");
+        let sh = Command::new("sh")
+            .args([
+                "-c",
+                words,
+                env!("CARGO_BIN_EXE_diorite"),
+                &img,
+                "/small",
+                path(&lost),
+            ])
+            .output()
+            .unwrap();
+        assert_eq!((&sh.stdout[..], &sh.stderr[..]), (WORDS, &b""[..]));
+    });
+}
+
+#[test]
+fn standard_output_takes_the_bytes() {
+    as_each_user(|user, dir| {
+        let img = prepared(dir, "x");
+        for dest in [
+            "/dev/stdout",
+            "/dev/fd/1",
+            "/proc/self/fd/1",
+            "/proc/thread-self/fd/1",
+        ] {
+            let piped = user.diorite(&["get", &img, "/small", dest]).ok();
+            assert_eq!(piped.out, WORDS, "{dest}");
+            assert!(fs::symlink_metadata("/dev/stdout").unwrap().is_symlink());
+        }
+        // Into a file: behind what is there, as any output.
+        let file = dir.join("file");
+        let mut out = fs::File::create(&file).unwrap();
+        std::io::Write::write_all(&mut out, b"first\n").unwrap();
+        for dest in ["/dev/stdout", "/proc/self/fd/1"] {
+            let to = out.try_clone().unwrap();
+            let ended = user
+                .command(&["get", &img, "/small", dest])
+                .stdout(to)
+                .status();
+            assert!(ended.unwrap().success(), "{dest}");
+        }
+        assert_eq!(
+            fs::read(&file).unwrap(),
+            b"first\na few words\na few words\n"
+        );
+        let ran = user.diorite(&["get", &img, "/d", "/dev/stdout"]);
+        ran.failed(1, "a directory cannot replace it");
+        assert_eq!(ran.out, b"");
+    });
+}
+
+#[test]
+fn devices_and_pipes_take_the_bytes() {
+    as_each_user(|user, dir| {
+        let img = prepared(dir, "x");
+        user.diorite(&["get", &img, "/small", "/dev/null"]).ok();
+        user.diorite(&["get", &img, "/small", "/dev/full"])
+            .failed(1, "No space left on device");
+        let pipe = dir.join("pipe");
+        run("mkfifo", &["-m", "666", path(&pipe)]);
+        let mut get = user
+            .command(&["get", &img, "/small", path(&pipe)])
+            .spawn()
+            .unwrap();
+        assert_eq!(fs::read(&pipe).unwrap(), WORDS);
+        assert!(get.wait().unwrap().success());
+        let kind = fs::symlink_metadata(&pipe).unwrap().file_type();
+        assert!(std::os::unix::fs::FileTypeExt::is_fifo(&kind), "{kind:?}");
+        let ran = user.diorite(&["get", &img, "/small", "/d/x", path(&pipe)]);
+        ran.failed(1, "Not a directory");
+    });
+}
+
+/// A loop device of the kernel, gone when dropped.
+struct LoopDevice(String);
+
+impl LoopDevice {
+    fn new(file: &str) -> Option<LoopDevice> {
+        if !is_root() {
+            skip("loop devices need root");
+            return None;
+        }
+        let made = Command::new("losetup")
+            .args(["-f", "--show", file])
+            .output()
+            .ok()?;
+        if !made.status.success() {
+            skip("there is no loop device");
+            return None;
+        }
+        Some(LoopDevice(
+            String::from_utf8(made.stdout).unwrap().trim().to_owned(),
+        ))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["-d", &self.0]).status();
+    }
+}
+
+/// Block devices are compared by number, so another node is no way round; below a loop device is its file, below a volume its journal.
+#[test]
+fn block_devices_in_use_are_no_destination() {
+    let dir = scratch();
+    let img = prepared(dir.path(), "x");
+    let Some(device) = LoopDevice::new(&img) else {
+        return;
+    };
+    let before = fs::read(&img).unwrap();
+    let minor = device.0.trim_start_matches("/dev/loop");
+    let node = dir.path().join("node");
+    run("mknod", &[path(&node), "b", "7", minor]);
+    let link = dir.path().join("link");
+    symlink(&node, &link).unwrap();
+    for dest in [&device.0[..], path(&node), path(&link), &img] {
+        diorite(&["get", &device.0, "/small", dest]).failed(1, "which is in use as an image");
+    }
+    assert!(before == fs::read(&img).unwrap());
+    // The other way round: the file is in use, the device would write to it.
+    diorite(&["get", &img, "/small", &device.0]).failed(1, "which is in use as an image");
+    assert!(before == fs::read(&img).unwrap());
+    // A bind mount is a name like others.
+    let bound = dir.path().join("bound");
+    fs::write(&bound, b"").unwrap();
+    if Command::new("mount")
+        .args(["--bind", &img, path(&bound)])
+        .status()
+        .unwrap()
+        .success()
+    {
+        let ran = diorite(&["get", &img, "/small", path(&bound)]);
+        run("umount", &[&bound]);
+        ran.failed(1, "which is in use as an image");
+    }
+    assert!(before == fs::read(&img).unwrap());
+    // A device that nobody uses takes the bytes.
+    let blank = dir.path().join("blank");
+    fs::write(&blank, vec![7; 1 << 20]).unwrap();
+    let Some(free) = LoopDevice::new(path(&blank)) else {
+        return;
+    };
+    drop(device);
+    diorite(&["get", &img, "/small", &free.0]).ok();
+    let mut first = vec![0; WORDS.len()];
+    std::io::Read::read_exact(&mut fs::File::open(&free.0).unwrap(), &mut first).unwrap();
+    assert_eq!(first, WORDS);
+}
+
+/// A journal on a device of its own.
+#[test]
+fn nor_is_the_journal_of_one() {
+    let dir = scratch();
+    let log = dir.path().join("journal");
+    fs::File::create(&log).unwrap().set_len(4 << 20).unwrap();
+    run(
+        "mke2fs",
+        &["-q", "-F", "-b", "4096", "-O", "journal_dev", path(&log)],
+    );
+    let Some(device) = LoopDevice::new(path(&log)) else {
+        return;
+    };
+    let source = dir.path().join("source");
+    tree(&source);
+    let on = format!("device={}", device.0);
+    let args = ["-t", "ext4", "-b", "4096", "-J", &on];
+    let img = image(dir.path(), "x", "64M", &args, Some(&source));
+    drop(device);
+    let before = fs::read(&log).unwrap();
+    let ran = diorite(&["get", "--journal", path(&log), &img, "/small", path(&log)]);
+    ran.failed(1, "which is in use as an image");
+    assert!(before == fs::read(&log).unwrap());
+}

@@ -1,0 +1,54 @@
+//! An image that somebody else writes is not written, whatever a command's own options are called.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{diorite, image, scratch, tree};
+use diorite::{OpenOptions, Volume};
+use std::fs;
+
+/// `rm -f` and `ln -sf` wrote to an image that was held: their `--force` was taken for that of the lock.
+#[test]
+fn no_command_writes_to_an_image_that_is_held() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    tree(&source);
+    let img = image(dir.path(), "x", "64M", &["-t", "ext4"], Some(&source));
+    let script = dir.path().join("script");
+    fs::write(&script, "rm -rf /small\n").unwrap();
+    let (script, host) = (script.to_str().unwrap(), source.join("small"));
+    let host = host.to_str().unwrap();
+    let holder = Volume::open(&img, &OpenOptions::writable()).unwrap();
+    let before = fs::read(&img).unwrap();
+    let commands: [&[&str]; 20] = [
+        &["rm", "-f", &img, "/small"],
+        &["rm", "-rf", &img, "/many"],
+        &["rm", "--force", &img, "/small"],
+        &["ln", "-sf", &img, "/big", "/small"],
+        &["ln", "--force", &img, "/big", "/small"],
+        &["put", "-f", &img, host, "/new"],
+        &["edit", "-f", script, &img],
+        &["truncate", "-s", "0", &img, "/small"],
+        &["fallocate", "-l", "1M", &img, "/small"],
+        &["mkdir", &img, "/new"],
+        &["mv", &img, "/small", "/new"],
+        &["mknod", &img, "/new", "p"],
+        &["touch", &img, "/small"],
+        &["chmod", &img, "600", "/small"],
+        &["chown", &img, "1:1", "/small"],
+        &["setfattr", "-n", "user.a", &img, "/small"],
+        &["setfacl", "-m", "u:1:r", &img, "/small"],
+        &["chattr", &img, "+A", "/small"],
+        &["sync", &img],
+        &["recover", &img],
+    ];
+    for command in commands {
+        diorite(command).failed(1, "--ignore-lock risks its contents");
+        let ls = ["ls", "--force", &img];
+        assert_eq!(diorite(&ls).code, Some(2), "a reader has no such option");
+    }
+    assert!(before == fs::read(&img).unwrap(), "the image has changed");
+    diorite(&["rm", "--ignore-lock", &img, "/small"]).ok();
+    assert!(before != fs::read(&img).unwrap(), "nothing was removed");
+    drop(holder);
+}
