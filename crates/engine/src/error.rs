@@ -383,7 +383,7 @@ fn op_name(op: Op) -> &'static str {
         Op::Read => "read",
         Op::Write => "write",
         Op::Append => "append",
-        Op::Sync | Op::DataSync => "flush",
+        Op::Sync | Op::DataSync | Op::SyncVolume => "flush",
         Op::Truncate => "truncation",
         Op::Fallocate(_) => "allocation",
     }

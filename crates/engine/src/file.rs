@@ -82,16 +82,43 @@ impl File {
         self.inode.disk()
     }
 
-    /// Reads into `buf` from byte `pos`; gives the buffer back with the count (short only at the end of the file).
-    /// Position, length and address must be aligned to the device's logical block. Blocks.
+    /// Reads into `buf` from byte `pos`; gives the buffer back with the count (short only at the end of the file). Position and length must be
+    /// multiples of the device's logical block ([`crate::device::Geometry::logical`], mostly 512), the address of its DMA alignment, which that of
+    /// every [`Buf`] made by `zeroed` is; at most [`crate::queue::MAX_REQUEST`] bytes. Blocks.
+    ///
+    /// # Errors
+    /// `Unaligned`; a damaged map; the device's.
     pub fn read_at(&self, pos: u64, buf: Buf) -> (Buf, Result<usize, Error>) {
         self.call(Op::Read, pos, buf, RequestFlags::default())
     }
 
-    /// Overwrites `buf.len()` bytes at `pos`. Alignment as for [`File::read_at`]. Blocks; with O_DSYNC until the data is
-    /// durable.
+    /// Writes `buf` at byte `pos`, also over holes and behind the end. Alignment as for [`File::read_at`]. All of it or an error. Blocks; with
+    /// [`OpenFlags::dsync`] until the data is durable.
+    ///
+    /// # Errors
+    /// `Unaligned`; `ReadOnly`; `TooBig`; `NoSpace`; `NotPermitted` by the file's flags; a damaged map; the device's.
     pub fn write_at(&self, pos: u64, buf: Buf) -> (Buf, Result<usize, Error>) {
         self.call(Op::Write, pos, buf, RequestFlags::default())
+    }
+
+    /// Writes `buf` at the end of the file, behind every append before; says at which byte it went. The buffer's length and the file's end must be
+    /// multiples of the device's logical block, its address is as for [`File::read_at`]. Blocks.
+    ///
+    /// # Errors
+    /// `Unaligned`; `NoSpace`, and then nothing is written; `TooBig`; those of [`File::write_at`].
+    pub fn append(&self, buf: Buf) -> (Buf, Result<u64, Error>) {
+        let done = self.run(Request::append(FileId::NONE, buf, 0));
+        (done.buf, done.result.map(|_| done.pos))
+    }
+
+    /// Writes the first `len` bytes of `buf` at `pos` as the last ones of the file, which ends at `pos + len` afterwards, also inside a logical block of
+    /// the device. `buf` ends with that block; what it has behind those bytes becomes zeros. Else as [`File::write_at`]. Blocks.
+    ///
+    /// # Errors
+    /// `Invalid` if the file does not become longer by it, or the buffer is longer than the last block; those of [`File::write_at`].
+    pub fn write_last(&self, pos: u64, buf: Buf, len: u64) -> (Buf, Result<usize, Error>) {
+        let done = self.run(Request::write_last(FileId::NONE, pos, buf, len, 0));
+        (done.buf, done.result)
     }
 
     /// As [`File::read_at`] and [`File::write_at`], with flags.

@@ -14,6 +14,63 @@
 //! Side rooms: `range` (truncate and its kin), `orphan` (what must not be left half deleted), `mount` (from a locator to a volume), `journal` (changes of metadata, and what a crash left of them), `alloc` (free blocks and inodes), `cache` (metadata blocks), [`dir`], [`xattr`], `workers`, [`loopdev`] (a
 //! file as a device for another volume), [`policy`], [`stats`], `failure` (what becomes of a volume that has failed), [`locks`] (the
 //! lock order).
+//!
+//! This crate is enough for a program: what its functions name is re-exported, devices under [`device`], what is on disk under [`format`].
+//! Paths, and names of attributes, are bytes; positions, lengths and sizes are in bytes, times in UTC. A function says if it blocks.
+//!
+//! # Examples
+//!
+//! Names and blocking calls:
+//!
+//! ```
+//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs"));
+//! use diorite::{Buf, OpenFlags, OpenOptions, Volume};
+//!
+//! # fn main() -> Result<(), diorite::Error> {
+//! # let device = example_volume();
+//! // Or by a locator: Volume::open("disk.img", &options)
+//! let volume = Volume::open_device(device, &OpenOptions::writable())?;
+//! volume.mkdir("/logs", 0o755)?;
+//! let file = volume.create(b"/logs/\xff", 0o644)?; // names need not be text
+//! let (buf, at) = file.append(Buf::zeroed(4096));
+//! assert_eq!(at?, 0);
+//! file.sync()?;
+//!
+//! let file = volume.open_path(b"/logs/\xff", OpenFlags::default())?;
+//! let (_buf, count) = file.read_at(512, buf);
+//! assert_eq!(count?, 4096 - 512); // a read that meets the end is short
+//! volume.close()
+//! # }
+//! ```
+//!
+//! Many requests in flight, from one thread:
+//!
+//! ```
+//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs"));
+//! use diorite::{Buf, OpenOptions, Request, Volume};
+//!
+//! # fn main() -> Result<(), diorite::Error> {
+//! # let volume = Volume::open_device(example_volume(), &OpenOptions::writable())?;
+//! let file = volume.create("/data", 0o644)?;
+//! let queue = volume.queue(32)?;
+//! let id = queue.attach(&file)?;
+//! let mut batch: Vec<Request> = (0..8)
+//!     .map(|n| Request::write(id, n * 4096, Buf::zeroed(4096), n))
+//!     .collect();
+//! assert_eq!(queue.submit_from(&mut batch), 8);
+//! let mut done = Vec::new();
+//! queue.reap(&mut done, 8, None);
+//! assert!(done.iter().all(|d| matches!(d.result, Ok(4096))));
+//!
+//! // One by one; the volume's sync is a request, too.
+//! queue.push(Request::sync_volume(99)).expect("the queue has room");
+//! while let Some(done) = queue.reap_one(None) {
+//!     assert_eq!(done.token, 99);
+//!     done.result?;
+//! }
+//! # Ok(())
+//! # }
+//! ```
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -21,6 +78,7 @@ mod alloc;
 mod cache;
 pub mod check;
 mod complete;
+pub mod device;
 mod dio;
 pub mod dir;
 mod durable;
@@ -45,6 +103,13 @@ mod volume;
 mod workers;
 pub mod xattr;
 
+/// What is on disk, as checked values: superblocks, inodes, access control lists.
+pub use diorite_format as format;
+
+pub use device::{Buf, BufPool, Device, IoEngine, Locator};
+pub use diorite_format::inode::Rdev;
+pub use diorite_format::{FileType, Ino, InodeFlags, Timestamp};
+pub use dir::{DirEntry, ReadDir, RenameFlags};
 pub use error::{BadMap, DeviceFull, Error, Misaligned, NotYet, Refused, Wait};
 pub use file::{File, OpenFlags, Quiesced};
 pub use inode::SetAttr;
@@ -53,8 +118,8 @@ pub use journal::GroupFill;
 pub use loopdev::LoopDevice;
 pub use map::{Mapping, MappingState};
 pub use mount::{AccessTimes, Caller, Clock, JournalDevice, OpenOptions};
-pub use policy::Policy;
-pub use queue::{Completion, FileId, Op, Queue, Request, RequestFlags};
+pub use policy::{Policy, UnknownPolicy};
+pub use queue::{Batch, Completion, Completions, FileId, Op, Queue, Request, RequestFlags};
 pub use range::{Fallocate, Seek};
 pub use stats::{Counters, JournalStats};
 pub use volume::{Group, Volume};

@@ -146,6 +146,30 @@ impl Policy {
         extending: Extending::Async,
     };
 
+    /// The switches in words, as [`FromStr`] takes them: `read-lock=shared`, ...
+    fn switches(&self) -> [(&'static str, &'static str); 5] {
+        [
+            ("read-lock", word(&READ_LOCKS, self.read_lock)),
+            ("completion", word(&COMPLETIONS, self.completion)),
+            ("unaligned", word(&UNALIGNED, self.unaligned)),
+            ("new-space", word(&NEW_SPACE, self.new_space)),
+            ("extending", word(&EXTENDING, self.extending)),
+        ]
+    }
+
+    /// Sets one switch by its words.
+    fn set(&mut self, switch: &str, to: &str) -> Option<()> {
+        match switch {
+            "read-lock" => self.read_lock = meant(&READ_LOCKS, to)?,
+            "completion" => self.completion = meant(&COMPLETIONS, to)?,
+            "unaligned" => self.unaligned = meant(&UNALIGNED, to)?,
+            "new-space" => self.new_space = meant(&NEW_SPACE, to)?,
+            "extending" => self.extending = meant(&EXTENDING, to)?,
+            _ => return None,
+        }
+        Some(())
+    }
+
     /// The preset's name, if this is one.
     #[must_use]
     pub fn name(&self) -> Option<&'static str> {
@@ -200,35 +224,85 @@ impl Default for Policy {
     }
 }
 
+/// The words for the values of each switch.
+type Words<T, const N: usize> = [(&'static str, T); N];
+
+const READ_LOCKS: Words<ReadLock, 3> = [
+    ("none", ReadLock::None),
+    ("shared", ReadLock::Shared),
+    ("exclusive", ReadLock::Exclusive),
+];
+const COMPLETIONS: Words<CompletionPolicy, 4> = [
+    ("inline", CompletionPolicy::Inline),
+    ("inline-always", CompletionPolicy::InlineAlways),
+    ("inline-unless-cached", CompletionPolicy::InlineUnlessCached),
+    ("deferred", CompletionPolicy::Deferred),
+];
+const UNALIGNED: Words<Unaligned, 3> = [
+    ("concurrent", Unaligned::Concurrent),
+    ("concurrent-if-one-extent", Unaligned::ConcurrentIfOneExtent),
+    ("exclusive", Unaligned::Exclusive),
+];
+const NEW_SPACE: Words<NewSpace, 3> = [
+    ("concurrent", NewSpace::Concurrent),
+    ("aligned-concurrent", NewSpace::AlignedConcurrent),
+    ("exclusive", NewSpace::Exclusive),
+];
+const EXTENDING: Words<Extending, 2> =
+    [("async", Extending::Async), ("waiting", Extending::Waiting)];
+
+fn word<T: PartialEq, const N: usize>(words: &Words<T, N>, value: T) -> &'static str {
+    let found = words.iter().find(|(_, v)| *v == value);
+    found.expect("every value has its word").0
+}
+
+fn meant<T: Copy, const N: usize>(words: &Words<T, N>, text: &str) -> Option<T> {
+    words.iter().find(|(w, _)| *w == text).map(|(_, v)| *v)
+}
+
+/// A preset's name; else `diorite` and the switches that differ from it, as [`FromStr`] takes them: `diorite/read-lock=shared`.
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.name() {
-            Some(name) => f.write_str(name),
-            None => write!(
-                f,
-                "{:?}/{:?}/{:?}/{:?}/{:?}",
-                self.read_lock, self.completion, self.unaligned, self.new_space, self.extending
-            ),
+        if let Some(name) = self.name() {
+            return f.write_str(name);
         }
+        f.write_str("diorite")?;
+        let usual = Policy::DIORITE.switches();
+        for ((switch, to), (_, usual)) in self.switches().into_iter().zip(usual) {
+            if to != usual {
+                write!(f, "/{switch}={to}")?;
+            }
+        }
+        Ok(())
     }
 }
 
-/// The name is none of the presets'.
+/// The text is no policy.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "no policy is named {0:?}; there are linux-2.6.31, linux-4.15, linux-5.10, linux-6.5, linux-6.19, diorite"
+    "{0:?} is no policy: linux-2.6.31, linux-4.15, linux-5.10, linux-6.5, linux-6.19 or diorite, and after it \
+     /read-lock=none|shared|exclusive, /completion=inline|inline-always|inline-unless-cached|deferred, \
+     /unaligned=concurrent|concurrent-if-one-extent|exclusive, /new-space=concurrent|aligned-concurrent|exclusive, \
+     /extending=async|waiting"
 )]
 pub struct UnknownPolicy(String);
 
+/// A preset's name, and behind it switches that are to be otherwise: `linux-6.5`, `diorite/read-lock=shared/extending=waiting`.
 impl FromStr for Policy {
     type Err = UnknownPolicy;
 
-    fn from_str(name: &str) -> Result<Policy, UnknownPolicy> {
-        PRESETS
-            .iter()
-            .find(|(n, _)| *n == name)
-            .map(|(_, p)| *p)
-            .ok_or_else(|| UnknownPolicy(name.to_owned()))
+    fn from_str(text: &str) -> Result<Policy, UnknownPolicy> {
+        let unknown = || UnknownPolicy(text.to_owned());
+        let mut parts = text.split('/');
+        let preset = parts.next().and_then(|name| meant(&PRESETS, name));
+        let mut policy = preset.ok_or_else(unknown)?;
+        for part in parts {
+            let set = part
+                .split_once('=')
+                .and_then(|(switch, to)| policy.set(switch, to));
+            set.ok_or_else(unknown)?;
+        }
+        Ok(policy)
     }
 }
 
@@ -245,6 +319,31 @@ mod tests {
                 policy
             );
         }
-        assert!("linux-9".parse::<Policy>().is_err());
+    }
+
+    /// What `Display` says `FromStr` takes, for every one of the 216; anything else is refused, and the refusal names it.
+    #[test]
+    fn a_policy_survives_its_text() {
+        for word in 0..0x2_0000 {
+            let policy = Policy::unpack(word);
+            if policy.pack() == word {
+                let text = policy.to_string();
+                assert_eq!(text.parse::<Policy>().expect(&text), policy, "{text}");
+            }
+        }
+        let policy: Policy = "linux-6.5/extending=async".parse().expect("it is one");
+        assert_eq!(policy.unaligned, Unaligned::ConcurrentIfOneExtent);
+        assert_eq!(policy.extending, Extending::Async);
+        for text in [
+            "",
+            "linux-9",
+            "diorite/",
+            "diorite/read-lock",
+            "diorite/read-lock=x",
+            "/extending=async",
+        ] {
+            let said = text.parse::<Policy>().expect_err(text).to_string();
+            assert!(said.starts_with(&format!("{text:?}")), "{said}");
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! Workers: the threads of one volume that may block, in classes.
 //!
 //! Input: work that a request cannot have done where it is. Output: messages to queues. Invariants: a class waits only
-//! for classes to its right (range, buffered, submit, prepare, complete) and for the volumes below; a worker holds no lock while it blocks. Limits:
+//! for classes to its right (range, buffered, submit, prepare, complete, sync) and for the volumes below; a worker holds no lock while it blocks. Limits:
 //! a fixed number of threads per class, started when first needed; the lists are bounded by the slots of the queues.
 
+use crate::complete::VolumeJob;
 use crate::complete::deferred::Job;
 use crate::dio::{BufferedJob, PrepareJob};
 use crate::error::Error;
@@ -29,6 +30,8 @@ pub(crate) enum Work {
     Prepare(PrepareJob),
     /// Do what an ended request owes.
     Complete(Job),
+    /// Make all of the volume durable.
+    SyncVolume(VolumeJob),
 }
 
 impl Work {
@@ -40,6 +43,7 @@ impl Work {
             Work::Load(job) => LoadJob::run(&mut vec![job], &NoTurn),
             Work::Prepare(job) => PrepareJob::run(&mut vec![job], &NoTurn),
             Work::Complete(job) => Job::run(&mut vec![job], &NoTurn),
+            Work::SyncVolume(job) => VolumeJob::run(&mut vec![job], &NoTurn),
         }
     }
 }
@@ -82,6 +86,7 @@ pub(crate) struct Workers {
     submit: Arc<Class<LoadJob>>,
     prepare: Arc<Class<PrepareJob>>,
     complete: Arc<Class<Job>>,
+    sync: Arc<Class<VolumeJob>>,
     threads: Threads,
 }
 
@@ -124,6 +129,7 @@ impl Workers {
             submit: Class::new(level, most, &threads),
             prepare: Class::new(level, most, &threads),
             complete: Class::new(level, most, &threads),
+            sync: Class::new(level, most, &threads),
             threads,
         }
     }
@@ -136,6 +142,7 @@ impl Workers {
             Work::Load(job) => self.submit.push([job]),
             Work::Prepare(job) => self.prepare.push([job]),
             Work::Complete(job) => self.complete.push([job]),
+            Work::SyncVolume(job) => self.sync.push([job]),
         }
     }
 
@@ -152,6 +159,7 @@ impl Drop for Workers {
         self.submit.stop();
         self.prepare.stop();
         self.complete.stop();
+        self.sync.stop();
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             // The last reference to a volume may be dropped by one of its own workers, which then ends by itself.

@@ -7,9 +7,11 @@
 mod convert;
 pub(crate) mod deferred;
 pub(crate) mod here;
+mod volume;
 
 use self::convert::Conversion;
 use self::deferred::{Durable, Job};
+pub(crate) use self::volume::{VolumeJob, sync_volume};
 use crate::error::{Error, Wait};
 use crate::ioend::{CachedPages, Facts, Reason, Verdict, decide};
 use crate::queue::{BlockingWork, Hold, Op, QueueShared, QueueState, SlotState};
@@ -124,7 +126,8 @@ pub(crate) fn defer(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
 pub(crate) fn ready(state: &mut QueueState, index: u32) {
     let slot = &mut state.slots[index];
     slot.state = SlotState::Ready;
-    if let Some(attached) = &mut state.files[slot.file as usize] {
+    // None, where the request is the volume's.
+    if let Some(Some(attached)) = state.files.get_mut(slot.file as usize) {
         attached.requests -= 1;
     }
     if slot.in_parts | (slot.done != slot.moved) | slot.error.is_some() {

@@ -27,6 +27,7 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
         Op::Write | Op::Append => false,
         Op::Sync | Op::DataSync => return issue::flush(state, index),
         Op::Truncate | Op::Fallocate(_) => return operate(slot, file),
+        Op::SyncVolume => return Attempt::SyncsVolume,
     };
     if slot.hold == Hold::None {
         if let Err(error) = check::check(&limits, slot, file) {

@@ -47,7 +47,9 @@ pub(super) fn map_and_issue(
             return space::attempt(state, index, view);
         }
         Op::Write | Op::Append => Purpose::Overwrite,
-        Op::Read | Op::Sync | Op::DataSync | Op::Truncate | Op::Fallocate(_) => Purpose::Read,
+        Op::Read | Op::Sync | Op::DataSync | Op::SyncVolume | Op::Truncate | Op::Fallocate(_) => {
+            Purpose::Read
+        }
     };
     let (range, walk) = ((slot.pos, slot.moved), mapped.walk(first, end));
     match plan(

@@ -26,7 +26,7 @@ use crate::inode::Wanted;
 use crate::inode::gate::Admission;
 use crate::ioend::Reason;
 use crate::map::{LoadJob, MapView};
-use crate::queue::{Hold, Op, Parked, QueueShared, QueueState, Request, SlotState};
+use crate::queue::{FileId, Hold, Op, Parked, QueueShared, QueueState, Request, SlotState};
 use crate::range::RangeJob;
 use crate::workers::Work;
 use diorite_block::Buf;
@@ -58,6 +58,8 @@ pub(crate) enum Attempt {
     Owes(Reason),
     /// It has the turn, and changes the file's map or size.
     Operates,
+    /// It is the volume's, and needs its commit.
+    SyncsVolume,
     /// It cannot be served.
     Refused(Box<Error>),
 }
@@ -89,6 +91,10 @@ fn accept_any(queue: &Arc<QueueShared>, state: &mut QueueState, request: &mut Re
     let index = state.slots.put(request);
     match state.attached_mut(request.file) {
         Some(attached) => attached.requests += 1,
+        None if request.op == Op::SyncVolume => {
+            state.slots[index].file = FileId::NONE.index;
+            return complete::sync_volume(queue, state, index);
+        }
         None => {
             let what = "the request names a file that is not attached to its queue";
             return complete::rejected(state, index, Error::Invalid(what.into()));
@@ -164,6 +170,7 @@ fn start(
             Attempt::Refused(error) => return refuse(queue, state, index, error),
             Attempt::Owes(reason) => return complete::defer(queue, state, index, reason),
             Attempt::Operates => return operate(queue, state, index),
+            Attempt::SyncsVolume => return complete::sync_volume(queue, state, index),
             Attempt::Buffered => return serve_buffered(queue, state, index),
             Attempt::NeedsSpace(entry, blocks) => {
                 let extends = state.slots[index].extends;

@@ -17,11 +17,13 @@ use std::sync::Arc;
 const MOST_LINKS: u32 = 40;
 
 impl Volume {
-    /// The inode at `path`. A link at the end is followed if `follow` says so. Blocks while metadata is read.
+    /// The inode at `path`, bytes from the volume's root; a leading slash makes no difference. A symbolic link at the end is followed if `follow`
+    /// says so, one on the way always. Blocks while metadata is read.
     ///
     /// # Errors
     /// The path leads nowhere, through a file, or in circles; damaged directories.
-    pub fn resolve(&self, path: &[u8], follow: bool) -> Result<Ino, Error> {
+    pub fn resolve(&self, path: &(impl AsRef<[u8]> + ?Sized), follow: bool) -> Result<Ino, Error> {
+        let path = path.as_ref();
         let shown = || String::from_utf8_lossy(path).into_owned();
         let mut todo = parts(path);
         let mut links = 0;

@@ -51,7 +51,7 @@ pub(crate) fn open_device(
         journal_device: None,
         ..options.clone()
     };
-    let volume = Volume::open(&outer.to_string(), &below)?;
+    let volume = Volume::open_locator(outer, &below)?;
     let flags = OpenFlags {
         write: options.write,
         ..OpenFlags::default()

@@ -107,7 +107,7 @@ pub(super) fn ended(done: Completion, token: u64) -> Bio {
     let op = match done.op {
         Op::Read => BioOp::Read,
         Op::Write | Op::Append => BioOp::Write,
-        Op::Sync | Op::DataSync | Op::Truncate | Op::Fallocate(_) => BioOp::Flush,
+        Op::Sync | Op::DataSync | Op::SyncVolume | Op::Truncate | Op::Fallocate(_) => BioOp::Flush,
     };
     let mut bio = Bio {
         buf: done.buf,

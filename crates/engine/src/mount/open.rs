@@ -27,9 +27,8 @@ pub(crate) struct Mounted {
 }
 
 /// Opens the volume at a locator; a device whose blocks are larger than the file system's is opened buffered.
-pub(crate) fn open(locator: &str, options: &OpenOptions) -> Result<Volume, Error> {
-    let locator = Locator::parse(locator)?;
-    let direct = loopdev::open_device(&locator, options, false)?;
+pub(crate) fn open(locator: &Locator, options: &OpenOptions) -> Result<Volume, Error> {
+    let direct = loopdev::open_device(locator, options, false)?;
     let (logical, report) = (direct.geometry().logical, direct.report());
     let block = superblock::find(&Blocking::new(direct.clone()))?
         .sb
@@ -50,7 +49,7 @@ pub(crate) fn open(locator: &str, options: &OpenOptions) -> Result<Volume, Error
         "opened buffered: the host's logical block is {logical} bytes, the file system's {block}"
     );
     recover::open(
-        loopdev::open_device(&locator, options, true)?,
+        loopdev::open_device(locator, options, true)?,
         options,
         vec![note],
     )

@@ -7,12 +7,14 @@
 
 mod drain;
 mod inbox;
+mod lists;
 mod request;
 mod slot;
 mod sync;
 
 pub(crate) use drain::PAD;
 pub(crate) use inbox::{Inbox, Message, Parked};
+pub use lists::{Batch, Completions};
 pub use request::{Completion, FileId, MAX_REQUEST, Op, Request, RequestFlags};
 pub(crate) use slot::{Hold, Slot, SlotState, Slots};
 pub(crate) use sync::SyncQueue;
@@ -237,45 +239,81 @@ impl Queue {
         drop(detached);
     }
 
+    /// Starts one request. Else as [`Queue::submit_from`]; for many, a list costs less.
+    ///
+    /// # Errors
+    /// The request, if the queue is full: every slot has one that was not handed back yet.
+    pub fn push(&self, request: Request) -> Result<(), Request> {
+        let mut one = Some(request);
+        self.submit_from(&mut one);
+        one.map_or(Ok(()), Err)
+    }
+
     /// Takes requests from the front of `batch` and starts them; says how many. What does not fit stays in the list.
     /// A request that fails a check is accepted and comes back with its error. Does not block on I/O, nor, for requests with
     /// `nowait`, on anything else.
     pub fn submit(&self, batch: &mut VecDeque<Request>) -> usize {
+        self.submit_from(batch)
+    }
+
+    /// As [`Queue::submit`], from any of the lists of [`Batch`]: `Vec`, `VecDeque`, `Option`. A list that is taken whole keeps its room, and
+    /// nothing is allocated; of a `Vec` that is not, the rest moves to the front.
+    pub fn submit_from(&self, batch: &mut impl Batch) -> usize {
         let mut state = self.shared.state.lock();
         state.follow(&self.shared.volume);
         state.now = 0;
-        let accepted = batch.len().min(state.slots.free());
+        let accepted = batch.count().min(state.slots.free());
+        let mut requests = batch.lend(accepted, &mut state.requests);
         if state.condition == Condition::Closed {
-            batch
-                .drain(..accepted)
-                .for_each(|request| dio::shut_down(&mut state, request));
-            return accepted;
-        }
-        // A list without a ring is walked and written with fewer instructions. The whole batch changes its form without
-        // moving; a part of it moves, so that what stays is not touched.
-        let mut requests = std::mem::take(&mut state.requests);
-        if accepted == batch.len() {
-            requests = Vec::from(std::mem::take(batch));
+            let each = requests.drain(..);
+            each.for_each(|request| dio::shut_down(&mut state, request));
         } else {
-            requests.extend(batch.drain(..accepted));
+            dio::accept(&self.shared, &mut state, &mut requests);
+            forget_moved(&mut requests);
+            self.shared.push_down(&mut state);
+            self.shared.hand_over(&mut state);
         }
-        dio::accept(&self.shared, &mut state, &mut requests);
-        forget_moved(&mut requests);
-        if batch.is_empty() {
-            *batch = VecDeque::from(requests);
-        } else {
-            state.requests = requests;
-        }
-        self.shared.push_down(&mut state);
-        self.shared.hand_over(&mut state);
+        batch.take_back(requests, &mut state.requests);
         accepted
     }
 
     /// Moves finished requests to the end of `out`, at least `min` of them unless `timeout` passes first or fewer are
-    /// under way; says how many. `min` 0 never blocks. While it waits it does what may unblock its requests, and maps what they wrote.
-    pub fn reap(&self, out: &mut Vec<Completion>, min: usize, timeout: Option<Duration>) -> usize {
+    /// under way; says how many. `min` 0 never blocks. While it waits it does what may unblock its requests, and maps what they wrote. `out` is a `Vec`
+    /// or a `VecDeque`; it is made longer for as many as there are, so one that is used again is not allocated again.
+    pub fn reap(&self, out: &mut impl Completions, min: usize, timeout: Option<Duration>) -> usize {
+        out.fill(|list| self.reap_into(list, min, timeout))
+    }
+
+    /// Takes one finished request, waiting for it until `timeout` passes: none then, nor if none is under way. For many, [`Queue::reap`] costs less.
+    pub fn reap_one(&self, timeout: Option<Duration>) -> Option<Completion> {
+        let deadline = deadline(timeout);
+        loop {
+            self.shared.waker.clear();
+            let mut state = self.shared.state.lock();
+            self.shared.drain(&mut state, None);
+            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+            let over = left.is_some_and(|l| l.is_zero());
+            if !state.owed.is_empty() && state.ready.is_empty() && !over {
+                state = self.shared.run_owed(state);
+            }
+            self.shared.hand_over(&mut state);
+            if let Some(index) = state.ready.pop_front() {
+                if !state.ready.is_empty() {
+                    // Who polls the descriptor is to come again for these.
+                    self.shared.waker.kick();
+                }
+                return Some(state.slots.take(index));
+            }
+            if state.slots.used() == 0 || over {
+                return None;
+            }
+            self.shared.wait(state, 1, left);
+        }
+    }
+
+    fn reap_into(&self, out: &mut Vec<Completion>, min: usize, timeout: Option<Duration>) -> usize {
         let before = out.len();
-        let deadline = timeout.map(|t| Instant::now() + t);
+        let deadline = deadline(timeout);
         loop {
             // Before the look, as every waiter does: a kick left standing would keep a poll loop awake for nothing.
             self.shared.waker.clear();
@@ -352,6 +390,11 @@ impl Queue {
     pub fn counters(&self) -> Counters {
         self.shared.state.lock().counters.clone()
     }
+}
+
+/// When a timeout ends. One past what the clock can say never does.
+fn deadline(timeout: Option<Duration>) -> Option<Instant> {
+    timeout.and_then(|timeout| Instant::now().checked_add(timeout))
 }
 
 impl Drop for Queue {

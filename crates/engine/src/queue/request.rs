@@ -40,6 +40,8 @@ pub enum Op {
     Sync,
     /// The same without what no reader of the data needs (fdatasync).
     DataSync,
+    /// Make durable all that was acknowledged before, of all files and names of the volume (syncfs).
+    SyncVolume,
     /// Make the file `pos` bytes long (ftruncate).
     Truncate,
     /// Change what `len` bytes at `pos` are mapped to (fallocate).
@@ -56,7 +58,7 @@ impl Op {
 /// How to do it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestFlags {
-    /// Fail with [`Error::WouldBlock`] rather than wait for a lock, metadata, another request.
+    /// Fail with [`Error::WouldBlock`] rather than wait for a lock, metadata, another request. A sync waits for nothing before it has begun.
     pub nowait: bool,
     /// Acknowledge a change only when it, and what is needed to read it back, is durable.
     pub dsync: bool,
@@ -127,6 +129,13 @@ impl Request {
     pub fn sync(file: FileId, data_only: bool, token: u64) -> Request {
         let op = if data_only { Op::DataSync } else { Op::Sync };
         Request::without_data(op, file, 0, token)
+    }
+
+    /// Makes durable all that was acknowledged before it is submitted, of all files and names of the volume: [`crate::Volume::sync`]. It has no
+    /// file, and those that are submitted together share a commit.
+    #[must_use]
+    pub fn sync_volume(token: u64) -> Request {
+        Request::without_data(Op::SyncVolume, FileId::NONE, 0, token)
     }
 
     /// Makes the file `size` bytes long: see [`crate::File::truncate`]. Requests of the file that were submitted before end first, those

@@ -35,7 +35,7 @@ use crate::workers::Workers;
 use crate::xattr::EqualBlocks;
 use diorite_block::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use diorite_block::sync::{Mutex, thread};
-use diorite_block::{Blocking, Device};
+use diorite_block::{Blocking, Device, Locator};
 use diorite_format::features::RoCompat;
 use diorite_format::{FsBlock, GroupDesc, Ino, Superblock};
 use dirty_times::DirtyTimes;
@@ -148,6 +148,14 @@ impl Volume {
     /// # Errors
     /// The locator, the device, a damaged or unsupported volume, or (for writing) a state that forbids it.
     pub fn open(locator: &str, options: &OpenOptions) -> Result<Volume, Error> {
+        mount::open(&Locator::parse(locator)?, options)
+    }
+
+    /// As [`Volume::open`], for a locator that is not text: of a host file whose path is not, say ([`Locator::file`]).
+    ///
+    /// # Errors
+    /// As [`Volume::open`].
+    pub fn open_locator(locator: &Locator, options: &OpenOptions) -> Result<Volume, Error> {
         mount::open(locator, options)
     }
 
@@ -297,32 +305,32 @@ impl Volume {
         Ok(File::new(inode, flags))
     }
 
-    /// Opens a file by its path, following symbolic links; a directory, too, for what it says of itself and for [`File::sync`]. Blocks while metadata is
-    /// read.
+    /// Opens a file by its path, following symbolic links; a directory, too, for what it says of itself and for [`File::sync`]. Paths are bytes
+    /// everywhere in this crate - text, `b"..."`, a `Vec<u8>` - so that every name can be opened. Blocks while metadata is read.
     ///
     /// # Errors
     /// As [`Volume::open_ino`], and a path that leads nowhere.
-    pub fn open_path(&self, path: &str, flags: OpenFlags) -> Result<File, Error> {
-        let ino = self.resolve(path.as_bytes(), true)?;
+    pub fn open_path(
+        &self,
+        path: &(impl AsRef<[u8]> + ?Sized),
+        flags: OpenFlags,
+    ) -> Result<File, Error> {
+        let path = path.as_ref();
+        let ino = self.resolve(path, true)?;
         self.open_ino(ino, flags).map_err(|e| match e {
             Error::IsADirectory { .. } => Error::IsADirectory {
-                path: path.to_owned(),
+                path: String::from_utf8_lossy(path).into_owned(),
             },
             other => other,
         })
     }
 
-    /// Makes durable all that was acknowledged, of all files and names. Blocks.
+    /// Makes durable all that was acknowledged, of all files and names. Blocks. As a request of a queue it is [`crate::Request::sync_volume`].
     ///
     /// # Errors
     /// The device's; the volume may not be changed any more.
     pub fn sync(&self) -> Result<(), Error> {
-        let volume = self.inner();
-        if !volume.writable {
-            return Ok(());
-        }
-        volume.delete_doomed_best_effort();
-        volume.make_all_durable()
+        self.inner().sync()
     }
 
     /// What all queues of the volume have counted.
@@ -367,6 +375,15 @@ impl Volume {
 }
 
 impl VolumeShared {
+    /// See [`Volume::sync`]. No lock may be held.
+    pub(crate) fn sync(self: &Arc<Self>) -> Result<(), Error> {
+        if !self.writable {
+            return Ok(());
+        }
+        self.delete_doomed_best_effort();
+        self.make_all_durable()
+    }
+
     /// The locator or name that the volume was opened by.
     pub(crate) fn name(&self) -> &str {
         &self.name

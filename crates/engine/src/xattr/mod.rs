@@ -102,7 +102,8 @@ impl Volume {
     ///
     /// # Errors
     /// `NoAttribute`; damaged attributes.
-    pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Error> {
+    pub fn xattr(&self, ino: Ino, name: &(impl AsRef<[u8]> + ?Sized)) -> Result<Vec<u8>, Error> {
+        let name = name.as_ref();
         let inode = self.inner().inode(ino)?;
         let found = match NameIndex::split(name).filter(|which| *which != inline::REST) {
             Some(which) => inode.attribute(which)?,

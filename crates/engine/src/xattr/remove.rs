@@ -29,7 +29,8 @@ impl Volume {
     ///
     /// # Errors
     /// `NoAttribute`, but for an access control list, which need not be there; those of [`Volume::set_xattr`].
-    pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), Error> {
+    pub fn remove_xattr(&self, ino: Ino, name: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), Error> {
+        let name = name.as_ref();
         let (inode, which) = self.attribute_to_change(ino, name)?;
         if acl::is_acl(which) {
             return inode.set_acl(which, &[]);

@@ -37,7 +37,12 @@ impl Volume {
     /// # Errors
     /// `AttributesFull`; `NoSpace`, `NoInodes`; `AttributeName` for a name that is too long, `AttributeTooBig` for a value; `Invalid` and
     /// `NotSupported` for a name that cannot be stored; `NotPermitted` by the inode's flags or kind; damage; a device that fails.
-    pub fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8]) -> Result<(), Error> {
+    pub fn set_xattr(
+        &self,
+        ino: Ino,
+        name: &(impl AsRef<[u8]> + ?Sized),
+        value: &[u8],
+    ) -> Result<(), Error> {
         self.set_xattr_when(ino, name, value, XattrWhen::Always)
     }
 
@@ -48,11 +53,11 @@ impl Volume {
     pub fn set_xattr_when(
         &self,
         ino: Ino,
-        name: &[u8],
+        name: &(impl AsRef<[u8]> + ?Sized),
         value: &[u8],
         when: XattrWhen,
     ) -> Result<(), Error> {
-        let (inode, which) = self.attribute_to_change(ino, name)?;
+        let (inode, which) = self.attribute_to_change(ino, name.as_ref())?;
         if value.len() > MOST_VALUE as usize {
             let len = value.len();
             return Err(Error::AttributeTooBig { ino, len });

@@ -117,7 +117,7 @@ impl Region<'_> {
                 let ok = matches!(&done.result, Ok(n) if *n == len);
                 assert!(ok, "{path}: write {pos}+{len}: {:?}", done.result);
             }
-            Op::Sync | Op::DataSync | Op::Truncate | Op::Fallocate(_) => {
+            Op::Sync | Op::DataSync | Op::SyncVolume | Op::Truncate | Op::Fallocate(_) => {
                 assert!(matches!(done.result, Ok(0)), "{:?}", done.result)
             }
         }

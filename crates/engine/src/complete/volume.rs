@@ -1,0 +1,46 @@
+//! A sync of the whole volume, as a request.
+//!
+//! Input: requests without a file, from queues. Output: messages to their queues. Invariants: what was acknowledged before a request was submitted is
+//! durable when it is; one commit serves all requests that had been submitted when it began. Limits: it blocks, so it runs on a worker.
+
+use crate::error::Error;
+use crate::ioend::Reason;
+use crate::queue::{Message, QueueShared, QueueState, SlotState};
+use crate::workers::{Task, Turn, Work, contained};
+use std::sync::Arc;
+
+/// One such request.
+#[derive(Debug)]
+pub(crate) struct VolumeJob {
+    queue: Arc<QueueShared>,
+    slot: u32,
+}
+
+/// Hands the request to a worker.
+#[cold]
+pub(crate) fn sync_volume(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32) {
+    state.counters.deferred[Reason::Commit as usize] += 1;
+    state.slots[index].state = SlotState::Worker;
+    let job = VolumeJob {
+        queue: queue.clone(),
+        slot: index,
+    };
+    queue.hand_off(state, Work::SyncVolume(job));
+}
+
+impl Task for VolumeJob {
+    const CLASS: &'static str = "sync";
+    const BATCH: usize = usize::MAX;
+
+    /// All are of one volume.
+    fn run(jobs: &mut Vec<VolumeJob>, _turn: &dyn Turn) {
+        let Some(volume) = jobs.first().map(|job| job.queue.volume.clone()) else {
+            return;
+        };
+        let error: Option<Error> = contained(|| volume.sync()).err();
+        for VolumeJob { queue, slot } in jobs.drain(..) {
+            queue.inbox.post([Message::Completed(slot, error.clone())]);
+            queue.waker.kick();
+        }
+    }
+}
