@@ -161,12 +161,24 @@ fn nor_is_what_lies_below_it() {
     });
 }
 
+/// `/dev/stdout` and `/dev/fd/1`; for root links of the same kind, because a defect would replace the host's own.
+fn stdout_links(user: &User, dir: &Path) -> (String, String) {
+    if !user.is_root {
+        return ("/dev/stdout".to_owned(), "/dev/fd/1".to_owned());
+    }
+    let (stdout, fd) = (dir.join("stdout"), dir.join("fd"));
+    symlink("/proc/self/fd/1", &stdout).unwrap();
+    symlink("/proc/self/fd", &fd).unwrap();
+    (path(&stdout).to_owned(), format!("{}/1", path(&fd)))
+}
+
 /// What the shell has opened as standard output is not written to either.
 #[test]
 fn standard_output_is_no_image_in_use() {
     as_each_user(|user, dir| {
         let img = prepared(dir, "x");
         let before = fs::read(&img).unwrap();
+        let (dev, links) = stdout_links(user, dir);
         for args in [
             &["cat", &img, "/small"][..],
             &["ls", &img],
@@ -178,8 +190,8 @@ fn standard_output_is_no_image_in_use() {
             &["check", &img],
             &["extents", &img, "/small"],
             &["lsattr", &img],
-            &["get", &img, "/small", "/dev/stdout"],
-            &["get", &img, "/small", "/dev/fd/1"],
+            &["get", &img, "/small", &dev],
+            &["get", &img, "/small", &links],
             &["get", &img, "/small", "/proc/self/fd/1"],
         ] {
             let it = fs::File::options().append(true).open(&img).unwrap();
@@ -241,21 +253,17 @@ fn links_stay_and_lead_to_the_copy() {
 fn standard_output_takes_the_bytes() {
     as_each_user(|user, dir| {
         let img = prepared(dir, "x");
-        for dest in [
-            "/dev/stdout",
-            "/dev/fd/1",
-            "/proc/self/fd/1",
-            "/proc/thread-self/fd/1",
-        ] {
+        let (dev, links) = stdout_links(user, dir);
+        for dest in [&dev, &links, "/proc/self/fd/1", "/proc/thread-self/fd/1"] {
             let piped = user.diorite(&["get", &img, "/small", dest]).ok();
             assert_eq!(piped.out, WORDS, "{dest}");
-            assert!(fs::symlink_metadata("/dev/stdout").unwrap().is_symlink());
+            assert!(fs::symlink_metadata(&dev).unwrap().is_symlink());
         }
         // Into a file: behind what is there, as any output.
         let file = dir.join("file");
         let mut out = fs::File::create(&file).unwrap();
         std::io::Write::write_all(&mut out, b"first\n").unwrap();
-        for dest in ["/dev/stdout", "/proc/self/fd/1"] {
+        for dest in [&dev, "/proc/self/fd/1"] {
             let to = out.try_clone().unwrap();
             let ended = user
                 .command(&["get", &img, "/small", dest])
@@ -267,7 +275,7 @@ fn standard_output_takes_the_bytes() {
             fs::read(&file).unwrap(),
             b"first\na few words\na few words\n"
         );
-        let ran = user.diorite(&["get", &img, "/d", "/dev/stdout"]);
+        let ran = user.diorite(&["get", &img, "/d", &dev]);
         ran.failed(1, "a directory cannot replace it");
         assert_eq!(ran.out, b"");
     });

@@ -323,6 +323,8 @@ fn truncate_in_a_transaction() {
     );
     edit(dir.path(), &img, &["--each"], &script).ok();
     assert!(diorite(&["cat", &img, "j/new"]).ok().out == first);
+    diorite(&["truncate", "-s", "50", &img, "/j/new"]).ok();
+    assert!(diorite(&["cat", &img, "j/new"]).ok().out == first[..50]);
     fsck(&img);
 }
 

@@ -136,14 +136,17 @@ impl Journal {
 
     /// Sees to it that all data of this file is committed: in a group it is, unless that has written some of it. Blocks; no lock may be held.
     pub(crate) fn commit_data(&self, volume: &VolumeShared, ino: Ino) -> Result<(), Error> {
-        let written = match &self.state.lock().group {
-            Some(group) => group.journalled.contains(&ino),
-            None => return self.commit_running(volume),
-        };
-        match written {
-            true => Err(Error::WrittenInGroup { ino }),
-            false => Ok(()),
+        let group_wrote = self.with_group(|group| group.journalled.contains(&ino));
+        match group_wrote {
+            None => self.commit_running(volume),
+            Some(true) => Err(Error::WrittenInGroup { ino }),
+            Some(false) => Ok(()),
         }
+    }
+
+    /// Looks at the open group; the lock is let go of again.
+    fn with_group<T>(&self, look: impl FnOnce(&Group) -> T) -> Option<T> {
+        self.state.lock().group.as_ref().map(look)
     }
 
     /// How much of the running transaction is taken, of an open group mostly, and how much a transaction can take.
