@@ -47,7 +47,7 @@ impl DirtyTimes {
         DirtyTimes(Mutex::at_level(&DIRTY_TIMES, level, BTreeMap::new()))
     }
 
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.0.lock().len()
     }
 }

@@ -201,13 +201,23 @@ fn beside(below: Option<&Volume>, work: impl FnOnce() -> Result<Told>) -> Result
     };
     std::thread::scope(|scope| {
         let other = scope.spawn(write);
+        let end = End(&ended);
         let told = work();
-        ended.store(true, Ordering::SeqCst);
+        drop(end);
         other
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         told
     })
+}
+
+/// Sets it when it goes, on every path.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// A disk of the usual kind: some hundred microseconds, flushes a few times that.
@@ -323,3 +333,6 @@ impl Round {
         )
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -297,3 +297,6 @@ impl Undo {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

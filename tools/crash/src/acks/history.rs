@@ -113,8 +113,8 @@ pub struct May {
     pub least: u64,
     /// And at most.
     pub most: u64,
-    /// Its time of change, at least.
-    pub time: Time,
+    /// Its time of change, at least; and the write that says so.
+    pub time: (Time, u32),
     /// What each sector may hold.
     pub sectors: Vec<Vec<Value>>,
     /// Sectors with a value that must be there: the write that was promised last, if one was.
@@ -157,12 +157,15 @@ impl History {
             ends.max().unwrap_or(0).max(start.size)
         };
         let most = ends(&asked);
-        let timed = asked.iter().map(|(_, w)| w);
-        let timed = timed.filter(|w| self.is_durable(w, Promise::Times, cut));
+        let timed = asked.iter();
+        let timed = timed.filter(|(_, w)| self.is_durable(w, Promise::Times, cut));
         let mut may = May {
             least: ends(&kept),
             most,
-            time: timed.map(|w| w.time).max().unwrap_or_default(),
+            time: timed
+                .map(|(number, w)| (w.time, *number))
+                .max()
+                .unwrap_or_default(),
             sectors: Vec::new(),
             owed: Vec::new(),
         };
@@ -176,16 +179,17 @@ impl History {
 
     /// How a write came to be promised before the cut, in words.
     #[must_use]
-    pub fn how(&self, number: u32, cut: usize) -> String {
+    pub fn how(&self, number: u32, least: Promise, cut: usize) -> String {
         let write = &self.writes[number as usize - 1];
         let (asked, acked) = (write.asked, write.acked.unwrap_or(usize::MAX));
         let own = format!("write {number} ({asked}..{acked})");
-        if write.promise > Promise::Nothing {
+        if write.promise >= least {
             return format!("{own} was promised by itself ({:?})", write.promise);
         }
         let covers = |s: &&Sync| s.of == Of::File(write.file) || s.of == Of::Volume;
         let in_time = |s: &&Sync| acked < s.asked && s.acked.is_some_and(|at| at < cut);
-        let sync = self.syncs.iter().filter(covers).find(in_time);
+        let mut syncs = self.syncs.iter().filter(|s| s.promise >= least);
+        let sync = syncs.find(|s| covers(s) && in_time(s));
         sync.map_or(own.clone(), |sync| {
             let acked = sync.acked.unwrap_or(usize::MAX);
             let (of, promise) = (sync.of, sync.promise);
@@ -261,3 +265,6 @@ impl Write {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 //! Input: a volume, what was asked and acknowledged, the place of the cut. Output: findings, in words. It knows nothing of how the engine works. Limits:
 //! findings of one file are told up to [`MOST`].
 
-use super::history::{History, May, Value, time};
+use super::history::{History, May, Promise, Value, time};
 use super::names::{self, DIRS, Named, Shown, Slot, dir_path};
 use crate::stamp::{Held, SECTOR, held};
 use diorite::{Error, File, OpenFlags, Volume};
@@ -116,10 +116,11 @@ fn judge_file(
             may.least, may.most
         ));
     }
-    if changed < may.time {
+    let (least, write) = may.time;
+    if changed < least {
+        let how = told.history.how(write, Promise::Times, cut);
         found.push(format!(
-            "{path}: changed {changed:?}, where a promised write was asked for at {:?}",
-            may.time
+            "{path}: changed {changed:?}, before {least:?}: {how}"
         ));
     }
     let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
@@ -127,7 +128,7 @@ fn judge_file(
         Ok(_) => {
             let wrong = sectors(path, &bytes, &may);
             let tell = |(owed, said)| match owed {
-                Some(write) => format!("{said}; {}", told.history.how(write, cut)),
+                Some(write) => format!("{said}; {}", told.history.how(write, Promise::Data, cut)),
                 None => said,
             };
             found.extend(wrong.into_iter().map(tell).take(MOST));

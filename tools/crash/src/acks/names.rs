@@ -162,3 +162,6 @@ pub fn judge(
         ),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@
 mod hand;
 mod names;
 
-use super::bed::Bed;
+use super::bed::{Bed, is_sync};
 use super::disk::Disks;
 use super::history::{Of, Promise, Start, Sync, Time, Write, time};
 use super::judge::Told;
@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::rng::Rng;
 use diorite::Volume;
 use hand::Hand;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Files at most: their numbers are told by their permissions.
@@ -26,6 +27,8 @@ pub(super) struct Scene<'a> {
     volume: &'a Volume,
     told: Mutex<Told>,
     threads: u32,
+    /// Files that have the flag S by now, for sure. None loses it.
+    sync: Vec<AtomicBool>,
 }
 
 /// Runs `threads` threads of `steps` steps.
@@ -47,6 +50,7 @@ pub fn run(
         volume,
         told: Mutex::new(told),
         threads,
+        sync: bed.files.iter().map(|_| AtomicBool::new(false)).collect(),
     };
     let mut rng = Rng::new(seed);
     let seeds: Vec<u64> = (0..threads).map(|_| rng.next()).collect();
@@ -73,6 +77,19 @@ impl Scene<'_> {
 
     fn now(&self) -> Time {
         time(self.volume.now())
+    }
+
+    /// Has a file the flag S?
+    fn is_sync(&self, file: u32) -> bool {
+        let set = self.sync.get(file as usize);
+        is_sync(file) || set.is_some_and(|set| set.load(Ordering::SeqCst))
+    }
+
+    /// A file has the flag S from now on.
+    fn note_sync(&self, file: u32) {
+        if let Some(set) = self.sync.get(file as usize) {
+            set.store(true, Ordering::SeqCst);
+        }
     }
 
     /// Notes a write that is about to be asked for; its number.

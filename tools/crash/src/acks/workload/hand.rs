@@ -2,7 +2,7 @@
 //! Input: a scene, a seed. Output: requests, noted. Invariants: what one thread writes is mostly in sectors of its own, in blocks that it shares; one step
 //! ends before the next begins, but for batches on a queue, which are in flight together. Limits: see [`super`].
 
-use super::super::bed::{LOG, is_sync};
+use super::super::bed::LOG;
 use super::super::history::{Of, Promise, Write};
 use super::super::names::{DIRS, Shown, dir_path};
 use super::Scene;
@@ -11,6 +11,7 @@ use crate::rng::Rng;
 use crate::stamp::{OF_APPEND, SECTOR, fill};
 use diorite::{Completion, Fallocate, File, FileId, Op, OpenFlags, Queue, Request, RequestFlags};
 use diorite_block::Buf;
+use diorite_format::InodeFlags;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -31,12 +32,14 @@ enum Kind {
     Zero,
     /// Several requests on a queue.
     Batch,
+    /// The flag S, set on a file that others have open and attached.
+    Flag,
     /// A write into a file that this thread has made, and perhaps its fsync.
     New,
 }
 
 /// How often a step is of a kind, where a thread likes it.
-const KINDS: [(Kind, u64); 10] = [
+const KINDS: [(Kind, u64); 11] = [
     (Kind::Write, 6),
     (Kind::Promised, 10),
     (Kind::Append, 4),
@@ -46,6 +49,7 @@ const KINDS: [(Kind, u64); 10] = [
     (Kind::Names, 4),
     (Kind::Zero, 1),
     (Kind::Batch, 4),
+    (Kind::Flag, 1),
     (Kind::New, 3),
 ];
 
@@ -69,6 +73,9 @@ const FLAVOURS: [OpenFlags; 3] = [
 ];
 
 const DEPTH: u32 = 8;
+
+/// A file that may get the flag S, as the one may that is appended to.
+const FLAGGED: u32 = 6;
 
 /// See the module.
 pub(super) struct Hand<'a> {
@@ -138,6 +145,7 @@ impl<'a> Hand<'a> {
                 Kind::Names => self.change_names()?,
                 Kind::Zero => self.zero()?,
                 Kind::Batch => self.batch()?,
+                Kind::Flag => self.set_flag()?,
                 Kind::New => self.write_new()?,
             }
         }
@@ -178,7 +186,7 @@ impl<'a> Hand<'a> {
     }
 
     fn note(&mut self, file: u32, sectors: Range<u64>, promise: Promise) -> (u32, Buf) {
-        let promise = match is_sync(file) {
+        let promise = match self.scene.is_sync(file) {
             true => Promise::Times,
             false => promise,
         };
@@ -276,7 +284,7 @@ impl<'a> Hand<'a> {
             (sectors.end - sectors.start) * SECTOR as u64,
         );
         let flavour = usize::try_from(self.rng.below(3)).unwrap_or(0);
-        let promise = match is_sync(file) {
+        let promise = match self.scene.is_sync(file) {
             true => Promise::Times,
             false => Promise::Nothing,
         };
@@ -299,6 +307,18 @@ impl<'a> Hand<'a> {
         let number = self.scene.write(write);
         self.files[file as usize].1[0].fallocate(mode, pos, len)?;
         self.scene.written(number, None);
+        Ok(())
+    }
+
+    /// Seldom: else every file has it soon.
+    fn set_flag(&mut self) -> Result<()> {
+        if !self.rng.one_in(3) {
+            return self.sync_dir();
+        }
+        let file = *self.rng.pick(&[LOG, FLAGGED]);
+        let handle = &self.files[file as usize].1[0];
+        handle.set_flags(handle.metadata().flags.with(InodeFlags::SYNC))?;
+        self.scene.note_sync(file);
         Ok(())
     }
 
