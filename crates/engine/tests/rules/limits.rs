@@ -505,7 +505,7 @@ fn conversions_of_many_pieces_have_credits() {
     let kinds = [
         ("ext4", false, 1u64 << 20),
         ("ext4", true, 1 << 19),
-        ("ext3", false, 1 << 20),
+        ("ext3", false, 1 << 19),
     ];
     for (kind, allocated, len) in kinds {
         let dir = scratch();
