@@ -1,7 +1,7 @@
 //! What of an inode is not durable yet: times that are only noted, and the transactions that changed it last.
 //!
 //! Input: notes of writes and of changes. Output: what an fsync has to wait for, and the times in the inode. Invariants: noting is
-//! a load and rarely a store; who asks while times are being written finds either the mark or the transaction. Limits: 64 bits
+//! a load and rarely a store, and takes no time back that a later write has noted; who asks while times are being written finds either the mark or the transaction. Limits: 64 bits
 //! of nanoseconds, half of which are used: the year 2262.
 
 use super::Inode;
@@ -15,6 +15,9 @@ use std::sync::Arc;
 
 /// In an inode's `touched`: the time has to be written.
 const OWED: u64 = 1;
+
+/// Nanoseconds by which a write that asked the clock before another one may be noted after it; a clock that is put back goes back further.
+const RACE: u64 = 1_000_000_000;
 
 /// No transaction: see [`note_tid`].
 pub(super) const NO_TID: u64 = 0;
@@ -57,7 +60,21 @@ impl Inode {
 
     #[cold]
     fn note_written(self: &Arc<Self>, now: u64) {
-        let note = || self.touched.swap(now << 1 | OWED, Ordering::AcqRel) & OWED == 0;
+        let later = |noted: u64| {
+            let last = noted >> 1;
+            let time = if last > now && last - now < RACE {
+                last
+            } else {
+                now
+            };
+            Some(time << 1 | OWED)
+        };
+        let note = || {
+            let noted = self
+                .touched
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
+            noted.is_ok_and(|noted| noted & OWED == 0)
+        };
         if self.volume.note_touched(self, note) {
             self.look_at_reads();
         }

@@ -8,6 +8,7 @@
 //! | `space` | U1 to U12, G9, G12: new blocks, the size, who sees what when |
 //! | `blocks` | B4 to B9, G18: many writers of one new block |
 //! | `durable` | C5 to C7, C9, C13: power cuts behind every acknowledgement |
+//! | `times` | C7: times of writes that overtake each other |
 //! | `epochs` | D1, D2, D4: flushes that began too early, caches of stacks, many times in one commit |
 //! | `full` | G8, U10: no space left, to the last block |
 //! | `cuts` | U2, U3: power cuts anywhere in a volume without space |
@@ -40,4 +41,5 @@ mod recheck;
 mod sharing;
 mod space;
 mod stacked;
+mod times;
 mod unaligned;

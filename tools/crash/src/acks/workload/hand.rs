@@ -22,6 +22,8 @@ enum Kind {
     Write,
     /// The same, promised.
     Promised,
+    /// The same, of a sector that somebody has just written, or is about to: its map may not be committed.
+    Chase,
     Append,
     /// An fsync or fdatasync of any file, whoever wrote it.
     Sync,
@@ -39,9 +41,10 @@ enum Kind {
 }
 
 /// How often a step is of a kind, where a thread likes it.
-const KINDS: [(Kind, u64); 11] = [
+const KINDS: [(Kind, u64); 12] = [
     (Kind::Write, 6),
     (Kind::Promised, 10),
+    (Kind::Chase, 6),
     (Kind::Append, 4),
     (Kind::Sync, 8),
     (Kind::SyncVolume, 1),
@@ -73,6 +76,9 @@ const FLAVOURS: [OpenFlags; 3] = [
 ];
 
 const DEPTH: u32 = 8;
+
+/// Writes that are chased.
+const LATEST: usize = 4;
 
 /// A file that may get the flag S, as the one may that is appended to.
 const FLAGGED: u32 = 6;
@@ -138,6 +144,7 @@ impl<'a> Hand<'a> {
                     let flavour = 1 + usize::from(self.rng.one_in(2));
                     self.write(flavour)?;
                 }
+                Kind::Chase => self.chase()?,
                 Kind::Append => self.append()?,
                 Kind::Sync => self.sync_file()?,
                 Kind::SyncVolume => self.sync_volume()?,
@@ -212,6 +219,29 @@ impl<'a> Hand<'a> {
     fn write(&mut self, flavour: usize) -> Result<()> {
         let file = self.file();
         let sectors = self.sectors(file);
+        self.write_to(file, sectors, flavour)
+    }
+
+    fn chase(&mut self) -> Result<()> {
+        let Some((file, sectors)) = self.latest() else {
+            return self.write(1);
+        };
+        let first = sectors.start + self.rng.below(sectors.end - sectors.start);
+        self.write_to(file, first..first + 1, 1)
+    }
+
+    /// One of the latest writes, where it went.
+    fn latest(&mut self) -> Option<(u32, Range<u64>)> {
+        let told = self.scene.told();
+        let latest = told.history.writes.iter().rev().take(LATEST);
+        let inside = |file: u32| file != LOG && (file as usize) < self.files.len();
+        let latest = latest.filter(|w| inside(w.file));
+        let latest: Vec<_> = latest.map(|w| (w.file, w.sectors.clone())).collect();
+        drop(told);
+        (!latest.is_empty()).then(|| self.rng.pick(&latest).clone())
+    }
+
+    fn write_to(&mut self, file: u32, sectors: Range<u64>, flavour: usize) -> Result<()> {
         let pos = sectors.start * SECTOR as u64;
         let (number, buf) = self.note(file, sectors, promise_of(flavour));
         let handles = &self.files[file as usize].1;
