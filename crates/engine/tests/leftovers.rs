@@ -447,7 +447,7 @@ fn what_has_ended_holds_nothing() {
         let before = Level::of(&mut bed);
         run(&mut bed, steps - steps / 10);
         let after = Level::of(&mut bed);
-        println!(
+        eprintln!(
             "{kind}: {} KiB grown, {} failed",
             after.resident.saturating_sub(before.resident) >> 10,
             bed.failed

@@ -15,8 +15,11 @@ use diorite::{
 };
 use std::time::Duration;
 
-/// The kinds of calls, and how often each comes.
-pub const KINDS: [(&str, u64, fn(&mut World, &mut Rng)); 20] = [
+/// A kind of call: its name, how often it comes, a call.
+type Kind = (&'static str, u64, fn(&mut World, &mut Rng));
+
+/// All of them.
+pub const KINDS: [Kind; 20] = [
     ("requests", 30, requests),
     ("requests while quiet", 2, requests_while_quiet),
     ("reap", 14, reap),
