@@ -4,7 +4,7 @@
 //! lock held, so that whoever has to commit first can; not open while anybody waits for data, a parked request or the in-flight
 //! count; ended by dropping it. Limits: a change that needs more than one transaction ends its handle and begins another.
 
-use super::transaction::State;
+use super::transaction::{COMMIT_CREDITS, State};
 use super::{Journal, Medium};
 use crate::cache::{Kind, MetaRef, Unsealed, UsedAs};
 use crate::error::Error;
@@ -111,11 +111,12 @@ impl Journal {
     ) -> JournalHandle<'v> {
         let mut state = self.state.lock();
         state.open += 1;
+        state.credits += COMMIT_CREDITS;
         JournalHandle {
             volume,
             journal: self,
             tid,
-            credits: Cell::new(0),
+            credits: Cell::new(COMMIT_CREDITS),
         }
     }
 }
@@ -224,8 +225,7 @@ impl JournalHandle<'_> {
         self.credits.set(left.saturating_sub(1));
         let mut state = self.journal.state.lock();
         state.credits -= left.min(1);
-        // What a commit adds by itself has no credits.
-        state.stats.uncredited += u64::from(left == 0 && !state.closing);
+        state.stats.uncredited += u64::from(left == 0);
         state.running.revoked.remove(&block);
         state.running.blocks.insert(block, unreachable);
     }

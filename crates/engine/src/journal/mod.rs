@@ -42,7 +42,7 @@ use keeper::Keeper;
 use recovery::edit_superblock;
 use rounds::Rounds;
 use std::time::{Duration, Instant};
-use transaction::State;
+use transaction::{COMMIT_CREDITS, State};
 
 /// Blocks that a round without a journal changes at most.
 const ROUND_BLOCKS: u32 = 4096;
@@ -59,7 +59,7 @@ pub(crate) struct Journal {
     committed: Condvar,
     /// One more waits for a commit.
     arrived: Condvar,
-    /// Blocks that one transaction may change.
+    /// Blocks that handles may change in one transaction.
     most: u32,
     keeper: Keeper,
 }
@@ -100,7 +100,7 @@ impl Journal {
             opened: Condvar::new(),
             committed: Condvar::new(),
             arrived: Condvar::new(),
-            most,
+            most: most.saturating_sub(COMMIT_CREDITS),
             keeper: Keeper::new(level, interval),
         }
     }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// Blocks that a commit changes by itself: the superblock's.
-const COMMIT_CREDITS: u32 = 1;
+pub(super) const COMMIT_CREDITS: u32 = 1;
 
 /// The longest that a commit waits for others to join it.
 const MOST_PATIENCE: Duration = Duration::from_millis(1);
@@ -118,7 +118,6 @@ impl State {
     /// May a handle with so many credits begin now?
     pub(super) fn has_room(&self, credits: u32, most: u32) -> bool {
         let used = self.used();
-        let most = most.saturating_sub(COMMIT_CREDITS);
         // A handle alone may be larger than what is left of an empty transaction.
         used + u64::from(self.credits) == 0
             || used + u64::from(self.credits + credits) <= u64::from(most)

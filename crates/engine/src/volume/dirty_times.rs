@@ -1,12 +1,14 @@
 //! Inodes whose times were noted in memory and are not in the inode table yet.
 //!
 //! Input: notes of reads and writes; inodes that lose or get a name. Output: times in the running transaction, by handles with credits. Invariants:
-//! an inode is in the list before anybody can see its mark; one that has no name is not kept by it; what cannot be written stays in the list. Limits:
+//! an inode is in the list from before anybody can see its mark until its times are in a transaction, so two who write all times at once both find it;
+//! one that has no name is not kept by it; what cannot be written stays in the list. Limits:
 //! one entry for each inode; from [`MANY`] on the keeper is told not to wait for its interval, from [`TOO_MANY`] on who opens a file writes them first.
 
 use super::VolumeShared;
 use crate::error::Error;
 use crate::inode::Inode;
+use crate::journal::Journal;
 use crate::locks::DIRTY_TIMES;
 use diorite_block::sync::Mutex;
 use diorite_format::Ino;
@@ -34,9 +36,9 @@ enum Dirty {
 }
 
 impl Dirty {
-    fn inode(self) -> Option<Arc<Inode>> {
+    fn inode(&self) -> Option<Arc<Inode>> {
         match self {
-            Dirty::Kept(inode) => Some(inode),
+            Dirty::Kept(inode) => Some(inode.clone()),
             Dirty::Nameless(inode) => inode.upgrade(),
         }
     }
@@ -49,6 +51,18 @@ impl DirtyTimes {
 
     pub(super) fn len(&self) -> usize {
         self.0.lock().len()
+    }
+
+    /// Those that are there still.
+    fn inodes(&self) -> Vec<Arc<Inode>> {
+        let mut inodes = Vec::new();
+        self.0.lock().retain(|_, entry| {
+            let inode = entry.inode();
+            let is_there = inode.is_some();
+            inodes.extend(inode);
+            is_there
+        });
+        inodes
     }
 }
 
@@ -94,8 +108,7 @@ impl VolumeShared {
         if self.has_group() {
             return Ok(());
         }
-        let dirty = std::mem::take(&mut *self.dirty_times.0.lock());
-        let inodes: Vec<Arc<Inode>> = dirty.into_values().filter_map(Dirty::inode).collect();
+        let inodes = self.dirty_times.inodes();
         let most = usize::try_from(self.most_credits()).unwrap_or(PER_HANDLE);
         let mut result = Ok(());
         for some in inodes.chunks(most.clamp(1, PER_HANDLE)) {
@@ -104,7 +117,7 @@ impl VolumeShared {
         result
     }
 
-    /// The same in one handle. Those whose times could not be written are in the list again, unless nothing will ever be written any more.
+    /// The same in one handle. Those whose times could not be written stay in the list, unless nothing will ever be written any more.
     fn write_times_of(&self, inodes: &[Arc<Inode>]) -> Result<(), Error> {
         let credits = u32::try_from(inodes.len()).expect("at most `PER_HANDLE`");
         let mut first_error = Ok(());
@@ -114,13 +127,15 @@ impl VolumeShared {
             }
             Ok(())
         });
-        let goes_on = self.journal.get().is_some_and(|j| !j.is_aborted());
-        if goes_on {
-            for inode in inodes.iter().filter(|inode| inode.owes_times()) {
-                self.note_touched(inode, || true);
-            }
+        for inode in inodes {
+            self.forget_written_times(inode);
         }
-        begun.and(first_error)
+        begun.and(first_error).inspect_err(|_| {
+            if self.journal.get().is_some_and(Journal::is_aborted) {
+                let gone = std::mem::take(&mut *self.dirty_times.0.lock());
+                drop(gone);
+            }
+        })
     }
 
     /// Takes an inode that owes no times any more out of the list.
