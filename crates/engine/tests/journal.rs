@@ -153,7 +153,10 @@ fn a_volume_that_is_being_changed_is_not_marked_clean() {
     file.truncate(4096).unwrap();
     valve.hold_fua(false);
     last.join().unwrap();
-    assert!(needs_recovery(), "clean, with a change that is not committed");
+    assert!(
+        needs_recovery(),
+        "clean, with a change that is not committed"
+    );
     drop((file, valve));
     assert!(!needs_recovery());
     stage.save();

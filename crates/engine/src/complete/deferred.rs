@@ -118,7 +118,9 @@ impl Job {
                 Owed::commit(inode.uncommitted_map()).and(Owed::commit(inode.uncommitted_change()))
             }
         };
-        Ok(committed.and(Owed::commit(self.tid)).and(Owed::data(self.ended)))
+        Ok(committed
+            .and(Owed::commit(self.tid))
+            .and(Owed::data(self.ended)))
     }
 
     /// Fails it, unless it has failed already.

@@ -38,7 +38,12 @@ fn quiet() -> OpenOptions {
 }
 
 fn put(file: &File, (pos, byte, len): (u64, u8, usize), flags: RequestFlags) {
-    assert_eq!(file.call(Op::Write, pos, filled(byte, len), flags).1.unwrap(), len);
+    assert_eq!(
+        file.call(Op::Write, pos, filled(byte, len), flags)
+            .1
+            .unwrap(),
+        len
+    );
 }
 
 /// The first byte of a file after recovery.
@@ -70,13 +75,19 @@ fn nothing_to_commit_is_no_reason_to_leave_the_flush_out() {
     let _watchdog = Watchdog::new(LIMIT, "nothing to commit");
     for params in DISKS {
         let dir = scratch();
-        let stage = Stage::sim(&bare(dir.path(), &RECIPES[0]), SimOptions::parse(params).unwrap());
+        let stage = Stage::sim(
+            &bare(dir.path(), &RECIPES[0]),
+            SimOptions::parse(params).unwrap(),
+        );
         let volume = stage.open(&quiet()).unwrap();
         let file = volume.open_path("/odd", writable()).unwrap();
         put(&file, (4096, 1, 512), SYNC);
         put(&file, (4096, 2, 512), SYNC);
         survives(&stage, params, "/odd", (4096, 2));
-        let flags = OpenFlags { sync: true, ..writable() };
+        let flags = OpenFlags {
+            sync: true,
+            ..writable()
+        };
         let synced = volume.open_path("/odd", flags).unwrap();
         let zero = diorite::Fallocate::PunchHole;
         synced.fallocate(zero, 4096, 512).unwrap();
@@ -196,16 +207,28 @@ fn a_stack_on_a_disk_without_a_cache_is_durable() {
     let _watchdog = Watchdog::new(LIMIT, "a stack without a cache");
     let dir = scratch();
     let made = |name: &str, size, source: &dyn Fn(&std::path::Path)| {
-        let (at, from) = (dir.path().join(name), dir.path().join(format!("{name}-source")));
+        let (at, from) = (
+            dir.path().join(name),
+            dir.path().join(format!("{name}-source")),
+        );
         std::fs::create_dir(&at).unwrap();
         std::fs::create_dir(&from).unwrap();
         source(&from);
         image(&at, size, &["-t", "ext4", "-b", "4096"], &from)
     };
-    let inner = made("inner", "16M", &|from| std::fs::write(from.join("file"), b"").unwrap());
+    let inner = made("inner", "16M", &|from| {
+        std::fs::write(from.join("file"), b"").unwrap()
+    });
     let sparse = |from: &std::path::Path| {
         let to = from.join("inner");
-        run("cp", &["--sparse=always", inner.to_str().unwrap(), to.to_str().unwrap()]);
+        run(
+            "cp",
+            &[
+                "--sparse=always",
+                inner.to_str().unwrap(),
+                to.to_str().unwrap(),
+            ],
+        );
     };
     let stage = Stage::mem(&made("outer", "64M", &sparse));
     assert!(!stage.device.geometry().volatile_cache);
@@ -256,7 +279,12 @@ fn times_of_many_files_take_several_transactions() {
         std::fs::write(tree.join(format!("f{n}")), [1; 1024]).unwrap();
     }
     let made = "-t ext4 -b 1024 -I 256 -N 8192 -J size=1";
-    let path = image(dir.path(), "40M", &made.split(' ').collect::<Vec<_>>(), &tree);
+    let path = image(
+        dir.path(),
+        "40M",
+        &made.split(' ').collect::<Vec<_>>(),
+        &tree,
+    );
     for ended_by in [Volume::sync, |volume: &Volume| volume.clone().close()] {
         let stage = Stage::mem(&path);
         let volume = stage.open(&quiet()).unwrap();
@@ -272,7 +300,9 @@ fn times_of_many_files_take_several_transactions() {
         fsck(&path);
         let volume = stage.open(&OpenOptions::default()).unwrap();
         for n in 0..FILES {
-            let file = volume.open_path(&format!("/f{n}"), OpenFlags::default()).unwrap();
+            let file = volume
+                .open_path(&format!("/f{n}"), OpenFlags::default())
+                .unwrap();
             assert_eq!(file.metadata().mtime.secs, NOW.as_secs() as i64, "/f{n}");
         }
     }
