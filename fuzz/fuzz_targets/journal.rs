@@ -4,7 +4,7 @@
 //! The first byte chooses the form, the rest is the block, followed by zeros.
 #![no_main]
 
-use diorite_format::journal::{JournalChecksum, JournalSuper, LogForm, LogHeader, TransactionSum, fast_commit_follows};
+use diorite_format::journal::{FastScan, JournalChecksum, JournalSuper, LogForm, LogHeader, TransactionSum};
 use diorite_format::superblock::JournalDevice;
 use diorite_format::Tid;
 use libfuzzer_sys::fuzz_target;
@@ -23,7 +23,8 @@ fuzz_target!(|data: &[u8]| {
         checksum: sums[usize::from(form & 3)],
         seed: u32::from(*form),
     };
-    let _ = (LogHeader::parse(&block), fast_commit_follows(&block), JournalDevice::parse(&block));
+    let _ = (LogHeader::parse(&block), JournalDevice::parse(&block));
+    fast_commits(&block);
     if let Ok(journal) = JournalSuper::parse(&block, BLOCK as u32, 4096) {
         assert!(journal.first < journal.log_end() && journal.log_end() <= 4096);
         assert!(journal.fast_commit_start().is_none_or(|at| at < journal.maxlen));
@@ -38,3 +39,12 @@ fuzz_target!(|data: &[u8]| {
     assert!(form.revoked(1, &block).is_ok_and(|r| r.len() <= BLOCK / 4) || form.revoked(1, &block).is_err());
     let _ = form.commit(&block, TransactionSum::default().with(&block));
 });
+
+/// A block of fast commits, as the first one and as a later one. What comes of it is bounded by its bytes.
+fn fast_commits(block: &[u8; BLOCK]) {
+    let tid = u32::from_le_bytes([block[8], block[9], block[10], block[11]]);
+    let mut scan = FastScan::new(Tid::new(tid));
+    let _ = scan.block(block).and_then(|_| scan.block(block));
+    let found = scan.finish().commits;
+    assert!(found.iter().map(Vec::len).sum::<usize>() <= 2 * BLOCK / 12);
+}

@@ -11,7 +11,7 @@
 //! | `ioend` | ended bios -> one ended request, and the one decision |
 //! | `complete` | inline where it was reaped, or deferred to a worker |
 //!
-//! Side rooms: `range` (truncate and its kin), `orphan` (what must not be left half deleted), `mount` (from a locator to a volume), `journal` (changes of metadata, and what a crash left of them), `alloc` (free blocks and inodes), `cache` (metadata blocks), [`dir`], [`xattr`], `workers`, [`loopdev`] (a
+//! Side rooms: `range` (truncate and its kin), `orphan` (what must not be left half deleted), `mount` (from a locator to a volume), `journal` (changes of metadata, and what a crash left of them), `fast_commit` (what was done since, done again), `alloc` (free blocks and inodes), `cache` (metadata blocks), [`dir`], [`xattr`], `workers`, [`loopdev`] (a
 //! file as a device for another volume), [`policy`], [`stats`], `failure` (what becomes of a volume that has failed), [`locks`] (the
 //! lock order).
 //!
@@ -84,6 +84,7 @@ pub mod dir;
 mod durable;
 mod error;
 mod failure;
+mod fast_commit;
 mod file;
 mod inode;
 mod ioend;

@@ -240,7 +240,7 @@ fn slot(n: usize) -> usize {
 }
 
 /// An extent's entry, as it is stored.
-fn decode_extent(raw: &[u8]) -> Extent {
+pub(crate) fn decode_extent(raw: &[u8]) -> Extent {
     let stored = u32::from(le16(raw, ee::LEN));
     let unwritten = stored > MAX_WRITTEN;
     Extent {

@@ -23,7 +23,7 @@ pub mod write;
 pub use block::{LogBlockKind, LogForm, LogHeader};
 pub use commit::{Commit, CommitSum, TransactionSum};
 pub use descriptor::Tag;
-pub use fast::fast_commit_follows;
+pub use fast::{FastCommit, FastCommits, FastName, FastRecord, FastScan};
 
 /// First word of every journal block that is not plain data.
 pub const MAGIC: u32 = 0xC03B_3998;

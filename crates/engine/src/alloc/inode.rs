@@ -22,7 +22,7 @@ pub(crate) const NEW_INODE_CREDITS: u32 = 3;
 /// What a directory's files are taken to need one day.
 const BYTES_PER_DIR: u64 = 1 << 20;
 
-const SET: Change = Change {
+pub(super) const SET: Change = Change {
     kind: BitmapKind::Inode,
     way: Way::Set,
 };
@@ -170,7 +170,7 @@ enum Which {
 
 impl Group {
     /// What is known of the bitmap now that some may not wait any more.
-    fn inodes_now(&mut self, handle: &JournalHandle<'_>) -> Inodes {
+    pub(super) fn inodes_now(&mut self, handle: &JournalHandle<'_>) -> Inodes {
         let volume = handle.volume();
         if let Some(first) = self
             .inodes_waiting
@@ -184,18 +184,18 @@ impl Group {
 
 /// What of a group's inodes may be taken.
 #[derive(Clone, Copy, Debug)]
-struct Shape {
+pub(super) struct Shape {
     group: GroupNo,
-    count: u32,
+    pub(super) count: u32,
     /// The first that may be given out.
     first: u32,
     /// From here on the table was never used.
-    unused: u32,
+    pub(super) unused: u32,
     known: Inodes,
 }
 
 impl Shape {
-    fn of(sb: &Superblock, desc: &GroupDesc, known: Inodes) -> Shape {
+    pub(super) fn of(sb: &Superblock, desc: &GroupDesc, known: Inodes) -> Shape {
         let count = sb.geometry().inodes_per_group();
         let reserved = sb.geometry().first_ino() - 1;
         let used = match desc.flags.inode_uninit() {

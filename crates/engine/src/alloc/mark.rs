@@ -138,7 +138,11 @@ impl Alloc {
         self.mark_or_give_back(handle, run)
     }
 
-    fn mark_or_give_back(&self, handle: &JournalHandle<'_>, run: Run) -> Result<Run, Error> {
+    pub(super) fn mark_or_give_back(
+        &self,
+        handle: &JournalHandle<'_>,
+        run: Run,
+    ) -> Result<Run, Error> {
         match self.mark_used(handle, run) {
             Ok(()) => Ok(run),
             Err(error) => {

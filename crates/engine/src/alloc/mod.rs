@@ -7,6 +7,7 @@
 //! | `around` | blocks of a file -> the clusters that they lie in, and which of these are claimed |
 //! | `mark` | a claimed run -> used on disk; a used one -> free on disk, and usable after the commit |
 //! | `inode`, `spread` | a parent -> a new inode's number, and the group for it |
+//! | `exact` | what a replay knows to be in use -> used on disk |
 //! | `waiting` | inodes that a round without a journal freed -> which of them it still holds |
 //! | `trim` | a range -> its free runs, one by one, claimed while they are discarded |
 //! | `group`, `runs` | one group in memory: descriptor, bitmap, claims, what waits for a commit |
@@ -24,6 +25,7 @@
 mod around;
 mod bits;
 mod claim;
+mod exact;
 mod group;
 mod inode;
 mod load;

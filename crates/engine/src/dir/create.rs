@@ -313,7 +313,7 @@ fn nameless(
 }
 
 /// Fills the first block of a directory, or that of a link's target, and maps it.
-fn fill(
+pub(super) fn fill(
     handle: &JournalHandle<'_>,
     inode: &Inode,
     parent: &Inode,

@@ -31,7 +31,7 @@ pub(super) fn too_many(inode: &Inode) -> Error {
 }
 
 /// A directory gets a subdirectory.
-pub(super) fn one_more(dir: &mut DiskInode) {
+pub(crate) fn one_more(dir: &mut DiskInode) {
     dir.links = match dir.links {
         1 | MOST.. => 1,
         counted => counted + 1,
@@ -39,7 +39,7 @@ pub(super) fn one_more(dir: &mut DiskInode) {
 }
 
 /// A directory loses a subdirectory.
-pub(super) fn one_less(dir: &mut DiskInode) {
+pub(crate) fn one_less(dir: &mut DiskInode) {
     if dir.links > 2 {
         dir.links -= 1;
     }

@@ -353,7 +353,11 @@ impl Move<'_> {
 }
 
 /// A directory has another parent.
-fn moves_up(handle: &JournalHandle<'_>, dir: &Inode, parent: &Inode) -> Result<(), Error> {
+pub(super) fn moves_up(
+    handle: &JournalHandle<'_>,
+    dir: &Inode,
+    parent: &Inode,
+) -> Result<(), Error> {
     if inside::is_inside(dir) {
         return inside::set_parent(handle, dir, parent.ino);
     }

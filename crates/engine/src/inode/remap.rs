@@ -9,10 +9,11 @@ use super::aside::Aside;
 use crate::alloc::{Alloc, Run};
 use crate::error::Error;
 use crate::journal::JournalHandle;
+use crate::map::MappingState;
 use crate::map::edit::{self, Edited, MappedRun, NewRun, TreeBlocks};
 use crate::volume::VolumeShared;
 use diorite_block::sync::MutexGuard;
-use diorite_format::{FsBlock, Inode as DiskInode, InodeFlags, Timestamp};
+use diorite_format::{FsBlock, Inode as DiskInode, InodeFlags, MapKind, Timestamp};
 use std::ops::Range;
 
 /// The flags that say of what kind the map is.
@@ -43,6 +44,29 @@ impl Inode {
     pub(crate) fn remap_at_once<'a>(&'a self, handle: &'a JournalHandle<'a>) -> Option<Remap<'a>> {
         let (alloc, map) = (self.volume.alloc().ok()?, self.map_lock.try_lock()?);
         Some(self.remap_locked(handle, alloc, map))
+    }
+
+    /// The blocks of the volume that a range of the file is mapped to, in whole clusters of the file. Blocks while the device reads.
+    pub(crate) fn mapped_runs(&self, range: Range<u64>) -> Result<Vec<MappedRun>, Error> {
+        let mappings = self.mappings(self.whole_clusters(range))?;
+        let runs = mappings.iter().filter_map(|m| match m.state {
+            MappingState::Hole => None,
+            MappingState::Written(at) | MappingState::Unwritten(at) => Some((m.len, at)),
+        });
+        // A mapping can be longer than an extent, and than a run.
+        let most = u64::from(u32::MAX);
+        let parts = runs.flat_map(|(len, at)| {
+            let part = move |n: u64| {
+                (
+                    FsBlock::new(at.get() + n * most),
+                    (len - n * most).min(most),
+                )
+            };
+            (0..len.div_ceil(most)).map(part)
+        });
+        Ok(parts
+            .map(|(at, len)| (at, u32::try_from(len).unwrap_or(u32::MAX)))
+            .collect())
     }
 
     fn remap_locked<'a>(
@@ -93,6 +117,27 @@ impl Remap<'_> {
     pub(crate) fn map_allocated(&mut self, new: NewRun, whole: u32) -> Result<(), Error> {
         self.replace(new.file_block..new.file_block + new.len, &[new])?;
         self.disk.blocks += self.units(whole);
+        Ok(())
+    }
+
+    /// Maps a run of blocks that are used already, whatever was mapped there: that is freed, unless it was the same. Of the clusters around,
+    /// those with blocks of `before`, which the file has there so far, are not counted again.
+    pub(crate) fn map_known(&mut self, new: NewRun, before: &[MappedRun]) -> Result<(), Error> {
+        let end = u64::from(new.file_block) + u64::from(new.len);
+        let around = self.inode.whole_clusters(u64::from(new.file_block)..end);
+        let volume = &self.inode.volume;
+        self.replace(new.file_block..new.file_block + new.len, &[new])?;
+        let now = match self.disk.map_kind() {
+            MapKind::Extents => edit::mapped_to(volume, &self.disk, around)?,
+            _ => vec![(new.start, new.len)],
+        };
+        let (now, before) = (
+            whole_clusters(volume, &now)?,
+            whole_clusters(volume, before)?,
+        );
+        for (_, len) in edit::without(self.inode.ino, &now, &before)? {
+            self.disk.blocks += self.units(len);
+        }
         Ok(())
     }
 

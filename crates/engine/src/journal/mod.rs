@@ -105,6 +105,13 @@ impl Journal {
         }
     }
 
+    /// For changes that stay in memory: home at once, and the superblock says nothing of a volume in use.
+    pub(crate) fn in_memory(level: u8, interval: Duration) -> Journal {
+        let journal = Journal::new(level, None, interval);
+        journal.state.lock().marked = true;
+        journal
+    }
+
     /// Makes durable all of `tid` and before, if it is not yet. Blocks; no lock may be held.
     pub(crate) fn commit_up_to(&self, volume: &VolumeShared, tid: Tid) -> Result<(), Error> {
         let mut counted = false;

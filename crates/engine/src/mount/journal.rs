@@ -79,6 +79,14 @@ fn elsewhere(
     found.map(Some).map_err(|e| e.at(name))
 }
 
+/// Guards a journal in the volume against files that point there.
+pub(super) fn guard(volume: &Volume, device: &Arc<dyn Device>) -> Result<(), Error> {
+    match volume.superblock().journal() {
+        JournalPlace::Internal(ino) => in_file(volume, device, ino).map(drop),
+        JournalPlace::None | JournalPlace::External { .. } => Ok(()),
+    }
+}
+
 fn in_file(volume: &Volume, device: &Arc<dyn Device>, ino: Ino) -> Result<Found, Error> {
     let file = volume
         .open_ino(ino, OpenFlags::default())

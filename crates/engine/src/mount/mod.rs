@@ -5,6 +5,7 @@
 //! descriptors are read whole, 512 KiB for a TiB.
 
 mod caller;
+mod fast;
 mod inode;
 mod journal;
 mod log_places;

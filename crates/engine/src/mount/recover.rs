@@ -1,30 +1,34 @@
 //! Recovery on the way to a volume: what must be replayed is, in memory for readers, at home for writers.
 //!
 //! Input: a device. Output: a [`Volume`] that shows what its log holds. Invariants: a volume that is refused for
-//! what its superblock or its log says stays as it is: for writing, its state is judged as it will be after recovery, before that is written. Limits: fast commits and damaged logs are left to the kernel and
-//! e2fsck: refused for writing, a note for reading.
+//! what its superblock or its log says stays as it is: for writing, its state is judged as it will be after recovery, before that is written. Limits: damaged logs, and fast commits that
+//! are not understood or do not fit the volume, are left to the kernel and e2fsck: refused for writing, a note for reading.
 
 use super::OpenOptions;
+use super::fast;
 use super::journal::{self, Found};
 use super::open::{self, check_state, look};
 use super::superblock;
 use crate::error::Error;
-use crate::journal::recovery::{Blocks, Overlay, bring_home, replay};
+use crate::journal::recovery::{After, Blocks, LogEnd, Overlay, bring_home, check_fits, replay};
 use crate::orphan;
 use crate::volume::Volume;
 use diorite_block::{Blocking, Device};
-use diorite_format::{Superblock, Tid};
+use diorite_format::Superblock;
+use diorite_format::journal::FastCommits;
 use std::sync::Arc;
 
+const REFUSED: &str = "opening for writing is refused";
 const ELSEWHERE: &str = "mount it once with the kernel, or run e2fsck";
-const FAST_COMMITS: &str = "mount it once with the kernel, or run e2fsck; 'tune2fs -O ^fast_commit' then keeps the journal without them";
 
 /// What has to be done to a volume before it can be used.
 struct Due {
     /// Blocks as they should be.
     blocks: Arc<Blocks>,
-    /// The log they come from, and the sequence with which it goes on, if it can be emptied.
-    log: Option<(Found, Tid)>,
+    /// What fast commits change in the volume with those blocks.
+    changed: Arc<Blocks>,
+    /// The log they come from, and where it ends, if it can be emptied.
+    log: Option<(Found, LogEnd)>,
 }
 
 /// Opens the volume on a device, recovering it first if it has to be.
@@ -53,8 +57,8 @@ pub(super) fn open(
     }
     // Its caches hold what was there before.
     drop((volume, below));
-    let due = read_log(found.patch, log, options, &mut notes)?;
-    let recovered = over(&device, block_size, &due.blocks);
+    let due = read_log(found.patch, log, (&device, block_size), options, &mut notes)?;
+    let recovered = due.over(&device, block_size);
     if !options.write {
         return reopen(&recovered, &device, options, &notes);
     }
@@ -62,7 +66,7 @@ pub(super) fn open(
     check_state(&after.sb, options, &mut Vec::new())?;
     look(&recovered, options, Vec::new())?;
     drop(recovered);
-    due.finish(&device, block_size)?;
+    due.finish(&device, block_size, options)?;
     reopen(&device, &device, options, &notes)
 }
 
@@ -151,15 +155,21 @@ fn over(device: &Arc<dyn Device>, block_size: u32, blocks: &Arc<Blocks>) -> Arc<
     }
 }
 
-/// Replays the log into `blocks`.
+/// Replays the log into `blocks`, and then what fast commits follow.
 fn read_log(
-    mut blocks: Arc<Blocks>,
+    blocks: Arc<Blocks>,
     log: Option<Found>,
+    (device, block_size): (&Arc<dyn Device>, u32),
     options: &OpenOptions,
     notes: &mut Vec<String>,
 ) -> Result<Due, Error> {
+    let mut due = Due {
+        blocks,
+        changed: Arc::default(),
+        log: None,
+    };
     let Some(mut log) = log else {
-        return Ok(Due { blocks, log: None });
+        return Ok(due);
     };
     if log.journal.errno != 0 {
         let errno = log.journal.errno;
@@ -168,67 +178,103 @@ fn read_log(
         ));
     }
     if log.journal.is_empty() {
-        let next = log.journal.sequence;
-        return Ok(Due {
-            blocks,
-            log: Some((log, next)),
-        });
+        let end = LogEnd::of_empty(&log.journal);
+        due.log = Some((log, end));
+        return Ok(due);
     }
     if let Some(fault) = &log.fault {
         notes.push(format!(
             "the journal is damaged and not replayed: {fault}; what is read may be out of date"
         ));
-        return Ok(Due { blocks, log: None });
+        return Ok(due);
     }
     let replay = match replay(&log.journal, &mut log.source, &log.bounds) {
         Ok(replay) => replay,
-        Err(e) if options.write => return Err(e.at("opening for writing is refused")),
+        Err(e) if options.write => return Err(e.at(REFUSED)),
         Err(e) => {
             notes.push(format!(
                 "the journal cannot be replayed: {e}; what is read may be out of date"
             ));
-            return Ok(Due { blocks, log: None });
+            return Ok(due);
         }
     };
-    let rest = [
-        replay
-            .damaged
-            .map(|tid| format!("journal transaction {tid} is damaged")),
-        replay
-            .fast_commits
-            .then(|| "the journal ends in fast commits (fast_commit)".to_owned()),
-    ];
-    let help = match replay.fast_commits {
-        true => FAST_COMMITS,
-        false => ELSEWHERE,
-    };
-    for what in rest.into_iter().flatten() {
+    if let Some(tid) = replay.damaged {
+        let what = format!("journal transaction {tid} is damaged");
         if options.write {
-            let what = format!("opening for writing is refused: {what}");
-            return Err(Error::refused(what, help));
+            return Err(Error::refused(format!("{REFUSED}: {what}"), ELSEWHERE));
         }
         notes.push(format!(
             "{what}, and was replayed up to there; what is read may be out of date"
         ));
     }
     let memory = if options.write { "" } else { " in memory" };
-    notes.push(format!(
-        "the journal was replayed{memory}: {} blocks of {} transactions",
-        replay.blocks.len(),
-        replay.transactions
-    ));
-    Arc::make_mut(&mut blocks).extend(replay.blocks);
-    let log = Some((log, replay.next));
-    Ok(Due { blocks, log })
+    let (count, transactions) = (replay.blocks.len(), replay.transactions);
+    Arc::make_mut(&mut due.blocks).extend(replay.blocks);
+    let mut said =
+        format!("the journal was replayed{memory}: {count} blocks of {transactions} transactions");
+    match due.replay_fast(replay.fast, &log, (device, block_size), options) {
+        Ok(0) => {}
+        Ok(1) => said.push_str(", and 1 fast commit"),
+        Ok(more) => said.push_str(&format!(", and {more} fast commits")),
+        Err(e) if options.write => return Err(e.at(REFUSED)),
+        Err(e) => notes.push(format!(
+            "the journal's fast commits cannot be replayed: {e}; what is read may be out of date"
+        )),
+    }
+    notes.push(said);
+    due.log = Some((log, replay.end));
+    Ok(due)
 }
 
 impl Due {
+    /// Replays fast commits over the log's blocks; says how many there are.
+    fn replay_fast(
+        &mut self,
+        fast: Result<FastCommits, Error>,
+        log: &Found,
+        (device, block_size): (&Arc<dyn Device>, u32),
+        options: &OpenOptions,
+    ) -> Result<usize, Error> {
+        let fast = fast?;
+        if !fast.commits.is_empty() {
+            let recovered = over(device, block_size, &self.blocks);
+            let changed = fast::replay(&recovered, block_size, options, &fast)?;
+            if options.write {
+                check_fits(&log.journal, &changed)?;
+            }
+            self.changed = Arc::new(changed);
+        }
+        Ok(fast.commits.len())
+    }
+
+    /// The device as it will be.
+    fn over(&self, device: &Arc<dyn Device>, block_size: u32) -> Arc<dyn Device> {
+        let replayed = over(device, block_size, &self.blocks);
+        over(&replayed, block_size, &self.changed)
+    }
+
     /// Does it, on the device itself.
-    fn finish(self, device: &Arc<dyn Device>, block_size: u32) -> Result<(), Error> {
-        let Due { blocks, mut log } = self;
-        let errno = log.as_ref().map_or(0, |(log, _)| log.journal.errno);
-        let emptied = log.as_mut().map(|(log, next)| (&mut log.source, *next));
+    fn finish(
+        self,
+        device: &Arc<dyn Device>,
+        block_size: u32,
+        options: &OpenOptions,
+    ) -> Result<(), Error> {
+        let Due {
+            blocks,
+            changed,
+            mut log,
+        } = self;
+        let after = log.as_mut().map(|(log, end)| {
+            let fast = (!changed.is_empty()).then(|| (&*changed, *end, (options.clock)()));
+            After {
+                journal: &log.journal,
+                log: &mut log.source,
+                next: end.next(u32::from(fast.is_some())),
+                fast,
+            }
+        });
         let blocking = Blocking::new(device.clone());
-        bring_home(&blocking, block_size, &blocks, emptied, errno)
+        bring_home(&blocking, block_size, &blocks, after)
     }
 }

@@ -74,7 +74,7 @@ impl VolumeShared {
     }
 
     /// Deletes an inode that is on the list. Blocks; no lock may be held.
-    pub(super) fn delete_orphan(self: &Arc<Self>, ino: Ino) -> Result<(), Error> {
+    pub(crate) fn delete_orphan(self: &Arc<Self>, ino: Ino) -> Result<(), Error> {
         let inode = self.orphans.read(self, ino)?;
         delete(&inode).map_err(|e| e.at(format!("deleting inode {ino}")))
     }

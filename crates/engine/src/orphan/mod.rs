@@ -19,4 +19,4 @@ mod slots;
 
 pub(crate) use delete::check_deletable;
 pub(crate) use list::{ORPHAN_CREDITS, Orphans};
-pub(crate) use recover::recover;
+pub(crate) use recover::{load, recover};

@@ -13,11 +13,16 @@ use diorite_format::{Ino, Inode as DiskInode, MapKind};
 use std::collections::HashSet;
 use std::sync::Arc;
 
+/// Reads the list, and leaves it as it is; gives what is on it. Blocks; no lock may be held.
+pub(crate) fn load(volume: &Arc<VolumeShared>) -> Result<Vec<Ino>, Error> {
+    let loaded = read_chain(volume).and_then(|chain| volume.orphans.load(volume, chain));
+    loaded.map_err(|e| e.at("the list of orphaned inodes"))
+}
+
 /// Reads the list and deals with all that is on it; says what was done, if there was anything. Blocks; no lock may be held.
 pub(crate) fn recover(volume: &Arc<VolumeShared>) -> Result<Option<String>, Error> {
     let known = |e: Error| e.at("the list of orphaned inodes");
-    let chain = read_chain(volume).map_err(known)?;
-    let all = volume.orphans.load(volume, chain).map_err(known)?;
+    let all = load(volume)?;
     let (mut deleted, mut truncated) = (0, 0);
     for ino in all {
         let disk = look(volume, ino).map_err(known)?;

@@ -9,6 +9,7 @@
 //! | `damaged` | logs with damage in them |
 //! | `states` | what a superblock or a journal says of itself, and power cuts meanwhile |
 //! | `apart` | a journal on a device of its own |
+//! | `fast` | fast commits, whole and cut off anywhere |
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]
@@ -16,6 +17,7 @@ mod common;
 
 mod apart;
 mod damaged;
+mod fast;
 mod states;
 mod whole;
 

@@ -2,13 +2,12 @@
 
 use crate::common::log::Log;
 use crate::common::stage::{Stage, mem_of};
-use crate::common::{fsck, run, scratch};
+use crate::common::{fsck, scratch};
 use crate::whole::{crashed, written_by_debugfs};
-use crate::{all_of, by_e2fsck, in_memory, mke2fs, on_disk, same};
+use crate::{all_of, by_e2fsck, in_memory, on_disk, same};
 use diorite::{OpenOptions, Volume};
 use diorite_block::record::{PowerCuts, plan};
 use diorite_block::{RecordDevice, SimOptions};
-use std::process::Command;
 use std::sync::Arc;
 
 /// A power cut at any write of recovery leaves an image that recovers to the same content.
@@ -85,49 +84,5 @@ fn an_aborted_journal() {
         &after,
         &by_e2fsck(dir.path(), &image).bytes,
         "aborted",
-    );
-}
-
-/// Fast commits are not replayed: named, and refused for writing.
-#[test]
-fn fast_commits_are_named() {
-    let dir = scratch();
-    let image = mke2fs(dir.path(), &["-b", "1024", "-O", "fast_commit"], "32M");
-    let at = dir.path().join("mnt");
-    std::fs::create_dir_all(&at).unwrap();
-    let mounted = Command::new("mount")
-        .args([
-            "-o",
-            "loop,commit=300",
-            image.to_str().unwrap(),
-            at.to_str().unwrap(),
-        ])
-        .output();
-    if !mounted.is_ok_and(|o| o.status.success()) {
-        eprintln!("skipped: mounting is not permitted here");
-        return;
-    }
-    for n in 0..4 {
-        let path = at.join(format!("file{n}"));
-        std::fs::write(&path, [7; 20_000]).unwrap();
-        std::fs::File::open(path).unwrap().sync_all().unwrap();
-    }
-    let bytes = std::fs::read(&image).unwrap();
-    run("umount", &[at.to_str().unwrap()]);
-    let area = Log::of(dir.path(), &bytes).byte_of(4097);
-    if bytes[area..area + 2] != [9, 0] {
-        eprintln!("skipped: this kernel made no fast commit");
-        return;
-    }
-    let said = in_memory(&bytes).unwrap().said;
-    assert!(
-        said.contains("fast_commit") && said.contains("replayed in memory"),
-        "{said}"
-    );
-    let refused = on_disk(&bytes).map(|_| ()).unwrap_err().to_string();
-    assert!(refused.contains("fast_commit"), "{refused}");
-    assert!(
-        refused.contains("run e2fsck; 'tune2fs -O ^fast_commit'"),
-        "{refused}"
     );
 }

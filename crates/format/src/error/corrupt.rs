@@ -461,6 +461,9 @@ pub enum Corrupt {
         found: u64,
         why: &'static str,
     },
+    /// A record of a fast commit, whose sum holds.
+    #[error("journal, fast commits: {what} is wrong in a record of {len} bytes")]
+    FastCommitRecord { what: &'static str, len: u32 },
     /// Journal superblock checksum.
     #[error("journal superblock checksum is {stored:#010x} but its bytes give {computed:#010x}")]
     JournalChecksum { stored: u32, computed: u32 },

@@ -4,39 +4,68 @@
 //! begins, so that a crash anywhere leaves an image that recovers to the same content. Limits: blocks the calling thread.
 //!
 //! 1. The blocks, each to its place. Until then the log is untouched: recovery starts again.
-//! 2. If the journal was aborted by an error: the superblock's error state. The log still says so, too.
-//! 3. The log is emptied and its error cleared. Recovery would find nothing to do.
-//! 4. The superblock's `needs_recovery` is cleared.
+//! 2. If there were fast commits: what they have changed, as one transaction more, in the place of the log; then that to its places. Until it is
+//!    committed the fast commits count, and recovery makes the same of them; afterwards it is a log like any other.
+//! 3. If the journal was aborted by an error: the superblock's error state. The log still says so, too.
+//! 4. The log is emptied and its error cleared. Recovery would find nothing to do.
+//! 5. The superblock's `needs_recovery` is cleared.
 
 use super::Blocks;
+use super::fast::commit;
+use super::replay::LogEnd;
 use super::source::{LogSource, flush, write_block};
 use crate::error::Error;
 use crate::queue::Op;
 use diorite_block::{Blocking, Buf};
 use diorite_format::Tid;
+use diorite_format::journal::JournalSuper;
 use diorite_format::journal::write::{LogPosition, set_errno, set_position};
 use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockEdit};
+use std::time::Duration;
 
 /// Bytes of neighbours that are written together.
 const MOST: usize = 1 << 20;
 
-/// Brings `blocks` home on the device below `blocking`; then empties `log`, if there is one, with `next` as the sequence to go on with.
+/// What comes after the log's own blocks.
+pub(crate) struct After<'a> {
+    pub(crate) journal: &'a JournalSuper,
+    pub(crate) log: &'a mut LogSource,
+    /// The sequence with which an emptied log goes on.
+    pub(crate) next: Tid,
+    /// What fast commits have changed, where the log ends, and the time.
+    pub(crate) fast: Option<(&'a Blocks, LogEnd, Duration)>,
+}
+
+/// Brings `blocks` home on the device below `blocking`; then deals with the log, if there is one, and empties it.
 pub(crate) fn bring_home(
     blocking: &Blocking,
     block_size: u32,
     blocks: &Blocks,
-    log: Option<(&mut LogSource, Tid)>,
-    errno: i32,
+    mut log: Option<After<'_>>,
 ) -> Result<(), Error> {
     write_all(blocking, block_size, blocks)?;
     flush(blocking)?;
+    if let Some(after) = &mut log {
+        if let Some((changed, end, now)) = after.fast {
+            commit(after.journal, after.log, end, changed, now)?;
+            write_all(blocking, block_size, changed)?;
+            flush(blocking)?;
+        }
+    }
+    let errno = log.as_ref().map_or(0, |after| after.journal.errno);
     if errno != 0 {
         edit_superblock(blocking, block_size, |sb| sb.set_error_state(true))?;
     }
-    if let Some((log, sequence)) = log {
+    if let Some(After { log, next, .. }) = log {
         let mut raw = log.read_super()?;
         set_errno(&mut raw, 0);
-        set_position(&mut raw, LogPosition { start: 0, sequence });
+        set_position(
+            &mut raw,
+            LogPosition {
+                start: 0,
+                sequence: next,
+            },
+        );
         log.write_super(&raw)?;
     }
     edit_superblock(blocking, block_size, |sb| sb.set_needs_recovery(false))

@@ -123,15 +123,20 @@ impl DeviceQueue for OverlayQueue {
 
 impl Patches {
     fn apply(&self, bio: &mut Bio) {
-        let (start, end) = (bio.pos, bio.pos + bio.buf.len() as u64);
-        let first = FsBlock::new(start / self.block_size);
-        let past = FsBlock::new(end.div_ceil(self.block_size));
-        for (block, bytes) in self.blocks.range(first..past) {
-            let at = block.get() * self.block_size;
-            let (from, to) = (at.max(start), (at + self.block_size).min(end));
-            let part = &bytes[(from - at) as usize..(to - at) as usize];
-            bio.buf.copy_in((from - start) as usize, part);
-        }
+        patch(bio, self.block_size, &self.blocks);
+    }
+}
+
+/// Puts blocks in the place of what was read where they lie.
+pub(super) fn patch(bio: &mut Bio, block_size: u64, blocks: &Blocks) {
+    let (start, end) = (bio.pos, bio.pos + bio.buf.len() as u64);
+    let first = FsBlock::new(start / block_size);
+    let past = FsBlock::new(end.div_ceil(block_size));
+    for (block, bytes) in blocks.range(first..past) {
+        let at = block.get() * block_size;
+        let (from, to) = (at.max(start), (at + block_size).min(end));
+        let part = &bytes[(from - at) as usize..(to - at) as usize];
+        bio.buf.copy_in((from - start) as usize, part);
     }
 }
 

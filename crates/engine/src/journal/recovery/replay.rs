@@ -6,10 +6,11 @@
 //! not check out is an error.
 
 use super::Blocks;
+use super::fast::fast_commits;
 use super::scan::{Piece, Ring, scan};
 use super::source::LogBlocks;
 use crate::error::Error;
-use diorite_format::journal::{JournalSuper, Tag, fast_commit_follows};
+use diorite_format::journal::{FastCommits, JournalSuper, Tag};
 use diorite_format::{FsBlock, Tid};
 use std::collections::HashMap;
 
@@ -20,12 +21,36 @@ pub(crate) struct Replay {
     pub(crate) blocks: Blocks,
     /// Transactions in the log.
     pub(crate) transactions: u32,
-    /// The sequence with which an emptied log goes on: one is left out, so that nothing in the log now is ever taken for new.
-    pub(crate) next: Tid,
+    /// What comes behind them.
+    pub(crate) end: LogEnd,
     /// This transaction is damaged, and nothing from it on was taken.
     pub(crate) damaged: Option<Tid>,
-    /// There are fast commits after the last transaction, which were not taken.
-    pub(crate) fast_commits: bool,
+    /// The fast commits after the last transaction; or why they cannot be replayed.
+    pub(crate) fast: Result<FastCommits, Error>,
+}
+
+/// Where a log ends, and with which transaction it would go on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogEnd {
+    /// A block of the log.
+    pub(crate) at: u32,
+    pub(crate) tid: Tid,
+}
+
+impl LogEnd {
+    /// Of a log without transactions, which goes on with the sequence that it names.
+    pub(crate) fn of_empty(journal: &JournalSuper) -> LogEnd {
+        LogEnd {
+            at: journal.first,
+            tid: Tid::new(journal.sequence.get().wrapping_sub(1)),
+        }
+    }
+
+    /// The sequence with which a log goes on that was emptied after `more` transactions from here: one is left out, so that nothing in the log now is
+    /// ever taken for new.
+    pub(crate) fn next(self, more: u32) -> Tid {
+        Tid::new(self.tid.get().wrapping_add(more).wrapping_add(1))
+    }
 }
 
 /// Where copies may go.
@@ -67,9 +92,12 @@ pub(crate) fn replay(
     Ok(Replay {
         blocks,
         transactions: scan.transactions,
-        next: Tid::new(scan.end.get().wrapping_add(1)),
+        end: LogEnd {
+            at: scan.end_at,
+            tid: scan.end,
+        },
         damaged: scan.damaged,
-        fast_commits: fast_commits(journal, log, scan.end)?,
+        fast: fast_commits(journal, log, scan.end),
     })
 }
 
@@ -101,12 +129,4 @@ fn take(
     let mut copy: Box<[u8]> = copy.into();
     tag.unescape(&mut copy);
     Ok(copy)
-}
-
-/// Whether the fast-commit area continues where the log ended.
-fn fast_commits(journal: &JournalSuper, log: &mut dyn LogBlocks, end: Tid) -> Result<bool, Error> {
-    let Some(start) = journal.fast_commit_start() else {
-        return Ok(false);
-    };
-    Ok(fast_commit_follows(log.read(start)?) == Some(end))
 }

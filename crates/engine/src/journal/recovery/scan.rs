@@ -42,6 +42,8 @@ pub(super) struct Scan {
     pub(super) pieces: Vec<Piece>,
     /// The first transaction that is not, or not wholly, in the log.
     pub(super) end: Tid,
+    /// The block of the log where that one begins, or would.
+    pub(super) end_at: u32,
     /// Transactions before it.
     pub(super) transactions: u32,
     /// The log ends here because of damage, not because nothing more was written.
@@ -88,7 +90,7 @@ impl Ring {
         }
     }
 
-    fn len(self) -> u32 {
+    pub(super) fn len(self) -> u32 {
         self.end - self.first
     }
 
@@ -120,16 +122,21 @@ pub(super) fn scan(journal: &JournalSuper, log: &mut dyn LogBlocks) -> Result<Sc
         pieces: Vec::new(),
     };
     let (mut at, mut left) = (journal.start, ring.len());
+    let mut end_at = at;
     // A log that is wholly in use comes back to its start, and there the sequence is wrong.
     while left > 0 {
+        let before = scanner.tid;
         let taken = match scanner.block(at)? {
             Some(taken) if taken <= left => taken,
             _ => break,
         };
         left -= taken;
         at = ring.step(at, taken);
+        if scanner.tid != before && scanner.pending.is_none() {
+            end_at = at;
+        }
     }
-    Ok(scanner.finish(journal.sequence))
+    Ok(scanner.finish(journal.sequence, end_at))
 }
 
 impl Scanner<'_> {
@@ -215,11 +222,12 @@ impl Scanner<'_> {
         Ok(Next::Go)
     }
 
-    fn finish(self, first: Tid) -> Scan {
+    fn finish(self, first: Tid, end_at: u32) -> Scan {
         let end = self.pending.unwrap_or(self.tid);
         Scan {
             pieces: self.pieces,
             end,
+            end_at,
             transactions: end.get().wrapping_sub(first.get()),
             damaged: self.damaged,
         }

@@ -78,9 +78,23 @@ impl LogSource {
 
     /// Writes the block with the journal's superblock and makes it durable.
     pub(crate) fn write_super(&mut self, raw: &[u8]) -> Result<(), Error> {
+        self.write(self.super_at, raw)?;
+        self.flush()
+    }
+
+    /// Writes block `at`.
+    pub(super) fn write(&mut self, at: u32, bytes: &[u8]) -> Result<(), Error> {
         self.window.1.clear();
-        let (at, _) = self.place(self.super_at)?;
-        write_block(&self.blocking, at.get() * u64::from(self.block_size), raw)?;
+        let (place, _) = self.place(at)?;
+        write_block(
+            &self.blocking,
+            place.get() * u64::from(self.block_size),
+            bytes,
+        )
+    }
+
+    /// Makes durable what was written to the log's device.
+    pub(super) fn flush(&self) -> Result<(), Error> {
         flush(&self.blocking)
     }
 

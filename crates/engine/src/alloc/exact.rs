@@ -1,0 +1,96 @@
+//! Blocks and inodes that are known by their numbers to be in use: what the replay of fast commits says.
+//!
+//! Input: runs and numbers, under a handle. Output: those of them that were free are used, counts and sums with them. Invariants: what is used
+//! already stays as it is, so the same may be said twice; the volume's own structures are nobody's. Limits: what waits for a commit, or is
+//! claimed, is not free.
+
+use super::inode::{SET, Shape};
+use super::{Alloc, Run, parts};
+use crate::cache::Kind;
+use crate::error::Error;
+use crate::journal::JournalHandle;
+use crate::volume::VolumeShared;
+use diorite_format::bitmap;
+use diorite_format::{FsBlock, Ino};
+
+impl Alloc {
+    /// Marks used what is free of the clusters around a run. Blocks while metadata is read.
+    ///
+    /// # Errors
+    /// They are no blocks of this volume, or the volume's own; damage; a device that fails.
+    pub(crate) fn use_blocks(&self, handle: &JournalHandle<'_>, run: Run) -> Result<(), Error> {
+        let volume = handle.volume();
+        let run = Alloc::around(&volume.sb, run)?;
+        if let Some(what) = volume.metadata_in(run.start, u64::from(run.len)) {
+            let what = format!("{run} are to hold a file's data, where {what} lies; run e2fsck");
+            return Err(Error::Damaged(what));
+        }
+        for part in parts(&volume.sb, run) {
+            let part = part?;
+            let range = (part.start, part.start + part.len);
+            while let Some(free) = self.claim_next(volume, part.group, range, 1)? {
+                let _used = self.mark_or_give_back(handle, free.run(&volume.sb))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Is this inode in use? Blocks while metadata is read.
+    ///
+    /// # Errors
+    /// It is no inode of this volume; damage; a device that fails.
+    pub(crate) fn has_inode(&self, volume: &VolumeShared, ino: Ino) -> Result<bool, Error> {
+        let place = volume.sb.inode_place(ino)?;
+        let desc = self.desc_of(place.group);
+        if desc.flags.inode_uninit() {
+            return Ok(false);
+        }
+        let verify = |raw: &[u8]| desc.verify_inode_bitmap(&volume.sb, raw);
+        let map = volume
+            .cache
+            .read(&volume.blocking, desc.inode_bitmap, Kind::Bitmap, verify)?;
+        Ok(bitmap::next_zero(&map, place.index, place.index + 1).is_none())
+    }
+
+    /// Takes this inode, if it is free; says whether it was. What stands in its slot is the caller's to write then. Blocks while metadata is
+    /// read.
+    ///
+    /// # Errors
+    /// It is no inode of this volume; damage; a device that fails.
+    pub(crate) fn use_inode(
+        &self,
+        handle: &JournalHandle<'_>,
+        ino: Ino,
+        is_dir: bool,
+    ) -> Result<bool, Error> {
+        let sb = &handle.volume().sb;
+        let place = sb.inode_place(ino)?;
+        SET.warm(handle, &self.desc_of(place.group))?;
+        let mut locked = self.slot(place.group).lock();
+        let mut desc = locked.group.desc.clone();
+        let known = locked.group.inodes_now(handle);
+        let shape = Shape::of(sb, &desc, known);
+        let bits = SET.begin(handle, &mut desc, |map| {
+            let free = bitmap::next_zero(map, place.index, place.index + 1);
+            Ok(free.map(|index| (index, 1)).into_iter().collect::<Vec<_>>())
+        })?;
+        if bits.is_empty() {
+            return Ok(false);
+        }
+        desc.free_inodes = desc.free_inodes.saturating_sub(1);
+        desc.used_dirs = desc.used_dirs.saturating_add(u32::from(is_dir));
+        desc.itable_unused = desc.itable_unused.min(shape.count - place.index - 1);
+        SET.finish(handle, &locked.group.desc, &desc, &bits)?;
+        // Blocks of the table in which no inode was ever used may hold anything.
+        let per_block = sb.block_size() / sb.geometry().inode_size();
+        for block in shape.unused.div_ceil(per_block)..=place.index / per_block {
+            let at = FsBlock::new(desc.inode_table.get() + u64::from(block));
+            handle.create(at, Kind::InodeTable, |_| {});
+        }
+        locked.group.inodes_waiting.remove(place.index);
+        locked.set_inodes(desc, known);
+        locked.note_new(is_dir);
+        self.totals.took_inode();
+        Ok(true)
+    }
+}

@@ -1,0 +1,78 @@
+//! Names that a replay puts into directories and takes out of them.
+//!
+//! Input: directories and inodes by what fast commits say of them. Output: names changed, each in a handle; whether there was anything to
+//! change. Invariants: what is there already is left alone, so the same may be said twice; counts of links are the caller's. Limits: as for other
+//! changes of names.
+
+use super::create::{self, New};
+use super::edit::{check_changeable, put, stand_for, take_out};
+use super::lookup::find;
+use super::rename::moves_up;
+use super::room::find_room;
+use crate::error::Error;
+use crate::inode::Inode;
+use diorite_format::{FileType, Ino};
+use std::sync::Arc;
+
+/// What it takes to give a directory its first block.
+const FIRST_CREDITS: u32 = 12;
+
+/// Lets `name` stand for an inode. False: it did. Blocks; no handle may be open.
+pub(crate) fn put_name(
+    dir: &Inode,
+    (name, ino, kind): (&[u8], Ino, FileType),
+) -> Result<bool, Error> {
+    let _names = dir.lock_exclusive(false)?;
+    check_changeable(dir)?;
+    let volume = &dir.volume;
+    if let Some(found) = find(dir, name)? {
+        if found.ino == ino {
+            return Ok(false);
+        }
+        volume.in_handle(2, |handle| {
+            stand_for(handle, dir, found.block, (name, ino, kind))
+        })?;
+        return Ok(true);
+    }
+    let room = find_room(dir, name)?;
+    let done = volume.in_handle(room.credits(dir), |handle| {
+        put(handle, dir, &room, (name, ino, kind))
+    });
+    done.inspect_err(|_| room.give_back(dir))?;
+    Ok(true)
+}
+
+/// Takes `name` out of a directory if it stands for this inode there. False: it does not. Blocks; no handle may be open.
+pub(crate) fn take_name(dir: &Inode, name: &[u8], ino: Ino) -> Result<bool, Error> {
+    let _names = dir.lock_exclusive(false)?;
+    check_changeable(dir)?;
+    let Some(found) = find(dir, name)?.filter(|found| found.ino == ino) else {
+        return Ok(false);
+    };
+    dir.volume
+        .in_handle(2, |handle| take_out(handle, dir, found.block, name))?;
+    Ok(true)
+}
+
+/// Gives a directory that has no block its first, with its own two names. Blocks; no handle may be open.
+pub(crate) fn begin(dir: &Arc<Inode>, parent: &Inode) -> Result<(), Error> {
+    let volume = &dir.volume;
+    volume.in_handle(FIRST_CREDITS, |handle| {
+        let alloc = volume.alloc()?;
+        let goal = alloc.goal_of(&volume.sb, dir.ino);
+        let run = alloc.allocate(handle, goal, 1, volume.privileged)?;
+        handle.or_abort(create::fill(handle, dir, parent, New::Directory, run))
+    })
+}
+
+/// The directory above. Blocks.
+pub(crate) fn parent_of(dir: &Inode) -> Result<Option<Ino>, Error> {
+    Ok(find(dir, b"..")?.map(|found| found.ino))
+}
+
+/// A directory has another parent now. Blocks; no handle may be open.
+pub(crate) fn set_parent(dir: &Inode, parent: &Inode) -> Result<(), Error> {
+    let _names = dir.lock_exclusive(false)?;
+    dir.volume
+        .in_handle(2, |handle| moves_up(handle, dir, parent))
+}

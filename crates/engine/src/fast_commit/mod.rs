@@ -1,0 +1,153 @@
+//! The fast-commit room: what was done since the last transaction, done again.
+//!
+//! | file | takes -> gives |
+//! |---|---|
+//! | `inodes` | the bytes of inodes -> their places in the table, maps as they are here |
+//! | `ranges` | file blocks and where they are -> maps, bitmaps, counts |
+//! | `names` | names made and gone -> directories, counts of links |
+//!
+//! Input: a volume whose log is replayed, open for writing over a device in memory, and the fast commits that follow that log. Output: the volume
+//! as they say, its sums and counts right. Invariants: in the order of the records; an inode is what its record says but for its map, which
+//! the ranges make, and a directory's size and links, which the names make; blocks and inodes that any record names are taken before anything is
+//! allocated; what a record asks for and is there already stays, so that a replay which somebody began may be begun again. Limits: what this does
+//! cannot be undone, so whoever calls keeps it apart from the volume until all of it is done.
+//!
+//! What the records leave out, as the kernel writes them: the directories' own inodes, blocks and times, the nodes of maps, and whatever was made and
+//! removed between two fast commits. So a name may go that never came, from a directory that never was.
+
+mod inodes;
+mod names;
+mod ranges;
+
+use crate::error::Error;
+use crate::inode::Inode;
+use crate::mount;
+use crate::orphan;
+use crate::volume::VolumeShared;
+use diorite_format::journal::{FastCommit, FastRecord};
+use diorite_format::{FileType, Ino};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Replays fast commits. Blocks; no lock may be held.
+pub(crate) fn replay(volume: &Arc<VolumeShared>, commits: &[FastCommit]) -> Result<(), Error> {
+    orphan::load(volume)?;
+    let mut replay = Replay {
+        volume,
+        inodes: BTreeMap::new(),
+        names_of: BTreeMap::new(),
+    };
+    for record in commits.iter().flatten() {
+        replay.reserve(record)?;
+    }
+    for commit in commits {
+        for at in 0..commit.len() {
+            replay.record(Place { commit, at })?;
+        }
+    }
+    replay.finish()
+}
+
+/// A replay under way.
+struct Replay<'v> {
+    volume: &'v Arc<VolumeShared>,
+    /// Every inode that was named, as it is now.
+    inodes: BTreeMap<Ino, Arc<Inode>>,
+    /// How many names a directory has, if that is not one.
+    names_of: BTreeMap<Ino, u32>,
+}
+
+/// A record among those of its fast commit.
+#[derive(Clone, Copy)]
+struct Place<'c> {
+    commit: &'c FastCommit,
+    at: usize,
+}
+
+impl<'c> Place<'c> {
+    /// What this fast commit says of an inode, here or further on.
+    fn next_of(self, wanted: Ino) -> Option<&'c [u8]> {
+        self.commit[self.at..].iter().find_map(|r| match r {
+            FastRecord::Inode { ino, raw } if *ino == wanted => Some(&**raw),
+            _ => None,
+        })
+    }
+}
+
+impl Replay<'_> {
+    fn record(&mut self, place: Place<'_>) -> Result<(), Error> {
+        match &place.commit[place.at] {
+            FastRecord::Inode { ino, raw } => self.put_inode(*ino, raw, place),
+            FastRecord::AddRange { ino, extent } => self.add_range(*ino, extent, place),
+            FastRecord::RemoveRange { ino, start, len } => {
+                self.remove_range(*ino, (*start, *len), place)
+            }
+            FastRecord::Create(name) => self.add_name(name, true, place),
+            FastRecord::Link(name) => self.add_name(name, false, place),
+            FastRecord::Unlink(name) => self.remove_name(name, place),
+        }
+    }
+
+    /// An inode that is in use, with or without a name.
+    fn inode(&mut self, ino: Ino) -> Result<Option<Arc<Inode>>, Error> {
+        if let Some(known) = self.inodes.get(&ino) {
+            return Ok(Some(known.clone()));
+        }
+        self.check_ino(ino)?;
+        let alloc = self.volume.alloc()?;
+        if !alloc.has_inode(self.volume, ino)? {
+            return Ok(None);
+        }
+        let disk = mount::read_disk_inode(self.volume, ino)?;
+        if disk.file_type.is_none() {
+            return Ok(None);
+        }
+        let known = self.volume.known_inode(ino);
+        let inode = match known {
+            Some(inode) => inode,
+            None => {
+                let inode = Arc::new(mount::read_orphan(self.volume, ino)?);
+                self.volume.know(&inode);
+                inode
+            }
+        };
+        self.inodes.insert(ino, inode.clone());
+        Ok(Some(inode))
+    }
+
+    /// Fast commits are about files, directories and the root.
+    fn check_ino(&self, ino: Ino) -> Result<(), Error> {
+        let (volume, sb) = (self.volume, &self.volume.sb);
+        sb.check_ino(ino.get())
+            .map_err(|e| Error::from(e).at("fast commits"))?;
+        if volume.is_system_inode(ino) || sb.orphan_file() == Some(ino) {
+            return Err(damaged(ino, "is one of the volume's own"));
+        }
+        Ok(())
+    }
+
+    /// What no name stands for goes; all others have their blocks for themselves.
+    fn finish(mut self) -> Result<(), Error> {
+        // What was freed may be used again from here on, and may be used already.
+        self.volume.commit_running()?;
+        for (ino, inode) in std::mem::take(&mut self.inodes) {
+            // A directory that never got its name has no block.
+            let is_bare = is_dir(&inode) && inode.size() == 0;
+            if inode.disk().links == 0 || is_bare {
+                drop(inode);
+                self.erase(ino)?;
+            } else {
+                self.own_blocks(&inode)?;
+            }
+        }
+        self.volume.commit_running()
+    }
+}
+
+fn is_dir(inode: &Inode) -> bool {
+    inode.disk().file_type == Some(FileType::Directory)
+}
+
+fn damaged(ino: Ino, why: &str) -> Error {
+    Error::Damaged(format!("fast commits: inode {ino} {why}; run e2fsck"))
+}

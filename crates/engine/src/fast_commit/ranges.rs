@@ -1,0 +1,119 @@
+//! What files' blocks are mapped to, as fast commits say.
+//!
+//! Input: extents that files have, and ranges that are holes. Output: maps changed, blocks used and free on disk. Invariants: blocks of all extents are
+//! taken before the first allocation; at the end every block of every inode that was named is used, whoever gave it up on the way. Limits:
+//! files with extents or blocks of pointers.
+
+use super::{Place, Replay, damaged};
+use crate::alloc::{MARK_CREDITS, Run};
+use crate::error::Error;
+use crate::inode::Inode;
+use crate::map::edit::{End, NewRun};
+use diorite_format::extent::Extent;
+use diorite_format::journal::FastRecord;
+use diorite_format::{Ino, MapKind};
+
+/// One past the last file block that can be mapped: no range goes further.
+const END: u32 = u32::MAX;
+/// Leaves that the new extent of a map may touch, for room in the transaction.
+const LEAVES: u32 = 8;
+
+impl Replay<'_> {
+    /// Nobody else gets the blocks that a record names.
+    pub(super) fn reserve(&self, record: &FastRecord) -> Result<(), Error> {
+        let FastRecord::AddRange { ino, extent } = record else {
+            return Ok(());
+        };
+        self.check_ino(*ino)?;
+        if !self.volume.sb.holds(extent.start, u64::from(extent.len)) {
+            return Err(damaged(*ino, "gets blocks outside the volume"));
+        }
+        let run = Run {
+            start: extent.start,
+            len: extent.len,
+        };
+        self.use_run(run)
+    }
+
+    fn use_run(&self, run: Run) -> Result<(), Error> {
+        let alloc = self.volume.alloc()?;
+        // An extent, or what a few of them join to, is in a group or two.
+        self.volume
+            .in_handle(4 * MARK_CREDITS, |handle| alloc.use_blocks(handle, run))
+            .map_err(|e| e.at("fast commits"))
+    }
+
+    pub(super) fn add_range(
+        &mut self,
+        ino: Ino,
+        extent: &Extent,
+        place: Place<'_>,
+    ) -> Result<(), Error> {
+        let inode = self.named(ino, place)?;
+        let inode = inode.ok_or_else(|| damaged(ino, "is not in use and gets blocks"))?;
+        let takes = match inode.disk().map_kind() {
+            MapKind::Extents => true,
+            MapKind::Indirect => !extent.unwritten,
+            _ => false,
+        };
+        let file_block = u32::try_from(extent.block.get()).ok().filter(|_| takes);
+        let file_block =
+            file_block.ok_or_else(|| damaged(ino, "gets blocks that it cannot have"))?;
+        let new = NewRun {
+            file_block,
+            len: extent.len,
+            start: extent.start,
+            unwritten: extent.unwritten,
+        };
+        let before = inode.mapped_runs(extent.block.get()..extent.end())?;
+        self.volume
+            .in_handle(inode.credits_to_map(LEAVES, &[new]), |handle| {
+                let mut remap = inode.remap(handle)?;
+                remap.map_known(new, &before)?;
+                remap.publish()
+            })
+            .map_err(|e| e.at(format!("fast commits, inode {ino}")))
+    }
+
+    pub(super) fn remove_range(
+        &mut self,
+        ino: Ino,
+        (start, len): (u32, u32),
+        place: Place<'_>,
+    ) -> Result<(), Error> {
+        let Some(inode) = self.named(ino, place)? else {
+            return Ok(());
+        };
+        if !matches!(
+            inode.disk().map_kind(),
+            MapKind::Extents | MapKind::Indirect
+        ) {
+            return Ok(());
+        }
+        let mut left = start..start.saturating_add(len);
+        while !left.is_empty() {
+            let piece = inode.piece_to_free(left.clone(), End::Last)?;
+            self.volume.in_handle(piece.credits, |handle| {
+                let mut remap = inode.remap(handle)?;
+                remap.replace(piece.blocks.clone(), &[])?;
+                remap.publish()
+            })?;
+            left.end = piece.blocks.start;
+        }
+        Ok(())
+    }
+
+    /// All blocks of this inode are used.
+    pub(super) fn own_blocks(&self, inode: &Inode) -> Result<(), Error> {
+        if !matches!(
+            inode.disk().map_kind(),
+            MapKind::Extents | MapKind::Indirect
+        ) {
+            return Ok(());
+        }
+        for (start, len) in inode.mapped_runs(0..u64::from(END))? {
+            self.use_run(Run { start, len })?;
+        }
+        Ok(())
+    }
+}

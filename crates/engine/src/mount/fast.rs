@@ -1,0 +1,53 @@
+//! Fast commits on the way to a volume: what they change, in memory.
+//!
+//! Input: a device that shows the volume as its log leaves it, and the fast commits that follow. Output: the blocks that they change, as they are then.
+//! Invariants: nothing is written below; readers and writers get the same. Limits: the blocks are held in memory; a volume whose features forbid
+//! writing is replayed for readers as far as the records go.
+
+use super::OpenOptions;
+use super::caller::Caller;
+use super::journal;
+use super::open::look;
+use crate::error::Error;
+use crate::fast_commit;
+use crate::journal::Journal;
+use crate::journal::recovery::{Blocks, Scratch};
+use crate::mount::AccessTimes;
+use crate::volume::Volume;
+use diorite_block::Device;
+use diorite_format::journal::FastCommits;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Nothing is to be committed because it is old.
+const NEVER: Duration = Duration::from_secs(1 << 20);
+
+/// The blocks that fast commits change. Blocks the calling thread.
+pub(super) fn replay(
+    device: &Arc<dyn Device>,
+    block_size: u32,
+    options: &OpenOptions,
+    fast: &FastCommits,
+) -> Result<Blocks, Error> {
+    let scratch = Arc::new(Scratch::new(device.clone(), block_size));
+    let over: Arc<dyn Device> = scratch.clone();
+    let mounted = look(&over, options, Vec::new())?;
+    let options = OpenOptions {
+        write: true,
+        mounted_on: None,
+        access_times: AccessTimes::Never,
+        commit_interval: NEVER,
+        // What was acknowledged has its space, whoever recovers it.
+        caller: Caller {
+            uid: 0,
+            gids: Vec::new(),
+        },
+        ..options.clone()
+    };
+    let volume = Volume::assemble(mounted, &options);
+    journal::guard(&volume, &over)?;
+    let in_memory = Journal::in_memory(volume.inner().level, NEVER);
+    volume.inner().set_journal(in_memory);
+    fast_commit::replay(volume.inner(), &fast.commits)?;
+    Ok(scratch.take())
+}

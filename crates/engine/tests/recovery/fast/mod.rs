@@ -1,0 +1,245 @@
+//! Fast commits: what was synced on the kernel's mount is there, for readers and for writers, and no more than that of what was cut off.
+//!
+//! Every step of a workload on a mount with fast_commit ends with an fsync, after which names, sizes, contents and counts of links are noted and the
+//! backing file is copied: an image of a crash. Of each there are states in which the fast commits from some step on are cut off, torn or
+//! turned into something else; then what was there after the step before is wanted. `DIORITE_STATES` makes the campaign longer.
+//!
+//! | file | takes -> gives |
+//! |---|---|
+//! | `area` | an image -> where its fast commits are |
+//! | `tree` | a volume, a directory of the host -> what is in it |
+//! | `work` | a seed -> files and directories made and changed on a mount |
+
+mod area;
+mod tree;
+mod work;
+
+use crate::common::kernel::mounted;
+use crate::common::log::Log;
+use crate::common::stage::{Stage, mem_of};
+use crate::common::{Rng, fsck, scaled, scratch};
+use crate::{all_of, mke2fs};
+use area::Area;
+use diorite::{OpenOptions, Volume};
+use diorite_block::record::{PowerCuts, plan};
+use diorite_block::{RecordDevice, SimOptions};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use tree::Tree;
+use work::Work;
+
+/// Features, block size, and how many steps of work they get.
+const VOLUMES: [(&str, &str, usize); 6] = [
+    ("metadata_csum", "1024", 30),
+    ("metadata_csum,orphan_file,metadata_csum_seed", "4096", 20),
+    ("^metadata_csum,^64bit", "1024", 12),
+    ("^metadata_csum,^64bit,^extents", "1024", 12),
+    ("inline_data", "4096", 14),
+    ("bigalloc", "1024", 14),
+];
+
+/// How many states were judged, and in how many of them others come to the same.
+#[derive(Debug, Default)]
+struct Tally {
+    states: u64,
+    judged: u64,
+    e2fsck: u64,
+    kernel: u64,
+}
+
+#[test]
+fn what_was_synced_is_there() {
+    let (most, dir) = (scaled("DIORITE_STATES", 48), scratch());
+    let (mut tally, mut rng) = (Tally::default(), Rng::from_env("fast commits"));
+    while tally.states < most {
+        for (features, block, steps) in VOLUMES {
+            let label = format!("{features} {block}");
+            let volume = (features, block, steps);
+            let share = most.div_ceil(VOLUMES.len() as u64).min(150);
+            let mut each = Tally::default();
+            if !campaign(dir.path(), volume, &mut rng, share, &mut each) {
+                return;
+            }
+            eprintln!("{label}: {each:?}");
+            tally.states += each.states;
+            tally.judged += each.judged;
+            tally.e2fsck += each.e2fsck;
+            tally.kernel += each.kernel;
+        }
+    }
+    eprintln!("fast commits: {tally:?}");
+}
+
+/// One workload on one volume; false if nothing can be mounted here.
+fn campaign(
+    dir: &Path,
+    (features, block, steps): (&str, &str, usize),
+    rng: &mut Rng,
+    states: u64,
+    tally: &mut Tally,
+) -> bool {
+    let features = format!("fast_commit,{features}");
+    let image = mke2fs(dir, &["-b", block, "-O", &features], "48M");
+    let log = Log::of(dir, &std::fs::read(&image).unwrap());
+    let mut area = Area::of(&log, &std::fs::read(&image).unwrap());
+    let mut trees: Vec<Tree> = Vec::new();
+    mounted(&image, "commit=300,noinit_itable", |at| {
+        let mut work = Work::new(at, rng.fork());
+        work.begin();
+        for step in 0..steps {
+            work.step();
+            let bytes = std::fs::read(&image).unwrap();
+            trees.push(Tree::of_host(at).unwrap());
+            area.note(&bytes);
+            let share = states * (step as u64 + 1) / steps as u64;
+            while tally.states < share {
+                let label = format!("{features} {block}, {}, step {step}", work.said());
+                one_state(dir, &bytes, (&area, &trees), rng, &label, tally);
+            }
+        }
+        work.end();
+    })
+}
+
+/// One state of an image, and what everybody makes of it.
+fn one_state(
+    dir: &Path,
+    bytes: &[u8],
+    (area, trees): (&Area, &[Tree]),
+    rng: &mut Rng,
+    label: &str,
+    tally: &mut Tally,
+) {
+    let mut bytes = bytes.to_vec();
+    let (how, left) = area.spoil(&mut bytes, rng);
+    let label = format!("{label}, {how}");
+    let want = (&trees[left], &trees[left + 1..]);
+    recovers(dir, &bytes, want, &label);
+    tally.states += 1;
+    if tally.states % 4 == 0 {
+        tally.judged += 1;
+        let copy = dir.join("judge");
+        std::fs::write(&copy, &bytes).unwrap();
+        let _what_it_mends = Command::new("e2fsck").arg("-fy").arg(&copy).output();
+        // What it has given up on may be damaged.
+        let theirs = std::panic::catch_unwind(|| Tree::of_image(&std::fs::read(&copy).unwrap()));
+        let same = |theirs: &Tree| want.0.differences(theirs, want.1).is_empty();
+        tally.e2fsck += u64::from(matches!(theirs, Ok(Ok(tree)) if same(&tree)));
+        std::fs::write(&copy, &bytes).unwrap();
+        mounted(&copy, "noinit_itable", |at| {
+            tally.kernel += u64::from(Tree::of_host(at).is_ok_and(|tree| same(&tree)));
+        });
+    }
+}
+
+/// Readers and writers find this, and e2fsck finds nothing wrong with what writers leave.
+fn recovers(dir: &Path, bytes: &[u8], (want, since): (&Tree, &[Tree]), label: &str) {
+    let read = Arc::new(mem_of(bytes));
+    let volume = Volume::open_device(read.clone(), &OpenOptions::default());
+    let volume = volume.unwrap_or_else(|e| panic!("{label}: {e}"));
+    want.compare(&Tree::of(&volume), since, &format!("{label}, read"));
+    volume.close().unwrap();
+    assert!(
+        all_of(&read, bytes.len()) == bytes,
+        "{label}: reading wrote something"
+    );
+    let disk = Arc::new(mem_of(bytes));
+    let volume = Volume::open_device(disk.clone(), &OpenOptions::writable());
+    let volume = volume.unwrap_or_else(|e| panic!("{label}: {e}"));
+    volume.close().unwrap();
+    let after = all_of(&disk, bytes.len());
+    let mine = dir.join("mine");
+    std::fs::write(&mine, &after).unwrap();
+    let out = Command::new("e2fsck")
+        .arg("-fn")
+        .arg(&mine)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{label}: {said}");
+    fsck(&mine);
+    want.compare(
+        &Tree::of_image(&after).unwrap(),
+        since,
+        &format!("{label}, recovered"),
+    );
+}
+
+/// A crash image with fast commits, and what is in it.
+fn crashed(dir: &Path, seed: u64, steps: usize) -> Option<(Vec<u8>, Tree)> {
+    let image = mke2fs(dir, &["-b", "1024", "-O", "fast_commit"], "24M");
+    let log = Log::of(dir, &std::fs::read(&image).unwrap());
+    let mut area = Area::of(&log, &std::fs::read(&image).unwrap());
+    let mut found = None;
+    mounted(&image, "commit=300,noinit_itable", |at| {
+        let mut work = Work::new(at, Rng::new(seed));
+        work.begin();
+        for _ in 0..steps {
+            work.step();
+            area.note(&std::fs::read(&image).unwrap());
+        }
+        let bytes = std::fs::read(&image).unwrap();
+        found = area.has_some().then(|| (bytes, Tree::of_host(at).unwrap()));
+        work.end();
+    })
+    .then_some(())?;
+    found
+}
+
+/// A power cut at any write of recovery leaves an image that recovers to the same: what fast commits change becomes one transaction, and until
+/// that is committed they count.
+#[test]
+fn power_cuts_while_fast_commits_are_brought_home() {
+    let dir = scratch();
+    let Some((image, want)) = crashed(dir.path(), 11, 12) else {
+        return;
+    };
+    let path = dir.path().join("disk");
+    std::fs::write(&path, &image).unwrap();
+    let disk = SimOptions::parse("0,cache=volatile,fua=no").unwrap();
+    let device = Arc::new(RecordDevice::new(Stage::sim(&path, disk).device));
+    Volume::open_device(device.clone(), &OpenOptions::writable()).unwrap();
+    let events = device.log();
+    let mut cuts = PowerCuts::new(image, &events);
+    for (n, cut) in plan(&events, 120, 7, 512).into_iter().enumerate() {
+        cuts.with_image(cut, |image| {
+            let label = format!("{cut:?}");
+            want.compare(&Tree::of_image(image).unwrap(), &[], &label);
+            if n % 6 == 0 {
+                recovers(dir.path(), image, (&want, &[]), &label);
+            }
+        });
+    }
+}
+
+/// What is refused is not touched; a reader is told what is missing.
+#[test]
+fn fast_commits_that_are_not_understood() {
+    let dir = scratch();
+    let Some((mut bytes, _)) = crashed(dir.path(), 5, 6) else {
+        return;
+    };
+    let log = Log::of(dir.path(), &bytes);
+    let area = Area::of(&log, &bytes);
+    area.add_unknown_tag(&mut bytes);
+    let device = Arc::new(mem_of(&bytes));
+    let refused = Volume::open_device(device.clone(), &OpenOptions::writable()).unwrap_err();
+    let said = refused.to_string();
+    assert!(said.contains("fast commit records with tag 66"), "{said}");
+    assert!(all_of(&device, bytes.len()) == bytes, "{said}");
+    let volume = Volume::open_device(device, &OpenOptions::default()).unwrap();
+    let said = volume.notes().join("\n");
+    assert!(said.contains("fast commits cannot be replayed"), "{said}");
+}
+
+/// A torn superblock, orphans and fast commits at once.
+#[test]
+fn a_torn_superblock_and_fast_commits() {
+    let dir = scratch();
+    let Some((mut bytes, want)) = crashed(dir.path(), 23, 10) else {
+        return;
+    };
+    bytes[1024 + 0x180] ^= 1;
+    recovers(dir.path(), &bytes, (&want, &[]), "torn");
+}
