@@ -15,7 +15,7 @@
 //! file as a device for another volume), [`policy`], [`stats`], `failure` (what becomes of a volume that has failed), [`locks`] (the
 //! lock order).
 //!
-//! This crate is enough for a program: what its functions name is re-exported, devices under [`device`], what is on disk under [`format`].
+//! This crate is enough for a program: what its functions name is re-exported, devices under [`device`], what is on disk under [`mod@format`].
 //! Paths, and names of attributes, are bytes; positions, lengths and sizes are in bytes, times in UTC. A function says if it blocks.
 //!
 //! # Examples

@@ -98,6 +98,9 @@ fn nothing_to_commit_is_no_reason_to_leave_the_flush_out() {
     }
 }
 
+/// What is done, and how.
+type Promise = (&'static str, fn(&Volume, &File));
+
 /// What somebody does who overwrites a block that has just been mapped, and what makes that durable.
 struct Syncing {
     name: &'static str,
@@ -237,7 +240,7 @@ fn a_stack_on_a_disk_without_a_cache_is_durable() {
         let file = volume.open_path("/inner", writable()).unwrap();
         Arc::new(LoopDevice::new(file, "loop".into()))
     };
-    let promises: [(&str, fn(&Volume, &File)); 4] = [
+    let promises: [Promise; 4] = [
         ("O_DSYNC", |_, file| put(file, (0, 1, 1 << 20), DSYNC)),
         ("fdatasync", |_, file| {
             put(file, (1 << 20, 2, 1 << 20), LAZY);

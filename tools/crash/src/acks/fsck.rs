@@ -29,10 +29,11 @@ impl Scratch {
     /// It is not.
     pub fn check(&self, place: Place, images: &[Vec<u8>]) -> Result<()> {
         let files = self.put(images)?;
-        Ok(match place.apart {
+        match place.apart {
             true => run::check_with(&files[0], &files[1])?,
             false => run::check(&files[0])?,
-        })
+        }
+        Ok(())
     }
 
     /// The images after e2fsck has replayed the journal.

@@ -17,7 +17,7 @@ fn of(writes: Vec<Write>, syncs: Vec<Sync>) -> History {
     let start = Start {
         path: None,
         size: 2 * SECTOR as u64,
-        data: vec![0..1],
+        data: std::iter::once(0..1).collect(),
     };
     History {
         files: vec![start],
