@@ -77,7 +77,8 @@ impl Blocking {
         self.flush_since(self.flushes.now())
     }
 
-    /// Makes durable all that had ended at `epoch`; returns at once if it is already, and shares the flush of others if theirs began later. Blocks.
+    /// Makes durable all that had ended at `epoch`; returns at once if it is already, and shares the flush of others if theirs began
+    /// later. Blocks.
     ///
     /// # Errors
     /// The device's.
@@ -117,8 +118,8 @@ impl Blocking {
         self.flush()
     }
 
-    /// Runs writes to their ends and makes durable what they wrote and all that had ended before. Gives them back in the order in which they ended,
-    /// each with its own result; where one has failed, nothing is promised. Blocks.
+    /// Runs writes to their ends and makes durable what they wrote and all that had ended before. Gives them back in the order in which
+    /// they ended, each with its own result; where one has failed, nothing is promised. Blocks.
     ///
     /// # Errors
     /// The flush's.

@@ -63,8 +63,8 @@ impl Drop for Region {
 impl Region {
     fn allocate(len: usize, id: u64) -> Arc<Region> {
         let size = len.next_multiple_of(BUF_ALIGN).max(BUF_ALIGN);
-        // Allocators write zeros themselves where an alignment is asked for. Much memory comes from the host as zeros, so there it is not asked for,
-        // and nothing is touched before it is used.
+        // Allocators write zeros themselves where an alignment is asked for. Much memory comes from the host as zeros, so there it is not
+        // asked for, and nothing is touched before it is used.
         let (more, align) = match size >= HUGE {
             true => (BUF_ALIGN, 1),
             false => (0, BUF_ALIGN),

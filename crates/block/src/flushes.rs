@@ -1,8 +1,9 @@
 //! Flush epochs: which flush of a device covers which data.
 //!
-//! Input: the moments at which data has ended, flushes that begin and end. Output: whether data is durable; one flush for all who may share it.
-//! Invariants: a flush covers what had ended before it began, and nothing else; only a flush that succeeded covers. Limits: one account for each
-//! device; it counts the flushes that are reported to it, so data may be durable that it does not know of, never the other way round.
+//! Input: the moments at which data has ended, flushes that begin and end. Output: whether data is durable; one flush for all who may
+//! share it. Invariants: a flush covers what had ended before it began, and nothing else; only a flush that succeeded covers. Limits: one
+//! account for each device; it counts the flushes that are reported to it, so data may be durable that it does not know of, never the
+//! other way round.
 //!
 //! Every flush has a number, one more than the flush that began before it. Data carries an [`Epoch`]: the number of the newest flush
 //! that had begun when the data had ended. A flush with a larger number began afterwards.

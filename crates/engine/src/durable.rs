@@ -1,8 +1,9 @@
 //! The account of durability: what an acknowledgement that promises durability waits for (rule D1).
 //!
-//! Input: what a request, a sync or a close owes. Output: the same, durable. Invariants: every such promise asks here and nowhere else; what is
-//! committed is asked of the journal, what is flushed of the flush epochs of the volume's device; neither answers for the other, but a commit flushes
-//! that device and its flush is counted. Limits: all of it blocks; a write that its device makes durable by itself (FUA, no volatile cache) owes nothing.
+//! Input: what a request, a sync or a close owes. Output: the same, durable. Invariants: every such promise asks here and nowhere else;
+//! what is committed is asked of the journal, what is flushed of the flush epochs of the volume's device; neither answers for the other,
+//! but a commit flushes that device and its flush is counted. Limits: all of it blocks; a write that its device makes durable by itself
+//! (FUA, no volatile cache) owes nothing.
 //!
 //! | promise | transaction | data |
 //! |---|---|---|
@@ -15,8 +16,9 @@
 //! | `Volume::sync`, close | all, all times written first | a flush that began after the call |
 //! | a loop device's FLUSH, FUA | fdatasync, O_DSYNC write of the file below | the same |
 //!
-//! A commit that others make counts if it is of the transaction that is owed or of a later one. Its flush began when that transaction was closed, so it
-//! covers the data of every request whose own change is in it. It need not cover data of other requests: they compare epochs.
+//! A commit that others make counts if it is of the transaction that is owed or of a later one. Its flush began when that transaction was
+//! closed, so it covers the data of every request whose own change is in it. It need not cover data of other requests: they compare
+//! epochs.
 
 use crate::error::Error;
 use crate::volume::VolumeShared;

@@ -82,9 +82,9 @@ impl File {
         self.inode.disk()
     }
 
-    /// Reads into `buf` from byte `pos`; gives the buffer back with the count (short only at the end of the file). Position and length must be
-    /// multiples of the device's logical block ([`crate::device::Geometry::logical`], mostly 512), the address of its DMA alignment, which that of
-    /// every [`Buf`] made by `zeroed` is; at most [`crate::queue::MAX_REQUEST`] bytes. Blocks.
+    /// Reads into `buf` from byte `pos`; gives the buffer back with the count (short only at the end of the file). Position and length
+    /// must be multiples of the device's logical block ([`crate::device::Geometry::logical`], mostly 512), the address of its DMA
+    /// alignment, which that of every [`Buf`] made by `zeroed` is; at most [`crate::queue::MAX_REQUEST`] bytes. Blocks.
     ///
     /// # Errors
     /// `Unaligned`; a damaged map; the device's.
@@ -92,8 +92,8 @@ impl File {
         self.call(Op::Read, pos, buf, RequestFlags::default())
     }
 
-    /// Writes `buf` at byte `pos`, also over holes and behind the end. Alignment as for [`File::read_at`]. All of it or an error. Blocks; with
-    /// [`OpenFlags::dsync`] until the data is durable.
+    /// Writes `buf` at byte `pos`, also over holes and behind the end. Alignment as for [`File::read_at`]. All of it or an error. Blocks;
+    /// with [`OpenFlags::dsync`] until the data is durable.
     ///
     /// # Errors
     /// `Unaligned`; `ReadOnly`; `TooBig`; `NoSpace`; `NotPermitted` by the file's flags; a damaged map; the device's.
@@ -101,8 +101,8 @@ impl File {
         self.call(Op::Write, pos, buf, RequestFlags::default())
     }
 
-    /// Writes `buf` at the end of the file, behind every append before; says at which byte it went. The buffer's length and the file's end must be
-    /// multiples of the device's logical block, its address is as for [`File::read_at`]. Blocks.
+    /// Writes `buf` at the end of the file, behind every append before; says at which byte it went. The buffer's length and the file's
+    /// end must be multiples of the device's logical block, its address is as for [`File::read_at`]. Blocks.
     ///
     /// # Errors
     /// `Unaligned`; `NoSpace`, and then nothing is written; `TooBig`; those of [`File::write_at`].
@@ -111,8 +111,9 @@ impl File {
         (done.buf, done.result.map(|_| done.pos))
     }
 
-    /// Writes the first `len` bytes of `buf` at `pos` as the last ones of the file, which ends at `pos + len` afterwards, also inside a logical block of
-    /// the device. `buf` ends with that block; what it has behind those bytes becomes zeros. Else as [`File::write_at`]. Blocks.
+    /// Writes the first `len` bytes of `buf` at `pos` as the last ones of the file, which ends at `pos + len` afterwards, also inside a
+    /// logical block of the device. `buf` ends with that block; what it has behind those bytes becomes zeros. Else as [`File::write_at`].
+    /// Blocks.
     ///
     /// # Errors
     /// `Invalid` if the file does not become longer by it, or the buffer is longer than the last block; those of [`File::write_at`].
@@ -149,9 +150,9 @@ impl File {
         }
     }
 
-    /// Makes durable every write that was acknowledged before (fsync). Of a directory, opened without `write`: every name that was made, moved or
-    /// removed in it before, by whomever. A file that is to be found after a crash needs both: its own, and that of the directory with its name.
-    /// Blocks.
+    /// Makes durable every write that was acknowledged before (fsync). Of a directory, opened without `write`: every name that was made,
+    /// moved or removed in it before, by whomever. A file that is to be found after a crash needs both: its own, and that of the
+    /// directory with its name. Blocks.
     ///
     /// # Errors
     /// The device's.

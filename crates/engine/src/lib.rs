@@ -11,12 +11,14 @@
 //! | `ioend` | ended bios -> one ended request, and the one decision |
 //! | `complete` | inline where it was reaped, or deferred to a worker |
 //!
-//! Side rooms: `range` (truncate and its kin), `orphan` (what must not be left half deleted), `mount` (from a locator to a volume), `journal` (changes of metadata, and what a crash left of them), `fast_commit` (what was done since, done again), `alloc` (free blocks and inodes), `cache` (metadata blocks), [`dir`], [`xattr`], `workers`, [`loopdev`] (a
-//! file as a device for another volume), [`policy`], [`stats`], `failure` (what becomes of a volume that has failed), [`locks`] (the
-//! lock order).
+//! Side rooms: `range` (truncate and its kin), `orphan` (what must not be left half deleted), `mount` (from a locator to a volume),
+//! `journal` (changes of metadata, and what a crash left of them), `fast_commit` (what was done since, done again), `alloc` (free blocks
+//! and inodes), `cache` (metadata blocks), [`dir`], [`xattr`], `workers`, [`loopdev`] (a file as a device for another volume),
+//! [`policy`], [`stats`], `failure` (what becomes of a volume that has failed), [`locks`] (the lock order).
 //!
-//! This crate is enough for a program: what its functions name is re-exported, devices under [`device`], what is on disk under [`mod@format`].
-//! Paths, and names of attributes, are bytes; positions, lengths and sizes are in bytes, times in UTC. A function says if it blocks.
+//! This crate is enough for a program: what its functions name is re-exported, devices under [`device`], what is on disk under
+//! [`mod@format`]. Paths, and names of attributes, are bytes; positions, lengths and sizes are in bytes, times in UTC. A function says if
+//! it blocks.
 //!
 //! # Examples
 //!

@@ -14,8 +14,8 @@ pub static QUEUES: LockClass = LockClass::new("queues", 110);
 pub static QUEUE: LockClass = LockClass::new("queue", 200);
 /// Held while a directory gets another parent: one at a time in a volume.
 pub static RENAMES: LockClass = LockClass::new("renames", 290);
-/// The inode lock: shared by direct writes while they map, exclusive under the exclusive presets; of directories, shared by who reads names,
-/// exclusive for who changes them. Who needs several takes them in the order of the inodes' numbers.
+/// The inode lock: shared by direct writes while they map, exclusive under the exclusive presets; of directories, shared by who reads
+/// names, exclusive for who changes them. Who needs several takes them in the order of the inodes' numbers.
 pub static INODE: LockClass = LockClass::new("inode", 300);
 /// An inode's gate: who holds it, who is parked before it.
 pub static GATE: LockClass = LockClass::new("gate", 310);

@@ -1,8 +1,8 @@
 //! Workers: the threads of one volume that may block, in classes.
 //!
-//! Input: work that a request cannot have done where it is. Output: messages to queues. Invariants: a class waits only
-//! for classes to its right (range, buffered, submit, prepare, complete, sync) and for the volumes below; a worker holds no lock while it blocks. Limits:
-//! a fixed number of threads per class, started when first needed; the lists are bounded by the slots of the queues.
+//! Input: work that a request cannot have done where it is. Output: messages to queues. Invariants: a class waits only for classes to its
+//! right (range, buffered, submit, prepare, complete, sync) and for the volumes below; a worker holds no lock while it blocks. Limits: a
+//! fixed number of threads per class, started when first needed; the lists are bounded by the slots of the queues.
 
 use crate::complete::VolumeJob;
 use crate::complete::deferred::Job;
@@ -48,8 +48,9 @@ impl Work {
     }
 }
 
-/// Does what may fail of a piece of work. A panic in it is an error like any other: who waits for the work is told, the thread goes on. What it left
-/// half-way is nobody's concern: locks are let go of as it unwinds, and a journal handle that was open then has aborted the journal.
+/// Does what may fail of a piece of work. A panic in it is an error like any other: who waits for the work is told, the thread goes on.
+/// What it left half-way is nobody's concern: locks are let go of as it unwinds, and a journal handle that was open then has aborted the
+/// journal.
 pub(crate) fn contained<R>(part: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
     catch_unwind(AssertUnwindSafe(part)).unwrap_or(Err(Error::Panicked))
 }

@@ -1,7 +1,7 @@
 //! The public API as somebody meets it who has this crate only: no other crate of ours is named here.
 //!
-//! Input: images of mke2fs in memory. Output: calls of every kind. Invariant: what is written is read back, and the image is sound in the end.
-//! Limits: what the calls do in detail is tested elsewhere.
+//! Input: images of mke2fs in memory. Output: calls of every kind. Invariant: what is written is read back, and the image is sound in the
+//! end. Limits: what the calls do in detail is tested elsewhere.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use diorite::device::{
@@ -268,7 +268,8 @@ fn a_volume_is_synced_by_a_request() {
     assert!(matches!(closed, Err(Error::ShutDown)));
 }
 
-/// Ids were counted queue by queue: what one queue had given was another file's in the next, and a write went to a file that nobody had named.
+/// Ids were counted queue by queue: what one queue had given was another file's in the next, and a write went to a file that nobody had
+/// named.
 #[test]
 fn an_id_is_good_in_its_own_queue_only() {
     let (volume, other) = (writable(example_volume()), writable(example_volume()));

@@ -124,7 +124,8 @@ fn times_of_access() {
     }
 }
 
-/// The same for the names of a directory, and for the target of a link, read or followed: what makes it newer makes the next read count again.
+/// The same for the names of a directory, and for the target of a link, read or followed: what makes it newer makes the next read count
+/// again.
 #[test]
 fn times_of_access_of_directories_and_links() {
     use diorite::AccessTimes;

@@ -1,5 +1,5 @@
-//! Files whose data is in their inode: a truncation or a hole that needs no block is made there, the first direct write moves it out, in a handle; every
-//! byte against an array, read meanwhile too; e2fsck has nothing to say, and the kernel reads the same.
+//! Files whose data is in their inode: a truncation or a hole that needs no block is made there, the first direct write moves it out, in
+//! a handle; every byte against an array, read meanwhile too; e2fsck has nothing to say, and the kernel reads the same.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -265,8 +265,8 @@ fn first_writes_and_reads_at_once() {
     }
 }
 
-/// Small files made here stay in their inodes as far as these have room, beside attributes; larger ones are left to be written. What was put there
-/// moves out as any other.
+/// Small files made here stay in their inodes as far as these have room, beside attributes; larger ones are left to be written. What was
+/// put there moves out as any other.
 #[test]
 fn small_files_are_put_inside() {
     for args in KINDS {

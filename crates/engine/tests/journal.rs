@@ -121,8 +121,8 @@ fn an_fsync_covers_what_was_done_before_the_file_was_opened() {
     volume.close().unwrap();
 }
 
-/// The last handle of a volume goes while a file of it is changed by somebody else. The defect: the superblock said "clean" in the middle of that, with fields
-/// that no commit had.
+/// The last handle of a volume goes while a file of it is changed by somebody else. The defect: the superblock said "clean" in the middle
+/// of that, with fields that no commit had.
 #[test]
 fn a_volume_that_is_being_changed_is_not_marked_clean() {
     let _watchdog = Watchdog::new(LIMIT, "marked clean");

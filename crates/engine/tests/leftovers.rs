@@ -1,8 +1,9 @@
 //! What is left of requests that have ended: nothing. Rules D8, D11.
 //!
-//! Input: requests of one kind after the other, `DIORITE_STEPS` of each, one in some fifty failed by the device. Output: nothing, or what has grown.
-//! Invariants: memory, descriptors, slots, attached files, ranges, claims, pins and free space are after all of them what they were after the first
-//! tenth. Limits: resident memory has some noise, so a leak is seen from some bytes per request on; the longer the run, the fewer.
+//! Input: requests of one kind after the other, `DIORITE_STEPS` of each, one in some fifty failed by the device. Output: nothing, or what
+//! has grown. Invariants: memory, descriptors, slots, attached files, ranges, claims, pins and free space are after all of them what they
+//! were after the first tenth. Limits: resident memory has some noise, so a leak is seen from some bytes per request on; the longer the
+//! run, the fewer.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;

@@ -1,5 +1,5 @@
-//! Rights that a write takes away: set-user-id, set-group-id of what the group executes, and capabilities, in the inode, in a block, in a shared
-//! block; before the data, in a transaction; by truncation and by range operations too.
+//! Rights that a write takes away: set-user-id, set-group-id of what the group executes, and capabilities, in the inode, in a block, in a
+//! shared block; before the data, in a transaction; by truncation and by range operations too.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -147,8 +147,8 @@ fn modes_lose_what_a_write_takes() {
     }
 }
 
-/// As the kernel has it: root's writes and truncations take nothing away but capabilities; those of somebody outside the group take set-group-id
-/// from files that it does not execute, too. Defect: any truncation took all, whoever asked for it.
+/// As the kernel has it: root's writes and truncations take nothing away but capabilities; those of somebody outside the group take
+/// set-group-id from files that it does not execute, too. Defect: any truncation took all, whoever asked for it.
 #[test]
 fn who_writes_decides_what_goes() {
     for (what, operation) in operations() {

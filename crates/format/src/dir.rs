@@ -128,8 +128,8 @@ impl<'a> DirBlock<'a> {
         Ok(this)
     }
 
-    /// A block whose bytes passed [`DirBlock::parse`] as this block of this directory before, and of which all changes since were made here.
-    /// Other bytes show other entries, or none; nothing worse.
+    /// A block whose bytes passed [`DirBlock::parse`] as this block of this directory before, and of which all changes since were made
+    /// here. Other bytes show other entries, or none; nothing worse.
     #[must_use]
     pub fn checked_before(
         sb: &'a Superblock,

@@ -1,8 +1,7 @@
-//! Inline data: small files and directories kept inside the inode.
-//! Input: an inode flagged INLINE_DATA and the value of its attribute `system.data`. Output: the two parts.
-//! Invariants: the parts together are no more than `size` bytes; fewer only in a regular file, whose rest is zeros. Limit: directories use
-//! bytes 0..4 for their parent ([`crate::dir::inline_parent`]). Source: the kernel's ext4 documentation, "inline data"; what mke2fs makes of
-//! files of zeros.
+//! Inline data: small files and directories kept inside the inode. Input: an inode flagged INLINE_DATA and the value of its attribute
+//! `system.data`. Output: the two parts. Invariants: the parts together are no more than `size` bytes; fewer only in a regular file,
+//! whose rest is zeros. Limit: directories use bytes 0..4 for their parent ([`crate::dir::inline_parent`]). Source: the kernel's ext4
+//! documentation, "inline data"; what mke2fs makes of files of zeros.
 
 use crate::error::{Corrupt, Result, bad};
 use crate::inode::{I_BLOCK_SIZE, Inode, MapKind};
@@ -32,8 +31,8 @@ pub struct InlineData<'a> {
 }
 
 impl<'a> InlineData<'a> {
-    /// The inline data of `inode`; `rest` is the value of `system.data`, empty if there is none. A regular file may say more than there is, whatever
-    /// its size: mke2fs stores nothing of a file that has only zeros or a hole.
+    /// The inline data of `inode`; `rest` is the value of `system.data`, empty if there is none. A regular file may say more than there
+    /// is, whatever its size: mke2fs stores nothing of a file that has only zeros or a hole.
     ///
     /// # Errors
     /// `WrongMap` if the inode has no inline data, `InlineSize` if it is no regular file and says more than there is.

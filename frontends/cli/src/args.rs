@@ -30,8 +30,8 @@ use diorite_block::IoEngine;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Look into ext2, ext3 and ext4 images, copy into and out of them, change, check and recover them, and measure direct I/O on them: from user
-/// space, without root.
+/// Look into ext2, ext3 and ext4 images, copy into and out of them, change, check and recover them, and measure direct I/O on them: from
+/// user space, without root.
 #[derive(Debug, Parser)]
 #[command(name = "diorite", version, max_term_width = 100, propagate_version = true, after_long_help = LOCATORS)]
 pub(crate) struct Cli {

@@ -48,8 +48,8 @@ pub(crate) fn open(img: &str, global: &Global, report: &mut Report) -> Option<Vo
     }
 }
 
-/// Keeps a file of the host that holds an image or a journal in use for as long as the command runs, where what reads it lets go of it before: so
-/// nothing is written there. None if it cannot be opened, which whoever reads it tells.
+/// Keeps a file of the host that holds an image or a journal in use for as long as the command runs, where what reads it lets go of it
+/// before: so nothing is written there. None if it cannot be opened, which whoever reads it tells.
 pub(crate) fn keep(locator: &str) -> Option<Arc<dyn Device>> {
     let mut below = Locator::parse(locator).ok()?;
     while let Locator::Inside { outer, .. } = below {

@@ -1,8 +1,9 @@
 //! Standard output: the one place that prints.
 //!
-//! Input: lines, bytes, facts. Output: standard output, buffered. Invariants: a reader that went away ends the process
-//! quietly, with the status that a shell shows for SIGPIPE; any other failure to write is a message and the command's code for
-//! failures; nothing is written into an image that is open here, to which standard output may have been redirected. Limits: one [`Out`] at a time; what is buffered is lost if it is dropped without [`Out::finish`].
+//! Input: lines, bytes, facts. Output: standard output, buffered. Invariants: a reader that went away ends the process quietly, with the
+//! status that a shell shows for SIGPIPE; any other failure to write is a message and the command's code for failures; nothing is written
+//! into an image that is open here, to which standard output may have been redirected. Limits: one [`Out`] at a time; what is buffered is
+//! lost if it is dropped without [`Out::finish`].
 
 use crate::args;
 use diorite_block::held_as;

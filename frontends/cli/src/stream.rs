@@ -1,7 +1,7 @@
 //! Contents of files from front to back, for what takes bytes in order: standard output, pipes, devices.
 //!
-//! Input: files. Output: calls with their bytes. Invariants: many requests are in flight, the bytes come in order; what could be read before an
-//! error is handed on before it. Limits: 32 MiB of buffers; holes are read as zeros without the device.
+//! Input: files. Output: calls with their bytes. Invariants: many requests are in flight, the bytes come in order; what could be read
+//! before an error is handed on before it. Limits: 32 MiB of buffers; holes are read as zeros without the device.
 
 use crate::report::Reason;
 use diorite::{Completion, Error, File, Queue, Request, Volume};

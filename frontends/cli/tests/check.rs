@@ -181,8 +181,8 @@ fn a_full_disk_for_what_is_said() {
     }
 }
 
-/// A journal on a device that nobody named, which has to be replayed: `check` said that the image is clean, and exited with 0. Nothing can be said of it, and what is missing
-/// is. e2fsck exits with 12: errors left, and no check.
+/// A journal on a device that nobody named, which has to be replayed: `check` said that the image is clean, and exited with 0. Nothing
+/// can be said of it, and what is missing is. e2fsck exits with 12: errors left, and no check.
 #[test]
 fn a_journal_that_is_not_here() {
     let dir = scratch();

@@ -159,8 +159,8 @@ fn get_puts_things_where_cp_would() {
     .failed(1, "No such file or directory");
 }
 
-/// Killed on its way, or without room on the host: what is not whole has no name, and what had that name stays. The largest file that a process may
-/// write stands for both: the signal ends it, and where that is ignored the write fails.
+/// Killed on its way, or without room on the host: what is not whole has no name, and what had that name stays. The largest file that a
+/// process may write stands for both: the signal ends it, and where that is ignored the write fails.
 #[test]
 fn get_leaves_nothing_half_done() {
     let dir = scratch();
@@ -382,8 +382,8 @@ fn images_inside_images_and_partitions() {
     diorite(&["ls", &format!("{}?part=7", disk.display())]).failed(2, "7");
 }
 
-/// mke2fs keeps a file of zeros, or a hole, in its inode, whatever its size, and stores nothing of it: nobody could read it, although the kernel and e2fsck do. It is read, copied
-/// with its hole, cut, made longer and written to like any other.
+/// mke2fs keeps a file of zeros, or a hole, in its inode, whatever its size, and stores nothing of it: nobody could read it, although the
+/// kernel and e2fsck do. It is read, copied with its hole, cut, made longer and written to like any other.
 #[test]
 fn files_of_zeros_that_have_nothing_stored() {
     let dir = scratch();

@@ -328,7 +328,8 @@ fn truncate_in_a_transaction() {
     fsck(&img);
 }
 
-/// More names than a transaction of the smallest journal can remove: the message says what would help, and `--batch` divides it between lines.
+/// More names than a transaction of the smallest journal can remove: the message says what would help, and `--batch` divides it between
+/// lines.
 #[test]
 fn batches_of_a_large_directory() {
     let dir = scratch();
@@ -365,7 +366,8 @@ fn batches_of_a_large_directory() {
     assert_eq!(ran.code, Some(2), "{}", ran.err);
 }
 
-/// A line that fails is the first that is not done, after those before it; one that finds no room behind others has a transaction of its own.
+/// A line that fails is the first that is not done, after those before it; one that finds no room behind others has a transaction of its
+/// own.
 #[test]
 fn batches_end_between_lines() {
     let dir = scratch();

@@ -340,8 +340,8 @@ fn sync_of_data_alone() {
     run("e2fsck", &["-fn", &img]);
 }
 
-/// A file whose extent tree has a node of the wrong depth: `rm` took its name, said nothing and returned 0, and whoever wanted to write next was refused, since the rest could not
-/// be deleted. It fails first now, says which block, and changes nothing.
+/// A file whose extent tree has a node of the wrong depth: `rm` took its name, said nothing and returned 0, and whoever wanted to write
+/// next was refused, since the rest could not be deleted. It fails first now, says which block, and changes nothing.
 #[test]
 fn what_cannot_be_deleted_keeps_its_name() {
     for features in ["bigalloc,^metadata_csum", "^metadata_csum"] {

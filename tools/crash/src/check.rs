@@ -1,11 +1,10 @@
-//! What it is: the judges of one state.
-//! Input: an image as a power cut or a kill left it, and what its files may hold. Output: findings, in words.
-//! Steps: where there is a journal our check finds nothing in the state as it is; without one `e2fsck -fy` comes first, as users are told to; then
-//! copy A is recovered by diorite, copy B by `e2fsck -E journal_only`, which deals with orphans too, copy C (where asked) by the kernel; the trees
-//! must be the same, `e2fsck -fn` silent on each and our own check of its opinion, and A's files hold what they may hold; debugfs (where asked) must
-//! tell of B what diorite does; a recovery that is cut short (where asked) ends in the same tree when it is begun again. Where the superblock is torn
-//! B takes `e2fsck -fy`, for the copies of the descriptors that come with a copy of it are old, and the kernel cannot help.
-//! Limits: one state at a time; a judge's files lie in memory and are used again.
+//! What it is: the judges of one state. Input: an image as a power cut or a kill left it, and what its files may hold. Output: findings,
+//! in words. Steps: where there is a journal our check finds nothing in the state as it is; without one `e2fsck -fy` comes first, as
+//! users are told to; then copy A is recovered by diorite, copy B by `e2fsck -E journal_only`, which deals with orphans too, copy C
+//! (where asked) by the kernel; the trees must be the same, `e2fsck -fn` silent on each and our own check of its opinion, and A's files
+//! hold what they may hold; debugfs (where asked) must tell of B what diorite does; a recovery that is cut short (where asked) ends in
+//! the same tree when it is begun again. Where the superblock is torn B takes `e2fsck -fy`, for the copies of the descriptors that come
+//! with a copy of it are old, and the kernel cannot help. Limits: one state at a time; a judge's files lie in memory and are used again.
 
 mod again;
 mod verdict;
@@ -72,8 +71,8 @@ pub struct Judge {
     times_differ: bool,
     /// These may have attributes whose values are in inodes of their own, or data in the inode.
     attributes_may_be_left: bool,
-    /// e2fsck leaves blocks of a file that it truncates, or the size wrong, where these come in clusters and their map has several leaves (1.47; of the
-    /// kernel's files too): nobody is to be compared with it.
+    /// e2fsck leaves blocks of a file that it truncates, or the size wrong, where these come in clusters and their map has several leaves
+    /// (1.47; of the kernel's files too): nobody is to be compared with it.
     truncated_wrongly: bool,
     /// There is no journal, so `e2fsck -fy` has come first.
     mended: bool,
@@ -327,8 +326,8 @@ impl Judge {
     }
 }
 
-/// Without a journal an attribute may get to the disk and the inode with its value not, or the other way round, and e2fsck sees neither: an attribute stays
-/// without its value, and a value that nobody names gets a name like any other file. The kernel refuses both.
+/// Without a journal an attribute may get to the disk and the inode with its value not, or the other way round, and e2fsck sees neither:
+/// an attribute stays without its value, and a value that nobody names gets a name like any other file. The kernel refuses both.
 fn is_refused_value(error: &str) -> bool {
     error.contains("Structure needs cleaning") || error.contains("Stale file handle")
 }

@@ -1,8 +1,8 @@
 //! Blocks and inodes that are known by their numbers to be in use: what the replay of fast commits says.
 //!
-//! Input: runs and numbers, under a handle. Output: those of them that were free are used, counts and sums with them. Invariants: what is used
-//! already stays as it is, so the same may be said twice; the volume's own structures are nobody's. Limits: what waits for a commit, or is
-//! claimed, is not free.
+//! Input: runs and numbers, under a handle. Output: those of them that were free are used, counts and sums with them. Invariants: what is
+//! used already stays as it is, so the same may be said twice; the volume's own structures are nobody's. Limits: what waits for a commit,
+//! or is claimed, is not free.
 
 use super::inode::{SET, Shape};
 use super::{Alloc, Run, parts};
@@ -52,8 +52,8 @@ impl Alloc {
         Ok(bitmap::next_zero(&map, place.index, place.index + 1).is_none())
     }
 
-    /// Takes this inode, if it is free; says whether it was. What stands in its slot is the caller's to write then. Blocks while metadata is
-    /// read.
+    /// Takes this inode, if it is free; says whether it was. What stands in its slot is the caller's to write then. Blocks while metadata
+    /// is read.
     ///
     /// # Errors
     /// It is no inode of this volume; damage; a device that fails.

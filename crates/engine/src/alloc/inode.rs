@@ -1,9 +1,10 @@
 //! Inodes: numbers given out and taken back.
 //!
 //! Input: a parent and a handle. Output: the number of an inode that nobody has; bitmap, counts and sums changed in that handle.
-//! Invariants: an inode is taken only where the table has been written up to it, or from the first one that has not, whose block of
-//! the table is then made of zeros. Without a journal a number that was freed is not given out again before the round that freed it is durable, while
-//! there is any other: until then an old name may still lead to it. Limits: what stands in the slot may be an old inode: the caller writes the whole of a fresh one.
+//! Invariants: an inode is taken only where the table has been written up to it, or from the first one that has not, whose block of the
+//! table is then made of zeros. Without a journal a number that was freed is not given out again before the round that freed it is
+//! durable, while there is any other: until then an old name may still lead to it. Limits: what stands in the slot may be an old inode:
+//! the caller writes the whole of a fresh one.
 
 use super::Alloc;
 use super::bits::{Change, Way};

@@ -1,7 +1,8 @@
 //! Extended attributes: those in inodes, those in blocks that inodes share, and values in inodes of their own.
 //!
-//! Input: inodes as they are met; then the list of all blocks of attributes. Output: findings; blocks claimed once; how often each block and each value's inode is
-//! referred to, compared with what they say. Invariant: a block is read once, however many inodes share it. Limits: what a value means is not judged.
+//! Input: inodes as they are met; then the list of all blocks of attributes. Output: findings; blocks claimed once; how often each block
+//! and each value's inode is referred to, compared with what they say. Invariant: a block is read once, however many inodes share it.
+//! Limits: what a value means is not judged.
 
 use super::Check;
 use super::inodes::{Met, ValueRef};
@@ -128,7 +129,8 @@ fn entry(
     Ok(Some(u64::from(size).div_ceil(cluster)))
 }
 
-/// Values have words of their own, which no other value and no entry has. `bytes` is where their places count from, entries begin at `base`.
+/// Values have words of their own, which no other value and no entry has. `bytes` is where their places count from, entries begin at
+/// `base`.
 fn layout(check: &Check<'_>, ino: Ino, list: &Xattrs<'_>, bytes: &[u8], base: usize) {
     let word = |n: usize| n.next_multiple_of(4);
     let (mut taken, mut at) = (Vec::new(), base);

@@ -1,8 +1,8 @@
 //! Directories: their blocks, in the order in which they lie; every entry is compared with the inode that it names.
 //!
-//! Input: the directories that the tables have. Output: findings; names counted; of every directory which one names it and which it says is above it.
-//! Invariants: a directory is read by one thread, in large reads; no more blocks are read in all than twice those of the volume. Limits: names of one
-//! directory are compared by 64-bit hashes first, eight bytes for each name.
+//! Input: the directories that the tables have. Output: findings; names counted; of every directory which one names it and which it says
+//! is above it. Invariants: a directory is read by one thread, in large reads; no more blocks are read in all than twice those of the
+//! volume. Limits: names of one directory are compared by 64-bit hashes first, eight bytes for each name.
 
 use super::entries::{Entries, First};
 use super::hashed::Tree;

@@ -1,7 +1,7 @@
 //! The entries of a directory's blocks, compared with what they name.
 //!
-//! Input: checked blocks. Output: findings; names counted; hashes of names, to find those that are there twice. Invariant: "." and ".." are expected at the
-//! beginning and nowhere else. Limits: bounded by the names of one directory.
+//! Input: checked blocks. Output: findings; names counted; hashes of names, to find those that are there twice. Invariant: "." and ".."
+//! are expected at the beginning and nowhere else. Limits: bounded by the names of one directory.
 
 use super::Check;
 use super::directories::Directories;

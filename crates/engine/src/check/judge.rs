@@ -1,7 +1,7 @@
 //! One inode, judged by itself: what it says of itself, of its size and of the space that it takes.
 //!
-//! Input: a checked inode, with its bytes. Output: findings; the inode among the people; what is to be looked at later. Invariants: what the inode has
-//! is claimed before it is compared with what it says. Limits: names and links are for later passes.
+//! Input: a checked inode, with its bytes. Output: findings; the inode among the people; what is to be looked at later. Invariants: what
+//! the inode has is claimed before it is compared with what it says. Limits: names and links are for later passes.
 
 use super::Check;
 use super::attributes::{self, Elsewhere};
@@ -253,7 +253,8 @@ fn is_value(inode: &Inode) -> bool {
     inode.flags.has(InodeFlags::EA_INODE)
 }
 
-/// The space in use: in the inode's own count, and for whom it counts. What values in its block of attributes add to it is known when that block is read.
+/// The space in use: in the inode's own count, and for whom it counts. What values in its block of attributes add to it is known when
+/// that block is read.
 fn blocks(
     check: &Check<'_>,
     met: &mut Met,

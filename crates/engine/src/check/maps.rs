@@ -1,7 +1,7 @@
 //! What a file's map takes: its blocks are claimed, counted and compared with what the inode says of its size.
 //!
-//! Input: an inode. Output: [`Taken`], and findings. Invariants: a block of a map that somebody has already is not gone into, so all walks together
-//! read every block once. Limits: which inodes share a block is found out later, by `owners`.
+//! Input: an inode. Output: [`Taken`], and findings. Invariants: a block of a map that somebody has already is not gone into, so all
+//! walks together read every block once. Limits: which inodes share a block is found out later, by `owners`.
 
 use super::Check;
 use super::reader::Reader;
@@ -73,7 +73,8 @@ impl Visit for Claimer<'_> {
             );
             self.wrong(&what);
         }
-        // Several runs of a file may share a cluster of several blocks, if it is the same one of the file. Whatever it is, it counts once in the inode's own count.
+        // Several runs of a file may share a cluster of several blocks, if it is the same one of the file. Whatever it is, it counts once
+        // in the inode's own count.
         let shared = self
             .last
             .filter(|(_, cluster)| ratio > 1 && *cluster == first);

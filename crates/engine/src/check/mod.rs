@@ -15,9 +15,10 @@
 //! | `owners`, `paths` | findings -> who it is, and where |
 //! | `report`, `crew`, `reader` | findings kept; threads; reads |
 //!
-//! Input: a device or a locator. Output: a [`Report`]. Invariants: nothing is written; memory grows with the size of the device and with what is in use, never with a number
-//! that is only said; what is reported does not depend on the number of threads. Limits: copies of the superblock and of descriptors are read only where the first do not
-//! check out, as by `e2fsck -fn`, which does not notice when they are wiped.
+//! Input: a device or a locator. Output: a [`Report`]. Invariants: nothing is written; memory grows with the size of the device and with
+//! what is in use, never with a number that is only said; what is reported does not depend on the number of threads. Limits: copies of
+//! the superblock and of descriptors are read only where the first do not check out, as by `e2fsck -fn`, which does not notice when they
+//! are wiped.
 
 mod attributes;
 mod bitmaps;
@@ -89,7 +90,8 @@ impl Default for CheckOptions {
 /// Checks the volume at a locator, through the host's page cache. Blocks; `watch` is called from several threads.
 ///
 /// # Errors
-/// What keeps a check from being made: the locator, the device, no file system, one with features that are not known. Damage is in the report.
+/// What keeps a check from being made: the locator, the device, no file system, one with features that are not known. Damage is in the
+/// report.
 pub fn check(locator: &str, options: &CheckOptions, watch: Watch<'_>) -> Result<Report, Error> {
     let open = read_only(&options.open);
     let device = loopdev::open_device(&Locator::parse(locator)?, &open, true)?;

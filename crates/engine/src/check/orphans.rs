@@ -1,8 +1,8 @@
 //! Inodes on their way out: the list that goes through the inodes, and the file of orphans.
 //!
-//! Input: the superblock. Output: [`Orphans`]. Invariants: a list that comes back to where it was ends; every number was checked. Limits: that they are
-//! there is no damage: the next writer deals with them, and that is noted. Sizes of orphans and names in orphaned directories are not judged: both are
-//! on their way to nothing.
+//! Input: the superblock. Output: [`Orphans`]. Invariants: a list that comes back to where it was ends; every number was checked. Limits:
+//! that they are there is no damage: the next writer deals with them, and that is noted. Sizes of orphans and names in orphaned
+//! directories are not judged: both are on their way to nothing.
 
 use super::reader::Reader;
 use super::report::{Collector, Kind};

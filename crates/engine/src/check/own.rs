@@ -1,7 +1,7 @@
 //! The volume's own inodes: which they are, and the one that keeps room for more descriptors.
 //!
-//! Input: an inode's number. Output: its [`Role`]. Invariant: the blocks that the resize inode leads to lie where descriptors may grow, in the primary place and in
-//! every copy, and nowhere else. Limits: contents of usage files are for `quota`.
+//! Input: an inode's number. Output: its [`Role`]. Invariant: the blocks that the resize inode leads to lie where descriptors may grow,
+//! in the primary place and in every copy, and nowhere else. Limits: contents of usage files are for `quota`.
 
 use super::Check;
 use super::directories::runs_of;

@@ -1,8 +1,8 @@
 //! What is checked: the superblock and the groups' descriptors, over a device that shows the volume as its journal would leave it.
 //!
-//! Input: a device. Output: a [`Sight`], or findings that say why there is none. Invariants: nothing is written; the journal is replayed in
-//! memory, as opening for reading does; a descriptor that does not check out is taken from a copy, whose places hold and whose counts may be old.
-//! Limits: what the engine refuses to read is an error, not damage.
+//! Input: a device. Output: a [`Sight`], or findings that say why there is none. Invariants: nothing is written; the journal is replayed
+//! in memory, as opening for reading does; a descriptor that does not check out is taken from a copy, whose places hold and whose counts
+//! may be old. Limits: what the engine refuses to read is an error, not damage.
 
 use super::report::{Collector, Kind};
 use crate::error::Error;

@@ -1,8 +1,8 @@
 //! Which clusters are in use: one bit for each, and one more where somebody found it taken.
 //!
-//! Input: runs of blocks that somebody has. Output: how many of their clusters were had by somebody before; at the end, the bits of a group.
-//! Invariants: any number of threads may claim at once; each bit is set once and the second claim is told. Limits: memory comes with the first
-//! claim in a group: two bits per cluster at most.
+//! Input: runs of blocks that somebody has. Output: how many of their clusters were had by somebody before; at the end, the bits of a
+//! group. Invariants: any number of threads may claim at once; each bit is set once and the second claim is told. Limits: memory comes
+//! with the first claim in a group: two bits per cluster at most.
 
 use diorite_format::features::RoCompat;
 use diorite_format::{FsBlock, GroupNo, Superblock};
@@ -58,8 +58,8 @@ impl Space {
         self.claim_clusters(self.cluster(start.get()), end)
     }
 
-    /// A map has this block as one of its own; false if it is not to be gone into, because somebody had it before. Where blocks may be shared only
-    /// another map counts for that.
+    /// A map has this block as one of its own; false if it is not to be gone into, because somebody had it before. Where blocks may be
+    /// shared only another map counts for that.
     pub(super) fn claim_node(&self, block: FsBlock) -> bool {
         let had = self.claim(block, 1);
         let Some(nodes) = &self.nodes else {

@@ -1,9 +1,9 @@
 //! Conversion: what ended writes wrote becomes what their files hold.
 //!
-//! Input: ended writes into new space, or past the end, of any files of one volume. Output: claimed blocks mapped, unwritten ones written,
-//! sizes moved, in as few journal handles as hold them. Invariants: data is on the device before its handle begins; neighbours are mapped
-//! together; the map is shown before the size; what failed leaves no block behind and the size where it was (rules G8, G9, U10). Limits: one
-//! handle takes at most half of the largest transaction.
+//! Input: ended writes into new space, or past the end, of any files of one volume. Output: claimed blocks mapped, unwritten ones
+//! written, sizes moved, in as few journal handles as hold them. Invariants: data is on the device before its handle begins; neighbours
+//! are mapped together; the map is shown before the size; what failed leaves no block behind and the size where it was (rules G8, G9,
+//! U10). Limits: one handle takes at most half of the largest transaction.
 
 use super::deferred::Job;
 use super::parts::{self, Wait};

@@ -115,7 +115,8 @@ pub(crate) fn defer(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
         error: None,
         tid: None,
     };
-    // A policy that defers every write hands each over by itself, as what it stands for does. What shares handles and commits goes together.
+    // A policy that defers every write hands each over by itself, as what it stands for does. What shares handles and commits goes
+    // together.
     if reason == Reason::Policy || queue.blocking_work == BlockingWork::Caller {
         queue.hand_off(state, Work::Complete(job));
     } else {

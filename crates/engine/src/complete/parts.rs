@@ -1,8 +1,8 @@
 //! The conversion of one write that is more than a handle holds: part by part, in the order of the file.
 //!
-//! Input: an ended write into space that lies in many pieces, or in many groups. Output: as of any conversion. Invariants: credits count the runs that it really has (rule
-//! D5); each part is a sound file: what is mapped is written, and the size, if it moves, moves to the part's end. Limits: a power cut, or a part
-//! that fails, leaves those before it done.
+//! Input: an ended write into space that lies in many pieces, or in many groups. Output: as of any conversion. Invariants: credits count
+//! the runs that it really has (rule D5); each part is a sound file: what is mapped is written, and the size, if it moves, moves to the
+//! part's end. Limits: a power cut, or a part that fails, leaves those before it done.
 
 use super::convert::{Mapped, add_runs, map_one, merged};
 use super::deferred::Job;
@@ -22,8 +22,8 @@ pub(super) enum Wait {
 /// Blocks up to which one run is in one group, or two, and its nodes as well: no need to look.
 const FEW: u32 = 64;
 
-/// Blocks of metadata that the conversion of a job changes, if it has more than a few blocks or several runs. None if what it has cannot be told:
-/// then it will not be converted, or not at once.
+/// Blocks of metadata that the conversion of a job changes, if it has more than a few blocks or several runs. None if what it has cannot
+/// be told: then it will not be converted, or not at once.
 pub(super) fn credits_of_runs(job: &Job, wait: Wait) -> Option<u32> {
     let inode = job.inode();
     let view = match wait {

@@ -1,7 +1,8 @@
 //! A sync of the whole volume, as a request.
 //!
-//! Input: requests without a file, from queues. Output: messages to their queues. Invariants: what was acknowledged before a request was submitted is
-//! durable when it is; one commit serves all requests that had been submitted when it began. Limits: it blocks, so it runs on a worker.
+//! Input: requests without a file, from queues. Output: messages to their queues. Invariants: what was acknowledged before a request was
+//! submitted is durable when it is; one commit serves all requests that had been submitted when it began. Limits: it blocks, so it runs
+//! on a worker.
 
 use crate::error::Error;
 use crate::ioend::Reason;

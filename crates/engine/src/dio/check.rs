@@ -98,7 +98,8 @@ pub(super) fn check(limits: &Limits, slot: &Slot, file: &Handle) -> Result<(), B
     Ok(())
 }
 
-/// Rule U7: what a write was allowed when it was submitted may not be any more when it has waited at the gate. What waited for a range was in flight.
+/// Rule U7: what a write was allowed when it was submitted may not be any more when it has waited at the gate. What waited for a range
+/// was in flight.
 #[cold]
 pub(super) fn check_again(state: &QueueState, index: u32) -> Result<(), Box<Error>> {
     let slot = &state.slots[index];

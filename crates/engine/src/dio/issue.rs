@@ -145,9 +145,10 @@ pub(super) fn issue_planned(state: &mut QueueState, index: u32, extents: u32) ->
 /// What the request's bios are, and how they are to be done. NOWAIT goes down only with a single bio: of several, one could
 /// be refused after another was done.
 ///
-/// Rules C3 to C6, C13: a write that has to be mapped, or whose file has a map or size that is not committed, owes that commit, and a flush that
-/// begins when it has ended. Else without a volatile cache nothing is owed; a device with FUA gets it with the write; else a flush follows the last
-/// bio. Rule D3: whether the map is committed is asked after the map was loaded, and noted before a map is published.
+/// Rules C3 to C6, C13: a write that has to be mapped, or whose file has a map or size that is not committed, owes that commit, and a
+/// flush that begins when it has ended. Else without a volatile cache nothing is owed; a device with FUA gets it with the write; else a
+/// flush follows the last bio. Rule D3: whether the map is committed is asked after the map was loaded, and noted before a map is
+/// published.
 #[inline]
 fn bio_kind(state: &mut QueueState, index: u32, single: bool) -> (BioOp, BioFlags) {
     let limits = state.limits;
@@ -182,8 +183,8 @@ fn inline_data(state: &mut QueueState, index: u32, data: &[u8]) -> Attempt {
     Attempt::Done
 }
 
-/// Makes durable what was acknowledged: by a commit and what flush it leaves to do, if the file has changed since the last one; else by a flush of
-/// the device, if it has a cache to flush.
+/// Makes durable what was acknowledged: by a commit and what flush it leaves to do, if the file has changed since the last one; else by a
+/// flush of the device, if it has a cache to flush.
 pub(super) fn flush(state: &mut QueueState, index: u32) -> Attempt {
     let inode = &state.file_of(index).inode;
     // What was acknowledged may not have been committed before that failed.

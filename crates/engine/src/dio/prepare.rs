@@ -1,7 +1,7 @@
 //! What a request needs before it can be issued, and a submitter may not wait for.
 //!
-//! Input: a request, counted in flight, and what it needs. Output: a message to its queue, with a view of the map from which it goes on; or its
-//! error. Invariants: no lock is held and no handle open while a commit is waited for. Limits: one request at a time.
+//! Input: a request, counted in flight, and what it needs. Output: a message to its queue, with a view of the map from which it goes on;
+//! or its error. Invariants: no lock is held and no handle open while a commit is waited for. Limits: one request at a time.
 
 use super::space::{Patience, fill};
 use crate::error::{Error, Wait};

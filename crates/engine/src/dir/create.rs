@@ -1,8 +1,8 @@
 //! Inodes made, with a name or without.
 //!
-//! Input: paths. Output: new inodes: files, directories, symbolic links, devices, pipes and sockets. Invariants: an inode, its contents and its
-//! name come in one handle, so there is none without the others; what fails for space has changed nothing. Limits: a symbolic link's
-//! target is shorter than a block.
+//! Input: paths. Output: new inodes: files, directories, symbolic links, devices, pipes and sockets. Invariants: an inode, its contents
+//! and its name come in one handle, so there is none without the others; what fails for space has changed nothing. Limits: a symbolic
+//! link's target is shorter than a block.
 
 use super::edit::put;
 use super::links::{check_subdirectory, one_more};

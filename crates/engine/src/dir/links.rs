@@ -1,8 +1,8 @@
 //! How many names an inode may have, and how directories count their subdirectories.
 //!
-//! Input: an inode's count of links. Output: the next count. Invariants: a directory counts two and its subdirectories; with dir_nlink one that has
-//! more than can be counted says 1 from then on. Limits: 65,000.
-//! Source: the kernel's ext4 documentation ("super block", dir_nlink); e2fsck in tests.
+//! Input: an inode's count of links. Output: the next count. Invariants: a directory counts two and its subdirectories; with dir_nlink
+//! one that has more than can be counted says 1 from then on. Limits: 65,000. Source: the kernel's ext4 documentation ("super block",
+//! dir_nlink); e2fsck in tests.
 
 use crate::error::Error;
 use crate::inode::Inode;

@@ -17,8 +17,8 @@ use std::sync::Arc;
 const MOST_LINKS: u32 = 40;
 
 impl Volume {
-    /// The inode at `path`, bytes from the volume's root; a leading slash makes no difference. A symbolic link at the end is followed if `follow`
-    /// says so, one on the way always. Blocks while metadata is read.
+    /// The inode at `path`, bytes from the volume's root; a leading slash makes no difference. A symbolic link at the end is followed if
+    /// `follow` says so, one on the way always. Blocks while metadata is read.
     ///
     /// # Errors
     /// The path leads nowhere, through a file, or in circles; damaged directories.

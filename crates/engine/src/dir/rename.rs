@@ -1,12 +1,12 @@
 //! Names moved: to another name, another directory, over what is there, or in exchange for it.
 //!
-//! Input: two paths and flags. Output: all of it in one handle. Invariants: the inode has one of the two names at every instant; ".." and the counts of
-//! links of both parents agree with it; no directory becomes a part of itself. Limits: within one volume.
+//! Input: two paths and flags. Output: all of it in one handle. Invariants: the inode has one of the two names at every instant; ".." and
+//! the counts of links of both parents agree with it; no directory becomes a part of itself. Limits: within one volume.
 //!
-//! Locks: directories that change their parent are moved one at a time in a volume (`renames`), so that while it is asked whether the new place
-//! lies inside the moved directory nothing above that place changes. Then all directories concerned are locked, in the order of their
-//! inodes' numbers, and it is checked that the names still stand for what they did; else all begins again. Others - files, and directories
-//! that keep their parent - need no more than those locks.
+//! Locks: directories that change their parent are moved one at a time in a volume (`renames`), so that while it is asked whether the new
+//! place lies inside the moved directory nothing above that place changes. Then all directories concerned are locked, in the order of
+//! their inodes' numbers, and it is checked that the names still stand for what they did; else all begins again. Others - files, and
+//! directories that keep their parent - need no more than those locks.
 
 use super::create::{ATTRIBUTE_CREDITS, New, bring_about, give_back, take_blocks};
 use super::edit::{put, stand_for, take_out, touch};

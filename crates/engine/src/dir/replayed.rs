@@ -1,8 +1,8 @@
 //! Names that a replay puts into directories and takes out of them.
 //!
 //! Input: directories and inodes by what fast commits say of them. Output: names changed, each in a handle; whether there was anything to
-//! change. Invariants: what is there already is left alone, so the same may be said twice; counts of links are the caller's. Limits: as for other
-//! changes of names.
+//! change. Invariants: what is there already is left alone, so the same may be said twice; counts of links are the caller's. Limits: as
+//! for other changes of names.
 
 use super::create::{self, New};
 use super::edit::{check_changeable, put, stand_for, take_out};

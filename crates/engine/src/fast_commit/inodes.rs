@@ -1,8 +1,9 @@
 //! Inodes as fast commits say that they are.
 //!
-//! Input: the bytes of an inode, whole or without the attributes in it. Output: its place in the table, its number taken. Invariants: an inode keeps
-//! its map and its count of blocks, which the ranges change; a directory its size, its links and whether it is hashed, too; one with another generation
-//! is another inode: the old one goes first, with all that it has. Limits: what is wrong in the bytes is refused as in an inode that is read.
+//! Input: the bytes of an inode, whole or without the attributes in it. Output: its place in the table, its number taken. Invariants: an
+//! inode keeps its map and its count of blocks, which the ranges change; a directory its size, its links and whether it is hashed, too;
+//! one with another generation is another inode: the old one goes first, with all that it has. Limits: what is wrong in the bytes is
+//! refused as in an inode that is read.
 
 use super::{Place, Replay, damaged, is_dir};
 use crate::cache::Kind;

@@ -6,14 +6,14 @@
 //! | `ranges` | file blocks and where they are -> maps, bitmaps, counts |
 //! | `names` | names made and gone -> directories, counts of links |
 //!
-//! Input: a volume whose log is replayed, open for writing over a device in memory, and the fast commits that follow that log. Output: the volume
-//! as they say, its sums and counts right. Invariants: in the order of the records; an inode is what its record says but for its map, which
-//! the ranges make, and a directory's size and links, which the names make; blocks and inodes that any record names are taken before anything is
-//! allocated; what a record asks for and is there already stays, so that a replay which somebody began may be begun again. Limits: what this does
-//! cannot be undone, so whoever calls keeps it apart from the volume until all of it is done.
+//! Input: a volume whose log is replayed, open for writing over a device in memory, and the fast commits that follow that log. Output:
+//! the volume as they say, its sums and counts right. Invariants: in the order of the records; an inode is what its record says but for
+//! its map, which the ranges make, and a directory's size and links, which the names make; blocks and inodes that any record names are
+//! taken before anything is allocated; what a record asks for and is there already stays, so that a replay which somebody began may be
+//! begun again. Limits: what this does cannot be undone, so whoever calls keeps it apart from the volume until all of it is done.
 //!
-//! What the records leave out, as the kernel writes them: the directories' own inodes, blocks and times, the nodes of maps, and whatever was made and
-//! removed between two fast commits. So a name may go that never came, from a directory that never was.
+//! What the records leave out, as the kernel writes them: the directories' own inodes, blocks and times, the nodes of maps, and whatever
+//! was made and removed between two fast commits. So a name may go that never came, from a directory that never was.
 
 mod inodes;
 mod names;

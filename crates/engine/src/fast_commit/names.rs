@@ -1,8 +1,9 @@
 //! Names as fast commits say that they came and went.
 //!
-//! Input: a directory, a name, an inode. Output: the directory changed, links counted where no record of the inode does that. Invariants: a directory
-//! counts its subdirectories by the names that really come and go; one that loses its only name is on its way out; one that moves has the right
-//! "..". Limits: what is about a directory that is not there is about one that came and went between two fast commits, and is left out.
+//! Input: a directory, a name, an inode. Output: the directory changed, links counted where no record of the inode does that. Invariants:
+//! a directory counts its subdirectories by the names that really come and go; one that loses its only name is on its way out; one that
+//! moves has the right "..". Limits: what is about a directory that is not there is about one that came and went between two fast
+//! commits, and is left out.
 
 use super::{Place, Replay, damaged, is_dir};
 use crate::dir::links::{one_less, one_more};

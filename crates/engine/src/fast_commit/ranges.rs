@@ -1,8 +1,8 @@
 //! What files' blocks are mapped to, as fast commits say.
 //!
-//! Input: extents that files have, and ranges that are holes. Output: maps changed, blocks used and free on disk. Invariants: blocks of all extents are
-//! taken before the first allocation; at the end every block of every inode that was named is used, whoever gave it up on the way. Limits:
-//! files with extents or blocks of pointers.
+//! Input: extents that files have, and ranges that are holes. Output: maps changed, blocks used and free on disk. Invariants: blocks of
+//! all extents are taken before the first allocation; at the end every block of every inode that was named is used, whoever gave it up on
+//! the way. Limits: files with extents or blocks of pointers.
 
 use super::{Place, Replay, damaged};
 use crate::alloc::{MARK_CREDITS, Run};

@@ -1,8 +1,9 @@
 //! What an inode says of itself, set: permissions, owner, times.
 //!
-//! Input: which of them, and what to. Output: the inode in one handle, its change time now. Invariants: another owner of a file takes set-user-id,
-//! set-group-id and the capability away, unless permissions are set with it, which come after that; permissions that a write takes
-//! away are noted for the next one; an access control list follows the permissions. Limits: who may set what is the caller's policy.
+//! Input: which of them, and what to. Output: the inode in one handle, its change time now. Invariants: another owner of a file takes
+//! set-user-id, set-group-id and the capability away, unless permissions are set with it, which come after that; permissions that a write
+//! takes away are noted for the next one; an access control list follows the permissions. Limits: who may set what is the caller's
+//! policy.
 
 use super::first::{CAPABILITY, without_privileges};
 use super::{Inode, timestamp};

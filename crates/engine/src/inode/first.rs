@@ -1,9 +1,9 @@
 //! What comes before the first write of a file's data: rights that writing takes away, and data that leaves the inode.
 //!
-//! Input: an inode that was just read. Output: what the caller's writes take away of set-user-id and set-group-id, and the capability, cleared in one
-//! handle, before any data goes down; then, for a direct write, a file with a map (see `inline`). Invariants: noted when the inode is read and whenever such a right is given
-//! to it, in one word that every write loads; a write that fails a check settles nothing. Limits: who writes is the
-//! volume's caller.
+//! Input: an inode that was just read. Output: what the caller's writes take away of set-user-id and set-group-id, and the capability,
+//! cleared in one handle, before any data goes down; then, for a direct write, a file with a map (see `inline`). Invariants: noted when
+//! the inode is read and whenever such a right is given to it, in one word that every write loads; a write that fails a check settles
+//! nothing. Limits: who writes is the volume's caller.
 
 use super::Inode;
 use crate::error::Error;

@@ -1,7 +1,8 @@
 //! What a file needs before it grows: that it can, and zeros where it has data and shall have none.
 //!
-//! Input: an inode whose size shall move. Output: bytes of it that are zeros on the device. Invariants: who zeros a block has it to himself (rules
-//! U11, B5). Limits: the data of a file that is in its inode has been moved out before. What is known of the bytes behind the end is in `tail`.
+//! Input: an inode whose size shall move. Output: bytes of it that are zeros on the device. Invariants: who zeros a block has it to
+//! himself (rules U11, B5). Limits: the data of a file that is in its inode has been moved out before. What is known of the bytes behind
+//! the end is in `tail`.
 
 use super::Inode;
 use crate::alloc::Run;

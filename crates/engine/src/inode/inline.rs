@@ -1,10 +1,11 @@
-//! Data in the inode (inline_data): a small file's is put there whole and changes its length there; it moves out before its first direct write.
+//! Data in the inode (inline_data): a small file's is put there whole and changes its length there; it moves out before its first direct
+//! write.
 //!
-//! Input: an empty file and its contents; an inode with inline data, and a size, zeros, or a write that is to come. Output: the data in the inode; a file with a map, whose
-//! first block holds the data. Invariants: what changes inside is one handle; the data is on the device before the handle that maps it
-//! begins; that handle takes the data out of the inode; the map is published before anybody is told that the data is no longer inside, and readers
-//! ask for that first. Limits: the data fits a block, as an inode does, and the file may be longer: the rest is zeros; it changes inside only while
-//! no request of the file is under way.
+//! Input: an empty file and its contents; an inode with inline data, and a size, zeros, or a write that is to come. Output: the data in
+//! the inode; a file with a map, whose first block holds the data. Invariants: what changes inside is one handle; the data is on the
+//! device before the handle that maps it begins; that handle takes the data out of the inode; the map is published before anybody is told
+//! that the data is no longer inside, and readers ask for that first. Limits: the data fits a block, as an inode does, and the file may
+//! be longer: the rest is zeros; it changes inside only while no request of the file is under way.
 
 use super::remap::Remap;
 use super::{Inode, timestamp};
@@ -51,8 +52,8 @@ impl Inside {
 }
 
 impl File {
-    /// Puts the whole contents of an empty file into its inode, on a volume that keeps small files there. False, and nothing done, if there is no
-    /// room for it, or something is in the file: then it has to be written. Waits for direct requests in flight. Blocks.
+    /// Puts the whole contents of an empty file into its inode, on a volume that keeps small files there. False, and nothing done, if
+    /// there is no room for it, or something is in the file: then it has to be written. Waits for direct requests in flight. Blocks.
     ///
     /// # Errors
     /// The file or the volume may not be changed; damage; a device that fails.
@@ -78,7 +79,8 @@ impl File {
 }
 
 impl Inode {
-    /// The contents of a file that has no blocks because they are in its inode. What the size has behind them is zeros. Asked before the map is.
+    /// The contents of a file that has no blocks because they are in its inode. What the size has behind them is zeros. Asked before the
+    /// map is.
     #[inline]
     pub(crate) fn inline_data(&self) -> Option<Arc<[u8]>> {
         match self.is_inside() {
@@ -93,8 +95,8 @@ impl Inode {
         self.inside.there.load(Ordering::Acquire)
     }
 
-    /// Makes the data in the inode so many bytes long, with zeros behind what there was. False, and nothing done, if it is not there, or the inode has
-    /// no room for so much. Blocks; the caller has the turn, no lock may be held and no handle open.
+    /// Makes the data in the inode so many bytes long, with zeros behind what there was. False, and nothing done, if it is not there, or
+    /// the inode has no room for so much. Blocks; the caller has the turn, no lock may be held and no handle open.
     pub(crate) fn resize_inside(&self, size: u64) -> Result<bool, Error> {
         let most = u64::from(self.volume.sb.geometry().inode_size());
         let Some(size) = usize::try_from(size).ok().filter(|_| size <= most) else {
@@ -149,8 +151,8 @@ impl Inode {
         self.size() == 0 && maps_nothing
     }
 
-    /// Makes this the whole of the file, in its inode. False, and nothing done, if that has no room for it. The map lock is held, and the caller has
-    /// the turn.
+    /// Makes this the whole of the file, in its inode. False, and nothing done, if that has no room for it. The map lock is held, and the
+    /// caller has the turn.
     fn write_inside(&self, handle: &JournalHandle<'_>, data: &[u8]) -> Result<bool, Error> {
         let (disk, raw) = (self.disk(), self.raw());
         let (head, rest) = data.split_at(data.len().min(I_BLOCK_SIZE));

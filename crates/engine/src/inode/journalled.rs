@@ -1,9 +1,9 @@
 //! Data through the journal (data=journal, or the file's flag): blocks of data are blocks of a transaction.
 //!
 //! Input: bytes at a place of a file. Output: the same in the running transaction, with the map and the size that show them; reads from
-//! the metadata cache, which has what is not home. Invariants: one handle changes one run of blocks, so a crash shows a write's parts from the
-//! front, and what fails for space has changed nothing; what else touches such blocks - truncation, zeros, deletion - comes after a
-//! checkpoint, when the log holds none of them, and the cache has let go of them. Limits: a write has the turn; a run of at most
+//! the metadata cache, which has what is not home. Invariants: one handle changes one run of blocks, so a crash shows a write's parts
+//! from the front, and what fails for space has changed nothing; what else touches such blocks - truncation, zeros, deletion - comes
+//! after a checkpoint, when the log holds none of them, and the cache has let go of them. Limits: a write has the turn; a run of at most
 //! [`MOST_AT_ONCE`] blocks per handle.
 
 use super::Inode;
@@ -105,8 +105,8 @@ impl Inode {
         done
     }
 
-    /// Commits and brings home all data of the file, so that it is like that of any other. Blocks; the caller has the turn, or the file has no
-    /// users, so that nothing of it is changed meanwhile.
+    /// Commits and brings home all data of the file, so that it is like that of any other. Blocks; the caller has the turn, or the file
+    /// has no users, so that nothing of it is changed meanwhile.
     pub(crate) fn settle_data(&self) -> Result<(), Error> {
         if !self.is_journalled() {
             return Ok(());

@@ -89,8 +89,8 @@ enum Holder {
     Before(u64),
 }
 
-/// A range of file blocks that a request wants, rounded out to units: blocks, or clusters where space is had in these; its bytes if it extends
-/// the file.
+/// A range of file blocks that a request wants, rounded out to units: blocks, or clusters where space is had in these; its bytes if it
+/// extends the file.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) units: Range<u64>,
@@ -225,8 +225,8 @@ impl<J> Pending<J> {
     }
 
     /// An append begins: gives it the first byte that no request before it has, at a multiple of `logical`. Its place is not sure until
-    /// [`Pending::make_sure`] says so. `size` is asked for behind the lock: what is no longer counted has been published, or two appends would
-    /// get the same place.
+    /// [`Pending::make_sure`] says so. `size` is asked for behind the lock: what is no longer counted has been published, or two appends
+    /// would get the same place.
     pub(crate) fn append(
         &self,
         size: impl FnOnce() -> u64,

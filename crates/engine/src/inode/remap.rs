@@ -1,8 +1,9 @@
 //! Changing what a file's blocks are mapped to: on disk, in the inode, and in the view that readers use.
 //!
-//! Input: a range of file blocks and what it shall be mapped to, under a journal handle and the map lock. Output: the edited tree, blocks freed,
-//! the inode's count of blocks; then one publication. Invariants: the map is published before the size; what was claimed is marked used in the
-//! handle that maps it; freed blocks are not used again before that handle's transaction is durable. Limits: one contiguous range per edit.
+//! Input: a range of file blocks and what it shall be mapped to, under a journal handle and the map lock. Output: the edited tree, blocks
+//! freed, the inode's count of blocks; then one publication. Invariants: the map is published before the size; what was claimed is marked
+//! used in the handle that maps it; freed blocks are not used again before that handle's transaction is durable. Limits: one contiguous
+//! range per edit.
 
 use super::Inode;
 use super::aside::Aside;
@@ -120,8 +121,8 @@ impl Remap<'_> {
         Ok(())
     }
 
-    /// Maps a run of blocks that are used already, whatever was mapped there: that is freed, unless it was the same. Of the clusters around,
-    /// those with blocks of `before`, which the file has there so far, are not counted again.
+    /// Maps a run of blocks that are used already, whatever was mapped there: that is freed, unless it was the same. Of the clusters
+    /// around, those with blocks of `before`, which the file has there so far, are not counted again.
     pub(crate) fn map_known(&mut self, new: NewRun, before: &[MappedRun]) -> Result<(), Error> {
         let end = u64::from(new.file_block) + u64::from(new.len);
         let around = self.inode.whole_clusters(u64::from(new.file_block)..end);
@@ -170,8 +171,8 @@ impl Remap<'_> {
         self.written_at = Some(time);
     }
 
-    /// Writes the inode, then shows the map, then the size, to everybody; a smaller size before the map: readers load the size first. Of the
-    /// inode only what a map decides is written: names and orphans are others' to change meanwhile.
+    /// Writes the inode, then shows the map, then the size, to everybody; a smaller size before the map: readers load the size first. Of
+    /// the inode only what a map decides is written: names and orphans are others' to change meanwhile.
     pub(crate) fn publish(self) -> Result<(), Error> {
         let handle = self.handle;
         handle.or_abort(self.publish_all())
@@ -249,8 +250,8 @@ impl Remap<'_> {
         Ok(())
     }
 
-    /// The clusters of blocks that an edit of `range` has unmapped, without those of which the file still maps a block: such a block lies before
-    /// or behind the range.
+    /// The clusters of blocks that an edit of `range` has unmapped, without those of which the file still maps a block: such a block lies
+    /// before or behind the range.
     fn unused_clusters(
         &self,
         removed: &[MappedRun],

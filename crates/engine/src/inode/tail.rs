@@ -1,8 +1,9 @@
 //! What is known of the bytes behind the size in its block: they are zeros, or may be anything.
 //!
-//! Input: a size that shall move, writes into the rest of that block. Output: zeros there before the size moves over them. Invariants: what is known is
-//! forgotten when a write goes down to that block, and learnt again only from a success (rule D9); the block is in the pending map for who zeros it, or
-//! the gate is closed (rules U11, B5). Limits: where a device fails a write there and then the zeros over it, who comes behind shows what was written.
+//! Input: a size that shall move, writes into the rest of that block. Output: zeros there before the size moves over them. Invariants:
+//! what is known is forgotten when a write goes down to that block, and learnt again only from a success (rule D9); the block is in the
+//! pending map for who zeros it, or the gate is closed (rules U11, B5). Limits: where a device fails a write there and then the zeros
+//! over it, who comes behind shows what was written.
 
 use super::Inode;
 use crate::error::Error;
@@ -49,7 +50,8 @@ impl Inode {
         self.tail.0.store(ZERO, Ordering::Release);
     }
 
-    /// Data goes down to these blocks by a write that makes the file longer: the block behind whose end it may leave bytes, if it is one of them.
+    /// Data goes down to these blocks by a write that makes the file longer: the block behind whose end it may leave bytes, if it is one
+    /// of them.
     pub(crate) fn touch_tail(&self, blocks: &Range<u64>) -> Option<u64> {
         let (size, block) = (self.size(), u64::from(self.volume.block_size()));
         let touches = size % block != 0 && blocks.contains(&(size / block));
@@ -59,8 +61,8 @@ impl Inode {
         })
     }
 
-    /// A write that touched the rest of this block has failed, and is still in the order in which the size moves. What it has left there becomes zeros
-    /// before anybody behind it is published. Blocks.
+    /// A write that touched the rest of this block has failed, and is still in the order in which the size moves. What it has left there
+    /// becomes zeros before anybody behind it is published. Blocks.
     pub(crate) fn settle_tail(&self, block: u64) {
         self.forget_tail();
         // Who is being published comes after it in the file, but began to be before it came: then its bytes are inside the size at once.

@@ -1,8 +1,8 @@
 //! What of an inode is not durable yet: times that are only noted, and the transactions that changed it last.
 //!
-//! Input: notes of writes and of changes. Output: what an fsync has to wait for, and the times in the inode. Invariants: noting is
-//! a load and rarely a store, and takes no time back that a later write has noted; who asks while times are being written finds either the mark or the transaction. Limits: 64 bits
-//! of nanoseconds, half of which are used: the year 2262.
+//! Input: notes of writes and of changes. Output: what an fsync has to wait for, and the times in the inode. Invariants: noting is a load
+//! and rarely a store, and takes no time back that a later write has noted; who asks while times are being written finds either the mark
+//! or the transaction. Limits: 64 bits of nanoseconds, half of which are used: the year 2262.
 
 use super::Inode;
 use crate::error::Error;

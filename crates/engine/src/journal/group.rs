@@ -1,10 +1,10 @@
 //! Groups: changes of many handles that are committed together or not at all.
 //!
-//! Input: a volume on which everything is committed. Output: while a group is open, no commit; at its end one, or none ever. Invariants: the group is
-//! one transaction, so a crash shows all of it or nothing; what would need a commit in the middle fails; an abandoned group leaves on
-//! the device what was there before it, and a volume that takes no more requests. Limits: as large as the largest transaction; one at a
-//! time, and whatever anybody changes meanwhile belongs to it; data that is written over data is not part of it; without a journal a
-//! crash while it is committed may leave a part of it.
+//! Input: a volume on which everything is committed. Output: while a group is open, no commit; at its end one, or none ever. Invariants:
+//! the group is one transaction, so a crash shows all of it or nothing; what would need a commit in the middle fails; an abandoned group
+//! leaves on the device what was there before it, and a volume that takes no more requests. Limits: as large as the largest transaction;
+//! one at a time, and whatever anybody changes meanwhile belongs to it; data that is written over data is not part of it; without a
+//! journal a crash while it is committed may leave a part of it.
 
 use super::transaction::State;
 use super::{Journal, Medium};
@@ -134,7 +134,8 @@ impl Journal {
         }
     }
 
-    /// Sees to it that all data of this file is committed: in a group it is, unless that has written some of it. Blocks; no lock may be held.
+    /// Sees to it that all data of this file is committed: in a group it is, unless that has written some of it. Blocks; no lock may be
+    /// held.
     pub(crate) fn commit_data(&self, volume: &VolumeShared, ino: Ino) -> Result<(), Error> {
         let group_wrote = self.with_group(|group| group.journalled.contains(&ino));
         match group_wrote {

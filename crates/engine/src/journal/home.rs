@@ -1,8 +1,8 @@
 //! Writing blocks of metadata to where they belong, and making that durable.
 //!
-//! Input: places and bytes. Output: the same on the device. Invariants: neighbours go together; all have ended, well or not, when the call
-//! returns; the first error is reported. Limits: the bytes are copied, [`PIECE`] blocks at a time, since who changes them next must not wait
-//! for the device.
+//! Input: places and bytes. Output: the same on the device. Invariants: neighbours go together; all have ended, well or not, when the
+//! call returns; the first error is reported. Limits: the bytes are copied, [`PIECE`] blocks at a time, since who changes them next must
+//! not wait for the device.
 
 use crate::error::Error;
 use crate::volume::VolumeShared;

@@ -159,8 +159,8 @@ impl Journal {
         self.commit_up_to(volume, tid)
     }
 
-    /// Commits what there is and brings it home, so that the volume needs no recovery, unless somebody changes something meanwhile. Blocks; no
-    /// lock may be held.
+    /// Commits what there is and brings it home, so that the volume needs no recovery, unless somebody changes something meanwhile.
+    /// Blocks; no lock may be held.
     pub(crate) fn settle(&self, volume: &VolumeShared) -> Result<(), Error> {
         let mut medium = self.medium.lock();
         {
@@ -181,8 +181,8 @@ impl Journal {
         marked
     }
 
-    /// Keeps handles out while the superblock says that the volume is clean, if it does not say so yet. Not if one is open or has changed something
-    /// since the last commit: the superblock in memory may hold a part of that.
+    /// Keeps handles out while the superblock says that the volume is clean, if it does not say so yet. Not if one is open or has changed
+    /// something since the last commit: the superblock in memory may hold a part of that.
     fn begin_to_mark_clean(&self) -> bool {
         let mut state = self.state.lock();
         let may = state.marked && state.open == 0 && state.running.is_empty();

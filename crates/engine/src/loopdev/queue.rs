@@ -1,7 +1,7 @@
 //! The queue of a loop device.
 //!
-//! Input: bios. Output: the same bios, ended, by way of requests on a queue of the volume below. Invariants: submit and reap go straight down;
-//! a full queue below leaves bios in the submitter's list; flush is a sync of the file, FUA an O_DSYNC write of it, discard a hole
+//! Input: bios. Output: the same bios, ended, by way of requests on a queue of the volume below. Invariants: submit and reap go straight
+//! down; a full queue below leaves bios in the submitter's list; flush is a sync of the file, FUA an O_DSYNC write of it, discard a hole
 //! in it (rule L5); who did not ask not to wait is not told to (rule L6). Limits: none of its own.
 
 use super::flying::{Flight, Flying};

@@ -1,8 +1,8 @@
 //! What a bio asks for, in the words of files, and how a request ended, in the words of devices.
 //!
-//! Input: bios; completions of the requests that were made of them. Output: requests; ended bios. Invariants: a discard that the file cannot do
-//! has ended well, for it promises nothing; write-zeroes that it cannot do is refused, and then not announced any more. Limits: pure, but
-//! for what was learned of the file.
+//! Input: bios; completions of the requests that were made of them. Output: requests; ended bios. Invariants: a discard that the file
+//! cannot do has ended well, for it promises nothing; write-zeroes that it cannot do is refused, and then not announced any more. Limits:
+//! pure, but for what was learned of the file.
 
 use crate::error::Error;
 use crate::queue::{Completion, FileId, Op, Request, RequestFlags};

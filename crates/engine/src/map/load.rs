@@ -308,8 +308,8 @@ impl Inode {
         }
     }
 
-    /// Gives the mappings of a range to `each`, in order, until it breaks off: node by node, so that only one needs to be in memory at a time. What is
-    /// not mapped may come as several holes that follow each other. Blocks while the device reads.
+    /// Gives the mappings of a range to `each`, in order, until it breaks off: node by node, so that only one needs to be in memory at a
+    /// time. What is not mapped may come as several holes that follow each other. Blocks while the device reads.
     ///
     /// # Errors
     /// More blocks than the volume has: nodes that point to themselves can map any number.

@@ -85,8 +85,8 @@ impl Entries<Segment> {
         firsts.zip(all).for_each(|(first, start)| *first = start);
     }
 
-    /// The entries that start in `from..=last`, if `new` ones fit in their place, into two nodes at most, and no entry lies partly in the range.
-    /// What a leaf further left holds ends before the key that leads here.
+    /// The entries that start in `from..=last`, if `new` ones fit in their place, into two nodes at most, and no entry lies partly in the
+    /// range. What a leaf further left holds ends before the key that leads here.
     fn fits(&self, from: u32, last: u32, new: usize) -> Option<Range<usize>> {
         let start = self.items.partition_point(|s| s.start < from);
         let end = start + self.items[start..].partition_point(|s| s.start <= last);

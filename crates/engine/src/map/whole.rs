@@ -1,7 +1,8 @@
 //! The whole map of a file, looked through before the file is given up.
 //!
-//! Input: an inode. Output: an error that names the node and what is wrong with it. Invariants: every node is read once, and one that the map has twice is
-//! damage, so the walk ends; nothing is kept but the numbers of nodes. Limits: what the nodes map is only compared with the volume's own structures.
+//! Input: an inode. Output: an error that names the node and what is wrong with it. Invariants: every node is read once, and one that the
+//! map has twice is damage, so the walk ends; nothing is kept but the numbers of nodes. Limits: what the nodes map is only compared with
+//! the volume's own structures.
 
 use super::load::root_segments;
 use super::{Segment, SegmentKind};

@@ -1,9 +1,9 @@
 //! On whose behalf a volume's blocks are used: the last ones are kept for the privileged.
 //!
-//! Input: ids, of this process or of whom a frontend serves. Output: whether they may take what is kept; which rights of a file their writes take away.
-//! Invariants: none of its own. Limits: one caller per opened volume; ids give no right to files here, that is for frontends; user 0 is root, whatever
-//! capabilities the process has.
-//! Source: man 8 tune2fs (-m, -r, -u, -g); that a reserved group 0 means nobody, and what goes at a write: the kernel's ext4, measured.
+//! Input: ids, of this process or of whom a frontend serves. Output: whether they may take what is kept; which rights of a file their
+//! writes take away. Invariants: none of its own. Limits: one caller per opened volume; ids give no right to files here, that is for
+//! frontends; user 0 is root, whatever capabilities the process has. Source: man 8 tune2fs (-m, -r, -u, -g); that a reserved group 0
+//! means nobody, and what goes at a write: the kernel's ext4, measured.
 
 use diorite_format::Superblock;
 use rustix::process::{getegid, geteuid, getgroups};
@@ -30,8 +30,8 @@ impl Caller {
         }
     }
 
-    /// The mode of a file of this group after it has written or cut it: nothing goes for root; for others set-user-id, and set-group-id where the
-    /// group executes the file or the caller is not in the group.
+    /// The mode of a file of this group after it has written or cut it: nothing goes for root; for others set-user-id, and set-group-id
+    /// where the group executes the file or the caller is not in the group.
     pub(crate) fn mode_after_write(&self, mode: u16, gid: u32) -> u16 {
         const SETUID: u16 = 0o4000;
         const SETGID: u16 = 0o2000;

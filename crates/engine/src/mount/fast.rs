@@ -1,8 +1,8 @@
 //! Fast commits on the way to a volume: what they change, in memory.
 //!
-//! Input: a device that shows the volume as its log leaves it, and the fast commits that follow. Output: the blocks that they change, as they are then.
-//! Invariants: nothing is written below; readers and writers get the same. Limits: the blocks are held in memory; a volume whose features forbid
-//! writing is replayed for readers as far as the records go.
+//! Input: a device that shows the volume as its log leaves it, and the fast commits that follow. Output: the blocks that they change, as
+//! they are then. Invariants: nothing is written below; readers and writers get the same. Limits: the blocks are held in memory; a volume
+//! whose features forbid writing is replayed for readers as far as the records go.
 
 use super::OpenOptions;
 use super::caller::Caller;

@@ -1,8 +1,9 @@
 //! Where the log of a journal in a file lies, and whether one may be written there.
 //!
-//! Input: the journal's file. Output: [`LogPlaces`]: its runs, and the first reason not to trust them. Invariants: no block of it is one of the volume's
-//! structures at fixed places, of its own map, or in it twice (rule D10); the walk ends at the first that is, so it never visits more blocks than the volume has.
-//! Limits: that no file has a block of it is asked of each file's map, as it is read (see `Volume::metadata_in`).
+//! Input: the journal's file. Output: [`LogPlaces`]: its runs, and the first reason not to trust them. Invariants: no block of it is one
+//! of the volume's structures at fixed places, of its own map, or in it twice (rule D10); the walk ends at the first that is, so it never
+//! visits more blocks than the volume has. Limits: that no file has a block of it is asked of each file's map, as it is read (see
+//! `Volume::metadata_in`).
 
 use crate::error::Error;
 use crate::file::File;

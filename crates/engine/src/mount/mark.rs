@@ -1,8 +1,8 @@
 //! What the superblock says of the volume's use: in use, clean, failed; how much is free.
 //!
-//! Input: the first change of metadata, the end of all of them, each commit. Output: the primary superblock, at home or in a
-//! transaction. Invariants: it says "in use" durably before anything else changes, and "clean" only after everything is home. Limits: copies
-//! of the superblock in other groups are left alone, as mounting leaves them.
+//! Input: the first change of metadata, the end of all of them, each commit. Output: the primary superblock, at home or in a transaction.
+//! Invariants: it says "in use" durably before anything else changes, and "clean" only after everything is home. Limits: copies of the
+//! superblock in other groups are left alone, as mounting leaves them.
 
 use crate::cache::Kind;
 use crate::error::Error;
@@ -64,7 +64,8 @@ impl VolumeShared {
         edit.set_kbytes_written(self.kbytes_written());
     }
 
-    /// What every commit writes: how much is free, and what has failed; one block, which the journal has kept room for. `empty`: nothing else is in it.
+    /// What every commit writes: how much is free, and what has failed; one block, which the journal has kept room for. `empty`: nothing
+    /// else is in it.
     pub(crate) fn before_commit(
         &self,
         handle: &JournalHandle<'_>,

@@ -1,7 +1,7 @@
 //! The mount room: from a locator to a volume that can be used.
 //!
-//! Input: a locator or a device, and options. Output: a [`Volume`]. Invariants: probing never writes; nothing is opened for
-//! writing that is not fully understood, and recovered first if it has to be; every structure is checked before it is used. Limits: the group
+//! Input: a locator or a device, and options. Output: a [`Volume`]. Invariants: probing never writes; nothing is opened for writing that
+//! is not fully understood, and recovered first if it has to be; every structure is checked before it is used. Limits: the group
 //! descriptors are read whole, 512 KiB for a TiB.
 
 mod caller;
@@ -39,8 +39,8 @@ fn system_clock() -> Duration {
     Duration::try_from(now).unwrap_or_default()
 }
 
-/// When reading a file's data, a directory's names or a link's target changes its time of access; a path that leads through a directory only
-/// does not read it. Whatever it is, nothing waits for that: the time goes with the next commit.
+/// When reading a file's data, a directory's names or a link's target changes its time of access; a path that leads through a directory
+/// only does not read it. Whatever it is, nothing waits for that: the time goes with the next commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccessTimes {
     /// Never: looking into an image leaves it as it is.

@@ -1,8 +1,9 @@
 //! Recovery on the way to a volume: what must be replayed is, in memory for readers, at home for writers.
 //!
-//! Input: a device. Output: a [`Volume`] that shows what its log holds. Invariants: a volume that is refused for
-//! what its superblock or its log says stays as it is: for writing, its state is judged as it will be after recovery, before that is written. Limits: damaged logs, and fast commits that
-//! are not understood or do not fit the volume, are left to the kernel and e2fsck: refused for writing, a note for reading.
+//! Input: a device. Output: a [`Volume`] that shows what its log holds. Invariants: a volume that is refused for what its superblock or
+//! its log says stays as it is: for writing, its state is judged as it will be after recovery, before that is written. Limits: damaged
+//! logs, and fast commits that are not understood or do not fit the volume, are left to the kernel and e2fsck: refused for writing, a
+//! note for reading.
 
 use super::OpenOptions;
 use super::fast;

@@ -1,8 +1,8 @@
 //! Deleting an inode that nothing names and nobody uses.
 //!
-//! Input: an inode on the list. Output: its blocks, its attributes' block and its number free. Invariants: its blocks go in pieces, in handles of
-//! their own, and so do attributes with values in inodes of their own; the last handle takes it off the list and frees its number, so a crash leaves
-//! an orphan or nothing. Limits: blocks.
+//! Input: an inode on the list. Output: its blocks, its attributes' block and its number free. Invariants: its blocks go in pieces, in
+//! handles of their own, and so do attributes with values in inodes of their own; the last handle takes it off the list and frees its
+//! number, so a crash leaves an orphan or nothing. Limits: blocks.
 
 use crate::error::Error;
 use crate::inode::Inode;
@@ -17,8 +17,8 @@ use std::sync::Arc;
 const DELETE_CREDITS: u32 = 6;
 
 impl VolumeShared {
-    /// Names went: whatever nobody uses any more of what they named is deleted. What fails does not undo that they went: it stays on the list, and is
-    /// tried again. Blocks; no lock may be held.
+    /// Names went: whatever nobody uses any more of what they named is deleted. What fails does not undo that they went: it stays on the
+    /// list, and is tried again. Blocks; no lock may be held.
     pub(crate) fn delete_unlinked(self: &Arc<Self>) {
         if self.orphans.any() {
             self.let_go_of_unlinked();
@@ -26,8 +26,8 @@ impl VolumeShared {
         self.delete_doomed_best_effort();
     }
 
-    /// May it be deleted in the handle that takes its last name? Nothing is to be freed but its number, and nobody seems to have it but the caller, with
-    /// the one reference that it hands in.
+    /// May it be deleted in the handle that takes its last name? Nothing is to be freed but its number, and nobody seems to have it but
+    /// the caller, with the one reference that it hands in.
     pub(crate) fn may_go_at_once(&self, inode: &Arc<Inode>) -> bool {
         let disk = inode.disk();
         disk.blocks == 0
@@ -42,11 +42,11 @@ impl VolumeShared {
         u32::try_from(self.now().as_secs()).map_or(u32::MAX, |now| now.max(1))
     }
 
-    /// Deletes such an inode, in the same handle, unless somebody has found it meanwhile: then its place has no time of deletion again. Changes as
-    /// many blocks as [`super::ORPHAN_CREDITS`].
+    /// Deletes such an inode, in the same handle, unless somebody has found it meanwhile: then its place has no time of deletion again.
+    /// Changes as many blocks as [`super::ORPHAN_CREDITS`].
     ///
-    /// The order: its place says that it has no name and was deleted; it leaves the table of inodes in memory, so that who looks for it from now on
-    /// finds what that place says; its number is free. Who found it before keeps it from being deleted here.
+    /// The order: its place says that it has no name and was deleted; it leaves the table of inodes in memory, so that who looks for it
+    /// from now on finds what that place says; its number is free. Who found it before keeps it from being deleted here.
     pub(crate) fn go_at_once(
         &self,
         handle: &JournalHandle<'_>,
@@ -123,8 +123,8 @@ fn drop_values(inode: &Inode) -> Result<(), Error> {
     Ok(())
 }
 
-/// Can it be deleted? Asked before a name of it goes: once the last one has gone it can only stay on the list, where whoever opens the volume next for
-/// writing meets the same damage.
+/// Can it be deleted? Asked before a name of it goes: once the last one has gone it can only stay on the list, where whoever opens the
+/// volume next for writing meets the same damage.
 pub(crate) fn check_deletable(inode: &Inode) -> Result<(), Error> {
     inode.check_map()?;
     let disk = inode.disk();

@@ -7,10 +7,10 @@
 //! | `delete` | an inode without names or users -> free space |
 //! | `recover` | the list as it was left -> all of it deleted or truncated |
 //!
-//! On disk the list is a chain: the superblock names the newest, each one's deletion time the next; or numbers in the slots of the orphan file.
-//! Input: unlink and truncate, and inodes that nobody uses any more. Output: changes in the caller's handle. Invariants: an inode is on the
-//! list from the handle in which it lost its last name, or the first of a truncation, to the one that ends the matter. Limits: what stays open
-//! when the process ends, or the volume goes before its last file, is deleted by the next opening for writing.
+//! On disk the list is a chain: the superblock names the newest, each one's deletion time the next; or numbers in the slots of the orphan
+//! file. Input: unlink and truncate, and inodes that nobody uses any more. Output: changes in the caller's handle. Invariants: an inode
+//! is on the list from the handle in which it lost its last name, or the first of a truncation, to the one that ends the matter. Limits:
+//! what stays open when the process ends, or the volume goes before its last file, is deleted by the next opening for writing.
 
 mod delete;
 mod list;

@@ -1,8 +1,9 @@
 //! What the last user of the volume left on the list of orphans: deleted, or truncated to its size.
 //!
-//! Input: a volume that was opened for writing, its journal replayed. Output: an empty list, on disk and in memory. Invariants: if there are no
-//! orphans nothing is written but that there are none; an inode without names is deleted, one with a name has what lies behind its size given back, as the kernel does;
-//! a number that is no inode's, or comes twice, ends the opening with an error that names it. Limits: as many orphans as inodes.
+//! Input: a volume that was opened for writing, its journal replayed. Output: an empty list, on disk and in memory. Invariants: if there
+//! are no orphans nothing is written but that there are none; an inode without names is deleted, one with a name has what lies behind its
+//! size given back, as the kernel does; a number that is no inode's, or comes twice, ends the opening with an error that names it.
+//! Limits: as many orphans as inodes.
 
 use crate::error::Error;
 use crate::mount;

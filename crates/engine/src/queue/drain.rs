@@ -171,8 +171,9 @@ impl QueueShared {
         }
     }
 
-    /// Does what ended requests owe, as far as that need not wait for others: whoever calls would sleep else. The rest goes to the workers. What has
-    /// come from the device meanwhile stays there, or the workers would be woken for it if these are enough for the caller.
+    /// Does what ended requests owe, as far as that need not wait for others: whoever calls would sleep else. The rest goes to the
+    /// workers. What has come from the device meanwhile stays there, or the workers would be woken for it if these are enough for the
+    /// caller.
     #[cold]
     pub(super) fn run_owed<'a>(
         self: &'a Arc<Self>,

@@ -1,7 +1,7 @@
 //! The lists that callers keep: of requests to be started, and of completions handed back.
 //!
-//! Input: a caller's list. Output: the same as the one kind of list that the queue works on. Invariants: the form of a whole list changes without moving
-//! its members or allocating; nothing of the caller's runs under the queue's lock. Limits: sealed, for that reason.
+//! Input: a caller's list. Output: the same as the one kind of list that the queue works on. Invariants: the form of a whole list changes
+//! without moving its members or allocating; nothing of the caller's runs under the queue's lock. Limits: sealed, for that reason.
 
 use super::request::{Completion, Request};
 use std::collections::VecDeque;

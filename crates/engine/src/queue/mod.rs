@@ -46,8 +46,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 /// Bytes of writes after which a queue tells its volume.
 const WRITTEN_UNTOLD: u64 = 4 << 20;
 
-/// The generation of the file that is attached next, to whichever queue: the id that one queue has given names no file of another. Of the host's
-/// own kind, as nothing is ordered by it.
+/// The generation of the file that is attached next, to whichever queue: the id that one queue has given names no file of another. Of the
+/// host's own kind, as nothing is ordered by it.
 static GENERATIONS: AtomicU32 = AtomicU32::new(1);
 
 /// The largest depth of a queue.
@@ -200,8 +200,8 @@ impl Queue {
         Ok(Queue { shared })
     }
 
-    /// Makes a file known to the queue, once for many requests. The id is good in this queue only, until [`Queue::detach`]: a request with another one
-    /// comes back with `Invalid`.
+    /// Makes a file known to the queue, once for many requests. The id is good in this queue only, until [`Queue::detach`]: a request
+    /// with another one comes back with `Invalid`.
     ///
     /// # Errors
     /// The file belongs to another volume, or is encrypted or protected by verity (refused by name).
@@ -259,8 +259,8 @@ impl Queue {
         self.submit_from(batch)
     }
 
-    /// As [`Queue::submit`], from any of the lists of [`Batch`]: `Vec`, `VecDeque`, `Option`. A list that is taken whole keeps its room, and
-    /// nothing is allocated; of a `Vec` that is not, the rest moves to the front.
+    /// As [`Queue::submit`], from any of the lists of [`Batch`]: `Vec`, `VecDeque`, `Option`. A list that is taken whole keeps its room,
+    /// and nothing is allocated; of a `Vec` that is not, the rest moves to the front.
     pub fn submit_from(&self, batch: &mut impl Batch) -> usize {
         let mut state = self.shared.state.lock();
         state.follow(&self.shared.volume);
@@ -280,14 +280,15 @@ impl Queue {
         accepted
     }
 
-    /// Moves finished requests to the end of `out`, at least `min` of them unless `timeout` passes first or fewer are
-    /// under way; says how many. `min` 0 never blocks. While it waits it does what may unblock its requests, and maps what they wrote. `out` is a `Vec`
-    /// or a `VecDeque`; it is made longer for as many as there are, so one that is used again is not allocated again.
+    /// Moves finished requests to the end of `out`, at least `min` of them unless `timeout` passes first or fewer are under way; says how
+    /// many. `min` 0 never blocks. While it waits it does what may unblock its requests, and maps what they wrote. `out` is a `Vec` or a
+    /// `VecDeque`; it is made longer for as many as there are, so one that is used again is not allocated again.
     pub fn reap(&self, out: &mut impl Completions, min: usize, timeout: Option<Duration>) -> usize {
         out.fill(|list| self.reap_into(list, min, timeout))
     }
 
-    /// Takes one finished request, waiting for it until `timeout` passes: none then, nor if none is under way. For many, [`Queue::reap`] costs less.
+    /// Takes one finished request, waiting for it until `timeout` passes: none then, nor if none is under way. For many, [`Queue::reap`]
+    /// costs less.
     pub fn reap_one(&self, timeout: Option<Duration>) -> Option<Completion> {
         let deadline = deadline(timeout);
         loop {
@@ -338,8 +339,9 @@ impl Queue {
         }
     }
 
-    /// As [`Queue::reap`] with `min` 0, for the queue of a device that stands on this volume. The waker is that of the queue on top, and its owner's alone to
-    /// clear: any thread of the volume above may come here, and a kick that it took away would leave the owner asleep.
+    /// As [`Queue::reap`] with `min` 0, for the queue of a device that stands on this volume. The waker is that of the queue on top, and
+    /// its owner's alone to clear: any thread of the volume above may come here, and a kick that it took away would leave the owner
+    /// asleep.
     pub(crate) fn reap_below(&self, out: &mut Vec<Completion>) {
         let mut state = self.shared.state.lock();
         self.shared.drain(&mut state, Some(out));

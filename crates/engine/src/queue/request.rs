@@ -58,7 +58,8 @@ impl Op {
 /// How to do it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestFlags {
-    /// Fail with [`Error::WouldBlock`] rather than wait for a lock, metadata, another request. A sync waits for nothing before it has begun.
+    /// Fail with [`Error::WouldBlock`] rather than wait for a lock, metadata, another request. A sync waits for nothing before it has
+    /// begun.
     pub nowait: bool,
     /// Acknowledge a change only when it, and what is needed to read it back, is durable.
     pub dsync: bool,
@@ -131,8 +132,8 @@ impl Request {
         Request::without_data(op, file, 0, token)
     }
 
-    /// Makes durable all that was acknowledged before it is submitted, of all files and names of the volume: [`crate::Volume::sync`]. It has no
-    /// file, and those that are submitted together share a commit.
+    /// Makes durable all that was acknowledged before it is submitted, of all files and names of the volume: [`crate::Volume::sync`]. It
+    /// has no file, and those that are submitted together share a commit.
     #[must_use]
     pub fn sync_volume(token: u64) -> Request {
         Request::without_data(Op::SyncVolume, FileId::NONE, 0, token)

@@ -1,8 +1,9 @@
 //! Which bytes a range operation is about: judged once, before the request waits for anything.
 //!
-//! Input: what a caller asks: a mode, a position, a length; or a size. Output: bytes that the file can have, `start <= end <= max_size`, so that rounding them to
-//! blocks never wraps; or a refusal. Invariant: nothing behind this door adds a caller's numbers again (rule D7). Limits: what lies behind what a file
-//! can have is a hole already, so a hole that reaches there is cut; one that begins there is refused.
+//! Input: what a caller asks: a mode, a position, a length; or a size. Output: bytes that the file can have, `start <= end <= max_size`,
+//! so that rounding them to blocks never wraps; or a refusal. Invariant: nothing behind this door adds a caller's numbers again (rule
+//! D7). Limits: what lies behind what a file can have is a hole already, so a hole that reaches there is cut; one that begins there is
+//! refused.
 
 use super::Fallocate;
 use crate::error::Error;

@@ -14,8 +14,8 @@ use diorite_format::InodeFlags;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// May this be done to the file? Asked before the request waits for its turn, and again when it has it. Gives the bytes that it is about; of a
-/// truncation, none at the new end.
+/// May this be done to the file? Asked before the request waits for its turn, and again when it has it. Gives the bytes that it is about;
+/// of a truncation, none at the new end.
 pub(crate) fn check(file: &Handle, op: Op, pos: u64, len: u64) -> Result<Range<u64>, Error> {
     let inode = &file.inode;
     file.check_writable(true)?;

@@ -13,10 +13,10 @@
 //! | `seek` | a position -> the next data or hole |
 //! | `trim` | free blocks -> discarded ones |
 //!
-//! Input: requests, of a queue or of a call on [`File`]. Output: changed maps and sizes, each step in a journal handle. Invariants: direct requests are kept out, and those in
-//! flight have ended, before the size is looked at (rules G13, G15); the turn that does that is all that is held: who submits parks
-//! before the gate and waits for no lock; no handle is open while anything but metadata is waited for. Limits: all of it blocks, so it runs
-//! on a worker.
+//! Input: requests, of a queue or of a call on [`File`]. Output: changed maps and sizes, each step in a journal handle. Invariants:
+//! direct requests are kept out, and those in flight have ended, before the size is looked at (rules G13, G15); the turn that does that
+//! is all that is held: who submits parks before the gate and waits for no lock; no handle is open while anything but metadata is waited
+//! for. Limits: all of it blocks, so it runs on a worker.
 
 mod allocate;
 mod bounds;
@@ -104,8 +104,8 @@ impl File {
         self.run(request).result.map(|_| ())
     }
 
-    /// The first byte of data or of a hole from `from` on; none from the file's end on, or if there is no more data. Blocks while the map is
-    /// read.
+    /// The first byte of data or of a hole from `from` on; none from the file's end on, or if there is no more data. Blocks while the map
+    /// is read.
     ///
     /// # Errors
     /// Damage; a device that fails.

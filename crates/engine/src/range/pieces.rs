@@ -1,8 +1,8 @@
 //! A long range in pieces, each of which fits into one journal handle.
 //!
-//! Input: a range of file blocks. Output: its first or last piece and the blocks of metadata that changing it may change. Invariants: a piece is
-//! never empty while the range is not; what is freed by one piece touches a bounded number of groups. Limits: reads the map of the
-//! piece: blocks.
+//! Input: a range of file blocks. Output: its first or last piece and the blocks of metadata that changing it may change. Invariants: a
+//! piece is never empty while the range is not; what is freed by one piece touches a bounded number of groups. Limits: reads the map of
+//! the piece: blocks.
 
 use crate::alloc::MARK_CREDITS;
 use crate::error::Error;
@@ -86,7 +86,8 @@ impl Inode {
         OWN_CREDITS + tree + groups.credits()
     }
 
-    /// The same for runs of one range that are mapped one after another, each in an edit of its own; all of the range was a hole if `in_hole`.
+    /// The same for runs of one range that are mapped one after another, each in an edit of its own; all of the range was a hole if
+    /// `in_hole`.
     pub(crate) fn credits_to_convert(&self, runs: &[NewRun], in_hole: bool) -> u32 {
         let (Some(first), Some(last)) = (runs.first(), runs.last()) else {
             return OWN_CREDITS;
@@ -170,8 +171,8 @@ impl Groups<'_> {
 }
 
 impl VolumeShared {
-    /// Makes a change in one handle, again after a commit where that is all that is missing, and again with what others keep ahead where there
-    /// is no space else. `change` leaves nothing changed where it fails for space. Blocks; no lock but a directory's may be held.
+    /// Makes a change in one handle, again after a commit where that is all that is missing, and again with what others keep ahead where
+    /// there is no space else. `change` leaves nothing changed where it fails for space. Blocks; no lock but a directory's may be held.
     pub(crate) fn in_handle<R>(
         &self,
         credits: u32,

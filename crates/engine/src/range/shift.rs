@@ -1,10 +1,10 @@
 //! Ranges taken out of a file, or put into it: what lies behind moves.
 //!
-//! Input: an inode with extents whose gate is closed; a range of whole blocks, or clusters. Output: the map behind it shifted, the size with it. Invariants: where
-//! one handle can hold it, a crash shows all or nothing. Else it goes leaf by leaf, each handle leaving a sound tree, and a crash shows the
-//! range's hole, with nothing lost, somewhere behind its place: collapse moves from the front and sets the size last, insert
-//! from the end and sets the size first. Without a journal each such handle is a round of its own, and its nodes are written anew, for which
-//! space is set aside. Limits: work grows with the leaves behind the range.
+//! Input: an inode with extents whose gate is closed; a range of whole blocks, or clusters. Output: the map behind it shifted, the size
+//! with it. Invariants: where one handle can hold it, a crash shows all or nothing. Else it goes leaf by leaf, each handle leaving a
+//! sound tree, and a crash shows the range's hole, with nothing lost, somewhere behind its place: collapse moves from the front and sets
+//! the size last, insert from the end and sets the size first. Without a journal each such handle is a round of its own, and its nodes
+//! are written anew, for which space is set aside. Limits: work grows with the leaves behind the range.
 
 use super::nodes::{self, Becomes};
 use super::pieces::END;
@@ -86,8 +86,8 @@ fn whole_blocks(inode: &Inode, bytes: &Range<u64>) -> Result<Range<u32>, Error> 
     Ok(short(bytes.start)..short(bytes.end))
 }
 
-/// Takes the range out in one handle, if all that it touches fits. False: it does not, or there is no space now; then no more than a hole was
-/// made of it.
+/// Takes the range out in one handle, if all that it touches fits. False: it does not, or there is no space now; then no more than a hole
+/// was made of it.
 fn at_once(inode: &Inode, out: &Range<u32>, size: u64) -> Result<bool, Error> {
     let piece = inode.piece_to_free(out.clone(), End::First)?;
     let rest = next_part(inode, out.end..END, End::First)?;
@@ -142,7 +142,8 @@ fn next_part(inode: &Inode, range: Range<u32>, end: End) -> Result<Part, Error> 
     }
 }
 
-/// One handle of it; the size goes with every one of them. Without a journal it is a round of its own: what moves next may come to where this was.
+/// One handle of it; the size goes with every one of them. Without a journal it is a round of its own: what moves next may come to where
+/// this was.
 fn shift_part(inode: &Inode, part: &Part, by: i64, size: u64) -> Result<(), Error> {
     let _nodes = nodes::set_aside_to_move(inode)?;
     let credits = inode.credits_to_change(part.leaves, &[]);

@@ -1,9 +1,9 @@
 //! Truncation: a new size, and what lies behind it given back.
 //!
-//! Input: an inode whose gate is closed, and a size. Output: the size; blocks behind it freed, from the end backward. Invariants: the rest of the new
-//! last block is zeros on the device before the handle with the size begins (rule B5); the first handle sets the size and, if there
-//! will be another, puts the inode on the orphan list; the last one takes it off again. So a crash shows the old size, or the new one
-//! and an orphan whose truncation recovery ends. Limits: blocks.
+//! Input: an inode whose gate is closed, and a size. Output: the size; blocks behind it freed, from the end backward. Invariants: the
+//! rest of the new last block is zeros on the device before the handle with the size begins (rule B5); the first handle sets the size
+//! and, if there will be another, puts the inode on the orphan list; the last one takes it off again. So a crash shows the old size, or
+//! the new one and an orphan whose truncation recovery ends. Limits: blocks.
 
 use super::pieces::END;
 use crate::error::Error;

@@ -1,9 +1,9 @@
 //! Inodes whose times were noted in memory and are not in the inode table yet.
 //!
-//! Input: notes of reads and writes; inodes that lose or get a name. Output: times in the running transaction, by handles with credits. Invariants:
-//! an inode is in the list from before anybody can see its mark until its times are in a transaction, so two who write all times at once both find it;
-//! one that has no name is not kept by it; what cannot be written stays in the list. Limits:
-//! one entry for each inode; from [`MANY`] on the keeper is told not to wait for its interval, from [`TOO_MANY`] on who opens a file writes them first.
+//! Input: notes of reads and writes; inodes that lose or get a name. Output: times in the running transaction, by handles with credits.
+//! Invariants: an inode is in the list from before anybody can see its mark until its times are in a transaction, so two who write all
+//! times at once both find it; one that has no name is not kept by it; what cannot be written stays in the list. Limits: one entry for
+//! each inode; from [`MANY`] on the keeper is told not to wait for its interval, from [`TOO_MANY`] on who opens a file writes them first.
 
 use super::VolumeShared;
 use crate::error::Error;
@@ -99,8 +99,8 @@ impl VolumeShared {
         self.dirty_times.len() > 0
     }
 
-    /// Writes the times of all inodes that have noted some into the running transaction, and into later ones where it is too small for them (rule
-    /// D4). While a group of changes is open they stay where they are: they come after it. Blocks; no lock may be held.
+    /// Writes the times of all inodes that have noted some into the running transaction, and into later ones where it is too small for
+    /// them (rule D4). While a group of changes is open they stay where they are: they come after it. Blocks; no lock may be held.
     ///
     /// # Errors
     /// The first; all other inodes are written all the same.

@@ -1,7 +1,7 @@
 //! Many changes as one: a [`Group`] of them is committed as a whole, or never.
 //!
-//! Input: a volume open for writing. Output: its next commit, when the group says so; or a closed volume whose device is as before. Invariant: a
-//! group that is dropped is abandoned. Limits: those of the journal's groups.
+//! Input: a volume open for writing. Output: its next commit, when the group says so; or a closed volume whose device is as before.
+//! Invariant: a group that is dropped is abandoned. Limits: those of the journal's groups.
 
 use super::{Volume, VolumeShared};
 use crate::error::Error;
@@ -56,8 +56,8 @@ impl Group {
         volume.make_all_durable()
     }
 
-    /// Gives it up: nothing of it is ever written, and the volume is closed, for what it has in memory is not what is on the device. That is as
-    /// it was before the group, and needs no recovery. Blocks.
+    /// Gives it up: nothing of it is ever written, and the volume is closed, for what it has in memory is not what is on the device. That
+    /// is as it was before the group, and needs no recovery. Blocks.
     ///
     /// # Errors
     /// The device's: then the image needs recovery.

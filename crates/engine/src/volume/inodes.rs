@@ -1,7 +1,8 @@
 //! The inodes of a volume that are in memory, and the pieces of their maps.
 //!
-//! Input: inode numbers. Output: the one in-core inode of each. Invariants: an inode stays as long as somebody uses it; what is read from the inode
-//! table is not older than what anybody in memory has made of it. Limits: entries of inodes that are gone are thrown away now and then.
+//! Input: inode numbers. Output: the one in-core inode of each. Invariants: an inode stays as long as somebody uses it; what is read from
+//! the inode table is not older than what anybody in memory has made of it. Limits: entries of inodes that are gone are thrown away now
+//! and then.
 
 use super::VolumeShared;
 use crate::error::Error;
@@ -139,16 +140,16 @@ impl VolumeShared {
         self.inodes.lock().insert(inode);
     }
 
-    /// Whoever made an inode that comes into memory, or had it there before, may have changed it since the last commit: that must be durable
-    /// after an fsync too.
+    /// Whoever made an inode that comes into memory, or had it there before, may have changed it since the last commit: that must be
+    /// durable after an fsync too.
     fn note_uncommitted(&self, inode: &Inode) {
         if let Some(tid) = self.newest_uncommitted() {
             inode.note_changed_before(tid);
         }
     }
 
-    /// Takes an inode out of the table if `mine` is the only reference to it: from then on nobody finds it here, and in the inode table only what its
-    /// place there says.
+    /// Takes an inode out of the table if `mine` is the only reference to it: from then on nobody finds it here, and in the inode table
+    /// only what its place there says.
     pub(crate) fn forget_if_sole(&self, mine: &Arc<Inode>) -> bool {
         let mut table = self.inodes.lock();
         let sole = Arc::strong_count(mine) == 1;

@@ -307,8 +307,8 @@ impl Volume {
         Ok(File::new(inode, flags))
     }
 
-    /// Opens a file by its path, following symbolic links; a directory, too, for what it says of itself and for [`File::sync`]. Paths are bytes
-    /// everywhere in this crate - text, `b"..."`, a `Vec<u8>` - so that every name can be opened. Blocks while metadata is read.
+    /// Opens a file by its path, following symbolic links; a directory, too, for what it says of itself and for [`File::sync`]. Paths are
+    /// bytes everywhere in this crate - text, `b"..."`, a `Vec<u8>` - so that every name can be opened. Blocks while metadata is read.
     ///
     /// # Errors
     /// As [`Volume::open_ino`], and a path that leads nowhere.
@@ -327,7 +327,8 @@ impl Volume {
         })
     }
 
-    /// Makes durable all that was acknowledged, of all files and names. Blocks. As a request of a queue it is [`crate::Request::sync_volume`].
+    /// Makes durable all that was acknowledged, of all files and names. Blocks. As a request of a queue it is
+    /// [`crate::Request::sync_volume`].
     ///
     /// # Errors
     /// The device's; the volume may not be changed any more.

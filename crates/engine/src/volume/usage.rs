@@ -1,16 +1,16 @@
 //! What a volume holds at one moment: space, requests, memory.
 //!
-//! Input: counts that are kept anyway, and looks into what is in memory. Output: a [`Usage`]. Invariants: nothing is changed, nothing waited for but
-//! short locks. Limits: taken part by part: exact while nobody works.
+//! Input: counts that are kept anyway, and looks into what is in memory. Output: a [`Usage`]. Invariants: nothing is changed, nothing
+//! waited for but short locks. Limits: taken part by part: exact while nobody works.
 
 use super::Volume;
 use crate::stats::Usage;
 use diorite_block::sync::atomic::Ordering;
 
 impl Volume {
-    /// What the volume holds now. What has ended holds nothing: after files are let go of and a [`Volume::sync`], all free blocks are free for
-    /// everybody, and no request, range or pin is left. For tests and monitoring; exact only while nobody works. Does not block on I/O; its cost
-    /// grows with the inodes and metadata blocks in memory.
+    /// What the volume holds now. What has ended holds nothing: after files are let go of and a [`Volume::sync`], all free blocks are
+    /// free for everybody, and no request, range or pin is left. For tests and monitoring; exact only while nobody works. Does not block
+    /// on I/O; its cost grows with the inodes and metadata blocks in memory.
     #[must_use]
     pub fn usage(&self) -> Usage {
         let volume = self.inner();

@@ -9,9 +9,9 @@
 //! | `acl` | a list or permissions -> both in agreement; a directory's default list -> what is in it is made with |
 //! | `value` | a value -> an inode that holds it; one attribute more or less that names it |
 //!
-//! Input: an inode with its own bytes. Output: names and values; the tail of inline data; attributes changed, each in one handle. Invariants: entry
-//! hashes and checksums are verified; a value in an inode of its own is bounded before it is read; an attribute is in one place. Limits:
-//! values up to 64 KiB, which is what the kernel's interface can carry.
+//! Input: an inode with its own bytes. Output: names and values; the tail of inline data; attributes changed, each in one handle.
+//! Invariants: entry hashes and checksums are verified; a value in an inode of its own is bounded before it is read; an attribute is in
+//! one place. Limits: values up to 64 KiB, which is what the kernel's interface can carry.
 
 mod acl;
 mod block;

@@ -1,8 +1,8 @@
 //! One attribute taken away.
 //!
-//! Input: an inode and an attribute, under a handle and the map lock. Output: the inode's own area, or its block of attributes, without it; a
-//! value in an inode of its own is named by one less. Invariants: what may fail for space comes first and has changed nothing. Limits: none of
-//! its own.
+//! Input: an inode and an attribute, under a handle and the map lock. Output: the inode's own area, or its block of attributes, without
+//! it; a value in an inode of its own is named by one less. Invariants: what may fail for space comes first and has changed nothing.
+//! Limits: none of its own.
 
 use super::acl;
 use super::block::Block;
@@ -18,7 +18,8 @@ use diorite_format::xattr::{self, NameIndex, XattrEntry, XattrValue, Xattrs};
 /// Changing the inode's own area.
 pub(crate) const INSIDE_CREDITS: u32 = 1;
 
-/// The block of attributes, one that may be equal and a new one, their bitmaps and descriptors, the inode; the inode of a value that comes, and of one that goes.
+/// The block of attributes, one that may be equal and a new one, their bitmaps and descriptors, the inode; the inode of a value that
+/// comes, and of one that goes.
 const CHANGE_CREDITS: u32 = 8 + 2 * (1 + ORPHAN_CREDITS);
 
 /// Which attribute, as it is stored.

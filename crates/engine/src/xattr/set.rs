@@ -1,9 +1,9 @@
 //! One attribute set.
 //!
-//! Input: an inode, a name, a value. Output: the attribute in the inode's own area if that has room, else in its block of attributes, else, with the
-//! feature ea_inode, its value in an inode of its own. Invariants: it is in one of these places; one handle puts the new and takes the old away; what
-//! may fail for space comes first and has changed nothing. Limits: values of 64 KiB; without ea_inode all attributes have the
-//! inode's area and one block.
+//! Input: an inode, a name, a value. Output: the attribute in the inode's own area if that has room, else in its block of attributes,
+//! else, with the feature ea_inode, its value in an inode of its own. Invariants: it is in one of these places; one handle puts the new
+//! and takes the old away; what may fail for space comes first and has changed nothing. Limits: values of 64 KiB; without ea_inode all
+//! attributes have the inode's area and one block.
 
 use super::MOST_VALUE;
 use super::acl;
@@ -31,8 +31,8 @@ pub enum XattrWhen {
 }
 
 impl Volume {
-    /// Sets an attribute by its whole name; the value of an ACL is that of the kernel's interface, and changes the mode. Durable with the next [`Volume::sync`] or commit, or
-    /// at once where the inode has the flag `S`. Blocks.
+    /// Sets an attribute by its whole name; the value of an ACL is that of the kernel's interface, and changes the mode. Durable with the
+    /// next [`Volume::sync`] or commit, or at once where the inode has the flag `S`. Blocks.
     ///
     /// # Errors
     /// `AttributesFull`; `NoSpace`, `NoInodes`; `AttributeName` for a name that is too long, `AttributeTooBig` for a value; `Invalid` and

@@ -1,9 +1,10 @@
 //! Values in inodes of their own (feature ea_inode): made, named by one attribute more or less, read.
 //!
-//! Input: a value; an entry that names an inode. Output: an inode with the value as its data, which goes through the journal. Invariants: one that is
-//! made has no name, and is on the list of orphans, until the handle that puts an attribute which names it; one that no attribute names any
-//! more goes the same way. On that list it is a file whose data goes through the journal. Limits: equal values do not share an inode when they are set here; what others share stays shared.
-//! Source: the kernel's ext4 documentation, "extended attributes"; experiments with the kernel's mount, debugfs and e2fsck.
+//! Input: a value; an entry that names an inode. Output: an inode with the value as its data, which goes through the journal. Invariants:
+//! one that is made has no name, and is on the list of orphans, until the handle that puts an attribute which names it; one that no
+//! attribute names any more goes the same way. On that list it is a file whose data goes through the journal. Limits: equal values do not
+//! share an inode when they are set here; what others share stays shared. Source: the kernel's ext4 documentation, "extended attributes";
+//! experiments with the kernel's mount, debugfs and e2fsck.
 
 use super::MOST_VALUE;
 use super::remove::held;
@@ -139,8 +140,8 @@ impl Inode {
         u64::from(size.div_ceil(cluster)) * u64::from(cluster / 512)
     }
 
-    /// Makes an inode that holds a value, for an attribute of this one. Blocks; no lock may be held and no handle open. What is let go before
-    /// it is adopted is deleted.
+    /// Makes an inode that holds a value, for an attribute of this one. Blocks; no lock may be held and no handle open. What is let go
+    /// before it is adopted is deleted.
     pub(super) fn make_holder(&self, value: &[u8]) -> Result<Holder, Error> {
         let volume = &self.volume;
         let credits = NEW_INODE_CREDITS + ORPHAN_CREDITS;

@@ -1,7 +1,7 @@
 //! One call, with any arguments, of any kind.
 //!
-//! Input: a world and randomness. Output: a changed world. Invariant: whatever a call answers is an answer: an error that can be shown, or a success.
-//! Limits: names of bystanders are never used.
+//! Input: a world and randomness. Output: a changed world. Invariant: whatever a call answers is an answer: an error that can be shown,
+//! or a success. Limits: names of bystanders are never used.
 
 use crate::common::Rng;
 use crate::values::{self, length, number, one, path, rarely};

@@ -1,7 +1,7 @@
 //! Any call with any arguments, from a seed: an error or a success, never a panic, a hang, a leak, or a file changed that was not named.
 //!
-//! Input: images of mke2fs, `DIORITE_SEED`, `DIORITE_STEPS` calls. Output: nothing, or what was being called. Invariants: a seed's calls are always the same
-//! ones; rules D7, D8, D11 are asked of what is left. Limits: one thread calls, workers are beside it.
+//! Input: images of mke2fs, `DIORITE_SEED`, `DIORITE_STEPS` calls. Output: nothing, or what was being called. Invariants: a seed's calls
+//! are always the same ones; rules D7, D8, D11 are asked of what is left. Limits: one thread calls, workers are beside it.
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
 #[path = "../common/mod.rs"]

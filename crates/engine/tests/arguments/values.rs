@@ -1,7 +1,7 @@
 //! What callers may hand over: numbers at every edge, buffers of every shape, paths of every kind.
 //!
-//! Input: seeded randomness. Output: arguments, most of which make sense, so that what follows is reached too. Invariants: none of its own. Limits: one
-//! buffer in some hundreds is larger than a MiB, so that a run is not spent on clearing memory.
+//! Input: seeded randomness. Output: arguments, most of which make sense, so that what follows is reached too. Invariants: none of its
+//! own. Limits: one buffer in some hundreds is larger than a MiB, so that a run is not spent on clearing memory.
 
 use crate::common::Rng;
 use diorite::policy::PRESETS;

@@ -1,7 +1,7 @@
 //! The volumes that calls are made on, the files that they may change, and those that nobody names.
 //!
-//! Input: a recipe and a seed. Output: a volume with targets and bystanders, another volume for strangers, queues on both. Invariants: at the end
-//! nothing is held any more, every bystander holds what it held, and e2fsck and our check find nothing. Limits: one thread.
+//! Input: a recipe and a seed. Output: a volume with targets and bystanders, another volume for strangers, queues on both. Invariants: at
+//! the end nothing is held any more, every bystander holds what it held, and e2fsck and our check find nothing. Limits: one thread.
 
 use crate::common::recipe::{self, Known, RECIPES};
 use crate::common::stage::{Stage, faulty};

@@ -1,8 +1,8 @@
 //! Random requests against a byte-array model: what a thread with a region of a file of its own asks, and what must come back.
 //!
-//! Input: a file, what it holds, a region, which may reach past the end. Output: the region as it must be now. Invariants: a thread never has two
-//! requests in flight over the same bytes if one of them writes; every completion is compared, counted and matched with
-//! its token. Limits: regions of different threads do not overlap.
+//! Input: a file, what it holds, a region, which may reach past the end. Output: the region as it must be now. Invariants: a thread never
+//! has two requests in flight over the same bytes if one of them writes; every completion is compared, counted and matched with its
+//! token. Limits: regions of different threads do not overlap.
 
 use super::Rng;
 use super::recipe::Known;

@@ -1,5 +1,5 @@
-//! A device that holds back or fails writes by their first byte, or requests by their place, and watches that no two requests in flight overlap
-//! of which one writes.
+//! A device that holds back or fails writes by their first byte, or requests by their place, and watches that no two requests in flight
+//! overlap of which one writes.
 //!
 //! Input: bios on their way to another device. Output: the same, later or failed; the overlaps that were seen. Invariants: a bio is watched
 //! from before the device below has it until it is reaped; every bio ends once. Limits: small queues; what is held is found by looking

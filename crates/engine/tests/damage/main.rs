@@ -1,5 +1,5 @@
-//! Damage on purpose: every field of every structure changed, the checksum made right again in half of the cases, and the verdict of `check`
-//! compared with that of `e2fsck -fn`.
+//! Damage on purpose: every field of every structure changed, the checksum made right again in half of the cases, and the verdict of
+//! `check` compared with that of `e2fsck -fn`.
 //!
 //! `cargo xtask damage --cases N --seed S` sets `DIORITE_DAMAGE_CASES` and `DIORITE_SEED` for a longer one, or another one; each case says what was changed where.
 //! A damage that e2fsck finds and we do not fails the test, unless [`excused`] knows the reason. What we find alone is printed.

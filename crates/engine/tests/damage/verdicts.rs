@@ -1,7 +1,8 @@
-//! Verdicts on states that are rare and were judged wrongly: what crashes and other tools leave and is no damage; what the kernel refuses and is.
+//! Verdicts on states that are rare and were judged wrongly: what crashes and other tools leave and is no damage; what the kernel refuses
+//! and is.
 //!
-//! Input: images changed by debugfs, or byte by byte. Output: assertions. Invariant: e2fsck is asked too, wherever it has an opinion of the same state. Limits: what e2fsck
-//! says of orphans is what it says once it has dealt with them.
+//! Input: images changed by debugfs, or byte by byte. Output: assertions. Invariant: e2fsck is asked too, wherever it has an opinion of
+//! the same state. Limits: what e2fsck says of orphans is what it says once it has dealt with them.
 
 use crate::common::recipe::debugfs;
 use crate::common::{self, run, scratch};
@@ -102,8 +103,9 @@ impl Bench {
     }
 }
 
-/// A directory that lost its last name while it was open, then a crash: its ".." counted as a link of the directory above, which had given that up. A
-/// long link or a file on its way out, already of size 0 or of its new size, with its blocks there yet: its target and its blocks were compared with that.
+/// A directory that lost its last name while it was open, then a crash: its ".." counted as a link of the directory above, which had
+/// given that up. A long link or a file on its way out, already of size 0 or of its new size, with its blocks there yet: its target and
+/// its blocks were compared with that.
 #[test]
 fn orphans_half_way_out_are_no_damage() {
     let fresh = || {
@@ -142,8 +144,8 @@ fn orphans_half_way_out_are_no_damage() {
     bench.ours_damaged("no name leads to it");
 }
 
-/// mke2fs keeps files of zeros, and holes, in their inodes, whatever their size, and stores nothing of them. `check` called that damage, and nobody could read them; the
-/// kernel and e2fsck do.
+/// mke2fs keeps files of zeros, and holes, in their inodes, whatever their size, and stores nothing of them. `check` called that damage,
+/// and nobody could read them; the kernel and e2fsck do.
 #[test]
 fn inline_files_of_zeros_of_any_size() {
     let sizes = [30, 60, 61, 100, 1024, 5000, 100_000];
@@ -202,7 +204,8 @@ fn a_journal_may_be_a_block_longer_than_its_inode_says() {
     }
 }
 
-/// Drivers whose characters are signed hash the names of attributes in another way. That was taken where a value is beside its entry, not where it is in an inode.
+/// Drivers whose characters are signed hash the names of attributes in another way. That was taken where a value is beside its entry, not
+/// where it is in an inode.
 #[test]
 fn hashes_of_signed_characters_for_values_in_inodes() {
     let name = "n\u{e4}m\u{e9}";
@@ -239,8 +242,8 @@ fn hashes_of_signed_characters_for_values_in_inodes() {
     bench.both_damaged("hash");
 }
 
-/// Files of a volume with shared_blocks share blocks with each other, with themselves and with maps. A block that a file has twice in a row was called damage, and a map
-/// whose block was shared was not gone into, so that all below it seemed free.
+/// Files of a volume with shared_blocks share blocks with each other, with themselves and with maps. A block that a file has twice in a
+/// row was called damage, and a map whose block was shared was not gone into, so that all below it seemed free.
 #[test]
 fn shared_blocks_are_shared_with_anybody() {
     let bench = Bench::new("^extents", |source| {
@@ -270,8 +273,8 @@ fn shared_blocks_are_shared_with_anybody() {
     bench.both_clean("shared blocks");
 }
 
-/// The kernel refuses an inode flagged as holding an attribute's value wherever a name, or the mount, leads to it, and links and pipes that are immutable or append-only.
-/// Of the first e2fsck finds nothing.
+/// The kernel refuses an inode flagged as holding an attribute's value wherever a name, or the mount, leads to it, and links and pipes
+/// that are immutable or append-only. Of the first e2fsck finds nothing.
 #[test]
 fn flags_that_the_kernel_refuses() {
     const EA_INODE: u32 = 0x20_0000;

@@ -1,9 +1,9 @@
 //! Whole volumes: the engine itself under shuttle, over a device that remembers; what is read, what is there in the end, and what power
 //! cuts leave.
 //!
-//! Input: threads that do to one small, nearly full volume what users do. Output: nothing, or the schedule in which a rule was broken. Invariants:
-//! every block holds bytes of its own file's history, or zeros; an image of a power cut is consistent and has what was made durable. Limits: no
-//! time passes, so the journal's keeper never comes; what a commit waits for others is yields; no block is torn.
+//! Input: threads that do to one small, nearly full volume what users do. Output: nothing, or the schedule in which a rule was broken.
+//! Invariants: every block holds bytes of its own file's history, or zeros; an image of a power cut is consistent and has what was made
+//! durable. Limits: no time passes, so the journal's keeper never comes; what a commit waits for others is yields; no block is torn.
 
 use crate::common::fixture::{DSYNC, filled, run_all, writable};
 use crate::common::run;
@@ -267,7 +267,8 @@ fn cut(log: &[Event], durable: &[(usize, Sector)]) {
     }
 }
 
-/// Runs each in a thread of its own, on a fresh volume or this one; then looks at what is there, closes the volume, and looks at what power cuts would have left.
+/// Runs each in a thread of its own, on a fresh volume or this one; then looks at what is there, closes the volume, and looks at what
+/// power cuts would have left.
 fn race(actions: &[Action], look: impl Fn(&Bed)) {
     race_on(Bed::new(), actions, look);
 }
@@ -299,8 +300,8 @@ fn some(actions: &[Action], count: usize) -> Vec<Action> {
     left
 }
 
-/// Rules C5, C13, G8: while one thread commits, others' handles join the running transaction, change blocks that are being written to the log, wait for
-/// their conversions and then for the commit.
+/// Rules C5, C13, G8: while one thread commits, others' handles join the running transaction, change blocks that are being written to the
+/// log, wait for their conversions and then for the commit.
 #[test]
 fn commits_meet_conversions() {
     check(|| {
@@ -346,8 +347,8 @@ fn commits_meet_conversions() {
     });
 }
 
-/// Rules D1, C4, C7: what is overwritten and synced while others commit. The defect: who found a commit under way waited for it, though its flush had begun
-/// before the overwrite ended; who found nothing to commit made no flush.
+/// Rules D1, C4, C7: what is overwritten and synced while others commit. The defect: who found a commit under way waited for it, though
+/// its flush had begun before the overwrite ended; who found nothing to commit made no flush.
 #[test]
 fn overwrites_are_synced_while_others_commit() {
     check(|| {
@@ -387,8 +388,8 @@ fn overwrites_are_synced_while_others_commit() {
     });
 }
 
-/// Rules D3, C13: an overwrite that has to be durable sees the block that another request has just mapped. The defect: the map was shown before its
-/// transaction was noted, so the overwrite was acknowledged without that commit, and the block was a hole after a power cut.
+/// Rules D3, C13: an overwrite that has to be durable sees the block that another request has just mapped. The defect: the map was shown
+/// before its transaction was noted, so the overwrite was acknowledged without that commit, and the block was a hole after a power cut.
 #[test]
 fn a_durable_overwrite_meets_the_write_that_mapped_its_block() {
     check(|| {
@@ -410,8 +411,8 @@ fn a_durable_overwrite_meets_the_write_that_mapped_its_block() {
     });
 }
 
-/// Rules U1, C8: who waits for writes of his own converts them himself, where nobody is in the way; else a worker does. Two do that in one file,
-/// while a third commits and a fourth changes the file's map.
+/// Rules U1, C8: who waits for writes of his own converts them himself, where nobody is in the way; else a worker does. Two do that in
+/// one file, while a third commits and a fourth changes the file's map.
 #[test]
 fn who_waits_converts_or_a_worker_does() {
     check(|| {
@@ -446,8 +447,8 @@ fn write_all(bed: &Bed, blocks: &[(u64, u8)]) {
     assert!(ended.into_iter().all(|done| had_space(done.result)));
 }
 
-/// Rules G13 to G17, U1, U9: who shortens or punches a file while it is read, written in every way and committed; the blocks that are given back are
-/// another file's at once.
+/// Rules G13 to G17, U1, U9: who shortens or punches a file while it is read, written in every way and committed; the blocks that are
+/// given back are another file's at once.
 #[test]
 fn truncations_meet_all() {
     check(|| {

@@ -1,8 +1,8 @@
 //! Which flush an acknowledgement follows (rule D1), what a stack makes of a cache (D2), times that are too many for one commit (D4).
 //!
-//! Input: small volumes on a simulated disk with a volatile cache, whose power is cut right behind an acknowledgement. Output: none. Invariant: what was
-//! acknowledged as durable is there, whichever of the writes that no flush covers are lost. Limits: a commit is caught between its flush and its end by
-//! holding its commit block back, so what happens meanwhile does not depend on time.
+//! Input: small volumes on a simulated disk with a volatile cache, whose power is cut right behind an acknowledgement. Output: none.
+//! Invariant: what was acknowledged as durable is there, whichever of the writes that no flush covers are lost. Limits: a commit is
+//! caught between its flush and its end by holding its commit block back, so what happens meanwhile does not depend on time.
 
 use crate::common::fixture::{DSYNC, LIMIT, filled, writable};
 use crate::common::recipe::{RECIPES, bare};
@@ -68,8 +68,8 @@ const DISKS: [&str; 2] = [
     "0,cache=volatile,fua=no,crash=yes",
 ];
 
-/// Rules D1, C7. The defect: the second O_SYNC overwrite of a clock tick found nothing to commit, and was acknowledged without any flush; edges that a range
-/// operation zeroed likewise.
+/// Rules D1, C7. The defect: the second O_SYNC overwrite of a clock tick found nothing to commit, and was acknowledged without any flush;
+/// edges that a range operation zeroed likewise.
 #[test]
 fn nothing_to_commit_is_no_reason_to_leave_the_flush_out() {
     let _watchdog = Watchdog::new(LIMIT, "nothing to commit");
@@ -136,7 +136,8 @@ const SYNCING: [Syncing; 5] = [
     },
 ];
 
-/// Rule D1. The defect: while somebody's commit was between its flush and its end, a sync waited for that commit, though its data had ended after the flush.
+/// Rule D1. The defect: while somebody's commit was between its flush and its end, a sync waited for that commit, though its data had
+/// ended after the flush.
 #[test]
 fn a_commit_whose_flush_began_before_covers_nothing() {
     for syncing in &SYNCING {
@@ -204,7 +205,8 @@ fn a_flush_that_began_later_is_shared() {
     assert_eq!((did.flushes, did.writes), (1, 0), "{did:?}");
 }
 
-/// Rule D2. The defect: a loop device above a disk without a cache said that it has none either, so nobody ever synced its file, whose map was in memory only.
+/// Rule D2. The defect: a loop device above a disk without a cache said that it has none either, so nobody ever synced its file, whose
+/// map was in memory only.
 #[test]
 fn a_stack_on_a_disk_without_a_cache_is_durable() {
     let _watchdog = Watchdog::new(LIMIT, "a stack without a cache");
@@ -269,8 +271,8 @@ fn a_stack_on_a_disk_without_a_cache_is_durable() {
     }
 }
 
-/// Rule D4. The defect: the times of all inodes that were written to went with one commit, whatever its size; of 4,400 files in 1 KiB blocks they did not fit
-/// into the smallest journal, which was aborted. Nor do they keep more inodes in memory than a bound.
+/// Rule D4. The defect: the times of all inodes that were written to went with one commit, whatever its size; of 4,400 files in 1 KiB
+/// blocks they did not fit into the smallest journal, which was aborted. Nor do they keep more inodes in memory than a bound.
 #[test]
 fn times_of_many_files_take_several_transactions() {
     const FILES: usize = 4400;

@@ -1,7 +1,7 @@
 //! Limits and failures: a caller's numbers, a policy that changes, bytes and blocks that an error leaves behind (rules D5 to D7, D9, D11).
 //!
-//! Input: volumes on a device that holds, fails and lies about requests. Output: none. Invariants: counts are asserted, times never; e2fsck judges the
-//! end. Limits: the cases of a few requests.
+//! Input: volumes on a device that holds, fails and lies about requests. Output: none. Invariants: counts are asserted, times never;
+//! e2fsck judges the end. Limits: the cases of a few requests.
 
 use crate::bed::Bed;
 use crate::common::fixture::{DSYNC, LIMIT, filled, known, made, run_all, sim, writable};
@@ -45,8 +45,8 @@ fn drain_until(queue: &Queue, until: impl Fn() -> bool) {
     assert!(done.is_empty(), "{done:?}");
 }
 
-/// Rule D7. A hole punched at 2^64 - 101 emptied the whole file: its start was rounded up over the end of numbers. No range and no size at the ends of what 64 bits hold
-/// touches a byte, and what no file can have is refused as too big.
+/// Rule D7. A hole punched at 2^64 - 101 emptied the whole file: its start was rounded up over the end of numbers. No range and no size
+/// at the ends of what 64 bits hold touches a byte, and what no file can have is refused as too big.
 #[test]
 fn ranges_at_the_end_of_numbers_touch_nothing() {
     let _watchdog = Watchdog::new(LIMIT, "ranges at the end of numbers");
@@ -108,8 +108,8 @@ fn ranges_at_the_end_of_numbers_touch_nothing() {
     bed.finish();
 }
 
-/// Rule D7. A vectored buffer of 4 GiB panicked inside the queue, whose slot stayed taken. What is too large, or no part of its request, is refused, comes back
-/// with its buffer, and leaves every slot free.
+/// Rule D7. A vectored buffer of 4 GiB panicked inside the queue, whose slot stayed taken. What is too large, or no part of its request,
+/// is refused, comes back with its buffer, and leaves every slot free.
 #[test]
 fn requests_larger_than_a_slot_can_say_come_back() {
     let _watchdog = Watchdog::new(LIMIT, "4 GiB");
@@ -172,8 +172,8 @@ fn requests_larger_than_a_slot_can_say_come_back() {
     bed.finish();
 }
 
-/// Rule D6. A write that had its range asked for the turn when the policy had become one that wants that, and waited for the other that waited for its range: for ever.
-/// Both end, under every change of one policy to another.
+/// Rule D6. A write that had its range asked for the turn when the policy had become one that wants that, and waited for the other that
+/// waited for its range: for ever. Both end, under every change of one policy to another.
 #[test]
 fn a_policy_that_changes_in_mid_flight_is_for_what_comes_after() {
     let watchdog = Watchdog::new(LIMIT, "policies");
@@ -270,8 +270,8 @@ enum After {
     WriteBefore,
 }
 
-/// Rules D9, U9, U10. A write into the rest of the last block reached the device and was called failed; "what lies behind the end is zeros" stayed noted, and the
-/// file that became longer showed those bytes. They read as zeros, whoever makes it longer.
+/// Rules D9, U9, U10. A write into the rest of the last block reached the device and was called failed; "what lies behind the end is
+/// zeros" stayed noted, and the file that became longer showed those bytes. They read as zeros, whoever makes it longer.
 #[test]
 fn what_a_failed_write_left_behind_the_end_is_not_shown() {
     let _watchdog = Watchdog::new(LIMIT, "behind the end");
@@ -328,8 +328,8 @@ fn what_a_failed_write_left_behind_the_end_is_not_shown() {
     }
 }
 
-/// Rule D9. A truncation noted that zeros lie behind the new end before the size had moved; it failed, and what lay behind the old end was shown when the file
-/// became longer.
+/// Rule D9. A truncation noted that zeros lie behind the new end before the size had moved; it failed, and what lay behind the old end
+/// was shown when the file became longer.
 #[test]
 fn a_truncation_that_fails_knows_nothing_of_the_old_end() {
     let _watchdog = Watchdog::new(LIMIT, "a truncation that fails");
@@ -385,8 +385,8 @@ fn leaf_of(file: &File) -> u64 {
     u64::from(u32::from_le_bytes(root[16..20].try_into().unwrap()))
 }
 
-/// Rule D11. A conversion that failed while its map was loaded kept what was claimed for it, until the volume was opened again. After a storm of such
-/// failures all that is free on disk can be written.
+/// Rule D11. A conversion that failed while its map was loaded kept what was claimed for it, until the volume was opened again. After a
+/// storm of such failures all that is free on disk can be written.
 #[test]
 fn claims_of_failed_conversions_come_back() {
     let watchdog = Watchdog::new(LIMIT, "failed conversions");
@@ -457,8 +457,8 @@ fn fill(volume: &Volume) -> u64 {
     (pos - from) / 4096
 }
 
-/// Rules C7, D1. The flag S, given to a file that a queue has attached already, was not seen by that queue: its writes were acknowledged as anybody's.
-/// They are durable as long as the file has it.
+/// Rules C7, D1. The flag S, given to a file that a queue has attached already, was not seen by that queue: its writes were acknowledged
+/// as anybody's. They are durable as long as the file has it.
 #[test]
 fn a_flag_is_seen_by_queues_that_have_the_file() {
     let _watchdog = Watchdog::new(LIMIT, "the flag S");
@@ -496,8 +496,8 @@ fn a_flag_is_seen_by_queues_that_have_the_file() {
     assert!(!durable(overwrite()));
 }
 
-/// Rule D5. A write into space that lies in thousands of pieces was converted in one handle, whose credits counted one run: its transaction could become larger than the
-/// smallest journal. It goes in parts, each of which has credits for what it changes.
+/// Rule D5. A write into space that lies in thousands of pieces was converted in one handle, whose credits counted one run: its
+/// transaction could become larger than the smallest journal. It goes in parts, each of which has credits for what it changes.
 #[test]
 fn conversions_of_many_pieces_have_credits() {
     let watchdog = Watchdog::new(LIMIT, "pieces");
@@ -571,8 +571,8 @@ fn in_pieces(dir: &Path, kind: &str) -> PathBuf {
     image
 }
 
-/// Blocks of pointers that point to themselves map any number of blocks: `seek` and `mappings` went over all 16 million of them, and kept them in memory. They end
-/// when that is more than the volume has.
+/// Blocks of pointers that point to themselves map any number of blocks: `seek` and `mappings` went over all 16 million of them, and kept
+/// them in memory. They end when that is more than the volume has.
 #[test]
 fn maps_that_have_more_than_the_volume_end() {
     let _watchdog = Watchdog::new(LIMIT, "pointers to themselves");

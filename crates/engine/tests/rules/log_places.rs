@@ -1,6 +1,7 @@
 //! Where the log of a journal may lie: nowhere else's place, and no hole (rule D10).
 //!
-//! Input: images whose journal's map was changed with debugfs. Output: none. Invariant: what is refused for writing is untouched. Limits: maps of both kinds.
+//! Input: images whose journal's map was changed with debugfs. Output: none. Invariant: what is refused for writing is untouched. Limits:
+//! maps of both kinds.
 
 use crate::common::fixture::{filled, writable};
 use crate::common::recipe::{RECIPES, Recipe, bare, debugfs};
@@ -69,7 +70,8 @@ fn refused(recipe: &Recipe, words: &str, change: impl Fn(&Path, &Path, &Places))
     assert_eq!(bytes, [0x55; 512]);
 }
 
-/// Rule D10. A journal with a hole was written: its log went over blocks of files, at the place that the run before the hole would have had.
+/// Rule D10. A journal with a hole was written: its log went over blocks of files, at the place that the run before the hole would have
+/// had.
 #[test]
 fn a_journal_with_a_hole_is_not_written() {
     let nowhere = "has no place on the device";

@@ -18,9 +18,10 @@
 //! | `limits` | D6, D7, D9, D11: a caller's numbers, policies that change, what an error leaves |
 //! | `log_places` | D10: where a journal may lie |
 //!
-//! Elsewhere: U2 and U3 by the thousand are `tools/crash`, U5 `tests/aside.rs`; that readers take no lock (U6) `tests/first_read.rs`; G13 to G17 `tests/ranges.rs`, `range_requests.rs` and the interleavings, G14 `tests/who_reaps.rs`.
-//! D8 is `tests/leaks.rs`. L3, L9 and L10 are in `crates/block/src/file/tests`.
-//! There are no page cache, no polling and no atomic writes, so B10, C11, C12 and U8 have nothing to hold.
+//! Elsewhere: U2 and U3 by the thousand are `tools/crash`, U5 `tests/aside.rs`; that readers take no lock (U6) `tests/first_read.rs`; G13
+//! to G17 `tests/ranges.rs`, `range_requests.rs` and the interleavings, G14 `tests/who_reaps.rs`. D8 is `tests/leftovers.rs`. L3, L9 and L10
+//! are in `crates/block/src/file/tests`. There are no page cache, no polling and no atomic writes, so B10, C11, C12 and U8 have nothing
+//! to hold.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]

@@ -1,7 +1,8 @@
 //! Times of writes that overtake each other (rule C7).
 //!
-//! Input: a small volume in memory, and a clock that the test sets. Output: none. Invariant: an acknowledged O_SYNC write's time is not taken back by
-//! a write that asked the clock before it and was noted after it. Limits: such a write is told apart from a clock that was put back by a second.
+//! Input: a small volume in memory, and a clock that the test sets. Output: none. Invariant: an acknowledged O_SYNC write's time is not
+//! taken back by a write that asked the clock before it and was noted after it. Limits: such a write is told apart from a clock that was
+//! put back by a second.
 
 use crate::common::fixture::{filled, writable};
 use crate::common::recipe::{RECIPES, bare};
@@ -17,8 +18,8 @@ fn clock() -> Duration {
     Duration::from_millis(MILLIS.load(Ordering::SeqCst))
 }
 
-/// The defect: a queue asks the clock once for several requests, so of two queues one may note the earlier time last; the time of a file went back by a
-/// tick, behind that of an acknowledged O_SYNC write.
+/// The defect: a queue asks the clock once for several requests, so of two queues one may note the earlier time last; the time of a file
+/// went back by a tick, behind that of an acknowledged O_SYNC write.
 #[test]
 fn a_write_that_is_noted_late_takes_no_time_back() {
     let dir = scratch();

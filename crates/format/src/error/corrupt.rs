@@ -1,6 +1,5 @@
-//! What can be wrong with bytes: one variant per check.
-//! Input: every parser's findings. Output: errors that say which structure, where, what was found and what should be. Invariant: a variant is made by
-//! one check only. Limits: none of its own.
+//! What can be wrong with bytes: one variant per check. Input: every parser's findings. Output: errors that say which structure, where,
+//! what was found and what should be. Invariant: a variant is made by one check only. Limits: none of its own.
 
 use thiserror::Error;
 

@@ -16,8 +16,8 @@
 //! | 8 | tail | transaction, sum; and what is left of the block |
 //! | 9 | head | features, transaction; at the area's start |
 //!
-//! All is little-endian. A tag and a length of two bytes each come before the value. The sum is a crc32c from 0, over all bytes from the end
-//! of the tail before to the sum itself.
+//! All is little-endian. A tag and a length of two bytes each come before the value. The sum is a crc32c from 0, over all bytes from the
+//! end of the tail before to the sum itself.
 
 use crate::csum;
 use crate::error::{Corrupt, FormatError, Result, Unsupported, bad};

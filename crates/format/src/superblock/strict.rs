@@ -1,7 +1,7 @@
 //! What no reader of a superblock minds and a checker does: fields that nothing uses on this volume, with values that they cannot have.
-//! Input: a checked superblock and its bytes. Output: one sentence for each oddity. Invariant: a volume that mke2fs made has none.
-//! Limit: nothing here makes a volume unreadable. Source: the kernel's ext4 documentation, "super block"; what e2fsck -fn says of superblocks changed
-//! field by field.
+//! Input: a checked superblock and its bytes. Output: one sentence for each oddity. Invariant: a volume that mke2fs made has none. Limit:
+//! nothing here makes a volume unreadable. Source: the kernel's ext4 documentation, "super block"; what e2fsck -fn says of superblocks
+//! changed field by field.
 
 use crate::features::{Compat, Incompat, RoCompat};
 use crate::layout::{inode, sb};

@@ -1,8 +1,8 @@
-//! Inodes that hold the value of an attribute (ea_inode): the value's sum, and how many attributes name it.
-//! Input: an inode that is made for a value, or one that holds one. Output: its fields. Invariant: what is written here
-//! [`super::verify_ea_inode`] accepts. Limit: the value itself is the inode's data, and the caller's.
-//! Source: the kernel's ext4 documentation, "extended attributes"; experiments with the kernel's mount and debugfs (an orphan with the flag stops its clean-up): the sum is in
-//! the access time, the count in the version, its upper half in the time of change.
+//! Inodes that hold the value of an attribute (ea_inode): the value's sum, and how many attributes name it. Input: an inode that is made
+//! for a value, or one that holds one. Output: its fields. Invariant: what is written here [`super::verify_ea_inode`] accepts. Limit: the
+//! value itself is the inode's data, and the caller's. Source: the kernel's ext4 documentation, "extended attributes"; experiments with
+//! the kernel's mount and debugfs (an orphan with the flag stops its clean-up): the sum is in the access time, the count in the version,
+//! its upper half in the time of change.
 
 use crate::csum;
 use crate::inode::{Inode, InodeFlags, Timestamp};

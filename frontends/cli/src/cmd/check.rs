@@ -1,7 +1,8 @@
 //! `diorite check`: is an image consistent? As `e2fsck -n`, and as its exit codes.
 //!
-//! Input: an image. Output: a line for every finding, or one JSON object: `clean`, `findings` (`[{"kind", "count", "kept": [{"inode", "block", "path",
-//! "what"}]}]`), `finished`, `notes`, and what the image holds. Invariant: nothing is written. Limits: of each kind of finding so many are told; all are counted.
+//! Input: an image. Output: a line for every finding, or one JSON object: `clean`, `findings` (`[{"kind", "count", "kept": [{"inode",
+//! "block", "path", "what"}]}]`), `finished`, `notes`, and what the image holds. Invariant: nothing is written. Limits: of each kind of
+//! finding so many are told; all are counted.
 
 use crate::args::{CheckArgs, Global};
 use crate::image;

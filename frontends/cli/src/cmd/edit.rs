@@ -1,8 +1,9 @@
 //! `diorite edit`: many changes of an image from a script, in transactions.
 //!
-//! Input: an image, a script. Output: nothing. Invariants: a script that makes no sense is not begun; a transaction of which a command fails is given
-//! up: nothing of it is in the image, what was committed before it is, and what comes after it is not tried. Limits: a transaction fits into
-//! one of the journal's, or is divided between lines if that was asked for; without a journal a crash while it is committed may leave a part of it.
+//! Input: an image, a script. Output: nothing. Invariants: a script that makes no sense is not begun; a transaction of which a command
+//! fails is given up: nothing of it is in the image, what was committed before it is, and what comes after it is not tried. Limits: a
+//! transaction fits into one of the journal's, or is divided between lines if that was asked for; without a journal a crash while it is
+//! committed may leave a part of it.
 //!
 //! | module | takes -> gives |
 //! |---|---|

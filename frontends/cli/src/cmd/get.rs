@@ -1,9 +1,9 @@
 //! `diorite get`: files and whole directories out of an image, as they are in it.
 //!
-//! Input: an image, paths in it, a place on the host. Output: files on the host. Invariants: every host operation is relative
-//! to a directory that this run opened, never follows a link that the image made, and takes one checked name, so no image makes
-//! a copy land outside DEST; nothing that this process has open as a volume, a journal or below one is replaced or written to; a directory is copied once, so circles end. Limits: 76 MiB of buffers, 256 requests in flight;
-//! what was copied before an error stays.
+//! Input: an image, paths in it, a place on the host. Output: files on the host. Invariants: every host operation is relative to a
+//! directory that this run opened, never follows a link that the image made, and takes one checked name, so no image makes a copy land
+//! outside DEST; nothing that this process has open as a volume, a journal or below one is replaced or written to; a directory is copied
+//! once, so circles end. Limits: 76 MiB of buffers, 256 requests in flight; what was copied before an error stays.
 //!
 //! | module | takes -> gives |
 //! |---|---|

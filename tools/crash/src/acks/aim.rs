@@ -1,7 +1,7 @@
-//! What it is: where to cut: right behind acknowledgements, those first that look as if they came too early.
-//! Input: a log, what was asked and acknowledged. Output: places in the log, the suspicious ones apart. A promise is suspicious where a write to a disk that carries the stamp of
-//! promised data is not covered by a flush or FUA when the promise is given. Invariant: suspicion only orders the cuts; what is
-//! wrong is said by the judge of the recovered volume. Limits: what metadata owes is not seen here.
+//! What it is: where to cut: right behind acknowledgements, those first that look as if they came too early. Input: a log, what was asked
+//! and acknowledged. Output: places in the log, the suspicious ones apart. A promise is suspicious where a write to a disk that carries
+//! the stamp of promised data is not covered by a flush or FUA when the promise is given. Invariant: suspicion only orders the cuts; what
+//! is wrong is said by the judge of the recovered volume. Limits: what metadata owes is not seen here.
 
 use super::disk::{Data, Event};
 use super::history::{Of, Promise};

@@ -1,7 +1,7 @@
-//! What it is: the images that a workload begins with.
-//! Input: where the journal is, whether the volume is a file in another, the size of blocks. Output: an image per disk, and the files on the volume that
-//! is worked on. Invariants: the bottom disk is full of the stale pattern before mke2fs runs; `e2fsck -fn` is silent on every volume. Limits:
-//! a journal on a disk of its own is made through a loop device, so by root only.
+//! What it is: the images that a workload begins with. Input: where the journal is, whether the volume is a file in another, the size of
+//! blocks. Output: an image per disk, and the files on the volume that is worked on. Invariants: the bottom disk is full of the stale
+//! pattern before mke2fs runs; `e2fsck -fn` is silent on every volume. Limits: a journal on a disk of its own is made through a loop
+//! device, so by root only.
 
 use super::fsck;
 use super::history::Start;

@@ -1,7 +1,6 @@
-//! What it is: rounds of bed, workload, cuts and judgement.
-//! Input: a [`Wish`]. Output: the states that were judged, those in which something was found; a line per round through `say`.
-//! Invariants: the rounds take turns at places and caches; a state in which something is found is kept before anything else is done. Limit: after
-//! [`MOST_FOUND`] such states the campaign ends.
+//! What it is: rounds of bed, workload, cuts and judgement. Input: a [`Wish`]. Output: the states that were judged, those in which
+//! something was found; a line per round through `say`. Invariants: the rounds take turns at places and caches; a state in which
+//! something is found is kept before anything else is done. Limit: after [`MOST_FOUND`] such states the campaign ends.
 
 use super::aim::Aims;
 use super::bed::{BESIDE, Bed, Place};

@@ -1,7 +1,7 @@
-//! What it is: power cuts: at which places of a log, and the images that one leaves.
-//! Input: the images before the log's first event, the log, the places of acknowledgements. Output: a plan of cuts; images, lent one after
-//! the other. Invariants: a write that ended before a flush of its disk was asked for is there when that flush has ended; one that is durable by itself, when it
-//! has ended; of every other one any sectors may be there, those of writes in flight too. Limits: a walk goes forward only.
+//! What it is: power cuts: at which places of a log, and the images that one leaves. Input: the images before the log's first event, the
+//! log, the places of acknowledgements. Output: a plan of cuts; images, lent one after the other. Invariants: a write that ended before a
+//! flush of its disk was asked for is there when that flush has ended; one that is durable by itself, when it has ended; of every other
+//! one any sectors may be there, those of writes in flight too. Limits: a walk goes forward only.
 
 use super::aim::Aims;
 use super::disk::{Data, Event};

@@ -1,6 +1,5 @@
-//! What it is: what e2fsck makes of images, and says of them.
-//! Input: a place, an image per disk. Output: the images after e2fsck has replayed the journal; or its complaint. Invariant: nothing is excused. Limits:
-//! of a volume in a file of another only the bottom one.
+//! What it is: what e2fsck makes of images, and says of them. Input: a place, an image per disk. Output: the images after e2fsck has
+//! replayed the journal; or its complaint. Invariant: nothing is excused. Limits: of a volume in a file of another only the bottom one.
 
 use super::bed::Place;
 use crate::bed::scratch;

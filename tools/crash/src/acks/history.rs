@@ -1,7 +1,7 @@
-//! What it is: what was asked of files, when, what was acknowledged, and with which promise.
-//! Input: the threads of a workload, with places of the log. Output: what each sector of a file, its size and its time of change may be after a
-//! cut. The one rule: a write that was promised to be durable, or acknowledged before a sync was asked for that has returned, is there; so in its sectors nothing
-//! that was acknowledged before it was asked for. Limits: no request takes anything away but writes and ranges made zero.
+//! What it is: what was asked of files, when, what was acknowledged, and with which promise. Input: the threads of a workload, with
+//! places of the log. Output: what each sector of a file, its size and its time of change may be after a cut. The one rule: a write that
+//! was promised to be durable, or acknowledged before a sync was asked for that has returned, is there; so in its sectors nothing that
+//! was acknowledged before it was asked for. Limits: no request takes anything away but writes and ranges made zero.
 
 use crate::stamp::{OF_APPEND, SECTOR, Stamp};
 use diorite_format::Timestamp;

@@ -1,6 +1,5 @@
-//! What it is: the judge of what a volume shows after a power cut.
-//! Input: a volume, what was asked and acknowledged, the place of the cut. Output: findings, in words. It knows nothing of how the engine works. Limits:
-//! findings of one file are told up to `MOST`.
+//! What it is: the judge of what a volume shows after a power cut. Input: a volume, what was asked and acknowledged, the place of the
+//! cut. Output: findings, in words. It knows nothing of how the engine works. Limits: findings of one file are told up to `MOST`.
 
 use super::history::{History, May, Promise, Value, time};
 use super::names::{self, DIRS, Named, Shown, Slot, dir_path};

@@ -1,6 +1,6 @@
-//! What it is: a state in which something was found, kept so that it can be looked at again.
-//! Input: the images before any recovery, what was asked and acknowledged, the place of the cut. Output: a directory with `disk-N.img`, `acks.json`
-//! and `found.txt`. Invariant: judging a kept state again needs nothing else.
+//! What it is: a state in which something was found, kept so that it can be looked at again. Input: the images before any recovery, what
+//! was asked and acknowledged, the place of the cut. Output: a directory with `disk-N.img`, `acks.json` and `found.txt`. Invariant:
+//! judging a kept state again needs nothing else.
 
 use super::bed::Place;
 use super::fsck::Scratch;

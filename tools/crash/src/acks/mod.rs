@@ -1,8 +1,8 @@
-//! What it is: acknowledgements put to the test, by power cuts aimed right behind them.
-//! Input: a number of states and a seed. Output: nothing found, or a directory per state that something was found in.
-//! The floor plan, in the order of a round: images are made (`bed`), several threads write and sync on them (`workload`) while the disks
-//! below take their time and note what they are asked (`disk`), cuts are aimed (`aim`) and images built (`cut`), each is recovered (`recover`) and judged (`judge`)
-//! by nothing but what was asked and acknowledged (`history`, `names`). Limits: one volume, or one in a file of another; nothing fails below.
+//! What it is: acknowledgements put to the test, by power cuts aimed right behind them. Input: a number of states and a seed. Output:
+//! nothing found, or a directory per state that something was found in. The floor plan, in the order of a round: images are made (`bed`),
+//! several threads write and sync on them (`workload`) while the disks below take their time and note what they are asked (`disk`), cuts
+//! are aimed (`aim`) and images built (`cut`), each is recovered (`recover`) and judged (`judge`) by nothing but what was asked and
+//! acknowledged (`history`, `names`). Limits: one volume, or one in a file of another; nothing fails below.
 
 // The images that a workload begins with.
 pub mod bed;

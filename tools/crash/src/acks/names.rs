@@ -1,7 +1,7 @@
-//! What it is: names that threads make, move, link and remove, and what the directories may show after a cut.
-//! Input: what each thread asked for, one after the other, in slots of its own. Output: findings. The one rule: what a thread's slots show is what they
-//! showed after some number of its changes; of those no fewer than were promised to be durable, no more than were asked for.
-//! Limits: files only; a thread never touches another's slots.
+//! What it is: names that threads make, move, link and remove, and what the directories may show after a cut. Input: what each thread
+//! asked for, one after the other, in slots of its own. Output: findings. The one rule: what a thread's slots show is what they showed
+//! after some number of its changes; of those no fewer than were promised to be durable, no more than were asked for. Limits: files only;
+//! a thread never touches another's slots.
 
 use super::history::{History, Of, Promise};
 use serde::{Deserialize, Serialize};

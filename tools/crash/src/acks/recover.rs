@@ -1,6 +1,6 @@
-//! What it is: from images to a volume that is open for writing.
-//! Input: a place, an image per disk. Output: the volume that was worked on, recovered from the bottom up by opening each volume for writing; what it stands
-//! on stays open with it. Limits: memory devices, used again.
+//! What it is: from images to a volume that is open for writing. Input: a place, an image per disk. Output: the volume that was worked
+//! on, recovered from the bottom up by opening each volume for writing; what it stands on stays open with it. Limits: memory devices,
+//! used again.
 
 use super::bed::{INNER, Place};
 use diorite::{Error, JournalDevice, LoopDevice, OpenFlags, OpenOptions, Volume};

@@ -1,7 +1,6 @@
-//! What it is: one state, recovered and judged.
-//! Input: images as a power cut left them, what was asked and acknowledged, the place of the cut. Output: findings.
-//! Steps: opened for writing, which recovers it, and judged; where e2fsck is asked too, closed, and e2fsck must be silent; then the images once more, the journal
-//! replayed by e2fsck, judged in the same way. Limits: e2fsck sees the bottom volume only.
+//! What it is: one state, recovered and judged. Input: images as a power cut left them, what was asked and acknowledged, the place of the
+//! cut. Output: findings. Steps: opened for writing, which recovers it, and judged; where e2fsck is asked too, closed, and e2fsck must be
+//! silent; then the images once more, the journal replayed by e2fsck, judged in the same way. Limits: e2fsck sees the bottom volume only.
 
 use super::bed::Place;
 use super::fsck::Scratch;

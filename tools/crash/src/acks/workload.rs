@@ -1,7 +1,7 @@
-//! What it is: threads that write, sync and change names on one volume at the same time.
-//! Input: a volume on disks that take their time, a seed. Output: what was asked and acknowledged, with the places in the disks' log. Invariants: a request is
-//! noted before it is asked, its acknowledgement as the first thing afterwards; every thread likes some kinds of work and does no others. Limits:
-//! everything must succeed; which request meets which is up to the host's scheduler.
+//! What it is: threads that write, sync and change names on one volume at the same time. Input: a volume on disks that take their time, a
+//! seed. Output: what was asked and acknowledged, with the places in the disks' log. Invariants: a request is noted before it is asked,
+//! its acknowledgement as the first thing afterwards; every thread likes some kinds of work and does no others. Limits: everything must
+//! succeed; which request meets which is up to the host's scheduler.
 
 mod hand;
 mod names;

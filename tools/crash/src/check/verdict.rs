@@ -1,6 +1,6 @@
-//! What it is: the verdict of a whole volume, by e2fsck and by our own check.
-//! Input: a recovered image, as a file and in the memory device. Output: findings: what e2fsck should not have said, and that the two differ.
-//! Invariant: both judge the same bytes, and neither changes them. Limit: what is excused is named here, line by line.
+//! What it is: the verdict of a whole volume, by e2fsck and by our own check. Input: a recovered image, as a file and in the memory
+//! device. Output: findings: what e2fsck should not have said, and that the two differ. Invariant: both judge the same bytes, and neither
+//! changes them. Limit: what is excused is named here, line by line.
 
 use super::Judge;
 use diorite::check::{CheckOptions, Finding, Kind, Report, check_device};
@@ -15,11 +15,11 @@ use xtask::run;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Excuse {
     Nothing,
-    /// The superblock was put together from a copy; the next commit sets its counts right. The list of orphans was in it, and is lost: files that had
-    /// lost their names and were still open when the volume was closed are e2fsck's to delete.
+    /// The superblock was put together from a copy; the next commit sets its counts right. The list of orphans was in it, and is lost:
+    /// files that had lost their names and were still open when the volume was closed are e2fsck's to delete.
     FromCopy,
-    /// e2fsck itself has deleted orphans, and leaves the inodes that held the values of their attributes, and the attributes' block of those with data
-    /// in the inode (as it does of those that the kernel wrote).
+    /// e2fsck itself has deleted orphans, and leaves the inodes that held the values of their attributes, and the attributes' block of
+    /// those with data in the inode (as it does of those that the kernel wrote).
     AttributesLeft,
 }
 
@@ -39,9 +39,9 @@ const ATTRIBUTES_LEFT: [&str; 4] = [
     "Block bitmap differences: ",
 ];
 
-/// What our check finds, and e2fsck does not see and therefore does not mend, where there is no journal and the power is cut: one cluster at two places of a
-/// file, in the middle of a shift, if two nodes of the map share it; attributes whose values are not there, and values that nobody has, to which it
-/// gives names; a name that was on its way from one block of its directory to another.
+/// What our check finds, and e2fsck does not see and therefore does not mend, where there is no journal and the power is cut: one cluster
+/// at two places of a file, in the middle of a shift, if two nodes of the map share it; attributes whose values are not there, and values
+/// that nobody has, to which it gives names; a name that was on its way from one block of its directory to another.
 const NOT_SEEN: [(Kind, &str); 4] = [
     (
         Kind::BlockMap,

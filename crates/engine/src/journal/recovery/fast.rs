@@ -1,8 +1,9 @@
 //! Fast commits: the area behind the log read, and what was made of it committed.
 //!
-//! Input: the log's end, and blocks that a replay has changed. Output: the fast commits that follow that end; later those blocks as one transaction of
-//! the log, which takes the place of the fast commits. Invariants: the log is at home before it is given up; until the commit block is durable the fast
-//! commits count, from then on they do not: so a crash anywhere leaves one or the other, whole. Limits: what was changed has to fit into the log.
+//! Input: the log's end, and blocks that a replay has changed. Output: the fast commits that follow that end; later those blocks as one
+//! transaction of the log, which takes the place of the fast commits. Invariants: the log is at home before it is given up; until the
+//! commit block is durable the fast commits count, from then on they do not: so a crash anywhere leaves one or the other, whole. Limits:
+//! what was changed has to fit into the log.
 
 use super::Blocks;
 use super::replay::LogEnd;

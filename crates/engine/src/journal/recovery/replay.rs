@@ -46,8 +46,8 @@ impl LogEnd {
         }
     }
 
-    /// The sequence with which a log goes on that was emptied after `more` transactions from here: one is left out, so that nothing in the log now is
-    /// ever taken for new.
+    /// The sequence with which a log goes on that was emptied after `more` transactions from here: one is left out, so that nothing in
+    /// the log now is ever taken for new.
     pub(crate) fn next(self, more: u32) -> Tid {
         Tid::new(self.tid.get().wrapping_add(more).wrapping_add(1))
     }

@@ -1,8 +1,8 @@
 //! A device that may be written without anything being written: what is changed stays in memory.
 //!
-//! Input: bios. Output: reads from the device below, with what was written here in its place; and, at the end, all that was. Invariants: nothing goes
-//! down but reads; a write is there for every read that is reaped after it. Limits: writes are whole blocks; discard and write-zeroes are
-//! not understood; memory grows with the blocks that are written.
+//! Input: bios. Output: reads from the device below, with what was written here in its place; and, at the end, all that was. Invariants:
+//! nothing goes down but reads; a write is there for every read that is reaped after it. Limits: writes are whole blocks; discard and
+//! write-zeroes are not understood; memory grows with the blocks that are written.
 
 use super::Blocks;
 use diorite_block::sync::{DEVICE_SHARED, Mutex};

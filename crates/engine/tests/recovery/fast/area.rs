@@ -1,7 +1,7 @@
 //! Where the fast commits of each step are: tags and lengths are walked over, up to the last tail that belongs to the head's transaction.
 //!
-//! Input: images of the same volume, one after each step. Output: blocks of each step, and states in which those from some step on do not count.
-//! Invariants: a step in which a full commit came as well is never the first that is cut off. Limits: journals in the volume.
+//! Input: images of the same volume, one after each step. Output: blocks of each step, and states in which those from some step on do not
+//! count. Invariants: a step in which a full commit came as well is never the first that is cut off. Limits: journals in the volume.
 
 use crate::common::Rng;
 use crate::common::log::{Log, MAGIC};
@@ -96,7 +96,8 @@ impl Area {
         self.spans.last().is_some_and(Option::is_some)
     }
 
-    /// Makes fast commits of the last steps not count, or leaves all as they are; says what was done, and after which step the volume is now.
+    /// Makes fast commits of the last steps not count, or leaves all as they are; says what was done, and after which step the volume is
+    /// now.
     pub(super) fn spoil(&self, image: &mut [u8], rng: &mut Rng) -> (String, usize) {
         let last = self.spans.len() - 1;
         let steps: Vec<usize> = (self.first + 1..=last)

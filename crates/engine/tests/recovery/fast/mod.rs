@@ -1,8 +1,9 @@
 //! Fast commits: what was synced on the kernel's mount is there, for readers and for writers, and no more than that of what was cut off.
 //!
-//! Every step of a workload on a mount with fast_commit ends with an fsync, after which names, sizes, contents and counts of links are noted and the
-//! backing file is copied: an image of a crash. Of each there are states in which the fast commits from some step on are cut off, torn or
-//! turned into something else; then what was there after the step before is wanted. `DIORITE_STATES` makes the campaign longer.
+//! Every step of a workload on a mount with fast_commit ends with an fsync, after which names, sizes, contents and counts of links are
+//! noted and the backing file is copied: an image of a crash. Of each there are states in which the fast commits from some step on are
+//! cut off, torn or turned into something else; then what was there after the step before is wanted. `DIORITE_STATES` makes the campaign
+//! longer.
 //!
 //! | file | takes -> gives |
 //! |---|---|
@@ -187,8 +188,8 @@ fn crashed(dir: &Path, seed: u64, steps: usize) -> Option<(Vec<u8>, Tree)> {
     found
 }
 
-/// A power cut at any write of recovery leaves an image that recovers to the same: what fast commits change becomes one transaction, and until
-/// that is committed they count.
+/// A power cut at any write of recovery leaves an image that recovers to the same: what fast commits change becomes one transaction, and
+/// until that is committed they count.
 #[test]
 fn power_cuts_while_fast_commits_are_brought_home() {
     let dir = scratch();

@@ -1,7 +1,7 @@
 //! What is in a volume: names, kinds, counts of links, sizes, contents.
 //!
-//! Input: a volume, an image, a directory of the host. Output: a tree that can be compared. Invariants: the same of the same volume, whoever reads it.
-//! Limits: times and owners are left out: fast commits say nothing of those of directories.
+//! Input: a volume, an image, a directory of the host. Output: a tree that can be compared. Invariants: the same of the same volume,
+//! whoever reads it. Limits: times and owners are left out: fast commits say nothing of those of directories.
 
 use crate::common::stage::mem_of;
 use diorite::{Error, OpenFlags, OpenOptions, Volume};
@@ -126,8 +126,8 @@ impl Tree {
         }
     }
 
-    /// The same as `found`, or what is not. What files hold that have changed in the steps since is not looked at: their blocks may have been
-    /// written in place.
+    /// The same as `found`, or what is not. What files hold that have changed in the steps since is not looked at: their blocks may have
+    /// been written in place.
     pub(super) fn compare(&self, found: &Tree, since: &[Tree], label: &str) {
         let all = self.differences(found, since);
         assert!(all.is_empty(), "{label}:\n{}", all.join("\n"));

@@ -1,7 +1,7 @@
 //! A workload on a mount with fast_commit: all that the kernel writes fast commits for, and now and then something that it does not.
 //!
-//! Input: a directory and a seed. Output: files, directories and names made, changed and removed. Invariants: when a step ends, all data is synced and
-//! an fsync has ended that began after it. Limits: one thread.
+//! Input: a directory and a seed. Output: files, directories and names made, changed and removed. Invariants: when a step ends, all data
+//! is synced and an fsync has ended that began after it. Limits: one thread.
 
 use crate::common::Rng;
 use std::fs::{File, OpenOptions};

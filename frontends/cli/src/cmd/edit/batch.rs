@@ -1,8 +1,9 @@
 //! A script that is committed between lines whenever the transaction in hand is getting full.
 //!
-//! Input: the lines of a transaction. Output: as many transactions as it takes. Invariants: a line is in one of them, whole; what is committed is
-//! the script from its front, without a gap; a line that finds no room any more is done again in a transaction of its own, after those before
-//! it. Limits: a line that does not fit alone fails; lines before one that does not fit are done twice, and read their sources on the host twice.
+//! Input: the lines of a transaction. Output: as many transactions as it takes. Invariants: a line is in one of them, whole; what is
+//! committed is the script from its front, without a gap; a line that finds no room any more is done again in a transaction of its own,
+//! after those before it. Limits: a line that does not fit alone fails; lines before one that does not fit are done twice, and read their
+//! sources on the host twice.
 
 use super::place;
 use super::script::Transaction;

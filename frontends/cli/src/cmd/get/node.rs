@@ -1,9 +1,9 @@
 //! One entry of a directory: made on the host as what it is in the image.
 //!
-//! Input: a host directory, a checked name, an inode. Output: a file whose data is on its way, a directory to walk, a link, a
-//! device. Invariants: nothing that is there is written through: what is in the way is unlinked, and new files are made with
-//! O_EXCL; a file with one name gets it when all that there is of it has been copied; only mapped and written blocks are read and written. Limits: a file that maps more blocks than its volume has is
-//! corrupt and not copied on.
+//! Input: a host directory, a checked name, an inode. Output: a file whose data is on its way, a directory to walk, a link, a device.
+//! Invariants: nothing that is there is written through: what is in the way is unlinked, and new files are made with O_EXCL; a file with
+//! one name gets it when all that there is of it has been copied; only mapped and written blocks are read and written. Limits: a file
+//! that maps more blocks than its volume has is corrupt and not copied on.
 
 use super::Copier;
 use super::data::Copying;

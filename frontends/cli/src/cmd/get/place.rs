@@ -1,8 +1,8 @@
 //! Where copies begin: DEST as `cp -a` understands it.
 //!
-//! Input: DEST, and a PATH of the command line. Output: an open host directory and the name in it, or what is open for the bytes of a file. Invariants:
-//! links in DEST itself are followed, for the user wrote them; nothing below is; what is open as an image is no place. Limits: a PATH
-//! that ends in `..`, or is the root, has no name of its own: what is in it goes into DEST.
+//! Input: DEST, and a PATH of the command line. Output: an open host directory and the name in it, or what is open for the bytes of a
+//! file. Invariants: links in DEST itself are followed, for the user wrote them; nothing below is; what is open as an image is no place.
+//! Limits: a PATH that ends in `..`, or is the root, has no name of its own: what is in it goes into DEST.
 
 use crate::names::base_name;
 use crate::report::Reason;
@@ -110,8 +110,8 @@ fn split(at: impl AsFd, path: &Path) -> Result<(OwnedFd, Vec<u8>), Errno> {
     Ok((parent, name.as_bytes().to_vec()))
 }
 
-/// Standard output or standard error, if that is what the name in a directory of `/proc` stands for. The bytes then follow those that went there
-/// before; opened anew they would begin at the front.
+/// Standard output or standard error, if that is what the name in a directory of `/proc` stands for. The bytes then follow those that
+/// went there before; opened anew they would begin at the front.
 fn standard_stream(parent: &OwnedFd, name: &[u8]) -> Result<Option<OwnedFd>, Errno> {
     let at = readlinkat(
         CWD,

@@ -1,6 +1,6 @@
-//! What it is: one thread of a workload.
-//! Input: a scene, a seed. Output: requests, noted. Invariants: what one thread writes is mostly in sectors of its own, in blocks that it shares; one step
-//! ends before the next begins, but for batches on a queue, which are in flight together. Limits: see [`super`].
+//! What it is: one thread of a workload. Input: a scene, a seed. Output: requests, noted. Invariants: what one thread writes is mostly in
+//! sectors of its own, in blocks that it shares; one step ends before the next begins, but for batches on a queue, which are in flight
+//! together. Limits: see [`super`].
 
 use super::super::bed::LOG;
 use super::super::history::{Of, Promise, Write};
