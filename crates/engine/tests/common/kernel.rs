@@ -21,6 +21,7 @@ pub fn mounted(image: &Path, options: &str, look: impl FnOnce(&Path)) -> bool {
     }
     let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| look(at.path())));
     unmount(to);
+    wait_for_loop(from);
     seen.unwrap();
     true
 }
@@ -35,4 +36,24 @@ fn unmount(at: &str) {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     run("umount", &[at]);
+}
+
+/// The kernel lets go of a loop device some time after the unmount: until then its image is held.
+fn wait_for_loop(image: &str) {
+    let backs = || {
+        let disks = std::fs::read_dir("/sys/block")
+            .into_iter()
+            .flatten()
+            .flatten();
+        let files = disks.map(|disk| disk.path().join("loop/backing_file"));
+        files
+            .filter_map(|file| std::fs::read_to_string(file).ok())
+            .any(|file| file.trim_end() == image)
+    };
+    for _ in 0..500 {
+        if !backs() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(4));
+    }
 }
