@@ -6,7 +6,7 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{Image, Volume, run};
@@ -97,7 +97,7 @@ fn examine(features: &str, block_size: &str) {
     let names = fs::read_dir(&dir).unwrap().count();
     let _ = run("chattr", &["+sdAS", file.to_str().unwrap()]);
     let shown = run("lsattr", &[file.to_str().unwrap()]).filter(|(code, _)| *code == 0);
-    while_mounted(&image);
+    while_mounted(&image, &dir);
     drop(m);
 
     let v = Volume::open(&image.path);
@@ -168,8 +168,8 @@ fn examine(features: &str, block_size: &str) {
 }
 
 /// What a crash now would leave: a volume that says it needs recovery, and a log that is not empty.
-fn while_mounted(image: &Image) {
-    let _ = Command::new("sync").status();
+fn while_mounted(image: &Image, mounted: &Path) {
+    let _ = Command::new("sync").arg("-f").arg(mounted).status();
     let file = fs::File::open(&image.path).unwrap();
     let mut raw = [0u8; 1024];
     file.read_exact_at(&mut raw, 1024).unwrap();

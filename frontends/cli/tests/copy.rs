@@ -350,7 +350,11 @@ fn images_inside_images_and_partitions() {
         "sh",
         &[
             "-c",
-            &format!("sfdisk -q {} <{}", disk.display(), table.display()),
+            &format!(
+                "sfdisk -q --no-tell-kernel {} <{}",
+                disk.display(),
+                table.display()
+            ),
         ],
     );
     let from = dir.path().join("part");

@@ -22,6 +22,8 @@ fn look(path: &Path, sector: u32, number: u32) -> Result<Part, DeviceError> {
 /// Lets sfdisk write a table; false if it is not installed.
 fn sfdisk(path: &Path, script: &str, args: &[&str]) -> bool {
     let child = Command::new("sfdisk")
+        // Without this it waits for all file systems of the machine.
+        .arg("--no-tell-kernel")
         .args(args)
         .arg(path)
         .stdin(Stdio::piped())

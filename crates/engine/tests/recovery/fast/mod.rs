@@ -3,7 +3,8 @@
 //! Every step of a workload on a mount with fast_commit ends with an fsync, after which names, sizes, contents and counts of links are
 //! noted and the backing file is copied: an image of a crash. Of each there are states in which the fast commits from some step on are
 //! cut off, torn or turned into something else; then what was there after the step before is wanted. `DIORITE_STATES` makes the campaign
-//! longer.
+//! longer. The kernel is not asked what it makes of these states: the replay of Linux 6.18 stops with a BUG in some of them, and leaves a
+//! mount behind that holds up every sync(2) of the machine until it is started again.
 //!
 //! | file | takes -> gives |
 //! |---|---|
@@ -40,13 +41,12 @@ const VOLUMES: [(&str, &str, usize); 6] = [
     ("bigalloc", "1024", 14),
 ];
 
-/// How many states were judged, and in how many of them others come to the same.
+/// How many states were judged by e2fsck too, and in how many of them it comes to the same.
 #[derive(Debug, Default)]
 struct Tally {
     states: u64,
     judged: u64,
     e2fsck: u64,
-    kernel: u64,
 }
 
 #[test]
@@ -66,7 +66,6 @@ fn what_was_synced_is_there() {
             tally.states += each.states;
             tally.judged += each.judged;
             tally.e2fsck += each.e2fsck;
-            tally.kernel += each.kernel;
         }
     }
     eprintln!("fast commits: {tally:?}");
@@ -127,10 +126,6 @@ fn one_state(
         let theirs = std::panic::catch_unwind(|| Tree::of_image(&std::fs::read(&copy).unwrap()));
         let same = |theirs: &Tree| want.0.differences(theirs, want.1).is_empty();
         tally.e2fsck += u64::from(matches!(theirs, Ok(Ok(tree)) if same(&tree)));
-        std::fs::write(&copy, &bytes).unwrap();
-        mounted(&copy, "noinit_itable", |at| {
-            tally.kernel += u64::from(Tree::of_host(at).is_ok_and(|tree| same(&tree)));
-        });
     }
 }
 
