@@ -1,12 +1,14 @@
 //! Inodes whose times were noted in memory and are not in the inode table yet.
 //!
 //! Input: notes of reads and writes; inodes that lose or get a name. Output: times in the running transaction, by handles with credits. Invariants:
-//! an inode is in the list before anybody can see its mark; one that has no name is not kept by it; what cannot be written stays in the list. Limits:
+//! an inode is in the list before anybody can see its mark, until its times are in a transaction: who syncs finds the one or the other; one that has no
+//! name is not kept by it; what cannot be written stays in the list. Limits:
 //! one entry for each inode; from [`MANY`] on the keeper is told not to wait for its interval, from [`TOO_MANY`] on who opens a file writes them first.
 
 use super::VolumeShared;
 use crate::error::Error;
 use crate::inode::Inode;
+use crate::journal::Journal;
 use crate::locks::DIRTY_TIMES;
 use diorite_block::sync::Mutex;
 use diorite_format::Ino;
@@ -34,10 +36,18 @@ enum Dirty {
 }
 
 impl Dirty {
-    fn inode(self) -> Option<Arc<Inode>> {
+    fn inode(&self) -> Option<Arc<Inode>> {
         match self {
-            Dirty::Kept(inode) => Some(inode),
+            Dirty::Kept(inode) => Some(inode.clone()),
             Dirty::Nameless(inode) => inode.upgrade(),
+        }
+    }
+
+    /// Is it this one, and not another that has got its number?
+    fn is(&self, inode: &Inode) -> bool {
+        match self {
+            Dirty::Kept(kept) => std::ptr::eq(Arc::as_ptr(kept), inode),
+            Dirty::Nameless(weak) => std::ptr::eq(weak.as_ptr(), inode),
         }
     }
 }
@@ -49,6 +59,19 @@ impl DirtyTimes {
 
     pub(super) fn len(&self) -> usize {
         self.0.lock().len()
+    }
+
+    /// Those that are in the list now. They stay in it.
+    fn inodes(&self) -> Vec<Arc<Inode>> {
+        let mut dirty = self.0.lock();
+        let mut inodes = Vec::with_capacity(dirty.len());
+        dirty.retain(|_, entry| {
+            let inode = entry.inode();
+            let is_there = inode.is_some();
+            inodes.extend(inode);
+            is_there
+        });
+        inodes
     }
 }
 
@@ -89,13 +112,15 @@ impl VolumeShared {
     /// D4). While a group of changes is open they stay where they are: they come after it. Blocks; no lock may be held.
     ///
     /// # Errors
-    /// The first; all other inodes are written all the same.
+    /// The first; all other inodes are written all the same. `InGroup` if there are some, and they have to wait.
     pub(crate) fn write_noted_times(&self) -> Result<(), Error> {
         if self.has_group() {
-            return Ok(());
+            return match self.has_noted_times() {
+                true => Err(Error::InGroup),
+                false => Ok(()),
+            };
         }
-        let dirty = std::mem::take(&mut *self.dirty_times.0.lock());
-        let inodes: Vec<Arc<Inode>> = dirty.into_values().filter_map(Dirty::inode).collect();
+        let inodes = self.dirty_times.inodes();
         let most = usize::try_from(self.most_credits()).unwrap_or(PER_HANDLE);
         let mut result = Ok(());
         for some in inodes.chunks(most.clamp(1, PER_HANDLE)) {
@@ -104,7 +129,7 @@ impl VolumeShared {
         result
     }
 
-    /// The same in one handle. Those whose times could not be written are in the list again, unless nothing will ever be written any more.
+    /// The same in one handle. Those whose times could not be written stay in the list, unless nothing will ever be written any more.
     fn write_times_of(&self, inodes: &[Arc<Inode>]) -> Result<(), Error> {
         let credits = u32::try_from(inodes.len()).expect("at most `PER_HANDLE`");
         let mut first_error = Ok(());
@@ -114,22 +139,29 @@ impl VolumeShared {
             }
             Ok(())
         });
-        let goes_on = self.journal.get().is_some_and(|j| !j.is_aborted());
-        if goes_on {
-            for inode in inodes.iter().filter(|inode| inode.owes_times()) {
-                self.note_touched(inode, || true);
-            }
+        let over = self.journal.get().is_none_or(Journal::is_aborted);
+        for inode in inodes {
+            self.forget_times_if(inode, |inode| over || !inode.owes_times());
+        }
+        if !over && inodes.iter().any(|inode| inode.owes_times()) {
+            // With the interval, however many they are: what has just failed would fail again.
+            let _woken = self.journal.get().map(|j| j.expect_commit(self));
         }
         begun.and(first_error)
     }
 
     /// Takes an inode that owes no times any more out of the list.
     pub(crate) fn forget_written_times(&self, inode: &Inode) {
+        self.forget_times_if(inode, |inode| !inode.owes_times());
+    }
+
+    fn forget_times_if(&self, inode: &Inode, is_over: impl FnOnce(&Inode) -> bool) {
         let mut dirty = self.dirty_times.0.lock();
+        let is_listed = dirty.get(&inode.ino).is_some_and(|entry| entry.is(inode));
         // Marks are made under the lock.
-        let gone = match inode.owes_times() {
-            true => None,
-            false => dirty.remove(&inode.ino),
+        let gone = match is_listed && is_over(inode) {
+            true => dirty.remove(&inode.ino),
+            false => None,
         };
         drop(dirty);
         drop(gone);
