@@ -236,12 +236,7 @@ fn a_map_larger_than_its_volume_is_refused() {
     let out = dir.path().join("out");
     diorite(&["get", &img, "/file", out.to_str().unwrap()])
         .failed(1, "more blocks than the volume has");
-    let count = diorite(&["extents", "--json", &img, "/file"])
-        .ok()
-        .text()
-        .lines()
-        .count();
-    assert!(count > 256);
+    diorite(&["extents", "--json", &img, "/file"]).failed(1, "more blocks than the volume has");
 }
 
 #[test]

@@ -79,14 +79,14 @@ impl Inode {
                     None => removed?,
                 };
             }
-            if set.mtime.is_some() {
-                // A write that was noted and not written yet came before this.
-                self.touched.store(0, Ordering::Release);
-            }
-            if set.atime.is_some() {
-                self.read_at.store(0, Ordering::Release);
-            }
             handle.or_abort(self.change(handle, |disk| {
+                if set.mtime.is_some() {
+                    // A write that was noted and not written yet came before this.
+                    self.touched.store(0, Ordering::Release);
+                }
+                if set.atime.is_some() {
+                    self.read_at.store(0, Ordering::Release);
+                }
                 (disk.uid, disk.gid) = (set.uid.unwrap_or(disk.uid), set.gid.unwrap_or(disk.gid));
                 if takes {
                     disk.mode = without_privileges(disk.mode);

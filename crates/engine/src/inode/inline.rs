@@ -10,6 +10,7 @@
 use super::remap::Remap;
 use super::{Inode, timestamp};
 use crate::alloc::Run;
+use crate::durable::Owed;
 use crate::error::Error;
 use crate::file::File;
 use crate::journal::JournalHandle;
@@ -53,7 +54,8 @@ impl Inside {
 
 impl File {
     /// Puts the whole contents of an empty file into its inode, on a volume that keeps small files there. False, and nothing done, if
-    /// there is no room for it, or something is in the file: then it has to be written. Waits for direct requests in flight. Blocks.
+    /// there is no room for it, or something is in the file: then it has to be written. Durable when the call returns where a write would
+    /// be. Waits for direct requests in flight. Blocks.
     ///
     /// # Errors
     /// The file or the volume may not be changed; damage; a device that fails.
@@ -69,12 +71,20 @@ impl File {
             return Ok(false);
         }
         inode.settle_privileges()?;
-        let _alone = self.quiesce();
-        inode.claims.close(inode);
-        volume.in_handle(INSIDE_CREDITS, |handle| {
-            let _map = inode.map_lock.lock();
-            Ok(inode.is_blank() && inode.write_inside(handle, data)?)
-        })
+        let kept = {
+            let _alone = self.quiesce();
+            inode.claims.close(inode);
+            volume.in_handle(INSIDE_CREDITS, |handle| {
+                let _map = inode.map_lock.lock();
+                Ok(inode.is_blank() && inode.write_inside(handle, data)?)
+            })?
+        };
+        // Rule D1: data, size and times are in one transaction.
+        match kept && self.is_dsync() {
+            true => volume.make_durable(Owed::commit(inode.uncommitted_change()))?,
+            false => inode.settle()?,
+        }
+        Ok(kept)
     }
 }
 

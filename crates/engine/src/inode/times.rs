@@ -140,12 +140,14 @@ impl Inode {
 
     /// Writes the times that were noted.
     pub(crate) fn write_touched(self: &Arc<Self>, handle: &JournalHandle<'_>) -> Result<(), Error> {
-        let noted = self.touched.load(Ordering::Acquire);
-        let read = self.read_at.load(Ordering::Acquire);
-        if (noted | read) & OWED == 0 {
+        if !self.owes_times() {
             return Ok(());
         }
+        let (mut noted, mut read) = (0, 0);
         self.change(handle, |disk| {
+            // Here, where nobody else changes the inode: who sets times takes the marks away in the same step.
+            noted = self.touched.load(Ordering::Acquire);
+            read = self.read_at.load(Ordering::Acquire);
             if noted & OWED != 0 {
                 let time = timestamp(noted >> 1);
                 (disk.mtime, disk.ctime) = (time, time);

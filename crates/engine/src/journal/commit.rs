@@ -46,6 +46,7 @@ impl Journal {
             self.mark_with(volume, medium)?;
         }
         let began = Instant::now();
+        self.begin_to_close()?;
         let Some(frozen) = self.check(volume, |journal| journal.close(volume))? else {
             return Ok(());
         };
@@ -77,10 +78,17 @@ impl Journal {
         }
     }
 
+    /// Keeps new handles out, and groups: one may have begun since the caller looked, and is not to be committed in its middle.
+    fn begin_to_close(&self) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        state.check_no_group()?;
+        state.closing = true;
+        Ok(())
+    }
+
     /// Waits for the open handles, adds what every commit writes, and freezes the blocks. None if there is nothing.
     fn close(&self, volume: &VolumeShared) -> Result<Option<Frozen>, Error> {
         let mut state = self.state.lock();
-        state.closing = true;
         while state.open > 0 {
             state = self.quiet.wait(state);
         }

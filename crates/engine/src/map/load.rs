@@ -372,7 +372,7 @@ impl Inode {
     #[cold]
     fn maps_too_much(&self) -> Error {
         Error::Damaged(format!(
-            "inode {}: its map has more blocks than the volume ({}); run e2fsck",
+            "inode {}: its map has more blocks than the volume has ({}); run e2fsck",
             self.ino,
             self.most_mapped()
         ))

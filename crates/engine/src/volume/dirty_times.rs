@@ -1,9 +1,9 @@
 //! Inodes whose times were noted in memory and are not in the inode table yet.
 //!
-//! Input: notes of reads and writes; inodes that lose or get a name. Output: times in the running transaction, by handles with credits.
-//! Invariants: an inode is in the list from before anybody can see its mark until its times are in a transaction, so two who write all
-//! times at once both find it; one that has no name is not kept by it; what cannot be written stays in the list. Limits: one entry for
-//! each inode; from [`MANY`] on the keeper is told not to wait for its interval, from [`TOO_MANY`] on who opens a file writes them first.
+//! Input: notes of reads and writes; inodes that lose or get a name. Output: times in the running transaction, by handles with credits. Invariants:
+//! an inode is in the list before anybody can see its mark, until its times are in a transaction: who syncs finds the one or the other; one that has no
+//! name is not kept by it; what cannot be written stays in the list. Limits:
+//! one entry for each inode; from [`MANY`] on the keeper is told not to wait for its interval, from [`TOO_MANY`] on who opens a file writes them first.
 
 use super::VolumeShared;
 use crate::error::Error;
@@ -42,6 +42,14 @@ impl Dirty {
             Dirty::Nameless(inode) => inode.upgrade(),
         }
     }
+
+    /// Is it this one, and not another that has got its number?
+    fn is(&self, inode: &Inode) -> bool {
+        match self {
+            Dirty::Kept(kept) => std::ptr::eq(Arc::as_ptr(kept), inode),
+            Dirty::Nameless(weak) => std::ptr::eq(weak.as_ptr(), inode),
+        }
+    }
 }
 
 impl DirtyTimes {
@@ -53,10 +61,11 @@ impl DirtyTimes {
         self.0.lock().len()
     }
 
-    /// Those that are there still.
+    /// Those that are in the list now. They stay in it.
     fn inodes(&self) -> Vec<Arc<Inode>> {
-        let mut inodes = Vec::new();
-        self.0.lock().retain(|_, entry| {
+        let mut dirty = self.0.lock();
+        let mut inodes = Vec::with_capacity(dirty.len());
+        dirty.retain(|_, entry| {
             let inode = entry.inode();
             let is_there = inode.is_some();
             inodes.extend(inode);
@@ -99,14 +108,17 @@ impl VolumeShared {
         self.dirty_times.len() > 0
     }
 
-    /// Writes the times of all inodes that have noted some into the running transaction, and into later ones where it is too small for
-    /// them (rule D4). While a group of changes is open they stay where they are: they come after it. Blocks; no lock may be held.
+    /// Writes the times of all inodes that have noted some into the running transaction, and into later ones where it is too small for them (rule
+    /// D4). While a group of changes is open they stay where they are: they come after it. Blocks; no lock may be held.
     ///
     /// # Errors
-    /// The first; all other inodes are written all the same.
+    /// The first; all other inodes are written all the same. `InGroup` if there are some, and they have to wait.
     pub(crate) fn write_noted_times(&self) -> Result<(), Error> {
         if self.has_group() {
-            return Ok(());
+            return match self.has_noted_times() {
+                true => Err(Error::InGroup),
+                false => Ok(()),
+            };
         }
         let inodes = self.dirty_times.inodes();
         let most = usize::try_from(self.most_credits()).unwrap_or(PER_HANDLE);
@@ -127,24 +139,29 @@ impl VolumeShared {
             }
             Ok(())
         });
+        let over = self.journal.get().is_none_or(Journal::is_aborted);
         for inode in inodes {
-            self.forget_written_times(inode);
+            self.forget_times_if(inode, |inode| over || !inode.owes_times());
         }
-        begun.and(first_error).inspect_err(|_| {
-            if self.journal.get().is_some_and(Journal::is_aborted) {
-                let gone = std::mem::take(&mut *self.dirty_times.0.lock());
-                drop(gone);
-            }
-        })
+        if !over && inodes.iter().any(|inode| inode.owes_times()) {
+            // With the interval, however many they are: what has just failed would fail again.
+            let _woken = self.journal.get().map(|j| j.expect_commit(self));
+        }
+        begun.and(first_error)
     }
 
     /// Takes an inode that owes no times any more out of the list.
     pub(crate) fn forget_written_times(&self, inode: &Inode) {
+        self.forget_times_if(inode, |inode| !inode.owes_times());
+    }
+
+    fn forget_times_if(&self, inode: &Inode, is_over: impl FnOnce(&Inode) -> bool) {
         let mut dirty = self.dirty_times.0.lock();
+        let is_listed = dirty.get(&inode.ino).is_some_and(|entry| entry.is(inode));
         // Marks are made under the lock.
-        let gone = match inode.owes_times() {
-            true => None,
-            false => dirty.remove(&inode.ino),
+        let gone = match is_listed && is_over(inode) {
+            true => dirty.remove(&inode.ino),
+            false => None,
         };
         drop(dirty);
         drop(gone);

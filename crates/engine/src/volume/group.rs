@@ -71,7 +71,10 @@ impl Group {
 
 fn abandon(volume: &Arc<VolumeShared>) -> Result<(), Error> {
     volume.shut_down();
-    volume.journal()?.abandon_group(volume)
+    let abandoned = volume.journal()?.abandon_group(volume);
+    // Times that were noted meanwhile: nobody will ever write them, and their inodes hold the volume.
+    let _refused = volume.write_noted_times();
+    abandoned
 }
 
 impl Drop for Group {

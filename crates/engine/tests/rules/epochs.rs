@@ -10,8 +10,9 @@ use crate::common::stage::{Stage, mem_of};
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
 use crate::common::{fsck, image, run, scratch};
-use diorite::{File, LoopDevice, Op, OpenFlags, OpenOptions, RequestFlags, Volume};
+use diorite::{Error, File, LoopDevice, Op, OpenFlags, OpenOptions, RequestFlags, Volume};
 use diorite_block::{Device, SimOptions};
+use diorite_format::InodeFlags;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -311,4 +312,97 @@ fn times_of_many_files_take_several_transactions() {
             assert_eq!(file.metadata().mtime.secs, NOW.as_secs() as i64, "/f{n}");
         }
     }
+}
+
+/// Rule D1. The defect: who wrote noted times had taken them all out of the list first; a second sync found neither them nor a transaction, and was
+/// acknowledged before anybody had written them.
+#[test]
+fn a_sync_does_not_overtake_who_writes_times() {
+    let _watchdog = Watchdog::new(LIMIT, "two syncs");
+    let dir = scratch();
+    let path = bare(dir.path(), &RECIPES[0]);
+    let stage = Stage::sim(&path, SimOptions::parse(DISKS[0]).unwrap());
+    let valve = Valve::new(stage.device.clone());
+    let volume = Volume::open_device(Arc::new(valve.clone()), &quiet()).unwrap();
+    let file = volume.open_path("/odd", writable()).unwrap();
+    put(&file, (4096, 7, 512), LAZY);
+    // The first handle is preceded by the superblock, whose block begins with zeros.
+    valve.hold(&[0]);
+    let sync = |volume: &Volume| {
+        let volume = volume.clone();
+        thread::spawn(move || volume.sync())
+    };
+    let first = sync(&volume);
+    while valve.holding() == 0 {
+        thread::yield_now();
+    }
+    let second = sync(&volume);
+    // Long enough to be acknowledged by mistake; too short, the test sees nothing.
+    thread::sleep(Duration::from_millis(100));
+    assert!(!second.is_finished(), "nothing was written yet");
+    valve.hold(&[]);
+    second.join().unwrap().unwrap();
+    let cut = Arc::new(stage.disk().crash(1).unwrap());
+    let cut = Volume::open_device(cut, &OpenOptions::default()).unwrap();
+    let found = cut
+        .open_path("/odd", OpenFlags::default())
+        .unwrap()
+        .metadata()
+        .mtime;
+    assert_eq!(found.secs, NOW.as_secs() as i64);
+    first.join().unwrap().unwrap();
+}
+
+/// Rule D1. The defect: what was put into the inode of a file with the flag `S`, or opened with O_DSYNC, was in memory only when the call returned.
+#[test]
+fn what_is_kept_inside_is_durable_where_a_write_is() {
+    let _watchdog = Watchdog::new(LIMIT, "kept inside");
+    let dir = scratch();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    let args = "-t ext4 -b 4096 -I 256 -O inline_data";
+    let path = image(
+        dir.path(),
+        "32M",
+        &args.split(' ').collect::<Vec<_>>(),
+        &tree,
+    );
+    let stage = Stage::sim(&path, SimOptions::parse(DISKS[0]).unwrap());
+    let volume = stage.open(&quiet()).unwrap();
+    for (path, byte) in [("/flag", 1), ("/dsync", 2), ("/sync", 3)] {
+        let made = volume.create(path, 0o644).unwrap();
+        if path == "/flag" {
+            made.set_flags(made.metadata().flags.with(InodeFlags::SYNC))
+                .unwrap();
+        }
+        volume.sync().unwrap();
+        let flags = OpenFlags {
+            dsync: path == "/dsync",
+            sync: path == "/sync",
+            ..writable()
+        };
+        let file = volume.open_path(path, flags).unwrap();
+        assert!(file.keep_inside(&[byte; 40]).unwrap());
+        survives(&stage, path, path, (0, byte));
+    }
+}
+
+/// Times that were noted in a group come after it. The defects: a sync in a group that had changed nothing else was acknowledged without them (rule D1); a
+/// group that was given up left them in the list, and their inodes kept the volume and its device for ever.
+#[test]
+fn times_in_a_group_are_neither_promised_nor_kept() {
+    let _watchdog = Watchdog::new(LIMIT, "times in a group");
+    let dir = scratch();
+    let path = bare(dir.path(), &RECIPES[0]);
+    let stage = Stage::sim(&path, SimOptions::parse(DISKS[0]).unwrap());
+    let before = Arc::strong_count(&stage.device);
+    let volume = stage.open(&quiet()).unwrap();
+    let file = volume.open_path("/odd", writable()).unwrap();
+    let group = volume.group().unwrap();
+    volume.sync().unwrap();
+    put(&file, (4096, 7, 512), LAZY);
+    assert!(matches!(volume.sync(), Err(Error::InGroup)));
+    drop((file, volume));
+    group.abandon().unwrap();
+    assert_eq!(Arc::strong_count(&stage.device), before);
 }
