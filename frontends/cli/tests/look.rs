@@ -427,10 +427,10 @@ fn extents_agree_with_filefrag_on_a_mount() {
                 return;
             };
             let script = "echo tiny >tiny; : >empty; head -c 30000 /dev/urandom >one; \
-                for i in 1 2 3 4 5 6; do head -c 3000 /dev/urandom >>a; sync; head -c 5000 /dev/urandom >>b; sync; done; \
+                for i in 1 2 3 4 5 6; do head -c 3000 /dev/urandom >>a; sync -f .; head -c 5000 /dev/urandom >>b; sync -f .; done; \
                 dd if=/dev/urandom of=holes bs=1k seek=100 count=3 2>/dev/null; \
                 dd if=/dev/urandom of=holes bs=1k seek=3000 count=5 conv=notrunc 2>/dev/null; \
-                fallocate -o 4000k -l 20k holes; fallocate -n -o 9000k -l 20k holes; sync; true";
+                fallocate -o 4000k -l 20k holes; fallocate -n -o 9000k -l 20k holes; sync -f .; true";
             run(
                 "sh",
                 &["-c", &format!("cd {} && {script}", mount.0.display())],
