@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 PREFIX ?= /usr/local
-.PHONY: help run test bench lint images man install setup clean
+.PHONY: help run test bench mutants lint images man install setup clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,10 @@ bench: ## every experiment of `diorite bench`, printed and kept in target/bench
 lint: ## rustfmt, clippy, documentation and cargo-deny, warnings denied
 	@scripts/setup lint
 	@scripts/lint
+
+mutants: ## changes to the code that no test notices, in the rooms that hold data: days, FILES= for some
+	@scripts/setup mutants
+	@scripts/mutants $(FILES)
 
 images: ## the test images and their manifests in target/images
 	@scripts/setup images
