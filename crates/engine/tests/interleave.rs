@@ -25,6 +25,7 @@ mod queue {
 mod alloc {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct Run {
+        pub(crate) start: diorite_format::FsBlock,
         pub(crate) len: u32,
     }
 }

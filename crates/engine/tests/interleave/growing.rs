@@ -229,7 +229,7 @@ impl Growing {
 
     fn let_go(&self, job: &Arc<Job>) {
         self.notes.lock().taken.retain(|t| *t != job.entry);
-        self.pending.release(job.entry.start);
+        self.pending.release(job.entry.start, |_| ());
         self.gate.leave(&job.shard);
     }
 }
