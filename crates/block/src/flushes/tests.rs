@@ -4,6 +4,7 @@
 
 use super::*;
 use crate::bio::BioErrorKind;
+use crate::{Blocking, Buf, SimDevice, SimOptions};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::mpsc::channel;
@@ -127,4 +128,21 @@ fn a_shared_failure_reaches_all_who_waited() {
     assert_eq!(leads.join().unwrap(), Err(error));
     assert_eq!(follows.join().unwrap(), Err(error));
     assert!(!account.covers(epoch));
+}
+
+/// The defect: what the host flushes behind a write with FUA was not counted, or FUA by itself was taken for a flush of everything.
+#[test]
+fn a_durable_write_counts_as_a_flush_where_it_is_one() {
+    for (fua, flushes) in [("yes", false), ("no", true)] {
+        let options = format!("1M,cache=volatile,fua={fua},clock=auto");
+        let device = Arc::new(SimDevice::new(SimOptions::parse(&options).unwrap()).unwrap());
+        let blocking = Blocking::new(device.clone());
+        let epoch = blocking.flushes().now();
+        blocking.write_durably(0, Buf::zeroed(512)).unwrap();
+        let did = device.counters();
+        assert_eq!((did.fua_writes, did.flushes), (1, 0), "fua={fua}: {did:?}");
+        assert_eq!(blocking.flushes().covers(epoch), flushes, "fua={fua}");
+        blocking.flush().unwrap();
+        assert!(blocking.flushes().covers(epoch));
+    }
 }
