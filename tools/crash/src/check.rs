@@ -18,7 +18,6 @@ use diorite::{OpenOptions, Volume};
 use diorite_block::record::Event;
 use diorite_block::{Device, MemDevice, RecordDevice};
 use diorite_format::Superblock;
-use diorite_format::features::Incompat;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -69,7 +68,7 @@ pub struct Judge {
     theirs: Vec<u8>,
     /// Recovery has truncations to finish. Whoever does that says when: the kernel and diorite say now, e2fsck leaves the time as it is.
     times_differ: bool,
-    /// These may have attributes whose values are in inodes of their own, or data in the inode.
+    /// It has orphans, which may have attributes: e2fsck does not free all of those.
     attributes_may_be_left: bool,
     /// e2fsck leaves blocks of a file that it truncates, or the size wrong, where these come in clusters and their map has several leaves
     /// (1.47; of the kernel's files too): nobody is to be compared with it.
@@ -234,11 +233,7 @@ impl Judge {
         let before = open(self.mem.clone(), false);
         let sb = before.ok().map(|volume| volume.superblock().clone());
         self.times_differ = sb.as_ref().is_some_and(has_orphans);
-        let has_values = |sb: &Superblock| {
-            let features = sb.features().incompat;
-            features.has(Incompat::EA_INODE) || features.has(Incompat::INLINE_DATA)
-        };
-        self.attributes_may_be_left = self.times_differ && sb.as_ref().is_some_and(has_values);
+        self.attributes_may_be_left = self.times_differ;
         let clusters = |sb: &Superblock| sb.geometry().cluster_ratio() > 1;
         self.truncated_wrongly = self.times_differ && sb.as_ref().is_some_and(clusters);
         let device = RecordDevice::with_volatile_cache(self.mem.clone());

@@ -19,7 +19,7 @@ pub(super) enum Excuse {
     /// files that had lost their names and were still open when the volume was closed are e2fsck's to delete.
     FromCopy,
     /// e2fsck itself has deleted orphans, and leaves the inodes that held the values of their attributes, and the attributes' block of
-    /// those with data in the inode (as it does of those that the kernel wrote).
+    /// those without blocks of data, or its count where others share it (as it does of those that the kernel wrote).
     AttributesLeft,
 }
 
@@ -32,7 +32,8 @@ const FROM_COPY: [&str; 5] = [
     "Inode bitmap differences: ",
     "Block bitmap differences: ",
 ];
-const ATTRIBUTES_LEFT: [&str; 4] = [
+const ATTRIBUTES_LEFT: [&str; 5] = [
+    "Extended attribute block ",
     "Unattached inode ",
     "Connect to /lost+found? no",
     "Free blocks count wrong (",
