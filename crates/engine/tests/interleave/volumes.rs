@@ -9,7 +9,7 @@ use crate::common::fixture::{DSYNC, filled, run_all, writable};
 use crate::common::run;
 use diorite::check::{CheckOptions, check_device};
 use diorite::{Error, Fallocate, File, Op, OpenFlags, OpenOptions, Request, RequestFlags, Volume};
-use diorite_block::record::{Event, PowerCuts, plan};
+use diorite_block::record::{Cut, Event, PowerCuts, Survival, plan};
 use diorite_block::sync::thread;
 use diorite_block::{Device, MemDevice, RecordDevice};
 use shuttle::rand::Rng as _;
@@ -240,11 +240,18 @@ fn check_all(device: Arc<dyn Device>) {
     assert!(found.is_clean(), "{said:?}");
 }
 
-/// Power cuts anywhere in the log: the volume is consistent, nothing in it is a stranger's, and what was durable is there.
+/// Power cuts anywhere in the log, and right behind each acknowledgement with nothing left but what is durable: the volume is consistent,
+/// nothing in it is a stranger's, and what was durable is there.
 fn cut(log: &[Event], durable: &[(usize, Sector)]) {
     let seed = shuttle::rand::thread_rng().gen_range(0..u64::MAX);
     // A superblock that is torn is found by a check, and mended by the next who writes: that is looked at elsewhere.
-    let cuts = plan(log, CUTS, seed, BLOCK);
+    let mut cuts = plan(log, CUTS, seed, BLOCK);
+    cuts.extend(durable.iter().map(|(at, _)| Cut {
+        at: at + 1,
+        survival: Survival::Durable,
+    }));
+    cuts.sort_by_key(|cut| cut.at);
+    cuts.dedup();
     let mut walk = PowerCuts::new(image().to_vec(), log);
     for cut in cuts {
         let left = walk.with_image(cut, memory_of);
