@@ -11,7 +11,7 @@
 //! | O_DSYNC write, else | the one that made it visible, or changed the file's map or size last | a flush that began after its last bio |
 //! | fdatasync | the one that changed the file's map or size last | a flush that began after the call |
 //! | O_SYNC write, file with flag S | the same, and the one with its times, which are written first | as O_DSYNC |
-//! | fsync, also of a directory | the one that changed the inode last, times written first | as fdatasync |
+//! | fsync, also of a directory | the one that changed the inode last, times of writes and reads that were noted written first | as fdatasync |
 //! | range operation, O_DSYNC or O_SYNC | as a write's | a flush that began after its last zero |
 //! | `Volume::sync`, close | all, all times written first | a flush that began after the call |
 //! | a loop device's FLUSH, FUA | fdatasync, O_DSYNC write of the file below | the same |
