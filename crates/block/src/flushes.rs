@@ -1,13 +1,14 @@
 //! Flush epochs: which flush of a device covers which data.
 //!
 //! Input: the moments at which data has ended, flushes that begin and end. Output: whether data is durable; one flush for all who may
-//! share it. Invariants: a flush covers what had ended before it began, and nothing else; only a flush that succeeded covers; what had ended
-//! before a flush failed, and was not covered, is never covered: the device below may have dropped it, and the next flush does not know. Limits:
-//! one account for each device; it counts the flushes that are reported to it, so data may be durable that it does not know of; a failure counts
-//! from the moment at which it is reported.
+//! share it. Invariants: a flush covers what had ended before it began, and nothing else; only a flush that succeeded covers; what had
+//! ended before a flush failed, and was not covered, is never covered: the device below may have dropped it, and the next flush does not
+//! know. Limits: one account for each device; it counts the flushes that are reported to it, so data may be durable that it does not know
+//! of; a failure counts from the moment at which it is reported.
 //!
-//! Every flush has a number, larger than those given before. One that fails gets another one for its end. Data carries an [`Epoch`]: the newest
-//! number that was given when the data had ended. A flush with a larger number began afterwards, a failure with a larger number ended afterwards.
+//! Every flush has a number, larger than those given before. One that fails gets another one for its end. Data carries an [`Epoch`]: the
+//! newest number that was given when the data had ended. A flush with a larger number began afterwards, a failure with a larger number
+//! ended afterwards.
 //!
 //! | what happens | newest number | epoch of the data |
 //! |---|---|---|
@@ -19,8 +20,8 @@
 //! | flush 3 begins and fails | 4 | lost: 4 is larger than 2 |
 //! | flush 5 begins and ends | 5 | lost; what ended behind 4 is covered |
 //!
-//! Who made one write compares its epoch. Who answers for all that was written so far, at whatever epochs - an fsync - keeps a [`Told`]: the
-//! newest failure that it has told of. A newer one is told once.
+//! Who made one write compares its epoch. Who answers for all that was written so far, at whatever epochs - an fsync - keeps a [`Told`]:
+//! the newest failure that it has told of. A newer one is told once.
 
 use crate::bio::{BioError, BioErrorKind};
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -116,8 +117,8 @@ impl Flushes {
             && self.failed.load(Ordering::SeqCst) <= epoch.0
     }
 
-    /// May data of this epoch still become durable, or be it? Not once a flush has failed since it ended. The end of data is seen later than it
-    /// comes, as a flush's is: who has an epoch from before the data went down is on the safe side with that.
+    /// May data of this epoch still become durable, or be it? Not once a flush has failed since it ended. The end of data is seen later
+    /// than it comes, as a flush's is: who has an epoch from before the data went down is on the safe side with that.
     ///
     /// # Errors
     /// That of the flush that failed last.

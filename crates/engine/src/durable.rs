@@ -16,10 +16,11 @@
 //! | `Volume::sync`, close | all, all times written first | a flush that began after the call |
 //! | a loop device's FLUSH, FUA | fdatasync, O_DSYNC write of the file below | the same |
 //!
-//! A flush that fails may have dropped whatever was not durable yet, and the next one succeeds. So a promise about data of one epoch is not kept
-//! if a flush has failed since, and the request fails. A sync, which answers for data of many epochs, fails once for each open file - and for the volume, by
-//! `Volume::sync`, close or the end of a group - if a flush has failed since it was told of one. What the journal writes has such an epoch, too: of the
-//! log's blocks before their commit block, of blocks at home before the log gives them up. There it aborts.
+//! A flush that fails may have dropped whatever was not durable yet, and the next one succeeds. So a promise about data of one epoch is not
+//! kept if a flush has failed since, and the request fails. A sync, which answers for data of many epochs, fails once for each open file -
+//! and for the volume, by `Volume::sync`, close or the end of a group - if a flush has failed since it was told of one. What the journal
+//! writes has such an epoch, too: of the log's blocks before their commit block, of blocks at home before the log gives them up. There it
+//! aborts.
 //!
 //! A commit that others make counts if it is of the transaction that is owed or of a later one. Its flush began when that transaction was
 //! closed, so it covers the data of every request whose own change is in it. It need not cover data of other requests: they compare

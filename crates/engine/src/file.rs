@@ -25,8 +25,8 @@ pub struct OpenFlags {
     pub sync: bool,
 }
 
-/// An open file. Send and Sync; cheap to clone: clones are one open file, which is told of a failed flush once. Dropping it waits for nothing:
-/// queues that have it attached keep it.
+/// An open file. Send and Sync; cheap to clone: clones are one open file, which is told of a failed flush once. Dropping it waits for
+/// nothing: queues that have it attached keep it.
 #[derive(Clone, Debug)]
 pub struct File {
     inode: Arc<Inode>,
@@ -163,8 +163,8 @@ impl File {
     /// directory with its name. Blocks.
     ///
     /// # Errors
-    /// The device's. Where a flush of the volume's device has failed, whoever asked for it, what was written before may be lost: each open file
-    /// is told so once, by the first sync after it. The one after that promises what was written since.
+    /// The device's. Where a flush of the volume's device has failed, whoever asked for it, what was written before may be lost: each open
+    /// file is told so once, by the first sync after it. The one after that promises what was written since.
     pub fn sync(&self) -> Result<(), Error> {
         self.call(Op::Sync, 0, Buf::empty(), RequestFlags::default())
             .1

@@ -204,8 +204,8 @@ fn stopped_in_the_middle() {
     }
 }
 
-/// One after the other begins a group, on a disk whose commits take their time. Who commits what came before his own looks whether there is a group, waits
-/// a little for others who commit, and then there may be one: he does not commit it in its middle.
+/// One after the other begins a group, on a disk whose commits take their time. Who commits what came before his own looks whether there is
+/// a group, waits a little for others who commit, and then there may be one: he does not commit it in its middle.
 #[test]
 fn no_commit_of_others_cuts_it_in_two() {
     const GROUPS: usize = 60;

@@ -1,7 +1,7 @@
 //! The list of inodes whose times are only noted: it is bounded, and nobody is called for it who could do nothing.
 //!
-//! Input: a volume with many directories, and locks counted over the whole process: so these tests are one. Output: none. Invariants: none of its own.
-//! Limits: what does not happen is looked for long enough to be seen, and no longer.
+//! Input: a volume with many directories, and locks counted over the whole process: so these tests are one. Output: none. Invariants: none
+//! of its own. Limits: what does not happen is looked for long enough to be seen, and no longer.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -40,7 +40,8 @@ fn commits_asked_for() -> u64 {
     journal.unwrap().1.acquired
 }
 
-/// The defects: who only reads directories made the list as long as they are many; in a group every further entry woke the keeper, who may not commit.
+/// The defects: who only reads directories made the list as long as they are many; in a group every further entry woke the keeper, who may
+/// not commit.
 #[test]
 fn it_is_bounded_and_the_keeper_is_not_called_for_nothing() {
     let _watchdog = Watchdog::new(2 * LIMIT, "noted times");

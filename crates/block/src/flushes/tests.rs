@@ -90,8 +90,8 @@ fn only_a_later_flush_is_shared() {
     assert_eq!(made.load(Ordering::SeqCst), 2);
 }
 
-/// A flush that fails, or whose thread panics, covers nothing, nor does any later one for data that was older. The defect: the next one that succeeded
-/// covered it, though the device may have dropped it.
+/// A flush that fails, or whose thread panics, covers nothing, nor does any later one for data that was older. The defect: the next one
+/// that succeeded covered it, though the device may have dropped it.
 #[test]
 fn a_failed_flush_covers_nothing() {
     let account = Flushes::new();

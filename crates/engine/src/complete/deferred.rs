@@ -147,7 +147,8 @@ impl Job {
     }
 
     /// Is what it answers for durable, where the commit and the flush for all went so? The flush began behind the last data of all of them.
-    /// Of one that failed it is only known that it ended before that was seen, as of its own data: so it counts if that may have been there.
+    /// Of one that failed it is only known that it ended before that was seen, as of its own data: so it counts if that may have been
+    /// there.
     fn is_durable(&self, volume: &VolumeShared, made: Result<(), Error>) -> Result<(), Error> {
         let made = match self.data {
             Data::Own { began, .. } => {

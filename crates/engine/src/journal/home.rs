@@ -27,8 +27,8 @@ impl VolumeShared {
         self.blocking.flush_since(epoch).map_err(failed)
     }
 
-    /// Writes blocks, given in the order of their places, and makes durable these and all that had ended before. It fails, too, if a flush of others
-    /// has failed since the first of them went down: that may have dropped them, and ours would not know. Blocks.
+    /// Writes blocks, given in the order of their places, and makes durable these and all that had ended before. It fails, too, if a flush
+    /// of others has failed since the first of them went down: that may have dropped them, and ours would not know. Blocks.
     pub(crate) fn write_blocks_durably<'a>(
         &self,
         blocks: impl Iterator<Item = (FsBlock, &'a [u8])>,

@@ -3,8 +3,9 @@
 //! Input: notes of reads and writes; inodes that lose or get a name. Output: times in the running transaction, by handles with credits. Invariants:
 //! an inode is in the list before anybody can see its mark, until its times are in a transaction: who syncs finds the one or the other; one that has no
 //! name is not kept by it; what cannot be written stays in the list. Limits:
-//! one entry for each inode; from [`MANY`] on the keeper is told not to wait for its interval, from [`TOO_MANY`] on who opens a file, follows a path,
-//! or reads a directory or a link writes them first. While a group of changes is open nobody can, and it is as long as the files that are used in it are many.
+//! one entry for each inode; from [`MANY`] on the keeper is told not to wait for its interval, from [`TOO_MANY`] on who opens a file,
+//! follows a path, or reads a directory or a link writes them first. While a group of changes is open nobody can, and it is as long as the
+//! files that are used in it are many.
 
 use super::VolumeShared;
 use crate::error::Error;

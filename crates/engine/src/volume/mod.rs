@@ -334,8 +334,8 @@ impl Volume {
     /// [`crate::Request::sync_volume`].
     ///
     /// # Errors
-    /// The device's, once also if it failed somebody else's flush since the last such call: what was written before may be lost. Or the volume may not
-    /// be changed any more.
+    /// The device's, once also if it failed somebody else's flush since the last such call: what was written before may be lost. Or the
+    /// volume may not be changed any more.
     pub fn sync(&self) -> Result<(), Error> {
         self.inner().sync()
     }

@@ -1,8 +1,8 @@
 //! A flush that failed: whose data it may have lost, who is told, and how often (rule D1).
 //!
-//! Input: a small volume on a simulated disk with a volatile cache, behind a valve that fails flushes. Output: none. Invariant: no promise is kept by
-//! a flush that succeeded behind one that failed, if the data is older than the failure. Limits: the disk keeps what it has; that it might have dropped
-//! it is the reason, and not shown.
+//! Input: a small volume on a simulated disk with a volatile cache, behind a valve that fails flushes. Output: none. Invariant: no promise
+//! is kept by a flush that succeeded behind one that failed, if the data is older than the failure. Limits: the disk keeps what it has;
+//! that it might have dropped it is the reason, and not shown.
 
 use crate::common::fixture::{DSYNC, LIMIT, filled, run_all, writable};
 use crate::common::recipe::{RECIPES, bare};
@@ -81,8 +81,8 @@ fn put(file: &File, pos: u64) {
     assert_eq!(file.write_at(pos, filled(7, 512)).1.unwrap(), 512);
 }
 
-/// The defect: the next flush succeeded, and whoever asked for it was told that his data was durable, though it had been written before the flush that
-/// failed. Everybody who had something open is told once; who opens it later is not.
+/// The defect: the next flush succeeded, and whoever asked for it was told that his data was durable, though it had been written before the
+/// flush that failed. Everybody who had something open is told once; who opens it later is not.
 #[test]
 fn a_failed_flush_is_told_to_every_open_file_once() {
     for params in DISKS {
@@ -179,8 +179,8 @@ fn reap_until(queue: &Queue, done: &mut Vec<Completion>, is: impl Fn(&[Completio
     }
 }
 
-/// The same for data of one epoch: a flush failed when it had ended, and before its own flush began or ended. Nor does it count that it shares its flush with
-/// data that is younger than the failure.
+/// The same for data of one epoch: a flush failed when it had ended, and before its own flush began or ended. Nor does it count that it
+/// shares its flush with data that is younger than the failure.
 #[test]
 fn a_durable_write_is_not_acknowledged_behind_a_failed_flush() {
     let _watchdog = Watchdog::new(LIMIT, "a durable write");
@@ -199,7 +199,8 @@ fn a_durable_write_is_not_acknowledged_behind_a_failed_flush() {
     bed.valve.hold_flushes(true);
     write(1);
     reap_until(&queue, &mut done, |_| bed.valve.holding() == 1);
-    // The worker waits for the first one's flush; the second one's data has ended when another flush fails, the third one's ends behind that.
+    // The worker waits for the first one's flush; the second one's data has ended when another flush fails, the third one's ends behind
+    // that.
     write(2);
     reap_until(&queue, &mut done, |_| owing() == 2);
     // A fourth one's may have ended before that, but it is seen later.
@@ -216,8 +217,8 @@ fn a_durable_write_is_not_acknowledged_behind_a_failed_flush() {
     assert_eq!(well, [false, false, true, false], "{done:?}");
 }
 
-/// The same for what a commit has written to the log, and for a superblock at home. The defect: the commit's own flush succeeded, and the transaction
-/// counted as durable, though the log's blocks were written before the flush that failed.
+/// The same for what a commit has written to the log, and for a superblock at home. The defect: the commit's own flush succeeded, and the
+/// transaction counted as durable, though the log's blocks were written before the flush that failed.
 #[test]
 fn a_commit_does_not_build_on_a_failed_flush() {
     // The first byte of what is held: a descriptor's magic number, the superblock's block.
