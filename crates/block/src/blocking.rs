@@ -81,7 +81,7 @@ impl Blocking {
     /// later. Blocks.
     ///
     /// # Errors
-    /// The device's.
+    /// The device's, also if it failed a flush of others since then: what that had to write may be gone.
     pub fn flush_since(&self, epoch: Epoch) -> Result<(), BioError> {
         if !self.device.geometry().volatile_cache {
             return Ok(());
@@ -95,8 +95,8 @@ impl Blocking {
         bio.flags.fua = true;
         let number = flushes.then(|| self.flushes.begin());
         let bio = self.run(bio);
-        if let (Some(number), Ok(())) = (number, bio.result) {
-            self.flushes.ended(number);
+        if let Some(number) = number {
+            self.flushes.ended(number, bio.result);
         }
         bio
     }
@@ -108,31 +108,32 @@ impl Blocking {
     pub fn write_durably(&self, pos: u64, buf: Buf) -> Result<(), BioError> {
         let geometry = self.device.geometry();
         let bio = Bio::write(pos, buf, 0);
-        if !geometry.volatile_cache {
-            return self.run(bio).result;
+        if geometry.volatile_cache && geometry.fua && !geometry.fua_flushes {
+            return self.run_fua(bio, false).result;
         }
-        if geometry.fua || geometry.fua_flushes {
-            return self.run_fua(bio, geometry.fua_flushes).result;
-        }
-        self.run(bio).result?;
-        self.flush()
+        let done = self.run_all_durably(BioList::from([bio]))?;
+        done.into_iter().try_for_each(|bio| bio.result)
     }
 
     /// Runs writes to their ends and makes durable what they wrote and all that had ended before. Gives them back in the order in which
     /// they ended, each with its own result; where one has failed, nothing is promised. Blocks.
     ///
     /// # Errors
-    /// The flush's.
+    /// The flush's, or that of any flush that failed since the first of them went down.
     pub fn run_all_durably(&self, mut todo: BioList) -> Result<BioList, BioError> {
         let geometry = self.device.geometry();
         let merges = geometry.volatile_cache && geometry.fua_flushes;
-        let Some(last) = merges.then(|| todo.pop_back()).flatten() else {
-            let done = self.run_all(todo);
-            return self.flush().map(|()| done);
-        };
-        // The others have ended when this one goes down: the flush behind it is theirs, too.
+        let last = merges.then(|| todo.pop_back()).flatten();
+        let before = self.flushes.now();
         let mut done = self.run_all(todo);
-        done.push_back(self.run_fua(last, true));
+        match last {
+            // The others have ended when this one goes down: the flush behind it is theirs, too.
+            Some(last) => done.push_back(self.run_fua(last, true)),
+            None => self.flush()?,
+        }
+        if done.iter().all(|bio| bio.result.is_ok()) {
+            self.flushes.check(before)?;
+        }
         Ok(done)
     }
 

@@ -1,21 +1,29 @@
 //! Flush epochs: which flush of a device covers which data.
 //!
 //! Input: the moments at which data has ended, flushes that begin and end. Output: whether data is durable; one flush for all who may
-//! share it. Invariants: a flush covers what had ended before it began, and nothing else; only a flush that succeeded covers. Limits: one
-//! account for each device; it counts the flushes that are reported to it, so data may be durable that it does not know of, never the
-//! other way round.
+//! share it. Invariants: a flush covers what had ended before it began, and nothing else; only a flush that succeeded covers; what had
+//! ended before a flush failed, and was not covered, is never covered: the device below may have dropped it, and the next flush does not
+//! know. Limits: one account for each device; it counts the flushes that are reported to it, so data may be durable that it does not know
+//! of; a failure counts from the moment at which it is reported.
 //!
-//! Every flush has a number, one more than the flush that began before it. Data carries an [`Epoch`]: the number of the newest flush
-//! that had begun when the data had ended. A flush with a larger number began afterwards.
+//! Every flush has a number, larger than those given before. One that fails gets another one for its end. Data carries an [`Epoch`]: the
+//! newest number that was given when the data had ended. A flush with a larger number began afterwards, a failure with a larger number
+//! ended afterwards.
 //!
-//! | what happens | newest flush | epoch of the data |
+//! | what happens | newest number | epoch of the data |
 //! |---|---|---|
 //! | flush 1 begins | 1 | |
 //! | a write ends | 1 | 1: flush 1 may have begun without it |
 //! | flush 1 ends | 1 | not covered: 1 is not larger than 1 |
 //! | flush 2 begins and ends | 2 | covered |
+//! | a write ends | 2 | 2 |
+//! | flush 3 begins and fails | 4 | lost: 4 is larger than 2 |
+//! | flush 5 begins and ends | 5 | lost; what ended behind 4 is covered |
+//!
+//! Who made one write compares its epoch. Who answers for all that was written so far, at whatever epochs - an fsync - keeps a [`Told`]:
+//! the newest failure that it has told of. A newer one is told once.
 
-use crate::bio::BioError;
+use crate::bio::{BioError, BioErrorKind};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Condvar, FLUSHES, Mutex};
 
@@ -30,10 +38,12 @@ pub struct FlushNumber(u64);
 /// The account of one device. Send and Sync.
 #[derive(Debug)]
 pub struct Flushes {
-    /// The newest flush that has begun.
-    begun: AtomicU64,
+    /// The newest number that was given: to a flush that began, or to the end of one that failed.
+    given: AtomicU64,
     /// The newest flush that has ended well.
     covered: AtomicU64,
+    /// The end of the flush that failed last.
+    failed: AtomicU64,
     shared: Mutex<Shared>,
     /// A shared flush has ended.
     ended: Condvar,
@@ -43,9 +53,13 @@ pub struct Flushes {
 struct Shared {
     /// The newest flush that others wait for instead of flushing themselves.
     under_way: Option<FlushNumber>,
-    /// The last of them that failed.
-    failed: Option<(FlushNumber, BioError)>,
+    /// Why the last one failed.
+    why: Option<BioError>,
 }
+
+/// The newest failed flush that somebody has been told of who syncs now and then: an open file, a volume, a device on top. Send and Sync.
+#[derive(Debug)]
+pub struct Told(AtomicU64);
 
 impl Default for Flushes {
     fn default() -> Self {
@@ -58,8 +72,9 @@ impl Flushes {
     #[must_use]
     pub fn new() -> Flushes {
         Flushes {
-            begun: AtomicU64::new(0),
+            given: AtomicU64::new(0),
             covered: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
             shared: Mutex::new(&FLUSHES, Shared::default()),
             ended: Condvar::new(),
         }
@@ -68,31 +83,83 @@ impl Flushes {
     /// The epoch of data that has ended by now. To be asked after the end of the data was seen.
     #[must_use]
     pub fn now(&self) -> Epoch {
-        Epoch(self.begun.load(Ordering::SeqCst))
+        Epoch(self.given.load(Ordering::SeqCst))
     }
 
     /// A flush is about to begin. To be called before it goes down.
     #[must_use]
     pub fn begin(&self) -> FlushNumber {
-        FlushNumber(self.begun.fetch_add(1, Ordering::SeqCst) + 1)
+        FlushNumber(self.given.fetch_add(1, Ordering::SeqCst) + 1)
     }
 
-    /// The flush has ended well. One that failed is not reported: it covers nothing.
-    pub fn ended(&self, flush: FlushNumber) {
-        self.covered.fetch_max(flush.0, Ordering::SeqCst);
+    /// The flush has ended, well or not. One that would have had to wait has not been tried, and nothing is lost by it.
+    pub fn ended(&self, flush: FlushNumber, result: Result<(), BioError>) {
+        match result {
+            Ok(()) => {
+                self.covered.fetch_max(flush.0, Ordering::SeqCst);
+            }
+            Err(error) if error.kind == BioErrorKind::WouldBlock => {}
+            Err(error) => {
+                // Under the lock, so that the reason is that of the newest failure.
+                let mut shared = self.shared.lock();
+                shared.why = Some(error);
+                let end = self.begin();
+                self.failed.store(end.0, Ordering::SeqCst);
+            }
+        }
     }
 
     /// Is data of this epoch durable?
     #[must_use]
     pub fn covers(&self, epoch: Epoch) -> bool {
+        // In this order: a failure that is not seen here was reported after the flush had ended well.
         self.covered.load(Ordering::SeqCst) > epoch.0
+            && self.failed.load(Ordering::SeqCst) <= epoch.0
+    }
+
+    /// May data of this epoch still become durable, or be it? Not once a flush has failed since it ended. The end of data is seen later
+    /// than it comes, as a flush's is: who has an epoch from before the data went down is on the safe side with that.
+    ///
+    /// # Errors
+    /// That of the flush that failed last.
+    pub fn check(&self, epoch: Epoch) -> Result<(), BioError> {
+        match self.failed.load(Ordering::SeqCst) > epoch.0 {
+            true => Err(self.why()),
+            false => Ok(()),
+        }
+    }
+
+    /// For somebody who has been told of all failures so far: what failed before is none of his.
+    #[must_use]
+    pub fn all_told(&self) -> Told {
+        Told(AtomicU64::new(self.failed.load(Ordering::SeqCst)))
+    }
+
+    /// Tells of the flush that failed last, once.
+    ///
+    /// # Errors
+    /// Its error, if he had not been told of it.
+    pub fn tell(&self, told: &Told) -> Result<(), BioError> {
+        let failed = self.failed.load(Ordering::SeqCst);
+        // Mostly there is nothing, and nothing is written.
+        if told.0.load(Ordering::Relaxed) < failed
+            && told.0.fetch_max(failed, Ordering::SeqCst) < failed
+        {
+            return Err(self.why());
+        }
+        Ok(())
+    }
+
+    fn why(&self) -> BioError {
+        let why = self.shared.lock().why;
+        why.expect("the reason is noted before the failure is counted")
     }
 
     /// Makes data of this epoch durable. Runs `flush`, unless a flush that began later has ended well or is under way, which is waited
     /// for. Blocks.
     ///
     /// # Errors
-    /// That of the flush that was run or waited for.
+    /// That of the flush that was run or waited for, or of any that has failed since the data ended.
     pub fn make_durable(
         &self,
         epoch: Epoch,
@@ -103,14 +170,15 @@ impl Flushes {
             if self.covers(epoch) {
                 return Ok(());
             }
+            // Noted before the failure was counted.
+            let lost = self.failed.load(Ordering::SeqCst) > epoch.0;
+            if let Some(error) = shared.why.filter(|_| lost) {
+                return Err(error);
+            }
             match shared.under_way {
                 Some(other) if other.0 > epoch.0 => {
                     while shared.under_way == Some(other) {
                         shared = self.ended.wait(shared);
-                    }
-                    match shared.failed {
-                        Some((number, error)) if number == other => return Err(error),
-                        _ => {}
                     }
                 }
                 // None, or one that began before the data had ended.
@@ -128,15 +196,13 @@ impl Flushes {
         };
         let result = flush();
         leader.end(result);
-        result
+        // Another one may have failed meanwhile.
+        result.and_then(|()| self.check(epoch))
     }
 
-    fn end_shared(&self, flush: FlushNumber, failed: Option<BioError>) {
+    fn end_shared(&self, flush: FlushNumber, result: Result<(), BioError>) {
+        self.ended(flush, result);
         let mut shared = self.shared.lock();
-        match failed {
-            Some(error) => shared.failed = Some((flush, error)),
-            None => self.ended(flush),
-        }
         // A newer one may have begun meanwhile.
         if shared.under_way == Some(flush) {
             shared.under_way = None;
@@ -154,7 +220,7 @@ struct Leader<'a> {
 
 impl Leader<'_> {
     fn end(self, result: Result<(), BioError>) {
-        self.account.end_shared(self.flush, result.err());
+        self.account.end_shared(self.flush, result);
         std::mem::forget(self);
     }
 }
@@ -162,7 +228,7 @@ impl Leader<'_> {
 impl Drop for Leader<'_> {
     fn drop(&mut self) {
         let gone = BioError::new(crate::bio::BioErrorKind::Gone);
-        self.account.end_shared(self.flush, Some(gone));
+        self.account.end_shared(self.flush, Err(gone));
     }
 }
 

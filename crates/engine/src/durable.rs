@@ -11,10 +11,16 @@
 //! | O_DSYNC write, else | the one that made it visible, or changed the file's map or size last | a flush that began after its last bio |
 //! | fdatasync | the one that changed the file's map or size last | a flush that began after the call |
 //! | O_SYNC write, file with flag S | the same, and the one with its times, which are written first | as O_DSYNC |
-//! | fsync, also of a directory | the one that changed the inode last, times written first | as fdatasync |
+//! | fsync, also of a directory | the one that changed the inode last, times of writes and reads that were noted written first | as fdatasync |
 //! | range operation, O_DSYNC or O_SYNC | as a write's | a flush that began after its last zero |
 //! | `Volume::sync`, close | all, all times written first | a flush that began after the call |
 //! | a loop device's FLUSH, FUA | fdatasync, O_DSYNC write of the file below | the same |
+//!
+//! A flush that fails may have dropped whatever was not durable yet, and the next one succeeds. So a promise about data of one epoch is not
+//! kept if a flush has failed since, and the request fails. A sync, which answers for data of many epochs, fails once for each open file -
+//! and for the volume, by `Volume::sync`, close or the end of a group - if a flush has failed since it was told of one. What the journal
+//! writes has such an epoch, too: of the log's blocks before their commit block, of blocks at home before the log gives them up. There it
+//! aborts.
 //!
 //! A commit that others make counts if it is of the transaction that is owed or of a later one. Its flush began when that transaction was
 //! closed, so it covers the data of every request whose own change is in it. It need not cover data of other requests: they compare
@@ -22,7 +28,7 @@
 
 use crate::error::Error;
 use crate::volume::VolumeShared;
-use diorite_block::Epoch;
+use diorite_block::{Epoch, Told};
 use diorite_format::Tid;
 
 /// What has to be durable before somebody is told so.
@@ -90,12 +96,35 @@ impl VolumeShared {
         self.blocking.flushes().now()
     }
 
+    /// Data that had ended by then is not lost.
+    ///
+    /// # Errors
+    /// That of a flush that has failed since, whoever asked for it.
+    pub(crate) fn check_flushes_since(&self, epoch: Epoch) -> Result<(), Error> {
+        let checked = self.blocking.flushes().check(epoch);
+        checked.map_err(|e| Error::of_flush(&*self.device, e))
+    }
+
+    /// What somebody is told at the end of a sync that went so: he answers for data of any epoch, so he is told of a flush that has failed
+    /// since he was told of the last one. An error of a flush tells of all so far.
+    ///
+    /// # Errors
+    /// That of the sync, or that flush's.
+    pub(crate) fn end_sync(&self, told: &Told, done: Result<(), Error>) -> Result<(), Error> {
+        if done.as_ref().is_err_and(|error| !error.is_of_flush()) {
+            return done;
+        }
+        let untold = self.blocking.flushes().tell(told);
+        done.and(untold.map_err(|e| Error::of_flush(&*self.device, e)))
+    }
+
     /// Makes durable all that was acknowledged, and all times that were noted. Blocks; no lock may be held.
     pub(crate) fn make_all_durable(&self) -> Result<(), Error> {
         let data = Owed::data(self.data_epoch());
         self.write_noted_times()?;
         let all = self.newest_uncommitted();
-        self.make_durable(data.and(Owed::commit(all)))
+        let made = self.make_durable(data.and(Owed::commit(all)));
+        self.end_sync(&self.told, made)
     }
 }
 

@@ -431,6 +431,16 @@ impl Error {
         Error::of_bio(device, Op::Sync, 0, 0, error)
     }
 
+    /// Is it a flush that failed?
+    pub(crate) fn is_of_flush(&self) -> bool {
+        let op = match self.root() {
+            Error::Device { op, .. } => *op,
+            Error::DeviceFull(full) => full.op,
+            _ => return false,
+        };
+        matches!(op, Op::Sync | Op::DataSync | Op::SyncVolume)
+    }
+
     /// A write of `len` bytes at `pos` that failed.
     pub(crate) fn of_write(device: &dyn Device, pos: u64, len: u32, error: BioError) -> Error {
         Error::of_bio(device, Op::Write, pos, len, error)

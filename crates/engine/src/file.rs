@@ -10,7 +10,7 @@ use crate::inode::gate::Gate;
 use crate::map::Mapping;
 use crate::queue::{Completion, FileId, Op, Request, RequestFlags};
 use crate::volume::VolumeShared;
-use diorite_block::Buf;
+use diorite_block::{Buf, Told};
 use diorite_format::Ino;
 use std::sync::Arc;
 
@@ -25,16 +25,24 @@ pub struct OpenFlags {
     pub sync: bool,
 }
 
-/// An open file. Send and Sync; cheap to clone. Dropping it waits for nothing: queues that have it attached keep it.
+/// An open file. Send and Sync; cheap to clone: clones are one open file, which is told of a failed flush once. Dropping it waits for
+/// nothing: queues that have it attached keep it.
 #[derive(Clone, Debug)]
 pub struct File {
     inode: Arc<Inode>,
     flags: OpenFlags,
+    told: Arc<Told>,
 }
 
 impl File {
     pub(crate) fn new(inode: Arc<Inode>, flags: OpenFlags) -> File {
-        File { inode, flags }
+        let told = Arc::new(inode.volume.blocking.flushes().all_told());
+        File { inode, flags, told }
+    }
+
+    /// The failed flushes that were told of through it.
+    pub(crate) fn told(&self) -> &Arc<Told> {
+        &self.told
     }
 
     pub(crate) fn inode(&self) -> &Arc<Inode> {
@@ -59,9 +67,9 @@ impl File {
         self.inode.volume.check_writable()
     }
 
-    /// The same inode, opened the same way?
+    /// The same open file?
     pub(crate) fn same_handle(&self, other: &File) -> bool {
-        Arc::ptr_eq(&self.inode, &other.inode) && self.flags == other.flags
+        Arc::ptr_eq(&self.told, &other.told)
     }
 
     /// The inode's number.
@@ -155,7 +163,8 @@ impl File {
     /// directory with its name. Blocks.
     ///
     /// # Errors
-    /// The device's.
+    /// The device's. Where a flush of the volume's device has failed, whoever asked for it, what was written before may be lost: each open
+    /// file is told so once, by the first sync after it. The one after that promises what was written since.
     pub fn sync(&self) -> Result<(), Error> {
         self.call(Op::Sync, 0, Buf::empty(), RequestFlags::default())
             .1
@@ -165,7 +174,7 @@ impl File {
     /// The same without what no reader of the data needs (fdatasync): times, mostly. Of a directory it is the same. Blocks.
     ///
     /// # Errors
-    /// The device's.
+    /// Those of [`File::sync`].
     pub fn sync_data(&self) -> Result<(), Error> {
         self.call(Op::DataSync, 0, Buf::empty(), RequestFlags::default())
             .1

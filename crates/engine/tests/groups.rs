@@ -7,9 +7,10 @@ use common::stage::Stage;
 use common::{fsck, image, scratch};
 use diorite::dir::RenameFlags;
 use diorite::{Error, File, OpenFlags, OpenOptions, SetAttr, Volume};
-use diorite_block::Buf;
+use diorite_block::{Buf, SimOptions};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const KINDS: [&[&str]; 5] = [
     &["-t", "ext4", "-b", "4096"],
@@ -201,6 +202,51 @@ fn stopped_in_the_middle() {
             check(&stopped, want);
         }
     }
+}
+
+/// One after the other begins a group, on a disk whose commits take their time. Who commits what came before his own looks whether there is
+/// a group, waits a little for others who commit, and then there may be one: he does not commit it in its middle.
+#[test]
+fn no_commit_of_others_cuts_it_in_two() {
+    const GROUPS: usize = 60;
+    let dir = scratch();
+    let options = SimOptions::parse("0,latency=100us,cache=volatile,fua=yes").unwrap();
+    let stage = Stage::sim(&make(dir.path(), KINDS[0]), options);
+    let volume = stage.open(&OpenOptions::writable()).unwrap();
+    let commits = || volume.journal_stats().commits;
+    let one = |name: &str| {
+        let group = match volume.group() {
+            Ok(group) => group,
+            Err(Error::Invalid(_) | Error::InGroup | Error::WouldBlock(_)) => return None,
+            Err(error) => panic!("{error}"),
+        };
+        let before = commits();
+        volume.mkdir(name, 0o755).unwrap();
+        std::thread::sleep(Duration::from_micros(300));
+        volume.mkdir(&format!("{name}/inside"), 0o755).unwrap();
+        let after = commits();
+        let committed = group.commit();
+        // The next one may have begun before the sync that ends this one: whoever began it committed this one first.
+        assert!(matches!(committed, Ok(()) | Err(Error::InGroup)));
+        Some(after - before)
+    };
+    let cut: u64 = std::thread::scope(|scope| {
+        let threads = [0, 1, 2, 3].map(|t| {
+            let one = &one;
+            scope.spawn(move || {
+                let done = (0..GROUPS).map(|n| {
+                    let tried = || one(&format!("/g{t}-{n}"));
+                    std::iter::repeat_with(tried).flatten().next().unwrap()
+                });
+                done.sum::<u64>()
+            })
+        });
+        threads.map(|thread| thread.join().unwrap()).iter().sum()
+    });
+    assert_eq!(cut, 0, "commits in the middle of groups");
+    volume.close().unwrap();
+    stage.save();
+    fsck(&stage.image);
 }
 
 /// What would need a commit in the middle fails, and nothing of the group is done.

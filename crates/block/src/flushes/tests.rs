@@ -16,11 +16,11 @@ fn a_flush_that_began_before_covers_nothing() {
     let account = Flushes::new();
     let early = account.begin();
     let epoch = account.now();
-    account.ended(early);
+    account.ended(early, Ok(()));
     assert!(!account.covers(epoch));
     let late = account.begin();
     assert!(!account.covers(epoch), "it has not ended");
-    account.ended(late);
+    account.ended(late, Ok(()));
     assert!(account.covers(epoch));
 }
 
@@ -31,9 +31,9 @@ fn the_newest_that_ended_counts_whatever_the_order() {
     let first = account.begin();
     let between = account.now();
     let second = account.begin();
-    account.ended(second);
+    account.ended(second, Ok(()));
     assert!(account.covers(before) && account.covers(between));
-    account.ended(first);
+    account.ended(first, Ok(()));
     assert!(account.covers(between));
     assert!(!account.covers(account.now()));
 }
@@ -90,7 +90,8 @@ fn only_a_later_flush_is_shared() {
     assert_eq!(made.load(Ordering::SeqCst), 2);
 }
 
-/// A flush that fails, or whose thread panics, covers nothing; the next one is made anew.
+/// A flush that fails, or whose thread panics, covers nothing, nor does any later one for data that was older. The defect: the next one
+/// that succeeded covered it, though the device may have dropped it.
 #[test]
 fn a_failed_flush_covers_nothing() {
     let account = Flushes::new();
@@ -98,11 +99,77 @@ fn a_failed_flush_covers_nothing() {
     let error = BioError::new(BioErrorKind::Io);
     assert_eq!(account.make_durable(epoch, || Err(error)), Err(error));
     assert!(!account.covers(epoch));
-    let panics = || account.make_durable(epoch, || panic!("in the device"));
-    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics));
-    assert!(caught.is_err() && !account.covers(epoch));
-    account.make_durable(epoch, || Ok(())).unwrap();
-    assert!(account.covers(epoch));
+    let unwanted = || panic!("what is lost is not flushed");
+    assert_eq!(account.make_durable(epoch, unwanted), Err(error));
+    let panics = || account.make_durable(account.now(), || panic!("in the device"));
+    let (lost, caught) = (
+        account.now(),
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)),
+    );
+    assert!(caught.is_err() && !account.covers(lost));
+    let later = account.now();
+    account.make_durable(later, || Ok(())).unwrap();
+    assert!(account.covers(later));
+    for lost in [epoch, lost] {
+        assert!(!account.covers(lost) && account.check(lost).is_err());
+    }
+}
+
+/// What ended while a flush was under way that failed is lost with it; what ended behind its end is not. One that never ran loses nothing.
+#[test]
+fn a_failure_counts_from_its_end() {
+    let account = Flushes::new();
+    let error = BioError::new(BioErrorKind::Io);
+    let failing = account.begin();
+    let epoch = account.now();
+    account.ended(failing, Err(error));
+    let behind = account.now();
+    let well = account.begin();
+    account.ended(well, Ok(()));
+    assert_eq!(account.check(epoch), Err(error));
+    assert!(!account.covers(epoch) && account.covers(behind));
+    let refused = BioError::new(BioErrorKind::WouldBlock);
+    account.ended(account.begin(), Err(refused));
+    assert!(account.covers(behind) && account.check(behind).is_ok());
+}
+
+/// A flush that fails while another one is made: that one does not count for what is older, whoever ends first.
+#[test]
+fn a_flush_beside_one_that_fails_keeps_no_promise() {
+    let account = Flushes::new();
+    let error = BioError::new(BioErrorKind::Io);
+    let (epoch, failing) = (account.now(), account.begin());
+    let made = account.make_durable(epoch, || {
+        account.ended(failing, Err(error));
+        Ok(())
+    });
+    assert_eq!(made, Err(error));
+}
+
+/// Everybody is told once of each failure, and of none that was before his time.
+#[test]
+fn a_failure_is_told_once() {
+    let account = Flushes::new();
+    let (io, full) = (BioErrorKind::Io, BioErrorKind::NoSpace);
+    let (io, full) = (BioError::new(io), BioError::new(full));
+    let early = account.all_told();
+    account.tell(&early).unwrap();
+    account.ended(account.begin(), Err(io));
+    let late = account.all_told();
+    assert_eq!(account.tell(&early), Err(io));
+    assert_eq!(
+        (account.tell(&early), account.tell(&late)),
+        (Ok(()), Ok(()))
+    );
+    let (first, second) = (account.begin(), account.begin());
+    account.ended(second, Err(io));
+    assert_eq!(account.tell(&late), Err(io));
+    // The one that began first ends last: it is another failure all the same.
+    account.ended(first, Err(full));
+    for told in [&early, &late] {
+        assert_eq!(account.tell(told), Err(full));
+        account.tell(told).unwrap();
+    }
 }
 
 /// Who waited for a flush that failed is told, and does not take its end for a success.

@@ -26,8 +26,7 @@ pub(crate) struct Job {
     pub(crate) hold: Hold,
     /// What it needs before it is acknowledged.
     pub(crate) durable: Durable,
-    /// When its data had ended.
-    pub(crate) ended: Epoch,
+    pub(crate) data: Data,
     /// What it wrote is not seen yet.
     pub(crate) conversion: Option<Conversion>,
     /// Its data is not on the device, or could not be mapped.
@@ -51,6 +50,23 @@ pub(crate) enum Durable {
     All,
 }
 
+/// Which data it answers for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Data {
+    /// Its own, of which nothing was under way at `began`, and all had ended at `ended`.
+    Own { began: Epoch, ended: Epoch },
+    /// All that had ended then, which a flush may have lost before: a sync.
+    All(Epoch),
+}
+
+impl Data {
+    fn end(self) -> Epoch {
+        match self {
+            Data::Own { ended, .. } | Data::All(ended) => ended,
+        }
+    }
+}
+
 impl Task for Job {
     const CLASS: &'static str = "complete";
     const BATCH: usize = usize::MAX;
@@ -72,7 +88,7 @@ impl Task for Job {
                 make_durable(&volume, &mut done);
                 Ok(())
             });
-            settle(&mut done, made, |d| d != Durable::No);
+            settle(&mut done, made);
         }
         let mut done = done.into_iter().peekable();
         while let Some(job) = done.next() {
@@ -95,12 +111,19 @@ fn make_durable(volume: &VolumeShared, jobs: &mut [Job]) {
             Err(error) => job.fail(&error),
         }
     }
-    settle(jobs, volume.make_durable(owed), |d| d != Durable::No);
+    let made = volume.make_durable(owed);
+    let waiting = |job: &&mut Job| !job.failed && job.durable != Durable::No;
+    for job in jobs.iter_mut().filter(waiting) {
+        if let Err(error) = job.is_durable(volume, made.clone()) {
+            job.fail(&error);
+        }
+    }
 }
 
-fn settle(jobs: &mut [Job], result: Result<(), Error>, concerned: impl Fn(Durable) -> bool) {
+/// A panic fails all that waited.
+fn settle(jobs: &mut [Job], result: Result<(), Error>) {
     if let Err(error) = result {
-        let concerned = jobs.iter_mut().filter(|j| concerned(j.durable));
+        let concerned = jobs.iter_mut().filter(|j| j.durable != Durable::No);
         concerned.for_each(|job| job.fail(&error));
     }
 }
@@ -120,7 +143,23 @@ impl Job {
         };
         Ok(committed
             .and(Owed::commit(self.tid))
-            .and(Owed::data(self.ended)))
+            .and(Owed::data(self.data.end())))
+    }
+
+    /// Is what it answers for durable, where the commit and the flush for all went so? The flush began behind the last data of all of them.
+    /// Of one that failed it is only known that it ended before that was seen, as of its own data: so it counts if that may have been
+    /// there.
+    fn is_durable(&self, volume: &VolumeShared, made: Result<(), Error>) -> Result<(), Error> {
+        let made = match self.data {
+            Data::Own { began, .. } => {
+                match made.and_then(|()| volume.check_flushes_since(began)) {
+                    Ok(()) => return Ok(()),
+                    failed => failed,
+                }
+            }
+            Data::All(_) => made,
+        };
+        volume.end_sync(&self.file.told, made)
     }
 
     /// Fails it, unless it has failed already.

@@ -11,7 +11,7 @@ mod parts;
 mod volume;
 
 use self::convert::Conversion;
-use self::deferred::{Durable, Job};
+use self::deferred::{Data, Durable, Job};
 pub(crate) use self::volume::{VolumeJob, sync_volume};
 use crate::error::{Error, Wait};
 use crate::ioend::{CachedPages, Facts, Reason, Verdict, decide};
@@ -30,10 +30,9 @@ pub(crate) fn ended(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
         note_failure(state, &*queue.volume.device, index, error);
     }
     let slot = &mut state.slots[index];
-    if let (Some(flush), None) = (slot.flush.take(), failed) {
-        queue.volume.blocking.flushes().ended(flush);
-    }
-    if matches!(slot.op, Op::Write | Op::Append) {
+    if matches!(slot.op, Op::Sync | Op::DataSync) {
+        end_flush(queue, state, index, failed);
+    } else if matches!(slot.op, Op::Write | Op::Append) {
         let facts = Facts {
             failed: failed.is_some(),
             owes_flush: slot.owes_flush,
@@ -57,6 +56,22 @@ fn note_failure(state: &mut QueueState, device: &dyn Device, index: u32, error: 
         _ => Error::of_bio(device, slot.op, slot.pos, slot.len, error),
     };
     slot.fail(error.into());
+}
+
+/// The flush of a sync is back: it is counted, and the open file told if one has failed of which it was not.
+#[cold]
+fn end_flush(queue: &QueueShared, state: &mut QueueState, index: u32, failed: Option<BioError>) {
+    let volume = &queue.volume;
+    let slot = &mut state.slots[index];
+    if let Some(flush) = slot.flush.take() {
+        let result = failed.map_or(Ok(()), Err);
+        volume.blocking.flushes().ended(flush, result);
+    }
+    let done = slot.error.as_deref().cloned().map_or(Ok(()), Err);
+    let handle = state.file_of(index).handle();
+    if let Err(error) = volume.end_sync(&handle.told, done) {
+        state.slots[index].fail(error.into());
+    }
 }
 
 /// Completes where it was reaped. Blocks on nothing.
@@ -100,16 +115,23 @@ pub(crate) fn defer(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
     });
     let failed = slot.error.is_some();
     let hold = std::mem::replace(&mut slot.hold, Hold::None);
-    let file = state.file_of(index).handle();
     // Its last bio is back.
     let ended = queue.volume.data_epoch();
+    let data = match slot.op {
+        Op::Sync | Op::DataSync => Data::All(ended),
+        _ => Data::Own {
+            began: slot.began.unwrap_or(ended),
+            ended,
+        },
+    };
+    let file = state.file_of(index).handle();
     let job = Job {
         queue: queue.clone(),
         slot: index,
         file,
         hold,
         durable,
-        ended,
+        data,
         conversion,
         failed,
         error: None,

@@ -23,6 +23,8 @@ impl Volume {
     /// # Errors
     /// The path leads nowhere, through a file, or in circles; damaged directories.
     pub fn resolve(&self, path: &(impl AsRef<[u8]> + ?Sized), follow: bool) -> Result<Ino, Error> {
+        // Of links on the way.
+        self.inner().bound_noted_times_best_effort();
         let path = path.as_ref();
         let shown = || String::from_utf8_lossy(path).into_owned();
         let mut todo = parts(path);
@@ -61,6 +63,7 @@ impl Volume {
     /// # Errors
     /// It is no directory, or damaged.
     pub fn read_dir(&self, ino: Ino) -> Result<super::ReadDir, Error> {
+        self.inner().bound_noted_times_best_effort();
         super::ReadDir::new(self.inner().inode(ino)?)
     }
 
@@ -69,6 +72,7 @@ impl Volume {
     /// # Errors
     /// It is no symbolic link, or damaged.
     pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>, Error> {
+        self.inner().bound_noted_times_best_effort();
         link_target(&self.inner().inode(ino)?)
     }
 }

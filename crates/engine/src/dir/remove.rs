@@ -34,7 +34,7 @@ impl Volume {
         let is_orphan = remove_name(volume, &spot)?;
         volume.settle_names(&[&spot.dir])?;
         if is_orphan {
-            volume.delete_unlinked();
+            volume.delete_unlinked_best_effort();
         }
         Ok(())
     }
@@ -55,7 +55,7 @@ impl Volume {
         let volume = self.inner();
         remove_directory(volume, &spot)?;
         volume.settle_names(&[&spot.dir])?;
-        volume.delete_unlinked();
+        volume.delete_unlinked_best_effort();
         Ok(())
     }
 

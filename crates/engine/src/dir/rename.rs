@@ -85,7 +85,7 @@ impl Volume {
         let volume = self.inner();
         while !attempt(volume, &old, &new, flags)? {}
         volume.settle_names(&[&old.dir, &new.dir])?;
-        volume.delete_unlinked();
+        volume.delete_unlinked_best_effort();
         Ok(())
     }
 }

@@ -37,7 +37,7 @@ impl Volume {
             // None: the name is gone meanwhile.
             if replace(self.inner(), &spot, file.inode())? {
                 self.inner().settle_names(&[&spot.dir])?;
-                self.inner().delete_unlinked();
+                self.inner().delete_unlinked_best_effort();
                 return Ok(());
             }
         }

@@ -8,6 +8,7 @@ use super::gate::Shard;
 use crate::error::Error;
 use crate::file::File;
 use crate::map::{Cached, MapView};
+use diorite_block::Told;
 use std::sync::Arc;
 
 /// What all requests of one attached file share: counted once per queue, so no reference count is shared by threads.
@@ -18,6 +19,8 @@ pub(crate) struct Handle {
     /// It was opened with O_DSYNC; O_SYNC. What its flags ask is asked of the inode.
     pub(crate) dsync: bool,
     pub(crate) sync: bool,
+    /// The failed flushes that were told of through the open file.
+    pub(crate) told: Arc<Told>,
     write_refused: Option<Error>,
 }
 
@@ -89,6 +92,7 @@ impl Attached {
             shard: inode.gate.add_shard(),
             dsync: file.is_dsync(),
             sync: file.is_sync(),
+            told: file.told().clone(),
             write_refused,
             inode,
         };

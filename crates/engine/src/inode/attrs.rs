@@ -10,7 +10,6 @@ use super::{Inode, timestamp};
 use crate::error::Error;
 use crate::file::File;
 use crate::volume::Volume;
-use diorite_block::sync::atomic::Ordering;
 use diorite_format::{Ino, InodeFlags, Timestamp};
 
 /// What to set; none stays.
@@ -81,11 +80,10 @@ impl Inode {
             }
             handle.or_abort(self.change(handle, |disk| {
                 if set.mtime.is_some() {
-                    // A write that was noted and not written yet came before this.
-                    self.touched.store(0, Ordering::Release);
+                    self.forget_noted_write();
                 }
                 if set.atime.is_some() {
-                    self.read_at.store(0, Ordering::Release);
+                    self.forget_noted_read();
                 }
                 (disk.uid, disk.gid) = (set.uid.unwrap_or(disk.uid), set.gid.unwrap_or(disk.gid));
                 if takes {

@@ -182,6 +182,7 @@ impl Inode {
             disk.i_block = [0; I_BLOCK_SIZE];
             disk.i_block[..head.len()].copy_from_slice(head);
             disk.size = data.len() as u64;
+            self.forget_noted_write();
             (disk.mtime, disk.ctime) = (now, now);
             Ok(())
         })?;

@@ -198,6 +198,7 @@ impl Remap<'_> {
             (now.size, now.blocks, now.i_block) = (size, disk.blocks, disk.i_block);
             now.flags = now.flags.without(MAP_FLAGS).with(map_flags);
             if let Some(time) = written_at {
+                inode.forget_noted_write();
                 (now.mtime, now.ctime) = (time, time);
             }
         })?;

@@ -122,6 +122,16 @@ impl Inode {
         }
     }
 
+    /// What was noted of writes comes before the time that is put into the inode now. Called where nobody else changes that.
+    pub(super) fn forget_noted_write(&self) {
+        self.touched.store(0, Ordering::Release);
+    }
+
+    /// The same of reads.
+    pub(super) fn forget_noted_read(&self) {
+        self.read_at.store(0, Ordering::Release);
+    }
+
     /// Are there times that were noted and not written?
     pub(crate) fn owes_times(&self) -> bool {
         let noted = self.touched.load(Ordering::Acquire) | self.read_at.load(Ordering::Acquire);
@@ -183,7 +193,7 @@ impl Inode {
 
     /// Were times or anything else changed that is not durable yet?
     pub(crate) fn has_uncommitted_times(&self) -> bool {
-        self.touched.load(Ordering::Acquire) & OWED != 0 || self.uncommitted_change().is_some()
+        self.owes_times() || self.uncommitted_change().is_some()
     }
 
     #[inline]

@@ -154,8 +154,7 @@ impl Log {
         if self.used == 0 && !self.announced {
             return Ok(());
         }
-        volume.write_blocks(self.home.iter().map(|(at, bytes)| (*at, &**bytes)))?;
-        volume.flush()?;
+        volume.write_blocks_durably(self.home.iter().map(|(at, bytes)| (*at, &**bytes)))?;
         self.announce(
             volume,
             LogPosition {

@@ -20,8 +20,7 @@ impl Rounds {
         for turn in [Turn::Unreachable, Turn::Leading, Turn::Rest] {
             let mut blocks = frozen.blocks.iter().filter(|b| b.turn == turn).peekable();
             if blocks.peek().is_some() {
-                volume.write_blocks(blocks.map(|b| (b.at, &*b.bytes)))?;
-                volume.flush()?;
+                volume.write_blocks_durably(blocks.map(|b| (b.at, &*b.bytes)))?;
             }
         }
         for block in &frozen.blocks {

@@ -137,8 +137,7 @@ impl VolumeShared {
         let bytes = self
             .cache
             .freeze(at.0, |_, _| unreachable!("the superblock is no node"));
-        self.write_blocks(std::iter::once((at.0, &*bytes)))?;
-        self.flush()?;
+        self.write_blocks_durably(std::iter::once((at.0, &*bytes)))?;
         self.cache.is_home(at.0, &bytes);
         Ok(())
     }

@@ -19,7 +19,7 @@ const DELETE_CREDITS: u32 = 6;
 impl VolumeShared {
     /// Names went: whatever nobody uses any more of what they named is deleted. What fails does not undo that they went: it stays on the
     /// list, and is tried again. Blocks; no lock may be held.
-    pub(crate) fn delete_unlinked(self: &Arc<Self>) {
+    pub(crate) fn delete_unlinked_best_effort(self: &Arc<Self>) {
         if self.orphans.any() {
             self.let_go_of_unlinked();
         }

@@ -7,7 +7,7 @@ use super::request::{Completion, Op, Request, RequestFlags};
 use crate::error::Error;
 use crate::ioend::Gather;
 use crate::policy::{CompletionPolicy, Policy};
-use diorite_block::{Bio, BioError, BioOp, Buf, FlushNumber, Split};
+use diorite_block::{Bio, BioError, BioOp, Buf, Epoch, FlushNumber, Split};
 
 /// No slot.
 const NONE: u32 = u32::MAX;
@@ -55,7 +55,9 @@ pub(crate) struct Slot {
     pub(crate) policy: Policy,
     /// A flush must follow the data before the request is acknowledged.
     pub(crate) owes_flush: bool,
-    /// The flush that it is.
+    /// Of a write that has to be durable: an epoch before its first bio went down.
+    pub(crate) began: Option<Epoch>,
+    /// Of a sync: its flush.
     pub(crate) flush: Option<FlushNumber>,
     /// Its first block in the pending map, if it is there.
     pub(crate) entry: Option<u64>,
@@ -102,6 +104,7 @@ impl Slot {
             flags: RequestFlags::default(),
             policy: Policy::DIORITE,
             owes_flush: false,
+            began: None,
             flush: None,
             entry: None,
             past_end: false,
@@ -126,6 +129,7 @@ impl Slot {
 
     fn owe_nothing(&mut self) {
         self.owes_flush = false;
+        self.began = None;
         self.entry = None;
         self.past_end = false;
         self.extends = false;

@@ -5,7 +5,7 @@
 //! the report. Limits: one operation at a time per worker; one that has begun cannot be stopped.
 
 use super::{Fallocate, bounds, fallocate, truncate};
-use crate::complete::deferred::{Durable, Job};
+use crate::complete::deferred::{Data, Durable, Job};
 use crate::error::Error;
 use crate::inode::{Handle, Inode};
 use crate::queue::{Hold, Op, QueueShared, Slot};
@@ -127,15 +127,20 @@ impl Task for RangeJob {
 
     fn run(batch: &mut Vec<RangeJob>, turn: &dyn Turn) {
         for job in batch.drain(..) {
+            let volume = job.file.inode.volume.clone();
+            let began = volume.data_epoch();
             let error = contained(|| job.perform()).err();
-            let ended = job.file.inode.volume.data_epoch();
+            let data = Data::Own {
+                began,
+                ended: volume.data_epoch(),
+            };
             let ended = Job {
                 file: job.file,
                 queue: job.queue,
                 slot: job.slot,
                 hold: job.hold,
                 durable: job.durable,
-                ended,
+                data,
                 conversion: None,
                 failed: error.is_some(),
                 error,

@@ -3,7 +3,9 @@
 //! Input: notes of reads and writes; inodes that lose or get a name. Output: times in the running transaction, by handles with credits. Invariants:
 //! an inode is in the list before anybody can see its mark, until its times are in a transaction: who syncs finds the one or the other; one that has no
 //! name is not kept by it; what cannot be written stays in the list. Limits:
-//! one entry for each inode; from [`MANY`] on the keeper is told not to wait for its interval, from [`TOO_MANY`] on who opens a file writes them first.
+//! one entry for each inode; from [`MANY`] on the keeper is told not to wait for its interval, from [`TOO_MANY`] on who opens a file,
+//! follows a path, or reads a directory or a link writes them first. While a group of changes is open nobody can, and it is as long as the
+//! files that are used in it are many.
 
 use super::VolumeShared;
 use crate::error::Error;
@@ -17,7 +19,7 @@ use std::sync::{Arc, Weak};
 
 /// Inodes with noted times that do not wait for the periodic commit any more.
 const MANY: usize = 1024;
-/// Inodes with noted times beyond which nobody opens another file before they are written.
+/// Inodes with noted times beyond which nobody opens or reads another one by its name before they are written.
 const TOO_MANY: usize = 4 * MANY;
 
 /// Inodes whose times one handle writes. Neighbours share a block of the inode table, but need not.
@@ -96,7 +98,8 @@ impl VolumeShared {
         drop(dirty);
         // Without the lock: it may be the last reference to an inode that had the number before.
         drop(before);
-        if many {
+        // While a group is open nobody could write them.
+        if many && !journal.has_group() {
             journal.hurry_commit(self);
         } else {
             journal.expect_commit(self);

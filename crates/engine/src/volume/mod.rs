@@ -37,7 +37,7 @@ use crate::workers::Workers;
 use crate::xattr::EqualBlocks;
 use diorite_block::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use diorite_block::sync::{Mutex, thread};
-use diorite_block::{Blocking, Device, Locator};
+use diorite_block::{Blocking, Device, Locator, Told};
 use diorite_format::features::RoCompat;
 use diorite_format::{FsBlock, GroupDesc, Ino, Superblock};
 use dirty_times::DirtyTimes;
@@ -105,6 +105,8 @@ pub(crate) struct VolumeShared {
     /// Held while a directory gets another parent.
     pub(crate) renames: Mutex<()>,
     dirty_times: DirtyTimes,
+    /// The failed flushes that were told of by syncs of the volume.
+    pub(crate) told: Told,
     /// Whether it can be written, or used at all.
     pub(crate) health: Health,
     weak: Weak<VolumeShared>,
@@ -215,6 +217,7 @@ impl Volume {
             equal_blocks: EqualBlocks::new(level),
             loaded_segments: AtomicU64::new(0),
             most_segments: options.map_cache as u64 / 32,
+            told: blocking.flushes().all_told(),
             queues: Mutex::at_level(&QUEUES, level, Registry::default()),
             sync_pool: Mutex::at_level(&SYNC_POOL, level, Some(Vec::new())),
             device,
@@ -331,7 +334,8 @@ impl Volume {
     /// [`crate::Request::sync_volume`].
     ///
     /// # Errors
-    /// The device's; the volume may not be changed any more.
+    /// The device's, once also if it failed somebody else's flush since the last such call: what was written before may be lost. Or the
+    /// volume may not be changed any more.
     pub fn sync(&self) -> Result<(), Error> {
         self.inner().sync()
     }
@@ -358,7 +362,7 @@ impl Volume {
     /// Refuses new requests, waits for those in flight, and flushes the device. Completions stay to be reaped. Blocks.
     ///
     /// # Errors
-    /// The flush failed.
+    /// Those of [`Volume::sync`].
     pub fn close(self) -> Result<(), Error> {
         let volume = self.inner();
         volume.shut_down();
@@ -373,7 +377,7 @@ impl Volume {
         let data = volume.data_epoch();
         volume.commit_deleted()?;
         volume.settle()?;
-        volume.flush_since(data)
+        volume.end_sync(&volume.told, volume.flush_since(data))
     }
 }
 

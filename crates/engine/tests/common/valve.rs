@@ -29,6 +29,8 @@ struct Shared {
     failing_at: Range<u64>,
     lying: Vec<u8>,
     failing_reads: Range<u64>,
+    held_flushes: bool,
+    failing_flushes: usize,
     holding: usize,
     flying: Vec<(Range<u64>, bool)>,
     not_to_wait: u64,
@@ -93,6 +95,16 @@ impl Valve {
         self.shared.lock().unwrap().failing_reads = range;
     }
 
+    /// Holds flushes back, or lets go of them.
+    pub fn hold_flushes(&self, hold: bool) {
+        self.shared.lock().unwrap().held_flushes = hold;
+    }
+
+    /// Fails the next flushes, so many.
+    pub fn fail_flushes(&self, count: usize) {
+        self.shared.lock().unwrap().failing_flushes = count;
+    }
+
     /// How many requests it holds back.
     pub fn holding(&self) -> usize {
         self.shared.lock().unwrap().holding
@@ -118,12 +130,18 @@ impl Shared {
     fn holds(&self, bio: &Bio) -> bool {
         match bio.op {
             BioOp::Read => meets(&self.held_reads, bio),
+            BioOp::Flush => self.held_flushes,
             _ if self.held_fua && bio.flags.fua => true,
             _ => first_byte(bio).is_some_and(|b| self.held.contains(&b)),
         }
     }
 
-    fn fails(&self, bio: &Bio) -> bool {
+    fn fails(&mut self, bio: &Bio) -> bool {
+        if bio.op == BioOp::Flush {
+            let fails = self.failing_flushes > 0;
+            self.failing_flushes -= usize::from(fails);
+            return fails;
+        }
         let by_byte = first_byte(bio).is_some_and(|b| self.failing.contains(&b));
         by_byte || bio.op == BioOp::Write && meets(&self.failing_at, bio)
     }

@@ -12,7 +12,7 @@ use crate::common::watch::Watchdog;
 use crate::common::{Rng, fsck, scratch};
 use diorite::policy::PRESETS;
 use diorite::{Error, Fallocate, File, MappingState, OpenFlags, OpenOptions, Policy, Queue};
-use diorite::{Reason, Request, RequestFlags, Seek, Volume};
+use diorite::{Request, RequestFlags, Seek, Volume};
 use diorite_block::Buf;
 use diorite_format::{Ino, InodeFlags};
 use std::collections::VecDeque;
@@ -469,31 +469,37 @@ fn a_flag_is_seen_by_queues_that_have_the_file() {
     let queue = volume.queue(8).unwrap();
     let id = queue.attach(&file).unwrap();
     let plain = file.metadata().flags;
-    // How it is made durable is asked elsewhere: that something was owed is enough.
-    let durable = |request: Request| {
-        let owed = || queue.counters().deferred[Reason::Commit as usize];
-        let (before, owed_before) = (stage.disk().counters(), owed());
+    let commits = || volume.journal_stats().commits;
+    // Flushes, commits, and whether anything was made durable by FUA.
+    let did = |request: Request| {
+        let (before, commits_before) = (stage.disk().counters(), commits());
         let done = run_all(&queue, vec![request]);
         assert!(done[0].result.is_ok(), "{done:?}");
         let did = stage.disk().counters().since(&before);
-        did.flushes + did.fua_writes + owed() - owed_before > 0
+        (did.flushes, commits() - commits_before, did.fua_writes > 0)
     };
     let overwrite = || Request::write(id, 4096, filled(1, 512), 0);
     let resize = |size| Request::truncate(id, size, 0);
+    let sync = || Request::sync(id, true, 0);
+    let (nothing, flush, commit) = ((0, 0, false), (1, 0, false), (1, 1, true));
     assert_eq!(overwrite().flags, RequestFlags::default());
     // The first change says in the superblock that the volume is in use.
-    assert!(durable(resize(95_000)));
+    did(resize(95_000));
     for size in [90_000, 80_000] {
-        assert!(!durable(overwrite()) && !durable(resize(size + 1)));
-        file.set_flags(plain.with(InodeFlags::SYNC)).unwrap();
-        assert!(durable(overwrite()), "a write of a file with the flag S");
-        assert!(
-            durable(resize(size)),
-            "a truncation of a file with the flag S"
+        assert_eq!(
+            (did(overwrite()), did(resize(size + 1))),
+            (nothing, nothing)
         );
+        file.set_flags(plain.with(InodeFlags::SYNC)).unwrap();
+        // As O_SYNC: the data by a flush behind it, the time by a commit, if the clock has moved.
+        let by_write = did(overwrite());
+        assert!(by_write == commit || by_write == flush, "{by_write:?}");
+        assert_eq!(did(sync()), flush, "a write left nothing else to an fsync");
+        assert_eq!(did(resize(size)), commit);
+        assert_eq!(did(sync()), flush, "nor did a truncation");
         file.set_flags(plain).unwrap();
     }
-    assert!(!durable(overwrite()));
+    assert_eq!(did(overwrite()), nothing);
 }
 
 /// Rule D5. A write into space that lies in thousands of pieces was converted in one handle, whose credits counted one run: its

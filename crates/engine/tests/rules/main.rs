@@ -10,6 +10,7 @@
 //! | `durable` | C5 to C7, C9, C13: power cuts behind every acknowledgement |
 //! | `times` | C7: times of writes that overtake each other |
 //! | `epochs` | D1, D2, D4: flushes that began too early, caches of stacks, many times in one commit |
+//! | `lost` | D1: flushes that failed
 //! | `full` | G8, U10: no space left, to the last block |
 //! | `cuts` | U2, U3: power cuts anywhere in a volume without space |
 //! | `looped`, `stacked` | L1, L2, L4 to L8: a file as a device |
@@ -38,6 +39,7 @@ mod general;
 mod limits;
 mod log_places;
 mod looped;
+mod lost;
 mod recheck;
 mod sharing;
 mod space;
