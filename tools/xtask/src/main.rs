@@ -15,6 +15,7 @@ usage: cargo xtask images [--out DIR] [--root-fill auto|never] [--only NAME]... 
        cargo xtask images --list
        cargo xtask crash ...   (power cuts and killed writers; `cargo xtask crash --help`)
        cargo xtask damage [--cases N] [--seed S]
+       cargo xtask mutants ... (changes to the code that a test must notice; `cargo xtask mutants --help`)
 
 damage: changes fields of all structures of images, and compares the verdicts of check and e2fsck.
 
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
     match args.split_first() {
         Some((task, rest)) if task == "crash" => return crash(rest),
         Some((task, rest)) if task == "damage" => return damage(rest),
+        Some((task, rest)) if task == "mutants" => return mutants(rest),
         _ => {}
     }
     match parse(&args) {
@@ -58,6 +60,12 @@ fn main() -> ExitCode {
 /// Hands over to the package that links diorite, which this one does not.
 fn crash(args: &[String]) -> ExitCode {
     let words = "run --quiet --locked --package diorite-crash --";
+    become_cargo(words, args, &[])
+}
+
+/// The same.
+fn mutants(args: &[String]) -> ExitCode {
+    let words = "run --quiet --locked --package diorite-mutants --";
     become_cargo(words, args, &[])
 }
 
@@ -101,7 +109,7 @@ fn parse(args: &[String]) -> Result<Wish, String> {
     };
     let mut args = args.iter();
     if args.next().map(String::as_str) != Some("images") {
-        return Err("the tasks are `images`, `crash` and `damage`".into());
+        return Err("the tasks are `images`, `crash`, `damage` and `mutants`".into());
     }
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{arg} wants a value"));

@@ -1,0 +1,46 @@
+//! What it is: the verdicts as a table, and the survivors that nobody has given a reason for.
+//! Input: mutants, verdicts, docs/mutants.md. Output: text on standard output.
+//! Invariant: a survivor counts as explained when docs/mutants.md has its name without line and column in a line of its table.
+
+use crate::error::{Error, Result};
+use crate::judge::{Fate, Verdict};
+use crate::list::Mutant;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+/// Prints the table; gives how many survive without a reason.
+///
+/// # Errors
+/// When docs/mutants.md cannot be read.
+pub(crate) fn report(root: &Path, mutants: &[Mutant], verdicts: &[Verdict]) -> Result<usize> {
+    let doc = root.join("docs/mutants.md");
+    let reasons = std::fs::read_to_string(&doc).map_err(Error::io(doc.display()))?;
+    let fates: HashMap<_, _> = verdicts.iter().map(|v| (v.name.as_str(), v.fate)).collect();
+    let mut table: BTreeMap<&Path, [usize; 6]> = BTreeMap::new();
+    let mut unexplained = 0;
+    for mutant in mutants {
+        let row = table.entry(&mutant.file).or_default();
+        let Some(fate) = fates.get(mutant.name.as_str()) else {
+            continue;
+        };
+        row[*fate as usize] += 1;
+        if matches!(fate, Fate::Survived | Fate::NotReached | Fate::NoPlace)
+            && !reasons.contains(&lasting_name(mutant))
+        {
+            unexplained += 1;
+            println!("{fate:?}, no reason given: {}", mutant.name);
+        }
+    }
+    println!("file | killed | hung | survived | not reached | unviable | no place");
+    for (file, row) in table {
+        let row: Vec<_> = row.iter().map(usize::to_string).collect();
+        println!("{} | {}", file.display(), row.join(" | "));
+    }
+    Ok(unexplained)
+}
+
+/// A name that outlives changes elsewhere in the file: `file: what`.
+fn lasting_name(mutant: &Mutant) -> String {
+    let what = mutant.name.splitn(4, ':').nth(3).unwrap_or_default();
+    format!("{}:{what}", mutant.file.display())
+}
