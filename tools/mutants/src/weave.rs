@@ -10,6 +10,9 @@ use crate::list::{Genre, Mutant};
 use crate::places::{Place, Places};
 use std::ops::Range;
 
+#[cfg(test)]
+mod tests;
+
 /// A text with its mutants woven in.
 pub(crate) struct Woven {
     pub(crate) text: String,
