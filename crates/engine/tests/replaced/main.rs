@@ -17,7 +17,7 @@ use common::stage::mem_of;
 use common::{Rng, scaled, scratch};
 use diorite::{OpenOptions, Volume};
 use diorite_block::RecordDevice;
-use diorite_block::record::{Cut, PowerCuts, plan};
+use diorite_block::record::{Cut, PowerCuts, Survival, plan};
 use diorite_format::Superblock;
 use diorite_format::superblock::SUPERBLOCK_SIZE;
 use model::Model;
@@ -120,7 +120,6 @@ fn no_cut_leaves_neither_the_old_nor_the_new() {
             let (wrong, states, lossy) = (tally.wrong, tally.states, tally.lossy);
             let args = kind.args;
             eprintln!("{args:?}, torn {tears}: {states} states, {lossy} lossy, {wrong} wrong");
-            assert!(tears || lossy == 0, "{args:?}");
             all += &tally.first;
         }
     }
@@ -192,7 +191,9 @@ fn judge(dir: &Path, bytes: &[u8], cut: Cut, model: &Model, tally: &mut Tally) -
         "{cut:?}\n{said}"
     );
     let volume = Volume::open(path.to_str().unwrap(), &OpenOptions::default()).unwrap();
-    let lossy = said.contains("directory corrupted");
+    // Without a sum a torn block in which records were moved together may be one that can be read, with names of which none is in the other half.
+    let lossy = said.contains("directory corrupted") || said.contains("bad max hash");
+    let lossy = lossy && matches!(cut.survival, Survival::Chance { unit: 512, .. });
     tally.lossy += usize::from(lossy);
     let wrong = model.judge(cut.at, lossy, |name| world::seen(&volume, name));
     (!wrong.is_empty()).then(|| format!("{cut:?}\n{}\n{said}", wrong.join("\n")))
