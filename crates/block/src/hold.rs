@@ -20,7 +20,11 @@ use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::path::Path;
+use std::time::Duration;
 
+/// A device that nobody keeps may be claimed for a moment: by who looks for a free loop device, or for what is on a disk. So long it is tried again.
+const CLAIM_TRIES: u32 = 10;
+const CLAIM_NAP: Duration = Duration::from_millis(20);
 /// Permissions in use.
 const USES: i64 = 100;
 /// Permissions shared with nobody.
@@ -181,7 +185,7 @@ fn open(usage: &Use<'_>, notes: &mut Vec<String>) -> Result<OwnedFd, DeviceError
     if !usage.block_device || usage.read_only {
         return open(flags).map_err(|e| refused(usage, e));
     }
-    match open(flags | OFlags::EXCL) {
+    match patiently(|| open(flags | OFlags::EXCL)) {
         Err(Errno::BUSY) => {
             let user = user_of_device(usage);
             if !usage.force {
@@ -192,6 +196,17 @@ fn open(usage: &Use<'_>, notes: &mut Vec<String>) -> Result<OwnedFd, DeviceError
         }
         other => other.map_err(|e| refused(usage, e)),
     }
+}
+
+/// Opens a device alone, again for a while if somebody has claimed it.
+fn patiently<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    for _ in 1..CLAIM_TRIES {
+        match open() {
+            Err(Errno::BUSY) => std::thread::sleep(CLAIM_NAP),
+            other => return other,
+        }
+    }
+    open()
 }
 
 fn user_of_device(usage: &Use<'_>) -> String {

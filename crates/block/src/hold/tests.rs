@@ -26,6 +26,27 @@ fn take(path: &Path, read_only: bool) -> Result<(Hold, Vec<String>), DeviceError
     Hold::take(&usage(path, read_only), &mut notes).map(|h| (h, notes))
 }
 
+/// The defect: a device was refused that another losetup had claimed for a moment, while it looked for a free one.
+#[test]
+fn a_claim_of_a_moment_is_waited_for() {
+    let answers = |busy: u32, then: Result<(), Errno>| {
+        let mut asked = 0;
+        let opened = patiently(|| {
+            asked += 1;
+            if asked <= busy {
+                Err(Errno::BUSY)
+            } else {
+                then
+            }
+        });
+        (opened, asked)
+    };
+    assert_eq!(answers(0, Ok(())), (Ok(()), 1));
+    assert_eq!(answers(2, Ok(())), (Ok(()), 3));
+    assert_eq!(answers(1, Err(Errno::ACCESS)), (Err(Errno::ACCESS), 2));
+    assert_eq!(answers(u32::MAX, Ok(())), (Err(Errno::BUSY), CLAIM_TRIES));
+}
+
 #[test]
 fn one_writer_at_a_time_even_in_one_process() {
     let (_dir, path) = image();

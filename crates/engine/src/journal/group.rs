@@ -52,7 +52,8 @@ impl Journal {
                 let what = "a group of changes is open already";
                 return Err(Error::Invalid(what.to_owned()));
             }
-            let quiet = state.open == 0 && !state.closing && state.running.is_empty();
+            // Nor is anything on its way into the log: whoever waits for that would find a group in his way.
+            let quiet = state.newest_uncommitted().is_none() && !state.closing;
             if quiet && state.aborted.is_none() && !noted {
                 state.group = Some(Group {
                     had_orphans,

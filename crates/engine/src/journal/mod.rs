@@ -228,12 +228,7 @@ impl Journal {
 
     /// The newest transaction that may have changed something and is not durable.
     pub(crate) fn newest_uncommitted(&self) -> Option<Tid> {
-        let state = self.state.lock();
-        if state.open > 0 || !state.running.is_empty() {
-            return Some(state.running.tid);
-        }
-        let last = Tid::new(state.running.tid.get().wrapping_sub(1));
-        last.is_after(state.committed).then_some(last)
+        self.state.lock().newest_uncommitted()
     }
 
     /// Is this transaction durable?

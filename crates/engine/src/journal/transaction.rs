@@ -119,6 +119,15 @@ impl State {
         }
     }
 
+    /// The newest transaction that has something in it, or may get it, and is not durable; it may be on its way into the log.
+    pub(super) fn newest_uncommitted(&self) -> Option<Tid> {
+        if self.open > 0 || !self.running.is_empty() {
+            return Some(self.running.tid);
+        }
+        let last = Tid::new(self.running.tid.get().wrapping_sub(1));
+        last.is_after(self.committed).then_some(last)
+    }
+
     /// May a handle with so many credits begin now?
     pub(super) fn has_room(&self, credits: u32, most: u32) -> bool {
         let used = self.used();

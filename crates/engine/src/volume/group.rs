@@ -56,7 +56,7 @@ impl Group {
         volume.journal()?.end_group();
         volume.delete_doomed_best_effort();
         match volume.make_all_durable() {
-            // The next one has begun behind this one, and began with the times and a commit of all that there was.
+            // The next one has begun behind this one, and began when all that there was, times too, was committed.
             Err(Error::InGroup) => volume.make_durable(owed),
             made => made,
         }
