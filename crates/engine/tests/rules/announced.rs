@@ -47,8 +47,9 @@ fn loop_over(below: &Arc<dyn Device>, geometry: Geometry, write: bool) -> LoopDe
     LoopDevice::new(volume.open_path("/odd", flags).unwrap(), "loop".into())
 }
 
-/// Rules D2, L5. It has a volatile cache, whatever is below; FUA where that costs less than a flush by itself, and that flushes nothing else; it can make
-/// holes and zeros where its file can and may be written; its requests are no larger than those of the device below, or than a queue takes.
+/// Rules D2, L5. It has a volatile cache, whatever is below; FUA where that costs less than a flush by itself, and that flushes nothing
+/// else; it can make holes and zeros where its file can and may be written; its requests are no larger than those of the device below, or
+/// than a queue takes.
 #[test]
 fn a_loop_device_says_what_it_can_do() {
     // Extents, and without them.
@@ -117,8 +118,8 @@ fn layered(dir: &Path, outer: &[&str]) -> PathBuf {
     image(dir, "24M", outer, &source)
 }
 
-/// A parameter behind the path of an inner file is part of a name, and mostly not meant so: who gets "not found" is told. Other errors, and other names, stay
-/// what they are.
+/// A parameter behind the path of an inner file is part of a name, and mostly not meant so: who gets "not found" is told. Other errors, and
+/// other names, stay what they are.
 #[test]
 fn a_parameter_at_an_inner_path_is_explained() {
     let dir = scratch();
