@@ -196,3 +196,6 @@ impl Blocking {
             .map_err(|_| BioError::new(BioErrorKind::Gone))
     }
 }
+
+#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+mod tests;

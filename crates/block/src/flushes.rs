@@ -141,13 +141,10 @@ impl Flushes {
     /// Its error, if he had not been told of it.
     pub fn tell(&self, told: &Told) -> Result<(), BioError> {
         let failed = self.failed.load(Ordering::SeqCst);
-        // Mostly there is nothing, and nothing is written.
-        if told.0.load(Ordering::Relaxed) < failed
-            && told.0.fetch_max(failed, Ordering::SeqCst) < failed
-        {
-            return Err(self.why());
+        match told.0.fetch_max(failed, Ordering::SeqCst) < failed {
+            true => Err(self.why()),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     fn why(&self) -> BioError {

@@ -49,9 +49,9 @@ impl Owed {
     }
 
     /// A transaction, if there is one that is not durable yet.
-    pub(crate) fn commit(transaction: Option<Tid>) -> Owed {
+    pub(crate) fn commit(newest: Option<Tid>) -> Owed {
         Owed {
-            transaction,
+            transaction: newest,
             ..Owed::nothing()
         }
     }

@@ -1,7 +1,15 @@
-//! Seeded randomness for tests.
+//! Seeded randomness for tests, and a volume that an installed mke2fs makes.
 //!
-//! Input: `DIORITE_SEED`, or the clock. Output: numbers, and the seed on standard error. Invariant: the same seed gives the
-//! same numbers. Limits: not for secrets.
+//! Input: `DIORITE_SEED`, or the clock; options of mke2fs. Output: numbers, and the seed on standard error; volumes in memory.
+//! Invariant: the same seed gives the same numbers. Limits: not for secrets.
+
+use crate::{OpenOptions, Volume};
+use diorite_block::MemDevice;
+use std::fs::File;
+use std::io::Read;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// A small generator (splitmix64).
 #[derive(Debug)]
@@ -35,4 +43,32 @@ impl Rng {
     pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
+}
+
+/// A volume in memory of this size, with blocks of 1 KiB, made with these options more; no commit comes by itself.
+pub(crate) fn small_volume(size: &str, more: &[&str]) -> Volume {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let made = Command::new("mke2fs")
+        .args(["-q", "-F", "-t", "ext4", "-b", "1024"])
+        .args(more)
+        .args([path.to_str().unwrap(), size])
+        .output();
+    assert!(made.unwrap().status.success());
+    let mut file = File::open(&path).unwrap();
+    let device = MemDevice::new(file.metadata().unwrap().len());
+    let (mut chunk, mut at) = (Vec::new(), 0);
+    while file.by_ref().take(1 << 16).read_to_end(&mut chunk).unwrap() > 0 {
+        // What was never written costs no memory.
+        if chunk.iter().any(|b| *b != 0) {
+            device.write_at(at, &chunk);
+        }
+        at += chunk.len() as u64;
+        chunk.clear();
+    }
+    let options = OpenOptions {
+        commit_interval: Duration::from_secs(3600),
+        ..OpenOptions::writable()
+    };
+    Volume::open_device(Arc::new(device), &options).unwrap()
 }

@@ -15,6 +15,8 @@ use std::path::Path;
 pub(crate) fn report(root: &Path, mutants: &[Mutant], verdicts: &[Verdict]) -> Result<usize> {
     let doc = root.join("docs/mutants.md");
     let reasons = std::fs::read_to_string(&doc).map_err(Error::io(doc.display()))?;
+    // A cell of a table has its bars escaped.
+    let reasons = reasons.replace(r"\|", "|");
     let fates: HashMap<_, _> = verdicts.iter().map(|v| (v.name.as_str(), v.fate)).collect();
     let mut table: BTreeMap<&Path, [usize; 6]> = BTreeMap::new();
     let mut unexplained = 0;

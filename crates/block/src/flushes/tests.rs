@@ -10,6 +10,19 @@ use std::sync::atomic::AtomicU32;
 use std::sync::mpsc::channel;
 use std::thread;
 
+/// Blocks until this thread of the process waits for what another one has to do.
+fn until_asleep(thread: rustix::thread::Pid) {
+    let path = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
+    let is_asleep = || {
+        let stat = std::fs::read_to_string(&path).unwrap();
+        // Behind its name, which is in parentheses.
+        stat.rsplit(") ").next().unwrap().starts_with('S')
+    };
+    while !is_asleep() {
+        thread::yield_now();
+    }
+}
+
 /// The defect: a flush that began before the data ended counted for it, because it ended afterwards.
 #[test]
 fn a_flush_that_began_before_covers_nothing() {
@@ -60,13 +73,16 @@ fn only_a_later_flush_is_shared() {
     let account = Arc::new(Flushes::new());
     let made = Arc::new(AtomicU32::new(0));
     let (begun, has_begun) = channel();
+    let (came, has_come) = channel();
     let mut ends = Vec::new();
     let mut threads = Vec::new();
     let mut flush = |epoch: Epoch| {
         let (end, may_end) = channel::<Result<(), BioError>>();
         let (account, made, begun) = (account.clone(), made.clone(), begun.clone());
+        let came = came.clone();
         ends.push(end);
         threads.push(thread::spawn(move || {
+            came.send(rustix::thread::gettid()).unwrap();
             account.make_durable(epoch, || {
                 made.fetch_add(1, Ordering::SeqCst);
                 begun.send(()).unwrap();
@@ -81,8 +97,10 @@ fn only_a_later_flush_is_shared() {
     flush(epoch);
     has_begun.recv().unwrap();
     flush(epoch);
-    for end in &ends[..2] {
-        end.send(Ok(())).unwrap();
+    until_asleep(has_come.iter().nth(2).unwrap());
+    for end in ends {
+        // The third one is not there to be told, if all is well.
+        let _told = end.send(Ok(()));
     }
     for thread in threads {
         thread.join().unwrap().unwrap();
@@ -188,9 +206,13 @@ fn a_shared_failure_reaches_all_who_waited() {
     });
     has_begun.recv().unwrap();
     let follower = account.clone();
+    let (came, has_come) = channel();
+    let follows = thread::spawn(move || {
+        came.send(rustix::thread::gettid()).unwrap();
+        follower.make_durable(epoch, || Ok(()))
+    });
+    until_asleep(has_come.recv().unwrap());
     let error = BioError::new(BioErrorKind::Io);
-    // It fails by the leader's error, or, if it comes too late for that, by its own.
-    let follows = thread::spawn(move || follower.make_durable(epoch, || Err(error)));
     end.send(Err(error)).unwrap();
     assert_eq!(leads.join().unwrap(), Err(error));
     assert_eq!(follows.join().unwrap(), Err(error));
@@ -200,16 +222,21 @@ fn a_shared_failure_reaches_all_who_waited() {
 /// The defect: what the host flushes behind a write with FUA was not counted, or FUA by itself was taken for a flush of everything.
 #[test]
 fn a_durable_write_counts_as_a_flush_where_it_is_one() {
-    for (fua, flushes) in [("yes", false), ("no", true)] {
-        let options = format!("1M,cache=volatile,fua={fua},clock=auto");
+    for (cache, fua, did, covers) in [
+        ("volatile", "yes", (1, 0), false),
+        ("volatile", "no", (1, 0), true),
+        ("none", "yes", (0, 0), false),
+        ("none", "no", (0, 0), false),
+    ] {
+        let options = format!("1M,cache={cache},fua={fua},clock=auto");
         let device = Arc::new(SimDevice::new(SimOptions::parse(&options).unwrap()).unwrap());
         let blocking = Blocking::new(device.clone());
         let epoch = blocking.flushes().now();
         blocking.write_durably(0, Buf::zeroed(512)).unwrap();
-        let did = device.counters();
-        assert_eq!((did.fua_writes, did.flushes), (1, 0), "fua={fua}: {did:?}");
-        assert_eq!(blocking.flushes().covers(epoch), flushes, "fua={fua}");
+        let counted = device.counters();
+        assert_eq!((counted.fua_writes, counted.flushes), did, "{options}");
+        assert_eq!(blocking.flushes().covers(epoch), covers, "{options}");
         blocking.flush().unwrap();
-        assert!(blocking.flushes().covers(epoch));
+        assert_eq!(blocking.flushes().covers(epoch), cache == "volatile");
     }
 }

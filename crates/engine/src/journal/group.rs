@@ -46,7 +46,7 @@ impl Journal {
         for _ in 0..TRIES {
             volume.write_noted_times()?;
             self.commit_running(volume)?;
-            let (had_orphans, noted) = (volume.orphans.in_file(), volume.has_noted_times());
+            let (orphans, noted) = (volume.orphans.in_file(), volume.has_noted_times());
             let mut state = self.state.lock();
             if state.group.is_some() {
                 let what = "a group of changes is open already";
@@ -56,7 +56,7 @@ impl Journal {
             let quiet = state.newest_uncommitted().is_none() && !state.closing;
             if quiet && state.aborted.is_none() && !noted {
                 state.group = Some(Group {
-                    had_orphans,
+                    had_orphans: orphans,
                     ..Group::default()
                 });
                 return Ok(());

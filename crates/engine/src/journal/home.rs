@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 /// Blocks in one bio at most.
 const RUN: usize = 128;
-/// Blocks of which there are copies at once.
-const PIECE: usize = 8 * RUN;
+/// Blocks of which there are copies at once: of eight runs.
+const PIECE: usize = 1024;
 
 impl VolumeShared {
     /// Makes durable what has ended on the volume's device. Blocks.
@@ -125,3 +125,6 @@ fn gathered(pos: u64, run: &mut Vec<impl AsRef<[u8]>>) -> Bio {
     }
     Bio::write(pos, buf, 0)
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,8 +15,8 @@ use diorite_format::journal::write::{self, LogPosition, Tag};
 use diorite_format::{FsBlock, Tid};
 use std::collections::BTreeMap;
 
-/// Bytes of blocks that are kept in memory between their commit and their way home.
-const MOST_BYTES: u32 = 20 << 20;
+/// Bytes of blocks that are kept in memory between their commit and their way home: 20 MiB.
+const MOST_BYTES: u32 = 0x0140_0000;
 /// However large blocks are: a handle may need a quarter of them.
 const LEAST_BLOCKS: u32 = 512;
 
@@ -28,7 +28,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    fn of(&self, block: u32) -> FsBlock {
+    pub(super) fn of(&self, block: u32) -> FsBlock {
         let after = self.runs.partition_point(|(first, ..)| *first <= block);
         let (first, at, _) = self.runs[after.checked_sub(1).expect("the runs begin at block 0")];
         FsBlock::new(at.get() + u64::from(block - first))

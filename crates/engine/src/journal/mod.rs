@@ -26,6 +26,8 @@ mod log;
 mod order;
 pub(crate) mod recovery;
 mod rounds;
+#[cfg(test)]
+mod tests;
 mod transaction;
 
 pub use group::GroupFill;
@@ -74,6 +76,15 @@ enum Medium {
     Log(Box<Log>),
     /// Home, in rounds.
     Rounds(Rounds),
+}
+
+impl Medium {
+    fn checkpoints(&self) -> u64 {
+        match self {
+            Medium::Log(log) => log.checkpoints(),
+            Medium::Rounds(_) => 0,
+        }
+    }
 }
 
 /// Stands while a part runs that must not be left half-way.
@@ -206,12 +217,9 @@ impl Journal {
 
     /// What it has done so far. Waits for a commit under way.
     pub(crate) fn stats(&self) -> JournalStats {
-        let checkpoints = match &*self.medium.lock() {
-            Medium::Log(log) => log.checkpoints(),
-            Medium::Rounds(_) => 0,
-        };
+        let medium = self.medium.lock();
         JournalStats {
-            checkpoints,
+            checkpoints: medium.checkpoints(),
             ..self.state.lock().stats
         }
     }

@@ -10,6 +10,8 @@
 
 mod flying;
 mod queue;
+#[cfg(test)]
+mod tests;
 mod words;
 
 use crate::error::Error;
@@ -118,14 +120,13 @@ impl LoopDevice {
 impl Device for LoopDevice {
     fn geometry(&self) -> Geometry {
         let below = self.volume().device.geometry();
-        // The last partial sector counts: it reads as its bytes and zeros (rule L2).
-        let size = self.file.size().next_multiple_of(u64::from(below.logical));
-        let read_only = self.file.check_writable().is_err();
+        let writable = self.file.check_writable().is_ok();
         Geometry {
-            size,
-            read_only,
-            discard: self.able.can_punch() && !read_only,
-            write_zeroes: self.able.can_zero() && !read_only,
+            // The last partial sector counts: it reads as its bytes and zeros (rule L2).
+            size: self.file.size().next_multiple_of(u64::from(below.logical)),
+            read_only: !writable,
+            discard: self.able.can_punch() && writable,
+            write_zeroes: self.able.can_zero() && writable,
             max_transfer: below.max_transfer.min(1 << 30),
             // Rule D2: what the file's map and size were changed by is durable with a sync of the file only, whatever its device is like.
             volatile_cache: true,
@@ -142,10 +143,9 @@ impl Device for LoopDevice {
 
     fn report(&self) -> DeviceReport {
         let below = self.volume().device.report();
-        let (engine, direct) = ("loop".to_owned(), below.direct);
         DeviceReport {
-            engine,
-            direct,
+            engine: "loop".to_owned(),
+            direct: below.direct,
             below: Some(Box::new(below)),
             ..DeviceReport::default()
         }

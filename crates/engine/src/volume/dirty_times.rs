@@ -20,7 +20,7 @@ use std::sync::{Arc, Weak};
 /// Inodes with noted times that do not wait for the periodic commit any more.
 const MANY: usize = 1024;
 /// Inodes with noted times beyond which nobody opens or reads another one by its name before they are written.
-const TOO_MANY: usize = 4 * MANY;
+const TOO_MANY: usize = 4096;
 
 /// Inodes whose times one handle writes. Neighbours share a block of the inode table, but need not.
 const PER_HANDLE: usize = 64;

@@ -13,6 +13,7 @@
 //! | `lost` | D1: flushes that failed
 //! | `full` | G8, U10: no space left, to the last block |
 //! | `cuts` | U2, U3: power cuts anywhere in a volume without space |
+//! | `announced` | D2, L5, L9: what a file as a device says of itself |
 //! | `looped`, `stacked` | L1, L2, L4 to L8: a file as a device |
 //! | `sharing` | U6, U7, B2, G13, G16: who waits for whom in one file |
 //! | `recheck` | U7, G15: what is looked at again after a wait |
@@ -28,6 +29,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod announced;
 mod bed;
 mod blocks;
 mod completion;

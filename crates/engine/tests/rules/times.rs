@@ -4,14 +4,16 @@
 //! taken back by a write that asked the clock before it and was noted after it. Limits: such a write is told apart from a clock that was
 //! put back by a second.
 
-use crate::common::fixture::{filled, writable};
+use crate::common::fixture::{LIMIT, filled, writable};
 use crate::common::recipe::{RECIPES, bare};
-use crate::common::scratch;
 use crate::common::stage::{Stage, mem_of};
+use crate::common::watch::Watchdog;
+use crate::common::{image, scratch};
 use diorite::{AccessTimes, File, Op, OpenFlags, OpenOptions, RequestFlags, Volume};
 use diorite_format::Inode;
 use std::cell::Cell;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 thread_local! {
@@ -115,4 +117,67 @@ fn a_noted_write_takes_no_later_time_back() {
         let secs = behind_a_cut(&stage, "/odd").mtime.secs;
         assert_eq!(secs, (START + 20_000 * at + 10_000) as i64 / 1000, "{what}");
     }
+}
+
+/// Nobody syncs: what is only noted is committed when the interval has passed, and not before.
+#[test]
+fn noted_times_are_committed_when_they_are_old() {
+    let _watchdog = Watchdog::new(LIMIT, "old times");
+    let dir = scratch();
+    let stage = Stage::mem(&bare(dir.path(), &RECIPES[0]));
+    for (interval, comes) in [(3600 * 1000, false), (20, true)] {
+        MILLIS.set(START + interval);
+        let options = OpenOptions {
+            commit_interval: Duration::from_millis(interval),
+            ..options()
+        };
+        let volume = stage.open(&options).unwrap();
+        let file = volume.open_path("/odd", writable()).unwrap();
+        // Nothing else is changed: the time alone wakes the keeper.
+        file.write_at(0, filled(1, 512)).1.unwrap();
+        while comes && volume.usage().dirty_times > 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(volume.usage().dirty_times, u64::from(!comes));
+        if comes {
+            while volume.journal_stats().commits == 0 {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let secs = behind_a_cut(&stage, "/odd").mtime.secs;
+            assert_eq!(secs, (START + interval) as i64 / 1000);
+        }
+        drop(file);
+        volume.close().unwrap();
+    }
+}
+
+/// Rule D4: from 1,024 inodes on their times do not wait for the interval; one less, they do.
+#[test]
+fn many_noted_times_do_not_wait() {
+    const MANY: usize = 1024;
+    let _watchdog = Watchdog::new(LIMIT, "many times");
+    let dir = scratch();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    for n in 0..MANY {
+        std::fs::write(tree.join(format!("f{n}")), [1; 512]).unwrap();
+    }
+    let args = "-t ext4 -b 1024 -I 256 -N 2048".split(' ');
+    let path = image(dir.path(), "24M", &args.collect::<Vec<_>>(), &tree);
+    let stage = Stage::mem(&path);
+    MILLIS.set(START);
+    let volume = stage.open(&options()).unwrap();
+    let touch = |n: usize| {
+        let file = volume.open_path(&format!("/f{n}"), writable()).unwrap();
+        file.write_at(0, filled(1, 512)).1.unwrap();
+    };
+    (0..MANY - 1).for_each(touch);
+    thread::sleep(Duration::from_millis(20));
+    assert_eq!(volume.usage().dirty_times, MANY as u64 - 1);
+    assert_eq!(volume.journal_stats().commits, 0);
+    touch(MANY - 1);
+    while volume.usage().dirty_times > 0 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    volume.close().unwrap();
 }

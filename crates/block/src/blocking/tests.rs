@@ -1,0 +1,107 @@
+//! The queues that a blocking helper opens, and keeps for the next caller.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by it")]
+
+use super::*;
+use crate::MemDevice;
+use crate::device::{DeviceError, DeviceReport, Geometry};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// Memory that counts its queues, each of which takes nothing before all of the first callers have one.
+struct Counted {
+    below: MemDevice,
+    opened: AtomicU32,
+    open: Arc<AtomicU32>,
+    together: Arc<Barrier>,
+}
+
+struct CountedQueue {
+    below: Box<dyn DeviceQueue>,
+    open: Arc<AtomicU32>,
+    together: Mutex<Option<Arc<Barrier>>>,
+}
+
+impl Device for Counted {
+    fn geometry(&self) -> Geometry {
+        self.below.geometry()
+    }
+
+    fn name(&self) -> String {
+        self.below.name()
+    }
+
+    fn report(&self) -> DeviceReport {
+        self.below.report()
+    }
+
+    fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
+        self.opened.fetch_add(1, Ordering::SeqCst);
+        self.open.fetch_add(1, Ordering::SeqCst);
+        Ok(Box::new(CountedQueue {
+            below: self.below.open_queue(options)?,
+            open: self.open.clone(),
+            together: Mutex::new(&BLOCKING_POOL, Some(self.together.clone())),
+        }))
+    }
+}
+
+impl DeviceQueue for CountedQueue {
+    fn submit(&self, bios: &mut BioList) {
+        let first = self.together.lock().take();
+        if let Some(together) = first {
+            together.wait();
+        }
+        self.below.submit(bios);
+    }
+
+    fn reap(&self, out: &mut BioList) -> usize {
+        self.below.reap(out)
+    }
+
+    fn wait(&self, min: u32, timeout: Option<Duration>) {
+        self.below.wait(min, timeout);
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.below.in_flight()
+    }
+}
+
+impl Drop for CountedQueue {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Each caller has a queue to itself while it waits. Afterwards no more than `KEPT` stay open, and the next caller opens none.
+#[test]
+fn so_many_queues_are_kept_and_no_more() {
+    let callers = KEPT + 1;
+    let device = Arc::new(Counted {
+        below: MemDevice::new(1 << 20),
+        opened: AtomicU32::new(0),
+        open: Arc::default(),
+        together: Arc::new(Barrier::new(callers)),
+    });
+    let blocking = Blocking::new(device.clone());
+    let count = || {
+        let (opened, open) = (&device.opened, &device.open);
+        (opened.load(Ordering::SeqCst), open.load(Ordering::SeqCst))
+    };
+    assert_eq!(count(), (0, 0));
+    thread::scope(|scope| {
+        for _ in 0..callers {
+            scope.spawn(|| blocking.read(0, Buf::zeroed(512)).unwrap());
+        }
+    });
+    let (callers, kept) = (
+        u32::try_from(callers).unwrap(),
+        u32::try_from(KEPT).unwrap(),
+    );
+    assert_eq!(count(), (callers, kept));
+    blocking.read(0, Buf::zeroed(512)).unwrap();
+    assert_eq!(count(), (callers, kept));
+}

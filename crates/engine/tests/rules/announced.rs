@@ -1,0 +1,185 @@
+//! What a loop device says of itself, and what a locator with layers means (rules D2, L5, L9).
+//!
+//! Input: files of a volume on devices that say whatever a test wants. Output: none. Invariants: none of its own. Limits: no I/O.
+
+use crate::common::fixture::{made, writable};
+use crate::common::stage::Stage;
+use crate::common::{image, run, scratch};
+use diorite::{Error, JournalDevice, LoopDevice, OpenFlags, OpenOptions, Volume};
+use diorite_block::device::DeviceError;
+use diorite_block::{Device, DeviceQueue, DeviceReport, Geometry, MemDevice, QueueOptions};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A device that says of itself what it is told to.
+struct Says(Arc<dyn Device>, Geometry);
+
+impl Device for Says {
+    fn geometry(&self) -> Geometry {
+        self.1
+    }
+
+    fn name(&self) -> String {
+        "below".into()
+    }
+
+    fn report(&self) -> DeviceReport {
+        DeviceReport {
+            engine: "says".into(),
+            direct: true,
+            block_device: true,
+            ..DeviceReport::default()
+        }
+    }
+
+    fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
+        self.0.open_queue(options)
+    }
+}
+
+fn loop_over(below: &Arc<dyn Device>, geometry: Geometry, write: bool) -> LoopDevice {
+    let says = Arc::new(Says(below.clone(), geometry));
+    let volume = Volume::open_device(says, &OpenOptions::writable()).unwrap();
+    let flags = OpenFlags {
+        write,
+        ..OpenFlags::default()
+    };
+    LoopDevice::new(volume.open_path("/odd", flags).unwrap(), "loop".into())
+}
+
+/// Rules D2, L5. It has a volatile cache, whatever is below; FUA where that costs less than a flush by itself, and that flushes nothing
+/// else; it can make holes and zeros where its file can and may be written; its requests are no larger than those of the device below, or
+/// than a queue takes.
+#[test]
+fn a_loop_device_says_what_it_can_do() {
+    // Extents, and without them.
+    for (recipe, extents) in [(0, true), (2, false)] {
+        let (_dir, image, _) = made(recipe);
+        let stage = Stage::mem(&image);
+        for (fua, cache, want) in [
+            (true, true, true),
+            (true, false, true),
+            (false, true, false),
+            (false, false, true),
+        ] {
+            for (write, able) in [(true, false), (true, true), (false, true)] {
+                let below = Geometry {
+                    fua,
+                    fua_flushes: true,
+                    volatile_cache: cache,
+                    discard: able,
+                    write_zeroes: able,
+                    max_transfer: if able { 1 << 31 } else { 1 << 20 },
+                    ..stage.device.geometry()
+                };
+                let device = loop_over(&stage.device, below, write);
+                let size = device.geometry().size;
+                assert_eq!(size % 512, 0, "whole sectors");
+                let says = Geometry {
+                    size,
+                    read_only: !write,
+                    discard: write,
+                    write_zeroes: write && extents,
+                    max_transfer: if able { 1 << 30 } else { 1 << 20 },
+                    volatile_cache: true,
+                    fua: want,
+                    fua_flushes: false,
+                    ..below
+                };
+                assert_eq!(device.geometry(), says, "on {below:?}");
+            }
+        }
+    }
+}
+
+/// What `info -v` shows: every layer by itself, and direct I/O only where the bottom has it.
+#[test]
+fn a_loop_device_reports_what_it_stands_on() {
+    let (_dir, image, _) = made(0);
+    let stage = Stage::mem(&image);
+    let device = loop_over(&stage.device, stage.device.geometry(), true);
+    assert_eq!((device.name(), device.level()), ("loop".to_owned(), 1));
+    let report = device.report();
+    assert_eq!((report.engine.as_str(), report.direct), ("loop", true));
+    assert!(!report.block_device, "it is none of the host's");
+    let below = report.below.unwrap();
+    assert_eq!((below.engine.as_str(), below.direct), ("says", true));
+    assert!(below.block_device && below.below.is_none());
+}
+
+/// An image that holds an image as `/inner`.
+fn layered(dir: &Path, outer: &[&str]) -> PathBuf {
+    let (source, within) = (dir.join("source"), dir.join("within"));
+    for path in [&source, &within] {
+        std::fs::create_dir(path).unwrap();
+    }
+    let inner = image(&within, "8M", &["-t", "ext4", "-b", "1024"], &source);
+    std::fs::rename(inner, source.join("inner")).unwrap();
+    image(dir, "24M", outer, &source)
+}
+
+/// A parameter behind the path of an inner file is part of a name, and mostly not meant so: who gets "not found" is told. Other errors, and
+/// other names, stay what they are.
+#[test]
+fn a_parameter_at_an_inner_path_is_explained() {
+    let dir = scratch();
+    let image = layered(dir.path(), &["-t", "ext4", "-b", "4096"]);
+    let image = image.to_str().unwrap();
+    let error = |path: &str| {
+        let opened = Volume::open(&format!("{image}!{path}"), &OpenOptions::default());
+        opened.unwrap_err()
+    };
+    let explained = |error: &Error| error.to_string().contains("are for the host's file");
+    let parameter = error("/inner?part=1");
+    assert!(explained(&parameter), "{parameter}");
+    let missing = error("/missing");
+    assert!(matches!(missing.root(), Error::NotFound { .. }) && !explained(&missing));
+    let no_folder = error("/inner/file?part=1");
+    let root = no_folder.root();
+    assert!(!matches!(root, Error::NotFound { .. }) && !explained(&no_folder));
+    Volume::open(&format!("{image}!/inner"), &OpenOptions::default()).unwrap();
+}
+
+/// A journal that is named is that of the innermost volume. The volumes around it, if theirs is elsewhere too, are opened without it.
+#[test]
+fn a_named_journal_is_not_that_of_the_volumes_below() {
+    let dir = scratch();
+    let options = ["-t", "ext4", "-b", "4096", "-O", "^has_journal"];
+    let image = layered(dir.path(), &options);
+    let image = image.to_str().unwrap();
+    // Its superblock says that its journal is on another device.
+    for request in [
+        "feature has_journal",
+        "ssv journal_inum 0",
+        "ssv journal_dev 1",
+        "ssv journal_uuid 01234567-89ab-cdef-0123-456789abcdef",
+    ] {
+        run("debugfs", &["-w", "-R", request, image]);
+    }
+    let named = OpenOptions {
+        journal: Some("mem:1M".into()),
+        ..OpenOptions::default()
+    };
+    let handed = OpenOptions {
+        journal_device: Some(JournalDevice(Arc::new(MemDevice::new(1 << 20)))),
+        ..OpenOptions::default()
+    };
+    for options in [named, handed] {
+        assert!(Volume::open(image, &options).is_err(), "it is no journal");
+        let inner = Volume::open(&format!("{image}!/inner"), &options).unwrap();
+        assert_eq!(inner.superblock().block_size(), 1024);
+        drop(inner);
+        // The file is not held any more.
+        let again = Volume::open(image, &OpenOptions::default()).unwrap();
+        drop(again.open_path("/inner", OpenFlags::default()).unwrap());
+    }
+    // For writing it would need its journal.
+    let volume = Volume::open(image, &OpenOptions::writable()).unwrap();
+    assert!(
+        volume
+            .open_path("/inner", writable())
+            .unwrap()
+            .truncate(0)
+            .is_err()
+    );
+}
