@@ -13,6 +13,9 @@ use crate::volume::VolumeShared;
 use diorite_format::{FsBlock, Ino};
 use std::collections::{BTreeMap, BTreeSet};
 
+#[cfg(test)]
+mod tests;
+
 /// What of the names goes home at once: a block, or what an inode's place holds where the names are inside the inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum NamesAt {
@@ -133,19 +136,22 @@ impl Order {
         for ino in &self.going {
             turns.hold(volume, blocks, *ino, Turn::Last);
         }
-        for (at, ino) in &self.nodes {
-            let turn = match levels.get(&NamesAt::Inode(*ino)) {
-                _ if self.going.contains(ino) => Turn::Last,
-                Some(level) => Turn::Names(*level),
-                None => continue,
-            };
-            turns.blocks.insert(*at, turn);
-        }
+        let nodes = self.nodes.iter();
+        let nodes = nodes.filter_map(|(at, of)| Some((*at, self.turn_of_map(*of, &levels)?)));
+        turns.blocks.extend(nodes);
         if !self.going.is_empty() {
             // It names orphans.
             turns.blocks.insert(volume.sb.super_block(), Turn::Last);
         }
         turns
+    }
+
+    /// A map that leads to new names goes home with them, and one that goes stays as it is until the end.
+    fn turn_of_map(&self, of: Ino, levels: &BTreeMap<NamesAt, u32>) -> Option<Turn> {
+        if self.going.contains(&of) {
+            return Some(Turn::Last);
+        }
+        levels.get(&NamesAt::Inode(of)).map(|n| Turn::Names(*n))
     }
 
     /// All of these come after the first, where they are others.
