@@ -204,6 +204,7 @@ fn who_may_not_write_any_more_after_the_wait_is_refused() {
     let write = |n: u64| Request::write(id, n * 4096, filled(1, 4096), n);
     queue.submit(&mut [write(0), write(30), Request::append(id, filled(1, 512), 31)].into());
     assert_eq!(queue.counters().parked, 3);
+    assert_eq!(bed.volume.usage().waiting_requests, 3);
     let flags = file.metadata().flags;
     file.set_flags(flags.with(InodeFlags::IMMUTABLE)).unwrap();
     drop(closed);
@@ -211,6 +212,7 @@ fn who_may_not_write_any_more_after_the_wait_is_refused() {
         let refused = matches!(done.result, Err(Error::NotPermitted { .. }));
         assert!(refused, "{done:?}");
     }
+    assert_eq!(bed.volume.usage().waiting_requests, 0);
     let mut bytes = vec![0xEE; 100_001];
     assert_eq!(
         (file.read_bytes(0, &mut bytes).unwrap(), file.size()),
