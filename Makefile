@@ -24,7 +24,7 @@ lint: ## rustfmt, clippy, documentation and cargo-deny, warnings denied
 	@scripts/setup lint
 	@scripts/lint
 
-mutants: ## changes to the code that no test notices, in the rooms that hold data: days, FILES= for some
+mutants: ## changes to the code that no test notices, in the rooms that hold data: hours, FILES= for some
 	@scripts/setup mutants
 	@scripts/mutants $(FILES)
 

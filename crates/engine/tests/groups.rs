@@ -225,9 +225,8 @@ fn no_commit_of_others_cuts_it_in_two() {
         std::thread::sleep(Duration::from_micros(300));
         volume.mkdir(&format!("{name}/inside"), 0o755).unwrap();
         let after = commits();
-        let committed = group.commit();
         // The next one may have begun before the sync that ends this one: whoever began it committed this one first.
-        assert!(matches!(committed, Ok(()) | Err(Error::InGroup)));
+        group.commit().unwrap();
         Some(after - before)
     };
     let cut: u64 = std::thread::scope(|scope| {

@@ -10,6 +10,9 @@ use crate::list::{Genre, Mutant};
 use crate::places::{Place, Places};
 use std::ops::Range;
 
+#[cfg(test)]
+mod tests;
+
 /// A text with its mutants woven in.
 pub(crate) struct Woven {
     pub(crate) text: String,
@@ -71,6 +74,10 @@ pub(crate) fn weave(text: &str, mutants: &[&Mutant]) -> syn::Result<Woven> {
         }
     }
     Ok(loom.finish(left_out))
+}
+
+fn length(range: &Range<usize>) -> isize {
+    isize::try_from(range.len()).expect("a source is shorter than half of memory")
 }
 
 fn on(number: u32) -> String {
@@ -164,7 +171,7 @@ impl Loom<'_> {
             pieces = pieces.branch(mutant.number, &body).add(" else ");
         }
         let pieces = pieces.add(&format!("{{ {star}__l {op} {star}__r }} }})"));
-        let length = (right.end - left.start).cast_signed();
+        let length = length(&(left.start..right.end));
         let head = Pieces::of(format!("(match ({reference}("));
         self.insert(left.start, 0, head, (true, -length));
         let middle = Pieces::of(format!("), {reference}("));
@@ -181,7 +188,7 @@ impl Loom<'_> {
     fn lazy(&mut self, left: &Range<usize>, right: &Range<usize>, and: bool, mutants: &[&Mutant]) {
         let not = if and { "" } else { "!" };
         let middle = format!(") {{ __l => if __l ^ {not}{} {{ ", on(mutants[0].number));
-        let length = (right.end - left.start).cast_signed();
+        let length = length(&(left.start..right.end));
         self.insert(left.start, 0, Pieces::of("(match ("), (true, -length));
         self.insert(
             left.end,
@@ -206,7 +213,7 @@ impl Loom<'_> {
             pieces = pieces.branch(mutant.number, &body).add(" else ");
         }
         let pieces = pieces.add(&format!("{{ {target} {op} __r }} }})"));
-        let length = (right.end - left.start).cast_signed();
+        let length = length(&(left.start..right.end));
         self.insert(
             left.start,
             right.start - left.start,
@@ -220,7 +227,7 @@ impl Loom<'_> {
         let sign = self.text[whole.start..operand.start].trim();
         let tail = Pieces::of(") { __v => ").branch(mutants[0].number, "__v");
         let tail = tail.add(&format!(" else {{ {sign}__v }} }})"));
-        let length = (whole.end - whole.start).cast_signed();
+        let length = length(whole);
         self.insert(
             whole.start,
             operand.start - whole.start,
@@ -249,8 +256,7 @@ impl Loom<'_> {
                 _ => head.push_str(&format!("!{} && ", on(mutant.number))),
             }
         }
-        let outer =
-            isize::try_from(guard.len()).unwrap_or(isize::MAX - 1) + 1 + isize::from(delete);
+        let outer = length(guard) + 1 + isize::from(delete);
         self.insert(
             guard.start,
             0,
@@ -271,7 +277,7 @@ impl Loom<'_> {
         let head = Pieces::of("(")
             .branch(mutants[0].number, &rest)
             .add(" else { ");
-        let length = value.len().cast_signed() + 1;
+        let length = length(value) + 1;
         self.insert(value.start, 0, head, (true, -length));
         self.insert(value.end, 0, Pieces::of(" })"), (false, length));
     }

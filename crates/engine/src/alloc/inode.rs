@@ -156,7 +156,11 @@ impl Alloc {
         locked.set_inodes(desc, inodes);
         locked.note_new(is_dir);
         self.totals.took_inode();
-        Ok(Some(Ino::new(group.get() * shape.count + index + 1)))
+        let ino = Ino::new(group.get() * shape.count + index + 1);
+        if which == Which::Waiting {
+            handle.is_replaced(ino);
+        }
+        Ok(Some(ino))
     }
 }
 

@@ -303,7 +303,8 @@ impl MetaCache {
         }
     }
 
-    fn load(&self, blocking: &Blocking, block: FsBlock) -> Result<Buf, Error> {
+    /// Reads what is on the device, whatever is in memory. Blocks.
+    pub(crate) fn load(&self, blocking: &Blocking, block: FsBlock) -> Result<Buf, Error> {
         self.loads.fetch_add(1, Ordering::Relaxed);
         let pos = block.get() * u64::from(self.block_size);
         let buf = Buf::zeroed(self.block_size as usize);

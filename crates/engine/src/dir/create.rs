@@ -4,7 +4,8 @@
 //! and its name come in one handle, so there is none without the others; what fails for space has changed nothing. Limits: a symbolic
 //! link's target is shorter than a block.
 
-use super::edit::put;
+use super::edit::{names_at, put};
+use super::inside;
 use super::links::{check_subdirectory, one_more};
 use super::room::{Room, find_room};
 use super::spot::Spot;
@@ -209,6 +210,11 @@ fn with_name(
     handle.or_abort((|| {
         let inode = bring_about(volume, handle, dir, (ino, taken), (new, from))?;
         if is_dir {
+            let block = match inside::is_inside(&inode) {
+                true => None,
+                false => super::place_of(&inode, 0)?,
+            };
+            handle.begins(ino, block, names_at(dir, room.block())?);
             dir.change(handle, one_more)?;
         }
         Ok(inode)

@@ -9,7 +9,7 @@ use super::room::{Remade, Room};
 use crate::cache::{Kind, Unsealed, UsedAs};
 use crate::error::{Error, NotYet};
 use crate::inode::{Inode, timestamp};
-use crate::journal::JournalHandle;
+use crate::journal::{JournalHandle, NamesAt};
 use diorite_format::dir::{DirBlock, DirBlockEdit, Inserted, is_hashed};
 use diorite_format::dx;
 use diorite_format::error::Unfit;
@@ -60,8 +60,13 @@ pub(super) fn put(
 
 /// Writes the blocks of a directory anew, and those behind its last.
 fn remake(handle: &JournalHandle<'_>, dir: &Inode, remade: &Remade) -> Result<(), Error> {
+    let mut from = Vec::with_capacity(remade.changed.len());
+    for (block, _) in &remade.changed {
+        from.push(NamesAt::Block(present_place(dir, *block)?));
+    }
     let mut remap = dir.remap(handle)?;
     remap.map_claimed(&remade.runs)?;
+    handle.spread(dir.ino, &from, remade.places());
     if !remade.made.is_empty() {
         let blocks = remade.first_new + remade.made.len() as u64;
         remap.disk.size = blocks * u64::from(dir.volume.block_size());
@@ -84,6 +89,7 @@ fn rewrite(handle: &JournalHandle<'_>, dir: &Inode, block: u64, bytes: &[u8]) ->
     let at = present_place(dir, block)?;
     let verify = |raw: &[u8]| verify(dir, &dir.disk(), block, raw);
     let used = UsedAs::of_directory(Kind::Directory, dir.ino, block);
+    handle.names(NamesAt::Block(at));
     handle.update(at, used, verify, |raw| {
         raw.copy_from_slice(bytes);
         Ok(())
@@ -122,6 +128,13 @@ pub(super) fn stand_for(
     before.map(|_| ()).ok_or_else(missing)
 }
 
+/// Where the names are that are in this block of a directory, or in its inode.
+pub(super) fn names_at(dir: &Inode, block: Option<u64>) -> Result<NamesAt, Error> {
+    block.map_or(Ok(NamesAt::Inode(dir.ino)), |block| {
+        Ok(NamesAt::Block(present_place(dir, block)?))
+    })
+}
+
 fn damaged(dir: &Inode, block: u64, why: &str) -> Error {
     let ino = dir.ino;
     Error::Damaged(format!(
@@ -146,6 +159,7 @@ fn change_block<R>(
     let at = present_place(dir, block)?;
     let verify = |raw: &[u8]| verify(dir, &disk, block, raw);
     let used = UsedAs::of_directory(Kind::Directory, dir.ino, block);
+    handle.names(NamesAt::Block(at));
     let with = |raw: &mut [u8]| {
         let mut edit = DirBlockEdit::open_checked_before(sb, &disk, FileBlock::new(block), raw);
         change(&mut edit).map_err(Error::from)

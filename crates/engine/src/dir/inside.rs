@@ -10,7 +10,7 @@
 use super::room::STAND_IN;
 use crate::error::Error;
 use crate::inode::Inode;
-use crate::journal::JournalHandle;
+use crate::journal::{JournalHandle, NamesAt};
 use crate::xattr::{self, INSIDE_CREDITS};
 use diorite_format::dir::{DirBlock, InlineDirEdit, Inserted, inline_parent};
 use diorite_format::inline::{self, InlineData};
@@ -141,6 +141,7 @@ fn change<R>(
         let Some(done) = change(&mut edit, beside.most)? else {
             return Ok(None);
         };
+        handle.names(NamesAt::Inode(dir.ino));
         let (i_block, rest) = edit.into_parts();
         if rest == beside.rest {
             dir.change(handle, |disk| disk.i_block = i_block)?;

@@ -7,6 +7,7 @@ use super::list::inline_entries;
 use crate::cache::Kind;
 use crate::error::Error;
 use crate::inode::Inode;
+use crate::journal::NamesAt;
 use crate::map::edit::NewRun;
 use crate::xattr::INSIDE_CREDITS;
 use diorite_format::dir::{DirBlockEdit, init_first_block, inline_parent};
@@ -31,6 +32,9 @@ pub(super) fn move_out(dir: &Inode) -> Result<(), Error> {
     let credits = 1 + INSIDE_CREDITS + dir.credits_to_map(1, &[new]);
     let moved = dir.volume.in_handle(credits, |handle| {
         let mut remap = dir.remap(handle)?;
+        let inside = NamesAt::Inode(dir.ino);
+        handle.names(inside);
+        handle.spread(dir.ino, &[inside], std::iter::once(run.start));
         dir.remove_inside(handle, REST)?;
         handle.create(run.start, Kind::Directory, |raw| {
             raw.copy_from_slice(&bytes);

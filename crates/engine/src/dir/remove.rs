@@ -187,6 +187,9 @@ pub(super) fn count_out(
             disk.dtime = volume.time_of_deletion();
         }
     })?;
+    if links == 0 {
+        handle.goes(inode.ino);
+    }
     if links > 0 || at_once && volume.go_at_once(handle, inode)? {
         return Ok(false);
     }

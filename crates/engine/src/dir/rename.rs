@@ -3,13 +3,16 @@
 //! Input: two paths and flags. Output: all of it in one handle. Invariants: the inode has one of the two names at every instant; ".." and
 //! the counts of links of both parents agree with it; no directory becomes a part of itself. Limits: within one volume.
 //!
+//! Without a journal the new name goes home before the old one goes, unless another move of the transaction wants it the other way round: then that is
+//! committed first. An exchange between two blocks of names has no such order.
+//!
 //! Locks: directories that change their parent are moved one at a time in a volume (`renames`), so that while it is asked whether the new
 //! place lies inside the moved directory nothing above that place changes. Then all directories concerned are locked, in the order of
 //! their inodes' numbers, and it is checked that the names still stand for what they did; else all begins again. Others - files, and
 //! directories that keep their parent - need no more than those locks.
 
 use super::create::{ATTRIBUTE_CREDITS, New, bring_about, give_back, take_blocks};
-use super::edit::{put, stand_for, take_out, touch};
+use super::edit::{names_at, put, stand_for, take_out, touch};
 use super::inside;
 use super::links::{check_subdirectory, one_less, one_more};
 use super::lookup::{self, Found};
@@ -19,12 +22,12 @@ use super::spot::{Spot, lock_all};
 use crate::alloc::{NEW_INODE_CREDITS, Run};
 use crate::error::Error;
 use crate::inode::{Inode, timestamp};
-use crate::journal::JournalHandle;
+use crate::journal::{JournalHandle, NamesAt};
 use crate::orphan::{ORPHAN_CREDITS, check_deletable};
 use crate::volume::{Volume, VolumeShared};
 use crate::xattr::Inherited;
 use diorite_format::inode::Rdev;
-use diorite_format::{FileType, Ino};
+use diorite_format::{FileType, Ino, Tid};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -36,6 +39,14 @@ const WHITEOUT: New<'_> = New::Node(FileType::CharDevice, Rdev { major: 0, minor
 
 /// An inode that is going to be a whiteout: its number, its blocks, and what it has from its directory.
 type Left<'a> = ((Ino, Vec<Run>), &'a Inherited);
+
+/// What became of an attempt.
+enum Done {
+    /// This has to be committed before.
+    MustCommit(Tid),
+    /// What had the name before may have lost its last one.
+    Moved { was_last: bool },
+}
 
 /// How a name is to be moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -133,7 +144,7 @@ fn attempt(
         // Two names of one inode: both stay.
         (_, Some((there, _))) if there.ino == from.ino => {}
         (true, Some((there, at))) => all.exchange(volume, there, at)?,
-        _ => all.replace(volume, flags.whiteout)?,
+        _ => return all.replace(volume, flags.whiteout),
     }
     Ok(true)
 }
@@ -204,7 +215,8 @@ impl Move<'_> {
         self.old.dir.ino != self.new.dir.ino
     }
 
-    fn replace(&self, volume: &Arc<VolumeShared>, whiteout: bool) -> Result<(), Error> {
+    /// False: what is running was committed, and all begins again.
+    fn replace(&self, volume: &Arc<VolumeShared>, whiteout: bool) -> Result<bool, Error> {
         let from = match whiteout {
             true => Some(
                 self.old
@@ -220,6 +232,9 @@ impl Move<'_> {
         };
         let more = room.as_ref().map_or(0, |room| room.credits(dir));
         let done = volume.in_handle(RENAME_CREDITS + more, |handle| {
+            if !self.orders(handle, room.as_ref())? {
+                return Ok(Done::MustCommit(handle.tid()));
+            }
             let left = match &from {
                 Some(from) => Some((self.take_inode(volume, handle, from)?, from)),
                 None => None,
@@ -232,15 +247,42 @@ impl Move<'_> {
             // Or the directory has left its inode for it.
             let was_inside = self.from.block.is_none() && room.is_some();
             let moves = was_inside || matches!(room, Some(Room::Remade(_)));
-            handle.or_abort(self.finish(volume, handle, left, moves))
+            let was_last = handle.or_abort(self.finish(volume, handle, left, moves))?;
+            Ok(Done::Moved { was_last })
         });
-        if let (Err(_), Some(room)) = (&done, &room) {
+        if let (Err(_) | Ok(Done::MustCommit(_)), Some(room)) = (&done, &room) {
             room.give_back(dir);
         }
-        if let (true, Some((there, _))) = (done?, self.there) {
-            there.note_unlinked();
+        match (done?, self.there) {
+            (Done::MustCommit(tid), _) => match volume.commit_up_to(tid) {
+                // It has begun meanwhile, and keeps no order.
+                Err(_) if volume.has_group() => return Ok(false),
+                committed => return committed.map(|()| false),
+            },
+            (Done::Moved { was_last: true }, Some((there, _))) => there.note_unlinked(),
+            (Done::Moved { .. }, _) => {}
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// The new name before the old one goes, on disk too. False: that needs a commit first.
+    fn orders(&self, handle: &JournalHandle<'_>, room: Option<&Room>) -> Result<bool, Error> {
+        let (old, new) = (self.old, self.new);
+        // The directory may have left its inode meanwhile.
+        let has_left = self.from.block.is_none() && !inside::is_inside(&old.dir);
+        let from = match has_left {
+            true => old.find()?.ok_or_else(|| old.missing())?,
+            false => self.from,
+        };
+        let then = names_at(&old.dir, from.block)?;
+        let first = match (room, self.there) {
+            (Some(Room::Remade(remade)), _) if remade.is_new(remade.with_name) => {
+                NamesAt::Inode(new.dir.ino)
+            }
+            (Some(room), _) => names_at(&new.dir, room.block())?,
+            (None, there) => names_at(&new.dir, there.and_then(|(_, at)| at.block))?,
+        };
+        Ok(handle.moves(first, then))
     }
 
     /// A number for the whiteout, and a block if it needs one.
@@ -324,6 +366,7 @@ impl Move<'_> {
         let kinds = (kind_of(moved)?, kind_of(there)?);
         volume.in_handle(RENAME_CREDITS, |handle| {
             let all = || {
+                handle.replaces();
                 stand_for(handle, &new.dir, at.block, (new.name, moved.ino, kinds.0))?;
                 stand_for(
                     handle,

@@ -82,6 +82,7 @@ fn put_in_place(
     (new, old): (&Inode, &Arc<Inode>),
 ) -> Result<bool, Error> {
     let what = (spot.name, new.ino, kind_of(new)?);
+    handle.replaces();
     stand_for(handle, &spot.dir, place.block, what)?;
     touch(handle, &spot.dir)?;
     count_out(volume, handle, old)

@@ -51,6 +51,15 @@ impl Room {
         }
     }
 
+    /// The block that the name will be in, if it is not in the inode.
+    pub(super) fn block(&self) -> Option<u64> {
+        match self {
+            Room::Inside => None,
+            Room::Block(block) => Some(*block),
+            Room::Remade(remade) => Some(remade.with_name),
+        }
+    }
+
     /// Blocks of metadata that putting a name there changes.
     pub(super) fn credits(&self, dir: &Inode) -> u32 {
         match self {
@@ -72,6 +81,11 @@ impl Remade {
                 len: run.len,
             });
         }
+    }
+
+    /// Is this block one of those that the directory does not have yet?
+    pub(super) fn is_new(&self, block: u64) -> bool {
+        block >= self.first_new && !self.made.is_empty()
     }
 
     /// Where the new blocks will be.

@@ -4,6 +4,7 @@
 //! only; blocks are frozen before the next transaction's first handle begins; what was acknowledged to be durable is durable
 //! after the medium's last flush. Limits: one commit at a time, by whoever holds the medium.
 
+use super::order::Held;
 use super::transaction::Transaction;
 use super::{Journal, Medium};
 use crate::cache::{MetaRef, Unsealed};
@@ -27,16 +28,23 @@ pub(super) struct FrozenBlock {
     pub(super) at: FsBlock,
     pub(super) bytes: MetaRef,
     pub(super) turn: Turn,
+    /// What of it has a later turn.
+    pub(super) held: Vec<Held>,
 }
 
-/// When a block goes home without a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// When a block goes home without a log, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Turn {
     /// Nothing on disk points to it yet.
     Unreachable,
     /// It says that something is there to be looked at.
     Leading,
-    Rest,
+    /// All that no order is asked for.
+    Standing,
+    /// Names, behind so many turns of others.
+    Names(u32),
+    /// Nothing names it any more.
+    Last,
 }
 
 impl Journal {
@@ -125,6 +133,7 @@ impl Journal {
             Unsealed::Node(of) => seal_block(&volume.sb, of.ino, of.generation, bytes),
             Unsealed::Names(seed) => dir::seal_with(&volume.sb, seed, bytes),
         };
+        let mut turns = transaction.order.turns(volume, &transaction.blocks);
         let blocks = transaction
             .blocks
             .iter()
@@ -134,8 +143,9 @@ impl Journal {
                 turn: match (*unreachable, transaction.leading.contains(at)) {
                     (true, _) => Turn::Unreachable,
                     (false, true) => Turn::Leading,
-                    (false, false) => Turn::Rest,
+                    (false, false) => turns.of(*at).unwrap_or(Turn::Standing),
                 },
+                held: turns.held(*at),
             });
         Some(Frozen {
             blocks: blocks.collect(),

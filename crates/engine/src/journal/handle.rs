@@ -4,13 +4,14 @@
 //! lock held, so that whoever has to commit first can; not open while anybody waits for data, a parked request or the in-flight
 //! count; ended by dropping it. Limits: a change that needs more than one transaction ends its handle and begins another.
 
+use super::order::{NamesAt, Order};
 use super::transaction::{COMMIT_CREDITS, State};
 use super::{Journal, Medium};
 use crate::cache::{Kind, MetaRef, Unsealed, UsedAs};
 use crate::error::Error;
 use crate::volume::VolumeShared;
 use diorite_block::sync::MutexGuard;
-use diorite_format::{FormatError, FsBlock, Tid};
+use diorite_format::{FormatError, FsBlock, Ino, Tid};
 use std::cell::Cell;
 use std::time::Instant;
 
@@ -200,6 +201,56 @@ impl JournalHandle<'_> {
     /// This block, which the handle has changed, has to be on disk before whatever else was changed, where that goes home in rounds.
     pub(crate) fn lead(&self, block: FsBlock) {
         self.journal.state.lock().running.leading.insert(block);
+    }
+
+    /// Names changed at this place.
+    pub(crate) fn names(&self, at: NamesAt) {
+        self.order(|order| order.names(at));
+    }
+
+    /// A directory gets new blocks, with names that were in these places.
+    pub(crate) fn spread(&self, dir: Ino, from: &[NamesAt], to: impl Iterator<Item = FsBlock>) {
+        self.order(|order| order.spread(dir, from, to));
+    }
+
+    /// A directory begins, with its names in a block or in the inode; its own name is at this place.
+    pub(crate) fn begins(&self, dir: Ino, block: Option<FsBlock>, at: NamesAt) {
+        self.order(|order| order.begins(dir, block, at));
+    }
+
+    /// Names are put in the place of others, or exchanged: what they stood for goes behind them.
+    pub(crate) fn replaces(&self) {
+        self.order(Order::replaces);
+    }
+
+    /// A name is going to be at the first place, and then gone from the second. False: other names of this transaction want it the other way round. It has to
+    /// be committed before, unless a group keeps it from that: then there is no order.
+    pub(crate) fn moves(&self, first: NamesAt, then: NamesAt) -> bool {
+        let moves = self.order(|order| order.moves(first, then));
+        moves.unwrap_or(true) || self.volume.has_group()
+    }
+
+    /// An inode has lost its last name.
+    pub(crate) fn goes(&self, ino: Ino) {
+        self.order(|order| order.goes(ino));
+    }
+
+    /// The number of an inode that lost its last name is given out again.
+    pub(crate) fn is_replaced(&self, ino: Ino) {
+        self.order(|order| order.is_replaced(ino));
+    }
+
+    /// A node of an inode's map is written anew where it is.
+    pub(crate) fn node(&self, at: FsBlock, of: Ino) {
+        self.order(|order| order.node(at, of));
+    }
+
+    /// What is kept of the order, where there is one to keep.
+    fn order<R>(&self, note: impl FnOnce(&mut Order) -> R) -> Option<R> {
+        if self.volume.has_journal() {
+            return None;
+        }
+        Some(note(&mut self.journal.state.lock().running.order))
     }
 
     /// The block holds no metadata any more. It is freed apart from this.

@@ -8,6 +8,7 @@
 //! | `commit` | the running transaction -> durable in the log, or at home in rounds |
 //! | `log` | frozen blocks -> a jbd2 log: descriptors, revokes, commit blocks, its superblock |
 //! | `home` | blocks -> their places, durably |
+//! | `order` | names that change -> what goes home before what, without a journal |
 //! | `rounds` | the same without a journal: ordered write-back |
 //! | `keeper` | time -> the periodic commit and checkpoint |
 //! | `recovery` | what a crash left in the log -> the blocks that it holds, in memory or at home |
@@ -22,6 +23,7 @@ mod handle;
 mod home;
 mod keeper;
 mod log;
+mod order;
 pub(crate) mod recovery;
 mod rounds;
 mod transaction;
@@ -29,6 +31,7 @@ mod transaction;
 pub use group::GroupFill;
 pub(crate) use handle::JournalHandle;
 pub(crate) use log::{Log, Places};
+pub(crate) use order::NamesAt;
 
 use crate::error::Error;
 use crate::failure::Code;

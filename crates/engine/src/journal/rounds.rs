@@ -2,30 +2,70 @@
 //!
 //! Input: frozen transactions. Output: blocks at home. Invariants: data first, by a flush; then blocks that nothing on disk points to; a
 //! flush; then descriptors of groups more of whose inodes are used than before, a flush, because e2fsck looks at no others and may give away what these have;
-//! then the rest; a flush; only then may what the round freed be used again (design: no file shows bytes never written to it
-//! once e2fsck has run). Limits: names and counts may be torn by a crash between the flushes; e2fsck mends them.
+//! then the rest, and a flush: at once, or in the turns that names ask for (`order`), a flush behind each; only then may what the round freed be used again
+//! (design: no file shows bytes never written to it once e2fsck has run). Limits: names and counts may be torn by a crash between the flushes; e2fsck mends them.
 
-use super::commit::{Frozen, Turn};
+use super::commit::{Frozen, FrozenBlock, Turn};
 use crate::error::Error;
 use crate::volume::VolumeShared;
+use diorite_format::FsBlock;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Rounds;
 
+/// One of the things that are written of a block.
+struct Version<'a> {
+    turn: Turn,
+    bytes: Cow<'a, [u8]>,
+}
+
+/// What is written in one turn.
+type Written<'a> = Vec<(FsBlock, Cow<'a, [u8]>)>;
+
 impl Rounds {
     /// Writes a transaction home.
     pub(super) fn commit(&self, volume: &VolumeShared, frozen: &Frozen) -> Result<(), Error> {
         volume.flush()?;
-        for turn in [Turn::Unreachable, Turn::Leading, Turn::Rest] {
-            let mut blocks = frozen.blocks.iter().filter(|b| b.turn == turn).peekable();
-            if blocks.peek().is_some() {
-                volume.write_blocks_durably(blocks.map(|b| (b.at, &*b.bytes)))?;
+        let mut turns: BTreeMap<Turn, Written<'_>> = BTreeMap::new();
+        for block in &frozen.blocks {
+            for Version { turn, bytes } in versions(volume, block)? {
+                turns.entry(turn).or_default().push((block.at, bytes));
             }
+        }
+        for blocks in turns.values() {
+            volume.write_blocks_durably(blocks.iter().map(|(at, bytes)| (*at, &**bytes)))?;
         }
         for block in &frozen.blocks {
             volume.cache.is_home(block.at, &block.bytes);
         }
         Ok(())
     }
+}
+
+/// What is written of a block, and when. What is held back of it stays as it is on disk until its turn, so the versions differ in whole inodes.
+fn versions<'a>(volume: &VolumeShared, block: &'a FrozenBlock) -> Result<Vec<Version<'a>>, Error> {
+    if block.held.is_empty() {
+        let (turn, bytes) = (block.turn, Cow::Borrowed(&*block.bytes));
+        return Ok(vec![Version { turn, bytes }]);
+    }
+    let home = volume.cache.load(&volume.blocking, block.at)?;
+    let size = volume.sb.geometry().inode_size() as usize;
+    let turns = block.held.iter().map(|held| held.turn).chain([block.turn]);
+    let (mut versions, mut before) = (Vec::new(), home.as_slice().to_vec());
+    for turn in turns.collect::<BTreeSet<_>>() {
+        let mut bytes = block.bytes.to_vec();
+        for held in block.held.iter().filter(|held| held.turn > turn) {
+            let inode = held.from..held.from + size;
+            bytes[inode.clone()].copy_from_slice(&home.as_slice()[inode]);
+        }
+        if bytes != before {
+            before.clone_from(&bytes);
+            let bytes = Cow::Owned(bytes);
+            versions.push(Version { turn, bytes });
+        }
+    }
+    Ok(versions)
 }

@@ -4,6 +4,7 @@
 //! only when no handle is open in it; a block is in it once; tids go up by one. Limits: guarded by one lock, held for a few instructions.
 
 use super::group::Group;
+use super::order::Order;
 use crate::error::Error;
 use crate::stats::JournalStats;
 use diorite_format::{FsBlock, Tid};
@@ -24,6 +25,8 @@ pub(super) struct Transaction {
     pub(super) blocks: BTreeMap<FsBlock, bool>,
     /// Of these must come before the rest what says how far inode tables are used, where there is no log.
     pub(super) leading: BTreeSet<FsBlock>,
+    /// And in which order names come and go there.
+    pub(super) order: Order,
     /// Blocks that were metadata and are none any more.
     pub(super) revoked: BTreeSet<FsBlock>,
     /// Runs of blocks that may be used again once this is durable.
@@ -38,6 +41,7 @@ impl Transaction {
             tid,
             blocks: BTreeMap::new(),
             leading: BTreeSet::new(),
+            order: Order::default(),
             revoked: BTreeSet::new(),
             freed: Vec::new(),
             since: None,

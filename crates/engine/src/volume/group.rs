@@ -4,6 +4,7 @@
 //! Invariant: a group that is dropped is abandoned. Limits: those of the journal's groups.
 
 use super::{Volume, VolumeShared};
+use crate::durable::Owed;
 use crate::error::Error;
 use crate::journal::{GroupFill, Journal};
 use std::sync::Arc;
@@ -51,9 +52,14 @@ impl Group {
         let Some(volume) = self.volume.take() else {
             return Ok(());
         };
+        let owed = Owed::data(volume.data_epoch()).and(Owed::commit(volume.newest_uncommitted()));
         volume.journal()?.end_group();
         volume.delete_doomed_best_effort();
-        volume.make_all_durable()
+        match volume.make_all_durable() {
+            // The next one has begun behind this one, and began with the times and a commit of all that there was.
+            Err(Error::InGroup) => volume.make_durable(owed),
+            made => made,
+        }
     }
 
     /// Gives it up: nothing of it is ever written, and the volume is closed, for what it has in memory is not what is on the device. That

@@ -110,6 +110,7 @@ impl Inode {
                 }
             })?;
             if left == 0 {
+                handle.goes(inode.ino);
                 self.volume.orphans.add(handle, inode)?;
                 inode.note_unlinked();
             }

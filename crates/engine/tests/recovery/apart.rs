@@ -1,16 +1,23 @@
 //! A journal on a device of its own.
 
 use crate::common::{run, scratch};
-use diorite::{OpenOptions, Volume};
+use diorite::check::{CheckOptions, check};
+use diorite::{OpenFlags, OpenOptions, Volume};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A volume with its journal on another device, crashed, perhaps while a file without a name was in use: both images. None without the rights.
-fn crashed_with_journal_device(
-    dir: &Path,
-    block: &str,
-    nameless: bool,
-) -> Option<(PathBuf, PathBuf)> {
+/// What is done to a volume before it crashes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Files,
+    /// And one of them has no name any more and is in use.
+    Nameless,
+    /// Each of them is synced by a fast commit.
+    Fast,
+}
+
+/// A volume with its journal on another device, crashed: both images. None without the rights.
+fn crashed_with_journal_device(dir: &Path, block: &str, work: Work) -> Option<(PathBuf, PathBuf)> {
     let (journal, image, at) = (dir.join("journal"), dir.join("image"), dir.join("mnt"));
     std::fs::create_dir_all(&at).unwrap();
     let attach = |path: &Path, size: &str| {
@@ -33,10 +40,14 @@ fn crashed_with_journal_device(
         &["-q", "-F", "-O", "journal_dev", "-b", block, &loops.0],
     );
     let device = format!("device={}", loops.0);
+    let features = match work {
+        Work::Fast => "fast_commit",
+        Work::Files | Work::Nameless => "^fast_commit",
+    };
     run(
         "mke2fs",
         &[
-            "-q", "-F", "-t", "ext4", "-b", block, "-J", &device, &loops.1,
+            "-q", "-F", "-t", "ext4", "-b", block, "-O", features, "-J", &device, &loops.1,
         ],
     );
     let at = at.to_str().unwrap();
@@ -47,10 +58,14 @@ fn crashed_with_journal_device(
     let copies = (dir.join("journal.copy"), dir.join("image.copy"));
     if mounted.status.success() {
         for n in 0..9u8 {
-            std::fs::write(format!("{at}/file{n}"), vec![n; 9000]).unwrap();
-            run("sync", &["-f", at]);
+            let path = format!("{at}/file{n}");
+            std::fs::write(&path, vec![n; 9000]).unwrap();
+            match work {
+                Work::Fast => std::fs::File::open(&path).unwrap().sync_all().unwrap(),
+                Work::Files | Work::Nameless => drop(run("sync", &["-f", at])),
+            }
         }
-        let held = nameless.then(|| {
+        let held = (work == Work::Nameless).then(|| {
             let path = format!("{at}/file8");
             let held = std::fs::File::open(&path).unwrap();
             std::fs::remove_file(&path).unwrap();
@@ -71,7 +86,8 @@ fn crashed_with_journal_device(
 fn a_journal_on_a_device_of_its_own() {
     let dir = scratch();
     for block in ["1024", "4096"] {
-        let Some((journal, image)) = crashed_with_journal_device(dir.path(), block, false) else {
+        let Some((journal, image)) = crashed_with_journal_device(dir.path(), block, Work::Files)
+        else {
             return;
         };
         let (j, i) = (journal.to_str().unwrap(), image.to_str().unwrap());
@@ -132,7 +148,8 @@ fn a_journal_on_a_device_of_its_own() {
 #[test]
 fn orphans_beside_a_journal_on_a_device_of_its_own() {
     let dir = scratch();
-    let Some((journal, image)) = crashed_with_journal_device(dir.path(), "1024", true) else {
+    let Some((journal, image)) = crashed_with_journal_device(dir.path(), "1024", Work::Nameless)
+    else {
         return;
     };
     let (j, i) = (journal.to_str().unwrap(), image.to_str().unwrap());
@@ -146,4 +163,59 @@ fn orphans_beside_a_journal_on_a_device_of_its_own() {
     volume.mkdir("/made", 0o755).unwrap();
     volume.close().unwrap();
     run("e2fsck", &["-fn", "-j", j, i]);
+}
+
+/// The kernel writes fast commits to a journal on a device of its own, too. e2fsck 1.47 replays them there and then gives up, with the superblock's sum.
+#[test]
+fn fast_commits_in_a_journal_on_a_device_of_its_own() {
+    let dir = scratch();
+    for block in ["1024", "4096"] {
+        let Some((journal, image)) = crashed_with_journal_device(dir.path(), block, Work::Fast)
+        else {
+            return;
+        };
+        let (j, i) = (journal.to_str().unwrap(), image.to_str().unwrap());
+        let with = |write| OpenOptions {
+            write,
+            journal: Some(j.to_owned()),
+            ..OpenOptions::default()
+        };
+        let before = (
+            std::fs::read(&journal).unwrap(),
+            std::fs::read(&image).unwrap(),
+        );
+        let volume = Volume::open(i, &with(false)).unwrap();
+        let said = volume.notes().join("\n");
+        assert!(said.contains("8 fast commits"), "{block}: {said}");
+        all_files_are_in(&volume);
+        drop(volume);
+        let after = (
+            std::fs::read(&journal).unwrap(),
+            std::fs::read(&image).unwrap(),
+        );
+        assert!(before == after, "{block}: reading wrote something");
+        Volume::open(i, &with(true)).unwrap().close().unwrap();
+        run("e2fsck", &["-fn", "-j", j, i]);
+        let options = CheckOptions {
+            open: with(false),
+            ..CheckOptions::default()
+        };
+        let found = check(i, &options, &|_| ()).unwrap();
+        let said: Vec<_> = found.kept().collect();
+        assert!(found.is_clean(), "{block}: {said:?}");
+        let volume = Volume::open(i, &with(true)).unwrap();
+        let said = volume.notes().join("\n");
+        assert!(!said.contains("fast commit"), "{block}: {said}");
+        all_files_are_in(&volume);
+        volume.close().unwrap();
+    }
+}
+
+fn all_files_are_in(volume: &Volume) {
+    for n in 0..9u8 {
+        let file = volume.open_path(&format!("/file{n}"), OpenFlags::default());
+        let mut bytes = vec![0xEE; 10_000];
+        let len = file.unwrap().read_bytes(0, &mut bytes).unwrap();
+        assert_eq!(bytes[..len], vec![n; 9000], "file {n}");
+    }
 }

@@ -207,11 +207,10 @@ impl<'a> DirBlockEdit<'a> {
         let ino = Ino::new(le32(bytes, at));
         if let Some(before) = before {
             self.put_len(before.offset, before.len.saturating_add(slot.len));
-            self.wipe(slot.offset, slot.len);
-        } else {
-            self.wipe(slot.offset, slot.len);
-            self.put_len(slot.offset, slot.len);
         }
+        self.wipe(slot.offset, slot.len);
+        // Also where the record before it takes its room: a write that is torn between the two leaves a record that is not used, and the way to the next.
+        self.put_len(slot.offset, slot.len);
         self.seal();
         Ok(Some(ino))
     }

@@ -362,6 +362,7 @@ pub(super) struct RunOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Child {
     Engine,
+    Overwrite,
     Raw,
     Open,
     /// Random writes into a hole, of zeros

@@ -208,6 +208,7 @@ impl<'a> Plan<'a> {
             if block.is_new {
                 self.handle.create(block.at, Kind::Map, fill);
             } else {
+                self.handle.node(block.at, inode.ino);
                 // Its old bytes are held by `read`, so they are in memory and verified: this does not fail.
                 self.handle.update(
                     block.at,

@@ -134,6 +134,9 @@ impl Step {
     ) -> Result<Edited, Error> {
         // Let go, so that the change need not copy the block.
         drop(place.leaf);
+        if inode.is_dir() {
+            handle.node(place.at, inode.ino);
+        }
         handle.update_unsealed(
             (place.at, Kind::Map.into(), owner(inode)),
             |_| Ok(()),

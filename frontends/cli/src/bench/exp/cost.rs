@@ -1,6 +1,6 @@
-//! What does not change from run to run: instructions per read, what opening costs, what many extents cost.
+//! What does not change from run to run: instructions per read and overwrite, what opening costs, what many extents cost.
 //!
-//! Input: images made here. Output: `instructions`, `instructions-over-raw`, `open-rss`, `open-bytes`, `extents-100k`.
+//! Input: images made here. Output: `instructions`, `instructions-over-raw`, `instructions-overwrite`, `open-rss`, `open-bytes`, `extents-100k`.
 //! Invariant: instructions are a difference of two runs, so that starting up cancels. Limits: callgrind (valgrind) must be
 //! installed; a part that cannot be done is skipped with its reason.
 
@@ -40,19 +40,26 @@ fn part(
 const COUNT: u64 = 100_000;
 
 fn instructions(report: &mut Report) -> Result<(), Failure> {
-    report.heading("instructions per 4k read, depth 64, batches of 32, without the copy")?;
+    report.heading(
+        "instructions per 4k read and overwrite, depth 64, batches of 32, without the copy",
+    )?;
     let dir = Scratch::in_memory()?;
     let image = bed::make_image(&dir, Image::with_file(128 << 20, 32 << 20))?;
     let engine = per_request("engine", &image, &dir)?;
     let raw = per_request("raw", &image, &dir)?;
-    report.note(format!("engine {engine:.1}, raw device queue {raw:.1}"))?;
+    let overwrite = per_request("overwrite", &image, &dir)?;
+    report.note(format!(
+        "read {engine:.1}, overwrite {overwrite:.1}, raw device queue {raw:.1}"
+    ))?;
     report.ratio("instructions", &Spread::of(&[engine]), "mem:", true)?;
     report.ratio(
         "instructions-over-raw",
         &Spread::of(&[engine - raw]),
         "mem:",
         true,
-    )
+    )?;
+    let overwrite = Spread::of(&[overwrite]);
+    report.ratio("instructions-overwrite", &overwrite, "mem:", true)
 }
 
 fn per_request(what: &str, image: &Path, dir: &Scratch) -> Result<f64, Failure> {

@@ -32,15 +32,24 @@ pub(in super::super) fn run(options: &ChildOptions) -> Result<(), Failure> {
         Child::Open => return open(options),
         Child::Sparse => return sparse(options),
         Child::Check => return super::check::child(options),
-        Child::Engine | Child::Raw => {}
+        Child::Engine | Child::Overwrite | Child::Raw => {}
     }
     let size = std::fs::metadata(&options.image)
         .map_err(|e| Failure::host("the image", e))?
         .len();
     let device = MemDevice::try_new(size)?;
     bed::load_image(&options.image, |pos, bytes| device.write_at(pos, bytes))?;
-    let volume = Volume::open_device(Arc::new(device.clone()), &OpenOptions::default())?;
-    let file = volume.open_path(bed::FILE, OpenFlags::default())?;
+    let writes = options.what == Child::Overwrite;
+    let open = match writes {
+        true => OpenOptions::writable(),
+        false => OpenOptions::default(),
+    };
+    let volume = Volume::open_device(Arc::new(device.clone()), &open)?;
+    let flags = OpenFlags {
+        write: writes,
+        ..OpenFlags::default()
+    };
+    let file = volume.open_path(bed::FILE, flags)?;
     let region = Region::longest(&volume, &file)?;
     let blocks = region.len / BS as u64;
     let mut rng = Rng::new(1);
@@ -54,13 +63,13 @@ pub(in super::super) fn run(options: &ChildOptions) -> Result<(), Failure> {
         let queue = volume.queue(DEPTH)?;
         let file = queue.attach(&file)?;
         device.set_copy(false);
+        let make = match writes {
+            true => Request::write,
+            false => Request::read,
+        };
         through_engine(&queue, options.count, |buf, token| {
-            Request::read(
-                file,
-                region.file_pos + rng.below(blocks) * BS as u64,
-                buf,
-                token,
-            )
+            let pos = region.file_pos + rng.below(blocks) * BS as u64;
+            make(file, pos, buf, token)
         });
     }
     Ok(())
@@ -98,7 +107,7 @@ fn through_engine(
         }
         measured_engine_reap(queue, &mut out);
         for completion in out.drain(..) {
-            assert!(completion.result.is_ok(), "a read of memory succeeds");
+            assert!(completion.result.is_ok(), "requests of memory succeed");
             ended += 1;
             free.push(completion.buf);
         }

@@ -1,0 +1,200 @@
+//! Power cuts without a journal while names are put in the place of others: what such a name stands for is there, the old or the new.
+//!
+//! Input: small volumes without a journal, on a recording device with a volatile cache, and random names that are replaced, moved and exchanged. Output:
+//! none. Invariant: once e2fsck has run, every name stands for one of the whole contents that it may have, and what only moved is there. Limits:
+//! `DIORITE_CUTS` states per volume, spread over the whole log, half of them torn between sectors.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod model;
+mod world;
+
+use common::names::{empty, is_hashed};
+use common::stage::mem_of;
+use common::{Rng, scaled, scratch};
+use diorite::{OpenOptions, Volume};
+use diorite_block::RecordDevice;
+use diorite_block::record::{Cut, PowerCuts, Survival, plan};
+use diorite_format::Superblock;
+use diorite_format::superblock::SUPERBLOCK_SIZE;
+use model::Model;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+use world::World;
+
+/// A kind of volume.
+struct Kind {
+    args: &'static [&'static str],
+    /// Names in each directory that stand for empty files.
+    fillers: usize,
+    /// Do directories get hash trees?
+    hashed: bool,
+}
+
+const KINDS: [Kind; 8] = [
+    Kind {
+        args: &["-t", "ext4", "-b", "1024"],
+        fillers: 24,
+        hashed: true,
+    },
+    Kind {
+        args: &["-t", "ext4", "-b", "4096"],
+        fillers: 60,
+        hashed: true,
+    },
+    Kind {
+        args: &["-t", "ext4", "-b", "1024", "-O", "^dir_index"],
+        fillers: 24,
+        hashed: false,
+    },
+    Kind {
+        args: &[
+            "-t",
+            "ext4",
+            "-b",
+            "4096",
+            "-O",
+            "^dir_index,^metadata_csum",
+        ],
+        fillers: 40,
+        hashed: false,
+    },
+    Kind {
+        args: &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-I",
+            "128",
+            "-O",
+            "^metadata_csum",
+        ],
+        fillers: 24,
+        hashed: true,
+    },
+    Kind {
+        args: &["-t", "ext4", "-b", "4096"],
+        fillers: 0,
+        hashed: false,
+    },
+    Kind {
+        args: &["-t", "ext4", "-b", "4096", "-O", "inline_data"],
+        fillers: 0,
+        hashed: false,
+    },
+    Kind {
+        args: &["-t", "ext2", "-b", "1024"],
+        fillers: 24,
+        hashed: true,
+    },
+];
+
+/// How many operations a volume sees.
+const STEPS: usize = 60;
+
+/// What was found in how many states.
+#[derive(Default)]
+struct Tally {
+    states: usize,
+    wrong: usize,
+    /// e2fsck found a block of names torn, and takes out of it what it understands.
+    lossy: usize,
+    first: String,
+}
+
+#[test]
+fn no_cut_leaves_neither_the_old_nor_the_new() {
+    let mut rng = Rng::from_env("replaced names");
+    let states = scaled("DIORITE_CUTS", 60) as usize;
+    let mut all = String::new();
+    for kind in &KINDS {
+        for tears in [false, true] {
+            let mut tally = Tally::default();
+            campaign(kind, tears, states.div_ceil(2), &mut rng, &mut tally);
+            let (wrong, states, lossy) = (tally.wrong, tally.states, tally.lossy);
+            let args = kind.args;
+            eprintln!("{args:?}, torn {tears}: {states} states, {lossy} lossy, {wrong} wrong");
+            all += &tally.first;
+        }
+    }
+    assert!(all.is_empty(), "{all}");
+}
+
+fn campaign(kind: &Kind, tears: bool, states: usize, rng: &mut Rng, tally: &mut Tally) {
+    let dir = scratch();
+    let all: Vec<&str> = kind.args.iter().copied().chain(NO_JOURNAL).collect();
+    let image = empty(dir.path(), "4M", &all);
+    let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap();
+    let mut model = Model::new(kind.fillers);
+    world::begin(&volume, &mut model);
+    assert_eq!(is_hashed(&volume, "/a"), kind.hashed, "{:?}", kind.args);
+    volume.close().unwrap();
+    let base = std::fs::read(&image).unwrap();
+    let device = RecordDevice::with_volatile_cache(Arc::new(mem_of(&base)));
+    let options = OpenOptions {
+        commit_interval: Duration::from_secs(3600),
+        ..OpenOptions::writable()
+    };
+    let volume = Volume::open_device(Arc::new(device.clone()), &options).unwrap();
+    let mut world = World::new(&volume, &device, model, rng.fork());
+    (0..STEPS).for_each(|_| world.step());
+    let model = world.end();
+    volume.close().unwrap();
+    let log = device.log();
+    let unit = if tears { 512 } else { block_of(kind) };
+    let superblock: [u8; SUPERBLOCK_SIZE] = base[1024..2048].try_into().unwrap();
+    let mut walk = PowerCuts::new(base, &log);
+    for cut in plan(&log, states, rng.below(u64::MAX), unit) {
+        tally.states += 1;
+        let mut bytes = walk.with_image(cut, <[u8]>::to_vec);
+        let primary: [u8; SUPERBLOCK_SIZE] = bytes[1024..2048].try_into().unwrap();
+        if Superblock::parse(&primary).is_err() {
+            // Torn, and so small a volume has no copy.
+            bytes[1024..2048].copy_from_slice(&superblock);
+        }
+        let wrong = judge(dir.path(), &bytes, cut, &model, tally);
+        if let Some(wrong) = wrong {
+            tally.wrong += 1;
+            tally.first = match tally.wrong {
+                1 => format!("{:?}: {wrong}\n", kind.args),
+                _ => std::mem::take(&mut tally.first),
+            };
+        }
+    }
+}
+
+const NO_JOURNAL: [&str; 4] = ["-O", "^has_journal", "-N", "256"];
+
+fn block_of(kind: &Kind) -> usize {
+    let at = kind.args.iter().position(|arg| *arg == "-b").unwrap();
+    kind.args[at + 1].parse().unwrap()
+}
+
+/// e2fsck mends the image; then all names are looked up. Says what is wrong.
+fn judge(dir: &Path, bytes: &[u8], cut: Cut, model: &Model, tally: &mut Tally) -> Option<String> {
+    let path = dir.join("cut");
+    std::fs::write(&path, bytes).unwrap();
+    let done = Command::new("e2fsck")
+        .arg("-fy")
+        .arg(&path)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(
+        done.status.code().is_some_and(|code| code < 4),
+        "{cut:?}\n{said}"
+    );
+    let volume = Volume::open(path.to_str().unwrap(), &OpenOptions::default()).unwrap();
+    // Without a sum a torn block in which records were moved together may be one that can be read, with names of which none is in the other half.
+    let lossy = said.contains("directory corrupted") || said.contains("bad max hash");
+    let lossy = lossy && matches!(cut.survival, Survival::Chance { unit: 512, .. });
+    tally.lossy += usize::from(lossy);
+    let wrong = model.judge(cut.at, lossy, |name| world::seen(&volume, name));
+    (!wrong.is_empty()).then(|| format!("{cut:?}\n{}\n{said}", wrong.join("\n")))
+}

@@ -1,0 +1,181 @@
+//! What names stand for, over time, and what a power cut may leave of that.
+//!
+//! Input: operations, each with its place in the device's log, and syncs. Output: what is wrong with the names of an image. Invariants: an operation that was
+//! synced before the cut holds; a later one holds for each of its names or does not. Limits: contents are told apart by all of their bytes.
+
+/// What a name stands for: a number in the list of contents, or nothing.
+pub(crate) type Content = Option<usize>;
+
+/// Names that are replaced, moved and exchanged.
+pub(crate) const TARGETS: [&str; 8] = [
+    "/a/one", "/a/two", "/a/three", "/a/four", "/b/one", "/b/two", "/b/three", "/b/four",
+];
+
+/// Names that one directory has, one after the other.
+pub(crate) const WALKED: [&str; 4] = ["/a/walks", "/b/walks", "/a/walks-on", "/b/walks-on"];
+
+/// What is said of a directory with all that is in it.
+pub(crate) const DIRECTORY: &[u8] = b"a directory";
+
+/// What all fillers stand for.
+const EMPTY: usize = 0;
+
+#[derive(Debug)]
+struct Op {
+    /// Where in the log it began.
+    at: usize,
+    sets: Vec<(usize, Content)>,
+    /// Contents may be nameless in its middle: no one write changes two blocks.
+    exchange: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Model {
+    pub(crate) names: Vec<String>,
+    contents: Vec<Vec<u8>>,
+    first: Vec<Content>,
+    pub(crate) now: Vec<Content>,
+    ops: Vec<Op>,
+    /// Where in the log a sync had ended, and how many operations had been before it.
+    syncs: Vec<(usize, usize)>,
+}
+
+impl Model {
+    /// With so many fillers in each directory.
+    pub(crate) fn new(fillers: usize) -> Model {
+        let mut model = Model {
+            names: TARGETS.iter().chain(&WALKED).map(|&n| n.into()).collect(),
+            contents: vec![Vec::new()],
+            first: Vec::new(),
+            now: vec![None; TARGETS.len() + WALKED.len()],
+            ops: Vec::new(),
+            syncs: Vec::new(),
+        };
+        (0..fillers).for_each(|number| model.more_fillers(number));
+        model
+    }
+
+    fn more_fillers(&mut self, number: usize) {
+        for dir in ["/a", "/b"] {
+            let name = format!("{dir}/{}-{number}", "filler".repeat(6 + number % 9));
+            self.names.push(name);
+            self.now.push(Some(EMPTY));
+        }
+    }
+
+    /// All is durable from here on.
+    pub(crate) fn begin(&mut self) {
+        self.first = self.now.clone();
+    }
+
+    /// A filler that was not there before.
+    pub(crate) fn new_filler(&mut self) -> usize {
+        let number = self.names.len();
+        let dir = ["/a", "/b"][number % 2];
+        let name = format!("{dir}/{}-new-{number}", "filler".repeat(6 + number % 9));
+        self.new_name(name)
+    }
+
+    /// Another name, which is not there.
+    pub(crate) fn new_name(&mut self, name: String) -> usize {
+        self.names.push(name);
+        self.now.push(None);
+        self.first.push(None);
+        self.names.len() - 1
+    }
+
+    pub(crate) fn empty(&self) -> Content {
+        Some(EMPTY)
+    }
+
+    /// Contents that nothing had before.
+    pub(crate) fn new_content(&mut self, bytes: Vec<u8>) -> Content {
+        self.contents.push(bytes);
+        Some(self.contents.len() - 1)
+    }
+
+    /// An operation that begins here in the log.
+    pub(crate) fn op(&mut self, at: usize, sets: Vec<(usize, Content)>, exchange: bool) {
+        for (name, content) in &sets {
+            self.now[*name] = *content;
+        }
+        self.ops.push(Op { at, sets, exchange });
+    }
+
+    /// A sync has ended here in the log.
+    pub(crate) fn synced(&mut self, at: usize) {
+        self.syncs.push((at, self.ops.len()));
+    }
+
+    /// What is wrong in a state. `lossy`: e2fsck has found a torn block of names, and any of them may be gone.
+    pub(crate) fn judge(
+        &self,
+        cut: usize,
+        lossy: bool,
+        see: impl Fn(&str) -> Option<Vec<u8>>,
+    ) -> Vec<String> {
+        let durable = self.syncs.iter().rev().find(|(at, _)| *at < cut);
+        let durable = durable.map_or(0, |(_, ops)| *ops);
+        let started = self.ops.iter().take_while(|op| op.at < cut).count();
+        let mut states = vec![self.state_after(durable)];
+        for op in &self.ops[durable..started] {
+            let mut next = states.last().unwrap().clone();
+            op.sets.iter().for_each(|(name, what)| next[*name] = *what);
+            states.push(next);
+        }
+        let seen: Vec<_> = self.names.iter().map(|name| see(name)).collect();
+        let mut wrong: Vec<String> = (0..self.names.len())
+            .filter(|name| !lossy || seen[*name].is_some())
+            .filter_map(|name| self.wrong_name(name, &states, seen[name].as_deref()))
+            .collect();
+        let exchanged = self.ops[durable..started].iter().any(|op| op.exchange);
+        let moved = (1..self.contents.len()).filter(|_| !exchanged && !lossy);
+        wrong.extend(moved.filter_map(|what| self.lost(what, &states, &seen)));
+        wrong
+    }
+
+    fn state_after(&self, ops: usize) -> Vec<Content> {
+        let mut state = self.first.clone();
+        for (name, what) in self.ops[..ops].iter().flat_map(|op| &op.sets) {
+            state[*name] = *what;
+        }
+        state
+    }
+
+    fn wrong_name(
+        &self,
+        name: usize,
+        states: &[Vec<Content>],
+        seen: Option<&[u8]>,
+    ) -> Option<String> {
+        let may = |state: &Vec<Content>| state[name].map(|what| &self.contents[what][..]) == seen;
+        if states.iter().any(may) {
+            return None;
+        }
+        let mut allowed: Vec<_> = states.iter().map(|state| state[name]).collect();
+        allowed.dedup();
+        let is = seen.map(|bytes| self.contents.iter().position(|c| c == bytes));
+        let len = seen.map(<[u8]>::len);
+        let name = &self.names[name];
+        Some(format!(
+            "{name}: {is:?} of {len:?} bytes, not one of {allowed:?}"
+        ))
+    }
+
+    /// A content that had a name all the time, and has none of these.
+    fn lost(
+        &self,
+        what: usize,
+        states: &[Vec<Content>],
+        seen: &[Option<Vec<u8>>],
+    ) -> Option<String> {
+        let places = |state: &Vec<Content>| state.iter().position(|c| *c == Some(what));
+        let places: Option<Vec<usize>> = states.iter().map(places).collect();
+        let there = |name: &usize| seen[*name].as_ref() == Some(&self.contents[what]);
+        let lost = places.filter(|places| !places.iter().any(there))?;
+        let names: Vec<_> = lost.iter().map(|name| &self.names[*name]).collect();
+        Some(format!(
+            "content {what} only moved, {names:?}, and is nowhere"
+        ))
+    }
+}
