@@ -68,7 +68,10 @@ pub(crate) fn mutants(dir: &Path, files: &[String]) -> Result<Vec<Mutant>> {
             String::from_utf8_lossy(&output.stderr).into_owned(),
         ));
     }
-    let listed: Vec<Listed> = serde_json::from_slice(&output.stdout)?;
+    let mut listed: Vec<Listed> = serde_json::from_slice(&output.stdout)?;
+    // It adds the files that are named to the rooms of its configuration.
+    let is_named = |listed: &Listed| files.iter().any(|file| listed.file == Path::new(file));
+    listed.retain(|listed| files.is_empty() || is_named(listed));
     Ok((1..).zip(listed).map(numbered).collect())
 }
 
