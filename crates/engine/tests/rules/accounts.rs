@@ -7,7 +7,7 @@ use crate::common::fixture::{DSYNC, LIMIT, filled, run_all, sim, writable};
 use crate::common::recipe::{RECIPES, bare};
 use crate::common::scratch;
 use crate::common::watch::Watchdog;
-use diorite::{Error, Fallocate, FileId, Queue, Reason, Request, RequestFlags};
+use diorite::{Error, Fallocate, FileId, OpenFlags, Queue, Reason, Request, RequestFlags};
 use diorite_block::Buf;
 use diorite_format::InodeFlags;
 
@@ -147,6 +147,38 @@ fn a_durable_fill_is_committed() {
         let durable = n % 2 == 0;
         assert_eq!(commits() - before, u64::from(durable), "write {n}");
         assert_eq!(flushes() > flushed, durable, "write {n}");
+    }
+}
+
+/// Rule C4. Who asks for durability, by the request or when the file is opened, in one way or in several, gets it; nobody else pays for it.
+#[test]
+fn every_wish_for_durability_is_heard() {
+    let _watchdog = Watchdog::new(LIMIT, "wishes");
+    let dir = scratch();
+    let stage = sim(&bare(dir.path(), &RECIPES[0]), "cache=volatile,fua=yes");
+    let volume = stage.open(&quiet()).unwrap();
+    let queue = volume.queue(8).unwrap();
+    for wishes in 0..16 {
+        let has = |bit: u8| wishes & bit != 0;
+        let flags = OpenFlags {
+            dsync: has(1),
+            sync: has(2),
+            ..writable()
+        };
+        let file = volume.open_path("/odd", flags).unwrap();
+        let id = queue.attach(&file).unwrap();
+        let flags = RequestFlags {
+            nowait: false,
+            dsync: has(4),
+            sync: has(8),
+        };
+        let before = stage.disk().counters();
+        let write = Request::write(id, 4096, filled(1, 512), 0).with_flags(flags);
+        assert_eq!(run_all(&queue, vec![write])[0].result.clone().unwrap(), 512);
+        let did = stage.disk().counters().since(&before);
+        let durable = did.fua_writes + did.flushes > 0;
+        assert_eq!(durable, wishes != 0, "wishes {wishes:#b}");
+        queue.detach(id);
     }
 }
 
