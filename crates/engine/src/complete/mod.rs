@@ -160,7 +160,8 @@ pub(crate) fn ready(state: &mut QueueState, index: u32) {
     if let Some(Some(attached)) = state.files.get_mut(slot.file as usize) {
         attached.requests -= 1;
     }
-    if slot.in_parts | (slot.done != slot.moved) | slot.error.is_some() {
+    // Whose bytes behind the end of the file came from the device is in parts.
+    if slot.in_parts | slot.error.is_some() {
         tidy(state, index);
     }
     state.ready.push_back(index);

@@ -7,7 +7,11 @@ use crate::common::fixture::{DSYNC, LIMIT, filled, run_all, sim, writable};
 use crate::common::recipe::{RECIPES, bare};
 use crate::common::scratch;
 use crate::common::watch::Watchdog;
-use diorite::{Error, Fallocate, FileId, OpenFlags, Queue, Reason, Request, RequestFlags};
+use diorite::policy::PRESETS;
+use diorite::{
+    AccessTimes, Error, Fallocate, FileId, OpenFlags, OpenOptions, Policy, Queue, Reason, Request,
+    RequestFlags,
+};
 use diorite_block::Buf;
 use diorite_format::InodeFlags;
 
@@ -61,7 +65,8 @@ fn a_failure_is_counted_once() {
     assert_eq!(queue.counters().failed, 5);
     let good = (1, none(), 0, 0);
     assert_eq!(counted(&queue, write(id, 0, 1)), good);
-    assert_eq!(counted(&queue, Request::sync_volume(0)).3, 0);
+    let committed = (0, one(Reason::Commit), 0, 0);
+    assert_eq!(counted(&queue, Request::sync_volume(0)), committed);
     drop((file, queue));
     bed.finish();
 }
@@ -179,6 +184,45 @@ fn every_wish_for_durability_is_heard() {
         let durable = did.fua_writes + did.flushes > 0;
         assert_eq!(durable, wishes != 0, "wishes {wishes:#b}");
         queue.detach(id);
+    }
+}
+
+/// A read that brings bytes is noted as one, whichever way it goes; one of nothing, or behind the end, is none.
+#[test]
+fn a_read_of_nothing_is_none() {
+    let _watchdog = Watchdog::new(LIMIT, "reads of nothing");
+    let options = OpenOptions {
+        access_times: AccessTimes::Always,
+        ..quiet()
+    };
+    for policy in [Policy::DIORITE, PRESETS[0].1] {
+        let bed = Bed::new(
+            &RECIPES[0],
+            &OpenOptions {
+                policy,
+                ..options.clone()
+            },
+        );
+        let (file, queue, id) = bed.open("/odd");
+        let halves = || Buf::from_parts(vec![Buf::zeroed(512), Buf::zeroed(512)]);
+        for (pos, buf, got) in [
+            (0, Buf::zeroed(0), 0),
+            (100_352, Buf::zeroed(512), 0),
+            (1 << 40, Buf::zeroed(0), 0),
+            (1 << 40, halves(), 0),
+            (99_840, Buf::zeroed(1024), 161),
+            (0, Buf::zeroed(512), 512),
+            (0, halves(), 1024),
+        ] {
+            bed.volume.sync().unwrap();
+            assert_eq!(bed.volume.usage().dirty_times, 0);
+            let done = run_all(&queue, vec![Request::read(id, pos, buf, 0)]);
+            assert_eq!(done[0].result.clone().unwrap(), got, "at {pos}");
+            let noted = u64::from(got > 0);
+            assert_eq!(bed.volume.usage().dirty_times, noted, "at {pos}");
+        }
+        drop((file, queue));
+        bed.finish();
     }
 }
 
