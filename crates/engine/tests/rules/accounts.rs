@@ -14,6 +14,8 @@ use diorite::{
 };
 use diorite_block::Buf;
 use diorite_format::InodeFlags;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// What became of one request: completed inline, deferred by reason, served by way of the cache, failed.
 fn counted(queue: &Queue, request: Request) -> (u64, [u64; Reason::ALL.len()], u64, u64) {
@@ -191,8 +193,11 @@ fn every_wish_for_durability_is_heard() {
 #[test]
 fn a_read_of_nothing_is_none() {
     let _watchdog = Watchdog::new(LIMIT, "reads of nothing");
+    static SECONDS: AtomicU64 = AtomicU64::new(2_000_000_000);
     let options = OpenOptions {
         access_times: AccessTimes::Always,
+        // No two reads are of one tick.
+        clock: || Duration::from_secs(SECONDS.fetch_add(1, Ordering::Relaxed)),
         ..quiet()
     };
     for policy in [Policy::DIORITE, PRESETS[0].1] {
