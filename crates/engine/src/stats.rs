@@ -87,6 +87,8 @@ pub struct Usage {
     pub attached: u64,
     /// Requests that were accepted and not handed back.
     pub requests: u64,
+    /// Of these, requests that wait for others: for a turn, for a range or a place, for the size to move over those before.
+    pub waiting_requests: u64,
     /// Requests that inodes count in flight.
     pub in_flight: u64,
     /// Ranges of new space, and places in the order of sizes, that writes have for themselves.

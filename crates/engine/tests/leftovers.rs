@@ -354,6 +354,7 @@ impl Level {
             "{}",
             said()
         );
+        assert_eq!(now.waiting_requests, 0, "{}", said());
         assert_eq!(self.descriptors, before.descriptors, "{}", said());
         assert_eq!(
             (now.queues, now.attached),

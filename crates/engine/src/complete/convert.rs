@@ -7,6 +7,7 @@
 
 use super::deferred::Job;
 use super::parts::{self, Wait};
+use super::runs::{self, Mapped, merged};
 use crate::error::Error;
 use crate::inode::{Claimed, Inode, Remap};
 use crate::journal::JournalHandle;
@@ -105,14 +106,7 @@ fn take_in(job: Job) -> Taken {
 /// As many jobs from the front as one handle holds, one at least, and the credits that they need.
 fn first_handleful(jobs: &mut Vec<Job>, wait: Wait) -> (Vec<Job>, u32) {
     let most = jobs[0].inode().volume.most_credits();
-    let (mut sum, mut count) = (0, 0);
-    for job in jobs.iter() {
-        let more = job.credits(wait);
-        if count > 0 && sum + more > most {
-            break;
-        }
-        (sum, count) = (sum + more, count + 1);
-    }
+    let (count, sum) = runs::how_many(jobs.iter().map(|job| job.credits(wait)), most);
     let rest = jobs.split_off(count);
     (std::mem::replace(jobs, rest), sum)
 }
@@ -160,13 +154,6 @@ pub(super) fn convert_at_once(mut jobs: Vec<Job>) -> (Vec<Job>, Vec<Job>) {
     let (done, not_begun): (Vec<Job>, Vec<Job>) = batch.into_iter().partition(is_done);
     jobs.extend(not_begun);
     (done, jobs)
-}
-
-/// Runs to map, of one file, in the order of its blocks.
-#[derive(Clone, Copy)]
-pub(super) struct Mapped {
-    pub(super) run: NewRun,
-    pub(super) claimed: bool,
 }
 
 fn convert_file(handle: &JournalHandle<'_>, jobs: &mut [Job]) {
@@ -217,8 +204,8 @@ fn map_all(mut remap: Remap<'_>, runs: Vec<Mapped>, jobs: &mut [Job]) -> Result<
     let mut used = Vec::new();
     for mapped in merged(runs) {
         match map_one(&mut remap, &mapped) {
-            Ok(()) => used.push(blocks_of(&mapped.run)),
-            Err(error) => fail_overlapping(jobs, &mapped.run, &error),
+            Ok(()) => used.push(mapped.blocks()),
+            Err(error) => fail_overlapping(jobs, &mapped.blocks(), &error),
         }
     }
     let end = jobs
@@ -251,10 +238,6 @@ pub(super) fn map_one(remap: &mut Remap<'_>, mapped: &Mapped) -> Result<(), Erro
     }
 }
 
-fn blocks_of(run: &NewRun) -> Range<u64> {
-    u64::from(run.file_block)..u64::from(run.file_block) + u64::from(run.len)
-}
-
 /// Takes what is mapped from the entry that had it claimed: what a failed job still has there when it ends is given back.
 fn note_mapped(job: &Job, used: &[Range<u64>]) {
     if let Some(entry) = job.conversion.as_ref().and_then(|c| c.entry) {
@@ -263,8 +246,7 @@ fn note_mapped(job: &Job, used: &[Range<u64>]) {
     }
 }
 
-fn fail_overlapping(jobs: &mut [Job], run: &NewRun, error: &Error) {
-    let range = blocks_of(run);
+fn fail_overlapping(jobs: &mut [Job], range: &Range<u64>, error: &Error) {
     for job in jobs.iter_mut() {
         let blocks = job.blocks();
         if blocks.start < range.end && range.start < blocks.end {
@@ -307,25 +289,6 @@ pub(super) fn add_runs(job: &Job, view: &MapView, runs: &mut Vec<Mapped>) -> Res
         }
     }
     Ok(())
-}
-
-/// Neighbours in the file that are neighbours on the volume become one run.
-pub(super) fn merged(mut runs: Vec<Mapped>) -> Vec<Mapped> {
-    runs.sort_by_key(|m| m.run.file_block);
-    let mut out: Vec<Mapped> = Vec::with_capacity(runs.len());
-    for next in runs {
-        match out.last_mut() {
-            Some(last)
-                if last.claimed == next.claimed
-                    && last.run.file_block + last.run.len == next.run.file_block
-                    && last.run.start.get() + u64::from(last.run.len) == next.run.start.get() =>
-            {
-                last.run.len += next.run.len;
-            }
-            _ => out.push(next),
-        }
-    }
-    out
 }
 
 impl Job {

@@ -8,6 +8,7 @@ mod convert;
 pub(crate) mod deferred;
 pub(crate) mod here;
 mod parts;
+mod runs;
 mod volume;
 
 use self::convert::Conversion;
@@ -33,11 +34,15 @@ pub(crate) fn ended(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
     if matches!(slot.op, Op::Sync | Op::DataSync) {
         end_flush(queue, state, index, failed);
     } else if matches!(slot.op, Op::Write | Op::Append) {
+        debug_assert!(
+            slot.entry.is_some() || !(slot.owes_map || slot.extends),
+            "what has to be mapped, and what moves the size, is in the pending map"
+        );
         let facts = Facts {
             failed: failed.is_some(),
             owes_flush: slot.owes_flush,
             owes_commit: slot.owes_commit,
-            owes_map: slot.owes_map || slot.extends || slot.entry.is_some(),
+            owes_map: slot.entry.is_some(),
             cached: CachedPages::None,
         };
         if let Verdict::Deferred(reason) = decide(policy.completion, facts) {
@@ -155,19 +160,20 @@ pub(crate) fn ready(state: &mut QueueState, index: u32) {
     if let Some(Some(attached)) = state.files.get_mut(slot.file as usize) {
         attached.requests -= 1;
     }
-    if slot.in_parts | (slot.done != slot.moved) | slot.error.is_some() {
+    // Whose bytes behind the end of the file came from the device is in parts.
+    if slot.in_parts | slot.error.is_some() {
         tidy(state, index);
     }
     state.ready.push_back(index);
 }
 
 /// What only some requests need before they are handed back: the buffer in one piece, zeros between the end of the file
-/// and the end of its last sector, the count of failures.
+/// and the end of its last sector, which a write has there already, the count of failures.
 #[cold]
 fn tidy(state: &mut QueueState, index: u32) {
     state.slots.join(index);
     let slot = &mut state.slots[index];
-    if slot.op == Op::Read && slot.error.is_none() {
+    if slot.error.is_none() {
         slot.buf.zero(slot.done as usize..slot.moved as usize);
     }
     state.counters.failed += u64::from(slot.error.is_some());

@@ -98,13 +98,17 @@ pub(super) fn check(limits: &Limits, slot: &Slot, file: &Handle) -> Result<(), B
     Ok(())
 }
 
-/// Rule U7: what a write was allowed when it was submitted may not be any more when it has waited at the gate. What waited for a range
-/// was in flight.
+/// Rule U7: what a write was allowed when it was submitted may not be any more when it has waited at the gate. An append that has its
+/// place was in flight.
 #[cold]
 pub(super) fn check_again(state: &QueueState, index: u32) -> Result<(), Box<Error>> {
     let slot = &state.slots[index];
+    debug_assert!(
+        slot.entry.is_none(),
+        "who has its range waits for nobody (rule D6)"
+    );
     let writes = matches!(slot.op, Op::Write | Op::Append);
-    if !writes || slot.entry.is_some() || slot.extends {
+    if !writes || slot.extends {
         return Ok(());
     }
     check_write(slot, state.file_of(index))

@@ -102,7 +102,7 @@ pub(super) fn issue_planned(state: &mut QueueState, index: u32, extents: u32) ->
         state.written += state.pieces.iter().map(bytes).sum::<u64>();
     }
     let padded = state.pieces.iter().any(|p| matches!(p, Piece::Pad { .. }));
-    state.counters.pads += u64::from(padded && state.slots[index].entry.is_some());
+    state.counters.pads += u64::from(padded);
     let QueueState {
         slots,
         bios,

@@ -29,6 +29,7 @@ impl Volume {
             let state = queue.lock();
             usage.queues += 1;
             usage.requests += state.slots.used() as u64;
+            usage.waiting_requests += u64::from(state.parked) + u64::from(state.held);
             usage.attached += state.files.iter().flatten().count() as u64;
         }
         for inode in volume.known_inodes() {

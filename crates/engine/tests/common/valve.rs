@@ -34,6 +34,7 @@ struct Shared {
     holding: usize,
     flying: Vec<(Range<u64>, bool)>,
     not_to_wait: u64,
+    most_at_once: usize,
     overlaps: Vec<String>,
 }
 
@@ -118,6 +119,11 @@ impl Valve {
     /// Requests so far that asked not to wait.
     pub fn not_to_wait(&self) -> u64 {
         self.shared.lock().unwrap().not_to_wait
+    }
+
+    /// The most requests that came together since this was asked.
+    pub fn most_at_once(&self) -> usize {
+        std::mem::take(&mut self.shared.lock().unwrap().most_at_once)
     }
 
     /// What overlapped so far.
@@ -249,6 +255,7 @@ impl DeviceQueue for ValveQueue {
         let mut pass = BioList::new();
         let mut kept = self.kept.lock().unwrap();
         let mut shared = self.shared.lock().unwrap();
+        shared.most_at_once = shared.most_at_once.max(bios.len());
         for mut bio in bios.drain(..) {
             shared.watch(&bio);
             if shared.fails(&bio) {

@@ -7,8 +7,35 @@ use crate::common::recipe::{Recipe, bare};
 use crate::common::stage::Stage;
 use crate::common::valve::Valve;
 use crate::common::{fsck, scratch};
-use diorite::{File, FileId, OpenOptions, Queue, Volume};
+use diorite::{File, FileId, OpenFlags, OpenOptions, Queue, Volume};
+use diorite_format::Ino;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Nothing is committed but what a test asks for.
+pub(crate) fn quiet() -> OpenOptions {
+    OpenOptions {
+        commit_interval: Duration::from_secs(3600),
+        ..OpenOptions::writable()
+    }
+}
+
+/// Takes what a small cache has of other blocks of metadata out of it.
+pub(crate) fn push_out(volume: &Volume) {
+    (1..6144)
+        .step_by(16)
+        .for_each(|n| drop(volume.open_ino(Ino::new(n), OpenFlags::default())));
+}
+
+/// Drains the queue until this is so; nothing may complete.
+pub(crate) fn drain_until(queue: &Queue, until: impl Fn() -> bool) {
+    let mut done = Vec::new();
+    while !until() {
+        queue.reap(&mut done, 0, None);
+        std::thread::yield_now();
+    }
+    assert!(done.is_empty(), "{done:?}");
+}
 
 /// See the module.
 pub(crate) struct Bed {
@@ -45,8 +72,9 @@ impl Bed {
         self.finish();
     }
 
-    /// Closed, e2fsck has nothing to say.
+    /// Handles had room for all that they changed (rule D5). Closed, e2fsck has nothing to say.
     pub(crate) fn finish(self) {
+        assert_eq!(self.volume.journal_stats().uncredited, 0, "rule D5");
         self.volume.close().unwrap();
         self.stage.save();
         fsck(&self.stage.image);

@@ -3,12 +3,12 @@
 //! Input: recipes of known files. Output: none. Invariant: counts are asserted, times never. Limits: reads and overwrites.
 
 use crate::common::fixture::{LIMIT, NOWAIT, known, made, run_all, sim, writable};
-use crate::common::recipe::Known;
+use crate::common::recipe::{Known, POISON};
 use crate::common::stage::Stage;
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
 use crate::common::{fsck, image, scratch};
-use diorite::{Error, Misaligned, OpenFlags, OpenOptions, Request, Volume, Wait};
+use diorite::{Error, MappingState, Misaligned, OpenFlags, OpenOptions, Request, Volume, Wait};
 use diorite_block::Buf;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -154,6 +154,12 @@ fn zeros_need_no_device() {
     // Loads the map.
     file.mappings(0, file.size()).unwrap();
     let blocks = holed.written.len() as u64 - 1;
+    // Behind the end of the file lies what nobody has written to it.
+    let MappingState::Written(last) = file.mappings(blocks * 4096, 1).unwrap()[0].state else {
+        panic!("the last block holds data")
+    };
+    let behind = last.get() * 4096 + 513;
+    stage.disk().write_at(behind, &[POISON; 4096 - 513]);
     for block in 0..blocks {
         let before = stage.disk().counters();
         let (buf, result) = file.read_at(block * 4096, Buf::zeroed(4096));

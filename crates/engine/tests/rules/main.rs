@@ -10,14 +10,17 @@
 //! | `durable` | C5 to C7, C9, C13: power cuts behind every acknowledgement |
 //! | `times` | C7: times of writes that overtake each other |
 //! | `epochs` | D1, D2, D4: flushes that began too early, caches of stacks, many times in one commit |
-//! | `lost` | D1: flushes that failed
+//! | `lost` | D1: flushes that failed |
 //! | `full` | G8, U10: no space left, to the last block |
 //! | `cuts` | U2, U3: power cuts anywhere in a volume without space |
 //! | `announced` | D2, L5, L9: what a file as a device says of itself |
 //! | `looped`, `stacked` | L1, L2, L4 to L8: a file as a device |
 //! | `sharing` | U6, U7, B2, G13, G16: who waits for whom in one file |
+//! | `alone` | B1 to B3, U7: which requests run alone under which switch |
 //! | `recheck` | U7, G15: what is looked at again after a wait |
 //! | `limits` | D6, D7, D9, D11: a caller's numbers, policies that change, what an error leaves |
+//! | `owed` | C8, D5, D9, D11: who does what ended requests owe, in how many handles, what half of it leaves |
+//! | `accounts` | what is counted: deferred, failed, waiting, handed to the device together |
 //! | `log_places` | D10: where a journal may lie |
 //!
 //! Elsewhere: U2 and U3 by the thousand are `tools/crash`, U5 `tests/aside.rs`; that readers take no lock (U6) `tests/first_read.rs`; G13
@@ -29,6 +32,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod accounts;
+mod alone;
 mod announced;
 mod bed;
 mod blocks;
@@ -42,6 +47,7 @@ mod limits;
 mod log_places;
 mod looped;
 mod lost;
+mod owed;
 mod recheck;
 mod sharing;
 mod space;

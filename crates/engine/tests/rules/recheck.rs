@@ -203,14 +203,21 @@ fn who_may_not_write_any_more_after_the_wait_is_refused() {
     let closed = file.quiesce();
     let write = |n: u64| Request::write(id, n * 4096, filled(1, 4096), n);
     queue.submit(&mut [write(0), write(30), Request::append(id, filled(1, 512), 31)].into());
-    assert_eq!(queue.counters().parked, 3);
+    queue.submit(&mut [Request::read(id, 0, filled(2, 512), 32)].into());
+    assert_eq!(queue.counters().parked, 4);
+    assert_eq!(bed.volume.usage().waiting_requests, 4);
     let flags = file.metadata().flags;
     file.set_flags(flags.with(InodeFlags::IMMUTABLE)).unwrap();
     drop(closed);
-    for done in reap(&queue, 3) {
+    let mut ended = reap(&queue, 4);
+    let read = ended.pop().unwrap();
+    assert_eq!((read.token, read.result.unwrap()), (32, 512));
+    assert!(read.buf.as_slice().iter().all(|b| *b == 0x55));
+    for done in ended {
         let refused = matches!(done.result, Err(Error::NotPermitted { .. }));
         assert!(refused, "{done:?}");
     }
+    assert_eq!(bed.volume.usage().waiting_requests, 0);
     let mut bytes = vec![0xEE; 100_001];
     assert_eq!(
         (file.read_bytes(0, &mut bytes).unwrap(), file.size()),

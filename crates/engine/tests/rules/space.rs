@@ -191,6 +191,7 @@ fn the_size_waits_for_who_comes_first() {
         let requests = (1..=4).map(append).collect();
         submit_until(&queue, requests, |c| c.held_for_size == 3);
         assert_eq!((file.size(), queue.in_use()), (0, 4));
+        assert_eq!(bed.volume.usage().waiting_requests, 3);
         assert_eq!(file.read_at(0, Buf::zeroed(512)).1.unwrap(), 0);
         bed.valve.hold(&[]);
         for done in collect(&queue, 4) {
@@ -202,6 +203,7 @@ fn the_size_waits_for_who_comes_first() {
             assert!(all(&bytes(&file, done.pos, 8192), done.token as u8));
         }
         assert_eq!(file.size(), 4 * 8192);
+        assert_eq!(bed.volume.usage().waiting_requests, 0);
         drop((file, queue));
         bed.judge();
     }

@@ -1,0 +1,289 @@
+//! What is counted: requests that end deferred, inline, badly; who waits; how much is handed to the device together.
+//!
+//! Input: a few requests of each kind. Output: none. Invariant: counts are exact. Limits: counters that rules with letters look at are theirs.
+
+use crate::bed::{Bed, drain_until, quiet};
+use crate::common::fixture::{DSYNC, LIMIT, filled, run_all, sim, writable};
+use crate::common::recipe::{RECIPES, bare};
+use crate::common::scratch;
+use crate::common::watch::Watchdog;
+use diorite::policy::PRESETS;
+use diorite::{
+    AccessTimes, Error, Fallocate, FileId, OpenFlags, OpenOptions, Policy, Queue, Reason, Request,
+    RequestFlags,
+};
+use diorite_block::Buf;
+use diorite_format::InodeFlags;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What became of one request: completed inline, deferred by reason, served by way of the cache, failed.
+fn counted(queue: &Queue, request: Request) -> (u64, [u64; Reason::ALL.len()], u64, u64) {
+    let before = queue.counters();
+    let done = run_all(queue, vec![request]);
+    let now = queue.counters();
+    let failed = now.failed - before.failed;
+    assert_eq!(done[0].result.is_err(), failed == 1, "{done:?}");
+    let mut deferred = now.deferred;
+    let reasons = deferred.iter_mut().zip(before.deferred);
+    reasons.for_each(|(now, before)| *now -= before);
+    let inline = now.inline - before.inline;
+    let buffered = now.fallback_buffered - before.fallback_buffered;
+    (inline, deferred, buffered, failed)
+}
+
+fn none() -> [u64; Reason::ALL.len()] {
+    [0; Reason::ALL.len()]
+}
+
+fn one(reason: Reason) -> [u64; Reason::ALL.len()] {
+    let mut all = none();
+    all[reason as usize] = 1;
+    all
+}
+
+/// A request that fails is counted once, wherever that is found out: before it is looked at, by a check, on the device, while it is mapped.
+#[test]
+fn a_failure_is_counted_once() {
+    let _watchdog = Watchdog::new(LIMIT, "failures");
+    let bed = Bed::new(&RECIPES[0], &quiet());
+    let (file, queue, id) = bed.open("/odd");
+    let detached = queue.attach(&file).unwrap();
+    queue.detach(detached);
+    let write = |id: FileId, pos, byte| Request::write(id, pos, filled(byte, 512), 0);
+    bed.valve.fail(&[3]);
+    let too_large = Buf::zeroed((1 << 30) + 512);
+    for (n, request, reason) in [
+        (0, write(detached, 0, 1), None),
+        (0, Request::read(id, 0, too_large, 0), None),
+        (1, write(id, 1, 1), None),
+        (1, write(id, 0, 3).with_flags(DSYNC), Some(Reason::Failed)),
+        (1, write(id, 1 << 20, 3), Some(Reason::Failed)),
+    ] {
+        let deferred = reason.map_or(none(), one);
+        let inline = if reason.is_some() { 0 } else { n };
+        assert_eq!(counted(&queue, request), (inline, deferred, 0, 1));
+    }
+    assert_eq!(queue.counters().failed, 5);
+    let good = (1, none(), 0, 0);
+    assert_eq!(counted(&queue, write(id, 0, 1)), good);
+    let committed = (0, one(Reason::Commit), 0, 0);
+    assert_eq!(counted(&queue, Request::sync_volume(0)), committed);
+    drop((file, queue));
+    bed.finish();
+}
+
+/// What changes a file's map or size and moves no data is counted as that, each time.
+#[test]
+fn operations_are_counted() {
+    let _watchdog = Watchdog::new(LIMIT, "operations");
+    let bed = Bed::new(&RECIPES[0], &quiet());
+    let (file, queue, id) = bed.open("/odd");
+    let keep_size = false;
+    let deferred = (0, one(Reason::Range), 0, 0);
+    for request in [
+        Request::truncate(id, 50_000, 0),
+        Request::fallocate(id, Fallocate::PunchHole, 0, 8192, 0),
+        Request::fallocate(id, Fallocate::Allocate { keep_size }, 0, 65_536, 0),
+    ] {
+        assert_eq!(counted(&queue, request), deferred);
+    }
+    assert_eq!(queue.counters().deferred[Reason::Range as usize], 3);
+    drop((file, queue));
+    bed.finish();
+}
+
+/// Rule C3, where data goes through the journal: who does not ask for it pays for no commit, and a read never does.
+#[test]
+fn only_durable_writes_through_the_journal_commit() {
+    let _watchdog = Watchdog::new(LIMIT, "through the journal");
+    let dir = scratch();
+    let stage = sim(&bare(dir.path(), &RECIPES[0]), "cache=volatile,fua=no");
+    let volume = stage.open(&quiet()).unwrap();
+    let file = volume.open_path("/odd", writable()).unwrap();
+    let flags = file.metadata().flags.with(InodeFlags::JOURNAL_DATA);
+    file.set_flags(flags).unwrap();
+    let queue = volume.queue(8).unwrap();
+    let id = queue.attach(&file).unwrap();
+    let commits = || volume.journal_stats().commits;
+    let write = || Request::write(id, 4096, filled(1, 512), 0);
+    let read = || Request::read(id, 4096, Buf::zeroed(512), 0);
+    for (request, commit) in [
+        (write(), false),
+        (read(), false),
+        (read().with_flags(DSYNC), false),
+        (write().with_flags(DSYNC), true),
+        (write(), false),
+    ] {
+        let before = commits();
+        let expected = match commit {
+            true => (0, one(Reason::Commit), 1, 0),
+            false => (1, none(), 1, 0),
+        };
+        assert_eq!(counted(&queue, request), expected);
+        assert_eq!(commits() - before, u64::from(commit));
+    }
+}
+
+/// Rule C5. A write into new space that has to be durable is not acknowledged before its commit, whoever maps it.
+#[test]
+fn a_durable_fill_is_committed() {
+    let _watchdog = Watchdog::new(LIMIT, "a durable fill");
+    let dir = scratch();
+    let stage = sim(&bare(dir.path(), &RECIPES[0]), "cache=volatile,fua=no");
+    let volume = stage.open(&quiet()).unwrap();
+    let file = volume.open_path("/sparse", writable()).unwrap();
+    let queue = volume.queue(8).unwrap();
+    let id = queue.attach(&file).unwrap();
+    let commits = || volume.journal_stats().commits;
+    // A block of the log may be flushed with what was written before it.
+    let flushes = || {
+        let counted = stage.disk().counters();
+        counted.flushes + counted.fua_writes
+    };
+    // The second of each finds the volume marked as in use.
+    for n in 0..6 {
+        let (before, flushed) = (commits(), flushes());
+        let flags = if n % 2 == 0 {
+            DSYNC
+        } else {
+            RequestFlags::default()
+        };
+        let write = Request::write(id, n * 8192, filled(1, 4096), 0).with_flags(flags);
+        assert_eq!(counted(&queue, write).1, one(Reason::Map));
+        let durable = n % 2 == 0;
+        assert_eq!(commits() - before, u64::from(durable), "write {n}");
+        assert_eq!(flushes() > flushed, durable, "write {n}");
+    }
+}
+
+/// Rule C4. Who asks for durability, by the request or when the file is opened, in one way or in several, gets it; nobody else pays for it.
+#[test]
+fn every_wish_for_durability_is_heard() {
+    let _watchdog = Watchdog::new(LIMIT, "wishes");
+    let dir = scratch();
+    let stage = sim(&bare(dir.path(), &RECIPES[0]), "cache=volatile,fua=yes");
+    let volume = stage.open(&quiet()).unwrap();
+    let queue = volume.queue(8).unwrap();
+    for wishes in 0..16 {
+        let has = |bit: u8| wishes & bit != 0;
+        let flags = OpenFlags {
+            dsync: has(1),
+            sync: has(2),
+            ..writable()
+        };
+        let file = volume.open_path("/odd", flags).unwrap();
+        let id = queue.attach(&file).unwrap();
+        let flags = RequestFlags {
+            nowait: false,
+            dsync: has(4),
+            sync: has(8),
+        };
+        let before = stage.disk().counters();
+        let write = Request::write(id, 4096, filled(1, 512), 0).with_flags(flags);
+        assert_eq!(run_all(&queue, vec![write])[0].result.clone().unwrap(), 512);
+        let did = stage.disk().counters().since(&before);
+        let durable = did.fua_writes + did.flushes > 0;
+        assert_eq!(durable, wishes != 0, "wishes {wishes:#b}");
+        queue.detach(id);
+    }
+}
+
+/// A read that brings bytes is noted as one, whichever way it goes; one of nothing, or behind the end, is none.
+#[test]
+fn a_read_of_nothing_is_none() {
+    let _watchdog = Watchdog::new(LIMIT, "reads of nothing");
+    static SECONDS: AtomicU64 = AtomicU64::new(2_000_000_000);
+    let options = OpenOptions {
+        access_times: AccessTimes::Always,
+        // No two reads are of one tick.
+        clock: || Duration::from_secs(SECONDS.fetch_add(1, Ordering::Relaxed)),
+        ..quiet()
+    };
+    for policy in [Policy::DIORITE, PRESETS[0].1] {
+        let bed = Bed::new(
+            &RECIPES[0],
+            &OpenOptions {
+                policy,
+                ..options.clone()
+            },
+        );
+        let (file, queue, id) = bed.open("/odd");
+        let halves = || Buf::from_parts(vec![Buf::zeroed(512), Buf::zeroed(512)]);
+        for (pos, buf, got) in [
+            (0, Buf::zeroed(0), 0),
+            (100_352, Buf::zeroed(512), 0),
+            (1 << 40, Buf::zeroed(0), 0),
+            (1 << 40, halves(), 0),
+            (99_840, Buf::zeroed(1024), 161),
+            (0, Buf::zeroed(512), 512),
+            (0, halves(), 1024),
+        ] {
+            bed.volume.sync().unwrap();
+            assert_eq!(bed.volume.usage().dirty_times, 0);
+            let done = run_all(&queue, vec![Request::read(id, pos, buf, 0)]);
+            assert_eq!(done[0].result.clone().unwrap(), got, "at {pos}");
+            let noted = u64::from(got > 0);
+            assert_eq!(bed.volume.usage().dirty_times, noted, "at {pos}");
+        }
+        drop((file, queue));
+        bed.finish();
+    }
+}
+
+/// Writes into new space were each long to prepare: the first of them go down before the last are ready, some at a time. Overwrites go
+/// together.
+#[test]
+fn writes_into_new_space_go_down_some_at_a_time() {
+    let _watchdog = Watchdog::new(LIMIT, "some at a time");
+    let bed = Bed::new(&RECIPES[0], &quiet());
+    let (file, queue, id) = bed.open("/sparse");
+    let writes = |n: u64| {
+        let halves = || Buf::from_parts(vec![filled(1, 2048), filled(1, 2048)]);
+        (0..n).map(move |n| Request::write(id, n * 4096, halves(), n))
+    };
+    // What has to be read for the others is read by the first.
+    run_all(&queue, writes(1).collect());
+    bed.valve.most_at_once();
+    run_all(&queue, writes(48).collect());
+    assert_eq!(bed.valve.most_at_once(), 16);
+    run_all(&queue, writes(48).collect());
+    assert_eq!(bed.valve.most_at_once(), 48);
+    drop((file, queue));
+    bed.judge();
+}
+
+/// Whoever waits is counted as long as he does: at a closed gate, for another's range, for the size.
+#[test]
+fn who_waits_is_counted_while_he_does() {
+    let _watchdog = Watchdog::new(LIMIT, "waiting");
+    let bed = Bed::new(&RECIPES[0], &quiet());
+    let (file, queue, id) = bed.open("/odd");
+    let waiting = || bed.volume.usage().waiting_requests;
+    let closed = file.quiesce();
+    let writes = (0..5).map(|n| Request::write(id, n * 4096, filled(1, 4096), n));
+    queue.submit(&mut writes.collect());
+    assert_eq!((waiting(), queue.counters().parked), (5, 5));
+    drop(closed);
+    let mut done = Vec::new();
+    while done.len() < 5 {
+        queue.reap(&mut done, 1, None);
+    }
+    assert_eq!((waiting(), bed.volume.usage().requests), (0, 0));
+    let (sparse, other, id) = bed.open("/sparse");
+    bed.valve.hold(&[2]);
+    let sectors = (0..3).map(|n| Request::write(id, n * 512, filled(2, 512), n));
+    other.submit(&mut sectors.collect());
+    drain_until(&other, || bed.valve.holding() == 1);
+    assert_eq!((waiting(), other.counters().parked_for_range), (2, 2));
+    bed.valve.hold(&[]);
+    let mut done = Vec::new();
+    while done.len() < 3 {
+        other.reap(&mut done, 1, None);
+    }
+    let good = |d: &diorite::Completion| !matches!(d.result, Err(Error::WouldBlock(_)));
+    assert!(done.iter().all(good), "{done:?}");
+    assert_eq!((waiting(), bed.volume.usage().pending), (0, 0));
+    drop((file, sparse, queue, other));
+    bed.judge();
+}

@@ -1,0 +1,381 @@
+//! What ended writes into new space owe: who does it, in how many handles, and what is left where half of it fails (rules C2, C7, D5, D9,
+//! D11).
+//!
+//! Input: volumes on a device that holds and fails requests by their place. Output: none. Invariants: counts are asserted, times never;
+//! e2fsck judges the end. Limits: the cases of a few requests, in maps with several leaves.
+
+use crate::bed::{Bed, drain_until, push_out, quiet};
+use crate::common::fixture::{DSYNC, LIMIT, filled, run_all, sim, writable};
+use crate::common::recipe::{POISON, RECIPES, bare};
+use crate::common::stage::Stage;
+use crate::common::valve::Valve;
+use crate::common::watch::Watchdog;
+use crate::common::{fsck, scratch};
+use diorite::Volume;
+use diorite::{Error, Fallocate, File, FileId, MappingState, OpenOptions, Queue, Reason, Request};
+use diorite_block::{Bio, Blocking};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Blocks of `/sparse` as [`Striped`] makes it: every other one has data.
+const BLOCKS: u64 = 1400;
+
+/// A volume whose file `/sparse` has so many extents that they lie in several leaves, none of which is in memory.
+struct Striped {
+    _dir: tempfile::TempDir,
+    stage: Stage,
+    valve: Valve,
+    volume: Volume,
+    file: File,
+    queue: Queue,
+    id: FileId,
+}
+
+impl Striped {
+    fn new() -> Striped {
+        let dir = scratch();
+        let stage = Stage::mem(&bare(dir.path(), &RECIPES[0]));
+        let volume = stage.open(&quiet()).unwrap();
+        let file = volume.open_path("/sparse", writable()).unwrap();
+        file.truncate(BLOCKS * 4096).unwrap();
+        let queue = volume.queue(64).unwrap();
+        let id = queue.attach(&file).unwrap();
+        let odd = (1..BLOCKS).step_by(2);
+        let writes = odd.map(|n| Request::write(id, n * 4096, filled(n as u8 | 1, 4096), n));
+        let done = run_all(&queue, writes.collect());
+        assert!(done.iter().all(|d| d.result.is_ok()));
+        drop((file, queue));
+        volume.close().unwrap();
+        let valve = Valve::new(stage.device.clone());
+        let options = OpenOptions {
+            metadata_cache: 0,
+            workers: 1,
+            ..quiet()
+        };
+        let volume = Volume::open_device(Arc::new(valve.clone()), &options).unwrap();
+        let file = volume.open_path("/sparse", writable()).unwrap();
+        // The map stays in memory, the blocks that it was read from do not.
+        file.mappings(0, file.size()).unwrap();
+        let queue = volume.queue(64).unwrap();
+        let id = queue.attach(&file).unwrap();
+        Striped {
+            _dir: dir,
+            stage,
+            valve,
+            volume,
+            file,
+            queue,
+            id,
+        }
+    }
+
+    /// The first file block of each leaf, and the leaf's place.
+    fn leaves(&self) -> Vec<(u64, u64)> {
+        let root = self.file.metadata().i_block;
+        let word = |at: usize| u64::from(u32::from_le_bytes(root[at..at + 4].try_into().unwrap()));
+        let (entries, depth) = (usize::from(root[2]), root[6]);
+        assert!(depth == 1 && entries > 1, "{entries} of depth {depth}");
+        let entry = |n| (word(12 + 12 * n), word(16 + 12 * n));
+        (0..entries).map(entry).collect()
+    }
+
+    fn fail_reads_of(&self, leaf: u64) {
+        self.valve.fail_reads(leaf * 4096..(leaf + 1) * 4096);
+    }
+
+    fn fill(&self, blocks: std::ops::Range<u64>, byte: u8) -> Request {
+        let len = (blocks.end - blocks.start) as usize * 4096;
+        Request::write(
+            self.id,
+            blocks.start * 4096,
+            filled(byte, len),
+            blocks.start,
+        )
+    }
+
+    /// These writes, all of which end together when no leaf is in memory any more and one cannot be read: did they end well?
+    fn without(&self, leaf: u64, writes: &[std::ops::Range<u64>]) -> Vec<bool> {
+        self.valve.hold(&[0xD7]);
+        let requests = writes.iter().map(|w| self.fill(w.clone(), 0xD7));
+        self.queue.submit(&mut requests.collect());
+        // Neighbours in the file are none on the device.
+        let bios = writes.iter().map(|w| (w.end - w.start) as usize).sum();
+        drain_until(&self.queue, || self.valve.holding() == bios);
+        push_out(&self.volume);
+        self.fail_reads_of(leaf);
+        self.valve.hold(&[]);
+        let mut done = Vec::new();
+        while done.len() < writes.len() {
+            self.queue.reap(&mut done, 0, None);
+        }
+        self.valve.fail_reads(0..0);
+        done.sort_by_key(|d| d.token);
+        done.iter().map(|d| d.result.is_ok()).collect()
+    }
+
+    fn all_are(&self, blocks: std::ops::Range<u64>, byte: u8) -> bool {
+        let mut bytes = vec![0xEE; (blocks.end - blocks.start) as usize * 4096];
+        self.file
+            .read_bytes(blocks.start * 4096, &mut bytes)
+            .unwrap();
+        bytes.iter().all(|b| *b == byte)
+    }
+
+    fn finish(self) {
+        drop((self.file, self.queue));
+        assert_eq!(self.volume.journal_stats().uncredited, 0, "rule D5");
+        self.volume.close().unwrap();
+        self.stage.save();
+        fsck(&self.stage.image);
+    }
+}
+
+/// Rule C2. With the only worker at a conversion for which the device does not give a block of the map, the writes of others end all the same: who
+/// sleeps until his own are there maps them himself, and a blocking call does all that it owes.
+#[test]
+fn who_would_sleep_needs_no_worker() {
+    let _watchdog = Watchdog::new(LIMIT, "no worker");
+    let bed = Striped::new();
+    let (_, leaf) = bed.leaves()[0];
+    let other = bed.volume.open_path("/odd", writable()).unwrap();
+    other.fallocate(Fallocate::PunchHole, 8192, 16_384).unwrap();
+    let empty = bed.volume.open_path("/empty", writable()).unwrap();
+    bed.valve.hold(&[0xD7]);
+    bed.queue.submit(&mut [bed.fill(4..5, 0xD7)].into());
+    drain_until(&bed.queue, || bed.valve.holding() == 1);
+    push_out(&bed.volume);
+    bed.valve.hold_reads(leaf * 4096..(leaf + 1) * 4096);
+    bed.valve.hold(&[]);
+    let owes = || bed.queue.counters().deferred[Reason::Map as usize] == 1;
+    drain_until(&bed.queue, || owes() && bed.valve.holding() == 1);
+
+    let queue = bed.volume.queue(8).unwrap();
+    let id = queue.attach(&other).unwrap();
+    let fills = (2..6).map(|n| Request::write(id, n * 4096, filled(7, 4096), n));
+    queue.submit(&mut fills.collect());
+    let mut done = Vec::new();
+    queue.reap(&mut done, 4, Some(Duration::from_secs(20)));
+    assert_eq!(done.len(), 4, "they wait for the worker");
+    assert!(done.iter().all(|d| d.result.is_ok()), "{done:?}");
+    let filled_in = other.mappings(8192, 16_384).unwrap();
+    let written = |m: &diorite::Mapping| matches!(m.state, MappingState::Written(_));
+    assert!(filled_in.iter().all(written), "{filled_in:?}");
+    for n in 1..4 {
+        let (_, result) = empty.write_at(empty.size(), filled(8, 4096));
+        assert_eq!((result.unwrap(), empty.size()), (4096, n * 4096));
+    }
+    assert_eq!(bed.valve.holding(), 1, "the worker is where it was");
+    bed.valve.hold_reads(0..0);
+    let mut done = Vec::new();
+    bed.queue.reap(&mut done, 1, None);
+    assert!(done[0].result.is_ok() && bed.all_are(4..5, 0xD7));
+    drop((other, empty, queue));
+    bed.finish();
+}
+
+/// Rules D11, G9. Where a leaf of the map cannot be read, only the writes that needed it fail, not their neighbours that end with them; what one of them
+/// has mapped already is its file's, and what it has not is free again.
+#[test]
+fn a_conversion_that_fails_takes_nobody_with_it() {
+    let watchdog = Watchdog::new(LIMIT, "half a conversion");
+    for case in 0..4 {
+        let bed = Striped::new();
+        let leaves = bed.leaves();
+        let ((_, first), (at, second)) = (leaves[0], leaves[1]);
+        assert!(at % 2 == 1, "the second leaf begins with data");
+        watchdog.feed(format!("case {case}, {leaves:?}"));
+        let (lost, writes, well) = match case {
+            // They meet where the leaves do: in the hole before the first block of the second leaf, and in the hole behind it.
+            0 => (
+                second,
+                vec![at - 1..at + 1, at + 1..at + 2],
+                vec![true, false],
+            ),
+            1 => (first, vec![at - 1..at, at..at + 2], vec![false, true]),
+            // One that has a block in each.
+            2 => (second, vec![at - 1..at + 2], vec![false]),
+            _ => (first, vec![at - 1..at + 2], vec![false]),
+        };
+        assert_eq!(bed.without(lost, &writes), well, "case {case}");
+        for (blocks, well) in writes.iter().zip(&well) {
+            if *well {
+                assert!(bed.all_are(blocks.clone(), 0xD7), "case {case}");
+                continue;
+            }
+            // A block that is not mapped reads as zeros, one that is holds what was written.
+            for block in blocks.clone().filter(|b| *b != at) {
+                let seen = bed.all_are(block..block + 1, 0) || bed.all_are(block..block + 1, 0xD7);
+                assert!(seen, "case {case}: block {block}");
+            }
+        }
+        bed.volume.sync().unwrap();
+        let usage = bed.volume.usage();
+        let known = (usage.pending, usage.free + usage.waiting);
+        assert_eq!(known, (0, usage.free_on_disk), "case {case}");
+        for blocks in writes {
+            let done = run_all(&bed.queue, vec![bed.fill(blocks.clone(), 0x11)]);
+            assert!(done[0].result.is_ok(), "case {case}: {done:?}");
+            assert!(bed.all_are(blocks, 0x11), "case {case}");
+        }
+        bed.finish();
+    }
+}
+
+/// Rule D5. A write that lies in hundreds of holes is mapped in parts, each with credits for what it changes, whether a worker does it, who waits for it
+/// in a queue, or a blocking call; also where the running transaction is empty and would take all of it.
+#[test]
+fn a_write_into_many_holes_goes_in_parts() {
+    let watchdog = Watchdog::new(LIMIT, "many holes");
+    for (by, min) in [
+        ("a worker", Some(0)),
+        ("who waits", Some(1)),
+        ("a call", None),
+    ] {
+        watchdog.feed(by);
+        let bed = Striped::new();
+        bed.volume.sync().unwrap();
+        let before = bed.volume.journal_stats().handles;
+        let all = bed.fill(0..BLOCKS, 0x3C);
+        if let Some(min) = min {
+            bed.queue.submit(&mut [all].into());
+            let mut done = Vec::new();
+            while done.is_empty() {
+                bed.queue.reap(&mut done, min, None);
+            }
+            assert!(done[0].result.is_ok(), "{by}: {done:?}");
+        } else {
+            bed.file.write_at(0, all.buf).1.unwrap();
+        }
+        let handles = bed.volume.journal_stats().handles - before;
+        assert!(handles > 2, "{by}: {handles} handles");
+        assert!(bed.all_are(0..BLOCKS, 0x3C), "{by}");
+        bed.finish();
+    }
+}
+
+/// Rule D5. Fills of single blocks that end together are mapped in as few handles as have the credits for them: far behind in a file, too, they cost no
+/// more than what they change.
+#[test]
+fn fills_that_end_together_share_handles() {
+    const FAR: u64 = 200_000;
+    const COUNT: u64 = 16;
+    let _watchdog = Watchdog::new(LIMIT, "shared handles");
+    for recipe in [&RECIPES[0], &RECIPES[3]] {
+        let bed = Bed::new(recipe, &quiet());
+        let (file, queue, id) = bed.open("/sparse");
+        file.truncate(1 << 30).unwrap();
+        bed.valve.hold(&[9]);
+        let fill = |n| Request::write(id, (FAR + 2 * n) * 4096, filled(9, 4096), n);
+        queue.submit(&mut (0..COUNT).map(fill).collect());
+        drain_until(&queue, || bed.valve.holding() as u64 == COUNT);
+        let before = bed.volume.journal_stats().handles;
+        bed.valve.hold(&[]);
+        let mut done = Vec::new();
+        while done.len() as u64 != COUNT {
+            queue.reap(&mut done, 0, None);
+        }
+        assert!(done.iter().all(|d| d.result.is_ok()), "{done:?}");
+        let handles = bed.volume.journal_stats().handles - before;
+        assert!(handles <= 4, "{}: {handles} handles", recipe.name);
+        drop((file, queue));
+        bed.judge();
+    }
+}
+
+/// Rule C7. An O_DSYNC overwrite of a block that has just been mapped waits for the commit with the map, which is under way, and not for one more
+/// with its time.
+#[test]
+fn a_time_is_nothing_that_o_dsync_waits_for() {
+    let _watchdog = Watchdog::new(LIMIT, "a time");
+    let dir = scratch();
+    let stage = sim(&bare(dir.path(), &RECIPES[0]), "cache=volatile,fua=yes");
+    let valve = Valve::new(stage.device.clone());
+    let volume = Volume::open_device(Arc::new(valve.clone()), &quiet()).unwrap();
+    let file = volume.open_path("/sparse", writable()).unwrap();
+    let queue = volume.queue(8).unwrap();
+    let id = queue.attach(&file).unwrap();
+    // The volume is marked as in use before.
+    for (n, sync) in [(2, true), (0, false)] {
+        file.write_at(n * 4096, filled(1, 4096)).1.unwrap();
+        if sync {
+            file.sync().unwrap();
+        }
+    }
+    let before = volume.journal_stats().commits;
+    valve.hold_fua(true);
+    let mut done = Vec::new();
+    std::thread::scope(|scope| {
+        let committer = scope.spawn(|| file.sync_data().unwrap());
+        while valve.holding() == 0 {
+            std::thread::yield_now();
+        }
+        let overwrite = Request::write(id, 0, filled(2, 512), 0).with_flags(DSYNC);
+        queue.submit(&mut [overwrite].into());
+        let owes = || queue.counters().deferred[Reason::Commit as usize] == 1;
+        drain_until(&queue, owes);
+        valve.hold_fua(false);
+        committer.join().unwrap();
+        queue.reap(&mut done, 1, None);
+    });
+    assert_eq!(done[0].result.clone().unwrap(), 512);
+    assert_eq!(volume.journal_stats().commits - before, 1);
+}
+
+/// Rule D9. A write inside a file says nothing of what lies behind its end: that is zeroed when the file becomes longer.
+#[test]
+fn a_fill_inside_says_nothing_of_the_end() {
+    let _watchdog = Watchdog::new(LIMIT, "inside");
+    let bed = Bed::new(&RECIPES[0], &quiet());
+    let (file, queue, id) = bed.open("/odd");
+    let last = 100_001 / 4096 * 4096;
+    let MappingState::Written(at) = file.mappings(last, 1).unwrap()[0].state else {
+        panic!("the last block holds data")
+    };
+    let sector = at.get() * 4096 + 100_352 - last;
+    let behind = Bio::write(sector, filled(POISON, 512), 0);
+    let device = Blocking::new(bed.stage.device.clone());
+    device.run(behind).result.unwrap();
+    file.fallocate(Fallocate::PunchHole, 8192, 4096).unwrap();
+    let done = run_all(&queue, vec![Request::write(id, 8192, filled(1, 4096), 0)]);
+    assert!(done[0].result.is_ok(), "{done:?}");
+    file.truncate(last + 4096).unwrap();
+    let mut bytes = [0xEE; 4096];
+    file.read_bytes(last, &mut bytes).unwrap();
+    let end = (100_001 - last) as usize;
+    assert!(bytes[..end].iter().all(|b| *b == 0x55));
+    assert!(bytes[end..].iter().all(|b| *b == 0), "{bytes:x?}");
+    drop((file, queue));
+    bed.finish();
+}
+
+/// Rules D9, U11. After a success it is known that zeros lie behind the new end: appends of sectors to one block look at it once, and only a failure makes
+/// them look again.
+#[test]
+fn the_end_is_looked_at_once() {
+    let _watchdog = Watchdog::new(LIMIT, "the end");
+    let bed = Bed::new(&RECIPES[0], &quiet());
+    let (file, queue, id) = bed.open("/empty");
+    let append = |byte| {
+        let before = queue.counters().prepared;
+        let done = run_all(&queue, vec![Request::append(id, filled(byte, 512), 0)]);
+        let device = matches!(done[0].result, Err(Error::Device { .. }));
+        assert_eq!(device, byte == 3, "{done:?}");
+        queue.counters().prepared - before
+    };
+    // A block has to be claimed.
+    assert_eq!(append(1), 1);
+    for _ in 0..3 {
+        assert_eq!(append(1), 0);
+    }
+    bed.valve.lie(&[3]);
+    append(3);
+    bed.valve.lie(&[]);
+    let looked: Vec<u64> = (0..3).map(|_| append(1)).collect();
+    assert_eq!(looked[1..], [0, 0]);
+    assert_eq!(file.size(), 7 * 512);
+    let mut bytes = [0xEE; 7 * 512];
+    file.read_bytes(0, &mut bytes).unwrap();
+    assert!(bytes.iter().all(|b| *b == 1));
+    drop((file, queue));
+    bed.judge();
+}
