@@ -14,6 +14,7 @@ use crate::common::{fsck, scratch};
 use diorite::Volume;
 use diorite::{Error, Fallocate, File, FileId, MappingState, OpenOptions, Queue, Reason, Request};
 use diorite_block::{Bio, Blocking};
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -193,8 +194,8 @@ fn a_conversion_that_fails_takes_nobody_with_it() {
             ),
             1 => (first, vec![at - 1..at, at..at + 2], vec![false, true]),
             // One that has a block in each.
-            2 => (second, vec![at - 1..at + 2], vec![false]),
-            _ => (first, vec![at - 1..at + 2], vec![false]),
+            2 => (second, iter::once(at - 1..at + 2).collect(), vec![false]),
+            _ => (first, iter::once(at - 1..at + 2).collect(), vec![false]),
         };
         assert_eq!(bed.without(lost, &writes), well, "case {case}");
         for (blocks, well) in writes.iter().zip(&well) {
