@@ -1,7 +1,8 @@
 //! What names stand for, over time, and what a power cut may leave of that.
 //!
-//! Input: operations, each with its place in the device's log, and syncs. Output: what is wrong with the names of an image. Invariants: an operation that was
-//! synced before the cut holds; a later one holds for each of its names or does not. Limits: contents are told apart by all of their bytes.
+//! Input: operations, each with its place in the device's log, and syncs. Output: what is wrong with the names of an image. Invariants: an
+//! operation that was synced before the cut holds; a later one holds for each of its names or does not. Limits: contents are told apart by
+//! all of their bytes.
 
 /// What a name stands for: a number in the list of contents, or nothing.
 pub(crate) type Content = Option<usize>;
