@@ -3,8 +3,8 @@
 //! Input: two paths and flags. Output: all of it in one handle. Invariants: the inode has one of the two names at every instant; ".." and
 //! the counts of links of both parents agree with it; no directory becomes a part of itself. Limits: within one volume.
 //!
-//! Without a journal the new name goes home before the old one goes, unless another move of the transaction wants it the other way round: then that is
-//! committed first. An exchange between two blocks of names has no such order.
+//! Without a journal the new name goes home before the old one goes, unless another move of the transaction wants it the other way round:
+//! then that is committed first. An exchange between two blocks of names has no such order.
 //!
 //! Locks: directories that change their parent are moved one at a time in a volume (`renames`), so that while it is asked whether the new
 //! place lies inside the moved directory nothing above that place changes. Then all directories concerned are locked, in the order of

@@ -223,8 +223,8 @@ impl JournalHandle<'_> {
         self.order(Order::replaces);
     }
 
-    /// A name is going to be at the first place, and then gone from the second. False: other names of this transaction want it the other way round. It has to
-    /// be committed before, unless a group keeps it from that: then there is no order.
+    /// A name is going to be at the first place, and then gone from the second. False: other names of this transaction want it the other
+    /// way round. It has to be committed before, unless a group keeps it from that: then there is no order.
     pub(crate) fn moves(&self, first: NamesAt, then: NamesAt) -> bool {
         let moves = self.order(|order| order.moves(first, then));
         moves.unwrap_or(true) || self.volume.has_group()

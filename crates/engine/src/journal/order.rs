@@ -1,12 +1,14 @@
-//! Without a journal: what of a round goes home before what, so that a name that gets another inode stands for one of the two after any cut.
+//! Without a journal: what of a round goes home before what, so that a name that gets another inode stands for one of the two after any
+//! cut.
 //!
-//! Input: places where names changed, which of them comes before which, and inodes that lose their last name. Output: turns. Invariants: what a name stands
-//! for is there before the name; a name that is moved is at its new place before it is gone from the old one, also where a directory grows; what a name
-//! stood for goes after all names.
+//! Input: places where names changed, which of them comes before which, and inodes that lose their last name. Output: turns. Invariants:
+//! what a name stands for is there before the name; a name that is moved is at its new place before it is gone from the old one, also where
+//! a directory grows; what a name stood for goes after all names.
 //! Limits: an order that goes round in a circle is refused, and who asks for it commits first; exchanges between two blocks have no order.
 //!
-//! An example: `mv new old`, both in one directory, and their inodes in one block of the table. In one write that block would make the one known and let the
-//! other go. It is written twice: first with the new inode and the old one as it was (Standing), then, behind the block of names, as it is (Last).
+//! An example: `mv new old`, both in one directory, and their inodes in one block of the table. In one write that block would make the one
+//! known and let the other go. It is written twice: first with the new inode and the old one as it was (Standing), then, behind the block
+//! of names, as it is (Last).
 
 use super::commit::Turn;
 use crate::volume::VolumeShared;

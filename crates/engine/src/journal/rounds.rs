@@ -2,8 +2,9 @@
 //!
 //! Input: frozen transactions. Output: blocks at home. Invariants: data first, by a flush; then blocks that nothing on disk points to; a
 //! flush; then descriptors of groups more of whose inodes are used than before, a flush, because e2fsck looks at no others and may give away what these have;
-//! then the rest, and a flush: at once, or in the turns that names ask for (`order`), a flush behind each; only then may what the round freed be used again
-//! (design: no file shows bytes never written to it once e2fsck has run). Limits: names and counts may be torn by a crash between the flushes; e2fsck mends them.
+//! then the rest, and a flush: at once, or in the turns that names ask for (`order`), a flush behind each; only then may what the round
+//! freed be used again (design: no file shows bytes never written to it once e2fsck has run). Limits: names and counts may be torn by a
+//! crash between the flushes; e2fsck mends them.
 
 use super::commit::{Frozen, FrozenBlock, Turn};
 use crate::error::Error;
@@ -45,7 +46,8 @@ impl Rounds {
     }
 }
 
-/// What is written of a block, and when. What is held back of it stays as it is on disk until its turn, so the versions differ in whole inodes.
+/// What is written of a block, and when. What is held back of it stays as it is on disk until its turn, so the versions differ in whole
+/// inodes.
 fn versions<'a>(volume: &VolumeShared, block: &'a FrozenBlock) -> Result<Vec<Version<'a>>, Error> {
     if block.held.is_empty() {
         let (turn, bytes) = (block.turn, Cow::Borrowed(&*block.bytes));

@@ -165,7 +165,8 @@ fn orphans_beside_a_journal_on_a_device_of_its_own() {
     run("e2fsck", &["-fn", "-j", j, i]);
 }
 
-/// The kernel writes fast commits to a journal on a device of its own, too. e2fsck 1.47 replays them there and then gives up, with the superblock's sum.
+/// The kernel writes fast commits to a journal on a device of its own, too. e2fsck 1.47 replays them there and then gives up, with the
+/// superblock's sum.
 #[test]
 fn fast_commits_in_a_journal_on_a_device_of_its_own() {
     let dir = scratch();

@@ -1,8 +1,8 @@
 //! Power cuts without a journal while names are put in the place of others: what such a name stands for is there, the old or the new.
 //!
-//! Input: small volumes without a journal, on a recording device with a volatile cache, and random names that are replaced, moved and exchanged. Output:
-//! none. Invariant: once e2fsck has run, every name stands for one of the whole contents that it may have, and what only moved is there. Limits:
-//! `DIORITE_CUTS` states per volume, spread over the whole log, half of them torn between sectors.
+//! Input: small volumes without a journal, on a recording device with a volatile cache, and random names that are replaced, moved and
+//! exchanged. Output: none. Invariant: once e2fsck has run, every name stands for one of the whole contents that it may have, and what only
+//! moved is there. Limits: `DIORITE_CUTS` states per volume, spread over the whole log, half of them torn between sectors.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -20,7 +20,7 @@ use diorite_block::RecordDevice;
 use diorite_block::record::{Cut, PowerCuts, Survival, plan};
 use diorite_format::Superblock;
 use diorite_format::superblock::SUPERBLOCK_SIZE;
-use model::Model;
+use model::{Blocks, Model};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -191,10 +191,15 @@ fn judge(dir: &Path, bytes: &[u8], cut: Cut, model: &Model, tally: &mut Tally) -
         "{cut:?}\n{said}"
     );
     let volume = Volume::open(path.to_str().unwrap(), &OpenOptions::default()).unwrap();
-    // Without a sum a torn block in which records were moved together may be one that can be read, with names of which none is in the other half.
-    let lossy = said.contains("directory corrupted") || said.contains("bad max hash");
-    let lossy = lossy && matches!(cut.survival, Survival::Chance { unit: 512, .. });
-    tally.lossy += usize::from(lossy);
-    let wrong = model.judge(cut.at, lossy, |name| world::seen(&volume, name));
+    // Without a sum a torn block in which records were moved together may be one that can be read, with names of which none is in the other
+    // half.
+    let unreadable = said.contains("directory corrupted") || said.contains("bad max hash");
+    let blocks = match (cut.survival, unreadable) {
+        (Survival::Chance { unit: 512, .. }, true) => Blocks::Unreadable,
+        (Survival::Chance { unit: 512, .. }, false) => Blocks::Torn,
+        _ => Blocks::Whole,
+    };
+    tally.lossy += usize::from(blocks == Blocks::Unreadable);
+    let wrong = model.judge(cut.at, blocks, |name| world::seen(&volume, name));
     (!wrong.is_empty()).then(|| format!("{cut:?}\n{}\n{said}", wrong.join("\n")))
 }

@@ -1,7 +1,8 @@
 //! What names stand for, over time, and what a power cut may leave of that.
 //!
-//! Input: operations, each with its place in the device's log, and syncs. Output: what is wrong with the names of an image. Invariants: an operation that was
-//! synced before the cut holds; a later one holds for each of its names or does not. Limits: contents are told apart by all of their bytes.
+//! Input: operations, each with its place in the device's log, and syncs. Output: what is wrong with the names of an image. Invariants: an
+//! operation that was synced before the cut holds; a later one holds for each of its names or does not. Limits: contents are told apart by
+//! all of their bytes.
 
 /// What a name stands for: a number in the list of contents, or nothing.
 pub(crate) type Content = Option<usize>;
@@ -19,6 +20,16 @@ pub(crate) const DIRECTORY: &[u8] = b"a directory";
 
 /// What all fillers stand for.
 const EMPTY: usize = 0;
+
+/// What became of blocks of names in a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blocks {
+    Whole,
+    /// Some may be torn: of a move within one of them the half may be there in which the old name goes.
+    Torn,
+    /// e2fsck has found one that it cannot read to its end, or not as it is meant: any name may be gone.
+    Unreadable,
+}
 
 #[derive(Debug)]
 struct Op {
@@ -107,11 +118,11 @@ impl Model {
         self.syncs.push((at, self.ops.len()));
     }
 
-    /// What is wrong in a state. `lossy`: e2fsck has found a torn block of names, and any of them may be gone.
+    /// What is wrong in a state.
     pub(crate) fn judge(
         &self,
         cut: usize,
-        lossy: bool,
+        blocks: Blocks,
         see: impl Fn(&str) -> Option<Vec<u8>>,
     ) -> Vec<String> {
         let durable = self.syncs.iter().rev().find(|(at, _)| *at < cut);
@@ -125,11 +136,11 @@ impl Model {
         }
         let seen: Vec<_> = self.names.iter().map(|name| see(name)).collect();
         let mut wrong: Vec<String> = (0..self.names.len())
-            .filter(|name| !lossy || seen[*name].is_some())
+            .filter(|name| blocks != Blocks::Unreadable || seen[*name].is_some())
             .filter_map(|name| self.wrong_name(name, &states, seen[name].as_deref()))
             .collect();
         let exchanged = self.ops[durable..started].iter().any(|op| op.exchange);
-        let moved = (1..self.contents.len()).filter(|_| !exchanged && !lossy);
+        let moved = (1..self.contents.len()).filter(|_| !exchanged && blocks == Blocks::Whole);
         wrong.extend(moved.filter_map(|what| self.lost(what, &states, &seen)));
         wrong
     }

@@ -1,7 +1,7 @@
 //! Operations on names, one at a time, noted in the model where they begin.
 //!
-//! Input: a volume on a recording device, and a seed. Output: the model of what was done. Invariant: an operation is noted before it is asked for, a sync
-//! when it has ended. Limits: nothing commits but what is asked to.
+//! Input: a volume on a recording device, and a seed. Output: the model of what was done. Invariant: an operation is noted before it is
+//! asked for, a sync when it has ended. Limits: nothing commits but what is asked to.
 
 use crate::common::Rng;
 use crate::common::fixture::filled;

@@ -209,7 +209,8 @@ impl<'a> DirBlockEdit<'a> {
             self.put_len(before.offset, before.len.saturating_add(slot.len));
         }
         self.wipe(slot.offset, slot.len);
-        // Also where the record before it takes its room: a write that is torn between the two leaves a record that is not used, and the way to the next.
+        // Also where the record before it takes its room: a write that is torn between the two leaves a record that is not used, and the
+        // way to the next.
         self.put_len(slot.offset, slot.len);
         self.seal();
         Ok(Some(ino))

@@ -41,8 +41,8 @@ const VOLUMES: [(&str, &str, usize); 6] = [
     ("bigalloc", "1024", 14),
 ];
 
-/// How many states were judged by e2fsck too, in how many of them it comes to the same, and why not in the others: it says itself that errors are left
-/// (it has given up on a record), or it is content and something that was synced is not there, or another.
+/// How many states were judged by e2fsck too, in how many of them it comes to the same, and why not in the others: it says itself that
+/// errors are left (it has given up on a record), or it is content and something that was synced is not there, or another.
 #[derive(Debug, Default)]
 struct Tally {
     states: u64,
