@@ -261,6 +261,63 @@ fn a_poll_loop_gets_every_completion_and_then_sleeps() {
     }
 }
 
+/// A request that needs no device has ended when it was submitted, and a drain by `detach` leaves what has ended in the queue: who waits, or
+/// polls the descriptor, is told of both as of any other end.
+#[test]
+fn what_ends_at_once_is_told() {
+    let mut rng = Rng::from_env("ends-at-once");
+    let dir = scratch();
+    let (image, _) = recipe::make(dir.path(), &RECIPES[0], &mut rng);
+    for below in Below::ALL.into_iter().filter(|b| *b != Below::Sim) {
+        let _watchdog = Watchdog::new(LIMIT, format!("{below:?}"));
+        let Some(stage) = Stage::new(&image, below) else {
+            continue;
+        };
+        let volume = stage.open(&one_worker(Policy::DIORITE)).unwrap();
+        let file = volume.open_path("/even", writable()).unwrap();
+        let of_another_queue = volume.queue(4).unwrap().attach(&file).unwrap();
+        for polled in [false, true] {
+            let queue = volume.queue(4).unwrap();
+            let (id, other) = (queue.attach(&file).unwrap(), queue.attach(&file).unwrap());
+            let behind_the_end = Request::read(id, 1 << 40, Buf::zeroed(4096), 0);
+            let of_no_file = Request::read(of_another_queue, 0, Buf::zeroed(4096), 0);
+            for request in [behind_the_end, of_no_file] {
+                queue.push(request).unwrap();
+                told(&queue, polled, &format!("{below:?}, at once"));
+            }
+            // Whatever detach finds to have ended: at its first look, or at a later one.
+            for detached in [other, id] {
+                let read = |n| Request::read(id, n * 4096, Buf::zeroed(4096), n);
+                queue.submit(&mut (0..4).map(read).collect());
+                queue.detach(detached);
+                told(
+                    &queue,
+                    polled,
+                    &format!("{below:?}, after a file was detached"),
+                );
+            }
+        }
+    }
+}
+
+/// Reaps what is in use, looking only when told to.
+fn told(queue: &Queue, polled: bool, what: &str) {
+    let mut done = Vec::new();
+    while queue.in_use() > 0 {
+        if polled {
+            let count = queue.in_use();
+            assert!(
+                readable(queue, 20_000),
+                "{what}: {count} in use, then silence"
+            );
+        } else {
+            queue.wait(1, None);
+        }
+        queue.reap(&mut done, 0, None);
+    }
+    assert!(!done.is_empty(), "{what}");
+}
+
 fn readable(queue: &Queue, millis: i64) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let fd = queue.eventfd();

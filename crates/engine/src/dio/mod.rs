@@ -77,7 +77,10 @@ pub(crate) fn accept(queue: &Arc<QueueShared>, state: &mut QueueState, requests:
     for request in requests {
         match fast::place(state, request) {
             Some(at) => fast::send(state, request, at),
-            None => accept_any(queue, state, request),
+            None => {
+                accept_any(queue, state, request);
+                queue.tell_ready(state);
+            }
         }
     }
 }

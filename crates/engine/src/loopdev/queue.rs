@@ -95,6 +95,9 @@ impl DeviceQueue for LoopQueue {
             self.take(&mut lists, bio);
         }
         self.queue.submit(&mut lists.requests);
+        if !lists.ended.is_empty() {
+            self.queue.kick();
+        }
     }
 
     fn reap(&self, out: &mut BioList) -> usize {

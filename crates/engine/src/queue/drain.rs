@@ -255,6 +255,15 @@ impl QueueShared {
         self.waker.clear();
     }
 
+    /// Tells the owner of requests that ended without a kick, as those do that need no device: it may poll the descriptor; in a stack it
+    /// may be asleep, as who submits need not be who waits, or goes to sleep right after a drain that has sent them down.
+    #[inline]
+    pub(crate) fn tell_ready(&self, state: &QueueState) {
+        if !state.ready.is_empty() {
+            self.waker.kick();
+        }
+    }
+
     /// Drains on behalf of the owner: accounting and hand-off only, the completions stay here. Says whether anything had
     /// happened.
     pub(crate) fn drain_foreign(self: &Arc<Self>) -> bool {
@@ -284,6 +293,7 @@ impl QueueShared {
             self.drain(&mut state, None);
             self.hand_over(&mut state);
             if done(&state) {
+                self.tell_ready(&state);
                 return state;
             }
             self.wait(state, 1, Some(super::LONGEST_PAUSE));

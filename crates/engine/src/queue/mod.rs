@@ -270,6 +270,7 @@ impl Queue {
         if state.condition == Condition::Closed {
             let each = requests.drain(..);
             each.for_each(|request| dio::shut_down(&mut state, request));
+            self.shared.tell_ready(&state);
         } else {
             dio::accept(&self.shared, &mut state, &mut requests);
             forget_moved(&mut requests);
@@ -302,10 +303,7 @@ impl Queue {
             }
             self.shared.hand_over(&mut state);
             if let Some(index) = state.ready.pop_front() {
-                if !state.ready.is_empty() {
-                    // Who polls the descriptor is to come again for these.
-                    self.shared.waker.kick();
-                }
+                self.shared.tell_ready(&state);
                 return Some(state.slots.take(index));
             }
             if state.slots.used() == 0 || over {
@@ -365,7 +363,10 @@ impl Queue {
     /// May return early for no reason.
     pub fn wait(&self, min: usize, timeout: Option<Duration>) {
         let timeout = timeout.filter(|timeout| deadline(Some(*timeout)).is_some());
-        self.shared.wait(self.shared.state.lock(), min, timeout);
+        let state = self.shared.state.lock();
+        if state.ready.is_empty() {
+            self.shared.wait(state, min, timeout);
+        }
     }
 
     /// Slots in all.
@@ -384,6 +385,11 @@ impl Queue {
         self.shared.waker.watch();
         self.signal_waker();
         self.shared.waker.as_fd()
+    }
+
+    /// Tells who waits, or will, to come and reap.
+    pub(crate) fn kick(&self) {
+        self.shared.waker.kick();
     }
 
     /// As [`Queue::eventfd`], for a queue whose waker belongs to the queue above it.

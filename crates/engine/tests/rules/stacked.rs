@@ -5,10 +5,15 @@
 
 use crate::bed::Bed;
 use crate::common::fixture::{LIMIT, NOWAIT, filled, made, run_all, writable};
+use crate::common::nest::nested;
 use crate::common::recipe::RECIPES;
+use crate::common::scratch;
 use crate::common::stage::{Stage, faulty, one_worker};
 use crate::common::watch::Watchdog;
-use diorite::{Error, LoopDevice, OpenOptions, Policy, Request, Volume, Wait};
+use diorite::{
+    Error, Fallocate, File, LoopDevice, Mapping, MappingState, OpenOptions, Policy, Request,
+    Volume, Wait,
+};
 use diorite_block::{
     Bio, BioErrorKind, BioList, BioOp, Buf, Device, DeviceQueue, Fault, QueueOptions, When,
 };
@@ -172,4 +177,70 @@ fn what_is_not_direct_goes_one_by_one() {
     assert_eq!(file.size(), 8 * 128 * 1536);
     drop((file, one, two));
     bed.finish();
+}
+
+/// What ends at once below, as a read of a hole does, is told to who sleeps above, whoever has sent it.
+#[test]
+fn what_ends_at_once_below_wakes_who_waits() {
+    let _watchdog = Watchdog::new(LIMIT, "at once below");
+    let bed = Bed::new(&RECIPES[0], &one_worker(Policy::DIORITE));
+    let (file, ..) = bed.open("/odd");
+    file.fallocate(Fallocate::PunchHole, 0, 4096).unwrap();
+    drop(file);
+    let queue = looped(&bed, "/odd", 8);
+    let read = |pos| Bio::read(pos, Buf::zeroed(512), 0);
+    // One that its file serves at once, and one that the loop device refuses.
+    for (pos, ended) in [(0, Ok(())), (1 << 40, Err(BioErrorKind::Invalid))] {
+        for _ in 0..20 {
+            let mut out = BioList::new();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while queue.reap(&mut out) == 0 {
+                        queue.wait(1, None);
+                    }
+                });
+                // Long enough for it to fall asleep, mostly.
+                std::thread::sleep(std::time::Duration::from_millis(2));
+                queue.submit(&mut [read(pos)].into());
+            });
+            let result = out[0].result.as_ref().map_err(|e| e.kind);
+            assert_eq!((out.len(), result.copied()), (1, ended));
+        }
+    }
+}
+
+/// As above, for parts of one read: its caller has loaded the map and sent them down when it falls asleep, and no device is asked for any of
+/// them.
+#[test]
+fn parts_that_all_end_at_once_below() {
+    let _watchdog = Watchdog::new(LIMIT, "parts at once below");
+    let dir = scratch();
+    let nest = nested(dir.path());
+    let (outer, inner) = nest.rsplit_once("!/").unwrap();
+    let open = |locator| Volume::open(locator, &OpenOptions::writable()).unwrap();
+    let punch = |file: &File, pos, len| file.fallocate(Fallocate::PunchHole, pos, len).unwrap();
+    let upper = open(&nest);
+    let file = upper.open_path("/data", writable()).unwrap();
+    // More parts than an inode holds.
+    (0..16).for_each(|n| punch(&file, n * 8192, 4096));
+    let parts = file.mappings(0, 16 * 8192).unwrap();
+    let at = |part: &Mapping| match part.state {
+        MappingState::Written(block) => Some(block.get() * 4096),
+        _ => None,
+    };
+    let at: Vec<u64> = parts.iter().filter_map(at).collect();
+    assert_eq!(at.len(), 16, "{parts:?}");
+    drop(file);
+    upper.close().unwrap();
+    let lower = open(outer);
+    let file = lower.open_path(inner, writable()).unwrap();
+    at.into_iter().for_each(|at| punch(&file, at, 4096));
+    drop(file);
+    lower.close().unwrap();
+    let upper = open(&nest);
+    let file = upper.open_path("/data", writable()).unwrap();
+    let mut bytes = vec![0xEE; 16 * 8192];
+    assert_eq!(file.read_bytes(0, &mut bytes).unwrap(), bytes.len());
+    assert!(bytes.iter().all(|b| *b == 0));
+    assert_eq!(upper.counters().map_loads, 1);
 }
