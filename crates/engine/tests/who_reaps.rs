@@ -283,6 +283,8 @@ fn what_ends_at_once_is_told() {
             let of_no_file = Request::read(of_another_queue, 0, Buf::zeroed(4096), 0);
             for request in [behind_the_end, of_no_file] {
                 queue.push(request).unwrap();
+                // Whoever has been told once, and has not reaped, is told again.
+                (0..2).for_each(|_| queue.wait(1, None));
                 told(&queue, polled, &format!("{below:?}, at once"));
             }
             // Whatever detach finds to have ended: at its first look, or at a later one.
