@@ -284,7 +284,9 @@ fn what_ends_at_once_is_told() {
             for request in [behind_the_end, of_no_file] {
                 queue.push(request).unwrap();
                 // Whoever has been told once, and has not reaped, is told again.
-                (0..2).for_each(|_| queue.wait(1, None));
+                if !polled {
+                    (0..2).for_each(|_| queue.wait(1, None));
+                }
                 told(&queue, polled, &format!("{below:?}, at once"));
             }
             // Whatever detach finds to have ended: at its first look, or at a later one.
@@ -298,6 +300,18 @@ fn what_ends_at_once_is_told() {
                     &format!("{below:?}, after a file was detached"),
                 );
             }
+        }
+        let queues = [false, true].map(|polled| (polled, volume.queue(4).unwrap()));
+        drop(file);
+        volume.close().unwrap();
+        for (polled, queue) in queues {
+            let request = Request::read(of_another_queue, 0, Buf::zeroed(4096), 0);
+            queue.push(request).unwrap();
+            told(
+                &queue,
+                polled,
+                &format!("{below:?}, after the volume was closed"),
+            );
         }
     }
 }
