@@ -160,7 +160,7 @@ pub(crate) fn ready(state: &mut QueueState, index: u32) {
     if let Some(Some(attached)) = state.files.get_mut(slot.file as usize) {
         attached.requests -= 1;
     }
-    // Whose bytes behind the end of the file came from the device is in parts.
+    // A buffer that the device filled behind the file's end is in parts: only `issue_planned` sends such a read down, and splits every one.
     if slot.in_parts | slot.error.is_some() {
         tidy(state, index);
     }
