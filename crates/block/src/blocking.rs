@@ -63,7 +63,7 @@ impl Blocking {
         bio.result.map(|()| bio.buf)
     }
 
-    /// The account of what is durable on the device. Every flush of this helper is in it; who flushes in another way reports that to it.
+    /// The account of what is durable on the device. Every flush of this helper is in it; nobody flushes in another way.
     #[must_use]
     pub fn flushes(&self) -> &Flushes {
         &self.flushes
@@ -93,12 +93,13 @@ impl Blocking {
     /// Runs a write with FUA. It counts as a flush where the host makes one behind it.
     fn run_fua(&self, mut bio: Bio, flushes: bool) -> Bio {
         bio.flags.fua = true;
-        let number = flushes.then(|| self.flushes.begin());
-        let bio = self.run(bio);
-        if let Some(number) = number {
-            self.flushes.ended(number, bio.result);
+        if !flushes {
+            return self.run(bio);
         }
-        bio
+        self.flushes.run(|| {
+            let bio = self.run(bio);
+            (bio.result, bio)
+        })
     }
 
     /// Writes `buf` to `pos`; it is durable when the call returns, by FUA where that saves a wait, else by a flush. Blocks.

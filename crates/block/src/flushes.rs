@@ -1,10 +1,10 @@
 //! Flush epochs: which flush of a device covers which data.
 //!
 //! Input: the moments at which data has ended, flushes that begin and end. Output: whether data is durable; one flush for all who may
-//! share it. Invariants: a flush covers what had ended before it began, and nothing else; only a flush that succeeded covers; what had
+//! share it. Invariants: a flush covers what had ended before it began, and nothing else; only a flush that succeeded covers, and only
+//! once those that began before it have been reported: one of them may have failed first, and a host tells of a failure once; what had
 //! ended before a flush failed, and was not covered, is never covered: the device below may have dropped it, and the next flush does not
-//! know. Limits: one account for each device; it counts the flushes that are reported to it, so data may be durable that it does not know
-//! of; a failure counts from the moment at which it is reported.
+//! know. Limits: one account for each device; it counts the flushes that run in it, so data may be durable that it does not know of.
 //!
 //! Every flush has a number, larger than those given before. One that fails gets another one for its end. Data carries an [`Epoch`]: the
 //! newest number that was given when the data had ended. A flush with a larger number began afterwards, a failure with a larger number
@@ -21,7 +21,7 @@
 //! | flush 5 begins and ends | 5 | lost; what ended behind 4 is covered |
 //!
 //! Who made one write compares its epoch. Who answers for all that was written so far, at whatever epochs - an fsync - keeps a [`Told`]:
-//! the newest failure that it has told of. A newer one is told once.
+//! the newest failure that it has told of. A newer one is told to every sync that began before it was told, and to one at least.
 
 use crate::bio::{BioError, BioErrorKind};
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -33,19 +33,19 @@ pub struct Epoch(u64);
 
 /// A flush that has begun: its number. What it covers is known once [`Flushes::ended`] has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FlushNumber(u64);
+struct FlushNumber(u64);
 
 /// The account of one device. Send and Sync.
 #[derive(Debug)]
 pub struct Flushes {
     /// The newest number that was given: to a flush that began, or to the end of one that failed.
     given: AtomicU64,
-    /// The newest flush that has ended well.
+    /// The newest flush that has ended well and that all older ones have been reported to.
     covered: AtomicU64,
     /// The end of the flush that failed last.
     failed: AtomicU64,
     shared: Mutex<Shared>,
-    /// A shared flush has ended.
+    /// A flush has ended.
     ended: Condvar,
 }
 
@@ -53,6 +53,10 @@ pub struct Flushes {
 struct Shared {
     /// The newest flush that others wait for instead of flushing themselves.
     under_way: Option<FlushNumber>,
+    /// Those that have begun and not ended.
+    begun: Vec<FlushNumber>,
+    /// Those that have ended well beside an older one that has not ended.
+    well: Vec<FlushNumber>,
     /// Why the last one failed.
     why: Option<BioError>,
 }
@@ -60,6 +64,14 @@ struct Shared {
 /// The newest failed flush that somebody has been told of who syncs now and then: an open file, a volume, a device on top. Send and Sync.
 #[derive(Debug)]
 pub struct Told(AtomicU64);
+
+impl Told {
+    /// For [`Flushes::tell`]: to be asked before the sync begins that tells.
+    #[must_use]
+    pub fn since(&self) -> Epoch {
+        Epoch(self.0.load(Ordering::SeqCst))
+    }
+}
 
 impl Default for Flushes {
     fn default() -> Self {
@@ -86,33 +98,52 @@ impl Flushes {
         Epoch(self.given.load(Ordering::SeqCst))
     }
 
-    /// A flush is about to begin. To be called before it goes down.
-    #[must_use]
-    pub fn begin(&self) -> FlushNumber {
+    fn next(&self) -> FlushNumber {
         FlushNumber(self.given.fetch_add(1, Ordering::SeqCst) + 1)
     }
 
+    /// A flush is about to begin. To be called before it goes down.
+    fn begin(&self, shared: &mut Shared) -> FlushNumber {
+        let flush = self.next();
+        shared.begun.push(flush);
+        flush
+    }
+
     /// The flush has ended, well or not. One that would have had to wait has not been tried, and nothing is lost by it.
-    pub fn ended(&self, flush: FlushNumber, result: Result<(), BioError>) {
+    fn ended(&self, shared: &mut Shared, flush: FlushNumber, result: Result<(), BioError>) {
+        shared.begun.retain(|other| *other != flush);
         match result {
-            Ok(()) => {
-                self.covered.fetch_max(flush.0, Ordering::SeqCst);
-            }
+            Ok(()) => shared.well.push(flush),
             Err(error) if error.kind == BioErrorKind::WouldBlock => {}
             Err(error) => {
-                // Under the lock, so that the reason is that of the newest failure.
-                let mut shared = self.shared.lock();
                 shared.why = Some(error);
-                let end = self.begin();
-                self.failed.store(end.0, Ordering::SeqCst);
+                self.failed.store(self.next().0, Ordering::SeqCst);
             }
         }
+        // Behind the failures of all that count before them.
+        let oldest = shared.begun.iter().min().copied();
+        let counts = |flush: &FlushNumber| oldest.is_none_or(|oldest| *flush < oldest);
+        if let Some(newest) = shared.well.iter().copied().filter(counts).max() {
+            self.covered.fetch_max(newest.0, Ordering::SeqCst);
+            shared.well.retain(|flush| !counts(flush));
+        }
+        self.ended.notify_all();
+    }
+
+    /// Runs what is a flush besides, as a write that the host flushes behind; nobody shares it. Gives what it gives besides its result. If
+    /// that is well, what had ended before is durable, unless [`Flushes::check`] says that another flush has failed. Blocks.
+    pub fn run<T>(&self, flush: impl FnOnce() -> (Result<(), BioError>, T)) -> T {
+        let begun = Begun {
+            account: self,
+            flush: self.begin(&mut self.shared.lock()),
+        };
+        begun.run(flush).1
     }
 
     /// Is data of this epoch durable?
     #[must_use]
     pub fn covers(&self, epoch: Epoch) -> bool {
-        // In this order: a failure that is not seen here was reported after the flush had ended well.
+        // In this order: a failure that is not seen here was reported after the flush had been counted.
         self.covered.load(Ordering::SeqCst) > epoch.0
             && self.failed.load(Ordering::SeqCst) <= epoch.0
     }
@@ -135,13 +166,15 @@ impl Flushes {
         Told(AtomicU64::new(self.failed.load(Ordering::SeqCst)))
     }
 
-    /// Tells of the flush that failed last, once.
+    /// Tells of the flush that failed last. `since` is what [`Told::since`] said when he began to ask: others who ask for him may have been
+    /// told meanwhile, and he must not pass for somebody who asked after them.
     ///
     /// # Errors
     /// Its error, if he had not been told of it.
-    pub fn tell(&self, told: &Told) -> Result<(), BioError> {
+    pub fn tell(&self, told: &Told, since: Epoch) -> Result<(), BioError> {
         let failed = self.failed.load(Ordering::SeqCst);
-        match told.0.fetch_max(failed, Ordering::SeqCst) < failed {
+        told.0.fetch_max(failed, Ordering::SeqCst);
+        match failed > since.0 {
             true => Err(self.why()),
             false => Ok(()),
         }
@@ -180,52 +213,62 @@ impl Flushes {
                 }
                 // None, or one that began before the data had ended.
                 _ => {
-                    let mine = self.begin();
+                    let mine = self.begin(&mut shared);
                     shared.under_way = Some(mine);
                     break mine;
                 }
             }
         };
         drop(shared);
-        let leader = Leader {
+        let begun = Begun {
             account: self,
             flush: mine,
         };
-        let result = flush();
-        leader.end(result);
         // Another one may have failed meanwhile.
-        result.and_then(|()| self.check(epoch))
+        begun
+            .run(|| (flush(), ()))
+            .0
+            .and_then(|()| self.check(epoch))
+    }
+}
+
+/// The thread that runs a flush. Tells those who wait if it panics.
+struct Begun<'a> {
+    account: &'a Flushes,
+    flush: FlushNumber,
+}
+
+impl Begun<'_> {
+    fn run<T>(
+        self,
+        flush: impl FnOnce() -> (Result<(), BioError>, T),
+    ) -> (Result<(), BioError>, T) {
+        let (result, given) = flush();
+        self.end(result);
+        std::mem::forget(self);
+        (result, given)
     }
 
-    fn end_shared(&self, flush: FlushNumber, result: Result<(), BioError>) {
-        self.ended(flush, result);
-        let mut shared = self.shared.lock();
+    /// Returns when those that began before have ended, too.
+    fn end(&self, result: Result<(), BioError>) {
+        let Begun { account, flush } = *self;
+        let mut shared = account.shared.lock();
+        account.ended(&mut shared, flush, result);
+        while shared.well.contains(&flush) {
+            shared = account.ended.wait(shared);
+        }
         // A newer one may have begun meanwhile.
         if shared.under_way == Some(flush) {
             shared.under_way = None;
         }
         drop(shared);
-        self.ended.notify_all();
+        account.ended.notify_all();
     }
 }
 
-/// The thread that runs a shared flush. Tells those who wait if it panics.
-struct Leader<'a> {
-    account: &'a Flushes,
-    flush: FlushNumber,
-}
-
-impl Leader<'_> {
-    fn end(self, result: Result<(), BioError>) {
-        self.account.end_shared(self.flush, result);
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for Leader<'_> {
+impl Drop for Begun<'_> {
     fn drop(&mut self) {
-        let gone = BioError::new(crate::bio::BioErrorKind::Gone);
-        self.account.end_shared(self.flush, Err(gone));
+        self.end(Err(BioError::new(BioErrorKind::Gone)));
     }
 }
 

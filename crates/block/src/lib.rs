@@ -40,7 +40,7 @@ pub use buf::{Buf, BufPool, Split};
 pub use device::{Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions, Waker};
 pub use fault::{Fault, FaultDevice, FaultPlan, When};
 pub use file::{FileDevice, FileOptions, IoEngine};
-pub use flushes::{Epoch, FlushNumber, Flushes, Told};
+pub use flushes::{Epoch, Flushes, Told};
 pub use hold::held_as;
 pub use locator::{Locator, OpenOptions};
 pub use mem::MemDevice;

@@ -18,7 +18,8 @@
 //!
 //! A flush that fails may have dropped whatever was not durable yet, and the next one succeeds. So a promise about data of one epoch is not
 //! kept if a flush has failed since, and the request fails. A sync, which answers for data of many epochs, fails once for each open file -
-//! and for the volume, by `Volume::sync`, close or the end of a group - if a flush has failed since it was told of one. What the journal
+//! and for the volume, by `Volume::sync`, close or the end of a group - if a flush has failed since it was told of one; of several syncs
+//! under way together all fail. A durable write that fails tells nobody of more than its own data. What the journal
 //! writes has such an epoch, too: of the log's blocks before their commit block, of blocks at home before the log gives them up. There it
 //! aborts.
 //!
@@ -106,25 +107,32 @@ impl VolumeShared {
     }
 
     /// What somebody is told at the end of a sync that went so: he answers for data of any epoch, so he is told of a flush that has failed
-    /// since he was told of the last one. An error of a flush tells of all so far.
+    /// since he had been told of the last one, as that was when the sync began. An error of a flush tells of all so far.
     ///
     /// # Errors
     /// That of the sync, or that flush's.
-    pub(crate) fn end_sync(&self, told: &Told, done: Result<(), Error>) -> Result<(), Error> {
+    pub(crate) fn end_sync(
+        &self,
+        (told, since): (&Told, Epoch),
+        done: Result<(), Error>,
+    ) -> Result<(), Error> {
         if done.as_ref().is_err_and(|error| !error.is_of_flush()) {
             return done;
         }
-        let untold = self.blocking.flushes().tell(told);
+        let untold = self.blocking.flushes().tell(told, since);
         done.and(untold.map_err(|e| Error::of_flush(&*self.device, e)))
     }
 
     /// Makes durable all that was acknowledged, and all times that were noted. Blocks; no lock may be held.
     pub(crate) fn make_all_durable(&self) -> Result<(), Error> {
-        let data = Owed::data(self.data_epoch());
+        let (told, data) = (
+            (&self.told, self.told.since()),
+            Owed::data(self.data_epoch()),
+        );
         self.write_noted_times()?;
         let all = self.newest_uncommitted();
         let made = self.make_durable(data.and(Owed::commit(all)));
-        self.end_sync(&self.told, made)
+        self.end_sync(told, made)
     }
 }
 
@@ -138,7 +146,7 @@ mod tests {
     fn both_is_the_more_of_each() {
         let account = Flushes::new();
         let early = account.now();
-        let _begun = account.begin();
+        account.run(|| (Ok(()), ()));
         let late = account.now();
         let (old, new) = (Tid::new(u32::MAX), Tid::new(1));
         let first = Owed::commit(Some(old)).and(Owed::data(late));

@@ -10,6 +10,15 @@ use std::sync::atomic::AtomicU32;
 use std::sync::mpsc::channel;
 use std::thread;
 
+/// The two ends of a flush.
+fn begin(account: &Flushes) -> FlushNumber {
+    account.begin(&mut account.shared.lock())
+}
+
+fn ended(account: &Flushes, flush: FlushNumber, result: Result<(), BioError>) {
+    account.ended(&mut account.shared.lock(), flush, result);
+}
+
 /// Blocks until this thread of the process waits for what another one has to do.
 fn until_asleep(thread: rustix::thread::Pid) {
     let path = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
@@ -27,28 +36,36 @@ fn until_asleep(thread: rustix::thread::Pid) {
 #[test]
 fn a_flush_that_began_before_covers_nothing() {
     let account = Flushes::new();
-    let early = account.begin();
+    let early = begin(&account);
     let epoch = account.now();
-    account.ended(early, Ok(()));
+    ended(&account, early, Ok(()));
     assert!(!account.covers(epoch));
-    let late = account.begin();
+    let late = begin(&account);
     assert!(!account.covers(epoch), "it has not ended");
-    account.ended(late, Ok(()));
+    ended(&account, late, Ok(()));
     assert!(account.covers(epoch));
 }
 
+/// One that ends well beside an older one that may have failed: the host tells of a failure once, and may have told that one.
 #[test]
-fn the_newest_that_ended_counts_whatever_the_order() {
+fn a_flush_counts_when_those_before_it_have_ended() {
     let account = Flushes::new();
     let before = account.now();
-    let first = account.begin();
+    let first = begin(&account);
     let between = account.now();
-    let second = account.begin();
-    account.ended(second, Ok(()));
+    let second = begin(&account);
+    ended(&account, second, Ok(()));
+    assert!(!account.covers(before) && !account.covers(between));
+    ended(&account, first, Ok(()));
     assert!(account.covers(before) && account.covers(between));
-    account.ended(first, Ok(()));
-    assert!(account.covers(between));
     assert!(!account.covers(account.now()));
+    let (first, second) = (begin(&account), begin(&account));
+    let epoch = account.now();
+    let third = begin(&account);
+    ended(&account, third, Ok(()));
+    ended(&account, second, Ok(()));
+    ended(&account, first, Err(BioError::new(BioErrorKind::Io)));
+    assert!(!account.covers(epoch) && account.check(epoch).is_err());
 }
 
 #[test]
@@ -138,16 +155,16 @@ fn a_failed_flush_covers_nothing() {
 fn a_failure_counts_from_its_end() {
     let account = Flushes::new();
     let error = BioError::new(BioErrorKind::Io);
-    let failing = account.begin();
+    let failing = begin(&account);
     let epoch = account.now();
-    account.ended(failing, Err(error));
+    ended(&account, failing, Err(error));
     let behind = account.now();
-    let well = account.begin();
-    account.ended(well, Ok(()));
+    let well = begin(&account);
+    ended(&account, well, Ok(()));
     assert_eq!(account.check(epoch), Err(error));
     assert!(!account.covers(epoch) && account.covers(behind));
     let refused = BioError::new(BioErrorKind::WouldBlock);
-    account.ended(account.begin(), Err(refused));
+    ended(&account, begin(&account), Err(refused));
     assert!(account.covers(behind) && account.check(behind).is_ok());
 }
 
@@ -156,12 +173,40 @@ fn a_failure_counts_from_its_end() {
 fn a_flush_beside_one_that_fails_keeps_no_promise() {
     let account = Flushes::new();
     let error = BioError::new(BioErrorKind::Io);
-    let (epoch, failing) = (account.now(), account.begin());
+    let (epoch, failing) = (account.now(), begin(&account));
     let made = account.make_durable(epoch, || {
-        account.ended(failing, Err(error));
+        ended(&account, failing, Err(error));
         Ok(())
     });
     assert_eq!(made, Err(error));
+}
+
+/// The same where that one is reported last: who has flushed waits for it.
+#[test]
+fn a_flush_waits_for_those_that_began_before() {
+    let error = BioError::new(BioErrorKind::Io);
+    for older in [Ok(()), Err(error)] {
+        let account = Arc::new(Flushes::new());
+        let (epoch, first) = (account.now(), begin(&account));
+        let (came, has_come) = channel();
+        let threads = [false, true].map(|shares| {
+            let (account, came) = (account.clone(), came.clone());
+            thread::spawn(move || {
+                came.send(rustix::thread::gettid()).unwrap();
+                match shares {
+                    true => account.make_durable(epoch, || Ok(())),
+                    false => account.run(|| (Ok(()), account.clone())).check(epoch),
+                }
+            })
+        });
+        has_come.iter().take(2).for_each(until_asleep);
+        assert!(!account.covers(epoch));
+        ended(&account, first, older);
+        for thread in threads {
+            assert_eq!(thread.join().unwrap(), older);
+        }
+        assert_eq!(account.covers(epoch), older.is_ok());
+    }
 }
 
 /// Everybody is told once of each failure, and of none that was before his time.
@@ -170,24 +215,37 @@ fn a_failure_is_told_once() {
     let account = Flushes::new();
     let (io, full) = (BioErrorKind::Io, BioErrorKind::NoSpace);
     let (io, full) = (BioError::new(io), BioError::new(full));
+    let tell = |told: &Told| account.tell(told, told.since());
     let early = account.all_told();
-    account.tell(&early).unwrap();
-    account.ended(account.begin(), Err(io));
+    tell(&early).unwrap();
+    ended(&account, begin(&account), Err(io));
     let late = account.all_told();
-    assert_eq!(account.tell(&early), Err(io));
-    assert_eq!(
-        (account.tell(&early), account.tell(&late)),
-        (Ok(()), Ok(()))
-    );
-    let (first, second) = (account.begin(), account.begin());
-    account.ended(second, Err(io));
-    assert_eq!(account.tell(&late), Err(io));
+    assert_eq!(tell(&early), Err(io));
+    assert_eq!((tell(&early), tell(&late)), (Ok(()), Ok(())));
+    let (first, second) = (begin(&account), begin(&account));
+    ended(&account, second, Err(io));
+    assert_eq!(tell(&late), Err(io));
     // The one that began first ends last: it is another failure all the same.
-    account.ended(first, Err(full));
+    ended(&account, first, Err(full));
     for told in [&early, &late] {
-        assert_eq!(account.tell(told), Err(full));
-        account.tell(told).unwrap();
+        assert_eq!(tell(told), Err(full));
+        tell(told).unwrap();
     }
+}
+
+/// The defect: of two syncs of one file, under way together, one was told and the other one acknowledged.
+#[test]
+fn a_failure_is_told_to_all_who_ask_at_that_time() {
+    let account = Flushes::new();
+    let io = BioError::new(BioErrorKind::Io);
+    let told = account.all_told();
+    let (one, other) = (told.since(), told.since());
+    ended(&account, begin(&account), Err(io));
+    let third = told.since();
+    for since in [one, other, third] {
+        assert_eq!(account.tell(&told, since), Err(io));
+    }
+    account.tell(&told, told.since()).unwrap();
 }
 
 /// Who waited for a flush that failed is told, and does not take its end for a success.

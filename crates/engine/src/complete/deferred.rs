@@ -55,14 +55,14 @@ pub(crate) enum Durable {
 pub(crate) enum Data {
     /// Its own, of which nothing was under way at `began`, and all had ended at `ended`.
     Own { began: Epoch, ended: Epoch },
-    /// All that had ended then, which a flush may have lost before: a sync.
-    All(Epoch),
+    /// All that had ended then, which a flush may have lost since somebody was told of the last one that did: a sync.
+    All { since: Epoch, ended: Epoch },
 }
 
 impl Data {
     fn end(self) -> Epoch {
         match self {
-            Data::Own { ended, .. } | Data::All(ended) => ended,
+            Data::Own { ended, .. } | Data::All { ended, .. } => ended,
         }
     }
 }
@@ -150,16 +150,10 @@ impl Job {
     /// Of one that failed it is only known that it ended before that was seen, as of its own data: so it counts if that may have been
     /// there.
     fn is_durable(&self, volume: &VolumeShared, made: Result<(), Error>) -> Result<(), Error> {
-        let made = match self.data {
-            Data::Own { began, .. } => {
-                match made.and_then(|()| volume.check_flushes_since(began)) {
-                    Ok(()) => return Ok(()),
-                    failed => failed,
-                }
-            }
-            Data::All(_) => made,
-        };
-        volume.end_sync(&self.file.told, made)
+        match self.data {
+            Data::Own { began, .. } => made.and_then(|()| volume.check_flushes_since(began)),
+            Data::All { since, .. } => volume.end_sync((&self.file.told, since), made),
+        }
     }
 
     /// Fails it, unless it has failed already.

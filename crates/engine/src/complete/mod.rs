@@ -31,9 +31,7 @@ pub(crate) fn ended(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
         note_failure(state, &*queue.volume.device, index, error);
     }
     let slot = &mut state.slots[index];
-    if matches!(slot.op, Op::Sync | Op::DataSync) {
-        end_flush(queue, state, index, failed);
-    } else if matches!(slot.op, Op::Write | Op::Append) {
+    if matches!(slot.op, Op::Write | Op::Append) {
         debug_assert!(
             slot.entry.is_some() || !(slot.owes_map || slot.extends),
             "what has to be mapped, and what moves the size, is in the pending map"
@@ -61,22 +59,6 @@ fn note_failure(state: &mut QueueState, device: &dyn Device, index: u32, error: 
         _ => Error::of_bio(device, slot.op, slot.pos, slot.len, error),
     };
     slot.fail(error.into());
-}
-
-/// The flush of a sync is back: it is counted, and the open file told if one has failed of which it was not.
-#[cold]
-fn end_flush(queue: &QueueShared, state: &mut QueueState, index: u32, failed: Option<BioError>) {
-    let volume = &queue.volume;
-    let slot = &mut state.slots[index];
-    if let Some(flush) = slot.flush.take() {
-        let result = failed.map_or(Ok(()), Err);
-        volume.blocking.flushes().ended(flush, result);
-    }
-    let done = slot.error.as_deref().cloned().map_or(Ok(()), Err);
-    let handle = state.file_of(index).handle();
-    if let Err(error) = volume.end_sync(&handle.told, done) {
-        state.slots[index].fail(error.into());
-    }
 }
 
 /// Completes where it was reaped. Blocks on nothing.
@@ -122,12 +104,13 @@ pub(crate) fn defer(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
     let hold = std::mem::replace(&mut slot.hold, Hold::None);
     // Its last bio is back.
     let ended = queue.volume.data_epoch();
+    let began = slot.began.unwrap_or(ended);
     let data = match slot.op {
-        Op::Sync | Op::DataSync => Data::All(ended),
-        _ => Data::Own {
-            began: slot.began.unwrap_or(ended),
+        Op::Sync | Op::DataSync => Data::All {
+            since: began,
             ended,
         },
+        _ => Data::Own { began, ended },
     };
     let file = state.file_of(index).handle();
     let job = Job {

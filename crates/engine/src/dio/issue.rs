@@ -185,9 +185,11 @@ fn inline_data(state: &mut QueueState, index: u32, data: &[u8]) -> Attempt {
 }
 
 /// Makes durable what was acknowledged: by a commit and what flush it leaves to do, if the file has changed since the last one; else by a
-/// flush of the device, if it has a cache to flush.
+/// flush of the device, if it has a cache to flush. That is a worker's, too, or the caller's who waits: others share it, and whether it
+/// failed is known to all when it has ended, not when somebody comes to reap it.
 pub(super) fn flush(state: &mut QueueState, index: u32) -> Attempt {
-    let inode = &state.file_of(index).inode;
+    let file = state.file_of(index);
+    let (inode, since) = (&file.inode, file.handle().told.since());
     // What was acknowledged may not have been committed before that failed.
     if let Err(error) = inode.volume.check_sound() {
         return Attempt::refused(error);
@@ -195,18 +197,16 @@ pub(super) fn flush(state: &mut QueueState, index: u32) -> Attempt {
     // The names of a directory are its data; its map need not have changed with them.
     let all = state.slots[index].op == Op::Sync || inode.disk().is_dir();
     let uncommitted = inode.uncommitted_map().is_some() || all && inode.has_uncommitted_times();
+    let slot = &mut state.slots[index];
+    slot.began = Some(since);
     if uncommitted {
-        state.slots[index].owes_commit = true;
-        state.slots[index].flags.sync |= all;
+        slot.owes_commit = true;
+        slot.flags.sync |= all;
         return Attempt::Owes(Reason::Commit);
     }
     if !state.limits.volatile_cache {
         return Attempt::Done;
     }
-    let number = inode.volume.blocking.flushes().begin();
-    let slot = &mut state.slots[index];
-    slot.flush = Some(number);
-    slot.gather.start();
-    state.bios.push(Bio::flush(u64::from(index)));
-    Attempt::Issued
+    slot.owes_flush = true;
+    Attempt::Owes(Reason::Flush)
 }

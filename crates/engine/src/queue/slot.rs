@@ -7,7 +7,7 @@ use super::request::{Completion, Op, Request, RequestFlags};
 use crate::error::Error;
 use crate::ioend::Gather;
 use crate::policy::{CompletionPolicy, Policy};
-use diorite_block::{Bio, BioError, BioOp, Buf, Epoch, FlushNumber, Split};
+use diorite_block::{Bio, BioError, BioOp, Buf, Epoch, Split};
 
 /// No slot.
 const NONE: u32 = u32::MAX;
@@ -55,10 +55,9 @@ pub(crate) struct Slot {
     pub(crate) policy: Policy,
     /// A flush must follow the data before the request is acknowledged.
     pub(crate) owes_flush: bool,
-    /// Of a write that has to be durable: an epoch before its first bio went down.
+    /// Of a write that has to be durable: an epoch before its first bio went down. Of a sync: of which failed flush its open file had been
+    /// told when it began.
     pub(crate) began: Option<Epoch>,
-    /// Of a sync: its flush.
-    pub(crate) flush: Option<FlushNumber>,
     /// Its first block in the pending map, if it is there.
     pub(crate) entry: Option<u64>,
     /// It ended past the size when that was looked at last.
@@ -105,7 +104,6 @@ impl Slot {
             policy: Policy::DIORITE,
             owes_flush: false,
             began: None,
-            flush: None,
             entry: None,
             past_end: false,
             extends: false,

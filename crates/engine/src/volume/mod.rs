@@ -374,10 +374,10 @@ impl Volume {
         if !volume.writable {
             return Ok(());
         }
-        let data = volume.data_epoch();
+        let (told, data) = ((&volume.told, volume.told.since()), volume.data_epoch());
         volume.commit_deleted()?;
         volume.settle()?;
-        volume.end_sync(&volume.told, volume.flush_since(data))
+        volume.end_sync(told, volume.flush_since(data))
     }
 }
 

@@ -12,9 +12,12 @@ use crate::common::watch::Watchdog;
 use crate::common::{fsck, scratch};
 use crate::looped::bios;
 use diorite::{
-    Completion, Error, File, LoopDevice, OpenFlags, OpenOptions, Queue, Reason, Request, Volume,
+    Completion, Error, Fallocate, File, LoopDevice, OpenFlags, OpenOptions, Queue, Reason, Request,
+    Volume,
 };
-use diorite_block::{Bio, BioError, BioErrorKind, BioFlags, SimOptions};
+use diorite_block::{
+    Bio, BioError, BioErrorKind, BioFlags, BioList, Device, DeviceQueue, QueueOptions, SimOptions,
+};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -56,6 +59,14 @@ impl Bed {
 
     fn open(&self, path: &str) -> File {
         self.volume.open_path(path, writable()).unwrap()
+    }
+
+    /// With a hole at its beginning.
+    fn open_with_hole(&self, path: &str) -> File {
+        let file = self.open(path);
+        file.fallocate(Fallocate::PunchHole, 0, 4096).unwrap();
+        file.sync().unwrap();
+        file
     }
 
     /// Somebody's flush fails.
@@ -129,15 +140,7 @@ fn a_failed_flush_is_told_to_every_open_file_once() {
                 .unwrap(),
             512
         );
-        let fua = BioFlags {
-            fua: true,
-            nowait: false,
-        };
-        let write = Bio {
-            flags: fua,
-            ..Bio::write(0, filled(8, 512), 0)
-        };
-        assert_eq!(bios(&device, 2, vec![write])[0].result, Ok(()));
+        assert_eq!(bios(&device, 2, vec![fua(0, 8)])[0].result, Ok(()));
     }
 }
 
@@ -159,17 +162,112 @@ fn the_volume_is_told_by_whatever_syncs_it() {
     fsck(&bed.path);
 }
 
-/// An O_DSYNC write whose own flush fails tells its open file of it; the sync after it is not told again.
+/// An O_DSYNC write whose own flush fails answers for its data alone: the next sync is told for the rest.
 #[test]
-fn a_failed_durable_write_has_told_its_file() {
+fn a_failed_durable_write_tells_nobody_else() {
     let _watchdog = Watchdog::new(LIMIT, "told by a write");
     let bed = Bed::new(DISKS[1]);
     let (file, other) = (bed.open("/odd"), bed.open("/sparse"));
     bed.valve.fail_flushes(1);
     let (_, done) = file.call(diorite::Op::Write, 0, filled(7, 512), DSYNC);
     assert_failed(done.map(drop), "the write");
+    assert_failed(file.sync(), "a sync of the same file");
     file.sync().unwrap();
     assert_failed(other.sync(), "another file");
+}
+
+/// The defect: a failed flush counted from the moment at which somebody reaped it. Its owner did not come back, and a sync behind it
+/// succeeded.
+#[test]
+fn a_failed_flush_counts_before_it_is_reaped() {
+    for params in DISKS {
+        let _watchdog = Watchdog::new(LIMIT, params);
+        let bed = Bed::new(params);
+        let (file, other, third) = (bed.open("/odd"), bed.open("/sparse"), bed.open("/empty"));
+        let queue = bed.volume.queue(4).unwrap();
+        let id = queue.attach(&file).unwrap();
+        put(&third, 0);
+        bed.valve.fail_flushes(1);
+        queue.push(Request::sync(id, true, 0)).unwrap();
+        assert_failed(other.sync_data(), "a flush behind it, or beside it");
+        assert_failed(third.sync(), "a commit behind it");
+        let done = queue.reap_one(None).unwrap();
+        assert_failed(done.result.map(drop), "who began it");
+    }
+}
+
+fn loop_queue(device: &LoopDevice) -> Box<dyn DeviceQueue> {
+    let options = QueueOptions::new(2).unwrap();
+    device.open_queue(options).unwrap()
+}
+
+/// Its only bio has ended.
+fn end_of(queue: &dyn DeviceQueue) -> Result<(), BioError> {
+    let mut out = BioList::new();
+    while queue.reap(&mut out) == 0 {
+        queue.wait(1, None);
+    }
+    out[0].result
+}
+
+fn fua(pos: u64, byte: u8) -> Bio {
+    let flags = BioFlags {
+        fua: true,
+        nowait: false,
+    };
+    Bio {
+        flags,
+        ..Bio::write(pos, filled(byte, 4096), 0)
+    }
+}
+
+/// Of those above a loop device one is told by a durable write of his that failed: the flush of all others fails, too. The defect: the
+/// write was taken for a sync of the device's file, which was told once.
+#[test]
+fn a_failed_write_with_fua_does_not_stand_for_a_flush() {
+    let _watchdog = Watchdog::new(LIMIT, "fua");
+    let bed = Bed::new(DISKS[0]);
+    let other = bed.open("/odd");
+    let device = LoopDevice::new(bed.open_with_hole("/sparse"), "loop".into());
+    let queue = loop_queue(&device);
+    bed.valve.hold(&[4]);
+    // Into the hole: it owes a commit.
+    queue.submit(&mut [fua(0, 4)].into());
+    while bed.valve.holding() == 0 {
+        // What a worker has made ready goes down by who reaps.
+        assert_eq!(queue.reap(&mut BioList::new()), 0);
+        thread::yield_now();
+    }
+    bed.lose(&other);
+    bed.valve.hold(&[]);
+    let io = Err(BioError::new(BioErrorKind::Io));
+    assert_eq!(end_of(&*queue), io);
+    for told in [io, Ok(())] {
+        queue.submit(&mut [Bio::flush(0)].into());
+        assert_eq!(end_of(&*queue), told);
+    }
+}
+
+/// Of several syncs of one open file that are under way together all are told. The defect: one was, and the others acknowledged.
+#[test]
+fn syncs_under_way_together_are_all_told() {
+    let _watchdog = Watchdog::new(LIMIT, "together");
+    let bed = Bed::new(DISKS[0]);
+    let other = bed.open("/odd");
+    for owes_commit in [true, false] {
+        let device = LoopDevice::new(bed.open_with_hole("/sparse"), "loop".into());
+        let queues = [loop_queue(&device), loop_queue(&device)];
+        bed.lose(&other);
+        if owes_commit {
+            queues[0].submit(&mut [Bio::write(0, filled(7, 4096), 0)].into());
+            assert_eq!(end_of(&*queues[0]), Ok(()));
+        }
+        for queue in &queues {
+            queue.submit(&mut [Bio::flush(0)].into());
+        }
+        let ends = queues.each_ref().map(|queue| end_of(&**queue));
+        assert_eq!(ends, [Err(BioError::new(BioErrorKind::Io)); 2]);
+    }
 }
 
 fn reap_until(queue: &Queue, done: &mut Vec<Completion>, is: impl Fn(&[Completion]) -> bool) {
@@ -195,7 +293,7 @@ fn a_durable_write_is_not_acknowledged_behind_a_failed_flush() {
         submit.push_back(write.with_flags(DSYNC));
         queue.submit(&mut submit);
     };
-    let owing = || bed.volume.counters().deferred[Reason::Flush as usize];
+    let owing = || queue.counters().deferred[Reason::Flush as usize];
     bed.valve.hold_flushes(true);
     write(1);
     reap_until(&queue, &mut done, |_| bed.valve.holding() == 1);
