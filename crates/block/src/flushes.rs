@@ -160,6 +160,12 @@ impl Flushes {
         }
     }
 
+    /// A number that is another one behind each failure: what was known to be on its way to the device may be gone then.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.failed.load(Ordering::SeqCst)
+    }
+
     /// For somebody who has been told of all failures so far: what failed before is none of his.
     #[must_use]
     pub fn all_told(&self) -> Told {

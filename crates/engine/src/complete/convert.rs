@@ -80,9 +80,12 @@ enum Taken {
     Bad(Job, Vec<Job>),
 }
 
-/// An extending job waits for those before it; one that failed lets those behind it pass.
-fn take_in(job: Job) -> Taken {
+/// An extending job waits for those before it; one that failed lets those behind it pass, and so does one whose data a flush may have lost.
+fn take_in(mut job: Job) -> Taken {
     let inode = job.inode().clone();
+    if let Err(error) = inode.volume.check_flushes_since(job.data.began()) {
+        job.fail(&error);
+    }
     let conversion = job.conversion.as_ref();
     let conversion = conversion.expect("only conversions come here");
     let (pos, extends) = (conversion.bytes.start, conversion.extends);
@@ -133,6 +136,10 @@ pub(super) fn convert_at_once(mut jobs: Vec<Job>) -> (Vec<Job>, Vec<Job>) {
         return (Vec::new(), Vec::new());
     };
     jobs.sort_by_key(|j| (j.inode().ino, j.start()));
+    let is_lost = |job: &Job| volume.check_flushes_since(job.data.began()).is_err();
+    if jobs.iter().any(is_lost) {
+        return (Vec::new(), jobs);
+    }
     let (mut batch, credits) = first_handleful(&mut jobs, Wait::No);
     if credits > volume.most_credits() {
         batch.append(&mut jobs);
@@ -172,7 +179,7 @@ fn convert_file_at_once(handle: &JournalHandle<'_>, jobs: &mut [Job]) {
         }
     }
     if let Some(remap) = inode.remap_at_once(handle) {
-        let converted = map_all(remap, runs, jobs);
+        let converted = rely_on(handle, jobs).and_then(|()| map_all(remap, runs, jobs));
         converted_with(handle, jobs, converted);
     }
 }
@@ -197,7 +204,14 @@ fn try_convert_file(
         let view = inode.load_map(job.blocks())?;
         add_runs(job, &view, &mut runs).expect("its blocks were loaded a line above");
     }
+    rely_on(handle, jobs)?;
     map_all(inode.remap(handle)?, runs, jobs)
+}
+
+/// What is mapped is shown, so it has to be on the device.
+fn rely_on(handle: &JournalHandle<'_>, jobs: &[Job]) -> Result<(), Error> {
+    jobs.iter()
+        .try_for_each(|job| handle.relies_on(job.data.began()))
 }
 
 fn map_all(mut remap: Remap<'_>, runs: Vec<Mapped>, jobs: &mut [Job]) -> Result<(), Error> {
@@ -225,7 +239,7 @@ fn map_all(mut remap: Remap<'_>, runs: Vec<Mapped>, jobs: &mut [Job]) -> Result<
     let extends = |j: &Job| !j.failed && j.conversion.as_ref().is_some_and(|c| c.extends);
     if let Some(job) = jobs.iter().find(|j| extends(j)) {
         // What lies behind the new end was zeros before this write, or is of a block that it has padded.
-        job.inode().learn_tail();
+        job.inode().learn_tail(job.inode().before_zeros());
     }
     Ok(())
 }

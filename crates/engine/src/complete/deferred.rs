@@ -60,6 +60,14 @@ pub(crate) enum Data {
 }
 
 impl Data {
+    /// Of a write: nothing of it was under way then.
+    pub(super) fn began(self) -> Epoch {
+        match self {
+            Data::Own { began, .. } => began,
+            Data::All { since, .. } => since,
+        }
+    }
+
     fn end(self) -> Epoch {
         match self {
             Data::Own { ended, .. } | Data::All { ended, .. } => ended,

@@ -59,7 +59,7 @@ fn convert_all(job: &mut Job) -> Result<(), Error> {
         convert_part(job, &inode, &part, rest.is_empty())?;
     }
     if job.conversion.as_ref().is_some_and(|c| c.extends) {
-        inode.learn_tail();
+        inode.learn_tail(inode.before_zeros());
     }
     Ok(())
 }
@@ -67,6 +67,7 @@ fn convert_all(job: &mut Job) -> Result<(), Error> {
 /// One handle of it. What of the part could be mapped is mapped, and not claimed any more.
 fn convert_part(job: &mut Job, inode: &Inode, part: &[Mapped], is_last: bool) -> Result<(), Error> {
     let handle = inode.volume.begin(credits(inode, part))?;
+    handle.relies_on(job.data.began())?;
     let mut remap = inode.remap(&handle)?;
     let (mut end, mut done) = (0, Ok(()));
     for mapped in part {

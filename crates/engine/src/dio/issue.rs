@@ -162,7 +162,9 @@ fn bio_kind(state: &mut QueueState, index: u32, single: bool) -> (BioOp, BioFlag
     let inode = &file.inode;
     slot.owes_commit = slot.flags.dsync
         && (slot.flags.sync || slot.owes_map || slot.extends || inode.uncommitted_map().is_some());
-    slot.began = slot.flags.dsync.then(|| inode.volume.data_epoch());
+    if slot.flags.dsync && slot.entry.is_none() {
+        slot.began = Some(inode.volume.data_epoch());
+    }
     let owed = slot.flags.dsync && limits.volatile_cache && !slot.owes_commit;
     let fua = owed && limits.fua;
     slot.owes_flush = owed && !fua;

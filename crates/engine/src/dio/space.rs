@@ -52,6 +52,8 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
             return Attempt::WantsRange(wanted);
         }
         slot.entry = Some(from);
+        // Before zeros behind the old end go down, too.
+        slot.began = Some(inode.volume.data_epoch());
         slot.extends = grows;
         // Whoever has moved the size over its sector since then did so before the range was registered.
         if slot.done != slot.moved && inode.size() >= slot.end() {

@@ -19,7 +19,7 @@ use crate::map::edit::NewRun;
 use crate::xattr::INSIDE_CREDITS;
 use diorite_block::sync::Mutex;
 use diorite_block::sync::atomic::{AtomicBool, Ordering};
-use diorite_block::{Bio, Buf};
+use diorite_block::{Bio, Buf, Epoch};
 use diorite_format::extent;
 use diorite_format::features::Incompat;
 use diorite_format::inline::{REST, rest_entry};
@@ -212,9 +212,10 @@ impl Inode {
             return self.start_map(None).map(drop);
         }
         let run = self.claim_first()?;
+        let began = self.volume.data_epoch();
         let moved = self
             .write_first(run, &data)
-            .and_then(|()| self.start_map(Some(run)));
+            .and_then(|()| self.start_map(Some((run, began))));
         // Somebody else may have moved it meanwhile.
         if !matches!(moved, Ok(true)) {
             self.give_back(run);
@@ -243,8 +244,8 @@ impl Inode {
     }
 
     /// The map in the place of the data, in one handle. False, and nothing done, if it has one already.
-    fn start_map(&self, first: Option<Run>) -> Result<bool, Error> {
-        let new = first.map(|run| NewRun {
+    fn start_map(&self, first: Option<(Run, Epoch)>) -> Result<bool, Error> {
+        let new = first.map(|(run, _)| NewRun {
             file_block: 0,
             len: run.len,
             start: run.start,
@@ -258,10 +259,11 @@ impl Inode {
                 self.note_moved_out();
                 return Ok(false);
             }
+            first.map_or(Ok(()), |(_, began)| handle.relies_on(began))?;
             self.remove_inside(handle, REST)?;
             handle.or_abort(self.exchange(&mut remap, new))?;
             remap.publish()?;
-            self.learn_tail();
+            self.learn_tail(self.before_zeros());
             self.note_moved_out();
             Ok(true)
         })

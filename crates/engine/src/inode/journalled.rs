@@ -99,7 +99,7 @@ impl Inode {
         }
         self.end_space(&space, at);
         if grows && done.is_ok() {
-            self.learn_tail();
+            self.learn_tail(self.before_zeros());
         }
         self.touch(self.volume.now_nanos());
         done
@@ -231,7 +231,7 @@ impl Inode {
                 )
             })?;
         }
-        self.learn_tail();
+        self.learn_tail(self.before_zeros());
         Ok(())
     }
 }

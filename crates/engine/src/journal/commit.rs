@@ -22,6 +22,17 @@ pub(super) struct Frozen {
     pub(super) blocks: Vec<FrozenBlock>,
 }
 
+impl Frozen {
+    /// No flush has failed that may have lost data which the transaction shows. To be asked behind the flush for that data.
+    ///
+    /// # Errors
+    /// That flush's.
+    pub(super) fn check_data(&self, volume: &VolumeShared) -> Result<(), Error> {
+        let epoch = self.transaction.relies_on;
+        epoch.map_or(Ok(()), |epoch| volume.check_flushes_since(epoch))
+    }
+}
+
 /// One block of it.
 #[derive(Debug)]
 pub(super) struct FrozenBlock {

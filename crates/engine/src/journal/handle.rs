@@ -10,6 +10,7 @@ use super::{Journal, Medium};
 use crate::cache::{Kind, MetaRef, Unsealed, UsedAs};
 use crate::error::Error;
 use crate::volume::VolumeShared;
+use diorite_block::Epoch;
 use diorite_block::sync::MutexGuard;
 use diorite_format::{FormatError, FsBlock, Ino, Tid};
 use std::cell::Cell;
@@ -126,6 +127,19 @@ impl JournalHandle<'_> {
     /// The transaction.
     pub(crate) fn tid(&self) -> Tid {
         self.tid
+    }
+
+    /// The transaction shows data that goes down since `began`: by a map, or by a size. It must not become durable without that, so its
+    /// commit fails if a flush has failed meanwhile.
+    ///
+    /// # Errors
+    /// A flush has failed already: the change must not be made.
+    pub(crate) fn relies_on(&self, began: Epoch) -> Result<(), Error> {
+        self.volume.check_flushes_since(began)?;
+        let mut state = self.journal.state.lock();
+        let oldest = state.running.relies_on.map_or(began, |e| e.min(began));
+        state.running.relies_on = Some(oldest);
+        Ok(())
     }
 
     pub(crate) fn volume(&self) -> &VolumeShared {

@@ -135,6 +135,7 @@ impl Log {
             )?;
         }
         self.append(volume, revokes, frozen, count)?;
+        frozen.check_data(volume)?;
         self.append_commit(volume, tid)?;
         self.next = Tid::new(tid.get().wrapping_add(1));
         for block in &frozen.transaction.revoked {

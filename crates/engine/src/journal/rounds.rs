@@ -30,6 +30,7 @@ impl Rounds {
     /// Writes a transaction home.
     pub(super) fn commit(&self, volume: &VolumeShared, frozen: &Frozen) -> Result<(), Error> {
         volume.flush()?;
+        frozen.check_data(volume)?;
         let mut turns: BTreeMap<Turn, Written<'_>> = BTreeMap::new();
         for block in &frozen.blocks {
             for Version { turn, bytes } in versions(volume, block)? {

@@ -7,6 +7,7 @@ use super::group::Group;
 use super::order::Order;
 use crate::error::Error;
 use crate::stats::JournalStats;
+use diorite_block::Epoch;
 use diorite_format::{FsBlock, Tid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -31,6 +32,8 @@ pub(super) struct Transaction {
     pub(super) revoked: BTreeSet<FsBlock>,
     /// Runs of blocks that may be used again once this is durable.
     pub(super) freed: Vec<(FsBlock, u32)>,
+    /// Of the data that it shows, which no flush may have lost: from when on.
+    pub(super) relies_on: Option<Epoch>,
     /// When the first handle began.
     pub(super) since: Option<Instant>,
 }
@@ -44,6 +47,7 @@ impl Transaction {
             order: Order::default(),
             revoked: BTreeSet::new(),
             freed: Vec::new(),
+            relies_on: None,
             since: None,
         }
     }

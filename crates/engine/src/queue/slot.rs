@@ -55,7 +55,7 @@ pub(crate) struct Slot {
     pub(crate) policy: Policy,
     /// A flush must follow the data before the request is acknowledged.
     pub(crate) owes_flush: bool,
-    /// Of a write that has to be durable: an epoch before its first bio went down. Of a sync: of which failed flush its open file had been
+    /// Of a write that has to be mapped, or be durable: an epoch before its first bio went down. Of a sync: of which failed flush its open file had been
     /// told when it began.
     pub(crate) began: Option<Epoch>,
     /// Its first block in the pending map, if it is there.

@@ -102,6 +102,7 @@ fn remap_all(
     let mut at = blocks.start;
     while at < blocks.end {
         let part = edit::part(volume, &inode.disk(), at..blocks.end, leaves, End::First)?;
+        let began = volume.data_epoch();
         let mut changes = false;
         let mut new = Vec::new();
         for (run, was_unwritten) in runs_in(inode, part.clone())? {
@@ -115,6 +116,7 @@ fn remap_all(
         let now = timestamp(volume.now_nanos());
         if changes {
             volume.in_handle(inode.credits_to_change(leaves, &new), |handle| {
+                handle.relies_on(began)?;
                 let mut remap = inode.remap(handle)?;
                 remap.replace(part.clone(), &new)?;
                 remap.written_at(now);

@@ -9,21 +9,23 @@ use super::pieces::END;
 use crate::error::Error;
 use crate::inode::{Inode, timestamp};
 use crate::map::edit::End;
+use diorite_block::Epoch;
 use std::cmp::Ordering::{Equal, Greater, Less};
 
 /// Gives the file this size.
 pub(super) fn truncate(inode: &Inode, size: u64) -> Result<(), Error> {
     match size.cmp(&inode.size()) {
         Less => shrink(inode, size),
-        Equal => set_size(inode, size),
+        Equal => set_size(inode, size, inode.volume.data_epoch()),
         Greater => grow(inode, size),
     }
 }
 
 /// Moves the size up; what it moves over is a hole, or unwritten.
 pub(super) fn grow(inode: &Inode, size: u64) -> Result<(), Error> {
+    let began = inode.volume.data_epoch();
     inode.zero_tail()?;
-    set_size(inode, size)?;
+    set_size(inode, size, began)?;
     if size % u64::from(inode.volume.block_size()) != 0 {
         inode.forget_tail();
     }
@@ -31,10 +33,11 @@ pub(super) fn grow(inode: &Inode, size: u64) -> Result<(), Error> {
 }
 
 /// A size for which no block has to be given back.
-fn set_size(inode: &Inode, size: u64) -> Result<(), Error> {
+fn set_size(inode: &Inode, size: u64, began: Epoch) -> Result<(), Error> {
     let now = timestamp(inode.volume.now_nanos());
     let credits = inode.credits_to_map(0, &[]);
     inode.volume.in_handle(credits, |handle| {
+        handle.relies_on(began)?;
         let mut remap = inode.remap(handle)?;
         remap.disk.size = size;
         remap.written_at(now);
@@ -54,6 +57,7 @@ pub(crate) fn shrink(inode: &Inode, size: u64) -> Result<(), Error> {
     let left = is_cut && inode.volume.journal()?.leaves_tail(inode.ino, size / block);
     // What is known of the end is known of the old one until the size has moved (rule D9).
     inode.forget_tail();
+    let before = inode.before_zeros();
     if is_cut && !left {
         inode.zero_behind(size, size / block)?;
     }
@@ -63,7 +67,7 @@ pub(crate) fn shrink(inode: &Inode, size: u64) -> Result<(), Error> {
     loop {
         end = free_last(inode, keep..end, size)?;
         if !left {
-            inode.learn_tail();
+            inode.learn_tail(before);
         }
         if end <= keep {
             return Ok(());

@@ -50,6 +50,7 @@ mod lost;
 mod owed;
 mod recheck;
 mod sharing;
+mod shown;
 mod space;
 mod stacked;
 mod times;
