@@ -10,7 +10,7 @@ use crate::common::watch::Watchdog;
 use crate::common::{fsck, scratch};
 use crate::lost::{Bed, DISKS, assert_failed};
 use diorite::{
-    Error, Fallocate, File, MappingState, Op, OpenFlags, OpenOptions, RequestFlags, Volume,
+    Error, Fallocate, File, MappingState, Op, OpenFlags, OpenOptions, Request, RequestFlags, Volume,
 };
 use std::process::Command;
 use std::thread;
@@ -74,6 +74,41 @@ fn a_write_is_not_mapped_whose_data_may_be_lost() {
         assert_failed(bed.volume.sync(), "the volume");
         finish(bed, file, 1 << 20);
     }
+}
+
+/// Of writes that are mapped together those fail whose data may be lost, and no others.
+#[test]
+fn a_write_behind_the_failure_is_mapped() {
+    let _watchdog = Watchdog::new(LIMIT, "behind the failure");
+    let bed = Bed::of(&RECIPES[0], DISKS[0]);
+    let (file, other) = (bed.open("/sparse"), bed.open("/odd"));
+    let queue = bed.volume.queue(2).unwrap();
+    let id = queue.attach(&file).unwrap();
+    bed.valve.hold(&[7, 8]);
+    let at = |n: u8| u64::from(n) * 65_536;
+    let push = |n| {
+        let write = Request::write(id, at(n), filled(n, 4096), u64::from(n));
+        queue.push(write).unwrap();
+        while bed.valve.holding() != usize::from(n) - 6 {
+            assert_eq!(queue.reap(&mut Vec::new(), 0, None), 0);
+            thread::yield_now();
+        }
+    };
+    push(7);
+    bed.lose(&other);
+    push(8);
+    bed.valve.hold(&[]);
+    let mut done = Vec::new();
+    queue.reap(&mut done, 2, None);
+    done.sort_by_key(|d| d.token);
+    let well: Vec<bool> = done.iter().map(|d| d.result.is_ok()).collect();
+    assert_eq!(well, [false, true], "{done:?}");
+    let written = [7, 8].map(|n| is_written(&file, at(n)));
+    assert_eq!(written, [false, true]);
+    drop(queue);
+    assert_failed(file.sync(), "its file");
+    assert_failed(bed.volume.sync(), "the volume");
+    finish(bed, file, 0);
 }
 
 /// What is to be shown by a commit that has not begun yet.
