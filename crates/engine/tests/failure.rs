@@ -5,6 +5,8 @@
 mod common;
 #[path = "failure/panics.rs"]
 mod panics;
+#[path = "failure/threads.rs"]
+mod threads;
 
 use common::stage::{Stage, faulty};
 use common::{image, run, scratch};
