@@ -5,6 +5,8 @@
 mod common;
 #[path = "failure/panics.rs"]
 mod panics;
+#[path = "failure/queues.rs"]
+mod queues;
 #[path = "failure/threads.rs"]
 mod threads;
 
