@@ -2,11 +2,12 @@
 //!
 //! Input: bios from code that may block (metadata, workers, tools). Output: the same bios, ended. Invariant: each
 //! caller has a queue to itself while it waits, so callers never wait for one another's I/O. Limits: one thread at a
-//! time per queue; queues are kept for the next caller, at most `KEPT` of them.
+//! time per queue; queues are kept for the next caller, at most `KEPT` of them; where the host gives none, bios run one by one in the
+//! calling thread, or fail if the device cannot do that.
 
 use crate::bio::{Bio, BioError, BioErrorKind, BioList};
 use crate::buf::Buf;
-use crate::device::{Device, DeviceQueue, QueueOptions, Waker};
+use crate::device::{Device, DeviceError, DeviceQueue, QueueOptions, Waker};
 use crate::flushes::{Epoch, Flushes};
 use crate::sync::{BLOCKING_POOL, Mutex};
 use std::fmt;
@@ -165,10 +166,8 @@ impl Blocking {
         let own = self.idle.lock().pop();
         let own = match own.map_or_else(|| self.open(), Ok) {
             Ok(own) => own,
-            Err(e) => {
-                todo.iter_mut().for_each(|bio| bio.result = Err(e));
-                return todo;
-            }
+            // The host is short of what queues are made of, descriptors say.
+            Err(_) => return todo.into_iter().map(|b| self.run_without(b)).collect(),
         };
         let (all, mut done) = (todo.len(), BioList::new());
         while done.len() < all {
@@ -187,14 +186,34 @@ impl Blocking {
         done
     }
 
-    fn open(&self) -> Result<Own, BioError> {
-        // A queue that cannot be opened is the host's failure: the reason is lost here, the kind is not.
-        let options = QueueOptions::new(DEPTH).map_err(|_| BioError::new(BioErrorKind::Gone))?;
+    /// Runs a bio without a queue, where the device can: slower, and never wrong. One with FUA becomes a write and a flush.
+    fn run_without(&self, bio: Bio) -> Bio {
+        let fua = bio.flags.fua;
+        let mut bio = match self.device.run_here(bio) {
+            Ok(bio) => return bio,
+            Err(bio) => bio,
+        };
+        bio.flags.fua = false;
+        let (mut bio, ran) = match self.device.run_here(bio) {
+            Ok(bio) => (bio, true),
+            Err(bio) => (bio, false),
+        };
+        if !ran {
+            bio.result = Err(BioError::new(BioErrorKind::Gone));
+        } else if bio.result.is_ok() {
+            let flush = self.device.run_here(Bio::flush(0));
+            let gone = Err(BioError::new(BioErrorKind::Gone));
+            bio.result = flush.map_or(gone, |flush| flush.result);
+        }
+        bio.flags.fua = fua;
+        bio
+    }
+
+    fn open(&self) -> Result<Own, DeviceError> {
+        let options = QueueOptions::new(DEPTH)?;
         let waker = options.waker.clone();
-        self.device
-            .open_queue(options)
-            .map(|queue| Own { queue, waker })
-            .map_err(|_| BioError::new(BioErrorKind::Gone))
+        let queue = self.device.open_queue(options)?;
+        Ok(Own { queue, waker })
     }
 }
 

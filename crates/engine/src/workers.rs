@@ -2,7 +2,7 @@
 //!
 //! Input: work that a request cannot have done where it is. Output: messages to queues. Invariants: a class waits only for classes to its
 //! right (range, buffered, submit, prepare, complete, sync) and for the volumes below; a worker holds no lock while it blocks. Limits: a
-//! fixed number of threads per class, started when first needed; the lists are bounded by the slots of the queues.
+//! fixed number of threads per class, started when first needed, and work fails where the host gives none; the lists are bounded by the slots of the queues.
 
 use crate::complete::VolumeJob;
 use crate::complete::deferred::Job;
@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::locks::WORKERS;
 use crate::map::LoadJob;
 use crate::range::RangeJob;
+use diorite_block::DeviceError;
 use diorite_block::sync::{Condvar, Mutex, thread};
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -37,14 +38,17 @@ pub(crate) enum Work {
 impl Work {
     /// Does it, in this thread. Blocks.
     pub(crate) fn run(self) {
-        match self {
-            Work::Range(job) => RangeJob::run(&mut vec![job], &NoTurn),
-            Work::Buffered(job) => BufferedJob::run(&mut vec![job], &NoTurn),
-            Work::Load(job) => LoadJob::run(&mut vec![job], &NoTurn),
-            Work::Prepare(job) => PrepareJob::run(&mut vec![job], &NoTurn),
-            Work::Complete(job) => Job::run(&mut vec![job], &NoTurn),
-            Work::SyncVolume(job) => VolumeJob::run(&mut vec![job], &NoTurn),
-        }
+        let _said = contained(|| {
+            match self {
+                Work::Range(job) => RangeJob::run(&mut vec![job], &NoTurn),
+                Work::Buffered(job) => BufferedJob::run(&mut vec![job], &NoTurn),
+                Work::Load(job) => LoadJob::run(&mut vec![job], &NoTurn),
+                Work::Prepare(job) => PrepareJob::run(&mut vec![job], &NoTurn),
+                Work::Complete(job) => Job::run(&mut vec![job], &NoTurn),
+                Work::SyncVolume(job) => VolumeJob::run(&mut vec![job], &NoTurn),
+            }
+            Ok(())
+        });
     }
 }
 
@@ -63,6 +67,8 @@ pub(crate) trait Task: Send + Sized + std::fmt::Debug + 'static {
     const BATCH: usize;
     /// Does them all, each part that may fail [`contained`]; the list is empty after it. Blocks; gives its turn before it waits for long.
     fn run(batch: &mut Vec<Self>, turn: &dyn Turn);
+    /// Tells who waits that nobody can do it. The caller may have the lock of a queue.
+    fn refuse(self, error: &Error);
 }
 
 /// The right to be the one worker of a class that works: others are woken only when nobody has it, so that work gathers for one worker
@@ -223,19 +229,22 @@ impl<T: Task> Class<T> {
             .spawn(move || mine.serve())
         {
             Ok(thread) => self.threads.lock().push(thread),
-            Err(error) => self.not_started(&error),
+            Err(error) => self.not_started(error),
         }
     }
 
-    /// The host gave no thread. With others running the work only waits longer; with none it would wait for ever.
-    fn not_started(&self, error: &std::io::Error) {
+    /// The host gave no thread. With others running the work only waits longer; with none it would wait for ever, and fails.
+    fn not_started(&self, error: std::io::Error) {
         let mut list = self.list.lock();
         list.threads -= 1;
-        assert!(
-            list.threads > 0,
-            "cannot start the first {} worker of a volume: {error}",
-            T::CLASS
-        );
+        if list.threads > 0 {
+            return;
+        }
+        let work = std::mem::take(&mut list.work);
+        drop(list);
+        let what = format!("cannot start the first {} worker of a volume", T::CLASS);
+        let error = Error::from(DeviceError::host(what, error));
+        work.into_iter().for_each(|task| task.refuse(&error));
     }
 
     fn stop(&self) {

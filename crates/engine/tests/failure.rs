@@ -5,6 +5,10 @@
 mod common;
 #[path = "failure/panics.rs"]
 mod panics;
+#[path = "failure/queues.rs"]
+mod queues;
+#[path = "failure/threads.rs"]
+mod threads;
 
 use common::stage::{Stage, faulty};
 use common::{image, run, scratch};

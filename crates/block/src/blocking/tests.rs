@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
 use super::*;
-use crate::MemDevice;
 use crate::device::{DeviceError, DeviceReport, Geometry};
+use crate::{BioOp, MemDevice};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -104,4 +104,76 @@ fn so_many_queues_are_kept_and_no_more() {
     assert_eq!(count(), (callers, kept));
     blocking.read(0, Buf::zeroed(512)).unwrap();
     assert_eq!(count(), (callers, kept));
+}
+
+/// Memory with a volatile cache on a host that gives no queue, and what it did.
+struct Scarce {
+    below: MemDevice,
+    done: Mutex<Vec<BioOp>>,
+    in_caller: bool,
+}
+
+impl Device for Scarce {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            volatile_cache: true,
+            fua: true,
+            ..self.below.geometry()
+        }
+    }
+
+    fn name(&self) -> String {
+        self.below.name()
+    }
+
+    fn report(&self) -> DeviceReport {
+        self.below.report()
+    }
+
+    fn open_queue(&self, _: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
+        let none = std::io::Error::from_raw_os_error(libc::EMFILE);
+        Err(DeviceError::host("cannot open a queue", none))
+    }
+
+    fn run_here(&self, bio: Bio) -> Result<Bio, Bio> {
+        if bio.flags.fua || !self.in_caller {
+            return Err(bio);
+        }
+        self.done.lock().push(bio.op);
+        Ok(match bio.op {
+            BioOp::Flush => bio,
+            _ => Blocking::new(Arc::new(self.below.clone())).run(bio),
+        })
+    }
+}
+
+/// Defect: what needed a queue failed where the host gave none, and a journal was aborted by it. It is done in the caller's thread, durable
+/// what has to be.
+#[test]
+fn what_needs_a_queue_is_done_without_one() {
+    let device = Arc::new(Scarce {
+        below: MemDevice::new(1 << 20),
+        done: Mutex::new(&BLOCKING_POOL, Vec::new()),
+        in_caller: true,
+    });
+    let blocking = Blocking::new(device.clone());
+    let did = || std::mem::take(&mut *device.done.lock());
+    let write = |pos| Bio::write(pos, Buf::zeroed(512), pos);
+    let done = blocking.run_all(BioList::from([write(0), write(512)]));
+    assert!(done.iter().all(|bio| bio.result.is_ok()), "{done:?}");
+    assert_eq!(did(), [BioOp::Write, BioOp::Write]);
+    blocking.write_durably(1024, Buf::zeroed(512)).unwrap();
+    assert_eq!(did(), [BioOp::Write, BioOp::Flush]);
+    let refused = blocking.write_durably(1 << 20, Buf::zeroed(512));
+    assert!(refused.is_err(), "it is no part of the device");
+    assert_eq!(did(), [BioOp::Write]);
+
+    let device = Arc::new(Scarce {
+        below: MemDevice::new(1 << 20),
+        done: Mutex::new(&BLOCKING_POOL, Vec::new()),
+        in_caller: false,
+    });
+    let blocking = Blocking::new(device);
+    let gone = blocking.write_durably(0, Buf::zeroed(512)).unwrap_err();
+    assert_eq!(gone.kind, BioErrorKind::Gone);
 }

@@ -192,6 +192,13 @@ impl Reservation {
         self.left
     }
 
+    /// One of them as a reservation of its own.
+    pub(crate) fn take_one(&mut self) -> Option<Reservation> {
+        self.left = self.left.checked_sub(1)?;
+        let totals = self.totals.clone();
+        Some(Reservation { totals, left: 1 })
+    }
+
     /// Takes over what another is good for.
     pub(crate) fn absorb(&mut self, mut other: Reservation) {
         self.left += std::mem::take(&mut other.left);

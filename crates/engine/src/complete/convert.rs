@@ -50,13 +50,15 @@ pub(super) fn convert(jobs: Vec<Job>) -> Vec<Job> {
     let mut rest = good;
     while !rest.is_empty() {
         let (mut batch, credits) = first_handleful(&mut rest, Wait::ForMap);
-        if credits > batch[0].inode().volume.most_credits() {
+        if batch.iter().all(|j| j.failed) {
+            // What they cost could not be told.
+        } else if credits > batch[0].inode().volume.most_credits() {
             // It is one job: a second one is not added to that.
             batch.iter_mut().for_each(parts::convert);
         } else {
             batch = convert_batch(batch, credits);
         }
-        let next: Vec<Job> = batch.iter().flat_map(published).collect();
+        let next: Vec<Job> = batch.iter_mut().flat_map(published).collect();
         // Behind everything of their files that is left.
         rest.extend(next);
         rest.sort_by_key(|j| (j.inode().ino, j.start()));
@@ -66,12 +68,10 @@ pub(super) fn convert(jobs: Vec<Job>) -> Vec<Job> {
 }
 
 /// The jobs that the size may move over once it has moved over this one.
-fn published(job: &Job) -> Vec<Job> {
-    match &job.conversion {
-        Some(conversion) if conversion.extends => {
-            job.inode().pending.published(conversion.bytes.start)
-        }
-        _ => Vec::new(),
+fn published(job: &mut Job) -> Vec<Job> {
+    match job.take_place() {
+        Some(pos) => job.inode().pending.published(pos),
+        None => Vec::new(),
     }
 }
 
@@ -91,13 +91,13 @@ fn take_in(mut job: Job) -> Taken {
     let (pos, extends) = (conversion.bytes.start, conversion.extends);
     if job.failed {
         if let Some(block) = conversion.tail {
-            inode.settle_tail(block);
+            // As where the device fails it.
+            let _best_effort = contained(|| {
+                inode.settle_tail(block);
+                Ok(())
+            });
         }
-        let freed = if extends {
-            inode.pending.ended(pos, None, Job::tell_held)
-        } else {
-            Vec::new()
-        };
+        let freed = job.give_place_up();
         return Taken::Bad(job, freed);
     }
     if !extends {
@@ -106,10 +106,18 @@ fn take_in(mut job: Job) -> Taken {
     Taken::Good(inode.pending.ended(pos, Some(job), Job::tell_held))
 }
 
-/// As many jobs from the front as one handle holds, one at least, and the credits that they need.
+/// As many jobs from the front as one handle holds, one at least, and the credits that they need. One of which that cannot be told fails, and
+/// needs none.
 fn first_handleful(jobs: &mut Vec<Job>, wait: Wait) -> (Vec<Job>, u32) {
     let most = jobs[0].inode().volume.most_credits();
-    let (count, sum) = runs::how_many(jobs.iter().map(|job| job.credits(wait)), most);
+    let credits = |job: &mut Job| match contained(|| job.credits(wait)) {
+        Ok(credits) => credits,
+        Err(error) => {
+            job.fail(&error);
+            0
+        }
+    };
+    let (count, sum) = runs::how_many(jobs.iter_mut().map(credits), most);
     let rest = jobs.split_off(count);
     (std::mem::replace(jobs, rest), sum)
 }
@@ -173,7 +181,7 @@ fn convert_file(handle: &JournalHandle<'_>, jobs: &mut [Job]) {
 fn convert_file_at_once(handle: &JournalHandle<'_>, jobs: &mut [Job]) {
     let inode = jobs[0].inode().clone();
     let (view, mut runs) = (inode.map.load(), Vec::new());
-    for job in jobs.iter() {
+    for job in jobs.iter().filter(|j| !j.failed) {
         if add_runs(job, &view, &mut runs).is_err() {
             return;
         }
@@ -200,7 +208,7 @@ fn try_convert_file(
 ) -> Result<(), Error> {
     // Before the map lock: loading takes it too. What is mapped in these ranges is nobody else's business until their entries go.
     let mut runs = Vec::new();
-    for job in jobs.iter() {
+    for job in jobs.iter().filter(|j| !j.failed) {
         let view = inode.load_map(job.blocks())?;
         add_runs(job, &view, &mut runs).expect("its blocks were loaded a line above");
     }
@@ -318,16 +326,30 @@ impl Job {
         self.conversion.as_ref().map_or(0..0, |c| c.blocks.clone())
     }
 
+    /// The first byte of its place in the order in which the size moves, if it has one; it ends with this.
+    fn take_place(&mut self) -> Option<u64> {
+        let conversion = self.conversion.as_mut()?;
+        let extends = std::mem::take(&mut conversion.extends);
+        extends.then_some(conversion.bytes.start)
+    }
+
+    /// Ends its place in that order, if it has one, with nothing written. Gives the jobs that may be published now.
+    pub(super) fn give_place_up(&mut self) -> Vec<Job> {
+        match self.take_place() {
+            Some(pos) => self.inode().pending.ended(pos, None, Job::tell_held),
+            None => Vec::new(),
+        }
+    }
+
     /// Blocks of metadata that its conversion changes at most.
-    fn credits(&self, wait: Wait) -> u32 {
+    fn credits(&self, wait: Wait) -> Result<u32, Error> {
         let inode = self.inode();
         let blocks = self.blocks();
         let len = u32::try_from(blocks.end - blocks.start).unwrap_or(u32::MAX);
-        if let Some(credits) = (len > 1)
-            .then(|| parts::credits_of_runs(self, wait))
-            .flatten()
-        {
-            return credits;
+        if len > 1 {
+            if let Some(credits) = parts::credits_of_runs(self, wait)? {
+                return Ok(credits);
+            }
         }
         let new = NewRun {
             file_block: u32::try_from(blocks.start).unwrap_or(u32::MAX),
@@ -336,6 +358,6 @@ impl Job {
             unwritten: false,
         };
         // The inode, and a bitmap and a descriptor for its data and for new nodes.
-        edit::credits(&inode.volume, &inode.disk(), 2, &[new]) + 6
+        Ok(edit::credits(&inode.volume, &inode.disk(), 2, &[new]) + 6)
     }
 }

@@ -35,6 +35,8 @@ pub(crate) struct Job {
     pub(crate) error: Option<Error>,
     /// The transaction that made it visible.
     pub(crate) tid: Option<Tid>,
+    /// Its queue was told that it is over.
+    pub(crate) reported: bool,
 }
 
 /// What a request needs before it is acknowledged.
@@ -108,6 +110,10 @@ impl Task for Job {
             queue.waker.kick();
         }
     }
+
+    fn refuse(mut self, error: &Error) {
+        self.fail(error);
+    }
 }
 
 /// One commit and one flush at most for all that need them: see [`crate::durable`].
@@ -178,10 +184,10 @@ impl Job {
         if self.failed && self.conversion.as_ref().is_some_and(|c| c.tail.is_some()) {
             inode.forget_tail();
         }
-        if let Some(entry) = self.conversion.as_ref().and_then(|c| c.entry) {
-            // Some of what a panic left behind may be mapped already. Nobody takes space any more.
+        if let Some(entry) = self.conversion.as_mut().and_then(|c| c.entry.take()) {
+            // Some of what a panic left behind may be mapped already, if it has aborted the journal. Nobody takes space any more then.
             let panicked = matches!(self.error, Some(Error::Panicked));
-            let unused = self.failed && !panicked;
+            let unused = self.failed && !(panicked && inode.volume.check_sound().is_err());
             let share = inode.pending.release(entry, |claimed| {
                 let claimed = claimed.iter().filter(|_| unused);
                 claimed.for_each(|claim| inode.give_back(claim.run));
@@ -202,7 +208,26 @@ impl Job {
         self.queue.waker.kick();
     }
 
-    pub(super) fn report(self) -> Message {
-        Message::Completed(self.slot, self.error)
+    pub(super) fn report(mut self) -> Message {
+        self.reported = true;
+        Message::Completed(self.slot, self.error.take())
+    }
+}
+
+/// A job that is dropped unreported - in a panic, or as nobody can do it - has failed. It lets go of all that it has; those behind it in the
+/// order of the size, which nobody else has, fail with it.
+impl Drop for Job {
+    fn drop(&mut self) {
+        if self.reported {
+            return;
+        }
+        self.fail(&Error::Panicked);
+        let why = self.error.clone().unwrap_or(Error::Panicked);
+        let mut behind = self.give_place_up();
+        behind.iter_mut().for_each(|job| job.fail(&why));
+        self.let_go();
+        let message = Message::Completed(self.slot, self.error.take());
+        self.queue.inbox.post([message]);
+        self.queue.waker.kick();
     }
 }

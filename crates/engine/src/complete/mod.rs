@@ -124,6 +124,7 @@ pub(crate) fn defer(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
         failed,
         error: None,
         tid: None,
+        reported: false,
     };
     // A policy that defers every write hands each over by itself, as what it stands for does. What shares handles and commits goes
     // together.

@@ -19,18 +19,20 @@ pub(super) enum Wait {
     ForMap,
 }
 
-/// Blocks of metadata that the conversion of a job changes, if it has more than a few blocks or several runs. None if what it has cannot
-/// be told: then it will not be converted, or not at once.
-pub(super) fn credits_of_runs(job: &Job, wait: Wait) -> Option<u32> {
+/// Blocks of metadata that the conversion of a job changes, if it has more than a few blocks or several runs. None also if what it has is not
+/// in memory: then it is not converted at once.
+pub(super) fn credits_of_runs(job: &Job, wait: Wait) -> Result<Option<u32>, Error> {
     let inode = job.inode();
     let view = match wait {
         Wait::No => inode.map.load(),
-        Wait::ForMap => inode.load_map(job.blocks()).ok()?,
+        Wait::ForMap => inode.load_map(job.blocks())?,
     };
     let mut runs = Vec::new();
-    add_runs(job, &view, &mut runs).ok()?;
+    if add_runs(job, &view, &mut runs).is_err() {
+        return Ok(None);
+    }
     let runs = merged(runs);
-    runs::are_many(&runs).then(|| credits(inode, &runs))
+    Ok(runs::are_many(&runs).then(|| credits(inode, &runs)))
 }
 
 fn credits(inode: &Inode, runs: &[Mapped]) -> u32 {

@@ -44,4 +44,10 @@ impl Task for VolumeJob {
             queue.waker.kick();
         }
     }
+
+    fn refuse(self, error: &Error) {
+        let message = Message::Completed(self.slot, Some(error.clone()));
+        self.queue.inbox.post([message]);
+        self.queue.waker.kick();
+    }
 }

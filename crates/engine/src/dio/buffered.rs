@@ -47,4 +47,10 @@ impl Task for BufferedJob {
             job.queue.waker.kick();
         }
     }
+
+    fn refuse(self, error: &Error) {
+        let message = Message::Served(self.slot, self.buf, Some(error.clone()));
+        self.queue.inbox.post([message]);
+        self.queue.waker.kick();
+    }
 }

@@ -104,4 +104,11 @@ impl Task for PrepareJob {
             job.queue.waker.kick();
         }
     }
+
+    fn refuse(self, error: &Error) {
+        self.queue
+            .inbox
+            .post([Message::Unprepared(self.slot, error.clone())]);
+        self.queue.waker.kick();
+    }
 }

@@ -47,9 +47,16 @@ impl Aside {
         handle: &JournalHandle<'_>,
         goal: FsBlock,
     ) -> Option<Result<Run, Error>> {
+        // Submitters take the lock: nobody has it while a bitmap is read.
+        let mut one = self.pool.lock().blocks.as_mut()?.take_one()?;
+        let taken = alloc.allocate_reserved(handle, &mut one, goal);
         let mut pool = self.pool.lock();
-        let blocks = pool.blocks.as_mut().filter(|b| b.left() > 0)?;
-        Some(alloc.allocate_reserved(handle, blocks, goal))
+        let most = u64::from(pool.owed.nodes);
+        if let Some(blocks) = pool.blocks.as_mut().filter(|_| one.left() > 0) {
+            blocks.absorb(one);
+            blocks.keep(most);
+        }
+        Some(taken)
     }
 
     /// A write has ended.

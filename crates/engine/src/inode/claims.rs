@@ -1,7 +1,8 @@
 //! Where a file's new blocks are claimed: near what it has, and for a file that grows ahead of what it asks.
 //!
-//! Input: a hole's first block and length. Output: claimed runs, or of a cluster that the file has already. Invariants: what is kept ahead (the window) is claimed and nobody else's; it is given
-//! back when the file is let go, written elsewhere, or space is short. Limits: a window of at most [`MOST`] blocks per file.
+//! Input: a hole's first block and length. Output: claimed runs, or of a cluster that the file has already. Invariants: what is kept
+//! ahead (the window) is claimed and nobody else's; it is given back when the file is let go, written elsewhere, or space is short; no
+//! lock of the file is held while a bitmap is read. Limits: a window of at most [`MOST`] blocks per file.
 
 use super::Inode;
 use super::clusters::{self, Shape};
@@ -22,6 +23,13 @@ pub(crate) struct Claims {
     window: Mutex<Window>,
 }
 
+/// May a claim wait?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    None,
+    Waits,
+}
+
 /// Blocks kept for the file blocks from `next` on.
 #[derive(Debug)]
 struct Window {
@@ -38,13 +46,8 @@ const EMPTY: Run = Run {
 
 impl Claims {
     pub(crate) fn new(level: u8) -> Claims {
-        let window = Window {
-            next: u64::MAX,
-            run: EMPTY,
-            size: LEAST,
-        };
         Claims {
-            window: Mutex::at_level(&CLAIMS, level, window),
+            window: Mutex::at_level(&CLAIMS, level, Window::new()),
         }
     }
 
@@ -57,11 +60,7 @@ impl Claims {
         at: u64,
         want: u32,
     ) -> Result<Run, Error> {
-        let volume = &inode.volume;
-        let alloc = volume.alloc()?;
-        let run = self.in_clusters(inode, view, (at, want), |goal, want| {
-            alloc.claim(volume, goal, want, volume.privileged).map(Some)
-        })?;
+        let run = self.in_clusters(inode, view, (at, want), Patience::Waits)?;
         run.ok_or_else(|| Error::Invalid(format!("inode {}: its map is not loaded", inode.ino)))
     }
 
@@ -73,11 +72,7 @@ impl Claims {
         at: u64,
         want: u32,
     ) -> Result<Option<Run>, Error> {
-        let volume = &inode.volume;
-        let alloc = volume.alloc()?;
-        self.in_clusters(inode, view, (at, want), |goal, want| {
-            alloc.try_claim(volume, goal, want, volume.privileged)
-        })
+        self.in_clusters(inode, view, (at, want), Patience::None)
     }
 
     /// Gives back what is kept ahead.
@@ -86,23 +81,23 @@ impl Claims {
         inode.give_back(kept);
     }
 
-    /// None: it would have to wait, or the cluster is not loaded.
+    /// None: it would have to wait, and has no patience; or the cluster is not loaded.
     fn in_clusters(
         &self,
         inode: &Inode,
         view: &MapView,
         (at, want): (u64, u32),
-        claim: impl Fn(FsBlock, u32) -> Result<Option<Run>, Error>,
+        patience: Patience,
     ) -> Result<Option<Run>, Error> {
         if inode.volume.sb.geometry().cluster_ratio() == 1 {
-            return self.search(inode, view, at, want, claim);
+            return self.search(inode, view, (at, want), patience);
         }
         let shape = match clusters::shape(inode, view, at, want)? {
             None => return Ok(None),
             Some(Shape::Has(run)) => return Ok(Some(run)),
             Some(Shape::New(shape)) => shape,
         };
-        let found = self.search(inode, view, shape.start, shape.len, claim)?;
+        let found = self.search(inode, view, (shape.start, shape.len), patience)?;
         found
             .map(|run| clusters::cut(inode, run, (at, want)))
             .transpose()
@@ -112,10 +107,10 @@ impl Claims {
         &self,
         inode: &Inode,
         view: &MapView,
-        at: u64,
-        want: u32,
-        claim: impl Fn(FsBlock, u32) -> Result<Option<Run>, Error>,
+        (at, want): (u64, u32),
+        patience: Patience,
     ) -> Result<Option<Run>, Error> {
+        let (volume, alloc) = (&inode.volume, inode.volume.alloc()?);
         let mut window = self.window.lock();
         let follows = window.next == at;
         if follows && window.run.len > 0 {
@@ -129,8 +124,28 @@ impl Claims {
             inode.give_back(kept);
             (goal(inode, view, at), want)
         };
-        let Some(run) = claim(goal, ahead)? else {
-            return Ok(None);
+        let run = match alloc.try_claim(volume, goal, ahead, volume.privileged)? {
+            Some(run) => run,
+            None if patience == Patience::None => return Ok(None),
+            None => {
+                // Submitters take the lock: nobody has it while a bitmap is read.
+                let seen = window.next;
+                drop(window);
+                let run = alloc.claim(volume, goal, ahead, volume.privileged)?;
+                window = self.window.lock();
+                if window.next != seen || window.run.len > 0 {
+                    // Another has taken it meanwhile.
+                    let mut own = Window {
+                        run,
+                        ..Window::new()
+                    };
+                    let taken = own.cut(want);
+                    drop(window);
+                    inode.give_back(own.run);
+                    return Ok(Some(taken));
+                }
+                run
+            }
         };
         if follows {
             window.size = (2 * window.size).min(MOST);
@@ -142,6 +157,14 @@ impl Claims {
 }
 
 impl Window {
+    fn new() -> Window {
+        Window {
+            next: u64::MAX,
+            run: EMPTY,
+            size: LEAST,
+        }
+    }
+
     /// Takes the first `want` blocks, or all there are.
     fn cut(&mut self, want: u32) -> Run {
         let len = want.min(self.run.len);

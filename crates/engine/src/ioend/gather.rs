@@ -43,6 +43,11 @@ impl Gather {
         self.refs == 0
     }
 
+    /// References that are not back.
+    pub(crate) fn refs(&self) -> u32 {
+        self.refs
+    }
+
     /// The first error, once the last reference is back.
     #[inline]
     pub(crate) fn finish(&mut self) -> Option<BioError> {

@@ -50,7 +50,10 @@ impl Keeper {
         // Once per interval it has to be told.
         if !std::mem::replace(&mut self.shared.orders.lock().some, true) {
             self.shared.woken.notify_one();
-            self.start(volume);
+            if !self.start(volume) {
+                // The next one tries again.
+                self.shared.orders.lock().some = false;
+            }
         }
     }
 
@@ -61,7 +64,8 @@ impl Keeper {
         self.start(volume);
     }
 
-    fn start(&self, volume: &VolumeShared) {
+    /// Says whether there is a thread.
+    fn start(&self, volume: &VolumeShared) -> bool {
         let mut thread = self.thread.lock();
         if thread.is_none() {
             let (mine, volume, interval) = (self.shared.clone(), volume.weak(), self.interval);
@@ -71,6 +75,7 @@ impl Keeper {
                 .spawn(move || mine.keep(&volume, interval))
                 .ok();
         }
+        thread.is_some()
     }
 }
 

@@ -43,6 +43,13 @@ impl Task for LoadJob {
             job.queue.waker.kick();
         }
     }
+
+    fn refuse(self, error: &Error) {
+        self.queue
+            .inbox
+            .post([Message::Unmapped(self.slot, error.clone())]);
+        self.queue.waker.kick();
+    }
 }
 
 /// One past the last file block that can be mapped.

@@ -10,6 +10,7 @@ use crate::dio;
 use crate::workers::{Work, contained};
 use diorite_block::sync::MutexGuard;
 use diorite_block::{Bio, BioError, BioErrorKind, BioList, forget_moved};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +25,13 @@ impl QueueShared {
     ) -> bool {
         state.follow(&self.volume);
         let mut reaped = std::mem::take(&mut state.reaped);
-        let some = self.device.reap(&mut reaped) > 0;
+        let some = match catch_unwind(AssertUnwindSafe(|| self.device.reap(&mut reaped))) {
+            Ok(count) => count > 0,
+            Err(_) => {
+                state.lost = true;
+                !reaped.is_empty()
+            }
+        };
         if some {
             // As in submit: a list without a ring.
             let mut bios = Vec::from(reaped);
@@ -148,7 +155,7 @@ impl QueueShared {
 
     /// Hands bios to the device, as many as it takes.
     #[inline]
-    pub(crate) fn push_down(&self, state: &mut QueueState) {
+    pub(crate) fn push_down(self: &Arc<Self>, state: &mut QueueState) {
         let only = state
             .bios
             .first()
@@ -158,9 +165,48 @@ impl QueueShared {
         }
         if !state.bios.is_empty() {
             let mut bios = BioList::from(std::mem::take(&mut state.bios));
-            self.device.submit(&mut bios);
+            let submitted = catch_unwind(AssertUnwindSafe(|| self.device.submit(&mut bios)));
             state.bios = Vec::from(bios);
+            state.lost |= submitted.is_err();
         }
+        if state.lost {
+            self.end_lost(state);
+        }
+    }
+
+    /// The device has panicked. What it has not taken fails: which bio it panicked at is not known. What it has not given back fails once it
+    /// has nothing any more; before, any of that may still come back, or be written.
+    #[cold]
+    fn end_lost(self: &Arc<Self>, state: &mut QueueState) {
+        let gone = Err(BioError::new(BioErrorKind::Gone));
+        for mut bio in std::mem::take(&mut state.bios) {
+            bio.result = gone;
+            self.take_bio(state, bio);
+        }
+        let own = state.own_bio.is_some() || state.runs_own;
+        if !own && self.device.in_flight() == 0 {
+            state.lost = false;
+            for index in 0..state.slots.count() {
+                self.end_lost_of(state, index);
+            }
+        }
+        self.tell_ready(state);
+    }
+
+    /// Ends a request whose bios, if some are missing, are lost, and its memory with them. What a single bio was is not known: it ends as
+    /// a write.
+    fn end_lost_of(self: &Arc<Self>, state: &mut QueueState, index: u32) {
+        let bios = state.slots.with_device(index);
+        if bios == 0 {
+            return;
+        }
+        let mut lost = Bio::flush(u64::from(index));
+        lost.result = Err(BioError::new(BioErrorKind::Gone));
+        state.slots.forget_split(index);
+        (1..bios).for_each(|_| {
+            state.slots.take_back_pad(index, lost.result);
+        });
+        self.take_bio(state, lost);
     }
 
     /// Hands what ended requests owe to the workers.
@@ -196,6 +242,7 @@ impl QueueShared {
         (lost.op, lost.pos, lost.len, lost.flags) = (bio.op, bio.pos, bio.len, bio.flags);
         let ran = contained(|| Ok(self.volume.device.run_here(bio)));
         let mut state = self.state.lock();
+        state.runs_own = false;
         // With a panic goes the bio, and the request's memory with it.
         let ran = ran.unwrap_or_else(|_| {
             state.slots.forget_split(slot_of(&lost));
@@ -225,6 +272,7 @@ impl QueueShared {
             return;
         }
         if let Some(bio) = state.own_bio.take() {
+            state.runs_own = true;
             drop(state);
             self.run_own_bio(bio);
             return;

@@ -126,6 +126,10 @@ pub(crate) struct QueueState {
     own_bio: Option<Bio>,
     /// The device can do that.
     runs_here: bool,
+    /// The caller is at that bio.
+    runs_own: bool,
+    /// The device has panicked: of what it was given something may never come back.
+    lost: bool,
     /// Requests on gates' lists.
     pub(crate) parked: u32,
     /// Requests that wait for the size to move over others.
@@ -184,6 +188,8 @@ impl Queue {
             own_work: VecDeque::new(),
             own_bio: None,
             runs_here: blocking_work == BlockingWork::Caller,
+            runs_own: false,
+            lost: false,
             parked: 0,
             held: 0,
             counters: Counters::default(),

@@ -343,6 +343,20 @@ impl Slots {
         self.splits[index as usize].get_or_insert_with(|| Split::new(std::mem::take(&mut slot.buf)))
     }
 
+    /// References of the request that bios have.
+    pub(crate) fn with_device(&self, index: u32) -> u32 {
+        let slot = &self.slots[index as usize];
+        match slot.state {
+            SlotState::Single => 1,
+            _ => slot.gather.refs(),
+        }
+    }
+
+    /// Slots in all.
+    pub(crate) fn count(&self) -> u32 {
+        u32::try_from(self.slots.len()).expect("the depth has 32 bits")
+    }
+
     /// A part of the buffer will not come back, and so the whole does not.
     pub(crate) fn forget_split(&mut self, index: u32) {
         self.splits[index as usize] = None;

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::inode::{Handle, Inode};
 use crate::queue::{Hold, Op, QueueShared, Slot};
 use crate::workers::{Task, Turn, contained};
+use diorite_block::Epoch;
 use diorite_format::InodeFlags;
 use std::ops::Range;
 use std::sync::Arc;
@@ -111,6 +112,24 @@ impl RangeJob {
 }
 
 impl RangeJob {
+    /// What is still to be done for it, behind the change.
+    fn ended(self, began: Epoch, error: Option<Error>) -> Job {
+        let ended = self.file.inode.volume.data_epoch();
+        Job {
+            file: self.file,
+            queue: self.queue,
+            slot: self.slot,
+            hold: self.hold,
+            durable: self.durable,
+            data: Data::Own { began, ended },
+            conversion: None,
+            failed: error.is_some(),
+            error,
+            tid: None,
+            reported: false,
+        }
+    }
+
     /// What needs no block is done to data where it is, in the inode.
     fn is_done_inside(&self, bytes: &Range<u64>) -> Result<bool, Error> {
         match self.op {
@@ -127,26 +146,15 @@ impl Task for RangeJob {
 
     fn run(batch: &mut Vec<RangeJob>, turn: &dyn Turn) {
         for job in batch.drain(..) {
-            let volume = job.file.inode.volume.clone();
-            let began = volume.data_epoch();
+            let began = job.file.inode.volume.data_epoch();
             let error = contained(|| job.perform()).err();
-            let data = Data::Own {
-                began,
-                ended: volume.data_epoch(),
-            };
-            let ended = Job {
-                file: job.file,
-                queue: job.queue,
-                slot: job.slot,
-                hold: job.hold,
-                durable: job.durable,
-                data,
-                conversion: None,
-                failed: error.is_some(),
-                error,
-                tid: None,
-            };
+            let ended = job.ended(began, error);
             Job::run(&mut vec![ended], turn);
         }
+    }
+
+    fn refuse(self, error: &Error) {
+        let began = self.file.inode.volume.data_epoch();
+        self.ended(began, Some(error.clone())).refuse(error);
     }
 }

@@ -6,6 +6,7 @@
 use super::{judge, make, one, writable};
 use crate::common::fixture::{DSYNC, filled};
 use crate::common::stage::Stage;
+use crate::common::valve::Valve;
 use crate::common::watch::within;
 use crate::common::{fsck, scratch};
 use diorite::{Error, File, OpenFlags, OpenOptions, Request, Volume};
@@ -27,14 +28,24 @@ struct Bomb {
     fuse: Arc<Mutex<Option<Fuse>>>,
     /// It does nothing in the calling thread.
     queued: bool,
+    /// What comes together with such a bio goes with the panic.
+    eats: bool,
+    /// It panics when the bio comes back.
+    at_reap: bool,
 }
 
 impl Bomb {
     fn new(stage: &Stage) -> Bomb {
+        Bomb::over(stage.device.clone())
+    }
+
+    fn over(below: Arc<dyn Device>) -> Bomb {
         Bomb {
-            below: stage.device.clone(),
+            below,
             fuse: Arc::default(),
             queued: true,
+            eats: false,
+            at_reap: false,
         }
     }
 
@@ -98,12 +109,30 @@ struct BombQueue {
 
 impl DeviceQueue for BombQueue {
     fn submit(&self, bios: &mut BioList) {
-        bios.iter().for_each(|bio| self.bomb.look(bio));
+        if self.bomb.at_reap {
+            return self.below.submit(bios);
+        }
+        let mut mine = BioList::new();
+        if self.bomb.eats {
+            mine.append(bios);
+        }
+        mine.iter()
+            .chain(&*bios)
+            .for_each(|bio| self.bomb.look(bio));
+        bios.append(&mut mine);
         self.below.submit(bios);
     }
 
     fn reap(&self, out: &mut BioList) -> usize {
-        self.below.reap(out)
+        if !self.bomb.at_reap {
+            return self.below.reap(out);
+        }
+        let mut mine = BioList::new();
+        self.below.reap(&mut mine);
+        mine.iter().for_each(|bio| self.bomb.look(bio));
+        let count = mine.len();
+        out.append(&mut mine);
+        count
     }
 
     fn wait(&self, min: u32, timeout: Option<Duration>) {
@@ -112,6 +141,14 @@ impl DeviceQueue for BombQueue {
 
     fn in_flight(&self) -> u32 {
         self.below.in_flight()
+    }
+}
+
+/// Nothing is committed but what a test asks for.
+fn quiet() -> OpenOptions {
+    OpenOptions {
+        commit_interval: Duration::from_secs(3600),
+        ..OpenOptions::writable()
     }
 }
 
@@ -192,7 +229,7 @@ fn a_worker_that_panics_fails_what_it_was_at() {
 }
 
 /// A file whose map is in a node of its own.
-fn with_a_node(stage: &Stage) {
+pub(crate) fn with_a_node(stage: &Stage) {
     let volume = stage.open(&OpenOptions::writable()).unwrap();
     let file = open(&volume, "/empty");
     for n in 0..8 {
@@ -300,4 +337,159 @@ fn a_bio_that_panics_in_its_caller_fails() {
     });
     stage.save();
     fsck(&stage.image);
+}
+
+/// What is left of a failed append is zeroed by who completes it. Defect: a panic there lost the request, and all that were with it.
+#[test]
+fn a_tail_that_cannot_be_zeroed_fails_its_append() {
+    for by_worker in [true, false] {
+        let dir = scratch();
+        let stage = Stage::mem(&make(dir.path(), "remount-ro", &[]));
+        let valve = Valve::new(stage.device.clone());
+        let bomb = Bomb::over(Arc::new(valve.clone()));
+        within("a tail behind a failed append", || {
+            let volume = bomb.open(&quiet());
+            let file = open(&volume, "/empty");
+            file.write_at(0, filled(1, 512)).1.unwrap();
+            let queue = volume.queue(4).unwrap();
+            let id = queue.attach(&file).unwrap();
+            valve.fail(&[7]);
+            let zeros = |b: &[u8]| b.iter().all(|b| *b == 0);
+            bomb.arm(move |bio| bio.op == BioOp::Write && bio.buf.parts().all(zeros));
+            let append = match by_worker {
+                true => one(&queue, Request::append(id, filled(7, 512), 0)).result,
+                false => file.append(filled(7, 512)).1.map(|_| 0),
+            };
+            assert!(matches!(append, Err(Error::Device { .. })), "{append:?}");
+            assert!(bomb.fuse.lock().unwrap().is_none(), "it has not panicked");
+            valve.fail(&[]);
+            assert_eq!(file.size(), 512);
+            one(&queue, Request::append(id, filled(2, 512), 0))
+                .result
+                .unwrap();
+            drop((queue, file));
+            volume.close().unwrap();
+        });
+        stage.save();
+        fsck(&stage.image);
+    }
+}
+
+/// What a conversion costs is asked for before its handle begins, which may read its map. Defect: as above; and where the read failed, it
+/// was not counted at all.
+#[test]
+fn a_conversion_whose_cost_cannot_be_told_fails() {
+    for by_worker in [true, false] {
+        let dir = scratch();
+        let stage = Stage::mem(&make(dir.path(), "remount-ro", &[]));
+        with_a_node(&stage);
+        let before = stage.open(&OpenOptions::writable()).unwrap();
+        open(&before, "/empty")
+            .write_at(1 << 20, filled(1, 4096))
+            .1
+            .unwrap();
+        before.close().unwrap();
+        let valve = Valve::new(stage.device.clone());
+        let bomb = Bomb::over(Arc::new(valve.clone()));
+        within("the cost of a conversion", || {
+            let volume = bomb.open(&OpenOptions {
+                metadata_cache: 0,
+                map_cache: 0,
+                ..quiet()
+            });
+            let file = open(&volume, "/empty");
+            let queue = volume.queue(4).unwrap();
+            let id = queue.attach(&file).unwrap();
+            valve.hold(&[7]);
+            let written = std::thread::scope(|s| {
+                let write = s.spawn(|| match by_worker {
+                    true => {
+                        let write = Request::write(id, 1 << 19, filled(7, 8192), 0);
+                        one(&queue, write.with_flags(DSYNC)).result
+                    }
+                    false => file.write_at(1 << 19, filled(7, 8192)).1,
+                });
+                while valve.holding() == 0 {
+                    std::thread::yield_now();
+                }
+                (1..6144).step_by(16).for_each(|n| {
+                    drop(volume.open_ino(diorite_format::Ino::new(n), OpenFlags::default()));
+                });
+                // Of this file alone anything is read now.
+                bomb.arm(|bio| bio.op == BioOp::Read);
+                valve.hold(&[]);
+                write.join().unwrap()
+            });
+            assert!(bomb.fuse.lock().unwrap().is_none(), "it has not panicked");
+            panicked(written);
+            // All that was claimed for it is given back, and the file is as good as before.
+            file.write_at(1 << 19, filled(8, 8192)).1.unwrap();
+            drop((queue, file));
+            volume.close().unwrap();
+        });
+        stage.save();
+        fsck(&stage.image);
+    }
+}
+
+/// A device that panics as it takes bios, or gives them back: their requests fail. Defect: the bios were forgotten, and who waited for
+/// them, as everybody does who drops a queue, waited for ever.
+#[test]
+fn what_a_device_loses_in_a_panic_fails() {
+    for (eats, at_reap) in [(false, false), (true, false), (false, true)] {
+        let dir = scratch();
+        let stage = Stage::mem(&make(dir.path(), "remount-ro", &[]));
+        let bomb = Bomb {
+            eats,
+            at_reap,
+            ..Bomb::new(&stage)
+        };
+        with_a_node(&stage);
+        within("a device that panics", || {
+            let volume = bomb.open(&quiet());
+            let queue = volume.queue(8).unwrap();
+            let gone = |result: Result<usize, Error>| {
+                assert!(matches!(result, Err(Error::Device { .. })), "{result:?}");
+            };
+            // The last one in several bios.
+            for (path, op, len) in [
+                ("/even", BioOp::Read, 4096),
+                ("/even", BioOp::Write, 4096),
+                ("/empty", BioOp::Read, 15_360),
+            ] {
+                let file = open(&volume, path);
+                let id = queue.attach(&file).unwrap();
+                let request = || match op {
+                    BioOp::Read => Request::read(id, 512, filled(0, len), 0),
+                    _ => Request::write(id, 512, filled(0x11, len), 0),
+                };
+                let call = || match op {
+                    BioOp::Read => file.read_at(512, filled(0, len)).1,
+                    _ => file.write_at(512, filled(0x11, len)).1,
+                };
+                assert_eq!(call().unwrap(), len);
+                bomb.arm(move |bio| bio.op == op);
+                gone(one(&queue, request()).result);
+                assert_eq!(one(&queue, request()).result.unwrap(), len);
+                bomb.arm(move |bio| bio.op == op);
+                gone(call());
+                assert_eq!(call().unwrap(), len);
+                queue.detach(id);
+            }
+            // Into new space: what was claimed for it comes back.
+            let new = volume.create("/new", 0o644).unwrap();
+            new.write_at(0, filled(7, 4096)).1.unwrap();
+            let id = queue.attach(&new).unwrap();
+            bomb.arm(|bio| bio.op == BioOp::Write);
+            gone(one(&queue, Request::append(id, filled(7, 8192), 0)).result);
+            assert_eq!(new.size(), 4096);
+            bomb.arm(|bio| bio.op == BioOp::Read);
+            let read = Request::read(id, 0, filled(0, 4096), 0);
+            queue.push(read).unwrap();
+            drop((queue, new));
+            volume.close().unwrap();
+        });
+        stage.save();
+        fsck(&stage.image);
+    }
 }

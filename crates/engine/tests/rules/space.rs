@@ -3,7 +3,7 @@
 //! Input: volumes whose free space is poison. Output: none. Invariants: counts are asserted, times never; e2fsck judges the end. Limits: the
 //! racing reads are a slice by default; `DIORITE_POISON_READS=1000000` is the long form.
 
-use crate::bed::Bed;
+use crate::bed::{Bed, drain_until};
 use crate::common::fixture::{LIMIT, NOWAIT, filled, made, run_all, writable};
 use crate::common::recipe::{POISON, RECIPES, bare};
 use crate::common::stage::Stage;
@@ -462,4 +462,33 @@ fn what_the_size_covers_is_there() {
     });
     drop((file, queue));
     bed.judge();
+}
+
+/// Rules G12, C2. Who submits waits for no bitmap that another request of the same file has to have read. Defect: a lock of the file was held
+/// meanwhile.
+#[test]
+fn a_claim_does_not_wait_for_a_bitmap_that_another_reads() {
+    let _watchdog = Watchdog::new(LIMIT, "a bitmap that is being read");
+    let bed = Bed::new(&RECIPES[0], &OpenOptions::writable());
+    let (file, queue, id) = bed.open("/empty");
+    file.truncate(1 << 20).unwrap();
+    let bitmap = bed.volume.groups()[0].block_bitmap.get() * 4096;
+    bed.valve.hold_reads(bitmap..bitmap + 4096);
+    let write = |id, pos| Request::write(id, pos, filled(1, 4096), pos);
+    queue.push(write(id, 0)).unwrap();
+    drain_until(&queue, || bed.valve.holding() == 1);
+    let other = bed.volume.queue(4).unwrap();
+    let there = other.attach(&file).unwrap();
+    let done = run_all(&other, vec![write(there, 1 << 16).with_flags(NOWAIT)]);
+    assert!(
+        matches!(&done[0].result, Err(Error::WouldBlock(Wait::Space))),
+        "{done:?}"
+    );
+    assert_eq!(bed.valve.holding(), 1);
+    bed.valve.hold_reads(0..0);
+    collect(&queue, 1)[0].result.as_ref().unwrap();
+    let done = run_all(&other, vec![write(there, 1 << 16)]);
+    assert!(done[0].result.is_ok(), "{done:?}");
+    drop((queue, other, file));
+    bed.finish();
 }

@@ -1,0 +1,82 @@
+//! A host that gives no queue after a volume was opened: descriptors are short, say.
+//!
+//! Input: a device that runs what it can in its caller's thread. Output: none. Invariant: nothing that could be done so fails. Limits: none of
+//! its own.
+
+use super::{make, writable};
+use crate::common::fixture::filled;
+use crate::common::stage::Stage;
+use crate::common::watch::within;
+use crate::common::{fsck, scratch};
+use diorite::{OpenOptions, Volume};
+use diorite_block::device::DeviceErrorKind;
+use diorite_block::{
+    Bio, Blocking, Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+struct Scarce {
+    below: Arc<dyn Device>,
+    gives: AtomicBool,
+    refused: AtomicU32,
+}
+
+impl Device for Scarce {
+    fn geometry(&self) -> Geometry {
+        self.below.geometry()
+    }
+
+    fn name(&self) -> String {
+        self.below.name()
+    }
+
+    fn report(&self) -> DeviceReport {
+        self.below.report()
+    }
+
+    fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
+        if self.gives.load(Ordering::SeqCst) {
+            return self.below.open_queue(options);
+        }
+        self.refused.fetch_add(1, Ordering::SeqCst);
+        Err(DeviceError::new(DeviceErrorKind::Io, "no queue"))
+    }
+
+    fn run_here(&self, bio: Bio) -> Result<Bio, Bio> {
+        match bio.flags.fua {
+            true => Err(bio),
+            false => Ok(Blocking::new(self.below.clone()).run(bio)),
+        }
+    }
+}
+
+/// Defect: the first commit needed a queue, got none, and aborted the journal.
+#[test]
+fn a_commit_without_a_queue_is_made() {
+    let dir = scratch();
+    let stage = Stage::mem(&make(dir.path(), "remount-ro", &[]));
+    let device = Arc::new(Scarce {
+        below: stage.device.clone(),
+        gives: AtomicBool::new(true),
+        refused: AtomicU32::new(0),
+    });
+    within("a commit without a queue", || {
+        let volume = Volume::open_device(device.clone(), &OpenOptions::writable()).unwrap();
+        let file = volume.open_path("/empty", writable()).unwrap();
+        file.write_at(0, filled(7, 4096)).1.unwrap();
+        device.gives.store(false, Ordering::SeqCst);
+        for n in 1..4 {
+            file.write_at(n * 4096, filled(7, 4096)).1.unwrap();
+            file.sync().unwrap();
+        }
+        assert!(
+            device.refused.load(Ordering::SeqCst) > 0,
+            "none was asked for"
+        );
+        drop(file);
+        volume.close().unwrap();
+    });
+    stage.save();
+    fsck(&stage.image);
+}

@@ -1,0 +1,96 @@
+//! A host that gives no thread: what needs one fails, what is done in the caller's own does not, and when there are threads again all goes on.
+//!
+//! The test runs itself again in a process of its own, as the limit is one of the whole process: its threads have large stacks, for which no
+//! addresses are left.
+
+use super::{make, one, writable};
+use crate::common::fixture::filled;
+use crate::common::stage::Stage;
+use crate::common::watch::within;
+use crate::common::{fsck, run, scratch};
+use diorite::{Error, OpenOptions, Queue, Request};
+use std::process::Command;
+use std::time::Duration;
+
+const CHILD: &str = "DIORITE_WITHOUT_THREADS";
+const STACK: u64 = 1 << 30;
+
+/// So many bytes of addresses are left to this process.
+fn limit(left: Option<u64>) {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
+    let most = left.map_or("unlimited".into(), |left| (pages * 4096 + left).to_string());
+    let of = format!("--pid={}", std::process::id());
+    run("prlimit", &[&of, &format!("--as={most}:unlimited")]);
+}
+
+fn refused(queue: &Queue, request: Request) {
+    let result = one(queue, request).result;
+    assert!(matches!(&result, Err(Error::Open(_))), "{result:?}");
+}
+
+/// Defect: the first worker of a class that could not be started was a panic in the submitter, or in who drained its queue, and the work
+/// stayed on its list; a keeper that could not be started once was never started again.
+#[test]
+fn a_host_without_threads_fails_what_needs_one() {
+    if std::env::var(CHILD).is_ok() {
+        return within("a host without threads", without_threads);
+    }
+    let name = "threads::a_host_without_threads_fails_what_needs_one";
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(CHILD, "")
+        .env("RUST_MIN_STACK", STACK.to_string())
+        .status()
+        .unwrap();
+    assert!(child.success(), "{child}");
+}
+
+fn without_threads() {
+    let dir = scratch();
+    let stage = Stage::mem(&make(dir.path(), "remount-ro", &[]));
+    super::panics::with_a_node(&stage);
+    let volume = stage.open(&OpenOptions::writable()).unwrap();
+    drop(volume.create("/other", 0o644).unwrap());
+    volume.close().unwrap();
+    // It has not begun anything when the limit comes.
+    let volume = stage
+        .open(&OpenOptions {
+            commit_interval: Duration::from_millis(10),
+            ..OpenOptions::writable()
+        })
+        .unwrap();
+    let file = volume.open_path("/empty", writable()).unwrap();
+    let other = volume.open_path("/other", writable()).unwrap();
+    let queue = volume.queue(8).unwrap();
+    let id = queue.attach(&file).unwrap();
+    let id_of_other = queue.attach(&other).unwrap();
+    let load = || Request::read(id, 8192, filled(0, 4096), 0);
+    let prepare = || Request::append(id, filled(7, 4096), 0);
+    let complete = || Request::append(id_of_other, filled(7, 4096), 0);
+    let range = || Request::truncate(id_of_other, 1 << 16, 0);
+    limit(Some(STACK / 2));
+    refused(&queue, load());
+    refused(&queue, prepare());
+    // What a worker would do for it is done here: its block is claimed from a bitmap that is read.
+    other.write_at(0, filled(1, 4096)).1.unwrap();
+    refused(&queue, complete());
+    refused(&queue, range());
+    refused(&queue, Request::sync(id_of_other, false, 0));
+    refused(&queue, Request::sync_volume(0));
+    assert_eq!(other.size(), 4096);
+    limit(None);
+    for request in [load(), prepare(), complete(), range()] {
+        one(&queue, request).result.unwrap();
+    }
+    // The keeper commits what nobody asks for.
+    let before = volume.journal_stats().commits;
+    other.write_at(1 << 20, filled(1, 4096)).1.unwrap();
+    while volume.journal_stats().commits == before {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop((queue, file, other));
+    volume.close().unwrap();
+    stage.save();
+    fsck(&stage.image);
+}
