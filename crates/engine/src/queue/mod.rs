@@ -130,6 +130,8 @@ pub(crate) struct QueueState {
     pub(crate) parked: u32,
     /// Requests that wait for the size to move over others.
     pub(crate) held: u32,
+    /// Threads asleep, or about to be, that something in use may wake: who takes requests out tells them when nothing is left.
+    waiters: u32,
     pub(crate) counters: Counters,
 }
 
@@ -186,6 +188,7 @@ impl Queue {
             runs_here: blocking_work == BlockingWork::Caller,
             parked: 0,
             held: 0,
+            waiters: 0,
             counters: Counters::default(),
         };
         let shared = Arc::new(QueueShared {
@@ -292,9 +295,9 @@ impl Queue {
     /// costs less.
     pub fn reap_one(&self, timeout: Option<Duration>) -> Option<Completion> {
         let deadline = deadline(timeout);
+        self.shared.waker.clear();
+        let mut state = self.shared.state.lock();
         loop {
-            self.shared.waker.clear();
-            let mut state = self.shared.state.lock();
             self.shared.drain(&mut state, None);
             let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
             let over = left.is_some_and(|l| l.is_zero());
@@ -302,24 +305,23 @@ impl Queue {
                 state = self.shared.run_owed(state);
             }
             self.shared.hand_over(&mut state);
-            if let Some(index) = state.ready.pop_front() {
-                self.shared.tell_ready(&state);
-                return Some(state.slots.take(index));
+            let first = state.ready.pop_front();
+            if first.is_some() || state.slots.used() == 0 || over {
+                let one = first.map(|index| state.slots.take(index));
+                self.shared.pass_on(&state);
+                return one;
             }
-            if state.slots.used() == 0 || over {
-                return None;
-            }
-            self.shared.wait(state, 1, left);
+            state = self.shared.wait(state, 1, left);
         }
     }
 
     fn reap_into(&self, out: &mut Vec<Completion>, min: usize, timeout: Option<Duration>) -> usize {
         let before = out.len();
         let deadline = deadline(timeout);
+        // Before the look, as every waiter does: a kick left standing would keep a poll loop awake for nothing.
+        self.shared.waker.clear();
+        let mut state = self.shared.state.lock();
         loop {
-            // Before the look, as every waiter does: a kick left standing would keep a poll loop awake for nothing.
-            self.shared.waker.clear();
-            let mut state = self.shared.state.lock();
             self.shared.drain(&mut state, Some(out));
             state.hand_out(out);
             let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
@@ -331,9 +333,12 @@ impl Queue {
             self.shared.hand_over(&mut state);
             let got = out.len() - before;
             if got >= min || state.slots.used() == 0 || over {
+                if state.waiters > 0 {
+                    self.shared.pass_on(&state);
+                }
                 return got;
             }
-            self.shared.wait(state, min - got, left);
+            state = self.shared.wait(state, min - got, left);
         }
     }
 
@@ -363,9 +368,21 @@ impl Queue {
     /// May return early for no reason.
     pub fn wait(&self, min: usize, timeout: Option<Duration>) {
         let timeout = timeout.filter(|timeout| deadline(Some(*timeout)).is_some());
-        let state = self.shared.state.lock();
-        if state.ready.is_empty() {
-            self.shared.wait(state, min, timeout);
+        let mut state = self.shared.state.lock();
+        if !state.ready.is_empty() {
+            return;
+        }
+        // With nothing in use it waits for a submission: it is not woken because nothing is in use.
+        let counted = u32::from(state.slots.used() > 0);
+        state.waiters += counted;
+        self.shared.sleep(state, min, timeout);
+        let mut state = self.shared.state.lock();
+        state.waiters -= counted;
+        let others = state.waiters > 0;
+        drop(state);
+        // What woke this thread may be consumed, and its caller need not reap: the others are told of what has ended.
+        if others {
+            self.shared.drain_foreign();
         }
     }
 
