@@ -7,14 +7,21 @@
 mod common;
 
 use common::fixture::{LIMIT, filled, made, writable};
-use common::stage::{Below, Stage, one_worker};
+use common::nest::nested;
+use common::scratch;
+use common::stage::{Below, Stage, faulty, one_worker};
 use common::valve::Valve;
 use common::watch::Watchdog;
-use diorite::{FileId, Policy, Queue, Request, Volume};
+use diorite::policy::Unaligned;
+use diorite::{
+    Completion, FileId, LoopDevice, OpenFlags, OpenOptions, Policy, Queue, Request, Volume,
+};
 use diorite_block::{
     BioList, Buf, Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions,
+    RecordDevice,
 };
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -251,6 +258,119 @@ fn who_detaches_tells_the_owner_of_other_requests_at_once() {
             valve.hold(&[]);
         });
         assert_eq!(queue.reap_one(None).unwrap().token, 1);
+    }
+}
+
+/// Defect: who drains the queues of a volume on their owners' behalf reached no other queue of the volume below, where the owner of what
+/// keeps the gate closed does not come back.
+#[test]
+fn an_absent_owner_below_holds_up_nobody_above() {
+    let dir = scratch();
+    let nest = nested(dir.path());
+    let outermost = Path::new(nest.split('!').next().unwrap());
+    let _watchdog = Watchdog::new(LIMIT, "an absent owner below");
+    for closes in [false, true] {
+        let lower = Stage::mem(outermost)
+            .open(&one_worker(Policy::DIORITE))
+            .unwrap();
+        let inner = lower.open_path("/inner", writable()).unwrap();
+        let device = Arc::new(LoopDevice::new(inner.clone(), "loop".into()));
+        // Without a journal to be kept: nothing of it comes by.
+        let upper = Volume::open_device(device, &OpenOptions::default()).unwrap();
+        let file = upper.open_path("/inner", OpenFlags::default()).unwrap();
+        file.mappings(0, file.size()).unwrap();
+        inner.mappings(0, inner.size()).unwrap();
+        let (absent, queue) = (lower.queue(4).unwrap(), upper.queue(4).unwrap());
+        let (inner_id, id) = (absent.attach(&inner).unwrap(), queue.attach(&file).unwrap());
+        absent.push(read(inner_id, 0)).unwrap();
+        let truncate = Request::truncate(inner_id, inner.size(), 1);
+        absent.push(truncate).unwrap();
+        queue.push(read(id, 0)).unwrap();
+        if closes {
+            drop(file);
+            upper.close().unwrap();
+        } else {
+            drop(file.quiesce());
+        }
+        assert!(queue.reap_one(None).unwrap().result.is_ok());
+        for _ in 0..2 {
+            assert!(absent.reap_one(None).unwrap().result.is_ok());
+        }
+    }
+}
+
+/// How an owner looks for what has ended without ever waiting in its queue.
+type Look = fn(&Queue, &mut Vec<Completion>);
+
+const LOOKS: [(&str, Look); 3] = [
+    ("reap of 0", |queue, out| {
+        queue.reap(out, 0, None);
+        std::thread::yield_now();
+    }),
+    ("reap_one of no time", |queue, out| {
+        out.extend(queue.reap_one(Some(Duration::ZERO)));
+    }),
+    // As the queue's documentation asks for where a volume has several queues.
+    ("poll", |queue, out| {
+        readable(queue, 5);
+        queue.reap(out, 0, None);
+    }),
+];
+
+/// Defect: owners that never wait drained nobody else's queue, and their requests stayed behind those of an owner who is gone: for the turn of
+/// the exclusive policies, and for the size that an earlier append moves.
+#[test]
+fn who_never_waits_gets_past_an_absent_owner() {
+    let (_dir, image, _) = made(0);
+    let exclusive = Policy {
+        unaligned: Unaligned::Exclusive,
+        ..Policy::DIORITE
+    };
+    for (name, look) in LOOKS {
+        for appends in [false, true] {
+            let _watchdog = Watchdog::new(LIMIT, format!("{name}, appends: {appends}"));
+            let stage = Stage::mem(&image);
+            let policy = if appends { Policy::DIORITE } else { exclusive };
+            let volume = stage.open(&one_worker(policy)).unwrap();
+            let file = volume.open_path("/even", writable()).unwrap();
+            let (gone, mine) = (volume.queue(4).unwrap(), volume.queue(4).unwrap());
+            for (queue, token) in [(&gone, 0), (&mine, 1)] {
+                let id = queue.attach(&file).unwrap();
+                let request = if appends {
+                    Request::append(id, filled(1, 4096), token)
+                } else {
+                    Request::write(id, 512 + 512 * token, filled(1, 512), token)
+                };
+                queue.push(request).unwrap();
+            }
+            let mut out = Vec::new();
+            while out.is_empty() {
+                look(&mine, &mut out);
+            }
+            assert!(out[0].result.is_ok());
+            assert!(gone.reap_one(None).unwrap().result.is_ok());
+        }
+    }
+}
+
+/// Defect: a device of faults stood at the bottom of the lock order whatever it stands on.
+#[test]
+fn what_stands_between_passes_the_level_on() {
+    let (_dir, image, _) = made(0);
+    let volume = Stage::mem(&image)
+        .open(&one_worker(Policy::DIORITE))
+        .unwrap();
+    let file = volume.open_path("/even", writable()).unwrap();
+    let looped: Arc<dyn Device> = Arc::new(LoopDevice::new(file, "loop".into()));
+    let between: [Arc<dyn Device>; 4] = [
+        faulty(looped.clone(), Vec::new()),
+        Arc::new(RecordDevice::new(looped.clone())),
+        Arc::new(Valve::new(looped.clone())),
+        faulty(Arc::new(RecordDevice::new(looped.clone())), Vec::new()),
+    ];
+    assert_eq!(looped.level(), 1);
+    for device in between {
+        assert_eq!(device.level(), 1);
     }
 }
 

@@ -245,7 +245,7 @@ impl QueueShared {
             self.run_own_bio(bio);
             return;
         }
-        let depends = state.parked > 0 || state.held > 0;
+        let depends = state.depends();
         let pause = state.pause;
         drop(state);
         if depends {
@@ -266,6 +266,18 @@ impl QueueShared {
         }
         self.device
             .wait(u32::try_from(min).unwrap_or(u32::MAX), timeout);
+    }
+
+    /// Drains the volume's other queues, whose owners may not come back: for a thread that has found nothing, while requests here may wait for
+    /// theirs, and that does not wait itself. It looks once more.
+    #[cold]
+    pub(super) fn help_others<'a>(
+        self: &'a Arc<Self>,
+        state: MutexGuard<'_, QueueState>,
+    ) -> MutexGuard<'a, QueueState> {
+        drop(state);
+        self.volume.drain_others(self);
+        self.state.lock()
     }
 
     /// Whoever is done with taking completions out tells the threads that sleep, as the kick that it has consumed may have been theirs: of

@@ -295,6 +295,7 @@ impl Queue {
     /// costs less.
     pub fn reap_one(&self, timeout: Option<Duration>) -> Option<Completion> {
         let deadline = deadline(timeout);
+        let mut helped = false;
         self.shared.waker.clear();
         let mut state = self.shared.state.lock();
         loop {
@@ -306,6 +307,10 @@ impl Queue {
             }
             self.shared.hand_over(&mut state);
             let first = state.ready.pop_front();
+            if first.is_none() && over && state.depends() && !helped {
+                (state, helped) = (self.shared.help_others(state), true);
+                continue;
+            }
             if first.is_some() || state.slots.used() == 0 || over {
                 let one = first.map(|index| state.slots.take(index));
                 self.shared.pass_on(&state);
@@ -318,6 +323,7 @@ impl Queue {
     fn reap_into(&self, out: &mut Vec<Completion>, min: usize, timeout: Option<Duration>) -> usize {
         let before = out.len();
         let deadline = deadline(timeout);
+        let mut helped = false;
         // Before the look, as every waiter does: a kick left standing would keep a poll loop awake for nothing.
         self.shared.waker.clear();
         let mut state = self.shared.state.lock();
@@ -333,6 +339,10 @@ impl Queue {
             self.shared.hand_over(&mut state);
             let got = out.len() - before;
             if got >= min || state.slots.used() == 0 || over {
+                if got == 0 && state.depends() && !helped {
+                    (state, helped) = (self.shared.help_others(state), true);
+                    continue;
+                }
                 if state.waiters > 0 {
                     self.shared.pass_on(&state);
                 }
@@ -344,12 +354,18 @@ impl Queue {
 
     /// As [`Queue::reap`] with `min` 0, for the queue of a device that stands on this volume. The waker is that of the queue on top, and
     /// its owner's alone to clear: any thread of the volume above may come here, and a kick that it took away would leave the owner
-    /// asleep.
+    /// asleep. Whoever looks from above waits for none of the queues down here: what this queue's requests wait for is drained as well.
     pub(crate) fn reap_below(&self, out: &mut Vec<Completion>) {
         let mut state = self.shared.state.lock();
-        self.shared.drain(&mut state, Some(out));
-        state.hand_out(out);
-        self.shared.hand_over(&mut state);
+        for helped in [false, true] {
+            self.shared.drain(&mut state, Some(out));
+            state.hand_out(out);
+            self.shared.hand_over(&mut state);
+            if helped || !state.depends() {
+                return;
+            }
+            state = self.shared.help_others(state);
+        }
     }
 
     /// Requests accepted and not yet handed back.
@@ -395,6 +411,10 @@ impl Queue {
 
     /// A descriptor that becomes readable when [`Queue::reap`] may have something to do: for poll loops. Reading it is
     /// the queue's business.
+    ///
+    /// Where a volume has several queues, a request may wait for one of another queue: for the turn on its file, or, an append, for the size
+    /// to move. While the owner of that queue stays away, nothing makes this descriptor readable: poll with a timeout of some milliseconds
+    /// while anything is in use, and reap after it too.
     #[must_use]
     pub fn eventfd(&self) -> BorrowedFd<'_> {
         // Whoever polls sees every signal, also one made after its kick was consumed: each reap empties the descriptor.
@@ -478,6 +498,12 @@ impl QueueState {
             *now = inode.volume.now_nanos();
         }
         inode.touch(*now);
+    }
+
+    /// Are there requests that may wait for those of other queues?
+    #[inline]
+    pub(crate) fn depends(&self) -> bool {
+        self.parked > 0 || self.held > 0
     }
 
     fn attached(&self, file: FileId) -> Option<&Attached> {
