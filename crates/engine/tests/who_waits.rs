@@ -317,8 +317,8 @@ const LOOKS: [(&str, Look); 3] = [
     }),
 ];
 
-/// Defect: owners that never wait drained nobody else's queue, and their requests stayed behind those of an owner who is gone: for the turn of
-/// the exclusive policies, and for the size that an earlier append moves.
+/// Defect: owners that never wait drained nobody else's queue, and their requests stayed behind those of an owner who is gone: for the turn
+/// of the exclusive policies, and for the size that an earlier append moves.
 #[test]
 fn who_never_waits_gets_past_an_absent_owner() {
     let (_dir, image, _) = made(0);

@@ -268,8 +268,8 @@ impl QueueShared {
             .wait(u32::try_from(min).unwrap_or(u32::MAX), timeout);
     }
 
-    /// Drains the volume's other queues, whose owners may not come back: for a thread that has found nothing, while requests here may wait for
-    /// theirs, and that does not wait itself. It looks once more.
+    /// Drains the volume's other queues, whose owners may not come back: for a thread that has found nothing, while requests here may wait
+    /// for theirs, and that does not wait itself. It looks once more.
     #[cold]
     pub(super) fn help_others<'a>(
         self: &'a Arc<Self>,

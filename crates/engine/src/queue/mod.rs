@@ -412,8 +412,8 @@ impl Queue {
     /// A descriptor that becomes readable when [`Queue::reap`] may have something to do: for poll loops. Reading it is
     /// the queue's business.
     ///
-    /// Where a volume has several queues, a request may wait for one of another queue: for the turn on its file, or, an append, for the size
-    /// to move. While the owner of that queue stays away, nothing makes this descriptor readable: poll with a timeout of some milliseconds
+    /// Where a volume has several queues, a request may wait for one of another queue: for the turn on its file, or, an append, for the
+    /// size to move. While the owner of that queue stays away, nothing makes this descriptor readable: poll with a timeout of some milliseconds
     /// while anything is in use, and reap after it too.
     #[must_use]
     pub fn eventfd(&self) -> BorrowedFd<'_> {
