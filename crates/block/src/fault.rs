@@ -235,6 +235,10 @@ impl Device for FaultDevice {
         self.below.report()
     }
 
+    fn level(&self) -> u8 {
+        self.below.level()
+    }
+
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
         let mut wakers = self.control.wakers.lock();
         wakers.retain(|w| w.strong_count() > 0);

@@ -174,6 +174,35 @@ fn a_kick_ends_a_wait() {
     });
 }
 
+/// Who sleeps on an empty queue is woken by what another thread submits, or by its end.
+#[test]
+fn what_is_submitted_while_a_thread_sleeps_ends_there() {
+    over_all(|subject| {
+        let options = QueueOptions::new(4).expect("an eventfd");
+        let waker = options.waker.clone();
+        let queue = subject.device.open_queue(options).expect("a queue");
+        for _ in 0..10 {
+            let (ended, is_over) = std::sync::mpsc::channel();
+            std::thread::scope(|s| {
+                s.spawn(|| {
+                    while queue.reap(&mut BioList::new()) == 0 {
+                        queue.wait(1, None);
+                        waker.clear();
+                    }
+                    ended.send(()).expect("somebody listens");
+                });
+                // Long enough for it to fall asleep, mostly.
+                std::thread::sleep(Duration::from_millis(2));
+                queue.submit(&mut [Bio::read(0, Buf::zeroed(4096), 0)].into());
+                let woken = is_over.recv_timeout(Duration::from_secs(60)).is_ok();
+                // So that the thread ends and the verdict is seen.
+                waker.kick();
+                assert!(woken, "{}: it sleeps for ever", subject.name);
+            });
+        }
+    });
+}
+
 #[test]
 fn what_is_wrong_fails_alone() {
     over_all(|subject| {

@@ -393,6 +393,10 @@ impl Device for Mine {
         self.below.report()
     }
 
+    fn level(&self) -> u8 {
+        self.below.level()
+    }
+
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
         Ok(Box::new(MyQueue {
             below: self.below.open_queue(options)?,

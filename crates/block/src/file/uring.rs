@@ -136,7 +136,7 @@ impl UringQueue {
         while let Some(index) = side.again.pop() {
             if self.is_full(side) && !self.enter(side) {
                 side.again.push(index);
-                self.stuck.store(true, Ordering::Release);
+                self.stick();
                 return;
             }
             // SAFETY: the slot's number was handed over by the reaping side.
@@ -180,10 +180,20 @@ impl UringQueue {
                 }
                 // No memory, or completions that must be reaped first: the entries stay where they are.
                 _ => {
-                    self.stuck.store(true, Ordering::Release);
+                    self.stick();
                     return false;
                 }
             }
+        }
+    }
+
+    /// There are entries that the kernel has not taken. Who sleeps is told once, and naps from then on; who polls the descriptor has no
+    /// other clock, and is told each time.
+    #[cold]
+    fn stick(&self) {
+        let known = self.stuck.swap(true, Ordering::AcqRel);
+        if !known || self.signals.load(Ordering::Acquire) {
+            self.core.waker.kick();
         }
     }
 
@@ -261,12 +271,17 @@ impl UringQueue {
             _ => args,
         };
         // SAFETY: the argument is the extended one that the flag announces, and lives until the call returns.
-        unsafe {
+        let done = unsafe {
             self.ring
                 .submitter()
                 .enter(entries, min, flags.bits(), Some(&args))
+        };
+        let taken = *done.as_ref().unwrap_or(&0);
+        if taken < entries as usize {
+            // Another thread may have told the kernel of them; if nobody has, and it is refused again, those who come by try on.
+            self.enter(&self.submit.lock());
         }
-        .is_ok()
+        done.is_ok()
     }
 
     fn sleep(&self, entries: u32, min: u32, timeout: Option<Duration>) {

@@ -269,12 +269,13 @@ impl SimQueue {
     }
 
     fn wait_stepped(&self, timeout: Option<Duration>) {
-        if !self.core.state.lock().ended.is_empty() && !self.disk.held() {
-            return;
-        }
-        if !self.disk.step_by_itself() {
+        // Before the look, so that a submission after it wakes this thread.
+        self.core.add_waiter(1);
+        let ended = !self.core.state.lock().ended.is_empty() && !self.disk.held();
+        if !ended && !self.disk.step_by_itself() {
             self.core.waker.wait(timeout);
         }
+        self.core.add_waiter(-1);
     }
 
     /// Moves what steps have ended to `out`. Where nobody else steps, a look that finds nothing does: who closes a gate or a volume looks

@@ -8,7 +8,7 @@ use super::{Completion, Message, QueueShared, QueueState, SlotState};
 use crate::complete;
 use crate::dio;
 use crate::workers::{Work, contained};
-use diorite_block::sync::MutexGuard;
+use diorite_block::sync::{Condvar, MutexGuard};
 use diorite_block::{Bio, BioError, BioErrorKind, BioList, forget_moved};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -259,12 +259,28 @@ impl QueueShared {
         }
     }
 
-    /// Blocks until something may have happened. Gives the lock away.
-    pub(super) fn wait(
-        self: &Arc<Self>,
+    /// Blocks until something may have happened, for a thread that takes completions out: gives the lock away, and comes back with it and
+    /// without a kick, which stood for what the caller is going to see.
+    pub(super) fn wait<'a>(
+        self: &'a Arc<Self>,
         mut state: MutexGuard<'_, QueueState>,
         min: usize,
         timeout: Option<Duration>,
+    ) -> MutexGuard<'a, QueueState> {
+        state.waiters += 1;
+        self.sleep(state, min, timeout);
+        self.waker.clear();
+        let mut state = self.state.lock();
+        state.waiters -= 1;
+        state
+    }
+
+    /// Blocks until something may have happened. Gives the lock away, and leaves a kick standing.
+    pub(super) fn sleep(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, QueueState>,
+        min: usize,
+        mut timeout: Option<Duration>,
     ) {
         if let Some(work) = state.own_work.pop_front() {
             drop(state);
@@ -277,14 +293,9 @@ impl QueueShared {
             self.run_own_bio(bio);
             return;
         }
-        let depends = state.parked > 0 || state.held > 0;
+        let depends = state.depends();
         let pause = state.pause;
         drop(state);
-        if self.waker.is_kicked() {
-            self.waker.clear();
-            return;
-        }
-        let mut timeout = timeout;
         if depends {
             // What this caller waits for may sit in a queue whose owner does not come back.
             let progress = self.volume.drain_others(self);
@@ -298,9 +309,32 @@ impl QueueShared {
             }
             timeout = Some(timeout.map_or(pause, |t| t.min(pause)));
         }
+        if self.waker.is_kicked() {
+            return;
+        }
         self.device
             .wait(u32::try_from(min).unwrap_or(u32::MAX), timeout);
-        self.waker.clear();
+    }
+
+    /// Drains the volume's other queues, whose owners may not come back: for a thread that has found nothing, while requests here may wait
+    /// for theirs, and that does not wait itself. It looks once more.
+    #[cold]
+    pub(super) fn help_others<'a>(
+        self: &'a Arc<Self>,
+        state: MutexGuard<'_, QueueState>,
+    ) -> MutexGuard<'a, QueueState> {
+        drop(state);
+        self.volume.drain_others(self);
+        self.state.lock()
+    }
+
+    /// Whoever is done with taking completions out tells the threads that sleep, as the kick that it has consumed may have been theirs: of
+    /// what has ended, and that nothing is in use any more.
+    pub(super) fn pass_on(&self, state: &QueueState) {
+        let none_left = state.waiters > 0 && state.slots.used() == 0;
+        if none_left || !state.ready.is_empty() {
+            self.waker.kick();
+        }
     }
 
     /// Tells the owner of requests that ended without a kick, as those do that need no device: it may poll the descriptor; in a stack it
@@ -331,20 +365,31 @@ impl QueueShared {
         progress
     }
 
-    /// Drains until `done`, waiting in between; gives the lock, so that it stays so.
+    /// Drains until `done`, waiting in between; gives the lock, so that it stays so. What else has ended is told to the owner at once, by a
+    /// kick that stands until the owner has looked: it is not cleared here, and this thread sleeps on something else meanwhile.
     pub(super) fn wait_until(
         self: &Arc<Self>,
         mut done: impl FnMut(&QueueState) -> bool,
     ) -> MutexGuard<'_, QueueState> {
+        let mut pause = super::SHORTEST_PAUSE;
         loop {
             let mut state = self.state.lock();
+            let before = state.ready.len();
             self.drain(&mut state, None);
             self.hand_over(&mut state);
             if done(&state) {
-                self.tell_ready(&state);
+                self.pass_on(&state);
                 return state;
             }
-            self.wait(state, 1, Some(super::LONGEST_PAUSE));
+            if state.ready.len() > before {
+                self.waker.kick();
+            }
+            let told = self.waker.is_kicked();
+            self.sleep(state, 1, Some(super::LONGEST_PAUSE));
+            if told {
+                drop(Condvar::new().wait_timeout(self.state.lock(), pause));
+                pause = (2 * pause).min(super::LONGEST_PAUSE);
+            }
         }
     }
 

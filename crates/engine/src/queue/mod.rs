@@ -134,6 +134,8 @@ pub(crate) struct QueueState {
     pub(crate) parked: u32,
     /// Requests that wait for the size to move over others.
     pub(crate) held: u32,
+    /// Threads asleep, or about to be, that something in use may wake: who takes requests out tells them when nothing is left.
+    waiters: u32,
     pub(crate) counters: Counters,
 }
 
@@ -192,6 +194,7 @@ impl Queue {
             lost: false,
             parked: 0,
             held: 0,
+            waiters: 0,
             counters: Counters::default(),
         };
         let shared = Arc::new(QueueShared {
@@ -298,9 +301,10 @@ impl Queue {
     /// costs less.
     pub fn reap_one(&self, timeout: Option<Duration>) -> Option<Completion> {
         let deadline = deadline(timeout);
+        let mut helped = false;
+        self.shared.waker.clear();
+        let mut state = self.shared.state.lock();
         loop {
-            self.shared.waker.clear();
-            let mut state = self.shared.state.lock();
             self.shared.drain(&mut state, None);
             let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
             let over = left.is_some_and(|l| l.is_zero());
@@ -308,24 +312,28 @@ impl Queue {
                 state = self.shared.run_owed(state);
             }
             self.shared.hand_over(&mut state);
-            if let Some(index) = state.ready.pop_front() {
-                self.shared.tell_ready(&state);
-                return Some(state.slots.take(index));
+            let first = state.ready.pop_front();
+            if first.is_none() && over && state.depends() && !helped {
+                (state, helped) = (self.shared.help_others(state), true);
+                continue;
             }
-            if state.slots.used() == 0 || over {
-                return None;
+            if first.is_some() || state.slots.used() == 0 || over {
+                let one = first.map(|index| state.slots.take(index));
+                self.shared.pass_on(&state);
+                return one;
             }
-            self.shared.wait(state, 1, left);
+            state = self.shared.wait(state, 1, left);
         }
     }
 
     fn reap_into(&self, out: &mut Vec<Completion>, min: usize, timeout: Option<Duration>) -> usize {
         let before = out.len();
         let deadline = deadline(timeout);
+        let mut helped = false;
+        // Before the look, as every waiter does: a kick left standing would keep a poll loop awake for nothing.
+        self.shared.waker.clear();
+        let mut state = self.shared.state.lock();
         loop {
-            // Before the look, as every waiter does: a kick left standing would keep a poll loop awake for nothing.
-            self.shared.waker.clear();
-            let mut state = self.shared.state.lock();
             self.shared.drain(&mut state, Some(out));
             state.hand_out(out);
             let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
@@ -337,20 +345,33 @@ impl Queue {
             self.shared.hand_over(&mut state);
             let got = out.len() - before;
             if got >= min || state.slots.used() == 0 || over {
+                if got == 0 && state.depends() && !helped {
+                    (state, helped) = (self.shared.help_others(state), true);
+                    continue;
+                }
+                if state.waiters > 0 {
+                    self.shared.pass_on(&state);
+                }
                 return got;
             }
-            self.shared.wait(state, min - got, left);
+            state = self.shared.wait(state, min - got, left);
         }
     }
 
     /// As [`Queue::reap`] with `min` 0, for the queue of a device that stands on this volume. The waker is that of the queue on top, and
     /// its owner's alone to clear: any thread of the volume above may come here, and a kick that it took away would leave the owner
-    /// asleep.
+    /// asleep. Whoever looks from above waits for none of the queues down here: what this queue's requests wait for is drained as well.
     pub(crate) fn reap_below(&self, out: &mut Vec<Completion>) {
         let mut state = self.shared.state.lock();
-        self.shared.drain(&mut state, Some(out));
-        state.hand_out(out);
-        self.shared.hand_over(&mut state);
+        for helped in [false, true] {
+            self.shared.drain(&mut state, Some(out));
+            state.hand_out(out);
+            self.shared.hand_over(&mut state);
+            if helped || !state.depends() {
+                return;
+            }
+            state = self.shared.help_others(state);
+        }
     }
 
     /// Requests accepted and not yet handed back.
@@ -369,9 +390,21 @@ impl Queue {
     /// May return early for no reason.
     pub fn wait(&self, min: usize, timeout: Option<Duration>) {
         let timeout = timeout.filter(|timeout| deadline(Some(*timeout)).is_some());
-        let state = self.shared.state.lock();
-        if state.ready.is_empty() {
-            self.shared.wait(state, min, timeout);
+        let mut state = self.shared.state.lock();
+        if !state.ready.is_empty() {
+            return;
+        }
+        // With nothing in use it waits for a submission: it is not woken because nothing is in use.
+        let counted = u32::from(state.slots.used() > 0);
+        state.waiters += counted;
+        self.shared.sleep(state, min, timeout);
+        let mut state = self.shared.state.lock();
+        state.waiters -= counted;
+        let others = state.waiters > 0;
+        drop(state);
+        // What woke this thread may be consumed, and its caller need not reap: the others are told of what has ended.
+        if others {
+            self.shared.drain_foreign();
         }
     }
 
@@ -384,6 +417,10 @@ impl Queue {
 
     /// A descriptor that becomes readable when [`Queue::reap`] may have something to do: for poll loops. Reading it is
     /// the queue's business.
+    ///
+    /// Where a volume has several queues, a request may wait for one of another queue: for the turn on its file, or, an append, for the
+    /// size to move. While the owner of that queue stays away, nothing makes this descriptor readable: poll with a timeout of some milliseconds
+    /// while anything is in use, and reap after it too.
     #[must_use]
     pub fn eventfd(&self) -> BorrowedFd<'_> {
         // Whoever polls sees every signal, also one made after its kick was consumed: each reap empties the descriptor.
@@ -467,6 +504,12 @@ impl QueueState {
             *now = inode.volume.now_nanos();
         }
         inode.touch(*now);
+    }
+
+    /// Are there requests that may wait for those of other queues?
+    #[inline]
+    pub(crate) fn depends(&self) -> bool {
+        self.parked > 0 || self.held > 0
     }
 
     fn attached(&self, file: FileId) -> Option<&Attached> {

@@ -213,6 +213,10 @@ impl Device for Valve {
         self.below.report()
     }
 
+    fn level(&self) -> u8 {
+        self.below.level()
+    }
+
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
         Ok(Box::new(ValveQueue {
             below: self.below.open_queue(options)?,

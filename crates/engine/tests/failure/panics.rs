@@ -86,6 +86,10 @@ impl Device for Bomb {
         self.below.report()
     }
 
+    fn level(&self) -> u8 {
+        self.below.level()
+    }
+
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
         Ok(Box::new(BombQueue {
             below: self.below.open_queue(options)?,
@@ -141,6 +145,10 @@ impl DeviceQueue for BombQueue {
 
     fn in_flight(&self) -> u32 {
         self.below.in_flight()
+    }
+
+    fn signal_waker(&self) {
+        self.below.signal_waker();
     }
 }
 

@@ -32,6 +32,10 @@ impl Device for Says {
         }
     }
 
+    fn level(&self) -> u8 {
+        self.0.level()
+    }
+
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
         self.0.open_queue(options)
     }

@@ -121,6 +121,62 @@ fn what_the_kernel_does_not_take_at_once_is_not_lost() {
     }
 }
 
+/// Defect: nobody came by for what the kernel had not taken where the owner only polls, or slept before. Both are told to.
+#[test]
+fn what_the_kernel_does_not_take_is_told_to_who_sleeps() {
+    let image = Image::new("/dev/shm", 1 << 20).expect("tmpfs");
+    let device = image.open(IoEngine::Uring);
+    for polls in [true, false] {
+        let own = Own::new(&device, 4);
+        if polls {
+            own.waker.watch();
+            own.queue.signal_waker();
+            own.waker.clear();
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Long enough for the other to fall asleep, mostly.
+                std::thread::sleep(Duration::from_millis(2));
+                forbid(&[libc::SYS_io_uring_enter], libc::EAGAIN);
+                let read = Bio::read(0, Buf::zeroed(4096), 0);
+                own.queue.submit(&mut [read].into());
+            });
+            while own.queue.reap(&mut BioList::new()) == 0 {
+                if polls {
+                    own.waker.wait(None);
+                } else {
+                    own.queue.wait(1, None);
+                }
+                own.waker.clear();
+            }
+        });
+    }
+}
+
+/// Defect: who armed the poll of the waker, and was refused, left it to nobody to tell the kernel of it: kicks woke no later waiter.
+#[test]
+fn a_kick_is_seen_though_the_poll_for_it_was_refused() {
+    let image = Image::new("/dev/shm", 1 << 20).expect("tmpfs");
+    let device = image.open(IoEngine::Uring);
+    let own = Own::new(&device, 4);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            forbid(&[libc::SYS_io_uring_enter], libc::EAGAIN);
+            own.queue.wait(1, Some(Duration::from_millis(1)));
+        });
+    });
+    own.waker.clear();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(2));
+            own.waker.kick();
+        });
+        while !own.waker.is_kicked() {
+            own.queue.wait(1, None);
+        }
+    });
+}
+
 const CHILD: &str = "DIORITE_BLOCK_TEST_CHILD";
 
 /// The limit belongs to a process: a child of this very test program.

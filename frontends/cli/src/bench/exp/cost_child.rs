@@ -222,6 +222,10 @@ impl Device for Counting {
         self.below.report()
     }
 
+    fn level(&self) -> u8 {
+        self.below.level()
+    }
+
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
         Ok(Box::new(CountingQueue {
             below: self.below.open_queue(options)?,

@@ -1,0 +1,386 @@
+//! Who waits: several threads at one queue, owners that only poll or only look, stacks of volumes (rule G14).
+//!
+//! Input: images under devices that tell who is about to sleep, and hold requests back. Output: none. Invariants: everything runs under a
+//! watchdog, and what is looked for is a wait that never ends. Limits: no time is asserted.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::fixture::{LIMIT, filled, made, writable};
+use common::nest::nested;
+use common::scratch;
+use common::stage::{Below, Stage, faulty, one_worker};
+use common::valve::Valve;
+use common::watch::Watchdog;
+use diorite::policy::Unaligned;
+use diorite::{
+    Completion, FileId, LoopDevice, OpenFlags, OpenOptions, Policy, Queue, Request, Volume,
+};
+use diorite_block::{
+    BioList, Buf, Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions,
+    RecordDevice,
+};
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A device that can keep back what has ended, and that tells who waits on it for ever that it is about to sleep.
+#[derive(Clone)]
+struct Bedside {
+    below: Arc<dyn Device>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// Nothing is reaped.
+    keeps: AtomicBool,
+    /// Told once, by the first who waits without a timeout; it sleeps when it hears of the other end.
+    bed: Mutex<Option<(Sender<()>, Receiver<()>)>>,
+}
+
+impl Bedside {
+    fn new(below: Arc<dyn Device>) -> Bedside {
+        Bedside {
+            below,
+            shared: Arc::default(),
+        }
+    }
+
+    /// From now on nothing is reaped; the ends that hear of who is about to sleep, and let it.
+    fn keep(&self) -> (Receiver<()>, Sender<()>) {
+        let ((about, told), (go, gone)) = (channel(), channel());
+        self.shared.keeps.store(true, Ordering::SeqCst);
+        *self.shared.bed.lock().unwrap() = Some((about, gone));
+        (told, go)
+    }
+
+    fn let_go(&self) {
+        self.shared.keeps.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Device for Bedside {
+    fn geometry(&self) -> Geometry {
+        self.below.geometry()
+    }
+
+    fn name(&self) -> String {
+        self.below.name()
+    }
+
+    fn report(&self) -> DeviceReport {
+        self.below.report()
+    }
+
+    fn level(&self) -> u8 {
+        self.below.level()
+    }
+
+    fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
+        Ok(Box::new(BedsideQueue {
+            below: self.below.open_queue(options)?,
+            shared: self.shared.clone(),
+        }))
+    }
+}
+
+struct BedsideQueue {
+    below: Box<dyn DeviceQueue>,
+    shared: Arc<Shared>,
+}
+
+impl DeviceQueue for BedsideQueue {
+    fn submit(&self, bios: &mut BioList) {
+        self.below.submit(bios);
+    }
+
+    fn reap(&self, out: &mut BioList) -> usize {
+        if self.shared.keeps.load(Ordering::SeqCst) {
+            return 0;
+        }
+        self.below.reap(out)
+    }
+
+    fn wait(&self, min: u32, timeout: Option<Duration>) {
+        let bed = self
+            .shared
+            .bed
+            .lock()
+            .unwrap()
+            .take_if(|_| timeout.is_none());
+        if let Some((about, gone)) = bed {
+            about.send(()).unwrap();
+            gone.recv().unwrap();
+        }
+        self.below.wait(min, timeout);
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.below.in_flight()
+    }
+
+    fn signal_waker(&self) {
+        self.below.signal_waker();
+    }
+}
+
+fn read(id: FileId, token: u64) -> Request {
+    Request::read(id, token % 16 * 4096, Buf::zeroed(4096), token)
+}
+
+/// A device of [`Bedside`] over memory, and a volume on it.
+fn beside_memory() -> (tempfile::TempDir, Bedside, Volume) {
+    let (dir, image, _) = made(0);
+    let device = Bedside::new(Stage::mem(&image).device);
+    let volume = Volume::open_device(Arc::new(device.clone()), &one_worker(Policy::DIORITE));
+    (dir, device, volume.unwrap())
+}
+
+/// Defect: a thread went to sleep for a request that another one took out meanwhile; with nothing left in use nobody woke it.
+#[test]
+fn who_takes_the_last_request_wakes_the_others() {
+    let _watchdog = Watchdog::new(LIMIT, "the last one");
+    let (_dir, device, volume) = beside_memory();
+    let file = volume.open_path("/even", writable()).unwrap();
+    let queue = volume.queue(4).unwrap();
+    let id = queue.attach(&file).unwrap();
+    // By reap, by reap_one, and by a thread that takes nothing out but eats the kick.
+    for way in 0..3 {
+        let (told, go) = device.keep();
+        queue.push(read(id, 0)).unwrap();
+        std::thread::scope(|s| {
+            let sleeper = s.spawn(|| queue.reap_one(None));
+            told.recv().unwrap();
+            device.let_go();
+            let mut out = Vec::new();
+            match way {
+                0 => drop(queue.reap(&mut out, 1, Some(Duration::ZERO))),
+                _ => out.extend(queue.reap_one(Some(Duration::ZERO))),
+            }
+            assert_eq!((out.len(), queue.in_use()), (1, 0));
+            if way == 2 {
+                assert!(queue.reap_one(None).is_none());
+            }
+            go.send(()).unwrap();
+            assert!(sleeper.join().unwrap().is_none());
+        });
+    }
+}
+
+/// Several threads take from one queue until there is nothing: each of them finds that out.
+#[test]
+fn each_of_several_consumers_ends() {
+    let (_dir, image, _) = made(0);
+    for below in Below::ALL {
+        let watchdog = Watchdog::new(LIMIT, format!("{below:?}"));
+        let Some(stage) = Stage::new(&image, below) else {
+            continue;
+        };
+        let volume = stage.open(&one_worker(Policy::DIORITE)).unwrap();
+        let file = volume.open_path("/even", writable()).unwrap();
+        let queue = volume.queue(16).unwrap();
+        let id = queue.attach(&file).unwrap();
+        for round in 0..400 {
+            watchdog.feed(format!("{below:?}, round {round}"));
+            let count = 1 + round % 16;
+            let mut batch: VecDeque<Request> = (0..count).map(|n| read(id, n)).collect();
+            queue.submit(&mut batch);
+            let by_one = || {
+                let mut taken = 0;
+                while let Some(done) = queue.reap_one(None) {
+                    assert!(done.result.is_ok());
+                    taken += 1;
+                }
+                taken
+            };
+            let by_list = || queue.reap(&mut Vec::new(), 3, None) + by_one();
+            let by_waiting = || {
+                queue.wait(1, Some(Duration::from_millis(1)));
+                by_one()
+            };
+            let taken: usize = std::thread::scope(|s| {
+                let threads = [
+                    s.spawn(by_one),
+                    s.spawn(by_one),
+                    s.spawn(by_list),
+                    s.spawn(by_waiting),
+                ];
+                threads.into_iter().map(|t| t.join().unwrap()).sum()
+            });
+            assert_eq!((taken as u64, queue.in_use()), (count, 0));
+        }
+    }
+}
+
+/// Defect: a thread that detaches a file takes in what has ended of others, and told their owner only when its own wait was over. The owner
+/// polls, or sleeps.
+#[test]
+fn who_detaches_tells_the_owner_of_other_requests_at_once() {
+    let _watchdog = Watchdog::new(LIMIT, "detach");
+    let (_dir, image, _) = made(0);
+    for polled in [true, false] {
+        let valve = Valve::new(Stage::mem(&image).device);
+        let volume = Volume::open_device(Arc::new(valve.clone()), &one_worker(Policy::DIORITE));
+        let volume = volume.unwrap();
+        let [held, other] =
+            ["/even", "/pieces"].map(|path| volume.open_path(path, writable()).unwrap());
+        let queue = volume.queue(4).unwrap();
+        let (held_id, other_id) = (queue.attach(&held).unwrap(), queue.attach(&other).unwrap());
+        if polled {
+            let _ = queue.eventfd();
+        }
+        valve.hold(&[7]);
+        let write = Request::write(held_id, 0, filled(7, 4096), 1);
+        queue.push(write).unwrap();
+        while valve.holding() == 0 {
+            queue.reap(&mut Vec::new(), 0, None);
+        }
+        std::thread::scope(|s| {
+            let detaches = s.spawn(|| queue.detach(held_id));
+            // So that it is at it, mostly, when the other request is submitted, and takes that in.
+            for token in 10..40 {
+                std::thread::sleep(Duration::from_millis(1));
+                queue.push(read(other_id, token)).unwrap();
+                if polled {
+                    std::thread::sleep(Duration::from_millis(2));
+                    assert!(readable(&queue, 5_000), "the detaching thread told nobody");
+                } else {
+                    queue.wait(1, None);
+                }
+                let done = queue.reap_one(None).unwrap();
+                assert_eq!(done.token, token);
+            }
+            assert!(!detaches.is_finished());
+            valve.hold(&[]);
+        });
+        assert_eq!(queue.reap_one(None).unwrap().token, 1);
+    }
+}
+
+/// Defect: who drains the queues of a volume on their owners' behalf reached no other queue of the volume below, where the owner of what
+/// keeps the gate closed does not come back.
+#[test]
+fn an_absent_owner_below_holds_up_nobody_above() {
+    let dir = scratch();
+    let nest = nested(dir.path());
+    let outermost = Path::new(nest.split('!').next().unwrap());
+    let _watchdog = Watchdog::new(LIMIT, "an absent owner below");
+    for closes in [false, true] {
+        let lower = Stage::mem(outermost)
+            .open(&one_worker(Policy::DIORITE))
+            .unwrap();
+        let inner = lower.open_path("/inner", writable()).unwrap();
+        let device = Arc::new(LoopDevice::new(inner.clone(), "loop".into()));
+        // Without a journal to be kept: nothing of it comes by.
+        let upper = Volume::open_device(device, &OpenOptions::default()).unwrap();
+        let file = upper.open_path("/inner", OpenFlags::default()).unwrap();
+        file.mappings(0, file.size()).unwrap();
+        inner.mappings(0, inner.size()).unwrap();
+        let (absent, queue) = (lower.queue(4).unwrap(), upper.queue(4).unwrap());
+        let (inner_id, id) = (absent.attach(&inner).unwrap(), queue.attach(&file).unwrap());
+        absent.push(read(inner_id, 0)).unwrap();
+        let truncate = Request::truncate(inner_id, inner.size(), 1);
+        absent.push(truncate).unwrap();
+        queue.push(read(id, 0)).unwrap();
+        if closes {
+            drop(file);
+            upper.close().unwrap();
+        } else {
+            drop(file.quiesce());
+        }
+        assert!(queue.reap_one(None).unwrap().result.is_ok());
+        for _ in 0..2 {
+            assert!(absent.reap_one(None).unwrap().result.is_ok());
+        }
+    }
+}
+
+/// How an owner looks for what has ended without ever waiting in its queue.
+type Look = fn(&Queue, &mut Vec<Completion>);
+
+const LOOKS: [(&str, Look); 3] = [
+    ("reap of 0", |queue, out| {
+        queue.reap(out, 0, None);
+        std::thread::yield_now();
+    }),
+    ("reap_one of no time", |queue, out| {
+        out.extend(queue.reap_one(Some(Duration::ZERO)));
+    }),
+    // As the queue's documentation asks for where a volume has several queues.
+    ("poll", |queue, out| {
+        readable(queue, 5);
+        queue.reap(out, 0, None);
+    }),
+];
+
+/// Defect: owners that never wait drained nobody else's queue, and their requests stayed behind those of an owner who is gone: for the turn
+/// of the exclusive policies, and for the size that an earlier append moves.
+#[test]
+fn who_never_waits_gets_past_an_absent_owner() {
+    let (_dir, image, _) = made(0);
+    let exclusive = Policy {
+        unaligned: Unaligned::Exclusive,
+        ..Policy::DIORITE
+    };
+    for (name, look) in LOOKS {
+        for appends in [false, true] {
+            let _watchdog = Watchdog::new(LIMIT, format!("{name}, appends: {appends}"));
+            let stage = Stage::mem(&image);
+            let policy = if appends { Policy::DIORITE } else { exclusive };
+            let volume = stage.open(&one_worker(policy)).unwrap();
+            let file = volume.open_path("/even", writable()).unwrap();
+            let (gone, mine) = (volume.queue(4).unwrap(), volume.queue(4).unwrap());
+            for (queue, token) in [(&gone, 0), (&mine, 1)] {
+                let id = queue.attach(&file).unwrap();
+                let request = if appends {
+                    Request::append(id, filled(1, 4096), token)
+                } else {
+                    Request::write(id, 512 + 512 * token, filled(1, 512), token)
+                };
+                queue.push(request).unwrap();
+            }
+            let mut out = Vec::new();
+            while out.is_empty() {
+                look(&mine, &mut out);
+            }
+            assert!(out[0].result.is_ok());
+            assert!(gone.reap_one(None).unwrap().result.is_ok());
+        }
+    }
+}
+
+/// Defect: a device of faults stood at the bottom of the lock order whatever it stands on.
+#[test]
+fn what_stands_between_passes_the_level_on() {
+    let (_dir, image, _) = made(0);
+    let volume = Stage::mem(&image)
+        .open(&one_worker(Policy::DIORITE))
+        .unwrap();
+    let file = volume.open_path("/even", writable()).unwrap();
+    let looped: Arc<dyn Device> = Arc::new(LoopDevice::new(file, "loop".into()));
+    let between: [Arc<dyn Device>; 4] = [
+        faulty(looped.clone(), Vec::new()),
+        Arc::new(RecordDevice::new(looped.clone())),
+        Arc::new(Valve::new(looped.clone())),
+        faulty(Arc::new(RecordDevice::new(looped.clone())), Vec::new()),
+    ];
+    assert_eq!(looped.level(), 1);
+    for device in between {
+        assert_eq!(device.level(), 1);
+    }
+}
+
+fn readable(queue: &Queue, millis: i64) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let fd = queue.eventfd();
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    let timeout = Timespec {
+        tv_sec: millis / 1000,
+        tv_nsec: millis % 1000 * 1_000_000,
+    };
+    poll(&mut fds, Some(&timeout)).unwrap() > 0
+}
