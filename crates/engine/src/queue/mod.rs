@@ -419,8 +419,8 @@ impl Queue {
     /// the queue's business.
     ///
     /// Where a volume has several queues, a request may wait for one of another queue: for the turn on its file, or, an append, for the
-    /// size to move. While the owner of that queue stays away, nothing makes this descriptor readable: poll with a timeout of some milliseconds
-    /// while anything is in use, and reap after it too.
+    /// size to move. While the owner of that queue stays away, nothing makes this descriptor readable: poll with a timeout of some
+    /// milliseconds while anything is in use, and reap after it too.
     #[must_use]
     pub fn eventfd(&self) -> BorrowedFd<'_> {
         // Whoever polls sees every signal, also one made after its kick was consumed: each reap empties the descriptor.
