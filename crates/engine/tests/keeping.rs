@@ -3,11 +3,11 @@
 
 mod common;
 
-use common::fixture::filled;
+use common::fixture::{DSYNC, filled, writable};
 use common::stage::Stage;
 use common::watch::Watchdog;
 use common::{image, run, scratch};
-use diorite::{File, OpenFlags, OpenOptions, Volume};
+use diorite::{File, Op, OpenFlags, OpenOptions, RequestFlags, Volume};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -114,6 +114,43 @@ fn a_journal_on_another_device_is_written() {
             ],
         );
     }
+}
+
+/// Without its journal a volume takes overwrites, and syncs of them: no time is written, and nobody is told that one could not be. The
+/// defect: every fsync and O_SYNC write failed.
+#[test]
+fn overwrites_without_the_journal_are_synced() {
+    let dir = scratch();
+    let Some((journal, image)) = with_journal_device(dir.path(), "4096") else {
+        return;
+    };
+    let (j, i) = (journal.to_str().unwrap(), image.to_str().unwrap());
+    let named = OpenOptions {
+        journal: Some(j.to_owned()),
+        ..OpenOptions::writable()
+    };
+    let volume = Volume::open(i, &named).unwrap();
+    let file = volume.create("/file", 0o644).unwrap();
+    file.write_at(0, filled(1, 8192)).1.unwrap();
+    drop(file);
+    volume.close().unwrap();
+    let volume = Volume::open(i, &OpenOptions::writable()).unwrap();
+    let file = volume.open_path("/file", writable()).unwrap();
+    let sync = RequestFlags {
+        sync: true,
+        ..RequestFlags::default()
+    };
+    for (byte, flags) in [(2, RequestFlags::default()), (3, DSYNC), (4, sync)] {
+        let (_, done) = file.call(Op::Write, 0, filled(byte, 4096), flags);
+        assert_eq!(done.unwrap(), 4096);
+        file.sync_data().unwrap();
+        file.sync().unwrap();
+    }
+    volume.sync().unwrap();
+    assert!(read_all(&file)[..4096] == [4; 4096]);
+    drop(file);
+    volume.close().unwrap();
+    run("e2fsck", &["-fn", "-j", j, i]);
 }
 
 /// Nobody syncs: after the interval the change is in the log, after another one at home, and the log is empty.

@@ -218,8 +218,9 @@ fn try_convert_file(
 
 /// What is mapped is shown, so it has to be on the device.
 fn rely_on(handle: &JournalHandle<'_>, jobs: &[Job]) -> Result<(), Error> {
-    jobs.iter()
-        .try_for_each(|job| handle.relies_on(job.data.began()))
+    let good = jobs.iter().filter(|job| !job.failed);
+    good.map(|job| job.data.began())
+        .try_for_each(|began| handle.relies_on(began))
 }
 
 fn map_all(mut remap: Remap<'_>, runs: Vec<Mapped>, jobs: &mut [Job]) -> Result<(), Error> {

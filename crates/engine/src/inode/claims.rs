@@ -46,8 +46,13 @@ const EMPTY: Run = Run {
 
 impl Claims {
     pub(crate) fn new(level: u8) -> Claims {
+        let window = Window {
+            next: u64::MAX,
+            run: EMPTY,
+            size: LEAST,
+        };
         Claims {
-            window: Mutex::at_level(&CLAIMS, level, Window::new()),
+            window: Mutex::at_level(&CLAIMS, level, window),
         }
     }
 
@@ -135,10 +140,8 @@ impl Claims {
                 window = self.window.lock();
                 if window.next != seen || window.run.len > 0 {
                     // Another has taken it meanwhile.
-                    let mut own = Window {
-                        run,
-                        ..Window::new()
-                    };
+                    let (next, size) = (at, LEAST);
+                    let mut own = Window { next, run, size };
                     let taken = own.cut(want);
                     drop(window);
                     inode.give_back(own.run);
@@ -157,14 +160,6 @@ impl Claims {
 }
 
 impl Window {
-    fn new() -> Window {
-        Window {
-            next: u64::MAX,
-            run: EMPTY,
-            size: LEAST,
-        }
-    }
-
     /// Takes the first `want` blocks, or all there are.
     fn cut(&mut self, want: u32) -> Run {
         let len = want.min(self.run.len);

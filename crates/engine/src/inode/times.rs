@@ -132,8 +132,11 @@ impl Inode {
         self.read_at.store(0, Ordering::Release);
     }
 
-    /// Are there times that were noted and not written?
+    /// Are there times that were noted, and somebody to write them? A volume without its journal is open for overwrites alone.
     pub(crate) fn owes_times(&self) -> bool {
+        if self.volume.takes_overwrites_alone() {
+            return false;
+        }
         let noted = self.touched.load(Ordering::Acquire) | self.read_at.load(Ordering::Acquire);
         noted & OWED != 0
     }

@@ -37,6 +37,11 @@ impl VolumeShared {
         })
     }
 
+    /// Nobody writes metadata: the volume's journal is on a device that was not named.
+    pub(crate) fn takes_overwrites_alone(&self) -> bool {
+        self.journal.get().is_none()
+    }
+
     /// The newest transaction that may have changed something and is not durable.
     pub(crate) fn newest_uncommitted(&self) -> Option<Tid> {
         self.journal.get().and_then(Journal::newest_uncommitted)
@@ -64,8 +69,7 @@ impl VolumeShared {
 
     /// Deletes what nobody uses and commits, so that its space is usable. Blocks; no lock may be held.
     pub(crate) fn commit_deleted(self: &Arc<Self>) -> Result<(), Error> {
-        if self.journal.get().is_none() {
-            // Open for overwrites alone.
+        if self.takes_overwrites_alone() {
             return Ok(());
         }
         // What cannot be deleted is still to be committed as an orphan.
