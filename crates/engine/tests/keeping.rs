@@ -167,6 +167,7 @@ fn an_idle_volume_is_committed_and_checkpointed() {
         ..OpenOptions::writable()
     };
     let volume = stage.open(&options).unwrap();
+    let before = volume.journal_stats().checkpoints;
     let file = volume.create("/file", 0o644).unwrap();
     file.write_at(0, filled(7, 65536)).1.unwrap();
     // What a crash would leave: what is there is found without the log, which is empty.
@@ -189,6 +190,7 @@ fn an_idle_volume_is_committed_and_checkpointed() {
     while lost() {
         std::thread::sleep(Duration::from_millis(10));
     }
+    assert!(volume.journal_stats().checkpoints > before);
     drop(file);
     volume.close().unwrap();
     stage.save();

@@ -121,6 +121,16 @@ pub(crate) fn decide(policy: CompletionPolicy, facts: Facts) -> Verdict {
 mod tests {
     use super::*;
 
+    /// In the order of the counters.
+    #[test]
+    fn reasons_have_their_names() {
+        let names = "policy map commit flush cached-pages range failed";
+        assert_eq!(Reason::ALL.map(Reason::name).join(" "), names);
+        for (place, reason) in Reason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, place);
+        }
+    }
+
     /// Rule C1: inline only if there is no error, no sync owed and no cached page in the way; every combination.
     #[test]
     fn inline_only_when_nothing_is_owed() {

@@ -170,6 +170,27 @@ fn a_commit_does_not_show_what_may_be_lost() {
     }
 }
 
+/// Rounds: what has no log writes data first. While the flush for it is under way, nothing has gone home.
+#[test]
+fn without_a_log_nothing_goes_home_before_the_data_is_flushed() {
+    for params in DISKS {
+        let _watchdog = Watchdog::new(LIMIT, params);
+        let bed = Bed::of(&RECIPES[2], params);
+        let file = bed.open("/sparse");
+        file.write_at(65_536, filled(7, 4096)).1.unwrap();
+        let before = bed.stage.bytes();
+        bed.valve.hold_flushes(true);
+        let syncer = file.clone();
+        let syncer = thread::spawn(move || syncer.sync());
+        bed.wait_for_held();
+        assert!(bed.stage.bytes() == before, "{params}");
+        bed.valve.hold_flushes(false);
+        syncer.join().unwrap().unwrap();
+        assert!(bed.stage.bytes() != before);
+        finish(bed, file, 65_536);
+    }
+}
+
 /// What is known of the bytes behind a file's end is that zeros were written there: not that they are still there behind a failed flush.
 #[test]
 fn zeros_behind_the_end_are_written_again_behind_a_failed_flush() {

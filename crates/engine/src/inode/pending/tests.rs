@@ -32,6 +32,69 @@ fn a_range_is_one_request_s_at_a_time() {
     assert!(register(5..6));
 }
 
+/// A part of what was claimed is mapped: from the first block behind that on it is still the entry's, of a run that it ends in the rest.
+#[test]
+fn claims_are_forgotten_block_by_block() {
+    let pending = Pending::<u32>::new(1);
+    assert!(pending.is_empty());
+    assert!(pending.register(&Wanted {
+        units: 4..64,
+        extends: None,
+        counted: false,
+        bits: 12,
+    }));
+    assert_eq!((pending.is_empty(), pending.count()), (false, 1));
+    let claim = |file_block: u32, start: u64, len: u32| Claimed {
+        file_block,
+        run: Run {
+            start: FsBlock::new(start),
+            len,
+        },
+    };
+    for (file_block, start) in [(4, 100), (20, 300), (40, 500)] {
+        pending.add_claim(4, claim(file_block, start, 10));
+    }
+    let left = || {
+        let claims = pending.claims(4);
+        let left = claims.iter();
+        left.map(|c| (c.file_block, c.run.start.get(), c.run.len))
+            .collect::<Vec<_>>()
+    };
+    let (second, third) = ((20, 300, 10), (40, 500, 10));
+    for (before, want) in [
+        (4, vec![(4, 100, 10), second, third]),
+        (7, vec![(7, 103, 7), second, third]),
+        (14, vec![second, third]),
+        (20, vec![second, third]),
+        (29, vec![(29, 309, 1), third]),
+        (30, vec![third]),
+        (50, vec![]),
+    ] {
+        pending.forget_claims_before(4, before);
+        assert_eq!(left(), want, "before {before}");
+    }
+    pending.release(4, |claims| assert!(claims.is_empty()));
+    assert_eq!((pending.is_empty(), pending.count()), (true, 0));
+}
+
+/// What counts is what somebody has, in blocks or in the order of the size; the size moves while one of these is being published.
+#[test]
+fn places_in_the_order_of_the_size_count() {
+    let pending = Pending::<u32>::new(1);
+    assert_eq!(sure(&pending, 0, 10, 100), Ok(0));
+    assert_eq!(
+        (pending.count(), pending.is_empty(), pending.moves()),
+        (1, false, false)
+    );
+    assert_eq!(ended(&pending, 0, Some(1)), [1]);
+    assert!(pending.moves());
+    assert!(pending.published(0).is_empty());
+    assert_eq!(
+        (pending.count(), pending.is_empty(), pending.moves()),
+        (0, true, false)
+    );
+}
+
 /// An append that shares a block with the one before it does not take that block first: it would then wait for the size to move over
 /// that one, which waits for the block.
 #[test]
