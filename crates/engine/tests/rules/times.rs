@@ -181,3 +181,42 @@ fn many_noted_times_do_not_wait() {
     }
     volume.close().unwrap();
 }
+
+/// What was noted of writes, of reads, or of both goes into the inode with the next sync, each into its own times and no others.
+#[test]
+fn a_sync_writes_the_times_that_were_noted_and_no_others() {
+    let _watchdog = Watchdog::new(LIMIT, "times of their own");
+    let dir = scratch();
+    let stage = Stage::mem(&bare(dir.path(), &RECIPES[0]));
+    MILLIS.set(START);
+    let always = OpenOptions {
+        access_times: AccessTimes::Always,
+        ..options()
+    };
+    let volume = stage.open(&always).unwrap();
+    let file = volume.open_path("/odd", writable()).unwrap();
+    let durable = || {
+        let device = Arc::new(mem_of(&stage.bytes()));
+        let volume = Volume::open_device(device, &OpenOptions::default()).unwrap();
+        let file = volume.open_path("/odd", OpenFlags::default()).unwrap();
+        let times = file.metadata();
+        [times.mtime, times.ctime, times.atime].map(|time| time.secs)
+    };
+    let mut want = durable();
+    let second = |n: u64| i64::try_from(START / 1000 + n).unwrap();
+    for (n, (reads, writes)) in
+        (1..).zip([(true, false), (false, true), (true, true), (true, false)])
+    {
+        MILLIS.set(START + n * 1000);
+        if writes {
+            file.write_at(0, filled(1, 512)).1.unwrap();
+            want[..2].fill(second(n));
+        }
+        if reads {
+            file.read_bytes(0, &mut [0; 512]).unwrap();
+            want[2] = second(n);
+        }
+        file.sync().unwrap();
+        assert_eq!(durable(), want, "reads: {reads}, writes: {writes}");
+    }
+}

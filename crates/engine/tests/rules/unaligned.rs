@@ -92,6 +92,11 @@ fn the_presets_run_alone_what_they_say() {
                 exclusive,
             ),
             (
+                "unaligned, as long as it lies far in, then aligned ones",
+                vec![(2048, 2048), (8192, 4096), (16384, 8192)],
+                exclusive,
+            ),
+            (
                 "unaligned over two extents",
                 vec![
                     (border - 512, 1024),
