@@ -204,6 +204,10 @@ impl Blocking {
             let flush = self.device.run_here(Bio::flush(0));
             let gone = Err(BioError::new(BioErrorKind::Gone));
             bio.result = flush.map_or(gone, |flush| flush.result);
+            if let Err(error) = bio.result {
+                // Others may have lost what they had written.
+                self.flushes.run(|| (Err(error), ()));
+            }
         }
         bio.flags.fua = fua;
         bio

@@ -59,6 +59,12 @@ fn a_flush_counts_when_those_before_it_have_ended() {
     ended(&account, first, Ok(()));
     assert!(account.covers(before) && account.covers(between));
     assert!(!account.covers(account.now()));
+    // Those that began behind it are not waited for.
+    let (epoch, older) = (account.now(), begin(&account));
+    let younger = begin(&account);
+    ended(&account, older, Ok(()));
+    assert!(account.covers(epoch));
+    ended(&account, younger, Ok(()));
     let (first, second) = (begin(&account), begin(&account));
     let epoch = account.now();
     let third = begin(&account);
@@ -156,11 +162,14 @@ fn a_failure_counts_from_its_end() {
     let account = Flushes::new();
     let error = BioError::new(BioErrorKind::Io);
     let failing = begin(&account);
-    let epoch = account.now();
+    let (epoch, failures) = (account.now(), account.failures());
     ended(&account, failing, Err(error));
+    assert_ne!(account.failures(), failures);
     let behind = account.now();
     let well = begin(&account);
+    let failures = account.failures();
     ended(&account, well, Ok(()));
+    assert_eq!(account.failures(), failures);
     assert_eq!(account.check(epoch), Err(error));
     assert!(!account.covers(epoch) && account.covers(behind));
     let refused = BioError::new(BioErrorKind::WouldBlock);
