@@ -57,11 +57,12 @@ impl QueueShared {
     ) {
         out.reserve(reaped.len());
         let before = out.len();
-        // Requests of one file mostly end together: those of the first bio's file leave its gate together.
+        // Requests of one file mostly end together: those of the first bio's file leave its gate together. Those of others are counted, not
+        // they: nothing is left to do for most.
         let Some(first) = reaped.first().map(|bio| state.slots[slot_of(bio)].file) else {
             return;
         };
-        let mut of_first = 0;
+        let mut of_others = 0;
         for bio in reaped.iter_mut() {
             let index = slot_of(bio);
             // What went down by the fast attempt ends inline, if it ends well: it owes nothing.
@@ -71,28 +72,31 @@ impl QueueShared {
                 None
             };
             match ended {
-                Some(file) if file == first => of_first += 1,
-                Some(file) => Self::leave(state, file, 1),
+                Some(file) if file == first => {}
+                Some(file) => {
+                    Self::leave(state, file, 1);
+                    of_others += 1;
+                }
                 None => self.take_bio(state, std::mem::replace(bio, Bio::flush(0))),
             }
         }
-        Self::leave(state, first, of_first);
         // Every one of them has given its memory away above.
         forget_moved(reaped);
         let ended = out.len() - before;
+        Self::leave(state, first, ended - of_others);
         state.slots.note_ended(ended);
         state.counters.inline += ended as u64;
     }
 
     /// Counts `ended` requests of an attached file out. Mostly once per batch, so not part of its loop.
     #[inline(never)]
-    fn leave(state: &mut QueueState, file: u32, ended: u32) {
+    fn leave(state: &mut QueueState, file: u32, ended: usize) {
         if ended > 0 {
             let file = state.files[file as usize]
                 .as_mut()
                 .expect("a file with requests stays attached");
-            file.inode.gate.leave_many(&file.shard, u64::from(ended));
-            file.requests -= ended;
+            file.inode.gate.leave_many(&file.shard, ended as u64);
+            file.requests -= u32::try_from(ended).expect("a queue has at most MAX_DEPTH slots");
         }
     }
 
