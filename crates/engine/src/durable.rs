@@ -123,12 +123,10 @@ impl VolumeShared {
         done.and(untold.map_err(|e| Error::of_flush(&*self.device, e)))
     }
 
-    /// Makes durable all that was acknowledged, and all times that were noted. Blocks; no lock may be held.
-    pub(crate) fn make_all_durable(&self) -> Result<(), Error> {
-        let (told, data) = (
-            (&self.told, self.told.since()),
-            Owed::data(self.data_epoch()),
-        );
+    /// Makes durable all that was acknowledged, and all times that were noted. `since` is what the volume's [`Told`] said when this was asked
+    /// for: before anything that may wait. Blocks; no lock may be held.
+    pub(crate) fn make_all_durable(&self, since: Epoch) -> Result<(), Error> {
+        let (told, data) = ((&self.told, since), Owed::data(self.data_epoch()));
         self.write_noted_times()?;
         let all = self.newest_uncommitted();
         let made = self.make_durable(data.and(Owed::commit(all)));

@@ -2,8 +2,9 @@
 //!
 //! Input: ended writes into new space, or past the end, of any files of one volume. Output: claimed blocks mapped, unwritten ones
 //! written, sizes moved, in as few journal handles as hold them. Invariants: data is on the device before its handle begins; neighbours
-//! are mapped together; the map is shown before the size; what failed leaves no block behind and the size where it was (rules G8, G9,
-//! U10). Limits: one handle takes at most half of the largest transaction.
+//! are mapped together; the map is shown before the size; what failed before anything of it was mapped leaves no block behind and the size
+//! where it was (rules G8, G9, U10); no written block is mapped behind the size. Limits: one handle takes at most half of the largest
+//! transaction; of a write that fails because a part of its map cannot be read, the file has what comes before that part.
 
 use super::deferred::Job;
 use super::parts::{self, Wait};
@@ -58,6 +59,9 @@ pub(super) fn convert(jobs: Vec<Job>) -> Vec<Job> {
         } else {
             batch = convert_batch(batch, credits);
         }
+        for job in batch.iter().filter(|job| job.failed) {
+            settle_tail(job, &[&batch, &rest]);
+        }
         let next: Vec<Job> = batch.iter_mut().flat_map(published).collect();
         // Behind everything of their files that is left.
         rest.extend(next);
@@ -90,13 +94,7 @@ fn take_in(mut job: Job) -> Taken {
     let conversion = conversion.expect("only conversions come here");
     let (pos, extends) = (conversion.bytes.start, conversion.extends);
     if job.failed {
-        if let Some(block) = conversion.tail {
-            // As where the device fails it.
-            let _best_effort = contained(|| {
-                inode.settle_tail(block);
-                Ok(())
-            });
-        }
+        settle_tail(&job, &[]);
         let freed = job.give_place_up();
         return Taken::Bad(job, freed);
     }
@@ -106,8 +104,25 @@ fn take_in(mut job: Job) -> Taken {
     Taken::Good(inode.pending.ended(pos, Some(job), Job::tell_held))
 }
 
+/// What a failed job may have left behind the end becomes zeros before the size may move over it. `mine` are jobs of this thread that the
+/// size has not moved over yet.
+fn settle_tail(job: &Job, mine: &[&[Job]]) {
+    let Some(block) = job.conversion.as_ref().and_then(|c| c.tail) else {
+        return;
+    };
+    let of_file = |other: &&Job| Arc::ptr_eq(other.inode(), job.inode());
+    let places = mine.iter().copied().flatten().filter(of_file);
+    let places: Vec<u64> = places.filter_map(Job::place).collect();
+    // As where the device fails it.
+    let _best_effort = contained(|| {
+        job.inode().settle_tail(block, &places);
+        Ok(())
+    });
+}
+
 /// As many jobs from the front as one handle holds, one at least, and the credits that they need. One of which that cannot be told fails, and
-/// needs none.
+/// needs none. One that may leave bytes behind the end is the last of its file, as the size moves over others only once it is known what
+/// becomes of it.
 fn first_handleful(jobs: &mut Vec<Job>, wait: Wait) -> (Vec<Job>, u32) {
     let most = jobs[0].inode().volume.most_credits();
     let credits = |job: &mut Job| match contained(|| job.credits(wait)) {
@@ -117,7 +132,12 @@ fn first_handleful(jobs: &mut Vec<Job>, wait: Wait) -> (Vec<Job>, u32) {
             0
         }
     };
-    let (count, sum) = runs::how_many(jobs.iter_mut().map(credits), most);
+    let alone = jobs.windows(2).position(|two| {
+        let leaves_bytes = two[0].conversion.as_ref().is_some_and(|c| c.tail.is_some());
+        leaves_bytes && Arc::ptr_eq(two[0].inode(), two[1].inode())
+    });
+    let eligible = alone.map_or(jobs.len(), |at| at + 1);
+    let (count, sum) = runs::how_many(jobs[..eligible].iter_mut().map(credits), most);
     let rest = jobs.split_off(count);
     (std::mem::replace(jobs, rest), sum)
 }
@@ -226,18 +246,24 @@ fn rely_on(handle: &JournalHandle<'_>, jobs: &[Job]) -> Result<(), Error> {
 fn map_all(mut remap: Remap<'_>, runs: Vec<Mapped>, jobs: &mut [Job]) -> Result<(), Error> {
     let mut used = Vec::new();
     for mapped in merged(runs) {
-        match map_one(&mut remap, &mapped) {
+        // Behind a hole in what an extending job has mapped nothing more of it is: it would lie behind the size.
+        let blocked = jobs
+            .iter()
+            .find(|j| j.failed && j.extends() && j.overlaps(&mapped.blocks()));
+        let done = match blocked.and_then(|j| j.error.clone()) {
+            Some(error) => Err(error),
+            None => map_one(&mut remap, &mapped),
+        };
+        match done {
             Ok(()) => used.push(mapped.blocks()),
             Err(error) => fail_overlapping(jobs, &mapped.blocks(), &error),
         }
     }
-    let end = jobs
+    let block_size = jobs[0].inode().volume.block_size();
+    let ends = jobs
         .iter()
-        .filter(|j| !j.failed)
-        .filter_map(|j| j.conversion.as_ref())
-        .map(|c| c.bytes.end)
-        .max();
-    remap.disk.size = remap.disk.size.max(end.unwrap_or(0));
+        .filter_map(|j| j.end_of_mapped(&used, block_size));
+    remap.disk.size = remap.disk.size.max(ends.max().unwrap_or(0));
     let published = remap.publish();
     // What is mapped for a job that has failed all the same is not given back. Here, not above: the map lock is let go of.
     let without = |j: &&Job| j.failed || published.is_err();
@@ -245,8 +271,7 @@ fn map_all(mut remap: Remap<'_>, runs: Vec<Mapped>, jobs: &mut [Job]) -> Result<
         .filter(without)
         .for_each(|j| note_mapped(j, &used));
     published?;
-    let extends = |j: &Job| !j.failed && j.conversion.as_ref().is_some_and(|c| c.extends);
-    if let Some(job) = jobs.iter().find(|j| extends(j)) {
+    if let Some(job) = jobs.iter().find(|j| !j.failed && j.extends()) {
         // What lies behind the new end was zeros before this write, or is of a block that it has padded.
         job.inode().learn_tail(job.inode().before_zeros());
     }
@@ -271,8 +296,7 @@ fn note_mapped(job: &Job, used: &[Range<u64>]) {
 
 fn fail_overlapping(jobs: &mut [Job], range: &Range<u64>, error: &Error) {
     for job in jobs.iter_mut() {
-        let blocks = job.blocks();
-        if blocks.start < range.end && range.start < blocks.end {
+        if job.overlaps(range) {
             job.fail(error);
         }
     }
@@ -325,6 +349,42 @@ impl Job {
 
     pub(super) fn blocks(&self) -> Range<u64> {
         self.conversion.as_ref().map_or(0..0, |c| c.blocks.clone())
+    }
+
+    fn overlaps(&self, range: &Range<u64>) -> bool {
+        let blocks = self.blocks();
+        blocks.start < range.end && range.start < blocks.end
+    }
+
+    /// It has a place in the order in which the size moves.
+    fn extends(&self) -> bool {
+        self.conversion.as_ref().is_some_and(|c| c.extends)
+    }
+
+    /// The first byte of that place.
+    fn place(&self) -> Option<u64> {
+        let conversion = self.conversion.as_ref().filter(|c| c.extends);
+        conversion.map(|c| c.bytes.start)
+    }
+
+    /// Where the file may end, these blocks being mapped: behind its bytes, or, of one that has failed and would have made the file longer,
+    /// behind what of it is mapped.
+    fn end_of_mapped(&self, used: &[Range<u64>], block_size: u32) -> Option<u64> {
+        let conversion = self.conversion.as_ref()?;
+        if !self.failed {
+            return Some(conversion.bytes.end);
+        }
+        if !conversion.extends {
+            return None;
+        }
+        let mine = used.iter().filter(|run| self.overlaps(run));
+        let last = mine.map(|run| run.end.min(conversion.blocks.end)).max()?;
+        Some(runs::size_behind(
+            last,
+            block_size,
+            conversion.bytes.end,
+            (false, false),
+        ))
     }
 
     /// The first byte of its place in the order in which the size moves, if it has one; it ends with this.

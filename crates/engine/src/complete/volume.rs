@@ -1,13 +1,14 @@
 //! A sync of the whole volume, as a request.
 //!
 //! Input: requests without a file, from queues. Output: messages to their queues. Invariants: what was acknowledged before a request was
-//! submitted is durable when it is; one commit serves all requests that had been submitted when it began. Limits: it blocks, so it runs
-//! on a worker.
+//! submitted is durable when it is; one commit serves all requests that had been submitted when it began; all that were under way together
+//! are told of a failed flush. Limits: it blocks, so it runs on a worker.
 
 use crate::error::Error;
 use crate::ioend::Reason;
 use crate::queue::{Message, QueueShared, QueueState, SlotState};
 use crate::workers::{Task, Turn, Work, contained};
+use diorite_block::Epoch;
 use std::sync::Arc;
 
 /// One such request.
@@ -15,6 +16,8 @@ use std::sync::Arc;
 pub(crate) struct VolumeJob {
     queue: Arc<QueueShared>,
     slot: u32,
+    /// Of which failed flush the volume had been told when the request was submitted.
+    since: Epoch,
 }
 
 /// Hands the request to a worker.
@@ -25,6 +28,7 @@ pub(crate) fn sync_volume(queue: &Arc<QueueShared>, state: &mut QueueState, inde
     let job = VolumeJob {
         queue: queue.clone(),
         slot: index,
+        since: queue.volume.told.since(),
     };
     queue.hand_off(state, Work::SyncVolume(job));
 }
@@ -35,11 +39,12 @@ impl Task for VolumeJob {
 
     /// All are of one volume.
     fn run(jobs: &mut Vec<VolumeJob>, _turn: &dyn Turn) {
-        let Some(volume) = jobs.first().map(|job| job.queue.volume.clone()) else {
+        let Some(oldest) = jobs.iter().min_by_key(|job| job.since) else {
             return;
         };
-        let error: Option<Error> = contained(|| volume.sync()).err();
-        for VolumeJob { queue, slot } in jobs.drain(..) {
+        let (volume, since) = (oldest.queue.volume.clone(), oldest.since);
+        let error: Option<Error> = contained(|| volume.sync(since)).err();
+        for VolumeJob { queue, slot, .. } in jobs.drain(..) {
             queue.inbox.post([Message::Completed(slot, error.clone())]);
             queue.waker.kick();
         }

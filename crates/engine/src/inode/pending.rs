@@ -316,11 +316,14 @@ impl<J> Pending<J> {
         inner.entries.len() + inner.extending.len()
     }
 
-    /// Is the size about to move over an extending request?
-    pub(crate) fn moves(&self) -> bool {
+    /// Is the size about to move over an extending request, other than those that begin at these bytes?
+    pub(crate) fn moves_besides(&self, places: &[u64]) -> bool {
         let inner = self.inner.lock();
-        let mut states = inner.extending.values().map(|e| &e.state);
-        states.any(|state| matches!(state, Progress::Moving))
+        let mut others = inner
+            .extending
+            .iter()
+            .filter(|(pos, _)| !places.contains(pos));
+        others.any(|(_, e)| matches!(e.state, Progress::Moving))
     }
 
     /// Nothing is pending.

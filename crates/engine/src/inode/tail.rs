@@ -3,7 +3,8 @@
 //! Input: a size that shall move, writes into the rest of that block. Output: zeros there before the size moves over them. Invariants:
 //! what is known is forgotten when a write goes down to that block, and learnt again only from a success (rule D9); the block is in the
 //! pending map for who zeros it, or the gate is closed (rules U11, B5); a flush that fails makes it unknown, for it may have dropped the
-//! zeros. Limits: where a device fails a write there and then the zeros over it, who comes behind shows what was written.
+//! zeros. Limits: where a device fails a write there and then the zeros over it, who comes behind shows what was written; so does who is
+//! under way already behind a write that no worker could be started for.
 
 use super::Inode;
 use crate::error::Error;
@@ -76,11 +77,11 @@ impl Inode {
     }
 
     /// A write that touched the rest of this block has failed, and is still in the order in which the size moves. What it has left there
-    /// becomes zeros before anybody behind it is published. Blocks.
-    pub(crate) fn settle_tail(&self, block: u64) {
+    /// becomes zeros before anybody behind it is published; the caller holds back those with `places`. Blocks.
+    pub(crate) fn settle_tail(&self, block: u64, places: &[u64]) {
         self.forget_tail();
         // Who is being published comes after it in the file, but began to be before it came: then its bytes are inside the size at once.
-        if self.tail_block() == Some(block) && !self.pending.moves() {
+        if self.tail_block() == Some(block) && !self.pending.moves_besides(places) {
             // If this fails too, it stays unknown.
             let _best_effort = self.zero_tail();
         }

@@ -52,13 +52,15 @@ impl Group {
         let Some(volume) = self.volume.take() else {
             return Ok(());
         };
-        let told = (&volume.told, volume.told.since());
+        let since = volume.told.since();
         let owed = Owed::data(volume.data_epoch()).and(Owed::commit(volume.newest_uncommitted()));
         volume.journal()?.end_group();
         volume.delete_doomed_best_effort();
-        match volume.make_all_durable() {
+        match volume.make_all_durable(since) {
             // The next one has begun behind this one, and began when all that there was, times too, was committed.
-            Err(Error::InGroup) => volume.end_sync(told, volume.make_durable(owed)),
+            Err(Error::InGroup) => {
+                volume.end_sync((&volume.told, since), volume.make_durable(owed))
+            }
             made => made,
         }
     }

@@ -37,7 +37,7 @@ use crate::workers::Workers;
 use crate::xattr::EqualBlocks;
 use diorite_block::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use diorite_block::sync::{Mutex, thread};
-use diorite_block::{Blocking, Device, Locator, Told};
+use diorite_block::{Blocking, Device, Epoch, Locator, Told};
 use diorite_format::features::RoCompat;
 use diorite_format::{FsBlock, GroupDesc, Ino, Superblock};
 use dirty_times::DirtyTimes;
@@ -337,7 +337,8 @@ impl Volume {
     /// The device's, once also if it failed somebody else's flush since the last such call: what was written before may be lost. Or the
     /// volume may not be changed any more.
     pub fn sync(&self) -> Result<(), Error> {
-        self.inner().sync()
+        let volume = self.inner();
+        volume.sync(volume.told.since())
     }
 
     /// What all queues of the volume have counted.
@@ -365,6 +366,8 @@ impl Volume {
     /// Those of [`Volume::sync`].
     pub fn close(self) -> Result<(), Error> {
         let volume = self.inner();
+        // Asked before it waits: who syncs meanwhile may be told of a failed flush, and this is told of it as well.
+        let told = (&volume.told, volume.told.since());
         volume.shut_down();
         drop(volume.sync_pool.lock().take());
         while volume.open_queues().iter().any(|q| q.busy()) {
@@ -374,7 +377,7 @@ impl Volume {
         if !volume.writable {
             return Ok(());
         }
-        let (told, data) = ((&volume.told, volume.told.since()), volume.data_epoch());
+        let data = volume.data_epoch();
         volume.commit_deleted()?;
         volume.settle()?;
         volume.end_sync(told, volume.flush_since(data))
@@ -382,13 +385,13 @@ impl Volume {
 }
 
 impl VolumeShared {
-    /// See [`Volume::sync`]. No lock may be held.
-    pub(crate) fn sync(self: &Arc<Self>) -> Result<(), Error> {
+    /// See [`Volume::sync`]; `since` as for [`VolumeShared::make_all_durable`]. No lock may be held.
+    pub(crate) fn sync(self: &Arc<Self>, since: Epoch) -> Result<(), Error> {
         if !self.writable {
             return Ok(());
         }
         self.delete_doomed_best_effort();
-        self.make_all_durable()
+        self.make_all_durable(since)
     }
 
     /// The locator or name that the volume was opened by.

@@ -279,6 +279,31 @@ fn syncs_under_way_together_are_all_told() {
     }
 }
 
+/// The same for syncs of the volume. The defect: the second began when the first had been told, and acknowledged.
+#[test]
+fn syncs_of_the_volume_under_way_together_are_all_told() {
+    let _watchdog = Watchdog::new(LIMIT, "volume");
+    let bed = Bed::new(DISKS[0]);
+    let (other, written) = (bed.open("/sparse"), bed.open("/odd"));
+    let queue = bed.volume.queue(4).unwrap();
+    put(&written, 0);
+    bed.lose(&other);
+    bed.valve.hold_flushes(true);
+    queue.push(Request::sync_volume(1)).unwrap();
+    bed.wait_for_held();
+    queue.push(Request::sync_volume(2)).unwrap();
+    bed.valve.hold_flushes(false);
+    let mut done = Vec::new();
+    queue.reap(&mut done, 2, None);
+    for completion in done.drain(..) {
+        let what = format!("sync {}", completion.token);
+        assert_failed(completion.result.map(|_| ()), &what);
+    }
+    queue.push(Request::sync_volume(3)).unwrap();
+    queue.reap(&mut done, 1, None);
+    assert!(done[0].result.is_ok(), "told once");
+}
+
 fn reap_until(queue: &Queue, done: &mut Vec<Completion>, is: impl Fn(&[Completion]) -> bool) {
     while !is(done) {
         queue.reap(done, 0, None);

@@ -34,6 +34,11 @@ struct Striped {
 
 impl Striped {
     fn new() -> Striped {
+        Striped::made(|_| ())
+    }
+
+    /// With something more done to it before its leaves leave the memory.
+    fn made(more: impl FnOnce(&File)) -> Striped {
         let dir = scratch();
         let stage = Stage::mem(&bare(dir.path(), &RECIPES[0]));
         let volume = stage.open(&quiet()).unwrap();
@@ -45,6 +50,7 @@ impl Striped {
         let writes = odd.map(|n| Request::write(id, n * 4096, filled(n as u8 | 1, 4096), n));
         let done = run_all(&queue, writes.collect());
         assert!(done.iter().all(|d| d.result.is_ok()));
+        more(&file);
         drop((file, queue));
         volume.close().unwrap();
         let valve = Valve::new(stage.device.clone());
@@ -220,6 +226,65 @@ fn a_conversion_that_fails_takes_nobody_with_it() {
         }
         bed.finish();
     }
+}
+
+/// Rules U9, G9. A write that makes the file longer and fails because a part of its map cannot be read leaves no written block behind the
+/// size. The defect: what had been mapped of it stayed there, and a later truncation showed it.
+#[test]
+fn what_is_mapped_of_a_failed_write_is_inside_the_size() {
+    const MORE: u64 = BLOCKS + 800;
+    let _watchdog = Watchdog::new(LIMIT, "behind the size");
+    let bed = Striped::made(|file| {
+        let keep = Fallocate::Allocate { keep_size: true };
+        let ahead = (BLOCKS + 1..MORE).step_by(2);
+        ahead.for_each(|n| file.fallocate(keep, n * 4096, 4096).unwrap());
+    });
+    bed.file.mappings(0, MORE * 4096).unwrap();
+    let border = bed.leaves().into_iter().find(|(at, _)| *at > BLOCKS);
+    let (at, leaf) = border.expect("the preallocated blocks have leaves of their own");
+    assert!(at % 2 == 1, "the leaf begins with a preallocated block");
+    assert_eq!(bed.without(leaf, &[at - 1..at + 2]), [false]);
+    let size = bed.file.size();
+    let behind = bed.file.mappings(size, (MORE + 8) * 4096 - size).unwrap();
+    let written = |m: &diorite::Mapping| matches!(m.state, MappingState::Written(_));
+    assert!(!behind.iter().any(written), "{size}: {behind:?}");
+    bed.file.truncate((MORE + 8) * 4096).unwrap();
+    assert!(bed.all_are(at..MORE + 8, 0));
+    bed.finish();
+}
+
+/// Rules U11, D9. A write over the end that fails as it is mapped has left bytes behind the end; one that is under way behind it, and left
+/// that block to the first, shows zeros there. The defect: it showed what the failed one had written.
+#[test]
+fn a_failed_conversion_leaves_zeros_behind_the_end() {
+    const SIZE: u64 = (BLOCKS - 1) * 4096 + 512;
+    let _watchdog = Watchdog::new(LIMIT, "behind the end");
+    let bed = Striped::made(|file| file.truncate(SIZE).unwrap());
+    let (_, leaf) = *bed.leaves().last().unwrap();
+    bed.valve.hold(&[0xD7, 0xB1]);
+    let over = Request::write(bed.id, SIZE, filled(0xD7, 3584 + 4096), 0);
+    bed.queue.push(over).unwrap();
+    drain_until(&bed.queue, || bed.valve.holding() > 0);
+    let first = bed.valve.holding();
+    bed.queue
+        .push(bed.fill(BLOCKS + 8..BLOCKS + 9, 0xB1))
+        .unwrap();
+    drain_until(&bed.queue, || bed.valve.holding() > first);
+    push_out(&bed.volume);
+    bed.fail_reads_of(leaf);
+    bed.valve.hold(&[0xB1]);
+    let mut done = Vec::new();
+    bed.queue.reap(&mut done, 1, None);
+    assert!(done[0].result.is_err(), "{done:?}");
+    bed.valve.fail_reads(0..0);
+    bed.valve.hold(&[]);
+    bed.queue.reap(&mut done, 1, None);
+    assert!(done[1].result.is_ok(), "{done:?}");
+    assert_eq!(bed.file.size(), (BLOCKS + 9) * 4096);
+    let mut bytes = vec![0xEE; 3584 + 8 * 4096];
+    bed.file.read_bytes(SIZE, &mut bytes).unwrap();
+    assert_eq!(bytes.iter().position(|b| *b != 0), None);
+    bed.finish();
 }
 
 /// Rule D5. A write that lies in hundreds of holes is mapped in parts, each with credits for what it changes, whether a worker does it, who waits for it

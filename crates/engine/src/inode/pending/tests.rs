@@ -83,14 +83,22 @@ fn places_in_the_order_of_the_size_count() {
     let pending = Pending::<u32>::new(1);
     assert_eq!(sure(&pending, 0, 10, 100), Ok(0));
     assert_eq!(
-        (pending.count(), pending.is_empty(), pending.moves()),
+        (
+            pending.count(),
+            pending.is_empty(),
+            pending.moves_besides(&[])
+        ),
         (1, false, false)
     );
     assert_eq!(ended(&pending, 0, Some(1)), [1]);
-    assert!(pending.moves());
+    assert!(pending.moves_besides(&[]));
     assert!(pending.published(0).is_empty());
     assert_eq!(
-        (pending.count(), pending.is_empty(), pending.moves()),
+        (
+            pending.count(),
+            pending.is_empty(),
+            pending.moves_besides(&[])
+        ),
         (0, true, false)
     );
 }
