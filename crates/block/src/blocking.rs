@@ -201,13 +201,20 @@ impl Blocking {
         if !ran {
             bio.result = Err(BioError::new(BioErrorKind::Gone));
         } else if bio.result.is_ok() {
-            let flush = self.device.run_here(Bio::flush(0));
             let gone = Err(BioError::new(BioErrorKind::Gone));
-            bio.result = flush.map_or(gone, |flush| flush.result);
-            if let Err(error) = bio.result {
-                // Others may have lost what they had written.
-                self.flushes.run(|| (Err(error), ()));
-            }
+            let flush = || {
+                let ran = self.device.run_here(Bio::flush(0));
+                ran.map_or(gone, |flush| flush.result)
+            };
+            bio.result = match self.device.geometry().fua_flushes {
+                // The whole counts as a flush already.
+                true => flush(),
+                // Others may lose by it what they have written: it is in the account before it goes down.
+                false => self.flushes.run(|| {
+                    let flushed = flush();
+                    (flushed, flushed)
+                }),
+            };
         }
         bio.flags.fua = fua;
         bio

@@ -6,7 +6,7 @@ use super::*;
 use crate::device::{DeviceError, DeviceReport, Geometry};
 use crate::{BioOp, MemDevice};
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -111,6 +111,34 @@ struct Scarce {
     below: MemDevice,
     done: Mutex<Vec<BioOp>>,
     in_caller: bool,
+    /// The first flush ends when this goes, with an error.
+    holds_a_flush: AtomicBool,
+}
+
+impl Scarce {
+    fn new(in_caller: bool, holds_a_flush: bool) -> Arc<Scarce> {
+        Arc::new(Scarce {
+            below: MemDevice::new(1 << 20),
+            done: Mutex::new(&BLOCKING_POOL, Vec::new()),
+            in_caller,
+            holds_a_flush: AtomicBool::new(holds_a_flush),
+        })
+    }
+
+    fn flushes(&self) -> usize {
+        let done = self.done.lock();
+        done.iter().filter(|op| **op == BioOp::Flush).count()
+    }
+
+    fn flush(&self, mut bio: Bio) -> Bio {
+        if self.flushes() == 1 && self.holds_a_flush.load(Ordering::SeqCst) {
+            while self.holds_a_flush.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            bio.result = Err(BioError::new(BioErrorKind::Io));
+        }
+        bio
+    }
 }
 
 impl Device for Scarce {
@@ -141,7 +169,7 @@ impl Device for Scarce {
         }
         self.done.lock().push(bio.op);
         Ok(match bio.op {
-            BioOp::Flush => bio,
+            BioOp::Flush => self.flush(bio),
             _ => Blocking::new(Arc::new(self.below.clone())).run(bio),
         })
     }
@@ -151,11 +179,7 @@ impl Device for Scarce {
 /// what has to be.
 #[test]
 fn what_needs_a_queue_is_done_without_one() {
-    let device = Arc::new(Scarce {
-        below: MemDevice::new(1 << 20),
-        done: Mutex::new(&BLOCKING_POOL, Vec::new()),
-        in_caller: true,
-    });
+    let device = Scarce::new(true, false);
     let blocking = Blocking::new(device.clone());
     let did = || std::mem::take(&mut *device.done.lock());
     let write = |pos| Bio::write(pos, Buf::zeroed(512), pos);
@@ -168,12 +192,33 @@ fn what_needs_a_queue_is_done_without_one() {
     assert!(refused.is_err(), "it is no part of the device");
     assert_eq!(did(), [BioOp::Write]);
 
-    let device = Arc::new(Scarce {
-        below: MemDevice::new(1 << 20),
-        done: Mutex::new(&BLOCKING_POOL, Vec::new()),
-        in_caller: false,
-    });
-    let blocking = Blocking::new(device);
+    let blocking = Blocking::new(Scarce::new(false, false));
     let gone = blocking.write_durably(0, Buf::zeroed(512)).unwrap_err();
     assert_eq!(gone.kind, BioErrorKind::Gone);
+}
+
+/// Rule D1. Such a flush may take what others have written with it: a flush of theirs that begins behind it does not count before it has ended. The
+/// defect: it was in the account only once it had failed.
+#[test]
+fn a_flush_without_a_queue_is_in_the_account_from_its_beginning() {
+    let device = Scarce::new(true, true);
+    let blocking = Blocking::new(device.clone());
+    let written = blocking.flushes().now();
+    let wait_for = |count| {
+        while device.flushes() < count {
+            std::thread::yield_now();
+        }
+    };
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| blocking.write_durably(0, Buf::zeroed(512)));
+        wait_for(1);
+        let second = scope.spawn(|| blocking.flush_since(written));
+        wait_for(2);
+        device.holds_a_flush.store(false, Ordering::SeqCst);
+        let failed = Err(BioError::new(BioErrorKind::Io));
+        assert_eq!(
+            (first.join().unwrap(), second.join().unwrap()),
+            (failed, failed)
+        );
+    });
 }

@@ -212,7 +212,12 @@ fn probe(target: &Target, engine: IoEngine) -> Result<(), DeviceError> {
 
 impl Device for FileDevice {
     fn geometry(&self) -> Geometry {
-        self.target.current()
+        let geometry = self.target.current();
+        Geometry {
+            // A host flushes behind each such write of a thread, and tells an error of earlier ones by it, once.
+            fua: geometry.fua && self.engine() != IoEngine::Threads,
+            ..geometry
+        }
     }
 
     fn name(&self) -> String {

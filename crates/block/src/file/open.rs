@@ -264,9 +264,38 @@ fn geometry(options: &FileOptions, opened: &Opened, extent: &Extent, logical: u3
         max_transfer: 1 << 30,
         discard: writable && limits.discard,
         write_zeroes: writable,
-        fua: limits.fua,
+        // Else the host writes from its pages and flushes, and tells an error of earlier ones by it, once.
+        fua: limits.fua && opened.direct,
         fua_flushes: limits.fua_flushes && opened.direct,
         volatile_cache: limits.volatile_cache || !opened.direct,
         read_only: options.read_only,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by it")]
+
+    use super::*;
+
+    /// Rule D1: a write with FUA through the host's pages is a flush of what they hold, whose failure the host tells once. It would be no flush of the
+    /// account.
+    #[test]
+    fn what_goes_through_pages_has_no_fua() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        let options = FileOptions {
+            path: file.path().to_owned(),
+            read_only: true,
+            ..FileOptions::default()
+        };
+        let mut opened = open_host(&options).unwrap();
+        (opened.limits.fua, opened.limits.fua_flushes) = (true, true);
+        let extent = extent(&options, &opened).unwrap();
+        for direct in [true, false] {
+            opened.direct = direct;
+            let seen = geometry(&options, &opened, &extent, 512);
+            assert_eq!((seen.fua, seen.fua_flushes), (direct, direct));
+        }
     }
 }
