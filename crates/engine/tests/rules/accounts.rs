@@ -6,6 +6,7 @@ use crate::bed::{Bed, drain_until, quiet};
 use crate::common::fixture::{DSYNC, LIMIT, filled, run_all, sim, writable};
 use crate::common::recipe::{RECIPES, bare};
 use crate::common::scratch;
+use crate::common::stage::Stage;
 use crate::common::watch::Watchdog;
 use diorite::policy::PRESETS;
 use diorite::{
@@ -122,6 +123,31 @@ fn only_durable_writes_through_the_journal_commit() {
         };
         assert_eq!(counted(&queue, request), expected);
         assert_eq!(commits() - before, u64::from(commit));
+    }
+}
+
+/// Who syncs a file of which nothing is to be committed pays for no commit: for a flush where the device has a cache, else for nothing.
+#[test]
+fn a_sync_of_what_is_committed_commits_nothing() {
+    let _watchdog = Watchdog::new(LIMIT, "nothing to commit");
+    let dir = scratch();
+    let image = bare(dir.path(), &RECIPES[0]);
+    let cached = sim(&image, "cache=volatile,fua=no");
+    let flushed = (0, one(Reason::Flush), 0, 0);
+    for (stage, expected) in [(Stage::mem(&image), (1, none(), 0, 0)), (cached, flushed)] {
+        let volume = stage.open(&quiet()).unwrap();
+        let file = volume.open_path("/odd", writable()).unwrap();
+        let queue = volume.queue(8).unwrap();
+        let id = queue.attach(&file).unwrap();
+        let sync = |data_only| counted(&queue, Request::sync(id, data_only, 0));
+        assert_eq!((sync(false), sync(true)), (expected, expected));
+        // Written, its time is to be committed; after that nothing is.
+        counted(&queue, Request::write(id, 0, filled(1, 512), 0));
+        assert_eq!(sync(true), expected);
+        assert_eq!(sync(false), (0, one(Reason::Commit), 0, 0));
+        assert_eq!(volume.journal_stats().commits, 1);
+        assert_eq!((sync(false), sync(true)), (expected, expected));
+        assert_eq!(volume.journal_stats().commits, 1);
     }
 }
 
