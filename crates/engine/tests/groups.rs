@@ -347,7 +347,8 @@ fn what_does_not_fit() {
     fsck(&stage.image);
 }
 
-/// A file has lost its name and is in use when a group begins that is given up. Its place in the orphan file is on the device, and is looked
+/// A file has lost its name and is in use when a group begins that is given up. Its place in the orphan file is on the device, and is
+/// looked
 /// at by the next open only if the superblock says that there is one.
 #[test]
 fn orphans_from_before_a_group_are_found() {

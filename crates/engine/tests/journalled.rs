@@ -349,7 +349,8 @@ fn files_without_names() {
     volume.close().unwrap();
 }
 
-/// Who cuts a file needs its data committed. In a group that is so, unless the group has written some of it: that would have to be committed in
+/// Who cuts a file needs its data committed. In a group that is so, unless the group has written some of it: that would have to be
+/// committed in
 /// the middle.
 #[test]
 fn in_a_group() {

@@ -1,6 +1,7 @@
 //! The keeper's patience and its end.
 //!
-//! Input: a small volume whose interval is an hour. Output: none. Invariants: none of its own. Limits: that a transaction is committed when the
+//! Input: a small volume whose interval is an hour. Output: none. Invariants: none of its own. Limits: that a transaction is
+//! committed when the
 //! interval has passed is looked at in `tests/keeping.rs`.
 
 use super::*;
@@ -37,7 +38,8 @@ fn what_was_committed_goes_home_after_another_interval() {
     });
 }
 
-/// Who lets go of it waits until its thread has ended, which may be in the middle of a commit; and it ends without waiting for the interval.
+/// Who lets go of it waits until its thread has ended, which may be in the middle of a commit; and it ends without waiting for the
+/// interval.
 #[test]
 fn its_thread_ends_with_it() {
     let volume = small_volume("16M", &[]);

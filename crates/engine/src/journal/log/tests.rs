@@ -1,6 +1,7 @@
 //! The log's room, its numbers, and what it says of an abort.
 //!
-//! Input: a small volume, and transactions of nothing but revokes, which have any number of blocks. Output: none. Invariants: none of its own.
+//! Input: a small volume, and transactions of nothing but revokes, which have any number of blocks. Output: none. Invariants: none of
+//! its own.
 //! Limits: what recovery makes of a log is looked at in `tests/recovery`.
 
 use super::super::transaction::State;
@@ -57,7 +58,8 @@ fn a_transaction_may_fill_the_log_and_no_more() {
     assert_eq!(fill(&volume), (0, 1));
 }
 
-/// A transaction never goes over one that is not home: what was there before is brought home first if there is no room, and behind it where more
+/// A transaction never goes over one that is not home: what was there before is brought home first if there is no room, and behind it
+/// where more
 /// than a half is taken.
 #[test]
 fn the_log_is_emptied_before_it_overruns_itself() {
