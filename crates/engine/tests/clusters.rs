@@ -418,3 +418,28 @@ fn one_cluster_at_two_places_is_found() {
     );
     assert_eq!(found, [expected]);
 }
+
+/// A file without extents is none of a volume that allocates in clusters: nothing is added to it, and nothing taken from it.
+#[test]
+fn a_file_without_extents_is_damaged() {
+    let dir = scratch();
+    let image = make(dir.path(), (4096, 16384), &[]);
+    let script = "sif /other flags 0\nsif /other block[0] 0\nsif /other block[1] 0\n";
+    debugfs(&image, dir.path(), script);
+    let (volume, _file) = open(&image);
+    let other = volume.open_path("/other", writable()).unwrap();
+    let keep_size = false;
+    let done = [
+        other.write_at(0, Buf::zeroed(4096)).1.map(drop),
+        other.append(Buf::zeroed(4096)).1.map(drop),
+        other.truncate(4096),
+        other.fallocate(Fallocate::Allocate { keep_size }, 0, 4096),
+        volume.unlink("/other"),
+    ];
+    for done in done {
+        let refused = matches!(&done, Err(Error::Damaged(why)) if why.contains("no extents"));
+        assert!(refused, "{done:?}");
+    }
+    assert_eq!((other.size(), other.metadata().blocks), (0, 0));
+    assert_eq!(volume.usage().pending, 0);
+}

@@ -346,3 +346,24 @@ fn what_does_not_fit() {
     stage.save();
     fsck(&stage.image);
 }
+
+/// A file has lost its name and is in use when a group begins that is given up. Its place in the orphan file is on the device, and is
+/// looked
+/// at by the next open only if the superblock says that there is one.
+#[test]
+fn orphans_from_before_a_group_are_found() {
+    let dir = scratch();
+    let stage = Stage::mem(&make(dir.path(), KINDS[1]));
+    let volume = stage.open(&OpenOptions::writable()).unwrap();
+    let file = volume.open_path("/f20", writable()).unwrap();
+    volume.unlink("/f20").unwrap();
+    volume.sync().unwrap();
+    let want = tree_of(&volume);
+    let group = volume.group().unwrap();
+    volume.mkdir("/new", 0o755).unwrap();
+    group.abandon().unwrap();
+    drop((file, volume));
+    let volume = stage.open(&OpenOptions::writable()).unwrap();
+    volume.close().unwrap();
+    check(&stage, &want);
+}

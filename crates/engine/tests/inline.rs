@@ -216,6 +216,38 @@ fn what_is_not_written_stays_inside() {
     fsck(&image);
 }
 
+/// A large inode has room for more than a sector: what lies in the second is read from there, and zeros behind it.
+#[test]
+fn more_than_a_sector_is_inside() {
+    let dir = scratch();
+    let image = make(
+        dir.path(),
+        &["-b", "4096", "-I", "1024", "-O", "inline_data"],
+    );
+    let volume = open(&image);
+    let inside = file(&volume, 0);
+    let data = contents(700);
+    assert!(inside.keep_inside(&data).unwrap() && is_inside(&inside));
+    for (pos, len, got) in [
+        (0, 512, 512),
+        (512, 512, 188),
+        (0, 1024, 700),
+        (512, 1024, 188),
+    ] {
+        let (buf, done) = inside.read_at(pos, common::fixture::filled(0x77, len));
+        assert_eq!(done.unwrap(), got, "{len} bytes at {pos}");
+        let at = pos as usize;
+        assert!(
+            buf.as_slice()[..got] == data[at..at + got],
+            "{len} bytes at {pos}"
+        );
+    }
+    assert!(is_inside(&inside));
+    drop(inside);
+    volume.close().unwrap();
+    fsck(&image);
+}
+
 /// Many first writes at once, with reads of the same bytes: each byte is what it was or what was written.
 #[test]
 fn first_writes_and_reads_at_once() {

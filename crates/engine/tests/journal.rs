@@ -4,21 +4,58 @@
 mod common;
 
 use common::fixture::{LIMIT, filled, writable};
+use common::log::Log;
 use common::recipe::{RECIPES, bare};
-use common::stage::Stage;
+use common::stage::{Stage, mem_of};
 use common::valve::Valve;
 use common::watch::Watchdog;
 use common::{fsck, image, scratch};
 use diorite::{Op, OpenFlags, OpenOptions, RequestFlags, Volume};
 use diorite_block::record::{Data, Event};
 use diorite_block::{Buf, MemDevice, RecordDevice, SimOptions};
-use diorite_format::Superblock;
+use diorite_format::journal::write::{LogPosition, set_position};
+use diorite_format::{Superblock, Tid};
 use std::sync::Arc;
 use std::time::Duration;
 
 const BLOCK: usize = 1024;
 /// A commit block begins with the log's magic number and its kind, big-endian.
 const COMMIT: [u8; 8] = [0xC0, 0x3B, 0x39, 0x98, 0, 0, 0, 2];
+
+/// Transactions are numbered round, and 0 comes behind 2^32 - 1: what it changed is not durable before it is committed, as with any other.
+#[test]
+fn what_transaction_0_changed_is_committed_by_a_sync() {
+    let _watchdog = Watchdog::new(LIMIT, "transaction 0");
+    let dir = scratch();
+    let path = bare(dir.path(), &RECIPES[0]);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let at = Log::of(dir.path(), &bytes).byte_of(0);
+    let position = LogPosition {
+        start: 0,
+        sequence: Tid::new(u32::MAX - 1),
+    };
+    set_position(&mut bytes[at..at + 1024], position);
+    std::fs::write(&path, &bytes).unwrap();
+    let stage = Stage::mem(&path);
+    let options = OpenOptions {
+        commit_interval: Duration::from_secs(3600),
+        ..OpenOptions::writable()
+    };
+    let volume = stage.open(&options).unwrap();
+    let file = volume.open_path("/empty", writable()).unwrap();
+    for n in 1..6 {
+        file.append(filled(1, 4096)).1.unwrap();
+        file.sync_data().unwrap();
+        let cut = Arc::new(mem_of(&stage.bytes()));
+        let volume = Volume::open_device(cut, &OpenOptions::default()).unwrap();
+        let file = volume.open_path("/empty", OpenFlags::default()).unwrap();
+        assert_eq!(file.size(), n * 4096);
+    }
+    drop(file);
+    volume.close().unwrap();
+    stage.save();
+    fsck(&path);
+}
 
 /// A commit block that a power cut tore between its sectors, over a block of an earlier lap, has the head of the new and the
 /// tail of the old: its checksum was wrong, and e2fsck, the kernel and diorite all took the log for damaged.

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::fixture::writable;
+use common::fixture::{filled, writable};
 use common::recipe::debugfs;
 use common::{Rng, bytes, fsck, image, kernel, run, scaled, scratch};
 use diorite::{Error, Fallocate, File, Op, OpenOptions, Request, RequestFlags, Volume, Wait};
@@ -347,4 +347,28 @@ fn files_without_names() {
         }
     }
     volume.close().unwrap();
+}
+
+/// Who cuts a file needs its data committed. In a group that is so, unless the group has written some of it: that would have to be
+/// committed in
+/// the middle.
+#[test]
+fn in_a_group() {
+    let dir = scratch();
+    let image = make(dir.path(), KINDS[1], true);
+    let volume = open(&image);
+    let (file, plain) = (file(&volume, "file"), file(&volume, "plain"));
+    plain.write_at(0, filled(0x11, 8192)).1.unwrap();
+    let group = volume.group().unwrap();
+    plain.truncate(1000).unwrap();
+    file.write_at(0, filled(0x22, 4096)).1.unwrap();
+    let cut = file.truncate(2000);
+    assert!(matches!(cut, Err(Error::WrittenInGroup { .. })), "{cut:?}");
+    group.commit().unwrap();
+    file.truncate(2000).unwrap();
+    same("written", &read_all(&file), &[0x22; 2000]);
+    same("cut", &read_all(&plain), &[0x11; 1000]);
+    drop((file, plain));
+    volume.close().unwrap();
+    fsck(&image);
 }

@@ -147,6 +147,35 @@ fn modes_lose_what_a_write_takes() {
     }
 }
 
+/// Another owner or group takes away what runs as the old one, whoever gives the file: not set-group-id of a file that its group does not
+/// execute, which is a wish for mandatory locks.
+#[test]
+fn who_is_given_a_file_gets_no_rights_with_it() {
+    let given = [
+        SetAttr {
+            uid: Some(70_000),
+            ..SetAttr::default()
+        },
+        SetAttr {
+            gid: Some(70_000),
+            ..SetAttr::default()
+        },
+    ];
+    for set in given {
+        let dir = scratch();
+        let image = make(dir.path(), &[]);
+        let volume = open(&image);
+        for (name, before, after) in FILES {
+            let file = file(&volume, name);
+            assert_eq!(mode(&file), before);
+            file.set_attr(&set).unwrap();
+            assert_eq!(mode(&file), after, "{name}, {before:o}");
+        }
+        volume.close().unwrap();
+        fsck(&image);
+    }
+}
+
 /// As the kernel has it: root's writes and truncations take nothing away but capabilities; those of somebody outside the group take
 /// set-group-id from files that it does not execute, too. Defect: any truncation took all, whoever asked for it.
 #[test]
@@ -342,6 +371,7 @@ fn a_queue_that_writes_already_knows() {
         .unwrap();
     write().unwrap();
     assert_eq!(names(&volume, &file), [""; 0]);
+    assert_eq!(queue.counters().fallback_buffered, 0);
     drop(queue);
     drop(file);
     volume.close().unwrap();

@@ -210,3 +210,7 @@ fn too_big(inode: &Inode, len: u64) -> Attempt {
         most: inode.max_size,
     })
 }
+
+#[cfg(test)]
+#[path = "admit_tests.rs"]
+mod tests;

@@ -190,7 +190,7 @@ fn start(
                 return prepare(queue, state, index, need);
             }
             Attempt::NeedsFirstWrite => {
-                let inside = state.file_of(index).inode.has_file_inside();
+                let inside = state.file_of(index).inode.is_inside();
                 state.counters.fallback_buffered += u64::from(inside);
                 return prepare(queue, state, index, Need::FirstWrite);
             }

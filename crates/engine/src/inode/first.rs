@@ -134,10 +134,7 @@ impl Inode {
     /// Does it. Blocks; no lock may be held and no handle open.
     pub(crate) fn settle_first_write(&self) -> Result<(), Error> {
         self.settle_privileges()?;
-        if self.has_file_inside() {
-            self.move_out()?;
-        }
-        Ok(())
+        self.move_out()
     }
 
     /// The part of it that has to be done also where data stays in the inode.
@@ -154,11 +151,6 @@ impl Inode {
             true => self.first.set(INSIDE),
             false => self.first.clear(INSIDE),
         }
-    }
-
-    /// Is it a file whose data is in its inode?
-    pub(crate) fn has_file_inside(&self) -> bool {
-        self.is_inside() && self.disk().is_file()
     }
 
     fn drop_privileges(&self) -> Result<(), Error> {

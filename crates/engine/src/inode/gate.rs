@@ -256,3 +256,25 @@ impl Inner {
             .sum()
     }
 }
+
+#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+mod tests {
+    use super::*;
+
+    /// A file that is attached again and again keeps nothing of the queues that have let it go: each turn would sum them all up.
+    #[test]
+    fn a_shard_goes_with_its_queue() {
+        let gate = Gate::new(1);
+        let (stays, goes) = (gate.add_shard(), gate.add_shard());
+        assert!(gate.enter(&stays) && gate.enter(&goes));
+        assert_eq!(gate.in_flight(), 2);
+        gate.leave(&goes);
+        let left = Arc::downgrade(&goes);
+        gate.remove_shard(&goes);
+        drop(goes);
+        assert!(left.upgrade().is_none());
+        assert!(gate.in_flight() == 1 && !gate.try_turn());
+        gate.leave(&stays);
+        assert!(gate.in_flight() == 0 && gate.try_turn());
+    }
+}

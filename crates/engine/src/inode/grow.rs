@@ -13,19 +13,10 @@ use diorite_format::MapKind;
 use std::ops::Range;
 
 impl Inode {
-    /// Can blocks be added to this file?
+    /// Can blocks be added to this file or directory? What is in its inode moves out before.
     pub(crate) fn check_can_grow(&self) -> Result<(), Error> {
         self.volume.check_writable()?;
-        self.check_map()?;
-        let ino = self.ino;
-        match self.disk().map_kind() {
-            MapKind::Extents | MapKind::Indirect => Ok(()),
-            // Its data moves out before.
-            MapKind::Inline if self.has_file_inside() => Ok(()),
-            MapKind::Inline | MapKind::FastSymlink | MapKind::Device | MapKind::None => {
-                Err(Error::Invalid(format!("inode {ino} has no map of blocks")))
-            }
-        }
+        self.check_map()
     }
 
     /// Has it a map that files of this volume may have?

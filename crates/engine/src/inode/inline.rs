@@ -125,7 +125,7 @@ impl Inode {
     }
 
     fn change_inside(&self, change: impl Fn(&mut Vec<u8>)) -> Result<bool, Error> {
-        if !self.has_file_inside() {
+        if !self.is_inside() {
             return Ok(false);
         }
         self.volume.in_handle(INSIDE_CREDITS, |handle| {

@@ -14,7 +14,7 @@ use crate::map::MappingState;
 use crate::map::edit::{self, Edited, MappedRun, NewRun, TreeBlocks};
 use crate::volume::VolumeShared;
 use diorite_block::sync::MutexGuard;
-use diorite_format::{FsBlock, Inode as DiskInode, InodeFlags, MapKind, Timestamp};
+use diorite_format::{FsBlock, Inode as DiskInode, InodeFlags, Timestamp};
 use std::ops::Range;
 
 /// The flags that say of what kind the map is.
@@ -50,24 +50,13 @@ impl Inode {
     /// The blocks of the volume that a range of the file is mapped to, in whole clusters of the file. Blocks while the device reads.
     pub(crate) fn mapped_runs(&self, range: Range<u64>) -> Result<Vec<MappedRun>, Error> {
         let mappings = self.mappings(self.whole_clusters(range))?;
+        // A file has fewer blocks than 32 bits can say.
+        let short = |len: u64| u32::try_from(len).unwrap_or(u32::MAX);
         let runs = mappings.iter().filter_map(|m| match m.state {
             MappingState::Hole => None,
-            MappingState::Written(at) | MappingState::Unwritten(at) => Some((m.len, at)),
+            MappingState::Written(at) | MappingState::Unwritten(at) => Some((at, short(m.len))),
         });
-        // A mapping can be longer than an extent, and than a run.
-        let most = u64::from(u32::MAX);
-        let parts = runs.flat_map(|(len, at)| {
-            let part = move |n: u64| {
-                (
-                    FsBlock::new(at.get() + n * most),
-                    (len - n * most).min(most),
-                )
-            };
-            (0..len.div_ceil(most)).map(part)
-        });
-        Ok(parts
-            .map(|(at, len)| (at, u32::try_from(len).unwrap_or(u32::MAX)))
-            .collect())
+        Ok(runs.collect())
     }
 
     fn remap_locked<'a>(
@@ -124,18 +113,11 @@ impl Remap<'_> {
     /// Maps a run of blocks that are used already, whatever was mapped there: that is freed, unless it was the same. Of the clusters
     /// around, those with blocks of `before`, which the file has there so far, are not counted again.
     pub(crate) fn map_known(&mut self, new: NewRun, before: &[MappedRun]) -> Result<(), Error> {
-        let end = u64::from(new.file_block) + u64::from(new.len);
-        let around = self.inode.whole_clusters(u64::from(new.file_block)..end);
-        let volume = &self.inode.volume;
         self.replace(new.file_block..new.file_block + new.len, &[new])?;
-        let now = match self.disk.map_kind() {
-            MapKind::Extents => edit::mapped_to(volume, &self.disk, around)?,
-            _ => vec![(new.start, new.len)],
-        };
-        let (now, before) = (
-            whole_clusters(volume, &now)?,
-            whole_clusters(volume, before)?,
-        );
+        // What lies around is mapped as it was, so its clusters are among those of `before`.
+        let volume = &self.inode.volume;
+        let now = whole_clusters(volume, &[(new.start, new.len)])?;
+        let before = whole_clusters(volume, before)?;
         for (_, len) in edit::without(self.inode.ino, &now, &before)? {
             self.disk.blocks += self.units(len);
         }
@@ -289,7 +271,8 @@ fn whole_clusters(volume: &VolumeShared, runs: &[MappedRun]) -> Result<Vec<Mappe
             Some((start, len)) => run.start.get().max(start.get() + u64::from(*len)),
             None => run.start.get(),
         };
-        if let Some(left) = run.end().get().checked_sub(from).filter(|left| *left > 0) {
+        // None are left of a cluster that comes again: whoever compares runs passes over that.
+        if let Some(left) = run.end().get().checked_sub(from) {
             let len = u32::try_from(left).expect("a part of a run is no longer than it");
             all.push((FsBlock::new(from), len));
         }

@@ -61,7 +61,8 @@ pub(super) enum Turn {
 impl Journal {
     /// Commits the running transaction, if there is anything in it.
     pub(super) fn commit(&self, volume: &VolumeShared, medium: &mut Medium) -> Result<(), Error> {
-        if !self.is_marked() && (volume.owes_record() || self.has_changes()) {
+        // Handles begin on a marked volume alone; a failure that is owed is a change without one.
+        if volume.owes_record() {
             self.mark_with(volume, medium)?;
         }
         let began = Instant::now();
@@ -124,10 +125,6 @@ impl Journal {
         self.state.lock().closing = false;
         self.opened.notify_all();
         frozen
-    }
-
-    fn has_changes(&self) -> bool {
-        !self.state.lock().running.is_empty()
     }
 
     fn freeze(&self, volume: &VolumeShared) -> Option<Frozen> {

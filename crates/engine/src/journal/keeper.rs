@@ -10,6 +10,9 @@ use diorite_block::sync::{Condvar, Mutex, thread};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+#[cfg(test)]
+mod tests;
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Keeper {

@@ -15,6 +15,9 @@ use diorite_format::journal::write::{self, LogPosition, Tag};
 use diorite_format::{FsBlock, Tid};
 use std::collections::BTreeMap;
 
+#[cfg(test)]
+mod tests;
+
 /// Bytes of blocks that are kept in memory between their commit and their way home: 20 MiB.
 const MOST_BYTES: u32 = 0x0140_0000;
 /// However large blocks are: a handle may need a quarter of them.
@@ -152,7 +155,8 @@ impl Log {
 
     /// Brings everything home and empties the log.
     pub(super) fn checkpoint(&mut self, volume: &VolumeShared) -> Result<(), Error> {
-        if self.used == 0 && !self.announced {
+        // It is while anything is in the log.
+        if !self.announced {
             return Ok(());
         }
         volume.write_blocks_durably(self.home.iter().map(|(at, bytes)| (*at, &**bytes)))?;

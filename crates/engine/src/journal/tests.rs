@@ -10,7 +10,7 @@ use crate::cache::Kind;
 use crate::error::Error;
 use crate::testing::small_volume;
 use diorite_block::Buf;
-use diorite_format::{FsBlock, Tid};
+use diorite_format::{FsBlock, Superblock, Tid};
 use std::thread;
 use std::time::Duration;
 
@@ -284,4 +284,56 @@ fn a_handle_at_once_waits_for_nothing() {
     assert!(journal.begin_at_once(volume, 1).is_none(), "it is full");
     drop(all);
     assert!(journal.begin_at_once(volume, 1).is_some());
+}
+
+/// A commit waits for the handles that are open, and holds what they change to their end; the last one wakes it.
+#[test]
+fn a_commit_waits_for_open_handles() {
+    let volume = small_volume("16M", &[]);
+    let inner = volume.inner();
+    let journal = inner.journal().unwrap();
+    thread::scope(|scope| {
+        let (handle, other) = (journal.begin(inner, 1).unwrap(), journal.begin(inner, 1));
+        inner
+            .edit_super(&handle, |edit| edit.set_mount_time(1))
+            .unwrap();
+        let commits = scope.spawn(|| journal.commit_running(inner));
+        while !journal.state.lock().closing && !commits.is_finished() {
+            thread::yield_now();
+        }
+        drop(other);
+        for _ in 0..50 {
+            thread::sleep(Duration::from_millis(1));
+            assert!(!commits.is_finished(), "in the middle of a handle");
+        }
+        inner
+            .edit_super(&handle, |edit| edit.set_mount_count(7))
+            .unwrap();
+        let tid = handle.tid();
+        drop(handle);
+        commits.join().unwrap().unwrap();
+        assert!(journal.is_committed(tid));
+    });
+    assert_eq!(journal.newest_uncommitted(), None, "all of it is there");
+}
+
+/// Damage is met on a volume that nobody changes, and the superblock says to go on. What is committed is the record of that, which
+/// recovery finds only where the superblock asks for it.
+#[test]
+fn a_failure_alone_marks_the_volume_as_in_use() {
+    let volume = small_volume("16M", &["-e", "continue"]);
+    let inner = volume.inner();
+    let journal = inner.journal().unwrap();
+    let needs_recovery = || {
+        let raw = inner.blocking.read(1024, Buf::zeroed(1024)).unwrap();
+        let raw = raw.as_slice().try_into().unwrap();
+        Superblock::parse(raw).unwrap().needs_recovery()
+    };
+    journal.commit_running(inner).unwrap();
+    assert!(!journal.is_marked() && !needs_recovery(), "nothing is owed");
+    let damage: Result<(), _> = Err(Error::Damaged("by a test".to_owned()));
+    assert!(inner.watched(damage).is_err() && inner.owes_record());
+    journal.commit_running(inner).unwrap();
+    assert!(!inner.owes_record() && journal.stats().commits == 1);
+    assert!(journal.is_marked() && needs_recovery());
 }

@@ -6,6 +6,7 @@ use crate::bed::{Bed, drain_until, quiet};
 use crate::common::fixture::{DSYNC, LIMIT, filled, run_all, sim, writable};
 use crate::common::recipe::{RECIPES, bare};
 use crate::common::scratch;
+use crate::common::stage::Stage;
 use crate::common::watch::Watchdog;
 use diorite::policy::PRESETS;
 use diorite::{
@@ -73,6 +74,45 @@ fn a_failure_is_counted_once() {
     bed.finish();
 }
 
+/// Rule C1. A write that ends where its file does makes that no longer: it owes nothing, also if it is not for the fast attempt.
+#[test]
+fn an_overwrite_up_to_the_end_is_inline() {
+    let _watchdog = Watchdog::new(LIMIT, "up to the end");
+    let bed = Bed::new(&RECIPES[0], &quiet());
+    let (file, queue, id) = bed.open("/empty");
+    assert_eq!(file.write_at(0, filled(1, 8192)).1.unwrap(), 8192);
+    let halves = || Buf::from_parts(vec![filled(2, 2048), filled(2, 2048)]);
+    for pos in [0, 4096] {
+        let write = Request::write(id, pos, halves(), 0);
+        assert_eq!(counted(&queue, write), (1, none(), 0, 0), "at {pos}");
+    }
+    assert_eq!(file.size(), 8192);
+    drop((file, queue));
+    bed.judge();
+}
+
+/// Rule C7. A sync of data owes no commit for times, and a sync none where all is committed: without a cache they are done at once.
+#[test]
+fn a_sync_owes_what_is_not_committed() {
+    let _watchdog = Watchdog::new(LIMIT, "syncs");
+    let bed = Bed::new(&RECIPES[0], &quiet());
+    let (file, queue, id) = bed.open("/odd");
+    let (nothing, commit) = ((1, none(), 0, 0), (0, one(Reason::Commit), 0, 0));
+    let overwrite = || Request::write(id, 0, filled(1, 512), 0);
+    let sync = |data_only| Request::sync(id, data_only, 0);
+    for (request, owed) in [
+        (overwrite(), nothing),
+        (sync(true), nothing),
+        (sync(false), commit),
+        (sync(false), nothing),
+        (sync(true), nothing),
+    ] {
+        assert_eq!(counted(&queue, request), owed);
+    }
+    drop((file, queue));
+    bed.judge();
+}
+
 /// What changes a file's map or size and moves no data is counted as that, each time.
 #[test]
 fn operations_are_counted() {
@@ -122,6 +162,31 @@ fn only_durable_writes_through_the_journal_commit() {
         };
         assert_eq!(counted(&queue, request), expected);
         assert_eq!(commits() - before, u64::from(commit));
+    }
+}
+
+/// Who syncs a file of which nothing is to be committed pays for no commit: for a flush where the device has a cache, else for nothing.
+#[test]
+fn a_sync_of_what_is_committed_commits_nothing() {
+    let _watchdog = Watchdog::new(LIMIT, "nothing to commit");
+    let dir = scratch();
+    let image = bare(dir.path(), &RECIPES[0]);
+    let cached = sim(&image, "cache=volatile,fua=no");
+    let flushed = (0, one(Reason::Flush), 0, 0);
+    for (stage, expected) in [(Stage::mem(&image), (1, none(), 0, 0)), (cached, flushed)] {
+        let volume = stage.open(&quiet()).unwrap();
+        let file = volume.open_path("/odd", writable()).unwrap();
+        let queue = volume.queue(8).unwrap();
+        let id = queue.attach(&file).unwrap();
+        let sync = |data_only| counted(&queue, Request::sync(id, data_only, 0));
+        assert_eq!((sync(false), sync(true)), (expected, expected));
+        // Written, its time is to be committed; after that nothing is.
+        counted(&queue, Request::write(id, 0, filled(1, 512), 0));
+        assert_eq!(sync(true), expected);
+        assert_eq!(sync(false), (0, one(Reason::Commit), 0, 0));
+        assert_eq!(volume.journal_stats().commits, 1);
+        assert_eq!((sync(false), sync(true)), (expected, expected));
+        assert_eq!(volume.journal_stats().commits, 1);
     }
 }
 

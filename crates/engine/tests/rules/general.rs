@@ -266,6 +266,44 @@ fn nowait_waits_for_nothing() {
     }
 }
 
+/// Rule G12. A request that may not wait says so to the device where it is one piece; of several, one could be refused when another was
+/// done.
+#[test]
+fn only_one_piece_asks_the_device_not_to_wait() {
+    let _watchdog = Watchdog::new(LIMIT, "one piece");
+    let (_dir, image, _) = made(0);
+    let stage = Stage::mem(&image);
+    let valve = Valve::new(stage.device.clone());
+    let volume = Volume::open_device(Arc::new(valve.clone()), &OpenOptions::writable()).unwrap();
+    let file = volume.open_path("/pieces", writable()).unwrap();
+    // Loads the map.
+    file.mappings(0, file.size()).unwrap();
+    let queue = volume.queue(64).unwrap();
+    let id = queue.attach(&file).unwrap();
+    let asks = |request: Request| {
+        let before = valve.not_to_wait();
+        let done = run_all(&queue, vec![request]);
+        assert!(done[0].result.is_ok(), "{done:?}");
+        valve.not_to_wait() - before
+    };
+    // In two pieces of memory, which the fast attempt does not take.
+    let halves = |len| Buf::from_parts(vec![Buf::zeroed(len / 2), Buf::zeroed(len / 2)]);
+    let requests = |len| {
+        [
+            Request::read(id, 0, halves(len), 0),
+            Request::write(id, 0, halves(len), 0),
+        ]
+    };
+    for (len, asked) in [(512, 1), (40 * 4096, 0)] {
+        for request in requests(len) {
+            assert_eq!(asks(request), 0, "{len} bytes, may wait");
+        }
+        for request in requests(len) {
+            assert_eq!(asks(request.with_flags(NOWAIT)), asked, "{len} bytes");
+        }
+    }
+}
+
 /// Rules G5, G6: requests of many pieces through queues with fewer slots than pieces, each once, for every depth.
 #[test]
 fn more_pieces_than_slots() {

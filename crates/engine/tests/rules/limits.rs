@@ -89,6 +89,31 @@ fn ranges_at_the_end_of_numbers_touch_nothing() {
     bed.finish();
 }
 
+/// Rule D7. An append whose data goes through the journal may end where a file can at the latest, and not a sector behind.
+#[test]
+fn an_append_through_the_journal_ends_where_a_file_can() {
+    let _watchdog = Watchdog::new(LIMIT, "the last append");
+    let bed = Bed::new(&RECIPES[0], &quiet());
+    let (file, queue, id) = bed.open("/empty");
+    let flags = file.metadata().flags.with(InodeFlags::JOURNAL_DATA);
+    file.set_flags(flags).unwrap();
+    let most = u64::from(u32::MAX) * 4096;
+    file.truncate(most - 1024).unwrap();
+    let append = |len| run_all(&queue, vec![Request::append(id, filled(1, len), 0)]).remove(0);
+    let too_big = |len| matches!(append(len).result, Err(Error::TooBig { .. }));
+    assert!(too_big(1536));
+    let done = append(1024);
+    assert_eq!((done.result.unwrap(), done.pos), (1024, most - 1024));
+    assert_eq!(file.size(), most);
+    assert!(too_big(512));
+    let mut bytes = [0xEE; 2048];
+    file.read_bytes(most - 2048, &mut bytes).unwrap();
+    assert!(bytes[..1024].iter().all(|b| *b == 0) && bytes[1024..].iter().all(|b| *b == 1));
+    file.truncate(0).unwrap();
+    drop((file, queue));
+    bed.finish();
+}
+
 /// Rule D7. A vectored buffer of 4 GiB panicked inside the queue, whose slot stayed taken. What is too large, or no part of its request,
 /// is refused, comes back with its buffer, and leaves every slot free.
 #[test]

@@ -19,6 +19,7 @@
 //! | `alone` | B1 to B3, U7: which requests run alone under which switch |
 //! | `recheck` | U7, G15: what is looked at again after a wait |
 //! | `limits` | D6, D7, D9, D11: a caller's numbers, policies that change, what an error leaves |
+//! | `behind` | B5, B9, D9, U9, U11: what is known of the bytes behind the end, and what an error makes of that |
 //! | `owed` | C8, D5, D9, D11: who does what ended requests owe, in how many handles, what half of it leaves |
 //! | `accounts` | what is counted: deferred, failed, waiting, handed to the device together |
 //! | `log_places` | D10: where a journal may lie |
@@ -36,6 +37,7 @@ mod accounts;
 mod alone;
 mod announced;
 mod bed;
+mod behind;
 mod blocks;
 mod completion;
 mod cuts;

@@ -3,14 +3,15 @@
 //! Input: volumes whose free space is poison. Output: none. Invariants: counts are asserted, times never; e2fsck judges the end. Limits: the
 //! racing reads are a slice by default; `DIORITE_POISON_READS=1000000` is the long form.
 
-use crate::bed::{Bed, drain_until};
+use crate::bed::{Bed, drain_until, quiet};
 use crate::common::fixture::{LIMIT, NOWAIT, filled, made, run_all, writable};
-use crate::common::recipe::{POISON, RECIPES, bare};
+use crate::common::recipe::{POISON, RECIPES, Recipe, bare};
 use crate::common::stage::Stage;
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
 use crate::common::{Rng, fsck, scaled, scratch};
-use diorite::{Error, File, MappingState, OpenFlags, OpenOptions, Queue, Request, Volume, Wait};
+use diorite::{Error, File, MappingState, Misaligned, OpenFlags, OpenOptions};
+use diorite::{Queue, Request, Volume, Wait};
 use diorite_block::Buf;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -425,11 +426,75 @@ fn an_append_behind_an_odd_end_is_refused() {
     for flags in [diorite::RequestFlags::default(), NOWAIT] {
         let append = Request::append(id, filled(1, 512), 0).with_flags(flags);
         let done = run_all(&queue, vec![append]);
-        assert!(
-            matches!(done[0].result, Err(Error::Unaligned { .. })),
-            "{done:?}"
+        // It has 195 sectors and so many bytes.
+        let by_how_much = matches!(
+            done[0].result,
+            Err(Error::Unaligned {
+                what: Misaligned::Offset,
+                by: 161,
+                need: 512,
+            })
         );
+        assert!(by_how_much, "{done:?}");
         assert_eq!(file.size(), 100_001);
+    }
+    drop((file, queue));
+    bed.judge();
+}
+
+/// Rule G12. An append that may not wait for the block that another append has is refused, and no place is kept for it: the next one goes
+/// where it would have gone.
+#[test]
+fn an_append_that_does_not_wait_leaves_no_gap() {
+    let _watchdog = Watchdog::new(LIMIT, "refused at a block");
+    let bed = Bed::new(&RECIPES[0], &quiet());
+    let (file, queue, id) = bed.open("/empty");
+    bed.valve.hold(&[1]);
+    queue.push(Request::append(id, filled(1, 512), 1)).unwrap();
+    drain_until(&queue, || bed.valve.holding() == 1);
+    let other = bed.volume.queue(4).unwrap();
+    let there = other.attach(&file).unwrap();
+    let nowait = Request::append(there, filled(2, 512), 2).with_flags(NOWAIT);
+    let refused = run_all(&other, vec![nowait]);
+    assert!(
+        matches!(refused[0].result, Err(Error::WouldBlock(Wait::Range))),
+        "{refused:?}"
+    );
+    queue.push(Request::append(id, filled(3, 512), 3)).unwrap();
+    bed.valve.hold(&[]);
+    let done = collect(&queue, 2);
+    assert!(done.iter().all(|d| d.result.is_ok()), "{done:?}");
+    assert_eq!((done[1].pos, file.size()), (512, 1024));
+    let content = bytes(&file, 0, 1024);
+    assert!(all(&content[..512], 1) && all(&content[512..], 3), "a gap");
+    drop((file, queue, other));
+    bed.judge();
+}
+
+/// Rule U9. An append that waits for the block that another has keeps its place, and keeps nobody behind it from going down, who has a
+/// block of his own.
+#[test]
+fn who_waits_for_a_block_keeps_nobody_behind_up() {
+    let _watchdog = Watchdog::new(LIMIT, "behind who waits");
+    let bed = Bed::new(&RECIPES[0], &quiet());
+    let (file, queue, id) = bed.open("/empty");
+    bed.valve.hold(&[1, 3]);
+    queue.push(Request::append(id, filled(1, 512), 1)).unwrap();
+    drain_until(&queue, || bed.valve.holding() == 1);
+    let parked = || queue.counters().parked_for_range;
+    let before = parked();
+    // The rest of the block, and the next one.
+    queue.push(Request::append(id, filled(2, 3584), 2)).unwrap();
+    queue.push(Request::append(id, filled(3, 4096), 3)).unwrap();
+    drain_until(&queue, || bed.valve.holding() == 2 || parked() > before + 1);
+    assert_eq!((bed.valve.holding(), parked()), (2, before + 1));
+    bed.valve.hold(&[]);
+    let done = collect(&queue, 3);
+    let places = done.iter().map(|d| d.pos);
+    assert!(places.eq([0u64, 512, 4096]), "{done:?}");
+    assert_eq!(file.size(), 8192);
+    for (pos, len, byte) in [(0, 512, 1), (512, 3584, 2), (4096, 4096, 3)] {
+        assert!(all(&bytes(&file, pos, len), byte), "at {pos}");
     }
     drop((file, queue));
     bed.judge();
@@ -460,6 +525,49 @@ fn what_the_size_covers_is_there() {
             assert!(done.iter().all(|d| d.result.is_ok()), "{done:?}");
         }
     });
+    drop((file, queue));
+    bed.judge();
+}
+
+/// Rule C8. The same of writes that end together and become one change: all that they have written is there before the size of the last
+/// one is.
+#[test]
+fn the_size_comes_after_all_maps_of_its_change() {
+    const COUNT: u64 = 32;
+    let _watchdog = Watchdog::new(LIMIT, "after all maps");
+    // In a log as large as this one handle takes them all.
+    let recipe = Recipe {
+        args: &["-t", "ext4", "-b", "4096", "-J", "size=16"],
+        size: "40M",
+        ..RECIPES[0]
+    };
+    let bed = Bed::new(&recipe, &quiet());
+    let (file, queue, id) = bed.open("/empty");
+    let rounds = scaled("DIORITE_ROUNDS", 40);
+    let last = (rounds * COUNT - 1) * 8192 + 4096;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut seen = 0;
+            while seen < last {
+                let size = file.size();
+                if size != seen {
+                    assert!(all(&bytes(&file, size - 4096, 4096), 0xAB), "below {size}");
+                }
+                seen = size;
+            }
+        });
+        for first in (0..rounds).map(|round| round * COUNT) {
+            // Blocks apart from each other, so that none is mapped with its neighbour.
+            let write = |n| Request::write(id, n * 8192, filled(0xAB, 4096), n);
+            bed.valve.hold(&[0xAB]);
+            queue.submit(&mut (first..first + COUNT).map(write).collect());
+            drain_until(&queue, || bed.valve.holding() as u64 == COUNT);
+            bed.valve.hold(&[]);
+            let done = collect(&queue, COUNT as usize);
+            assert!(done.iter().all(|d| d.result.is_ok()), "{done:?}");
+        }
+    });
+    assert_eq!(file.size(), last);
     drop((file, queue));
     bed.judge();
 }

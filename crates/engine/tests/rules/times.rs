@@ -9,8 +9,8 @@ use crate::common::recipe::{RECIPES, bare};
 use crate::common::stage::{Stage, mem_of};
 use crate::common::watch::Watchdog;
 use crate::common::{image, scratch};
-use diorite::{AccessTimes, File, Op, OpenFlags, OpenOptions, RequestFlags, Volume};
-use diorite_format::Inode;
+use diorite::{AccessTimes, File, Op, OpenFlags, OpenOptions, RequestFlags, SetAttr, Volume};
+use diorite_format::{Inode, Timestamp};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::thread;
@@ -61,6 +61,8 @@ fn a_write_that_is_noted_late_takes_no_time_back() {
     assert_eq!(write_at(start + 8), start + 8);
     assert_eq!(write_at(start + 4), start + 8, "it was overtaken");
     assert_eq!(write_at(start + 12), start + 12);
+    assert_eq!(write_at(start - 987), start + 12, "by less than a second");
+    assert_eq!(write_at(start - 988), start - 988, "by a second");
     assert_eq!(
         write_at(start - 5000),
         start - 5000,
@@ -219,4 +221,119 @@ fn a_sync_writes_the_times_that_were_noted_and_no_others() {
         file.sync().unwrap();
         assert_eq!(durable(), want, "reads: {reads}, writes: {writes}");
     }
+}
+
+/// The second of a time in an inode, since [`START`].
+fn seconds(time: Timestamp) -> i64 {
+    time.secs - START as i64 / 1000
+}
+
+/// What a test of times begins with: the file `/odd`, and its calls at a second since [`START`].
+struct Odd {
+    _dir: tempfile::TempDir,
+    stage: Stage,
+    volume: Volume,
+    file: File,
+}
+
+impl Odd {
+    fn new(access_times: AccessTimes) -> Odd {
+        let dir = scratch();
+        let stage = Stage::mem(&bare(dir.path(), &RECIPES[0]));
+        MILLIS.set(START);
+        let options = OpenOptions {
+            access_times,
+            ..options()
+        };
+        let volume = stage.open(&options).unwrap();
+        let file = volume.open_path("/odd", writable()).unwrap();
+        Odd {
+            _dir: dir,
+            stage,
+            volume,
+            file,
+        }
+    }
+
+    fn at(second: u64) {
+        MILLIS.set(START + second * 1000);
+    }
+
+    fn read(&self, second: u64) {
+        Odd::at(second);
+        self.file.read_bytes(0, &mut [0; 512]).unwrap();
+    }
+
+    fn write(&self, second: u64) {
+        Odd::at(second);
+        self.file.write_at(0, filled(1, 512)).1.unwrap();
+    }
+
+    /// The time of access that is durable after a sync.
+    fn synced(&self) -> i64 {
+        self.file.sync().unwrap();
+        seconds(behind_a_cut(&self.stage, "/odd").atime)
+    }
+}
+
+/// Where all times of access are kept, the last read counts, also where nothing else has happened since the one before.
+#[test]
+fn always_is_every_time() {
+    let odd = Odd::new(AccessTimes::Always);
+    odd.read(1);
+    odd.read(2);
+    assert_eq!(odd.synced(), 2);
+}
+
+/// Where they are kept relative to changes, a read counts that comes after a write, the first one of a day, and no other one: also after a sync, which
+/// changes the inode and none of its times.
+#[test]
+fn relative_is_after_a_change_and_once_a_day() {
+    const DAY: u64 = 24 * 60 * 60;
+    let odd = Odd::new(AccessTimes::Relative);
+    odd.read(1);
+    odd.write(2);
+    odd.read(3);
+    assert_eq!(odd.synced(), 3, "the file was written since it was read");
+    odd.read(4);
+    assert_eq!(odd.synced(), 3, "it was read since it was written");
+    Odd::at(5);
+    odd.file.set_attr(&SetAttr::default()).unwrap();
+    odd.read(6);
+    assert_eq!(odd.synced(), 6, "it was changed since it was read");
+    odd.read(DAY + 6);
+    assert_eq!(odd.synced(), DAY as i64 + 6, "a day has passed");
+    odd.read(2 * DAY + 5);
+    assert_eq!(odd.synced(), DAY as i64 + 6, "less than a day");
+}
+
+/// What was noted of reads comes before the time that is set after them.
+#[test]
+fn a_noted_read_takes_no_time_back_that_was_set() {
+    let odd = Odd::new(AccessTimes::Always);
+    odd.read(1);
+    let set = SetAttr {
+        atime: Some(Timestamp {
+            secs: START as i64 / 1000 - 7,
+            nanos: 0,
+        }),
+        ..SetAttr::default()
+    };
+    odd.file.set_attr(&set).unwrap();
+    assert_eq!(odd.synced(), -7);
+}
+
+/// A write at a time that the inode has owes no time: nothing is noted, and a sync commits nothing.
+#[test]
+fn a_time_is_written_once() {
+    let odd = Odd::new(AccessTimes::Relative);
+    odd.write(1);
+    assert_eq!(odd.volume.usage().dirty_times, 1);
+    odd.file.sync().unwrap();
+    let commits = odd.volume.journal_stats().commits;
+    assert_eq!(odd.volume.usage().dirty_times, 0);
+    odd.write(1);
+    assert_eq!(odd.volume.usage().dirty_times, 0);
+    odd.file.sync().unwrap();
+    assert_eq!(odd.volume.journal_stats().commits, commits);
 }

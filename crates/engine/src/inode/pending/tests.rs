@@ -155,6 +155,18 @@ fn nobody_gets_a_place_behind_who_may_be_refused() {
     assert_eq!(ended(&pending, 100, Some(1)), [1, 2]);
 }
 
+/// Rule U9: what fails when its place was sure has ended with nothing written, and keeps that place while others come before it.
+#[test]
+fn a_sure_place_is_kept_by_who_fails() {
+    let pending = Pending::<u32>::new(1);
+    assert_eq!(sure(&pending, 0, 10, 1000), Ok(0));
+    assert_eq!(sure(&pending, 0, 10, 1000), Ok(10));
+    assert!(ended(&pending, 10, None).is_empty());
+    assert_eq!((pending.count(), sure(&pending, 0, 10, 1000)), (2, Ok(20)));
+    assert!(ended(&pending, 20, Some(3)).is_empty());
+    assert_eq!(ended(&pending, 0, Some(1)), [1, 3]);
+}
+
 /// An append that began while the one before it was being published got the same place, for that was no longer counted and the size
 /// not moved yet; and one that ended then could be published first, by another worker.
 #[test]

@@ -1,6 +1,9 @@
-//! The order of names, without a volume.
+//! The order of names: without a volume, and what operations on a volume without a journal note of it.
 
 use super::*;
+use crate::Volume;
+use crate::dir::{RenameFlags, place_of};
+use crate::testing::small_volume;
 
 const DIR: Ino = Ino::new(12);
 
@@ -78,4 +81,161 @@ fn maps_go_with_names_or_last() {
     assert_eq!(order.turn_of_map(Ino::new(31), &levels), None);
     order.is_replaced(gone);
     assert_eq!(order.turn_of_map(gone, &levels), None);
+}
+
+/// Blocks of a directory that are written anew with its names need an order, whatever else the transaction does; new ones that take no
+/// names from others do not.
+#[test]
+fn a_directory_that_is_split_asks_for_an_order() {
+    let mut order = Order::default();
+    order.spread(DIR, &[], new(&[7]));
+    assert!(!order.is_asked_for, "nothing has moved");
+    order.spread(DIR, &[block(1)], new(&[8]));
+    assert!(order.is_asked_for);
+    order.spread(DIR, &[], new(&[9]));
+    assert!(order.is_asked_for, "as before");
+}
+
+/// A volume without a journal, with this done and durable.
+fn without_journal(more: &[&str], first: impl FnOnce(&Volume)) -> Volume {
+    let args: Vec<&str> = ["-O", "^has_journal"].iter().chain(more).copied().collect();
+    let volume = small_volume("16M", &args);
+    first(&volume);
+    volume.sync().unwrap();
+    volume
+}
+
+fn create(volume: &Volume, path: &str) {
+    volume.create(path, 0o644).unwrap();
+}
+
+fn rename(volume: &Volume, from: &str, to: &str) {
+    volume.rename(from, to, RenameFlags::default()).unwrap();
+}
+
+fn ino_of(volume: &Volume, path: &str) -> Ino {
+    volume.resolve(path, false).unwrap()
+}
+
+/// Where the first block of a directory is.
+fn first_block(volume: &Volume, dir: &str) -> FsBlock {
+    let inode = volume.inner().inode(ino_of(volume, dir)).unwrap();
+    place_of(&inode, 0).unwrap().unwrap()
+}
+
+/// Looks at what is running.
+fn running<T>(
+    volume: &Volume,
+    look: impl FnOnce(&super::super::transaction::Transaction) -> T,
+) -> T {
+    let journal = volume.inner().journal().unwrap();
+    look(&journal.state.lock().running)
+}
+
+fn turn_of(volume: &Volume, at: FsBlock) -> Option<Turn> {
+    let inner = volume.inner();
+    running(volume, |t| t.order.turns(inner, &t.blocks).of(at))
+}
+
+/// What of the block of the table with this inode waits, if that does.
+fn turn_of_inode(volume: &Volume, ino: Ino) -> Option<Turn> {
+    let inner = volume.inner();
+    let (at, from) = inner.inode_place(ino).unwrap();
+    let held = running(volume, |t| t.order.turns(inner, &t.blocks).held(at));
+    held.into_iter().find(|h| h.from == from).map(|h| h.turn)
+}
+
+/// The new inode is there before the name stands for it; the one that had the name stays as it is until the name is gone from it.
+#[test]
+fn a_name_that_is_replaced_stands_between_both_inodes() {
+    let volume = without_journal(&[], |volume| create(volume, "/file"));
+    let (root, old) = (first_block(&volume, "/"), ino_of(&volume, "/file"));
+    let new = volume.temporary("/", 0o644).unwrap();
+    assert_eq!(turn_of(&volume, root), None, "no name has changed");
+    volume.replace_file(&new, "/file").unwrap();
+    let file = new.metadata().ino;
+    assert_eq!(ino_of(&volume, "/file"), file);
+    assert_eq!(turn_of(&volume, root), Some(Turn::Names(0)));
+    assert_eq!(turn_of_inode(&volume, file), None, "with the first");
+    assert_eq!(turn_of_inode(&volume, old), Some(Turn::Last));
+}
+
+/// Two names change places within a block: it goes behind the inodes, of which it has others than before.
+#[test]
+fn an_exchange_goes_behind_the_inodes() {
+    let volume = without_journal(&[], |volume| create(volume, "/one"));
+    create(&volume, "/two");
+    let root = first_block(&volume, "/");
+    assert_eq!(turn_of(&volume, root), None, "names that are new alone");
+    let exchange = true;
+    let flags = RenameFlags {
+        exchange,
+        ..RenameFlags::default()
+    };
+    volume.rename("/one", "/two", flags).unwrap();
+    assert_eq!(turn_of(&volume, root), Some(Turn::Names(0)));
+}
+
+/// Who moves into a directory that is new is found when that one's own name is there: only then does the old name go. The root's block was
+/// taken for the one of the two that has to wait, as a name moved from there, too.
+#[test]
+fn what_moves_into_a_new_directory_waits_for_its_name() {
+    let volume = without_journal(&[], |volume| {
+        volume.mkdir("/old", 0o755).unwrap();
+        create(volume, "/old/file");
+        create(volume, "/other");
+    });
+    let (root, old) = (first_block(&volume, "/"), first_block(&volume, "/old"));
+    volume.mkdir("/new", 0o755).unwrap();
+    rename(&volume, "/other", "/new/other");
+    rename(&volume, "/old/file", "/new/file");
+    assert_eq!(turn_of(&volume, root), Some(Turn::Names(0)));
+    assert_eq!(turn_of(&volume, old), Some(Turn::Names(1)));
+}
+
+/// The last free number is that of an inode which has just lost its name. The new inode does not wait for the names to go.
+#[test]
+fn a_number_that_is_given_out_again_does_not_wait() {
+    let volume = without_journal(&["-N", "16"], |volume| {
+        let more = (0..).find(|n| volume.create(&format!("/{n}"), 0o644).is_err());
+        assert!(more.unwrap() > 0);
+    });
+    let root = first_block(&volume, "/");
+    let ino = ino_of(&volume, "/0");
+    volume.unlink("/0").unwrap();
+    rename(&volume, "/1", "/one");
+    assert_eq!(turn_of_inode(&volume, ino), Some(Turn::Last));
+    create(&volume, "/new");
+    assert_eq!(ino_of(&volume, "/new"), ino);
+    assert_eq!(
+        turn_of(&volume, root),
+        Some(Turn::Names(0)),
+        "in the same round"
+    );
+    assert_eq!(turn_of_inode(&volume, ino), None);
+}
+
+/// More of the table of inodes is used than before: the descriptor that says so goes ahead, or e2fsck gives away what the inode there has.
+#[test]
+fn a_descriptor_leads_when_more_of_a_table_is_used() {
+    let volume = without_journal(&[], |_| ());
+    create(&volume, "/first");
+    let sb = &volume.inner().sb;
+    let group = sb.inode_place(ino_of(&volume, "/first")).unwrap().group;
+    let (table_block, _) = sb.desc_place(group).unwrap();
+    let at = sb.gdt_location(table_block).unwrap();
+    assert_eq!(
+        running(&volume, |t| t.leading.clone()),
+        BTreeSet::from([at])
+    );
+    assert!(running(&volume, |t| t.blocks.contains_key(&at)));
+    volume.sync().unwrap();
+    volume.unlink("/first").unwrap();
+    volume.sync().unwrap();
+    create(&volume, "/again");
+    assert_eq!(
+        running(&volume, |t| t.leading.len()),
+        0,
+        "it was used before"
+    );
 }

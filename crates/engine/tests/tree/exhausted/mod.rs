@@ -102,6 +102,31 @@ fn usable(what: &str, volume: &Volume, full: Full, free: u32) {
     }
 }
 
+/// Rule G8. What fails half-way, if it is not refused before, on a kind of volume on which it does: where the map needs a node for what it
+/// splits, and where it needs two and gets one.
+#[test]
+fn without_the_last_node() {
+    for (kind, name) in [
+        (0, "written zeros in a block behind the end"),
+        (1, "allocate in a full leaf"),
+    ] {
+        let dir = scratch();
+        let (kind, args) = KINDS[kind];
+        let stage = Stage::new(dir.path(), args, Full::Blocks);
+        let operation = OPERATIONS.iter().find(|o| o.0 == name).unwrap();
+        let volume = stage.open(0);
+        let done = operation.1(&volume);
+        assert!(
+            matches!(done, Err(Error::NoSpace { .. })),
+            "{name}: {done:?}"
+        );
+        volume.close().unwrap();
+        let mut found = Vec::new();
+        until_it_fits(kind, &stage, operation, &mut found);
+        assert!(found.is_empty(), "{found:#?}");
+    }
+}
+
 /// What is on the stage is there in the form that the operations are about.
 #[test]
 fn the_stage_is_set() {

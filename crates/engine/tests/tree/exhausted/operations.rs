@@ -328,6 +328,16 @@ pub(super) const OPERATIONS: &[Operation] = &[
         Fails::May,
     ),
     (
+        "written zeros in a block behind the end",
+        |v| file(v, "/beyond")?.fallocate(ZEROES, 5 * 1024 + 100, 200),
+        Fails::May,
+    ),
+    (
+        "allocate in a full leaf",
+        |v| range(v, "/many", KEEP, (41, 1)),
+        Fails::May,
+    ),
+    (
         "collapse that splits",
         |v| shift(v, Fallocate::CollapseRange, (6, 1)),
         Fails::May,

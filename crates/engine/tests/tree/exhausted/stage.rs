@@ -189,7 +189,14 @@ fn set(volume: &Volume) {
 
 /// Files whose maps are full: another extent needs another block.
 fn set_files(volume: &Volume) {
-    for path in ["/pieces", "/many", "/ahead", "/sparse", "/journalled"] {
+    for path in [
+        "/pieces",
+        "/many",
+        "/ahead",
+        "/beyond",
+        "/sparse",
+        "/journalled",
+    ] {
         volume.create(path, 0o600).unwrap();
     }
     (0..4).for_each(|n| write(volume, "/pieces", n * 5, 4).unwrap());
@@ -200,6 +207,15 @@ fn set_files(volume: &Volume) {
     match ahead.fallocate(keep, 0, 40 << 10) {
         Ok(()) => write(volume, "/ahead", 20, 1).unwrap(),
         Err(error) => assert!(matches!(error, Error::NotSupported(_)), "{error}"),
+    }
+    // Blocks behind the end, which are not written.
+    let beyond = file(volume, "/beyond").unwrap();
+    for n in 0..4 {
+        let keep = Fallocate::Allocate { keep_size: true };
+        match beyond.fallocate(keep, n * 4096, 3072) {
+            Ok(()) | Err(Error::NotSupported(_)) => {}
+            Err(other) => panic!("{other}"),
+        }
     }
     let journalled = volume.resolve(b"/journalled", true).unwrap();
     let disk = volume.open_ino(journalled, OpenFlags::default()).unwrap();

@@ -1,0 +1,262 @@
+//! The bytes behind a file's end, in its block: who has them zeroed, who touches them, and what is known of them after a failure (rules
+//! B5, B9, D9, U9, U11).
+//!
+//! Input: volumes on a device that holds, fails and lies about requests. Output: none. Invariants: counts are asserted, times never;
+//! e2fsck judges the end. Limits: the cases of a few requests.
+
+use crate::bed::{Bed, drain_until, push_out, quiet};
+use crate::common::fixture::{LIMIT, filled, run_all};
+use crate::common::recipe::RECIPES;
+use crate::common::watch::Watchdog;
+use diorite::{Completion, Error, File, FileId, MappingState, OpenOptions, Queue, Reason, Request};
+use std::ops::Range;
+
+/// The block of 4 KiB with the end of `/odd`.
+const LAST: u64 = 100_001 / 4096 * 4096;
+
+fn sector(id: FileId, pos: u64, byte: u8) -> Request {
+    Request::write(id, pos, filled(byte, 512), 0)
+}
+
+/// Makes `/odd` end with a sector, zeros behind it.
+fn to_a_sector(file: &File, queue: &Queue, id: FileId) {
+    let done = run_all(queue, vec![sector(id, 99_840, 5)]);
+    assert!(done[0].result.is_ok(), "{done:?}");
+    assert_eq!(file.size(), 100_352);
+}
+
+fn next(queue: &Queue) -> Completion {
+    let mut done = Vec::new();
+    while done.is_empty() {
+        queue.reap(&mut done, 1, None);
+    }
+    assert_eq!(done.len(), 1, "{done:?}");
+    done.remove(0)
+}
+
+fn failed(done: &Completion) -> bool {
+    matches!(done.result, Err(Error::Device { .. }))
+}
+
+fn all_are(file: &File, bytes: Range<u64>, byte: u8) -> bool {
+    let mut read = vec![0xEE; (bytes.end - bytes.start) as usize];
+    assert_eq!(file.read_bytes(bytes.start, &mut read).unwrap(), read.len());
+    read.iter().all(|b| *b == byte)
+}
+
+/// Where the block of the file with this byte lies on the device.
+fn place(file: &File, pos: u64) -> Range<u64> {
+    let MappingState::Written(at) = file.mappings(pos, 1).unwrap()[0].state else {
+        panic!("it holds data")
+    };
+    at.get() * 4096..(at.get() + 1) * 4096
+}
+
+/// Rule D9, in the first block of a file.
+#[test]
+fn what_failed_in_the_first_block_is_not_shown() {
+    let _watchdog = Watchdog::new(LIMIT, "the first block");
+    let bed = Bed::new(&RECIPES[0], &quiet());
+    let (file, queue, id) = bed.open("/empty");
+    let done = run_all(&queue, vec![sector(id, 0, 5)]);
+    assert!(done[0].result.is_ok(), "{done:?}");
+    bed.valve.lie(&[0xBD]);
+    assert!(failed(&run_all(&queue, vec![sector(id, 1024, 0xBD)])[0]));
+    file.truncate(4096).unwrap();
+    assert!(all_are(&file, 0..512, 5) && all_are(&file, 512..4096, 0));
+    drop((file, queue));
+    bed.judge();
+}
+
+/// Rule D9. A write behind the end fails, and so do the zeros over what it has left: nothing is known of these bytes then, and the next
+/// write behind the end has them zeroed.
+#[test]
+fn zeros_that_failed_are_written_again() {
+    let _watchdog = Watchdog::new(LIMIT, "zeros that failed");
+    let bed = Bed::new(&RECIPES[0], &quiet());
+    let (file, queue, id) = bed.open("/odd");
+    to_a_sector(&file, &queue, id);
+    bed.valve.lie(&[0xBD]);
+    bed.valve.hold(&[0xBD]);
+    queue.submit(&mut [sector(id, 100_864, 0xBD)].into());
+    drain_until(&queue, || bed.valve.holding() == 1);
+    bed.valve.fail_at(place(&file, LAST));
+    bed.valve.hold(&[]);
+    assert!(failed(&next(&queue)));
+    bed.valve.fail_at(0..0);
+    let done = run_all(&queue, vec![sector(id, 1 << 20, 7)]);
+    assert!(done[0].result.is_ok(), "{done:?}");
+    assert!(all_are(&file, 100_352..LAST + 8192, 0));
+    drop((file, queue));
+    bed.judge();
+}
+
+/// Rule B9. A write far behind the end fails, while another has the block with the end: there is nothing to zero in that for the first one.
+#[test]
+fn who_fails_far_behind_the_end_leaves_its_block_alone() {
+    let _watchdog = Watchdog::new(LIMIT, "failed far behind");
+    let bed = Bed::new(&RECIPES[0], &quiet());
+    let (file, queue, id) = bed.open("/odd");
+    to_a_sector(&file, &queue, id);
+    let other = bed.volume.queue(4).unwrap();
+    let there = other.attach(&file).unwrap();
+    bed.valve.hold(&[7]);
+    queue.submit(&mut [sector(id, 100_864, 7)].into());
+    drain_until(&queue, || bed.valve.holding() == 1);
+    bed.valve.fail(&[3]);
+    assert!(failed(&run_all(&other, vec![sector(there, 1 << 20, 3)])[0]));
+    assert_eq!(bed.valve.holding(), 1);
+    bed.valve.hold(&[]);
+    assert!(next(&queue).result.is_ok());
+    assert!(all_are(&file, 100_352..100_864, 0) && all_are(&file, 100_864..101_376, 7));
+    drop((file, queue, other));
+    bed.judge();
+}
+
+/// Rule B9. While a write into the block with the end is on its way the size moves over it, by one that began to be published before; then it fails.
+/// What it has left is inside the file: the block with the end is another one now, and another's.
+#[test]
+fn who_fails_where_the_end_was_leaves_the_new_end_alone() {
+    let _watchdog = Watchdog::new(LIMIT, "where the end was");
+    // Without a journal: what was synced is at home, and need not stay in memory.
+    let options = OpenOptions {
+        metadata_cache: 0,
+        ..quiet()
+    };
+    let bed = Bed::new(&RECIPES[2], &options);
+    let (file, queue, id) = bed.open("/odd");
+    to_a_sector(&file, &queue, id);
+    let done = run_all(&queue, vec![sector(id, 100_352, 5)]);
+    assert!(done[0].result.is_ok(), "{done:?}");
+    bed.volume.sync().unwrap();
+    let other = bed.volume.queue(4).unwrap();
+    let there = other.attach(&file).unwrap();
+    // Its data has ended, and its inode cannot be read.
+    bed.valve.hold(&[7]);
+    queue.submit(&mut [sector(id, 204_800, 7)].into());
+    drain_until(&queue, || bed.valve.holding() == 1);
+    push_out(&bed.volume);
+    let table = bed.volume.groups()[0].inode_table.get() * 1024;
+    bed.valve.hold_reads(table..table + 8 * 1024);
+    bed.valve.hold(&[0xBD, 9]);
+    let before = queue.counters().deferred[Reason::Map as usize];
+    let owes = || queue.counters().deferred[Reason::Map as usize] == before + 1;
+    drain_until(&queue, || owes() && bed.valve.holding() == 1);
+    bed.valve.lie(&[0xBD]);
+    other.submit(&mut [sector(there, 100_864, 0xBD)].into());
+    drain_until(&other, || bed.valve.holding() == 2);
+    assert_eq!(file.size(), 100_864);
+    bed.valve.hold_reads(0..0);
+    assert!(next(&queue).result.is_ok());
+    assert_eq!(file.size(), 205_312);
+    queue.submit(&mut [sector(id, 205_312, 9)].into());
+    drain_until(&queue, || bed.valve.holding() == 2);
+    bed.valve.hold(&[9]);
+    assert!(failed(&next(&other)));
+    assert_eq!(bed.valve.holding(), 1);
+    bed.valve.hold(&[]);
+    assert!(next(&queue).result.is_ok());
+    assert!(all_are(&file, 204_800..205_312, 7) && all_are(&file, 205_312..205_824, 9));
+    drop((file, queue, other));
+    bed.judge();
+}
+
+/// Rules U9, B8. A file that ends with a block has nothing to zero behind its end: who writes far behind it keeps nobody else out of what
+/// lies between.
+#[test]
+fn who_writes_far_behind_a_whole_block_is_alone_there() {
+    let _watchdog = Watchdog::new(LIMIT, "behind a whole block");
+    let bed = Bed::new(&RECIPES[0], &quiet());
+    let (file, queue, id) = bed.open("/sparse");
+    assert_eq!(file.size(), 1 << 20);
+    bed.valve.hold(&[7]);
+    let writes = [sector(id, 2 << 20, 7), sector(id, 3 << 19, 7)];
+    queue.submit(&mut writes.into());
+    let waits = || queue.counters().parked_for_range;
+    drain_until(&queue, || bed.valve.holding() == 2 || waits() > 0);
+    assert_eq!(waits(), 0);
+    bed.valve.hold(&[]);
+    let mut done = Vec::new();
+    while done.len() < 2 {
+        queue.reap(&mut done, 1, None);
+    }
+    assert!(done.iter().all(|d| d.result.is_ok()), "{done:?}");
+    drop((file, queue));
+    bed.judge();
+}
+
+/// Rules B5, B9. A write far behind the end of a file in clusters begins while another sees to the bytes behind that end, and is prepared
+/// when nothing is known of them any more: they are a third one's to zero, which has their cluster.
+#[test]
+fn zeros_are_written_by_who_has_the_cluster() {
+    let _watchdog = Watchdog::new(LIMIT, "the cluster with the end");
+    let options = OpenOptions {
+        workers: 2,
+        ..quiet()
+    };
+    let bed = Bed::new(&RECIPES[4], &options);
+    let (file, queue, id) = bed.open("/odd");
+    to_a_sector(&file, &queue, id);
+    let tail = place(&file, LAST);
+    bed.valve.lie(&[0xBD]);
+    bed.valve.hold(&[0xBD]);
+    queue.submit(&mut [sector(id, 100_864, 0xBD)].into());
+    drain_until(&queue, || bed.valve.holding() == 1);
+    // A block of another cluster, for which nothing can be claimed yet.
+    let bitmap = bed.volume.groups()[0].block_bitmap.get() * 4096;
+    bed.valve.hold_reads(bitmap..bitmap + 4096);
+    let far = bed.volume.queue(4).unwrap();
+    let there = far.attach(&file).unwrap();
+    far.submit(&mut [sector(there, 40 * 4096, 7)].into());
+    drain_until(&far, || bed.valve.holding() == 2);
+    bed.valve.fail_at(tail);
+    bed.valve.hold(&[0]);
+    assert!(failed(&next(&queue)));
+    bed.valve.fail_at(0..0);
+    queue.submit(&mut [sector(id, 100_864, 9)].into());
+    drain_until(&queue, || bed.valve.holding() == 2);
+    bed.valve.hold_reads(0..0);
+    let overlaps = || !bed.valve.overlaps().is_empty();
+    drain_until(&far, || far.counters().held_for_size == 1 || overlaps());
+    bed.valve.hold(&[]);
+    assert!(next(&queue).result.is_ok() && next(&far).result.is_ok());
+    assert!(all_are(&file, 100_352..100_864, 0) && all_are(&file, 100_864..101_376, 9));
+    assert!(all_are(&file, 101_376..40 * 4096, 0));
+    drop((file, queue, far));
+    bed.judge();
+}
+
+/// Rule U9. An append that has its place for sure waits for a block, and a write behind it waits for the append; the append fails. Whoever waits for one that fails
+/// goes on.
+#[test]
+fn who_waits_for_an_append_that_fails_goes_on() {
+    let _watchdog = Watchdog::new(LIMIT, "behind a failure");
+    let bed = Bed::new(&RECIPES[0], &quiet());
+    let (file, queue, id) = bed.open("/odd");
+    to_a_sector(&file, &queue, id);
+    bed.valve.hold(&[7]);
+    bed.valve.fail(&[3]);
+    queue.submit(&mut [sector(id, 100_352, 7)].into());
+    drain_until(&queue, || bed.valve.holding() == 1);
+    // From the block of the first one into that of the last.
+    let append = Request::append(id, filled(3, 8192), 1);
+    let behind = Request {
+        token: 2,
+        ..sector(id, 100_864 + 8192, 9)
+    };
+    queue.submit(&mut [append, behind].into());
+    assert_eq!(queue.counters().parked_for_range, 2);
+    bed.valve.hold(&[]);
+    let mut done = Vec::new();
+    while done.len() < 3 {
+        queue.reap(&mut done, 1, None);
+    }
+    done.sort_by_key(|d| d.token);
+    assert!(done[0].result.is_ok() && failed(&done[1]), "{done:?}");
+    assert_eq!(done[1].pos, 100_864);
+    assert!(done[2].result.is_ok(), "{done:?}");
+    assert!(all_are(&file, 100_352..100_864, 7) && all_are(&file, 100_864..109_056, 0));
+    assert!(all_are(&file, 109_056..109_568, 9) && file.size() == 109_568);
+    drop((file, queue));
+    bed.judge();
+}
