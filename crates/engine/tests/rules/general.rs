@@ -287,7 +287,7 @@ fn only_one_piece_asks_the_device_not_to_wait() {
         valve.not_to_wait() - before
     };
     // In two pieces of memory, which the fast attempt does not take.
-    let halves = |len| Buf::from_parts(vec![Buf::zeroed(len / 2), Buf::zeroed(len / 2)]);
+    let halves = |len: usize| Buf::from_parts(vec![Buf::zeroed(len / 2), Buf::zeroed(len / 2)]);
     let requests = |len| {
         [
             Request::read(id, 0, halves(len), 0),
