@@ -4,11 +4,11 @@
 //! Input: volumes on a device that holds, fails and lies about requests. Output: none. Invariants: counts are asserted, times never;
 //! e2fsck judges the end. Limits: the cases of a few requests.
 
-use crate::bed::{Bed, drain_until, push_out, quiet};
+use crate::bed::{Bed, drain_until, quiet};
 use crate::common::fixture::{LIMIT, filled, run_all};
 use crate::common::recipe::RECIPES;
 use crate::common::watch::Watchdog;
-use diorite::{Completion, Error, File, FileId, MappingState, OpenOptions, Queue, Reason, Request};
+use diorite::{Completion, Error, File, FileId, MappingState, Queue, Request};
 use std::ops::Range;
 
 /// The block of 4 KiB with the end of `/odd`.
@@ -113,54 +113,6 @@ fn who_fails_far_behind_the_end_leaves_its_block_alone() {
     bed.judge();
 }
 
-/// Rule B9. While a write into the block with the end is on its way the size moves over it, by one that began to be published before; then it fails.
-/// What it has left is inside the file: the block with the end is another one now, and another's.
-#[test]
-fn who_fails_where_the_end_was_leaves_the_new_end_alone() {
-    let _watchdog = Watchdog::new(LIMIT, "where the end was");
-    // Without a journal: what was synced is at home, and need not stay in memory.
-    let options = OpenOptions {
-        metadata_cache: 0,
-        ..quiet()
-    };
-    let bed = Bed::new(&RECIPES[2], &options);
-    let (file, queue, id) = bed.open("/odd");
-    to_a_sector(&file, &queue, id);
-    let done = run_all(&queue, vec![sector(id, 100_352, 5)]);
-    assert!(done[0].result.is_ok(), "{done:?}");
-    bed.volume.sync().unwrap();
-    let other = bed.volume.queue(4).unwrap();
-    let there = other.attach(&file).unwrap();
-    // Its data has ended, and its inode cannot be read.
-    bed.valve.hold(&[7]);
-    queue.submit(&mut [sector(id, 204_800, 7)].into());
-    drain_until(&queue, || bed.valve.holding() == 1);
-    push_out(&bed.volume);
-    let table = bed.volume.groups()[0].inode_table.get() * 1024;
-    bed.valve.hold_reads(table..table + 8 * 1024);
-    bed.valve.hold(&[0xBD, 9]);
-    let before = queue.counters().deferred[Reason::Map as usize];
-    let owes = || queue.counters().deferred[Reason::Map as usize] == before + 1;
-    drain_until(&queue, || owes() && bed.valve.holding() == 1);
-    bed.valve.lie(&[0xBD]);
-    other.submit(&mut [sector(there, 100_864, 0xBD)].into());
-    drain_until(&other, || bed.valve.holding() == 2);
-    assert_eq!(file.size(), 100_864);
-    bed.valve.hold_reads(0..0);
-    assert!(next(&queue).result.is_ok());
-    assert_eq!(file.size(), 205_312);
-    queue.submit(&mut [sector(id, 205_312, 9)].into());
-    drain_until(&queue, || bed.valve.holding() == 2);
-    bed.valve.hold(&[9]);
-    assert!(failed(&next(&other)));
-    assert_eq!(bed.valve.holding(), 1);
-    bed.valve.hold(&[]);
-    assert!(next(&queue).result.is_ok());
-    assert!(all_are(&file, 204_800..205_312, 7) && all_are(&file, 205_312..205_824, 9));
-    drop((file, queue, other));
-    bed.judge();
-}
-
 /// Rules U9, B8. A file that ends with a block has nothing to zero behind its end: who writes far behind it keeps nobody else out of what
 /// lies between.
 #[test]
@@ -182,47 +134,6 @@ fn who_writes_far_behind_a_whole_block_is_alone_there() {
     }
     assert!(done.iter().all(|d| d.result.is_ok()), "{done:?}");
     drop((file, queue));
-    bed.judge();
-}
-
-/// Rules B5, B9. A write far behind the end of a file in clusters begins while another sees to the bytes behind that end, and is prepared
-/// when nothing is known of them any more: they are a third one's to zero, which has their cluster.
-#[test]
-fn zeros_are_written_by_who_has_the_cluster() {
-    let _watchdog = Watchdog::new(LIMIT, "the cluster with the end");
-    let options = OpenOptions {
-        workers: 2,
-        ..quiet()
-    };
-    let bed = Bed::new(&RECIPES[4], &options);
-    let (file, queue, id) = bed.open("/odd");
-    to_a_sector(&file, &queue, id);
-    let tail = place(&file, LAST);
-    bed.valve.lie(&[0xBD]);
-    bed.valve.hold(&[0xBD]);
-    queue.submit(&mut [sector(id, 100_864, 0xBD)].into());
-    drain_until(&queue, || bed.valve.holding() == 1);
-    // A block of another cluster, for which nothing can be claimed yet.
-    let bitmap = bed.volume.groups()[0].block_bitmap.get() * 4096;
-    bed.valve.hold_reads(bitmap..bitmap + 4096);
-    let far = bed.volume.queue(4).unwrap();
-    let there = far.attach(&file).unwrap();
-    far.submit(&mut [sector(there, 40 * 4096, 7)].into());
-    drain_until(&far, || bed.valve.holding() == 2);
-    bed.valve.fail_at(tail);
-    bed.valve.hold(&[0]);
-    assert!(failed(&next(&queue)));
-    bed.valve.fail_at(0..0);
-    queue.submit(&mut [sector(id, 100_864, 9)].into());
-    drain_until(&queue, || bed.valve.holding() == 2);
-    bed.valve.hold_reads(0..0);
-    let overlaps = || !bed.valve.overlaps().is_empty();
-    drain_until(&far, || far.counters().held_for_size == 1 || overlaps());
-    bed.valve.hold(&[]);
-    assert!(next(&queue).result.is_ok() && next(&far).result.is_ok());
-    assert!(all_are(&file, 100_352..100_864, 0) && all_are(&file, 100_864..101_376, 9));
-    assert!(all_are(&file, 101_376..40 * 4096, 0));
-    drop((file, queue, far));
     bed.judge();
 }
 

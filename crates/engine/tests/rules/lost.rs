@@ -271,9 +271,12 @@ fn syncs_under_way_together_are_all_told() {
             queues[0].submit(&mut [Bio::write(0, filled(7, 4096), 0)].into());
             assert_eq!(end_of(&*queues[0]), Ok(()));
         }
+        // Neither ends before both are under way.
+        bed.valve.hold_flushes(true);
         for queue in &queues {
             queue.submit(&mut [Bio::flush(0)].into());
         }
+        bed.valve.hold_flushes(false);
         let ends = queues.each_ref().map(|queue| end_of(&**queue));
         assert_eq!(ends, [Err(BioError::new(BioErrorKind::Io)); 2]);
     }
