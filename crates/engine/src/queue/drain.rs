@@ -171,24 +171,32 @@ impl QueueShared {
             let mut bios = BioList::from(std::mem::take(&mut state.bios));
             let submitted = catch_unwind(AssertUnwindSafe(|| self.device.submit(&mut bios)));
             state.bios = Vec::from(bios);
-            state.lost |= submitted.is_err();
+            if submitted.is_err() {
+                self.refuse_untaken(state);
+            }
         }
         if state.lost {
             self.end_lost(state);
         }
     }
 
-    /// The device has panicked. What it has not taken fails: which bio it panicked at is not known. What it has not given back fails once it
-    /// has nothing any more; before, any of that may still come back, or be written.
+    /// The device has panicked as it took bios. What it has not taken fails: which bio it panicked at is not known.
     #[cold]
-    fn end_lost(self: &Arc<Self>, state: &mut QueueState) {
+    fn refuse_untaken(self: &Arc<Self>, state: &mut QueueState) {
+        state.lost = true;
         let gone = Err(BioError::new(BioErrorKind::Gone));
         for mut bio in std::mem::take(&mut state.bios) {
             bio.result = gone;
             self.take_bio(state, bio);
         }
-        let own = state.own_bio.is_some() || state.runs_own;
-        if !own && self.device.in_flight() == 0 {
+    }
+
+    /// The device has panicked. What it has not given back fails once it has nothing any more, and nothing waits for it to have room; before,
+    /// any of that may still come back, or be written.
+    #[cold]
+    fn end_lost(self: &Arc<Self>, state: &mut QueueState) {
+        let waits = !state.bios.is_empty() || state.own_bio.is_some() || state.runs_own;
+        if !waits && self.device.in_flight() == 0 {
             state.lost = false;
             for index in 0..state.slots.count() {
                 self.end_lost_of(state, index);

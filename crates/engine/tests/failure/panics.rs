@@ -32,6 +32,8 @@ struct Bomb {
     eats: bool,
     /// It panics when the bio comes back.
     at_reap: bool,
+    /// So many bios it has at a time.
+    most: usize,
 }
 
 impl Bomb {
@@ -46,6 +48,7 @@ impl Bomb {
             queued: true,
             eats: false,
             at_reap: false,
+            most: usize::MAX,
         }
     }
 
@@ -124,7 +127,13 @@ impl DeviceQueue for BombQueue {
             .chain(&*bios)
             .for_each(|bio| self.bomb.look(bio));
         bios.append(&mut mine);
+        let room = self
+            .bomb
+            .most
+            .saturating_sub(self.below.in_flight() as usize);
+        let mut later = bios.split_off(room.min(bios.len()));
         self.below.submit(bios);
+        bios.append(&mut later);
     }
 
     fn reap(&self, out: &mut BioList) -> usize {
@@ -500,4 +509,42 @@ fn what_a_device_loses_in_a_panic_fails() {
         stage.save();
         fsck(&stage.image);
     }
+}
+
+/// What comes later and finds no room waits for it, as with any device. Defect: it failed while anything was in flight.
+#[test]
+fn what_waits_for_room_behind_a_panic_goes_down() {
+    let dir = scratch();
+    let stage = Stage::mem(&make(dir.path(), "remount-ro", &[]));
+    let valve = Valve::new(stage.device.clone());
+    let bomb = Bomb {
+        eats: true,
+        most: 2,
+        ..Bomb::over(Arc::new(valve.clone()))
+    };
+    within("room behind a panic", || {
+        let volume = bomb.open(&quiet());
+        let file = volume.create("/new", 0o644).unwrap();
+        file.write_at(0, filled(1, 32_768)).1.unwrap();
+        let queue = volume.queue(8).unwrap();
+        let id = queue.attach(&file).unwrap();
+        let write = |n: u64, byte| Request::write(id, n * 4096, filled(byte, 4096), n);
+        valve.hold(&[0x11]);
+        queue.push(write(0, 0x11)).unwrap();
+        bomb.arm(|bio| bio.op == BioOp::Read);
+        let lost = Request::read(id, 4096, filled(0, 4096), 1);
+        queue.push(lost).unwrap();
+        (2..6).for_each(|n| queue.push(write(n, 0x22)).unwrap());
+        valve.hold(&[]);
+        let mut done = Vec::new();
+        queue.reap(&mut done, 6, None);
+        for completion in done {
+            let is_well = completion.result.is_ok();
+            assert_eq!(is_well, completion.token != 1, "{completion:?}");
+        }
+        drop((file, queue));
+        volume.close().unwrap();
+    });
+    stage.save();
+    fsck(&stage.image);
 }

@@ -244,7 +244,10 @@ fn what_is_mapped_of_a_failed_write_is_inside_the_size() {
     bed.file.mappings(0, MORE * 4096).unwrap();
     let (at, leaf) = bed.leaves()[1];
     assert!(at % 2 == 1, "the leaf begins with a preallocated block");
-    assert_eq!(bed.without(leaf, std::slice::from_ref(&(at - 1..at + 2))), [false]);
+    assert_eq!(
+        bed.without(leaf, std::slice::from_ref(&(at - 1..at + 2))),
+        [false]
+    );
     let size = bed.file.size();
     let behind = bed.file.mappings(size, MORE * 4096 - size).unwrap();
     let written = |m: &diorite::Mapping| matches!(m.state, MappingState::Written(_));
