@@ -4,7 +4,7 @@
 //! Invariant: damage ([`Error::Format`] with `Corrupt`, [`Error::BadMap`]) is never mixed with what is only unsupported,
 //! refused or not yet built. Limits: no errno in here.
 
-use crate::queue::Op;
+use crate::op::Op;
 use diorite_block::{BioError, BioErrorKind, Device, DeviceError};
 use diorite_format::error::Unfit;
 use diorite_format::{FormatError, FsBlock, Ino};

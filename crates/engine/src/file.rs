@@ -8,22 +8,13 @@ use crate::error::Error;
 use crate::inode::Inode;
 use crate::inode::gate::Gate;
 use crate::map::Mapping;
-use crate::queue::{Completion, FileId, Op, Request, RequestFlags};
+use crate::op::Op;
+use crate::options::OpenFlags;
+use crate::request::{Completion, FileId, Request, RequestFlags};
 use crate::volume::VolumeShared;
 use diorite_block::{Buf, Told};
 use diorite_format::Ino;
 use std::sync::Arc;
-
-/// How a file is to be opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OpenFlags {
-    /// Data may be written.
-    pub write: bool,
-    /// Every write is durable when it is acknowledged, with what is needed to read it back (O_DSYNC).
-    pub dsync: bool,
-    /// As `dsync`, with the times too (O_SYNC).
-    pub sync: bool,
-}
 
 /// An open file. Send and Sync; cheap to clone: clones are one open file, which is told of a failed flush once. Dropping it waits for
 /// nothing: queues that have it attached keep it.
@@ -92,7 +83,7 @@ impl File {
 
     /// Reads into `buf` from byte `pos`; gives the buffer back with the count (short only at the end of the file). Position and length
     /// must be multiples of the device's logical block ([`crate::device::Geometry::logical`], mostly 512), the address of its DMA
-    /// alignment, which that of every [`Buf`] made by `zeroed` is; at most [`crate::queue::MAX_REQUEST`] bytes. Blocks.
+    /// alignment, which that of every [`Buf`] made by `zeroed` is; at most [`crate::request::MAX_REQUEST`] bytes. Blocks.
     ///
     /// # Errors
     /// `Unaligned`; a damaged map; the device's.

@@ -78,6 +78,7 @@
 
 mod alloc;
 mod cache;
+mod caller;
 pub mod check;
 mod complete;
 pub mod device;
@@ -95,10 +96,14 @@ pub mod locks;
 pub mod loopdev;
 pub mod map;
 mod mount;
+mod op;
+mod options;
 mod orphan;
 pub mod policy;
 pub mod queue;
 mod range;
+mod reason;
+mod request;
 pub mod stats;
 #[cfg(test)]
 mod testing;
@@ -109,21 +114,23 @@ pub mod xattr;
 /// What is on disk, as checked values: superblocks, inodes, access control lists.
 pub use diorite_format as format;
 
+pub use caller::Caller;
 pub use device::{Buf, BufPool, Device, IoEngine, Locator};
 pub use diorite_format::inode::Rdev;
 pub use diorite_format::{FileType, Ino, InodeFlags, Timestamp};
 pub use dir::{DirEntry, ReadDir, RenameFlags};
 pub use error::{BadMap, DeviceFull, Error, Misaligned, NotYet, Refused, Wait};
-pub use file::{File, OpenFlags, Quiesced};
+pub use file::{File, Quiesced};
 pub use inode::SetAttr;
-pub use ioend::Reason;
 pub use journal::GroupFill;
 pub use loopdev::LoopDevice;
 pub use map::{Mapping, MappingState};
-pub use mount::{AccessTimes, Caller, Clock, JournalDevice, OpenOptions};
+pub use op::{Fallocate, Op, Seek};
+pub use options::{AccessTimes, Clock, JournalDevice, OpenFlags, OpenOptions};
 pub use policy::{Policy, UnknownPolicy};
-pub use queue::{Batch, Completion, Completions, FileId, Op, Queue, Request, RequestFlags};
-pub use range::{Fallocate, Seek};
+pub use queue::{Batch, Completions, Queue};
+pub use reason::Reason;
+pub use request::{Completion, FileId, Request, RequestFlags};
 pub use stats::{Counters, JournalStats, Usage};
 pub use volume::{Group, Volume};
 pub use xattr::{Xattr, XattrWhen};

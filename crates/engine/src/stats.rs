@@ -3,7 +3,7 @@
 //! Input: plain increments under a queue's lock. Output: sums per queue and per volume, snapshots of lock classes.
 //! Invariant: counters only grow. Limits: a volume's sum is taken queue by queue, not at one instant.
 
-use crate::ioend::Reason;
+use crate::reason::Reason;
 use diorite_block::sync::LockStats;
 
 /// What was counted.

@@ -12,7 +12,7 @@ pub(crate) use verified::{Kind, UsedAs};
 
 use crate::error::Error;
 use crate::locks::CACHE;
-use crate::queue::Op;
+use crate::op::Op;
 use diorite_block::sync::Mutex;
 use diorite_block::sync::atomic::{AtomicU64, Ordering};
 use diorite_block::{Blocking, Buf};

@@ -49,7 +49,7 @@ pub use report::{Finding, Findings, Kind, Report, Totals};
 
 use crate::error::Error;
 use crate::loopdev;
-use crate::mount::OpenOptions;
+use crate::options::OpenOptions;
 use crew::Crew;
 use diorite_block::{Device, Locator};
 use directories::Directories;

@@ -5,7 +5,7 @@
 
 use super::sight::Sight;
 use crate::error::Error;
-use crate::queue::Op;
+use crate::op::Op;
 use diorite_block::Buf;
 use diorite_format::{
     Corrupt, FormatError, FsBlock, Ino, Inode, Result as Parsed, Superblock, inode,

@@ -6,7 +6,8 @@
 
 use super::report::{Collector, Kind};
 use crate::error::Error;
-use crate::mount::{OpenOptions, find_superblock, read_bytes};
+use crate::mount::{find_superblock, read_bytes};
+use crate::options::OpenOptions;
 use crate::volume::Volume;
 use diorite_block::{Blocking, Device};
 use diorite_format::features::Incompat;

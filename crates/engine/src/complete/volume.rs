@@ -5,8 +5,8 @@
 //! are told of a failed flush. Limits: it blocks, so it runs on a worker.
 
 use crate::error::Error;
-use crate::ioend::Reason;
 use crate::queue::{Message, QueueShared, QueueState, SlotState};
+use crate::reason::Reason;
 use crate::workers::{Task, Turn, Work, contained};
 use diorite_block::Epoch;
 use std::sync::Arc;

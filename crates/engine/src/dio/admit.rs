@@ -8,8 +8,9 @@ use super::{Attempt, Limits, check, issue};
 use crate::error::{Error, Misaligned, Wait};
 use crate::inode::{Handle, Inode, NoPlace};
 use crate::map::MapView;
+use crate::op::Op;
 use crate::policy::{Extending, ReadLock, Unaligned};
-use crate::queue::{Hold, Op, QueueState, Slot};
+use crate::queue::{Hold, QueueState, Slot};
 use crate::range;
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
 //! Which lock a read takes while it is mapped, asked for by reads that may not wait for it.
 
 use crate::error::{Error, Wait};
+use crate::op::Op;
 use crate::policy::{PRESETS, ReadLock};
-use crate::queue::{Op, RequestFlags};
+use crate::request::RequestFlags;
 use crate::testing::small_volume;
 use diorite_block::Buf;
 use std::thread;

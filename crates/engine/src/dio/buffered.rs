@@ -6,7 +6,8 @@
 
 use crate::error::Error;
 use crate::inode::Handle;
-use crate::queue::{Message, Op, QueueShared};
+use crate::op::Op;
+use crate::queue::{Message, QueueShared};
 use crate::workers::{Task, Turn, contained};
 use diorite_block::Buf;
 use std::sync::Arc;

@@ -5,7 +5,9 @@
 
 use crate::error::{Error, Misaligned};
 use crate::inode::{Handle, Inode};
-use crate::queue::{MAX_REQUEST, Op, QueueState, Request, Slot};
+use crate::op::Op;
+use crate::queue::{QueueState, Slot};
+use crate::request::{MAX_REQUEST, Request};
 use crate::volume::VolumeShared;
 
 /// What does not change while a queue is open: the device's and the volume's numbers that every request needs.

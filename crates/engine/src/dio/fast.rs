@@ -6,8 +6,10 @@
 //! a policy that locks, and writes that owe durability or must run alone, are not for here.
 
 use crate::ioend::{CachedPages, Facts, Verdict, decide};
+use crate::op::Op;
 use crate::policy::{Policy, ReadLock, Unaligned};
-use crate::queue::{Op, QueueState, Request};
+use crate::queue::QueueState;
+use crate::request::Request;
 use diorite_block::{Bio, BioFlags, BioOp};
 
 /// What the policy lets the fast attempt do; worked out once per batch.

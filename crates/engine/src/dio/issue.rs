@@ -6,10 +6,11 @@
 
 use super::plan::{Obstacle, Piece, Purpose, plan};
 use super::{Attempt, space};
-use crate::ioend::Reason;
 use crate::map::MapView;
+use crate::op::Op;
 use crate::policy::{NewSpace, Unaligned};
-use crate::queue::{Hold, Op, PAD, QueueState};
+use crate::queue::{Hold, PAD, QueueState};
+use crate::reason::Reason;
 use diorite_block::{Bio, BioFlags, BioOp, Buf};
 use std::sync::Arc;
 

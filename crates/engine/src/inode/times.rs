@@ -7,7 +7,7 @@
 use super::Inode;
 use crate::error::Error;
 use crate::journal::JournalHandle;
-use crate::mount::AccessTimes;
+use crate::options::AccessTimes;
 use crate::volume::VolumeShared;
 use diorite_block::sync::atomic::{AtomicU64, Ordering};
 use diorite_format::{FileType, Inode as DiskInode, InodeFlags, Tid, Timestamp};

@@ -7,6 +7,5 @@
 mod decide;
 mod gather;
 
-pub use decide::Reason;
 pub(crate) use decide::{CachedPages, Facts, Verdict, decide};
 pub(crate) use gather::Gather;

@@ -15,8 +15,9 @@ mod tests;
 mod words;
 
 use crate::error::Error;
-use crate::file::{File, OpenFlags};
-use crate::mount::OpenOptions;
+use crate::file::File;
+use crate::options::OpenFlags;
+use crate::options::OpenOptions;
 use crate::queue::Queue;
 use crate::volume::{Volume, VolumeShared};
 use diorite_block::device::DeviceErrorKind;

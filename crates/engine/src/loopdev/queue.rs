@@ -7,7 +7,9 @@
 use super::flying::{Flight, Flying};
 use super::words::{self, Abilities, Wish};
 use crate::error::Error;
-use crate::queue::{Completion, FileId, Op, Queue, Request};
+use crate::op::Op;
+use crate::queue::Queue;
+use crate::request::{Completion, FileId, Request};
 use diorite_block::sync::{DEVICE_SUBMIT, Mutex};
 use diorite_block::{Bio, BioList, DeviceQueue, Geometry};
 use std::collections::VecDeque;

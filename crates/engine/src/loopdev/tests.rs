@@ -6,8 +6,9 @@
 use super::flying::{Flight, Flying};
 use super::words::{self, Abilities, Wish};
 use crate::error::{Error, Wait};
-use crate::queue::{Completion, FileId, Op};
-use crate::range::Fallocate;
+use crate::op::Fallocate;
+use crate::op::Op;
+use crate::request::{Completion, FileId};
 use diorite_block::{Bio, BioError, BioErrorKind, BioFlags, BioOp, Buf};
 use diorite_format::Ino;
 

@@ -5,8 +5,9 @@
 //! pure, but for what was learned of the file.
 
 use crate::error::Error;
-use crate::queue::{Completion, FileId, Op, Request, RequestFlags};
-use crate::range::Fallocate;
+use crate::op::Fallocate;
+use crate::op::Op;
+use crate::request::{Completion, FileId, Request, RequestFlags};
 use diorite_block::sync::atomic::{AtomicBool, Ordering};
 use diorite_block::{Bio, BioError, BioErrorKind, BioFlags, BioOp};
 

@@ -4,15 +4,15 @@
 //! they are then. Invariants: nothing is written below; readers and writers get the same. Limits: the blocks are held in memory; a volume
 //! whose features forbid writing is replayed for readers as far as the records go.
 
-use super::OpenOptions;
-use super::caller::Caller;
 use super::journal;
 use super::open::look;
+use crate::caller::Caller;
 use crate::error::Error;
 use crate::fast_commit;
 use crate::journal::Journal;
 use crate::journal::recovery::{Blocks, Scratch};
-use crate::mount::AccessTimes;
+use crate::options::AccessTimes;
+use crate::options::OpenOptions;
 use crate::volume::Volume;
 use diorite_block::Device;
 use diorite_format::journal::FastCommits;

@@ -5,13 +5,14 @@
 //! journal device is not looked for.
 
 use super::open::read_bytes;
-use super::{OpenOptions, Zone, log_places};
+use super::{Zone, log_places};
 use crate::error::Error;
-use crate::file::OpenFlags;
 use crate::journal::recovery::{LogSource, Target};
 use crate::journal::{Journal, Log};
 use crate::loopdev;
 use crate::map::MappingState;
+use crate::options::OpenFlags;
+use crate::options::OpenOptions;
 use crate::volume::Volume;
 use diorite_block::{Blocking, Device, Locator};
 use diorite_format::features::Incompat;

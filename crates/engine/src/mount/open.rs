@@ -3,10 +3,11 @@
 //! Input: a locator or a device. Output: [`Mounted`], from which the volume is put together. Invariants: reads only; the
 //! alignment of the device below never surprises a request later. Limits: superblock and descriptors are read once.
 
-use super::{OpenOptions, Zone, recover, superblock};
+use super::{Zone, recover, superblock};
 use crate::error::Error;
 use crate::loopdev;
-use crate::queue::Op;
+use crate::op::Op;
+use crate::options::OpenOptions;
 use crate::volume::Volume;
 use diorite_block::device::DeviceErrorKind;
 use diorite_block::{Blocking, Buf, Device, DeviceError, Locator};

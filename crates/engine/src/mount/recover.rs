@@ -5,13 +5,13 @@
 //! logs, and fast commits that are not understood or do not fit the volume, are left to the kernel and e2fsck: refused for writing, a
 //! note for reading.
 
-use super::OpenOptions;
 use super::fast;
 use super::journal::{self, Found};
 use super::open::{self, check_state, look};
 use super::superblock;
 use crate::error::Error;
 use crate::journal::recovery::{After, Blocks, LogEnd, Overlay, bring_home, check_fits, replay};
+use crate::options::OpenOptions;
 use crate::orphan;
 use crate::volume::Volume;
 use diorite_block::{Blocking, Device};

@@ -4,9 +4,10 @@
 //! workers. Invariants: nothing here waits for I/O or for another request; a foreign drain leaves the completions for
 //! the owner. Limits: runs under the queue's lock.
 
-use super::{Completion, Message, QueueShared, QueueState, SlotState};
+use super::{Message, QueueShared, QueueState, SlotState};
 use crate::complete;
 use crate::dio;
+use crate::request::Completion;
 use crate::workers::{Work, contained};
 use diorite_block::sync::{Condvar, MutexGuard};
 use diorite_block::{Bio, BioError, BioErrorKind, BioList, forget_moved};

@@ -3,7 +3,7 @@
 //! Input: a caller's list. Output: the same as the one kind of list that the queue works on. Invariants: the form of a whole list changes
 //! without moving its members or allocating; nothing of the caller's runs under the queue's lock. Limits: sealed, for that reason.
 
-use super::request::{Completion, Request};
+use crate::request::{Completion, Request};
 use std::collections::VecDeque;
 
 /// What [`super::Queue::submit_from`] takes requests from, from the front: a `VecDeque`, a `Vec`, an `Option` for one.

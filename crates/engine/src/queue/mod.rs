@@ -8,14 +8,12 @@
 mod drain;
 mod inbox;
 mod lists;
-mod request;
 mod slot;
 mod sync;
 
 pub(crate) use drain::PAD;
 pub(crate) use inbox::{Inbox, Message, Parked};
 pub use lists::{Batch, Completions};
-pub use request::{Completion, FileId, MAX_REQUEST, Op, Request, RequestFlags};
 pub(crate) use slot::{Hold, Slot, SlotState, Slots};
 pub(crate) use sync::SyncQueue;
 
@@ -27,6 +25,8 @@ use crate::file::File;
 use crate::inode::{Attached, Inode};
 use crate::locks::QUEUE;
 use crate::policy::Policy;
+pub use crate::request::MAX_REQUEST;
+use crate::request::{Completion, FileId, Request};
 use crate::stats::Counters;
 use crate::volume::VolumeShared;
 use crate::workers::Work;

@@ -3,10 +3,11 @@
 //! Input: requests. Output: the same, with what became of them. Invariant: a slot is in one [`SlotState`] at a time, and
 //! only the holder of the queue's lock changes it. Limits: the pool never grows.
 
-use super::request::{Completion, Op, Request, RequestFlags};
 use crate::error::Error;
 use crate::ioend::Gather;
+use crate::op::Op;
 use crate::policy::{CompletionPolicy, Policy};
+use crate::request::{Completion, Request, RequestFlags};
 use diorite_block::{Bio, BioError, BioOp, Buf, Epoch, Split};
 
 /// No slot.

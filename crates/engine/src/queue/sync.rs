@@ -3,9 +3,10 @@
 //! Input: a file and one request. Output: its completion. Invariant: the queue belongs to one caller at a time; what the
 //! request owes is done by that caller, without a hop. Limits: the file attached last stays attached, for the next call.
 
-use super::{BlockingWork, Completion, FileId, Queue, Request};
+use super::{BlockingWork, Queue};
 use crate::error::Error;
 use crate::file::File;
+use crate::request::{Completion, FileId, Request};
 use crate::volume::VolumeShared;
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -5,9 +5,9 @@
 //! D7). Limits: what lies behind what a file can have is a hole already, so a hole that reaches there is cut; one that begins there is
 //! refused.
 
-use super::Fallocate;
 use crate::error::Error;
 use crate::inode::Inode;
+use crate::op::Fallocate;
 use std::ops::Range;
 
 /// The bytes of a [`Fallocate`].

@@ -4,11 +4,13 @@
 //! changes of a map go through. Invariants: what is refused has waited for nobody; the turn ends before a commit is waited for, and before
 //! the report. Limits: one operation at a time per worker; one that has begun cannot be stopped.
 
-use super::{Fallocate, bounds, fallocate, truncate};
+use super::{bounds, fallocate, truncate};
 use crate::complete::deferred::{Data, Durable, Job};
 use crate::error::Error;
 use crate::inode::{Handle, Inode};
-use crate::queue::{Hold, Op, QueueShared, Slot};
+use crate::op::Fallocate;
+use crate::op::Op;
+use crate::queue::{Hold, QueueShared, Slot};
 use crate::workers::{Task, Turn, contained};
 use diorite_block::Epoch;
 use diorite_format::InodeFlags;

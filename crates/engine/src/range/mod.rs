@@ -35,51 +35,10 @@ pub(crate) use truncate::shrink;
 use crate::error::Error;
 use crate::file::File;
 use crate::inode::Inode;
-use crate::queue::{FileId, Request};
+use crate::op::{Fallocate, Seek};
+use crate::request::{FileId, Request};
 use nodes::{Becomes, Nodes};
 use std::ops::Range;
-
-/// What [`File::fallocate`] does with a range. With `keep_size` the file does not become longer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fallocate {
-    /// Holes become unwritten blocks, which read as zeros.
-    Allocate {
-        /// The size stays.
-        keep_size: bool,
-    },
-    /// The range becomes a hole; the size stays.
-    PunchHole,
-    /// The range reads as zeros; its blocks stay and become unwritten, holes in it are allocated.
-    ZeroRange {
-        /// The size stays.
-        keep_size: bool,
-    },
-    /// The range, of whole blocks (clusters, with bigalloc) and before the end, is taken out: what lies behind it moves down.
-    CollapseRange,
-    /// A hole, of whole blocks (or clusters) and before the end, is put in: what lies behind moves up.
-    InsertRange,
-    /// As `ZeroRange`, with written blocks: later writes into them are plain overwrites. Behind a size that stays they are unwritten.
-    WriteZeroes {
-        /// The size stays.
-        keep_size: bool,
-    },
-}
-
-impl Fallocate {
-    /// Bytes that are there change, or their places.
-    fn moves_data(self) -> bool {
-        !matches!(self, Fallocate::Allocate { .. })
-    }
-}
-
-/// What [`File::seek`] looks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seek {
-    /// A byte of a written block.
-    Data,
-    /// A byte of a hole or an unwritten block, or the end.
-    Hole,
-}
 
 impl File {
     /// Makes the file `size` bytes long: what lies behind is given back, what is new reads as zeros. Waits for direct requests in flight.

@@ -4,10 +4,10 @@
 //! end is one too; the map is walked node by node, over no more blocks than the volume has. Limits: what is being written is data when it
 //! is published.
 
-use super::Seek;
 use crate::error::Error;
 use crate::inode::Inode;
 use crate::map::MappingState;
+use crate::op::Seek;
 use std::ops::ControlFlow;
 
 /// See [`crate::File::seek`].

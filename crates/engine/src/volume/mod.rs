@@ -23,12 +23,16 @@ mod usage;
 
 use crate::alloc::Alloc;
 use crate::cache::MetaCache;
+use crate::caller::Caller;
 use crate::error::Error;
 use crate::failure::{Condition, Health};
-use crate::file::{File, OpenFlags};
+use crate::file::File;
 use crate::journal::Journal;
 use crate::locks::{INODES, QUEUES, RENAMES, SYNC_POOL};
-use crate::mount::{self, AccessTimes, Caller, Clock, Mounted, OpenOptions, Zone};
+use crate::mount;
+use crate::mount::{Mounted, Zone};
+use crate::options::OpenFlags;
+use crate::options::{AccessTimes, Clock, OpenOptions};
 use crate::orphan::Orphans;
 use crate::policy::Policy;
 use crate::queue::{BlockingWork, Queue, SyncQueue};

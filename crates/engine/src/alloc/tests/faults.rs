@@ -4,7 +4,7 @@ use super::super::{Alloc, MARK_CREDITS, NEW_INODE_CREDITS};
 use super::Image;
 use super::free_credits;
 use crate::error::Error;
-use crate::mount::OpenOptions;
+use crate::options::OpenOptions;
 use crate::volume::{Volume, VolumeShared};
 use diorite_block::locator::{self, Locator};
 use diorite_block::{BioErrorKind, BioOp, Fault, FaultDevice, FaultPlan, When};

@@ -8,7 +8,7 @@ mod faults;
 mod model;
 mod threads;
 
-use crate::mount::OpenOptions;
+use crate::options::OpenOptions;
 use crate::volume::Volume;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -15,7 +15,7 @@ use super::fast::commit;
 use super::replay::LogEnd;
 use super::source::{LogSource, flush, write_block};
 use crate::error::Error;
-use crate::queue::Op;
+use crate::op::Op;
 use diorite_block::{Blocking, Buf};
 use diorite_format::Tid;
 use diorite_format::journal::JournalSuper;

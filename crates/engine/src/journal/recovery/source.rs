@@ -6,7 +6,7 @@
 use crate::error::Error;
 use crate::journal::Places;
 use crate::map::{Mapping, MappingState};
-use crate::queue::Op;
+use crate::op::Op;
 use diorite_block::{Bio, Blocking, Buf, Device};
 use diorite_format::FsBlock;
 use std::sync::Arc;

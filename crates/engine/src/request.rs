@@ -4,13 +4,13 @@
 //! accepted request comes back exactly once, with its buffer. Limits: one request is at most 1 GiB.
 
 use crate::error::Error;
-use crate::range::Fallocate;
+use crate::op::{Fallocate, Op};
 use diorite_block::Buf;
 
 /// The largest request, in bytes.
 pub const MAX_REQUEST: usize = 1 << 30;
 
-/// A file as a queue knows it: see [`super::Queue::attach`].
+/// A file as a queue knows it: see [`crate::Queue::attach`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId {
     pub(crate) index: u32,
@@ -23,36 +23,6 @@ impl FileId {
         index: u32::MAX,
         generation: 0,
     };
-}
-
-/// What to do.
-// A tag of its own, looked at by one comparison: else it hides in what `Fallocate` carries, for ten instructions per request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Op {
-    /// Fill the buffer from the file.
-    Read,
-    /// Write the buffer into the file.
-    Write,
-    /// Write the buffer at the end of the file, behind every append before; the completion says where.
-    Append,
-    /// Make durable what was acknowledged before (fsync).
-    Sync,
-    /// The same without what no reader of the data needs (fdatasync).
-    DataSync,
-    /// Make durable all that was acknowledged before, of all files and names of the volume (syncfs).
-    SyncVolume,
-    /// Make the file `pos` bytes long (ftruncate).
-    Truncate,
-    /// Change what `len` bytes at `pos` are mapped to (fallocate).
-    Fallocate(Fallocate),
-}
-
-impl Op {
-    /// It changes the file's map or size without moving data: it runs alone.
-    pub(crate) fn is_of_range(self) -> bool {
-        matches!(self, Op::Truncate | Op::Fallocate(_))
-    }
 }
 
 /// How to do it.
