@@ -107,6 +107,7 @@ mod request;
 pub mod stats;
 #[cfg(test)]
 mod testing;
+mod threads;
 mod volume;
 mod workers;
 pub mod xattr;

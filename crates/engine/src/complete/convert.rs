@@ -14,7 +14,7 @@ use crate::inode::{Claimed, Inode, Remap};
 use crate::journal::JournalHandle;
 use crate::map::edit::{self, NewRun};
 use crate::map::{MapView, MappingState, NotLoaded};
-use crate::workers::contained;
+use crate::threads::contained;
 use diorite_format::FsBlock;
 use std::ops::Range;
 use std::sync::Arc;

@@ -10,8 +10,8 @@ use crate::durable::Owed;
 use crate::error::Error;
 use crate::inode::Handle;
 use crate::queue::{Hold, Message, QueueShared};
+use crate::threads::{Lead, Task, contained};
 use crate::volume::VolumeShared;
-use crate::workers::{Task, Turn, contained};
 use diorite_block::Epoch;
 use diorite_format::Tid;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ impl Task for Job {
     const BATCH: usize = usize::MAX;
 
     /// Does what the jobs owe, and reports. All are of one volume.
-    fn run(jobs: &mut Vec<Job>, turn: &dyn Turn) {
+    fn run(jobs: &mut Vec<Job>, lead: &dyn Lead) {
         let Some(volume) = jobs.first().map(|j| j.queue.volume.clone()) else {
             return;
         };
@@ -93,7 +93,7 @@ impl Task for Job {
         }
         done.iter_mut().for_each(Job::let_go);
         if done.iter().any(|j| j.durable != Durable::No) {
-            turn.give();
+            lead.give();
             let made = contained(|| {
                 make_durable(&volume, &mut done);
                 Ok(())

@@ -10,7 +10,7 @@ use super::runs::{self, Mapped, first_part, merged};
 use crate::error::Error;
 use crate::inode::Inode;
 use crate::map::edit::NewRun;
-use crate::workers::contained;
+use crate::threads::contained;
 
 /// May the look at a job's runs read its map?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,8 @@
 use crate::error::Error;
 use crate::queue::{Message, QueueShared, QueueState, SlotState};
 use crate::reason::Reason;
-use crate::workers::{Task, Turn, Work, contained};
+use crate::threads::{Lead, Task, contained};
+use crate::workers::Work;
 use diorite_block::Epoch;
 use std::sync::Arc;
 
@@ -38,7 +39,7 @@ impl Task for VolumeJob {
     const BATCH: usize = usize::MAX;
 
     /// All are of one volume.
-    fn run(jobs: &mut Vec<VolumeJob>, _turn: &dyn Turn) {
+    fn run(jobs: &mut Vec<VolumeJob>, _: &dyn Lead) {
         let Some(oldest) = jobs.iter().min_by_key(|job| job.since) else {
             return;
         };

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::inode::Handle;
 use crate::op::Op;
 use crate::queue::{Message, QueueShared};
-use crate::workers::{Task, Turn, contained};
+use crate::threads::{Lead, Task, contained};
 use diorite_block::Buf;
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Task for BufferedJob {
     const CLASS: &'static str = "buffered";
     const BATCH: usize = 1;
 
-    fn run(batch: &mut Vec<BufferedJob>, _: &dyn Turn) {
+    fn run(batch: &mut Vec<BufferedJob>, _: &dyn Lead) {
         for mut job in batch.drain(..) {
             let error = contained(|| job.serve()).err();
             let message = Message::Served(job.slot, job.buf, error);

@@ -8,7 +8,7 @@ use crate::error::{Error, Wait};
 use crate::inode::Handle;
 use crate::map::MapView;
 use crate::queue::{Message, QueueShared};
-use crate::workers::{Task, Turn, contained};
+use crate::threads::{Lead, Task, contained};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -94,7 +94,7 @@ impl Task for PrepareJob {
     const CLASS: &'static str = "prepare";
     const BATCH: usize = 1;
 
-    fn run(batch: &mut Vec<PrepareJob>, _: &dyn Turn) {
+    fn run(batch: &mut Vec<PrepareJob>, _: &dyn Lead) {
         for job in batch.drain(..) {
             let message = match contained(|| job.prepare()) {
                 Ok(view) => Message::Prepared(job.slot, view),

@@ -4,8 +4,8 @@
 //! interval, everything at home and the log empty. Invariants: it holds the volume only while it commits; started when first needed. Limits: one per volume; an error is latched by the commit itself.
 
 use crate::locks::WORKERS;
+use crate::threads::contained;
 use crate::volume::VolumeShared;
-use crate::workers::contained;
 use diorite_block::sync::{Condvar, Mutex, thread};
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -10,8 +10,8 @@ use crate::cache::{Kind, MetaRef};
 use crate::error::{BadMap, Error};
 use crate::inode::{Handle, Inode};
 use crate::queue::{Message, QueueShared};
+use crate::threads::{Lead, Task, contained};
 use crate::volume::VolumeShared;
-use crate::workers::{Task, Turn, contained};
 use diorite_format::extent::{Entries, Expect, Extent, ExtentNode};
 use diorite_format::features::RoCompat;
 use diorite_format::indirect::{self, PointerBlock};
@@ -33,7 +33,7 @@ impl Task for LoadJob {
     const CLASS: &'static str = "submit";
     const BATCH: usize = 1;
 
-    fn run(batch: &mut Vec<LoadJob>, _: &dyn Turn) {
+    fn run(batch: &mut Vec<LoadJob>, _: &dyn Lead) {
         for job in batch.drain(..) {
             let message = match contained(|| job.file.inode.load_map(job.blocks)) {
                 Ok(view) => Message::Mapped(job.slot, view),

@@ -11,7 +11,7 @@ use crate::inode::{Handle, Inode};
 use crate::op::Fallocate;
 use crate::op::Op;
 use crate::queue::{Hold, QueueShared, Slot};
-use crate::workers::{Task, Turn, contained};
+use crate::threads::{Lead, Task, contained};
 use diorite_block::Epoch;
 use diorite_format::InodeFlags;
 use std::ops::Range;
@@ -146,12 +146,12 @@ impl Task for RangeJob {
     const CLASS: &'static str = "range";
     const BATCH: usize = 1;
 
-    fn run(batch: &mut Vec<RangeJob>, turn: &dyn Turn) {
+    fn run(batch: &mut Vec<RangeJob>, lead: &dyn Lead) {
         for job in batch.drain(..) {
             let began = job.file.inode.volume.data_epoch();
             let error = contained(|| job.perform()).err();
             let ended = job.ended(began, error);
-            Job::run(&mut vec![ended], turn);
+            Job::run(&mut vec![ended], lead);
         }
     }
 

@@ -1,0 +1,203 @@
+//! Threads of one class: they take work off a list, one thread or several at once.
+//!
+//! Input: work that may block. Output: none here; who waits for it is told by the work itself. Invariants: one worker of a class has the lead,
+//! and gives it before it waits for long; a panic ends a piece of work and no thread. Limits: a fixed number of threads per class, started
+//! when first needed; where the host gives none, the work fails.
+
+use crate::error::Error;
+use crate::locks::WORKERS;
+use diorite_block::DeviceError;
+use diorite_block::sync::{Condvar, Mutex, thread};
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// Does what may fail of a piece of work. A panic in it is an error like any other: who waits for the work is told, the thread goes on.
+/// What it left half-way is nobody's concern: locks are let go of as it unwinds, and a journal handle that was open then has aborted the
+/// journal.
+pub(crate) fn contained<R>(part: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
+    catch_unwind(AssertUnwindSafe(part)).unwrap_or(Err(Error::Panicked))
+}
+
+/// Work of one class.
+pub(crate) trait Task: Send + Sized + std::fmt::Debug + 'static {
+    /// The class's name.
+    const CLASS: &'static str;
+    /// How many pieces one worker takes at once.
+    const BATCH: usize;
+    /// Does them all, each part that may fail [`contained`]; the list is empty after it. Blocks; gives the lead before it waits for long.
+    fn run(batch: &mut Vec<Self>, lead: &dyn Lead);
+    /// Tells who waits that nobody can do it. The caller may have the lock of a queue.
+    fn refuse(self, error: &Error);
+}
+
+/// Held by the one working thread of a class: no other is woken meanwhile, so that jobs gather into batches.
+pub(crate) trait Lead {
+    /// Lets the next worker begin. A second call does nothing.
+    fn give(&self);
+}
+
+/// Of work in the caller's own thread: nobody waits to take the lead.
+pub(crate) struct NoLead;
+
+impl Lead for NoLead {
+    fn give(&self) {}
+}
+
+pub(crate) type Threads = Arc<Mutex<Vec<thread::JoinHandle<()>>>>;
+
+#[derive(Debug)]
+pub(crate) struct Class<T> {
+    most: u32,
+    list: Mutex<List<T>>,
+    wake: Condvar,
+    threads: Threads,
+}
+
+#[derive(Debug)]
+struct List<T> {
+    work: VecDeque<T>,
+    threads: u32,
+    idle: u32,
+    /// Workers that have the lead: one, where work is taken in batches.
+    busy: u32,
+    stop: bool,
+}
+
+/// Who has work to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Somebody who is at it, or was woken.
+    Somebody,
+    /// A thread that has to be started.
+    NewThread,
+}
+
+impl<T: Task> Class<T> {
+    pub(crate) fn new(level: u8, most: u32, threads: &Threads) -> Arc<Class<T>> {
+        let list = List {
+            work: VecDeque::new(),
+            threads: 0,
+            idle: 0,
+            busy: 0,
+            stop: false,
+        };
+        Arc::new(Class {
+            most: most.max(1),
+            list: Mutex::at_level(&WORKERS, level, list),
+            wake: Condvar::new(),
+            threads: threads.clone(),
+        })
+    }
+
+    pub(crate) fn push(self: &Arc<Self>, tasks: impl IntoIterator<Item = T>) {
+        let mut list = self.list.lock();
+        list.work.extend(tasks);
+        let next = self.next(&mut list);
+        drop(list);
+        self.start(next);
+    }
+
+    /// Wakes who may take what is on the list, or says that a thread should be started for it.
+    fn next(&self, list: &mut List<T>) -> Next {
+        let at_it = T::BATCH > 1 && list.busy > 0;
+        if list.work.is_empty() || at_it {
+            return Next::Somebody;
+        }
+        if list.idle > 0 {
+            self.wake.notify_one();
+            return Next::Somebody;
+        }
+        if list.threads == self.most {
+            return Next::Somebody;
+        }
+        list.threads += 1;
+        Next::NewThread
+    }
+
+    fn start(self: &Arc<Self>, next: Next) {
+        if next == Next::Somebody {
+            return;
+        }
+        let mine = self.clone();
+        match thread::Builder::new()
+            .name(format!("diorite-{}", T::CLASS))
+            .spawn(move || mine.serve())
+        {
+            Ok(thread) => self.threads.lock().push(thread),
+            Err(error) => self.not_started(error),
+        }
+    }
+
+    /// The host gave no thread. With others running the work only waits longer; with none it would wait for ever, and fails.
+    fn not_started(&self, error: std::io::Error) {
+        let mut list = self.list.lock();
+        list.threads -= 1;
+        if list.threads > 0 {
+            return;
+        }
+        let work = std::mem::take(&mut list.work);
+        drop(list);
+        let what = format!("cannot start the first {} worker of a volume", T::CLASS);
+        let error = Error::from(DeviceError::host(what, error));
+        work.into_iter().for_each(|task| task.refuse(&error));
+    }
+
+    pub(crate) fn stop(&self) {
+        self.list.lock().stop = true;
+        self.wake.notify_all();
+    }
+
+    fn serve(self: &Arc<Self>) {
+        let mut batch = Vec::new();
+        while self.take(&mut batch) {
+            let lead = Held {
+                class: self,
+                given: Cell::new(false),
+            };
+            let _said = contained(|| {
+                T::run(&mut batch, &lead);
+                Ok(())
+            });
+            batch.clear();
+            lead.give();
+        }
+    }
+
+    /// The next batch, and the lead; false when there will be none.
+    fn take(&self, batch: &mut Vec<T>) -> bool {
+        let mut list = self.list.lock();
+        while list.work.is_empty() {
+            if list.stop {
+                return false;
+            }
+            list.idle += 1;
+            list = self.wake.wait(list);
+            list.idle -= 1;
+        }
+        list.busy += 1;
+        let now = list.work.len().min(T::BATCH);
+        batch.extend(list.work.drain(..now));
+        true
+    }
+}
+
+/// A worker's lead.
+struct Held<'a, T> {
+    class: &'a Arc<Class<T>>,
+    given: Cell<bool>,
+}
+
+impl<T: Task> Lead for Held<'_, T> {
+    fn give(&self) {
+        if self.given.replace(true) {
+            return;
+        }
+        let mut list = self.class.list.lock();
+        list.busy -= 1;
+        let next = self.class.next(&mut list);
+        drop(list);
+        self.class.start(next);
+    }
+}
