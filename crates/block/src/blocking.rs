@@ -188,7 +188,7 @@ impl Blocking {
 
     /// Runs a bio without a queue, where the device can: slower, and never wrong. One with FUA becomes a write and a flush.
     fn run_without(&self, bio: Bio) -> Bio {
-        let fua = bio.flags.fua;
+        let (fua, before) = (bio.flags.fua, self.flushes.now());
         let mut bio = match self.device.run_here(bio) {
             Ok(bio) => return bio,
             Err(bio) => bio,
@@ -210,10 +210,14 @@ impl Blocking {
                 // The whole counts as a flush already.
                 true => flush(),
                 // Others may lose by it what they have written: it is in the account before it goes down.
-                false => self.flushes.run(|| {
-                    let flushed = flush();
-                    (flushed, flushed)
-                }),
+                false => {
+                    let flushed = self.flushes.run(|| {
+                        let flushed = flush();
+                        (flushed, flushed)
+                    });
+                    // One of others may have lost it before ours began.
+                    flushed.and_then(|()| self.flushes.check(before))
+                }
             };
         }
         bio.flags.fua = fua;

@@ -9,7 +9,7 @@ use common::recipe::debugfs;
 use common::stage::{Stage, faulty};
 use common::{Rng, fsck, image, kernel, run, scaled, scratch};
 use diorite::check::{CheckOptions, check};
-use diorite::{Completion, Error, Fallocate, File, OpenOptions, Queue, Request, Volume};
+use diorite::{Completion, Error, Fallocate, File, OpenFlags, OpenOptions, Queue, Request, Volume};
 use diorite_block::{BioErrorKind, Buf, Fault, When};
 use std::collections::{HashMap, VecDeque};
 use std::os::unix::fs::FileExt;
@@ -442,4 +442,23 @@ fn a_file_without_extents_is_damaged() {
     }
     assert_eq!((other.size(), other.metadata().blocks), (0, 0));
     assert_eq!(volume.usage().pending, 0);
+}
+
+/// Blocks of one cluster of a file would come into two of the volume. No tool makes such a volume; one that was made by hand is read.
+#[test]
+fn a_volume_with_a_short_last_cluster_is_only_read() {
+    let dir = scratch();
+    let image = make(dir.path(), (4096, 65536), &["-E", "nodiscard"]);
+    let path = image.to_str().unwrap();
+    debugfs(&image, dir.path(), "ssv blocks_count 16379\n");
+    let volume = Volume::open(path, &OpenOptions::default()).unwrap();
+    let file = volume.open_path("/file", OpenFlags::default()).unwrap();
+    assert_eq!(read_all(&file), vec![0x55; 100_001]);
+    drop((file, volume));
+    let refused = Volume::open(path, &OpenOptions::writable()).unwrap_err();
+    let said = refused.to_string();
+    assert!(
+        said.contains("last cluster") && said.contains("resize2fs"),
+        "{said}"
+    );
 }

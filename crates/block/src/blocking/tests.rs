@@ -113,6 +113,8 @@ struct Scarce {
     in_caller: bool,
     /// The first flush ends when this goes, with an error.
     holds_a_flush: AtomicBool,
+    /// What happens behind each write.
+    behind_writes: Mutex<Option<Box<dyn Fn() + Send>>>,
 }
 
 impl Scarce {
@@ -122,6 +124,7 @@ impl Scarce {
             done: Mutex::new(&BLOCKING_POOL, Vec::new()),
             in_caller,
             holds_a_flush: AtomicBool::new(holds_a_flush),
+            behind_writes: Mutex::new(&BLOCKING_POOL, None),
         })
     }
 
@@ -170,7 +173,12 @@ impl Device for Scarce {
         self.done.lock().push(bio.op);
         Ok(match bio.op {
             BioOp::Flush => self.flush(bio),
-            _ => Blocking::new(Arc::new(self.below.clone())).run(bio),
+            _ => {
+                let bio = Blocking::new(Arc::new(self.below.clone())).run(bio);
+                let behind = self.behind_writes.lock().take();
+                behind.into_iter().for_each(|happens| happens());
+                bio
+            }
         })
     }
 }
@@ -221,4 +229,20 @@ fn a_flush_without_a_queue_is_in_the_account_from_its_beginning() {
             (failed, failed)
         );
     });
+}
+
+/// Rule D1. The write stands for itself and a flush behind it, and a flush of others fails between the two: that may have taken the write
+/// with it.
+#[test]
+fn a_flush_that_fails_between_a_write_and_its_flush_is_told() {
+    let device = Scarce::new(true, false);
+    let blocking = Arc::new(Blocking::new(device.clone()));
+    let others = Arc::downgrade(&blocking);
+    *device.behind_writes.lock() = Some(Box::new(move || {
+        let failed = Err(BioError::new(BioErrorKind::Io));
+        let blocking = others.upgrade().unwrap();
+        blocking.flushes().run(|| (failed, ()));
+    }));
+    let done = blocking.write_durably(0, Buf::zeroed(512));
+    assert_eq!(done, Err(BioError::new(BioErrorKind::Io)));
 }

@@ -248,12 +248,20 @@ impl MetaCache {
 
     /// Lets blocks go that are of this kind and home.
     pub(crate) fn drop_clean(&self, kind: Kind) {
+        self.drop_unless(|entry| !entry.latest.verified.has_been(kind));
+    }
+
+    /// Lets all blocks go that are home, and what is being loaded: whatever they were for, some may be a file's data by now.
+    pub(crate) fn drop_all_clean(&self) {
+        self.drop_unless(|_| false);
+    }
+
+    fn drop_unless(&self, stays: impl Fn(&Entry) -> bool) {
         for shard in &self.shards {
             let mut shard = shard.lock();
-            let before = shard.blocks.len();
-            let stays = |e: &Entry| e.dirty.is_some() || !e.latest.verified.has_been(kind);
-            shard.blocks.retain(|_, entry| stays(entry));
-            shard.gone += (before - shard.blocks.len()) as u64;
+            let keep = |entry: &Entry| entry.dirty.is_some() || stays(entry);
+            shard.blocks.retain(|_, entry| keep(entry));
+            shard.gone += 1;
         }
     }
 

@@ -84,17 +84,18 @@ fn locked(
     } else {
         // Rules B1 to B3: the policy runs an unaligned write alone, and one that makes the file longer.
         let unaligned = policy.unaligned == Unaligned::Exclusive && !limits.is_block_aligned(slot);
-        let grows = slot.op == Op::Append || slot.end() > file.inode.size();
-        let waits = grows && policy.extending == Extending::Waiting;
-        let alone = unaligned || waits || file.inode.is_journalled();
+        let waits = policy.extending == Extending::Waiting && grows(slot, file);
+        let alone = unaligned || waits || needs_turn(slot, file);
         let hold = match alone && !slot.is_waited_for() {
             true => Hold::Turn,
             false => Hold::InFlight,
         };
-        enter(slot, file, hold).and_then(|()| size_write(&limits, slot, file))
+        enter(slot, file, hold)
+            .and_then(|()| may_share(slot, file))
+            .and_then(|()| size_write(&limits, slot, file))
     };
     match sized {
-        Ok(()) if slot.op != Op::Read && file.inode.owes_first_write() => Attempt::NeedsFirstWrite,
+        Ok(()) if slot.op != Op::Read && owes_first(slot, file) => Attempt::NeedsFirstWrite,
         Ok(()) => issue::map_and_issue(state, index, view),
         Err(stop) => stop,
     }
@@ -111,6 +112,33 @@ fn enter(slot: &mut Slot, file: &Handle, wanted: Hold) -> Result<(), Attempt> {
         return Ok(());
     }
     Err(Attempt::Wants(wanted))
+}
+
+/// What the file is, not the policy, asks of a write: data goes through the journal alone, and so does what a truncation has left behind
+/// the size, before a write moves that.
+#[inline]
+fn needs_turn(slot: &Slot, file: &Handle) -> bool {
+    file.inode.is_journalled() || file.inode.is_cut() && grows(slot, file)
+}
+
+#[inline]
+fn grows(slot: &Slot, file: &Handle) -> bool {
+    slot.op == Op::Append || slot.end() > file.inode.size()
+}
+
+/// Asked again by who is in flight: from then on the answer stays.
+#[inline]
+fn may_share(slot: &Slot, file: &Handle) -> Result<(), Attempt> {
+    match slot.hold == Hold::InFlight && !slot.is_waited_for() && needs_turn(slot, file) {
+        true => Err(Attempt::Wants(Hold::Turn)),
+        false => Ok(()),
+    }
+}
+
+/// Must something be done before its data is written?
+#[inline]
+fn owes_first(slot: &Slot, file: &Handle) -> bool {
+    file.inode.owes_first_write() || slot.hold == Hold::Turn && slot.past_end && file.inode.is_cut()
 }
 
 /// What a read will report and move. Bytes up to the end of the last sector come from the device too, and are zeroed

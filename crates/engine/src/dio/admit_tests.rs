@@ -1,11 +1,14 @@
 //! Which lock a read takes while it is mapped, asked for by reads that may not wait for it.
 
 use crate::error::{Error, Wait};
+use crate::inode::Attached;
 use crate::op::Op;
 use crate::policy::{PRESETS, ReadLock};
+use crate::queue::{Hold, Slot};
 use crate::request::RequestFlags;
 use crate::testing::small_volume;
 use diorite_block::Buf;
+use diorite_format::InodeFlags;
 use std::thread;
 
 const NOWAIT: RequestFlags = RequestFlags {
@@ -45,4 +48,30 @@ fn a_read_takes_the_lock_of_its_policy() {
         };
         assert_eq!((shared, exclusive), expected, "{name}");
     }
+}
+
+/// The file begins to have its data go through the journal, or a truncation of it fails, after a write has asked and before it is counted in
+/// flight: it asks again, and wants the turn.
+#[test]
+fn who_is_in_flight_asks_again_whether_it_may_be() {
+    let volume = small_volume("16M", &[]);
+    let file = volume.create("/file", 0o600).unwrap();
+    let inode = file.inode();
+    let handle = Attached::new(&file, 1).handle();
+    let may = |op, hold| {
+        let mut slot = Slot::free(0);
+        (slot.op, slot.hold, slot.len) = (op, hold, 1024);
+        super::may_share(&slot, &handle).is_ok()
+    };
+    let (shared, alone) = (Hold::InFlight, Hold::Turn);
+    assert!(may(Op::Append, shared) && may(Op::Append, alone));
+    inode.note_cut(true);
+    assert!(!may(Op::Append, shared) && may(Op::Append, alone));
+    inode.publish_size(4096);
+    assert!(may(Op::Write, shared), "it makes the file no longer");
+    inode.publish_size(0);
+    inode.note_cut(false);
+    let flags = file.metadata().flags.with(InodeFlags::JOURNAL_DATA);
+    file.set_flags(flags).unwrap();
+    assert!(!may(Op::Append, shared) && may(Op::Append, alone));
 }

@@ -194,7 +194,8 @@ fn start(
             Attempt::NeedsFirstWrite => {
                 let inside = state.file_of(index).inode.is_inside();
                 state.counters.fallback_buffered += u64::from(inside);
-                return prepare(queue, state, index, Need::FirstWrite);
+                let alone = state.slots[index].hold == Hold::Turn;
+                return prepare(queue, state, index, Need::FirstWrite { alone });
             }
             wants @ (Attempt::WantsRange(_) | Attempt::WantsPlace) => {
                 match park_for_range(queue, state, index, &wants) {
@@ -241,7 +242,7 @@ fn prepare(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32, need: N
     if slot.flags.nowait {
         let wait = match need {
             Need::Space { .. } => Wait::Space,
-            Need::FirstWrite => Wait::Inode,
+            Need::FirstWrite { .. } => Wait::Inode,
         };
         return refuse(queue, state, index, Error::WouldBlock(wait).into());
     }

@@ -8,6 +8,7 @@ use crate::error::{Error, Wait};
 use crate::inode::Handle;
 use crate::map::MapView;
 use crate::queue::{Message, QueueShared};
+use crate::range::end_cut;
 use crate::threads::{Lead, Task, contained};
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,14 +32,17 @@ pub(crate) enum Need {
         blocks: Range<u64>,
         extends: bool,
     },
-    /// What comes before the first write of its file.
-    FirstWrite,
+    /// What comes before the first write of its file, and, for who has the turn, before the file becomes longer.
+    FirstWrite { alone: bool },
 }
 
 impl PrepareJob {
     fn prepare(&self) -> Result<Arc<MapView>, Error> {
         match &self.need {
-            Need::FirstWrite => {
+            Need::FirstWrite { alone } => {
+                if *alone {
+                    end_cut(&self.file.inode)?;
+                }
                 self.file.inode.settle_first_write()?;
                 Ok(self.file.inode.map.load())
             }

@@ -103,9 +103,7 @@ impl Claims {
             Some(Shape::New(shape)) => shape,
         };
         let found = self.search(inode, view, (shape.start, shape.len), patience)?;
-        found
-            .map(|run| clusters::cut(inode, run, (at, want)))
-            .transpose()
+        Ok(found.map(|run| clusters::cut(inode, run, (at, want))))
     }
 
     fn search(

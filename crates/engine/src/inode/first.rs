@@ -30,6 +30,8 @@ const IMMUTABLE: u32 = 8;
 const APPEND: u32 = 16;
 /// Every write is durable, with the times, when it is acknowledged.
 const SYNC: u32 = 32;
+/// A truncation has failed, and left blocks behind the size: they go before the file becomes longer.
+const CUT: u32 = 64;
 
 impl FirstWrite {
     /// What a file owes. A block of attributes is looked into when it matters.
@@ -97,6 +99,18 @@ impl Inode {
     /// Has it the flag S now? For queues, too, that had it attached before.
     pub(crate) fn is_sync(&self) -> bool {
         self.first.has(SYNC)
+    }
+
+    /// Has a truncation left blocks behind the size? Changes only by who has the turn, or before anybody uses the file.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.first.has(CUT)
+    }
+
+    pub(crate) fn note_cut(&self, is_cut: bool) {
+        match is_cut {
+            true => self.first.set(CUT),
+            false => self.first.clear(CUT),
+        }
     }
 
     /// Must something be done before data is written?

@@ -103,6 +103,8 @@ impl Inode {
             let _alone = moves_data.then(|| self.quiesce());
             if moves_data {
                 self.settle_data()?;
+                // What was read of a block before it was this file's, as by who looked for attributes that just went, is none of its data.
+                self.volume.cache.drop_all_clean();
             }
             self.write_flags(wanted, settable)?;
         }
@@ -188,3 +190,6 @@ fn changed(disk: &DiskInode, wanted: InodeFlags, settable: InodeFlags) -> InodeF
     let new = InodeFlags::from_bits(wanted.bits() & settable.bits());
     disk.flags.without(settable).with(new)
 }
+
+#[cfg(test)]
+mod tests;

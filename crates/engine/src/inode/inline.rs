@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::file::File;
 use crate::journal::JournalHandle;
 use crate::locks::INODE_STATE;
+use crate::map::MappingState;
 use crate::map::edit::NewRun;
 use crate::xattr::INSIDE_CREDITS;
 use diorite_block::sync::Mutex;
@@ -205,16 +206,23 @@ impl Inode {
 
     /// Moves the data of a file out of its inode, if it is there. Blocks; no lock may be held and no handle open.
     pub(super) fn move_out(&self) -> Result<(), Error> {
-        let Some(data) = self.inline_data() else {
-            return Ok(());
-        };
+        match self.inline_data() {
+            Some(data) => self.move_out_these(&data),
+            None => Ok(()),
+        }
+    }
+
+    /// Moves out what was found in the inode.
+    fn move_out_these(&self, data: &[u8]) -> Result<(), Error> {
         if data.is_empty() {
             return self.start_map(None).map(drop);
         }
-        let run = self.claim_first()?;
+        let Some(run) = self.claim_first()? else {
+            return Ok(());
+        };
         let began = self.volume.data_epoch();
         let moved = self
-            .write_first(run, &data)
+            .write_first(run, data)
             .and_then(|()| self.start_map(Some((run, began))));
         // Somebody else may have moved it meanwhile.
         if !matches!(moved, Ok(true)) {
@@ -223,13 +231,21 @@ impl Inode {
         moved.map(drop)
     }
 
-    fn claim_first(&self) -> Result<Run, Error> {
+    /// A block for the data. None if somebody else has moved it: a claim next to a block that the file has, as with clusters, would be that
+    /// block, which others write by now.
+    fn claim_first(&self) -> Result<Option<Run>, Error> {
         let view = self.map.load();
+        let first = view.walk(0, 1).next();
+        if !matches!(first, Some(Ok(mapping)) if mapping.state == MappingState::Hole) {
+            // Whoever it was says so under this lock.
+            drop(self.map_lock.lock());
+            return Ok(None);
+        }
         let run = self
             .volume
             .with_all_space(|| self.claims.take(self, &view, 0, 1));
         self.claims.close(self);
-        run
+        run.map(Some)
     }
 
     fn write_first(&self, run: Run, data: &[u8]) -> Result<(), Error> {
@@ -279,3 +295,6 @@ impl Inode {
         new.map_or(Ok(()), |new| remap.map_claimed(&[new]))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -100,7 +100,7 @@ impl Drop for Inode {
         self.claims.close(self);
         self.volume
             .sub_segments(self.loaded.load(Ordering::Relaxed));
-        if self.is_unlinked() && self.named.load(Ordering::Acquire) != Named::Deleted as u32 {
+        if self.is_unlinked() && !self.is_deleted() {
             self.volume.orphans.doom(self.ino);
         }
     }
@@ -179,7 +179,12 @@ impl Inode {
         self.volume.forget_touched(self);
     }
 
-    /// It has lost its last name and is deleted already.
+    /// It is gone, or on its way.
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.named.load(Ordering::Acquire) == Named::Deleted as u32
+    }
+
+    /// It has lost its last name and is being deleted, or is deleted already.
     pub(crate) fn note_deleted(&self) {
         self.named.store(Named::Deleted as u32, Ordering::Release);
     }
@@ -370,7 +375,7 @@ enum Named {
     NoMore,
     /// It was made without one.
     NotYet,
-    /// It is gone, and its number may be another's.
+    /// It is gone, or on its way, and its number may be another's.
     Deleted,
 }
 

@@ -99,7 +99,7 @@ impl Journal {
     }
 
     /// Keeps new handles out, and groups: one may have begun since the caller looked, and is not to be committed in its middle.
-    fn begin_to_close(&self) -> Result<(), Error> {
+    pub(super) fn begin_to_close(&self) -> Result<(), Error> {
         let mut state = self.state.lock();
         state.check_no_group()?;
         state.closing = true;
@@ -107,7 +107,7 @@ impl Journal {
     }
 
     /// Waits for the open handles, adds what every commit writes, and freezes the blocks. None if there is nothing.
-    fn close(&self, volume: &VolumeShared) -> Result<Option<Frozen>, Error> {
+    pub(super) fn close(&self, volume: &VolumeShared) -> Result<Option<Frozen>, Error> {
         let mut state = self.state.lock();
         while state.open > 0 {
             state = self.quiet.wait(state);
@@ -118,9 +118,14 @@ impl Journal {
             return Err(error);
         }
         let (tid, empty) = (state.running.tid, state.running.is_empty());
+        let marked = state.marked;
         drop(state);
-        // Outside the lock: counts are changes of blocks like any other.
-        let wrote = volume.before_commit(&self.last_handle(volume, tid), empty);
+        // Outside the lock: counts are changes of blocks like any other. Of a volume that is not marked nothing is changed: a failure that
+        // has fallen due meanwhile waits for the keeper, who was woken for it.
+        let wrote = match marked {
+            true => volume.before_commit(&self.last_handle(volume, tid), empty),
+            false => Ok(()),
+        };
         let frozen = wrote.map(|()| self.freeze(volume));
         self.state.lock().closing = false;
         self.opened.notify_all();

@@ -146,6 +146,18 @@ impl Journal {
         }
     }
 
+    /// Has an open group room for all of this, which comes in several handles? Without a group a commit makes some for each.
+    ///
+    /// # Errors
+    /// `GroupTooLarge`, as from the first handle that has none.
+    pub(crate) fn check_room(&self, credits: u32) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        match state.has_room(credits, self.most) {
+            true => Ok(()),
+            false => state.check_divisible(credits, self.most),
+        }
+    }
+
     /// Looks at the open group; the lock is let go of again.
     fn with_group<T>(&self, look: impl FnOnce(&Group) -> T) -> Option<T> {
         self.state.lock().group.as_ref().map(look)

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::testing::small_volume;
 use diorite_block::Buf;
 use diorite_format::{FsBlock, Superblock, Tid};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -336,4 +337,46 @@ fn a_failure_alone_marks_the_volume_as_in_use() {
     journal.commit_running(inner).unwrap();
     assert!(!inner.owes_record() && journal.stats().commits == 1);
     assert!(journal.is_marked() && needs_recovery());
+}
+
+/// The same where the failure falls due behind the moment at which a commit has looked whether one is owed: it is left to the next commit,
+/// since the superblock does not ask for recovery yet.
+#[test]
+fn a_failure_during_a_commit_waits_for_the_mark() {
+    let volume = small_volume("16M", &["-e", "continue"]);
+    let inner = volume.inner();
+    let journal = inner.journal().unwrap();
+    let mut medium = journal.medium.lock();
+    assert!(!inner.owes_record(), "this commit does not mark the volume");
+    journal.begin_to_close().unwrap();
+    let damage: Result<(), _> = Err(Error::Damaged("by a test".to_owned()));
+    assert!(inner.watched(damage).is_err());
+    assert!(journal.close(inner).unwrap().is_none(), "nothing to write");
+    assert!(inner.owes_record() && !journal.is_marked());
+    journal.commit(inner, &mut medium).unwrap();
+    assert!(!inner.owes_record() && journal.is_marked());
+}
+
+/// A journal that is aborted in the middle of a group ends it: nobody waits for its end any more, and times that were noted are let go
+/// of. The defect: they held the volume, and its device, for ever.
+#[test]
+fn an_abort_ends_the_group() {
+    let volume = small_volume("16M", &[]);
+    let gone = Arc::downgrade(volume.inner());
+    let group = volume.group().unwrap();
+    let file = volume.create("/file", 0o644).unwrap();
+    file.write_at(0, Buf::zeroed(1024)).1.unwrap();
+    file.write_at(0, Buf::zeroed(1024)).1.unwrap();
+    let journal = volume.inner().journal().unwrap();
+    journal.abort(volume.inner(), &Error::Damaged("by a test".to_owned()));
+    assert!(!journal.has_group());
+    drop((group, file, volume));
+    // The keeper may have it for a moment.
+    for _ in 0..10_000 {
+        if gone.strong_count() == 0 {
+            return;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    panic!("{} still have the volume", gone.strong_count());
 }

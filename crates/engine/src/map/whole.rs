@@ -12,21 +12,18 @@ use diorite_format::FsBlock;
 use std::collections::HashSet;
 
 impl Inode {
-    /// Can every node of the map be read? Blocks.
-    pub(crate) fn check_nodes(&self) -> Result<(), Error> {
+    /// Can every node of the map be read that has blocks from `from` on? Blocks.
+    pub(crate) fn check_nodes(&self, from: u32) -> Result<(), Error> {
         let _map = self.map_lock.lock();
+        let concerns = |node: &Segment| node.is_unloaded() && node.last() >= from;
         let mut left = root_segments(&self.volume, &self.disk())?;
-        left.retain(Segment::is_unloaded);
+        left.retain(concerns);
         let mut seen = HashSet::new();
         while let Some(node) = left.pop() {
             if !seen.insert(place(&node)) {
                 return Err(self.has_node_twice(&node));
             }
-            left.extend(
-                self.read_node(&node)?
-                    .into_iter()
-                    .filter(Segment::is_unloaded),
-            );
+            left.extend(self.read_node(&node)?.into_iter().filter(concerns));
         }
         Ok(())
     }

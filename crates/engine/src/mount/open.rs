@@ -170,7 +170,8 @@ pub(super) fn can_change(sb: &Superblock, options: &OpenOptions) -> bool {
     options.write && (!apart || options.names_journal())
 }
 
-/// Recorded errors, orphans and a log that cannot be reached keep writers out; readers are told.
+/// Recorded errors, orphans and a log that cannot be reached keep writers out, and readers are told; so does a cluster that is not whole, as
+/// blocks of one cluster of a file would come into two.
 pub(super) fn check_state(
     sb: &Superblock,
     options: &OpenOptions,
@@ -178,6 +179,15 @@ pub(super) fn check_state(
 ) -> Result<(), Error> {
     let in_file = sb.features().ro_compat.has(RoCompat::ORPHAN_PRESENT);
     let orphans = in_file || !sb.last_orphan().is_none();
+    let (blocks, ratio) = (sb.geometry().blocks_count(), sb.geometry().cluster_ratio());
+    if options.write && blocks % u64::from(ratio) != 0 {
+        return Err(Error::refused(
+            format!(
+                "opening for writing is refused: the last cluster is short ({blocks} blocks, clusters of {ratio})"
+            ),
+            "resize it with resize2fs",
+        ));
+    }
     let unnamed = match sb.journal() {
         JournalPlace::Internal(_) => false,
         JournalPlace::None => true,

@@ -101,8 +101,11 @@ fn delete(inode: &Inode) -> Result<(), Error> {
             }
             inode.release_xattr_block(handle)?;
             volume.orphans.remove(handle, inode, now)?;
-            inode.change(handle, |disk| disk.size = 0)?;
-            volume.alloc()?.free_inode(handle, inode.ino, is_dir)?;
+            // Off the list, it is not found again by who would try once more.
+            handle.or_abort((|| {
+                inode.change(handle, |disk| disk.size = 0)?;
+                volume.alloc()?.free_inode(handle, inode.ino, is_dir)
+            })())?;
             Ok(true)
         })?;
         if deleted {
@@ -131,6 +134,6 @@ pub(crate) fn check_deletable(inode: &Inode) -> Result<(), Error> {
     if disk.links > 1 && !disk.is_dir() {
         return Ok(());
     }
-    inode.check_nodes()?;
+    inode.check_nodes(0)?;
     inode.held_attribute().map(drop)
 }

@@ -36,6 +36,12 @@ struct List {
     slots: Slots,
 }
 
+impl List {
+    fn has(&self, ino: Ino) -> bool {
+        self.chain.contains(&ino) || self.in_slots.contains_key(&ino)
+    }
+}
+
 impl Orphans {
     pub(crate) fn new(level: u8) -> Orphans {
         Orphans {
@@ -65,11 +71,13 @@ impl Orphans {
         Ok(all)
     }
 
-    /// Reads an inode that is on the list, so that a neighbour that leaves the list finds it. The list does not change meanwhile: else that
+    /// Reads an inode that is on the list and is to be deleted, so that a neighbour that leaves the list finds it. The list does not change meanwhile: else that
     /// neighbour would have changed it on disk only.
     pub(super) fn read(&self, volume: &Arc<VolumeShared>, ino: Ino) -> Result<Arc<Inode>, Error> {
         let _list = self.list.lock();
         let inode = Arc::new(mount::read_orphan(volume, ino)?);
+        // Nobody finds it from now on: its number may soon be another's.
+        inode.note_deleted();
         volume.know(&inode);
         Ok(inode)
     }
@@ -89,6 +97,11 @@ impl Orphans {
         self.doomed.lock().pop()
     }
 
+    /// Is this one on it?
+    pub(crate) fn has(&self, ino: Ino) -> bool {
+        self.list.lock().has(ino)
+    }
+
     /// Is there any?
     pub(crate) fn any(&self) -> bool {
         let list = self.list.lock();
@@ -103,7 +116,7 @@ impl Orphans {
     /// Puts an inode on the list, unless it is there. Blocks while metadata is read.
     pub(crate) fn add(&self, handle: &JournalHandle<'_>, inode: &Inode) -> Result<(), Error> {
         let (mut list, ino) = (self.list.lock(), inode.ino);
-        if list.chain.contains(&ino) || list.in_slots.contains_key(&ino) {
+        if list.has(ino) {
             return Ok(());
         }
         if let Some(slot) = list.slots.take(handle, ino)? {
@@ -112,14 +125,18 @@ impl Orphans {
         }
         let next = list.chain.front().copied().unwrap_or(NONE);
         inode.change(handle, |disk| disk.dtime = next.get())?;
-        handle
+        let named = handle
             .volume()
-            .edit_super(handle, |edit| edit.set_last_orphan(ino))?;
+            .edit_super(handle, |edit| edit.set_last_orphan(ino));
+        handle.or_abort(named)?;
         list.chain.push_front(ino);
         Ok(())
     }
 
     /// Takes an inode off the list, if it is there; `dtime` is its deletion time afterwards. Blocks while metadata is read.
+    ///
+    /// # Errors
+    /// It is on the list still, here and on disk; or the journal is aborted.
     pub(crate) fn remove(
         &self,
         handle: &JournalHandle<'_>,
@@ -127,8 +144,9 @@ impl Orphans {
         dtime: u32,
     ) -> Result<(), Error> {
         let (mut list, ino, volume) = (self.list.lock(), inode.ino, handle.volume());
-        if let Some(slot) = list.in_slots.remove(&ino) {
+        if let Some(slot) = list.in_slots.get(&ino).copied() {
             list.slots.give_back(handle, slot)?;
+            list.in_slots.remove(&ino);
         } else if let Some(at) = list.chain.iter().position(|i| *i == ino) {
             let next = list.chain.get(at + 1).copied().unwrap_or(NONE);
             match at.checked_sub(1).and_then(|before| list.chain.get(before)) {
@@ -139,7 +157,7 @@ impl Orphans {
         } else if dtime == 0 {
             return Ok(());
         }
-        inode.change(handle, |disk| disk.dtime = dtime)
+        handle.or_abort(inode.change(handle, |disk| disk.dtime = dtime))
     }
 }
 

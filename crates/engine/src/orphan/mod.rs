@@ -20,3 +20,6 @@ mod slots;
 pub(crate) use delete::check_deletable;
 pub(crate) use list::{ORPHAN_CREDITS, Orphans};
 pub(crate) use recover::{load, recover};
+
+#[cfg(test)]
+mod tests;

@@ -94,7 +94,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    fn free(next: u32) -> Slot {
+    pub(crate) fn free(next: u32) -> Slot {
         Slot {
             next_free: next,
             state: SlotState::Free,

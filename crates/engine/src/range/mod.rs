@@ -30,7 +30,7 @@ mod trim;
 mod truncate;
 
 pub(crate) use job::{RangeJob, check};
-pub(crate) use truncate::shrink;
+pub(crate) use truncate::{end_cut, shrink};
 
 use crate::error::Error;
 use crate::file::File;
@@ -76,6 +76,7 @@ impl File {
 /// Does it. Blocks; the caller has the turn, and the bytes from [`bounds`].
 fn fallocate(inode: &Inode, mode: Fallocate, bytes: Range<u64>) -> Result<(), Error> {
     let end = bytes.end;
+    end_cut(inode)?;
     match mode {
         Fallocate::Allocate { keep_size } => {
             allocate::fill_holes(inode, blocks_of(inode, bytes))?;

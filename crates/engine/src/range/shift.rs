@@ -32,6 +32,7 @@ pub(super) fn collapse(inode: &Inode, bytes: Range<u64>) -> Result<(), Error> {
         return Ok(());
     }
     drop(moved);
+    inode.check_nodes(out.start)?;
     punch::punch(inode, out.clone())?;
     let by = -i64::from(out.end - out.start);
     let mut at = out.end;
@@ -61,6 +62,8 @@ pub(super) fn insert(inode: &Inode, bytes: Range<u64>) -> Result<(), Error> {
     let size_then = bounds::of_size(inode, size.saturating_add(len))?.end;
     inode.claims.close(inode);
     let _nodes = nodes::set_aside(inode, long(&new), Becomes::Apart)?;
+    // The first handle sets the size.
+    inode.check_nodes(new.start)?;
     let by = i64::from(new.end - new.start);
     let mut end = END;
     while new.start < end {

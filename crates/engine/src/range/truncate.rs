@@ -3,7 +3,9 @@
 //! Input: an inode whose gate is closed, and a size. Output: the size; blocks behind it freed, from the end backward. Invariants: the
 //! rest of the new last block is zeros on the device before the handle with the size begins (rule B5); the first handle sets the size
 //! and, if there will be another, puts the inode on the orphan list; the last one takes it off again. So a crash shows the old size, or
-//! the new one and an orphan whose truncation recovery ends. Limits: blocks.
+//! the new one and an orphan whose truncation recovery ends. What takes several handles is looked through before the first: damage and
+//! a group without room for it change nothing. Limits: blocks. A device that fails between two handles leaves the new size, and written
+//! blocks behind it, which whoever makes the file longer gives back first.
 
 use super::pieces::END;
 use crate::error::Error;
@@ -14,6 +16,9 @@ use std::cmp::Ordering::{Equal, Greater, Less};
 
 /// Gives the file this size.
 pub(super) fn truncate(inode: &Inode, size: u64) -> Result<(), Error> {
+    if size >= inode.size() {
+        end_cut(inode)?;
+    }
     match size.cmp(&inode.size()) {
         Less => shrink(inode, size),
         Equal => set_size(inode, size, inode.volume.data_epoch()),
@@ -45,13 +50,23 @@ fn set_size(inode: &Inode, size: u64, began: Epoch) -> Result<(), Error> {
     })
 }
 
+/// Gives back what a truncation that failed has left behind the size.
+pub(crate) fn end_cut(inode: &Inode) -> Result<(), Error> {
+    match inode.is_cut() {
+        true => shrink(inode, inode.size()),
+        false => Ok(()),
+    }
+}
+
 /// Moves the size down, or gives back what lies behind it.
 pub(crate) fn shrink(inode: &Inode, size: u64) -> Result<(), Error> {
+    let block = u64::from(inode.volume.block_size());
+    let keep = u32::try_from(size.div_ceil(block)).unwrap_or(END);
+    check_pieces(inode, keep)?;
     // What is freed as metadata is revoked.
     if !inode.holds_metadata() {
         inode.settle_data()?;
     }
-    let block = u64::from(inode.volume.block_size());
     // A group may yet give back what is behind: whoever makes the file longer zeros it then.
     let is_cut = size % block != 0;
     let left = is_cut && inode.volume.journal()?.leaves_tail(inode.ino, size / block);
@@ -62,17 +77,37 @@ pub(crate) fn shrink(inode: &Inode, size: u64) -> Result<(), Error> {
         inode.zero_behind(size, size / block)?;
     }
     inode.claims.close(inode);
-    let keep = u32::try_from(size.div_ceil(block)).unwrap_or(END);
     let mut end = END;
     loop {
         end = free_last(inode, keep..end, size)?;
         if !left {
             inode.learn_tail(before);
         }
+        inode.note_cut(end > keep);
         if end <= keep {
             return Ok(());
         }
     }
+}
+
+/// Will all of it succeed, as far as the map and the journal say, where it takes more than one handle? Nothing takes the first one back.
+fn check_pieces(inode: &Inode, keep: u32) -> Result<(), Error> {
+    let (mut end, mut credits) = (END, 0u32);
+    while end > keep {
+        let piece = inode.piece_to_free(keep..end, End::Last)?;
+        if piece.blocks.start <= keep && end == END {
+            return Ok(());
+        }
+        if end == END {
+            inode.check_nodes(keep)?;
+        }
+        if !inode.volume.has_group() {
+            return Ok(());
+        }
+        credits = credits.saturating_add(piece.credits);
+        end = piece.blocks.start;
+    }
+    inode.volume.journal()?.check_room(credits)
 }
 
 /// One handle of it: frees the last piece of the range and says where that began.
@@ -86,11 +121,14 @@ fn free_last(inode: &Inode, range: std::ops::Range<u32>, size: u64) -> Result<u3
         remap.replace(piece.blocks.clone(), &[])?;
         remap.disk.size = size;
         remap.written_at(now);
-        if !is_last {
-            volume.orphans.add(handle, inode)?;
+        // The blocks are free already.
+        handle.or_abort(if !is_last {
+            volume.orphans.add(handle, inode)
         } else if inode.disk().links > 0 {
-            volume.orphans.remove(handle, inode, 0)?;
-        }
+            volume.orphans.remove(handle, inode, 0)
+        } else {
+            Ok(())
+        })?;
         remap.publish()
     })?;
     Ok(piece.blocks.start)

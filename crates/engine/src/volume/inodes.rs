@@ -29,6 +29,19 @@ impl InodeTable {
         self.known.get(&ino).and_then(Weak::upgrade)
     }
 
+    /// As [`InodeTable::find`], for who wants to use it.
+    ///
+    /// # Errors
+    /// It is being deleted: its number will soon be another's.
+    fn find_to_use(&self, ino: Ino) -> Result<Option<Arc<Inode>>, Error> {
+        match self.find(ino) {
+            Some(inode) if inode.is_deleted() => Err(Error::NotFound {
+                path: format!("inode {ino}"),
+            }),
+            found => Ok(found),
+        }
+    }
+
     /// Something that changes whenever this inode comes into memory.
     fn trace(&self, ino: Ino) -> (Option<Weak<Inode>>, u64) {
         (self.known.get(&ino).cloned(), self.cleaned)
@@ -100,7 +113,8 @@ impl VolumeShared {
         }
     }
 
-    /// The in-core inode. Blocks while metadata is read. It is read again if it was in memory meanwhile. Without this:
+    /// The in-core inode. Blocks while metadata is read. One that is being deleted is not found. It is read again if it was in memory
+    /// meanwhile. Without this:
     ///
     /// 1. A reads an inode from the table and loses the CPU.
     /// 2. B reads it too, changes it, and lets it go.
@@ -109,15 +123,17 @@ impl VolumeShared {
         loop {
             let trace = {
                 let table = self.inodes.lock();
-                if let Some(known) = table.find(ino) {
+                if let Some(known) = table.find_to_use(ino)? {
                     return Ok(known);
                 }
                 table.trace(ino)
             };
             let new = Arc::new(mount::read_inode(self, ino)?);
             self.note_uncommitted(&new);
+            // One with a name is on the list for what a truncation has left.
+            new.note_cut(self.orphans.has(ino));
             let mut table = self.inodes.lock();
-            if let Some(first) = table.find(ino) {
+            if let Some(first) = table.find_to_use(ino)? {
                 return Ok(first);
             }
             if table.is_still(ino, &trace) {

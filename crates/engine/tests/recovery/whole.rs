@@ -1,11 +1,16 @@
 //! Logs that are whole: made by debugfs, and left by the kernel.
 
 use crate::common::log::{Log, MAGIC};
+use crate::common::stage::mem_of;
 use crate::common::{Rng, fsck, run, scratch};
 use crate::{by_e2fsck, compare, debugfs, in_memory, mke2fs, on_disk, same};
+use diorite::{OpenOptions, Volume};
+use diorite_block::RecordDevice;
+use diorite_block::record::Event;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 /// Five transactions: copies that need escaping, that are copied again, that are revoked and copied again; the last one has no commit.
 pub(crate) fn written_by_debugfs(dir: &Path, block: usize, features: &str, open: &str) -> Vec<u8> {
@@ -167,4 +172,27 @@ fn what_the_kernel_leaves_in_a_crash() {
         let features = run("dumpe2fs", &["-h", mine.to_str().unwrap()]);
         assert!(!features.contains("needs_recovery"), "{label}");
     }
+}
+
+/// A process died between the end of its commit block and the flush behind it: what recovery reads there is in a cache only. The log is made
+/// durable before anything that it says goes home, or a power cut then leaves a newer home than log.
+#[test]
+fn a_log_is_flushed_before_it_is_believed() {
+    let dir = scratch();
+    let bytes = written_by_debugfs(dir.path(), 1024, "^metadata_csum", "jo");
+    let device = RecordDevice::with_volatile_cache(Arc::new(mem_of(&bytes)));
+    let volume = Volume::open_device(Arc::new(device.clone()), &OpenOptions::writable()).unwrap();
+    volume.close().unwrap();
+    let log = device.log();
+    let ended = |flush| {
+        log.iter()
+            .position(|e| matches!(e, Event::Ended { id } if *id == flush))
+    };
+    let flushed = log.iter().find_map(|event| match event {
+        Event::Flush { id } => ended(*id),
+        _ => None,
+    });
+    let is_write = |event: &Event| matches!(event, Event::Write { .. });
+    let wrote = log.iter().position(is_write).unwrap();
+    assert!(flushed.unwrap() < wrote, "{flushed:?}, {wrote}");
 }

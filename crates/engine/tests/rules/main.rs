@@ -40,6 +40,7 @@ mod bed;
 mod behind;
 mod blocks;
 mod completion;
+mod cut;
 mod cuts;
 mod durable;
 mod epochs;

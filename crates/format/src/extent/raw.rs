@@ -61,6 +61,13 @@ pub fn child(node: &[u8], block: u32) -> Option<FsBlock> {
     Some(FsBlock::new(num::join(high, le32(entry, ei::LEAF_LO))))
 }
 
+/// The first block of the entry behind those that begin at or before `block`, if there is one.
+#[must_use]
+pub fn next_key(node: &[u8], block: u32) -> Option<u32> {
+    let n = up_to(node, block);
+    (n < count(node)).then(|| le32(node, slot(n)))
+}
+
 /// Replaces extents `from..to` of a leaf by `new`. False, and nothing done, if there is no room for them.
 #[must_use]
 pub fn splice(leaf: &mut [u8], from: usize, to: usize, new: &[Extent]) -> bool {

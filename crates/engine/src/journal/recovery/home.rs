@@ -3,12 +3,14 @@
 //! Input: a [`Replay`]'s blocks. Output: a volume that needs no recovery. Invariants: the order below, each step durable before the next
 //! begins, so that a crash anywhere leaves an image that recovers to the same content. Limits: blocks the calling thread.
 //!
-//! 1. The blocks, each to its place. Until then the log is untouched: recovery starts again.
-//! 2. If there were fast commits: what they have changed, as one transaction more, in the place of the log; then that to its places. Until it is
+//! 1. The log itself: who wrote it may have ended before its flush, and what was read here came from a cache. What is home must not be
+//!    newer than the log that a next recovery finds.
+//! 2. The blocks, each to its place. Until then the log is untouched: recovery starts again.
+//! 3. If there were fast commits: what they have changed, as one transaction more, in the place of the log; then that to its places. Until it is
 //!    committed the fast commits count, and recovery makes the same of them; afterwards it is a log like any other.
-//! 3. If the journal was aborted by an error: the superblock's error state. The log still says so, too.
-//! 4. The log is emptied and its error cleared. Recovery would find nothing to do.
-//! 5. The superblock's `needs_recovery` is cleared.
+//! 4. If the journal was aborted by an error: the superblock's error state. The log still says so, too.
+//! 5. The log is emptied and its error cleared. Recovery would find nothing to do.
+//! 6. The superblock's `needs_recovery` is cleared.
 
 use super::Blocks;
 use super::fast::commit;
@@ -43,6 +45,10 @@ pub(crate) fn bring_home(
     blocks: &Blocks,
     mut log: Option<After<'_>>,
 ) -> Result<(), Error> {
+    if let Some(after) = &log {
+        after.log.flush()?;
+    }
+    flush(blocking)?;
     write_all(blocking, block_size, blocks)?;
     flush(blocking)?;
     if let Some(after) = &mut log {

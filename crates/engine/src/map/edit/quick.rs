@@ -31,9 +31,13 @@ pub(super) fn try_replace(
         let done = raw::splice(&mut inode.i_block, step.from, step.to, &step.entries);
         return Ok(done.then(|| step.edited()));
     }
-    let Some(place) = find_leaf(handle, inode, new.file_block) else {
+    let Some((place, end)) = find_leaf(handle, inode, new.file_block) else {
         return Ok(None);
     };
+    // The next leaf's key may lie before its first entry.
+    if new.file_block.checked_add(new.len).is_none_or(|b| b > end) {
+        return Ok(None);
+    }
     let Some(step) = plan(&place.leaf, new) else {
         return Ok(None);
     };
@@ -70,10 +74,12 @@ pub(super) struct Place {
     pub(super) way: SmallVec<[FsBlock; MAX_DEPTH as usize]>,
 }
 
-/// The leaf below which the block belongs, if it is not before all that the tree holds.
-fn find_leaf(handle: &JournalHandle<'_>, inode: &DiskInode, block: u32) -> Option<Place> {
+/// The leaf below which the block belongs, if it is not before all that the tree holds, and the block with which the next one begins.
+fn find_leaf(handle: &JournalHandle<'_>, inode: &DiskInode, block: u32) -> Option<(Place, u32)> {
     let (mut parent, mut way) = (None, SmallVec::new());
     let mut depth = raw::depth(&inode.i_block);
+    let end_in = |node: &[u8]| raw::next_key(node, block).unwrap_or(u32::MAX);
+    let mut end = end_in(&inode.i_block);
     let mut at = raw::child(&inode.i_block, block)?;
     loop {
         depth = depth.checked_sub(1)?;
@@ -84,13 +90,15 @@ fn find_leaf(handle: &JournalHandle<'_>, inode: &DiskInode, block: u32) -> Optio
         }
         way.push(at);
         if depth == 0 {
-            return Some(Place {
+            let place = Place {
                 at,
                 leaf,
                 parent,
                 way,
-            });
+            };
+            return Some((place, end));
         }
+        end = end.min(end_in(&leaf));
         let next = raw::child(&leaf, block)?;
         (parent, at) = (Some((at, leaf)), next);
     }

@@ -1,0 +1,25 @@
+//! Data that leaves the inode, by two at once.
+
+use crate::testing::small_volume;
+use diorite_block::Buf;
+
+/// Two writers find the data in the inode, and one is slow: by the time that it goes on the other has moved the data and written over it.
+/// The defect: with clusters it took the file's own block for a new one and put the old data there.
+#[test]
+fn who_comes_late_moves_nothing_out() {
+    let more = ["-I", "256", "-O", "inline_data,bigalloc"];
+    let volume = small_volume("32M", &more);
+    let file = volume.create("/file", 0o644).unwrap();
+    assert!(file.keep_inside(&[1; 40]).unwrap());
+    let inode = file.inode();
+    let found = inode.inline_data().unwrap();
+    let mut new = Buf::zeroed(1024);
+    new.as_mut_slice().fill(2);
+    assert_eq!(file.write_at(0, new).1.unwrap(), 1024);
+    inode.move_out_these(&found).unwrap();
+    let (read, done) = file.read_at(0, Buf::zeroed(1024));
+    assert_eq!(done.unwrap(), 1024);
+    assert!(read.as_slice().iter().all(|b| *b == 2));
+    drop(file);
+    volume.close().unwrap();
+}

@@ -1,0 +1,30 @@
+//! Inodes on the list of orphans: who finds them, and what becomes of the list where it cannot be changed.
+
+use crate::error::Error;
+use crate::inode::SetAttr;
+use crate::options::OpenFlags;
+use crate::testing::small_volume;
+
+/// An inode that is being deleted is nobody else's: its number will be another's while he still has it. The defect: it was found in memory, as
+/// a file with a name.
+#[test]
+fn what_is_being_deleted_is_not_found() {
+    let volume = small_volume("16M", &[]);
+    let inner = volume.inner();
+    let file = volume.create("/file", 0o644).unwrap();
+    let ino = file.ino();
+    volume.unlink("/file").unwrap();
+    let going = inner.orphans.read(inner, ino).unwrap();
+    let is_gone = |error: Error| matches!(error, Error::NotFound { .. });
+    assert!(is_gone(inner.inode(ino).unwrap_err()));
+    assert!(is_gone(
+        volume.open_ino(ino, OpenFlags::default()).unwrap_err()
+    ));
+    let times = SetAttr::default();
+    assert!(is_gone(volume.set_attr(ino, &times).unwrap_err()));
+    // A neighbour that leaves the list finds it.
+    assert!(inner.known_inode(ino).is_some());
+    drop(going);
+    drop(file);
+    volume.close().unwrap();
+}

@@ -1,0 +1,238 @@
+//! Truncations of several handles that cannot be ended: what is refused has changed nothing, and what fails between two handles is ended
+//! by whoever comes next (rules G16, U10, U11).
+//!
+//! Input: a file of many pieces on a volume with the smallest journal and a small cache; a device that fails one read; a node that is
+//! damaged. Output: none. Invariant: e2fsck judges the end wherever the journal was not aborted. Limits: one file.
+
+use crate::common::fixture::{LIMIT, filled, writable};
+use crate::common::stage::{Stage, faulty};
+use crate::common::watch::Watchdog;
+use crate::common::{fsck, image, run, scratch};
+use diorite::{Error, File, OpenFlags, OpenOptions, Volume};
+use diorite_block::{BioErrorKind, BioOp, Buf, Fault, When};
+use std::path::{Path, PathBuf};
+
+const MIB: u64 = 1 << 20;
+/// One block of data below each block of pointers.
+const STRIDE: u64 = 256 << 10;
+const BLOCKS: u64 = 100;
+/// Of the requests that could fail every third does, or the tests would take minutes.
+const STEP: u64 = 3;
+const SIZE: u64 = (BLOCKS - 1) * STRIDE + 1024;
+
+/// A volume whose transactions are small, and on it a file that takes many to be cut.
+fn made(dir: &Path, args: &[&str]) -> PathBuf {
+    let tree = dir.join("tree");
+    std::fs::create_dir_all(&tree).unwrap();
+    let image = image(dir, "12M", args, &tree);
+    let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap();
+    let file = volume.create("/file", 0o644).unwrap();
+    for n in 0..BLOCKS {
+        file.write_at(n * STRIDE, filled(7, 1024)).1.unwrap();
+    }
+    drop(file);
+    volume.close().unwrap();
+    fsck(&image);
+    image
+}
+
+const EXT3: &[&str] = &["-t", "ext3", "-b", "1024", "-J", "size=1"];
+/// The list of orphans is in a file.
+const ORPHAN_FILE: &[&str] = &[
+    "-t",
+    "ext4",
+    "-b",
+    "1024",
+    "-J",
+    "size=1",
+    "-O",
+    "orphan_file,^extent,^64bit",
+];
+
+fn forgetful() -> OpenOptions {
+    OpenOptions {
+        metadata_cache: 0,
+        ..OpenOptions::writable()
+    }
+}
+
+fn is(file: &File, from: u64, to: u64, byte: u8) -> bool {
+    let (read, done) = file.read_at(from, Buf::zeroed((to - from) as usize));
+    assert_eq!(done.unwrap() as u64, to - from);
+    read.as_slice().iter().all(|b| *b == byte)
+}
+
+/// Is all of it there from this block of data on?
+fn is_whole(file: &File, from: u64) -> bool {
+    let blocks = (from..BLOCKS).map(|n| n * STRIDE);
+    file.size() == SIZE && blocks.into_iter().all(|pos| is(file, pos, pos + 1024, 7))
+}
+
+/// The ways in which a file becomes longer again.
+fn lengthen(file: &File, way: u64) -> Result<(), Error> {
+    match way {
+        0 => file.write_at(MIB - 1024, filled(0, 1024)).1.map(drop),
+        1 => file.truncate(MIB),
+        _ => {
+            file.truncate(0)?;
+            file.append(filled(0, MIB as usize)).1.map(drop)
+        }
+    }
+}
+
+/// Opens the file on a device whose nth read fails; does it, unless opening fails; and gives the volume back if anything more can be changed
+/// then. None once no read failed.
+fn with_a_fault<T>(
+    stage: &Stage,
+    nth: u64,
+    does: impl FnOnce(&Volume, File) -> T,
+) -> Option<Option<(Volume, T)>> {
+    let fault = Fault::new(BioErrorKind::Io, When::nth(nth)).on(BioOp::Read);
+    let device = faulty(stage.device.clone(), vec![fault]);
+    let opened = Volume::open_device(device.clone(), &forgetful());
+    let opened = opened.and_then(|v| v.open_path("/file", writable()).map(|file| (v, file)));
+    let Ok((volume, file)) = opened else {
+        return Some(None);
+    };
+    let done = does(&volume, file);
+    if device.plan().failed() == 0 {
+        return None;
+    }
+    // A journal that was aborted changes nothing more.
+    let sound = volume.mkdir("/sound", 0o755).is_ok();
+    Some(sound.then_some((volume, done)))
+}
+
+/// The nth read fails, for many n. Nothing of half a handle is committed; and where the new size is, what was cut off never comes back. The
+/// defects: a read for the list of orphans that failed left blocks free that the map still had; a second truncation to the
+/// same size freed nothing, and who made the file longer read what had been cut off.
+#[test]
+fn a_read_fails_during_a_truncation() {
+    let _watchdog = Watchdog::new(4 * LIMIT, "reads that fail");
+    for args in [EXT3, ORPHAN_FILE] {
+        let dir = scratch();
+        let image = made(dir.path(), args);
+        let bytes = std::fs::read(&image).unwrap();
+        let (mut cut, mut nth) = (0, 0);
+        loop {
+            nth += STEP;
+            std::fs::write(&image, &bytes).unwrap();
+            let stage = Stage::mem(&image);
+            let cuts = |_: &Volume, file: File| {
+                let done = file.truncate(0);
+                (file, done)
+            };
+            let Some(left) = with_a_fault(&stage, nth, cuts) else {
+                break;
+            };
+            let Some((volume, (file, done))) = left else {
+                continue;
+            };
+            let is_cut = file.size() == 0;
+            assert!(is_cut || done.is_err() && is_whole(&file, 0), "read {nth}");
+            cut += u64::from(is_cut && done.is_err());
+            // Sometimes by who has the file open anew.
+            let file = match nth % 2 {
+                0 => file,
+                _ => {
+                    drop(file);
+                    volume.open_path("/file", writable()).unwrap()
+                }
+            };
+            if is_cut {
+                lengthen(&file, nth % 4).unwrap();
+                assert_eq!(file.size(), MIB);
+                assert!(is(&file, 0, MIB, 0), "read {nth}");
+            }
+            drop(file);
+            volume.close().unwrap();
+            stage.save();
+            fsck(&image);
+        }
+        assert!(cut > 0, "none of {nth} reads failed between two handles");
+    }
+}
+
+/// The same while the file is deleted. What could not be deleted stays on the list, in memory and on disk, and goes with the next that is
+/// deleted, or with the volume. The defect: it had left the list in memory when its slot could not be read, and was deleted beside it.
+#[test]
+fn a_read_fails_during_a_deletion() {
+    let _watchdog = Watchdog::new(4 * LIMIT, "reads that fail");
+    for args in [EXT3, ORPHAN_FILE] {
+        let dir = scratch();
+        let image = made(dir.path(), args);
+        let bytes = std::fs::read(&image).unwrap();
+        for nth in (1..).step_by(STEP as usize) {
+            std::fs::write(&image, &bytes).unwrap();
+            let stage = Stage::mem(&image);
+            let deletes = |volume: &Volume, file: File| {
+                drop(file);
+                volume.unlink("/file").is_ok()
+            };
+            let Some(left) = with_a_fault(&stage, nth, deletes) else {
+                break;
+            };
+            let Some((volume, gone)) = left else {
+                continue;
+            };
+            assert_eq!(volume.unlink("/file").is_err(), gone, "read {nth}");
+            volume.close().unwrap();
+            stage.save();
+            fsck(&image);
+        }
+    }
+}
+
+/// The place of a file's first block of pointers.
+fn first_node(image: &Path) -> u64 {
+    let said = run("debugfs", &["-R", "stat /file", image.to_str().unwrap()]);
+    let at = said.split("(IND):").nth(1).expect("it has such a block");
+    let digits: String = at.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap()
+}
+
+/// The file would be cut from its end, and the damage met last. The defect: by then the new size was committed, and an orphan on the list that
+/// kept the next writer out.
+#[test]
+fn what_cannot_be_cut_to_the_end_is_not_begun() {
+    let dir = scratch();
+    let image = made(dir.path(), EXT3);
+    let mut bytes = std::fs::read(&image).unwrap();
+    let node = first_node(&image) as usize * 1024;
+    bytes[node + 40..node + 44].copy_from_slice(&0xFFFF_FFF0u32.to_le_bytes());
+    std::fs::write(&image, &bytes).unwrap();
+    let options = OpenOptions::writable();
+    let stage = Stage::mem(&image);
+    let volume = stage.open(&options).unwrap();
+    let file = volume.open_path("/file", writable()).unwrap();
+    let refused = file.truncate(0).unwrap_err();
+    assert!(refused.is_corrupt(), "{refused}");
+    assert!(is_whole(&file, 2));
+    // Behind the damage nothing is in the way.
+    file.truncate(MIB).unwrap();
+    drop((file, volume));
+}
+
+/// A group has no room for all of it. The defect: what had room was committed with the group.
+#[test]
+fn a_group_cuts_all_or_nothing() {
+    let dir = scratch();
+    let image = made(dir.path(), EXT3);
+    let stage = Stage::mem(&image);
+    let volume = stage.open(&OpenOptions::writable()).unwrap();
+    let group = volume.group().unwrap();
+    let file = volume.open_path("/file", writable()).unwrap();
+    volume.mkdir("/made", 0o755).unwrap();
+    let refused = file.truncate(0).unwrap_err();
+    assert!(matches!(refused, Error::GroupTooLarge { .. }), "{refused}");
+    assert!(group.fill().is_full);
+    group.commit().unwrap();
+    assert_eq!(file.size(), SIZE);
+    drop(file);
+    volume.close().unwrap();
+    stage.save();
+    fsck(&image);
+    let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::default()).unwrap();
+    let file = volume.open_path("/file", OpenFlags::default()).unwrap();
+    assert!(is_whole(&file, 0) && volume.resolve("/made", true).is_ok());
+}
