@@ -63,6 +63,9 @@ fn one_group_has_one_bitmap() {
     let volume = one_group(&[]);
     let file = volume.temporary("/", 0o600).unwrap();
     let inode = file.inode();
+    // More extents than the inode holds: leaves count.
+    (0..8).for_each(|n| allocate(&file, 2 * n, 1));
+    assert!(nodes(inode, 2, &[]) > nodes(inode, 1, &[]));
     assert_eq!(inode.credits_to_convert(&[], false), OWN);
     // Blocks of the file that do not follow each other, and ones that do.
     let apart: Vec<NewRun> = (0..200)
