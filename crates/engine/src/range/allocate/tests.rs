@@ -15,7 +15,8 @@ fn place(file: &File, block: u64) -> Option<u64> {
     }
 }
 
-/// A block whose cluster the file has already, by a block that the next leaf names, gets its place in that cluster, whatever of the map is in memory.
+/// A block whose cluster the file has already, by a block that the next leaf names, gets its place in that cluster, whatever
+/// of the map is in memory.
 #[test]
 fn a_cluster_in_the_next_leaf_is_found() {
     let volume = small_volume("16M", &["-O", "bigalloc", "-C", "4096"]);

@@ -120,8 +120,8 @@ fn every_group_has_its_bitmap() {
     of(2, &[run(0, 1, 300), run(1, 1, 400), run(2, 1, 600)]);
 }
 
-/// A write into a file without extents changes as many blocks of pointers as its range has, in however many pieces its space lies, and as few at
-/// its end as at its beginning.
+/// A write into a file without extents changes as many blocks of pointers as its range has, in however many pieces its space lies, and as
+/// few at its end as at its beginning.
 #[test]
 fn pointers_cost_what_their_range_needs() {
     let volume = one_group(&["-O", "^extents,^64bit"]);
