@@ -356,6 +356,32 @@ fn shifting_many_leaves() {
     }
 }
 
+/// A file whose map fits one transaction, in however many leaves it lies, gets a range taken out in one handle: a crash shows all or nothing.
+#[test]
+fn a_shift_that_fits_is_one_handle() {
+    let dir = scratch();
+    let args = ["-t", "ext4", "-b", "1024", "-J", "size=16"];
+    let image = make(dir.path(), "64M", &args);
+    let options = OpenOptions {
+        commit_interval: std::time::Duration::from_secs(3600),
+        ..OpenOptions::writable()
+    };
+    let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
+    let file = volume.create("/new", 0o600).unwrap();
+    let mut model = Vec::new();
+    // As many leaves as hold 84 extents each, or half of that.
+    for n in 0..2000usize {
+        write(&file, &mut model, n * 2048, &[n as u8; 1024]);
+    }
+    let before = volume.journal_stats().handles;
+    file.fallocate(Fallocate::CollapseRange, 4096, 4096)
+        .unwrap();
+    let handles = volume.journal_stats().handles - before;
+    assert_eq!(handles, 1);
+    model.drain(4096..8192);
+    same("collapsed", &file, &model);
+}
+
 /// What makes no sense is refused and changes nothing.
 #[test]
 fn refusals() {

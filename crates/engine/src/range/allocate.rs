@@ -11,6 +11,9 @@ use crate::map::edit::NewRun;
 use crate::map::{Mapping, MappingState};
 use std::ops::Range;
 
+#[cfg(test)]
+mod tests;
+
 /// Blocks that are claimed at once: as many as two unwritten extents have.
 const MOST_AT_ONCE: u64 = 65534;
 

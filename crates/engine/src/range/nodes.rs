@@ -43,9 +43,12 @@ pub(super) fn set_aside(
 ) -> Result<Nodes<'_>, Error> {
     let mut splits = Vec::new();
     if !blocks.is_empty() {
-        let points = [blocks.start, blocks.end];
+        let points = match becomes {
+            Becomes::Apart => &[blocks.start][..],
+            Becomes::Hole | Becomes::Unwritten | Becomes::Zeros => &[blocks.start, blocks.end],
+        };
         for at in points {
-            splits.extend(inside(inode, at)?);
+            splits.extend(inside(inode, *at)?);
         }
         match becomes {
             Becomes::Hole => {
@@ -57,8 +60,7 @@ pub(super) fn set_aside(
             Becomes::Unwritten => {
                 splits.retain(|m| matches!(m.state, MappingState::Written(_)));
             }
-            Becomes::Apart => splits.retain(|m| m.start < blocks.start),
-            Becomes::Zeros => {}
+            Becomes::Apart | Becomes::Zeros => {}
         }
     }
     let share = inode.set_aside_for_splits(&splits)?;

@@ -16,6 +16,9 @@ use diorite_format::{FsBlock, GroupNo, MapKind};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+#[cfg(test)]
+mod tests;
+
 /// One past the last file block that can be mapped.
 pub(crate) const END: u32 = u32::MAX;
 
@@ -58,12 +61,14 @@ impl Inode {
             runs.reverse();
         }
         let (mut blocks, mut revoked) = (part.clone(), 0u32);
+        let mut freed = groups.credits();
         for (n, (start, len, at)) in runs.into_iter().enumerate() {
             groups.add(at, len);
             if revokes {
                 revoked = revoked.saturating_add(u32::try_from(len).unwrap_or(END));
             }
-            if n > 0 && groups.credits().saturating_add(revoked) > most {
+            let more = groups.credits().saturating_add(revoked);
+            if n > 0 && more > most {
                 let short = |b: u64| u32::try_from(b).unwrap_or(END);
                 match end {
                     End::First => blocks.end = short(start),
@@ -71,8 +76,9 @@ impl Inode {
                 }
                 break;
             }
+            freed = more;
         }
-        let credits = OWN_CREDITS + tree + groups.credits() + revoked;
+        let credits = OWN_CREDITS + tree + freed;
         Ok(Piece { blocks, credits })
     }
 
@@ -102,8 +108,8 @@ impl Inode {
             // Edits that follow each other leave the nodes that they split half full. In a hole, they all begin in one leaf.
             _ => {
                 let others = if in_hole { 0 } else { runs.len() };
-                let leaves = u32::try_from(others).unwrap_or(u32::MAX / 16) + 2;
-                2 * edit::credits(&self.volume, &disk, leaves, runs)
+                let others = u32::try_from(others).expect("each has a block of the file");
+                2 * edit::credits(&self.volume, &disk, others + 2, runs)
             }
         };
         let mut groups = Groups::of(self, tree);

@@ -9,7 +9,7 @@ use crate::common::recipe::{RECIPES, Recipe, bare};
 use crate::common::scratch;
 use crate::common::stage::Stage;
 use crate::common::watch::Watchdog;
-use diorite::{Error, File, OpenOptions, Queue, Request, RequestFlags, Volume};
+use diorite::{Error, Fallocate, File, OpenOptions, Queue, Request, RequestFlags, Volume};
 
 const SMALL: [Recipe; 3] = [
     Recipe {
@@ -249,4 +249,53 @@ fn an_append_without_space_leaves_no_gap() {
         drop((file, queue));
         bed.judge();
     }
+}
+
+/// Where all is used to the last block, and the map has no room for another extent, a range changes if that splits none: a hole takes the
+/// beginning or the end of extents, room is made between two. What needs another extent is refused with all as it was (rule G8).
+#[test]
+fn what_splits_no_extent_needs_no_space() {
+    let _watchdog = Watchdog::new(LIMIT, "no space for a node");
+    let bed = Bed::new(&SMALL[0], &OpenOptions::writable());
+    let (filler, ..) = bed.open("/empty");
+    let [file, last] = ["/file", "/last"].map(|path| bed.volume.create(path, 0o600).unwrap());
+    let mut model = vec![0; 70 << 10];
+    // As many extents as the inode holds.
+    for start in [0, 20, 40, 60].map(|block| block << 10) {
+        let written = file.write_at(start, filled(0x66, 10 << 10)).1;
+        assert_eq!(written.unwrap(), 10 << 10);
+        model[start as usize..][..10 << 10].fill(0x66);
+    }
+    fill(&filler, 512 << 10);
+    let same = |model: &[u8], what: &str| {
+        let mut bytes = vec![0xEE; file.size() as usize];
+        assert_eq!(file.read_bytes(0, &mut bytes).unwrap(), model.len());
+        assert!(bytes == model, "{what}");
+    };
+    for (mode, from, to) in [
+        (Fallocate::PunchHole, 0, 3),
+        (Fallocate::PunchHole, 27, 30),
+        (Fallocate::PunchHole, 47, 63),
+        (Fallocate::InsertRange, 20, 25),
+    ] {
+        fill(&filler, 1 << 10);
+        fill(&last, 1 << 10);
+        let what = format!("{mode:?} of {from}..{to}");
+        for splits in [(Fallocate::PunchHole, 4), (Fallocate::InsertRange, 5)] {
+            let full = file.fallocate(splits.0, splits.1 << 10, 1 << 10);
+            assert!(is_full(&full.map(|()| 0)), "{what}, {splits:?}");
+            same(&model, &what);
+        }
+        let (pos, end) = (from << 10, to << 10);
+        let done = file.fallocate(mode, pos as u64, (end - pos) as u64);
+        assert!(done.is_ok(), "{what}: {done:?}");
+        match mode {
+            Fallocate::InsertRange => drop(model.splice(pos..pos, vec![0; end - pos])),
+            _ => model[pos..end].fill(0),
+        }
+        same(&model, &what);
+        bed.volume.sync().unwrap();
+    }
+    drop((file, filler, last));
+    bed.finish();
 }

@@ -81,6 +81,11 @@ fn ranges_at_the_end_of_numbers_touch_nothing() {
     }
     assert_eq!(file.metadata().blocks, blocks);
     assert!(contents(&file) == before, "bytes of the file have changed");
+    // The largest size that there is, and back.
+    file.truncate(most).unwrap();
+    assert_eq!(file.size(), most);
+    file.truncate(before.len() as u64).unwrap();
+    assert!(contents(&file) == before, "bytes of the file have changed");
     // A hole may reach further than a file can.
     file.fallocate(Fallocate::PunchHole, 4096, max - 4096)
         .unwrap();

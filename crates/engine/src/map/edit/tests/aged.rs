@@ -1,10 +1,13 @@
 //! Files with very many extents, and what an edit of them costs.
 
-use super::super::NewRun;
+use super::super::{NewRun, replace};
 use super::rig::Rig;
 use super::{EXT4, JOURNALLED};
 use crate::OpenOptions;
+use crate::alloc::MARK_CREDITS;
+use crate::orphan::ORPHAN_CREDITS;
 use crate::testing::Rng;
+use diorite_format::FsBlock;
 use diorite_format::extent::ExtentNode;
 
 /// Extents of one block each, that never join: every other block of the file.
@@ -161,4 +164,57 @@ fn emptied_from_either_end_nothing_is_left() {
         let better = rig.finish_with_e2fsck();
         assert_eq!(better, "");
     }
+}
+
+/// Rule D5. Runs that are mapped one after another, before other extents of their leaf, leave half full what they split: all of that is in
+/// the credits, beside the inode, its place on the list of orphans and the one group's bitmap.
+#[test]
+fn edits_that_follow_each_other_have_credits() {
+    const RUNS: u32 = 1500;
+    let Some(mut rig) = Rig::new(&["-t", "ext4", "-J", "size=1"], "8M", 5000) else {
+        return;
+    };
+    let mut rng = Rng::from_env("one hole");
+    map_one(&mut rig, &mut rng, 0);
+    (0..83).for_each(|n| map_one(&mut rig, &mut rng, RUNS + 2 + 2 * n));
+    // No node belongs to the transaction yet.
+    rig.volume.sync().unwrap();
+    let places = rig.free.blocks.iter().step_by(2).copied();
+    let new = (1..=RUNS).zip(places).map(|(file_block, at)| NewRun {
+        file_block,
+        len: 1,
+        start: FsBlock::new(at),
+        unwritten: false,
+    });
+    let new: Vec<NewRun> = new.collect();
+    assert_eq!(new.len(), RUNS as usize);
+    for run in &new {
+        rig.free.blocks.remove(&run.start.get());
+        let place = (run.start.get(), false);
+        rig.file.blocks.insert(run.file_block, place);
+    }
+    let (volume, inode) = (rig.volume.clone(), rig.file.inode.clone());
+    let credits = inode.credits_to_convert(&new, true);
+    let handle = volume.inner().begin(credits).unwrap();
+    {
+        let _map = inode.map_lock.lock();
+        let (mut disk, mut edits) = ((*inode.disk()).clone(), Vec::new());
+        for run in new.chunks(1) {
+            let range = run[0].file_block..run[0].file_block + 1;
+            edits.push(replace(&handle, &mut rig.free, &mut disk, range, run).unwrap());
+        }
+        let others = 1 + ORPHAN_CREDITS + MARK_CREDITS;
+        let left = handle.credits_left();
+        assert!(
+            left >= others,
+            "{} blocks changed of {credits}",
+            credits - left
+        );
+        inode.change(&handle, |d| d.i_block = disk.i_block).unwrap();
+        inode.publish_edits(&edits).unwrap();
+        rig.file.nodes += edits.iter().map(|e| u64::from(e.nodes_taken)).sum::<u64>();
+        assert!(edits.iter().all(|e| e.nodes_removed.is_empty()));
+    }
+    drop(handle);
+    rig.finish_with_e2fsck();
 }
