@@ -5,9 +5,11 @@
 mod common;
 
 use common::fixture::writable;
+use common::recipe::debugfs;
 use common::{Rng, fsck, image, kernel, run, scratch};
 use diorite::{
-    Caller, Error, Fallocate, File, Op, OpenOptions, Request, RequestFlags, SetAttr, Volume, Wait,
+    Caller, Error, Fallocate, File, Op, OpenOptions, Request, RequestFlags, Seek, SetAttr, Volume,
+    Wait,
 };
 use diorite_block::Buf;
 use diorite_format::MapKind;
@@ -529,4 +531,23 @@ fn read_while_sizes_change() {
     drop(file);
     volume.close().unwrap();
     fsck(&image);
+}
+
+/// Data in the inode is data to its last byte; what the size has behind it is a hole, and so is the end.
+#[test]
+fn where_data_is() {
+    let dir = scratch();
+    let image = make(dir.path(), KINDS[0]);
+    debugfs(&image, dir.path(), "sif /f60 size 140\n");
+    let volume = open(&image);
+    for (name, size) in [(1, 1), (59, 59), (100, 100), (60, 140)] {
+        let (file, end) = (file(&volume, name), name as u64);
+        assert!(is_inside(&file) && file.size() == size);
+        for from in [0, end - 1, end, size - 1, size, size + 1] {
+            let data = (from < end).then_some(from);
+            let hole = (from < size).then_some(from.max(end));
+            let found = [Seek::Data, Seek::Hole].map(|what| file.seek(from, what).unwrap());
+            assert_eq!(found, [data, hole], "{name}: from {from}");
+        }
+    }
 }

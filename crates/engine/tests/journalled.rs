@@ -4,14 +4,19 @@
 
 mod common;
 
-use common::fixture::{filled, writable};
+use common::fixture::{LIMIT, filled, writable};
 use common::recipe::debugfs;
+use common::stage::{Stage, mem_of};
+use common::valve::Valve;
+use common::watch::Watchdog;
 use common::{Rng, bytes, fsck, image, kernel, run, scaled, scratch};
 use diorite::{Error, Fallocate, File, Op, OpenOptions, Request, RequestFlags, Volume, Wait};
 use diorite_block::Buf;
 use diorite_format::InodeFlags;
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 const KINDS: [&[&str]; 6] = [
     &["-t", "ext4", "-b", "4096"],
@@ -371,4 +376,64 @@ fn in_a_group() {
     drop((file, plain));
     volume.close().unwrap();
     fsck(&image);
+}
+
+/// A file is deleted whose data is in the log alone, while the map of another one is read, whose own data is settled already. The other
+/// one gets its blocks, as zeros that the device makes; what was in them comes back neither to who reads nor after a crash.
+#[test]
+fn what_is_deleted_meanwhile_does_not_come_back() {
+    let _watchdog = Watchdog::new(LIMIT, "deleted meanwhile");
+    let dir = scratch();
+    let args = ["-t", "ext4", "-b", "1024", "-J", "size=1", "-m", "0"];
+    let stage = Stage::mem(&make(dir.path(), &args, false));
+    let volume = stage.open(&OpenOptions::writable()).unwrap();
+    for n in 0..8 {
+        let write = file(&volume, "plain").write_at(n * 4096, filled(0x22, 1024));
+        write.1.unwrap();
+    }
+    volume.close().unwrap();
+    let valve = Valve::new(stage.device.clone());
+    let options = OpenOptions {
+        data_journal: Some(true),
+        commit_interval: Duration::from_secs(3600),
+        ..OpenOptions::writable()
+    };
+    let volume = Volume::open_device(Arc::new(valve.clone()), &options).unwrap();
+    let (plain, filler) = (file(&volume, "plain"), file(&volume, "file"));
+    let (from, len) = (65_536, 240 << 10);
+    let left = volume.usage().free - 320;
+    let allocate = Fallocate::Allocate { keep_size: false };
+    filler.fallocate(allocate, 1 << 20, left * 1024).unwrap();
+    let root = plain.metadata().i_block;
+    let leaf = u64::from(u32::from_le_bytes(root[16..20].try_into().unwrap())) * 1024;
+    valve.hold_reads(leaf..leaf + 1024);
+    std::thread::scope(|scope| {
+        let zeros = scope.spawn(|| {
+            let mode = Fallocate::WriteZeroes { keep_size: false };
+            plain.fallocate(mode, from, len)
+        });
+        while valve.holding() == 0 {
+            std::thread::yield_now();
+        }
+        let deleted = volume.create("/deleted", 0o600).unwrap();
+        deleted.write_at(0, filled(0x77, 256 << 10)).1.unwrap();
+        volume.sync().unwrap();
+        drop(deleted);
+        volume.unlink("/deleted").unwrap();
+        volume.sync().unwrap();
+        valve.hold_reads(0..0);
+        zeros.join().unwrap().unwrap();
+    });
+    plain.sync().unwrap();
+    let crashed = Arc::new(mem_of(&stage.bytes()));
+    let crashed = Volume::open_device(crashed, &OpenOptions::default()).unwrap();
+    let after = crashed.open_path("/plain", Default::default()).unwrap();
+    for (who, file) in [("now", &plain), ("after a crash", &after)] {
+        let zeros = read_all(file).split_off(from as usize);
+        same(who, &zeros, &vec![0; len as usize]);
+    }
+    drop((plain, filler));
+    volume.close().unwrap();
+    stage.save();
+    fsck(&stage.image);
 }

@@ -3,9 +3,10 @@
 
 mod common;
 
+use common::stage::{Stage, faulty};
 use common::{Rng, bytes, fsck, image, scaled, scratch};
 use diorite::{Error, Fallocate, File, Op, OpenFlags, OpenOptions, Request, Seek, Volume};
-use diorite_block::Buf;
+use diorite_block::{BioErrorKind, BioOp, Buf, Fault, When};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -451,4 +452,48 @@ fn trimming() {
     drop(file);
     volume.close().unwrap();
     fsck(&image);
+}
+
+/// A part of the volume is trimmed in whole blocks that lie inside it; parts that follow each other are the whole.
+#[test]
+fn trimming_in_parts() {
+    let dir = scratch();
+    let image = make(dir.path(), "16M", KINDS[0].1);
+    let (volume, file) = open(&image);
+    let whole = volume.trim(0..u64::MAX, 4096).unwrap();
+    let parts = [0, 6 << 20, 10 << 20, 16 << 20];
+    let trim = |part: &[u64]| volume.trim(part[0]..part[1], 4096).unwrap();
+    let each: Vec<u64> = parts.windows(2).map(trim).collect();
+    assert!(each[1..].iter().all(|bytes| *bytes > 0), "{each:?}");
+    assert_eq!(each.iter().sum::<u64>(), whole);
+    let block = (12 << 20) + 4096;
+    for (range, bytes) in [
+        (block..block + 8192, 8192),
+        (block - 1..block + 8193, 8192),
+        (block + 1..block + 8191, 0),
+        (block..block + 4095, 0),
+    ] {
+        assert_eq!(volume.trim(range.clone(), 1).unwrap(), bytes, "{range:?}");
+    }
+    drop(file);
+    volume.close().unwrap();
+    fsck(&image);
+}
+
+/// A device that finds only when it is asked that it cannot discard is one that cannot.
+#[test]
+fn trimming_what_cannot_discard() {
+    let dir = scratch();
+    let stage = Stage::mem(&make(dir.path(), "16M", KINDS[0].1));
+    for kind in [BioErrorKind::Unsupported, BioErrorKind::Io] {
+        let fault = Fault::new(kind, When::Every(1)).on(BioOp::Discard);
+        let device = faulty(stage.device.clone(), vec![fault]);
+        let volume = Volume::open_device(device, &OpenOptions::writable()).unwrap();
+        let free = volume.usage().free;
+        let error = volume.trim(0..u64::MAX, 4096).unwrap_err();
+        let unsupported = matches!(error, Error::NotSupported(_));
+        assert_eq!(unsupported, kind == BioErrorKind::Unsupported, "{error}");
+        assert_eq!(volume.usage().free, free, "rule D11");
+        volume.close().unwrap();
+    }
 }

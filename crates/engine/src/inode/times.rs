@@ -28,7 +28,7 @@ pub(super) fn note_tid(place: &AtomicU64, tid: Tid) {
 }
 
 /// Seconds.
-const DAY: i64 = 24 * 60 * 60;
+const DAY: i64 = 86_400;
 
 /// May reading this inode - data, names, a target - change its time of access?
 #[inline]
@@ -169,16 +169,12 @@ impl Inode {
                 disk.atime = timestamp(read >> 1);
             }
         })?;
-        // Only now: who asks meanwhile whether times are owed finds either the mark or the transaction.
-        let settle = |place: &AtomicU64, noted: u64| {
+        // Only now: who asks meanwhile whether times are owed finds either the mark or the transaction. What was noted meanwhile stays
+        // marked, and its inode is in the list as long as there is a mark.
+        for (place, noted) in [(&self.touched, noted), (&self.read_at, read)] {
             let written = noted & !OWED;
-            place
-                .compare_exchange(noted, written, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
-        };
-        let settled = [settle(&self.touched, noted), settle(&self.read_at, read)];
-        if settled != [true, true] {
-            self.volume.note_touched(self, || true);
+            let _newer =
+                place.compare_exchange(noted, written, Ordering::AcqRel, Ordering::Relaxed);
         }
         Ok(())
     }

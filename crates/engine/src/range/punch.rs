@@ -14,7 +14,7 @@ use diorite_format::FsBlock;
 use std::ops::Range;
 
 /// Bytes of zeros written at once where the device cannot make them itself.
-const AT_ONCE: u64 = 1 << 20;
+const AT_ONCE: u64 = 1_048_576;
 
 /// The whole blocks in a range of bytes. What is behind the size in its block is not seen, so that block counts as whole.
 pub(super) fn whole_blocks(inode: &Inode, bytes: Range<u64>) -> Range<u32> {
@@ -105,10 +105,10 @@ fn remap_all(
         let began = volume.data_epoch();
         let mut changes = false;
         let mut new = Vec::new();
-        for (run, was_unwritten) in runs_in(inode, part.clone())? {
-            let run = NewRun { unwritten, ..run };
-            if was_unwritten != unwritten {
+        for mut run in runs_in(inode, part.clone())? {
+            if run.unwritten != unwritten {
                 before(&run)?;
+                run.unwritten = unwritten;
                 changes = true;
             }
             new.push(run);
@@ -128,8 +128,8 @@ fn remap_all(
     Ok(())
 }
 
-/// The mapped runs of a range, and whether they are unwritten.
-fn runs_in(inode: &Inode, blocks: Range<u32>) -> Result<Vec<(NewRun, bool)>, Error> {
+/// The mapped runs of a range.
+fn runs_in(inode: &Inode, blocks: Range<u32>) -> Result<Vec<NewRun>, Error> {
     let mut runs = Vec::new();
     for mapping in inode.mappings(u64::from(blocks.start)..u64::from(blocks.end))? {
         let (start, unwritten) = match mapping.state {
@@ -137,13 +137,12 @@ fn runs_in(inode: &Inode, blocks: Range<u32>) -> Result<Vec<(NewRun, bool)>, Err
             MappingState::Unwritten(start) => (start, true),
             MappingState::Written(start) => (start, false),
         };
-        let run = NewRun {
+        runs.push(NewRun {
             file_block: u32::try_from(mapping.start).expect("a mapped block has 32 bits"),
             len: u32::try_from(mapping.len).expect("a mapped run has 32 bits"),
             start,
             unwritten,
-        };
-        runs.push((run, unwritten));
+        });
     }
     Ok(runs)
 }

@@ -76,11 +76,11 @@ pub(super) fn insert(inode: &Inode, bytes: Range<u64>) -> Result<(), Error> {
 
 fn whole_blocks(inode: &Inode, bytes: &Range<u64>) -> Result<Range<u32>, Error> {
     // What moves keeps its place in its clusters.
-    let (pos, len) = (bytes.start, bytes.end - bytes.start);
+    let (pos, end) = (bytes.start, bytes.end);
     let unit = u64::from(inode.volume.sb.geometry().cluster_size());
-    if pos % unit != 0 || len % unit != 0 {
+    if pos % unit != 0 || end % unit != 0 {
         return Err(Error::Invalid(format!(
-            "inode {}: {len} bytes at {pos} are no whole units of allocation, of {unit} bytes",
+            "inode {}: bytes {pos} to {end} are no whole units of allocation, of {unit} bytes",
             inode.ino
         )));
     }
@@ -133,10 +133,9 @@ fn next_part(inode: &Inode, range: Range<u32>, end: End) -> Result<Part, Error> 
         if blocks.end < range.end {
             blocks.end = blocks.end / ratio * ratio;
         }
-        if blocks.start > range.start {
-            let next = blocks.start.checked_next_multiple_of(ratio);
-            blocks.start = next.unwrap_or(blocks.end);
-        }
+        // The range begins with one.
+        let next = blocks.start.checked_next_multiple_of(ratio);
+        blocks.start = next.unwrap_or(blocks.end);
         if !blocks.is_empty() || range.is_empty() {
             return Ok(Part { blocks, leaves });
         }

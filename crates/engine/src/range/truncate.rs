@@ -31,9 +31,8 @@ pub(super) fn grow(inode: &Inode, size: u64) -> Result<(), Error> {
     let began = inode.volume.data_epoch();
     inode.zero_tail()?;
     set_size(inode, size, began)?;
-    if size % u64::from(inode.volume.block_size()) != 0 {
-        inode.forget_tail();
-    }
+    // What is known is known of the old end.
+    inode.forget_tail();
     Ok(())
 }
 

@@ -17,6 +17,9 @@ use diorite_format::Ino;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
+#[cfg(test)]
+mod tests;
+
 /// Inodes with noted times that do not wait for the periodic commit any more.
 const MANY: usize = 1024;
 /// Inodes with noted times beyond which nobody opens or reads another one by its name before they are written.
@@ -194,11 +197,8 @@ impl VolumeShared {
         drop(gone);
     }
 
-    /// An inode has got a name: its times keep it until they are written.
+    /// An inode has got a name: its times keep it until they are written. Who notes them from now on, under the lock, sees that it has one.
     pub(crate) fn keep_touched(&self, inode: &Arc<Inode>) {
-        if !inode.owes_times() {
-            return;
-        }
         if let Some(entry @ Dirty::Nameless(_)) = self.dirty_times.0.lock().get_mut(&inode.ino) {
             *entry = Dirty::Kept(inode.clone());
         }

@@ -22,6 +22,8 @@
 //! | `behind` | B5, B9, D9, U9, U11: what is known of the bytes behind the end, and what an error makes of that |
 //! | `owed` | C8, D5, D9, D11: who does what ended requests owe, in how many handles, what half of it leaves |
 //! | `accounts` | what is counted: deferred, failed, waiting, handed to the device together |
+//! | `shifts` | D5: ranges taken out of files and put in, handle by handle |
+//! | `zeroed` | G9, U1: zeros that the device makes, or does not |
 //! | `log_places` | D10: where a journal may lie |
 //!
 //! Elsewhere: U2 and U3 by the thousand are `tools/crash`, U5 `tests/aside.rs`; that readers take no lock (U6) `tests/first_read.rs`; G13
@@ -53,8 +55,10 @@ mod lost;
 mod owed;
 mod recheck;
 mod sharing;
+mod shifts;
 mod shown;
 mod space;
 mod stacked;
 mod times;
 mod unaligned;
+mod zeroed;

@@ -4,9 +4,11 @@
 //! taken back by a write that asked the clock before it and was noted after it. Limits: such a write is told apart from a clock that was
 //! put back by a second.
 
+use crate::bed::push_out;
 use crate::common::fixture::{LIMIT, filled, writable};
 use crate::common::recipe::{RECIPES, bare};
 use crate::common::stage::{Stage, mem_of};
+use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
 use crate::common::{image, scratch};
 use diorite::{AccessTimes, File, Op, OpenFlags, OpenOptions, RequestFlags, SetAttr, Volume};
@@ -336,4 +338,71 @@ fn a_time_is_written_once() {
     assert_eq!(odd.volume.usage().dirty_times, 0);
     odd.file.sync().unwrap();
     assert_eq!(odd.volume.journal_stats().commits, commits);
+}
+
+/// A file that has no name goes with its last user, and what was noted of it; one that has got a name is kept until its times are written.
+#[test]
+fn a_file_that_gets_a_name_keeps_what_was_noted() {
+    let odd = Odd::new(AccessTimes::Relative);
+    let file = odd.volume.temporary("/", 0o600).unwrap();
+    Odd::at(1);
+    file.write_at(0, filled(1, 512)).1.unwrap();
+    file.sync().unwrap();
+    assert_eq!(odd.volume.usage().dirty_times, 0);
+    Odd::at(2);
+    file.write_at(0, filled(2, 512)).1.unwrap();
+    Odd::at(3);
+    odd.volume.link_file(&file, "/named").unwrap();
+    assert_eq!(odd.volume.usage().dirty_times, 1);
+    drop(file);
+    // Blocking calls keep the file that they were for last.
+    odd.write(4);
+    odd.volume.sync().unwrap();
+    assert_eq!(odd.volume.usage().dirty_times, 0);
+    assert_eq!(seconds(behind_a_cut(&odd.stage, "/named").mtime), 2);
+}
+
+/// A time that could not be written, in a transaction that another change had begun, is tried again when the interval has passed: nobody
+/// else asks for it.
+#[test]
+fn a_time_that_could_not_be_written_is_tried_again() {
+    let _watchdog = Watchdog::new(LIMIT, "tried again");
+    let dir = scratch();
+    let stage = Stage::mem(&bare(dir.path(), &RECIPES[0]));
+    let volume = stage.open(&options()).unwrap();
+    for n in 0..24 {
+        volume.create(&format!("/other{n}"), 0o600).unwrap();
+    }
+    volume.close().unwrap();
+    let valve = Valve::new(stage.device.clone());
+    MILLIS.set(START);
+    let options = OpenOptions {
+        commit_interval: Duration::from_millis(300),
+        metadata_cache: 0,
+        ..options()
+    };
+    let volume = Volume::open_device(Arc::new(valve.clone()), &options).unwrap();
+    let [file, other] =
+        ["/odd", "/other23"].map(|path| volume.open_path(path, writable()).unwrap());
+    push_out(&volume);
+    // Sixteen inodes to a block of the table, which the first group's descriptor names.
+    let table = u32::from_le_bytes(stage.bytes()[4096 + 8..][..4].try_into().unwrap());
+    let block = |file: &File| u64::from(table) + u64::from(file.ino().get() - 1) / 16;
+    assert_ne!(block(&file), block(&other));
+    valve.fail_reads(block(&file) * 4096..(block(&file) + 1) * 4096);
+    let commits = volume.journal_stats().commits;
+    other.set_attr(&SetAttr::default()).unwrap();
+    MILLIS.set(START + 5000);
+    file.write_at(0, filled(2, 512)).1.unwrap();
+    while volume.journal_stats().commits == commits {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(volume.usage().dirty_times, 1, "it could not be read");
+    valve.fail_reads(0..0);
+    while volume.usage().dirty_times > 0 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    drop((file, other));
+    volume.close().unwrap();
+    assert_eq!(seconds(behind_a_cut(&stage, "/odd").mtime), 5);
 }
