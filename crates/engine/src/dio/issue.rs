@@ -163,8 +163,9 @@ fn bio_kind(state: &mut QueueState, index: u32, single: bool) -> (BioOp, BioFlag
     let inode = &file.inode;
     slot.owes_commit = slot.flags.dsync
         && (slot.flags.sync || slot.owes_map || slot.extends || inode.uncommitted_map().is_some());
-    if slot.flags.dsync && slot.entry.is_none() {
-        slot.began = Some(inode.volume.data_epoch());
+    if slot.flags.dsync {
+        // Noted with its entry in the pending map, if it has one.
+        slot.began.get_or_insert_with(|| inode.volume.data_epoch());
     }
     let owed = slot.flags.dsync && limits.volatile_cache && !slot.owes_commit;
     let fua = owed && limits.fua;

@@ -317,3 +317,6 @@ impl TreeBlocks for FromAlloc<'_> {
         self.alloc.free(self.handle, run.start, run.len)
     }
 }
+
+#[cfg(test)]
+mod tests;

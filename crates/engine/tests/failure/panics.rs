@@ -442,6 +442,8 @@ fn a_conversion_whose_cost_cannot_be_told_fails() {
             // All that was claimed for it is given back, and the file is as good as before.
             file.write_at(1 << 19, filled(8, 8192)).1.unwrap();
             drop((queue, file));
+            volume.sync().unwrap();
+            assert_eq!(volume.usage().claimed(), 0, "rule D11");
             volume.close().unwrap();
         });
         stage.save();

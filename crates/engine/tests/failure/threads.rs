@@ -9,6 +9,7 @@ use crate::common::stage::Stage;
 use crate::common::watch::within;
 use crate::common::{fsck, run, scratch};
 use diorite::{Error, OpenOptions, Queue, Request};
+use diorite_format::InodeFlags;
 use std::process::Command;
 use std::time::Duration;
 
@@ -52,6 +53,12 @@ fn without_threads() {
     super::panics::with_a_node(&stage);
     let volume = stage.open(&OpenOptions::writable()).unwrap();
     drop(volume.create("/other", 0o644).unwrap());
+    let journalled = volume.create("/journalled", 0o644).unwrap();
+    let flags = journalled.metadata().flags;
+    journalled
+        .set_flags(flags.with(InodeFlags::JOURNAL_DATA))
+        .unwrap();
+    drop(journalled);
     volume.close().unwrap();
     // It has not begun anything when the limit comes.
     let volume = stage
@@ -65,10 +72,13 @@ fn without_threads() {
     let queue = volume.queue(8).unwrap();
     let id = queue.attach(&file).unwrap();
     let id_of_other = queue.attach(&other).unwrap();
+    let journalled = volume.open_path("/journalled", writable()).unwrap();
+    let id_of_journalled = queue.attach(&journalled).unwrap();
     let load = || Request::read(id, 8192, filled(0, 4096), 0);
     let prepare = || Request::append(id, filled(7, 4096), 0);
     let complete = || Request::append(id_of_other, filled(7, 4096), 0);
     let range = || Request::truncate(id_of_other, 1 << 16, 0);
+    let buffered = || Request::append(id_of_journalled, filled(7, 512), 0);
     limit(Some(STACK / 2));
     refused(&queue, load());
     refused(&queue, prepare());
@@ -76,11 +86,12 @@ fn without_threads() {
     other.write_at(0, filled(1, 4096)).1.unwrap();
     refused(&queue, complete());
     refused(&queue, range());
+    refused(&queue, buffered());
     refused(&queue, Request::sync(id_of_other, false, 0));
     refused(&queue, Request::sync_volume(0));
-    assert_eq!(other.size(), 4096);
+    assert_eq!((other.size(), journalled.size()), (4096, 0));
     limit(None);
-    for request in [load(), prepare(), complete(), range()] {
+    for request in [load(), prepare(), complete(), range(), buffered()] {
         one(&queue, request).result.unwrap();
     }
     // The keeper commits what nobody asks for.
@@ -89,7 +100,7 @@ fn without_threads() {
     while volume.journal_stats().commits == before {
         std::thread::sleep(Duration::from_millis(1));
     }
-    drop((queue, file, other));
+    drop((queue, file, other, journalled));
     volume.close().unwrap();
     stage.save();
     fsck(&stage.image);

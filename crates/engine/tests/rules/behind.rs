@@ -4,11 +4,11 @@
 //! Input: volumes on a device that holds, fails and lies about requests. Output: none. Invariants: counts are asserted, times never;
 //! e2fsck judges the end. Limits: the cases of a few requests.
 
-use crate::bed::{Bed, drain_until, quiet};
+use crate::bed::{Bed, drain_until, push_out, quiet};
 use crate::common::fixture::{LIMIT, filled, run_all};
-use crate::common::recipe::RECIPES;
+use crate::common::recipe::{RECIPES, Recipe};
 use crate::common::watch::Watchdog;
-use diorite::{Completion, Error, File, FileId, MappingState, Queue, Request};
+use diorite::{Completion, Error, File, FileId, MappingState, OpenOptions, Queue, Reason, Request};
 use std::ops::Range;
 
 /// The block of 4 KiB with the end of `/odd`.
@@ -113,6 +113,52 @@ fn who_fails_far_behind_the_end_leaves_its_block_alone() {
     bed.judge();
 }
 
+/// Rule B9. A write behind the end begins while the size is about to move over it, by one that comes after it in the file and ended before;
+/// then it fails. What it has left is inside the file in a moment, where anybody may write: nobody zeros it.
+#[test]
+fn who_fails_while_the_size_moves_leaves_the_old_end_alone() {
+    let _watchdog = Watchdog::new(LIMIT, "the size moves");
+    // Without a journal what was synced is at home, and need not stay in memory.
+    let recipe = Recipe {
+        args: &["-t", "ext4", "-b", "4096", "-O", "^has_journal"],
+        ..RECIPES[0]
+    };
+    let options = OpenOptions {
+        metadata_cache: 0,
+        ..quiet()
+    };
+    let bed = Bed::new(&recipe, &options);
+    let (file, queue, id) = bed.open("/odd");
+    to_a_sector(&file, &queue, id);
+    bed.volume.sync().unwrap();
+    let left = place(&file, LAST).start + (100_352 - LAST);
+    // Its data has ended, and its inode cannot be read.
+    bed.valve.hold(&[7]);
+    queue.submit(&mut [sector(id, 204_800, 7)].into());
+    drain_until(&queue, || bed.valve.holding() == 1);
+    push_out(&bed.volume);
+    let table = bed.volume.groups()[0].inode_table.get() * 4096;
+    bed.valve.hold_reads(table..table + 4096);
+    bed.valve.hold(&[]);
+    let before = queue.counters().deferred[Reason::Map as usize];
+    let owes = || queue.counters().deferred[Reason::Map as usize] == before + 1;
+    drain_until(&queue, || owes() && bed.valve.holding() == 1);
+    // In this thread, as the worker is at that.
+    bed.valve.lie(&[0xBD]);
+    let (_, result) = file.write_at(100_352, filled(0xBD, 512));
+    assert!(matches!(result, Err(Error::Device { .. })), "{result:?}");
+    assert_eq!(file.size(), 100_352);
+    let is_there = bed.stage.bytes()[left as usize];
+    bed.valve.hold_reads(0..0);
+    assert!(next(&queue).result.is_ok());
+    assert_eq!((file.size(), is_there), (205_312, 0xBD));
+    let done = run_all(&queue, vec![sector(id, 100_352, 9)]);
+    assert!(done[0].result.is_ok(), "{done:?}");
+    assert!(all_are(&file, 100_352..100_864, 9) && all_are(&file, 204_800..205_312, 7));
+    drop((file, queue));
+    bed.judge();
+}
+
 /// Rules U9, B8. A file that ends with a block has nothing to zero behind its end: who writes far behind it keeps nobody else out of what
 /// lies between.
 #[test]
@@ -137,8 +183,49 @@ fn who_writes_far_behind_a_whole_block_is_alone_there() {
     bed.judge();
 }
 
-/// Rule U9. An append that has its place for sure waits for a block, and a write behind it waits for the append; the append fails. Whoever waits for one that fails
-/// goes on.
+/// Rules B5, B9. A write far behind the end of a file in clusters begins while another sees to the bytes behind that end, and is prepared
+/// when nothing is known of them any more: they are a third one's to zero, which has their cluster.
+#[test]
+fn zeros_are_written_by_who_has_the_cluster() {
+    let _watchdog = Watchdog::new(LIMIT, "the cluster with the end");
+    let options = OpenOptions {
+        workers: 2,
+        ..quiet()
+    };
+    let bed = Bed::new(&RECIPES[4], &options);
+    let (file, queue, id) = bed.open("/odd");
+    to_a_sector(&file, &queue, id);
+    let tail = place(&file, LAST);
+    bed.valve.lie(&[0xBD]);
+    bed.valve.hold(&[0xBD]);
+    queue.submit(&mut [sector(id, 100_864, 0xBD)].into());
+    drain_until(&queue, || bed.valve.holding() == 1);
+    // A block of another cluster, for which nothing can be claimed yet.
+    let bitmap = bed.volume.groups()[0].block_bitmap.get() * 4096;
+    bed.valve.hold_reads(bitmap..bitmap + 4096);
+    let far = bed.volume.queue(4).unwrap();
+    let there = far.attach(&file).unwrap();
+    far.submit(&mut [Request::write(there, 40 * 4096, filled(7, 4096), 0)].into());
+    drain_until(&far, || bed.valve.holding() == 2);
+    bed.valve.fail_at(tail);
+    bed.valve.hold(&[0]);
+    assert!(failed(&next(&queue)));
+    bed.valve.fail_at(0..0);
+    queue.submit(&mut [sector(id, 100_864, 9)].into());
+    drain_until(&queue, || bed.valve.holding() == 2);
+    bed.valve.hold_reads(0..0);
+    let overlaps = || !bed.valve.overlaps().is_empty();
+    drain_until(&far, || far.counters().held_for_size == 1 || overlaps());
+    bed.valve.hold(&[]);
+    assert!(next(&queue).result.is_ok() && next(&far).result.is_ok());
+    assert!(all_are(&file, 100_352..100_864, 0) && all_are(&file, 100_864..101_376, 9));
+    assert!(all_are(&file, 101_376..40 * 4096, 0));
+    drop((file, queue, far));
+    bed.judge();
+}
+
+/// Rule U9. An append that has its place for sure waits for a block, and a write behind it waits for the append; the append fails. Whoever
+/// waits for one that fails goes on.
 #[test]
 fn who_waits_for_an_append_that_fails_goes_on() {
     let _watchdog = Watchdog::new(LIMIT, "behind a failure");

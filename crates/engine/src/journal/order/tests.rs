@@ -158,6 +158,8 @@ fn a_name_that_is_replaced_stands_between_both_inodes() {
     assert_eq!(turn_of(&volume, root), Some(Turn::Names(0)));
     assert_eq!(turn_of_inode(&volume, file), None, "with the first");
     assert_eq!(turn_of_inode(&volume, old), Some(Turn::Last));
+    let names_orphans = volume.inner().sb.super_block();
+    assert_eq!(turn_of(&volume, names_orphans), Some(Turn::Last));
 }
 
 /// Two names change places within a block: it goes behind the inodes, of which it has others than before.
@@ -174,6 +176,69 @@ fn an_exchange_goes_behind_the_inodes() {
     };
     volume.rename("/one", "/two", flags).unwrap();
     assert_eq!(turn_of(&volume, root), Some(Turn::Names(0)));
+    let super_block = volume.inner().sb.super_block();
+    assert_eq!(turn_of(&volume, super_block), None, "nothing goes");
+}
+
+/// Puts names into a directory until it has a block more.
+fn grow(volume: &Volume, dir: &str) {
+    let size = || {
+        let inode = volume.inner().inode(ino_of(volume, dir));
+        inode.unwrap().size()
+    };
+    let before = size();
+    let names = (0..100).map(|n| format!("{dir}/{before}-{n:0100}"));
+    let mut made = names.inspect(|name| create(volume, name));
+    assert!(made.any(|_| size() > before), "{dir} has room");
+}
+
+/// Half of the names are in a new block, to which the directory's inode leads: that stays as it is on disk while the first things go home,
+/// and the names leave the old block behind it.
+#[test]
+fn a_directory_that_is_split_leads_to_its_new_blocks_before_names_leave_the_old_one() {
+    let volume = without_journal(&[], |volume| {
+        volume.mkdir("/dir", 0o755).unwrap();
+    });
+    let (dir, first) = (ino_of(&volume, "/dir"), first_block(&volume, "/dir"));
+    grow(&volume, "/dir");
+    assert_eq!(turn_of_inode(&volume, dir), Some(Turn::Names(0)));
+    assert_eq!(turn_of(&volume, first), Some(Turn::Names(1)));
+}
+
+/// It is found by its own name, which waits for its inode, not the other way round; also if it is split at once.
+#[test]
+fn a_new_directory_that_is_split_waits_for_no_names() {
+    let volume = without_journal(&[], |volume| {
+        volume.mkdir("/old", 0o755).unwrap();
+    });
+    volume.mkdir("/old/new", 0o755).unwrap();
+    let (new, old) = (ino_of(&volume, "/old/new"), first_block(&volume, "/old"));
+    grow(&volume, "/old/new");
+    let (at, _) = volume.inner().inode_place(new).unwrap();
+    let is_unreachable = running(&volume, |t| t.blocks.get(&at).copied());
+    assert_eq!(is_unreachable, Some(false), "beside its parent's inode");
+    assert_eq!(turn_of_inode(&volume, new), None);
+    assert_eq!(turn_of(&volume, old), Some(Turn::Names(0)));
+}
+
+/// A block of pointers that is written anew leads to new blocks of names as the inode does.
+#[test]
+fn a_node_of_a_directory_s_map_goes_with_its_inode() {
+    let features = "^has_journal,^extent,^64bit,^metadata_csum";
+    let volume = without_journal(&["-O", features], |volume| {
+        volume.mkdir("/dir", 0o755).unwrap();
+        // Twelve are in the inode.
+        (0..13).for_each(|_| grow(volume, "/dir"));
+    });
+    let dir = ino_of(&volume, "/dir");
+    let nodes = || running(&volume, |t| t.order.nodes.clone());
+    assert_eq!(nodes(), BTreeMap::new());
+    grow(&volume, "/dir");
+    let nodes = nodes();
+    assert!(nodes.len() == 1 && nodes.values().all(|of| *of == dir));
+    let node = *nodes.keys().next().unwrap();
+    assert_eq!(turn_of(&volume, node), Some(Turn::Names(0)));
+    assert_eq!(turn_of_inode(&volume, dir), Some(Turn::Names(0)));
 }
 
 /// Who moves into a directory that is new is found when that one's own name is there: only then does the old name go. The root's block was
