@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::fixture::{LIMIT, filled, made, writable};
+use common::fixture::{LIMIT, filled, made, sim, writable};
 use common::nest::nested;
 use common::scratch;
 use common::stage::{Below, Stage, faulty, one_worker};
@@ -17,27 +17,32 @@ use diorite::{
     Completion, FileId, LoopDevice, OpenFlags, OpenOptions, Policy, Queue, Request, Volume,
 };
 use diorite_block::{
-    BioList, Buf, Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions,
-    RecordDevice,
+    Bio, BioList, BioOp, Blocking, Buf, Device, DeviceError, DeviceQueue, DeviceReport, Geometry,
+    QueueOptions, RecordDevice,
 };
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A device that can keep back what has ended, and that tells who waits on it for ever that it is about to sleep.
+/// A device that can keep back what has ended, and that tells who waits on it for ever that it is about to sleep. What it lets go of
+/// wakes nobody: for who waits it is as if it had ended in the moment in which another thread reaps it.
 #[derive(Clone)]
 struct Bedside {
     below: Arc<dyn Device>,
     shared: Arc<Shared>,
 }
 
+/// Of what has ended: what is kept back.
+type Keeps = fn(&Bio) -> bool;
+
 #[derive(Default)]
 struct Shared {
-    /// Nothing is reaped.
-    keeps: AtomicBool,
+    keeps: Mutex<Option<Keeps>>,
+    /// Bios that were reaped.
+    given: AtomicUsize,
     /// Told once, by the first who waits without a timeout; it sleeps when it hears of the other end.
     bed: Mutex<Option<(Sender<()>, Receiver<()>)>>,
 }
@@ -53,13 +58,21 @@ impl Bedside {
     /// From now on nothing is reaped; the ends that hear of who is about to sleep, and let it.
     fn keep(&self) -> (Receiver<()>, Sender<()>) {
         let ((about, told), (go, gone)) = (channel(), channel());
-        self.shared.keeps.store(true, Ordering::SeqCst);
+        self.keep_only(|_| true);
         *self.shared.bed.lock().unwrap() = Some((about, gone));
         (told, go)
     }
 
+    fn keep_only(&self, keeps: Keeps) {
+        *self.shared.keeps.lock().unwrap() = Some(keeps);
+    }
+
     fn let_go(&self) {
-        self.shared.keeps.store(false, Ordering::SeqCst);
+        *self.shared.keeps.lock().unwrap() = None;
+    }
+
+    fn given(&self) -> usize {
+        self.shared.given.load(Ordering::SeqCst)
     }
 }
 
@@ -84,6 +97,7 @@ impl Device for Bedside {
         Ok(Box::new(BedsideQueue {
             below: self.below.open_queue(options)?,
             shared: self.shared.clone(),
+            kept: Mutex::default(),
         }))
     }
 }
@@ -91,6 +105,8 @@ impl Device for Bedside {
 struct BedsideQueue {
     below: Box<dyn DeviceQueue>,
     shared: Arc<Shared>,
+    /// What has ended, and was not reaped.
+    kept: Mutex<BioList>,
 }
 
 impl DeviceQueue for BedsideQueue {
@@ -99,10 +115,16 @@ impl DeviceQueue for BedsideQueue {
     }
 
     fn reap(&self, out: &mut BioList) -> usize {
-        if self.shared.keeps.load(Ordering::SeqCst) {
-            return 0;
-        }
-        self.below.reap(out)
+        let mut kept = self.kept.lock().unwrap();
+        self.below.reap(&mut kept);
+        let keeps = *self.shared.keeps.lock().unwrap();
+        let is_kept = |bio: &Bio| keeps.is_some_and(|keeps| keeps(bio));
+        let (stay, mut go): (BioList, BioList) = kept.drain(..).partition(is_kept);
+        *kept = stay;
+        let count = go.len();
+        out.append(&mut go);
+        self.shared.given.fetch_add(count, Ordering::SeqCst);
+        count
     }
 
     fn wait(&self, min: u32, timeout: Option<Duration>) {
@@ -120,7 +142,7 @@ impl DeviceQueue for BedsideQueue {
     }
 
     fn in_flight(&self) -> u32 {
-        self.below.in_flight()
+        self.below.in_flight() + u32::try_from(self.kept.lock().unwrap().len()).unwrap()
     }
 
     fn signal_waker(&self) {
@@ -169,6 +191,201 @@ fn who_takes_the_last_request_wakes_the_others() {
             assert!(sleeper.join().unwrap().is_none());
         });
     }
+}
+
+/// Who drains for others takes in what an owner is about to sleep for, and wakes it.
+#[test]
+fn who_drains_for_others_wakes_the_owner() {
+    let _watchdog = Watchdog::new(LIMIT, "drained by others");
+    let (_dir, device, volume) = beside_memory();
+    let file = volume.open_path("/even", writable()).unwrap();
+    // So that the device is all that is waited for.
+    file.mappings(0, file.size()).unwrap();
+    let queue = volume.queue(4).unwrap();
+    let id = queue.attach(&file).unwrap();
+    let (told, go) = device.keep();
+    queue.push(read(id, 7)).unwrap();
+    std::thread::scope(|s| {
+        let sleeper = s.spawn(|| queue.reap_one(None));
+        told.recv().unwrap();
+        device.let_go();
+        drop(file.quiesce());
+        go.send(()).unwrap();
+        assert_eq!(sleeper.join().unwrap().unwrap().token, 7);
+    });
+}
+
+/// So does who waits to detach a file, for requests of others, although it goes on waiting.
+#[test]
+fn who_detaches_wakes_an_owner_that_sleeps() {
+    let _watchdog = Watchdog::new(LIMIT, "detach beside a sleeper");
+    let (_dir, device, volume) = beside_memory();
+    let [held, other] = ["/even", "/pieces"].map(|path| {
+        let file = volume.open_path(path, writable()).unwrap();
+        file.mappings(0, file.size()).unwrap();
+        file
+    });
+    let queue = volume.queue(4).unwrap();
+    let [held_id, other_id] = [&held, &other].map(|file| queue.attach(file).unwrap());
+    let (told, go) = device.keep();
+    let write = Request::write(held_id, 0, filled(7, 4096), 1);
+    queue.push(write).unwrap();
+    queue.push(read(other_id, 7)).unwrap();
+    let given = device.given();
+    std::thread::scope(|s| {
+        let sleeper = s.spawn(|| queue.reap_one(None));
+        told.recv().unwrap();
+        device.keep_only(|bio| bio.op == BioOp::Write);
+        let detaches = s.spawn(|| queue.detach(held_id));
+        while device.given() == given {
+            std::thread::yield_now();
+        }
+        go.send(()).unwrap();
+        assert_eq!(sleeper.join().unwrap().unwrap().token, 7);
+        assert!(!detaches.is_finished());
+        device.let_go();
+    });
+    assert_eq!(queue.reap_one(None).unwrap().token, 1);
+}
+
+/// With nothing left to reap the descriptor is silent, whichever way its owner looks, and also after it has slept in the queue: an event
+/// loop would spin.
+#[test]
+fn an_owner_who_has_all_is_left_in_peace() {
+    let (_dir, image, _) = made(0);
+    for (name, look) in LOOKS {
+        let _watchdog = Watchdog::new(LIMIT, name);
+        let valve = Valve::new(Stage::mem(&image).device);
+        let volume = Volume::open_device(Arc::new(valve.clone()), &one_worker(Policy::DIORITE));
+        let volume = volume.unwrap();
+        let file = volume.open_path("/even", writable()).unwrap();
+        file.mappings(0, file.size()).unwrap();
+        let queue = volume.queue(4).unwrap();
+        let id = queue.attach(&file).unwrap();
+        let _ = queue.eventfd();
+        valve.hold(&[7]);
+        let write = Request::write(id, 0, filled(7, 4096), 1);
+        queue.push(write).unwrap();
+        let (mut out, short) = (Vec::new(), Some(Duration::from_millis(20)));
+        assert_eq!(queue.reap(&mut out, 1, short), 0);
+        assert!(queue.reap_one(short).is_none());
+        queue.wait(1, short);
+        valve.hold(&[]);
+        while out.is_empty() {
+            look(&queue, &mut out);
+        }
+        let mut looks = 0;
+        while readable(&queue, 50) {
+            look(&queue, &mut out);
+            looks += 1;
+            assert!(
+                looks < 100,
+                "{name}: it stays readable with nothing to reap"
+            );
+        }
+        assert_eq!((out.len(), queue.in_use()), (1, 0));
+    }
+}
+
+/// An owner who polls the top of a stack is told of what the device at its bottom has done.
+#[test]
+fn who_polls_the_top_of_a_stack_is_told() {
+    let _watchdog = Watchdog::new(LIMIT, "polling a stack");
+    let dir = scratch();
+    let nest = nested(dir.path());
+    let outermost = Path::new(nest.split('!').next().unwrap());
+    let lower = Stage::mem(outermost)
+        .open(&one_worker(Policy::DIORITE))
+        .unwrap();
+    let inner = lower.open_path("/inner", writable()).unwrap();
+    inner.mappings(0, inner.size()).unwrap();
+    let device = Arc::new(LoopDevice::new(inner, "loop".into()));
+    let upper = Volume::open_device(device, &OpenOptions::default()).unwrap();
+    let file = upper.open_path("/inner", OpenFlags::default()).unwrap();
+    file.mappings(0, file.size()).unwrap();
+    let queue = upper.queue(4).unwrap();
+    let id = queue.attach(&file).unwrap();
+    let _ = queue.eventfd();
+    for token in 0..4 {
+        queue.push(read(id, token)).unwrap();
+        let mut out = Vec::new();
+        while out.is_empty() {
+            assert!(readable(&queue, 20_000), "nobody was told of {token}");
+            queue.reap(&mut out, 0, None);
+        }
+        assert_eq!(out[0].token, token);
+    }
+}
+
+/// A device whose callers run what they may themselves, and that notes the first byte of each write that one of them ran.
+struct InCallers {
+    below: Arc<dyn Device>,
+    ran: Mutex<Vec<u8>>,
+}
+
+impl Device for InCallers {
+    fn geometry(&self) -> Geometry {
+        self.below.geometry()
+    }
+
+    fn name(&self) -> String {
+        self.below.name()
+    }
+
+    fn report(&self) -> DeviceReport {
+        self.below.report()
+    }
+
+    fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
+        self.below.open_queue(options)
+    }
+
+    fn run_here(&self, bio: Bio) -> Result<Bio, Bio> {
+        if bio.flags.fua {
+            return Err(bio);
+        }
+        if bio.op == BioOp::Write {
+            let first = bio.buf.parts().next().unwrap()[0];
+            self.ran.lock().unwrap().push(first);
+        }
+        Ok(Blocking::new(self.below.clone()).run(bio))
+    }
+}
+
+/// A blocking call runs its only bio in its own thread, without a hop; not one with FUA, which costs less through a queue, and after that
+/// as before.
+#[test]
+fn a_blocking_call_runs_its_own_bio() {
+    let _watchdog = Watchdog::new(LIMIT, "its own bio");
+    let (_dir, image, _) = made(0);
+    let stage = sim(&image, "cache=volatile,fua=yes");
+    let device = Arc::new(InCallers {
+        below: stage.device.clone(),
+        ran: Mutex::default(),
+    });
+    let volume = Volume::open_device(device.clone(), &one_worker(Policy::DIORITE)).unwrap();
+    let file = volume.open_path("/even", writable()).unwrap();
+    let dsync = OpenFlags {
+        dsync: true,
+        ..writable()
+    };
+    let durable = volume.open_path("/even", dsync).unwrap();
+    file.mappings(0, file.size()).unwrap();
+    for (file, byte) in [(&file, 0xA1), (&durable, 0xA2), (&file, 0xA3)] {
+        file.write_at(0, filled(byte, 4096)).1.unwrap();
+    }
+    let mine = |byte: &u8| matches!(byte, 0xA1..=0xA3);
+    let ran: Vec<u8> = device
+        .ran
+        .lock()
+        .unwrap()
+        .iter()
+        .copied()
+        .filter(mine)
+        .collect();
+    assert_eq!(ran, [0xA1, 0xA3]);
+    drop((file, durable));
+    volume.close().unwrap();
 }
 
 /// Several threads take from one queue until there is nothing: each of them finds that out.

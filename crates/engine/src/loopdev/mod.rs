@@ -5,8 +5,8 @@
 //! | `queue` | bios -> requests on a queue of the volume below -> the same bios, ended |
 //! | `words` | what a bio asks for, in the words of files, and back |
 //!
-//! Input: a file; locators that name one. Output: a device. Invariants: it has no thread of its own; what its file turns out not to be
-//! able to do is not announced, and not asked for, again (rule L5). Limits: one level per volume in a stack.
+//! Input: a file; locators that name one. Output: a device. Invariants: it has no thread of its own; what its file cannot do is neither
+//! announced nor asked for (rule L5). Limits: one level per volume in a stack.
 
 mod flying;
 mod queue;
@@ -89,7 +89,7 @@ fn explain(error: Error, locator: &Locator, path: &str) -> Error {
 pub struct LoopDevice {
     file: File,
     name: String,
-    able: Arc<Abilities>,
+    able: Abilities,
     /// The volume, where it was opened for this device: it is settled when the device goes, and does not keep the devices below until
     /// its next commit.
     _volume: Option<Volume>,
@@ -101,10 +101,9 @@ impl LoopDevice {
     pub fn new(file: File, name: String) -> LoopDevice {
         let kind = file.metadata().map_kind();
         let able = Abilities {
-            punch: (matches!(kind, MapKind::Extents | MapKind::Indirect)).into(),
-            zero: (kind == MapKind::Extents).into(),
+            punch: matches!(kind, MapKind::Extents | MapKind::Indirect),
+            zero: kind == MapKind::Extents,
         };
-        let able = Arc::new(able);
         LoopDevice {
             file,
             name,
@@ -126,8 +125,8 @@ impl Device for LoopDevice {
             // The last partial sector counts: it reads as its bytes and zeros (rule L2).
             size: self.file.size().next_multiple_of(u64::from(below.logical)),
             read_only: !writable,
-            discard: self.able.can_punch() && writable,
-            write_zeroes: self.able.can_zero() && writable,
+            discard: self.able.punch && writable,
+            write_zeroes: self.able.zero && writable,
             max_transfer: below.max_transfer.min(1 << 30),
             // Rule D2: what the file's map and size were changed by is durable with a sync of the file only, whatever its device is like.
             volatile_cache: true,
@@ -161,8 +160,8 @@ impl Device for LoopDevice {
             |e: Error| DeviceError::new(DeviceErrorKind::Io, format!("{}: {e}", self.name));
         let queue = Queue::open_under(self.volume(), options).map_err(failed)?;
         let file = queue.attach(&self.file).map_err(failed)?;
-        let able = self.able.clone();
-        let queue = LoopQueue::new(queue, file, self.geometry(), able, self.volume().level);
+        let level = self.volume().level;
+        let queue = LoopQueue::new(queue, file, self.geometry(), self.able, level);
         Ok(Box::new(queue))
     }
 }

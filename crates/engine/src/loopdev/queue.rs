@@ -7,13 +7,11 @@
 use super::flying::{Flight, Flying};
 use super::words::{self, Abilities, Wish};
 use crate::error::Error;
-use crate::op::Op;
 use crate::queue::Queue;
 use crate::request::{Completion, FileId, Request};
 use diorite_block::sync::{DEVICE_SUBMIT, Mutex};
 use diorite_block::{Bio, BioList, DeviceQueue, Geometry};
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Debug)]
@@ -21,11 +19,12 @@ pub(super) struct LoopQueue {
     queue: Queue,
     file: FileId,
     geometry: Geometry,
-    able: Arc<Abilities>,
+    able: Abilities,
     lists: Mutex<Lists>,
 }
 
-/// Requests on their way down and completions on their way up, kept so that none is allocated per bio.
+/// Requests on their way down, none of which is left when the lock is, and completions on their way up: kept so that none is allocated
+/// per bio.
 #[derive(Debug, Default)]
 struct Lists {
     requests: VecDeque<Request>,
@@ -40,7 +39,7 @@ impl LoopQueue {
         queue: Queue,
         file: FileId,
         geometry: Geometry,
-        able: Arc<Abilities>,
+        able: Abilities,
         level: u8,
     ) -> LoopQueue {
         let lists = Mutex::at_level(&DEVICE_SUBMIT, level + 1, Lists::default());
@@ -72,27 +71,12 @@ impl LoopQueue {
         });
         lists.requests.push_back(request);
     }
-
-    /// A request without data has ended: its bio has too, or becomes another request, if its file can only do it in another way.
-    fn end_range(&self, lists: &mut Lists, mut bio: Bio, done: &Completion) {
-        let cannot = |e: &Error| matches!(e.root(), Error::NotSupported(_) | Error::NotYet(_));
-        match (&done.result, done.op) {
-            (Err(error), Op::Fallocate(mode)) if cannot(error) => {
-                self.able.give_up(mode);
-                return self.take(lists, bio);
-            }
-            (Err(error), _) => bio.result = Err(words::bio_error(error)),
-            (Ok(_), _) => bio.result = Ok(()),
-        }
-        lists.ended.push(bio);
-    }
 }
 
 impl DeviceQueue for LoopQueue {
     fn submit(&self, bios: &mut BioList) {
         let mut lists = self.lists.lock();
-        let room = self.queue.free().saturating_sub(lists.requests.len());
-        let room = room.min(bios.len());
+        let room = self.queue.free().min(bios.len());
         for bio in bios.drain(..room) {
             self.take(&mut lists, bio);
         }
@@ -109,8 +93,10 @@ impl DeviceQueue for LoopQueue {
         self.queue.reap_below(&mut completions);
         for done in completions.drain(..) {
             let mut flight = lists.flying.take(done.token);
-            if let Some(bio) = flight.range.take() {
-                self.end_range(&mut lists, *bio, &done);
+            if let Some(mut bio) = flight.range.take() {
+                let result = done.result.as_ref();
+                bio.result = result.map(|_| ()).map_err(words::bio_error);
+                out.push_back(*bio);
                 continue;
             }
             let told = matches!(done.result, Err(Error::WouldBlock(_)));
@@ -139,10 +125,8 @@ impl DeviceQueue for LoopQueue {
     }
 
     fn in_flight(&self) -> u32 {
-        let lists = self.lists.lock();
-        let waiting = lists.ended.len() + lists.requests.len();
-        drop(lists);
-        u32::try_from(self.queue.in_use() + waiting).unwrap_or(u32::MAX)
+        let ended = self.lists.lock().ended.len();
+        u32::try_from(self.queue.in_use() + ended).unwrap_or(u32::MAX)
     }
 
     fn signal_waker(&self) {

@@ -15,18 +15,11 @@ use diorite_format::Ino;
 const PUNCH: Op = Op::Fallocate(Fallocate::PunchHole);
 const ZERO: Op = Op::Fallocate(Fallocate::ZeroRange { keep_size: true });
 
-fn able(punch: bool, zero: bool) -> Abilities {
-    Abilities {
-        punch: punch.into(),
-        zero: zero.into(),
-    }
-}
-
 /// Rule L5: what each operation becomes, by what the file can do; nothing where nothing is asked of it, and no error where nothing is
 /// promised.
 #[test]
 fn what_a_bio_asks_of_the_file() {
-    let wish = |able: &Abilities, op, len| match able.wish(&Bio::range(op, 0, len, 0)) {
+    let wish = |able: Abilities, op, len| match able.wish(&Bio::range(op, 0, len, 0)) {
         Ok(Wish::Ask(op)) => Ok(Some(op)),
         Ok(Wish::Nothing) => Ok(None),
         Err(error) => Err(error.kind),
@@ -38,33 +31,22 @@ fn what_a_bio_asks_of_the_file() {
         (false, true, Ok(Some(ZERO)), Ok(Some(ZERO))),
         (false, false, refused, refused),
     ] {
-        let able = able(punch, zero);
-        assert_eq!((able.can_punch(), able.can_zero()), (punch, zero));
+        let able = Abilities { punch, zero };
         let discard = if punch { Some(PUNCH) } else { None };
-        assert_eq!(wish(&able, BioOp::Discard, 512), Ok(discard));
-        assert_eq!(wish(&able, BioOp::WriteZeroesUnmap, 512), unmap);
-        assert_eq!(wish(&able, BioOp::WriteZeroes, 512), zeroes);
+        assert_eq!(wish(able, BioOp::Discard, 512), Ok(discard));
+        assert_eq!(wish(able, BioOp::WriteZeroesUnmap, 512), unmap);
+        assert_eq!(wish(able, BioOp::WriteZeroes, 512), zeroes);
         for op in [BioOp::Discard, BioOp::WriteZeroes, BioOp::WriteZeroesUnmap] {
-            assert_eq!(wish(&able, op, 0), Ok(None), "{op:?} of nothing");
+            assert_eq!(wish(able, op, 0), Ok(None), "{op:?} of nothing");
         }
         for (op, becomes) in [
             (BioOp::Read, Op::Read),
             (BioOp::Write, Op::Write),
             (BioOp::Flush, Op::DataSync),
         ] {
-            assert_eq!(wish(&able, op, 0), Ok(Some(becomes)));
+            assert_eq!(wish(able, op, 0), Ok(Some(becomes)));
         }
     }
-}
-
-/// Rule L5: what the file has refused is given up, and that alone.
-#[test]
-fn what_is_refused_is_given_up() {
-    let able = able(true, true);
-    able.give_up(Fallocate::ZeroRange { keep_size: true });
-    assert!(able.can_punch() && !able.can_zero());
-    able.give_up(Fallocate::PunchHole);
-    assert!(!able.can_punch() && !able.can_zero());
 }
 
 fn done(op: Op, len: usize, result: Result<usize, Error>) -> Completion {

@@ -1,23 +1,21 @@
 //! What a bio asks for, in the words of files, and how a request ended, in the words of devices.
 //!
 //! Input: bios; completions of the requests that were made of them. Output: requests; ended bios. Invariants: a discard that the file
-//! cannot do has ended well, for it promises nothing; write-zeroes that it cannot do is refused, and then not announced any more. Limits:
-//! pure, but for what was learned of the file.
+//! cannot do has ended well, for it promises nothing; write-zeroes that it cannot do is refused. Limits: pure.
 
 use crate::error::Error;
 use crate::op::Fallocate;
 use crate::op::Op;
 use crate::request::{Completion, FileId, Request, RequestFlags};
-use diorite_block::sync::atomic::{AtomicBool, Ordering};
 use diorite_block::{Bio, BioError, BioErrorKind, BioFlags, BioOp};
 
 const ZERO: Fallocate = Fallocate::ZeroRange { keep_size: true };
 
-/// What the file below can do with ranges, as far as is known.
-#[derive(Debug)]
+/// What the file below can do with ranges: by the kind of its map, which a file that has one keeps.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Abilities {
-    pub(super) punch: AtomicBool,
-    pub(super) zero: AtomicBool,
+    pub(super) punch: bool,
+    pub(super) zero: bool,
 }
 
 /// What is to be done for a bio.
@@ -30,36 +28,18 @@ pub(super) enum Wish {
 }
 
 impl Abilities {
-    pub(super) fn can_punch(&self) -> bool {
-        self.punch.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn can_zero(&self) -> bool {
-        self.zero.load(Ordering::Relaxed)
-    }
-
-    /// The file has refused this for what it is.
-    pub(super) fn give_up(&self, mode: Fallocate) {
-        let ability = if mode == Fallocate::PunchHole {
-            &self.punch
-        } else {
-            &self.zero
-        };
-        ability.store(false, Ordering::Relaxed);
-    }
-
     /// What a bio asks of the file. Rule L5.
-    pub(super) fn wish(&self, bio: &Bio) -> Result<Wish, BioError> {
+    pub(super) fn wish(self, bio: &Bio) -> Result<Wish, BioError> {
         let ask = |mode| Ok(Wish::Ask(Op::Fallocate(mode)));
         match bio.op {
             BioOp::Read => Ok(Wish::Ask(Op::Read)),
             BioOp::Write => Ok(Wish::Ask(Op::Write)),
             BioOp::Flush => Ok(Wish::Ask(Op::DataSync)),
             _ if bio.len == 0 => Ok(Wish::Nothing),
-            BioOp::Discard if !self.can_punch() => Ok(Wish::Nothing),
+            BioOp::Discard if !self.punch => Ok(Wish::Nothing),
             BioOp::Discard => ask(Fallocate::PunchHole),
-            BioOp::WriteZeroesUnmap if self.can_punch() => ask(Fallocate::PunchHole),
-            BioOp::WriteZeroes | BioOp::WriteZeroesUnmap if self.can_zero() => ask(ZERO),
+            BioOp::WriteZeroesUnmap if self.punch => ask(Fallocate::PunchHole),
+            BioOp::WriteZeroes | BioOp::WriteZeroesUnmap if self.zero => ask(ZERO),
             BioOp::WriteZeroes | BioOp::WriteZeroesUnmap => {
                 Err(BioError::new(BioErrorKind::Unsupported))
             }

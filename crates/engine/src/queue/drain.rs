@@ -31,7 +31,7 @@ impl QueueShared {
             Ok(count) => count > 0,
             Err(_) => {
                 state.lost = true;
-                !reaped.is_empty()
+                true
             }
         };
         if some {
@@ -193,8 +193,8 @@ impl QueueShared {
         }
     }
 
-    /// The device has panicked. What it has not given back fails once it has nothing any more, and nothing waits for it to have room; before,
-    /// any of that may still come back, or be written.
+    /// The device has panicked. What it has not given back fails once it has nothing any more, and nothing waits for it to have room;
+    /// before, any of that may still come back, or be written.
     #[cold]
     fn end_lost(self: &Arc<Self>, state: &mut QueueState) {
         let waits = !state.bios.is_empty() || state.own_bio.is_some() || state.runs_own;
@@ -318,7 +318,7 @@ impl QueueShared {
             } else {
                 (2 * pause).min(super::LONGEST_PAUSE)
             };
-            if progress || !self.inbox.is_empty() {
+            if progress {
                 return;
             }
             timeout = Some(timeout.map_or(pause, |t| t.min(pause)));
@@ -416,8 +416,8 @@ impl QueueShared {
     }
 }
 
-/// In a bio's token: it carries zeros, not a part of the request's memory.
-pub(crate) const PAD: u64 = 1 << 32;
+/// In a bio's token, above the 32 bits of its slot: it carries zeros, not a part of the request's memory.
+pub(crate) const PAD: u64 = 0x1_0000_0000;
 
 /// The slot that a bio belongs to.
 #[inline(always)]

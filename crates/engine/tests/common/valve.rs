@@ -247,7 +247,10 @@ impl ValveQueue {
             kept.held.drain(..).partition(|bio| shared.holds(bio));
         shared.holding -= go.len();
         drop(shared);
-        self.below.submit(&mut go);
+        // A device may tell who waits whenever anything is sent down.
+        if !go.is_empty() {
+            self.below.submit(&mut go);
+        }
         self.shared.lock().unwrap().holding += go.len();
         kept.held = stay;
         kept.held.append(&mut go);

@@ -15,6 +15,7 @@ use diorite_block::{
     QueueOptions,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ struct Bomb {
     /// It panics when the bio comes back.
     at_reap: bool,
     /// So many bios it has at a time.
-    most: usize,
+    most: Arc<AtomicUsize>,
 }
 
 impl Bomb {
@@ -48,7 +49,7 @@ impl Bomb {
             queued: true,
             eats: false,
             at_reap: false,
-            most: usize::MAX,
+            most: Arc::new(usize::MAX.into()),
         }
     }
 
@@ -127,10 +128,8 @@ impl DeviceQueue for BombQueue {
             .chain(&*bios)
             .for_each(|bio| self.bomb.look(bio));
         bios.append(&mut mine);
-        let room = self
-            .bomb
-            .most
-            .saturating_sub(self.below.in_flight() as usize);
+        let most = self.bomb.most.load(Ordering::SeqCst);
+        let room = most.saturating_sub(self.below.in_flight() as usize);
         let mut later = bios.split_off(room.min(bios.len()));
         self.below.submit(bios);
         bios.append(&mut later);
@@ -521,7 +520,7 @@ fn what_waits_for_room_behind_a_panic_goes_down() {
     let valve = Valve::new(stage.device.clone());
     let bomb = Bomb {
         eats: true,
-        most: 2,
+        most: Arc::new(2.into()),
         ..Bomb::over(Arc::new(valve.clone()))
     };
     within("room behind a panic", || {
@@ -545,6 +544,90 @@ fn what_waits_for_room_behind_a_panic_goes_down() {
             assert_eq!(is_well, completion.token != 1, "{completion:?}");
         }
         drop((file, queue));
+        volume.close().unwrap();
+    });
+    stage.save();
+    fsck(&stage.image);
+}
+
+/// As above, where what waits for room still waits when nothing is in flight any more, as behind other queues of the device: it is not
+/// lost with the others, and goes down.
+#[test]
+fn what_waits_for_room_is_not_lost_with_others() {
+    let dir = scratch();
+    let stage = Stage::mem(&make(dir.path(), "remount-ro", &[]));
+    let valve = Valve::new(stage.device.clone());
+    let bomb = Bomb {
+        eats: true,
+        ..Bomb::over(Arc::new(valve.clone()))
+    };
+    within("room for nothing behind a panic", || {
+        let volume = bomb.open(&quiet());
+        let file = volume.create("/new", 0o644).unwrap();
+        file.write_at(0, filled(1, 32_768)).1.unwrap();
+        let queue = volume.queue(8).unwrap();
+        let id = queue.attach(&file).unwrap();
+        let write = |n: u64, byte| Request::write(id, n * 4096, filled(byte, 4096), n);
+        valve.hold(&[0x11]);
+        queue.push(write(0, 0x11)).unwrap();
+        bomb.arm(|bio| bio.op == BioOp::Read);
+        let lost = Request::read(id, 4096, filled(0, 4096), 1);
+        queue.push(lost).unwrap();
+        bomb.most.store(0, Ordering::SeqCst);
+        queue.push(write(2, 0x22)).unwrap();
+        valve.hold(&[]);
+        let first = queue.reap_one(None).unwrap();
+        assert!(first.token == 0 && first.result.is_ok(), "{first:?}");
+        let next = queue.reap_one(Some(Duration::ZERO));
+        assert!(next.is_none(), "{next:?}");
+        bomb.most.store(8, Ordering::SeqCst);
+        let mut done = Vec::new();
+        queue.reap(&mut done, 2, None);
+        for completion in done {
+            let is_well = completion.result.is_ok();
+            assert_eq!(is_well, completion.token != 1, "{completion:?}");
+        }
+        drop((file, queue));
+        volume.close().unwrap();
+    });
+    stage.save();
+    fsck(&stage.image);
+}
+
+/// A blocking call of more parts than its queue takes at once: the last one is its caller's to run, and the device panics as it gives the
+/// others back. The call ends when that one has ended too, and later calls are their own.
+#[test]
+fn a_part_that_its_caller_runs_is_waited_for_behind_a_panic() {
+    const PARTS: u64 = 33;
+    let dir = scratch();
+    let stage = Stage::mem(&make(dir.path(), "remount-ro", &[]));
+    let bomb = Bomb {
+        queued: false,
+        at_reap: true,
+        ..Bomb::new(&stage)
+    };
+    within("a part that its caller runs", || {
+        let volume = bomb.open(&quiet());
+        let file = open(&volume, "/empty");
+        for n in 0..PARTS {
+            let part = filled(n as u8 + 1, 4096);
+            file.write_at(n * 8192, part).1.unwrap();
+        }
+        let len = (PARTS * 8192 - 4096) as usize;
+        let read = || file.read_at(0, filled(0xEE, len));
+        for _ in 0..2 {
+            bomb.arm(|bio| bio.op == BioOp::Read);
+            let (_, result) = read();
+            assert!(matches!(result, Err(Error::Device { .. })), "{result:?}");
+            assert!(bomb.fuse.lock().unwrap().is_none(), "it has not panicked");
+            let (bytes, result) = read();
+            assert_eq!(result.unwrap(), len);
+            for (n, block) in (0..).zip(bytes.as_slice().chunks(4096)) {
+                let want = if n % 2 == 0 { n / 2 + 1 } else { 0 };
+                assert!(block.iter().all(|b| *b == want), "block {n}");
+            }
+        }
+        drop(file);
         volume.close().unwrap();
     });
     stage.save();

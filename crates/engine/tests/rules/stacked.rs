@@ -21,13 +21,15 @@ use diorite_format::InodeFlags;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 fn looped(bed: &Bed, path: &str, depth: u32) -> Box<dyn DeviceQueue> {
+    looped_with(bed, path, QueueOptions::new(depth).unwrap())
+}
+
+fn looped_with(bed: &Bed, path: &str, options: QueueOptions) -> Box<dyn DeviceQueue> {
     let (file, ..) = bed.open(path);
     // So that nothing of it has to be read first.
     file.mappings(0, file.size()).unwrap();
     let device = LoopDevice::new(file, "loop".into());
-    device
-        .open_queue(QueueOptions::new(depth).unwrap())
-        .unwrap()
+    device.open_queue(options).unwrap()
 }
 
 /// All have ended, well, and each once.
@@ -44,8 +46,8 @@ fn reap(queue: &dyn DeviceQueue, count: usize) {
     assert_eq!(tokens, (0..count as u64).collect::<Vec<_>>());
 }
 
-/// Rule L1. What is aligned goes down at once and directly, however much is under way: no bio waits for another's end. Rule L8: what there is no room
-/// for stays with its submitter, and is taken when there is.
+/// Rule L1. What is aligned goes down at once and directly, however much is under way: no bio waits for another's end. Rule L8: what
+/// there is no room for stays with its submitter, and is taken when there is.
 #[test]
 fn a_loop_device_passes_all_on_at_once() {
     let _watchdog = Watchdog::new(LIMIT, "all at once");
@@ -90,8 +92,8 @@ fn what_is_done_again_waits_for_no_submitter() {
     assert_eq!(device.plan().failed(), 1, "it was told to wait once");
 }
 
-/// Rule L1. The file of a loop device begins to have its data go through the journal, and ends to: each time what is in flight ends first, what comes
-/// meanwhile waits, and the last of two bios for the same bytes is there, in the file and after the volume was closed.
+/// Rule L1. The file of a loop device begins to have its data go through the journal, and ends to: each time what is in flight ends
+/// first, what comes meanwhile waits, and the last of two bios for the same bytes is there, in the file and after the volume was closed.
 #[test]
 fn changing_the_path_waits_for_what_is_in_flight() {
     let _watchdog = Watchdog::new(LIMIT, "changing the path");
@@ -144,8 +146,8 @@ fn changing_the_path_waits_for_what_is_in_flight() {
     bed.finish();
 }
 
-/// Rule L1. What goes by way of the cache is done one after the other, whoever sends it: appends of two queues get places of their own, and parts of one
-/// block lose none of each other's.
+/// Rule L1. What goes by way of the cache is done one after the other, whoever sends it: appends of two queues get places of their own,
+/// and parts of one block lose none of each other's.
 #[test]
 fn what_is_not_direct_goes_one_by_one() {
     let _watchdog = Watchdog::new(LIMIT, "one by one");
@@ -187,16 +189,21 @@ fn what_ends_at_once_below_wakes_who_waits() {
     let (file, ..) = bed.open("/odd");
     file.fallocate(Fallocate::PunchHole, 0, 4096).unwrap();
     drop(file);
-    let queue = looped(&bed, "/odd", 8);
+    let options = QueueOptions::new(8).unwrap();
+    let waker = options.waker.clone();
+    let queue = looped_with(&bed, "/odd", options);
     let read = |pos| Bio::read(pos, Buf::zeroed(512), 0);
     // One that its file serves at once, and one that the loop device refuses.
     for (pos, ended) in [(0, Ok(())), (1 << 40, Err(BioErrorKind::Invalid))] {
         for _ in 0..20 {
             let mut out = BioList::new();
             std::thread::scope(|scope| {
+                waker.clear();
                 scope.spawn(|| {
                     while queue.reap(&mut out) == 0 {
                         queue.wait(1, None);
+                        // As every owner does: a kick left standing would let it not sleep any more.
+                        waker.clear();
                     }
                 });
                 // Long enough for it to fall asleep, mostly.
@@ -209,8 +216,8 @@ fn what_ends_at_once_below_wakes_who_waits() {
     }
 }
 
-/// As above, for parts of one read: its caller has loaded the map and sent them down when it falls asleep, and no device is asked for any of
-/// them.
+/// As above, for parts of one read: its caller has loaded the map and sent them down when it falls asleep, and no device is asked for any
+/// of them.
 #[test]
 fn parts_that_all_end_at_once_below() {
     let _watchdog = Watchdog::new(LIMIT, "parts at once below");
@@ -243,4 +250,36 @@ fn parts_that_all_end_at_once_below() {
     assert_eq!(file.read_bytes(0, &mut bytes).unwrap(), bytes.len());
     assert!(bytes.iter().all(|b| *b == 0));
     assert_eq!(upper.counters().map_loads, 1);
+}
+
+/// What the loop device itself refuses is in flight until it is reaped, beside what its file has, and who reaps is told how many there
+/// are, whatever is in the list already.
+#[test]
+fn what_is_refused_is_counted_until_it_is_reaped() {
+    let _watchdog = Watchdog::new(LIMIT, "refused");
+    let bed = Bed::new(&RECIPES[0], &one_worker(Policy::DIORITE));
+    let options = QueueOptions::new(8).unwrap();
+    let waker = options.waker.clone();
+    let queue = looped_with(&bed, "/odd", options);
+    bed.valve.hold(&[1]);
+    let mut out = BioList::from([Bio::flush(9)]);
+    for token in 0..2 {
+        waker.clear();
+        queue.submit(&mut [Bio::read(1 << 40, Buf::zeroed(512), token)].into());
+        assert!(waker.is_kicked(), "nobody was told of {token}");
+        assert_eq!(u64::from(queue.in_flight()), token + 1);
+    }
+    queue.submit(&mut [Bio::write(0, filled(1, 4096), 2)].into());
+    let before = queue.in_flight();
+    let reaped = (queue.reap(&mut out), out.len());
+    let after = queue.in_flight();
+    bed.valve.hold(&[]);
+    assert_eq!((before, reaped, after), (3, (2, 3), 1));
+    while queue.in_flight() > 0 {
+        queue.reap(&mut out);
+    }
+    let tokens: Vec<u64> = out.iter().map(|b| b.token).collect();
+    assert_eq!(tokens, [9, 0, 1, 2]);
+    drop(queue);
+    bed.judge();
 }
