@@ -17,6 +17,7 @@ fn begin(account: &Flushes) -> FlushNumber {
 
 fn ended(account: &Flushes, flush: FlushNumber, result: Result<(), BioError>) {
     account.ended(&mut account.shared.lock(), flush, result);
+    account.ended.notify_all();
 }
 
 /// Blocks until this thread of the process waits for what another one has to do.

@@ -4,6 +4,7 @@
 //! not free costs a clock reading. Limits: a poisoned lock is used on: a panic elsewhere is that thread's failure, and the
 //! value is kept consistent by its owners.
 
+use super::atomic::{AtomicU32, Ordering};
 use super::class::{Held, LockClass, Place};
 use super::imp::sync as raw;
 use std::ops::{Deref, DerefMut};
@@ -228,10 +229,13 @@ impl<T> DerefMut for RwLockWriteGuard<'_, T> {
     }
 }
 
-/// A condition variable for [`Mutex`].
+/// A condition variable for [`Mutex`]. Who notifies while nobody waits makes no system call.
 #[derive(Debug)]
 pub struct Condvar {
     raw: raw::Condvar,
+    /// Threads inside a wait. Each counts itself under the lock: who has changed what it waits for, under the same lock, finds it here, or it
+    /// finds the change.
+    waiting: AtomicU32,
 }
 
 impl Default for Condvar {
@@ -246,15 +250,16 @@ impl Condvar {
     pub fn new() -> Condvar {
         Condvar {
             raw: raw::Condvar::new(),
+            waiting: AtomicU32::new(0),
         }
     }
 
     /// Releases the lock, waits to be notified, takes the lock again. May wake for no reason.
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        MutexGuard {
-            raw: unpoison(self.raw.wait(guard.raw)),
-            ..guard
-        }
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let raw = unpoison(self.raw.wait(guard.raw));
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        MutexGuard { raw, ..guard }
     }
 
     /// As [`Condvar::wait`], for at most `timeout`. Shuttle has no time: what waits for less than a second only lets others go on, what waits
@@ -281,20 +286,26 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         timeout: Duration,
     ) -> MutexGuard<'a, T> {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
         let (raw, _) = self
             .raw
             .wait_timeout(guard.raw, timeout)
             .unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
         MutexGuard { raw, ..guard }
     }
 
-    /// Wakes one waiter.
+    /// Wakes one waiter. What it waits for was changed under its lock.
     pub fn notify_one(&self) {
-        self.raw.notify_one();
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.raw.notify_one();
+        }
     }
 
-    /// Wakes all waiters.
+    /// Wakes all waiters. What they wait for was changed under their lock.
     pub fn notify_all(&self) {
-        self.raw.notify_all();
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.raw.notify_all();
+        }
     }
 }
