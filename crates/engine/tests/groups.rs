@@ -8,6 +8,8 @@ use common::{fsck, image, scratch};
 use diorite::dir::RenameFlags;
 use diorite::{Error, File, OpenFlags, OpenOptions, SetAttr, Volume};
 use diorite_block::{Buf, SimOptions};
+use diorite_format::Superblock;
+use diorite_format::features::RoCompat;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -347,9 +349,8 @@ fn what_does_not_fit() {
     fsck(&stage.image);
 }
 
-/// A file has lost its name and is in use when a group begins that is given up. Its place in the orphan file is on the device, and is
-/// looked
-/// at by the next open only if the superblock says that there is one.
+/// A file has lost its name and is in use when a group begins that is given up. Its place in the orphan file is on the device, which others
+/// look at only if the superblock says that there is one.
 #[test]
 fn orphans_from_before_a_group_are_found() {
     let dir = scratch();
@@ -363,6 +364,9 @@ fn orphans_from_before_a_group_are_found() {
     volume.mkdir("/new", 0o755).unwrap();
     group.abandon().unwrap();
     drop((file, volume));
+    let bytes = stage.bytes();
+    let found = Superblock::parse(bytes[1024..2048].try_into().unwrap()).unwrap();
+    assert!(found.features().ro_compat.has(RoCompat::ORPHAN_PRESENT));
     let volume = stage.open(&OpenOptions::writable()).unwrap();
     volume.close().unwrap();
     check(&stage, &want);

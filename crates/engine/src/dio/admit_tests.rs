@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Wait};
 use crate::inode::Attached;
-use crate::op::Op;
+use crate::op::{Fallocate, Op};
 use crate::policy::{PRESETS, ReadLock};
 use crate::queue::{Hold, Slot};
 use crate::request::RequestFlags;
@@ -71,6 +71,23 @@ fn who_is_in_flight_asks_again_whether_it_may_be() {
     assert!(may(Op::Write, shared), "it makes the file no longer");
     inode.publish_size(0);
     inode.note_cut(false);
+    // Whoever makes the file longer, or gives it the same size, ends the truncation.
+    let data = || Buf::zeroed(1024);
+    let ways: [&dyn Fn(); 4] = [
+        &|| assert!(file.append(data()).1.is_ok()),
+        &|| assert!(file.write_at(8192, data()).1.is_ok()),
+        &|| file.truncate(file.size()).unwrap(),
+        &|| file.fallocate(Fallocate::PunchHole, 0, 1024).unwrap(),
+    ];
+    for lengthens in ways {
+        inode.note_cut(true);
+        if file.size() > 0 {
+            file.write_at(0, data()).1.unwrap();
+            assert!(inode.is_cut(), "an overwrite has nothing to do with it");
+        }
+        lengthens();
+        assert!(!inode.is_cut());
+    }
     let flags = file.metadata().flags.with(InodeFlags::JOURNAL_DATA);
     file.set_flags(flags).unwrap();
     assert!(!may(Op::Append, shared) && may(Op::Append, alone));

@@ -19,7 +19,7 @@ use std::time::Duration;
 const MIB: u64 = 1 << 20;
 /// One block of data below each block of pointers.
 const STRIDE: u64 = 256 << 10;
-const BLOCKS: u64 = 100;
+const BLOCKS: u64 = 80;
 
 const SIZE: u64 = (BLOCKS - 1) * STRIDE + 1024;
 
@@ -27,7 +27,7 @@ const SIZE: u64 = (BLOCKS - 1) * STRIDE + 1024;
 fn made(dir: &Path, args: &[&str]) -> PathBuf {
     let tree = dir.join("tree");
     std::fs::create_dir_all(&tree).unwrap();
-    let image = image(dir, "12M", args, &tree);
+    let image = image(dir, "8M", args, &tree);
     let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap();
     let file = volume.create("/file", 0o644).unwrap();
     for n in 0..BLOCKS {

@@ -257,6 +257,37 @@ fn what_is_mapped_of_a_failed_write_is_inside_the_size() {
     bed.finish();
 }
 
+/// Rules D11, U9. Of writes that make the file longer and end together one fails as it is mapped, behind the end or next to another: the others
+/// are there.
+#[test]
+fn a_failed_write_over_the_end_takes_nobody_with_it() {
+    const MORE: u64 = BLOCKS + 8;
+    let watchdog = Watchdog::new(LIMIT, "one of several");
+    for case in 0..3 {
+        let bed = Striped::made(|file| {
+            file.truncate(0).unwrap();
+            let keep = Fallocate::Allocate { keep_size: true };
+            let ahead = (1..BLOCKS).step_by(2);
+            ahead.for_each(|n| file.fallocate(keep, n * 4096, 4096).unwrap());
+        });
+        bed.file.mappings(0, MORE * 4096).unwrap();
+        let leaves = bed.leaves();
+        let ((_, first), (at, second)) = (leaves[0], leaves[1]);
+        watchdog.feed(format!("case {case}, {leaves:?}"));
+        let (lost, writes, well) = match case {
+            0 => (second, [at - 1..at + 2, MORE - 2..MORE - 1], [false, true]),
+            1 => (second, [at - 1..at, at..at + 1], [true, false]),
+            _ => (first, [at - 1..at, at..at + 1], [false, true]),
+        };
+        assert_eq!(bed.without(lost, &writes), well, "case {case}");
+        let there = writes.into_iter().zip(well).filter(|(_, well)| *well);
+        for (blocks, _) in there {
+            assert!(bed.all_are(blocks, 0xD7), "case {case}");
+        }
+        bed.finish();
+    }
+}
+
 /// Rules U11, D9. A write over the end that fails as it is mapped has left bytes behind the end; one that is under way behind it, and left
 /// that block to the first, shows zeros there. The defect: it showed what the failed one had written.
 #[test]
