@@ -7,7 +7,7 @@
 //! a group without room for it change nothing. Limits: blocks. A device that fails between two handles leaves the new size, and written
 //! blocks behind it, which whoever makes the file longer gives back first.
 
-use super::pieces::END;
+use super::pieces::{END, Piece};
 use crate::error::Error;
 use crate::inode::{Inode, timestamp};
 use crate::map::edit::End;
@@ -61,7 +61,7 @@ pub(crate) fn end_cut(inode: &Inode) -> Result<(), Error> {
 pub(crate) fn shrink(inode: &Inode, size: u64) -> Result<(), Error> {
     let block = u64::from(inode.volume.block_size());
     let keep = u32::try_from(size.div_ceil(block)).unwrap_or(END);
-    check_pieces(inode, keep)?;
+    let mut piece = first_piece(inode, keep)?;
     // What is freed as metadata is revoked.
     if !inode.holds_metadata() {
         inode.settle_data()?;
@@ -76,9 +76,9 @@ pub(crate) fn shrink(inode: &Inode, size: u64) -> Result<(), Error> {
         inode.zero_behind(size, size / block)?;
     }
     inode.claims.close(inode);
-    let mut end = END;
     loop {
-        end = free_last(inode, keep..end, size)?;
+        let end = piece.blocks.start;
+        free(inode, &piece, size, end <= keep)?;
         if !left {
             inode.learn_tail(before);
         }
@@ -86,34 +86,33 @@ pub(crate) fn shrink(inode: &Inode, size: u64) -> Result<(), Error> {
         if end <= keep {
             return Ok(());
         }
+        piece = inode.piece_to_free(keep..end, End::Last)?;
     }
 }
 
-/// Will all of it succeed, as far as the map and the journal say, where it takes more than one handle? Nothing takes the first one back.
-fn check_pieces(inode: &Inode, keep: u32) -> Result<(), Error> {
-    let (mut end, mut credits) = (END, 0u32);
-    while end > keep {
-        let piece = inode.piece_to_free(keep..end, End::Last)?;
-        if piece.blocks.start <= keep && end == END {
-            return Ok(());
-        }
-        if end == END {
-            inode.check_nodes(keep)?;
-        }
-        if !inode.volume.has_group() {
-            return Ok(());
-        }
-        credits = credits.saturating_add(piece.credits);
-        end = piece.blocks.start;
+/// What the first handle frees: the end. Where it takes more than one, all of it will succeed as far as the map and the journal say: nothing
+/// takes the first one back.
+fn first_piece(inode: &Inode, keep: u32) -> Result<Piece, Error> {
+    let first = inode.piece_to_free(keep..END, End::Last)?;
+    if first.blocks.start <= keep {
+        return Ok(first);
     }
-    inode.volume.journal()?.check_room(credits)
+    inode.check_nodes(keep)?;
+    if inode.volume.has_group() {
+        let (mut end, mut credits) = (first.blocks.start, first.credits);
+        while end > keep {
+            let piece = inode.piece_to_free(keep..end, End::Last)?;
+            credits = credits.saturating_add(piece.credits);
+            end = piece.blocks.start;
+        }
+        inode.volume.journal()?.check_room(credits)?;
+    }
+    Ok(first)
 }
 
-/// One handle of it: frees the last piece of the range and says where that began.
-fn free_last(inode: &Inode, range: std::ops::Range<u32>, size: u64) -> Result<u32, Error> {
+/// One handle of it: frees a piece.
+fn free(inode: &Inode, piece: &Piece, size: u64, is_last: bool) -> Result<(), Error> {
     let volume = &inode.volume;
-    let piece = inode.piece_to_free(range.clone(), End::Last)?;
-    let is_last = piece.blocks.start <= range.start;
     let now = timestamp(volume.now_nanos());
     volume.in_handle(piece.credits, |handle| {
         let mut remap = inode.remap(handle)?;
@@ -129,6 +128,5 @@ fn free_last(inode: &Inode, range: std::ops::Range<u32>, size: u64) -> Result<u3
             Ok(())
         })?;
         remap.publish()
-    })?;
-    Ok(piece.blocks.start)
+    })
 }
