@@ -138,7 +138,7 @@ fn may_share(slot: &Slot, file: &Handle) -> Result<(), Attempt> {
 /// Must something be done before its data is written?
 #[inline]
 fn owes_first(slot: &Slot, file: &Handle) -> bool {
-    file.inode.owes_first_write() || slot.hold == Hold::Turn && file.inode.is_cut()
+    file.inode.owes_first_write() || slot.hold == Hold::Turn && slot.past_end && file.inode.is_cut()
 }
 
 /// What a read will report and move. Bytes up to the end of the last sector come from the device too, and are zeroed

@@ -162,7 +162,10 @@ pub(super) fn count_name(
         }
     })?;
     if was_temporary {
-        volume.orphans.remove(handle, inode, 0)?;
+        // On the list it stays for what a truncation that has failed left.
+        if !inode.is_cut() {
+            volume.orphans.remove(handle, inode, 0)?;
+        }
         inode.note_named();
     }
     Ok(counted)

@@ -103,7 +103,9 @@ impl Claims {
             Some(Shape::New(shape)) => shape,
         };
         let found = self.search(inode, view, (shape.start, shape.len), patience)?;
-        Ok(found.map(|run| clusters::cut(inode, run, (at, want))))
+        found
+            .map(|run| clusters::cut(inode, run, (at, want)))
+            .transpose()
     }
 
     fn search(

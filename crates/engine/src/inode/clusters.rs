@@ -116,11 +116,20 @@ fn beside(
 }
 
 /// Of claimed clusters the blocks that a hole at `at` gets.
-pub(super) fn cut(inode: &Inode, run: Run, (at, want): (u64, u32)) -> Run {
+pub(super) fn cut(inode: &Inode, run: Run, (at, want): (u64, u32)) -> Result<Run, Error> {
     let lead = at - inode.whole_clusters(at..at + 1).start;
-    let lead = u32::try_from(lead).expect("a cluster is shorter");
-    Run {
-        start: FsBlock::new(run.start.get() + u64::from(lead)),
-        len: (run.len - lead).min(want),
+    let len = u64::from(run.len).saturating_sub(lead).min(u64::from(want));
+    if len == 0 {
+        // The last cluster of the volume is short, and there was nothing else.
+        inode.give_back(run);
+        let free = u64::from(run.len);
+        return Err(Error::NoSpace {
+            asked: lead + 1,
+            free,
+        });
     }
+    Ok(Run {
+        start: FsBlock::new(run.start.get() + lead),
+        len: u32::try_from(len).expect("no more than was wanted"),
+    })
 }

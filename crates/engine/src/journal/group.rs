@@ -101,9 +101,11 @@ impl Journal {
         volume.mark_clean_as_at_home(has_orphans)
     }
 
-    /// Is a group open?
+    /// Is a group open, and may still be committed? Nothing waits for the end of another one; what it has left unzeroed stays so, as it may be
+    /// given back.
     pub(crate) fn has_group(&self) -> bool {
-        self.state.lock().group.is_some()
+        let state = self.state.lock();
+        state.group.is_some() && state.aborted.is_none()
     }
 
     /// Notes that a file of an open group became shorter, and that what is behind its end in this block was left; false without a group.
@@ -152,7 +154,7 @@ impl Journal {
     /// `GroupTooLarge`, as from the first handle that has none.
     pub(crate) fn check_room(&self, credits: u32) -> Result<(), Error> {
         let mut state = self.state.lock();
-        match state.has_room(credits, self.most) {
+        match state.used() + u64::from(state.credits) + u64::from(credits) <= u64::from(self.most) {
             true => Ok(()),
             false => state.check_divisible(credits, self.most),
         }

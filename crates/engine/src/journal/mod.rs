@@ -257,12 +257,10 @@ impl Journal {
     /// Latches the first error: nothing more is written, everybody who waits is told. May be called under locks, so that it is written down
     /// later.
     pub(crate) fn abort(&self, volume: &VolumeShared, error: &Error) {
-        {
-            let mut state = self.state.lock();
-            state.aborted.get_or_insert_with(|| error.clone());
-            // No commit waits for its end any more, nor do the times that were noted in it.
-            state.group = None;
-        }
+        self.state
+            .lock()
+            .aborted
+            .get_or_insert_with(|| error.clone());
         volume.note_abort(error);
         self.opened.notify_all();
         self.committed.notify_all();

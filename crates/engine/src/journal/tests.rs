@@ -367,9 +367,12 @@ fn an_abort_ends_the_group() {
     let file = volume.create("/file", 0o644).unwrap();
     file.write_at(0, Buf::zeroed(1024)).1.unwrap();
     file.write_at(0, Buf::zeroed(1024)).1.unwrap();
+    file.truncate(100).unwrap();
     let journal = volume.inner().journal().unwrap();
     journal.abort(volume.inner(), &Error::Damaged("by a test".to_owned()));
     assert!(!journal.has_group());
+    // What the group has cut off was committed before, and is nobody's to zero.
+    assert!(journal.check_tail(file.ino(), 0).is_err());
     drop((group, file, volume));
     // The keeper may have it for a moment.
     for _ in 0..10_000 {

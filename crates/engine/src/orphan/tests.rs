@@ -28,3 +28,19 @@ fn what_is_being_deleted_is_not_found() {
     drop(file);
     volume.close().unwrap();
 }
+
+/// A file without a name is on the list for that, and for what a truncation has left behind its size. It gets a name, and stays for the latter.
+#[test]
+fn what_is_cut_stays_on_the_list_when_it_is_named() {
+    let volume = small_volume("16M", &[]);
+    let list = &volume.inner().orphans;
+    let file = volume.temporary("/", 0o644).unwrap();
+    file.inode().note_cut(true);
+    volume.link_file(&file, "/file").unwrap();
+    assert!(list.has(file.ino()));
+    // Whoever makes the file longer ends it.
+    file.truncate(4096).unwrap();
+    assert!(!list.has(file.ino()));
+    drop(file);
+    volume.close().unwrap();
+}

@@ -27,13 +27,10 @@ impl QueueShared {
     ) -> bool {
         state.follow(&self.volume);
         let mut reaped = std::mem::take(&mut state.reaped);
-        let some = match catch_unwind(AssertUnwindSafe(|| self.device.reap(&mut reaped))) {
-            Ok(count) => count > 0,
-            Err(_) => {
-                state.lost = true;
-                true
-            }
-        };
+        if catch_unwind(AssertUnwindSafe(|| self.device.reap(&mut reaped))).is_err() {
+            state.lost = true;
+        }
+        let some = !reaped.is_empty();
         if some {
             // As in submit: a list without a ring.
             let mut bios = Vec::from(reaped);

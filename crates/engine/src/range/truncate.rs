@@ -4,7 +4,8 @@
 //! rest of the new last block is zeros on the device before the handle with the size begins (rule B5); the first handle sets the size
 //! and, if there will be another, puts the inode on the orphan list; the last one takes it off again. So a crash shows the old size, or
 //! the new one and an orphan whose truncation recovery ends. What takes several handles is looked through before the first: damage and
-//! a group without room for it change nothing. Limits: blocks. A device that fails between two handles leaves the new size, and written
+//! a group without room for it change nothing. Limits: blocks. In a group the reservations of all handles count together, which is more
+//! than they change. A device that fails between two handles leaves the new size, and written
 //! blocks behind it, which whoever makes the file longer gives back first.
 
 use super::pieces::{END, Piece};
