@@ -10,8 +10,8 @@ use crate::inode::gate::Gate;
 use crate::map::Mapping;
 use crate::op::Op;
 use crate::options::OpenFlags;
+use crate::queue::Service;
 use crate::request::{Completion, FileId, Request, RequestFlags};
-use crate::volume::VolumeShared;
 use diorite_block::{Buf, Told};
 use diorite_format::Ino;
 use std::sync::Arc;
@@ -20,15 +20,25 @@ use std::sync::Arc;
 /// nothing: queues that have it attached keep it.
 #[derive(Clone, Debug)]
 pub struct File {
+    service: Arc<Service>,
     inode: Arc<Inode>,
     flags: OpenFlags,
     told: Arc<Told>,
 }
 
 impl File {
-    pub(crate) fn new(inode: Arc<Inode>, flags: OpenFlags) -> File {
-        let told = Arc::new(inode.volume.blocking.flushes().all_told());
-        File { inode, flags, told }
+    pub(crate) fn new(service: &Arc<Service>, inode: Arc<Inode>, flags: OpenFlags) -> File {
+        let told = Arc::new(inode.volume.flushes().all_told());
+        File {
+            service: service.clone(),
+            inode,
+            flags,
+            told,
+        }
+    }
+
+    pub(crate) fn service(&self) -> &Arc<Service> {
+        &self.service
     }
 
     /// The failed flushes that were told of through it.
@@ -139,10 +149,10 @@ impl File {
 
     /// Runs a request of this file, whatever file it names. Blocks.
     pub(crate) fn run(&self, request: Request) -> Completion {
-        match self.inode.volume.sync_queue() {
+        match self.service.sync_queue() {
             Ok(mut queue) => {
                 let done = queue.call(self, request);
-                self.inode.volume.keep_sync_queue(queue);
+                self.service.keep_sync_queue(queue);
                 done
             }
             Err(error) => request.failed(error),
@@ -220,8 +230,7 @@ impl File {
 impl Inode {
     /// See [`File::quiesce`].
     pub(crate) fn quiesce(&self) -> Quiesced<'_> {
-        let volume: &Arc<VolumeShared> = &self.volume;
-        self.gate.wait_turn(|| volume.drain_all());
+        self.gate.wait_turn(|| self.volume.drain_all());
         Quiesced { gate: &self.gate }
     }
 }

@@ -77,21 +77,21 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod alloc;
-mod cache;
 mod caller;
 pub mod check;
 mod complete;
+mod delete;
 pub mod device;
 mod dio;
 pub mod dir;
-mod durable;
+mod disk;
 mod error;
-mod failure;
 mod fast_commit;
 mod file;
 mod inode;
 mod ioend;
 mod journal;
+mod locator;
 pub mod locks;
 pub mod loopdev;
 pub mod map;

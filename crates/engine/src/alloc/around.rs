@@ -10,7 +10,7 @@
 use super::{Alloc, Clusters, Run, outside};
 use crate::error::Error;
 use crate::journal::JournalHandle;
-use crate::volume::VolumeShared;
+use crate::journal::Store;
 use diorite_format::{FsBlock, Superblock};
 
 impl Alloc {
@@ -32,13 +32,13 @@ impl Alloc {
 
     /// Marks used what is claimed of the clusters around a run; says how many blocks that are. Else as [`Alloc::mark_used`].
     pub(crate) fn mark_claimed(&self, handle: &JournalHandle<'_>, run: Run) -> Result<u32, Error> {
-        let claimed = self.claimed_around(&handle.volume().sb, run)?;
+        let claimed = self.claimed_around(&handle.store().sb, run)?;
         self.mark_used(handle, claimed)?;
         Ok(claimed.len)
     }
 
     /// Gives back what is claimed of the clusters around a run. Else as [`Alloc::unclaim`].
-    pub(crate) fn unclaim_around(&self, volume: &VolumeShared, run: Run) -> Result<(), Error> {
+    pub(crate) fn unclaim_around(&self, volume: &Store, run: Run) -> Result<(), Error> {
         self.unclaim(volume, self.claimed_around(&volume.sb, run)?)
     }
 

@@ -5,10 +5,10 @@
 //! bitmap and one block of descriptors per change; the group's lock is held.
 
 use super::load::fresh_bitmap;
-use crate::cache::Kind;
+use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::journal::JournalHandle;
-use crate::volume::VolumeShared;
+use crate::journal::Store;
 use diorite_format::bitmap::{self, BitClash, BitmapKind};
 use diorite_format::{FormatError, FsBlock, GroupDesc, GroupNo, Superblock};
 
@@ -91,7 +91,7 @@ impl Change {
     /// Brings what the change touches into memory, so that nobody waits for the device behind the group's lock. What is wrong with the
     /// bitmap is found again under that lock, where the descriptor cannot have moved on.
     pub(super) fn warm(self, handle: &JournalHandle<'_>, desc: &GroupDesc) -> Result<(), Error> {
-        let volume = handle.volume();
+        let volume = handle.store();
         if !self.was_never_written(desc) {
             let verify = |raw: &[u8]| self.verify(&volume.sb, desc, raw);
             let _seen_again = handle.read(self.block(desc), Kind::Bitmap, verify);
@@ -109,7 +109,7 @@ impl Change {
         choose: impl FnOnce(&[u8]) -> Result<B, Error>,
     ) -> Result<B, Error> {
         let before = desc.clone();
-        let sb = &handle.volume().sb;
+        let sb = &handle.store().sb;
         let change = |map: &mut [u8]| {
             let bits = choose(map)?;
             self.way
@@ -123,7 +123,7 @@ impl Change {
             let verify = |raw: &[u8]| self.verify(sb, &before, raw);
             return handle.update(block, Kind::Bitmap, verify, change);
         }
-        let mut map = self.first_bitmap(handle.volume(), before.group)?;
+        let mut map = self.first_bitmap(handle.store(), before.group)?;
         let bits = change(&mut map)?;
         desc.flags = match self.kind {
             BitmapKind::Block => desc.flags.without_block_uninit(),
@@ -157,7 +157,7 @@ impl Change {
         Err(error)
     }
 
-    fn first_bitmap(self, volume: &VolumeShared, group: GroupNo) -> Result<Vec<u8>, Error> {
+    fn first_bitmap(self, volume: &Store, group: GroupNo) -> Result<Vec<u8>, Error> {
         match self.kind {
             BitmapKind::Block => fresh_bitmap(volume, group),
             BitmapKind::Inode => {
@@ -171,7 +171,7 @@ impl Change {
 
 /// Writes a group's descriptor.
 fn write_desc(handle: &JournalHandle<'_>, desc: &GroupDesc) -> Result<(), Error> {
-    let volume = handle.volume();
+    let volume = handle.store();
     let (block, at) = desc_place(volume, desc.group)?;
     let verify = |raw: &[u8]| verify_descs(volume, desc.group, raw);
     handle.update(block, Kind::Groups, verify, |raw| {
@@ -182,13 +182,13 @@ fn write_desc(handle: &JournalHandle<'_>, desc: &GroupDesc) -> Result<(), Error>
 }
 
 /// The block with a group's descriptor, and where in it that begins.
-fn desc_place(volume: &VolumeShared, group: GroupNo) -> Result<(FsBlock, usize), Error> {
+fn desc_place(volume: &Store, group: GroupNo) -> Result<(FsBlock, usize), Error> {
     let (index, at) = volume.sb.desc_place(group)?;
     Ok((volume.sb.gdt_location(index)?, at as usize))
 }
 
 /// Checks the block of descriptors in which `group`'s lies.
-fn verify_descs(volume: &VolumeShared, group: GroupNo, raw: &[u8]) -> Result<(), FormatError> {
+fn verify_descs(volume: &Store, group: GroupNo, raw: &[u8]) -> Result<(), FormatError> {
     let geometry = volume.sb.geometry();
     let (per_block, size) = (geometry.descs_per_block(), geometry.desc_size() as usize);
     let first = group.get() - group.get() % per_block;

@@ -10,7 +10,7 @@ use super::load::Patience;
 use super::totals::Wish;
 use super::{Alloc, Clusters, Reservation, Run, parts};
 use crate::error::Error;
-use crate::volume::VolumeShared;
+use crate::journal::Store;
 use diorite_format::{FsBlock, GroupNo};
 use std::cell::Cell;
 
@@ -55,7 +55,7 @@ impl Alloc {
     /// `NoSpace` if there is nothing; `WouldBlock(Commit)` if there will be after a commit, for which no handle may be open; damage.
     pub(crate) fn claim(
         &self,
-        volume: &VolumeShared,
+        volume: &Store,
         goal: FsBlock,
         want: u32,
         privileged: bool,
@@ -68,7 +68,7 @@ impl Alloc {
     /// As [`Alloc::claim`], but never blocks: None if it would have to.
     pub(crate) fn try_claim(
         &self,
-        volume: &VolumeShared,
+        volume: &Store,
         goal: FsBlock,
         want: u32,
         privileged: bool,
@@ -79,7 +79,7 @@ impl Alloc {
     /// Claims one cluster that `reservation` has counted. Blocks while bitmaps are read.
     pub(super) fn claim_reserved(
         &self,
-        volume: &VolumeShared,
+        volume: &Store,
         goal: FsBlock,
         reservation: &mut Reservation,
     ) -> Result<Run, Error> {
@@ -100,7 +100,7 @@ impl Alloc {
     ///
     /// # Errors
     /// It is not claimed, or no clusters of the volume: then what comes before it in the run is given back.
-    pub(crate) fn unclaim(&self, volume: &VolumeShared, run: Run) -> Result<(), Error> {
+    pub(crate) fn unclaim(&self, volume: &Store, run: Run) -> Result<(), Error> {
         for part in parts(&volume.sb, run) {
             let part = part?;
             let known = self.slot(part.group).lock().unclaim(part, &self.totals);
@@ -113,7 +113,7 @@ impl Alloc {
     }
 
     /// Searches until there is a run, or provably none.
-    fn search(&self, volume: &VolumeShared, ask: Ask) -> Result<Option<Run>, Error> {
+    fn search(&self, volume: &Store, ask: Ask) -> Result<Option<Run>, Error> {
         let wish = Wish {
             clusters: u64::from(ask.want),
             privileged: ask.privileged,
@@ -142,7 +142,7 @@ impl Alloc {
     }
 
     /// The goal's group first, then whichever promises most.
-    fn look(&self, volume: &VolumeShared, ask: Ask) -> Result<Found, Error> {
+    fn look(&self, volume: &Store, ask: Ask) -> Result<Found, Error> {
         let good = ask.want.min(GOOD_AT_HOME);
         let mut home = ask.home.get();
         if self.slot(ask.home).brief.bound() > 0 {
@@ -185,12 +185,7 @@ impl Alloc {
 
     /// The goal's group could not be looked into without waiting: waits for its bitmap, but not for those who are at work in it while others
     /// have space too.
-    fn wait_at_home(
-        &self,
-        volume: &VolumeShared,
-        ask: Ask,
-        good: u32,
-    ) -> Result<Option<Found>, Error> {
+    fn wait_at_home(&self, volume: &Store, ask: Ask, good: u32) -> Result<Option<Found>, Error> {
         if self.slot(ask.home).try_lock().is_none() && self.groups.len() > 1 {
             return Ok(None);
         }
@@ -220,7 +215,7 @@ impl Alloc {
     /// Looks for a run of at least `least` clusters in one group, and claims it.
     fn look_in(
         &self,
-        volume: &VolumeShared,
+        volume: &Store,
         ask: Ask,
         (number, near): (GroupNo, Option<u32>),
         least: u32,
@@ -247,7 +242,7 @@ impl Alloc {
     /// Claims what was found, as much of it as the count allows.
     fn claim_found(
         &self,
-        volume: &VolumeShared,
+        volume: &Store,
         locked: &mut Locked<'_>,
         mut run: Clusters,
         (counted, privileged): (Counted, bool),
@@ -274,7 +269,7 @@ impl Alloc {
     /// Claims the first run of free clusters in `from..to` of a group, whatever its length. Blocks while the bitmap is read.
     pub(super) fn claim_next(
         &self,
-        volume: &VolumeShared,
+        volume: &Store,
         group: GroupNo,
         (from, to): (u32, u32),
         least: u32,
@@ -298,13 +293,7 @@ impl Alloc {
     }
 }
 
-fn ask(
-    volume: &VolumeShared,
-    goal: FsBlock,
-    want: u32,
-    privileged: bool,
-    patience: Patience,
-) -> Ask {
+fn ask(volume: &Store, goal: FsBlock, want: u32, privileged: bool, patience: Patience) -> Ask {
     let ratio = volume.sb.geometry().cluster_ratio();
     let (home, near) = volume.sb.bitmap_bit(goal).unwrap_or_default();
     Ask {

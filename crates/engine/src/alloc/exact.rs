@@ -6,10 +6,10 @@
 
 use super::inode::{SET, Shape};
 use super::{Alloc, Run, parts};
-use crate::cache::Kind;
+use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::journal::JournalHandle;
-use crate::volume::VolumeShared;
+use crate::journal::Store;
 use diorite_format::bitmap;
 use diorite_format::{FsBlock, Ino};
 
@@ -19,7 +19,7 @@ impl Alloc {
     /// # Errors
     /// They are no blocks of this volume, or the volume's own; damage; a device that fails.
     pub(crate) fn use_blocks(&self, handle: &JournalHandle<'_>, run: Run) -> Result<(), Error> {
-        let volume = handle.volume();
+        let volume = handle.store();
         let run = Alloc::around(&volume.sb, run)?;
         if let Some(what) = volume.metadata_in(run.start, u64::from(run.len)) {
             let what = format!("{run} are to hold a file's data, where {what} lies; run e2fsck");
@@ -39,7 +39,7 @@ impl Alloc {
     ///
     /// # Errors
     /// It is no inode of this volume; damage; a device that fails.
-    pub(crate) fn has_inode(&self, volume: &VolumeShared, ino: Ino) -> Result<bool, Error> {
+    pub(crate) fn has_inode(&self, volume: &Store, ino: Ino) -> Result<bool, Error> {
         let place = volume.sb.inode_place(ino)?;
         let desc = self.desc_of(place.group);
         if desc.flags.inode_uninit() {
@@ -63,7 +63,7 @@ impl Alloc {
         ino: Ino,
         is_dir: bool,
     ) -> Result<bool, Error> {
-        let sb = &handle.volume().sb;
+        let sb = &handle.store().sb;
         let place = sb.inode_place(ino)?;
         SET.warm(handle, &self.desc_of(place.group))?;
         let mut locked = self.slot(place.group).lock();

@@ -10,7 +10,7 @@ use super::Alloc;
 use super::bits::{Change, Way};
 use super::group::{Group, Inodes};
 use super::spread::Spread;
-use crate::cache::Kind;
+use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::journal::JournalHandle;
 use diorite_block::sync::atomic::Ordering;
@@ -43,7 +43,7 @@ impl Alloc {
         parent: Ino,
         is_dir: bool,
     ) -> Result<Ino, Error> {
-        let sb = &handle.volume().sb;
+        let sb = &handle.store().sb;
         let home = sb.inode_place(parent)?.group;
         let spread = Spread {
             groups: &*self.groups,
@@ -83,7 +83,7 @@ impl Alloc {
         ino: Ino,
         is_dir: bool,
     ) -> Result<(), Error> {
-        let volume = handle.volume();
+        let volume = handle.store();
         let place = volume.sb.inode_place(ino)?;
         if volume.is_system_inode(ino) || ino == Ino::ROOT {
             let what = format!("inode {ino} is the volume's own and not to be freed; run e2fsck");
@@ -132,7 +132,7 @@ impl Alloc {
         if left >= desc.free_inodes as usize {
             return Ok(None);
         }
-        let sb = &handle.volume().sb;
+        let sb = &handle.store().sb;
         let shape = Shape::of(sb, &desc, known);
         let may = |index| which == Which::Waiting || !waiting.has(index);
         let bits = SET.begin(handle, &mut desc, |map| Ok([shape.choose(map, may)?]))?;
@@ -141,7 +141,7 @@ impl Alloc {
         desc.used_dirs = desc.used_dirs.saturating_add(u32::from(is_dir));
         desc.itable_unused = desc.itable_unused.min(shape.count - index - 1);
         SET.finish(handle, &locked.group.desc, &desc, &bits)?;
-        if index >= shape.unused && !handle.volume().has_journal() {
+        if index >= shape.unused && !handle.store().has_journal() {
             let (table_block, _) = sb.desc_place(group)?;
             handle.lead(sb.gdt_location(table_block)?);
         }
@@ -176,7 +176,7 @@ enum Which {
 impl Group {
     /// What is known of the bitmap now that some may not wait any more.
     pub(super) fn inodes_now(&mut self, handle: &JournalHandle<'_>) -> Inodes {
-        let volume = handle.volume();
+        let volume = handle.store();
         if let Some(first) = self
             .inodes_waiting
             .let_go(|round| volume.is_committed(round))

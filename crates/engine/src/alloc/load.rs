@@ -6,9 +6,9 @@
 
 use super::Alloc;
 use super::group::Locked;
-use crate::cache::Kind;
+use crate::disk::cache::Kind;
 use crate::error::Error;
-use crate::volume::VolumeShared;
+use crate::journal::Store;
 use diorite_block::sync::atomic::Ordering;
 use diorite_format::{GroupDesc, GroupNo, bitmap};
 
@@ -25,7 +25,7 @@ impl Alloc {
     /// Locks a group whose merged bitmap is in memory. None if that would take waiting, and `patience` has none.
     pub(super) fn lock_loaded(
         &self,
-        volume: &VolumeShared,
+        volume: &Store,
         group: GroupNo,
         patience: Patience,
     ) -> Result<Option<Locked<'_>>, Error> {
@@ -61,11 +61,7 @@ impl Alloc {
     }
 
     /// Loads the merged bitmap if that takes no reading.
-    fn load_from_memory(
-        &self,
-        volume: &VolumeShared,
-        locked: &mut Locked<'_>,
-    ) -> Result<bool, Error> {
+    fn load_from_memory(&self, volume: &Store, locked: &mut Locked<'_>) -> Result<bool, Error> {
         let desc = &locked.group.desc;
         let bits = volume.sb.group_clusters(desc.group);
         if desc.flags.block_uninit() {
@@ -82,7 +78,7 @@ impl Alloc {
 }
 
 /// Brings a group's block bitmap into the metadata cache.
-fn read_bitmap(volume: &VolumeShared, desc: &GroupDesc) -> Result<(), Error> {
+fn read_bitmap(volume: &Store, desc: &GroupDesc) -> Result<(), Error> {
     let verify = |raw: &[u8]| desc.verify_block_bitmap(&volume.sb, raw);
     let (cache, at) = (&volume.cache, desc.block_bitmap);
     let read = cache.read(&volume.blocking, at, Kind::Bitmap, verify);
@@ -90,7 +86,7 @@ fn read_bitmap(volume: &VolumeShared, desc: &GroupDesc) -> Result<(), Error> {
 }
 
 /// The block bitmap of a group in which nothing was ever allocated.
-pub(super) fn fresh_bitmap(volume: &VolumeShared, group: GroupNo) -> Result<Vec<u8>, Error> {
+pub(super) fn fresh_bitmap(volume: &Store, group: GroupNo) -> Result<Vec<u8>, Error> {
     let mut bytes = vec![0; volume.block_size() as usize];
     bitmap::fresh_blocks(&volume.sb, group, volume.groups.iter(), &mut bytes)?;
     Ok(bytes)

@@ -40,7 +40,7 @@ impl Alloc {
         handle: &JournalHandle<'_>,
         runs: &[Run],
     ) -> Result<(), Error> {
-        let sb = &handle.volume().sb;
+        let sb = &handle.store().sb;
         let mut all = Vec::with_capacity(runs.len());
         for run in runs {
             for part in parts(sb, *run) {
@@ -61,7 +61,7 @@ impl Alloc {
         SET.warm(handle, &self.desc_of(group))?;
         let mut locked = self.slot(group).lock();
         if let Some(part) = all.iter().find(|part| !locked.is_claimed(**part)) {
-            return Err(not_claimed(part.run(&handle.volume().sb)));
+            return Err(not_claimed(part.run(&handle.store().sb)));
         }
         let bits: Vec<Bits> = all.iter().map(|part| (part.start, part.len)).collect();
         let sum = all.iter().map(|part| part.len).sum();
@@ -83,7 +83,7 @@ impl Alloc {
         start: FsBlock,
         len: u32,
     ) -> Result<(), Error> {
-        let (volume, run) = (handle.volume(), Run { start, len });
+        let (volume, run) = (handle.store(), Run { start, len });
         if let Some(what) = volume.metadata_in(start, u64::from(len)) {
             let what = format!("{run} are to be freed, where {what} lies; run e2fsck");
             return Err(Error::Damaged(what));
@@ -104,7 +104,7 @@ impl Alloc {
         locked.wait(part);
         self.totals.freed(part.len);
         drop(locked);
-        let blocks = part.run(&handle.volume().sb);
+        let blocks = part.run(&handle.store().sb);
         handle.freed(blocks.start, blocks.len);
         Ok(())
     }
@@ -120,7 +120,7 @@ impl Alloc {
         want: u32,
         privileged: bool,
     ) -> Result<Run, Error> {
-        let run = self.claim(handle.volume(), goal, want, privileged)?;
+        let run = self.claim(handle.store(), goal, want, privileged)?;
         self.mark_or_give_back(handle, run)
     }
 
@@ -134,7 +134,7 @@ impl Alloc {
         reservation: &mut Reservation,
         goal: FsBlock,
     ) -> Result<Run, Error> {
-        let run = self.claim_reserved(handle.volume(), goal, reservation)?;
+        let run = self.claim_reserved(handle.store(), goal, reservation)?;
         self.mark_or_give_back(handle, run)
     }
 
@@ -146,7 +146,7 @@ impl Alloc {
         match self.mark_used(handle, run) {
             Ok(()) => Ok(run),
             Err(error) => {
-                self.unclaim(handle.volume(), run)?;
+                self.unclaim(handle.store(), run)?;
                 Err(error)
             }
         }

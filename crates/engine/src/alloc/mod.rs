@@ -42,8 +42,7 @@ pub(crate) use inode::NEW_INODE_CREDITS;
 pub(crate) use mark::MARK_CREDITS;
 pub(crate) use totals::Reservation;
 
-use crate::error::{Error, Wait};
-use crate::volume::VolumeShared;
+use crate::error::Error;
 use diorite_block::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use diorite_format::{FsBlock, GroupDesc, GroupNo, Ino, Superblock};
 use group::Slot;
@@ -220,35 +219,6 @@ impl Clusters {
         Run {
             start: FsBlock::new(start),
             len: self.len.saturating_mul(ratio).min(left),
-        }
-    }
-}
-
-impl VolumeShared {
-    /// The allocator.
-    ///
-    /// # Errors
-    /// The volume may not be written.
-    pub(crate) fn alloc(&self) -> Result<&Alloc, Error> {
-        self.check_writable()?;
-        let missing = || Error::ReadOnly(format!("{} is not open for writing", self.name()));
-        self.alloc.as_ref().ok_or_else(missing)
-    }
-
-    /// Tries again after a commit where all that was missing was one. Blocks; no lock may be held and no handle open.
-    ///
-    /// # Errors
-    /// Those of `attempt` and of the commit.
-    pub(crate) fn or_commit<R>(
-        &self,
-        mut attempt: impl FnMut() -> Result<R, Error>,
-    ) -> Result<R, Error> {
-        loop {
-            // Again only if others took what the commit made usable, and freed more.
-            match attempt() {
-                Err(Error::WouldBlock(Wait::Commit)) => self.journal()?.commit_running(self)?,
-                done => return done,
-            }
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use super::{Alloc, Run};
 use crate::error::Error;
-use crate::volume::VolumeShared;
+use crate::journal::Store;
 use diorite_format::FsBlock;
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ impl Alloc {
     /// Damage; a device that fails.
     pub(crate) fn claim_to_trim(
         &self,
-        volume: &VolumeShared,
+        volume: &Store,
         range: Range<FsBlock>,
         least: u32,
     ) -> Result<Option<Run>, Error> {

@@ -48,7 +48,7 @@ pub use crew::{Progress, Watch};
 pub use report::{Finding, Findings, Kind, Report, Totals};
 
 use crate::error::Error;
-use crate::loopdev;
+use crate::locator;
 use crate::options::OpenOptions;
 use crew::Crew;
 use diorite_block::{Device, Locator};
@@ -94,7 +94,7 @@ impl Default for CheckOptions {
 /// report.
 pub fn check(locator: &str, options: &CheckOptions, watch: Watch<'_>) -> Result<Report, Error> {
     let open = read_only(&options.open);
-    let device = loopdev::open_device(&Locator::parse(locator)?, &open, true)?;
+    let device = locator::device_at(&Locator::parse(locator)?, &open, true)?;
     check_device(&device, options, watch)
 }
 

@@ -5,8 +5,8 @@
 //! may be old. Limits: what the engine refuses to read is an error, not damage.
 
 use super::report::{Collector, Kind};
+use crate::disk::{find_superblock, read_bytes};
 use crate::error::Error;
-use crate::mount::{find_superblock, read_bytes};
 use crate::options::OpenOptions;
 use crate::volume::Volume;
 use diorite_block::{Blocking, Device};

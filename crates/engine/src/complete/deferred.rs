@@ -6,12 +6,12 @@
 //! every request that waited for it.
 
 use super::convert::{Conversion, convert};
-use crate::durable::Owed;
 use crate::error::Error;
+use crate::inode::Fs;
 use crate::inode::Handle;
+use crate::inode::Owed;
 use crate::queue::{Hold, Message, QueueShared};
 use crate::threads::{Lead, Task, contained};
-use crate::volume::VolumeShared;
 use diorite_block::Epoch;
 use diorite_format::Tid;
 use std::sync::Arc;
@@ -116,8 +116,8 @@ impl Task for Job {
     }
 }
 
-/// One commit and one flush at most for all that need them: see [`crate::durable`].
-fn make_durable(volume: &VolumeShared, jobs: &mut [Job]) {
+/// One commit and one flush at most for all that need them: see [`crate::inode::durable`].
+fn make_durable(volume: &Fs, jobs: &mut [Job]) {
     let mut owed = Owed::nothing();
     for job in jobs.iter_mut().filter(|j| !j.failed) {
         match job.owes() {
@@ -163,7 +163,7 @@ impl Job {
     /// Is what it answers for durable, where the commit and the flush for all went so? The flush began behind the last data of all of them.
     /// Of one that failed it is only known that it ended before that was seen, as of its own data: so it counts if that may have been
     /// there.
-    fn is_durable(&self, volume: &VolumeShared, made: Result<(), Error>) -> Result<(), Error> {
+    fn is_durable(&self, volume: &Fs, made: Result<(), Error>) -> Result<(), Error> {
         match self.data {
             Data::Own { began, .. } => made.and_then(|()| volume.check_flushes_since(began)),
             Data::All { since, .. } => volume.end_sync((&self.file.told, since), made),

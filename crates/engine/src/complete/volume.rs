@@ -4,6 +4,7 @@
 //! submitted is durable when it is; one commit serves all requests that had been submitted when it began; all that were under way together
 //! are told of a failed flush. Limits: it blocks, so it runs on a worker.
 
+use crate::delete;
 use crate::error::Error;
 use crate::queue::{Message, QueueShared, QueueState, SlotState};
 use crate::reason::Reason;
@@ -44,7 +45,7 @@ impl Task for VolumeJob {
             return;
         };
         let (volume, since) = (oldest.queue.volume.clone(), oldest.since);
-        let error: Option<Error> = contained(|| volume.sync(since)).err();
+        let error: Option<Error> = contained(|| delete::sync(&volume, since)).err();
         for VolumeJob { queue, slot, .. } in jobs.drain(..) {
             queue.inbox.post([Message::Completed(slot, error.clone())]);
             queue.waker.kick();

@@ -4,11 +4,11 @@
 //! Invariant: a request that fails here has taken no lock and touched nothing. Limits: rules G1, G2.
 
 use crate::error::{Error, Misaligned};
+use crate::inode::Fs;
 use crate::inode::{Handle, Inode};
 use crate::op::Op;
 use crate::queue::{QueueState, Slot};
 use crate::request::{MAX_REQUEST, Request};
-use crate::volume::VolumeShared;
 
 /// What does not change while a queue is open: the device's and the volume's numbers that every request needs.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    pub(crate) fn new(volume: &VolumeShared) -> Limits {
+    pub(crate) fn new(volume: &Fs) -> Limits {
         let geometry = volume.device.geometry();
         let max_transfer = geometry.max_transfer & !(geometry.logical - 1);
         Limits {

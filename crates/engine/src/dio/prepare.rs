@@ -4,6 +4,7 @@
 //! or its error. Invariants: no lock is held and no handle open while a commit is waited for. Limits: one request at a time.
 
 use super::space::{Patience, fill};
+use crate::delete;
 use crate::error::{Error, Wait};
 use crate::inode::Handle;
 use crate::map::MapView;
@@ -84,7 +85,7 @@ impl PrepareJob {
                 Err(Error::NoSpace { .. }) if !closed => {
                     inode.volume.close_windows();
                     if inode.volume.orphans.any() {
-                        inode.volume.commit_deleted()?;
+                        delete::commit_deleted(&inode.volume)?;
                     }
                     closed = true;
                 }

@@ -4,22 +4,24 @@
 //! and its name come in one handle, so there is none without the others; what fails for space has changed nothing. Limits: a symbolic
 //! link's target is shorter than a block.
 
+use super::durable::commit_names;
 use super::edit::{names_at, put};
 use super::inside;
 use super::links::{check_subdirectory, one_more};
 use super::room::{Room, find_room};
 use super::spot::Spot;
 use crate::alloc::{MARK_CREDITS, NEW_INODE_CREDITS, Run};
-use crate::cache::Kind;
+use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::file::File;
+use crate::inode::Fs;
 use crate::inode::{Inode, generation, timestamp};
+use crate::inode::{in_core, read_orphan};
 use crate::journal::JournalHandle;
 use crate::map::edit::NewRun;
-use crate::mount;
 use crate::options::OpenFlags;
 use crate::orphan::ORPHAN_CREDITS;
-use crate::volume::{Volume, VolumeShared};
+use crate::volume::Volume;
 use crate::xattr::Inherited;
 use diorite_format::dir::{begins_inline, init_first_block, init_inline};
 use diorite_format::inline::rest_entry;
@@ -67,7 +69,7 @@ impl Volume {
             return Err(Error::Invalid(format!("{path}: not the path of a file")));
         }
         let inode = self.make(&spot, New::File, permissions)?;
-        Ok(File::new(inode, WRITABLE))
+        Ok(File::new(self.service(), inode, WRITABLE))
     }
 
     /// Makes an empty directory. Else as [`Volume::create`].
@@ -157,12 +159,12 @@ impl Volume {
             handle.or_abort(nameless(volume, handle, &dir, ino, (&from, &taken)))
         })?;
         inode.note_temporary();
-        Ok(File::new(inode, WRITABLE))
+        Ok(File::new(self.service(), inode, WRITABLE))
     }
 
     fn make(&self, spot: &Spot<'_>, new: New<'_>, permissions: u16) -> Result<Arc<Inode>, Error> {
         let made = self.make_locked(spot, new, permissions)?;
-        self.inner().settle_names(&[&spot.dir])?;
+        commit_names(&[&spot.dir])?;
         Ok(made)
     }
 
@@ -195,7 +197,7 @@ impl Volume {
 }
 
 fn with_name(
-    volume: &Arc<VolumeShared>,
+    volume: &Arc<Fs>,
     handle: &JournalHandle<'_>,
     spot: &Spot<'_>,
     room: &Room,
@@ -224,7 +226,7 @@ fn with_name(
 
 /// Makes the inode that has this number, in the blocks that were taken for it.
 pub(super) fn bring_about(
-    volume: &Arc<VolumeShared>,
+    volume: &Arc<Fs>,
     handle: &JournalHandle<'_>,
     dir: &Inode,
     (ino, taken): (Ino, Vec<Run>),
@@ -232,7 +234,7 @@ pub(super) fn bring_about(
 ) -> Result<Arc<Inode>, Error> {
     let (disk, raw) = write_fresh(volume, handle, dir, ino, (new, from))?;
     // Who deletes the inode that had this number may still have that one in memory.
-    let inode = Arc::new(mount::in_core(volume, disk, raw)?);
+    let inode = Arc::new(in_core(volume, disk, raw)?);
     volume.know(&inode);
     volume.recent.keep(&inode);
     let mut taken = taken.into_iter();
@@ -245,7 +247,7 @@ pub(super) fn bring_about(
 
 /// Blocks for a new inode: for its contents, for its attributes. If there are not enough the inode is given back, too.
 pub(super) fn take_blocks(
-    volume: &VolumeShared,
+    volume: &Fs,
     handle: &JournalHandle<'_>,
     new: (Ino, bool),
     wanted: u32,
@@ -263,7 +265,7 @@ pub(super) fn take_blocks(
 
 /// An inode that is not going to be, and its blocks, are free again.
 pub(super) fn give_back(
-    volume: &VolumeShared,
+    volume: &Fs,
     handle: &JournalHandle<'_>,
     (ino, is_dir): (Ino, bool),
     taken: &[Run],
@@ -304,7 +306,7 @@ impl New<'_> {
 
 /// An inode without a name, on the list of orphans.
 fn nameless(
-    volume: &Arc<VolumeShared>,
+    volume: &Arc<Fs>,
     handle: &JournalHandle<'_>,
     dir: &Inode,
     ino: Ino,
@@ -312,10 +314,10 @@ fn nameless(
 ) -> Result<Arc<Inode>, Error> {
     write_fresh(volume, handle, dir, ino, (New::File, from))?;
     volume.change_on_disk(handle, ino, |disk| disk.links = 0)?;
-    let inode = Arc::new(mount::read_orphan(volume, ino)?);
+    let inode = Arc::new(read_orphan(volume, ino)?);
     volume.know(&inode);
     inode.put_inherited(handle, from, taken.first().copied())?;
-    volume.orphans.add(handle, &inode)?;
+    inode.begin_orphan(handle)?;
     Ok(inode)
 }
 
@@ -355,7 +357,7 @@ pub(super) fn fill(
 
 /// Writes the whole of a new inode into its place; gives it, and the bytes there.
 fn write_fresh(
-    volume: &VolumeShared,
+    volume: &Fs,
     handle: &JournalHandle<'_>,
     dir: &Inode,
     ino: Ino,

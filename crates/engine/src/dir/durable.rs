@@ -7,17 +7,14 @@
 
 use crate::error::Error;
 use crate::inode::Inode;
-use crate::volume::VolumeShared;
 use diorite_format::InodeFlags;
 
-impl VolumeShared {
-    /// Commits the change of these directories' names, if one of them wants that. Blocks; no lock may be held.
-    pub(super) fn settle_names(&self, dirs: &[&Inode]) -> Result<(), Error> {
-        let wanting = dirs.iter().filter(|dir| {
-            let flags = dir.disk().flags;
-            flags.has(InodeFlags::DIRSYNC) || flags.has(InodeFlags::SYNC)
-        });
-        // They were changed in one transaction: the first commit is that of all.
-        wanting.copied().try_for_each(Inode::commit_change)
-    }
+/// Commits the change of these directories' names, if one of them wants that. Blocks; no lock may be held.
+pub(super) fn commit_names(dirs: &[&Inode]) -> Result<(), Error> {
+    let wanting = dirs.iter().filter(|dir| {
+        let flags = dir.disk().flags;
+        flags.has(InodeFlags::DIRSYNC) || flags.has(InodeFlags::SYNC)
+    });
+    // They were changed in one transaction: the first commit is that of all.
+    wanting.copied().try_for_each(Inode::commit_change)
 }

@@ -6,7 +6,7 @@
 
 use super::inside;
 use super::room::{Remade, Room};
-use crate::cache::{Kind, Unsealed, UsedAs};
+use crate::disk::cache::{Kind, Unsealed, UsedAs};
 use crate::error::{Error, NotYet};
 use crate::inode::{Inode, timestamp};
 use crate::journal::{JournalHandle, NamesAt};

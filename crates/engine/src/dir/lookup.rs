@@ -5,7 +5,7 @@
 
 use super::inside;
 use super::{blocks, hole, names_in, place_of, read_block, read_node};
-use crate::cache::MetaRef;
+use crate::disk::cache::MetaRef;
 use crate::error::Error;
 use crate::inode::Inode;
 use diorite_format::dir;

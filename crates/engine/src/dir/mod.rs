@@ -24,7 +24,7 @@ mod tree;
 pub use list::{DirEntry, ReadDir};
 pub use rename::RenameFlags;
 
-use crate::cache::{Kind, MetaRef, UsedAs};
+use crate::disk::cache::{Kind, MetaRef, UsedAs};
 use crate::error::Error;
 use crate::inode::Inode;
 use crate::map::MappingState;

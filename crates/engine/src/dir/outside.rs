@@ -4,7 +4,7 @@
 //! leaves the one or the other. Limits: it does not go back.
 
 use super::list::inline_entries;
-use crate::cache::Kind;
+use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::inode::Inode;
 use crate::journal::NamesAt;

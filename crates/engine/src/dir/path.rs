@@ -5,7 +5,7 @@
 //! 40 links, targets of at most one block.
 
 use super::{lookup, place_of};
-use crate::cache::Kind;
+use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::inode::Inode;
 use crate::volume::Volume;

@@ -4,6 +4,7 @@
 //! handle; a file that is open when its last name goes stays whole until its last user lets it go, on the list of orphans
 //! meanwhile; a directory goes only while it is locked and empty. Limits: directories have one name.
 
+use super::durable::commit_names;
 use super::edit::{put, take_out};
 use super::inside;
 use super::links::{self, one_less};
@@ -11,12 +12,15 @@ use super::list::inline_entries;
 use super::room::find_room;
 use super::spot::{Spot, lock_all};
 use super::{blocks, names_in, read_block};
+use crate::delete;
+use crate::delete::check_deletable;
 use crate::error::Error;
 use crate::file::File;
+use crate::inode::Fs;
 use crate::inode::{Inode, timestamp};
 use crate::journal::JournalHandle;
-use crate::orphan::{ORPHAN_CREDITS, check_deletable};
-use crate::volume::{Volume, VolumeShared};
+use crate::orphan::ORPHAN_CREDITS;
+use crate::volume::Volume;
 use diorite_format::FileType;
 use std::sync::Arc;
 
@@ -32,9 +36,9 @@ impl Volume {
         }
         let volume = self.inner();
         let is_orphan = remove_name(volume, &spot)?;
-        volume.settle_names(&[&spot.dir])?;
+        commit_names(&[&spot.dir])?;
         if is_orphan {
-            volume.delete_unlinked_best_effort();
+            delete::delete_unlinked_best_effort(volume);
         }
         Ok(())
     }
@@ -54,8 +58,8 @@ impl Volume {
         }
         let volume = self.inner();
         remove_directory(volume, &spot)?;
-        volume.settle_names(&[&spot.dir])?;
-        volume.delete_unlinked_best_effort();
+        commit_names(&[&spot.dir])?;
+        delete::delete_unlinked_best_effort(volume);
         Ok(())
     }
 
@@ -84,7 +88,7 @@ impl Volume {
     fn give_name(&self, inode: &Arc<Inode>, to: &[u8]) -> Result<(), Error> {
         let spot = self.spot(to)?;
         self.give_name_locked(inode, &spot)?;
-        self.inner().settle_names(&[&spot.dir])
+        commit_names(&[&spot.dir])
     }
 
     fn give_name_locked(&self, inode: &Arc<Inode>, spot: &Spot<'_>) -> Result<(), Error> {
@@ -148,7 +152,7 @@ fn check_countable(inode: &Inode, links: u16) -> Result<(), Error> {
 
 /// Counts another name of an inode; the inner error leaves all as it was.
 pub(super) fn count_name(
-    volume: &VolumeShared,
+    volume: &Fs,
     handle: &JournalHandle<'_>,
     inode: &Arc<Inode>,
 ) -> Result<Result<(), Error>, Error> {
@@ -164,7 +168,7 @@ pub(super) fn count_name(
     if was_temporary {
         // On the list it stays for what a truncation that has failed left.
         if !inode.is_cut() {
-            volume.orphans.remove(handle, inode, 0)?;
+            inode.end_orphan(handle, 0)?;
         }
         inode.note_named();
     }
@@ -173,12 +177,12 @@ pub(super) fn count_name(
 
 /// An inode loses a name; with the last one it is deleted if that is quickly done, or goes on the list of orphans. Says whether it is there now.
 pub(super) fn count_out(
-    volume: &VolumeShared,
+    volume: &Fs,
     handle: &JournalHandle<'_>,
     inode: &Arc<Inode>,
 ) -> Result<bool, Error> {
     let now = timestamp(volume.now_nanos());
-    let (mut links, at_once) = (0, volume.may_go_at_once(inode));
+    let (mut links, at_once) = (0, delete::may_go_at_once(inode));
     inode.change(handle, |disk| {
         disk.links = match disk.is_dir() {
             true => 0,
@@ -187,16 +191,16 @@ pub(super) fn count_out(
         disk.ctime = now;
         links = disk.links;
         if links == 0 && at_once {
-            disk.dtime = volume.time_of_deletion();
+            disk.dtime = delete::time_of_deletion(volume);
         }
     })?;
     if links == 0 {
         handle.goes(inode.ino);
     }
-    if links > 0 || at_once && volume.go_at_once(handle, inode)? {
+    if links > 0 || at_once && delete::go_at_once(handle, inode)? {
         return Ok(false);
     }
-    volume.orphans.add(handle, inode)?;
+    inode.begin_orphan(handle)?;
     Ok(true)
 }
 
@@ -210,7 +214,7 @@ pub(super) fn kind_of(inode: &Inode) -> Result<FileType, Error> {
 }
 
 /// Says whether there is an orphan more.
-fn remove_name(volume: &Arc<VolumeShared>, spot: &Spot<'_>) -> Result<bool, Error> {
+fn remove_name(volume: &Arc<Fs>, spot: &Spot<'_>) -> Result<bool, Error> {
     let dir = &spot.dir;
     let _names = dir.lock_exclusive(false)?;
     spot.check_can_remove()?;
@@ -234,7 +238,7 @@ fn remove_name(volume: &Arc<VolumeShared>, spot: &Spot<'_>) -> Result<bool, Erro
     Ok(is_orphan)
 }
 
-fn remove_directory(volume: &Arc<VolumeShared>, spot: &Spot<'_>) -> Result<(), Error> {
+fn remove_directory(volume: &Arc<Fs>, spot: &Spot<'_>) -> Result<(), Error> {
     loop {
         let gone = spot.look()?.ok_or_else(|| spot.missing())?;
         if !gone.disk().is_dir() {

@@ -12,6 +12,7 @@
 //! directories that keep their parent - need no more than those locks.
 
 use super::create::{ATTRIBUTE_CREDITS, New, bring_about, give_back, take_blocks};
+use super::durable::commit_names;
 use super::edit::{names_at, put, stand_for, take_out, touch};
 use super::inside;
 use super::links::{check_subdirectory, one_less, one_more};
@@ -20,11 +21,14 @@ use super::remove::{check_empty, count_out, kind_of};
 use super::room::{Room, find_room};
 use super::spot::{Spot, lock_all};
 use crate::alloc::{NEW_INODE_CREDITS, Run};
+use crate::delete;
+use crate::delete::check_deletable;
 use crate::error::Error;
+use crate::inode::Fs;
 use crate::inode::{Inode, timestamp};
 use crate::journal::{JournalHandle, NamesAt};
-use crate::orphan::{ORPHAN_CREDITS, check_deletable};
-use crate::volume::{Volume, VolumeShared};
+use crate::orphan::ORPHAN_CREDITS;
+use crate::volume::Volume;
 use crate::xattr::Inherited;
 use diorite_format::inode::Rdev;
 use diorite_format::{FileType, Ino, Tid};
@@ -95,15 +99,15 @@ impl Volume {
         }
         let volume = self.inner();
         while !attempt(volume, &old, &new, flags)? {}
-        volume.settle_names(&[&old.dir, &new.dir])?;
-        volume.delete_unlinked_best_effort();
+        commit_names(&[&old.dir, &new.dir])?;
+        delete::delete_unlinked_best_effort(volume);
         Ok(())
     }
 }
 
 /// False: the names changed meanwhile.
 fn attempt(
-    volume: &Arc<VolumeShared>,
+    volume: &Arc<Fs>,
     old: &Spot<'_>,
     new: &Spot<'_>,
     flags: RenameFlags,
@@ -216,7 +220,7 @@ impl Move<'_> {
     }
 
     /// False: what is running was committed, and all begins again.
-    fn replace(&self, volume: &Arc<VolumeShared>, whiteout: bool) -> Result<bool, Error> {
+    fn replace(&self, volume: &Arc<Fs>, whiteout: bool) -> Result<bool, Error> {
         let from = match whiteout {
             true => Some(
                 self.old
@@ -288,7 +292,7 @@ impl Move<'_> {
     /// A number for the whiteout, and a block if it needs one.
     fn take_inode(
         &self,
-        volume: &VolumeShared,
+        volume: &Fs,
         handle: &JournalHandle<'_>,
         from: &Inherited,
     ) -> Result<(Ino, Vec<Run>), Error> {
@@ -314,7 +318,7 @@ impl Move<'_> {
     /// All that follows from the new name. Says whether what it stood for before has lost its last name.
     fn finish(
         &self,
-        volume: &Arc<VolumeShared>,
+        volume: &Arc<Fs>,
         handle: &JournalHandle<'_>,
         left: Option<Left<'_>>,
         moves: bool,
@@ -356,12 +360,7 @@ impl Move<'_> {
         count_out(volume, handle, there)
     }
 
-    fn exchange(
-        &self,
-        volume: &Arc<VolumeShared>,
-        there: &Arc<Inode>,
-        at: Found,
-    ) -> Result<(), Error> {
+    fn exchange(&self, volume: &Arc<Fs>, there: &Arc<Inode>, at: Found) -> Result<(), Error> {
         let (old, new, moved) = (self.old, self.new, self.moved);
         let kinds = (kind_of(moved)?, kind_of(there)?);
         volume.in_handle(RENAME_CREDITS, |handle| {

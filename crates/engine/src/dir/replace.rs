@@ -4,16 +4,20 @@
 //! recovers after a crash, finds what was there before or the whole new file; what was there goes with its last name and user.
 //! Limits: neither is a directory.
 
+use super::durable::commit_names;
 use super::edit::{stand_for, touch};
 use super::lookup::Found;
 use super::remove::{count_name, count_out, kind_of};
 use super::spot::Spot;
+use crate::delete;
+use crate::delete::check_deletable;
 use crate::error::Error;
 use crate::file::File;
+use crate::inode::Fs;
 use crate::inode::Inode;
 use crate::journal::JournalHandle;
-use crate::orphan::{ORPHAN_CREDITS, check_deletable};
-use crate::volume::{Volume, VolumeShared};
+use crate::orphan::ORPHAN_CREDITS;
+use crate::volume::Volume;
 use std::sync::Arc;
 
 /// A block of names, its directory, and both inodes.
@@ -36,15 +40,15 @@ impl Volume {
             }
             // None: the name is gone meanwhile.
             if replace(self.inner(), &spot, file.inode())? {
-                self.inner().settle_names(&[&spot.dir])?;
-                self.inner().delete_unlinked_best_effort();
+                commit_names(&[&spot.dir])?;
+                delete::delete_unlinked_best_effort(self.inner());
                 return Ok(());
             }
         }
     }
 }
 
-fn replace(volume: &Arc<VolumeShared>, spot: &Spot<'_>, inode: &Arc<Inode>) -> Result<bool, Error> {
+fn replace(volume: &Arc<Fs>, spot: &Spot<'_>, inode: &Arc<Inode>) -> Result<bool, Error> {
     let _names = spot.dir.lock_exclusive(false)?;
     spot.check_can_remove()?;
     let Some(place) = spot.find()? else {
@@ -75,7 +79,7 @@ fn replace(volume: &Arc<VolumeShared>, spot: &Spot<'_>, inode: &Arc<Inode>) -> R
 
 /// The name stands for another inode. Says whether the one before has lost its last name.
 fn put_in_place(
-    volume: &VolumeShared,
+    volume: &Fs,
     handle: &JournalHandle<'_>,
     spot: &Spot<'_>,
     place: Found,

@@ -6,10 +6,11 @@
 //! refused as in an inode that is read.
 
 use super::{Place, Replay, damaged, is_dir};
-use crate::cache::Kind;
+use crate::delete;
+use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::inode::Inode;
-use crate::mount;
+use crate::inode::in_core;
 use crate::orphan::ORPHAN_CREDITS;
 use diorite_format::dir::init_inline;
 use diorite_format::inline::{REST, rest_entry};
@@ -77,9 +78,8 @@ impl Replay<'_> {
             }
         }
         if new.links > 0 {
-            self.volume.in_handle(1 + ORPHAN_CREDITS, |handle| {
-                self.volume.orphans.remove(handle, &inode, 0)
-            })?;
+            self.volume
+                .in_handle(1 + ORPHAN_CREDITS, |handle| inode.end_orphan(handle, 0))?;
         }
         // A nameless one's says which comes next in the list.
         new.dtime = if new.links > 0 { 0 } else { inode.disk().dtime };
@@ -144,11 +144,11 @@ impl Replay<'_> {
         self.inodes.remove(&ino);
         volume.in_handle(2 + ORPHAN_CREDITS, |handle| {
             inode.change(handle, |disk| disk.links = 0)?;
-            volume.orphans.add(handle, &inode)
+            inode.begin_orphan(handle)
         })?;
         drop(inode);
         volume.recent.let_go(ino);
-        volume.delete_orphan(ino)
+        delete::delete_orphan(volume, ino)
     }
 
     /// What a record makes of the bytes in an inode's place, checked and sealed.
@@ -187,7 +187,7 @@ impl Replay<'_> {
             )?;
             volume.announce_size(handle, disk.size)
         })?;
-        let inode = Arc::new(mount::in_core(volume, disk, bytes.into())?);
+        let inode = Arc::new(in_core(volume, disk, bytes.into())?);
         volume.recent.let_go(ino);
         volume.know(&inode);
         self.inodes.insert(ino, inode.clone());

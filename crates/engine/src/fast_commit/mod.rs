@@ -19,19 +19,20 @@ mod inodes;
 mod names;
 mod ranges;
 
+use crate::delete;
+use crate::disk::read_disk_inode;
 use crate::error::Error;
+use crate::inode::Fs;
 use crate::inode::Inode;
-use crate::mount;
-use crate::orphan;
-use crate::volume::VolumeShared;
+use crate::inode::read_orphan;
 use diorite_format::journal::{FastCommit, FastRecord};
 use diorite_format::{FileType, Ino};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Replays fast commits. Blocks; no lock may be held.
-pub(crate) fn replay(volume: &Arc<VolumeShared>, commits: &[FastCommit]) -> Result<(), Error> {
-    orphan::load(volume)?;
+pub(crate) fn replay(volume: &Arc<Fs>, commits: &[FastCommit]) -> Result<(), Error> {
+    delete::load(volume)?;
     let mut replay = Replay {
         volume,
         inodes: BTreeMap::new(),
@@ -50,7 +51,7 @@ pub(crate) fn replay(volume: &Arc<VolumeShared>, commits: &[FastCommit]) -> Resu
 
 /// A replay under way.
 struct Replay<'v> {
-    volume: &'v Arc<VolumeShared>,
+    volume: &'v Arc<Fs>,
     /// Every inode that was named, as it is now.
     inodes: BTreeMap<Ino, Arc<Inode>>,
     /// How many names a directory has, if that is not one.
@@ -98,7 +99,7 @@ impl Replay<'_> {
         if !alloc.has_inode(self.volume, ino)? {
             return Ok(None);
         }
-        let disk = mount::read_disk_inode(self.volume, ino)?;
+        let disk = read_disk_inode(self.volume, ino)?;
         if disk.file_type.is_none() {
             return Ok(None);
         }
@@ -106,7 +107,7 @@ impl Replay<'_> {
         let inode = match known {
             Some(inode) => inode,
             None => {
-                let inode = Arc::new(mount::read_orphan(self.volume, ino)?);
+                let inode = Arc::new(read_orphan(self.volume, ino)?);
                 self.volume.know(&inode);
                 inode
             }

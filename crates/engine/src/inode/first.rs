@@ -7,7 +7,7 @@
 
 use super::Inode;
 use crate::error::Error;
-use crate::volume::VolumeShared;
+use crate::inode::Fs;
 use diorite_block::sync::atomic::{AtomicU32, Ordering};
 use diorite_format::xattr::{NameIndex, Xattrs};
 use diorite_format::{Inode as DiskInode, InodeFlags, MapKind};
@@ -35,12 +35,7 @@ const CUT: u32 = 64;
 
 impl FirstWrite {
     /// What a file owes. A block of attributes is looked into when it matters.
-    pub(super) fn of(
-        volume: &VolumeShared,
-        disk: &DiskInode,
-        raw: &[u8],
-        journalled: bool,
-    ) -> FirstWrite {
+    pub(super) fn of(volume: &Fs, disk: &DiskInode, raw: &[u8], journalled: bool) -> FirstWrite {
         let inside = || match Xattrs::parse_inode(&volume.sb, disk, raw) {
             Ok(attrs) => attrs.get(CAPABILITY.0, CAPABILITY.1).is_some(),
             // What is wrong is told to who writes.

@@ -10,9 +10,9 @@
 use super::remap::Remap;
 use super::{Inode, timestamp};
 use crate::alloc::Run;
-use crate::durable::Owed;
 use crate::error::Error;
 use crate::file::File;
+use crate::inode::Owed;
 use crate::journal::JournalHandle;
 use crate::locks::INODE_STATE;
 use crate::map::MappingState;

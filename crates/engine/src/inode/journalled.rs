@@ -8,12 +8,12 @@
 
 use super::Inode;
 use super::beforehand::Space;
-use crate::cache::Kind;
+use crate::disk::cache::Kind;
 use crate::error::Error;
+use crate::inode::Fs;
 use crate::journal::JournalHandle;
 use crate::map::MappingState;
 use crate::map::edit::NewRun;
-use crate::volume::VolumeShared;
 use diorite_block::Buf;
 use diorite_format::superblock::JournalPlace;
 use diorite_format::{FsBlock, Inode as DiskInode, InodeFlags};
@@ -38,7 +38,7 @@ struct Part {
 }
 
 /// Does the data of this file go through the journal?
-pub(super) fn is_journalled(volume: &VolumeShared, disk: &DiskInode) -> bool {
+pub(super) fn is_journalled(volume: &Fs, disk: &DiskInode) -> bool {
     let wanted = volume.data_journalled || disk.flags.has(InodeFlags::JOURNAL_DATA);
     wanted
         && disk.is_file()
@@ -112,7 +112,7 @@ impl Inode {
             return Ok(());
         }
         let volume = &self.volume;
-        volume.journal()?.commit_data(volume, self.ino)?;
+        volume.journal()?.commit_data(&**volume, self.ino)?;
         volume.journal()?.checkpoint(volume)?;
         volume.cache.drop_clean(Kind::Data);
         Ok(())

@@ -10,16 +10,25 @@ mod attrs;
 mod beforehand;
 mod claims;
 mod clusters;
+pub(crate) mod dirty_times;
+mod durable;
 mod first;
 mod flags;
+mod fs;
 pub(crate) mod gate;
 pub(crate) mod generation;
 mod grow;
+mod handles;
 mod inline;
 mod journalled;
+mod orphaned;
 mod pending;
+mod queues;
+mod read;
+mod recent;
 mod remap;
 mod settle;
+mod table;
 mod tail;
 mod times;
 
@@ -27,22 +36,25 @@ use aside::Aside;
 pub(crate) use attached::{Attached, Handle};
 pub use attrs::SetAttr;
 use claims::Claims;
+pub(crate) use durable::Owed;
 pub(crate) use first::CAPABILITY;
 use first::FirstWrite;
+pub(crate) use fs::Fs;
 use inline::Inside;
 pub(crate) use pending::{Claimed, NoPlace, Pending, Share, Wanted};
+pub(crate) use queues::Queues;
+pub(crate) use read::{in_core, read_inode, read_orphan};
 pub(crate) use remap::Remap;
 use tail::Tail;
 pub(crate) use times::timestamp;
 use times::{NO_TID, note_tid};
 
-use crate::cache::Kind;
 use crate::complete::deferred::Job;
+use crate::disk::cache::Kind;
 use crate::error::{Error, Wait};
 use crate::journal::JournalHandle;
 use crate::locks::{INODE, INODE_STATE, MAP};
 use crate::map::{MapView, Published, root_view};
-use crate::volume::VolumeShared;
 use diorite_block::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use diorite_block::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use diorite_format::{FileType, FsBlock, Inode as DiskInode, InodeFlags, MapKind};
@@ -53,7 +65,7 @@ use std::sync::Arc;
 /// An in-core inode.
 #[derive(Debug)]
 pub(crate) struct Inode {
-    pub(crate) volume: Arc<VolumeShared>,
+    pub(crate) volume: Arc<Fs>,
     pub(crate) ino: diorite_format::Ino,
     /// What its place in the inode table holds, or will hold with the running transaction.
     disk: Mutex<Arc<DiskInode>>,
@@ -109,7 +121,7 @@ impl Drop for Inode {
 impl Inode {
     /// An in-core inode; `inline_data` is the file's whole contents if they lie in the inode.
     pub(crate) fn new(
-        volume: &Arc<VolumeShared>,
+        volume: &Arc<Fs>,
         disk: DiskInode,
         raw: Arc<[u8]>,
         inline_data: Option<Arc<[u8]>>,
@@ -380,7 +392,7 @@ enum Named {
 }
 
 /// The largest size that a file's map can have, in bytes.
-fn max_size(volume: &VolumeShared, disk: &DiskInode) -> u64 {
+fn max_size(volume: &Fs, disk: &DiskInode) -> u64 {
     let block = u64::from(volume.block_size());
     let mut kind = disk.map_kind();
     if kind == MapKind::Inline {

@@ -6,13 +6,12 @@
 //! range per edit.
 
 use super::Inode;
-use super::aside::Aside;
 use crate::alloc::{Alloc, Run};
 use crate::error::Error;
+use crate::inode::Fs;
 use crate::journal::JournalHandle;
 use crate::map::MappingState;
 use crate::map::edit::{self, Edited, MappedRun, NewRun, TreeBlocks};
-use crate::volume::VolumeShared;
 use diorite_block::sync::MutexGuard;
 use diorite_format::{FsBlock, Inode as DiskInode, InodeFlags, Timestamp};
 use std::ops::Range;
@@ -129,7 +128,7 @@ impl Remap<'_> {
         let mut blocks = FromAlloc {
             handle: self.handle,
             alloc: self.alloc,
-            aside: &self.inode.aside,
+            inode: self.inode,
         };
         let around = range.clone();
         let edited = edit::replace(self.handle, &mut blocks, &mut self.disk, range, new);
@@ -141,7 +140,7 @@ impl Remap<'_> {
         let mut blocks = FromAlloc {
             handle: self.handle,
             alloc: self.alloc,
-            aside: &self.inode.aside,
+            inode: self.inode,
         };
         let around = range.clone();
         let edited = edit::shift(self.handle, &mut blocks, &mut self.disk, range, by);
@@ -261,7 +260,7 @@ impl Remap<'_> {
 }
 
 /// The clusters around some runs, each once.
-fn whole_clusters(volume: &VolumeShared, runs: &[MappedRun]) -> Result<Vec<MappedRun>, Error> {
+fn whole_clusters(volume: &Fs, runs: &[MappedRun]) -> Result<Vec<MappedRun>, Error> {
     let mut all: Vec<MappedRun> = Vec::with_capacity(runs.len());
     let mut runs = runs.to_vec();
     runs.sort_unstable();
@@ -284,21 +283,21 @@ fn whole_clusters(volume: &VolumeShared, runs: &[MappedRun]) -> Result<Vec<Mappe
 struct FromAlloc<'a> {
     handle: &'a JournalHandle<'a>,
     alloc: &'a Alloc,
-    aside: &'a Aside,
+    inode: &'a Inode,
 }
 
 impl TreeBlocks for FromAlloc<'_> {
     fn take(&mut self, goal: FsBlock) -> Result<FsBlock, Error> {
-        if let Some(run) = self.aside.take(self.alloc, self.handle, goal) {
+        if let Some(run) = self.inode.aside.take(self.alloc, self.handle, goal) {
             return Ok(run?.start);
         }
         // What was set aside is for conversions; who else changes the map has no more right than with data.
-        let privileged = self.handle.volume().privileged;
+        let privileged = self.inode.volume.privileged;
         let take = || self.alloc.allocate(self.handle, goal, 1, privileged);
         let run = take().or_else(|error| match error {
             // Files keep ahead what this needs.
             Error::NoSpace { .. } => {
-                self.handle.volume().close_windows();
+                self.inode.volume.close_windows();
                 take()
             }
             other => Err(other),
@@ -308,7 +307,7 @@ impl TreeBlocks for FromAlloc<'_> {
 
     fn give_back(&mut self, block: FsBlock) -> Result<(), Error> {
         let run = Alloc::around(
-            &self.handle.volume().sb,
+            &self.handle.store().sb,
             Run {
                 start: block,
                 len: 1,

@@ -6,9 +6,9 @@
 
 use super::Inode;
 use crate::error::Error;
+use crate::inode::Fs;
 use crate::journal::JournalHandle;
 use crate::options::AccessTimes;
-use crate::volume::VolumeShared;
 use diorite_block::sync::atomic::{AtomicU64, Ordering};
 use diorite_format::{FileType, Inode as DiskInode, InodeFlags, Tid, Timestamp};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ const DAY: i64 = 86_400;
 
 /// May reading this inode - data, names, a target - change its time of access?
 #[inline]
-pub(super) fn reads_matter(volume: &VolumeShared, disk: &DiskInode) -> bool {
+pub(super) fn reads_matter(volume: &Fs, disk: &DiskInode) -> bool {
     use FileType::{Directory, Regular, Symlink};
     volume.access_times != AccessTimes::Never
         && matches!(disk.file_type, Some(Regular | Directory | Symlink))

@@ -6,10 +6,10 @@
 
 use super::order::Held;
 use super::transaction::Transaction;
-use super::{Journal, Medium};
-use crate::cache::{MetaRef, Unsealed};
+use super::{CommitHooks, Journal, Medium};
+use crate::disk::Disk;
+use crate::disk::cache::{MetaRef, Unsealed};
 use crate::error::Error;
-use crate::volume::VolumeShared;
 use diorite_format::extent::seal_block;
 use diorite_format::{FsBlock, dir};
 use std::time::Instant;
@@ -27,9 +27,9 @@ impl Frozen {
     ///
     /// # Errors
     /// That flush's.
-    pub(super) fn check_data(&self, volume: &VolumeShared) -> Result<(), Error> {
+    pub(super) fn check_data(&self, disk: &Disk) -> Result<(), Error> {
         let epoch = self.transaction.relies_on;
-        epoch.map_or(Ok(()), |epoch| volume.check_flushes_since(epoch))
+        epoch.map_or(Ok(()), |epoch| disk.check_flushes_since(epoch))
     }
 }
 
@@ -60,22 +60,23 @@ pub(super) enum Turn {
 
 impl Journal {
     /// Commits the running transaction, if there is anything in it.
-    pub(super) fn commit(&self, volume: &VolumeShared, medium: &mut Medium) -> Result<(), Error> {
+    pub(super) fn commit(&self, hooks: &dyn CommitHooks, medium: &mut Medium) -> Result<(), Error> {
+        let store = hooks.store();
         // Handles begin on a marked volume alone; a failure that is owed is a change without one.
-        if volume.owes_record() {
-            self.mark_with(volume, medium)?;
+        if store.owes_record() {
+            self.mark_with(store, medium)?;
         }
         let began = Instant::now();
         self.begin_to_close()?;
-        let Some(frozen) = self.check(volume, |journal| journal.close(volume))? else {
+        let Some(frozen) = self.check(store, |journal| journal.close(hooks))? else {
             return Ok(());
         };
-        self.check(volume, |_| match medium {
-            Medium::Log(log) => log.commit(volume, &frozen),
-            Medium::Rounds(rounds) => rounds.commit(volume, &frozen),
+        self.check(store, |_| match medium {
+            Medium::Log(log) => log.commit(store, &frozen),
+            Medium::Rounds(rounds) => rounds.commit(store, &frozen),
         })?;
         // First, so that who waits for the commit to get these blocks finds them.
-        volume.reuse(&frozen.transaction.freed);
+        hooks.reuse(&frozen.transaction.freed);
         let mut state = self.state.lock();
         state.committed = frozen.transaction.tid;
         state.stats.commits += 1;
@@ -87,13 +88,9 @@ impl Journal {
     }
 
     /// Writes home what is only in the log.
-    pub(super) fn bring_home(
-        &self,
-        volume: &VolumeShared,
-        medium: &mut Medium,
-    ) -> Result<(), Error> {
+    pub(super) fn bring_home(&self, disk: &Disk, medium: &mut Medium) -> Result<(), Error> {
         match medium {
-            Medium::Log(log) => log.checkpoint(volume),
+            Medium::Log(log) => log.checkpoint(disk),
             Medium::Rounds(_) => Ok(()),
         }
     }
@@ -107,7 +104,7 @@ impl Journal {
     }
 
     /// Waits for the open handles, adds what every commit writes, and freezes the blocks. None if there is nothing.
-    pub(super) fn close(&self, volume: &VolumeShared) -> Result<Option<Frozen>, Error> {
+    pub(super) fn close(&self, hooks: &dyn CommitHooks) -> Result<Option<Frozen>, Error> {
         let mut state = self.state.lock();
         while state.open > 0 {
             state = self.quiet.wait(state);
@@ -123,16 +120,16 @@ impl Journal {
         // Outside the lock: counts are changes of blocks like any other. Of a volume that is not marked nothing is changed: a failure that
         // has fallen due meanwhile waits for the keeper, who was woken for it.
         let wrote = match marked {
-            true => volume.before_commit(&self.last_handle(volume, tid), empty),
+            true => hooks.before_commit(&self.last_handle(hooks.store(), tid), empty),
             false => Ok(()),
         };
-        let frozen = wrote.map(|()| self.freeze(volume));
+        let frozen = wrote.map(|()| self.freeze(hooks.store()));
         self.state.lock().closing = false;
         self.opened.notify_all();
         frozen
     }
 
-    fn freeze(&self, volume: &VolumeShared) -> Option<Frozen> {
+    fn freeze(&self, disk: &Disk) -> Option<Frozen> {
         let mut state = self.state.lock();
         if state.running.is_empty() {
             // Handles that changed nothing use up no number: recovery counts on a log without gaps.
@@ -143,16 +140,16 @@ impl Journal {
         state.crowd.freeze();
         drop(state);
         let seal = |owner: Unsealed, bytes: &mut [u8]| match owner {
-            Unsealed::Node(of) => seal_block(&volume.sb, of.ino, of.generation, bytes),
-            Unsealed::Names(seed) => dir::seal_with(&volume.sb, seed, bytes),
+            Unsealed::Node(of) => seal_block(&disk.sb, of.ino, of.generation, bytes),
+            Unsealed::Names(seed) => dir::seal_with(&disk.sb, seed, bytes),
         };
-        let mut turns = transaction.order.turns(volume, &transaction.blocks);
+        let mut turns = transaction.order.turns(disk, &transaction.blocks);
         let blocks = transaction
             .blocks
             .iter()
             .map(|(at, unreachable)| FrozenBlock {
                 at: *at,
-                bytes: volume.cache.freeze(*at, seal),
+                bytes: disk.cache.freeze(*at, seal),
                 turn: match (*unreachable, transaction.leading.contains(at)) {
                     (true, _) => Turn::Unreachable,
                     (false, true) => Turn::Leading,

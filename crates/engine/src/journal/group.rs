@@ -7,9 +7,9 @@
 //! journal a crash while it is committed may leave a part of it.
 
 use super::transaction::State;
-use super::{Journal, Medium};
+use super::{CommitHooks, Journal, Medium};
+use crate::disk::Disk;
 use crate::error::{Error, Wait};
-use crate::volume::VolumeShared;
 use diorite_format::Ino;
 use std::collections::BTreeSet;
 
@@ -42,11 +42,11 @@ pub struct GroupFill {
 
 impl Journal {
     /// Begins a group. Blocks; no lock may be held.
-    pub(crate) fn begin_group(&self, volume: &VolumeShared) -> Result<(), Error> {
+    pub(crate) fn begin_group(&self, hooks: &dyn CommitHooks) -> Result<(), Error> {
         for _ in 0..TRIES {
-            volume.write_noted_times()?;
-            self.commit_running(volume)?;
-            let (orphans, noted) = (volume.orphans.in_file(), volume.has_noted_times());
+            hooks.write_noted_times()?;
+            self.commit_running(hooks)?;
+            let (orphans, noted) = (hooks.has_orphans_in_file(), hooks.has_noted_times());
             let mut state = self.state.lock();
             if state.group.is_some() {
                 let what = "a group of changes is open already";
@@ -71,7 +71,7 @@ impl Journal {
     }
 
     /// Ends a group of which nothing shall ever be committed: the device is left as it was before. Blocks; no lock may be held.
-    pub(crate) fn abandon_group(&self, volume: &VolumeShared) -> Result<(), Error> {
+    pub(crate) fn abandon_group(&self, disk: &Disk) -> Result<(), Error> {
         let mut medium = self.medium.lock();
         let group = {
             let mut state = self.state.lock();
@@ -86,19 +86,19 @@ impl Journal {
         };
         self.opened.notify_all();
         self.committed.notify_all();
-        volume.shut_down();
-        self.leave_clean(volume, &mut medium, group.had_orphans)
+        disk.shut_down();
+        self.leave_clean(disk, &mut medium, group.had_orphans)
     }
 
     /// What is committed goes home; then nothing has to be recovered. What is not committed is in memory only.
     fn leave_clean(
         &self,
-        volume: &VolumeShared,
+        disk: &Disk,
         medium: &mut Medium,
         has_orphans: bool,
     ) -> Result<(), Error> {
-        self.bring_home(volume, medium)?;
-        volume.mark_clean_as_at_home(has_orphans)
+        self.bring_home(disk, medium)?;
+        disk.mark_clean_as_at_home(has_orphans)
     }
 
     /// Is a group open, and may still be committed? Nothing waits for the end of another one; what it has left unzeroed stays so, as it may be
@@ -139,10 +139,10 @@ impl Journal {
 
     /// Sees to it that all data of this file is committed: in a group it is, unless that has written some of it. Blocks; no lock may be
     /// held.
-    pub(crate) fn commit_data(&self, volume: &VolumeShared, ino: Ino) -> Result<(), Error> {
+    pub(crate) fn commit_data(&self, hooks: &dyn CommitHooks, ino: Ino) -> Result<(), Error> {
         let group_wrote = self.with_group(|group| group.journalled.contains(&ino));
         match group_wrote {
-            None => self.commit_running(volume),
+            None => self.commit_running(hooks),
             Some(true) => Err(Error::WrittenInGroup { ino }),
             Some(false) => Ok(()),
         }

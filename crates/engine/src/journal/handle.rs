@@ -6,12 +6,13 @@
 
 use super::order::{NamesAt, Order};
 use super::transaction::{COMMIT_CREDITS, State};
-use super::{Journal, Medium};
-use crate::cache::{Kind, MetaRef, Unsealed, UsedAs};
+use super::{CommitHooks, Journal, Medium, Store};
+use crate::disk::Disk;
+use crate::disk::cache::{Kind, MetaRef, Unsealed, UsedAs};
 use crate::error::Error;
-use crate::volume::VolumeShared;
 use diorite_block::Epoch;
 use diorite_block::sync::MutexGuard;
+use diorite_format::superblock::SuperblockEdit;
 use diorite_format::{FormatError, FsBlock, Ino, Tid};
 use std::cell::Cell;
 use std::time::Instant;
@@ -19,7 +20,7 @@ use std::time::Instant;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct JournalHandle<'v> {
-    volume: &'v VolumeShared,
+    store: &'v Store,
     journal: &'v Journal,
     tid: Tid,
     credits: Cell<u32>,
@@ -30,7 +31,7 @@ impl Journal {
     /// is full. No lock may be held.
     pub(crate) fn begin<'v>(
         &'v self,
-        volume: &'v VolumeShared,
+        hooks: &'v dyn CommitHooks,
         credits: u32,
     ) -> Result<JournalHandle<'v>, Error> {
         let mut state = self.state.lock();
@@ -42,15 +43,15 @@ impl Journal {
                 state = self.opened.wait(state);
             } else if !state.marked {
                 drop(state);
-                self.mark_with(volume, &mut self.medium.lock())?;
+                self.mark_with(hooks.store(), &mut self.medium.lock())?;
                 state = self.state.lock();
             } else if state.has_room(credits, self.most) {
-                return Ok(self.open(volume, state, credits));
+                return Ok(self.open(hooks.store(), state, credits));
             } else {
                 state.check_divisible(credits, self.most)?;
                 let tid = state.running.tid;
                 drop(state);
-                self.commit_up_to(volume, tid)?;
+                self.commit_up_to(hooks, tid)?;
                 state = self.state.lock();
             }
         }
@@ -59,13 +60,13 @@ impl Journal {
     /// As [`Journal::begin`], if there is nothing to wait for.
     pub(crate) fn begin_at_once<'v>(
         &'v self,
-        volume: &'v VolumeShared,
+        hooks: &'v dyn CommitHooks,
         credits: u32,
     ) -> Option<JournalHandle<'v>> {
         let state = self.state.lock();
         let takes = state.aborted.is_none() && !state.closing && state.marked;
         let takes = takes && state.has_room(credits, self.most);
-        takes.then(|| self.open(volume, state, credits))
+        takes.then(|| self.open(hooks.store(), state, credits))
     }
 
     pub(super) fn is_marked(&self) -> bool {
@@ -73,9 +74,9 @@ impl Journal {
     }
 
     /// The superblock says that the volume is in use before anything else changes. For who has the medium.
-    pub(super) fn mark_with(&self, volume: &VolumeShared, _: &mut Medium) -> Result<(), Error> {
+    pub(super) fn mark_with(&self, disk: &Disk, _: &mut Medium) -> Result<(), Error> {
         if !self.is_marked() {
-            self.check(volume, |_| volume.mark_in_use())?;
+            self.check(disk, |_| disk.mark_in_use())?;
             self.state.lock().marked = true;
         }
         Ok(())
@@ -83,7 +84,7 @@ impl Journal {
 
     fn open<'v>(
         &'v self,
-        volume: &'v VolumeShared,
+        store: &'v Store,
         mut state: MutexGuard<'_, State>,
         credits: u32,
     ) -> JournalHandle<'v> {
@@ -95,10 +96,10 @@ impl Journal {
         let tid = state.running.tid;
         drop(state);
         if first {
-            self.keeper.wake(volume);
+            self.keeper.wake();
         }
         JournalHandle {
-            volume,
+            store,
             journal: self,
             tid,
             credits: Cell::new(credits),
@@ -106,16 +107,12 @@ impl Journal {
     }
 
     /// A handle in the transaction that is being closed, for what every commit writes.
-    pub(super) fn last_handle<'v>(
-        &'v self,
-        volume: &'v VolumeShared,
-        tid: Tid,
-    ) -> JournalHandle<'v> {
+    pub(super) fn last_handle<'v>(&'v self, store: &'v Store, tid: Tid) -> JournalHandle<'v> {
         let mut state = self.state.lock();
         state.open += 1;
         state.credits += COMMIT_CREDITS;
         JournalHandle {
-            volume,
+            store,
             journal: self,
             tid,
             credits: Cell::new(COMMIT_CREDITS),
@@ -135,15 +132,15 @@ impl JournalHandle<'_> {
     /// # Errors
     /// A flush has failed already: the change must not be made.
     pub(crate) fn relies_on(&self, began: Epoch) -> Result<(), Error> {
-        self.volume.check_flushes_since(began)?;
+        self.store.check_flushes_since(began)?;
         let mut state = self.journal.state.lock();
         let oldest = state.running.relies_on.map_or(began, |e| e.min(began));
         state.running.relies_on = Some(oldest);
         Ok(())
     }
 
-    pub(crate) fn volume(&self) -> &VolumeShared {
-        self.volume
+    pub(crate) fn store(&self) -> &Store {
+        self.store
     }
 
     /// Blocks that it may still add to the transaction.
@@ -159,9 +156,9 @@ impl JournalHandle<'_> {
         used: impl Into<UsedAs>,
         verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
     ) -> Result<MetaRef, Error> {
-        let volume = self.volume;
-        let read = volume.cache.read(&volume.blocking, block, used, verify);
-        volume.watched(read)
+        let store = self.store;
+        let read = store.cache.read(&store.blocking, block, used, verify);
+        store.watched(read)
     }
 
     /// Changes a block: `change` gets its bytes, verified, and must not fail after it has changed one; it must leave them sealed. Changes
@@ -173,11 +170,11 @@ impl JournalHandle<'_> {
         verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
         change: impl FnOnce(&mut [u8]) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let volume = self.volume;
+        let store = self.store;
         let at = (block, used.into());
-        let changed = volume
+        let changed = store
             .cache
-            .change(&volume.blocking, at, self.tid, verify, change);
+            .change(&store.blocking, at, self.tid, verify, change);
         self.added(block, changed)
     }
 
@@ -188,16 +185,16 @@ impl JournalHandle<'_> {
         verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
         change: impl FnOnce(&mut [u8]) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let volume = self.volume;
-        let changed = volume
+        let store = self.store;
+        let changed = store
             .cache
-            .change_unsealed(&volume.blocking, at, self.tid, verify, change);
+            .change_unsealed(&store.blocking, at, self.tid, verify, change);
         self.added(at.0, changed)
     }
 
     /// What came of a change, which is the transaction's first one of the block or not.
     fn added<R>(&self, block: FsBlock, changed: Result<(R, bool), Error>) -> Result<R, Error> {
-        let (result, first) = self.volume.watched(changed)?;
+        let (result, first) = self.store.watched(changed)?;
         if first {
             self.add(block, false);
         }
@@ -207,7 +204,7 @@ impl JournalHandle<'_> {
     /// Makes a block of metadata whose old contents do not matter and to which nothing on disk points yet: `fill` gets zeros and must
     /// leave them sealed.
     pub(crate) fn create(&self, block: FsBlock, kind: Kind, fill: impl FnOnce(&mut [u8])) {
-        if self.volume.cache.create((block, kind), self.tid, fill) {
+        if self.store.cache.create((block, kind), self.tid, fill) {
             self.add(block, true);
         }
     }
@@ -241,7 +238,7 @@ impl JournalHandle<'_> {
     /// way round. It has to be committed before, unless a group keeps it from that: then there is no order.
     pub(crate) fn moves(&self, first: NamesAt, then: NamesAt) -> bool {
         let moves = self.order(|order| order.moves(first, then));
-        moves.unwrap_or(true) || self.volume.has_group()
+        moves.unwrap_or(true) || self.journal.has_group()
     }
 
     /// An inode has lost its last name.
@@ -261,15 +258,29 @@ impl JournalHandle<'_> {
 
     /// What is kept of the order, where there is one to keep.
     fn order<R>(&self, note: impl FnOnce(&mut Order) -> R) -> Option<R> {
-        if self.volume.has_journal() {
+        if self.store.has_journal() {
             return None;
         }
         Some(note(&mut self.journal.state.lock().running.order))
     }
 
+    /// Changes the superblock. Blocks while the device reads.
+    pub(crate) fn edit_super(
+        &self,
+        change: impl FnOnce(&mut SuperblockEdit<'_>),
+    ) -> Result<(), Error> {
+        let store = self.store;
+        self.update(
+            store.sb.super_block(),
+            Kind::Super,
+            |raw| store.verify_super(raw),
+            |raw| store.edit_super_in(raw, change),
+        )
+    }
+
     /// The block holds no metadata any more. It is freed apart from this.
     pub(crate) fn forget(&self, block: FsBlock) {
-        self.volume.cache.forget(block);
+        self.store.cache.forget(block);
         let mut state = self.journal.state.lock();
         state.running.blocks.remove(&block);
         state.running.revoked.insert(block);
@@ -282,7 +293,7 @@ impl JournalHandle<'_> {
 
     /// Aborts the journal if a change failed half-way: the transaction must not be committed.
     pub(crate) fn or_abort<R>(&self, done: Result<R, Error>) -> Result<R, Error> {
-        self.journal.check(self.volume, |_| done)
+        self.journal.check(self.store, |_| done)
     }
 
     fn add(&self, block: FsBlock, unreachable: bool) {
@@ -299,7 +310,7 @@ impl JournalHandle<'_> {
 impl Drop for JournalHandle<'_> {
     fn drop(&mut self) {
         // Half of its changes must not be committed; before it ends, as a commit may be waiting for just that.
-        self.journal.abort_if_panicking(self.volume);
+        self.journal.abort_if_panicking(self.store);
         let mut state = self.journal.state.lock();
         state.open -= 1;
         state.credits -= self.credits.get();

@@ -3,9 +3,9 @@
 //! Input: the first handle of each transaction wakes it. Output: a commit when the interval has passed; when nothing has begun for another
 //! interval, everything at home and the log empty. Invariants: it holds the volume only while it commits; started when first needed. Limits: one per volume; an error is latched by the commit itself.
 
+use super::{CommitHooks, Store};
 use crate::locks::WORKERS;
 use crate::threads::contained;
-use crate::volume::VolumeShared;
 use diorite_block::sync::{Condvar, Mutex, thread};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -17,6 +17,7 @@ mod tests;
 #[derive(Debug)]
 pub(super) struct Keeper {
     interval: Duration,
+    hooks: Weak<dyn CommitHooks>,
     shared: Arc<Shared>,
     thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
@@ -37,9 +38,10 @@ struct Orders {
 }
 
 impl Keeper {
-    pub(super) fn new(level: u8, interval: Duration) -> Keeper {
+    pub(super) fn new(level: u8, interval: Duration, hooks: Weak<dyn CommitHooks>) -> Keeper {
         Keeper {
             interval,
+            hooks,
             shared: Arc::new(Shared {
                 orders: Mutex::at_level(&WORKERS, level, Orders::default()),
                 woken: Condvar::new(),
@@ -49,11 +51,11 @@ impl Keeper {
     }
 
     /// A transaction has begun.
-    pub(super) fn wake(&self, volume: &VolumeShared) {
+    pub(super) fn wake(&self) {
         // Once per interval it has to be told.
         if !std::mem::replace(&mut self.shared.orders.lock().some, true) {
             self.shared.woken.notify_one();
-            if !self.start(volume) {
+            if !self.start() {
                 // The next one tries again.
                 self.shared.orders.lock().some = false;
             }
@@ -61,21 +63,21 @@ impl Keeper {
     }
 
     /// Something failed, and is to be written down by who holds no lock.
-    pub(super) fn hurry(&self, volume: &VolumeShared) {
+    pub(super) fn hurry(&self) {
         self.shared.orders.lock().now = true;
         self.shared.woken.notify_one();
-        self.start(volume);
+        self.start();
     }
 
     /// Says whether there is a thread.
-    fn start(&self, volume: &VolumeShared) -> bool {
+    fn start(&self) -> bool {
         let mut thread = self.thread.lock();
         if thread.is_none() {
-            let (mine, volume, interval) = (self.shared.clone(), volume.weak(), self.interval);
+            let (mine, hooks, interval) = (self.shared.clone(), self.hooks.clone(), self.interval);
             // Without a thread the commit comes with the next sync, or when the transaction is full.
             *thread = thread::Builder::new()
                 .name("diorite-journal".into())
-                .spawn(move || mine.keep(&volume, interval))
+                .spawn(move || mine.keep(&hooks, interval))
                 .ok();
         }
         thread.is_some()
@@ -83,7 +85,7 @@ impl Keeper {
 }
 
 impl Shared {
-    fn keep(&self, volume: &Weak<VolumeShared>, interval: Duration) {
+    fn keep(&self, hooks: &Weak<dyn CommitHooks>, interval: Duration) {
         // Transactions may be in the log only.
         let mut away = false;
         loop {
@@ -100,10 +102,10 @@ impl Shared {
             }
             if !orders.some && !orders.now && !orders.stop {
                 drop(orders);
-                let Some(volume) = volume.upgrade() else {
+                let Some(hooks) = hooks.upgrade() else {
                     return;
                 };
-                best_effort(|| volume.bring_home_best_effort());
+                best_effort(|| bring_home_best_effort(hooks.store()));
                 away = false;
                 continue;
             }
@@ -118,12 +120,20 @@ impl Shared {
             }
             (orders.some, orders.now) = (false, false);
             drop(orders);
-            let Some(volume) = volume.upgrade() else {
+            let Some(hooks) = hooks.upgrade() else {
                 return;
             };
-            best_effort(|| volume.commit_best_effort());
+            best_effort(|| hooks.commit_best_effort());
             away = true;
         }
+    }
+}
+
+/// Brings home what is only in the log, where nobody can be told: a failure is latched, and written down.
+fn bring_home_best_effort(store: &Store) {
+    if let Some(journal) = store.journal_if_any() {
+        let _latched = journal.checkpoint(store);
+        journal.write_failure_down(store);
     }
 }
 

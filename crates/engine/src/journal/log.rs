@@ -6,9 +6,9 @@
 //! brings everything home at once.
 
 use super::commit::{Frozen, FrozenBlock};
-use crate::cache::MetaRef;
+use crate::disk::Disk;
+use crate::disk::cache::MetaRef;
 use crate::error::Error;
-use crate::volume::VolumeShared;
 use diorite_block::{Blocking, Buf};
 use diorite_format::journal::JournalSuper;
 use diorite_format::journal::write::{self, LogPosition, Tag};
@@ -108,7 +108,7 @@ impl Log {
     }
 
     /// Makes a transaction durable. Brings earlier ones home if there is no room for it.
-    pub(super) fn commit(&mut self, volume: &VolumeShared, frozen: &Frozen) -> Result<(), Error> {
+    pub(super) fn commit(&mut self, disk: &Disk, frozen: &Frozen) -> Result<(), Error> {
         let tid = frozen.transaction.tid;
         let revokes = self.revokes(frozen);
         let (blocks, each) = (
@@ -126,20 +126,20 @@ impl Log {
             return Err(Error::Invalid(what));
         }
         if needed > self.capacity() - self.used {
-            self.checkpoint(volume)?;
+            self.checkpoint(disk)?;
         }
         if !self.announced {
             self.announce(
-                volume,
+                disk,
                 LogPosition {
                     start: self.head,
                     sequence: tid,
                 },
             )?;
         }
-        self.append(volume, revokes, frozen, count)?;
-        frozen.check_data(volume)?;
-        self.append_commit(volume, tid)?;
+        self.append(disk, revokes, frozen, count)?;
+        frozen.check_data(disk)?;
+        self.append_commit(disk, tid)?;
         self.next = Tid::new(tid.get().wrapping_add(1));
         for block in &frozen.transaction.revoked {
             self.home.remove(block);
@@ -148,20 +148,20 @@ impl Log {
             .extend(frozen.blocks.iter().map(|b| (b.at, b.bytes.clone())));
         let many = self.home.len() >= self.most_in_memory() as usize;
         if many || self.used > self.capacity() / 2 {
-            self.checkpoint(volume)?;
+            self.checkpoint(disk)?;
         }
         Ok(())
     }
 
     /// Brings everything home and empties the log.
-    pub(super) fn checkpoint(&mut self, volume: &VolumeShared) -> Result<(), Error> {
+    pub(super) fn checkpoint(&mut self, disk: &Disk) -> Result<(), Error> {
         // It is while anything is in the log.
         if !self.announced {
             return Ok(());
         }
-        volume.write_blocks_durably(self.home.iter().map(|(at, bytes)| (*at, &**bytes)))?;
+        disk.write_blocks_durably(self.home.iter().map(|(at, bytes)| (*at, &**bytes)))?;
         self.announce(
-            volume,
+            disk,
             LogPosition {
                 start: 0,
                 sequence: self.next,
@@ -170,7 +170,7 @@ impl Log {
         (self.used, self.announced) = (0, false);
         self.checkpoints += 1;
         for (at, bytes) in std::mem::take(&mut self.home) {
-            volume.cache.is_home(at, &bytes);
+            disk.cache.is_home(at, &bytes);
         }
         Ok(())
     }
@@ -218,7 +218,7 @@ impl Log {
     /// wrong, which e2fsck and the kernel take for damage, not for the log's end.
     fn append(
         &mut self,
-        volume: &VolumeShared,
+        disk: &Disk,
         revokes: Vec<Vec<u8>>,
         frozen: &Frozen,
         count: u32,
@@ -233,9 +233,9 @@ impl Log {
         let blocks = revokes.into_iter().chain(described).chain([self.block()]);
         let placed = places.map(|block| self.places.of(block)).zip(blocks);
         if self.external.is_some() {
-            volume.flush()?;
+            disk.flush()?;
         }
-        volume.write_blocks_durably_to(self.log_device(volume), placed)
+        disk.write_blocks_durably_to(self.log_device(disk), placed)
     }
 
     /// The next block of the log, which is taken.
@@ -249,8 +249,8 @@ impl Log {
         block
     }
 
-    fn append_commit(&mut self, volume: &VolumeShared, tid: Tid) -> Result<(), Error> {
-        let now = volume.now();
+    fn append_commit(&mut self, disk: &Disk, tid: Tid) -> Result<(), Error> {
+        let now = disk.now();
         let mut bytes = Buf::zeroed(self.journal.block_size as usize);
         write::commit(
             &self.journal,
@@ -260,37 +260,37 @@ impl Log {
             bytes.as_mut_slice(),
         );
         let block = self.advance();
-        self.write_durably(volume, self.places.of(block), bytes)
+        self.write_durably(disk, self.places.of(block), bytes)
     }
 
     /// Writes the log's superblock: where recovery would have to begin.
-    fn announce(&mut self, volume: &VolumeShared, position: LogPosition) -> Result<(), Error> {
+    fn announce(&mut self, disk: &Disk, position: LogPosition) -> Result<(), Error> {
         write::set_position(&mut self.raw, position);
-        self.write_super(volume)?;
+        self.write_super(disk)?;
         self.announced = position.start != 0;
         Ok(())
     }
 
     /// Says in the log's superblock by what error the journal was aborted.
-    pub(super) fn note_errno(&mut self, volume: &VolumeShared, errno: i32) -> Result<(), Error> {
+    pub(super) fn note_errno(&mut self, disk: &Disk, errno: i32) -> Result<(), Error> {
         write::set_errno(&mut self.raw, errno);
-        self.write_super(volume)
+        self.write_super(disk)
     }
 
-    fn write_super(&self, volume: &VolumeShared) -> Result<(), Error> {
+    fn write_super(&self, disk: &Disk) -> Result<(), Error> {
         let mut bytes = Buf::zeroed(self.journal.block_size as usize);
         bytes.copy_in(0, &self.raw);
-        self.write_durably(volume, self.places.of(self.super_at), bytes)
+        self.write_durably(disk, self.places.of(self.super_at), bytes)
     }
 
-    fn write_durably(&self, volume: &VolumeShared, at: FsBlock, bytes: Buf) -> Result<(), Error> {
+    fn write_durably(&self, disk: &Disk, at: FsBlock, bytes: Buf) -> Result<(), Error> {
         let pos = at.get() * u64::from(self.journal.block_size);
-        let (device, len) = (self.log_device(volume), self.journal.block_size);
+        let (device, len) = (self.log_device(disk), self.journal.block_size);
         let failed = |e| Error::of_write(&**device.device(), pos, len, e);
         device.write_durably(pos, bytes).map_err(failed)
     }
 
-    fn log_device<'a>(&'a self, volume: &'a VolumeShared) -> &'a Blocking {
-        self.external.as_ref().unwrap_or(&volume.blocking)
+    fn log_device<'a>(&'a self, disk: &'a Disk) -> &'a Blocking {
+        self.external.as_ref().unwrap_or(&disk.blocking)
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! | file | takes -> gives |
 //! |---|---|
+//! | `store` | a disk and its journal -> blocks that change together |
+//! | `hooks` | a commit -> what whoever is above adds to it |
 //! | `handle` | a wish to change blocks -> a handle in the running transaction |
 //! | `transaction` | what handles changed -> one transaction; who waits for what |
 //! | `group` | changes of many handles -> all of them in one commit, or in none |
@@ -20,32 +22,34 @@
 mod commit;
 mod group;
 mod handle;
-mod home;
+mod hooks;
 mod keeper;
 mod log;
 mod order;
 pub(crate) mod recovery;
 mod rounds;
+mod store;
 #[cfg(test)]
 mod tests;
 mod transaction;
 
 pub use group::GroupFill;
 pub(crate) use handle::JournalHandle;
+pub(crate) use hooks::CommitHooks;
 pub(crate) use log::{Log, Places};
 pub(crate) use order::NamesAt;
+pub(crate) use store::Store;
 
+use crate::disk::{Code, Disk, edit_superblock};
 use crate::error::Error;
-use crate::failure::Code;
 use crate::locks::{JOURNAL, JOURNAL_STATE};
 use crate::stats::JournalStats;
-use crate::volume::VolumeShared;
 use diorite_block::sync::{Condvar, Mutex};
 use diorite_format::Tid;
 use diorite_format::superblock::SuperblockEdit;
 use keeper::Keeper;
-use recovery::edit_superblock;
 use rounds::Rounds;
+use std::sync::Weak;
 use std::time::{Duration, Instant};
 use transaction::{COMMIT_CREDITS, State};
 
@@ -88,7 +92,7 @@ impl Medium {
 }
 
 /// Stands while a part runs that must not be left half-way.
-struct Fuse<'a>(&'a Journal, &'a VolumeShared);
+struct Fuse<'a>(&'a Journal, &'a Disk);
 
 impl Drop for Fuse<'_> {
     fn drop(&mut self) {
@@ -98,7 +102,12 @@ impl Drop for Fuse<'_> {
 
 impl Journal {
     /// With a log, or in rounds without one. A transaction is at most `interval` old when it is committed.
-    pub(crate) fn new(level: u8, log: Option<Log>, interval: Duration) -> Journal {
+    pub(crate) fn new(
+        level: u8,
+        log: Option<Log>,
+        interval: Duration,
+        hooks: Weak<dyn CommitHooks>,
+    ) -> Journal {
         let (most, first) = match &log {
             Some(log) => (log.most_blocks(), log.next_tid()),
             None => (ROUND_BLOCKS, Tid::new(1)),
@@ -115,19 +124,23 @@ impl Journal {
             committed: Condvar::new(),
             arrived: Condvar::new(),
             most: most.saturating_sub(COMMIT_CREDITS),
-            keeper: Keeper::new(level, interval),
+            keeper: Keeper::new(level, interval, hooks),
         }
     }
 
     /// For changes that stay in memory: home at once, and the superblock says nothing of a volume in use.
-    pub(crate) fn in_memory(level: u8, interval: Duration) -> Journal {
-        let journal = Journal::new(level, None, interval);
+    pub(crate) fn in_memory(
+        level: u8,
+        interval: Duration,
+        hooks: Weak<dyn CommitHooks>,
+    ) -> Journal {
+        let journal = Journal::new(level, None, interval, hooks);
         journal.state.lock().marked = true;
         journal
     }
 
     /// Makes durable all of `tid` and before, if it is not yet. Blocks; no lock may be held.
-    pub(crate) fn commit_up_to(&self, volume: &VolumeShared, tid: Tid) -> Result<(), Error> {
+    pub(crate) fn commit_up_to(&self, hooks: &dyn CommitHooks, tid: Tid) -> Result<(), Error> {
         let mut counted = false;
         loop {
             let mut state = self.state.lock();
@@ -150,7 +163,7 @@ impl Journal {
                         return Ok(());
                     }
                     self.gather();
-                    return self.commit(volume, &mut medium);
+                    return self.commit(hooks, &mut medium);
                 }
                 None => self.wait_for_commit(tid),
             }
@@ -158,24 +171,25 @@ impl Journal {
     }
 
     /// Something will have to be committed when the interval has passed.
-    pub(crate) fn expect_commit(&self, volume: &VolumeShared) {
-        self.keeper.wake(volume);
+    pub(crate) fn expect_commit(&self) {
+        self.keeper.wake();
     }
 
     /// As [`Journal::expect_commit`], without waiting for the interval.
-    pub(crate) fn hurry_commit(&self, volume: &VolumeShared) {
-        self.keeper.hurry(volume);
+    pub(crate) fn hurry_commit(&self) {
+        self.keeper.hurry();
     }
 
     /// Commits what is running, if there is anything. Blocks; no lock may be held.
-    pub(crate) fn commit_running(&self, volume: &VolumeShared) -> Result<(), Error> {
+    pub(crate) fn commit_running(&self, hooks: &dyn CommitHooks) -> Result<(), Error> {
         let tid = self.state.lock().running.tid;
-        self.commit_up_to(volume, tid)
+        self.commit_up_to(hooks, tid)
     }
 
     /// Commits what there is and brings it home, so that the volume needs no recovery, unless somebody changes something meanwhile.
     /// Blocks; no lock may be held.
-    pub(crate) fn settle(&self, volume: &VolumeShared) -> Result<(), Error> {
+    pub(crate) fn settle(&self, hooks: &dyn CommitHooks) -> Result<(), Error> {
+        let disk = hooks.store();
         let mut medium = self.medium.lock();
         {
             let state = self.state.lock();
@@ -184,12 +198,12 @@ impl Journal {
             }
             state.check_no_group()?;
         }
-        self.commit(volume, &mut medium)?;
-        self.check(volume, |journal| journal.bring_home(volume, &mut medium))?;
+        self.commit(hooks, &mut medium)?;
+        self.check(disk, |journal| journal.bring_home(disk, &mut medium))?;
         if !self.begin_to_mark_clean() {
             return Ok(());
         }
-        let marked = self.check(volume, |_| volume.mark_clean());
+        let marked = self.check(disk, |_| disk.mark_clean(hooks.has_orphans_in_file()));
         self.state.lock().closing = false;
         self.opened.notify_all();
         marked
@@ -207,12 +221,12 @@ impl Journal {
     }
 
     /// Brings home what is committed and empties the log; the volume stays marked as in use. Blocks; no lock may be held.
-    pub(crate) fn checkpoint(&self, volume: &VolumeShared) -> Result<(), Error> {
+    pub(crate) fn checkpoint(&self, disk: &Disk) -> Result<(), Error> {
         let mut medium = self.medium.lock();
         if let Some(error) = self.aborted() {
             return Err(error);
         }
-        self.check(volume, |journal| journal.bring_home(volume, &mut medium))
+        self.check(disk, |journal| journal.bring_home(disk, &mut medium))
     }
 
     /// What it has done so far. Waits for a commit under way.
@@ -256,50 +270,50 @@ impl Journal {
 
     /// Latches the first error: nothing more is written, everybody who waits is told. May be called under locks, so that it is written down
     /// later.
-    pub(crate) fn abort(&self, volume: &VolumeShared, error: &Error) {
+    pub(crate) fn abort(&self, disk: &Disk, error: &Error) {
         self.state
             .lock()
             .aborted
             .get_or_insert_with(|| error.clone());
-        volume.note_abort(error);
+        disk.note_abort(error);
         self.opened.notify_all();
         self.committed.notify_all();
-        self.keeper.hurry(volume);
+        self.keeper.hurry();
     }
 
     /// Tells the next open and e2fsck why the journal was aborted, if it was, as well as the device lets us: in the journal's
     /// superblock, which recovery reads first, then in the volume's. Blocks; no lock may be held.
-    pub(crate) fn write_failure_down(&self, volume: &VolumeShared) {
+    pub(crate) fn write_failure_down(&self, disk: &Disk) {
         let mut medium = self.medium.lock();
         let Some(error) = self.aborted() else {
             return;
         };
-        let Some(record) = volume.take_record() else {
+        let Some(record) = disk.take_record() else {
             return;
         };
         if let Medium::Log(log) = &mut *medium {
-            let _best_effort = log.note_errno(volume, Code::of(&error).in_journal());
+            let _best_effort = log.note_errno(disk, Code::of(&error).in_journal());
         }
         // From the bytes at home: those in memory have changes that nobody will ever commit.
         let edit = |sb: &mut SuperblockEdit<'_>| sb.record_error(&record);
-        let _best_effort = edit_superblock(&volume.blocking, volume.block_size(), edit);
+        let _best_effort = edit_superblock(&disk.blocking, disk.block_size(), edit);
     }
 
     /// Aborts if this thread panics: what it was changing, or writing, is half-way.
-    fn abort_if_panicking(&self, volume: &VolumeShared) {
+    fn abort_if_panicking(&self, disk: &Disk) {
         if std::thread::panicking() {
-            self.abort(volume, &Error::Panicked);
+            self.abort(disk, &Error::Panicked);
         }
     }
 
     /// Runs a part whose failure aborts.
     fn check<R>(
         &self,
-        volume: &VolumeShared,
+        disk: &Disk,
         part: impl FnOnce(&Journal) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let _fuse = Fuse(self, volume);
-        part(self).inspect_err(|error| self.abort(volume, error))
+        let _fuse = Fuse(self, disk);
+        part(self).inspect_err(|error| self.abort(disk, error))
     }
 
     /// Waits a little for those who have lately waited for commits at the same time: one commit for all is cheaper than one for each half.

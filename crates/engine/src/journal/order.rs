@@ -11,7 +11,7 @@
 //! of names, as it is (Last).
 
 use super::commit::Turn;
-use crate::volume::VolumeShared;
+use crate::disk::Disk;
 use diorite_format::{FsBlock, Ino};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -120,7 +120,7 @@ impl Order {
     }
 
     /// The turns of all this.
-    pub(super) fn turns(&self, volume: &VolumeShared, blocks: &BTreeMap<FsBlock, bool>) -> Turns {
+    pub(super) fn turns(&self, disk: &Disk, blocks: &BTreeMap<FsBlock, bool>) -> Turns {
         let mut turns = Turns::default();
         if !self.is_asked_for {
             return turns;
@@ -132,18 +132,18 @@ impl Order {
                 NamesAt::Block(at) => drop(turns.blocks.insert(*at, turn)),
                 // It is new: what names it waits for it.
                 NamesAt::Inode(_) if self.carriers.contains_key(at) => {}
-                NamesAt::Inode(ino) => turns.hold(volume, blocks, *ino, turn),
+                NamesAt::Inode(ino) => turns.hold(disk, blocks, *ino, turn),
             }
         }
         for ino in &self.going {
-            turns.hold(volume, blocks, *ino, Turn::Last);
+            turns.hold(disk, blocks, *ino, Turn::Last);
         }
         let nodes = self.nodes.iter();
         let nodes = nodes.filter_map(|(at, of)| Some((*at, self.turn_of_map(*of, &levels)?)));
         turns.blocks.extend(nodes);
         if !self.going.is_empty() {
             // It names orphans.
-            turns.blocks.insert(volume.sb.super_block(), Turn::Last);
+            turns.blocks.insert(disk.sb.super_block(), Turn::Last);
         }
         turns
     }
@@ -227,14 +227,8 @@ impl Turns {
     }
 
     /// A block of the table to which nothing points yet has nothing on disk that could be held.
-    fn hold(
-        &mut self,
-        volume: &VolumeShared,
-        blocks: &BTreeMap<FsBlock, bool>,
-        ino: Ino,
-        turn: Turn,
-    ) {
-        let place = volume.inode_place(ino).ok();
+    fn hold(&mut self, disk: &Disk, blocks: &BTreeMap<FsBlock, bool>, ino: Ino, turn: Turn) {
+        let place = disk.inode_place(ino).ok();
         if let Some((at, from)) = place.filter(|(at, _)| blocks.get(at) == Some(&false)) {
             self.held.entry(at).or_default().push(Held { from, turn });
         }

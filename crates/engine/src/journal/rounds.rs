@@ -7,8 +7,8 @@
 //! crash between the flushes; e2fsck mends them.
 
 use super::commit::{Frozen, FrozenBlock, Turn};
+use crate::disk::Disk;
 use crate::error::Error;
-use crate::volume::VolumeShared;
 use diorite_format::FsBlock;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,20 +28,20 @@ type Written<'a> = Vec<(FsBlock, Cow<'a, [u8]>)>;
 
 impl Rounds {
     /// Writes a transaction home.
-    pub(super) fn commit(&self, volume: &VolumeShared, frozen: &Frozen) -> Result<(), Error> {
-        volume.flush()?;
-        frozen.check_data(volume)?;
+    pub(super) fn commit(&self, disk: &Disk, frozen: &Frozen) -> Result<(), Error> {
+        disk.flush()?;
+        frozen.check_data(disk)?;
         let mut turns: BTreeMap<Turn, Written<'_>> = BTreeMap::new();
         for block in &frozen.blocks {
-            for Version { turn, bytes } in versions(volume, block)? {
+            for Version { turn, bytes } in versions(disk, block)? {
                 turns.entry(turn).or_default().push((block.at, bytes));
             }
         }
         for blocks in turns.values() {
-            volume.write_blocks_durably(blocks.iter().map(|(at, bytes)| (*at, &**bytes)))?;
+            disk.write_blocks_durably(blocks.iter().map(|(at, bytes)| (*at, &**bytes)))?;
         }
         for block in &frozen.blocks {
-            volume.cache.is_home(block.at, &block.bytes);
+            disk.cache.is_home(block.at, &block.bytes);
         }
         Ok(())
     }
@@ -49,13 +49,13 @@ impl Rounds {
 
 /// What is written of a block, and when. What is held back of it stays as it is on disk until its turn, so the versions differ in whole
 /// inodes.
-fn versions<'a>(volume: &VolumeShared, block: &'a FrozenBlock) -> Result<Vec<Version<'a>>, Error> {
+fn versions<'a>(disk: &Disk, block: &'a FrozenBlock) -> Result<Vec<Version<'a>>, Error> {
     if block.held.is_empty() {
         let (turn, bytes) = (block.turn, Cow::Borrowed(&*block.bytes));
         return Ok(vec![Version { turn, bytes }]);
     }
-    let home = volume.cache.load(&volume.blocking, block.at)?;
-    let size = volume.sb.geometry().inode_size() as usize;
+    let home = disk.cache.load(&disk.blocking, block.at)?;
+    let size = disk.sb.geometry().inode_size() as usize;
     let turns = block.held.iter().map(|held| held.turn).chain([block.turn]);
     let (mut versions, mut before) = (Vec::new(), home.as_slice().to_vec());
     for turn in turns.collect::<BTreeSet<_>>() {

@@ -6,12 +6,13 @@
 use super::log::Places;
 use super::transaction::{Crowd, State};
 use super::{COMMIT_CREDITS, Journal, Medium};
-use crate::cache::Kind;
+use crate::disk::cache::Kind;
 use crate::error::Error;
+use crate::inode::Fs;
 use crate::testing::small_volume;
 use diorite_block::Buf;
 use diorite_format::{FsBlock, Superblock, Tid};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// Without a log, not marked as in use.
 fn rounds() -> Journal {
-    Journal::new(1, None, HOUR)
+    Journal::new(1, None, HOUR, Weak::<Fs>::new())
 }
 
 /// Two handles fit into a transaction, beside what the commit adds.
@@ -218,7 +219,7 @@ fn the_places_of_a_log() {
 #[test]
 fn what_handles_take_they_give_back() {
     let volume = small_volume("16M", &[]);
-    let volume = volume.inner();
+    let volume: &Fs = volume.inner();
     let journal = volume.journal().unwrap();
     let open = || {
         let state = journal.state.lock();
@@ -267,7 +268,7 @@ fn what_handles_take_they_give_back() {
 #[test]
 fn a_handle_at_once_waits_for_nothing() {
     let volume = small_volume("16M", &[]);
-    let volume = volume.inner();
+    let volume: &Fs = volume.inner();
     let journal = volume.journal().unwrap();
     assert!(
         journal.begin_at_once(volume, 1).is_none(),
@@ -291,13 +292,11 @@ fn a_handle_at_once_waits_for_nothing() {
 #[test]
 fn a_commit_waits_for_open_handles() {
     let volume = small_volume("16M", &[]);
-    let inner = volume.inner();
+    let inner: &Fs = volume.inner();
     let journal = inner.journal().unwrap();
     thread::scope(|scope| {
         let (handle, other) = (journal.begin(inner, 1).unwrap(), journal.begin(inner, 1));
-        inner
-            .edit_super(&handle, |edit| edit.set_mount_time(1))
-            .unwrap();
+        handle.edit_super(|edit| edit.set_mount_time(1)).unwrap();
         let commits = scope.spawn(|| journal.commit_running(inner));
         while !journal.state.lock().closing && !commits.is_finished() {
             thread::yield_now();
@@ -307,9 +306,7 @@ fn a_commit_waits_for_open_handles() {
             thread::sleep(Duration::from_millis(1));
             assert!(!commits.is_finished(), "in the middle of a handle");
         }
-        inner
-            .edit_super(&handle, |edit| edit.set_mount_count(7))
-            .unwrap();
+        handle.edit_super(|edit| edit.set_mount_count(7)).unwrap();
         let tid = handle.tid();
         drop(handle);
         commits.join().unwrap().unwrap();
@@ -323,7 +320,7 @@ fn a_commit_waits_for_open_handles() {
 #[test]
 fn a_failure_alone_marks_the_volume_as_in_use() {
     let volume = small_volume("16M", &["-e", "continue"]);
-    let inner = volume.inner();
+    let inner: &Fs = volume.inner();
     let journal = inner.journal().unwrap();
     let needs_recovery = || {
         let raw = inner.blocking.read(1024, Buf::zeroed(1024)).unwrap();
@@ -344,7 +341,7 @@ fn a_failure_alone_marks_the_volume_as_in_use() {
 #[test]
 fn a_failure_during_a_commit_waits_for_the_mark() {
     let volume = small_volume("16M", &["-e", "continue"]);
-    let inner = volume.inner();
+    let inner: &Fs = volume.inner();
     let journal = inner.journal().unwrap();
     let mut medium = journal.medium.lock();
     assert!(!inner.owes_record(), "this commit does not mark the volume");

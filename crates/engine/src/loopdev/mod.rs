@@ -5,7 +5,7 @@
 //! | `queue` | bios -> requests on a queue of the volume below -> the same bios, ended |
 //! | `words` | what a bio asks for, in the words of files, and back |
 //!
-//! Input: a file; locators that name one. Output: a device. Invariants: it has no thread of its own; what its file cannot do is neither
+//! Input: a file. Output: a device. Invariants: it has no thread of its own; what its file cannot do is neither
 //! announced nor asked for (rule L5). Limits: one level per volume in a stack.
 
 mod flying;
@@ -16,73 +16,15 @@ mod words;
 
 use crate::error::Error;
 use crate::file::File;
-use crate::options::OpenFlags;
-use crate::options::OpenOptions;
+use crate::inode::Fs;
 use crate::queue::Queue;
-use crate::volume::{Volume, VolumeShared};
+use crate::volume::Volume;
 use diorite_block::device::DeviceErrorKind;
-use diorite_block::{
-    Device, DeviceError, DeviceQueue, DeviceReport, Geometry, Locator, QueueOptions, locator,
-};
+use diorite_block::{Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions};
 use diorite_format::MapKind;
 use queue::LoopQueue;
 use std::sync::Arc;
 use words::Abilities;
-
-/// Opens what a locator names, through any number of volumes.
-pub(crate) fn open_device(
-    locator: &Locator,
-    options: &OpenOptions,
-    buffered: bool,
-) -> Result<Arc<dyn Device>, Error> {
-    let Locator::Inside { outer, path } = locator else {
-        let (read_only, io_engine, force) = (!options.write, options.io_engine, options.force);
-        return Ok(locator::open(
-            locator,
-            &locator::OpenOptions {
-                read_only,
-                io_engine,
-                buffered,
-                force,
-                grow_to: None,
-            },
-        )?);
-    };
-    // A named journal is that of the top volume only; without this a journal inside a volume that lacks one would look for itself.
-    let below = OpenOptions {
-        journal: None,
-        journal_device: None,
-        ..options.clone()
-    };
-    let volume = Volume::open_locator(outer, &below)?;
-    let flags = OpenFlags {
-        write: options.write,
-        ..OpenFlags::default()
-    };
-    let file = volume
-        .open_path(path, flags)
-        .map_err(|error| explain(error, locator, path))?;
-    if !file.metadata().is_file() {
-        let what = format!("{locator}: {path} is no regular file");
-        return Err(DeviceError::new(DeviceErrorKind::Unsupported, what).into());
-    }
-    let device = LoopDevice::new(file, locator.to_string());
-    Ok(Arc::new(LoopDevice {
-        _volume: Some(volume),
-        ..device
-    }))
-}
-
-/// A file that is not there under a name with a question mark: mostly somebody meant a parameter.
-fn explain(error: Error, locator: &Locator, path: &str) -> Error {
-    if !(matches!(error.root(), Error::NotFound { .. }) && path.contains('?')) {
-        return error;
-    }
-    let what = format!(
-        "{locator}: there is no file {path}; parameters as in '?part=1' are for the host's file, at the front"
-    );
-    DeviceError::new(DeviceErrorKind::Locator, what).into()
-}
 
 /// A file as a device. Send and Sync; not for use after a fork; dropping it closes the file.
 #[derive(Debug)]
@@ -112,7 +54,15 @@ impl LoopDevice {
         }
     }
 
-    fn volume(&self) -> &Arc<VolumeShared> {
+    /// A device on a file of a volume that was opened for it alone, and goes with it.
+    pub(crate) fn with_volume(volume: Volume, file: File, name: String) -> LoopDevice {
+        LoopDevice {
+            _volume: Some(volume),
+            ..LoopDevice::new(file, name)
+        }
+    }
+
+    fn volume(&self) -> &Arc<Fs> {
         &self.file.inode().volume
     }
 }
@@ -158,7 +108,7 @@ impl Device for LoopDevice {
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
         let failed =
             |e: Error| DeviceError::new(DeviceErrorKind::Io, format!("{}: {e}", self.name));
-        let queue = Queue::open_under(self.volume(), options).map_err(failed)?;
+        let queue = Queue::open_under(self.file.service(), options).map_err(failed)?;
         let file = queue.attach(&self.file).map_err(failed)?;
         let level = self.volume().level;
         let queue = LoopQueue::new(queue, file, self.geometry(), self.able, level);

@@ -6,12 +6,12 @@
 //! against the volume's budget; when that is exceeded, maps fall back to their roots.
 
 use super::{MapView, Mapping, MappingState, NotLoaded, Segment, SegmentKind, Tree};
-use crate::cache::{Kind, MetaRef};
+use crate::disk::cache::{Kind, MetaRef};
 use crate::error::{BadMap, Error};
 use crate::inode::{Handle, Inode};
+use crate::journal::Store;
 use crate::queue::{Message, QueueShared};
 use crate::threads::{Lead, Task, contained};
-use crate::volume::VolumeShared;
 use diorite_format::extent::{Entries, Expect, Extent, ExtentNode};
 use diorite_format::features::RoCompat;
 use diorite_format::indirect::{self, PointerBlock};
@@ -56,7 +56,7 @@ impl Task for LoadJob {
 pub(super) const END: u32 = u32::MAX;
 
 /// The view that the inode alone gives: its root's extents, and its root's pointers as nodes that are not loaded.
-pub(crate) fn root_view(volume: &VolumeShared, inode: &DiskInode) -> Result<MapView, Error> {
+pub(crate) fn root_view(volume: &Store, inode: &DiskInode) -> Result<MapView, Error> {
     let segments = root_segments(volume, inode)?;
     let mut tree = Tree::new();
     if !segments.is_empty() {
@@ -66,10 +66,7 @@ pub(crate) fn root_view(volume: &VolumeShared, inode: &DiskInode) -> Result<MapV
 }
 
 /// What the inode alone says of its map, checked.
-pub(super) fn root_segments(
-    volume: &VolumeShared,
-    inode: &DiskInode,
-) -> Result<Vec<Segment>, Error> {
+pub(super) fn root_segments(volume: &Store, inode: &DiskInode) -> Result<Vec<Segment>, Error> {
     let segments = match inode.map_kind() {
         MapKind::Extents => extent_segments(&ExtentNode::parse_root(&volume.sb, inode)?),
         MapKind::Indirect => indirect_root(volume, inode)?,
@@ -118,7 +115,7 @@ pub(super) fn direct_segments(sb: &Superblock, inode: &DiskInode) -> Result<Vec<
     Ok(segments)
 }
 
-fn indirect_root(volume: &VolumeShared, inode: &DiskInode) -> Result<Vec<Segment>, Error> {
+fn indirect_root(volume: &Store, inode: &DiskInode) -> Result<Vec<Segment>, Error> {
     let mut segments = direct_segments(&volume.sb, inode)?;
     let per = u64::from(indirect::pointers_per_block(&volume.sb));
     let mut start = u64::from(indirect::DIRECT);
@@ -171,7 +168,7 @@ fn push_indirect(segments: &mut Vec<Segment>, blocks: Range<u64>, at: FsBlock, l
 
 /// No file's data, and no node of a file's map, lies in the volume's own structures.
 pub(super) fn check_places(
-    volume: &VolumeShared,
+    volume: &Store,
     inode: &DiskInode,
     segments: &[Segment],
 ) -> Result<(), Error> {
@@ -198,7 +195,7 @@ pub(super) fn check_places(
 
 /// Reads a node of an extent tree and checks it against what its parent says of it.
 pub(super) fn extent_node(
-    volume: &VolumeShared,
+    volume: &Store,
     inode: &DiskInode,
     at: FsBlock,
     expect: Expect,
@@ -214,7 +211,7 @@ pub(super) fn extent_node(
 }
 
 /// Reads a block of pointers; what they point to is checked when they are taken from it.
-pub(super) fn pointer_block(volume: &VolumeShared, at: FsBlock) -> Result<MetaRef, Error> {
+pub(super) fn pointer_block(volume: &Store, at: FsBlock) -> Result<MetaRef, Error> {
     let unchecked = |_: &[u8]| Ok(());
     volume
         .cache

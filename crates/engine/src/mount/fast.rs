@@ -5,15 +5,16 @@
 //! whose features forbid writing is replayed for readers as far as the records go.
 
 use super::journal;
-use super::open::look;
+use super::look::look;
 use crate::caller::Caller;
+use crate::disk::Blocks;
 use crate::error::Error;
 use crate::fast_commit;
+use crate::inode::Fs;
 use crate::journal::Journal;
-use crate::journal::recovery::{Blocks, Scratch};
+use crate::journal::recovery::Scratch;
 use crate::options::AccessTimes;
 use crate::options::OpenOptions;
-use crate::volume::Volume;
 use diorite_block::Device;
 use diorite_format::journal::FastCommits;
 use std::sync::Arc;
@@ -44,10 +45,11 @@ pub(super) fn replay(
         },
         ..options.clone()
     };
-    let volume = Volume::assemble(mounted, &options);
-    journal::guard(&volume, &over)?;
-    let in_memory = Journal::in_memory(volume.inner().level, NEVER);
-    volume.inner().set_journal(in_memory);
-    fast_commit::replay(volume.inner(), &fast.commits)?;
+    let fs = Fs::new(mounted.parts, &options, mounted.data_journalled);
+    journal::guard(&fs, &over)?;
+    let in_memory = Journal::in_memory(fs.level, NEVER, fs.hooks());
+    fs.set_journal(in_memory);
+    fast_commit::replay(&fs, &fast.commits)?;
+    fs.recent.close();
     Ok(scratch.take())
 }

@@ -4,17 +4,15 @@
 //! against files that point there. Invariant: reads only; a journal device is that of this volume. Limits: without the locator, a
 //! journal device is not looked for.
 
-use super::open::read_bytes;
-use super::{Zone, log_places};
+use super::{OpenLog, log_places};
+use crate::disk::{Zone, read_bytes};
 use crate::error::Error;
+use crate::inode::Fs;
 use crate::journal::recovery::{LogSource, Target};
 use crate::journal::{Journal, Log};
-use crate::loopdev;
 use crate::map::MappingState;
-use crate::options::OpenFlags;
 use crate::options::OpenOptions;
-use crate::volume::Volume;
-use diorite_block::{Blocking, Device, Locator};
+use diorite_block::{Blocking, Device};
 use diorite_format::features::Incompat;
 use diorite_format::journal::JournalSuper;
 use diorite_format::journal::write::modernise;
@@ -50,29 +48,31 @@ impl Target for Bounds {
 
 /// Looks at the journal of a volume that is being opened; none if it has none, or if it is elsewhere and not named.
 pub(super) fn find(
-    volume: &Volume,
+    fs: &Arc<Fs>,
     device: &Arc<dyn Device>,
     options: &OpenOptions,
+    open_log: OpenLog<'_>,
 ) -> Result<Option<Found>, Error> {
-    match volume.superblock().journal() {
+    match fs.sb.journal() {
         JournalPlace::None => Ok(None),
-        JournalPlace::Internal(ino) => in_file(volume, device, ino).map(Some),
-        JournalPlace::External { uuid, .. } => elsewhere(volume, uuid, options),
+        JournalPlace::Internal(ino) => in_file(fs, device, ino).map(Some),
+        JournalPlace::External { uuid, .. } => elsewhere(fs, uuid, options, open_log),
     }
 }
 
 /// The journal on a device of its own: that of the caller, or the one that is named.
 fn elsewhere(
-    volume: &Volume,
+    fs: &Arc<Fs>,
     uuid: [u8; 16],
     options: &OpenOptions,
+    open_log: OpenLog<'_>,
 ) -> Result<Option<Found>, Error> {
-    let block_size = volume.superblock().block_size();
+    let block_size = fs.sb.block_size();
     let (found, name) = match (&options.journal_device, &options.journal) {
-        (Some(device), _) => (on_device(volume, device.0.clone(), uuid), device.0.name()),
+        (Some(device), _) => (on_device(fs, device.0.clone(), uuid), device.0.name()),
         (None, Some(locator)) => {
-            let device = open_log_device(&Locator::parse(locator)?, options, block_size);
-            let found = device.and_then(|device| on_device(volume, device, uuid));
+            let device = open_log(locator, block_size);
+            let found = device.and_then(|device| on_device(fs, device, uuid));
             (found, locator.clone())
         }
         (None, None) => return Ok(None),
@@ -81,18 +81,16 @@ fn elsewhere(
 }
 
 /// Guards a journal in the volume against files that point there.
-pub(super) fn guard(volume: &Volume, device: &Arc<dyn Device>) -> Result<(), Error> {
-    match volume.superblock().journal() {
-        JournalPlace::Internal(ino) => in_file(volume, device, ino).map(drop),
+pub(super) fn guard(fs: &Arc<Fs>, device: &Arc<dyn Device>) -> Result<(), Error> {
+    match fs.sb.journal() {
+        JournalPlace::Internal(ino) => in_file(fs, device, ino).map(drop),
         JournalPlace::None | JournalPlace::External { .. } => Ok(()),
     }
 }
 
-fn in_file(volume: &Volume, device: &Arc<dyn Device>, ino: Ino) -> Result<Found, Error> {
-    let file = volume
-        .open_ino(ino, OpenFlags::default())
-        .map_err(|e| e.at("the journal"))?;
-    let volume_bytes = volume.superblock().geometry().volume_bytes();
+fn in_file(fs: &Arc<Fs>, device: &Arc<dyn Device>, ino: Ino) -> Result<Found, Error> {
+    let file = fs.inode(ino).map_err(|e| e.at("the journal"))?;
+    let volume_bytes = fs.sb.geometry().volume_bytes();
     // Before its map is walked: a few blocks that point to themselves can map any size.
     if file.size() > volume_bytes {
         let what = format!(
@@ -101,9 +99,9 @@ fn in_file(volume: &Volume, device: &Arc<dyn Device>, ino: Ino) -> Result<Found,
         );
         return Err(Error::Damaged(what));
     }
-    let block_size = volume.superblock().block_size();
+    let block_size = fs.sb.block_size();
     let blocks = file.size() / u64::from(block_size);
-    let places = log_places::of_file(volume, &file, blocks).map_err(|e| e.at("the journal"))?;
+    let places = log_places::of_file(fs, &file, blocks).map_err(|e| e.at("the journal"))?;
     let own = || {
         let places = places.runs.iter().filter_map(|m| match m.state {
             MappingState::Written(at) | MappingState::Unwritten(at) => Some((at, m.len)),
@@ -111,15 +109,15 @@ fn in_file(volume: &Volume, device: &Arc<dyn Device>, ino: Ino) -> Result<Found,
         });
         Zone::of("the journal", places)
     };
-    volume.inner().guard_journal(own());
+    fs.guard_journal(own());
     let source = LogSource::in_file(device.clone(), block_size, &places.runs);
-    let found = look(volume, source, blocks, own())?;
+    let found = look(fs, source, blocks, own())?;
     let fault = places.fault(u64::from(found.journal.maxlen));
     Ok(Found { fault, ..found })
 }
 
-fn on_device(volume: &Volume, device: Arc<dyn Device>, uuid: [u8; 16]) -> Result<Found, Error> {
-    let block_size = volume.superblock().block_size();
+fn on_device(fs: &Arc<Fs>, device: Arc<dyn Device>, uuid: [u8; 16]) -> Result<Found, Error> {
+    let block_size = fs.sb.block_size();
     let raw = read_bytes(
         &Blocking::new(device.clone()),
         SUPERBLOCK_OFFSET,
@@ -137,8 +135,8 @@ fn on_device(volume: &Volume, device: Arc<dyn Device>, uuid: [u8; 16]) -> Result
     }
     let blocks = device.geometry().size / u64::from(block_size);
     let source = LogSource::on_device(device, block_size, found.journal_block);
-    let log = look(volume, source, blocks, Zone::default())?;
-    if log.journal.users.as_slice() != [*volume.superblock().uuid()] {
+    let log = look(fs, source, blocks, Zone::default())?;
+    if log.journal.users.as_slice() != [*fs.sb.uuid()] {
         return Err(Error::refused(
             "the journal device is not this volume's alone",
             "mount it once with the kernel, or run e2fsck",
@@ -147,31 +145,8 @@ fn on_device(volume: &Volume, device: Arc<dyn Device>, uuid: [u8; 16]) -> Result
     Ok(log)
 }
 
-/// As the volume's own device is opened: a file on a host with blocks larger than the volume's goes through the page cache.
-fn open_log_device(
-    locator: &Locator,
-    options: &OpenOptions,
-    block_size: u32,
-) -> Result<Arc<dyn Device>, Error> {
-    let fits = |device: &Arc<dyn Device>| device.geometry().logical <= block_size;
-    let direct = loopdev::open_device(locator, options, false)?;
-    if fits(&direct) {
-        return Ok(direct);
-    }
-    // It goes first: its locks would keep out the buffered one.
-    drop(direct);
-    let buffered = loopdev::open_device(locator, options, true)?;
-    if fits(&buffered) {
-        return Ok(buffered);
-    }
-    Err(Error::refused(
-        "the journal device's logical block is larger than the file system's",
-        "copy the journal to an image file",
-    ))
-}
-
-fn look(volume: &Volume, mut source: LogSource, blocks: u64, own: Zone) -> Result<Found, Error> {
-    let sb = volume.superblock();
+fn look(fs: &Arc<Fs>, mut source: LogSource, blocks: u64, own: Zone) -> Result<Found, Error> {
+    let sb = &fs.sb;
     let journal = JournalSuper::parse(&source.read_super()?, sb.block_size(), blocks)
         .map_err(|e| Error::from(e).at("the journal"))?;
     let bounds = Bounds {
@@ -189,28 +164,28 @@ fn look(volume: &Volume, mut source: LogSource, blocks: u64, own: Zone) -> Resul
 /// Gives a volume opened for writing what its changes of metadata go through: its log, which is empty, or rounds without one. Nothing is
 /// written yet.
 pub(super) fn start(
-    volume: &Volume,
+    fs: &Arc<Fs>,
     found: Option<Found>,
     options: &OpenOptions,
 ) -> Result<(), Error> {
     if !options.write {
         return Ok(());
     }
-    let log = match (volume.superblock().journal(), found) {
+    let log = match (fs.sb.journal(), found) {
         (JournalPlace::None, _) => None,
-        (_, Some(found)) => Some(found.into_log(volume)?),
+        (_, Some(found)) => Some(found.into_log(fs)?),
         // Its journal is on a device that nobody named: no metadata can be changed.
         (_, None) => return Ok(()),
     };
-    let journal = Journal::new(volume.inner().level, log, options.commit_interval);
-    volume.inner().set_journal(journal);
+    let journal = Journal::new(fs.level, log, options.commit_interval, fs.hooks());
+    fs.set_journal(journal);
     Ok(())
 }
 
 impl Found {
     /// The log of an empty journal, in the form that a mount gives it.
-    fn into_log(mut self, volume: &Volume) -> Result<Log, Error> {
-        let sb = volume.superblock();
+    fn into_log(mut self, fs: &Arc<Fs>) -> Result<Log, Error> {
+        let sb = &fs.sb;
         let wide = sb.features().incompat.has(Incompat::BIT64);
         let mut raw = self.source.read_super()?;
         modernise(&mut raw, wide, sb.has_metadata_csum());

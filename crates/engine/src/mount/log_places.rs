@@ -3,12 +3,11 @@
 //! Input: the journal's file. Output: [`LogPlaces`]: its runs, and the first reason not to trust them. Invariants: no block of it is one
 //! of the volume's structures at fixed places, of its own map, or in it twice (rule D10); the walk ends at the first that is, so it never
 //! visits more blocks than the volume has. Limits: that no file has a block of it is asked of each file's map, as it is read (see
-//! `Volume::metadata_in`).
+//! `Disk::metadata_in`).
 
 use crate::error::Error;
-use crate::file::File;
+use crate::inode::{Fs, Inode};
 use crate::map::{Mapping, MappingState};
-use crate::volume::Volume;
 use diorite_format::FsBlock;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -42,13 +41,12 @@ impl Known {
 }
 
 /// Walks the map of a journal of so many blocks.
-pub(super) fn of_file(volume: &Volume, file: &File, blocks: u64) -> Result<LogPlaces, Error> {
+pub(super) fn of_file(fs: &Fs, inode: &Inode, blocks: u64) -> Result<LogPlaces, Error> {
     let (mut places, mut known) = (LogPlaces::default(), Known::default());
     let taken = |at: FsBlock, len: u64| {
-        let what = volume.inner().metadata_in(at, len)?;
+        let what = fs.metadata_in(at, len)?;
         Some(format!("block {at} is of {what}"))
     };
-    let inode = file.inode();
     inode.walk_nodes(|node| {
         let twice = || (!known.add(node, 1)).then(|| format!("block {node} is in its map twice"));
         places.shared = taken(node, 1).or_else(twice);

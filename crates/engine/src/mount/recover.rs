@@ -1,19 +1,20 @@
 //! Recovery on the way to a volume: what must be replayed is, in memory for readers, at home for writers.
 //!
-//! Input: a device. Output: a [`Volume`] that shows what its log holds. Invariants: a volume that is refused for what its superblock or
+//! Input: a device. Output: a file system that shows what its log holds. Invariants: a volume that is refused for what its superblock or
 //! its log says stays as it is: for writing, its state is judged as it will be after recovery, before that is written. Limits: damaged
 //! logs, and fast commits that are not understood or do not fit the volume, are left to the kernel and e2fsck: refused for writing, a
 //! note for reading.
 
 use super::fast;
 use super::journal::{self, Found};
-use super::open::{self, check_state, look};
-use super::superblock;
+use super::look::{Mounted, can_change, check_state, look};
+use super::{OpenLog, Opened};
+use crate::delete;
+use crate::disk::{Blocks, find_superblock};
 use crate::error::Error;
-use crate::journal::recovery::{After, Blocks, LogEnd, Overlay, bring_home, check_fits, replay};
+use crate::inode::Fs;
+use crate::journal::recovery::{After, LogEnd, Overlay, bring_home, check_fits, replay};
 use crate::options::OpenOptions;
-use crate::orphan;
-use crate::volume::Volume;
 use diorite_block::{Blocking, Device};
 use diorite_format::Superblock;
 use diorite_format::journal::FastCommits;
@@ -33,47 +34,49 @@ struct Due {
 }
 
 /// Opens the volume on a device, recovering it first if it has to be.
-pub(super) fn open(
+pub(crate) fn open(
     device: Arc<dyn Device>,
     options: &OpenOptions,
     mut notes: Vec<String>,
-) -> Result<Volume, Error> {
+    open_log: OpenLog<'_>,
+) -> Result<Opened, Error> {
     if options.write && device.geometry().read_only {
         return Err(Error::ReadOnly(format!("{} is read-only", device.name())));
     }
-    let found = superblock::find(&Blocking::new(device.clone()))?;
+    let found = find_superblock(&Blocking::new(device.clone()))?;
     let block_size = found.sb.block_size();
     notes.extend(found.note);
     let below = over(&device, block_size, &found.patch);
     let Assembled {
-        volume,
+        fs,
         state,
         notes: looked,
     } = assemble(&below, options, &notes)?;
-    let log = journal::find(&volume, &device, options)?;
+    let log = journal::find(&fs, &device, options, open_log)?;
     check_places(log.as_ref(), options)?;
     if !is_due(&found.sb, &found.patch, log.as_ref()) {
         state?;
-        return start(volume, log, options, looked);
+        return start(fs, log, options, looked);
     }
     // Its caches hold what was there before.
-    drop((volume, below));
+    fs.recent.close();
+    drop((fs, below));
     let due = read_log(found.patch, log, (&device, block_size), options, &mut notes)?;
     let recovered = due.over(&device, block_size);
     if !options.write {
-        return reopen(&recovered, &device, options, &notes);
+        return reopen((&recovered, &device), options, &notes, open_log);
     }
-    let after = superblock::find(&Blocking::new(recovered.clone()))?;
+    let after = find_superblock(&Blocking::new(recovered.clone()))?;
     check_state(&after.sb, options, &mut Vec::new())?;
     look(&recovered, options, Vec::new())?;
     drop(recovered);
     due.finish(&device, block_size, options)?;
-    reopen(&device, &device, options, &notes)
+    reopen((&device, &device), options, &notes, open_log)
 }
 
 /// A volume that is put together, and not in use yet.
 struct Assembled {
-    volume: Volume,
+    fs: Arc<Fs>,
     /// What forbids to use it as asked, as far as its superblock knows.
     state: Result<(), Error>,
     notes: Vec<String>,
@@ -85,11 +88,14 @@ fn assemble(
     options: &OpenOptions,
     notes: &[String],
 ) -> Result<Assembled, Error> {
-    let mut mounted = look(device, options, notes.to_vec())?;
-    let state = check_state(&mounted.sb, options, &mut mounted.notes);
-    let notes = std::mem::take(&mut mounted.notes);
+    let Mounted {
+        parts,
+        mut notes,
+        data_journalled,
+    } = look(device, options, notes.to_vec())?;
+    let state = check_state(&parts.sb, options, &mut notes);
     Ok(Assembled {
-        volume: Volume::assemble(mounted, options),
+        fs: Fs::new(parts, options, data_journalled),
         state,
         notes,
     })
@@ -97,39 +103,34 @@ fn assemble(
 
 /// The volume after recovery. The log is looked at where it lies, not through what was replayed.
 fn reopen(
-    device: &Arc<dyn Device>,
-    bottom: &Arc<dyn Device>,
+    (device, bottom): (&Arc<dyn Device>, &Arc<dyn Device>),
     options: &OpenOptions,
     notes: &[String],
-) -> Result<Volume, Error> {
-    let Assembled {
-        volume,
-        state,
-        notes,
-    } = assemble(device, options, notes)?;
+    open_log: OpenLog<'_>,
+) -> Result<Opened, Error> {
+    let Assembled { fs, state, notes } = assemble(device, options, notes)?;
     state?;
-    let log = journal::find(&volume, bottom, options)?;
+    let log = journal::find(&fs, bottom, options, open_log)?;
     check_places(log.as_ref(), options)?;
-    if options.write && is_due(volume.superblock(), &Blocks::new(), log.as_ref()) {
+    if options.write && is_due(&fs.sb, &Blocks::new(), log.as_ref()) {
         let what = "the journal was replayed, and still needs recovery".to_owned();
         return Err(Error::Damaged(what));
     }
-    start(volume, log, options, notes)
+    start(fs, log, options, notes)
 }
 
 /// Gives a volume that is to be written its journal, and deals with the orphans that are left in it.
 fn start(
-    volume: Volume,
+    fs: Arc<Fs>,
     log: Option<Found>,
     options: &OpenOptions,
     mut notes: Vec<String>,
-) -> Result<Volume, Error> {
-    journal::start(&volume, log, options)?;
-    if open::can_change(volume.superblock(), options) {
-        notes.extend(orphan::recover(volume.inner())?);
+) -> Result<Opened, Error> {
+    journal::start(&fs, log, options)?;
+    if can_change(&fs.sb, options) {
+        notes.extend(delete::recover(&fs)?);
     }
-    volume.inner().set_notes(notes);
-    Ok(volume)
+    Ok(Opened { fs, notes })
 }
 
 /// Rule D10: a log is not written where something else lies, or nowhere.

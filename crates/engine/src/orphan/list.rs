@@ -4,18 +4,15 @@
 //! inode's deletion time is changed only here and by its deletion, and in no other copy of the inode; changes of the chain are
 //! serialised by one lock, taken after any map lock. Limits: two blocks and the superblock are changed at most.
 
-use super::recover::damaged;
-use super::slots::{Slot, Slots};
+use super::damaged;
+use super::slots::{Slot, SlotFile, Slots};
+use crate::disk::Disk;
 use crate::error::Error;
-use crate::inode::Inode;
 use crate::journal::JournalHandle;
 use crate::locks::{DOOMED, ORPHANS};
-use crate::mount;
-use crate::volume::VolumeShared;
 use diorite_block::sync::Mutex;
 use diorite_format::Ino;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 /// Blocks that putting an inode on the list, or taking it off, changes beside its own: a neighbour's or a slot's, and the superblock.
 pub(crate) const ORPHAN_CREDITS: u32 = 3;
@@ -51,13 +48,13 @@ impl Orphans {
     }
 
     /// Takes over what is on disk: the chain, and what the orphan file holds. Gives all of it. Blocks while metadata is read.
-    pub(super) fn load(
+    pub(crate) fn load(
         &self,
-        volume: &Arc<VolumeShared>,
+        disk: &Disk,
         chain: Vec<Ino>,
+        file: Option<SlotFile>,
     ) -> Result<Vec<Ino>, Error> {
-        // Read first: an inode may not be looked up under the list's lock.
-        let (slots, in_slots) = Slots::load(volume)?;
+        let (slots, in_slots) = Slots::load(disk, file)?;
         let mut all = chain.clone();
         if let Some(twice) = chain.iter().find(|ino| in_slots.contains_key(ino)) {
             return Err(damaged(*twice, "comes a second time"));
@@ -71,15 +68,10 @@ impl Orphans {
         Ok(all)
     }
 
-    /// Reads an inode that is on the list and is to be deleted, so that a neighbour that leaves the list finds it. The list does not change meanwhile: else that
-    /// neighbour would have changed it on disk only.
-    pub(super) fn read(&self, volume: &Arc<VolumeShared>, ino: Ino) -> Result<Arc<Inode>, Error> {
+    /// Does something while the list stays as it is.
+    pub(crate) fn while_still<R>(&self, part: impl FnOnce() -> R) -> R {
         let _list = self.list.lock();
-        let inode = Arc::new(mount::read_orphan(volume, ino)?);
-        // Nobody finds it from now on: its number may soon be another's.
-        inode.note_deleted();
-        volume.know(&inode);
-        Ok(inode)
+        part()
     }
 
     /// Nobody uses this inode any more, and nothing names it.
@@ -88,12 +80,12 @@ impl Orphans {
     }
 
     /// It could not be deleted: after the others it is tried again.
-    pub(super) fn doom_later(&self, ino: Ino) {
+    pub(crate) fn doom_later(&self, ino: Ino) {
         self.doomed.lock().insert(0, ino);
     }
 
     /// One that is to be deleted.
-    pub(super) fn next_doomed(&self) -> Option<Ino> {
+    pub(crate) fn next_doomed(&self) -> Option<Ino> {
         self.doomed.lock().pop()
     }
 
@@ -113,9 +105,14 @@ impl Orphans {
         !self.list.lock().in_slots.is_empty()
     }
 
-    /// Puts an inode on the list, unless it is there. Blocks while metadata is read.
-    pub(crate) fn add(&self, handle: &JournalHandle<'_>, inode: &Inode) -> Result<(), Error> {
-        let (mut list, ino) = (self.list.lock(), inode.ino);
+    /// Puts an inode on the list, unless it is there; `set_dtime` changes its deletion time. Blocks while metadata is read.
+    pub(crate) fn add(
+        &self,
+        handle: &JournalHandle<'_>,
+        ino: Ino,
+        set_dtime: impl FnOnce(u32) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut list = self.list.lock();
         if list.has(ino) {
             return Ok(());
         }
@@ -124,55 +121,41 @@ impl Orphans {
             return Ok(());
         }
         let next = list.chain.front().copied().unwrap_or(NONE);
-        inode.change(handle, |disk| disk.dtime = next.get())?;
-        let named = handle
-            .volume()
-            .edit_super(handle, |edit| edit.set_last_orphan(ino));
-        handle.or_abort(named)?;
+        set_dtime(next.get())?;
+        handle.or_abort(handle.edit_super(|edit| edit.set_last_orphan(ino)))?;
         list.chain.push_front(ino);
         Ok(())
     }
 
-    /// Takes an inode off the list, if it is there; `dtime` is its deletion time afterwards. Blocks while metadata is read.
+    /// Takes an inode off the list, if it is there; `dtime` is its deletion time afterwards. `set_dtime` changes that of an inode: of this
+    /// one, or of a neighbour, which may have no user and then is not in memory. Blocks while metadata is read.
     ///
     /// # Errors
     /// It is on the list still, here and on disk; or the journal is aborted.
     pub(crate) fn remove(
         &self,
         handle: &JournalHandle<'_>,
-        inode: &Inode,
+        ino: Ino,
         dtime: u32,
+        set_dtime: impl Fn(Ino, u32) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let (mut list, ino, volume) = (self.list.lock(), inode.ino, handle.volume());
+        let mut list = self.list.lock();
         if let Some(slot) = list.in_slots.get(&ino).copied() {
             list.slots.give_back(handle, slot)?;
             list.in_slots.remove(&ino);
         } else if let Some(at) = list.chain.iter().position(|i| *i == ino) {
             let next = list.chain.get(at + 1).copied().unwrap_or(NONE);
             match at.checked_sub(1).and_then(|before| list.chain.get(before)) {
-                Some(before) => set_next(volume, handle, *before, next)?,
-                None => volume.edit_super(handle, |edit| edit.set_last_orphan(next))?,
+                Some(before) => set_dtime(*before, next.get())?,
+                None => handle.edit_super(|edit| edit.set_last_orphan(next))?,
             }
             list.chain.remove(at);
         } else if dtime == 0 {
             return Ok(());
         }
-        handle.or_abort(inode.change(handle, |disk| disk.dtime = dtime))
+        handle.or_abort(set_dtime(ino, dtime))
     }
 }
 
 /// The end of the chain.
 const NONE: Ino = Ino::new(0);
-
-/// Changes what comes after an orphan that may have no user, and then is not in memory.
-fn set_next(
-    volume: &VolumeShared,
-    handle: &JournalHandle<'_>,
-    ino: Ino,
-    next: Ino,
-) -> Result<(), Error> {
-    match volume.known_inode(ino) {
-        Some(inode) => inode.change(handle, |disk| disk.dtime = next.get()),
-        None => volume.change_on_disk(handle, ino, |disk| disk.dtime = next.get()),
-    }
-}

@@ -3,18 +3,20 @@
 //! Input: numbers, under a handle. Output: slots taken and emptied. Invariants: a slot is one inode's; its block is sealed with every change.
 //! Limits: when all slots are taken the chain serves; a volume without the file has none.
 
-use super::recover::damaged;
-use crate::cache::Kind;
+use super::damaged;
+use crate::disk::Disk;
+use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::journal::JournalHandle;
-use crate::map::MappingState;
-use crate::volume::VolumeShared;
 use diorite_format::{FsBlock, Ino, Inode as DiskInode, orphan};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The largest orphan file that is read; mke2fs makes it of 32 to 512 blocks.
-const MOST_BYTES: u64 = 64 << 20;
+/// The orphan file: its inode, and its blocks.
+pub(crate) struct SlotFile {
+    pub(crate) inode: Arc<DiskInode>,
+    pub(crate) blocks: Vec<FsBlock>,
+}
 
 /// Where an inode's number is.
 #[derive(Clone, Copy, Debug)]
@@ -32,29 +34,20 @@ pub(super) struct Slots {
 
 impl Slots {
     /// Reads the file, if the volume has one: its blocks, and the numbers in them.
-    pub(super) fn load(volume: &Arc<VolumeShared>) -> Result<(Slots, BTreeMap<Ino, Slot>), Error> {
-        let (mut slots, mut found) = (Slots::default(), BTreeMap::new());
-        let Some(ino) = volume.sb.orphan_file() else {
-            return Ok((slots, found));
+    pub(super) fn load(
+        disk: &Disk,
+        file: Option<SlotFile>,
+    ) -> Result<(Slots, BTreeMap<Ino, Slot>), Error> {
+        let mut found = BTreeMap::new();
+        let Some(SlotFile { inode, blocks }) = file else {
+            return Ok((Slots::default(), found));
         };
-        let inode = volume.inode(ino)?;
-        let (disk, block_size) = (inode.disk(), u64::from(volume.block_size()));
-        if inode.size() > MOST_BYTES {
-            return Err(damaged(ino, "is larger than an orphan file can be"));
-        }
-        for mapping in inode.mappings(0..inode.size().div_ceil(block_size))? {
-            let MappingState::Written(first) = mapping.state else {
-                return Err(damaged(ino, "is the orphan file and has holes"));
-            };
-            let blocks = first.get()..first.get() + mapping.len;
-            slots.blocks.extend(blocks.map(FsBlock::new));
-        }
-        for block in &slots.blocks {
-            let raw = volume
+        for block in &blocks {
+            let raw = disk
                 .cache
-                .read(&volume.blocking, *block, Kind::Data, |_| Ok(()))?;
-            for orphan in orphan::parse_block(&volume.sb, &disk, *block, &raw)? {
-                let slot = orphan::find_slot(&volume.sb, &raw, orphan);
+                .read(&disk.blocking, *block, Kind::Data, |_| Ok(()))?;
+            for orphan in orphan::parse_block(&disk.sb, &inode, *block, &raw)? {
+                let slot = orphan::find_slot(&disk.sb, &raw, orphan);
                 let slot = slot.expect("the block was parsed a line above");
                 let here = Slot {
                     block: *block,
@@ -65,7 +58,10 @@ impl Slots {
                 }
             }
         }
-        slots.file = Some(disk);
+        let slots = Slots {
+            file: Some(inode),
+            blocks,
+        };
         Ok((slots, found))
     }
 
@@ -73,7 +69,7 @@ impl Slots {
     pub(super) fn take(&self, handle: &JournalHandle<'_>, ino: Ino) -> Result<Option<Slot>, Error> {
         for block in &self.blocks {
             let raw = handle.read(*block, Kind::Data, |_| Ok(()))?;
-            let free = orphan::free_slot(&handle.volume().sb, &raw, 0);
+            let free = orphan::free_slot(&handle.store().sb, &raw, 0);
             drop(raw);
             if let Some(slot) = free {
                 let slot = Slot {
@@ -94,7 +90,7 @@ impl Slots {
 
     fn set(&self, handle: &JournalHandle<'_>, at: Slot, ino: Ino) -> Result<(), Error> {
         let file = self.file.as_ref().expect("a slot is in the file");
-        let sb = &handle.volume().sb;
+        let sb = &handle.store().sb;
         handle.update(
             at.block,
             Kind::Data,

@@ -25,7 +25,7 @@ impl QueueShared {
         state: &mut QueueState,
         out: Option<&mut Vec<Completion>>,
     ) -> bool {
-        state.follow(&self.volume);
+        state.follow(&self.service, &self.volume);
         let mut reaped = std::mem::take(&mut state.reaped);
         if catch_unwind(AssertUnwindSafe(|| self.device.reap(&mut reaped))).is_err() {
             state.lost = true;
@@ -224,7 +224,7 @@ impl QueueShared {
     #[inline]
     pub(crate) fn hand_over(&self, state: &mut QueueState) {
         if !state.owed.is_empty() {
-            self.volume.workers.push_all(&mut state.owed);
+            self.service.workers.push_all(&mut state.owed);
         }
     }
 
@@ -309,7 +309,7 @@ impl QueueShared {
         drop(state);
         if depends {
             // What this caller waits for may sit in a queue whose owner does not come back.
-            let progress = self.volume.drain_others(self);
+            let progress = self.service.drain_others(self);
             self.state.lock().pause = if progress {
                 super::SHORTEST_PAUSE
             } else {
@@ -335,7 +335,7 @@ impl QueueShared {
         state: MutexGuard<'_, QueueState>,
     ) -> MutexGuard<'a, QueueState> {
         drop(state);
-        self.volume.drain_others(self);
+        self.service.drain_others(self);
         self.state.lock()
     }
 
@@ -408,7 +408,7 @@ impl QueueShared {
     pub(crate) fn hand_off(&self, state: &mut QueueState, work: Work) {
         match self.blocking_work {
             super::BlockingWork::Caller => state.own_work.push_back(work),
-            super::BlockingWork::Workers => self.volume.workers.push(work),
+            super::BlockingWork::Workers => self.service.workers.push(work),
         }
     }
 }

@@ -8,27 +8,29 @@
 mod drain;
 mod inbox;
 mod lists;
+mod service;
 mod slot;
 mod sync;
 
 pub(crate) use drain::PAD;
 pub(crate) use inbox::{Inbox, Message, Parked};
 pub use lists::{Batch, Completions};
+pub(crate) use service::Service;
 pub(crate) use slot::{Hold, Slot, SlotState, Slots};
 pub(crate) use sync::SyncQueue;
 
 use crate::complete::deferred::Job;
 use crate::dio::{self, Fast, Limits, Piece};
+use crate::disk::Condition;
 use crate::error::Error;
-use crate::failure::Condition;
 use crate::file::File;
+use crate::inode::Fs;
 use crate::inode::{Attached, Inode};
 use crate::locks::QUEUE;
 use crate::policy::Policy;
 pub use crate::request::MAX_REQUEST;
 use crate::request::{Completion, FileId, Request};
 use crate::stats::Counters;
-use crate::volume::VolumeShared;
 use crate::workers::Work;
 use diorite_block::sync::{Mutex, MutexGuard, thread};
 use diorite_block::{Bio, BioList, DeviceQueue, QueueOptions, Waker, forget_moved};
@@ -74,7 +76,8 @@ pub(crate) enum BlockingWork {
 
 /// What a queue is made of, shared with gates and workers that hold its requests.
 pub(crate) struct QueueShared {
-    pub(crate) volume: Arc<VolumeShared>,
+    pub(crate) service: Arc<Service>,
+    pub(crate) volume: Arc<Fs>,
     pub(crate) device: Box<dyn DeviceQueue>,
     pub(crate) waker: Arc<Waker>,
     pub(crate) inbox: Inbox,
@@ -142,32 +145,33 @@ pub(crate) struct QueueState {
 impl Queue {
     /// Opens a queue of `depth` slots on the volume.
     pub(crate) fn open(
-        volume: &Arc<VolumeShared>,
+        service: &Arc<Service>,
         depth: u32,
         work: BlockingWork,
     ) -> Result<Queue, Error> {
         let depth = depth.clamp(1, MAX_DEPTH);
         let options = QueueOptions::new(depth)?;
         let waker = options.waker.clone();
-        Queue::open_with(volume, depth, work, options, waker)
+        Queue::open_with(service, depth, work, options, waker)
     }
 
     /// As [`Queue::open`], kicking the waker of the queue above in a stack of devices.
     pub(crate) fn open_under(
-        volume: &Arc<VolumeShared>,
+        service: &Arc<Service>,
         options: QueueOptions,
     ) -> Result<Queue, Error> {
         let (depth, waker) = (options.depth.clamp(1, MAX_DEPTH), options.waker.clone());
-        Queue::open_with(volume, depth, BlockingWork::Workers, options, waker)
+        Queue::open_with(service, depth, BlockingWork::Workers, options, waker)
     }
 
     fn open_with(
-        volume: &Arc<VolumeShared>,
+        service: &Arc<Service>,
         depth: u32,
         blocking_work: BlockingWork,
         options: QueueOptions,
         waker: Arc<Waker>,
     ) -> Result<Queue, Error> {
+        let volume = &service.fs;
         volume.check_open()?;
         let device = volume.device.open_queue(options)?;
         let state = QueueState {
@@ -181,8 +185,8 @@ impl Queue {
             messages: Vec::new(),
             limits: Limits::new(volume),
             now: 0,
-            policy: volume.policy(),
-            fast: Fast::of(volume.policy()),
+            policy: service.policy(),
+            fast: Fast::of(service.policy()),
             written: 0,
             condition: Condition::Open,
             pieces: Vec::new(),
@@ -198,6 +202,7 @@ impl Queue {
             counters: Counters::default(),
         };
         let shared = Arc::new(QueueShared {
+            service: service.clone(),
             volume: volume.clone(),
             device,
             waker,
@@ -205,7 +210,7 @@ impl Queue {
             blocking_work,
             state: Mutex::at_level(&QUEUE, volume.level, state),
         });
-        volume.register(&shared);
+        service.register(&shared);
         Ok(Queue { shared })
     }
 
@@ -272,7 +277,7 @@ impl Queue {
     /// and nothing is allocated; of a `Vec` that is not, the rest moves to the front.
     pub fn submit_from(&self, batch: &mut impl Batch) -> usize {
         let mut state = self.shared.state.lock();
-        state.follow(&self.shared.volume);
+        state.follow(&self.shared.service, &self.shared.volume);
         state.now = 0;
         let accepted = batch.count().min(state.slots.free());
         let mut requests = batch.lend(accepted, &mut state.requests);
@@ -463,7 +468,7 @@ impl Drop for Queue {
         self.shared.volume.note_written(state.written);
         drop(state);
         drop(files);
-        self.shared.volume.retire(&self.shared, &counters);
+        self.shared.service.retire(&self.shared, &counters);
         // A worker that has just reported, or a foreign drain, may still hold the queue for an instant. Who drops a queue,
         // a volume and opens the image again must not find it held by its own past.
         while Arc::strong_count(&self.shared) > 1 {
@@ -475,8 +480,8 @@ impl Drop for Queue {
 impl QueueState {
     /// Takes the volume's policy and condition for the next batch.
     #[inline]
-    pub(crate) fn follow(&mut self, volume: &VolumeShared) {
-        let (policy, condition) = (volume.policy(), volume.condition());
+    pub(crate) fn follow(&mut self, service: &Service, volume: &Fs) {
+        let (policy, condition) = (service.policy(), volume.condition());
         if self.written >= WRITTEN_UNTOLD {
             volume.note_written(std::mem::take(&mut self.written));
         }

@@ -3,11 +3,10 @@
 //! Input: a file and one request. Output: its completion. Invariant: the queue belongs to one caller at a time; what the
 //! request owes is done by that caller, without a hop. Limits: the file attached last stays attached, for the next call.
 
-use super::{BlockingWork, Queue};
+use super::{BlockingWork, Queue, Service};
 use crate::error::Error;
 use crate::file::File;
 use crate::request::{Completion, FileId, Request};
-use crate::volume::VolumeShared;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -24,8 +23,8 @@ pub(crate) struct SyncQueue {
 }
 
 impl SyncQueue {
-    pub(crate) fn open(volume: &Arc<VolumeShared>) -> Result<SyncQueue, Error> {
-        let queue = Queue::open(volume, DEPTH, BlockingWork::Caller)?;
+    pub(crate) fn open(service: &Arc<Service>) -> Result<SyncQueue, Error> {
+        let queue = Queue::open(service, DEPTH, BlockingWork::Caller)?;
         Ok(SyncQueue {
             queue,
             attached: None,

@@ -6,12 +6,11 @@
 
 use crate::alloc::MARK_CREDITS;
 use crate::error::Error;
+use crate::inode::Fs;
 use crate::inode::Inode;
-use crate::journal::JournalHandle;
 use crate::map::MappingState;
 use crate::map::edit::{self, End, NewRun};
 use crate::orphan::ORPHAN_CREDITS;
-use crate::volume::VolumeShared;
 use diorite_format::{FsBlock, GroupNo, MapKind};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -144,7 +143,7 @@ fn cut(
 
 /// Groups whose bitmaps and descriptors are changed: those of data, and one for each block of the map.
 struct Groups<'a> {
-    volume: &'a VolumeShared,
+    volume: &'a Fs,
     data: BTreeSet<GroupNo>,
     nodes: u32,
 }
@@ -173,31 +172,5 @@ impl Groups<'_> {
             * groups
                 .saturating_add(self.nodes)
                 .min(self.volume.sb.group_count())
-    }
-}
-
-impl VolumeShared {
-    /// Makes a change in one handle, again after a commit where that is all that is missing, and again with what others keep ahead where
-    /// there is no space else. `change` leaves nothing changed where it fails for space. Blocks; no lock but a directory's may be held.
-    pub(crate) fn in_handle<R>(
-        &self,
-        credits: u32,
-        mut change: impl FnMut(&JournalHandle<'_>) -> Result<R, Error>,
-    ) -> Result<R, Error> {
-        self.with_all_space(|| change(&self.begin(credits)?))
-    }
-
-    /// Tries again after a commit, and with what others keep ahead, where space is missing. Blocks; no lock but a directory's may be held.
-    pub(crate) fn with_all_space<R>(
-        &self,
-        mut attempt: impl FnMut() -> Result<R, Error>,
-    ) -> Result<R, Error> {
-        match self.or_commit(&mut attempt) {
-            Err(Error::NoSpace { .. }) => {
-                self.close_windows();
-                self.or_commit(attempt)
-            }
-            done => done,
-        }
     }
 }

@@ -122,9 +122,9 @@ fn free(inode: &Inode, piece: &Piece, size: u64, is_last: bool) -> Result<(), Er
         remap.written_at(now);
         // The blocks are free already.
         handle.or_abort(if !is_last {
-            volume.orphans.add(handle, inode)
+            inode.begin_orphan(handle)
         } else if inode.disk().links > 0 {
-            volume.orphans.remove(handle, inode, 0)
+            inode.end_orphan(handle, 0)
         } else {
             Ok(())
         })?;

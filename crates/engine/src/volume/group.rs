@@ -3,9 +3,11 @@
 //! Input: a volume open for writing. Output: its next commit, when the group says so; or a closed volume whose device is as before.
 //! Invariant: a group that is dropped is abandoned. Limits: those of the journal's groups.
 
-use super::{Volume, VolumeShared};
-use crate::durable::Owed;
+use super::Volume;
+use crate::delete;
 use crate::error::Error;
+use crate::inode::Fs;
+use crate::inode::Owed;
 use crate::journal::{GroupFill, Journal};
 use std::sync::Arc;
 
@@ -14,7 +16,7 @@ use std::sync::Arc;
 #[must_use = "a group that is dropped is abandoned"]
 pub struct Group {
     /// None once it has ended.
-    volume: Option<Arc<VolumeShared>>,
+    volume: Option<Arc<Fs>>,
 }
 
 impl Volume {
@@ -28,8 +30,8 @@ impl Volume {
     pub fn group(&self) -> Result<Group, Error> {
         let volume = self.inner();
         volume.check_open()?;
-        volume.commit_deleted()?;
-        volume.journal()?.begin_group(volume)?;
+        delete::commit_deleted(volume)?;
+        volume.journal()?.begin_group(&**volume)?;
         Ok(Group {
             volume: Some(volume.clone()),
         })
@@ -55,7 +57,7 @@ impl Group {
         let since = volume.told.since();
         let owed = Owed::data(volume.data_epoch()).and(Owed::commit(volume.newest_uncommitted()));
         volume.journal()?.end_group();
-        volume.delete_doomed_best_effort();
+        delete::delete_doomed_best_effort(&volume);
         match volume.make_all_durable(since) {
             // The next one has begun behind this one, and began when all that there was, times too, was committed.
             Err(Error::InGroup) => {
@@ -78,7 +80,7 @@ impl Group {
     }
 }
 
-fn abandon(volume: &Arc<VolumeShared>) -> Result<(), Error> {
+fn abandon(volume: &Arc<Fs>) -> Result<(), Error> {
     volume.shut_down();
     let abandoned = volume.journal()?.abandon_group(volume);
     // Times that were noted meanwhile: nobody will ever write them, and their inodes hold the volume.

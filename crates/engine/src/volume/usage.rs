@@ -5,7 +5,6 @@
 
 use super::Volume;
 use crate::stats::Usage;
-use diorite_block::sync::atomic::Ordering;
 
 impl Volume {
     /// What the volume holds now. What has ended holds nothing: after files are let go of and a [`Volume::sync`], all free blocks are
@@ -15,8 +14,8 @@ impl Volume {
     pub fn usage(&self) -> Usage {
         let volume = self.inner();
         let mut usage = Usage {
-            map_segments: volume.loaded_segments.load(Ordering::Relaxed),
-            dirty_times: volume.dirty_times.len() as u64,
+            map_segments: volume.count_segments(),
+            dirty_times: volume.count_noted_times() as u64,
             ..Usage::default()
         };
         (usage.cached_blocks, usage.pinned_blocks) = volume.cache.count();
@@ -25,7 +24,7 @@ impl Volume {
             usage.free_on_disk = alloc.free_blocks();
             usage.free_inodes = u64::from(alloc.free_inodes());
         }
-        for queue in volume.open_queues() {
+        for queue in self.service().open_queues() {
             let state = queue.lock();
             usage.queues += 1;
             usage.requests += state.slots.used() as u64;

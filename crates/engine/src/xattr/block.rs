@@ -7,7 +7,7 @@
 
 use super::remove::held;
 use crate::alloc::{Alloc, Run};
-use crate::cache::{Kind, MetaRef};
+use crate::disk::cache::{Kind, MetaRef};
 use crate::error::Error;
 use crate::inode::{CAPABILITY, Inode};
 use crate::journal::JournalHandle;

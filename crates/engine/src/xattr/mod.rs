@@ -27,8 +27,9 @@ pub use set::XattrWhen;
 pub(crate) use shared::EqualBlocks;
 
 use crate::error::Error;
+use crate::inode::Fs;
 use crate::inode::Inode;
-use crate::volume::{Volume, VolumeShared};
+use crate::volume::Volume;
 use diorite_format::inline::{self, InlineData};
 use diorite_format::xattr::{NameIndex, XattrEntry, XattrValue, Xattrs};
 use diorite_format::{Ino, Inode as DiskInode};
@@ -46,11 +47,7 @@ pub struct Xattr {
 }
 
 /// The part of inline data that is kept as the attribute `system.data`.
-pub(crate) fn inline_tail(
-    volume: &VolumeShared,
-    disk: &DiskInode,
-    raw: &[u8],
-) -> Result<Vec<u8>, Error> {
+pub(crate) fn inline_tail(volume: &Fs, disk: &DiskInode, raw: &[u8]) -> Result<Vec<u8>, Error> {
     let attrs = Xattrs::parse_inode(&volume.sb, disk, raw)?;
     inline_value(disk, &attrs).map(<[u8]>::to_vec)
 }
@@ -69,11 +66,7 @@ pub(crate) fn inline_value<'a>(disk: &DiskInode, inside: &Xattrs<'a>) -> Result<
 }
 
 /// What is in an inode of the contents of its file, or of the target of its link. A file may go on behind it, in zeros.
-pub(crate) fn inline_contents(
-    volume: &VolumeShared,
-    disk: &DiskInode,
-    raw: &[u8],
-) -> Result<Vec<u8>, Error> {
+pub(crate) fn inline_contents(volume: &Fs, disk: &DiskInode, raw: &[u8]) -> Result<Vec<u8>, Error> {
     let rest = inline_tail(volume, disk, raw)?;
     let data = InlineData::new(disk, &rest)?;
     Ok([data.head, data.tail].concat())

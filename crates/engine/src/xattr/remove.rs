@@ -7,6 +7,7 @@
 use super::acl;
 use super::block::Block;
 use super::names;
+use crate::delete;
 use crate::error::Error;
 use crate::inode::Inode;
 use crate::journal::JournalHandle;
@@ -44,7 +45,7 @@ impl Volume {
             }
             handle.or_abort(inode.note_attributes(handle, None))
         })?;
-        volume.delete_doomed_best_effort();
+        delete::delete_doomed_best_effort(volume);
         inode.settle()
     }
 }

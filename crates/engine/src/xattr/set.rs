@@ -10,6 +10,7 @@ use super::acl;
 use super::names;
 use super::remove::Named;
 use super::value::Holder;
+use crate::delete;
 use crate::error::Error;
 use crate::inode::{CAPABILITY, Inode, timestamp};
 use crate::journal::JournalHandle;
@@ -139,7 +140,7 @@ impl Inode {
             done => done,
         };
         // What was named before, or was made in vain. The attribute is set or not, whatever becomes of that.
-        volume.delete_doomed_best_effort();
+        delete::delete_doomed_best_effort(volume);
         done.and_then(|()| self.settle())
     }
 

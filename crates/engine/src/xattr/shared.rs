@@ -8,7 +8,7 @@
 
 use super::block::Block;
 use crate::alloc::Run;
-use crate::cache::Kind;
+use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::inode::Inode;
 use crate::journal::JournalHandle;

@@ -9,12 +9,12 @@
 use super::MOST_VALUE;
 use super::remove::held;
 use crate::alloc::{MARK_CREDITS, NEW_INODE_CREDITS, Run};
-use crate::cache::Kind;
+use crate::disk::cache::Kind;
 use crate::error::Error;
+use crate::inode::read_orphan;
 use crate::inode::{Inode, generation, timestamp};
 use crate::journal::JournalHandle;
 use crate::map::edit::NewRun;
-use crate::mount;
 use crate::orphan::ORPHAN_CREDITS;
 use diorite_block::Buf;
 use diorite_format::inode::NewInode;
@@ -111,7 +111,7 @@ impl Inode {
             })?;
             if left == 0 {
                 handle.goes(inode.ino);
-                self.volume.orphans.add(handle, inode)?;
+                inode.begin_orphan(handle)?;
                 inode.note_unlinked();
             }
             let units = self.units_of_value(*size);
@@ -124,7 +124,7 @@ impl Inode {
 
     /// The first attribute that names a value: it is not an orphan any more.
     pub(super) fn adopt(&self, handle: &JournalHandle<'_>, holder: &Holder) -> Result<(), Error> {
-        self.volume.orphans.remove(handle, &holder.inode, 0)?;
+        holder.inode.end_orphan(handle, 0)?;
         holder.inode.change(handle, |disk| {
             disk.links = 1;
             disk.set_named_by_attributes(true);
@@ -150,9 +150,9 @@ impl Inode {
             let ino = volume.alloc()?.new_inode(handle, self.ino, false)?;
             handle.or_abort((|| {
                 self.write_holder(handle, ino, value)?;
-                let inode = Arc::new(mount::read_orphan(volume, ino)?);
+                let inode = Arc::new(read_orphan(volume, ino)?);
                 volume.know(&inode);
-                volume.orphans.add(handle, &inode)?;
+                inode.begin_orphan(handle)?;
                 Ok(inode)
             })())
         })?;

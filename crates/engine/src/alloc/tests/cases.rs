@@ -3,12 +3,12 @@
 use super::super::{Alloc, MARK_CREDITS, NEW_INODE_CREDITS, Run};
 use super::{Image, run};
 use crate::error::{Error, Wait};
-use crate::volume::VolumeShared;
+use crate::inode::Fs;
 use diorite_block::sync::atomic::Ordering;
 use diorite_format::{FsBlock, Ino};
 
 /// Claims until nothing is left.
-fn claim_all(volume: &VolumeShared, alloc: &Alloc, privileged: bool) -> Vec<Run> {
+fn claim_all(volume: &Fs, alloc: &Alloc, privileged: bool) -> Vec<Run> {
     let mut all = Vec::new();
     loop {
         match alloc.claim(volume, FsBlock::new(0), 777, privileged) {
@@ -254,7 +254,7 @@ fn an_inode_that_a_round_freed_waits_for_it() {
     drop(handle);
     let second = take();
     assert_ne!(first, second);
-    volume.journal().unwrap().commit_running(volume).unwrap();
+    volume.commit_running().unwrap();
     assert_eq!(take(), first);
     // The last ones are taken all the same.
     let (total, mut all) = (alloc.free_inodes(), vec![second]);

@@ -4,8 +4,9 @@ use super::super::{Alloc, MARK_CREDITS, NEW_INODE_CREDITS};
 use super::Image;
 use super::free_credits;
 use crate::error::Error;
+use crate::inode::Fs;
 use crate::options::OpenOptions;
-use crate::volume::{Volume, VolumeShared};
+use crate::volume::Volume;
 use diorite_block::locator::{self, Locator};
 use diorite_block::{BioErrorKind, BioOp, Fault, FaultDevice, FaultPlan, When};
 use diorite_format::{FsBlock, Ino};
@@ -32,7 +33,7 @@ fn open(image: &Image, nth: u64) -> (Arc<FaultDevice>, Result<Volume, Error>) {
 
 /// Tries until the device does what it shall; what fails must have changed no count.
 fn insist<R>(
-    volume: &VolumeShared,
+    volume: &Fs,
     alloc: &Alloc,
     attempt: impl Fn() -> Result<R, Error>,
 ) -> Result<R, Error> {
@@ -53,7 +54,7 @@ fn insist<R>(
 }
 
 /// Takes blocks and inodes in two groups and gives all back.
-fn work(volume: &VolumeShared) -> Result<(), Error> {
+fn work(volume: &Fs) -> Result<(), Error> {
     let alloc = volume.alloc()?;
     for group in [1, 3] {
         let goal = volume

@@ -7,8 +7,9 @@ use super::super::{Alloc, MARK_CREDITS, NEW_INODE_CREDITS, Run};
 use super::free_credits;
 use super::{Dump, Image, KINDS};
 use crate::error::{Error, Wait};
+use crate::inode::Fs;
 use crate::testing::Rng;
-use crate::volume::{Volume, VolumeShared};
+use crate::volume::Volume;
 use diorite_format::{FsBlock, Ino};
 use std::collections::BTreeMap;
 
@@ -35,7 +36,7 @@ struct Model {
 }
 
 impl Model {
-    fn new(volume: &VolumeShared, dump: &Dump) -> Model {
+    fn new(volume: &Fs, dump: &Dump) -> Model {
         let geometry = volume.sb.geometry();
         let (first, ratio) = (
             geometry.first_data_block().get(),
@@ -128,7 +129,7 @@ fn part_of(list: &mut Vec<Run>, rng: &mut Rng, ratio: u64) -> Option<Run> {
 }
 
 struct Walk<'a> {
-    volume: &'a VolumeShared,
+    volume: &'a Fs,
     alloc: &'a Alloc,
     model: Model,
     rng: Rng,

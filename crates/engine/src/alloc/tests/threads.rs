@@ -2,8 +2,8 @@
 
 use super::super::{Alloc, MARK_CREDITS, Run};
 use super::Image;
+use crate::inode::Fs;
 use crate::testing::Rng;
-use crate::volume::VolumeShared;
 use diorite_block::sync::atomic::{AtomicBool, Ordering};
 use diorite_format::FsBlock;
 
@@ -11,7 +11,7 @@ const THREADS: u64 = 4;
 
 /// What one thread owns of the volume, in a list that all share.
 struct Owner<'a> {
-    volume: &'a VolumeShared,
+    volume: &'a Fs,
     alloc: &'a Alloc,
     owned: &'a [AtomicBool],
     mine: Vec<Run>,

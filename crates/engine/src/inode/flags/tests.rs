@@ -1,6 +1,6 @@
 //! A flag that changes the way of a file's data.
 
-use crate::cache::Kind;
+use crate::disk::cache::Kind;
 use crate::map::MappingState;
 use crate::testing::small_volume;
 use diorite_block::Buf;

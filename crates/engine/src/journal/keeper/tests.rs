@@ -29,7 +29,7 @@ fn what_was_committed_goes_home_after_another_interval() {
     let volume = small_volume("16M", &[]);
     volume.create("/file", 0o644).unwrap();
     assert_eq!(journal(&volume).stats().commits, 0);
-    journal(&volume).hurry_commit(volume.inner());
+    journal(&volume).hurry_commit();
     while journal(&volume).stats().commits == 0 {
         thread::yield_now();
     }
@@ -43,10 +43,10 @@ fn what_was_committed_goes_home_after_another_interval() {
 #[test]
 fn its_thread_ends_with_it() {
     let volume = small_volume("16M", &[]);
-    let keeper = Keeper::new(1, HOUR);
+    let keeper = Keeper::new(1, HOUR, volume.inner().hooks());
     let shared = Arc::downgrade(&keeper.shared);
     let medium = journal(&volume).medium.lock();
-    keeper.hurry(volume.inner());
+    keeper.hurry();
     while keeper.shared.orders.lock().now {
         thread::yield_now();
     }
@@ -63,9 +63,9 @@ fn its_thread_ends_with_it() {
 #[test]
 fn an_idle_thread_ends_with_it() {
     let volume = small_volume("16M", &[]);
-    let keeper = Keeper::new(1, HOUR);
+    let keeper = Keeper::new(1, HOUR, volume.inner().hooks());
     let shared = Arc::downgrade(&keeper.shared);
-    keeper.wake(volume.inner());
+    keeper.wake();
     drop(keeper);
     assert!(shared.upgrade().is_none(), "its thread is still there");
 }

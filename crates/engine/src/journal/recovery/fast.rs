@@ -5,10 +5,10 @@
 //! commit block is durable the fast commits count, from then on they do not: so a crash anywhere leaves one or the other, whole. Limits:
 //! what was changed has to fit into the log.
 
-use super::Blocks;
 use super::replay::LogEnd;
 use super::scan::Ring;
 use super::source::{LogBlocks, LogSource};
+use crate::disk::Blocks;
 use crate::error::Error;
 use diorite_format::journal::write::{self, LogPosition, Tag, set_position};
 use diorite_format::journal::{FastCommits, FastScan, JournalSuper};

@@ -12,17 +12,15 @@
 //! 5. The log is emptied and its error cleared. Recovery would find nothing to do.
 //! 6. The superblock's `needs_recovery` is cleared.
 
-use super::Blocks;
 use super::fast::commit;
 use super::replay::LogEnd;
-use super::source::{LogSource, flush, write_block};
+use super::source::LogSource;
+use crate::disk::{Blocks, edit_superblock, flush, write_block};
 use crate::error::Error;
-use crate::op::Op;
-use diorite_block::{Blocking, Buf};
+use diorite_block::Blocking;
 use diorite_format::Tid;
 use diorite_format::journal::JournalSuper;
 use diorite_format::journal::write::{LogPosition, set_errno, set_position};
-use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockEdit};
 use std::time::Duration;
 
 /// Bytes of neighbours that are written together.
@@ -94,31 +92,4 @@ fn write_all(blocking: &Blocking, block_size: u32, blocks: &Blocks) -> Result<()
         write_block(blocking, start * u64::from(block_size), &run)?;
     }
     Ok(())
-}
-
-/// Changes the primary superblock and makes that durable.
-pub(crate) fn edit_superblock(
-    blocking: &Blocking,
-    block_size: u32,
-    change: impl FnOnce(&mut SuperblockEdit<'_>),
-) -> Result<(), Error> {
-    let size = u64::from(block_size);
-    let pos = SUPERBLOCK_OFFSET - SUPERBLOCK_OFFSET % size;
-    let failed = |error| Error::Device {
-        op: Op::Read,
-        pos,
-        len: block_size,
-        error,
-    };
-    let read = blocking.read(pos, Buf::zeroed(block_size as usize));
-    let mut block = read.map_err(failed)?.as_slice().to_vec();
-    let at = (SUPERBLOCK_OFFSET - pos) as usize;
-    let raw: &mut [u8; SUPERBLOCK_SIZE] = (&mut block[at..at + SUPERBLOCK_SIZE])
-        .try_into()
-        .expect("a slice of as many bytes");
-    let mut edit = SuperblockEdit::new(raw);
-    change(&mut edit);
-    edit.seal();
-    write_block(blocking, pos, &block)?;
-    flush(blocking)
 }

@@ -23,14 +23,8 @@ mod scratch;
 mod source;
 
 pub(crate) use fast::check_fits;
-pub(crate) use home::{After, bring_home, edit_superblock};
+pub(crate) use home::{After, bring_home};
 pub(crate) use overlay::Overlay;
 pub(crate) use replay::{LogEnd, Target, replay};
 pub(crate) use scratch::Scratch;
 pub(crate) use source::LogSource;
-
-use diorite_format::FsBlock;
-use std::collections::BTreeMap;
-
-/// Contents of blocks of the volume, by number.
-pub(crate) type Blocks = BTreeMap<FsBlock, Box<[u8]>>;

@@ -4,7 +4,7 @@
 //! nothing is ever written; a bio is patched once, after the device below has ended it well. Limits: none on alignment or on the
 //! shape of buffers; geometry and reports are those of the device below, but read-only.
 
-use super::Blocks;
+use crate::disk::Blocks;
 use diorite_block::sync::{DEVICE_SHARED, Mutex};
 use diorite_block::{
     Bio, BioError, BioErrorKind, BioList, BioOp, Device, DeviceError, DeviceQueue, DeviceReport,

@@ -5,10 +5,10 @@
 //! one replaces it; its place lies inside the volume and outside the journal. Limits: all or nothing: the first copy that does
 //! not check out is an error.
 
-use super::Blocks;
 use super::fast::fast_commits;
 use super::scan::{Piece, Ring, scan};
 use super::source::LogBlocks;
+use crate::disk::Blocks;
 use crate::error::Error;
 use diorite_format::journal::{FastCommits, JournalSuper, Tag};
 use diorite_format::{FsBlock, Tid};

@@ -4,7 +4,7 @@
 //! nothing goes down but reads; a write is there for every read that is reaped after it. Limits: writes are whole blocks; discard and
 //! write-zeroes are not understood; memory grows with the blocks that are written.
 
-use super::Blocks;
+use crate::disk::Blocks;
 use diorite_block::sync::{DEVICE_SHARED, Mutex};
 use diorite_block::{
     Bio, BioError, BioErrorKind, BioList, BioOp, Device, DeviceError, DeviceQueue, DeviceReport,

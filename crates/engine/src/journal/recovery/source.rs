@@ -3,11 +3,12 @@
 //! Input: a number in the log. Output: the block. Invariants: a number outside the log, or in a hole of the journal's file, is
 //! an error. Limits: reads ahead by [`WINDOW`] bytes, and keeps no more than that; blocks the calling thread.
 
+use crate::disk::{flush, write_block};
 use crate::error::Error;
 use crate::journal::Places;
 use crate::map::{Mapping, MappingState};
 use crate::op::Op;
-use diorite_block::{Bio, Blocking, Buf, Device};
+use diorite_block::{Blocking, Buf, Device};
 use diorite_format::FsBlock;
 use std::sync::Arc;
 
@@ -145,20 +146,4 @@ fn read_at(blocking: &Blocking, pos: u64, len: u32) -> Result<Vec<u8>, Error> {
         error,
     };
     Ok(read.map_err(failed)?.as_slice().to_vec())
-}
-
-/// Writes bytes at a multiple of the device's block.
-pub(super) fn write_block(blocking: &Blocking, pos: u64, bytes: &[u8]) -> Result<(), Error> {
-    let mut buf = Buf::zeroed(bytes.len());
-    buf.copy_in(0, bytes);
-    let done = blocking.run(Bio::write(pos, buf, 0));
-    let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-    let failed = |e| Error::of_write(&**blocking.device(), pos, len, e);
-    done.result.map_err(failed)
-}
-
-/// Makes durable what was written.
-pub(super) fn flush(blocking: &Blocking) -> Result<(), Error> {
-    let failed = |e| Error::of_flush(&**blocking.device(), e);
-    blocking.flush().map_err(failed)
 }

@@ -4,15 +4,15 @@
 //! both nodes free, so the next one of the same node takes as many entries as that; a run splits one node of each level, and the root may
 //! move down; without a journal a split makes two nodes, and what they replace is free only later. Limits: says nothing of joins, which need no blocks.
 
+use crate::journal::Store;
 use crate::map::load::{extent_node, pointer_block};
-use crate::volume::VolumeShared;
 use diorite_format::extent::{ExtentNode, MAX_DEPTH, MAX_UNWRITTEN_LEN, block_capacity, raw};
 use diorite_format::indirect::{self, PointerBlock};
 use diorite_format::{Inode as DiskInode, MapKind};
 
 /// Nodes that mapping runs of these lengths makes at most, and entries that it adds to leaves.
 pub(crate) fn most_nodes(
-    volume: &VolumeShared,
+    volume: &Store,
     inode: &DiskInode,
     lens: impl Iterator<Item = u64> + Clone,
 ) -> (u32, u32) {
@@ -45,12 +45,12 @@ pub(crate) fn most_nodes(
 }
 
 /// How many nodes a split makes.
-pub(super) fn made_by_a_split(volume: &VolumeShared) -> u32 {
+pub(super) fn made_by_a_split(volume: &Store) -> u32 {
     if volume.has_journal() { 1 } else { 2 }
 }
 
 /// Nodes that are written anew when what is in so many leaves moves.
-pub(crate) fn most_moved(volume: &VolumeShared, inode: &DiskInode, leaves: u32) -> u32 {
+pub(crate) fn most_moved(volume: &Store, inode: &DiskInode, leaves: u32) -> u32 {
     let depth = u32::from(raw::depth(&inode.i_block).min(MAX_DEPTH));
     match depth {
         _ if volume.has_journal() => 0,
@@ -62,7 +62,7 @@ pub(crate) fn most_moved(volume: &VolumeShared, inode: &DiskInode, leaves: u32) 
 }
 
 /// Entries that can be added where `block` belongs before a node has to be made there; 0 if that cannot be told. Blocks while the device reads.
-pub(crate) fn room_at(volume: &VolumeShared, inode: &DiskInode, block: u64) -> u32 {
+pub(crate) fn room_at(volume: &Store, inode: &DiskInode, block: u64) -> u32 {
     match inode.map_kind() {
         MapKind::Extents => room_in_leaf(volume, inode, block).unwrap_or(0),
         MapKind::Indirect => match has_pointers(volume, inode, block) {
@@ -73,7 +73,7 @@ pub(crate) fn room_at(volume: &VolumeShared, inode: &DiskInode, block: u64) -> u
     }
 }
 
-fn room_in_leaf(volume: &VolumeShared, inode: &DiskInode, block: u64) -> Option<u32> {
+fn room_in_leaf(volume: &Store, inode: &DiskInode, block: u64) -> Option<u32> {
     let mut node = ExtentNode::parse_root(&volume.sb, inode).ok()?;
     while node.depth > 0 {
         let after = node.indexes().partition_point(|e| e.block.get() <= block);
@@ -91,7 +91,7 @@ fn raw_count(leaf: &ExtentNode) -> u16 {
 }
 
 /// Is there a block of pointers for this block, or does it need none?
-fn has_pointers(volume: &VolumeShared, inode: &DiskInode, block: u64) -> Option<bool> {
+fn has_pointers(volume: &Store, inode: &DiskInode, block: u64) -> Option<bool> {
     let sb = &volume.sb;
     let direct = u64::from(indirect::DIRECT);
     let Some(mut rest) = block.checked_sub(direct) else {

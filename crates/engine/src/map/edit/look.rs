@@ -5,15 +5,15 @@
 
 use super::runs::Run;
 use crate::error::Error;
+use crate::journal::Store;
 use crate::map::load::extent_node;
-use crate::volume::VolumeShared;
 use diorite_format::extent::{Entries, ExtentIndex, ExtentNode};
 use diorite_format::{FsBlock, Inode as DiskInode};
 use std::ops::Range;
 
 /// The blocks of the volume to which an extent tree maps file blocks of `range`.
 pub(crate) fn mapped_to(
-    volume: &VolumeShared,
+    volume: &Store,
     inode: &DiskInode,
     range: Range<u64>,
 ) -> Result<Vec<Run>, Error> {
@@ -24,7 +24,7 @@ pub(crate) fn mapped_to(
 }
 
 fn look(
-    volume: &VolumeShared,
+    volume: &Store,
     inode: &DiskInode,
     node: &ExtentNode,
     range: &Range<u64>,

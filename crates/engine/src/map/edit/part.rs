@@ -8,9 +8,9 @@
 //! one handle per turn.
 
 use crate::error::Error;
+use crate::journal::Store;
 use crate::map::load::{END, extent_node, pointer_block, pointer_segments};
 use crate::map::{Segment, SegmentKind};
-use crate::volume::VolumeShared;
 use diorite_format::extent::{Expect, ExtentNode, MAX_DEPTH, block_capacity, raw};
 use diorite_format::indirect;
 use diorite_format::{Inode as DiskInode, MapKind};
@@ -28,12 +28,7 @@ pub(crate) enum End {
 
 /// Blocks of the map that an edit changes, makes or lets go at most, if its range touches `leaves` leaves (or blocks of pointers to
 /// data) and is mapped to `new`.
-pub(crate) fn credits(
-    volume: &VolumeShared,
-    inode: &DiskInode,
-    leaves: u32,
-    new: &[NewRun],
-) -> u32 {
+pub(crate) fn credits(volume: &Store, inode: &DiskInode, leaves: u32, new: &[NewRun]) -> u32 {
     match inode.map_kind() {
         MapKind::Extents => extent_credits(volume, inode, leaves, new),
         MapKind::Indirect => {
@@ -47,7 +42,7 @@ pub(crate) fn credits(
 }
 
 /// Every level may have as many nodes as there are leaves below, each with two neighbours to join and one split.
-fn extent_credits(volume: &VolumeShared, inode: &DiskInode, leaves: u32, new: &[NewRun]) -> u32 {
+fn extent_credits(volume: &Store, inode: &DiskInode, leaves: u32, new: &[NewRun]) -> u32 {
     let depth = u32::from(raw::depth(&inode.i_block).min(MAX_DEPTH));
     let capacity = u32::from(block_capacity(&volume.sb));
     let pieces = |n: &NewRun| n.len.div_ceil(diorite_format::extent::MAX_UNWRITTEN_LEN);
@@ -64,7 +59,7 @@ fn extent_credits(volume: &VolumeShared, inode: &DiskInode, leaves: u32, new: &[
 /// The part of `range` at one of its ends that touches at most `leaves` leaves, which is one at least. Files without a map of blocks are
 /// one part.
 pub(crate) fn part(
-    volume: &VolumeShared,
+    volume: &Store,
     inode: &DiskInode,
     range: Range<u32>,
     leaves: u32,
@@ -96,7 +91,7 @@ pub(crate) fn part(
 
 /// A walk from one end of the range that counts leaves.
 struct Count<'a> {
-    volume: &'a VolumeShared,
+    volume: &'a Store,
     inode: &'a DiskInode,
     range: Range<u64>,
     left: u32,

@@ -7,12 +7,12 @@
 
 use super::runs::{self, Run};
 use super::{Edited, TreeBlocks};
-use crate::cache::{Kind, MetaRef};
+use crate::disk::cache::{Kind, MetaRef};
 use crate::error::Error;
 use crate::journal::JournalHandle;
+use crate::journal::Store;
 use crate::map::Segment;
 use crate::map::load::{extent_node, pointer_block};
-use crate::volume::VolumeShared;
 use diorite_format::extent::{Expect, ExtentNode};
 use diorite_format::{FsBlock, Inode as DiskInode};
 use std::collections::BTreeMap;
@@ -92,8 +92,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    pub(super) fn volume(&self) -> &'a VolumeShared {
-        self.handle.volume()
+    pub(super) fn volume(&self) -> &'a Store {
+        self.handle.store()
     }
 
     /// Reads an extent node, for the first and only time.

@@ -6,7 +6,7 @@
 //! remove blocks, split more than the leaf or touch two of them is not for here.
 
 use super::{Edited, NewRun, TreeBlocks, split};
-use crate::cache::{Kind, MetaRef, NodeOf, Unsealed};
+use crate::disk::cache::{Kind, MetaRef, NodeOf, Unsealed};
 use crate::error::Error;
 use crate::journal::JournalHandle;
 use crate::map::load::extent_segment;
@@ -84,7 +84,7 @@ fn find_leaf(handle: &JournalHandle<'_>, inode: &DiskInode, block: u32) -> Optio
     loop {
         depth = depth.checked_sub(1)?;
         // What is in memory was checked against its parent; what is not is left to the general edit, which knows the parent's range.
-        let leaf = handle.volume().cache.peek(at, Kind::Map)?;
+        let leaf = handle.store().cache.peek(at, Kind::Map)?;
         if raw::depth(&leaf) != depth {
             return None;
         }

@@ -8,7 +8,7 @@
 use super::TreeBlocks;
 use super::plan::twice;
 use super::quick::{Place, owner, too_full};
-use crate::cache::Kind;
+use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::journal::JournalHandle;
 use diorite_format::extent::{ExtentIndex, raw, seal_block};
@@ -31,7 +31,7 @@ impl Halves {
     pub(super) fn place(&self, handle: &JournalHandle<'_>, block: u32) -> Option<Place> {
         let right = u64::from(block) >= self.key;
         let at = if right { self.right } else { self.left };
-        let leaf = handle.volume().cache.peek(at, Kind::Map)?;
+        let leaf = handle.store().cache.peek(at, Kind::Map)?;
         Some(Place {
             at,
             leaf,
@@ -57,7 +57,7 @@ pub(super) fn leaf(
     let parent = full.parent.as_ref();
     let parent_has_room =
         parent.map_or_else(|| has_room(&inode.i_block), |(_, node)| has_room(node));
-    if !parent_has_room || !handle.volume().has_journal() {
+    if !parent_has_room || !handle.store().has_journal() {
         return Ok(None);
     }
     let child = blocks.take(full.at)?;
@@ -91,7 +91,7 @@ fn split(
     let done = |done: bool| done.then_some(()).ok_or_else(|| too_full(ino));
     let mut copied = false;
     handle.create(entry.child, Kind::Map, |bytes| {
-        let sb = &handle.volume().sb;
+        let sb = &handle.store().sb;
         copied = raw::copy_upper(&full.leaf, from, bytes, sb);
         seal_block(sb, ino, generation, bytes);
     });

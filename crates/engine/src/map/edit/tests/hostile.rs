@@ -62,7 +62,7 @@ fn edit_damaged(rig: &mut Rig, rng: &mut Rng) {
             1 if extents => shift(handle, &mut rig.free, disk, from..u32::MAX, 7),
             2 => {
                 let end = [End::First, End::Last][from as usize % 2];
-                let range = part(handle.volume(), disk, from..u32::MAX, 3, end)?;
+                let range = part(handle.store(), disk, from..u32::MAX, 3, end)?;
                 replace(handle, &mut rig.free, disk, range, &[])
             }
             _ => replace(handle, &mut rig.free, disk, from..to, &[new]),

@@ -4,9 +4,8 @@
 //! wrong sum is taken for a torn write. If that write changed no more than the flags that recovery changes, it is known what was there
 //! before or after it; else a copy stands in, whose counts and states are as old as the copy. Only the chain of orphans goes on.
 
-use super::open::read_bytes;
+use super::{Blocks, read_bytes};
 use crate::error::Error;
-use crate::journal::recovery::Blocks;
 use diorite_block::Blocking;
 use diorite_format::superblock::{
     SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockEdit, as_primary, backup_candidates,
@@ -20,7 +19,7 @@ type Raw = [u8; SUPERBLOCK_SIZE];
 pub(crate) struct Found {
     pub(crate) sb: Superblock,
     /// The block of the primary as it should be, if it is not.
-    pub(super) patch: Arc<Blocks>,
+    pub(crate) patch: Arc<Blocks>,
     /// What a person should know.
     pub(crate) note: Option<String>,
 }

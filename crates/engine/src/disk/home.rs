@@ -4,8 +4,8 @@
 //! call returns; the first error is reported. Limits: the bytes are copied, [`PIECE`] blocks at a time, since who changes them next must
 //! not wait for the device.
 
+use super::Disk;
 use crate::error::Error;
-use crate::volume::VolumeShared;
 use diorite_block::{Bio, BioList, Blocking, Buf, Epoch};
 use diorite_format::FsBlock;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const RUN: usize = 128;
 /// Blocks of which there are copies at once: of eight runs.
 const PIECE: usize = 1024;
 
-impl VolumeShared {
+impl Disk {
     /// Makes durable what has ended on the volume's device. Blocks.
     pub(crate) fn flush(&self) -> Result<(), Error> {
         self.flush_since(self.data_epoch())

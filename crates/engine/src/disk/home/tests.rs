@@ -1,6 +1,6 @@
 //! Which bios a list of blocks becomes.
 
-use super::*;
+use crate::disk::home::*;
 use crate::testing::small_volume;
 
 /// Neighbours go together, at most `RUN` of them; each bio is where its first block is and has the bytes of all. What goes to the volume's

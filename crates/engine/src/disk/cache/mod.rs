@@ -429,7 +429,7 @@ impl Shard {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::disk::cache::*;
     use diorite_block::mem::MemDevice;
     use diorite_format::Corrupt;
 

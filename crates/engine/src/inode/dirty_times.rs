@@ -7,8 +7,8 @@
 //! follows a path, or reads a directory or a link writes them first. While a group of changes is open nobody can, and it is as long as the
 //! files that are used in it are many.
 
-use super::VolumeShared;
 use crate::error::Error;
+use crate::inode::Fs;
 use crate::inode::Inode;
 use crate::journal::Journal;
 use crate::locks::DIRTY_TIMES;
@@ -80,10 +80,10 @@ impl DirtyTimes {
     }
 }
 
-impl VolumeShared {
+impl Fs {
     /// Notes times of an inode: `note` marks it, under the lock of the list, and says whether it has to be in it. Gives what `note` said.
     pub(crate) fn note_touched(&self, inode: &Arc<Inode>, note: impl FnOnce() -> bool) -> bool {
-        let Some(journal) = self.journal.get() else {
+        let Some(journal) = self.journal_if_any() else {
             // Open for overwrites alone: nobody will ever write them.
             return note();
         };
@@ -103,11 +103,16 @@ impl VolumeShared {
         drop(before);
         // While a group is open nobody could write them.
         if many && !journal.has_group() {
-            journal.hurry_commit(self);
+            journal.hurry_commit();
         } else {
-            journal.expect_commit(self);
+            journal.expect_commit();
         }
         true
+    }
+
+    /// Inodes whose times are only noted.
+    pub(crate) fn count_noted_times(&self) -> usize {
+        self.dirty_times.len()
     }
 
     pub(crate) fn has_noted_times(&self) -> bool {
@@ -145,13 +150,13 @@ impl VolumeShared {
             }
             Ok(())
         });
-        let over = self.journal.get().is_none_or(Journal::is_aborted);
+        let over = self.journal_if_any().is_none_or(Journal::is_aborted);
         for inode in inodes {
             self.forget_times_if(inode, |inode| over || !inode.owes_times());
         }
         if !over && inodes.iter().any(|inode| inode.owes_times()) {
             // With the interval, however many they are: what has just failed would fail again.
-            let _woken = self.journal.get().map(|j| j.expect_commit(self));
+            let _woken = self.journal_if_any().map(|j| j.expect_commit());
         }
         begun.and(first_error)
     }

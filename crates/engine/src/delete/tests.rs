@@ -14,7 +14,7 @@ fn what_is_being_deleted_is_not_found() {
     let file = volume.create("/file", 0o644).unwrap();
     let ino = file.ino();
     volume.unlink("/file").unwrap();
-    let going = inner.orphans.read(inner, ino).unwrap();
+    let going = super::doomed::read(inner, ino).unwrap();
     let is_gone = |error: Error| matches!(error, Error::NotFound { .. });
     assert!(is_gone(inner.inode(ino).unwrap_err()));
     assert!(is_gone(

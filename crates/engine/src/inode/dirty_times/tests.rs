@@ -2,7 +2,7 @@
 //!
 //! Input: a small volume. Output: none. Invariants: none of its own. Limits: what becomes of times is looked at in `tests/rules/times.rs`.
 
-use crate::mount;
+use crate::inode::read_inode;
 use crate::testing::small_volume;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ fn another_one_with_the_same_number_stays() {
     let volume = small_volume("16M", &[]);
     let ino = volume.create("/file", 0o644).unwrap().ino();
     let volume = volume.inner();
-    let old = Arc::new(mount::read_inode(volume, ino).unwrap());
+    let old = Arc::new(read_inode(volume, ino).unwrap());
     let new = volume.inode(ino).unwrap();
     new.touch(1);
     assert!(volume.has_noted_times());

@@ -5,30 +5,41 @@
 //! size given back, as the kernel does; a number that is no inode's, or comes twice, ends the opening with an error that names it.
 //! Limits: as many orphans as inodes.
 
+use super::doomed::delete_orphan;
+use crate::disk::read_disk_inode;
 use crate::error::Error;
-use crate::mount;
+use crate::inode::Fs;
+use crate::map::MappingState;
+use crate::orphan::{ORPHAN_CREDITS, SlotFile, damaged};
 use crate::range;
-use crate::volume::VolumeShared;
 use diorite_format::features::RoCompat;
-use diorite_format::{Ino, Inode as DiskInode, MapKind};
+use diorite_format::{FsBlock, Ino, Inode as DiskInode, MapKind};
 use std::collections::HashSet;
 use std::sync::Arc;
 
+/// The largest orphan file that is read; mke2fs makes it of 32 to 512 blocks.
+const MOST_BYTES: u64 = 64 << 20;
+
 /// Reads the list, and leaves it as it is; gives what is on it. Blocks; no lock may be held.
-pub(crate) fn load(volume: &Arc<VolumeShared>) -> Result<Vec<Ino>, Error> {
-    let loaded = read_chain(volume).and_then(|chain| volume.orphans.load(volume, chain));
-    loaded.map_err(|e| e.at("the list of orphaned inodes"))
+pub(crate) fn load(volume: &Arc<Fs>) -> Result<Vec<Ino>, Error> {
+    let load = || {
+        let chain = read_chain(volume)?;
+        // Read before: an inode may not be looked up under the list's lock.
+        let file = slot_file(volume)?;
+        volume.orphans.load(volume, chain, file)
+    };
+    load().map_err(|e| e.at("the list of orphaned inodes"))
 }
 
 /// Reads the list and deals with all that is on it; says what was done, if there was anything. Blocks; no lock may be held.
-pub(crate) fn recover(volume: &Arc<VolumeShared>) -> Result<Option<String>, Error> {
+pub(crate) fn recover(volume: &Arc<Fs>) -> Result<Option<String>, Error> {
     let known = |e: Error| e.at("the list of orphaned inodes");
     let all = load(volume)?;
     let (mut deleted, mut truncated) = (0, 0);
     for ino in all {
         let disk = look(volume, ino).map_err(known)?;
         let (done, count) = match disk.links {
-            0 => (volume.delete_orphan(ino), &mut deleted),
+            0 => (delete_orphan(volume, ino), &mut deleted),
             _ => (truncate(volume, ino), &mut truncated),
         };
         done.map_err(|e| e.at(format!("orphaned inode {ino}")))?;
@@ -37,13 +48,13 @@ pub(crate) fn recover(volume: &Arc<VolumeShared>) -> Result<Option<String>, Erro
     let some = deleted + truncated > 0;
     if !some && volume.sb.features().ro_compat.has(RoCompat::ORPHAN_PRESENT) {
         // Said so while it was in use, by who had none when it stopped.
-        volume.mark_clean()?;
+        volume.mark_clean(volume.orphans.in_file())?;
     }
     Ok(some.then(|| format!("orphaned inodes: {deleted} deleted, {truncated} truncated")))
 }
 
 /// The inodes that the chain names, from the newest on.
-fn read_chain(volume: &VolumeShared) -> Result<Vec<Ino>, Error> {
+fn read_chain(volume: &Fs) -> Result<Vec<Ino>, Error> {
     let (mut chain, mut seen) = (Vec::new(), HashSet::new());
     let mut at = volume.sb.last_orphan();
     while !at.is_none() {
@@ -58,7 +69,7 @@ fn read_chain(volume: &VolumeShared) -> Result<Vec<Ino>, Error> {
 }
 
 /// An orphan's place in the inode table.
-pub(super) fn look(volume: &VolumeShared, ino: Ino) -> Result<DiskInode, Error> {
+fn look(volume: &Fs, ino: Ino) -> Result<DiskInode, Error> {
     if volume.sb.check_ino(ino.get()).is_err() {
         return Err(damaged(ino, "is no inode of this volume"));
     }
@@ -66,18 +77,34 @@ pub(super) fn look(volume: &VolumeShared, ino: Ino) -> Result<DiskInode, Error> 
     if volume.is_system_inode(ino) || own.contains(&Some(ino)) {
         return Err(damaged(ino, "is one of the volume's own"));
     }
-    let disk = mount::read_disk_inode(volume, ino)?;
+    let disk = read_disk_inode(volume, ino)?;
     if disk.file_type.is_none() {
         return Err(damaged(ino, "is not in use"));
     }
     Ok(disk)
 }
 
-pub(super) fn damaged(ino: Ino, why: &str) -> Error {
-    Error::Damaged(format!("inode {ino} {why}; run e2fsck"))
+/// The orphan file, if the volume has one, and where its blocks are.
+fn slot_file(volume: &Arc<Fs>) -> Result<Option<SlotFile>, Error> {
+    let Some(ino) = volume.sb.orphan_file() else {
+        return Ok(None);
+    };
+    let inode = volume.inode(ino)?;
+    if inode.size() > MOST_BYTES {
+        return Err(damaged(ino, "is larger than an orphan file can be"));
+    }
+    let (mut blocks, block_size) = (Vec::new(), u64::from(volume.block_size()));
+    for mapping in inode.mappings(0..inode.size().div_ceil(block_size))? {
+        let MappingState::Written(first) = mapping.state else {
+            return Err(damaged(ino, "is the orphan file and has holes"));
+        };
+        blocks.extend((first.get()..first.get() + mapping.len).map(FsBlock::new));
+    }
+    let inode = inode.disk();
+    Ok(Some(SlotFile { inode, blocks }))
 }
 
-fn truncate(volume: &Arc<VolumeShared>, ino: Ino) -> Result<(), Error> {
+fn truncate(volume: &Arc<Fs>, ino: Ino) -> Result<(), Error> {
     let inode = volume.inode(ino)?;
     let mapped = matches!(
         inode.disk().map_kind(),
@@ -87,7 +114,5 @@ fn truncate(volume: &Arc<VolumeShared>, ino: Ino) -> Result<(), Error> {
         inode.check_can_grow()?;
         return range::shrink(&inode, inode.size());
     }
-    volume.in_handle(1 + super::ORPHAN_CREDITS, |handle| {
-        volume.orphans.remove(handle, &inode, 0)
-    })
+    volume.in_handle(1 + ORPHAN_CREDITS, |handle| inode.end_orphan(handle, 0))
 }

@@ -28,8 +28,8 @@
 //! epochs.
 
 use crate::error::Error;
-use crate::volume::VolumeShared;
-use diorite_block::{Epoch, Told};
+use crate::inode::Fs;
+use diorite_block::Epoch;
 use diorite_format::Tid;
 
 /// What has to be durable before somebody is told so.
@@ -76,7 +76,7 @@ impl Owed {
     }
 }
 
-impl VolumeShared {
+impl Fs {
     /// Makes it durable: by a commit and a flush at most, and by neither where others have done it since. Blocks; no lock may be held.
     ///
     /// # Errors
@@ -92,37 +92,6 @@ impl VolumeShared {
         owed.data.map_or(Ok(()), |epoch| self.flush_since(epoch))
     }
 
-    /// When data that has ended by now had ended.
-    pub(crate) fn data_epoch(&self) -> Epoch {
-        self.blocking.flushes().now()
-    }
-
-    /// Data that had ended by then is not lost.
-    ///
-    /// # Errors
-    /// That of a flush that has failed since, whoever asked for it.
-    pub(crate) fn check_flushes_since(&self, epoch: Epoch) -> Result<(), Error> {
-        let checked = self.blocking.flushes().check(epoch);
-        checked.map_err(|e| Error::of_flush(&*self.device, e))
-    }
-
-    /// What somebody is told at the end of a sync that went so: he answers for data of any epoch, so he is told of a flush that has failed
-    /// since he had been told of the last one, as that was when the sync began. An error of a flush tells of all so far.
-    ///
-    /// # Errors
-    /// That of the sync, or that flush's.
-    pub(crate) fn end_sync(
-        &self,
-        (told, since): (&Told, Epoch),
-        done: Result<(), Error>,
-    ) -> Result<(), Error> {
-        if done.as_ref().is_err_and(|error| !error.is_of_flush()) {
-            return done;
-        }
-        let untold = self.blocking.flushes().tell(told, since);
-        done.and(untold.map_err(|e| Error::of_flush(&*self.device, e)))
-    }
-
     /// Makes durable all that was acknowledged, and all times that were noted. `since` is what the volume's [`Told`] said when this was asked
     /// for: before anything that may wait. Blocks; no lock may be held.
     pub(crate) fn make_all_durable(&self, since: Epoch) -> Result<(), Error> {
@@ -136,7 +105,7 @@ impl VolumeShared {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::inode::durable::*;
     use diorite_block::Flushes;
 
     /// Rule D1: the newer of two transactions, the later of two epochs; the numbers of transactions wrap.

@@ -5,9 +5,9 @@
 //! error is the one that is told; what is done about it is what the superblock says (`errors=` in man 8 tune2fs), but an aborted
 //! journal is never gone on with. Limits: writing the record down is best effort, by a thread that holds nothing: the keeper's, or who closes.
 
+use super::Disk;
 use crate::error::Error;
 use crate::locks::FAILURE;
-use crate::volume::VolumeShared;
 use diorite_block::BioErrorKind;
 use diorite_block::sync::Mutex;
 use diorite_block::sync::atomic::{AtomicU32, Ordering};
@@ -53,7 +53,7 @@ impl Health {
     }
 }
 
-impl VolumeShared {
+impl Disk {
     #[inline]
     pub(crate) fn condition(&self) -> Condition {
         match self.health.condition.load(Ordering::SeqCst) {
@@ -90,30 +90,13 @@ impl VolumeShared {
         });
     }
 
-    /// The result of a part of a change of metadata: damage that it met is written down, and ends all changes unless the superblock says
-    /// to go on.
-    pub(crate) fn watched<R>(&self, result: Result<R, Error>) -> Result<R, Error> {
-        result.inspect_err(|error| {
-            if error.is_corrupt() {
-                self.note_damage(error);
-            }
-        })
+    /// Does the superblock say to go on after damage was met (`errors=continue`)?
+    pub(crate) fn goes_on_after_damage(&self) -> bool {
+        self.sb.info().errors_behavior == CONTINUE
     }
 
-    #[cold]
-    fn note_damage(&self, error: &Error) {
-        let Ok(journal) = self.journal() else {
-            return;
-        };
-        if self.sb.info().errors_behavior == CONTINUE {
-            self.note_due(error);
-            journal.expect_commit(self);
-        } else {
-            journal.abort(self, error);
-        }
-    }
-
-    fn note_due(&self, error: &Error) {
+    /// Notes a failure for the next open and for e2fsck, unless one is noted already.
+    pub(crate) fn note_due(&self, error: &Error) {
         let record = self.record_of(error);
         self.health.due.lock().get_or_insert(record);
     }

@@ -118,7 +118,7 @@ impl Verified {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::disk::cache::verified::*;
 
     #[test]
     fn a_block_counts_for_one_place() {

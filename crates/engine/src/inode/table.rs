@@ -4,18 +4,17 @@
 //! the inode table is not older than what anybody in memory has made of it. Limits: entries of inodes that are gone are thrown away now
 //! and then.
 
-use super::VolumeShared;
 use crate::error::Error;
+use crate::inode::Fs;
 use crate::inode::Inode;
-use crate::mount;
+use crate::inode::read_inode;
 use diorite_block::sync::atomic::Ordering;
 use diorite_format::Ino;
-use diorite_format::superblock::JournalPlace;
 use foldhash::fast::RandomState;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-/// The inodes in memory, and entries of those that were: see [`VolumeShared::inode`].
+/// The inodes in memory, and entries of those that were: see [`Fs::inode`].
 #[derive(Debug, Default)]
 pub(super) struct InodeTable {
     /// Hashed with a seed of its own: numbers come from the image.
@@ -67,7 +66,7 @@ impl InodeTable {
     }
 }
 
-impl VolumeShared {
+impl Fs {
     /// Every file gives back the blocks that it keeps ahead.
     pub(crate) fn close_windows(&self) {
         for inode in self.known_inodes() {
@@ -75,13 +74,13 @@ impl VolumeShared {
         }
     }
 
-    pub(super) fn known_inodes(&self) -> Vec<Arc<Inode>> {
+    pub(crate) fn known_inodes(&self) -> Vec<Arc<Inode>> {
         let inodes = self.inodes.lock();
         inodes.known.values().filter_map(Weak::upgrade).collect()
     }
 
     /// Only files' data is written through a [`File`]: no directory, nothing of the volume's own.
-    pub(super) fn check_holds_data(&self, inode: &Inode) -> Result<(), Error> {
+    pub(crate) fn check_holds_data(&self, inode: &Inode) -> Result<(), Error> {
         let ino = inode.ino;
         let refused = |flag| Err(Error::NotPermitted { ino, flag });
         if self.is_system_inode(ino) {
@@ -101,18 +100,6 @@ impl VolumeShared {
         Ok(())
     }
 
-    /// Inodes that hold the volume's own structures.
-    pub(crate) fn is_system_inode(&self, ino: Ino) -> bool {
-        ino == self.journal_ino() || ino != Ino::ROOT && ino.get() < self.sb.geometry().first_ino()
-    }
-
-    fn journal_ino(&self) -> Ino {
-        match self.sb.journal() {
-            JournalPlace::Internal(ino) => ino,
-            JournalPlace::None | JournalPlace::External { .. } => Ino::new(0),
-        }
-    }
-
     /// The in-core inode. Blocks while metadata is read. One that is being deleted is not found. It is read again if it was in memory
     /// meanwhile. Without this:
     ///
@@ -128,7 +115,7 @@ impl VolumeShared {
                 }
                 table.trace(ino)
             };
-            let new = Arc::new(mount::read_inode(self, ino)?);
+            let new = Arc::new(read_inode(self, ino)?);
             self.note_uncommitted(&new);
             // One with a name is on the list for what a truncation has left.
             new.note_cut(self.orphans.has(ino));
@@ -177,7 +164,12 @@ impl VolumeShared {
         sole
     }
 
-    /// Counts segments of maps in memory.
+    /// Segments of maps in memory.
+    pub(crate) fn count_segments(&self) -> u64 {
+        self.loaded_segments.load(Ordering::Relaxed)
+    }
+
+    /// Counts segments that were read.
     pub(crate) fn add_segments(&self, more: usize) {
         self.loaded_segments
             .fetch_add(more as u64, Ordering::Relaxed);

@@ -1,0 +1,71 @@
+//! Group descriptors, and the inode tables that they name.
+//!
+//! Input: the superblock, numbers of inodes. Output: descriptors; the place of an inode and what stands there. Invariants: every descriptor
+//! and every inode is checked as it is read. Limits: blocks while the device reads.
+
+use super::cache::Kind;
+use super::{Disk, read_bytes};
+use crate::error::Error;
+use diorite_block::Blocking;
+use diorite_format::superblock::JournalPlace;
+use diorite_format::{FsBlock, GroupDesc, GroupNo, Ino, Inode as DiskInode, Superblock};
+
+/// Every group's descriptor, checked. Runs of descriptor blocks are read together.
+pub(crate) fn read_groups(blocking: &Blocking, sb: &Superblock) -> Result<Box<[GroupDesc]>, Error> {
+    const MOST_BLOCKS: u32 = 64;
+    let (geometry, block) = (sb.geometry(), sb.block_size() as usize);
+    let size = geometry.desc_size() as usize;
+    let mut groups = Vec::with_capacity(geometry.group_count() as usize);
+    let mut index = 0;
+    while index < geometry.gdt_blocks() {
+        let first = sb.gdt_location(index)?;
+        let mut run = 1;
+        while run < MOST_BLOCKS
+            && index + run < geometry.gdt_blocks()
+            && sb.gdt_location(index + run)?.get() == first.get() + u64::from(run)
+        {
+            run += 1;
+        }
+        let raw = read_bytes(blocking, sb.byte_of(first).get(), run as usize * block)?;
+        for desc in raw.chunks(block).flat_map(|b| b.chunks_exact(size)) {
+            let number = u32::try_from(groups.len()).unwrap_or(u32::MAX);
+            if number < geometry.group_count() {
+                groups.push(GroupDesc::parse(sb, GroupNo::new(number), desc)?);
+            }
+        }
+        index += run;
+    }
+    Ok(groups.into())
+}
+
+impl Disk {
+    /// The block of the inode table with this inode, and where in it the inode begins.
+    pub(crate) fn inode_place(&self, ino: Ino) -> Result<(FsBlock, usize), Error> {
+        let place = self.sb.inode_place(ino)?;
+        let table = self.groups[place.group.get() as usize].inode_table;
+        let block = FsBlock::new(table.get() + u64::from(place.table_block));
+        Ok((block, place.offset as usize))
+    }
+
+    /// Inodes that hold the volume's own structures.
+    pub(crate) fn is_system_inode(&self, ino: Ino) -> bool {
+        ino == self.journal_ino() || ino != Ino::ROOT && ino.get() < self.sb.geometry().first_ino()
+    }
+
+    fn journal_ino(&self) -> Ino {
+        match self.sb.journal() {
+            JournalPlace::Internal(ino) => ino,
+            JournalPlace::None | JournalPlace::External { .. } => Ino::new(0),
+        }
+    }
+}
+
+/// Reads what stands in an inode's place.
+pub(crate) fn read_disk_inode(disk: &Disk, ino: Ino) -> Result<DiskInode, Error> {
+    let (block, from) = disk.inode_place(ino)?;
+    let bytes = disk
+        .cache
+        .read(&disk.blocking, block, Kind::InodeTable, |_| Ok(()))?;
+    let to = from + disk.sb.geometry().inode_size() as usize;
+    Ok(DiskInode::parse(&disk.sb, ino, &bytes[from..to])?)
+}

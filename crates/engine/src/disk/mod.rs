@@ -1,0 +1,227 @@
+//! The disk room: the bytes of a volume, checked, and whether they may still be changed. Nothing is decided here.
+//!
+//! | file | takes -> gives |
+//! |---|---|
+//! | `raw` | a device and a place -> bytes, before there is a volume |
+//! | `superblock` | a device -> the superblock, or what stands in for it |
+//! | `groups` | the superblock -> group descriptors; an inode's number -> its place |
+//! | `zone` | a range of blocks -> which of the volume's own structures lies in it |
+//! | `cache` | a block of metadata -> its bytes, verified once |
+//! | `home` | blocks -> their places, durably |
+//! | `mark` | the first change and the last -> "in use" and "clean" in the superblock |
+//! | `health` | errors -> whether the volume can be written, or used at all |
+//!
+//! Input: a device and its superblock. Output: [`Disk`]. Invariants: what is read is verified before it is used; whatever is written here
+//! is durable when the call returns. Limits: knows of no transaction and of no inode in memory.
+
+pub(crate) mod cache;
+mod groups;
+mod health;
+mod home;
+mod mark;
+mod raw;
+mod superblock;
+mod zone;
+
+pub(crate) use groups::{read_disk_inode, read_groups};
+pub(crate) use health::{Code, Condition};
+pub(crate) use raw::{Blocks, edit_superblock, flush, read_bytes, write_block};
+pub(crate) use superblock::find as find_superblock;
+pub(crate) use zone::Zone;
+
+use crate::error::Error;
+use crate::options::Clock;
+use cache::MetaCache;
+use diorite_block::sync::atomic::{AtomicU64, Ordering};
+use diorite_block::{Blocking, Device, Epoch, Flushes, Told};
+use diorite_format::superblock::JournalPlace;
+use diorite_format::{FsBlock, GroupDesc, Superblock};
+use health::Health;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// The bytes of a volume, and its condition.
+pub(crate) struct Disk {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) blocking: Blocking,
+    pub(crate) sb: Superblock,
+    pub(crate) groups: Box<[GroupDesc]>,
+    pub(crate) cache: MetaCache,
+    /// The failed flushes that were told of by syncs of the volume.
+    pub(crate) told: Told,
+    /// Height of the volume in a stack of volumes: 1 on a bottom device.
+    pub(crate) level: u8,
+    health: Health,
+    clock: Clock,
+    /// Bytes written to the device since it was opened. Queues add theirs now and then.
+    written: AtomicU64,
+    mounted_on: Option<String>,
+    name: String,
+    writable: bool,
+    zone: Zone,
+    /// The journal's own blocks, known once its inode has been read.
+    journal_zone: OnceLock<Zone>,
+}
+
+impl std::fmt::Debug for Disk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Disk")
+            .field("name", &self.name)
+            .field("level", &self.level)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What opening has read of a volume.
+pub(crate) struct Parts {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) blocking: Blocking,
+    pub(crate) sb: Superblock,
+    pub(crate) groups: Box<[GroupDesc]>,
+    pub(crate) zone: Zone,
+}
+
+/// What the options say of it.
+pub(crate) struct Terms {
+    pub(crate) clock: Clock,
+    pub(crate) writable: bool,
+    pub(crate) mounted_on: Option<String>,
+    /// Bytes of metadata in memory.
+    pub(crate) cache_bytes: usize,
+}
+
+impl Disk {
+    pub(crate) fn new(parts: Parts, terms: Terms) -> Disk {
+        let level = parts.device.level() + 1;
+        Disk {
+            told: parts.blocking.flushes().all_told(),
+            level,
+            health: Health::new(level),
+            cache: MetaCache::new(level, parts.sb.block_size(), terms.cache_bytes),
+            clock: terms.clock,
+            written: AtomicU64::new(0),
+            mounted_on: terms.mounted_on,
+            name: parts.device.name(),
+            writable: terms.writable,
+            zone: parts.zone,
+            journal_zone: OnceLock::new(),
+            device: parts.device,
+            blocking: parts.blocking,
+            sb: parts.sb,
+            groups: parts.groups,
+        }
+    }
+
+    /// The locator or name that the volume was opened by.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn block_size(&self) -> u32 {
+        self.sb.block_size()
+    }
+
+    /// Was it opened for writing?
+    pub(crate) fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Is there a log? Else changes go home in rounds.
+    pub(crate) fn has_journal(&self) -> bool {
+        self.sb.journal() != JournalPlace::None
+    }
+
+    /// Time since 1970, by the volume's clock.
+    pub(crate) fn now(&self) -> Duration {
+        (self.clock)()
+    }
+
+    /// The same in nanoseconds; never 0.
+    pub(crate) fn now_nanos(&self) -> u64 {
+        u64::try_from(self.now().as_nanos())
+            .unwrap_or(u64::MAX)
+            .max(1)
+    }
+
+    /// The same in seconds.
+    pub(crate) fn now_seconds(&self) -> i64 {
+        i64::try_from(self.now().as_secs()).unwrap_or(i64::MAX)
+    }
+
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        if self.condition() == Condition::Closed {
+            Err(Error::ShutDown)
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<(), Error> {
+        if !self.writable {
+            return Err(Error::ReadOnly(format!(
+                "{} was opened for reading only",
+                self.name
+            )));
+        }
+        self.check_sound()
+    }
+
+    /// Which of the volume's own structures lies in these blocks, if one does.
+    pub(crate) fn metadata_in(&self, at: FsBlock, len: u64) -> Option<&'static str> {
+        self.zone
+            .find(at, len)
+            .or_else(|| self.journal_zone.get().and_then(|z| z.find(at, len)))
+    }
+
+    /// Adds the journal's blocks to what no file may point to.
+    pub(crate) fn guard_journal(&self, zone: Zone) {
+        self.journal_zone.get_or_init(|| zone);
+    }
+
+    /// So many bytes were, or are about to be, written to the device.
+    pub(crate) fn note_written(&self, bytes: u64) {
+        self.written.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// KiB written in the volume's life, as its superblock counts them.
+    pub(crate) fn kbytes_written(&self) -> u64 {
+        let now = self.written.load(Ordering::Relaxed) / 1024;
+        self.sb.info().kbytes_written.saturating_add(now)
+    }
+
+    /// The account of the device's flushes.
+    pub(crate) fn flushes(&self) -> &Flushes {
+        self.blocking.flushes()
+    }
+
+    /// When data that has ended by now had ended.
+    pub(crate) fn data_epoch(&self) -> Epoch {
+        self.flushes().now()
+    }
+
+    /// Data that had ended by then is not lost.
+    ///
+    /// # Errors
+    /// That of a flush that has failed since, whoever asked for it.
+    pub(crate) fn check_flushes_since(&self, epoch: Epoch) -> Result<(), Error> {
+        let checked = self.flushes().check(epoch);
+        checked.map_err(|e| Error::of_flush(&*self.device, e))
+    }
+
+    /// What somebody is told at the end of a sync that went so: he answers for data of any epoch, so he is told of a flush that has failed
+    /// since he had been told of the last one, as that was when the sync began. An error of a flush tells of all so far.
+    ///
+    /// # Errors
+    /// That of the sync, or that flush's.
+    pub(crate) fn end_sync(
+        &self,
+        (told, since): (&Told, Epoch),
+        done: Result<(), Error>,
+    ) -> Result<(), Error> {
+        if done.as_ref().is_err_and(|error| !error.is_of_flush()) {
+            return done;
+        }
+        let untold = self.flushes().tell(told, since);
+        done.and(untold.map_err(|e| Error::of_flush(&*self.device, e)))
+    }
+}

@@ -1,0 +1,85 @@
+//! Bytes and blocks of a device, before there is a volume on it.
+//!
+//! Input: a device, places. Output: bytes; the superblock changed in its place. Invariants: what is asked for is rounded out to the device's
+//! logical blocks; [`edit_superblock`] is durable when it returns. Limits: blocks the calling thread.
+
+use crate::error::Error;
+use crate::op::Op;
+use diorite_block::{Bio, Blocking, Buf};
+use diorite_format::FsBlock;
+use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockEdit};
+use std::collections::BTreeMap;
+
+/// Contents of blocks of the volume, by number.
+pub(crate) type Blocks = BTreeMap<FsBlock, Box<[u8]>>;
+
+/// Reads any range of the device, rounded out to its logical blocks.
+pub(crate) fn read_bytes(blocking: &Blocking, at: u64, len: usize) -> Result<Vec<u8>, Error> {
+    let geometry = blocking.device().geometry();
+    let logical = u64::from(geometry.logical);
+    let start = at - at % logical;
+    let end = (at + len as u64).next_multiple_of(logical);
+    if end > geometry.size {
+        let what = format!(
+            "{}: too small for a file system: {} bytes",
+            blocking.device().name(),
+            geometry.size
+        );
+        return Err(Error::Invalid(what));
+    }
+    let whole = (end - start) as usize;
+    let device_error = |error| Error::Device {
+        op: Op::Read,
+        pos: start,
+        len: u32::try_from(whole).unwrap_or(u32::MAX),
+        error,
+    };
+    let buf = blocking
+        .read(start, Buf::zeroed(whole))
+        .map_err(device_error)?;
+    let skip = (at - start) as usize;
+    Ok(buf.as_slice()[skip..skip + len].to_vec())
+}
+
+/// Changes the primary superblock and makes that durable.
+pub(crate) fn edit_superblock(
+    blocking: &Blocking,
+    block_size: u32,
+    change: impl FnOnce(&mut SuperblockEdit<'_>),
+) -> Result<(), Error> {
+    let size = u64::from(block_size);
+    let pos = SUPERBLOCK_OFFSET - SUPERBLOCK_OFFSET % size;
+    let failed = |error| Error::Device {
+        op: Op::Read,
+        pos,
+        len: block_size,
+        error,
+    };
+    let read = blocking.read(pos, Buf::zeroed(block_size as usize));
+    let mut block = read.map_err(failed)?.as_slice().to_vec();
+    let at = (SUPERBLOCK_OFFSET - pos) as usize;
+    let raw: &mut [u8; SUPERBLOCK_SIZE] = (&mut block[at..at + SUPERBLOCK_SIZE])
+        .try_into()
+        .expect("a slice of as many bytes");
+    let mut edit = SuperblockEdit::new(raw);
+    change(&mut edit);
+    edit.seal();
+    write_block(blocking, pos, &block)?;
+    flush(blocking)
+}
+
+/// Writes bytes at a multiple of the device's block.
+pub(crate) fn write_block(blocking: &Blocking, pos: u64, bytes: &[u8]) -> Result<(), Error> {
+    let mut buf = Buf::zeroed(bytes.len());
+    buf.copy_in(0, bytes);
+    let done = blocking.run(Bio::write(pos, buf, 0));
+    let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    let failed = |e| Error::of_write(&**blocking.device(), pos, len, e);
+    done.result.map_err(failed)
+}
+
+/// Makes durable what was written.
+pub(crate) fn flush(blocking: &Blocking) -> Result<(), Error> {
+    let failed = |e| Error::of_flush(&**blocking.device(), e);
+    blocking.flush().map_err(failed)
+}

@@ -1,0 +1,125 @@
+//! The file system in memory: a store, whose blocks are free, and one in-core inode for each number.
+//!
+//! Input: a store, and the options. Output: [`Fs`], which files, directories and jobs share. Invariants: whatever may commit is called from
+//! here, with this as its [`CommitHooks`]. Limits: what was changed and not committed when it goes is committed then, where nobody can
+//! be told.
+
+use super::Queues;
+use super::dirty_times::DirtyTimes;
+use super::recent::Recent;
+use super::table::InodeTable;
+use crate::alloc::Alloc;
+use crate::caller::Caller;
+use crate::disk::{Disk, Parts, Terms};
+use crate::journal::{CommitHooks, Store};
+use crate::locks::{INODES, RENAMES};
+use crate::options::{AccessTimes, OpenOptions};
+use crate::orphan::Orphans;
+use crate::xattr::EqualBlocks;
+use diorite_block::sync::Mutex;
+use diorite_block::sync::atomic::{AtomicBool, AtomicU64};
+use diorite_format::features::RoCompat;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock, Weak};
+
+/// See the module.
+pub(crate) struct Fs {
+    store: Store,
+    /// What is free, in a volume that is open for writing.
+    pub(crate) alloc: Option<Alloc>,
+    /// What reading does to times.
+    pub(crate) access_times: AccessTimes,
+    /// Blocks that are kept for root may be used.
+    pub(crate) privileged: bool,
+    /// On whose behalf files are written.
+    pub(crate) caller: Caller,
+    /// The mount options say that all file data goes through the journal.
+    pub(crate) data_journalled: bool,
+    /// The superblock says that there may be files past 2 GiB.
+    pub(super) large_files: AtomicBool,
+    pub(crate) orphans: Orphans,
+    /// Held while a directory gets another parent.
+    pub(crate) renames: Mutex<()>,
+    pub(super) dirty_times: DirtyTimes,
+    pub(super) inodes: Mutex<InodeTable>,
+    pub(crate) recent: Recent,
+    /// Blocks of attributes that others may have too.
+    pub(crate) equal_blocks: EqualBlocks,
+    /// Segments of maps in memory beyond the inodes' roots, and how many there may be.
+    pub(super) loaded_segments: AtomicU64,
+    pub(super) most_segments: u64,
+    pub(super) queues: OnceLock<Weak<dyn Queues>>,
+    weak: Weak<Fs>,
+}
+
+impl Deref for Fs {
+    type Target = Store;
+
+    #[inline]
+    fn deref(&self) -> &Store {
+        &self.store
+    }
+}
+
+impl std::fmt::Debug for Fs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fs")
+            .field("name", &self.name())
+            .field("level", &self.level)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Fs {
+    fn drop(&mut self) {
+        // Files that outlived the last handle of the volume may have changed something since.
+        self.settle_best_effort();
+    }
+}
+
+impl Fs {
+    pub(crate) fn new(parts: Parts, options: &OpenOptions, data_journalled: bool) -> Arc<Fs> {
+        let terms = Terms {
+            clock: options.clock,
+            writable: options.write,
+            mounted_on: options.mounted_on.clone(),
+            cache_bytes: options.metadata_cache,
+        };
+        let disk = Disk::new(parts, terms);
+        let level = disk.level;
+        Arc::new_cyclic(|weak| Fs {
+            alloc: options
+                .write
+                .then(|| Alloc::new(level, &disk.sb, &disk.groups, options.metadata_cache / 4)),
+            access_times: match options.write {
+                true => options.access_times,
+                false => AccessTimes::Never,
+            },
+            privileged: options.caller.is_privileged(&disk.sb),
+            caller: options.caller.clone(),
+            data_journalled,
+            large_files: AtomicBool::new(disk.sb.features().ro_compat.has(RoCompat::LARGE_FILE)),
+            orphans: Orphans::new(level),
+            renames: Mutex::at_level(&RENAMES, level, ()),
+            dirty_times: DirtyTimes::new(level),
+            inodes: Mutex::at_level(&INODES, level, InodeTable::default()),
+            recent: Recent::new(level),
+            equal_blocks: EqualBlocks::new(level),
+            loaded_segments: AtomicU64::new(0),
+            most_segments: options.map_cache as u64 / 32,
+            queues: OnceLock::new(),
+            weak: weak.clone(),
+            store: Store::new(disk),
+        })
+    }
+
+    /// It, for as long as somebody else has it.
+    pub(crate) fn upgraded(&self) -> Option<Arc<Fs>> {
+        self.weak.upgrade()
+    }
+
+    /// What its commits take from it, for the journal's keeper.
+    pub(crate) fn hooks(&self) -> Weak<dyn CommitHooks> {
+        self.weak.clone()
+    }
+}

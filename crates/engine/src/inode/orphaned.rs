@@ -1,0 +1,30 @@
+//! An inode on the list of orphans, and off it again.
+//!
+//! Input: inodes, under a handle. Output: the list changed, with the deletion times that make its chain. Invariants: those of `orphan`.
+//! Limits: [`crate::orphan::ORPHAN_CREDITS`] blocks are changed at most, beside the inode's own.
+
+use super::Inode;
+use crate::error::Error;
+use crate::journal::JournalHandle;
+
+impl Inode {
+    /// Puts it on the list, unless it is there. Blocks while metadata is read.
+    pub(crate) fn begin_orphan(&self, handle: &JournalHandle<'_>) -> Result<(), Error> {
+        let set_dtime = |dtime| self.change(handle, |disk| disk.dtime = dtime);
+        self.volume.orphans.add(handle, self.ino, set_dtime)
+    }
+
+    /// Takes it off the list, if it is there; `dtime` is its deletion time afterwards. Blocks while metadata is read.
+    ///
+    /// # Errors
+    /// It is on the list still, here and on disk; or the journal is aborted.
+    pub(crate) fn end_orphan(&self, handle: &JournalHandle<'_>, dtime: u32) -> Result<(), Error> {
+        let volume = &self.volume;
+        let set_dtime = |of, dtime| match volume.known_inode(of) {
+            _ if of == self.ino => self.change(handle, |disk| disk.dtime = dtime),
+            Some(inode) => inode.change(handle, |disk| disk.dtime = dtime),
+            None => volume.change_on_disk(handle, of, |disk| disk.dtime = dtime),
+        };
+        volume.orphans.remove(handle, self.ino, dtime, set_dtime)
+    }
+}

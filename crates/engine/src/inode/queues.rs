@@ -1,0 +1,39 @@
+//! The queues above a file system, as far as what waits for requests needs them.
+//!
+//! Input: whoever waits until no request of a file is under way, and files that lost their last name. Output: drains on behalf of the queues'
+//! owners. Invariants: known from the first queue on; held weakly, as queues hold the file system. Limits: none of its own.
+
+use super::Fs;
+use std::sync::{Arc, Weak};
+
+/// See the module.
+pub(crate) trait Queues: std::fmt::Debug + Send + Sync {
+    /// Drains every queue of the volume, on behalf of its owner; says whether that made progress.
+    fn drain_all(&self) -> bool;
+
+    /// Idle queues of blocking calls let go of files without a name.
+    fn let_go_of_unlinked(&self);
+}
+
+impl Fs {
+    /// Makes its queues known, once.
+    pub(crate) fn set_queues(&self, queues: Weak<dyn Queues>) {
+        self.queues.get_or_init(|| queues);
+    }
+
+    fn queues(&self) -> Option<Arc<dyn Queues>> {
+        self.queues.get().and_then(Weak::upgrade)
+    }
+
+    /// See [`Queues::drain_all`].
+    pub(crate) fn drain_all(&self) -> bool {
+        self.queues().is_some_and(|queues| queues.drain_all())
+    }
+
+    /// See [`Queues::let_go_of_unlinked`].
+    pub(crate) fn let_go_of_unlinked(&self) {
+        if let Some(queues) = self.queues() {
+            queues.let_go_of_unlinked();
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The store: a disk whose blocks change together.
+//!
+//! Input: a [`Disk`], and the journal once its place is known. Output: handles for changes; what is durable. Invariants: a volume that is
+//! open for writing has a journal, unless that is on a device that nobody named; damage that is met during a change ends all changes, or is
+//! written down, as the superblock says. Limits: whatever may commit takes the [`super::CommitHooks`] of who stands above.
+
+use super::Journal;
+use crate::disk::Disk;
+use crate::error::Error;
+use diorite_format::Tid;
+use std::ops::Deref;
+use std::sync::OnceLock;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Store {
+    disk: Disk,
+    /// Where changes of metadata go, once there may be some.
+    journal: OnceLock<Journal>,
+}
+
+impl Deref for Store {
+    type Target = Disk;
+
+    #[inline]
+    fn deref(&self) -> &Disk {
+        &self.disk
+    }
+}
+
+impl Store {
+    pub(crate) fn new(disk: Disk) -> Store {
+        Store {
+            disk,
+            journal: OnceLock::new(),
+        }
+    }
+
+    /// Gives it what a writer needs beside files' data.
+    pub(crate) fn set_journal(&self, journal: Journal) {
+        self.journal.get_or_init(|| journal);
+    }
+
+    /// The journal of a volume whose metadata may be changed.
+    pub(crate) fn journal(&self) -> Result<&Journal, Error> {
+        self.check_writable()?;
+        self.journal.get().ok_or_else(|| {
+            let name = self.name();
+            Error::ReadOnly(format!(
+                "the journal of {name} is on a device of its own: name it (--journal)"
+            ))
+        })
+    }
+
+    /// The journal, whatever has become of it.
+    pub(crate) fn journal_if_any(&self) -> Option<&Journal> {
+        self.journal.get()
+    }
+
+    /// Nobody writes metadata: the volume's journal is on a device that was not named.
+    pub(crate) fn takes_overwrites_alone(&self) -> bool {
+        self.journal.get().is_none()
+    }
+
+    /// The newest transaction that may have changed something and is not durable.
+    pub(crate) fn newest_uncommitted(&self) -> Option<Tid> {
+        self.journal.get().and_then(Journal::newest_uncommitted)
+    }
+
+    /// Is this transaction durable?
+    pub(crate) fn is_committed(&self, tid: Tid) -> bool {
+        self.journal.get().is_none_or(|j| j.is_committed(tid))
+    }
+
+    /// Is a group of changes open?
+    pub(crate) fn has_group(&self) -> bool {
+        self.journal.get().is_some_and(Journal::has_group)
+    }
+
+    /// Blocks that one handle should change at most, so that it fits into any journal.
+    pub(crate) fn most_credits(&self) -> u32 {
+        self.journal.get().map_or(0, Journal::most_credits)
+    }
+
+    /// The result of a part of a change of metadata: damage that it met is written down, and ends all changes unless the superblock says
+    /// to go on.
+    pub(crate) fn watched<R>(&self, result: Result<R, Error>) -> Result<R, Error> {
+        result.inspect_err(|error| {
+            if error.is_corrupt() {
+                self.note_damage(error);
+            }
+        })
+    }
+
+    #[cold]
+    fn note_damage(&self, error: &Error) {
+        let Ok(journal) = self.journal() else {
+            return;
+        };
+        if self.goes_on_after_damage() {
+            self.note_due(error);
+            journal.expect_commit();
+        } else {
+            journal.abort(self, error);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Locators: from `disk.img`, `/dev/x?part=2` or `outer.img!/inner.img` to a volume.
+//!
+//! Input: a locator or a device. Output: a [`Volume`]. Invariant: the alignment of the device below never surprises a request later. Limits:
+//! one level of volumes for each `!`. It stands on top, as a device may be a file in a volume: the volume's constructors are here for that.
+
+use crate::disk::find_superblock;
+use crate::error::Error;
+use crate::loopdev::LoopDevice;
+use crate::mount::{self, Opened};
+use crate::options::{OpenFlags, OpenOptions};
+use crate::volume::Volume;
+use diorite_block::device::DeviceErrorKind;
+use diorite_block::{Blocking, Device, DeviceError, Locator, locator};
+use std::sync::Arc;
+
+impl Volume {
+    /// Opens the volume that a locator names: `disk.img`, `/dev/x?part=2`, `mem:64M`, `outer.img!/inner.img`. Blocks.
+    ///
+    /// # Errors
+    /// The locator, the device, a damaged or unsupported volume, or (for writing) a state that forbids it.
+    pub fn open(locator: &str, options: &OpenOptions) -> Result<Volume, Error> {
+        open(&Locator::parse(locator)?, options)
+    }
+
+    /// As [`Volume::open`], for a locator that is not text: of a host file whose path is not, say ([`Locator::file`]).
+    ///
+    /// # Errors
+    /// As [`Volume::open`].
+    pub fn open_locator(locator: &Locator, options: &OpenOptions) -> Result<Volume, Error> {
+        open(locator, options)
+    }
+
+    /// Opens the volume on a device that the caller has.
+    ///
+    /// # Errors
+    /// As [`Volume::open`].
+    pub fn open_device(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Volume, Error> {
+        mounted(device, options, Vec::new())
+    }
+}
+
+/// Opens the volume on a device, and serves it.
+fn mounted(
+    device: Arc<dyn Device>,
+    options: &OpenOptions,
+    notes: Vec<String>,
+) -> Result<Volume, Error> {
+    let open_log = |locator: &str, block_size| log_device(locator, options, block_size);
+    let Opened { fs, notes } = mount::open(device, options, notes, &open_log)?;
+    Ok(Volume::serve(fs, options, notes))
+}
+
+/// Opens the volume at a locator; a device whose blocks are larger than the file system's is opened buffered.
+fn open(locator: &Locator, options: &OpenOptions) -> Result<Volume, Error> {
+    let direct = device_at(locator, options, false)?;
+    let (logical, report) = (direct.geometry().logical, direct.report());
+    let block = find_superblock(&Blocking::new(direct.clone()))?
+        .sb
+        .block_size();
+    if logical <= block || !report.direct {
+        return mounted(direct, options, Vec::new());
+    }
+    if report.block_device && options.write {
+        let what = format!(
+            "{locator}: the device's logical block is {logical} bytes, the file system's {block}: it cannot be \
+             written with direct I/O; open it read-only, or copy it to an image file"
+        );
+        return Err(DeviceError::new(DeviceErrorKind::Unsupported, what).into());
+    }
+    // The direct device goes first: its locks on the image would keep out the buffered one.
+    drop(direct);
+    let note = format!(
+        "opened buffered: the host's logical block is {logical} bytes, the file system's {block}"
+    );
+    mounted(device_at(locator, options, true)?, options, vec![note])
+}
+
+/// As the volume's own device is opened: a file on a host with blocks larger than the volume's goes through the page cache.
+fn log_device(
+    locator: &str,
+    options: &OpenOptions,
+    block_size: u32,
+) -> Result<Arc<dyn Device>, Error> {
+    let locator = Locator::parse(locator)?;
+    let fits = |device: &Arc<dyn Device>| device.geometry().logical <= block_size;
+    let direct = device_at(&locator, options, false)?;
+    if fits(&direct) {
+        return Ok(direct);
+    }
+    // It goes first: its locks would keep out the buffered one.
+    drop(direct);
+    let buffered = device_at(&locator, options, true)?;
+    if fits(&buffered) {
+        return Ok(buffered);
+    }
+    Err(Error::refused(
+        "the journal device's logical block is larger than the file system's",
+        "copy the journal to an image file",
+    ))
+}
+
+/// Opens what a locator names, through any number of volumes.
+pub(crate) fn device_at(
+    locator: &Locator,
+    options: &OpenOptions,
+    buffered: bool,
+) -> Result<Arc<dyn Device>, Error> {
+    let Locator::Inside { outer, path } = locator else {
+        let (read_only, io_engine, force) = (!options.write, options.io_engine, options.force);
+        return Ok(locator::open(
+            locator,
+            &locator::OpenOptions {
+                read_only,
+                io_engine,
+                buffered,
+                force,
+                grow_to: None,
+            },
+        )?);
+    };
+    // A named journal is that of the top volume only; without this a journal inside a volume that lacks one would look for itself.
+    let below = OpenOptions {
+        journal: None,
+        journal_device: None,
+        ..options.clone()
+    };
+    let volume = Volume::open_locator(outer, &below)?;
+    let flags = OpenFlags {
+        write: options.write,
+        ..OpenFlags::default()
+    };
+    let file = volume
+        .open_path(path, flags)
+        .map_err(|error| explain(error, locator, path))?;
+    if !file.metadata().is_file() {
+        let what = format!("{locator}: {path} is no regular file");
+        return Err(DeviceError::new(DeviceErrorKind::Unsupported, what).into());
+    }
+    let name = locator.to_string();
+    Ok(Arc::new(LoopDevice::with_volume(volume, file, name)))
+}
+
+/// A file that is not there under a name with a question mark: mostly somebody meant a parameter.
+fn explain(error: Error, locator: &Locator, path: &str) -> Error {
+    if !(matches!(error.root(), Error::NotFound { .. }) && path.contains('?')) {
+        return error;
+    }
+    let what = format!(
+        "{locator}: there is no file {path}; parameters as in '?part=1' are for the host's file, at the front"
+    );
+    DeviceError::new(DeviceErrorKind::Locator, what).into()
+}
