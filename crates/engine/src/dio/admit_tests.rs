@@ -57,7 +57,7 @@ fn who_is_in_flight_asks_again_whether_it_may_be() {
     let volume = small_volume("16M", &[]);
     let file = volume.create("/file", 0o600).unwrap();
     let inode = file.inode();
-    let handle = Attached::new(&file, 1).handle();
+    let handle = Attached::new(file.open_file(), 1).handle();
     let may = |op, hold| {
         let mut slot = Slot::free(0);
         (slot.op, slot.hold, slot.len) = (op, hold, 1024);

@@ -12,11 +12,11 @@ use super::spot::Spot;
 use crate::delete;
 use crate::delete::check_deletable;
 use crate::error::Error;
-use crate::file::File;
 use crate::inode::Fs;
 use crate::inode::Inode;
 use crate::journal::JournalHandle;
 use crate::orphan::ORPHAN_CREDITS;
+use crate::queue::File;
 use crate::volume::Volume;
 use std::sync::Arc;
 

@@ -3,10 +3,9 @@
 //! Input: an open file. Output: a look at the map that costs one load, and the one of `dio::fast` that costs a comparison more.
 //! Invariants: gate, then size, then map; what was found in an older view is forgotten. Limits: used under its queue's lock.
 
-use super::Inode;
 use super::gate::Shard;
+use super::{Inode, OpenFile};
 use crate::error::Error;
-use crate::file::File;
 use crate::map::{Cached, MapView};
 use diorite_block::Told;
 use std::sync::Arc;
@@ -85,14 +84,14 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    pub(crate) fn new(file: &File, generation: u32) -> Attached {
-        let inode = file.inode().clone();
+    pub(crate) fn new(file: &OpenFile, generation: u32) -> Attached {
+        let inode = file.inode.clone();
         let write_refused = file.check_writable().err();
         let handle = Handle {
             shard: inode.gate.add_shard(),
             dsync: file.is_dsync(),
             sync: file.is_sync(),
-            told: file.told().clone(),
+            told: file.told.clone(),
             write_refused,
             inode,
         };

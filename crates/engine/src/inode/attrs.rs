@@ -8,7 +8,6 @@
 use super::first::{CAPABILITY, without_privileges};
 use super::{Inode, timestamp};
 use crate::error::Error;
-use crate::file::File;
 use crate::volume::Volume;
 use diorite_format::{Ino, InodeFlags, Timestamp};
 
@@ -44,18 +43,9 @@ impl Volume {
     }
 }
 
-impl File {
-    /// As [`Volume::set_attr`], also for a file without a name.
-    ///
-    /// # Errors
-    /// Those of [`Volume::set_attr`].
-    pub fn set_attr(&self, set: &SetAttr) -> Result<(), Error> {
-        self.inode().set_attr(set)
-    }
-}
-
 impl Inode {
-    fn set_attr(&self, set: &SetAttr) -> Result<(), Error> {
+    /// See [`crate::Volume::set_attr`].
+    pub(crate) fn set_attr(&self, set: &SetAttr) -> Result<(), Error> {
         self.volume.check_writable()?;
         self.check_settable()?;
         let is_given = set.uid.is_some() || set.gid.is_some();

@@ -9,7 +9,6 @@
 use super::times::reads_matter;
 use super::{Inode, journalled, timestamp};
 use crate::error::Error;
-use crate::file::File;
 use crate::volume::Volume;
 use diorite_block::sync::atomic::Ordering;
 use diorite_format::{Ino, Inode as DiskInode, InodeFlags};
@@ -83,18 +82,9 @@ impl Volume {
     }
 }
 
-impl File {
-    /// As [`Volume::set_flags`], also for a file without a name.
-    ///
-    /// # Errors
-    /// Those of [`Volume::set_flags`].
-    pub fn set_flags(&self, flags: InodeFlags) -> Result<(), Error> {
-        self.inode().set_flags(flags)
-    }
-}
-
 impl Inode {
-    fn set_flags(&self, wanted: InodeFlags) -> Result<(), Error> {
+    /// See [`crate::Volume::set_flags`].
+    pub(crate) fn set_flags(&self, wanted: InodeFlags) -> Result<(), Error> {
         self.volume.check_writable()?;
         let settable = self.check_flags(wanted)?;
         let (disk, data) = (self.disk(), InodeFlags::JOURNAL_DATA);

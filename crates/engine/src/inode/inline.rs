@@ -8,10 +8,9 @@
 //! be longer: the rest is zeros; it changes inside only while no request of the file is under way.
 
 use super::remap::Remap;
-use super::{Inode, timestamp};
+use super::{Inode, OpenFile, timestamp};
 use crate::alloc::Run;
 use crate::error::Error;
-use crate::file::File;
 use crate::inode::Owed;
 use crate::journal::JournalHandle;
 use crate::locks::INODE_STATE;
@@ -53,40 +52,33 @@ impl Inside {
     }
 }
 
-impl File {
-    /// Puts the whole contents of an empty file into its inode, on a volume that keeps small files there. False, and nothing done, if
-    /// there is no room for it, or something is in the file: then it has to be written. Durable when the call returns where a write would
-    /// be. Waits for direct requests in flight. Blocks.
-    ///
-    /// # Errors
-    /// The file or the volume may not be changed; damage; a device that fails.
-    pub fn keep_inside(&self, data: &[u8]) -> Result<bool, Error> {
-        let inode = self.inode();
-        self.check_writable()?;
-        inode.check_writable(false)?;
-        inode.check_data_access()?;
-        let volume = &inode.volume;
-        let has_feature = volume.sb.features().incompat.has(Incompat::INLINE_DATA);
-        let small = data.len() <= volume.sb.geometry().inode_size() as usize;
-        if !has_feature || !small || data.is_empty() || !inode.disk().is_file() {
-            return Ok(false);
-        }
-        inode.settle_privileges()?;
-        let kept = {
-            let _alone = self.quiesce();
-            inode.claims.close(inode);
-            volume.in_handle(INSIDE_CREDITS, |handle| {
-                let _map = inode.map_lock.lock();
-                Ok(inode.is_blank() && inode.write_inside(handle, data)?)
-            })?
-        };
-        // Rule D1: data, size and times are in one transaction.
-        match kept && self.is_dsync() {
-            true => volume.make_durable(Owed::commit(inode.uncommitted_change()))?,
-            false => inode.settle()?,
-        }
-        Ok(kept)
+/// See [`crate::File::keep_inside`].
+pub(crate) fn keep_inside(file: &OpenFile, data: &[u8]) -> Result<bool, Error> {
+    let inode = &file.inode;
+    file.check_writable()?;
+    inode.check_writable(false)?;
+    inode.check_data_access()?;
+    let volume = &inode.volume;
+    let has_feature = volume.sb.features().incompat.has(Incompat::INLINE_DATA);
+    let small = data.len() <= volume.sb.geometry().inode_size() as usize;
+    if !has_feature || !small || data.is_empty() || !inode.disk().is_file() {
+        return Ok(false);
     }
+    inode.settle_privileges()?;
+    let kept = {
+        let _alone = inode.quiesce();
+        inode.claims.close(inode);
+        volume.in_handle(INSIDE_CREDITS, |handle| {
+            let _map = inode.map_lock.lock();
+            Ok(inode.is_blank() && inode.write_inside(handle, data)?)
+        })?
+    };
+    // Rule D1: data, size and times are in one transaction.
+    match kept && file.is_dsync() {
+        true => volume.make_durable(Owed::commit(inode.uncommitted_change()))?,
+        false => inode.settle()?,
+    }
+    Ok(kept)
 }
 
 impl Inode {

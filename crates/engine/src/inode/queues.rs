@@ -3,7 +3,8 @@
 //! Input: whoever waits until no request of a file is under way, and files that lost their last name. Output: drains on behalf of the queues'
 //! owners. Invariants: known from the first queue on; held weakly, as queues hold the file system. Limits: none of its own.
 
-use super::Fs;
+use super::gate::Gate;
+use super::{Fs, Inode};
 use std::sync::{Arc, Weak};
 
 /// See the module.
@@ -35,5 +36,25 @@ impl Fs {
         if let Some(queues) = self.queues() {
             queues.let_go_of_unlinked();
         }
+    }
+}
+
+impl Inode {
+    /// See [`crate::File::quiesce`].
+    pub(crate) fn quiesce(&self) -> Quiesced<'_> {
+        self.gate.wait_turn(|| self.volume.drain_all());
+        Quiesced { gate: &self.gate }
+    }
+}
+
+/// A file without direct requests in flight. See [`crate::File::quiesce`].
+#[derive(Debug)]
+pub struct Quiesced<'a> {
+    gate: &'a Gate,
+}
+
+impl Drop for Quiesced<'_> {
+    fn drop(&mut self) {
+        self.gate.end_turn();
     }
 }

@@ -15,8 +15,8 @@ mod tests;
 mod words;
 
 use crate::error::Error;
-use crate::file::File;
 use crate::inode::Fs;
+use crate::queue::File;
 use crate::queue::Queue;
 use crate::volume::Volume;
 use diorite_block::device::DeviceErrorKind;
@@ -70,7 +70,7 @@ impl LoopDevice {
 impl Device for LoopDevice {
     fn geometry(&self) -> Geometry {
         let below = self.volume().device.geometry();
-        let writable = self.file.check_writable().is_ok();
+        let writable = self.file.open_file().check_writable().is_ok();
         Geometry {
             // The last partial sector counts: it reads as its bytes and zeros (rule L2).
             size: self.file.size().next_multiple_of(u64::from(below.logical)),

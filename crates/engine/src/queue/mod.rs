@@ -5,7 +5,9 @@
 //! may drain a queue, only its owner takes completions out. Limits: the depth is fixed when the queue is opened; a full
 //! queue leaves requests in the caller's list.
 
+mod change;
 mod drain;
+mod file;
 mod inbox;
 mod lists;
 mod service;
@@ -13,6 +15,7 @@ mod slot;
 mod sync;
 
 pub(crate) use drain::PAD;
+pub use file::File;
 pub(crate) use inbox::{Inbox, Message, Parked};
 pub use lists::{Batch, Completions};
 pub(crate) use service::Service;
@@ -23,7 +26,6 @@ use crate::complete::deferred::Job;
 use crate::dio::{self, Fast, Limits, Piece};
 use crate::disk::Condition;
 use crate::error::Error;
-use crate::file::File;
 use crate::inode::Fs;
 use crate::inode::{Attached, Inode};
 use crate::locks::QUEUE;
@@ -226,7 +228,7 @@ impl Queue {
             ));
         }
         file.inode().check_data_access()?;
-        let attached = Attached::new(file, GENERATIONS.fetch_add(1, Relaxed));
+        let attached = Attached::new(file.open_file(), GENERATIONS.fetch_add(1, Relaxed));
         let mut state = self.shared.state.lock();
         let index = state
             .files

@@ -3,9 +3,8 @@
 //! Input: a file and one request. Output: its completion. Invariant: the queue belongs to one caller at a time; what the
 //! request owes is done by that caller, without a hop. Limits: the file attached last stays attached, for the next call.
 
-use super::{BlockingWork, Queue, Service};
+use super::{BlockingWork, File, Queue, Service};
 use crate::error::Error;
-use crate::file::File;
 use crate::request::{Completion, FileId, Request};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -42,7 +41,7 @@ impl SyncQueue {
 
     fn attach(&mut self, file: &File) -> Result<FileId, Error> {
         match &self.attached {
-            Some((known, id)) if known.same_handle(file) => Ok(*id),
+            Some((known, id)) if known.open_file().is_same(file.open_file()) => Ok(*id),
             _ => {
                 if let Some((_, old)) = self.attached.take() {
                     self.queue.detach(old);

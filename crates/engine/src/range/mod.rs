@@ -11,9 +11,8 @@
 //! | `punch` | bytes -> zeros: no blocks, unwritten ones, or written ones |
 //! | `shift` | a range -> taken out, or put in |
 //! | `seek` | a position -> the next data or hole |
-//! | `trim` | free blocks -> discarded ones |
 //!
-//! Input: requests, of a queue or of a call on [`File`]. Output: changed maps and sizes, each step in a journal handle. Invariants:
+//! Input: requests, of a queue or of a call on a file. Output: changed maps and sizes, each step in a journal handle. Invariants:
 //! direct requests are kept out, and those in flight have ended, before the size is looked at (rules G13, G15); the turn that does that
 //! is all that is held: who submits parks before the gate and waits for no lock; no handle is open while anything but metadata is waited
 //! for. Limits: all of it blocks, so it runs on a worker.
@@ -26,52 +25,17 @@ mod pieces;
 mod punch;
 mod seek;
 mod shift;
-mod trim;
 mod truncate;
 
 pub(crate) use job::{RangeJob, check};
+pub(crate) use seek::seek;
 pub(crate) use truncate::{end_cut, shrink};
 
 use crate::error::Error;
-use crate::file::File;
 use crate::inode::Inode;
-use crate::op::{Fallocate, Seek};
-use crate::request::{FileId, Request};
+use crate::op::Fallocate;
 use nodes::{Becomes, Nodes};
 use std::ops::Range;
-
-impl File {
-    /// Makes the file `size` bytes long: what lies behind is given back, what is new reads as zeros. Waits for direct requests in flight.
-    /// Blocks. A crash shows the old size or the new one. Data in the inode stays there if that has room for so much.
-    ///
-    /// # Errors
-    /// The file or the volume may not be changed; `TooBig`; damage; a device that fails.
-    pub fn truncate(&self, size: u64) -> Result<(), Error> {
-        let request = Request::truncate(FileId::NONE, size, 0);
-        self.run(request).result.map(|_| ())
-    }
-
-    /// Changes what a range of the file is mapped to. Waits for direct requests in flight. Blocks. A crash shows a part of the range done;
-    /// of a shift, see [`Fallocate::CollapseRange`], all or nothing as long as the map behind the range fits one transaction, and else the
-    /// hole on its way.
-    ///
-    /// # Errors
-    /// `NotSupported` for a file without extents, which can only be punched; `Invalid` for an empty range or one that is not as the mode
-    /// wants it; `NoSpace`, with nothing changed; as [`File::truncate`].
-    pub fn fallocate(&self, mode: Fallocate, pos: u64, len: u64) -> Result<(), Error> {
-        let request = Request::fallocate(FileId::NONE, mode, pos, len, 0);
-        self.run(request).result.map(|_| ())
-    }
-
-    /// The first byte of data or of a hole from `from` on; none from the file's end on, or if there is no more data. Blocks while the map
-    /// is read.
-    ///
-    /// # Errors
-    /// Damage; a device that fails.
-    pub fn seek(&self, from: u64, what: Seek) -> Result<Option<u64>, Error> {
-        seek::seek(self.inode(), from, what)
-    }
-}
 
 /// Does it. Blocks; the caller has the turn, and the bytes from [`bounds`].
 fn fallocate(inode: &Inode, mode: Fallocate, bytes: Range<u64>) -> Result<(), Error> {

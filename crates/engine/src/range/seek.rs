@@ -11,7 +11,7 @@ use crate::op::Seek;
 use std::ops::ControlFlow;
 
 /// See [`crate::File::seek`].
-pub(super) fn seek(inode: &Inode, from: u64, what: Seek) -> Result<Option<u64>, Error> {
+pub(crate) fn seek(inode: &Inode, from: u64, what: Seek) -> Result<Option<u64>, Error> {
     let size = inode.size();
     if from >= size {
         return Ok(None);

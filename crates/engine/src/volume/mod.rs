@@ -14,15 +14,16 @@
 //! need.
 
 mod group;
+mod trim;
 mod usage;
 
 use crate::delete;
 use crate::error::Error;
-use crate::file::File;
 use crate::inode::Fs;
 use crate::journal::Journal;
 use crate::options::{OpenFlags, OpenOptions};
 use crate::policy::Policy;
+use crate::queue::File;
 use crate::queue::{BlockingWork, Queue, Service};
 use crate::stats::{Counters, JournalStats};
 use diorite_block::Device;

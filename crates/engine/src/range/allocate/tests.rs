@@ -1,9 +1,9 @@
 //! Holes filled where clusters lie in two leaves, and wishes for more than there is.
 
 use crate::error::Error;
-use crate::file::File;
 use crate::map::MappingState;
 use crate::op::Fallocate;
+use crate::queue::File;
 use crate::testing::small_volume;
 
 const KEEP: Fallocate = Fallocate::Allocate { keep_size: true };

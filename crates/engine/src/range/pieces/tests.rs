@@ -5,8 +5,8 @@
 //! Limits: what an edit of the map takes is `edit`'s word.
 
 use super::*;
-use crate::file::File;
 use crate::op::Fallocate;
+use crate::queue::File;
 use crate::testing::small_volume;
 use crate::volume::Volume;
 use diorite_format::InodeFlags;

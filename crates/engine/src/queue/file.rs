@@ -4,15 +4,14 @@
 //! meanwhile, and its own deferred work runs in the calling thread. Limits: direct I/O only; [`File::read_bytes`] copes with any
 //! alignment by going through a bounce buffer.
 
+use super::Service;
 use crate::error::Error;
-use crate::inode::Inode;
-use crate::inode::gate::Gate;
+use crate::inode::{Inode, OpenFile, Quiesced};
 use crate::map::Mapping;
 use crate::op::Op;
 use crate::options::OpenFlags;
-use crate::queue::Service;
 use crate::request::{Completion, FileId, Request, RequestFlags};
-use diorite_block::{Buf, Told};
+use diorite_block::Buf;
 use diorite_format::Ino;
 use std::sync::Arc;
 
@@ -21,19 +20,14 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct File {
     service: Arc<Service>,
-    inode: Arc<Inode>,
-    flags: OpenFlags,
-    told: Arc<Told>,
+    open: OpenFile,
 }
 
 impl File {
     pub(crate) fn new(service: &Arc<Service>, inode: Arc<Inode>, flags: OpenFlags) -> File {
-        let told = Arc::new(inode.volume.flushes().all_told());
         File {
             service: service.clone(),
-            inode,
-            flags,
-            told,
+            open: OpenFile::new(inode, flags),
         }
     }
 
@@ -41,54 +35,30 @@ impl File {
         &self.service
     }
 
-    /// The failed flushes that were told of through it.
-    pub(crate) fn told(&self) -> &Arc<Told> {
-        &self.told
+    pub(crate) fn open_file(&self) -> &OpenFile {
+        &self.open
     }
 
     pub(crate) fn inode(&self) -> &Arc<Inode> {
-        &self.inode
-    }
-
-    pub(crate) fn is_dsync(&self) -> bool {
-        self.flags.dsync || self.flags.sync
-    }
-
-    pub(crate) fn is_sync(&self) -> bool {
-        self.flags.sync
-    }
-
-    pub(crate) fn check_writable(&self) -> Result<(), Error> {
-        if !self.flags.write {
-            return Err(Error::ReadOnly(format!(
-                "inode {} was opened for reading only",
-                self.inode.ino
-            )));
-        }
-        self.inode.volume.check_writable()
-    }
-
-    /// The same open file?
-    pub(crate) fn same_handle(&self, other: &File) -> bool {
-        Arc::ptr_eq(&self.told, &other.told)
+        &self.open.inode
     }
 
     /// The inode's number.
     #[must_use]
     pub fn ino(&self) -> Ino {
-        self.inode.ino
+        self.inode().ino
     }
 
     /// The size in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
-        self.inode.size()
+        self.inode().size()
     }
 
     /// The inode as it is now; what is not committed yet is in it.
     #[must_use]
     pub fn metadata(&self) -> Arc<diorite_format::Inode> {
-        self.inode.disk()
+        self.inode().disk()
     }
 
     /// Reads into `buf` from byte `pos`; gives the buffer back with the count (short only at the end of the file). Position and length
@@ -188,7 +158,7 @@ impl File {
     /// # Errors
     /// Those of [`File::read_at`].
     pub fn read_bytes(&self, pos: u64, out: &mut [u8]) -> Result<usize, Error> {
-        let logical = u64::from(self.inode.volume.device.geometry().logical);
+        let logical = u64::from(self.inode().volume.device.geometry().logical);
         let bounce = (1 << 20).max(logical as usize);
         let mut done = 0;
         while done < out.len() {
@@ -214,35 +184,15 @@ impl File {
     /// # Errors
     /// A corrupt map, a failing device.
     pub fn mappings(&self, pos: u64, len: u64) -> Result<Vec<Mapping>, Error> {
-        let bits = self.inode.volume.block_size().trailing_zeros();
+        let bits = self.inode().volume.block_size().trailing_zeros();
         let end = pos.saturating_add(len).div_ceil(1 << bits);
-        self.inode.mappings(pos >> bits..end)
+        self.inode().mappings(pos >> bits..end)
     }
 
     /// Keeps direct requests out of the file until the guard is dropped: those in flight end first, later ones wait. Blocks,
     /// draining the volume's queues, so it does not depend on their owners.
     #[must_use]
     pub fn quiesce(&self) -> Quiesced<'_> {
-        self.inode.quiesce()
-    }
-}
-
-impl Inode {
-    /// See [`File::quiesce`].
-    pub(crate) fn quiesce(&self) -> Quiesced<'_> {
-        self.gate.wait_turn(|| self.volume.drain_all());
-        Quiesced { gate: &self.gate }
-    }
-}
-
-/// A file without direct requests in flight. See [`File::quiesce`].
-#[derive(Debug)]
-pub struct Quiesced<'a> {
-    gate: &'a Gate,
-}
-
-impl Drop for Quiesced<'_> {
-    fn drop(&mut self) {
-        self.gate.end_turn();
+        self.inode().quiesce()
     }
 }
