@@ -118,7 +118,7 @@ pub use caller::Caller;
 pub use device::{Buf, BufPool, Device, IoEngine, Locator};
 pub use diorite_format::inode::Rdev;
 pub use diorite_format::{FileType, Ino, InodeFlags, Timestamp};
-pub use dir::{DirEntry, ReadDir, RenameFlags};
+pub use dir::{At, DirEntry, ReadDir, RenameFlags};
 pub use error::{BadMap, DeviceFull, Error, Misaligned, NotYet, Refused, Wait};
 
 pub use inode::{Quiesced, SetAttr};

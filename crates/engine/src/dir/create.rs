@@ -18,10 +18,7 @@ use crate::inode::{Inode, generation, timestamp};
 use crate::inode::{in_core, read_orphan};
 use crate::journal::JournalHandle;
 use crate::map::edit::NewRun;
-use crate::options::OpenFlags;
 use crate::orphan::ORPHAN_CREDITS;
-use crate::queue::File;
-use crate::volume::Volume;
 use crate::xattr::Inherited;
 use diorite_format::dir::{begins_inline, init_first_block, init_inline};
 use diorite_format::inline::rest_entry;
@@ -46,154 +43,101 @@ pub(super) enum New<'a> {
     Node(FileType, Rdev),
 }
 
-const WRITABLE: OpenFlags = OpenFlags {
-    write: true,
-    dsync: false,
-    sync: false,
-};
-
-impl Volume {
-    /// Makes an empty regular file and opens it for writing. Durable with the next [`Volume::sync`] or commit, or a
-    /// [`File::sync`] of it or its directory; in a directory with the flag `D` or `S` when the call returns. Blocks.
-    ///
-    /// # Errors
-    /// `Exists`; the directory is not there, or may not be changed; no inode or block is left; damage; a device that fails.
-    pub fn create(
-        &self,
-        path: &(impl AsRef<[u8]> + ?Sized),
-        permissions: u16,
-    ) -> Result<File, Error> {
-        let spot = self.spot(path.as_ref())?;
-        if spot.is_special() || spot.slash {
-            let path = spot.shown();
-            return Err(Error::Invalid(format!("{path}: not the path of a file")));
-        }
-        let inode = self.make(&spot, New::File, permissions)?;
-        Ok(File::new(self.service(), inode, WRITABLE))
+/// Makes an empty regular file.
+pub(crate) fn create(spot: &Spot<'_>, permissions: u16) -> Result<Arc<Inode>, Error> {
+    if spot.is_special() || spot.slash {
+        let path = spot.shown();
+        return Err(Error::Invalid(format!("{path}: not the path of a file")));
     }
+    make(spot, New::File, permissions)
+}
 
-    /// Makes an empty directory. Else as [`Volume::create`].
-    ///
-    /// # Errors
-    /// Those of [`Volume::create`]; `TooManyLinks`.
-    pub fn mkdir(
-        &self,
-        path: &(impl AsRef<[u8]> + ?Sized),
-        permissions: u16,
-    ) -> Result<Ino, Error> {
-        let spot = self.spot(path.as_ref())?;
-        Ok(self.make(&spot, New::Directory, permissions)?.ino)
-    }
+/// Makes an empty directory.
+pub(crate) fn mkdir(spot: &Spot<'_>, permissions: u16) -> Result<Arc<Inode>, Error> {
+    make(spot, New::Directory, permissions)
+}
 
-    /// Makes a symbolic link to `target`, which need not be there. Else as [`Volume::create`].
-    ///
-    /// # Errors
-    /// Those of [`Volume::create`]; `NotFound` for an empty target, `NameTooLong` for one that does not fit a block.
-    pub fn symlink(
-        &self,
-        target: &(impl AsRef<[u8]> + ?Sized),
-        path: &(impl AsRef<[u8]> + ?Sized),
-    ) -> Result<Ino, Error> {
-        let (target, spot) = (target.as_ref(), self.spot(path.as_ref())?);
-        let most = MOST_TARGET.min(self.inner().block_size() as usize - 1);
-        if target.is_empty() {
-            return Err(spot.missing());
-        }
-        if target.len() > most {
-            let path = spot.shown();
-            return Err(Error::NameTooLong { path });
-        }
-        if spot.slash || target.contains(&0) {
-            let path = spot.shown();
-            return Err(Error::Invalid(format!("{path}: not the path of a link")));
-        }
-        Ok(self.make(&spot, New::Link(target), 0o777)?.ino)
+/// Makes a symbolic link.
+pub(crate) fn symlink(spot: &Spot<'_>, target: &[u8]) -> Result<Arc<Inode>, Error> {
+    let most = MOST_TARGET.min(spot.dir.volume.block_size() as usize - 1);
+    if target.is_empty() {
+        return Err(spot.missing());
     }
+    if target.len() > most {
+        let path = spot.shown();
+        return Err(Error::NameTooLong { path });
+    }
+    if spot.slash || target.contains(&0) {
+        let path = spot.shown();
+        return Err(Error::Invalid(format!("{path}: not the path of a link")));
+    }
+    make(spot, New::Link(target), 0o777)
+}
 
-    /// Makes a pipe, a socket or a device; `device` counts for devices only. Else as [`Volume::create`].
-    ///
-    /// # Errors
-    /// Those of [`Volume::create`]; `Invalid` for other kinds, or a device's number that has no room.
-    pub fn mknod(
-        &self,
-        path: &(impl AsRef<[u8]> + ?Sized),
-        kind: FileType,
-        permissions: u16,
-        device: Rdev,
-    ) -> Result<Ino, Error> {
-        let spot = self.spot(path.as_ref())?;
-        let is_device = matches!(kind, FileType::CharDevice | FileType::BlockDevice);
-        let fits = !is_device || device.major < 1 << 12 && device.minor < 1 << 20;
-        let is_node = is_device || matches!(kind, FileType::Fifo | FileType::Socket);
-        if !is_node || !fits || spot.slash {
-            let path = spot.shown();
-            return Err(Error::Invalid(format!("{path}: no pipe, socket or device")));
-        }
-        Ok(self.make(&spot, New::Node(kind, device), permissions)?.ino)
+/// Makes a pipe, a socket or a device.
+pub(crate) fn mknod(
+    spot: &Spot<'_>,
+    kind: FileType,
+    permissions: u16,
+    device: Rdev,
+) -> Result<Arc<Inode>, Error> {
+    let is_device = matches!(kind, FileType::CharDevice | FileType::BlockDevice);
+    let fits = !is_device || device.major < 1 << 12 && device.minor < 1 << 20;
+    let is_node = is_device || matches!(kind, FileType::Fifo | FileType::Socket);
+    if !is_node || !fits || spot.slash {
+        let path = spot.shown();
+        return Err(Error::Invalid(format!("{path}: no pipe, socket or device")));
     }
+    make(spot, New::Node(kind, device), permissions)
+}
 
-    /// Makes a regular file without a name, near the directory at `path`, and opens it for writing. It goes with its last user, unless
-    /// [`Volume::link_file`] gives it a name. Blocks.
-    ///
-    /// # Errors
-    /// Those of [`Volume::create`].
-    pub fn temporary(
-        &self,
-        path: &(impl AsRef<[u8]> + ?Sized),
-        permissions: u16,
-    ) -> Result<File, Error> {
-        let volume = self.inner();
-        volume.check_open()?;
-        volume.check_writable()?;
-        let dir = volume.inode(self.resolve(path.as_ref(), true)?)?;
-        if !dir.disk().is_dir() {
-            let path = String::from_utf8_lossy(path.as_ref()).into_owned();
-            return Err(Error::NotADirectory { path });
-        }
-        let from = dir.inherit_acl(FileType::Regular, permissions, self.owner())?;
-        let credits = NEW_INODE_CREDITS + ORPHAN_CREDITS + ATTRIBUTE_CREDITS;
-        let inode = volume.in_handle(credits, |handle| {
-            let alloc = volume.alloc()?;
-            let ino = alloc.new_inode(handle, dir.ino, false)?;
-            let taken = take_blocks(volume, handle, (ino, false), u32::from(from.needs_block))?;
-            handle.or_abort(nameless(volume, handle, &dir, ino, (&from, &taken)))
-        })?;
-        inode.note_temporary();
-        Ok(File::new(self.service(), inode, WRITABLE))
-    }
+/// Makes a regular file without a name, near a directory.
+pub(crate) fn temporary(
+    dir: &Arc<Inode>,
+    permissions: u16,
+    owner: (u32, u32),
+) -> Result<Arc<Inode>, Error> {
+    let volume = &dir.volume;
+    volume.check_open()?;
+    volume.check_writable()?;
+    let from = dir.inherit_acl(FileType::Regular, permissions, owner)?;
+    let credits = NEW_INODE_CREDITS + ORPHAN_CREDITS + ATTRIBUTE_CREDITS;
+    let inode = volume.in_handle(credits, |handle| {
+        let alloc = volume.alloc()?;
+        let ino = alloc.new_inode(handle, dir.ino, false)?;
+        let taken = take_blocks(volume, handle, (ino, false), u32::from(from.needs_block))?;
+        handle.or_abort(nameless(volume, handle, dir, ino, (&from, &taken)))
+    })?;
+    inode.note_temporary();
+    Ok(inode)
+}
 
-    fn make(&self, spot: &Spot<'_>, new: New<'_>, permissions: u16) -> Result<Arc<Inode>, Error> {
-        let made = self.make_locked(spot, new, permissions)?;
-        commit_names(&[&spot.dir])?;
-        Ok(made)
-    }
+fn make(spot: &Spot<'_>, new: New<'_>, permissions: u16) -> Result<Arc<Inode>, Error> {
+    let made = make_locked(spot, new, permissions)?;
+    commit_names(&[&spot.dir])?;
+    Ok(made)
+}
 
-    fn make_locked(
-        &self,
-        spot: &Spot<'_>,
-        new: New<'_>,
-        permissions: u16,
-    ) -> Result<Arc<Inode>, Error> {
-        let (volume, dir) = (self.inner(), &spot.dir);
-        if spot.is_special() {
-            return Err(spot.exists());
-        }
-        let _names = dir.lock_exclusive(false)?;
-        spot.check_can_add()?;
-        if spot.find()?.is_some() {
-            return Err(spot.exists());
-        }
-        if matches!(new, New::Directory) {
-            check_subdirectory(dir)?;
-        }
-        let from = dir.inherit_acl(new.kind(), permissions, spot.owner)?;
-        let room = find_room(dir, spot.name)?;
-        let credits = NEW_INODE_CREDITS + room.credits(dir) + 2 + MARK_CREDITS + ATTRIBUTE_CREDITS;
-        let made = volume.in_handle(credits, |handle| {
-            with_name(volume, handle, spot, &room, new, &from)
-        });
-        made.inspect_err(|_| room.give_back(dir))
+fn make_locked(spot: &Spot<'_>, new: New<'_>, permissions: u16) -> Result<Arc<Inode>, Error> {
+    let (volume, dir) = (&spot.dir.volume, &spot.dir);
+    if spot.is_special() {
+        return Err(spot.exists());
     }
+    let _names = dir.lock_exclusive(false)?;
+    spot.check_can_add()?;
+    if spot.find()?.is_some() {
+        return Err(spot.exists());
+    }
+    if matches!(new, New::Directory) {
+        check_subdirectory(dir)?;
+    }
+    let from = dir.inherit_acl(new.kind(), permissions, spot.owner)?;
+    let room = find_room(dir, spot.name)?;
+    let credits = NEW_INODE_CREDITS + room.credits(dir) + 2 + MARK_CREDITS + ATTRIBUTE_CREDITS;
+    let made = volume.in_handle(credits, |handle| {
+        with_name(volume, handle, spot, &room, new, &from)
+    });
+    made.inspect_err(|_| room.give_back(dir))
 }
 
 fn with_name(

@@ -23,7 +23,7 @@ pub(super) struct Found {
 }
 
 /// The inode that `name` stands for in `dir`. The directory is locked until it is in memory: else it could lose its name and go. Blocks.
-pub(super) fn locked(dir: &Inode, name: &[u8]) -> Result<Option<Arc<Inode>>, Error> {
+pub(crate) fn locked(dir: &Inode, name: &[u8]) -> Result<Option<Arc<Inode>>, Error> {
     let _names = dir.lock_shared(false)?;
     let found = find(dir, name)?;
     found.map(|found| dir.volume.inode(found.ino)).transpose()

@@ -21,8 +21,16 @@ mod room;
 mod spot;
 mod tree;
 
+pub(crate) use create::{create, mkdir, mknod, symlink, temporary};
 pub use list::{DirEntry, ReadDir};
+pub(crate) use lookup::locked as lookup;
+pub(crate) use path::{link_target, resolve};
+pub(crate) use remove::{link, rmdir, unlink};
 pub use rename::RenameFlags;
+pub(crate) use rename::rename;
+pub(crate) use replace::replace;
+pub use spot::At;
+pub(crate) use spot::{Spot, spot};
 
 use crate::disk::cache::{Kind, MetaRef, UsedAs};
 use crate::error::Error;

@@ -7,8 +7,7 @@
 use super::{lookup, place_of};
 use crate::disk::cache::Kind;
 use crate::error::Error;
-use crate::inode::Inode;
-use crate::volume::Volume;
+use crate::inode::{Fs, Inode};
 use diorite_format::{FileType, Ino, MapKind};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,65 +15,40 @@ use std::sync::Arc;
 /// Symbolic links followed for one path.
 const MOST_LINKS: u32 = 40;
 
-impl Volume {
-    /// The inode at `path`, bytes from the volume's root; a leading slash makes no difference. A symbolic link at the end is followed if
-    /// `follow` says so, one on the way always. Blocks while metadata is read.
-    ///
-    /// # Errors
-    /// The path leads nowhere, through a file, or in circles; damaged directories.
-    pub fn resolve(&self, path: &(impl AsRef<[u8]> + ?Sized), follow: bool) -> Result<Ino, Error> {
-        // Of links on the way.
-        self.inner().bound_noted_times_best_effort();
-        let path = path.as_ref();
-        let shown = || String::from_utf8_lossy(path).into_owned();
-        let mut todo = parts(path);
-        let mut links = 0;
-        let mut here = self.inner().inode(Ino::ROOT)?;
-        while let Some(name) = todo.pop_front() {
-            if !here.disk().is_dir() {
-                return Err(Error::NotADirectory { path: shown() });
-            }
-            let next =
-                lookup::locked(&here, &name)?.ok_or_else(|| Error::NotFound { path: shown() })?;
-            if next.disk().file_type != Some(FileType::Symlink) || todo.is_empty() && !follow {
-                here = next;
-                continue;
-            }
-            links += 1;
-            if links > MOST_LINKS {
-                return Err(Error::SymlinkLoop { path: shown() });
-            }
-            let target = link_target(&next)?;
-            if target.first() == Some(&b'/') {
-                here = self.inner().inode(Ino::ROOT)?;
-            }
-            for part in parts(&target).into_iter().rev() {
-                todo.push_front(part);
-            }
-        }
-        if path.ends_with(b"/") && !here.disk().is_dir() {
+/// See [`crate::Volume::resolve`].
+pub(crate) fn resolve(fs: &Arc<Fs>, path: &[u8], follow: bool) -> Result<Arc<Inode>, Error> {
+    // Of links on the way.
+    fs.bound_noted_times_best_effort();
+    let shown = || String::from_utf8_lossy(path).into_owned();
+    let mut todo = parts(path);
+    let mut links = 0;
+    let mut here = fs.inode(Ino::ROOT)?;
+    while let Some(name) = todo.pop_front() {
+        if !here.disk().is_dir() {
             return Err(Error::NotADirectory { path: shown() });
         }
-        Ok(here.ino)
+        let next =
+            lookup::locked(&here, &name)?.ok_or_else(|| Error::NotFound { path: shown() })?;
+        if next.disk().file_type != Some(FileType::Symlink) || todo.is_empty() && !follow {
+            here = next;
+            continue;
+        }
+        links += 1;
+        if links > MOST_LINKS {
+            return Err(Error::SymlinkLoop { path: shown() });
+        }
+        let target = link_target(&next)?;
+        if target.first() == Some(&b'/') {
+            here = fs.inode(Ino::ROOT)?;
+        }
+        for part in parts(&target).into_iter().rev() {
+            todo.push_front(part);
+        }
     }
-
-    /// The entries of a directory. Blocks while metadata is read.
-    ///
-    /// # Errors
-    /// It is no directory, or damaged.
-    pub fn read_dir(&self, ino: Ino) -> Result<super::ReadDir, Error> {
-        self.inner().bound_noted_times_best_effort();
-        super::ReadDir::new(self.inner().inode(ino)?)
+    if path.ends_with(b"/") && !here.disk().is_dir() {
+        return Err(Error::NotADirectory { path: shown() });
     }
-
-    /// Where a symbolic link points. Blocks while metadata is read.
-    ///
-    /// # Errors
-    /// It is no symbolic link, or damaged.
-    pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>, Error> {
-        self.inner().bound_noted_times_best_effort();
-        link_target(&self.inner().inode(ino)?)
-    }
+    Ok(here)
 }
 
 fn parts(path: &[u8]) -> VecDeque<Vec<u8>> {
@@ -84,7 +58,8 @@ fn parts(path: &[u8]) -> VecDeque<Vec<u8>> {
         .collect()
 }
 
-fn link_target(link: &Arc<Inode>) -> Result<Vec<u8>, Error> {
+/// Where a symbolic link points. Blocks while metadata is read.
+pub(crate) fn link_target(link: &Arc<Inode>) -> Result<Vec<u8>, Error> {
     if link.disk().file_type != Some(FileType::Symlink) {
         return Err(Error::Invalid(format!(
             "inode {} is not a symbolic link",

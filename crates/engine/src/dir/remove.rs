@@ -19,123 +19,89 @@ use crate::inode::Fs;
 use crate::inode::{Inode, timestamp};
 use crate::journal::JournalHandle;
 use crate::orphan::ORPHAN_CREDITS;
-use crate::queue::File;
-use crate::volume::Volume;
 use diorite_format::FileType;
 use std::sync::Arc;
 
-impl Volume {
-    /// Removes a name. With the last one the file goes too, once nobody has it open. Durable as what [`Volume::create`] does. Blocks.
-    ///
-    /// # Errors
-    /// `NotFound`; `IsADirectory`; the directory or the file may not be changed; damage; a device that fails.
-    pub fn unlink(&self, path: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), Error> {
-        let spot = self.spot(path.as_ref())?;
-        if spot.is_special() {
-            return Err(spot.a_directory());
-        }
-        let volume = self.inner();
-        let is_orphan = remove_name(volume, &spot)?;
-        commit_names(&[&spot.dir])?;
-        if is_orphan {
-            delete::delete_unlinked_best_effort(volume);
-        }
-        Ok(())
+/// Removes a name; with the last one the file goes too.
+pub(crate) fn unlink(spot: &Spot<'_>) -> Result<(), Error> {
+    if spot.is_special() {
+        return Err(spot.a_directory());
     }
-
-    /// Removes an empty directory. Else as [`Volume::unlink`].
-    ///
-    /// # Errors
-    /// `NotADirectory`; `NotEmpty`; `Busy` for the root; those of [`Volume::unlink`].
-    pub fn rmdir(&self, path: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), Error> {
-        let spot = self.spot(path.as_ref())?;
-        let path = spot.shown();
-        match spot.name {
-            b"" => return Err(Error::Busy { path }),
-            b"." => return Err(Error::Invalid(format!("{path}: not by this name"))),
-            b".." => return Err(Error::NotEmpty { path }),
-            _ => {}
-        }
-        let volume = self.inner();
-        remove_directory(volume, &spot)?;
-        commit_names(&[&spot.dir])?;
+    let volume = &spot.dir.volume;
+    let is_orphan = remove_name(volume, spot)?;
+    commit_names(&[&spot.dir])?;
+    if is_orphan {
         delete::delete_unlinked_best_effort(volume);
-        Ok(())
     }
+    Ok(())
+}
 
-    /// Gives the inode at `from` another name; a symbolic link there is not followed. Durable as what [`Volume::create`] does. Blocks.
-    ///
-    /// # Errors
-    /// `Exists`; `NotPermitted` for a directory; `TooManyLinks`; those of [`Volume::create`].
-    pub fn link(
-        &self,
-        from: &(impl AsRef<[u8]> + ?Sized),
-        to: &(impl AsRef<[u8]> + ?Sized),
-    ) -> Result<(), Error> {
-        let ino = self.resolve(from.as_ref(), false)?;
-        let inode = self.inner().inode(ino)?;
-        self.give_name(&inode, to.as_ref())
+/// Removes an empty directory.
+pub(crate) fn rmdir(spot: &Spot<'_>) -> Result<(), Error> {
+    let path = spot.shown();
+    match spot.name {
+        b"" => return Err(Error::Busy { path }),
+        b"." => return Err(Error::Invalid(format!("{path}: not by this name"))),
+        b".." => return Err(Error::NotEmpty { path }),
+        _ => {}
     }
+    let volume = &spot.dir.volume;
+    remove_directory(volume, spot)?;
+    commit_names(&[&spot.dir])?;
+    delete::delete_unlinked_best_effort(volume);
+    Ok(())
+}
 
-    /// Gives an open file another name, also one that [`Volume::temporary`] made, but none that has lost its last.
-    ///
-    /// # Errors
-    /// Those of [`Volume::link`]; `NotFound`.
-    pub fn link_file(&self, file: &File, to: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), Error> {
-        self.give_name(file.inode(), to.as_ref())
-    }
+/// Gives an inode another name.
+pub(crate) fn link(inode: &Arc<Inode>, spot: &Spot<'_>) -> Result<(), Error> {
+    link_locked(inode, spot)?;
+    commit_names(&[&spot.dir])
+}
 
-    fn give_name(&self, inode: &Arc<Inode>, to: &[u8]) -> Result<(), Error> {
-        let spot = self.spot(to)?;
-        self.give_name_locked(inode, &spot)?;
-        commit_names(&[&spot.dir])
+fn link_locked(inode: &Arc<Inode>, spot: &Spot<'_>) -> Result<(), Error> {
+    let volume = &spot.dir.volume;
+    if !Arc::ptr_eq(volume, &inode.volume) {
+        let what = format!("{}: the file is on another volume", spot.shown());
+        return Err(Error::Invalid(what));
     }
-
-    fn give_name_locked(&self, inode: &Arc<Inode>, spot: &Spot<'_>) -> Result<(), Error> {
-        let volume = self.inner();
-        if !Arc::ptr_eq(volume, &inode.volume) {
-            let what = format!("{}: the file is on another volume", spot.shown());
-            return Err(Error::Invalid(what));
-        }
-        if spot.is_special() {
-            return Err(spot.exists());
-        }
-        if inode.disk().is_dir() {
-            let (ino, flag) = (inode.ino, "a directory");
-            return Err(Error::NotPermitted { ino, flag });
-        }
-        inode.check_settable()?;
-        let kind = kind_of(inode)?;
-        let dir = &spot.dir;
-        let _names = dir.lock_exclusive(false)?;
-        spot.check_can_add()?;
-        if spot.find()?.is_some() {
-            return Err(spot.exists());
-        }
-        if spot.slash {
-            return Err(spot.missing());
-        }
-        // Asked here, too, so that a link that is refused leaves no trace in the directory.
-        check_countable(inode, inode.disk().links)?;
-        let room = find_room(dir, spot.name)?;
-        let credits = room.credits(dir) + 2 + ORPHAN_CREDITS;
-        let linked = volume.in_handle(credits, |handle| {
-            put(handle, dir, &room, (spot.name, inode.ino, kind))?;
-            let counted = handle.or_abort(count_name(volume, handle, inode))?;
-            if counted.is_err() {
-                // Nobody has seen the name: the directory is locked.
-                let at = handle
-                    .or_abort(spot.find())?
-                    .expect("it was just put there");
-                handle.or_abort(take_out(handle, dir, at.block, spot.name))?;
-            }
-            Ok(counted)
-        });
-        if linked.is_err() {
-            room.give_back(dir);
-        }
-        linked?
+    if spot.is_special() {
+        return Err(spot.exists());
     }
+    if inode.disk().is_dir() {
+        let (ino, flag) = (inode.ino, "a directory");
+        return Err(Error::NotPermitted { ino, flag });
+    }
+    inode.check_settable()?;
+    let kind = kind_of(inode)?;
+    let dir = &spot.dir;
+    let _names = dir.lock_exclusive(false)?;
+    spot.check_can_add()?;
+    if spot.find()?.is_some() {
+        return Err(spot.exists());
+    }
+    if spot.slash {
+        return Err(spot.missing());
+    }
+    // Asked here, too, so that a link that is refused leaves no trace in the directory.
+    check_countable(inode, inode.disk().links)?;
+    let room = find_room(dir, spot.name)?;
+    let credits = room.credits(dir) + 2 + ORPHAN_CREDITS;
+    let linked = volume.in_handle(credits, |handle| {
+        put(handle, dir, &room, (spot.name, inode.ino, kind))?;
+        let counted = handle.or_abort(count_name(volume, handle, inode))?;
+        if counted.is_err() {
+            // Nobody has seen the name: the directory is locked.
+            let at = handle
+                .or_abort(spot.find())?
+                .expect("it was just put there");
+            handle.or_abort(take_out(handle, dir, at.block, spot.name))?;
+        }
+        Ok(counted)
+    });
+    if linked.is_err() {
+        room.give_back(dir);
+    }
+    linked?
 }
 
 /// Can an inode get another name?

@@ -28,7 +28,6 @@ use crate::inode::Fs;
 use crate::inode::{Inode, timestamp};
 use crate::journal::{JournalHandle, NamesAt};
 use crate::orphan::ORPHAN_CREDITS;
-use crate::volume::Volume;
 use crate::xattr::Inherited;
 use diorite_format::inode::Rdev;
 use diorite_format::{FileType, Ino, Tid};
@@ -73,36 +72,23 @@ struct Move<'a> {
     there: Option<(&'a Arc<Inode>, Found)>,
 }
 
-impl Volume {
-    /// Moves the name `from` to `to`; what `to` stood for loses that name. Symbolic links at the end are not followed. Durable
-    /// as what [`Volume::create`] does, for both directories at once. Blocks.
-    ///
-    /// # Errors
-    /// `NotFound`; `Exists` with `no_replace`; `NotADirectory`, `IsADirectory`, `NotEmpty` where one takes the other's place; `Invalid` for a directory
-    /// into itself and for flags that do not go together; `Busy` for "." and the root; `TooManyLinks`; those of [`Volume::create`].
-    pub fn rename(
-        &self,
-        from: &(impl AsRef<[u8]> + ?Sized),
-        to: &(impl AsRef<[u8]> + ?Sized),
-        flags: RenameFlags,
-    ) -> Result<(), Error> {
-        if flags.exchange && (flags.no_replace || flags.whiteout) {
-            let what = "an exchange replaces nothing and leaves nothing";
-            return Err(Error::Invalid(what.to_owned()));
-        }
-        let (old, new) = (self.spot(from.as_ref())?, self.spot(to.as_ref())?);
-        for spot in [&old, &new] {
-            if spot.is_special() {
-                let path = spot.shown();
-                return Err(Error::Busy { path });
-            }
-        }
-        let volume = self.inner();
-        while !attempt(volume, &old, &new, flags)? {}
-        commit_names(&[&old.dir, &new.dir])?;
-        delete::delete_unlinked_best_effort(volume);
-        Ok(())
+/// Moves a name, or exchanges two.
+pub(crate) fn rename(old: &Spot<'_>, new: &Spot<'_>, flags: RenameFlags) -> Result<(), Error> {
+    if flags.exchange && (flags.no_replace || flags.whiteout) {
+        let what = "an exchange replaces nothing and leaves nothing";
+        return Err(Error::Invalid(what.to_owned()));
     }
+    for spot in [old, new] {
+        if spot.is_special() {
+            let path = spot.shown();
+            return Err(Error::Busy { path });
+        }
+    }
+    let volume = &old.dir.volume;
+    while !attempt(volume, old, new, flags)? {}
+    commit_names(&[&old.dir, &new.dir])?;
+    delete::delete_unlinked_best_effort(volume);
+    Ok(())
 }
 
 /// False: the names changed meanwhile.

@@ -16,39 +16,26 @@ use crate::inode::Fs;
 use crate::inode::Inode;
 use crate::journal::JournalHandle;
 use crate::orphan::ORPHAN_CREDITS;
-use crate::queue::File;
-use crate::volume::Volume;
 use std::sync::Arc;
 
 /// A block of names, its directory, and both inodes.
 const REPLACE_CREDITS: u32 = 4 + 2 * ORPHAN_CREDITS;
 
-impl Volume {
-    /// As [`Volume::link_file`]; what has the name already loses it, in the same step. Blocks.
-    ///
-    /// # Errors
-    /// `IsADirectory` for what is there; else those of [`Volume::link_file`] and [`Volume::unlink`].
-    pub fn replace_file(&self, file: &File, to: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), Error> {
-        loop {
-            match self.link_file(file, to) {
-                Err(Error::Exists { .. }) => {}
-                linked => return linked,
-            }
-            let spot = self.spot(to.as_ref())?;
-            if spot.is_special() {
-                return Err(spot.a_directory());
-            }
-            // None: the name is gone meanwhile.
-            if replace(self.inner(), &spot, file.inode())? {
-                commit_names(&[&spot.dir])?;
-                delete::delete_unlinked_best_effort(self.inner());
-                return Ok(());
-            }
-        }
+/// Puts an inode in the place of what a name stands for. False: the name is gone meanwhile.
+pub(crate) fn replace(inode: &Arc<Inode>, spot: &Spot<'_>) -> Result<bool, Error> {
+    if spot.is_special() {
+        return Err(spot.a_directory());
     }
+    let volume = &spot.dir.volume;
+    let is_done = replace_locked(volume, spot, inode)?;
+    if is_done {
+        commit_names(&[&spot.dir])?;
+        delete::delete_unlinked_best_effort(volume);
+    }
+    Ok(is_done)
 }
 
-fn replace(volume: &Arc<Fs>, spot: &Spot<'_>, inode: &Arc<Inode>) -> Result<bool, Error> {
+fn replace_locked(volume: &Arc<Fs>, spot: &Spot<'_>, inode: &Arc<Inode>) -> Result<bool, Error> {
     let _names = spot.dir.lock_exclusive(false)?;
     spot.check_can_remove()?;
     let Some(place) = spot.find()? else {

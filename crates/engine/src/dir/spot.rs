@@ -1,20 +1,20 @@
 //! Where a name is, or is going to be: the directory in which a path ends, and the last name.
 //!
-//! Input: a path. Output: a [`Spot`]. Invariants: the directory is one; the name is no longer than one can be. Limits: whether the
+//! Input: a path, or a directory and a name. Output: a [`Spot`]. Invariants: the directory is one; the name is no longer than one can be. Limits: whether the
 //! name is there, and stays there, is known only under the directory's lock.
 
 use super::edit::check_changeable;
 use super::lookup::{self, Found};
+use super::path::resolve;
 use crate::error::Error;
-use crate::inode::Inode;
-use crate::volume::Volume;
+use crate::inode::{Fs, Inode};
 use diorite_block::sync::RwLockWriteGuard;
-use diorite_format::InodeFlags;
 use diorite_format::dir::MAX_NAME;
+use diorite_format::{Ino, InodeFlags};
 use std::sync::Arc;
 
 /// See the module.
-pub(super) struct Spot<'p> {
+pub(crate) struct Spot<'p> {
     pub(super) dir: Arc<Inode>,
     /// The last name; empty for the root.
     pub(super) name: &'p [u8],
@@ -22,48 +22,101 @@ pub(super) struct Spot<'p> {
     pub(super) slash: bool,
     /// User and group of what is made there.
     pub(super) owner: (u32, u32),
-    path: &'p [u8],
+    at: At<'p>,
 }
 
-impl Volume {
-    /// The directory in which a path's last name is, and that name, of a volume that can be changed.
-    pub(super) fn spot<'p>(&self, path: &'p [u8]) -> Result<Spot<'p>, Error> {
-        let volume = self.inner();
-        volume.check_open()?;
-        volume.check_writable()?;
-        let end = path.iter().rposition(|c| *c != b'/').map_or(0, |at| at + 1);
-        let trimmed = &path[..end];
-        let cut = trimmed
-            .iter()
-            .rposition(|c| *c == b'/')
-            .map_or(0, |at| at + 1);
-        let (parent, name) = trimmed.split_at(cut);
-        let shown = || String::from_utf8_lossy(path).into_owned();
-        if name.len() > MAX_NAME {
-            return Err(Error::NameTooLong { path: shown() });
-        }
-        if name.contains(&0) {
-            return Err(Error::Invalid(format!("{}: a name with a NUL", shown())));
-        }
-        let dir = volume.inode(self.resolve(parent, true)?)?;
-        if !dir.disk().is_dir() {
-            let path = String::from_utf8_lossy(parent).into_owned();
-            return Err(Error::NotADirectory { path });
-        }
-        Ok(Spot {
-            dir,
-            name,
-            slash: end < path.len(),
-            owner: self.owner(),
-            path,
-        })
+/// Where a name is, or is going to be: a path, bytes from the volume's root, or the inode of a directory and the name in it. Made of either:
+/// `"/dir/name"`, or `(ino, "name")`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At<'a> {
+    /// A path. A leading slash makes no difference; symbolic links on the way are followed.
+    Path(&'a [u8]),
+    /// A name in this directory: one name, without a slash.
+    In(Ino, &'a [u8]),
+}
+
+impl<'a, T: AsRef<[u8]> + ?Sized> From<&'a T> for At<'a> {
+    fn from(path: &'a T) -> At<'a> {
+        At::Path(path.as_ref())
     }
+}
+
+impl<'a, T: AsRef<[u8]> + ?Sized> From<(Ino, &'a T)> for At<'a> {
+    fn from((dir, name): (Ino, &'a T)) -> At<'a> {
+        At::In(dir, name.as_ref())
+    }
+}
+
+impl std::fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            At::Path(path) => write!(f, "{}", String::from_utf8_lossy(path)),
+            At::In(dir, name) => {
+                let name = String::from_utf8_lossy(name);
+                write!(f, "{name} (in directory inode {dir})")
+            }
+        }
+    }
+}
+
+/// The directory and the name that `at` says, in a volume that can be changed. What is made there belongs to `owner`.
+///
+/// # Errors
+/// The path leads nowhere; the directory is none; a name that cannot be one.
+pub(crate) fn spot<'p>(fs: &Arc<Fs>, at: At<'p>, owner: (u32, u32)) -> Result<Spot<'p>, Error> {
+    fs.check_open()?;
+    fs.check_writable()?;
+    let (parent, name, slash) = match at {
+        At::Path(path) => split(path),
+        At::In(_, name) => (&b""[..], name, false),
+    };
+    if name.len() > MAX_NAME {
+        return Err(Error::NameTooLong {
+            path: at.to_string(),
+        });
+    }
+    if name.contains(&0) {
+        return Err(Error::Invalid(format!("{at}: a name with a NUL")));
+    }
+    let dir = match at {
+        At::Path(_) => resolve(fs, parent, true)?,
+        At::In(_, name) if name.contains(&b'/') => {
+            return Err(Error::Invalid(format!("{at}: a name with a slash")));
+        }
+        At::In(ino, _) => fs.inode(ino)?,
+    };
+    if !dir.disk().is_dir() {
+        let path = match at {
+            At::Path(_) => String::from_utf8_lossy(parent).into_owned(),
+            At::In(ino, _) => format!("inode {ino}"),
+        };
+        return Err(Error::NotADirectory { path });
+    }
+    Ok(Spot {
+        dir,
+        name,
+        slash,
+        owner,
+        at,
+    })
+}
+
+/// A path: the way to its last name, that name, and whether a slash follows it.
+fn split(path: &[u8]) -> (&[u8], &[u8], bool) {
+    let end = path.iter().rposition(|c| *c != b'/').map_or(0, |at| at + 1);
+    let trimmed = &path[..end];
+    let cut = trimmed
+        .iter()
+        .rposition(|c| *c == b'/')
+        .map_or(0, |at| at + 1);
+    let (parent, name) = trimmed.split_at(cut);
+    (parent, name, end < path.len())
 }
 
 impl Spot<'_> {
     /// The path, for messages.
     pub(super) fn shown(&self) -> String {
-        String::from_utf8_lossy(self.path).into_owned()
+        self.at.to_string()
     }
 
     /// The root, "." or "..": no name that can be made or removed.

@@ -8,8 +8,7 @@
 use super::first::{CAPABILITY, without_privileges};
 use super::{Inode, timestamp};
 use crate::error::Error;
-use crate::volume::Volume;
-use diorite_format::{Ino, InodeFlags, Timestamp};
+use diorite_format::{InodeFlags, Timestamp};
 
 /// What to set; none stays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,23 +23,6 @@ pub struct SetAttr {
     pub atime: Option<Timestamp>,
     /// Last change of the data.
     pub mtime: Option<Timestamp>,
-}
-
-impl Volume {
-    /// Sets what an inode says of itself. Durable with the next [`Volume::sync`] or commit, or at once where it has the flag `S`. Blocks.
-    ///
-    /// # Errors
-    /// `NotPermitted` by the inode's flags; the volume may not be changed; damage; a device that fails.
-    pub fn set_attr(&self, ino: Ino, set: &SetAttr) -> Result<(), Error> {
-        self.inner().check_open()?;
-        self.inner().inode(ino)?.set_attr(set)
-    }
-
-    /// The volume's clock, as an inode stores it.
-    #[must_use]
-    pub fn now(&self) -> Timestamp {
-        timestamp(self.inner().now_nanos())
-    }
 }
 
 impl Inode {

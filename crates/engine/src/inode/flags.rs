@@ -9,9 +9,8 @@
 use super::times::reads_matter;
 use super::{Inode, journalled, timestamp};
 use crate::error::Error;
-use crate::volume::Volume;
 use diorite_block::sync::atomic::Ordering;
-use diorite_format::{Ino, Inode as DiskInode, InodeFlags};
+use diorite_format::{Inode as DiskInode, InodeFlags};
 
 /// Of all inodes.
 const OF_ALL: InodeFlags = InodeFlags::NODUMP.with(InodeFlags::NOATIME);
@@ -44,44 +43,6 @@ const KEPT: InodeFlags = InodeFlags::DIRTY
 /// They say how a file or a directory is stored: not changed, so each change of them is refused.
 const FIXED: InodeFlags = InodeFlags::EXTENTS.with(InodeFlags::CASEFOLD);
 
-impl Volume {
-    /// Sets the flags of an inode, as FS_IOC_SETFLAGS does: those that are not a user's to change stay. Durable as what
-    /// [`Volume::set_attr`] sets, where it had or has the flag `S`. Blocks; where a file begins or ends to have its data go through the journal, until its requests
-    /// have ended.
-    ///
-    /// # Errors
-    /// `NotSupported` for flags that inodes of this kind do not have; `NotPermitted` for an immutable inode that stays so, and
-    /// the volume's own; the volume may not be changed; damage; a device that fails.
-    pub fn set_flags(&self, ino: Ino, flags: InodeFlags) -> Result<(), Error> {
-        self.inner().check_open()?;
-        self.inner().inode(ino)?.set_flags(flags)
-    }
-
-    /// Sets the generation number of an inode, as FS_IOC_SETVERSION does. Else as [`Volume::set_flags`].
-    ///
-    /// # Errors
-    /// `NotSupported` on a volume whose checksums the number is a part of; those of [`Volume::set_flags`].
-    pub fn set_generation(&self, ino: Ino, generation: u32) -> Result<(), Error> {
-        let volume = self.inner();
-        volume.check_open()?;
-        volume.check_writable()?;
-        if volume.sb.has_metadata_csum() {
-            let what = "a new generation where checksums have the old one in them (metadata_csum)";
-            return Err(Error::NotSupported(what.to_owned()));
-        }
-        let inode = volume.inode(ino)?;
-        inode.check_settable()?;
-        let now = timestamp(volume.now_nanos());
-        volume.in_handle(1, |handle| {
-            inode.change(handle, |disk| {
-                disk.set_generation(&volume.sb, generation);
-                disk.ctime = now;
-            })
-        })?;
-        inode.settle()
-    }
-}
-
 impl Inode {
     /// See [`crate::Volume::set_flags`].
     pub(crate) fn set_flags(&self, wanted: InodeFlags) -> Result<(), Error> {
@@ -103,6 +64,25 @@ impl Inode {
             true => self.commit_change(),
             false => self.settle(),
         }
+    }
+
+    /// See [`crate::Volume::set_generation`].
+    pub(crate) fn set_generation(&self, generation: u32) -> Result<(), Error> {
+        let volume = &self.volume;
+        volume.check_writable()?;
+        if volume.sb.has_metadata_csum() {
+            let what = "a new generation where checksums have the old one in them (metadata_csum)";
+            return Err(Error::NotSupported(what.to_owned()));
+        }
+        self.check_settable()?;
+        let now = timestamp(volume.now_nanos());
+        volume.in_handle(1, |handle| {
+            self.change(handle, |disk| {
+                disk.set_generation(&volume.sb, generation);
+                disk.ctime = now;
+            })
+        })?;
+        self.settle()
     }
 
     /// Which flags change.

@@ -13,7 +13,9 @@
 //! and queues; one in-core inode per number. Limits: the public [`Volume`] may be dropped while files are open: they keep what they
 //! need.
 
+mod attributes;
 mod group;
+mod names;
 mod trim;
 mod usage;
 

@@ -22,17 +22,17 @@ mod shared;
 mod value;
 
 pub(crate) use acl::Inherited;
-pub(crate) use remove::{INSIDE_CREDITS, Named};
+pub(crate) use remove::{INSIDE_CREDITS, Named, remove};
 pub use set::XattrWhen;
+pub(crate) use set::set;
 pub(crate) use shared::EqualBlocks;
 
 use crate::error::Error;
 use crate::inode::Fs;
 use crate::inode::Inode;
-use crate::volume::Volume;
+use diorite_format::Inode as DiskInode;
 use diorite_format::inline::{self, InlineData};
 use diorite_format::xattr::{NameIndex, XattrEntry, XattrValue, Xattrs};
-use diorite_format::{Ino, Inode as DiskInode};
 
 /// The largest value of an attribute, in bytes.
 pub(crate) const MOST_VALUE: u32 = 64 << 10;
@@ -72,38 +72,27 @@ pub(crate) fn inline_contents(volume: &Fs, disk: &DiskInode, raw: &[u8]) -> Resu
     Ok([data.head, data.tail].concat())
 }
 
-impl Volume {
-    /// Every extended attribute of an inode, those kept inside it first. Blocks while metadata is read.
-    ///
-    /// # Errors
-    /// Damaged attributes.
-    pub fn xattrs(&self, ino: Ino) -> Result<Vec<Xattr>, Error> {
-        let inode = self.inner().inode(ino)?;
-        let mut all = Vec::new();
-        inode.each_entry(|entry| {
-            let is_inline_data = (entry.index, entry.name) == inline::REST;
-            if let Some(name) = entry.full_name().filter(|_| !is_inline_data) {
-                let value = inode.shown_value(entry)?;
-                all.push(Xattr { name, value });
-            }
-            Ok(())
-        })?;
-        Ok(all)
-    }
+/// Every attribute of an inode, those kept inside it first.
+pub(crate) fn all(inode: &Inode) -> Result<Vec<Xattr>, Error> {
+    let mut all = Vec::new();
+    inode.each_entry(|entry| {
+        let is_inline_data = (entry.index, entry.name) == inline::REST;
+        if let Some(name) = entry.full_name().filter(|_| !is_inline_data) {
+            let value = inode.shown_value(entry)?;
+            all.push(Xattr { name, value });
+        }
+        Ok(())
+    })?;
+    Ok(all)
+}
 
-    /// One extended attribute of an inode, by its whole name. Blocks while metadata is read.
-    ///
-    /// # Errors
-    /// `NoAttribute`; damaged attributes.
-    pub fn xattr(&self, ino: Ino, name: &(impl AsRef<[u8]> + ?Sized)) -> Result<Vec<u8>, Error> {
-        let name = name.as_ref();
-        let inode = self.inner().inode(ino)?;
-        let found = match NameIndex::split(name).filter(|which| *which != inline::REST) {
-            Some(which) => inode.attribute(which)?,
-            None => None,
-        };
-        found.ok_or_else(|| names::missing(name))
-    }
+/// One of them, by its whole name.
+pub(crate) fn one(inode: &Inode, name: &[u8]) -> Result<Vec<u8>, Error> {
+    let found = match NameIndex::split(name).filter(|which| *which != inline::REST) {
+        Some(which) => inode.attribute(which)?,
+        None => None,
+    };
+    found.ok_or_else(|| names::missing(name))
 }
 
 impl Inode {

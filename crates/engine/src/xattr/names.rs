@@ -6,8 +6,7 @@
 
 use super::remove::Named;
 use crate::error::Error;
-use crate::inode::Inode;
-use crate::volume::Volume;
+use crate::inode::{Fs, Inode};
 use diorite_format::features::Compat;
 use diorite_format::xattr::NameIndex;
 use diorite_format::{FileType, Ino};
@@ -21,26 +20,23 @@ pub(super) fn missing(name: &[u8]) -> Error {
     Error::NoAttribute { name }
 }
 
-impl Volume {
-    /// The inode whose attribute changes, and how the name is stored.
-    pub(super) fn attribute_to_change<'n>(
-        &self,
-        ino: Ino,
-        name: &'n [u8],
-    ) -> Result<(Arc<Inode>, Named<'n>), Error> {
-        let volume = self.inner();
-        volume.check_open()?;
-        volume.check_writable()?;
-        let inode = volume.inode(ino)?;
-        let which = stored(name)?;
-        inode.check_settable()?;
-        if !volume.sb.features().compat.has(Compat::EXT_ATTR) {
-            let what = "attributes on a volume without the feature ext_attr";
-            return Err(Error::NotSupported(what.to_owned()));
-        }
-        check_kind(&inode, which)?;
-        Ok((inode, which))
+/// The inode whose attribute changes, and how the name is stored.
+pub(super) fn to_change<'n>(
+    fs: &Arc<Fs>,
+    ino: Ino,
+    name: &'n [u8],
+) -> Result<(Arc<Inode>, Named<'n>), Error> {
+    fs.check_open()?;
+    fs.check_writable()?;
+    let inode = fs.inode(ino)?;
+    let which = stored(name)?;
+    inode.check_settable()?;
+    if !fs.sb.features().compat.has(Compat::EXT_ATTR) {
+        let what = "attributes on a volume without the feature ext_attr";
+        return Err(Error::NotSupported(what.to_owned()));
     }
+    check_kind(&inode, which)?;
+    Ok((inode, which))
 }
 
 /// How a name is stored. `system.` has no names but those of the access control lists.

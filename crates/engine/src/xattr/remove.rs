@@ -9,12 +9,12 @@ use super::block::Block;
 use super::names;
 use crate::delete;
 use crate::error::Error;
-use crate::inode::Inode;
+use crate::inode::{Fs, Inode};
 use crate::journal::JournalHandle;
 use crate::orphan::ORPHAN_CREDITS;
-use crate::volume::Volume;
 use diorite_format::Ino;
 use diorite_format::xattr::{self, NameIndex, XattrEntry, XattrValue, Xattrs};
+use std::sync::Arc;
 
 /// Changing the inode's own area.
 pub(crate) const INSIDE_CREDITS: u32 = 1;
@@ -26,28 +26,21 @@ const CHANGE_CREDITS: u32 = 8 + 2 * (1 + ORPHAN_CREDITS);
 /// Which attribute, as it is stored.
 pub(crate) type Named<'n> = (NameIndex, &'n [u8]);
 
-impl Volume {
-    /// Removes an attribute by its whole name. Else as [`Volume::set_xattr`].
-    ///
-    /// # Errors
-    /// `NoAttribute`, but for an access control list, which need not be there; those of [`Volume::set_xattr`].
-    pub fn remove_xattr(&self, ino: Ino, name: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), Error> {
-        let name = name.as_ref();
-        let (inode, which) = self.attribute_to_change(ino, name)?;
-        if acl::is_acl(which) {
-            return inode.set_acl(which, &[]);
-        }
-        let volume = self.inner();
-        volume.in_handle(inode.attribute_credits()?, |handle| {
-            let _map = inode.map_lock.lock();
-            if !inode.remove_xattr(handle, which)? {
-                return Err(names::missing(name));
-            }
-            handle.or_abort(inode.note_attributes(handle, None))
-        })?;
-        delete::delete_doomed_best_effort(volume);
-        inode.settle()
+/// Takes an attribute away, by its whole name.
+pub(crate) fn remove(fs: &Arc<Fs>, ino: Ino, name: &[u8]) -> Result<(), Error> {
+    let (inode, which) = names::to_change(fs, ino, name)?;
+    if acl::is_acl(which) {
+        return inode.set_acl(which, &[]);
     }
+    fs.in_handle(inode.attribute_credits()?, |handle| {
+        let _map = inode.map_lock.lock();
+        if !inode.remove_xattr(handle, which)? {
+            return Err(names::missing(name));
+        }
+        handle.or_abort(inode.note_attributes(handle, None))
+    })?;
+    delete::delete_doomed_best_effort(fs);
+    inode.settle()
 }
 
 impl Inode {

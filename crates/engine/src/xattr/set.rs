@@ -12,12 +12,12 @@ use super::remove::Named;
 use super::value::Holder;
 use crate::delete;
 use crate::error::Error;
-use crate::inode::{CAPABILITY, Inode, timestamp};
+use crate::inode::{CAPABILITY, Fs, Inode, timestamp};
 use crate::journal::JournalHandle;
-use crate::volume::Volume;
 use diorite_format::Ino;
 use diorite_format::features::Incompat;
 use diorite_format::xattr::{self, XattrEntry, XattrValue, Xattrs, held_hash, value_sum};
+use std::sync::Arc;
 
 /// When an attribute is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,50 +31,29 @@ pub enum XattrWhen {
     Present,
 }
 
-impl Volume {
-    /// Sets an attribute by its whole name; the value of an ACL is that of the kernel's interface, and changes the mode. Durable with the
-    /// next [`Volume::sync`] or commit, or at once where the inode has the flag `S`. Blocks.
-    ///
-    /// # Errors
-    /// `AttributesFull`; `NoSpace`, `NoInodes`; `AttributeName` for a name that is too long, `AttributeTooBig` for a value; `Invalid` and
-    /// `NotSupported` for a name that cannot be stored; `NotPermitted` by the inode's flags or kind; damage; a device that fails.
-    pub fn set_xattr(
-        &self,
-        ino: Ino,
-        name: &(impl AsRef<[u8]> + ?Sized),
-        value: &[u8],
-    ) -> Result<(), Error> {
-        self.set_xattr_when(ino, name, value, XattrWhen::Always)
+/// Sets an attribute by its whole name.
+pub(crate) fn set(
+    fs: &Arc<Fs>,
+    ino: Ino,
+    (name, value): (&[u8], &[u8]),
+    when: XattrWhen,
+) -> Result<(), Error> {
+    let (inode, which) = names::to_change(fs, ino, name)?;
+    if value.len() > MOST_VALUE as usize {
+        let len = value.len();
+        return Err(Error::AttributeTooBig { ino, len });
     }
-
-    /// As [`Volume::set_xattr`], if it is there, or is not.
-    ///
-    /// # Errors
-    /// `AttributeExists`, `NoAttribute`; those of [`Volume::set_xattr`].
-    pub fn set_xattr_when(
-        &self,
-        ino: Ino,
-        name: &(impl AsRef<[u8]> + ?Sized),
-        value: &[u8],
-        when: XattrWhen,
-    ) -> Result<(), Error> {
-        let (inode, which) = self.attribute_to_change(ino, name.as_ref())?;
-        if value.len() > MOST_VALUE as usize {
-            let len = value.len();
-            return Err(Error::AttributeTooBig { ino, len });
-        }
-        if acl::is_acl(which) {
-            return inode.set_acl(which, value);
-        }
-        inode.set_attribute(&Setting {
-            which,
-            value: Some(value),
-            when,
-            holder: None,
-            permissions: None,
-            shares: true,
-        })
+    if acl::is_acl(which) {
+        return inode.set_acl(which, value);
     }
+    inode.set_attribute(&Setting {
+        which,
+        value: Some(value),
+        when,
+        holder: None,
+        permissions: None,
+        shares: true,
+    })
 }
 
 /// What is to be set.
