@@ -89,11 +89,13 @@ mod error;
 mod fast_commit;
 mod inode;
 mod ioend;
+mod jobs;
 mod journal;
 mod locator;
 pub mod locks;
 pub mod loopdev;
 pub mod map;
+mod mapping;
 mod mount;
 mod op;
 mod options;
@@ -107,8 +109,8 @@ pub mod stats;
 #[cfg(test)]
 mod testing;
 mod threads;
+mod turn;
 mod volume;
-mod workers;
 pub mod xattr;
 
 /// What is on disk, as checked values: superblocks, inodes, access control lists.
@@ -124,7 +126,7 @@ pub use error::{BadMap, DeviceFull, Error, Misaligned, NotYet, Refused, Wait};
 pub use inode::{Quiesced, SetAttr};
 pub use journal::GroupFill;
 pub use loopdev::LoopDevice;
-pub use map::{Mapping, MappingState};
+pub use mapping::{Mapping, MappingState};
 pub use op::{Fallocate, Op, Seek};
 pub use options::{AccessTimes, Clock, JournalDevice, OpenFlags, OpenOptions};
 pub use policy::{Policy, UnknownPolicy};

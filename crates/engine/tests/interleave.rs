@@ -6,22 +6,23 @@
 //! module. Not modelled: the block crate's `Waker`, an eventfd over std atomics, whose threads sleep on a condition variable under shuttle;
 //! what stands here in its place keeps its protocol (kick after posting; clear before looking).
 #![cfg(any(feature = "shuttle", feature = "loom"))]
-#![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    missing_docs
+)]
 
-#[path = "../src/inode/gate.rs"]
-mod gate;
 #[path = "../src/queue/inbox.rs"]
 mod inbox;
 #[path = "../src/locks.rs"]
 mod locks;
-#[path = "../src/inode/pending.rs"]
-mod pending;
 #[path = "../src/map/published.rs"]
 mod published;
+#[path = "../src/turn/mod.rs"]
+mod turn;
 
-mod queue {
-    pub(crate) use crate::inbox::Parked;
-}
 mod alloc {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct Run {
@@ -40,10 +41,11 @@ mod map {
 
 use diorite_block::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use diorite_block::sync::{Condvar, LockClass, Mutex, thread};
-use gate::{Admission, Gate, Shard};
-use inbox::{Inbox, Message, Parked};
+use inbox::Inbox;
 use published::{Cached, Published};
 use std::sync::Arc;
+use turn::gate::{Admission, Gate, Shard};
+use turn::{Mail, Message, Parked};
 
 static WAKER: LockClass = LockClass::new("test-waker", 900);
 
@@ -75,6 +77,18 @@ impl TestWaker {
         while !*kicked {
             kicked = self.wake.wait(kicked);
         }
+    }
+}
+
+impl Mail for QueueShared {
+    fn post(&self, message: Message) {
+        self.inbox.post([message]);
+        self.waker.kick();
+    }
+
+    fn post_all(&self, messages: Vec<Message>) {
+        self.inbox.post(messages);
+        self.waker.kick();
     }
 }
 

@@ -4,22 +4,18 @@
 //! inline completion blocks on nothing; a request gives back what it holds of its inode before it is ready; reads owe
 //! nothing and are always inline. Limits: runs under the queue's lock, but for the deferred half and what is done `here`.
 
-mod convert;
-pub(crate) mod deferred;
-pub(crate) mod here;
-mod parts;
-mod runs;
 mod volume;
 
-use self::convert::Conversion;
-use self::deferred::{Data, Durable, Job};
-pub(crate) use self::volume::{VolumeJob, sync_volume};
+pub(crate) use self::volume::sync_volume;
 use crate::error::{Error, Wait};
+use crate::inode::Conversion;
+use crate::inode::{Data, Durable, Job};
 use crate::ioend::{CachedPages, Facts, Verdict, decide};
+use crate::jobs::Work;
 use crate::op::Op;
-use crate::queue::{BlockingWork, Hold, QueueShared, QueueState, SlotState};
+use crate::queue::{BlockingWork, QueueShared, QueueState, SlotState};
 use crate::reason::Reason;
-use crate::workers::Work;
+use crate::turn::Hold;
 use diorite_block::{BioError, BioErrorKind, Device};
 use std::sync::Arc;
 

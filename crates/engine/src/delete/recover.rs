@@ -9,7 +9,7 @@ use super::doomed::delete_orphan;
 use crate::disk::read_disk_inode;
 use crate::error::Error;
 use crate::inode::Fs;
-use crate::map::MappingState;
+use crate::mapping::MappingState;
 use crate::orphan::{ORPHAN_CREDITS, SlotFile, damaged};
 use crate::range;
 use diorite_format::features::RoCompat;

@@ -6,12 +6,14 @@
 
 use super::{Attempt, Limits, check, issue};
 use crate::error::{Error, Misaligned, Wait};
-use crate::inode::{Handle, Inode, NoPlace};
+use crate::inode::{Handle, Inode};
 use crate::map::MapView;
 use crate::op::Op;
 use crate::policy::{Extending, ReadLock, Unaligned};
-use crate::queue::{Hold, QueueState, Slot};
+use crate::queue::{QueueState, Slot};
 use crate::range;
+use crate::turn::Hold;
+use crate::turn::NoPlace;
 use std::sync::Arc;
 
 /// One attempt: check, admit, map, plan, issue. Blocks on nothing but the inode lock, and that not with `nowait`.

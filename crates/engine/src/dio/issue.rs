@@ -9,8 +9,9 @@ use super::{Attempt, space};
 use crate::map::MapView;
 use crate::op::Op;
 use crate::policy::{NewSpace, Unaligned};
-use crate::queue::{Hold, PAD, QueueState};
+use crate::queue::{PAD, QueueState};
 use crate::reason::Reason;
+use crate::turn::Hold;
 use diorite_block::{Bio, BioFlags, BioOp, Buf};
 use std::sync::Arc;
 

@@ -5,32 +5,28 @@
 //! would have to wait for; a request that is refused has touched nothing. Limits: runs under the queue's lock.
 
 mod admit;
-mod buffered;
 mod check;
 mod fast;
 mod issue;
 mod plan;
-mod prepare;
 mod space;
 
-pub(crate) use buffered::BufferedJob;
 pub(crate) use check::Limits;
 pub(crate) use fast::Fast;
 pub(crate) use plan::Piece;
-pub(crate) use prepare::PrepareJob;
 
-use self::prepare::Need;
 use crate::complete;
 use crate::error::{Error, Wait};
-use crate::inode::Wanted;
-use crate::inode::gate::Admission;
-use crate::map::{LoadJob, MapView};
+use crate::inode::Durable;
+use crate::jobs::{JournalledJob, LoadJob, Need, PrepareJob, RangeJob, Work};
+use crate::map::MapView;
 use crate::op::Op;
-use crate::queue::{Hold, Parked, QueueShared, QueueState, SlotState};
-use crate::range::RangeJob;
+use crate::queue::{QueueShared, QueueState, SlotState};
 use crate::reason::Reason;
 use crate::request::{FileId, Request};
-use crate::workers::Work;
+use crate::turn::Wanted;
+use crate::turn::gate::Admission;
+use crate::turn::{Hold, Parked};
 use diorite_block::Buf;
 use std::ops::Range;
 use std::sync::Arc;
@@ -271,7 +267,7 @@ fn serve_buffered(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32) 
     let file = state.file_of(index).handle();
     let slot = &mut state.slots[index];
     slot.state = SlotState::Worker;
-    let job = BufferedJob {
+    let job = JournalledJob {
         file,
         queue: queue.clone(),
         slot: index,
@@ -280,7 +276,7 @@ fn serve_buffered(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32) 
         len: slot.done,
         buf: std::mem::take(&mut slot.buf),
     };
-    queue.hand_off(state, Work::Buffered(job));
+    queue.hand_off(state, Work::Journalled(job));
 }
 
 /// Goes on with a request that a worker has served.
@@ -311,7 +307,24 @@ fn operate(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32) {
     let file = state.file_of(index).handle();
     let slot = &mut state.slots[index];
     slot.state = SlotState::Worker;
-    let job = RangeJob::new(queue, index, slot, file);
+    let (dsync, sync) = file.makes_durable();
+    let durable = if slot.flags.sync || sync {
+        Durable::All
+    } else if slot.flags.dsync || dsync {
+        Durable::Map
+    } else {
+        Durable::No
+    };
+    let job = RangeJob {
+        file,
+        queue: queue.clone(),
+        slot: index,
+        hold: std::mem::replace(&mut slot.hold, Hold::None),
+        op: slot.op,
+        pos: slot.pos,
+        len: slot.range_len,
+        durable,
+    };
     queue.hand_off(state, Work::Range(job));
 }
 

@@ -4,7 +4,8 @@
 //! Invariants: pure; pieces are not empty, cover the range exactly, and a data piece never leaves its mapping's blocks.
 //! Limits: physical neighbours are merged up to the largest bio.
 
-use crate::map::{Mapping, MappingState, NotLoaded};
+use crate::map::NotLoaded;
+use crate::mapping::{Mapping, MappingState};
 
 /// One piece of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

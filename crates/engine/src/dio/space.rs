@@ -8,13 +8,12 @@
 use super::check::not_last;
 use super::plan::{Obstacle, Purpose, plan};
 use super::{Attempt, issue};
-use crate::alloc::Run;
 use crate::error::{Error, Wait};
-use crate::inode::{Claimed, Inode, Wanted};
-use crate::map::{MapView, Mapping, MappingState, NotLoaded};
+use crate::inode::{Patience, fill};
+use crate::map::{MapView, NotLoaded};
+use crate::mapping::{Mapping, MappingState};
 use crate::queue::QueueState;
-use diorite_format::FsBlock;
-use std::ops::Range;
+use crate::turn::Wanted;
 use std::sync::Arc;
 
 /// Registers the write, claims what it needs, and issues it. For a write that a worker has prepared, `view` has its part of the map; an
@@ -109,74 +108,4 @@ fn issue_filled(state: &mut QueueState, index: u32, mappings: Vec<Mapping>) -> A
             unreachable!("every mapping is loaded, and holes were filled")
         }
     }
-}
-
-/// May a look-up or a claim wait for the device?
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
-    None,
-    Waits,
-}
-
-/// The mappings of `blocks`, in which claimed blocks stand in for holes as unwritten ones. None if that would have to wait.
-pub(super) fn fill(
-    inode: &Inode,
-    view: &MapView,
-    entry: u64,
-    blocks: Range<u64>,
-    patience: Patience,
-) -> Result<Option<Vec<Mapping>>, Error> {
-    let claims = inode.pending.claims(entry);
-    let mut filled = Vec::new();
-    for mapping in view.walk(blocks.start, blocks.end) {
-        let Ok(mapping) = mapping else {
-            return Ok(None);
-        };
-        if mapping.state != MappingState::Hole {
-            filled.push(mapping);
-            continue;
-        }
-        let mut at = mapping.start;
-        while at < mapping.start + mapping.len {
-            let left = mapping.start + mapping.len - at;
-            let known = claims.iter().copied().find(|c| c.blocks().contains(&at));
-            let claim = match known {
-                Some(claim) => claim,
-                None => match claim(inode, view, at, left, patience)? {
-                    Some(claim) => {
-                        inode.pending.add_claim(entry, claim);
-                        claim
-                    }
-                    None => return Ok(None),
-                },
-            };
-            let skip = at - claim.blocks().start;
-            let len = (u64::from(claim.run.len) - skip).min(left);
-            let state = MappingState::Unwritten(FsBlock::new(claim.run.start.get() + skip));
-            filled.push(Mapping {
-                start: at,
-                len,
-                state,
-            });
-            at += len;
-        }
-    }
-    Ok(Some(filled))
-}
-
-/// Claims up to `len` blocks for file block `at` and the ones behind it.
-fn claim(
-    inode: &Inode,
-    view: &MapView,
-    at: u64,
-    len: u64,
-    patience: Patience,
-) -> Result<Option<Claimed>, Error> {
-    let file_block = u32::try_from(at).expect("the largest size was checked");
-    let want = u32::try_from(len).unwrap_or(u32::MAX);
-    let run = match patience {
-        Patience::None => inode.claims.try_take(inode, view, at, want)?,
-        Patience::Waits => Some(inode.claims.take(inode, view, at, want)?),
-    };
-    Ok(run.map(|run: Run| Claimed { file_block, run }))
 }

@@ -35,7 +35,7 @@ pub(crate) use spot::{Spot, spot};
 use crate::disk::cache::{Kind, MetaRef, UsedAs};
 use crate::error::Error;
 use crate::inode::Inode;
-use crate::map::MappingState;
+use crate::mapping::MappingState;
 use diorite_format::dir::DirBlock;
 use diorite_format::dx::{DxNode, DxRoot};
 use diorite_format::{FileBlock, FormatError, FsBlock, Inode as DiskInode};

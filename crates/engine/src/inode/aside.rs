@@ -8,13 +8,14 @@
 //! Example: A and B go without, as the leaf has room for their four entries. C sets two blocks aside, converts first, and fills the leaf. What it
 //! has not used stays, since what A and B may need is more; A's split takes from it.
 
-use super::{Inode, Share};
+use super::Inode;
 use crate::alloc::{Alloc, Reservation, Run};
 use crate::error::Error;
 use crate::journal::JournalHandle;
 use crate::locks::CLAIMS;
 use crate::map::edit;
-use crate::map::{Mapping, MappingState};
+use crate::mapping::{Mapping, MappingState};
+use crate::turn::Share;
 use diorite_block::sync::Mutex;
 use diorite_format::{FsBlock, MapKind};
 

@@ -3,10 +3,10 @@
 //! Input: an open file. Output: a look at the map that costs one load, and the one of `dio::fast` that costs a comparison more.
 //! Invariants: gate, then size, then map; what was found in an older view is forgotten. Limits: used under its queue's lock.
 
-use super::gate::Shard;
 use super::{Inode, OpenFile};
 use crate::error::Error;
 use crate::map::{Cached, MapView};
+use crate::turn::gate::Shard;
 use diorite_block::Told;
 use std::sync::Arc;
 

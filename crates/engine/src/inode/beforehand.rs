@@ -4,10 +4,10 @@
 //! the map. Invariants: what is claimed is mapped or given back. Limits: blocks; commits where that makes room.
 
 use super::Inode;
-use super::pending::{Claimed, Share};
 use crate::alloc::Run;
 use crate::error::Error;
-use crate::map::{Mapping, MappingState};
+use crate::mapping::{Mapping, MappingState};
+use crate::turn::pending::{Claimed, Share};
 use diorite_format::FsBlock;
 use std::ops::Range;
 

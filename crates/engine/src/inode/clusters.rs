@@ -10,7 +10,8 @@
 use super::Inode;
 use crate::alloc::{Alloc, Run};
 use crate::error::Error;
-use crate::map::{MapView, MappingState, NotLoaded};
+use crate::map::{MapView, NotLoaded};
+use crate::mapping::MappingState;
 use diorite_format::FsBlock;
 use std::ops::Range;
 

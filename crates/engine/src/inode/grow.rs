@@ -7,7 +7,7 @@
 use super::Inode;
 use crate::alloc::Run;
 use crate::error::Error;
-use crate::map::MappingState;
+use crate::mapping::MappingState;
 use diorite_block::{Bio, Buf};
 use diorite_format::MapKind;
 use std::ops::Range;

@@ -3,8 +3,8 @@
 //! Input: whoever waits until no request of a file is under way, and files that lost their last name. Output: drains on behalf of the queues'
 //! owners. Invariants: known from the first queue on; held weakly, as queues hold the file system. Limits: none of its own.
 
-use super::gate::Gate;
 use super::{Fs, Inode};
+use crate::turn::gate::Gate;
 use std::sync::{Arc, Weak};
 
 /// See the module.

@@ -8,7 +8,7 @@
 
 use super::Inode;
 use crate::error::Error;
-use crate::map::MappingState;
+use crate::mapping::MappingState;
 use diorite_block::sync::atomic::{AtomicU64, Ordering};
 use std::ops::Range;
 

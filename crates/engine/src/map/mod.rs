@@ -8,12 +8,12 @@ pub(crate) mod edit;
 mod load;
 mod published;
 mod tree;
-mod whole;
 
-pub(crate) use load::{LoadJob, root_view};
+pub(crate) use load::{read_node, root_segments, root_view};
 pub(crate) use published::{Cached, Published};
 pub(crate) use tree::Tree;
 
+use crate::mapping::{Mapping, MappingState};
 use diorite_format::FsBlock;
 
 /// A run of file blocks in one state.
@@ -46,34 +46,12 @@ impl Segment {
         self.start + (self.len - 1)
     }
 
-    fn is_unloaded(&self) -> bool {
+    pub(crate) fn is_unloaded(&self) -> bool {
         matches!(
             self.kind,
             SegmentKind::ExtentNode(..) | SegmentKind::IndirectNode(..)
         )
     }
-}
-
-/// A run of file blocks, as a request meets it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mapping {
-    /// The first file block.
-    pub start: u64,
-    /// How many blocks.
-    pub len: u64,
-    /// Where they are.
-    pub state: MappingState,
-}
-
-/// Where the blocks of a [`Mapping`] are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MappingState {
-    /// Nowhere: reads as zeros.
-    Hole,
-    /// Allocated from this block of the volume on, never written: reads as zeros.
-    Unwritten(FsBlock),
-    /// Data, from this block of the volume on.
-    Written(FsBlock),
 }
 
 /// The map cannot be walked on: the node that covers this file block has not been read.
@@ -91,6 +69,29 @@ pub(crate) struct MapView {
 }
 
 impl MapView {
+    /// How often the map was changed on disk until this view.
+    pub(crate) fn edits(&self) -> u64 {
+        self.edits
+    }
+
+    /// Was nothing changed on disk between the two?
+    pub(crate) fn is_of_same_map(&self, other: &MapView) -> bool {
+        self.edits == other.edits
+    }
+
+    /// The same as the view so many edits behind the first.
+    pub(crate) fn after(self, edits: u64) -> MapView {
+        MapView { edits, ..self }
+    }
+
+    /// The same map, with another tree.
+    pub(crate) fn with_tree(&self, tree: Tree) -> MapView {
+        MapView {
+            tree,
+            edits: self.edits,
+        }
+    }
+
     /// The written run that holds file block `block`: its first file block, its length, its first block on the volume.
     pub(crate) fn written_run(&self, block: u64) -> Option<(u64, u64, u64)> {
         let segment = self.tree.at_or_after(u32::try_from(block).ok()?)?;

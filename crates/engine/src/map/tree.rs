@@ -216,7 +216,7 @@ impl Tree {
     }
 
     /// Every segment in order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Segment> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Segment> {
         let mut next = Some(0u32);
         std::iter::from_fn(move || {
             let segment = self.at_or_after(next?)?;

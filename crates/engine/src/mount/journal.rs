@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::inode::Fs;
 use crate::journal::recovery::{LogSource, Target};
 use crate::journal::{Journal, Log};
-use crate::map::MappingState;
+use crate::mapping::MappingState;
 use crate::options::OpenOptions;
 use diorite_block::{Blocking, Device};
 use diorite_format::features::Incompat;

@@ -7,7 +7,7 @@
 
 use crate::error::Error;
 use crate::inode::{Fs, Inode};
-use crate::map::{Mapping, MappingState};
+use crate::mapping::{Mapping, MappingState};
 use diorite_format::FsBlock;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

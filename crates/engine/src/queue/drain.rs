@@ -4,12 +4,13 @@
 //! workers. Invariants: nothing here waits for I/O or for another request; a foreign drain leaves the completions for
 //! the owner. Limits: runs under the queue's lock.
 
-use super::{Message, QueueShared, QueueState, SlotState};
+use super::{QueueShared, QueueState, SlotState};
 use crate::complete;
 use crate::dio;
+use crate::jobs::{Work, in_caller};
 use crate::request::Completion;
 use crate::threads::contained;
-use crate::workers::Work;
+use crate::turn::Message;
 use diorite_block::sync::{Condvar, MutexGuard};
 use diorite_block::{Bio, BioError, BioErrorKind, BioList, forget_moved};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -238,7 +239,7 @@ impl QueueShared {
     ) -> MutexGuard<'a, QueueState> {
         let mut owed = std::mem::take(&mut state.owed);
         drop(state);
-        complete::here::run(&mut owed);
+        in_caller::run(&mut owed);
         let mut state = self.state.lock();
         state.owed.append(&mut owed);
         self.hand_over(&mut state);

@@ -7,7 +7,7 @@
 use super::Service;
 use crate::error::Error;
 use crate::inode::{Inode, OpenFile, Quiesced};
-use crate::map::Mapping;
+use crate::mapping::Mapping;
 use crate::op::Op;
 use crate::options::OpenFlags;
 use crate::request::{Completion, FileId, Request, RequestFlags};

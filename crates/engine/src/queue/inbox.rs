@@ -4,35 +4,10 @@
 //! Invariant: a message is posted before the waker is kicked, so a waiter that wakes finds it. Limits: at most one message
 //! per slot is on its way.
 
-use super::QueueShared;
-use crate::error::Error;
 use crate::locks::INBOX;
-use crate::map::MapView;
-use diorite_block::Buf;
+use crate::turn::Message;
 use diorite_block::sync::Mutex;
 use diorite_block::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
-
-/// One message for a queue.
-#[derive(Debug)]
-pub(crate) enum Message {
-    /// The gate released the request: it is counted in flight, or has the turn; start it again from the checks.
-    Restart(u32),
-    /// A worker loaded the part of the map that the request needs.
-    Mapped(u32, Arc<MapView>),
-    /// A worker could not map the request.
-    Unmapped(u32, Error),
-    /// A worker made ready what a write into new space needs; the view has its part of the map.
-    Prepared(u32, Arc<MapView>),
-    /// A worker could not make that ready.
-    Unprepared(u32, Error),
-    /// A worker has served the request, or could not; its buffer comes back.
-    Served(u32, Buf, Option<Error>),
-    /// The request's data is there; the size has to move over others first.
-    Held(u32),
-    /// A worker did what the request owed, and released what it held.
-    Completed(u32, Option<Error>),
-}
 
 /// See the module.
 #[derive(Debug)]
@@ -71,20 +46,5 @@ impl Inbox {
     /// Nothing waits here.
     pub(crate) fn is_empty(&self) -> bool {
         !self.some.load(Ordering::Acquire)
-    }
-}
-
-/// A request on a gate's list: which queue, which slot.
-#[derive(Debug)]
-pub(crate) struct Parked {
-    pub(crate) queue: Arc<QueueShared>,
-    pub(crate) slot: u32,
-}
-
-impl Parked {
-    /// Sends the request back to its queue, to start again from the checks. Never waits for I/O.
-    pub(crate) fn release(self) {
-        self.queue.inbox.post([Message::Restart(self.slot)]);
-        self.queue.waker.kick();
     }
 }

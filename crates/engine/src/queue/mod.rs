@@ -16,24 +16,25 @@ mod sync;
 
 pub(crate) use drain::PAD;
 pub use file::File;
-pub(crate) use inbox::{Inbox, Message, Parked};
+pub(crate) use inbox::Inbox;
 pub use lists::{Batch, Completions};
 pub(crate) use service::Service;
-pub(crate) use slot::{Hold, Slot, SlotState, Slots};
+pub(crate) use slot::{Slot, SlotState, Slots};
 pub(crate) use sync::SyncQueue;
 
-use crate::complete::deferred::Job;
 use crate::dio::{self, Fast, Limits, Piece};
 use crate::disk::Condition;
 use crate::error::Error;
 use crate::inode::Fs;
+use crate::inode::Job;
 use crate::inode::{Attached, Inode};
+use crate::jobs::Work;
 use crate::locks::QUEUE;
 use crate::policy::Policy;
 pub use crate::request::MAX_REQUEST;
 use crate::request::{Completion, FileId, Request};
 use crate::stats::Counters;
-use crate::workers::Work;
+use crate::turn::{Mail, Message};
 use diorite_block::sync::{Mutex, MutexGuard, thread};
 use diorite_block::{Bio, BioList, DeviceQueue, QueueOptions, Waker, forget_moved};
 use std::collections::VecDeque;
@@ -539,6 +540,18 @@ impl QueueState {
         self.files[index]
             .as_ref()
             .expect("a file stays attached while a request of it is in a slot")
+    }
+}
+
+impl Mail for QueueShared {
+    fn post(&self, message: Message) {
+        self.inbox.post([message]);
+        self.waker.kick();
+    }
+
+    fn post_all(&self, messages: Vec<Message>) {
+        self.inbox.post(messages);
+        self.waker.kick();
     }
 }
 

@@ -7,11 +7,11 @@
 use super::{QueueShared, SyncQueue};
 use crate::error::Error;
 use crate::inode::{Fs, Queues};
+use crate::jobs::Workers;
 use crate::locks::{QUEUES, SYNC_POOL};
 use crate::options::OpenOptions;
 use crate::policy::Policy;
 use crate::stats::Counters;
-use crate::workers::Workers;
 use diorite_block::sync::Mutex;
 use diorite_block::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};

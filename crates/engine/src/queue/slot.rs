@@ -8,6 +8,7 @@ use crate::ioend::Gather;
 use crate::op::Op;
 use crate::policy::{CompletionPolicy, Policy};
 use crate::request::{Completion, Request, RequestFlags};
+use crate::turn::Hold;
 use diorite_block::{Bio, BioError, BioOp, Buf, Epoch, Split};
 
 /// No slot.
@@ -28,17 +29,6 @@ pub(crate) enum SlotState {
     Worker,
     /// Finished: waits to be handed back.
     Ready,
-}
-
-/// What a request holds of its inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hold {
-    /// Nothing.
-    None,
-    /// It is counted in flight.
-    InFlight,
-    /// It has the exclusive turn.
-    Turn,
 }
 
 /// One request in the pool.

@@ -8,7 +8,7 @@ use super::punch;
 use crate::error::Error;
 use crate::inode::Inode;
 use crate::map::edit::NewRun;
-use crate::map::{Mapping, MappingState};
+use crate::mapping::{Mapping, MappingState};
 use std::ops::Range;
 
 #[cfg(test)]

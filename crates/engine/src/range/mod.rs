@@ -3,7 +3,7 @@
 //! | file | takes -> gives |
 //! |---|---|
 //! | `bounds` | a caller's numbers -> bytes that the file can have |
-//! | `job` | a request for any of them -> its turn, its work on a worker, its completion |
+//! | `check` | a request for any of them -> the bytes that it is about |
 //! | `pieces` | a long range -> pieces of it that one handle can change, and the handles |
 //! | `truncate` | a size -> the file with that size |
 //! | `nodes` | what is going to be split -> blocks for the nodes of the map |
@@ -19,7 +19,7 @@
 
 mod allocate;
 mod bounds;
-mod job;
+mod check;
 mod nodes;
 mod pieces;
 mod punch;
@@ -27,9 +27,9 @@ mod seek;
 mod shift;
 mod truncate;
 
-pub(crate) use job::{RangeJob, check};
+pub(crate) use check::check;
 pub(crate) use seek::seek;
-pub(crate) use truncate::{end_cut, shrink};
+pub(crate) use truncate::{end_cut, shrink, truncate};
 
 use crate::error::Error;
 use crate::inode::Inode;
@@ -38,7 +38,7 @@ use nodes::{Becomes, Nodes};
 use std::ops::Range;
 
 /// Does it. Blocks; the caller has the turn, and the bytes from [`bounds`].
-fn fallocate(inode: &Inode, mode: Fallocate, bytes: Range<u64>) -> Result<(), Error> {
+pub(crate) fn fallocate(inode: &Inode, mode: Fallocate, bytes: Range<u64>) -> Result<(), Error> {
     let end = bytes.end;
     end_cut(inode)?;
     match mode {

@@ -5,9 +5,10 @@
 
 use super::allocate::mapping_at;
 use crate::error::Error;
-use crate::inode::{Inode, Share};
+use crate::inode::Inode;
 use crate::map::edit;
-use crate::map::{Mapping, MappingState};
+use crate::mapping::{Mapping, MappingState};
+use crate::turn::Share;
 use std::ops::Range;
 
 /// What becomes of the range.

@@ -7,8 +7,8 @@
 use super::pieces::END;
 use crate::error::Error;
 use crate::inode::{Inode, Remap, timestamp};
-use crate::map::MappingState;
 use crate::map::edit::{self, End, NewRun};
+use crate::mapping::MappingState;
 use diorite_block::{Bio, BioErrorKind, BioOp, Buf};
 use diorite_format::FsBlock;
 use std::ops::Range;

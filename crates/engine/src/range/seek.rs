@@ -6,7 +6,7 @@
 
 use crate::error::Error;
 use crate::inode::Inode;
-use crate::map::MappingState;
+use crate::mapping::MappingState;
 use crate::op::Seek;
 use std::ops::ControlFlow;
 

@@ -16,7 +16,7 @@ use diorite_block::Epoch;
 use std::cmp::Ordering::{Equal, Greater, Less};
 
 /// Gives the file this size.
-pub(super) fn truncate(inode: &Inode, size: u64) -> Result<(), Error> {
+pub(crate) fn truncate(inode: &Inode, size: u64) -> Result<(), Error> {
     if size >= inode.size() {
         end_cut(inode)?;
     }

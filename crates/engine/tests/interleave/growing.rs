@@ -7,7 +7,7 @@
 
 use super::shuttled::check;
 use super::{Admission, Gate, Parked, QueueShared, Shard, released};
-use crate::pending::{NoPlace, Pending, Wanted};
+use crate::turn::{NoPlace, Pending, Wanted};
 use diorite_block::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use diorite_block::sync::{LockClass, Mutex, thread};
 use std::ops::Range;

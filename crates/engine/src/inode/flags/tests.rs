@@ -1,7 +1,7 @@
 //! A flag that changes the way of a file's data.
 
 use crate::disk::cache::Kind;
-use crate::map::MappingState;
+use crate::mapping::MappingState;
 use crate::testing::small_volume;
 use diorite_block::Buf;
 use diorite_format::InodeFlags;

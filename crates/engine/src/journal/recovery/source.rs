@@ -6,7 +6,7 @@
 use crate::disk::{flush, write_block};
 use crate::error::Error;
 use crate::journal::Places;
-use crate::map::{Mapping, MappingState};
+use crate::mapping::{Mapping, MappingState};
 use crate::op::Op;
 use diorite_block::{Blocking, Buf, Device};
 use diorite_format::FsBlock;

@@ -39,6 +39,7 @@ pub(crate) use bound::{most_moved, most_nodes, room_at};
 pub(crate) use look::mapped_to;
 pub(crate) use part::{End, credits, part};
 pub(crate) use runs::{Run as MappedRun, without};
+pub(crate) use view::{Next, next_view};
 
 use super::Segment;
 use crate::error::Error;

@@ -10,42 +10,49 @@
 //! the one that the edit reads, and its whole range is the edit's window.
 
 use super::Edited;
-use crate::error::Error;
-use crate::inode::Inode;
-use crate::map::{MapView, Tree, root_view};
-use std::sync::Arc;
+use crate::map::{MapView, Tree};
 
-impl Inode {
-    /// Publishes what some edits did, in their order. The caller holds the map lock since before the first, and the in-core inode has the new
-    /// `i_block`.
-    pub(crate) fn publish_edits(&self, all: &[Edited]) -> Result<(), Error> {
-        let all: Vec<&Edited> = all.iter().filter(|e| !e.window.is_empty()).collect();
-        if all.is_empty() {
-            return Ok(());
+/// What comes behind a view.
+pub(crate) enum Next {
+    /// The same.
+    Same,
+    /// What the root alone gives, so many edits behind the first.
+    Root(u64),
+    /// This one; it has so many segments in the place of so many.
+    View {
+        view: MapView,
+        before: usize,
+        after: usize,
+    },
+}
+
+/// What some edits, in their order, make of the latest view.
+pub(crate) fn next_view(latest: &MapView, all: &[Edited]) -> Next {
+    let all: Vec<&Edited> = all.iter().filter(|e| !e.window.is_empty()).collect();
+    if all.is_empty() {
+        return Next::Same;
+    }
+    let edits = latest.edits + all.len() as u64;
+    let mut tree = latest.tree.clone();
+    let (mut before, mut after) = (0, 0);
+    for edited in all {
+        let (start, last) = (edited.window.start, edited.window.end - 1);
+        after += edited.segments.len();
+        if let Some(replaced) = tree.splice_leaf(start, last, &edited.segments) {
+            before += replaced;
+            continue;
         }
-        let latest = self.map.load();
-        let edits = latest.edits + all.len() as u64;
-        let mut tree = latest.tree.clone();
-        let (mut before, mut after) = (0, 0);
-        for edited in all {
-            let (start, last) = (edited.window.start, edited.window.end - 1);
-            after += edited.segments.len();
-            if let Some(replaced) = tree.splice_leaf(start, last, &edited.segments) {
-                before += replaced;
-                continue;
-            }
-            if tree.is_cut_at(start, last) {
-                let root = root_view(&self.volume, &self.disk())?;
-                self.map.publish(Arc::new(MapView { edits, ..root }));
-                self.note_dropped();
-                return Ok(());
-            }
-            before += tree.count(start, last);
-            tree = tree.splice(start, last, &edited.segments);
+        if tree.is_cut_at(start, last) {
+            return Next::Root(edits);
         }
-        self.map.publish(Arc::new(MapView { tree, edits }));
-        self.note_reloaded(before, after);
-        Ok(())
+        before += tree.count(start, last);
+        tree = tree.splice(start, last, &edited.segments);
+    }
+    let view = MapView { tree, edits };
+    Next::View {
+        view,
+        before,
+        after,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Holes filled where clusters lie in two leaves, and wishes for more than there is.
 
 use crate::error::Error;
-use crate::map::MappingState;
+use crate::mapping::MappingState;
 use crate::op::Fallocate;
 use crate::queue::File;
 use crate::testing::small_volume;

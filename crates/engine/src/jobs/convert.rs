@@ -6,32 +6,20 @@
 //! where it was (rules G8, G9, U10); no written block is mapped behind the size. Limits: one handle takes at most half of the largest
 //! transaction; of a write that fails because a part of its map cannot be read, the file has what comes before that part.
 
-use super::deferred::Job;
 use super::parts::{self, Wait};
 use super::runs::{self, Mapped, merged};
 use crate::error::Error;
-use crate::inode::{Claimed, Inode, Remap};
+use crate::inode::Job;
+use crate::inode::{Inode, Remap};
 use crate::journal::JournalHandle;
 use crate::map::edit::{self, NewRun};
-use crate::map::{MapView, MappingState, NotLoaded};
+use crate::map::{MapView, NotLoaded};
+use crate::mapping::MappingState;
 use crate::threads::contained;
+use crate::turn::Claimed;
 use diorite_format::FsBlock;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// What an ended write still has to do to be seen.
-#[derive(Debug)]
-pub(crate) struct Conversion {
-    /// Its first block in the pending map, if it got there.
-    pub(crate) entry: Option<u64>,
-    pub(crate) blocks: Range<u64>,
-    /// The bytes that it wrote, or would have.
-    pub(crate) bytes: Range<u64>,
-    /// It is counted in the order in which the size moves.
-    pub(crate) extends: bool,
-    /// The block behind the file's end in which it may have left bytes.
-    pub(crate) tail: Option<u64>,
-}
 
 /// Takes in what has ended and converts what may be: jobs that the size cannot move over yet stay with their inodes, jobs that waited
 /// there come out. Gives the jobs that are done with it, each with its error or transaction.
@@ -125,7 +113,7 @@ fn settle_tail(job: &Job, mine: &[&[Job]]) {
 /// becomes of it.
 fn first_handleful(jobs: &mut Vec<Job>, wait: Wait) -> (Vec<Job>, u32) {
     let most = jobs[0].inode().volume.most_credits();
-    let credits = |job: &mut Job| match contained(|| job.credits(wait)) {
+    let needed = |job: &mut Job| match contained(|| credits(job, wait)) {
         Ok(credits) => credits,
         Err(error) => {
             job.fail(&error);
@@ -137,7 +125,7 @@ fn first_handleful(jobs: &mut Vec<Job>, wait: Wait) -> (Vec<Job>, u32) {
         leaves_bytes && Arc::ptr_eq(two[0].inode(), two[1].inode())
     });
     let eligible = alone.map_or(jobs.len(), |at| at + 1);
-    let (count, sum) = runs::how_many(jobs[..eligible].iter_mut().map(credits), most);
+    let (count, sum) = runs::how_many(jobs[..eligible].iter_mut().map(needed), most);
     let rest = jobs.split_off(count);
     (std::mem::replace(jobs, rest), sum)
 }
@@ -262,7 +250,7 @@ fn map_all(mut remap: Remap<'_>, runs: Vec<Mapped>, jobs: &mut [Job]) -> Result<
     let block_size = jobs[0].inode().volume.block_size();
     let ends = jobs
         .iter()
-        .filter_map(|j| j.end_of_mapped(&used, block_size));
+        .filter_map(|j| end_of_mapped(j, &used, block_size));
     remap.disk.size = remap.disk.size.max(ends.max().unwrap_or(0));
     let published = remap.publish();
     // What is mapped for a job that has failed all the same is not given back. Here, not above: the map lock is let go of.
@@ -338,87 +326,42 @@ pub(super) fn add_runs(job: &Job, view: &MapView, runs: &mut Vec<Mapped>) -> Res
     Ok(())
 }
 
-impl Job {
-    pub(super) fn inode(&self) -> &Arc<Inode> {
-        &self.file.inode
+/// Where the file may end, these blocks being mapped: behind its bytes, or, of a job that has failed and would have made the file longer,
+/// behind what of it is mapped.
+fn end_of_mapped(job: &Job, used: &[Range<u64>], block_size: u32) -> Option<u64> {
+    let conversion = job.conversion.as_ref()?;
+    if !job.failed {
+        return Some(conversion.bytes.end);
     }
-
-    pub(super) fn start(&self) -> u64 {
-        self.conversion.as_ref().map_or(0, |c| c.bytes.start)
+    if !conversion.extends {
+        return None;
     }
+    let mine = used.iter().filter(|run| job.overlaps(run));
+    let last = mine.map(|run| run.end.min(conversion.blocks.end)).max()?;
+    Some(runs::size_behind(
+        last,
+        block_size,
+        conversion.bytes.end,
+        (false, false),
+    ))
+}
 
-    pub(super) fn blocks(&self) -> Range<u64> {
-        self.conversion.as_ref().map_or(0..0, |c| c.blocks.clone())
-    }
-
-    fn overlaps(&self, range: &Range<u64>) -> bool {
-        let blocks = self.blocks();
-        blocks.start < range.end && range.start < blocks.end
-    }
-
-    /// It has a place in the order in which the size moves.
-    fn extends(&self) -> bool {
-        self.conversion.as_ref().is_some_and(|c| c.extends)
-    }
-
-    /// The first byte of that place.
-    fn place(&self) -> Option<u64> {
-        let conversion = self.conversion.as_ref().filter(|c| c.extends);
-        conversion.map(|c| c.bytes.start)
-    }
-
-    /// Where the file may end, these blocks being mapped: behind its bytes, or, of one that has failed and would have made the file longer,
-    /// behind what of it is mapped.
-    fn end_of_mapped(&self, used: &[Range<u64>], block_size: u32) -> Option<u64> {
-        let conversion = self.conversion.as_ref()?;
-        if !self.failed {
-            return Some(conversion.bytes.end);
-        }
-        if !conversion.extends {
-            return None;
-        }
-        let mine = used.iter().filter(|run| self.overlaps(run));
-        let last = mine.map(|run| run.end.min(conversion.blocks.end)).max()?;
-        Some(runs::size_behind(
-            last,
-            block_size,
-            conversion.bytes.end,
-            (false, false),
-        ))
-    }
-
-    /// The first byte of its place in the order in which the size moves, if it has one; it ends with this.
-    fn take_place(&mut self) -> Option<u64> {
-        let conversion = self.conversion.as_mut()?;
-        let extends = std::mem::take(&mut conversion.extends);
-        extends.then_some(conversion.bytes.start)
-    }
-
-    /// Ends its place in that order, if it has one, with nothing written. Gives the jobs that may be published now.
-    pub(super) fn give_place_up(&mut self) -> Vec<Job> {
-        match self.take_place() {
-            Some(pos) => self.inode().pending.ended(pos, None, Job::tell_held),
-            None => Vec::new(),
+/// Blocks of metadata that the conversion of a job changes at most.
+fn credits(job: &Job, wait: Wait) -> Result<u32, Error> {
+    let inode = job.inode();
+    let blocks = job.blocks();
+    let len = u32::try_from(blocks.end - blocks.start).unwrap_or(u32::MAX);
+    if len > 1 {
+        if let Some(credits) = parts::credits_of_runs(job, wait)? {
+            return Ok(credits);
         }
     }
-
-    /// Blocks of metadata that its conversion changes at most.
-    fn credits(&self, wait: Wait) -> Result<u32, Error> {
-        let inode = self.inode();
-        let blocks = self.blocks();
-        let len = u32::try_from(blocks.end - blocks.start).unwrap_or(u32::MAX);
-        if len > 1 {
-            if let Some(credits) = parts::credits_of_runs(self, wait)? {
-                return Ok(credits);
-            }
-        }
-        let new = NewRun {
-            file_block: u32::try_from(blocks.start).unwrap_or(u32::MAX),
-            len,
-            start: FsBlock::new(0),
-            unwritten: false,
-        };
-        // The inode, and a bitmap and a descriptor for its data and for new nodes.
-        Ok(edit::credits(&inode.volume, &inode.disk(), 2, &[new]) + 6)
-    }
+    let new = NewRun {
+        file_block: u32::try_from(blocks.start).unwrap_or(u32::MAX),
+        len,
+        start: FsBlock::new(0),
+        unwritten: false,
+    };
+    // The inode, and a bitmap and a descriptor for its data and for new nodes.
+    Ok(edit::credits(&inode.volume, &inode.disk(), 2, &[new]) + 6)
 }

@@ -4,10 +4,9 @@
 //! map has twice is damage, so the walk ends; nothing is kept but the numbers of nodes. Limits: what the nodes map is only compared with
 //! the volume's own structures.
 
-use super::load::root_segments;
-use super::{Segment, SegmentKind};
 use crate::error::Error;
 use crate::inode::Inode;
+use crate::map::{Segment, SegmentKind, root_segments};
 use diorite_format::FsBlock;
 use std::collections::HashSet;
 

@@ -1,6 +1,6 @@
 //! Runs by example, and cut in all ways against the list of their blocks.
 
-use super::*;
+use crate::jobs::runs::*;
 
 const CLAIMED: bool = true;
 const THERE: bool = false;

@@ -4,8 +4,8 @@
 //! journal does not give a handle at once, a file's map is another's, or the in-core map has not all of it, a worker does it. Limits: writes inside
 //! their files that need nothing durable; as many as one handle holds; a block of metadata that the cache has lost meanwhile is read.
 
-use super::convert::convert_at_once;
-use super::deferred::{Durable, Job};
+use crate::inode::{Durable, Job};
+use crate::jobs::convert::convert_at_once;
 
 /// Does what it may of the jobs, all of one queue; the others stay in the list.
 pub(crate) fn run(jobs: &mut Vec<Job>) {
@@ -18,12 +18,10 @@ pub(crate) fn run(jobs: &mut Vec<Job>) {
     };
     done.iter_mut().for_each(Job::let_go);
     let messages: Vec<_> = done.into_iter().map(Job::report).collect();
-    queue.inbox.post(messages);
-    // Another thread may wait for the same queue.
-    queue.waker.kick();
+    queue.post_all(messages);
 }
 
 fn is_for_here(job: &Job) -> bool {
-    let inside = |c: &super::convert::Conversion| !c.extends;
+    let inside = |c: &crate::inode::Conversion| !c.extends;
     !job.failed && job.durable == Durable::No && job.conversion.as_ref().is_some_and(inside)
 }

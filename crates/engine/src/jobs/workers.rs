@@ -4,12 +4,9 @@
 //! right (range, buffered, submit, prepare, complete, sync) and for the volumes below; a worker holds no lock while it blocks. Limits: a
 //! fixed number of threads per class, started when first needed, and work fails where the host gives none; the lists are bounded by the slots of the queues.
 
-use crate::complete::VolumeJob;
-use crate::complete::deferred::Job;
-use crate::dio::{BufferedJob, PrepareJob};
+use super::{JournalledJob, LoadJob, PrepareJob, RangeJob, VolumeJob};
+use crate::inode::Job;
 use crate::locks::WORKERS;
-use crate::map::LoadJob;
-use crate::range::RangeJob;
 use crate::threads::{Class, NoLead, Task, Threads, contained};
 use diorite_block::sync::{Mutex, thread};
 use std::sync::Arc;
@@ -20,7 +17,7 @@ pub(crate) enum Work {
     /// Change a file's map or size, for a request that has the turn.
     Range(RangeJob),
     /// Move data of a file whose data goes through the journal.
-    Buffered(BufferedJob),
+    Journalled(JournalledJob),
     /// Load a part of a file's map, for a request on its way down.
     Load(LoadJob),
     /// Claim and read what a write into new space needs, on its way down.
@@ -37,7 +34,7 @@ impl Work {
         let _said = contained(|| {
             match self {
                 Work::Range(job) => RangeJob::run(&mut vec![job], &NoLead),
-                Work::Buffered(job) => BufferedJob::run(&mut vec![job], &NoLead),
+                Work::Journalled(job) => JournalledJob::run(&mut vec![job], &NoLead),
                 Work::Load(job) => LoadJob::run(&mut vec![job], &NoLead),
                 Work::Prepare(job) => PrepareJob::run(&mut vec![job], &NoLead),
                 Work::Complete(job) => Job::run(&mut vec![job], &NoLead),
@@ -52,7 +49,7 @@ impl Work {
 #[derive(Debug)]
 pub(crate) struct Workers {
     range: Arc<Class<RangeJob>>,
-    buffered: Arc<Class<BufferedJob>>,
+    journalled: Arc<Class<JournalledJob>>,
     submit: Arc<Class<LoadJob>>,
     prepare: Arc<Class<PrepareJob>>,
     complete: Arc<Class<Job>>,
@@ -66,7 +63,7 @@ impl Workers {
         let threads: Threads = Arc::new(Mutex::at_level(&WORKERS, level, Vec::new()));
         Workers {
             range: Class::new(level, most, &threads),
-            buffered: Class::new(level, most, &threads),
+            journalled: Class::new(level, most, &threads),
             submit: Class::new(level, most, &threads),
             prepare: Class::new(level, most, &threads),
             complete: Class::new(level, most, &threads),
@@ -79,7 +76,7 @@ impl Workers {
     pub(crate) fn push(&self, work: Work) {
         match work {
             Work::Range(job) => self.range.push([job]),
-            Work::Buffered(job) => self.buffered.push([job]),
+            Work::Journalled(job) => self.journalled.push([job]),
             Work::Load(job) => self.submit.push([job]),
             Work::Prepare(job) => self.prepare.push([job]),
             Work::Complete(job) => self.complete.push([job]),
@@ -96,7 +93,7 @@ impl Workers {
 impl Drop for Workers {
     fn drop(&mut self) {
         self.range.stop();
-        self.buffered.stop();
+        self.journalled.stop();
         self.submit.stop();
         self.prepare.stop();
         self.complete.stop();

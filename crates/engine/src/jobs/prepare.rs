@@ -3,14 +3,14 @@
 //! Input: a request, counted in flight, and what it needs. Output: a message to its queue, with a view of the map from which it goes on;
 //! or its error. Invariants: no lock is held and no handle open while a commit is waited for. Limits: one request at a time.
 
-use super::space::{Patience, fill};
 use crate::delete;
 use crate::error::{Error, Wait};
 use crate::inode::Handle;
+use crate::inode::{Patience, fill};
 use crate::map::MapView;
-use crate::queue::{Message, QueueShared};
 use crate::range::end_cut;
 use crate::threads::{Lead, Task, contained};
+use crate::turn::{Mail, Message};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub(crate) struct PrepareJob {
     /// Before the queue, so that it is dropped first: who drops the queue waits for this job to let go of it.
     pub(crate) file: Arc<Handle>,
-    pub(crate) queue: Arc<QueueShared>,
+    pub(crate) queue: Arc<dyn Mail>,
     pub(crate) slot: u32,
     pub(crate) need: Need,
 }
@@ -105,15 +105,12 @@ impl Task for PrepareJob {
                 Ok(view) => Message::Prepared(job.slot, view),
                 Err(error) => Message::Unprepared(job.slot, error),
             };
-            job.queue.inbox.post([message]);
-            job.queue.waker.kick();
+            job.queue.post(message);
         }
     }
 
     fn refuse(self, error: &Error) {
         self.queue
-            .inbox
-            .post([Message::Unprepared(self.slot, error.clone())]);
-        self.queue.waker.kick();
+            .post(Message::Unprepared(self.slot, error.clone()));
     }
 }

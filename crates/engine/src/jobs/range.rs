@@ -4,52 +4,24 @@
 //! changes of a map go through. Invariants: what is refused has waited for nobody; the turn ends before a commit is waited for, and before
 //! the report. Limits: one operation at a time per worker; one that has begun cannot be stopped.
 
-use super::{bounds, fallocate, truncate};
-use crate::complete::deferred::{Data, Durable, Job};
 use crate::error::Error;
-use crate::inode::{Handle, Inode};
+use crate::inode::Handle;
+use crate::inode::{Data, Durable, Job};
 use crate::op::Fallocate;
 use crate::op::Op;
-use crate::queue::{Hold, QueueShared, Slot};
+use crate::range::{check, fallocate, truncate};
 use crate::threads::{Lead, Task, contained};
+use crate::turn::{Hold, Mail};
 use diorite_block::Epoch;
-use diorite_format::InodeFlags;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// May this be done to the file? Asked before the request waits for its turn, and again when it has it. Gives the bytes that it is about;
-/// of a truncation, none at the new end.
-pub(crate) fn check(file: &Handle, op: Op, pos: u64, len: u64) -> Result<Range<u64>, Error> {
-    let inode = &file.inode;
-    file.check_writable(true)?;
-    inode.check_can_grow()?;
-    match op {
-        Op::Fallocate(mode) => {
-            check_append_only(inode, mode.moves_data())?;
-            bounds::of_range(inode, mode, pos, len)
-        }
-        _ => {
-            check_append_only(inode, true)?;
-            bounds::of_size(inode, pos)
-        }
-    }
-}
-
-/// What such a file holds stays where it is.
-fn check_append_only(inode: &Inode, moves_data: bool) -> Result<(), Error> {
-    if moves_data && inode.disk().flags.has(InodeFlags::APPEND) {
-        let (ino, flag) = (inode.ino, "append-only");
-        return Err(Error::NotPermitted { ino, flag });
-    }
-    Ok(())
-}
 
 /// A request that has its turn.
 #[derive(Debug)]
 pub(crate) struct RangeJob {
     /// Before the queue, so that it is dropped first: who drops the queue waits for this job to let go of it.
     pub(crate) file: Arc<Handle>,
-    pub(crate) queue: Arc<QueueShared>,
+    pub(crate) queue: Arc<dyn Mail>,
     pub(crate) slot: u32,
     pub(crate) hold: Hold,
     pub(crate) op: Op,
@@ -59,33 +31,6 @@ pub(crate) struct RangeJob {
 }
 
 impl RangeJob {
-    /// What a slot asks of its file.
-    pub(crate) fn new(
-        queue: &Arc<QueueShared>,
-        index: u32,
-        slot: &mut Slot,
-        file: Arc<Handle>,
-    ) -> RangeJob {
-        let (dsync, sync) = file.makes_durable();
-        let durable = if slot.flags.sync || sync {
-            Durable::All
-        } else if slot.flags.dsync || dsync {
-            Durable::Map
-        } else {
-            Durable::No
-        };
-        RangeJob {
-            file,
-            queue: queue.clone(),
-            slot: index,
-            hold: std::mem::replace(&mut slot.hold, Hold::None),
-            op: slot.op,
-            pos: slot.pos,
-            len: slot.range_len,
-            durable,
-        }
-    }
-
     fn perform(&self) -> Result<(), Error> {
         let inode = &self.file.inode;
         debug_assert!(
@@ -108,7 +53,7 @@ impl RangeJob {
                 }
                 Ok(())
             }
-            _ => truncate::truncate(inode, bytes.end),
+            _ => truncate(inode, bytes.end),
         }
     }
 }

@@ -6,7 +6,7 @@
 //! waits. Limits: the shards are summed only while the gate is closed.
 
 use crate::locks::GATE;
-use crate::queue::Parked;
+use crate::turn::Parked;
 use diorite_block::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use diorite_block::sync::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -259,7 +259,7 @@ impl Inner {
 
 #[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
 mod tests {
-    use super::*;
+    use crate::turn::gate::*;
 
     /// A file that is attached again and again keeps nothing of the queues that have let it go: each turn would sum them all up.
     #[test]

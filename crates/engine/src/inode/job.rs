@@ -1,19 +1,15 @@
-//! The deferred half of completion: what a request owes that may block.
+//! An ended request that owes something: the request, what it has of its inode, what is still to be done for it.
 //!
-//! Input: ended requests from a worker's list, or from the thread of a blocking call. Output: messages to their queues.
-//! Invariants: what makes a write visible comes first, then its hold is given back, then durability, then the report
-//! (rule C8); one commit or flush serves every request that had ended when it began (rule C4). Limits: a failed commit or flush fails
-//! every request that waited for it.
+//! Input: requests that have ended. Output: [`Job`], which workers carry out, and which waits with its inode for the size to move over others.
+//! Invariants: one that is dropped unreported has failed, lets go of all that it has, and is reported. Limits: what carries it out is in the
+//! room `jobs`.
 
-use super::convert::{Conversion, convert};
+use super::{Fs, Handle, Inode, Owed};
 use crate::error::Error;
-use crate::inode::Fs;
-use crate::inode::Handle;
-use crate::inode::Owed;
-use crate::queue::{Hold, Message, QueueShared};
-use crate::threads::{Lead, Task, contained};
+use crate::turn::{Hold, Mail, Message};
 use diorite_block::Epoch;
 use diorite_format::Tid;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// One ended request that owes something.
@@ -21,7 +17,7 @@ use std::sync::Arc;
 pub(crate) struct Job {
     /// Before the queue, so that it is dropped first: who drops the queue waits for this job to let go of it.
     pub(crate) file: Arc<Handle>,
-    pub(crate) queue: Arc<QueueShared>,
+    pub(crate) queue: Arc<dyn Mail>,
     pub(crate) slot: u32,
     pub(crate) hold: Hold,
     /// What it needs before it is acknowledged.
@@ -63,7 +59,7 @@ pub(crate) enum Data {
 
 impl Data {
     /// Of a write: nothing of it was under way then.
-    pub(super) fn began(self) -> Epoch {
+    pub(crate) fn began(self) -> Epoch {
         match self {
             Data::Own { began, .. } => began,
             Data::All { since, .. } => since,
@@ -77,74 +73,23 @@ impl Data {
     }
 }
 
-impl Task for Job {
-    const CLASS: &'static str = "complete";
-    const BATCH: usize = usize::MAX;
-
-    /// Does what the jobs owe, and reports. All are of one volume.
-    fn run(jobs: &mut Vec<Job>, lead: &dyn Lead) {
-        let Some(volume) = jobs.first().map(|j| j.queue.volume.clone()) else {
-            return;
-        };
-        let (converting, mut done): (Vec<Job>, Vec<Job>) =
-            jobs.drain(..).partition(|j| j.conversion.is_some());
-        if !converting.is_empty() {
-            done.extend(convert(converting));
-        }
-        done.iter_mut().for_each(Job::let_go);
-        if done.iter().any(|j| j.durable != Durable::No) {
-            lead.give();
-            let made = contained(|| {
-                make_durable(&volume, &mut done);
-                Ok(())
-            });
-            settle(&mut done, made);
-        }
-        let mut done = done.into_iter().peekable();
-        while let Some(job) = done.next() {
-            let (queue, mut messages) = (job.queue.clone(), vec![job.report()]);
-            while let Some(next) = done.next_if(|n| Arc::ptr_eq(&n.queue, &queue)) {
-                messages.push(next.report());
-            }
-            queue.inbox.post(messages);
-            queue.waker.kick();
-        }
-    }
-
-    fn refuse(mut self, error: &Error) {
-        self.fail(error);
-    }
-}
-
-/// One commit and one flush at most for all that need them: see [`crate::inode::durable`].
-fn make_durable(volume: &Fs, jobs: &mut [Job]) {
-    let mut owed = Owed::nothing();
-    for job in jobs.iter_mut().filter(|j| !j.failed) {
-        match job.owes() {
-            Ok(more) => owed = owed.and(more),
-            Err(error) => job.fail(&error),
-        }
-    }
-    let made = volume.make_durable(owed);
-    let waiting = |job: &&mut Job| !job.failed && job.durable != Durable::No;
-    for job in jobs.iter_mut().filter(waiting) {
-        if let Err(error) = job.is_durable(volume, made.clone()) {
-            job.fail(&error);
-        }
-    }
-}
-
-/// A panic fails all that waited.
-fn settle(jobs: &mut [Job], result: Result<(), Error>) {
-    if let Err(error) = result {
-        let concerned = jobs.iter_mut().filter(|j| j.durable != Durable::No);
-        concerned.for_each(|job| job.fail(&error));
-    }
+/// What an ended write still has to do to be seen.
+#[derive(Debug)]
+pub(crate) struct Conversion {
+    /// Its first block in the pending map, if it got there.
+    pub(crate) entry: Option<u64>,
+    pub(crate) blocks: Range<u64>,
+    /// The bytes that it wrote, or would have.
+    pub(crate) bytes: Range<u64>,
+    /// It is counted in the order in which the size moves.
+    pub(crate) extends: bool,
+    /// The block behind the file's end in which it may have left bytes.
+    pub(crate) tail: Option<u64>,
 }
 
 impl Job {
     /// What has to be durable before it is acknowledged. Blocks where times have to be written.
-    fn owes(&self) -> Result<Owed, Error> {
+    pub(crate) fn owes(&self) -> Result<Owed, Error> {
         let inode = self.inode();
         let committed = match self.durable {
             Durable::No => return Ok(Owed::nothing()),
@@ -163,7 +108,7 @@ impl Job {
     /// Is what it answers for durable, where the commit and the flush for all went so? The flush began behind the last data of all of them.
     /// Of one that failed it is only known that it ended before that was seen, as of its own data: so it counts if that may have been
     /// there.
-    fn is_durable(&self, volume: &Fs, made: Result<(), Error>) -> Result<(), Error> {
+    pub(crate) fn is_durable(&self, volume: &Fs, made: Result<(), Error>) -> Result<(), Error> {
         match self.data {
             Data::Own { began, .. } => made.and_then(|()| volume.check_flushes_since(began)),
             Data::All { since, .. } => volume.end_sync((&self.file.told, since), made),
@@ -171,7 +116,7 @@ impl Job {
     }
 
     /// Fails it, unless it has failed already.
-    pub(super) fn fail(&mut self, error: &Error) {
+    pub(crate) fn fail(&mut self, error: &Error) {
         if !self.failed {
             self.failed = true;
             self.error = Some(error.clone());
@@ -179,7 +124,7 @@ impl Job {
     }
 
     /// Gives back its range, what of its claims is not mapped, and its hold.
-    pub(super) fn let_go(&mut self) {
+    pub(crate) fn let_go(&mut self) {
         let inode = &self.file.inode;
         if self.failed && self.conversion.as_ref().is_some_and(|c| c.tail.is_some()) {
             inode.forget_tail();
@@ -203,14 +148,56 @@ impl Job {
 
     /// Its queue counts that it waits for the size, and wakes its owner, who then drains the queues of those that come before. Called under
     /// the lock that keeps others from ending the wait: the message comes before the one that it is completed.
-    pub(super) fn tell_held(&self) {
-        self.queue.inbox.post([Message::Held(self.slot)]);
-        self.queue.waker.kick();
+    pub(crate) fn tell_held(&self) {
+        self.queue.post(Message::Held(self.slot));
     }
 
-    pub(super) fn report(mut self) -> Message {
+    pub(crate) fn report(mut self) -> Message {
         self.reported = true;
         Message::Completed(self.slot, self.error.take())
+    }
+
+    pub(crate) fn inode(&self) -> &Arc<Inode> {
+        &self.file.inode
+    }
+
+    pub(crate) fn start(&self) -> u64 {
+        self.conversion.as_ref().map_or(0, |c| c.bytes.start)
+    }
+
+    pub(crate) fn blocks(&self) -> Range<u64> {
+        self.conversion.as_ref().map_or(0..0, |c| c.blocks.clone())
+    }
+
+    pub(crate) fn overlaps(&self, range: &Range<u64>) -> bool {
+        let blocks = self.blocks();
+        blocks.start < range.end && range.start < blocks.end
+    }
+
+    /// It has a place in the order in which the size moves.
+    pub(crate) fn extends(&self) -> bool {
+        self.conversion.as_ref().is_some_and(|c| c.extends)
+    }
+
+    /// The first byte of that place.
+    pub(crate) fn place(&self) -> Option<u64> {
+        let conversion = self.conversion.as_ref().filter(|c| c.extends);
+        conversion.map(|c| c.bytes.start)
+    }
+
+    /// The first byte of its place in the order in which the size moves, if it has one; it ends with this.
+    pub(crate) fn take_place(&mut self) -> Option<u64> {
+        let conversion = self.conversion.as_mut()?;
+        let extends = std::mem::take(&mut conversion.extends);
+        extends.then_some(conversion.bytes.start)
+    }
+
+    /// Ends its place in that order, if it has one, with nothing written. Gives the jobs that may be published now.
+    pub(crate) fn give_place_up(&mut self) -> Vec<Job> {
+        match self.take_place() {
+            Some(pos) => self.inode().pending.ended(pos, None, Job::tell_held),
+            None => Vec::new(),
+        }
     }
 }
 
@@ -227,7 +214,6 @@ impl Drop for Job {
         behind.iter_mut().for_each(|job| job.fail(&why));
         self.let_go();
         let message = Message::Completed(self.slot, self.error.take());
-        self.queue.inbox.post([message]);
-        self.queue.waker.kick();
+        self.queue.post(message);
     }
 }

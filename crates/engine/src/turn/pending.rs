@@ -10,7 +10,7 @@
 
 use crate::alloc::Run;
 use crate::locks::PENDING;
-use crate::queue::Parked;
+use crate::turn::Parked;
 use diorite_block::sync::Mutex;
 use diorite_format::FsBlock;
 use smallvec::SmallVec;

@@ -4,11 +4,12 @@
 //! the runs that it really has (rule D5); each part is a sound file: what is mapped is written, and the size, if it moves, moves to the
 //! part's end. Limits: a power cut, or a part that fails, leaves those before it done.
 
-use super::convert::{add_runs, map_one};
-use super::deferred::Job;
-use super::runs::{self, Mapped, first_part, merged};
 use crate::error::Error;
 use crate::inode::Inode;
+use crate::inode::Job;
+use crate::jobs::convert::{add_runs, map_one};
+use crate::jobs::runs;
+use crate::jobs::runs::{Mapped, first_part, merged};
 use crate::map::edit::NewRun;
 use crate::threads::contained;
 

@@ -7,17 +7,17 @@
 use crate::error::Error;
 use crate::inode::Handle;
 use crate::op::Op;
-use crate::queue::{Message, QueueShared};
 use crate::threads::{Lead, Task, contained};
+use crate::turn::{Mail, Message};
 use diorite_block::Buf;
 use std::sync::Arc;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct BufferedJob {
+pub(crate) struct JournalledJob {
     /// Before the queue, so that it is dropped first: who drops the queue waits for this job to let go of it.
     pub(crate) file: Arc<Handle>,
-    pub(crate) queue: Arc<QueueShared>,
+    pub(crate) queue: Arc<dyn Mail>,
     pub(crate) slot: u32,
     pub(crate) op: Op,
     pub(crate) pos: u64,
@@ -26,7 +26,7 @@ pub(crate) struct BufferedJob {
     pub(crate) buf: Buf,
 }
 
-impl BufferedJob {
+impl JournalledJob {
     fn serve(&mut self) -> Result<(), Error> {
         let inode = &self.file.inode;
         match self.op {
@@ -36,22 +36,20 @@ impl BufferedJob {
     }
 }
 
-impl Task for BufferedJob {
+impl Task for JournalledJob {
     const CLASS: &'static str = "buffered";
     const BATCH: usize = 1;
 
-    fn run(batch: &mut Vec<BufferedJob>, _: &dyn Lead) {
+    fn run(batch: &mut Vec<JournalledJob>, _: &dyn Lead) {
         for mut job in batch.drain(..) {
             let error = contained(|| job.serve()).err();
             let message = Message::Served(job.slot, job.buf, error);
-            job.queue.inbox.post([message]);
-            job.queue.waker.kick();
+            job.queue.post(message);
         }
     }
 
     fn refuse(self, error: &Error) {
         let message = Message::Served(self.slot, self.buf, Some(error.clone()));
-        self.queue.inbox.post([message]);
-        self.queue.waker.kick();
+        self.queue.post(message);
     }
 }

@@ -1,4 +1,4 @@
-use super::*;
+use crate::turn::pending::*;
 
 /// It has ended; nobody is to be told that it waits.
 fn ended(pending: &Pending<u32>, pos: u64, job: Option<u32>) -> Vec<u32> {

@@ -1,0 +1,83 @@
+//! Holes that are going to be written: the mappings of a range, with claimed blocks in the place of holes.
+//!
+//! Input: a view of the map, a range of the pending map. Output: mappings without a hole. Invariants: what is claimed is noted with the entry
+//! at once. Limits: blocks only where the caller has patience.
+
+use super::Inode;
+use crate::alloc::Run;
+use crate::error::Error;
+use crate::map::MapView;
+use crate::mapping::{Mapping, MappingState};
+use crate::turn::Claimed;
+use diorite_format::FsBlock;
+use std::ops::Range;
+
+/// May a look-up or a claim wait for the device?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    None,
+    Waits,
+}
+
+/// The mappings of `blocks`, in which claimed blocks stand in for holes as unwritten ones. None if that would have to wait.
+pub(crate) fn fill(
+    inode: &Inode,
+    view: &MapView,
+    entry: u64,
+    blocks: Range<u64>,
+    patience: Patience,
+) -> Result<Option<Vec<Mapping>>, Error> {
+    let claims = inode.pending.claims(entry);
+    let mut filled = Vec::new();
+    for mapping in view.walk(blocks.start, blocks.end) {
+        let Ok(mapping) = mapping else {
+            return Ok(None);
+        };
+        if mapping.state != MappingState::Hole {
+            filled.push(mapping);
+            continue;
+        }
+        let mut at = mapping.start;
+        while at < mapping.start + mapping.len {
+            let left = mapping.start + mapping.len - at;
+            let known = claims.iter().copied().find(|c| c.blocks().contains(&at));
+            let claim = match known {
+                Some(claim) => claim,
+                None => match claim(inode, view, at, left, patience)? {
+                    Some(claim) => {
+                        inode.pending.add_claim(entry, claim);
+                        claim
+                    }
+                    None => return Ok(None),
+                },
+            };
+            let skip = at - claim.blocks().start;
+            let len = (u64::from(claim.run.len) - skip).min(left);
+            let state = MappingState::Unwritten(FsBlock::new(claim.run.start.get() + skip));
+            filled.push(Mapping {
+                start: at,
+                len,
+                state,
+            });
+            at += len;
+        }
+    }
+    Ok(Some(filled))
+}
+
+/// Claims up to `len` blocks for file block `at` and the ones behind it.
+fn claim(
+    inode: &Inode,
+    view: &MapView,
+    at: u64,
+    len: u64,
+    patience: Patience,
+) -> Result<Option<Claimed>, Error> {
+    let file_block = u32::try_from(at).expect("the largest size was checked");
+    let want = u32::try_from(len).unwrap_or(u32::MAX);
+    let run = match patience {
+        Patience::None => inode.claims.try_take(inode, view, at, want)?,
+        Patience::Waits => Some(inode.claims.take(inode, view, at, want)?),
+    };
+    Ok(run.map(|run: Run| Claimed { file_block, run }))
+}

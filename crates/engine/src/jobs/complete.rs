@@ -1,0 +1,82 @@
+//! The deferred half of completion: what a request owes that may block.
+//!
+//! Input: ended requests from a worker's list, or from the thread of a blocking call. Output: messages to their queues.
+//! Invariants: what makes a write visible comes first, then its hold is given back, then durability, then the report
+//! (rule C8); one commit or flush serves every request that had ended when it began (rule C4). Limits: a failed commit or flush fails
+//! every request that waited for it.
+
+use super::convert::convert;
+use crate::error::Error;
+use crate::inode::{Durable, Fs, Job, Owed};
+use crate::threads::{Lead, Task, contained};
+use crate::turn::Mail;
+use std::sync::Arc;
+
+impl Task for Job {
+    const CLASS: &'static str = "complete";
+    const BATCH: usize = usize::MAX;
+
+    /// Does what the jobs owe, and reports. All are of one volume.
+    fn run(jobs: &mut Vec<Job>, lead: &dyn Lead) {
+        let Some(volume) = jobs.first().map(|j| j.file.inode.volume.clone()) else {
+            return;
+        };
+        let (converting, mut done): (Vec<Job>, Vec<Job>) =
+            jobs.drain(..).partition(|j| j.conversion.is_some());
+        if !converting.is_empty() {
+            done.extend(convert(converting));
+        }
+        done.iter_mut().for_each(Job::let_go);
+        if done.iter().any(|j| j.durable != Durable::No) {
+            lead.give();
+            let made = contained(|| {
+                make_durable(&volume, &mut done);
+                Ok(())
+            });
+            settle(&mut done, made);
+        }
+        let mut done = done.into_iter().peekable();
+        while let Some(job) = done.next() {
+            let (queue, mut messages) = (job.queue.clone(), vec![job.report()]);
+            while let Some(next) = done.next_if(|n| is_same(&n.queue, &queue)) {
+                messages.push(next.report());
+            }
+            queue.post_all(messages);
+        }
+    }
+
+    fn refuse(mut self, error: &Error) {
+        self.fail(error);
+    }
+}
+
+/// One queue?
+fn is_same(one: &Arc<dyn Mail>, other: &Arc<dyn Mail>) -> bool {
+    std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
+}
+
+/// One commit and one flush at most for all that need them: see [`crate::inode::durable`].
+fn make_durable(volume: &Fs, jobs: &mut [Job]) {
+    let mut owed = Owed::nothing();
+    for job in jobs.iter_mut().filter(|j| !j.failed) {
+        match job.owes() {
+            Ok(more) => owed = owed.and(more),
+            Err(error) => job.fail(&error),
+        }
+    }
+    let made = volume.make_durable(owed);
+    let waiting = |job: &&mut Job| !job.failed && job.durable != Durable::No;
+    for job in jobs.iter_mut().filter(waiting) {
+        if let Err(error) = job.is_durable(volume, made.clone()) {
+            job.fail(&error);
+        }
+    }
+}
+
+/// A panic fails all that waited.
+fn settle(jobs: &mut [Job], result: Result<(), Error>) {
+    if let Err(error) = result {
+        let concerned = jobs.iter_mut().filter(|j| j.durable != Durable::No);
+        concerned.for_each(|job| job.fail(&error));
+    }
+}

@@ -1,0 +1,45 @@
+//! A sync of the whole volume, for requests without a file.
+//!
+//! Input: such requests. Output: messages to their queues. Invariants: what was acknowledged before a request was submitted is durable when it
+//! is; one commit serves all requests that had been submitted when it began; all that were under way together are told of a failed flush.
+//! Limits: it blocks, so it runs on a worker.
+
+use crate::delete;
+use crate::error::Error;
+use crate::inode::Fs;
+use crate::threads::{Lead, Task, contained};
+use crate::turn::{Mail, Message};
+use diorite_block::Epoch;
+use std::sync::Arc;
+
+/// One such request.
+#[derive(Debug)]
+pub(crate) struct VolumeJob {
+    pub(crate) queue: Arc<dyn Mail>,
+    pub(crate) fs: Arc<Fs>,
+    pub(crate) slot: u32,
+    /// Of which failed flush the volume had been told when the request was submitted.
+    pub(crate) since: Epoch,
+}
+
+impl Task for VolumeJob {
+    const CLASS: &'static str = "sync";
+    const BATCH: usize = usize::MAX;
+
+    /// All are of one volume.
+    fn run(jobs: &mut Vec<VolumeJob>, _: &dyn Lead) {
+        let Some(oldest) = jobs.iter().min_by_key(|job| job.since) else {
+            return;
+        };
+        let (fs, since) = (oldest.fs.clone(), oldest.since);
+        let error: Option<Error> = contained(|| delete::sync(&fs, since)).err();
+        for VolumeJob { queue, slot, .. } in jobs.drain(..) {
+            queue.post(Message::Completed(slot, error.clone()));
+        }
+    }
+
+    fn refuse(self, error: &Error) {
+        let message = Message::Completed(self.slot, Some(error.clone()));
+        self.queue.post(message);
+    }
+}
