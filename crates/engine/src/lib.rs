@@ -105,6 +105,7 @@ pub mod queue;
 mod range;
 mod reason;
 mod request;
+mod slots;
 pub mod stats;
 #[cfg(test)]
 mod testing;

@@ -14,7 +14,7 @@
     missing_docs
 )]
 
-#[path = "../src/queue/inbox.rs"]
+#[path = "../src/slots/inbox.rs"]
 mod inbox;
 #[path = "../src/locks.rs"]
 mod locks;

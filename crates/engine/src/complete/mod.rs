@@ -4,7 +4,10 @@
 //! inline completion blocks on nothing; a request gives back what it holds of its inode before it is ready; reads owe
 //! nothing and are always inline. Limits: runs under the queue's lock, but for the deferred half and what is done `here`.
 
+mod device;
 mod volume;
+
+pub(crate) use device::{push_down, slot_of, take_bio};
 
 pub(crate) use self::volume::sync_volume;
 use crate::error::{Error, Wait};
@@ -13,8 +16,8 @@ use crate::inode::{Data, Durable, Job};
 use crate::ioend::{CachedPages, Facts, Verdict, decide};
 use crate::jobs::Work;
 use crate::op::Op;
-use crate::queue::{BlockingWork, QueueShared, QueueState, SlotState};
 use crate::reason::Reason;
+use crate::slots::{BlockingWork, QueueShared, QueueState, SlotState};
 use crate::turn::Hold;
 use diorite_block::{BioError, BioErrorKind, Device};
 use std::sync::Arc;

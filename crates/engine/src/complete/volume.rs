@@ -5,8 +5,8 @@
 //! are told of a failed flush. Limits: it blocks, so it runs on a worker.
 
 use crate::jobs::{VolumeJob, Work};
-use crate::queue::{QueueShared, QueueState, SlotState};
 use crate::reason::Reason;
+use crate::slots::{QueueShared, QueueState, SlotState};
 use std::sync::Arc;
 
 /// Hands the request to a worker.

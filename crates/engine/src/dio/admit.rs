@@ -4,14 +4,15 @@
 //! or what it has to wait for. Invariants: the size is loaded after the gate and before the map, once; the inode lock is held
 //! while mapping and planning only. Limits: none of its own.
 
-use super::{Attempt, Limits, check, issue};
+use super::{Attempt, check, issue};
 use crate::error::{Error, Misaligned, Wait};
 use crate::inode::{Handle, Inode};
 use crate::map::MapView;
 use crate::op::Op;
 use crate::policy::{Extending, ReadLock, Unaligned};
-use crate::queue::{QueueState, Slot};
 use crate::range;
+use crate::slots::Limits;
+use crate::slots::{QueueState, Slot};
 use crate::turn::Hold;
 use crate::turn::NoPlace;
 use std::sync::Arc;

@@ -1,11 +1,11 @@
 //! Which lock a read takes while it is mapped, asked for by reads that may not wait for it.
 
 use crate::error::{Error, Wait};
-use crate::inode::Attached;
 use crate::op::{Fallocate, Op};
 use crate::policy::{PRESETS, ReadLock};
-use crate::queue::Slot;
 use crate::request::RequestFlags;
+use crate::slots::Attached;
+use crate::slots::Slot;
 use crate::testing::small_volume;
 use crate::turn::Hold;
 use diorite_block::Buf;

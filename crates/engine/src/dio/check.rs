@@ -4,54 +4,10 @@
 //! Invariant: a request that fails here has taken no lock and touched nothing. Limits: rules G1, G2.
 
 use crate::error::{Error, Misaligned};
-use crate::inode::Fs;
 use crate::inode::{Handle, Inode};
 use crate::op::Op;
-use crate::queue::{QueueState, Slot};
 use crate::request::{MAX_REQUEST, Request};
-
-/// What does not change while a queue is open: the device's and the volume's numbers that every request needs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// Logical block - 1.
-    pub(crate) logical_mask: u64,
-    /// DMA alignment - 1.
-    pub(crate) dma_mask: usize,
-    /// log2 of the file system's block size, and that size - 1.
-    pub(crate) block_bits: u32,
-    pub(crate) block_mask: u64,
-    /// The largest bio.
-    pub(crate) max_transfer: u32,
-    /// The largest request that one bio can carry.
-    pub(crate) most_single: u64,
-    /// FUA makes a write durable by itself.
-    pub(crate) fua: bool,
-    /// Writes need FUA or a flush to be durable.
-    pub(crate) volatile_cache: bool,
-}
-
-impl Limits {
-    pub(crate) fn new(volume: &Fs) -> Limits {
-        let geometry = volume.device.geometry();
-        let max_transfer = geometry.max_transfer & !(geometry.logical - 1);
-        Limits {
-            logical_mask: u64::from(geometry.logical) - 1,
-            dma_mask: geometry.dma_align as usize - 1,
-            block_bits: volume.block_size().trailing_zeros(),
-            block_mask: u64::from(volume.block_size()) - 1,
-            max_transfer,
-            most_single: u64::from(max_transfer).min(MAX_REQUEST as u64),
-            fua: geometry.fua,
-            volatile_cache: geometry.volatile_cache,
-        }
-    }
-
-    /// Does the request begin and end at file-system blocks?
-    #[inline]
-    pub(crate) fn is_block_aligned(&self, slot: &Slot) -> bool {
-        (slot.pos | u64::from(slot.len)) & self.block_mask == 0
-    }
-}
+use crate::slots::{Limits, QueueState, Slot};
 
 /// The bytes that a request asks for: the one place where what a caller says of them is judged, before it is narrowed to what a slot
 /// holds (rule D7).

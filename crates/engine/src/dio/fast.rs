@@ -5,49 +5,10 @@
 //! (check, lock, gate, size, map), asked of the same places; at its end nothing is owed, so it completes inline. Limits: reads under
 //! a policy that locks, and writes that owe durability or must run alone, are not for here.
 
-use crate::ioend::{CachedPages, Facts, Verdict, decide};
 use crate::op::Op;
-use crate::policy::{Policy, ReadLock, Unaligned};
-use crate::queue::QueueState;
 use crate::request::Request;
+use crate::slots::QueueState;
 use diorite_block::{Bio, BioFlags, BioOp};
-
-/// What the policy lets the fast attempt do; worked out once per batch.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Fast {
-    reads: bool,
-    writes: bool,
-    unaligned_writes: bool,
-}
-
-impl Fast {
-    pub(crate) fn of(policy: Policy) -> Fast {
-        let nothing_owed = Facts {
-            failed: false,
-            owes_flush: false,
-            owes_commit: false,
-            owes_map: false,
-            cached: CachedPages::None,
-        };
-        let inline = decide(policy.completion, nothing_owed) == Verdict::Inline;
-        // One run is one extent, so only a policy that wants every unaligned write alone keeps them out.
-        let unaligned_writes = inline && policy.unaligned != Unaligned::Exclusive;
-        Fast {
-            reads: policy.read_lock == ReadLock::None,
-            writes: inline,
-            unaligned_writes,
-        }
-    }
-
-    /// The same without writes.
-    pub(crate) fn for_reading(self) -> Fast {
-        Fast {
-            writes: false,
-            unaligned_writes: false,
-            ..self
-        }
-    }
-}
 
 /// The byte on the device where the request begins, and its length, if the fast attempt can take it: it is counted in flight then, and
 /// [`send`] must follow.

@@ -4,13 +4,13 @@
 //! end of the queue's list, or what part of the map is missing. Invariant: all pieces are planned before the first bio is made,
 //! so a request that cannot be served makes none. Limits: one bio carries the whole buffer; several share it by a split.
 
-use super::plan::{Obstacle, Piece, Purpose, plan};
 use super::{Attempt, space};
 use crate::map::MapView;
 use crate::op::Op;
 use crate::policy::{NewSpace, Unaligned};
-use crate::queue::{PAD, QueueState};
 use crate::reason::Reason;
+use crate::slots::plan::{Obstacle, Piece, Purpose, plan};
+use crate::slots::{PAD, QueueState};
 use crate::turn::Hold;
 use diorite_block::{Bio, BioFlags, BioOp, Buf};
 use std::sync::Arc;

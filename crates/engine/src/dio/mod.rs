@@ -8,12 +8,7 @@ mod admit;
 mod check;
 mod fast;
 mod issue;
-mod plan;
 mod space;
-
-pub(crate) use check::Limits;
-pub(crate) use fast::Fast;
-pub(crate) use plan::Piece;
 
 use crate::complete;
 use crate::error::{Error, Wait};
@@ -21,9 +16,9 @@ use crate::inode::Durable;
 use crate::jobs::{JournalledJob, LoadJob, Need, PrepareJob, RangeJob, Work};
 use crate::map::MapView;
 use crate::op::Op;
-use crate::queue::{QueueShared, QueueState, SlotState};
 use crate::reason::Reason;
 use crate::request::{FileId, Request};
+use crate::slots::{QueueShared, QueueState, SlotState};
 use crate::turn::Wanted;
 use crate::turn::gate::Admission;
 use crate::turn::{Hold, Parked};
@@ -108,7 +103,7 @@ fn accept_any(queue: &Arc<QueueShared>, state: &mut QueueState, request: &mut Re
     }
     start(queue, state, index, None);
     if state.slots[index].entry.is_some() && state.bios.len() >= EARLY {
-        queue.push_down(state);
+        complete::push_down(queue, state);
     }
 }
 

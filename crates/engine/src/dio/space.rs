@@ -6,13 +6,13 @@
 //! Limits: [`attempt`] blocks on nothing; what has to be read first is read by a worker, in `prepare`.
 
 use super::check::not_last;
-use super::plan::{Obstacle, Purpose, plan};
 use super::{Attempt, issue};
 use crate::error::{Error, Wait};
 use crate::inode::{Patience, fill};
 use crate::map::{MapView, NotLoaded};
 use crate::mapping::{Mapping, MappingState};
-use crate::queue::QueueState;
+use crate::slots::QueueState;
+use crate::slots::plan::{Obstacle, Purpose, plan};
 use crate::turn::Wanted;
 use std::sync::Arc;
 

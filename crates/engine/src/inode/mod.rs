@@ -5,7 +5,6 @@
 //! published before the size that needs it. Limits: a file ends where its map can (`max_size`).
 
 mod aside;
-mod attached;
 mod attrs;
 mod beforehand;
 mod claims;
@@ -18,6 +17,7 @@ mod flags;
 mod fs;
 pub(crate) mod generation;
 mod grow;
+mod handle;
 mod handles;
 mod inline;
 mod job;
@@ -36,7 +36,6 @@ mod view;
 mod whole_map;
 
 use aside::Aside;
-pub(crate) use attached::{Attached, Handle};
 pub use attrs::SetAttr;
 use claims::Claims;
 pub(crate) use durable::Owed;
@@ -44,6 +43,7 @@ pub(crate) use fill::{Patience, fill};
 pub(crate) use first::CAPABILITY;
 use first::FirstWrite;
 pub(crate) use fs::Fs;
+pub(crate) use handle::Handle;
 use inline::Inside;
 pub(crate) use inline::keep_inside;
 pub(crate) use job::{Conversion, Data, Durable, Job};

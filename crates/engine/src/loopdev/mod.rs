@@ -108,7 +108,7 @@ impl Device for LoopDevice {
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
         let failed =
             |e: Error| DeviceError::new(DeviceErrorKind::Io, format!("{}: {e}", self.name));
-        let queue = Queue::open_under(self.file.service(), options).map_err(failed)?;
+        let queue = Queue::open_under(self.file.pool().service(), options).map_err(failed)?;
         let file = queue.attach(&self.file).map_err(failed)?;
         let level = self.volume().level;
         let queue = LoopQueue::new(queue, file, self.geometry(), self.able, level);

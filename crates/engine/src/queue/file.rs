@@ -4,7 +4,7 @@
 //! meanwhile, and its own deferred work runs in the calling thread. Limits: direct I/O only; [`File::read_bytes`] copes with any
 //! alignment by going through a bounce buffer.
 
-use super::Service;
+use super::Pool;
 use crate::error::Error;
 use crate::inode::{Inode, OpenFile, Quiesced};
 use crate::mapping::Mapping;
@@ -19,20 +19,20 @@ use std::sync::Arc;
 /// nothing: queues that have it attached keep it.
 #[derive(Clone, Debug)]
 pub struct File {
-    service: Arc<Service>,
+    pool: Arc<Pool>,
     open: OpenFile,
 }
 
 impl File {
-    pub(crate) fn new(service: &Arc<Service>, inode: Arc<Inode>, flags: OpenFlags) -> File {
+    pub(crate) fn new(pool: &Arc<Pool>, inode: Arc<Inode>, flags: OpenFlags) -> File {
         File {
-            service: service.clone(),
+            pool: pool.clone(),
             open: OpenFile::new(inode, flags),
         }
     }
 
-    pub(crate) fn service(&self) -> &Arc<Service> {
-        &self.service
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        &self.pool
     }
 
     pub(crate) fn open_file(&self) -> &OpenFile {
@@ -119,14 +119,7 @@ impl File {
 
     /// Runs a request of this file, whatever file it names. Blocks.
     pub(crate) fn run(&self, request: Request) -> Completion {
-        match self.service.sync_queue() {
-            Ok(mut queue) => {
-                let done = queue.call(self, request);
-                self.service.keep_sync_queue(queue);
-                done
-            }
-            Err(error) => request.failed(error),
-        }
+        self.pool.call(self, request)
     }
 
     /// Makes durable every write that was acknowledged before (fsync). Of a directory, opened without `write`: every name that was made,

@@ -3,9 +3,10 @@
 //! Input: a file and one request. Output: its completion. Invariant: the queue belongs to one caller at a time; what the
 //! request owes is done by that caller, without a hop. Limits: the file attached last stays attached, for the next call.
 
-use super::{BlockingWork, File, Queue, Service};
+use super::{File, Queue};
 use crate::error::Error;
 use crate::request::{Completion, FileId, Request};
+use crate::slots::{BlockingWork, Service};
 use std::collections::VecDeque;
 use std::sync::Arc;
 

@@ -25,8 +25,8 @@ use crate::inode::Fs;
 use crate::journal::Journal;
 use crate::options::{OpenFlags, OpenOptions};
 use crate::policy::Policy;
-use crate::queue::File;
-use crate::queue::{BlockingWork, Queue, Service};
+use crate::queue::{File, Pool, Queue};
+use crate::slots::{BlockingWork, Service};
 use crate::stats::{Counters, JournalStats};
 use diorite_block::Device;
 use diorite_block::sync::thread;
@@ -46,15 +46,15 @@ pub struct Volume {
 /// Ends the pool of blocking queues, which hold the volume, when the last handle goes.
 #[derive(Debug)]
 struct Owner {
-    service: Arc<Service>,
+    pool: Arc<Pool>,
     /// What was noted while it was opened.
     notes: Vec<String>,
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        let fs = &self.service.fs;
-        self.service.end_blocking_calls();
+        let fs = &self.pool.service().fs;
+        self.pool.end_blocking_calls();
         fs.recent.close();
         delete::delete_doomed_best_effort(fs);
         fs.settle_best_effort();
@@ -64,9 +64,9 @@ impl Drop for Owner {
 impl Volume {
     /// The volume of a file system that was opened so.
     pub(crate) fn serve(fs: Arc<Fs>, options: &OpenOptions, notes: Vec<String>) -> Volume {
-        let service = Service::new(fs, options);
+        let pool = Pool::new(Service::new(fs, options));
         Volume {
-            shared: Arc::new(Owner { service, notes }),
+            shared: Arc::new(Owner { pool, notes }),
             owner: options.owner,
         }
     }
@@ -89,8 +89,12 @@ impl Volume {
         &self.service().fs
     }
 
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        &self.shared.pool
+    }
+
     pub(crate) fn service(&self) -> &Arc<Service> {
-        &self.shared.service
+        self.shared.pool.service()
     }
 
     /// The checked superblock.
@@ -151,7 +155,7 @@ impl Volume {
             self.inner().check_writable()?;
             self.inner().check_holds_data(&inode)?;
         }
-        Ok(File::new(self.service(), inode, flags))
+        Ok(File::new(self.pool(), inode, flags))
     }
 
     /// Opens a file by its path, following symbolic links; a directory, too, for what it says of itself and for [`File::sync`]. Paths are
@@ -213,7 +217,7 @@ impl Volume {
         // Asked before it waits: who syncs meanwhile may be told of a failed flush, and this is told of it as well.
         let told = (&fs.told, fs.told.since());
         fs.shut_down();
-        service.end_blocking_calls();
+        self.pool().end_blocking_calls();
         while service.open_queues().iter().any(|q| q.busy()) {
             fs.drain_all();
             thread::yield_now();

@@ -72,7 +72,7 @@ impl Volume {
     /// `Exists`; the directory is not there, or may not be changed; no inode or block is left; damage; a device that fails.
     pub fn create<'a>(&self, at: impl Into<At<'a>>, permissions: u16) -> Result<File, Error> {
         let inode = dir::create(&self.spot(at)?, permissions)?;
-        Ok(File::new(self.service(), inode, WRITABLE))
+        Ok(File::new(self.pool(), inode, WRITABLE))
     }
 
     /// Makes an empty directory. Else as [`Volume::create`].
@@ -143,7 +143,7 @@ impl Volume {
             return Err(Error::NotADirectory { path: shown() });
         }
         let inode = dir::temporary(dir, permissions, self.owner())?;
-        Ok(File::new(self.service(), inode, WRITABLE))
+        Ok(File::new(self.pool(), inode, WRITABLE))
     }
 
     /// Removes a name. With the last one the file goes too, once nobody has it open. Durable as what [`Volume::create`] does. Blocks.

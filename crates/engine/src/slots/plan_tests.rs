@@ -1,4 +1,4 @@
-use super::*;
+use crate::dio::*;
 use diorite_format::FsBlock;
 
 const BITS: u32 = 11;

@@ -1,0 +1,89 @@
+//! What every request of a queue is measured by: the device's and the volume's numbers, and what the policy lets the fast attempt do.
+//!
+//! Input: a file system, a policy. Output: [`Limits`], [`Fast`]. Invariants: limits do not change while a queue is open. Limits: none.
+
+use super::Slot;
+use crate::inode::Fs;
+use crate::ioend::{CachedPages, Facts, Verdict, decide};
+use crate::policy::{Policy, ReadLock, Unaligned};
+use crate::request::MAX_REQUEST;
+
+/// What does not change while a queue is open: the device's and the volume's numbers that every request needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Logical block - 1.
+    pub(crate) logical_mask: u64,
+    /// DMA alignment - 1.
+    pub(crate) dma_mask: usize,
+    /// log2 of the file system's block size, and that size - 1.
+    pub(crate) block_bits: u32,
+    pub(crate) block_mask: u64,
+    /// The largest bio.
+    pub(crate) max_transfer: u32,
+    /// The largest request that one bio can carry.
+    pub(crate) most_single: u64,
+    /// FUA makes a write durable by itself.
+    pub(crate) fua: bool,
+    /// Writes need FUA or a flush to be durable.
+    pub(crate) volatile_cache: bool,
+}
+
+impl Limits {
+    pub(crate) fn new(volume: &Fs) -> Limits {
+        let geometry = volume.device.geometry();
+        let max_transfer = geometry.max_transfer & !(geometry.logical - 1);
+        Limits {
+            logical_mask: u64::from(geometry.logical) - 1,
+            dma_mask: geometry.dma_align as usize - 1,
+            block_bits: volume.block_size().trailing_zeros(),
+            block_mask: u64::from(volume.block_size()) - 1,
+            max_transfer,
+            most_single: u64::from(max_transfer).min(MAX_REQUEST as u64),
+            fua: geometry.fua,
+            volatile_cache: geometry.volatile_cache,
+        }
+    }
+
+    /// Does the request begin and end at file-system blocks?
+    #[inline]
+    pub(crate) fn is_block_aligned(&self, slot: &Slot) -> bool {
+        (slot.pos | u64::from(slot.len)) & self.block_mask == 0
+    }
+}
+
+/// What the policy lets the fast attempt do; worked out once per batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fast {
+    pub(crate) reads: bool,
+    pub(crate) writes: bool,
+    pub(crate) unaligned_writes: bool,
+}
+
+impl Fast {
+    pub(crate) fn of(policy: Policy) -> Fast {
+        let nothing_owed = Facts {
+            failed: false,
+            owes_flush: false,
+            owes_commit: false,
+            owes_map: false,
+            cached: CachedPages::None,
+        };
+        let inline = decide(policy.completion, nothing_owed) == Verdict::Inline;
+        // One run is one extent, so only a policy that wants every unaligned write alone keeps them out.
+        let unaligned_writes = inline && policy.unaligned != Unaligned::Exclusive;
+        Fast {
+            reads: policy.read_lock == ReadLock::None,
+            writes: inline,
+            unaligned_writes,
+        }
+    }
+
+    /// The same without writes.
+    pub(crate) fn for_reading(self) -> Fast {
+        Fast {
+            writes: false,
+            unaligned_writes: false,
+            ..self
+        }
+    }
+}

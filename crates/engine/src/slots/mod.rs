@@ -1,0 +1,29 @@
+//! The slots room: what the queue, its submission and its completion share.
+//!
+//! | file | takes -> gives |
+//! |---|---|
+//! | `state` | a queue's parts, under its lock |
+//! | `slot` | a request -> its slot, and what became of it |
+//! | `attached` | a file -> the newest view of its map, the run found last |
+//! | `limits` | a device and a policy -> what every request is measured by |
+//! | `plan` | mappings -> the pieces of a request |
+//! | `inbox` | messages of other threads -> the queue's next drain |
+//! | `service` | a file system -> its workers, its policy, its queues |
+//!
+//! Input: requests. Output: none of its own. Invariants: a slot is in one state at a time; only the holder of the queue's lock changes it.
+//! Limits: the depth is fixed when the queue is opened.
+
+mod attached;
+mod inbox;
+mod limits;
+pub(crate) mod plan;
+mod service;
+mod slot;
+mod state;
+
+pub(crate) use attached::Attached;
+pub(crate) use inbox::Inbox;
+pub(crate) use limits::{Fast, Limits};
+pub(crate) use service::Service;
+pub(crate) use slot::{Slot, SlotState, Slots};
+pub(crate) use state::{BlockingWork, PAD, QueueShared, QueueState};
