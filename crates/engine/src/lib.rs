@@ -106,6 +106,7 @@ mod range;
 mod reason;
 mod request;
 mod slots;
+mod space;
 pub mod stats;
 #[cfg(test)]
 mod testing;

@@ -10,8 +10,8 @@
 use super::room::STAND_IN;
 use crate::error::Error;
 use crate::inode::Inode;
+use crate::inode::{INSIDE_CREDITS, inline_tail, inline_value};
 use crate::journal::{JournalHandle, NamesAt};
-use crate::xattr::{self, INSIDE_CREDITS};
 use diorite_format::dir::{DirBlock, InlineDirEdit, Inserted, inline_parent};
 use diorite_format::inline::{self, InlineData};
 use diorite_format::xattr::{Xattrs, write_inode};
@@ -30,7 +30,7 @@ pub(super) fn find(dir: &Inode, name: &[u8]) -> Result<Option<Ino>, Error> {
         b".." => return Ok(Some(inline_parent(sb, &disk)?)),
         _ => {}
     }
-    let rest = xattr::inline_tail(&dir.volume, &disk, &dir.raw())?;
+    let rest = inline_tail(&dir.volume, &disk, &dir.raw())?;
     let data = InlineData::new(&disk, &rest)?;
     for part in data.dir_parts().into_iter().filter(|p| !p.is_empty()) {
         if let Some(found) = DirBlock::parse_inline(sb, &disk, part)?.find(name) {
@@ -119,7 +119,7 @@ fn edited<R>(
 ) -> Result<R, Error> {
     let (sb, disk, raw) = (&dir.volume.sb, dir.disk(), dir.raw());
     let attrs = Xattrs::parse_inode(sb, &disk, &raw)?;
-    let rest = xattr::inline_value(&disk, &attrs)?;
+    let rest = inline_value(&disk, &attrs)?;
     let edit = InlineDirEdit::open(sb, &disk, rest)?;
     let beside = Beside {
         attrs: &attrs,

@@ -10,7 +10,7 @@ use super::lookup::{Hashed, Next, Root, frames_for, hash_of, hashed, leaf_of, ne
 use super::{blocks, names_in, read_block, read_present};
 use crate::error::Error;
 use crate::inode::Inode;
-use crate::xattr;
+use crate::inode::inline_tail;
 use diorite_format::dir::{self, DirBlock};
 use diorite_format::inline::InlineData;
 use diorite_format::{FileType, Ino};
@@ -196,7 +196,7 @@ pub(super) fn inline_entries(dir: &Inode) -> Result<Vec<DirEntry>, Error> {
         made(b".", dir.ino),
         made(b"..", dir::inline_parent(sb, &dir.disk())?),
     ];
-    let rest = xattr::inline_tail(&dir.volume, &dir.disk(), &dir.raw())?;
+    let rest = inline_tail(&dir.volume, &dir.disk(), &dir.raw())?;
     let disk = dir.disk();
     let data = InlineData::new(&disk, &rest)?;
     for part in data.dir_parts().into_iter().filter(|p| !p.is_empty()) {

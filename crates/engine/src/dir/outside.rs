@@ -6,10 +6,10 @@
 use super::list::inline_entries;
 use crate::disk::cache::Kind;
 use crate::error::Error;
+use crate::inode::INSIDE_CREDITS;
 use crate::inode::Inode;
 use crate::journal::NamesAt;
 use crate::map::edit::NewRun;
-use crate::xattr::INSIDE_CREDITS;
 use diorite_format::dir::{DirBlockEdit, init_first_block, inline_parent};
 use diorite_format::inline::REST;
 use diorite_format::{FileBlock, FileType};

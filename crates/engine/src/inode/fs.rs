@@ -15,7 +15,7 @@ use crate::journal::{CommitHooks, Store};
 use crate::locks::{INODES, RENAMES};
 use crate::options::{AccessTimes, OpenOptions};
 use crate::orphan::Orphans;
-use crate::xattr::EqualBlocks;
+use crate::space::EqualBlocks;
 use diorite_block::sync::Mutex;
 use diorite_block::sync::atomic::{AtomicBool, AtomicU64};
 use diorite_format::features::RoCompat;

@@ -7,18 +7,16 @@
 //! that the data is no longer inside, and readers ask for that first. Limits: the data fits a block, as an inode does, and the file may
 //! be longer: the rest is zeros; it changes inside only while no request of the file is under way.
 
+use super::inside::INSIDE_CREDITS;
 use super::remap::Remap;
 use super::{Inode, OpenFile, timestamp};
 use crate::alloc::Run;
 use crate::error::Error;
 use crate::inode::Owed;
 use crate::journal::JournalHandle;
-use crate::locks::INODE_STATE;
 use crate::map::edit::NewRun;
 use crate::mapping::MappingState;
-use crate::xattr::INSIDE_CREDITS;
-use diorite_block::sync::Mutex;
-use diorite_block::sync::atomic::{AtomicBool, Ordering};
+use diorite_block::sync::atomic::Ordering;
 use diorite_block::{Bio, Buf, Epoch};
 use diorite_format::extent;
 use diorite_format::features::Incompat;
@@ -28,29 +26,6 @@ use diorite_format::xattr::{self, Xattrs};
 use diorite_format::{Inode as DiskInode, InodeFlags, MapKind};
 use std::ops::Range;
 use std::sync::Arc;
-
-/// What an inode holds instead of a map, if it does.
-#[derive(Debug)]
-pub(super) struct Inside {
-    /// Asked by every request that the fast attempt does not take.
-    there: AtomicBool,
-    bytes: Mutex<Option<Arc<[u8]>>>,
-}
-
-impl Inside {
-    pub(super) fn new(level: u8, bytes: Option<Arc<[u8]>>) -> Inside {
-        Inside {
-            there: AtomicBool::new(bytes.is_some()),
-            bytes: Mutex::at_level(&INODE_STATE, level, bytes),
-        }
-    }
-
-    fn set(&self, bytes: Option<Arc<[u8]>>) {
-        let there = bytes.is_some();
-        *self.bytes.lock() = bytes;
-        self.there.store(there, Ordering::Release);
-    }
-}
 
 /// See [`crate::File::keep_inside`].
 pub(crate) fn keep_inside(file: &OpenFile, data: &[u8]) -> Result<bool, Error> {

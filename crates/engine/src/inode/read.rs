@@ -6,9 +6,8 @@
 use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::inode::Fs;
-use crate::inode::Inode;
+use crate::inode::{Inode, inline_contents};
 use crate::journal::JournalHandle;
-use crate::xattr;
 use diorite_format::{Ino, Inode as DiskInode, MapKind};
 use std::sync::Arc;
 
@@ -82,9 +81,7 @@ fn read_unless(
 /// The in-core inode of what stands in an inode's place.
 pub(crate) fn in_core(volume: &Arc<Fs>, disk: DiskInode, raw: Arc<[u8]>) -> Result<Inode, Error> {
     let inline = match disk.map_kind() {
-        MapKind::Inline if !disk.is_dir() => {
-            Some(xattr::inline_contents(volume, &disk, &raw)?.into())
-        }
+        MapKind::Inline if !disk.is_dir() => Some(inline_contents(volume, &disk, &raw)?.into()),
         _ => None,
     };
     Inode::new(volume, disk, raw, inline)

@@ -1,6 +1,6 @@
 //! Runs by example, and cut in all ways against the list of their blocks.
 
-use crate::jobs::runs::*;
+use super::*;
 
 const CLAIMED: bool = true;
 const THERE: bool = false;

@@ -1,4 +1,4 @@
-use crate::dio::*;
+use super::*;
 use diorite_format::FsBlock;
 
 const BITS: u32 = 11;

@@ -22,16 +22,13 @@ mod shared;
 mod value;
 
 pub(crate) use acl::Inherited;
-pub(crate) use remove::{INSIDE_CREDITS, Named, remove};
+pub(crate) use remove::{Named, remove};
 pub use set::XattrWhen;
 pub(crate) use set::set;
-pub(crate) use shared::EqualBlocks;
 
 use crate::error::Error;
-use crate::inode::Fs;
 use crate::inode::Inode;
-use diorite_format::Inode as DiskInode;
-use diorite_format::inline::{self, InlineData};
+use diorite_format::inline;
 use diorite_format::xattr::{NameIndex, XattrEntry, XattrValue, Xattrs};
 
 /// The largest value of an attribute, in bytes.
@@ -44,32 +41,6 @@ pub struct Xattr {
     pub name: Vec<u8>,
     /// The value, as the kernel's interface gives it.
     pub value: Vec<u8>,
-}
-
-/// The part of inline data that is kept as the attribute `system.data`.
-pub(crate) fn inline_tail(volume: &Fs, disk: &DiskInode, raw: &[u8]) -> Result<Vec<u8>, Error> {
-    let attrs = Xattrs::parse_inode(&volume.sb, disk, raw)?;
-    inline_value(disk, &attrs).map(<[u8]>::to_vec)
-}
-
-/// The same, of attributes that were read.
-pub(crate) fn inline_value<'a>(disk: &DiskInode, inside: &Xattrs<'a>) -> Result<&'a [u8], Error> {
-    let (index, name) = inline::REST;
-    match inside.get(index, name).map(|e| e.value) {
-        Some(XattrValue::Bytes(value)) => Ok(value),
-        Some(XattrValue::Inode { .. }) => Err(Error::Damaged(format!(
-            "inode {}: its inline data is in another inode; run e2fsck",
-            disk.ino
-        ))),
-        None => Ok(&[]),
-    }
-}
-
-/// What is in an inode of the contents of its file, or of the target of its link. A file may go on behind it, in zeros.
-pub(crate) fn inline_contents(volume: &Fs, disk: &DiskInode, raw: &[u8]) -> Result<Vec<u8>, Error> {
-    let rest = inline_tail(volume, disk, raw)?;
-    let data = InlineData::new(disk, &rest)?;
-    Ok([data.head, data.tail].concat())
 }
 
 /// Every attribute of an inode, those kept inside it first.

@@ -16,9 +16,6 @@ use diorite_format::Ino;
 use diorite_format::xattr::{self, NameIndex, XattrEntry, XattrValue, Xattrs};
 use std::sync::Arc;
 
-/// Changing the inode's own area.
-pub(crate) const INSIDE_CREDITS: u32 = 1;
-
 /// The block of attributes, one that may be equal and a new one, their bitmaps and descriptors, the inode; the inode of a value that
 /// comes, and of one that goes.
 const CHANGE_CREDITS: u32 = 8 + 2 * (1 + ORPHAN_CREDITS);
