@@ -5,7 +5,7 @@
 //! of two that leave it one is the last; what may fail for space comes first and has changed nothing. Limits: what does not fit a block is
 //! refused.
 
-use super::remove::held;
+use super::value::Holder;
 use crate::alloc::{Alloc, Run};
 use crate::cache::{Kind, MetaRef};
 use crate::error::Error;
@@ -63,7 +63,9 @@ impl Inode {
             return self.new_block(handle, entries);
         };
         if entries.is_empty() {
-            return self.release_xattr_block(handle);
+            let named = self.holders(block.parse(self)?.entries.iter())?;
+            self.leave_named(handle, at, &named)?;
+            return self.name_no_block(handle);
         }
         let sb = &self.volume.sb;
         let check = self.check_of_block(at)?;
@@ -101,21 +103,32 @@ impl Inode {
         old: FsBlock,
         entries: &[XattrEntry<'_>],
     ) -> Result<(), Error> {
-        let was = block.parse(self)?;
-        // Each inode with a value counts the blocks that name it. One that was just made counts its name already.
-        let kept = |e: &&XattrEntry<'_>| was.get(e.index, e.name).and_then(held) == held(e);
-        let more = self.holders(entries.iter().filter(kept))?;
-        let less = self.holders(was.entries.iter())?;
+        let named = self.holders(block.parse(self)?.entries.iter())?;
         let new = self.volume.alloc()?;
         let new = new.allocate(handle, old, 1, self.volume.privileged)?.start;
         handle.or_abort((|| {
             self.write_new(handle, new, entries)?;
-            self.add_users(handle, &more)?;
-            if self.leave_block(handle, old)? {
-                self.let_go(handle, &less)?;
-            }
+            self.leave_named(handle, old, &named)?;
             self.change(handle, |disk| disk.file_acl = new)
         })())
+    }
+
+    /// Leaves the block that names these values. Each inode with a value counts the blocks that name it: one more now for each value,
+    /// also of what is not in the block that comes instead, as that is the caller's to let go of. If nobody has the old block any more,
+    /// it counts no longer: then all is as it was. What fails has changed nothing, or aborts.
+    fn leave_named(
+        &self,
+        handle: &JournalHandle<'_>,
+        old: FsBlock,
+        named: &[Holder],
+    ) -> Result<(), Error> {
+        // Before it is left: who has it then may let go of all values in it.
+        handle.or_abort(self.add_users(handle, named))?;
+        let last = self.leave_block(handle, old);
+        if !matches!(last, Ok(false)) {
+            handle.or_abort(self.take_back_users(handle, named))?;
+        }
+        last.map(drop)
     }
 
     /// The inode's first block of attributes.
@@ -166,17 +179,21 @@ impl Inode {
 
     /// Drops the inode's reference to its block of attributes. What the entries of it name is the caller's.
     pub(crate) fn release_xattr_block(&self, handle: &JournalHandle<'_>) -> Result<(), Error> {
-        let (volume, at) = (&self.volume, self.disk().file_acl);
+        let at = self.disk().file_acl;
         if at.is_none() {
             return Ok(());
         }
         self.leave_block(handle, at)?;
-        let units = u64::from(volume.sb.geometry().cluster_size() / 512);
-        let done = self.change(handle, |disk| {
+        self.name_no_block(handle)
+    }
+
+    /// The inode has left its block.
+    fn name_no_block(&self, handle: &JournalHandle<'_>) -> Result<(), Error> {
+        let units = u64::from(self.volume.sb.geometry().cluster_size() / 512);
+        handle.or_abort(self.change(handle, |disk| {
             disk.file_acl = FsBlock::NONE;
             disk.blocks = disk.blocks.saturating_sub(units);
-        });
-        handle.or_abort(done)
+        }))
     }
 
     /// One user of a block less; with the last it is free. Was it the last?
@@ -225,3 +242,6 @@ fn follows_others(attrs: &Xattrs<'_>) -> bool {
     let mut named = attrs.entries.iter().map(|e| (e.index, e.name));
     named.any(|which| which == CAPABILITY || which.0 == NameIndex::ACL_ACCESS)
 }
+
+#[cfg(test)]
+mod tests;
