@@ -20,6 +20,17 @@ pub(super) struct Block {
     pub(super) raw: Vec<u8>,
 }
 
+/// Who has a block that an inode was to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// Others.
+    ToOthers,
+    /// Nobody: it is free.
+    ToNobody,
+    /// The inode still.
+    NotYet,
+}
+
 impl Inode {
     /// The block, checked, if the inode has one. Blocks while it is read.
     pub(super) fn read_attribute_block(&self) -> Result<Option<(FsBlock, MetaRef)>, Error> {
@@ -124,11 +135,11 @@ impl Inode {
     ) -> Result<(), Error> {
         // Before it is left: who has it then may let go of all values in it.
         handle.or_abort(self.add_users(handle, named))?;
-        let last = self.leave_block(handle, old);
-        if !matches!(last, Ok(false)) {
+        let left = self.leave_block(handle, old, |_| true);
+        if !matches!(left, Ok(Left::ToOthers)) {
             handle.or_abort(self.take_back_users(handle, named))?;
         }
-        last.map(drop)
+        left.map(drop)
     }
 
     /// The inode's first block of attributes.
@@ -177,14 +188,18 @@ impl Inode {
         Ok(())
     }
 
-    /// Drops the inode's reference to its block of attributes. What the entries of it name is the caller's.
-    pub(crate) fn release_xattr_block(&self, handle: &JournalHandle<'_>) -> Result<(), Error> {
+    /// Drops the inode's reference to its block of attributes. False, and nothing done, if nobody else has the block and values in inodes
+    /// of their own are in it: these go first, each in a handle.
+    pub(crate) fn release_xattr_block(&self, handle: &JournalHandle<'_>) -> Result<bool, Error> {
         let at = self.disk().file_acl;
         if at.is_none() {
-            return Ok(());
+            return Ok(true);
         }
-        self.leave_block(handle, at)?;
-        self.name_no_block(handle)
+        let names_none = |attrs: &Xattrs<'_>| !attrs.entries.iter().any(XattrEntry::is_held);
+        if self.leave_block(handle, at, names_none)? == Left::NotYet {
+            return Ok(false);
+        }
+        self.name_no_block(handle).map(|()| true)
     }
 
     /// The inode has left its block.
@@ -196,29 +211,35 @@ impl Inode {
         }))
     }
 
-    /// One user of a block less; with the last it is free. Was it the last?
+    /// One user of a block less; with the last it is free, if it may go with these attributes.
     pub(super) fn leave_block(
         &self,
         handle: &JournalHandle<'_>,
         at: FsBlock,
-    ) -> Result<bool, Error> {
+        may_go: impl Fn(&Xattrs<'_>) -> bool,
+    ) -> Result<Left, Error> {
         let (volume, ino) = (&self.volume, self.ino);
         let check = self.check_of_block(at)?;
-        let last = volume.equal_blocks.leaving(at, || {
+        let left = volume.equal_blocks.leaving(at, || {
             handle.update(at, Kind::Xattr, check, |raw| {
-                let users = Xattrs::parse_block(&volume.sb, ino, at, raw)?.refcount;
+                let attrs = Xattrs::parse_block(&volume.sb, ino, at, raw)?;
+                let users = attrs.refcount;
                 if users > 1 {
                     xattr::set_refcount(&volume.sb, at, raw, users - 1)?;
+                    return Ok(Left::ToOthers);
                 }
-                Ok(users <= 1)
+                Ok(match may_go(&attrs) {
+                    true => Left::ToNobody,
+                    false => Left::NotYet,
+                })
             })
         })?;
-        if last {
+        if left == Left::ToNobody {
             let whole = Alloc::around(&volume.sb, Run { start: at, len: 1 })?;
             volume.alloc()?.free(handle, whole.start, whole.len)?;
             handle.forget(at);
         }
-        Ok(last)
+        Ok(left)
     }
 
     /// What a block of attributes must be, where nothing else of the volume lies.

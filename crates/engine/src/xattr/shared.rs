@@ -6,7 +6,7 @@
 //! written since the volume was opened; none with a value in an inode of its own, which counts the blocks that name it; [`MOST_USERS`].
 //! Source: the kernel's ext4 documentation, "extended attributes" (`h_refcount`, `h_hash`); e2fsck takes 1024 users at most.
 
-use super::block::Block;
+use super::block::{Block, Left};
 use crate::alloc::Run;
 use crate::cache::Kind;
 use crate::error::Error;
@@ -55,19 +55,19 @@ impl EqualBlocks {
         with(known.and_then(|known| known.at))
     }
 
-    /// Does `leave`, which says whether a block has no user any more: then it is not known either.
+    /// Does `leave`, which says who has a block then: what nobody has is not known either.
     pub(super) fn leaving(
         &self,
         block: FsBlock,
-        leave: impl FnOnce() -> Result<bool, Error>,
-    ) -> Result<bool, Error> {
+        leave: impl FnOnce() -> Result<Left, Error>,
+    ) -> Result<Left, Error> {
         let mut slots = self.0.lock();
-        let last = leave()?;
-        if last {
+        let left = leave()?;
+        if left == Left::ToNobody {
             let known = slots.iter_mut().filter(|known| known.at == Some(block));
             known.for_each(|known| *known = Known::default());
         }
-        Ok(last)
+        Ok(left)
     }
 }
 
@@ -98,7 +98,7 @@ impl Inode {
         };
         handle.or_abort((|| {
             if let Some(old) = block.at {
-                self.leave_block(handle, old)?;
+                self.leave_block(handle, old, |_| true)?;
                 return self.change(handle, |disk| disk.file_acl = found);
             }
             self.name_block(handle, found)

@@ -154,7 +154,7 @@ fn who_copies_a_block_and_is_its_last_user_keeps_the_values() {
         let block = a.block_now(handle)?;
         let attrs = block.parse(a)?;
         assert_eq!(attrs.refcount, 2);
-        pair.b.release_xattr_block(handle)?;
+        assert!(pair.b.release_xattr_block(handle)?);
         pair.b.change(handle, |disk| disk.blocks = 0)?;
         let _map = a.map_lock.lock();
         let less = attrs.get(NameIndex::USER, gone.as_bytes());
@@ -170,5 +170,26 @@ fn who_copies_a_block_and_is_its_last_user_keeps_the_values() {
     let found = pair.volume.xattrs(a.ino).unwrap();
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].value, [2; 2000]);
+    pair.end();
+}
+
+/// Two files with one block are deleted together, and each is asked for values while the other has the block, too. The defect: both left
+/// it, and nobody let go of the values.
+#[test]
+fn the_last_of_two_that_are_deleted_lets_go_of_the_values() {
+    let name = format!("user.{}", "n".repeat(200));
+    let pair = Pair::with(&[(&name, &[1; 2000])]);
+    let (volume, holder) = (pair.volume.inner(), pair.holder(&name));
+    for inode in [&pair.a, &pair.b] {
+        assert_eq!(inode.held_attribute().unwrap(), None);
+    }
+    let release = |inode: &Inode| volume.in_handle(8, |handle| inode.release_xattr_block(handle));
+    assert!(release(&pair.a).unwrap());
+    assert!(!release(&pair.b).unwrap());
+    assert_eq!(pair.users(holder), 1);
+    assert!(pair.b.held_attribute().unwrap().is_some());
+    // The space of its value that is not its own any more.
+    let cleared = volume.in_handle(1, |handle| pair.a.change(handle, |disk| disk.blocks = 0));
+    cleared.unwrap();
     pair.end();
 }
