@@ -51,3 +51,6 @@ pub(super) fn replay(
     fast_commit::replay(volume.inner(), &fast.commits)?;
     Ok(scratch.take())
 }
+
+#[cfg(test)]
+mod tests;
