@@ -9,7 +9,7 @@
 
 use super::remap::Remap;
 use super::{Inode, timestamp};
-use crate::alloc::Run;
+use crate::alloc::{Loan, Run};
 use crate::durable::Owed;
 use crate::error::Error;
 use crate::file::File;
@@ -221,9 +221,11 @@ impl Inode {
             return Ok(());
         };
         let began = self.volume.data_epoch();
-        let moved = self
-            .write_first(run, data)
-            .and_then(|()| self.start_map(Some((run, began))));
+        let loan = Loan::new(&self.volume, run);
+        let written = self.write_first(run, data);
+        // What panics from here on is a commit or a handle, and ends the journal.
+        let run = loan.keep();
+        let moved = written.and_then(|()| self.start_map(Some((run, began))));
         // Somebody else may have moved it meanwhile.
         if !matches!(moved, Ok(true)) {
             self.give_back(run);
