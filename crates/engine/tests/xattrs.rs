@@ -269,38 +269,55 @@ fn names_and_values_that_cannot_be() {
     fsck(&image);
 }
 
-/// A block that the kernel gave two files, with a value in an inode of its own in it: a change by one leaves the other's as it was.
-#[test]
-fn shared_blocks_are_copied() {
-    let dir = scratch();
-    let image = make(dir.path(), &["-t", "ext4", "-b", "4096", "-O", "ea_inode"]);
-    let (half, big) = (vec![b'h'; 3000], vec![b'b'; 9000]);
+/// The attribute whose value is in an inode of its own.
+fn apart() -> String {
+    format!("user.{}", "n".repeat(200))
+}
+
+/// Files a and b with one block of attributes that the kernel gave them, a value in an inode of its own in it. None where the kernel's
+/// mount is not to be had.
+fn shared(dir: &Path, half: &[u8]) -> Option<PathBuf> {
+    let image = make(dir, &["-t", "ext4", "-b", "4096", "-O", "ea_inode"]);
     let mounted = mounted(&image, "rw", |at| {
         for name in ["a", "b"] {
             let set = |attr: &str, value: &[u8]| {
                 lsetxattr(at.join(name), attr, value, XattrFlags::empty()).unwrap();
             };
-            set("user.half", &half);
-            set(&format!("user.{}", "n".repeat(200)), &big);
+            set("user.half", half);
+            set(&apart(), &[b'b'; 9000]);
         }
     });
     if !mounted {
-        return;
+        return None;
     }
     fsck(&image);
     let volume = open(&image);
-    let block = |path: &str| {
-        let file = volume.open_path(path, OpenFlags::default()).unwrap();
-        file.metadata().file_acl
+    let [a, b] = ["/a", "/b"].map(|path| block(&volume, path));
+    assert_eq!(a, b);
+    assert_ne!(a, FsBlock::NONE);
+    volume.close().unwrap();
+    Some(image)
+}
+
+fn block(volume: &Volume, path: &str) -> FsBlock {
+    let file = volume.open_path(path, OpenFlags::default()).unwrap();
+    file.metadata().file_acl
+}
+
+/// A change by one leaves the other's as it was.
+#[test]
+fn shared_blocks_are_copied() {
+    let (dir, half) = (scratch(), vec![b'h'; 3000]);
+    let Some(image) = shared(dir.path(), &half) else {
+        return;
     };
-    assert_eq!(block("/a"), block("/b"));
-    assert_ne!(block("/a"), FsBlock::NONE);
+    let volume = open(&image);
     let ino = |path: &[u8]| volume.resolve(path, true).unwrap();
     let before = found(&volume, ino(b"/b"));
     volume
         .set_xattr(ino(b"/a"), b"user.half", &half[1..])
         .unwrap();
-    assert_ne!(block("/a"), block("/b"));
+    assert_ne!(block(&volume, "/a"), block(&volume, "/b"));
     assert_eq!(found(&volume, ino(b"/b")), before);
     assert_eq!(found(&volume, ino(b"/a")).len(), before.len());
     volume.sync().unwrap();
@@ -312,6 +329,36 @@ fn shared_blocks_are_copied() {
     volume.unlink("/a").unwrap();
     volume.close().unwrap();
     fsck(&image);
+}
+
+/// The defect: a value that one of them took away, or set to another, was deleted, and the other's block named it still.
+#[test]
+fn a_value_in_a_shared_block_stays_the_others() {
+    let (half, other) = (vec![b'h'; 3000], vec![b'o'; 7000]);
+    for new in [None, Some(&other[..]), Some(b"short")] {
+        let dir = scratch();
+        let Some(image) = shared(dir.path(), &half) else {
+            return;
+        };
+        let volume = open(&image);
+        let ino = |path: &[u8]| volume.resolve(path, true).unwrap();
+        let before = found(&volume, ino(b"/b"));
+        let mut model = before.clone();
+        match new {
+            None => volume.remove_xattr(ino(b"/a"), &apart()).unwrap(),
+            Some(new) => volume.set_xattr(ino(b"/a"), &apart(), new).unwrap(),
+        }
+        model.remove(apart().as_bytes());
+        model.extend(new.map(|new| (apart().into_bytes(), new.to_vec())));
+        assert_eq!(found(&volume, ino(b"/a")), model);
+        assert_eq!(found(&volume, ino(b"/b")), before);
+        volume.close().unwrap();
+        fsck(&image);
+        let volume = open(&image);
+        volume.unlink("/b").unwrap();
+        volume.close().unwrap();
+        fsck(&image);
+    }
 }
 
 /// Fills the volume but for so many blocks.

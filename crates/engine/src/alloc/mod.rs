@@ -9,6 +9,7 @@
 //! | `inode`, `spread` | a parent -> a new inode's number, and the group for it |
 //! | `exact` | what a replay knows to be in use -> used on disk |
 //! | `waiting` | inodes that a round without a journal freed -> which of them it still holds |
+//! | `loan` | a claimed run -> the same, free again when whoever has it ends, in whatever way |
 //! | `trim` | a range -> its free runs, one by one, claimed while they are discarded |
 //! | `group`, `runs` | one group in memory: descriptor, bitmap, claims, what waits for a commit |
 //! | `load` | a group -> its bitmap in memory, read without its lock and checked under it |
@@ -29,6 +30,7 @@ mod exact;
 mod group;
 mod inode;
 mod load;
+mod loan;
 mod mark;
 mod runs;
 mod spread;
@@ -39,6 +41,7 @@ mod trim;
 mod waiting;
 
 pub(crate) use inode::NEW_INODE_CREDITS;
+pub(crate) use loan::Loan;
 pub(crate) use mark::MARK_CREDITS;
 pub(crate) use totals::Reservation;
 

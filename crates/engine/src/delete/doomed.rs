@@ -127,11 +127,10 @@ fn delete(inode: &Inode) -> Result<(), Error> {
     loop {
         drop_values(inode)?;
         let deleted = volume.in_handle(credits, |handle| {
-            // The last of those who shared the block has its values.
-            if inode.held_attribute()?.is_some() {
+            // The last of those who shared the block has its values: asked and left in one step, so that one of them is the last.
+            if !inode.release_xattr_block(handle)? {
                 return Ok(false);
             }
-            inode.release_xattr_block(handle)?;
             inode.end_orphan(handle, now)?;
             // Off the list, it is not found again by who would try once more.
             handle.or_abort((|| {

@@ -77,12 +77,14 @@ impl Replay<'_> {
                 };
             }
         }
-        if new.links > 0 {
+        // One that had a name is on the list for a truncation, which recovery ends.
+        if old.links == 0 && new.links > 0 {
             self.volume
                 .in_handle(1 + ORPHAN_CREDITS, |handle| inode.end_orphan(handle, 0))?;
         }
-        // A nameless one's says which comes next in the list.
-        new.dtime = if new.links > 0 { 0 } else { inode.disk().dtime };
+        // On the list it says which comes next there.
+        let is_listed = new.links == 0 || self.volume.orphans.has(ino);
+        new.dtime = if is_listed { inode.disk().dtime } else { 0 };
         self.write(new, bytes).map(drop)
     }
 

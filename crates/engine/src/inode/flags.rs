@@ -6,6 +6,7 @@
 //! not change; those that nobody acts on are kept, and no more.
 //! Source: man 1 chattr, man 2 ioctl_iflags; every bit tried on files and directories of the kernel's mount.
 
+use super::Quiesced;
 use super::times::reads_matter;
 use super::{Inode, journalled, timestamp};
 use crate::error::Error;
@@ -47,20 +48,19 @@ impl Inode {
     /// See [`crate::Volume::set_flags`].
     pub(crate) fn set_flags(&self, wanted: InodeFlags) -> Result<(), Error> {
         self.volume.check_writable()?;
-        let settable = self.check_flags(wanted)?;
-        let (disk, data) = (self.disk(), InodeFlags::JOURNAL_DATA);
-        let moves_data = disk.is_file() && disk.flags.has(data) != wanted.has(data);
-        {
-            let _alone = moves_data.then(|| self.quiesce());
-            if moves_data {
-                self.settle_data()?;
-                // What was read of a block before it was this file's, as by who looked for attributes that just went, is none of its data.
-                self.volume.cache.drop_all_clean();
+        let mut alone = None;
+        let before = loop {
+            if let Some(before) = self.write_flags(wanted, alone.as_ref())? {
+                break before;
             }
-            self.write_flags(wanted, settable)?;
-        }
+            alone = Some(self.quiesce());
+            self.settle_data()?;
+            // What was read of a block before it was this file's, as by who looked for attributes that just went, is none of its data.
+            self.volume.cache.drop_all_clean();
+        };
+        drop(alone);
         // That the flag goes is the last change under it.
-        match disk.flags.has(InodeFlags::SYNC) {
+        match before.has(InodeFlags::SYNC) {
             true => self.commit_change(),
             false => self.settle(),
         }
@@ -85,7 +85,7 @@ impl Inode {
         self.settle()
     }
 
-    /// Which flags change.
+    /// Which flags change. The map lock is held.
     fn check_flags(&self, wanted: InodeFlags) -> Result<InodeFlags, Error> {
         let (ino, disk) = (self.ino, self.disk());
         if self.volume.is_system_inode(ino) || disk.holds_value() {
@@ -112,10 +112,23 @@ impl Inode {
         Ok(settable)
     }
 
-    fn write_flags(&self, wanted: InodeFlags, settable: InodeFlags) -> Result<(), Error> {
+    /// Gives the flags that it had. None, and nothing done, if data begins or ends to go through the journal, and the caller has not the
+    /// turn. Asked of the flags that are changed, as others change them too: with the turn, whether data goes through the journal stays
+    /// as it is found here.
+    fn write_flags(
+        &self,
+        wanted: InodeFlags,
+        alone: Option<&Quiesced<'_>>,
+    ) -> Result<Option<InodeFlags>, Error> {
         let now = timestamp(self.volume.now_nanos());
         self.volume.in_handle(1, |handle| {
             let _map = self.map_lock.lock();
+            let settable = self.check_flags(wanted)?;
+            let (before, data) = (self.disk().flags, InodeFlags::JOURNAL_DATA);
+            let moves_data = self.disk().is_file() && before.has(data) != wanted.has(data);
+            if moves_data && alone.is_none() {
+                return Ok(None);
+            }
             self.change(handle, |disk| {
                 disk.flags = changed(disk, wanted, settable);
                 disk.ctime = now;
@@ -129,7 +142,7 @@ impl Inode {
                 // Queues forget where they have read or written last.
                 self.map.publish(self.map.load());
             }
-            Ok(())
+            Ok(Some(before))
         })
     }
 }

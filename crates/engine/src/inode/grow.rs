@@ -5,7 +5,7 @@
 //! the end is in `tail`.
 
 use super::Inode;
-use crate::alloc::Run;
+use crate::alloc::{Loan, Run};
 use crate::error::Error;
 use crate::mapping::MappingState;
 use diorite_block::{Bio, Buf};
@@ -69,9 +69,8 @@ impl Inode {
 
     /// Gives back blocks that were claimed for it.
     pub(crate) fn give_back(&self, run: Run) {
-        if let Some(alloc) = self.volume.alloc.as_ref().filter(|_| run.len > 0) {
-            let given = alloc.unclaim_around(&self.volume, run);
-            debug_assert!(given.is_ok(), "what is given back is claimed: {given:?}");
+        if let Some(alloc) = &self.volume.alloc {
+            drop(Loan::new(alloc, &self.volume, run));
         }
     }
 }

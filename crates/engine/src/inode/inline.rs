@@ -10,7 +10,7 @@
 use super::inside::INSIDE_CREDITS;
 use super::remap::Remap;
 use super::{Inode, OpenFile, timestamp};
-use crate::alloc::Run;
+use crate::alloc::{Loan, Run};
 use crate::error::Error;
 use crate::inode::Owed;
 use crate::journal::JournalHandle;
@@ -184,13 +184,16 @@ impl Inode {
         if data.is_empty() {
             return self.start_map(None).map(drop);
         }
+        let alloc = self.volume.alloc()?;
         let Some(run) = self.claim_first()? else {
             return Ok(());
         };
         let began = self.volume.data_epoch();
-        let moved = self
-            .write_first(run, data)
-            .and_then(|()| self.start_map(Some((run, began))));
+        let loan = Loan::new(alloc, &self.volume, run);
+        let written = self.write_first(run, data);
+        // What panics from here on is a commit or a handle, and ends the journal.
+        let run = loan.keep();
+        let moved = written.and_then(|()| self.start_map(Some((run, began))));
         // Somebody else may have moved it meanwhile.
         if !matches!(moved, Ok(true)) {
             self.give_back(run);

@@ -53,3 +53,6 @@ pub(super) fn replay(
     fs.recent.close();
     Ok(scratch.take())
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,17 @@ use diorite_block::sync::Mutex;
 use diorite_format::FsBlock;
 use diorite_format::xattr::{self, XattrEntry};
 
+/// Who has a block that an inode was to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Others.
+    ToOthers,
+    /// Nobody: it is free.
+    ToNobody,
+    /// The inode still.
+    NotYet,
+}
+
 /// Blocks known at most.
 const SLOTS: usize = 1024;
 
@@ -47,19 +58,19 @@ impl EqualBlocks {
         with(known.and_then(|known| known.at))
     }
 
-    /// Does `leave`, which says whether a block has no user any more: then it is not known either.
+    /// Does `leave`, which says who has a block then: what nobody has is not known either.
     pub(crate) fn leaving(
         &self,
         block: FsBlock,
-        leave: impl FnOnce() -> Result<bool, Error>,
-    ) -> Result<bool, Error> {
+        leave: impl FnOnce() -> Result<Left, Error>,
+    ) -> Result<Left, Error> {
         let mut slots = self.0.lock();
-        let last = leave()?;
-        if last {
+        let left = leave()?;
+        if left == Left::ToNobody {
             let known = slots.iter_mut().filter(|known| known.at == Some(block));
             known.for_each(|known| *known = Known::default());
         }
-        Ok(last)
+        Ok(left)
     }
 }
 

@@ -8,4 +8,4 @@
 
 mod equal;
 
-pub(crate) use equal::{EqualBlocks, hash_of};
+pub(crate) use equal::{EqualBlocks, Left, hash_of};

@@ -3,6 +3,7 @@
 //! Input: a range of the volume's bytes. Output: its free runs discarded. Invariants: a run is claimed while it is discarded, so nobody writes to it;
 //! what a transaction that is not durable freed is no free run (rule G17). Limits: runs of fewer than `least` bytes are passed over.
 
+use crate::alloc::Loan;
 use crate::error::Error;
 use crate::volume::Volume;
 use diorite_block::{Bio, BioErrorKind, BioOp};
@@ -29,8 +30,9 @@ impl Volume {
         let mut bytes = 0;
         while let Some(run) = alloc.claim_to_trim(volume, at..end, least)? {
             let (pos, len) = (run.start.get() * block, u64::from(run.len) * block);
+            let loan = Loan::new(alloc, volume, run);
             let bio = volume.blocking.run(Bio::range(BioOp::Discard, pos, len, 0));
-            alloc.unclaim(volume, run)?;
+            drop(loan);
             bio.result.map_err(|error| match error.kind {
                 BioErrorKind::Unsupported => unsupported(),
                 _ => Error::of_write(&*volume.device, pos, u32::MAX, error),

@@ -5,12 +5,13 @@
 //! of two that leave it one is the last; what may fail for space comes first and has changed nothing. Limits: what does not fit a block is
 //! refused.
 
-use super::remove::held;
+use super::value::Holder;
 use crate::alloc::{Alloc, Run};
 use crate::disk::cache::{Kind, MetaRef};
 use crate::error::Error;
 use crate::inode::{CAPABILITY, Inode};
 use crate::journal::JournalHandle;
+use crate::space::Left;
 use diorite_format::xattr::{self, NameIndex, XattrEntry, Xattrs};
 use diorite_format::{FormatError, FsBlock};
 
@@ -63,7 +64,9 @@ impl Inode {
             return self.new_block(handle, entries);
         };
         if entries.is_empty() {
-            return self.release_xattr_block(handle);
+            let named = self.holders(block.parse(self)?.entries.iter())?;
+            self.leave_named(handle, at, &named)?;
+            return self.name_no_block(handle);
         }
         let sb = &self.volume.sb;
         let check = self.check_of_block(at)?;
@@ -101,21 +104,32 @@ impl Inode {
         old: FsBlock,
         entries: &[XattrEntry<'_>],
     ) -> Result<(), Error> {
-        let was = block.parse(self)?;
-        // Each inode with a value counts the blocks that name it. One that was just made counts its name already.
-        let kept = |e: &&XattrEntry<'_>| was.get(e.index, e.name).and_then(held) == held(e);
-        let more = self.holders(entries.iter().filter(kept))?;
-        let less = self.holders(was.entries.iter())?;
+        let named = self.holders(block.parse(self)?.entries.iter())?;
         let new = self.volume.alloc()?;
         let new = new.allocate(handle, old, 1, self.volume.privileged)?.start;
         handle.or_abort((|| {
             self.write_new(handle, new, entries)?;
-            self.add_users(handle, &more)?;
-            if self.leave_block(handle, old)? {
-                self.let_go(handle, &less)?;
-            }
+            self.leave_named(handle, old, &named)?;
             self.change(handle, |disk| disk.file_acl = new)
         })())
+    }
+
+    /// Leaves the block that names these values. Each inode with a value counts the blocks that name it: one more now for each value,
+    /// also of what is not in the block that comes instead, as that is the caller's to let go of. If nobody has the old block any more,
+    /// it counts no longer: then all is as it was. What fails has changed nothing, or aborts.
+    fn leave_named(
+        &self,
+        handle: &JournalHandle<'_>,
+        old: FsBlock,
+        named: &[Holder],
+    ) -> Result<(), Error> {
+        // Before it is left: who has it then may let go of all values in it.
+        handle.or_abort(self.add_users(handle, named))?;
+        let left = self.leave_block(handle, old, |_| true);
+        if !matches!(left, Ok(Left::ToOthers)) {
+            handle.or_abort(self.take_back_users(handle, named))?;
+        }
+        left.map(drop)
     }
 
     /// The inode's first block of attributes.
@@ -164,44 +178,58 @@ impl Inode {
         Ok(())
     }
 
-    /// Drops the inode's reference to its block of attributes. What the entries of it name is the caller's.
-    pub(crate) fn release_xattr_block(&self, handle: &JournalHandle<'_>) -> Result<(), Error> {
-        let (volume, at) = (&self.volume, self.disk().file_acl);
+    /// Drops the inode's reference to its block of attributes. False, and nothing done, if nobody else has the block and values in inodes
+    /// of their own are in it: these go first, each in a handle.
+    pub(crate) fn release_xattr_block(&self, handle: &JournalHandle<'_>) -> Result<bool, Error> {
+        let at = self.disk().file_acl;
         if at.is_none() {
-            return Ok(());
+            return Ok(true);
         }
-        self.leave_block(handle, at)?;
-        let units = u64::from(volume.sb.geometry().cluster_size() / 512);
-        let done = self.change(handle, |disk| {
-            disk.file_acl = FsBlock::NONE;
-            disk.blocks = disk.blocks.saturating_sub(units);
-        });
-        handle.or_abort(done)
+        let names_none = |attrs: &Xattrs<'_>| !attrs.entries.iter().any(XattrEntry::is_held);
+        if self.leave_block(handle, at, names_none)? == Left::NotYet {
+            return Ok(false);
+        }
+        self.name_no_block(handle).map(|()| true)
     }
 
-    /// One user of a block less; with the last it is free. Was it the last?
+    /// The inode has left its block.
+    fn name_no_block(&self, handle: &JournalHandle<'_>) -> Result<(), Error> {
+        let units = u64::from(self.volume.sb.geometry().cluster_size() / 512);
+        handle.or_abort(self.change(handle, |disk| {
+            disk.file_acl = FsBlock::NONE;
+            disk.blocks = disk.blocks.saturating_sub(units);
+        }))
+    }
+
+    /// One user of a block less; with the last it is free, if it may go with these attributes.
     pub(super) fn leave_block(
         &self,
         handle: &JournalHandle<'_>,
         at: FsBlock,
-    ) -> Result<bool, Error> {
+        may_go: impl Fn(&Xattrs<'_>) -> bool,
+    ) -> Result<Left, Error> {
         let (volume, ino) = (&self.volume, self.ino);
         let check = self.check_of_block(at)?;
-        let last = volume.equal_blocks.leaving(at, || {
+        let left = volume.equal_blocks.leaving(at, || {
             handle.update(at, Kind::Xattr, check, |raw| {
-                let users = Xattrs::parse_block(&volume.sb, ino, at, raw)?.refcount;
+                let attrs = Xattrs::parse_block(&volume.sb, ino, at, raw)?;
+                let users = attrs.refcount;
                 if users > 1 {
                     xattr::set_refcount(&volume.sb, at, raw, users - 1)?;
+                    return Ok(Left::ToOthers);
                 }
-                Ok(users <= 1)
+                Ok(match may_go(&attrs) {
+                    true => Left::ToNobody,
+                    false => Left::NotYet,
+                })
             })
         })?;
-        if last {
+        if left == Left::ToNobody {
             let whole = Alloc::around(&volume.sb, Run { start: at, len: 1 })?;
             volume.alloc()?.free(handle, whole.start, whole.len)?;
             handle.forget(at);
         }
-        Ok(last)
+        Ok(left)
     }
 
     /// What a block of attributes must be, where nothing else of the volume lies.
@@ -225,3 +253,6 @@ fn follows_others(attrs: &Xattrs<'_>) -> bool {
     let mut named = attrs.entries.iter().map(|e| (e.index, e.name));
     named.any(|which| which == CAPABILITY || which.0 == NameIndex::ACL_ACCESS)
 }
+
+#[cfg(test)]
+mod tests;

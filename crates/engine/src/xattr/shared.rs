@@ -34,7 +34,7 @@ impl Inode {
         };
         handle.or_abort((|| {
             if let Some(old) = block.at {
-                self.leave_block(handle, old)?;
+                self.leave_block(handle, old, |_| true)?;
                 return self.change(handle, |disk| disk.file_acl = found);
             }
             self.name_block(handle, found)

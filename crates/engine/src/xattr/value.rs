@@ -93,6 +93,20 @@ impl Inode {
         Ok(())
     }
 
+    /// The same, taken back: each has been named since.
+    pub(super) fn take_back_users(
+        &self,
+        handle: &JournalHandle<'_>,
+        holders: &[Holder],
+    ) -> Result<(), Error> {
+        for Holder { inode, .. } in holders {
+            inode.change(handle, |disk| {
+                disk.set_value_users(disk.value_users().saturating_sub(1));
+            })?;
+        }
+        Ok(())
+    }
+
     /// One attribute of this inode less names each of these; what none names is going to be deleted.
     pub(super) fn let_go(
         &self,

@@ -1,10 +1,24 @@
 //! A flag that changes the way of a file's data.
 
 use crate::disk::cache::Kind;
+use crate::error::Error;
 use crate::mapping::MappingState;
+use crate::queue::File;
 use crate::testing::small_volume;
 use diorite_block::Buf;
 use diorite_format::InodeFlags;
+
+fn filled(byte: u8) -> Buf {
+    let mut buf = Buf::zeroed(1024);
+    buf.as_mut_slice().fill(byte);
+    buf
+}
+
+fn holds(file: &File, byte: u8) {
+    let (read, done) = file.read_at(0, Buf::zeroed(1024));
+    assert_eq!(done.unwrap(), 1024);
+    assert!(read.as_slice().iter().all(|b| *b == byte));
+}
 
 /// The cache has a block as it was before it was the file's: of somebody who looked at attributes that were just taken away, say. Data that
 /// begins to go through the cache is what was written since.
@@ -13,11 +27,6 @@ fn data_through_the_journal_begins_with_what_is_on_the_device() {
     let volume = small_volume("16M", &[]);
     let inner = volume.inner();
     let file = volume.create("/file", 0o644).unwrap();
-    let filled = |byte| {
-        let mut buf = Buf::zeroed(1024);
-        buf.as_mut_slice().fill(byte);
-        buf
-    };
     file.write_at(0, filled(1)).1.unwrap();
     let mapping = file.mappings(0, 1024).unwrap()[0];
     let MappingState::Written(place) = mapping.state else {
@@ -29,9 +38,56 @@ fn data_through_the_journal_begins_with_what_is_on_the_device() {
     file.write_at(0, filled(2)).1.unwrap();
     let flags = file.metadata().flags.with(InodeFlags::JOURNAL_DATA);
     file.set_flags(flags).unwrap();
-    let (read, done) = file.read_at(0, Buf::zeroed(1024));
-    assert_eq!(done.unwrap(), 1024);
-    assert!(read.as_slice().iter().all(|b| *b == 2));
+    holds(&file, 2);
+    drop(file);
+    volume.close().unwrap();
+}
+
+/// Two set flags of a file, the one with what was there before the other changed it. The defect: whether data begins or ends to go
+/// through the journal was asked before any lock, so it ended without a commit, and what was in the log came home over what was written
+/// since.
+#[test]
+fn data_leaves_the_journal_only_with_the_turn() {
+    let volume = small_volume("16M", &[]);
+    let (none, data) = (InodeFlags::NODUMP, InodeFlags::JOURNAL_DATA);
+    let file = volume.create("/file", 0o644).unwrap();
+    let (inode, plain) = (file.inode(), file.metadata().flags);
+    file.write_at(0, filled(1)).1.unwrap();
+    // The first decides here, and goes on when the second has written.
+    file.set_flags(plain.with(data)).unwrap();
+    file.write_at(0, filled(2)).1.unwrap();
+    let done = inode.write_flags(plain.with(none), None).unwrap();
+    assert_eq!(done, None);
+    assert!(inode.is_journalled());
+    holds(&file, 2);
+    file.set_flags(plain.with(none)).unwrap();
+    assert!(!inode.is_journalled());
+    holds(&file, 2);
+    file.write_at(0, filled(3)).1.unwrap();
+    volume.sync().unwrap();
+    holds(&file, 3);
+    // And the other way round.
+    let done = inode.write_flags(plain.with(none).with(data), None);
+    assert_eq!(done.unwrap(), None);
+    assert!(!inode.is_journalled());
+    drop(file);
+    volume.close().unwrap();
+}
+
+/// What may be changed is asked of the flags that are changed: one that another has made immutable meanwhile stays as it is.
+#[test]
+fn an_inode_is_immutable_from_when_it_is_made_so() {
+    let volume = small_volume("16M", &[]);
+    let file = volume.create("/file", 0o644).unwrap();
+    let plain = file.metadata().flags;
+    let stays = plain.with(InodeFlags::IMMUTABLE);
+    file.set_flags(stays).unwrap();
+    let refused = file
+        .inode()
+        .write_flags(stays.with(InodeFlags::NODUMP), None)
+        .unwrap_err();
+    assert!(matches!(refused, Error::NotPermitted { .. }), "{refused}");
+    assert_eq!(file.metadata().flags, stays);
     drop(file);
     volume.close().unwrap();
 }

@@ -1,0 +1,97 @@
+//! Fast commits over a list of orphans that was committed before them.
+
+use super::replay;
+use crate::disk::cache::Kind;
+use crate::mapping::MappingState;
+use crate::options::{OpenFlags, OpenOptions};
+use crate::queue::File;
+use crate::testing::small_volume;
+use crate::volume::Volume;
+use diorite_block::{Bio, Blocking, Buf};
+use diorite_format::Ino;
+use diorite_format::journal::{FastCommits, FastRecord};
+
+const BLOCK: usize = 1024;
+const SIZE: u64 = 1500;
+
+fn filled(byte: u8) -> Buf {
+    let mut buf = Buf::zeroed(4 * BLOCK);
+    buf.as_mut_slice().fill(byte);
+    buf
+}
+
+/// A file of four blocks, as it is between two handles of a truncation: its size is the new one, and it is on the list.
+fn half_truncated(volume: &Volume, path: &str) -> Ino {
+    let file = volume.create(path, 0o644).unwrap();
+    file.write_at(0, filled(0x55)).1.unwrap();
+    let (inner, inode) = (volume.inner(), file.inode());
+    let begun = inner.in_handle(8, |handle| {
+        inode.change(handle, |disk| disk.size = SIZE)?;
+        inode.begin_orphan(handle)
+    });
+    begun.unwrap();
+    file.ino()
+}
+
+/// What stands in an inode's place, as a fast commit has it.
+fn record(volume: &Volume, ino: Ino) -> FastRecord {
+    let inner = volume.inner();
+    let (block, at) = inner.inode_place(ino).unwrap();
+    let (cache, kind) = (&inner.cache, Kind::InodeTable);
+    let table = cache.read(&inner.blocking, block, kind, |_| Ok(()));
+    let raw = table.unwrap()[at..at + 160].to_vec();
+    FastRecord::Inode { ino, raw }
+}
+
+/// The size, nothing behind it, and zeros when it is made longer.
+fn is_truncated(file: &File) {
+    assert_eq!(file.size(), SIZE);
+    let behind = file.mappings(2 * BLOCK as u64, 1 << 20).unwrap();
+    let places: Vec<_> = behind.iter().map(|mapping| mapping.state).collect();
+    assert!(
+        places.iter().all(|state| *state == MappingState::Hole),
+        "{places:?}"
+    );
+    file.truncate(4 * BLOCK as u64).unwrap();
+    let (read, done) = file.read_at(0, filled(0xaa));
+    assert_eq!(done.unwrap(), 4 * BLOCK);
+    let (data, zeros) = read.as_slice().split_at(SIZE as usize);
+    assert!(data.iter().all(|b| *b == 0x55));
+    assert!(zeros.iter().all(|b| *b == 0));
+}
+
+/// The defect: a fast commit about a file with a name took it off the list, so that what its truncation had left behind its size stayed
+/// there, for who would make it longer.
+#[test]
+fn a_truncation_that_was_begun_before_is_ended() {
+    for list in ["^orphan_file", "orphan_file"] {
+        let volume = small_volume("16M", &["-O", list]);
+        let device = volume.inner().device.clone();
+        let paths = ["/first", "/second", "/third"];
+        let inos = paths.map(|path| half_truncated(&volume, path));
+        let fast = FastCommits {
+            commits: vec![vec![record(&volume, inos[1])]],
+        };
+        volume.close().unwrap();
+        let options = OpenOptions::writable();
+        let changed = replay(&device, BLOCK as u32, &options, &fast).unwrap();
+        let blocking = Blocking::new(device.clone());
+        for (at, bytes) in changed {
+            let mut buf = Buf::zeroed(BLOCK);
+            buf.copy_in(0, &bytes);
+            let bio = Bio::write(at.get() * BLOCK as u64, buf, 0);
+            blocking.run(bio).result.unwrap();
+        }
+        let volume = Volume::open_device(device, &options).unwrap();
+        let notes = volume.notes().join("\n");
+        assert!(notes.contains("3 truncated"), "{list}: {notes}");
+        let to_write = OpenFlags {
+            write: true,
+            ..OpenFlags::default()
+        };
+        for path in paths {
+            is_truncated(&volume.open_path(path, to_write).unwrap());
+        }
+        volume.close().unwrap();
+    }
+}
