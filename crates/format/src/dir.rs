@@ -13,6 +13,7 @@ use crate::inode::{Inode, InodeFlags};
 use crate::layout::{de, de_tail};
 use crate::le::{le16, le32, u8_at};
 use crate::num;
+use crate::record::{record_len, record_len_of};
 use crate::superblock::Superblock;
 use crate::types::{FileBlock, Ino};
 
@@ -253,11 +254,6 @@ pub fn checksum(seed: u32, block: &[u8]) -> u32 {
     csum::crc32c(seed, block.get(..covered).unwrap_or(&[]))
 }
 
-/// A stored record length as this volume encodes it.
-pub(crate) fn record_len(sb: &Superblock, stored: u16) -> u32 {
-    walk::record_len(stored, sb.block_size() >= 65536)
-}
-
 impl Format {
     fn of(sb: &Superblock) -> Self {
         Self {
@@ -285,7 +281,7 @@ impl Reader<'_> {
         if self.block.get() == 0 {
             return DirBlockKind::DxRoot;
         }
-        let len = walk::record_len(le16(b, de::REC_LEN), self.sb.block_size() >= 65536);
+        let len = record_len_of(self.sb, le16(b, de::REC_LEN));
         if self.sb.has_metadata_csum() && le32(b, de::INODE) == 0 && len == self.sb.block_size() {
             return DirBlockKind::DxNode;
         }
@@ -339,7 +335,7 @@ impl Reader<'_> {
     }
 
     fn check_record(&self, format: Format, offset: u32, left: u32, slot: &[u8]) -> Result<u32> {
-        let rec_len = walk::record_len(le16(slot, de::REC_LEN), format.huge_block);
+        let rec_len = record_len(le16(slot, de::REC_LEN), format.huge_block);
         let name_len = u32::from(walk::name_len(slot, format.has_type));
         let found = le32(slot, de::INODE);
         let why = if left < MIN_RECORD {

@@ -12,6 +12,7 @@ use crate::inode::Inode;
 use crate::layout::{de, dx_node, dx_root, dx_tail};
 use crate::le::{le16, le32, put_le32, u8_at};
 use crate::num;
+use crate::record::record_len_of;
 use crate::superblock::Superblock;
 use crate::types::FileBlock;
 
@@ -205,7 +206,7 @@ fn expect_len(
     at: usize,
     expected: u32,
 ) -> Result<()> {
-    let found = crate::dir::record_len(sb, le16(b, at));
+    let found = record_len_of(sb, le16(b, at));
     if found != expected {
         return bad(Corrupt::DxField {
             ino: dir.ino,
@@ -336,7 +337,7 @@ pub fn seal(sb: &Superblock, dir: &Inode, block: FileBlock, raw: &mut [u8]) -> R
 /// node has.
 pub(crate) fn looks_like_node(sb: &Superblock, b: &[u8]) -> bool {
     le32(b, de::INODE) == 0
-        && crate::dir::record_len(sb, le16(b, de::REC_LEN)) == sb.block_size()
+        && record_len_of(sb, le16(b, de::REC_LEN)) == sb.block_size()
         && u32::from(le16(b, dx_node::LIMIT)) == room(sb, dx_node::LIMIT)
 }
 

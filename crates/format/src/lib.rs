@@ -61,6 +61,7 @@ pub mod journal;
 pub mod mmp;
 pub mod orphan;
 pub mod quota;
+mod record;
 pub mod superblock;
 pub mod types;
 pub mod xattr;

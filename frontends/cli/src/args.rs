@@ -21,13 +21,9 @@ pub(crate) use look::{
 };
 pub(crate) use space::{FallocateArgs, RecoverArgs, SyncArgs, TruncateArgs};
 
-use crate::manual;
-use crate::output;
-use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use diorite::Policy;
 use diorite_block::IoEngine;
-use std::io::Write;
 use std::path::PathBuf;
 
 /// Look into ext2, ext3 and ext4 images, copy into and out of them, change, check and recover them, and measure direct I/O on them: from
@@ -98,55 +94,6 @@ impl<T: Args> Writing<T> {
             ..global.clone()
         }
     }
-}
-
-impl Cli {
-    /// The process's arguments. Wrong usage, and what is asked of this itself, ends the process.
-    pub(crate) fn of_process() -> Cli {
-        manual::parse(std::env::args_os()).unwrap_or_else(|error| {
-            let printed = error.print().and_then(|()| std::io::stdout().flush());
-            if !error.use_stderr() {
-                output::printed(printed);
-            }
-            std::process::exit(if error.use_stderr() && is_check() {
-                WRONG_USAGE_OF_CHECK
-            } else {
-                error.exit_code()
-            })
-        })
-    }
-
-    /// Ends the process: the command line was understood, and makes no sense.
-    pub(crate) fn wrong_usage(why: &str) -> ! {
-        let name = command_word();
-        manual::misused(
-            Cli::command(),
-            name.as_deref(),
-            ErrorKind::ArgumentConflict,
-            why,
-        )
-        .exit()
-    }
-}
-
-/// As e2fsck ends.
-const WRONG_USAGE_OF_CHECK: i32 = 16;
-const FAILURE_OF_CHECK: i32 = 8;
-
-/// The code of a command that cannot do what it was asked.
-pub(crate) fn failure() -> i32 {
-    if is_check() { FAILURE_OF_CHECK } else { 1 }
-}
-
-fn is_check() -> bool {
-    command_word().as_deref() == Some("check")
-}
-
-/// The first word that is a command.
-fn command_word() -> Option<String> {
-    let cli = Cli::command();
-    let command = |word: &String| cli.find_subcommand(word).is_some();
-    std::env::args().skip(1).find(command)
 }
 
 /// What to do.

@@ -3,6 +3,7 @@
 //! | module | takes -> gives |
 //! |---|---|
 //! | `args` | the process's arguments -> what is asked |
+//! | `usage` | the process's arguments -> what is asked, or the end of the process |
 //! | `manual` | the definitions in `args` -> help, man pages |
 //! | `cmd` | what is asked -> facts and complaints |
 //! | `bench` | what is to be measured -> rows and ratios |
@@ -17,6 +18,7 @@
 //! | `stream` | a file -> its bytes, in order |
 //! | `flow`, `process`, `progress` | what `get` and `put` share: requests in flight, limits, the bar |
 //! | `report` | errors -> messages and the exit code |
+//! | `owners` | a word -> a user and a group |
 //! | `output` | lines -> standard output |
 
 mod args;
@@ -32,6 +34,7 @@ mod manual;
 mod modes;
 mod names;
 mod output;
+mod owners;
 mod paths;
 mod process;
 mod progress;
@@ -39,13 +42,14 @@ mod report;
 mod sizes;
 mod stream;
 mod times;
+mod usage;
 mod walk;
 
-use args::{Cli, Command};
+use args::Command;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::of_process();
+    let cli = usage::read();
     let global = &cli.global;
     match &cli.command {
         Command::Info(args) => cmd::info::run(global, args),

@@ -5,11 +5,11 @@
 //! into an image that is open here, to which standard output may have been redirected. Limits: one [`Out`] at a time; what is buffered is
 //! lost if it is dropped without [`Out::finish`].
 
-use crate::args;
 use diorite_block::held_as;
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// What a shell reports for a process that SIGPIPE ended: 128 + 13.
 const BROKEN_PIPE: i32 = 141;
@@ -94,6 +94,14 @@ pub(crate) fn complain_best_effort(text: impl fmt::Display) {
     }
 }
 
+/// The code of a command that cannot do what it was asked.
+static FAILURE: AtomicI32 = AtomicI32::new(1);
+
+/// The command of this process ends with another code than 1 where it cannot do what it was asked.
+pub(crate) fn fail_with(code: i32) {
+    FAILURE.store(code, Ordering::Relaxed);
+}
+
 /// What becomes of a failure to print.
 pub(crate) fn printed(written: io::Result<()>) {
     let Err(error) = written else { return };
@@ -103,5 +111,5 @@ pub(crate) fn printed(written: io::Result<()>) {
     let error = error.to_string();
     let words = error.split(" (os error").next().unwrap_or(&error);
     complain_best_effort(format_args!("diorite: write error: {words}"));
-    std::process::exit(args::failure());
+    std::process::exit(FAILURE.load(Ordering::Relaxed));
 }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::inode::FileType;
 use crate::layout::{inode as at, sb as sb_at};
+use crate::record::record_len;
 use crate::superblock::tests::sample;
 
 fn volume() -> Superblock {
@@ -78,11 +79,11 @@ fn broken_chains_are_refused() {
 
 #[test]
 fn record_lengths_of_huge_blocks() {
-    assert_eq!(walk::record_len(0, true), 65536);
-    assert_eq!(walk::record_len(0xFFFF, true), 65536);
-    assert_eq!(walk::record_len(0xFFF4, true), 65524);
-    assert_eq!(walk::record_len(1, true), 65536);
-    assert_eq!(walk::record_len(12, false), 12);
+    assert_eq!(record_len(0, true), 65536);
+    assert_eq!(record_len(0xFFFF, true), 65536);
+    assert_eq!(record_len(0xFFF4, true), 65524);
+    assert_eq!(record_len(1, true), 65536);
+    assert_eq!(record_len(12, false), 12);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::num;
 use crate::types::Ino;
 
 use super::{Format, Slot};
+use crate::record::record_len;
 
 /// One record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,19 +176,6 @@ impl<'a> Iterator for Entries<'a> {
         self.offset = self.offset.saturating_add(rec_len.max(super::MIN_RECORD));
         Some(entry)
     }
-}
-
-/// A stored record length. With 64 KiB blocks the two low bits, always clear in a length, hold bits 16 and 17, and
-/// both 0 and 65,535 stand for the whole block.
-pub(super) fn record_len(stored: u16, huge_block: bool) -> u32 {
-    let v = u32::from(stored);
-    if !huge_block {
-        return v;
-    }
-    if stored == 0 || stored == u16::MAX {
-        return 65536;
-    }
-    (v & 0xFFFC) | ((v & 3) << 16)
 }
 
 /// One byte, or two where no type is stored.

@@ -2,8 +2,8 @@
 //!
 //! Input: the process's arguments. Output: options. Invariant: as for all of them. Limits: none of its own.
 
-use crate::cmd::chown::Owner;
 use crate::modes::ModeChange;
+use crate::owners::Owner;
 use crate::times;
 use clap::Args;
 use diorite_format::Timestamp;

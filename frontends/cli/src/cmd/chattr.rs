@@ -3,17 +3,18 @@
 //! Input: an image, a change in chattr's letters, paths. Output: nothing. Invariants: symbolic links are not followed; one met on the way is left as it is.
 //! Limits: files and directories only.
 
-use crate::args::{ChattrArgs, Cli, Global};
+use crate::args::{ChattrArgs, Global};
 use crate::image;
 use crate::paths;
 use crate::report::Report;
+use crate::usage;
 use diorite::{Error, Volume};
 use diorite_format::Inode;
 use std::process::ExitCode;
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &ChattrArgs) -> ExitCode {
-    check(args).unwrap_or_else(|why| Cli::wrong_usage(why));
+    check(args).unwrap_or_else(|why| usage::wrong(why));
     image::change("chattr", &args.img, global, |volume, report| {
         apply(volume, report, args);
     })

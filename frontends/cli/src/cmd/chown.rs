@@ -5,39 +5,12 @@
 
 use crate::args::{ChownArgs, Global};
 use crate::image;
+use crate::owners::Owner;
 use crate::paths;
 use crate::report::Report;
 use diorite::{Error, SetAttr, Volume};
 use diorite_format::Ino;
 use std::process::ExitCode;
-
-/// `5`, `5:7`, `:7`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Owner {
-    uid: Option<u32>,
-    gid: Option<u32>,
-}
-
-impl Owner {
-    /// Reads it.
-    pub(crate) fn parse(text: &str) -> Result<Owner, String> {
-        let (uid, gid) = text.split_once(':').unwrap_or((text, ""));
-        let number = |word: &str| match word {
-            "" => Ok(None),
-            // The last number stands for none.
-            word => match word.parse() {
-                Ok(number) if number < u32::MAX => Ok(Some(number)),
-                _ => Err(format!(
-                    "invalid owner: {text}: owners and groups are given as numbers"
-                )),
-            },
-        };
-        Ok(Owner {
-            uid: number(uid)?,
-            gid: number(gid)?,
-        })
-    }
-}
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &ChownArgs) -> ExitCode {

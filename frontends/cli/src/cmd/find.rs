@@ -13,20 +13,21 @@ mod glob;
 mod parse;
 mod test;
 
-use crate::args::{Cli, FindArgs, Global};
+use crate::args::{FindArgs, Global};
 use crate::descent::{Descent, Visit};
 use crate::facts::JsonFile;
 use crate::image;
 use crate::names::quoted;
 use crate::output::Out;
 use crate::report::Report;
+use crate::usage;
 use diorite::Volume;
 use parse::Query;
 use std::process::ExitCode;
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &FindArgs) -> ExitCode {
-    let query = parse::read(&args.words).unwrap_or_else(|why| Cli::wrong_usage(&why));
+    let query = parse::read(&args.words).unwrap_or_else(|why| usage::wrong(&why));
     let mut report = Report::new("find", &args.img);
     let Some(volume) = image::open(&args.img, global, &mut report) else {
         return report.exit_code();

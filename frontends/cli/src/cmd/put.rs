@@ -24,11 +24,12 @@ mod place;
 mod source;
 mod tree;
 
-use crate::args::{Cli, Global, PutArgs};
+use crate::args::{Global, PutArgs};
 use crate::flow::Flow;
 use crate::image;
 use crate::progress::Progress;
 use crate::report::{Reason, Report};
+use crate::usage;
 use data::Copying;
 use diorite::{Error, Volume};
 use diorite_block::Locator;
@@ -41,7 +42,7 @@ use std::process::ExitCode;
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &PutArgs) -> ExitCode {
-    check(args).unwrap_or_else(|why| Cli::wrong_usage(why));
+    check(args).unwrap_or_else(|why| usage::wrong(why));
     image::change("put", &args.img, global, |volume, report| {
         apply(volume, report, args);
     })

@@ -5,18 +5,19 @@
 //! changes, each whole.
 
 use super::getfacl::{ACCESS, DEFAULT, lists};
-use crate::args::{Cli, Global, SetfaclArgs};
+use crate::args::{Global, SetfaclArgs};
 use crate::attributes::{AclChange, AclList};
 use crate::image;
 use crate::paths;
 use crate::report::Report;
+use crate::usage;
 use diorite::{Error, Volume};
 use diorite_format::{FileType, Inode};
 use std::process::ExitCode;
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &SetfaclArgs) -> ExitCode {
-    check(args).unwrap_or_else(|why| Cli::wrong_usage(why));
+    check(args).unwrap_or_else(|why| usage::wrong(why));
     image::change("setfacl", &args.img, global, |volume, report| {
         apply(volume, report, args);
     })

@@ -3,15 +3,16 @@
 //! Input: a size, an image, paths. Output: nothing. Invariant: a file that is not there is made, unless `-c`; what is added reads as
 //! zeros and takes no space. Limits: new files belong to root and are mode 0644, as no user of the image is known here.
 
-use crate::args::{Cli, Global, TruncateArgs};
+use crate::args::{Global, TruncateArgs};
 use crate::image::{self, bytes};
 use crate::report::{Reason, Report};
+use crate::usage;
 use diorite::Volume;
 use std::process::ExitCode;
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &TruncateArgs) -> ExitCode {
-    check(args).unwrap_or_else(|why| Cli::wrong_usage(why));
+    check(args).unwrap_or_else(|why| usage::wrong(why));
     image::change("truncate", &args.img, global, |volume, report| {
         apply(volume, report, args);
     })
