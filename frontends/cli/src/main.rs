@@ -2,7 +2,7 @@
 //!
 //! | module | takes -> gives |
 //! |---|---|
-//! | `args` | the process's arguments -> what is asked |
+//! | `args` | the words and options of each command |
 //! | `usage` | the process's arguments -> what is asked, or the end of the process |
 //! | `manual` | the definitions in `args` -> help, man pages |
 //! | `cmd` | what is asked -> facts and complaints |

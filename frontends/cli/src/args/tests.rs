@@ -1,7 +1,9 @@
 //! What the command line's options may be called.
 
 use super::*;
+use crate::manual;
 use clap::Arg;
+use clap::CommandFactory;
 use std::ffi::OsString;
 
 /// Every command and subcommand, with the options that it takes over from those above it.
