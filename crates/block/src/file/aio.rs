@@ -8,8 +8,8 @@ mod sys;
 
 use super::core::{Core, position};
 use super::pool::Pool;
-use super::settle::{HostOp, Settled, fill_iovecs, plan, rest, rw_flags, settle};
-use super::slots::{Giver, Slot, Taker};
+use super::settle::{Settled, fill_iovecs, plan, rest, rw_flags, settle};
+use super::slots::{Giver, HostOp, Slot, Taker};
 use super::target::Target;
 use crate::bio::{BioError, BioErrorKind, BioList};
 use crate::device::{DeviceError, DeviceQueue, QueueOptions};

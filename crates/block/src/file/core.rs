@@ -3,8 +3,8 @@
 //! Input: slots of bios. Output: ended slots on a list that the reaper empties. Invariant: whoever puts a slot on the
 //! ended list owned it, and kicks the waker after. Limits: the list is as long as the queue is deep.
 
-use super::settle::{HostOp, MAX_ROUND, Settled, fill_iovecs, plan, rest, rw_flags, settle};
-use super::slots::{Giver, Slot, Slots, Taker};
+use super::settle::{MAX_ROUND, Settled, fill_iovecs, plan, rest, rw_flags, settle};
+use super::slots::{Giver, HostOp, Slot, Slots, Taker};
 use super::target::Target;
 use crate::bio::{Bio, BioList};
 use crate::device::Waker;

@@ -5,7 +5,7 @@
 //! short transfers go on; EINTR, ECANCELED and EAGAIN without NOWAIT are asked again; a read past the backing's end is
 //! zero-filled (rule L2). Limits: [`MAX_IDLE`] rounds without progress end a bio with an error.
 
-use super::slots::Slot;
+use super::slots::{HostOp, Slot};
 use super::target::Target;
 use crate::bio::{Bio, BioError, BioErrorKind, BioOp};
 use std::sync::atomic::Ordering;
@@ -16,21 +16,6 @@ const MAX_IDLE: u32 = 10_000;
 pub(super) const MAX_ROUND: u64 = 1 << 30;
 /// The most iovecs that the host takes at once.
 const MAX_IOVECS: usize = 1024;
-
-/// What the host is asked to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HostOp {
-    /// The bio has ended already; only the reaper does not know yet.
-    Nothing,
-    /// Read into the buf.
-    Read,
-    /// Write from the buf.
-    Write,
-    /// fdatasync.
-    Sync,
-    /// fallocate with this mode.
-    Fallocate(i32),
-}
 
 /// What became of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,10 +5,24 @@
 //! number; there is one [`Taker`] and one [`Giver`] per pool, each behind its side's lock. Limits: the depth is fixed;
 //! nothing is allocated per request (vectored bufs keep their iovecs in the slot, which grow to the largest seen).
 
-use super::settle::HostOp;
 use crate::bio::{Bio, BioError};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What the host is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HostOp {
+    /// The bio has ended already; only the reaper does not know yet.
+    Nothing,
+    /// Read into the buf.
+    Read,
+    /// Write from the buf.
+    Write,
+    /// fdatasync.
+    Sync,
+    /// fallocate with this mode.
+    Fallocate(i32),
+}
 
 /// A bio in flight and how far it has come.
 pub(super) struct Slot {

@@ -5,8 +5,8 @@
 
 use super::core::Core;
 use super::pool::Pool;
-use super::settle::{HostOp, plan};
-use super::slots::{Giver, Taker};
+use super::settle::plan;
+use super::slots::{Giver, HostOp, Taker};
 use super::target::Target;
 use crate::bio::BioList;
 use crate::device::{DeviceError, DeviceQueue, QueueOptions};

@@ -10,8 +10,8 @@ mod regs;
 pub(super) mod ring;
 
 use super::core::{Core, position};
-use super::settle::{HostOp, Settled, fill_iovecs, plan, rest, rw_flags, settle};
-use super::slots::{Giver, Slot, Taker};
+use super::settle::{Settled, fill_iovecs, plan, rest, rw_flags, settle};
+use super::slots::{Giver, HostOp, Slot, Taker};
 use super::target::Target;
 use crate::bio::{BioError, BioErrorKind, BioList};
 use crate::device::{DeviceQueue, QueueOptions};

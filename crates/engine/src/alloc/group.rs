@@ -6,7 +6,6 @@
 
 use super::Clusters;
 use super::runs::RunSet;
-use super::spread::MOST_DEBT;
 use super::totals::Totals;
 use super::waiting::Waiting;
 use crate::error::Error;
@@ -14,6 +13,9 @@ use crate::locks::ALLOC_GROUP;
 use diorite_block::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use diorite_block::sync::{Mutex, MutexGuard};
 use diorite_format::{GroupDesc, bitmap};
+
+/// Directories without files that a group takes at most, however large it is.
+pub(super) const MOST_DEBT: u32 = 255;
 
 /// Runs that one search in a group looks at.
 const MOST_LOOKS: u32 = 1024;

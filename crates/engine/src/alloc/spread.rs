@@ -5,16 +5,13 @@
 //! after these misses none. Source: the published idea of Orlov's allocator (directories of the root apart, others near their
 //! parents as long as their groups are not much fuller than others, nor in debt); the thresholds are ours.
 
-use super::group::Slot;
+use super::group::{MOST_DEBT, Slot};
 use diorite_block::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use diorite_format::GroupNo;
 use std::ops::Range;
 
 #[cfg(test)]
 mod tests;
-
-/// Directories without files that a group takes at most, however large it is.
-pub(super) const MOST_DEBT: u32 = 255;
 
 /// What is free and what is there, in a group or in several.
 #[derive(Clone, Copy, Debug, Default)]

@@ -4,7 +4,7 @@
 //! or what it has to wait for. Invariants: the size is loaded after the gate and before the map, once; the inode lock is held
 //! while mapping and planning only. Limits: none of its own.
 
-use super::{Attempt, check, issue};
+use super::{Attempt, check, issue, map};
 use crate::error::{Error, Misaligned, Wait};
 use crate::inode::{Handle, Inode};
 use crate::map::MapView;
@@ -41,7 +41,7 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
     if read && policy.read_lock == ReadLock::None {
         return match enter(slot, file, Hold::InFlight).and_then(|()| size_read(&limits, slot, file))
         {
-            Ok(()) => issue::map_and_issue(state, index, view),
+            Ok(()) => map::map_and_issue(state, index, view),
             Err(stop) => stop,
         };
     }
@@ -99,7 +99,7 @@ fn locked(
     };
     match sized {
         Ok(()) if slot.op != Op::Read && owes_first(slot, file) => Attempt::NeedsFirstWrite,
-        Ok(()) => issue::map_and_issue(state, index, view),
+        Ok(()) => map::map_and_issue(state, index, view),
         Err(stop) => stop,
     }
 }

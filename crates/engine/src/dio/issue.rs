@@ -4,81 +4,14 @@
 //! end of the queue's list, or what part of the map is missing. Invariant: all pieces are planned before the first bio is made,
 //! so a request that cannot be served makes none. Limits: one bio carries the whole buffer; several share it by a split.
 
-use super::{Attempt, space};
-use crate::map::MapView;
+use super::Attempt;
 use crate::op::Op;
-use crate::policy::{NewSpace, Unaligned};
+use crate::policy::Unaligned;
 use crate::reason::Reason;
-use crate::slots::plan::{Obstacle, Piece, Purpose, plan};
+use crate::slots::plan::Piece;
 use crate::slots::{PAD, QueueState};
 use crate::turn::Hold;
 use diorite_block::{Bio, BioFlags, BioOp, Buf};
-use std::sync::Arc;
-
-/// Maps the request by `view`, or the latest one, and issues its bios.
-#[inline]
-pub(super) fn map_and_issue(
-    state: &mut QueueState,
-    index: u32,
-    view: Option<&Arc<MapView>>,
-) -> Attempt {
-    let QueueState {
-        slots,
-        files,
-        pieces,
-        limits,
-        ..
-    } = state;
-    let slot = &slots[index];
-    // Before the map: data is no longer inside only once the map has it.
-    let file = files[slot.file as usize]
-        .as_mut()
-        .expect("a file with requests stays attached");
-    let first = slot.pos >> limits.block_bits;
-    let end =
-        (slot.pos + u64::from(slot.moved) + ((1 << limits.block_bits) - 1)) >> limits.block_bits;
-    if let Some(data) = file.inode.inline_data() {
-        return inline_data(state, index, &data);
-    }
-    if file.inode.is_journalled() {
-        return Attempt::Buffered;
-    }
-    let mapped = view.unwrap_or(file.with_latest_map().1);
-    let purpose = match slot.op {
-        Op::Write | Op::Append if slot.past_end || slot.extends || slot.entry.is_some() => {
-            return space::attempt(state, index, view);
-        }
-        Op::Write | Op::Append => Purpose::Overwrite,
-        Op::Read | Op::Sync | Op::DataSync | Op::SyncVolume | Op::Truncate | Op::Fallocate(_) => {
-            Purpose::Read
-        }
-    };
-    let (range, walk) = ((slot.pos, slot.moved), mapped.walk(first, end));
-    match plan(
-        purpose,
-        walk,
-        range,
-        limits.block_bits,
-        limits.max_transfer,
-        pieces,
-    ) {
-        Ok(extents) => issue_planned(state, index, extents),
-        Err(Obstacle::NotLoaded(_)) => Attempt::NeedsMap(first..end),
-        Err(Obstacle::NotWritten(_)) if runs_alone(state, index) => Attempt::Wants(Hold::Turn),
-        Err(Obstacle::NotWritten(_)) => space::attempt(state, index, view),
-    }
-}
-
-/// The policy lets a write into new space only run alone, and this one does not yet.
-fn runs_alone(state: &QueueState, index: u32) -> bool {
-    let slot = &state.slots[index];
-    let alone = match slot.policy.new_space {
-        NewSpace::Concurrent => false,
-        NewSpace::AlignedConcurrent => !state.limits.is_block_aligned(slot),
-        NewSpace::Exclusive => true,
-    };
-    alone && slot.hold != Hold::Turn && !slot.is_waited_for()
-}
 
 /// Makes the bios of a planned request.
 pub(super) fn issue_planned(state: &mut QueueState, index: u32, extents: u32) -> Attempt {
@@ -176,7 +109,7 @@ fn bio_kind(state: &mut QueueState, index: u32, single: bool) -> (BioOp, BioFlag
 
 /// A read of a file whose data is in its inode is served from there: through the buffered path, and counted so.
 #[cold]
-fn inline_data(state: &mut QueueState, index: u32, data: &[u8]) -> Attempt {
+pub(super) fn inline_data(state: &mut QueueState, index: u32, data: &[u8]) -> Attempt {
     let slot = &mut state.slots[index];
     debug_assert_eq!(slot.op, Op::Read, "before a write it is moved out");
     state.counters.fallback_buffered += 1;

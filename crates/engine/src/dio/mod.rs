@@ -8,6 +8,7 @@ mod admit;
 mod check;
 mod fast;
 mod issue;
+mod map;
 mod space;
 
 use crate::complete;

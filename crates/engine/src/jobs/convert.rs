@@ -6,15 +6,13 @@
 //! where it was (rules G8, G9, U10); no written block is mapped behind the size. Limits: one handle takes at most half of the largest
 //! transaction; of a write that fails because a part of its map cannot be read, the file has what comes before that part.
 
-use super::parts::{self, Wait};
+use super::parts::{self, Wait, add_runs, map_one};
 use super::runs::{self, Mapped, merged};
 use crate::error::Error;
 use crate::inode::Job;
 use crate::inode::{Inode, Remap};
 use crate::journal::JournalHandle;
 use crate::map::edit::{self, NewRun};
-use crate::map::{MapView, NotLoaded};
-use crate::mapping::MappingState;
 use crate::threads::contained;
 use crate::turn::Claimed;
 use diorite_format::FsBlock;
@@ -266,14 +264,6 @@ fn map_all(mut remap: Remap<'_>, runs: Vec<Mapped>, jobs: &mut [Job]) -> Result<
     Ok(())
 }
 
-pub(super) fn map_one(remap: &mut Remap<'_>, mapped: &Mapped) -> Result<(), Error> {
-    let run = mapped.run;
-    match mapped.claimed {
-        true => remap.map_claimed(&[run]),
-        false => remap.replace(run.file_block..run.file_block + run.len, &[run]),
-    }
-}
-
 /// Takes what is mapped from the entry that had it claimed: what a failed job still has there when it ends is given back.
 fn note_mapped(job: &Job, used: &[Range<u64>]) {
     if let Some(entry) = job.conversion.as_ref().and_then(|c| c.entry) {
@@ -288,42 +278,6 @@ fn fail_overlapping(jobs: &mut [Job], range: &Range<u64>, error: &Error) {
             job.fail(error);
         }
     }
-}
-
-/// What one job has to map: its claims, and the unwritten blocks of its range.
-pub(super) fn add_runs(job: &Job, view: &MapView, runs: &mut Vec<Mapped>) -> Result<(), NotLoaded> {
-    let inode = job.inode();
-    let entry = job.conversion.as_ref().and_then(|c| c.entry);
-    let claims = entry.map(|e| inode.pending.claims(e)).unwrap_or_default();
-    runs.extend(claims.iter().map(|c: &Claimed| Mapped {
-        run: NewRun {
-            file_block: c.file_block,
-            len: c.run.len,
-            start: c.run.start,
-            unwritten: false,
-        },
-        claimed: true,
-    }));
-    let blocks = job.blocks();
-    if claims.iter().map(|c| u64::from(c.run.len)).sum::<u64>() == blocks.end - blocks.start {
-        // All of it was a hole.
-        return Ok(());
-    }
-    for mapping in view.walk(blocks.start, blocks.end) {
-        let mapping = mapping?;
-        if let MappingState::Unwritten(start) = mapping.state {
-            runs.push(Mapped {
-                run: NewRun {
-                    file_block: u32::try_from(mapping.start).expect("a mapped block has 32 bits"),
-                    len: u32::try_from(mapping.len).expect("a mapped run has 32 bits"),
-                    start,
-                    unwritten: false,
-                },
-                claimed: false,
-            });
-        }
-    }
-    Ok(())
 }
 
 /// Where the file may end, these blocks being mapped: behind its bytes, or, of a job that has failed and would have made the file longer,

@@ -4,14 +4,14 @@
 //! the runs that it really has (rule D5); each part is a sound file: what is mapped is written, and the size, if it moves, moves to the
 //! part's end. Limits: a power cut, or a part that fails, leaves those before it done.
 
+use super::runs::{self, Mapped, first_part, merged};
 use crate::error::Error;
-use crate::inode::Inode;
-use crate::inode::Job;
-use crate::jobs::convert::{add_runs, map_one};
-use crate::jobs::runs;
-use crate::jobs::runs::{Mapped, first_part, merged};
+use crate::inode::{Inode, Job, Remap};
 use crate::map::edit::NewRun;
+use crate::map::{MapView, NotLoaded};
+use crate::mapping::MappingState;
 use crate::threads::contained;
+use crate::turn::Claimed;
 
 /// May the look at a job's runs read its map?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,4 +94,49 @@ fn convert_part(job: &mut Job, inode: &Inode, part: &[Mapped], is_last: bool) ->
     }
     job.tid = Some(handle.tid());
     published.and(done)
+}
+
+/// Maps one run.
+pub(super) fn map_one(remap: &mut Remap<'_>, mapped: &Mapped) -> Result<(), Error> {
+    let run = mapped.run;
+    match mapped.claimed {
+        true => remap.map_claimed(&[run]),
+        false => remap.replace(run.file_block..run.file_block + run.len, &[run]),
+    }
+}
+
+/// What one job has to map: its claims, and the unwritten blocks of its range.
+pub(super) fn add_runs(job: &Job, view: &MapView, runs: &mut Vec<Mapped>) -> Result<(), NotLoaded> {
+    let inode = job.inode();
+    let entry = job.conversion.as_ref().and_then(|c| c.entry);
+    let claims = entry.map(|e| inode.pending.claims(e)).unwrap_or_default();
+    runs.extend(claims.iter().map(|c: &Claimed| Mapped {
+        run: NewRun {
+            file_block: c.file_block,
+            len: c.run.len,
+            start: c.run.start,
+            unwritten: false,
+        },
+        claimed: true,
+    }));
+    let blocks = job.blocks();
+    if claims.iter().map(|c| u64::from(c.run.len)).sum::<u64>() == blocks.end - blocks.start {
+        // All of it was a hole.
+        return Ok(());
+    }
+    for mapping in view.walk(blocks.start, blocks.end) {
+        let mapping = mapping?;
+        if let MappingState::Unwritten(start) = mapping.state {
+            runs.push(Mapped {
+                run: NewRun {
+                    file_block: u32::try_from(mapping.start).expect("a mapped block has 32 bits"),
+                    len: u32::try_from(mapping.len).expect("a mapped run has 32 bits"),
+                    start,
+                    unwritten: false,
+                },
+                claimed: false,
+            });
+        }
+    }
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! What the host's answers mean: every answer, for every kind of request, without a host that gives it.
 
-use super::super::settle::{HostOp, Settled, plan, settle};
-use super::super::slots::Slots;
+use super::super::settle::{Settled, plan, settle};
+use super::super::slots::{HostOp, Slots};
 use super::*;
 
 /// Gives a bio these answers one after the other; how it ended, and where the next round would have begun.
