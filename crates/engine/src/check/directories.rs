@@ -329,17 +329,17 @@ fn twins_of(
     dir: &Inode,
     twins: &super::entries::Twins,
 ) -> Result<(), Error> {
-    let mut seen: Vec<Vec<u8>> = Vec::new();
+    let mut seen: HashSet<Vec<u8>> = HashSet::new();
     let sb = &check.sight.sb;
     let mut look = |parsed: &DirBlock<'_>| {
         for name in parsed.entries().map(|e| e.name).filter(|n| twins.has(n)) {
-            if seen.iter().any(|s| s == name) {
+            if seen.contains(name) {
                 let shown = name.escape_ascii();
                 let what =
                     format_args!("directory {}: the name \"{shown}\" is in it twice", dir.ino);
                 check.found.inode(Kind::Directory, dir.ino, what);
             } else {
-                seen.push(name.to_vec());
+                seen.insert(name.to_vec());
             }
         }
     };

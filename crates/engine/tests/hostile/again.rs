@@ -1,14 +1,15 @@
 //! Directories that say that they have the same blocks again and again: a check reads no more for it.
 
 use crate::common::stage::Stage;
+use crate::common::watch::Watchdog;
 use crate::common::{self, scratch};
-use crate::{ino_of, inode_at};
+use crate::{LIMIT, ino_of, inode_at};
 use diorite::check::{CheckOptions, check_device};
 use diorite_block::SimOptions;
 use std::path::Path;
 
 /// Blocks of the volume, 1 KiB each.
-const BLOCKS: u64 = 2048;
+const BLOCKS: u64 = 4096;
 /// Directories in it.
 const COUNT: u64 = 300;
 /// Where an inode has its flags, its size and its map.
@@ -40,7 +41,7 @@ impl Crowd {
             "-O",
             "^metadata_csum,^64bit,^has_journal,^resize_inode",
         ];
-        let image = common::image(dir, "2M", &args, &source);
+        let image = common::image(dir, "4M", &args, &source);
         let (bytes, table) = (std::fs::read(&image).unwrap(), inode_at(&image, 1) as usize);
         // Of the root's own directories no other is known here than that they are directories of one block.
         let first = ino_of(&image, "/dir0") as usize;
@@ -132,4 +133,29 @@ fn a_check_of_hash_trees_that_share_their_nodes_is_bounded() {
     }
     let read = crowd.read_by_check(dir.path());
     assert!(read < 10 * BLOCKS, "{read} blocks were read of {BLOCKS}");
+}
+
+/// A hundred thousand names and more that are in a directory twice, because the same blocks are. The defect: each was compared with all that were met
+/// before, and the check did not end.
+#[test]
+fn a_check_of_a_directory_that_has_all_its_names_twice_ends() {
+    let dir = scratch();
+    let watchdog = Watchdog::new(LIMIT, "names that are there twice");
+    let mut crowd = Crowd::new(dir.path());
+    // Behind all that the volume has.
+    let start = BLOCKS as usize - 2000;
+    let mut number = 0u32;
+    for block in crowd.bytes[start * 1024..].chunks_exact_mut(1024).take(2000) {
+        for entry in block.chunks_exact_mut(12) {
+            let letters = [0, 6, 12, 18].map(|shift| b'0' + (number >> shift & 0x3f) as u8);
+            entry[..8].copy_from_slice(&[11, 0, 0, 0, 12, 0, 4, 2]);
+            entry[8..].copy_from_slice(&letters);
+            number += 1;
+        }
+        // The last of 85 ends with the block.
+        block[84 * 12 + 4] = 16;
+    }
+    crowd.map(0, &[(0, 2000, start as u32), (2000, 2000, start as u32)]);
+    crowd.read_by_check(dir.path());
+    watchdog.feed("it ended");
 }
