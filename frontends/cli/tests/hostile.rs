@@ -201,6 +201,35 @@ fn circles_of_directories_end() {
     diorite(&["chmod", "-R", &img, "a+r", "/"]).failed(1, "circle");
 }
 
+/// A name that stands for an inode which is not in use is damage, and no missing name. The defect: `rm -f`, `touch -c` and `truncate -c` were
+/// content, with the name still there, and without -c the file was to be made and "existed".
+#[test]
+fn a_name_of_an_inode_that_is_not_in_use_is_damage() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("x"), b"data").unwrap();
+    let img = image(dir.path(), "x", "8M", &["-t", "ext4"], Some(&source));
+    debugfs(&img, "clri /x");
+    let commands: [&[&str]; 9] = [
+        &["rm", "-f", &img, "/x"],
+        &["rm", &img, "/x"],
+        &["touch", "-c", &img, "/x"],
+        &["touch", "--no-dereference", &img, "/x"],
+        &["touch", &img, "/x"],
+        &["truncate", "-c", "-s", "0", &img, "/x"],
+        &["truncate", "-s", "0", &img, "/x"],
+        &["fallocate", "-l", "1M", &img, "/x"],
+        &["put", &img, "/dev/null", "/x"],
+    ];
+    for args in commands {
+        let ran = diorite(args);
+        ran.failed(1, "is not in use; the directory is corrupt, run e2fsck");
+    }
+    diorite(&["rm", "-f", &img, "/nothing"]).ok();
+    diorite(&["touch", "-c", &img, "/nothing"]).ok();
+}
+
 /// A file that claims far more than the volume has ends with a message, not with a full disk.
 #[test]
 fn a_map_larger_than_its_volume_is_refused() {

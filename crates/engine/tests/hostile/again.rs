@@ -145,7 +145,10 @@ fn a_check_of_a_directory_that_has_all_its_names_twice_ends() {
     // Behind all that the volume has.
     let start = BLOCKS as usize - 2000;
     let mut number = 0u32;
-    for block in crowd.bytes[start * 1024..].chunks_exact_mut(1024).take(2000) {
+    for block in crowd.bytes[start * 1024..]
+        .chunks_exact_mut(1024)
+        .take(2000)
+    {
         for entry in block.chunks_exact_mut(12) {
             let letters = [0, 6, 12, 18].map(|shift| b'0' + (number >> shift & 0x3f) as u8);
             entry[..8].copy_from_slice(&[11, 0, 0, 0, 12, 0, 4, 2]);
