@@ -185,7 +185,10 @@ impl Volume {
             data_journalled,
             ..
         } = mounted;
-        let level = device.level() + 1;
+        let level = device
+            .level()
+            .checked_add(1)
+            .expect("what opened it has refused more levels");
         let volume = Arc::new_cyclic(|weak| VolumeShared {
             weak: weak.clone(),
             journal: OnceLock::new(),
