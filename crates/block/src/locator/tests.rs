@@ -115,7 +115,8 @@ fn some(rng: &mut crate::rng::Rng, limit: u64) -> Option<u64> {
     (rng.below(2) == 0).then(|| rng.below(limit))
 }
 
-/// The defect: each level was one call more, in parsing, in printing and in letting go, and forty thousand of them were too many for the stack.
+/// The defect: each level was one call more, in parsing, in printing and in letting go, and forty thousand of them were too many for the
+/// stack.
 #[test]
 fn volumes_inside_each_other_are_bounded() {
     let inside = |n: usize| format!("disk.img{}", "!/a".repeat(n));

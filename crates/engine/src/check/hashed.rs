@@ -1,8 +1,8 @@
 //! The tree of a hashed directory: every block of names is led to once, and holds names of its own range of hashes only.
 //!
-//! Input: the root and the inner nodes; then the blocks of names as they are read. Output: findings. Invariants: a node is read once, whatever leads to it, and
-//! is one of the blocks that all directories may have read; names whose
-//! hash is the bound may be on either side only where the bound says so. Limits: 24 bytes for each block of one directory.
+//! Input: the root and the inner nodes; then the blocks of names as they are read. Output: findings. Invariants: a node is
+//! read once, whatever leads to it, and is one of the blocks that all directories may have read; names whose hash is the
+//! bound may be on either side only where the bound says so. Limits: 24 bytes for each block of one directory.
 
 use super::Check;
 use super::directories::{Directories, spend};

@@ -1,8 +1,8 @@
 //! Paths of what was found: which name leads to the inode of a finding.
 //!
-//! Input: a report; directories with who names them. Output: paths in it. Invariants: directories are read again only if there is something to name, and each once;
-//! no more blocks are read in a pass than twice those of the volume. Limits: of several names the first that is met; nothing for what no name leads to, or whose
-//! name was not read any more.
+//! Input: a report; directories with who names them. Output: paths in it. Invariants: directories are read again only if
+//! there is something to name, and each once; no more blocks are read in a pass than twice those of the volume. Limits: of several names the
+//! first that is met; nothing for what no name leads to, or whose name was not read any more.
 
 use super::directories::{Directories, runs_of};
 use super::reader::Reader;

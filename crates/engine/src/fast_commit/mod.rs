@@ -184,8 +184,8 @@ fn damaged(ino: Ino, why: &str) -> Error {
 mod tests {
     use super::*;
 
-    /// What each place of a fast commit says of each inode, found by going through all that follows. The defect: so did the replay, for each
-    /// record, which took time with the square of the records.
+    /// What each place of a fast commit says of each inode, found by going through all that follows. The defect: so did the
+    /// replay, for each record, which took time with the square of the records.
     #[test]
     fn the_next_record_of_an_inode_is_the_first_that_follows() {
         let commit: FastCommit = (0..200u32)
