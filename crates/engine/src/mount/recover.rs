@@ -14,7 +14,8 @@ use crate::journal::recovery::{After, Blocks, LogEnd, Overlay, bring_home, check
 use crate::options::OpenOptions;
 use crate::orphan;
 use crate::volume::Volume;
-use diorite_block::{Blocking, Device};
+use diorite_block::device::DeviceErrorKind;
+use diorite_block::{Blocking, Device, DeviceError};
 use diorite_format::Superblock;
 use diorite_format::journal::FastCommits;
 use std::sync::Arc;
@@ -38,6 +39,11 @@ pub(super) fn open(
     options: &OpenOptions,
     mut notes: Vec<String>,
 ) -> Result<Volume, Error> {
+    if device.level() == u8::MAX {
+        let (name, most) = (device.name(), u8::MAX);
+        let what = format!("{name} stands on {most} volumes: no other one can be above them");
+        return Err(DeviceError::new(DeviceErrorKind::Unsupported, what).into());
+    }
     if options.write && device.geometry().read_only {
         return Err(Error::ReadOnly(format!("{} is read-only", device.name())));
     }

@@ -185,7 +185,10 @@ impl Volume {
             data_journalled,
             ..
         } = mounted;
-        let level = device.level() + 1;
+        let level = device
+            .level()
+            .checked_add(1)
+            .expect("what opened it has refused more levels");
         let volume = Arc::new_cyclic(|weak| VolumeShared {
             weak: weak.clone(),
             journal: OnceLock::new(),
@@ -304,8 +307,7 @@ impl Volume {
         self.inner().bound_noted_times_best_effort();
         let inode = self.inner().inode(ino)?;
         if inode.is_unlinked() {
-            let path = format!("inode {ino}");
-            return Err(Error::NotFound { path });
+            return Err(Error::NotInUse { ino });
         }
         if flags.write {
             self.inner().check_writable()?;

@@ -12,7 +12,8 @@
 //!
 //! Input: the journal's superblock and its blocks. Output: [`Replay`]. Invariants: what the running kernel and e2fsck replay, to the byte;
 //! every number in the log is checked before it is used; each block of the log is taken once, so a log that points in circles
-//! ends. Limits: the copies are held in memory, at most as many as the log has blocks; what fast commits do to a volume is another room's.
+//! ends. Limits: the copies are held in memory, at most as many as the log has blocks, those of zeros as one; what fast commits do to a
+//! volume is another room's.
 
 mod fast;
 mod home;
@@ -31,6 +32,7 @@ pub(crate) use source::LogSource;
 
 use diorite_format::FsBlock;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// Contents of blocks of the volume, by number.
-pub(crate) type Blocks = BTreeMap<FsBlock, Box<[u8]>>;
+/// Contents of blocks of the volume, by number. Equal ones may be the same memory.
+pub(crate) type Blocks = BTreeMap<FsBlock, Arc<[u8]>>;
