@@ -3,7 +3,7 @@
 //! Input: `disk.img?offset=1M&part=2&sector=4096&ro`, `mem:64M`, `sim:64M,latency=230us`, `LOCATOR!/path/inside`.
 //! Output: a [`Locator`], and from it a [`Device`]. Invariant: a locator that came out of `parse` is given back by
 //! `parse` of its text. Limits: a file whose name holds `?` or `!/`, or begins like a scheme, is meant when it exists
-//! under that very name; `./mem:1` is always a file; sizes are bytes, or K, M, G, T for powers of 1,024.
+//! under that very name; `./mem:1` is always a file; sizes are bytes, or K, M, G, T for powers of 1,024; 16 volumes inside each other.
 
 use crate::device::{Device, DeviceError, DeviceErrorKind};
 use crate::file::{FileDevice, FileOptions, IoEngine};
@@ -13,6 +13,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+
+/// Volumes inside each other that one locator names.
+const MOST_INSIDE: usize = 16;
 
 /// What names a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,6 +116,11 @@ impl Locator {
     /// # Errors
     /// [`DeviceErrorKind::Locator`] with what is wrong; [`DeviceErrorKind::Unsupported`] for schemes to come.
     pub fn parse(text: &str) -> Result<Locator, DeviceError> {
+        Locator::parse_inside(text, 0)
+    }
+
+    /// The same, where `inside` files inside of it were named.
+    fn parse_inside(text: &str, inside: usize) -> Result<Locator, DeviceError> {
         let exists = |path: &str| !path.is_empty() && Path::new(path).symlink_metadata().is_ok();
         if exists(text) {
             return Ok(Locator::file(text));
@@ -121,8 +129,14 @@ impl Locator {
             return parse_file(text);
         }
         if let Some((outer, path)) = text.rsplit_once("!/") {
+            if inside == MOST_INSIDE {
+                let what = format!(
+                    "cannot understand the locator: it names more than {MOST_INSIDE} volumes inside each other"
+                );
+                return Err(DeviceError::new(DeviceErrorKind::Locator, what));
+            }
             return Ok(Locator::Inside {
-                outer: Box::new(Locator::parse(outer)?),
+                outer: Box::new(Locator::parse_inside(outer, inside + 1)?),
                 path: format!("/{path}"),
             });
         }

@@ -196,6 +196,12 @@ of this journal is {most}"
         /// The path asked for.
         path: String,
     },
+    /// An inode is not in use: it was deleted, or, where a name stands for it, the directory is damaged.
+    #[error("inode {ino} is not in use")]
+    NotInUse {
+        /// The inode.
+        ino: Ino,
+    },
     /// Something of that name is there already.
     #[error("{path}: exists already")]
     Exists {

@@ -361,6 +361,7 @@ fn a_failed_sync_of_the_volume_says_so() {
     let device = Arc::new(Mine {
         below: example_volume(),
         fails: Arc::default(),
+        level: 0,
     });
     let volume = writable(device.clone());
     let queue = volume.queue(8).unwrap();
@@ -374,10 +375,30 @@ fn a_failed_sync_of_the_volume_says_so() {
     }
 }
 
+/// A device may stand on as many volumes as there are levels below its own. The defect: on one more, opening panicked, or wrapped around.
+#[test]
+fn a_device_on_too_many_volumes_is_refused() {
+    for (level, opens) in [(254, true), (255, false)] {
+        for options in [OpenOptions::default(), OpenOptions::writable()] {
+            let device = Arc::new(Mine {
+                below: example_volume(),
+                fails: Arc::default(),
+                level,
+            });
+            let volume = Volume::open_device(device, &options);
+            match volume.map(|v| v.close()) {
+                Ok(closed) => assert!(opens && closed.is_ok()),
+                Err(e) => assert!(!opens && e.to_string().contains("255 volumes"), "{e}"),
+            }
+        }
+    }
+}
+
 /// A device of one's own, with what this crate exports: changes fail while it is told to.
 struct Mine {
     below: Arc<dyn Device>,
     fails: Arc<AtomicBool>,
+    level: u8,
 }
 
 impl Device for Mine {
@@ -394,7 +415,7 @@ impl Device for Mine {
     }
 
     fn level(&self) -> u8 {
-        self.below.level()
+        self.level
     }
 
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {

@@ -215,7 +215,7 @@ fn owner_and_number() {
     drop((theirs, nameless));
     volume.unlink("mine").unwrap();
     let again = volume.open_ino(file.ino(), OpenFlags::default());
-    assert!(matches!(again, Err(Error::NotFound { .. })));
+    assert!(matches!(again, Err(Error::NotInUse { .. })));
     for path in ["", "/", "a/", ".", "sub/.."] {
         assert!(matches!(volume.create(path, 0o644), Err(Error::Invalid(_))));
     }

@@ -6,7 +6,7 @@ mod common;
 
 use common::attributes::{Attrs, found, make, open};
 use common::kernel::mounted;
-use common::{Rng, fsck, scaled, scratch};
+use common::{Rng, fsck, run, scaled, scratch};
 use diorite::{Error, Fallocate, OpenFlags, Volume, XattrWhen};
 use diorite_format::{FsBlock, Ino};
 use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lremovexattr, lsetxattr};
@@ -415,4 +415,56 @@ fn without_room_nothing_is_half_done() {
         fsck(&game.image);
         game.compare_with_the_kernel();
     }
+}
+
+/// An attribute that says that its value is in one of the volume's own inodes, which says that it holds one: damage. The defect: with the
+/// attribute that inode was deleted.
+#[test]
+fn values_are_not_in_the_volumes_own_inodes() {
+    const OWN: u32 = 9;
+    let dir = scratch();
+    let args = ["-t", "ext4", "-b", "1024", "-O", "ea_inode,^metadata_csum"];
+    let image = make(dir.path(), &args);
+    let volume = open(&image);
+    let ino = volume.resolve(b"/a", true).unwrap();
+    volume.set_xattr(ino, b"user.v", &[7; 5000]).unwrap();
+    volume.close().unwrap();
+    let path = image.to_str().unwrap();
+    let fields = [
+        ("mode", "0100600"),
+        ("links_count", "1"),
+        ("size", "5000"),
+        ("flags", "0x200000"),
+    ];
+    for (field, value) in fields {
+        let request = format!("sif <{OWN}> {field} {value}");
+        run("debugfs", &["-w", "-R", &request, path]);
+    }
+    // An entry: one letter, "user.", no value beside it; the inode, the size.
+    let mut bytes = std::fs::read(&image).unwrap();
+    let size = 5000u32.to_le_bytes();
+    let is_entry = |e: &[u8]| e[..4] == [1, 1, 0, 0] && e[8..12] == size && e[16] == b'v';
+    let found: Vec<usize> = (0..bytes.len() - 17)
+        .filter(|at| is_entry(&bytes[*at..at + 17]))
+        .collect();
+    assert!(!found.is_empty());
+    for at in found {
+        bytes[at + 4..at + 8].copy_from_slice(&OWN.to_le_bytes());
+    }
+    std::fs::write(&image, &bytes).unwrap();
+    let volume = open(&image);
+    for result in [
+        volume.remove_xattr(ino, b"user.v"),
+        volume.set_xattr(ino, b"user.v", b"short"),
+        volume.xattr(ino, b"user.v").map(drop),
+    ] {
+        let said = result.unwrap_err().to_string();
+        assert!(said.contains("one of the volume's own"), "{said}");
+    }
+    volume.close().unwrap();
+    let own = run("debugfs", &["-R", &format!("stat <{OWN}>"), path]);
+    assert!(
+        own.contains("Links: 1") && own.contains("Size: 5000"),
+        "{own}"
+    );
 }

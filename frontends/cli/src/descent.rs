@@ -1,11 +1,11 @@
 //! A walk through directories, for commands that look: before what is in a directory, in the order of the names' bytes.
 //!
 //! Input: a path. Output: one [`Visit`] after the other. Invariants: the walk keeps its own stack, and never walks an inode twice, whatever the image
-//! says; what cannot be read is handed out as well. Limits: the names of the directories on the way are held.
+//! says; what cannot be read is handed out as well. Limits: what is left of the directories on the way is held, and one path, so memory grows with the
+//! depth and not with its square.
 
 use crate::image;
 use crate::names::join;
-use crate::report::Reason;
 use diorite::{Error, File, Volume};
 use diorite_format::{FileType, Ino};
 use std::collections::HashSet;
@@ -15,11 +15,14 @@ pub(crate) struct Descent<'a> {
     volume: &'a Volume,
     seen: HashSet<Ino>,
     stack: Vec<Level>,
+    /// The path of the last directory on the way; those of the others are its beginnings.
+    path: Vec<u8>,
 }
 
 /// A directory on the way: what is left of it.
 struct Level {
-    path: Vec<u8>,
+    /// How long its path is.
+    len: usize,
     left: std::vec::IntoIter<Name>,
 }
 
@@ -57,6 +60,7 @@ impl<'a> Descent<'a> {
             volume,
             seen: HashSet::new(),
             stack: Vec::new(),
+            path: Vec::new(),
         }
     }
 
@@ -77,18 +81,18 @@ impl<'a> Descent<'a> {
         &mut self,
         dir: &Visit,
         wanted: impl Fn(&Name) -> bool,
-        mut fail: impl FnMut(Reason),
+        mut fail: impl FnMut(Error),
     ) {
         let Ok(file) = &dir.file else { return };
         let ino = file.ino();
         if !self.seen.insert(ino) {
             let why =
                 format!("inode {ino} was met already: the directories form a circle; run e2fsck");
-            return fail(Reason::new(why));
+            return fail(Error::Damaged(why));
         }
         let entries = match self.volume.read_dir(ino) {
             Ok(entries) => entries,
-            Err(error) => return fail(error.into()),
+            Err(error) => return fail(error),
         };
         let mut names = Vec::new();
         for entry in entries {
@@ -99,13 +103,14 @@ impl<'a> Descent<'a> {
                     ino: e.ino,
                     kind: e.file_type,
                 }),
-                Err(error) => fail(error.into()),
+                Err(error) => fail(error),
             }
         }
         names.retain(wanted);
         names.sort_by(|a, b| a.name.cmp(&b.name));
+        self.path.clone_from(&dir.path);
         self.stack.push(Level {
-            path: dir.path.clone(),
+            len: dir.path.len(),
             left: names.into_iter(),
         });
     }
@@ -118,7 +123,7 @@ impl<'a> Descent<'a> {
             match level.left.next() {
                 Some(next) => {
                     return Some(Visit {
-                        path: join(&level.path, &next.name),
+                        path: join(&self.path[..level.len], &next.name),
                         name: next.name,
                         depth,
                         is_last: level.left.len() == 0,

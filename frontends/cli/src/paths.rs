@@ -2,11 +2,11 @@
 //!
 //! Input: paths of the command line, bytes. Output: other paths; what is there. Invariant: nothing is changed. Limits: none.
 
+use crate::descent::Descent;
 use crate::image::bytes;
 use crate::report::Report;
-use diorite::{Error, OpenFlags, Volume};
+use diorite::{Error, File, OpenFlags, Volume};
 use diorite_format::{Ino, Inode};
-use std::collections::HashSet;
 use std::ffi::OsString;
 use std::sync::Arc;
 
@@ -87,34 +87,15 @@ pub(crate) fn walk(
     path: &[u8],
     mut each: impl FnMut(&[u8], Result<&Inode, Error>),
 ) {
-    let (mut todo, mut seen) = (vec![path.to_vec()], HashSet::new());
-    while let Some(path) = todo.pop() {
-        let found = volume
-            .resolve(&path, false)
-            .and_then(|ino| inode(volume, ino));
-        let is_dir = found.as_ref().is_ok_and(|inode| inode.is_dir());
-        let ino = found.as_ref().map(|inode| inode.ino);
-        each(&path, found.as_deref().map_err(Clone::clone));
-        let Some(ino) = ino.ok().filter(|_| is_dir) else {
-            continue;
-        };
-        if !seen.insert(ino) {
-            let what = "the directories form a circle; run e2fsck";
-            each(&path, Err(Error::Damaged(what.to_owned())));
-            continue;
+    let mut descent = Descent::new(volume);
+    let mut next = Some(descent.begin(path));
+    while let Some(visit) = next {
+        let found = visit.file.as_ref().map(File::metadata);
+        each(&visit.path, found.as_deref().map_err(|e| (*e).clone()));
+        if visit.is_dir() {
+            descent.enter(&visit, |_| true, |error| each(&visit.path, Err(error)));
         }
-        match volume.read_dir(ino) {
-            Err(error) => each(&path, Err(error)),
-            Ok(entries) => {
-                for entry in entries {
-                    match entry {
-                        Ok(e) if e.name == b"." || e.name == b".." => {}
-                        Ok(e) => todo.push(join(&path, &e.name)),
-                        Err(error) => each(&path, Err(error)),
-                    }
-                }
-            }
-        }
+        next = descent.next();
     }
 }
 

@@ -38,8 +38,8 @@ impl Reason {
 impl From<&Error> for Reason {
     fn from(error: &Error) -> Reason {
         Reason(match error.root() {
-            Error::NotFound { path } if path.starts_with("inode ") => {
-                format!("{path} is not in use; the directory is corrupt, run e2fsck")
+            Error::NotInUse { ino } => {
+                format!("inode {ino} is not in use; the directory is corrupt, run e2fsck")
             }
             Error::NotFound { .. } => "No such file or directory".to_owned(),
             Error::NotADirectory { .. } => "Not a directory".to_owned(),

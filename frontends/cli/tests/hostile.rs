@@ -201,6 +201,74 @@ fn circles_of_directories_end() {
     diorite(&["chmod", "-R", &img, "a+r", "/"]).failed(1, "circle");
 }
 
+/// A name that stands for an inode which is not in use is damage, and no missing name. The defect: `rm -f`, `touch -c` and `truncate -c` were
+/// content, with the name still there, and without -c the file was to be made and "existed".
+#[test]
+fn a_name_of_an_inode_that_is_not_in_use_is_damage() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("x"), b"data").unwrap();
+    let img = image(dir.path(), "x", "8M", &["-t", "ext4"], Some(&source));
+    debugfs(&img, "clri /x");
+    let commands: [&[&str]; 9] = [
+        &["rm", "-f", &img, "/x"],
+        &["rm", &img, "/x"],
+        &["touch", "-c", &img, "/x"],
+        &["touch", "--no-dereference", &img, "/x"],
+        &["touch", &img, "/x"],
+        &["truncate", "-c", "-s", "0", &img, "/x"],
+        &["truncate", "-s", "0", &img, "/x"],
+        &["fallocate", "-l", "1M", &img, "/x"],
+        &["put", &img, "/dev/null", "/x"],
+    ];
+    for args in commands {
+        let ran = diorite(args);
+        ran.failed(1, "is not in use; the directory is corrupt, run e2fsck");
+    }
+    diorite(&["rm", "-f", &img, "/nothing"]).ok();
+    diorite(&["touch", "-c", &img, "/nothing"]).ok();
+}
+
+/// Two thousand directories, one in the other, with the longest names. The defect: each on the way held its whole path, half a gigabyte in
+/// all, and so did the list of those that `rm -r` was going to remove.
+#[test]
+fn deep_trees_take_memory_with_their_depth_alone() {
+    let dir = scratch();
+    let img = image(dir.path(), "x", "32M", &["-t", "ext4", "-N", "4000"], None);
+    let script = dir.path().join("script");
+    let name = "n".repeat(255);
+    fs::write(&script, format!("mkdir {name}\ncd {name}\n").repeat(2000)).unwrap();
+    let script = script.to_str().unwrap();
+    common::run("debugfs", &["-w", "-f", script, &img]);
+    let top = format!("/{name}");
+    let mut counted = None;
+    for args in [
+        &["find", &img, "/", "-name", "x"][..],
+        &["tree", &img],
+        &["getfattr", "-R", &img, "/"],
+        &["chmod", "-R", &img, "go-w", "/"],
+        &["rm", "-r", &img, &top],
+    ] {
+        // 200 MiB of data.
+        let ran = std::process::Command::new("sh")
+            .args(["-c", "ulimit -d 204800; exec \"$0\" \"$@\""])
+            .arg(env!("CARGO_BIN_EXE_diorite"))
+            .args(args)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert!(ran.status.success(), "{}: {said:.300}", args[0]);
+        if args[0] == "tree" {
+            let text = String::from_utf8_lossy(&ran.stdout);
+            counted = text.lines().last().map(str::to_owned);
+        }
+    }
+    assert_eq!(counted.as_deref(), Some("2001 directories, 0 files"));
+    diorite(&["ls", &img, &top]).failed(2, "No such file");
+    common::run("e2fsck", &["-fn", &img]);
+}
+
 /// A file that claims far more than the volume has ends with a message, not with a full disk.
 #[test]
 fn a_map_larger_than_its_volume_is_refused() {

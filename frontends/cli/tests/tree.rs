@@ -270,3 +270,18 @@ fn refusals() {
     }
     same(&copy, &again);
 }
+
+/// As coreutils: without following links nothing is made, and that is an error unless nothing was to be made. The defect: all was well.
+#[test]
+fn touch_of_a_link_that_is_not_there() {
+    let dir = scratch();
+    let (img, host) = both(dir.path(), &["-t", "ext4"]);
+    let missing = host.join("missing");
+    let on_host = Command::new("touch").arg("-h").arg(&missing).output();
+    assert_eq!(on_host.unwrap().status.code(), Some(1));
+    let wanted = "/missing: No such file or directory";
+    diorite(&["touch", "--no-dereference", &img, "/missing"]).failed(1, wanted);
+    twice(&img, &host, "touch --no-dereference -c /missing");
+    diorite(&["ls", &img, "/missing"]).failed(2, "No such file");
+    assert!(!missing.exists());
+}

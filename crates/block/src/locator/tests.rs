@@ -115,6 +115,20 @@ fn some(rng: &mut crate::rng::Rng, limit: u64) -> Option<u64> {
     (rng.below(2) == 0).then(|| rng.below(limit))
 }
 
+/// The defect: each level was one call more, in parsing, in printing and in letting go, and forty thousand of them were too many for the
+/// stack.
+#[test]
+fn volumes_inside_each_other_are_bounded() {
+    let inside = |n: usize| format!("disk.img{}", "!/a".repeat(n));
+    assert_eq!(parse(&inside(16)).to_string(), inside(16));
+    for n in [17, 40_000] {
+        let error = Locator::parse(&inside(n)).expect_err("too many");
+        assert_eq!(error.kind, DeviceErrorKind::Locator);
+        let said = error.to_string();
+        assert!(said.contains("more than 16 volumes inside"), "{said}");
+    }
+}
+
 #[test]
 fn what_lies_inside_is_the_engines() {
     let error = open(&parse("disk.img!/a"), &OpenOptions::default()).map(drop);

@@ -2,7 +2,8 @@
 //!
 //! Input: the directories that the tables have. Output: findings; names counted; of every directory which one names it and which it says
 //! is above it. Invariants: a directory is read by one thread, in large reads; no more blocks are read in all than twice those of the
-//! volume. Limits: names of one directory are compared by 64-bit hashes first, eight bytes for each name.
+//! volume, with those of hash trees and those that are read again for names that are there twice. Limits: names of one directory are
+//! compared by 64-bit hashes first, eight bytes for each name.
 
 use super::entries::{Entries, First};
 use super::hashed::Tree;
@@ -48,8 +49,19 @@ impl Directories {
         Directories {
             list: inos.iter().map(directory).collect(),
             names: AtomicU64::new(0),
-            left: AtomicI64::new(i64::try_from(blocks).unwrap_or(i64::MAX / 2) * 2),
+            left: AtomicI64::new(twice(blocks)),
         }
+    }
+
+    /// Takes blocks from what may still be read; says whether there were some.
+    pub(super) fn spend(&self, blocks: u64) -> bool {
+        let blocks = i64::try_from(blocks).unwrap_or(i64::MAX);
+        self.left.fetch_sub(blocks, Ordering::Relaxed) > 0
+    }
+
+    /// Lets another pass read as many as the first one.
+    pub(super) fn refill(&self, blocks: u64) {
+        self.left.store(twice(blocks), Ordering::Relaxed);
     }
 
     pub(super) fn list(&self) -> &[Directory] {
@@ -74,6 +86,11 @@ impl Directories {
                 .compare_exchange(0, by.get(), Ordering::Relaxed, Ordering::Relaxed);
         first.err().map(Ino::new)
     }
+}
+
+/// Blocks that one pass may read on a volume of so many.
+fn twice(blocks: u64) -> i64 {
+    i64::try_from(blocks).unwrap_or(i64::MAX / 2) * 2
 }
 
 impl Directory {
@@ -141,7 +158,7 @@ fn one(
         .names
         .fetch_add(entries.names(), Ordering::Relaxed);
     if let Some(twins) = entries.twins() {
-        twins_of(check, reader, &inode, &twins)?;
+        twins_of(check, directories, reader, &inode, &twins)?;
     }
     Ok(())
 }
@@ -190,7 +207,7 @@ fn mapped(
     let runs = runs_of(check, reader, dir)?;
     holes(check, dir, &runs);
     let mut tree = if is_hashed(&check.sight.sb, dir) {
-        Tree::read(check, reader, dir, &runs)?
+        Tree::read(check, directories, reader, dir, &runs)?
     } else {
         None
     };
@@ -231,10 +248,9 @@ fn mapped(
     Ok(up)
 }
 
-/// Takes blocks from what may still be read.
-fn spend(check: &Check<'_>, directories: &Directories, blocks: u64) -> bool {
-    let blocks = i64::try_from(blocks).unwrap_or(i64::MAX);
-    let enough = directories.left.fetch_sub(blocks, Ordering::Relaxed) > 0;
+/// Takes blocks from what may still be read; where there are none, that is said.
+pub(super) fn spend(check: &Check<'_>, directories: &Directories, blocks: u64) -> bool {
+    let enough = directories.spend(blocks);
     if !enough {
         check.found.add(
             Kind::NotChecked,
@@ -308,21 +324,22 @@ impl Visit for Runs {
 /// Says which names a directory has twice: those whose hashes it has twice.
 fn twins_of(
     check: &Check<'_>,
+    directories: &Directories,
     reader: &mut Reader<'_>,
     dir: &Inode,
     twins: &super::entries::Twins,
 ) -> Result<(), Error> {
-    let mut seen: Vec<Vec<u8>> = Vec::new();
+    let mut seen: HashSet<Vec<u8>> = HashSet::new();
     let sb = &check.sight.sb;
     let mut look = |parsed: &DirBlock<'_>| {
         for name in parsed.entries().map(|e| e.name).filter(|n| twins.has(n)) {
-            if seen.iter().any(|s| s == name) {
+            if seen.contains(name) {
                 let shown = name.escape_ascii();
                 let what =
                     format_args!("directory {}: the name \"{shown}\" is in it twice", dir.ino);
                 check.found.inode(Kind::Directory, dir.ino, what);
             } else {
-                seen.push(name.to_vec());
+                seen.insert(name.to_vec());
             }
         }
     };
@@ -341,6 +358,9 @@ fn twins_of(
     }
     for run in runs_of(check, reader, dir)? {
         for n in 0..run.len {
+            if !spend(check, directories, 1) {
+                return Ok(());
+            }
             let raw = reader.block(FsBlock::new(run.at.get() + n))?;
             if let Ok(block) = DirBlock::parse(sb, dir, FileBlock::new(run.file + n), raw) {
                 look(&block);

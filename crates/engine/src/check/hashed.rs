@@ -1,9 +1,11 @@
 //! The tree of a hashed directory: every block of names is led to once, and holds names of its own range of hashes only.
 //!
-//! Input: the root and the inner nodes; then the blocks of names as they are read. Output: findings. Invariants: a node is read once, whatever leads to it; names whose
-//! hash is the bound may be on either side only where the bound says so. Limits: 24 bytes for each block of one directory.
+//! Input: the root and the inner nodes; then the blocks of names as they are read. Output: findings. Invariants: a node is
+//! read once, whatever leads to it, and is one of the blocks that all directories may have read; names whose hash is the
+//! bound may be on either side only where the bound says so. Limits: 24 bytes for each block of one directory.
 
 use super::Check;
+use super::directories::{Directories, spend};
 use super::reader::Reader;
 use super::report::Kind;
 use super::walk::Run;
@@ -47,6 +49,7 @@ impl Tree {
     /// Reads the nodes; none if the root makes no sense.
     pub(super) fn read(
         check: &Check<'_>,
+        directories: &Directories,
         reader: &mut Reader<'_>,
         dir: &Inode,
         runs: &[Run],
@@ -87,14 +90,14 @@ impl Tree {
             high: None,
             levels: root.indirect_levels,
         };
-        tree.branch(check, reader, dir, runs, &branch)?;
+        tree.branch((check, directories), reader, dir, runs, &branch)?;
         Ok(Some(tree))
     }
 
     /// Everything that a node leads to.
     fn branch(
         &mut self,
-        check: &Check<'_>,
+        (check, directories): (&Check<'_>, &Directories),
         reader: &mut Reader<'_>,
         dir: &Inode,
         runs: &[Run],
@@ -116,6 +119,9 @@ impl Tree {
             let Some(at) = place_of(runs, entry.block) else {
                 continue;
             };
+            if !spend(check, directories, 1) {
+                return Ok(());
+            }
             let raw = reader.block(at)?;
             if dx::looks_like_a_leaf(raw) {
                 let what = "a node's first entry, which is none, says how long its name is";
@@ -130,7 +136,7 @@ impl Tree {
                         high,
                         levels: branch.levels - 1,
                     };
-                    self.branch(check, reader, dir, runs, &below)?;
+                    self.branch((check, directories), reader, dir, runs, &below)?;
                 }
                 Err(e) => check.found.inode(Kind::HashTree, dir.ino, e),
             }

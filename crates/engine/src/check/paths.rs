@@ -1,7 +1,8 @@
 //! Paths of what was found: which name leads to the inode of a finding.
 //!
-//! Input: a report; directories with who names them. Output: paths in it. Invariant: directories are read again only if there is something to name, and each once.
-//! Limits: of several names the first that is met; nothing for what no name leads to.
+//! Input: a report; directories with who names them. Output: paths in it. Invariants: directories are read again only if
+//! there is something to name, and each once; no more blocks are read in a pass than twice those of the volume. Limits: of several names the
+//! first that is met; nothing for what no name leads to, or whose name was not read any more.
 
 use super::directories::{Directories, runs_of};
 use super::reader::Reader;
@@ -77,6 +78,7 @@ fn pass(
     directories: &Directories,
     wanted: &HashSet<Ino>,
 ) -> Result<Names, Error> {
+    directories.refill(check.sight.sb.geometry().blocks_count());
     let begin = || (Reader::new(check.sight), Names::new());
     let count = directories.list().len();
     let met = check
@@ -84,7 +86,7 @@ fn pass(
         .each(STAGE_PATHS, count, begin, |(reader, names), n| {
             let ino = directories.list()[n].ino;
             if check.people.get(ino).is_some_and(|p| !p.is_tangled()) {
-                one(check, reader, names, wanted, ino)?;
+                one((check, directories), reader, names, wanted, ino)?;
             }
             Ok(())
         })?;
@@ -102,7 +104,7 @@ fn pass(
 }
 
 fn one(
-    check: &Check<'_>,
+    (check, directories): (&Check<'_>, &Directories),
     reader: &mut Reader<'_>,
     names: &mut Names,
     wanted: &HashSet<Ino>,
@@ -126,6 +128,9 @@ fn one(
     }
     for run in runs_of(check, reader, &dir)? {
         for n in 0..run.len {
+            if !directories.spend(1) {
+                return Ok(());
+            }
             let raw = reader.block(FsBlock::new(run.at.get() + n))?;
             if let Ok(block) = DirBlock::parse(sb, &dir, FileBlock::new(run.file + n), raw) {
                 take(&dir, &block, names, wanted);

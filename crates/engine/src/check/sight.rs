@@ -144,7 +144,7 @@ fn is_damage(error: &Error) -> bool {
     error.is_corrupt()
         || matches!(
             error.root(),
-            Error::Damaged(_) | Error::NotFound { .. } | Error::Invalid(_) | Error::Format(_)
+            Error::Damaged(_) | Error::NotInUse { .. } | Error::Invalid(_) | Error::Format(_)
         )
 }
 

@@ -15,7 +15,7 @@ fn what_is_being_deleted_is_not_found() {
     let ino = file.ino();
     volume.unlink("/file").unwrap();
     let going = super::doomed::read(inner, ino).unwrap();
-    let is_gone = |error: Error| matches!(error, Error::NotFound { .. });
+    let is_gone = |error: Error| matches!(error, Error::NotInUse { .. });
     assert!(is_gone(inner.inode(ino).unwrap_err()));
     assert!(is_gone(
         volume.open_ino(ino, OpenFlags::default()).unwrap_err()

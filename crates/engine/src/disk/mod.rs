@@ -92,7 +92,11 @@ pub(crate) struct Terms {
 
 impl Disk {
     pub(crate) fn new(parts: Parts, terms: Terms) -> Disk {
-        let level = parts.device.level() + 1;
+        let level = parts
+            .device
+            .level()
+            .checked_add(1)
+            .expect("what opened it has refused more levels");
         Disk {
             told: parts.blocking.flushes().all_told(),
             level,

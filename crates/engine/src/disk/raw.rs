@@ -9,9 +9,10 @@ use diorite_block::{Bio, Blocking, Buf};
 use diorite_format::FsBlock;
 use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockEdit};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// Contents of blocks of the volume, by number.
-pub(crate) type Blocks = BTreeMap<FsBlock, Box<[u8]>>;
+/// Contents of blocks of the volume, by number. Equal ones may be the same memory.
+pub(crate) type Blocks = BTreeMap<FsBlock, Arc<[u8]>>;
 
 /// Reads any range of the device, rounded out to its logical blocks.
 pub(crate) fn read_bytes(blocking: &Blocking, at: u64, len: usize) -> Result<Vec<u8>, Error> {

@@ -11,7 +11,7 @@ use crate::inode::Inode;
 use crate::map::edit::{End, NewRun};
 use diorite_format::extent::Extent;
 use diorite_format::journal::FastRecord;
-use diorite_format::{Ino, MapKind};
+use diorite_format::{FsBlock, Ino, MapKind};
 
 /// One past the last file block that can be mapped: no range goes further.
 const END: u32 = u32::MAX;
@@ -36,11 +36,25 @@ impl Replay<'_> {
     }
 
     fn use_run(&self, run: Run) -> Result<(), Error> {
-        let alloc = self.volume.alloc()?;
-        // An extent, or what a few of them join to, is in a group or two.
-        self.volume
-            .in_handle(4 * MARK_CREDITS, |handle| alloc.use_blocks(handle, run))
-            .map_err(|e| e.at("fast commits"))
+        let (volume, alloc) = (self.volume, self.volume.alloc()?);
+        let (mut start, end) = (run.start, run.end());
+        // Group by group: where they are small, an extent may reach over more of them than one transaction has room for.
+        while start < end {
+            let group = volume.sb.group_of(start).ok_or_else(|| {
+                Error::Damaged(format!("fast commits: {run} are outside the volume"))
+            })?;
+            let first = volume.sb.group_first_block(group).get();
+            let past = first + u64::from(volume.sb.group_blocks(group));
+            let past = FsBlock::new(past.min(end.get()));
+            let len = u32::try_from(past.get() - start.get()).expect("a part of a run");
+            volume
+                .in_handle(MARK_CREDITS, |handle| {
+                    alloc.use_blocks(handle, Run { start, len })
+                })
+                .map_err(|e| e.at("fast commits"))?;
+            start = past;
+        }
+        Ok(())
     }
 
     pub(super) fn add_range(
@@ -115,5 +129,40 @@ impl Replay<'_> {
             self.use_run(Run { start, len })?;
         }
         Ok(())
+    }
+}
+
+#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+mod tests {
+    use crate::fast_commit::replay;
+    use crate::testing::small_volume;
+    use diorite_format::extent::Extent;
+    use diorite_format::journal::FastRecord;
+    use diorite_format::{FileBlock, FsBlock};
+
+    /// An extent over twenty groups of 256 blocks. The defect: room was asked for what is changed in four groups.
+    #[test]
+    fn an_extent_over_many_small_groups_has_room() {
+        let small = ["-g", "256", "-G", "128", "-O", "^resize_inode"];
+        let volume = small_volume("24M", &small);
+        let file = volume.create("/file", 0o644).unwrap();
+        volume.sync().unwrap();
+        let free = volume.usage().free_on_disk;
+        let extent = Extent {
+            block: FileBlock::new(0),
+            len: 4900,
+            start: FsBlock::new(1 + 60 * 256),
+            unwritten: false,
+        };
+        let ino = file.ino();
+        replay(
+            volume.inner(),
+            &[vec![FastRecord::AddRange { ino, extent }]],
+        )
+        .unwrap();
+        assert_eq!(volume.journal_stats().uncredited, 0);
+        assert_eq!(volume.usage().free_on_disk, free - 4900);
+        drop(file);
+        volume.close().unwrap();
     }
 }

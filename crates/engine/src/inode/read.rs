@@ -63,9 +63,7 @@ fn read_unless(
         let raw: Arc<[u8]> = bytes[from..from + volume.sb.geometry().inode_size() as usize].into();
         let disk = DiskInode::parse(&volume.sb, ino, &raw)?;
         if gone(&disk) {
-            return Err(Error::NotFound {
-                path: format!("inode {ino}"),
-            });
+            return Err(Error::NotInUse { ino });
         }
         in_core(volume, disk, raw)
     };

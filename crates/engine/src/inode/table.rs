@@ -34,9 +34,7 @@ impl InodeTable {
     /// It is being deleted: its number will soon be another's.
     fn find_to_use(&self, ino: Ino) -> Result<Option<Arc<Inode>>, Error> {
         match self.find(ino) {
-            Some(inode) if inode.is_deleted() => Err(Error::NotFound {
-                path: format!("inode {ino}"),
-            }),
+            Some(inode) if inode.is_deleted() => Err(Error::NotInUse { ino }),
             found => Ok(found),
         }
     }

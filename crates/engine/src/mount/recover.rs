@@ -15,7 +15,8 @@ use crate::error::Error;
 use crate::inode::Fs;
 use crate::journal::recovery::{After, LogEnd, Overlay, bring_home, check_fits, replay};
 use crate::options::OpenOptions;
-use diorite_block::{Blocking, Device};
+use diorite_block::device::DeviceErrorKind;
+use diorite_block::{Blocking, Device, DeviceError};
 use diorite_format::Superblock;
 use diorite_format::journal::FastCommits;
 use std::sync::Arc;
@@ -40,6 +41,11 @@ pub(crate) fn open(
     mut notes: Vec<String>,
     open_log: OpenLog<'_>,
 ) -> Result<Opened, Error> {
+    if device.level() == u8::MAX {
+        let (name, most) = (device.name(), u8::MAX);
+        let what = format!("{name} stands on {most} volumes: no other one can be above them");
+        return Err(DeviceError::new(DeviceErrorKind::Unsupported, what).into());
+    }
     if options.write && device.geometry().read_only {
         return Err(Error::ReadOnly(format!("{} is read-only", device.name())));
     }

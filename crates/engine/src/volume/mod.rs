@@ -148,8 +148,7 @@ impl Volume {
         self.inner().bound_noted_times_best_effort();
         let inode = self.inner().inode(ino)?;
         if inode.is_unlinked() {
-            let path = format!("inode {ino}");
-            return Err(Error::NotFound { path });
+            return Err(Error::NotInUse { ino });
         }
         if flags.write {
             self.inner().check_writable()?;

@@ -69,9 +69,15 @@ impl Inode {
     }
 
     fn holder(&self, ino: Ino, size: u32) -> Result<Holder, Error> {
-        let inode = self.volume.inode(ino)?;
+        let owner = self.ino;
+        let volume = &self.volume;
+        if volume.is_system_inode(ino) || volume.sb.orphan_file() == Some(ino) {
+            return Err(Error::Damaged(format!(
+                "inode {owner}: an attribute's value is in inode {ino}, which is one of the volume's own; run e2fsck"
+            )));
+        }
+        let inode = volume.inode(ino)?;
         if !inode.disk().holds_value() {
-            let owner = self.ino;
             return Err(Error::Damaged(format!(
                 "inode {owner}: inode {ino} holds no attribute's value; run e2fsck"
             )));

@@ -7,11 +7,13 @@
 //! | `bytes` | images that are cut off, bits at random, words that say absurd things |
 //! | `maps` | maps that go in circles or lie, data over the volume's own structures |
 //! | `names` | directories and hash trees that go in circles |
+//! | `again` | directories that have the same blocks again and again |
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]
 mod common;
 
+mod again;
 mod bytes;
 mod maps;
 mod names;

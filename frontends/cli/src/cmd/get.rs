@@ -3,7 +3,7 @@
 //! Input: an image, paths in it, a place on the host. Output: files on the host. Invariants: every host operation is relative to a
 //! directory that this run opened, never follows a link that the image made, and takes one checked name, so no image makes a copy land
 //! outside DEST; nothing that this process has open as a volume, a journal or below one is replaced or written to; a directory is copied
-//! once, so circles end. Limits: 76 MiB of buffers, 256 requests in flight; what was copied before an error stays.
+//! once for each PATH, so circles end. Limits: 76 MiB of buffers, 256 requests in flight; what was copied before an error stays.
 //!
 //! | module | takes -> gives |
 //! |---|---|
@@ -65,7 +65,7 @@ pub(crate) fn run(global: &Global, args: &GetArgs) -> ExitCode {
         progress,
         meta: Meta::new(args),
         names: Names::default(),
-        links: Links::default(),
+        links: Links::of(args.paths.len()),
         seen: HashSet::new(),
         nameless: Path::new("/proc/self/fd").exists(),
     };
@@ -84,7 +84,7 @@ struct Copier<'a> {
     meta: Meta,
     names: Names,
     links: Links,
-    /// Directories that were copied.
+    /// Directories that this PATH led to.
     seen: HashSet<Ino>,
     /// A file that is open can be given a name.
     nameless: bool,
@@ -108,6 +108,8 @@ impl Copier<'_> {
 
     /// One PATH of the command line, with everything below it. Fails if the host has no place for it.
     fn one(&mut self, path: &[u8], file: File, args: &GetArgs) -> Result<(), Reason> {
+        // What another PATH led to is copied again: to another place, or over itself.
+        self.seen.clear();
         let is_dir = file.metadata().is_dir();
         match place::choose(&args.dest, path, args.paths.len() > 1, is_dir)? {
             Place::Whole(fd) => {

@@ -1,9 +1,10 @@
 //! `diorite rm`: names taken out of an image, in coreutils' words.
 //!
 //! Input: an image, paths. Output: nothing. Invariants: without `-r` no directory goes; a link is removed, not what it points to; the root stays.
-//! Limits: asks nobody.
+//! Limits: asks nobody; of a tree the path of one directory is held, and what is left of those on the way.
 
 use crate::args::{Global, RmArgs};
+use crate::descent::{Descent, Visit};
 use crate::image::{self, bytes};
 use crate::paths;
 use crate::report::{Reason, Report};
@@ -44,28 +45,39 @@ fn remove(volume: &Volume, path: &[u8], args: &RmArgs, report: &mut Report) {
 
 /// Removes a directory and all in it, the deepest first. What cannot be removed is told, with what is above it left out.
 fn remove_tree(volume: &Volume, path: &[u8], report: &mut Report) {
-    let mut dirs = Vec::new();
+    let mut descent = Descent::new(volume);
+    let mut next = Some(descent.begin(path));
+    // The path of the last directory on the way, and how long those of all of them are.
+    let (mut dir, mut dirs) = (Vec::new(), Vec::new());
     let mut failed = false;
-    paths::walk(volume, path, |path, found| {
-        let gone = match found {
-            Ok(inode) if inode.is_dir() => {
-                dirs.push(path.to_vec());
-                Ok(())
+    loop {
+        let depth = next.as_ref().map_or(0, |visit| visit.depth);
+        for len in dirs.drain(depth.min(dirs.len())..).rev() {
+            dir.truncate(len);
+            match volume.rmdir(&dir) {
+                // What stands in it was told.
+                Err(Error::NotEmpty { .. }) if failed => {}
+                Err(error) => report.file(&dir, error),
+                Ok(()) => {}
             }
-            Ok(_) => volume.unlink(path),
-            Err(error) => Err(error),
-        };
-        if let Err(error) = gone {
-            failed = true;
-            report.file(path, error);
         }
-    });
-    for dir in dirs.iter().rev() {
-        match volume.rmdir(dir) {
-            // What stands in it was told.
-            Err(Error::NotEmpty { .. }) if failed => {}
-            Err(error) => report.file(dir, error),
-            Ok(()) => {}
+        let Some(visit) = next else { return };
+        if visit.is_dir() {
+            dir.clone_from(&visit.path);
+            dirs.push(dir.len());
+            let all = |_: &_| true;
+            descent.enter(&visit, all, |error| {
+                failed = true;
+                report.file(&visit.path, error);
+            });
+        } else {
+            let Visit { path, file, .. } = visit;
+            // It is let go first: what is open is deleted later.
+            if let Err(error) = file.map(drop).and_then(|()| volume.unlink(&path)) {
+                failed = true;
+                report.file(&path, error);
+            }
         }
+        next = descent.next();
     }
 }

@@ -1,7 +1,7 @@
 //! `diorite touch`: times of files in an image set, in coreutils' words.
 //!
-//! Input: an image, paths. Output: nothing. Invariant: a file that is not there is made, unless `-c`. Limits: new files belong to root and are mode
-//! 0644.
+//! Input: an image, paths. Output: nothing. Invariant: a file that is not there is made, unless `-c` or `--no-dereference`. Limits: new
+//! files belong to root and are mode 0644.
 
 use crate::args::{Global, TouchArgs};
 use crate::image::{self, NEW_FILE, bytes};
@@ -57,7 +57,11 @@ fn wanted<'a>(volume: &Volume, args: &'a TouchArgs) -> Result<SetAttr, (&'a [u8]
 fn one(volume: &Volume, path: &[u8], args: &TouchArgs, times: &SetAttr) -> Result<(), Error> {
     let ino = match paths::look(volume, path, !args.no_dereference)? {
         Some(inode) => inode.ino,
-        None if args.no_create || args.no_dereference => return Ok(()),
+        None if args.no_create => return Ok(()),
+        None if args.no_dereference => {
+            let path = String::from_utf8_lossy(path).into_owned();
+            return Err(Error::NotFound { path });
+        }
         None => volume.create(path, NEW_FILE)?.ino(),
     };
     volume.set_attr(ino, times)

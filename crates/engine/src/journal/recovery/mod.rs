@@ -12,7 +12,8 @@
 //!
 //! Input: the journal's superblock and its blocks. Output: [`Replay`]. Invariants: what the running kernel and e2fsck replay, to the byte;
 //! every number in the log is checked before it is used; each block of the log is taken once, so a log that points in circles
-//! ends. Limits: the copies are held in memory, at most as many as the log has blocks; what fast commits do to a volume is another room's.
+//! ends. Limits: the copies are held in memory, at most as many as the log has blocks, those of zeros as one; what fast commits do to a
+//! volume is another room's.
 
 mod fast;
 mod home;

@@ -13,6 +13,7 @@ use crate::error::Error;
 use diorite_format::journal::{FastCommits, JournalSuper, Tag};
 use diorite_format::{FsBlock, Tid};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// What a log has to say.
 #[derive(Debug)]
@@ -76,6 +77,8 @@ pub(crate) fn replay(
         }
     }
     let mut blocks = Blocks::new();
+    // A log in a sparse image has many blocks of zeros that take no room there: here they are one.
+    let zeros: Arc<[u8]> = vec![0; journal.block_size as usize].into();
     for piece in pieces() {
         let Piece::Copies { tid, first, tags } = piece else {
             continue;
@@ -85,6 +88,8 @@ pub(crate) fn replay(
             if !silenced {
                 let at = Ring::of(journal).step(*first, n);
                 let copy = take(journal, log, target, at, *tid, tag)?;
+                let is_zeros = copy.iter().all(|b| *b == 0);
+                let copy = if is_zeros { zeros.clone() } else { copy.into() };
                 blocks.insert(tag.block, copy);
             }
         }
@@ -129,4 +134,69 @@ fn take(
     let mut copy: Box<[u8]> = copy.into();
     tag.unescape(&mut copy);
     Ok(copy)
+}
+
+#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+mod tests {
+    use super::*;
+    use diorite_format::journal::write;
+    use std::collections::HashSet;
+
+    /// A log of which all blocks are holes but these.
+    struct Sparse(HashMap<u32, Vec<u8>>, Vec<u8>);
+
+    impl LogBlocks for Sparse {
+        fn read(&mut self, at: u32) -> Result<&[u8], Error> {
+            Ok(self.0.get(&at).unwrap_or(&self.1))
+        }
+    }
+
+    struct Anywhere;
+
+    impl Target for Anywhere {
+        fn refuses(&self, _: FsBlock) -> Option<&'static str> {
+            None
+        }
+    }
+
+    /// Twenty descriptors, and behind each as many holes as it has room to name. The defect: a block of memory for each.
+    #[test]
+    fn copies_that_are_holes_take_no_memory() {
+        const SIZE: u32 = 4096;
+        let words = [0xC03B_3998, 3, 0, SIZE, 100_000, 1, 7, 1];
+        let mut raw: Vec<u8> = words.iter().flat_map(|w: &u32| w.to_be_bytes()).collect();
+        raw.resize(1024, 0);
+        let journal = JournalSuper::parse(&raw, SIZE, 100_000).unwrap();
+        let hole = vec![0; SIZE as usize];
+        let mut log = Sparse(HashMap::new(), hole.clone());
+        let each = u32::try_from(write::tags_per_descriptor(&journal)).unwrap();
+        let (mut at, mut named) = (1, 1000);
+        for _ in 0..20 {
+            let blocks = named..named + u64::from(each);
+            let tags = blocks.clone().map(|block| write::Tag {
+                block: FsBlock::new(block),
+                escaped: false,
+                sum: 0,
+            });
+            let mut descriptor = hole.clone();
+            let tags: Vec<_> = tags.collect();
+            write::descriptor(&journal, Tid::new(7), &tags, &mut descriptor);
+            log.0.insert(at, descriptor);
+            at += 1 + each;
+            named = blocks.end;
+        }
+        // The last one is no hole.
+        let mut data = hole.clone();
+        data[SIZE as usize - 1] = 1;
+        log.0.insert(at - 1, data.clone());
+        let mut commit = hole;
+        write::commit(&journal, Tid::new(7), 0, 0, &mut commit);
+        log.0.insert(at, commit);
+        let found = replay(&journal, &mut log, &Anywhere).unwrap().blocks;
+        assert_eq!(found.len() as u64, named - 1000);
+        let (last, others) = (found[&FsBlock::new(named - 1)].clone(), found.values());
+        assert!(*last == data[..] && others.filter(|b| b.iter().any(|x| *x != 0)).count() == 1);
+        let held: HashSet<*const u8> = found.values().map(|b| b.as_ptr()).collect();
+        assert_eq!(held.len(), 2, "blocks of memory for {} copies", found.len());
+    }
 }

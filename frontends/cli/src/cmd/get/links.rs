@@ -1,8 +1,9 @@
 //! Hard links: a second name of an inode becomes a second name of its copy.
 //!
 //! Input: inodes with more than one link. Output: links on the host. Invariants: the way back to the first copy goes through
-//! directories that this run made, never through a link; an inode is forgotten when all its names were met. Limits: a number
-//! and a name per inode that is still missing names.
+//! directories that this run made, never through a link; an inode is forgotten when all its names were met, where no
+//! other PATH may lead to them again. Limits: a number and a name per inode that is still missing names, or, for several PATHs, that has
+//! several.
 
 use super::Copier;
 use super::node::make_way;
@@ -10,15 +11,17 @@ use super::tree::Dir;
 use crate::report::{Reason, errno_text};
 use diorite::File;
 use diorite_format::{Ino, Inode};
-use rustix::fs::{AtFlags, linkat};
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, linkat, statat};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::rc::Rc;
 
 /// Inodes that were copied and have more names.
-#[derive(Default)]
 pub(super) struct Links {
     known: HashMap<Ino, First>,
+    /// Names may be met again.
+    again: bool,
 }
 
 /// The first copy of an inode.
@@ -30,6 +33,14 @@ struct First {
 }
 
 impl Links {
+    /// None so far, of so many PATHs.
+    pub(super) fn of(paths: usize) -> Links {
+        Links {
+            known: HashMap::new(),
+            again: paths > 1,
+        }
+    }
+
     /// Notes that a copy of the inode has been made.
     pub(super) fn remember(&mut self, inode: &Inode, dir: u32, host: &[u8]) {
         if inode.links > 1 {
@@ -44,6 +55,9 @@ impl Links {
 
     /// One more name was met.
     fn met(&mut self, ino: Ino) {
+        if self.again {
+            return;
+        }
         if let Some(first) = self.known.get_mut(&ino) {
             first.left -= 1;
             if first.left == 0 {
@@ -78,7 +92,7 @@ impl Copier<'_> {
         let link = || linkat(&from, &*first.host, &dir.fd, host, AtFlags::empty());
         match link() {
             // Linking a file to itself must not unlink it: the same PATH may be asked for twice.
-            Err(Errno::EXIST) if (first.dir, &*first.host) == (dir.id, host) => Ok(()),
+            Err(Errno::EXIST) if is_same((&from, &first.host), (&dir.fd, host)) => Ok(()),
             Err(Errno::EXIST) => {
                 make_way(dir, host)?;
                 link().map_err(cannot)
@@ -86,4 +100,13 @@ impl Copier<'_> {
             made => made.map_err(cannot),
         }
     }
+}
+
+/// Do both names in directories of the host stand for one file?
+fn is_same(one: (&OwnedFd, &[u8]), other: (&OwnedFd, &[u8])) -> bool {
+    let file = |(dir, name): (&OwnedFd, &[u8])| {
+        let found = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        Some((found.st_dev, found.st_ino))
+    };
+    file(one).is_some() && file(one) == file(other)
 }

@@ -2,7 +2,7 @@
 //!
 //! Input: a directory of the image and its copy. Output: calls of `node` for every entry. Invariants: the walk keeps its own
 //! stack; a directory's times and mode are set when the last file in it is finished; an inode that was walked is never walked
-//! again. Limits: a descriptor per level, 1,000 levels; a name per directory is remembered to the end.
+//! again below the same PATH. Limits: a descriptor per level, 1,000 levels; a name per directory is remembered to the end.
 
 use super::Copier;
 use crate::image;

@@ -63,7 +63,11 @@ impl Putter<'_> {
                 let file = self.volume.open_ino(*ino, OpenFlags::default());
                 match file.and_then(|file| self.volume.replace_file(&file, path)) {
                     // It was replaced in its turn, or has as many names as one can have: a copy is made.
-                    Err(Error::NotFound { .. } | Error::TooManyLinks { .. }) => Ok(false),
+                    Err(
+                        Error::NotInUse { .. }
+                        | Error::NotFound { .. }
+                        | Error::TooManyLinks { .. },
+                    ) => Ok(false),
                     other => Ok(other.map(|()| true)?),
                 }
             }

@@ -7,13 +7,15 @@
 use super::source::Source;
 use super::tree::Dir;
 use super::{Putter, Trouble};
-use crate::paths::{inode, look};
+use crate::paths::{inode, last_name, look};
 use crate::report::Reason;
 use diorite::Error;
 use diorite::dir::RenameFlags;
 use diorite_format::{FileType, Ino};
 use std::rc::Rc;
 
+/// How what is made beside another name is called, before a number.
+const BESIDE: &str = ".put~";
 /// What a directory has until its own mode is set.
 const PRIVATE_DIR: u16 = 0o700;
 
@@ -90,20 +92,34 @@ impl Putter<'_> {
     /// Symbolic links, pipes, sockets, devices. One that replaces another is made beside it.
     fn special(&mut self, source: &Source, path: &[u8], replaces: bool) -> Result<(), Trouble> {
         let attributes = self.meta.read(source).map_err(Trouble::Source)?;
-        let beside = [path, b".put~".as_slice()].concat();
-        let at: &[u8] = if replaces { &beside } else { path };
-        let ino = self.make_node(source, at)?;
+        let (at, ino) = match replaces {
+            true => self.make_beside(source, path)?,
+            false => (path.to_vec(), self.make_node(source, path)?),
+        };
         let mut done = self.meta.set(self.volume, ino, &attributes, true);
         if replaces && done.is_ok() {
-            done = self.volume.rename(at, path, RenameFlags::default());
+            done = self.volume.rename(&at, path, RenameFlags::default());
         }
         if let Err(error) = done {
-            self.volume.unlink(at)?;
+            self.volume.unlink(&at)?;
             return Err(error.into());
         }
         self.links.remember(source, ino);
         self.progress.file(self.flow.bytes());
         Ok(())
+    }
+
+    /// Makes it in the same directory, under a name that nothing has; gives its path. The name is short, whatever the one that it is to get.
+    fn make_beside(&self, source: &Source, path: &[u8]) -> Result<(Vec<u8>, Ino), Trouble> {
+        let end = path.len() - last_name(path).len();
+        let mut number = 0u64;
+        loop {
+            let at = [&path[..end], format!("{BESIDE}{number}").as_bytes()].concat();
+            match self.make_node(source, &at) {
+                Err(Trouble::Image(Error::Exists { .. })) => number += 1,
+                made => return Ok((at, made?)),
+            }
+        }
     }
 
     fn make_node(&self, source: &Source, at: &[u8]) -> Result<Ino, Trouble> {
