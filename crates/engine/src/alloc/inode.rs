@@ -9,7 +9,7 @@
 use super::Alloc;
 use super::bits::{Change, Way};
 use super::group::{Group, Inodes};
-use super::spread::Spread;
+use crate::alloc::orlov::Orlov;
 use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::journal::JournalHandle;
@@ -45,7 +45,7 @@ impl Alloc {
     ) -> Result<Ino, Error> {
         let sb = &handle.store().sb;
         let home = sb.inode_place(parent)?.group;
-        let spread = Spread {
+        let spread = Orlov {
             groups: &*self.groups,
             flex: 1 << sb.geometry().flex_bits(),
             inodes_per_group: sb.geometry().inodes_per_group(),

@@ -6,7 +6,7 @@
 //! | `bits` | which bits of a group change -> its bitmap and its descriptor on disk, together |
 //! | `around` | blocks of a file -> the clusters that they lie in, and which of these are claimed |
 //! | `mark` | a claimed run -> used on disk; a used one -> free on disk, and usable after the commit |
-//! | `inode`, `spread` | a parent -> a new inode's number, and the group for it |
+//! | `inode`, `orlov` | a parent -> a new inode's number, and the group for it |
 //! | `exact` | what a replay knows to be in use -> used on disk |
 //! | `waiting` | inodes that a round without a journal freed -> which of them it still holds |
 //! | `loan` | a claimed run -> the same, free again when whoever has it ends, in whatever way |
@@ -32,8 +32,8 @@ mod inode;
 mod load;
 mod loan;
 mod mark;
+mod orlov;
 mod runs;
-mod spread;
 #[cfg(test)]
 mod tests;
 mod totals;

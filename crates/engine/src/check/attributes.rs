@@ -46,7 +46,7 @@ pub(super) fn in_inode(
     if !inode.file_acl.is_none() {
         met.attributes.push((inode.file_acl, inode.ino));
     }
-    let list = match Xattrs::parse_inode(&check.sight.sb, inode, raw) {
+    let list = match Xattrs::parse_inode(&check.source.sb, inode, raw) {
         Ok(list) if list.entries.is_empty() => return Ok(Elsewhere::default()),
         Ok(list) => list,
         Err(e) => {
@@ -72,7 +72,7 @@ pub(super) fn encrypted(
     inode: &Inode,
     raw: &[u8],
 ) -> Result<(), Error> {
-    let (sb, ino, at) = (&check.sight.sb, inode.ino, inode.file_acl);
+    let (sb, ino, at) = (&check.source.sb, inode.ino, inode.file_acl);
     if !inode.flags.has(InodeFlags::ENCRYPT) {
         return Ok(());
     }
@@ -125,7 +125,7 @@ fn entry(
             check.found.inode(Kind::Xattr, owner, what);
         }
     }
-    let cluster = u64::from(check.sight.sb.geometry().cluster_size());
+    let cluster = u64::from(check.source.sb.geometry().cluster_size());
     Ok(Some(u64::from(size).div_ceil(cluster)))
 }
 
@@ -164,8 +164,8 @@ pub(super) fn blocks(check: &Check<'_>, met: &mut Met) -> Result<(), Error> {
     let mut blocks: Vec<FsBlock> = owners.iter().map(|(b, _)| *b).collect();
     blocks.dedup();
     let mut rest = &owners[..];
-    let mut holders = Reader::new(check.sight);
-    let mut reader = Reader::new(check.sight);
+    let mut holders = Reader::new(check.source);
+    let mut reader = Reader::new(check.source);
     reader.each(&blocks, |n, raw| {
         let sharing = rest.partition_point(|(b, _)| *b == blocks[n]);
         let (here, later) = rest.split_at(sharing);
@@ -189,7 +189,7 @@ fn block(
 ) -> Result<(), Error> {
     let first = owners.first().map_or(Ino::new(0), |ino| *ino);
     check.space.claim(at, 1);
-    let list = match Xattrs::parse_block(&check.sight.sb, first, at, raw) {
+    let list = match Xattrs::parse_block(&check.source.sb, first, at, raw) {
         Ok(list) => list,
         Err(e) => {
             check.found.of(Kind::Xattr, first, at, e);
@@ -226,7 +226,7 @@ fn block(
         }
     }
     if held.inodes > 0 {
-        let sectors = held.clusters * u64::from(check.sight.sb.geometry().cluster_size() >> 9);
+        let sectors = held.clusters * u64::from(check.source.sb.geometry().cluster_size() >> 9);
         for owner in owners {
             if let Ok(at) = met.counted.binary_search_by_key(owner, |of| of.ino) {
                 met.counted[at].expected += sectors;
@@ -240,11 +240,11 @@ fn block(
 /// Inodes that hold values: each is one, is used, and says by how many.
 pub(super) fn values(check: &Check<'_>, met: &mut Met) -> Result<(), Error> {
     met.values.sort_unstable();
-    let mut reader = Reader::new(check.sight);
+    let mut reader = Reader::new(check.source);
     for users in met.values.chunk_by(|a, b| a.holder == b.holder) {
         let Some(first) = users.first() else { continue };
         let holder = first.holder;
-        match check.people.get(holder) {
+        match check.link_counts.get(holder) {
             Some(person) if person.is_ea() => {
                 let found = users.len() as u64;
                 let says = reader
@@ -256,7 +256,7 @@ pub(super) fn values(check: &Check<'_>, met: &mut Met) -> Result<(), Error> {
                     );
                     check.found.inode(Kind::Xattr, holder, what);
                 }
-                check.people.count(holder);
+                check.link_counts.count(holder);
             }
             _ => {
                 let owner = first.owner;
@@ -273,8 +273,8 @@ pub(super) fn values(check: &Check<'_>, met: &mut Met) -> Result<(), Error> {
 /// Targets of symbolic links that have a block of their own.
 pub(super) fn targets(check: &Check<'_>, met: &Met) -> Result<(), Error> {
     let blocks: Vec<FsBlock> = met.targets.iter().map(|(b, _)| *b).collect();
-    let mut sizes = Reader::new(check.sight);
-    Reader::new(check.sight).each(&blocks, |n, raw| {
+    let mut sizes = Reader::new(check.source);
+    Reader::new(check.source).each(&blocks, |n, raw| {
         let (at, ino) = met.targets[n];
         let Some((inode, _)) = sizes.inode(ino)? else {
             return Ok(());

@@ -22,7 +22,7 @@ pub(super) struct Sums {
 
 /// Compares all groups. `fixed` is what the volume's own structures take of each.
 pub(super) fn all(check: &Check<'_>, fixed: &[u32]) -> Result<(), Error> {
-    let groups = &check.sight.groups;
+    let groups = &check.source.groups;
     let written = |uninit: fn(&GroupDesc) -> bool, at: fn(&GroupDesc) -> FsBlock| {
         let mut list: Vec<_> = groups
             .iter()
@@ -53,42 +53,42 @@ fn each(
     let mut at: Vec<FsBlock> = list.iter().map(|(b, _)| *b).collect();
     at.dedup();
     // Two groups with one bitmap were found when bitmaps were claimed.
-    Reader::new(check.sight).each(&at, |n, raw| {
+    Reader::new(check.source).each(&at, |n, raw| {
         let first = list.partition_point(|(b, _)| *b < at[n]);
         let (_, group) = list[first];
-        compare(check, &check.sight.groups[group.get() as usize], raw);
+        compare(check, &check.source.groups[group.get() as usize], raw);
         Ok(())
     })
 }
 
 fn block_bitmap(check: &Check<'_>, group: &GroupDesc, raw: &[u8]) {
-    let from_copy = check.sight.from_copy[group.group.get() as usize];
-    match group.verify_block_bitmap(&check.sight.sb, raw) {
+    let from_copy = check.source.from_copy[group.group.get() as usize];
+    match group.verify_block_bitmap(&check.source.sb, raw) {
         Err(e) if !from_copy => check.found.block(Kind::BlockBitmap, group.block_bitmap, e),
         _ => {}
     }
-    let bits = check.sight.sb.group_clusters(group.group);
+    let bits = check.source.sb.group_clusters(group.group);
     let expected = |n: usize| check.space.used_word(group.group, n);
     let number =
-        u64::from(group.group.get()) * u64::from(check.sight.sb.geometry().clusters_per_group());
+        u64::from(group.group.get()) * u64::from(check.source.sb.geometry().clusters_per_group());
     let name = |n: u32| check.space.block_of(number + u64::from(n)).get();
     compare(check, BitmapKind::Block, group, raw, bits, expected, name);
 }
 
 fn inode_bitmap(check: &Check<'_>, group: &GroupDesc, raw: &[u8]) {
     let number = group.group.get() as usize;
-    match group.verify_inode_bitmap(&check.sight.sb, raw) {
-        Err(e) if !check.sight.from_copy[number] => {
+    match group.verify_inode_bitmap(&check.source.sb, raw) {
+        Err(e) if !check.source.from_copy[number] => {
             check.found.block(Kind::InodeBitmap, group.inode_bitmap, e);
         }
         _ => {}
     }
-    let bits = check.sight.sb.geometry().inodes_per_group();
+    let bits = check.source.sb.geometry().inodes_per_group();
     let ino = |n: u32| group.group.get() * bits + n + 1;
     let mut taken = vec![0u64; bits.div_ceil(64) as usize];
     let mut take = |n: u32| taken[(n / 64) as usize] |= 1 << (n % 64);
     (0..bits.min(first_ino(check).saturating_sub(ino(0)))).for_each(&mut take);
-    for (used, ..) in check.people.of_group(number) {
+    for (used, ..) in check.link_counts.of_group(number) {
         take(used.get() - ino(0));
     }
     compare(
@@ -104,7 +104,7 @@ fn inode_bitmap(check: &Check<'_>, group: &GroupDesc, raw: &[u8]) {
 
 /// The first inode that is not kept for the volume itself.
 fn first_ino(check: &Check<'_>) -> u32 {
-    check.sight.sb.geometry().first_ino()
+    check.source.sb.geometry().first_ino()
 }
 
 fn compare(
@@ -186,7 +186,7 @@ fn padding(
     raw: &[u8],
     bits: u32,
 ) {
-    let end = check.sight.sb.block_size() * 8;
+    let end = check.source.sb.block_size() * 8;
     if let Some(n) = bitmap::next_zero(raw, bits, end) {
         let what = format_args!(
             "{} bitmap of group {group}: bit {n}, behind the group's end, is not set",
@@ -213,7 +213,7 @@ fn never_written(check: &Check<'_>, group: &GroupDesc, fixed: u32) {
 
 /// The counts in a group's descriptor.
 fn counters(check: &Check<'_>, group: &GroupDesc, sums: &mut Sums) {
-    let (sb, number) = (&check.sight.sb, group.group);
+    let (sb, number) = (&check.source.sb, group.group);
     let clusters = sb.group_clusters(number);
     let free = clusters.saturating_sub(check.space.used_in(number));
     let per_group = sb.geometry().inodes_per_group();
@@ -221,14 +221,14 @@ fn counters(check: &Check<'_>, group: &GroupDesc, sums: &mut Sums) {
         .saturating_sub(number.get() * per_group + 1)
         .min(per_group);
     let (mut inodes, mut dirs) = (reserved, 0);
-    for (ino, person, _) in check.people.of_group(number.get() as usize) {
+    for (ino, person, _) in check.link_counts.of_group(number.get() as usize) {
         inodes += u32::from(ino.get() >= first_ino(check));
         dirs += u32::from(person.is_dir());
     }
     let free_inodes = per_group.saturating_sub(inodes);
     sums.free_clusters += u64::from(free);
     sums.free_inodes += u64::from(free_inodes);
-    if check.sight.from_copy[number.get() as usize] {
+    if check.source.from_copy[number.get() as usize] {
         return;
     }
     for (what, says, is) in [
@@ -246,7 +246,7 @@ fn counters(check: &Check<'_>, group: &GroupDesc, sums: &mut Sums) {
 
 /// The counts in the superblock, which nobody keeps up to date through a crash: e2fsck lets them pass too.
 fn totals(check: &Check<'_>, sums: &Sums) {
-    let geometry = check.sight.sb.geometry();
+    let geometry = check.source.sb.geometry();
     let blocks = sums.free_clusters * u64::from(geometry.cluster_ratio());
     for (what, says, is) in [
         ("free blocks", geometry.free_blocks_count(), blocks),

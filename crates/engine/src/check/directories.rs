@@ -7,11 +7,11 @@
 
 use super::entries::{Entries, First};
 use super::hashed::Tree;
-use super::people::Person;
 use super::reader::Reader;
 use super::report::Kind;
 use super::walk::{Run, Visit, walk};
 use super::{Check, STAGE_DIRECTORIES, attributes};
+use crate::check::link_counts::Person;
 use crate::error::Error;
 use diorite_format::dir::{DirBlock, inline_parent, is_hashed};
 use diorite_format::inline::InlineData;
@@ -107,14 +107,14 @@ impl Directory {
 
 /// Reads all directories.
 pub(super) fn all(check: &Check<'_>, directories: &Directories) -> Result<(), Error> {
-    let begin = || (Reader::new(check.sight), Entries::new());
+    let begin = || (Reader::new(check.source), Entries::new());
     let count = directories.list.len();
     check
-        .crew
+        .threads
         .each(STAGE_DIRECTORIES, count, begin, |state, n| {
             let (reader, entries) = state;
             let directory = &directories.list[n];
-            match check.people.get(directory.ino) {
+            match check.link_counts.get(directory.ino) {
                 Some(person) => one(check, directories, reader, entries, directory, person),
                 None => Ok(()),
             }
@@ -171,11 +171,11 @@ fn inline(
     dir: &Inode,
     raw: &[u8],
 ) -> Option<Ino> {
-    let sb = &check.sight.sb;
+    let sb = &check.source.sb;
     let rest = attributes::inline_value(sb, dir, raw).unwrap_or(&[]);
     // Said when the inode was judged.
     let data = InlineData::new(dir, rest).ok()?;
-    check.people.count(dir.ino);
+    check.link_counts.count(dir.ino);
     for part in data.dir_parts().into_iter().filter(|p| !p.is_empty()) {
         match DirBlock::parse_inline(sb, dir, part) {
             Ok(block) => {
@@ -186,7 +186,7 @@ fn inline(
     }
     match inline_parent(sb, dir) {
         Ok(up) => {
-            check.people.count(up);
+            check.link_counts.count(up);
             Some(up)
         }
         Err(e) => {
@@ -206,13 +206,13 @@ fn mapped(
 ) -> Result<Option<Ino>, Error> {
     let runs = runs_of(check, reader, dir)?;
     holes(check, dir, &runs);
-    let mut tree = if is_hashed(&check.sight.sb, dir) {
+    let mut tree = if is_hashed(&check.source.sb, dir) {
         Tree::read(check, directories, reader, dir, &runs)?
     } else {
         None
     };
     let mut up = None;
-    let sb = &check.sight.sb;
+    let sb = &check.source.sb;
     let (size, most) = (sb.block_size() as usize, reader.stripe_blocks());
     for run in &runs {
         let mut from = 0;
@@ -263,7 +263,7 @@ pub(super) fn spend(check: &Check<'_>, directories: &Directories, blocks: u64) -
 /// A directory has no holes.
 fn holes(check: &Check<'_>, dir: &Inode, runs: &[Run]) {
     let mut next = 0;
-    let blocks = dir.size >> check.sight.sb.geometry().block_bits();
+    let blocks = dir.size >> check.source.sb.geometry().block_bits();
     for run in runs {
         if run.file != next || run.unwritten {
             let what = if run.unwritten {
@@ -296,7 +296,7 @@ pub(super) fn runs_of(
     dir: &Inode,
 ) -> Result<Vec<Run>, Error> {
     let mut all = Runs::default();
-    walk(&check.sight.sb, reader, dir, &mut all)?;
+    walk(&check.source.sb, reader, dir, &mut all)?;
     Ok(all.runs)
 }
 
@@ -330,7 +330,7 @@ fn twins_of(
     twins: &super::entries::Twins,
 ) -> Result<(), Error> {
     let mut seen: HashSet<Vec<u8>> = HashSet::new();
-    let sb = &check.sight.sb;
+    let sb = &check.source.sb;
     let mut look = |parsed: &DirBlock<'_>| {
         for name in parsed.entries().map(|e| e.name).filter(|n| twins.has(n)) {
             if seen.contains(name) {

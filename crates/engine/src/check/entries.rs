@@ -5,8 +5,8 @@
 
 use super::Check;
 use super::directories::Directories;
-use super::people::Person;
 use super::report::Kind;
+use crate::check::link_counts::Person;
 use diorite_format::dir::{DirBlock, DirEntry};
 use diorite_format::{FileType, Ino};
 use std::hash::BuildHasher;
@@ -80,8 +80,8 @@ impl Entries {
         if first == First::Yes {
             match block.dots(self.dir) {
                 Ok((_, above)) => {
-                    check.people.count(self.dir);
-                    check.people.count(above);
+                    check.link_counts.count(self.dir);
+                    check.link_counts.count(above);
                     (up, skip) = (Some(above), 2);
                 }
                 Err(e) => check.found.inode(Kind::Directory, self.dir, e),
@@ -97,7 +97,7 @@ impl Entries {
 
     /// "." and ".." name directories, and a NUL ends each.
     fn dots(&self, check: &Check<'_>, block: &DirBlock<'_>, count: usize) {
-        let typed = check.sight.sb.has_filetype();
+        let typed = check.source.sb.has_filetype();
         for e in block.entries().take(count) {
             if typed && e.file_type != Some(FileType::Directory) {
                 self.wrong(check, &e, "is not marked as a directory");
@@ -114,16 +114,16 @@ impl Entries {
             self.wrong(check, e, "is only expected at the beginning of a directory");
             return;
         }
-        let sb = &check.sight.sb;
+        let sb = &check.source.sb;
         if e.ino == Ino::ROOT || e.ino.get() < sb.geometry().first_ino() {
             self.wrong(check, e, "names an inode that is the volume's own");
             return;
         }
-        let Some(person) = check.people.get(e.ino) else {
+        let Some(person) = check.link_counts.get(e.ino) else {
             self.wrong(check, e, "names an inode that is not in use");
             return;
         };
-        check.people.count(e.ino);
+        check.link_counts.count(e.ino);
         self.kind(check, e, person);
         if person.is_ea() {
             // e2fsck minds nothing, and puts one that nothing has into lost+found itself; the kernel refuses what has such a name.
@@ -141,7 +141,7 @@ impl Entries {
     }
 
     fn kind(&self, check: &Check<'_>, e: &DirEntry<'_>, person: Person) {
-        if check.sight.sb.has_filetype() && e.file_type != person.kind() && !person.is_bad() {
+        if check.source.sb.has_filetype() && e.file_type != person.kind() && !person.is_bad() {
             let what = format!(
                 "has the type {}, and its inode is {}",
                 e.file_type.map_or("unknown", kind_name),

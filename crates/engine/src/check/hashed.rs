@@ -59,7 +59,7 @@ impl Tree {
         };
         let raw = reader.block(at)?;
         let stored = dx::stored_hash(raw);
-        let root = match DxRoot::parse(&check.sight.sb, dir, raw) {
+        let root = match DxRoot::parse(&check.source.sb, dir, raw) {
             Ok(root) => root,
             Err(FormatError::Unsupported(e)) if is_folded(dir) => {
                 check.found.note(format_args!("directory {}: {e}", dir.ino));
@@ -74,10 +74,10 @@ impl Tree {
             let what = "the kind of hash is one that the superblock alone may choose";
             wrong(check, dir, FileBlock::new(0), what);
         }
-        let blocks = dir.size >> check.sight.sb.geometry().block_bits();
+        let blocks = dir.size >> check.source.sb.geometry().block_bits();
         let mapped: u64 = runs.iter().map(|r| r.len).sum();
         // Blocks may be mapped again and again: a volume has no more than it has.
-        let mapped = mapped.min(check.sight.sb.geometry().blocks_count());
+        let mapped = mapped.min(check.source.sb.geometry().blocks_count());
         let mut tree = Tree {
             hash: (!dir.flags.has(InodeFlags::CASEFOLD)).then_some(root.hash),
             // Blocks that are not mapped cannot be led to.
@@ -127,7 +127,7 @@ impl Tree {
                 let what = "a node's first entry, which is none, says how long its name is";
                 wrong(check, dir, entry.block, what);
             }
-            match DxNode::parse(&check.sight.sb, dir, entry.block, raw) {
+            match DxNode::parse(&check.source.sb, dir, entry.block, raw) {
                 Ok(node) => {
                     let below = Branch {
                         entries: node.entries,
@@ -200,7 +200,7 @@ impl Tree {
         if block.get() == 0 || !place.known {
             return;
         }
-        let settings = check.sight.sb.hash();
+        let settings = check.source.sb.hash();
         for e in leaf.entries() {
             let major = hash.hash(settings, e.name).major;
             let above = |high: u32| major > high & !1 || major == high && high & 1 == 0;

@@ -1,6 +1,6 @@
 //! The inode tables: every slot that was ever used is read, judged, and what its inode has is claimed.
 //!
-//! Input: the tables, group by group, in large reads. Output: [`crate::check::people::People`]; lists of what is to be looked at later: directories, blocks of
+//! Input: the tables, group by group, in large reads. Output: [`crate::check::link_counts::LinkCounts`]; lists of what is to be looked at later: directories, blocks of
 //! attributes, targets of links. Invariant: a slot is judged by one thread, once. Limits: of an inode with a wrong sum nothing else is believed.
 
 use super::judge;
@@ -59,14 +59,14 @@ impl Met {
 /// Goes through all tables.
 pub(super) fn all(check: &Check<'_>) -> Result<Met, Error> {
     let fresh = || Met {
-        usage: Usage::new(&check.sight.sb),
+        usage: Usage::new(&check.source.sb),
         ..Met::default()
     };
-    let reader = || Reader::new(check.sight);
+    let reader = || Reader::new(check.source);
     let begin = || (reader(), reader(), fresh());
-    let groups = check.sight.groups.len();
+    let groups = check.source.groups.len();
     let done = check
-        .crew
+        .threads
         .each(STAGE_INODES, groups, begin, |state, group| {
             let (table, reader, met) = state;
             of_group(check, table, reader, met, group)
@@ -88,14 +88,14 @@ fn of_group(
     met: &mut Met,
     group: usize,
 ) -> Result<(), Error> {
-    let geometry = check.sight.sb.geometry();
+    let geometry = check.source.sb.geometry();
     let (size, block) = (
         geometry.inode_size() as usize,
         u64::from(geometry.block_size()),
     );
-    let known = check.people.known(group);
+    let known = check.link_counts.known(group);
     let blocks = (u64::from(known) * size as u64).div_ceil(block);
-    let first = check.sight.groups[group].inode_table.get();
+    let first = check.source.groups[group].inode_table.get();
     let mut index = 0;
     let mut from = 0;
     while from < blocks {
@@ -127,7 +127,7 @@ fn slot(
     if is_zero(raw) {
         return Ok(());
     }
-    let sb = &check.sight.sb;
+    let sb = &check.source.sb;
     let parsed = match Inode::parse(sb, ino, raw) {
         Err(_) if is_unused(check, ino, raw) => {
             judge::unused(check, ino, raw);
@@ -153,7 +153,7 @@ fn slot(
 fn is_unused(check: &Check<'_>, ino: Ino, raw: &[u8]) -> bool {
     raw[26..28] == [0, 0]
         && !check.orphans.has(ino)
-        && ino.get() >= check.sight.sb.geometry().first_ino()
+        && ino.get() >= check.source.sb.geometry().first_ino()
 }
 
 /// Compared in large pieces: most of a table that was zeroed is zeros.

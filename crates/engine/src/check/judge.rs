@@ -1,6 +1,6 @@
 //! One inode, judged by itself: what it says of itself, of its size and of the space that it takes.
 //!
-//! Input: a checked inode, with its bytes. Output: findings; the inode among the people; what is to be looked at later. Invariants: what
+//! Input: a checked inode, with its bytes. Output: findings; the inode with its count of links; what is to be looked at later. Invariants: what
 //! the inode has is claimed before it is compared with what it says. Limits: names and links are for later passes.
 
 use super::Check;
@@ -8,10 +8,10 @@ use super::attributes::{self, Elsewhere};
 use super::inodes::{Counted, Met};
 use super::maps::{self, Taken};
 use super::own::{self, Role};
-use super::people::Person;
 use super::reader::Reader;
 use super::report::Kind;
 use super::usage::{Payers, Usage};
+use crate::check::link_counts::Person;
 use crate::error::Error;
 use diorite_format::features::Incompat;
 use diorite_format::inline::InlineData;
@@ -26,7 +26,7 @@ pub(super) fn inode(
     inode: &Inode,
     raw: &[u8],
 ) -> Result<(), Error> {
-    let (ino, role) = (inode.ino, own::role(&check.sight.sb, inode.ino));
+    let (ino, role) = (inode.ino, own::role(&check.source.sb, inode.ino));
     let orphan = check.orphans.has(ino);
     times(check, inode, role, orphan);
     if role == Role::Ordinary && !orphan {
@@ -64,7 +64,7 @@ pub(super) fn inode(
         .orphan(orphan)
         .ea(is_value(inode))
         .own(role != Role::Ordinary && role != Role::Root);
-    check.people.set(ino, person);
+    check.link_counts.set(ino, person);
     met.inodes += 1;
     if inode.is_dir() {
         met.directories.push(ino);
@@ -82,8 +82,8 @@ pub(super) fn damaged(check: &Check<'_>, met: &mut Met, ino: Ino, raw: &[u8]) {
         let person = Person::new(FileType::from_mode(mode), links)
             .bad(true)
             .tangled(true);
-        let own = own::role(&check.sight.sb, ino) == Role::Own;
-        check.people.set(ino, person.own(own));
+        let own = own::role(&check.source.sb, ino) == Role::Own;
+        check.link_counts.set(ino, person.own(own));
         met.inodes += 1;
     }
 }
@@ -116,7 +116,7 @@ fn times(check: &Check<'_>, inode: &Inode, role: Role, orphan: bool) {
     if orphan || dtime == 0 {
         return;
     }
-    if dtime <= check.sight.sb.geometry().inodes_count() {
+    if dtime <= check.source.sb.geometry().inodes_count() {
         let what = format_args!(
             "inode {ino}: its time of deletion, {dtime}, is a link of the list of orphans, and it is not on that"
         );
@@ -130,7 +130,7 @@ fn times(check: &Check<'_>, inode: &Inode, role: Role, orphan: bool) {
 /// Fields that have to be zero, and flags that do not go with the type.
 fn fields(check: &Check<'_>, inode: &Inode, raw: &[u8]) {
     let ino = inode.ino;
-    for what in inode.oddities(&check.sight.sb, raw) {
+    for what in inode.oddities(&check.source.sb, raw) {
         check
             .found
             .inode(Kind::Inode, ino, format_args!("inode {ino}: {what}"));
@@ -172,7 +172,7 @@ fn contents(check: &Check<'_>, met: &mut Met, inode: &Inode, raw: &[u8], taken: 
 /// The size of a file with blocks.
 fn mapped(check: &Check<'_>, met: &mut Met, inode: &Inode, taken: &Taken) {
     let (ino, size) = (inode.ino, inode.size);
-    let block = u64::from(check.sight.sb.block_size());
+    let block = u64::from(check.source.sb.block_size());
     let say = |what: std::fmt::Arguments<'_>| {
         check
             .found
@@ -218,7 +218,7 @@ fn inline(check: &Check<'_>, inode: &Inode, raw: &[u8]) {
             .found
             .inode(Kind::Inode, ino, format_args!("inode {ino}: {what}"))
     };
-    let value = attributes::inline_value(&check.sight.sb, inode, raw);
+    let value = attributes::inline_value(&check.source.sb, inode, raw);
     if value.is_none() {
         say(format_args!("inline data, and no attribute system.data"));
     }
@@ -263,7 +263,7 @@ fn blocks(
     values: Elsewhere,
     payers: Option<Payers>,
 ) {
-    let sb = &check.sight.sb;
+    let sb = &check.source.sb;
     let cluster = u64::from(sb.geometry().cluster_size() >> 9);
     let has_block = !inode.file_acl.is_none();
     let clusters = taken.clusters + u64::from(has_block) + values.clusters;

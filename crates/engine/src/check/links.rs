@@ -1,12 +1,12 @@
 //! Links and the way to the root: every inode has as many names as it says, every directory is below the root.
 //!
-//! Input: people with their names counted, directories with who names them. Output: findings. Invariant: each directory is gone up from once, so that circles end.
+//! Input: counts of links with names counted, directories with who names them. Output: findings. Invariant: each directory is gone up from once, so that circles end.
 //! Limits: what hangs on a directory that nothing leads to is not listed: only the top of it is.
 
 use super::Check;
 use super::directories::{Directories, Directory};
-use super::people::Person;
 use super::report::Kind;
+use crate::check::link_counts::Person;
 use diorite_format::Ino;
 use diorite_format::features::RoCompat;
 
@@ -15,8 +15,8 @@ const MOST_LINKS: u32 = 65_000;
 
 /// Compares names found with links stored, group by group.
 pub(super) fn counts(check: &Check<'_>) {
-    for group in 0..check.sight.groups.len() {
-        for (ino, person, found) in check.people.of_group(group) {
+    for group in 0..check.source.groups.len() {
+        for (ino, person, found) in check.link_counts.of_group(group) {
             one(check, ino, person, found);
         }
     }
@@ -38,7 +38,12 @@ fn one(check: &Check<'_>, ino: Ino, person: Person, found: u32) {
             .inode(Kind::Unreachable, ino, format_args!("inode {ino}: {what}"));
         return;
     }
-    let many = check.sight.sb.features().ro_compat.has(RoCompat::DIR_NLINK);
+    let many = check
+        .source
+        .sb
+        .features()
+        .ro_compat
+        .has(RoCompat::DIR_NLINK);
     let uncounted = person.is_dir() && links == 1 && many && found >= MOST_LINKS;
     if links != found && !uncounted && !(person.is_dir() && found == 0) {
         let what = format_args!("inode {ino}: says that it has {links} links; {found} were found");
@@ -94,7 +99,7 @@ fn above(check: &Check<'_>, directories: &Directories, directory: &Directory) ->
         return None;
     }
     let above = directories.find(directory.above());
-    let orphan = check.people.get(ino).is_some_and(Person::is_orphan);
+    let orphan = check.link_counts.get(ino).is_some_and(Person::is_orphan);
     if above.is_none() && !orphan {
         let what = format_args!("directory {ino}: is in use, and no name leads to it");
         check.found.inode(Kind::Unreachable, ino, what);

@@ -41,7 +41,7 @@ pub(super) fn claim(
         taken: Taken::default(),
         last: None,
     };
-    walk(&check.sight.sb, reader, inode, &mut claimer)?;
+    walk(&check.source.sb, reader, inode, &mut claimer)?;
     Ok(claimer.taken)
 }
 
@@ -63,7 +63,7 @@ impl Visit for Claimer<'_> {
 
     fn run(&mut self, run: Run) {
         let space = self.check.space;
-        let ratio = u64::from(self.check.sight.sb.geometry().cluster_ratio());
+        let ratio = u64::from(self.check.source.sb.geometry().cluster_ratio());
         let first = space.cluster(run.at.get());
         let end = space.cluster(run.at.get() + run.len - 1) + 1;
         if run.file % ratio != run.at.get() % ratio {

@@ -2,18 +2,18 @@
 //!
 //! | file | takes -> gives |
 //! |---|---|
-//! | `sight` | a device -> superblock and descriptors, over a journal replayed in memory |
+//! | `source` | a device -> superblock and descriptors, over a journal replayed in memory |
 //! | `fixed`, `space` | structures at fixed places -> clusters in use, one bit each |
 //! | `orphans` | the superblock -> inodes on their way out |
 //! | `inodes`, `judge`, `own` | inode tables -> every inode judged by itself |
 //! | `walk`, `maps` | an inode -> the blocks that its map leads to, claimed |
 //! | `attributes` | inodes, blocks -> attributes judged, references counted |
 //! | `directories`, `entries`, `hashed` | directories -> names counted, hash trees judged |
-//! | `people`, `links` | names counted -> links, what is lost |
+//! | `link_counts`, `links` | names counted -> links, what is lost |
 //! | `bitmaps` | what is in use -> bitmaps and counters judged |
 //! | `usage`, `quota` | what inodes use -> usage files of quotas judged |
 //! | `owners`, `paths` | findings -> who it is, and where |
-//! | `report`, `crew`, `reader` | findings kept; threads; reads |
+//! | `report`, `threads`, `reader` | findings kept; threads; reads |
 //!
 //! Input: a device or a locator. Output: a [`Report`]. Invariants: nothing is written; memory grows with the size of the device and with
 //! what is in use, never with a number that is only said; what is reported does not depend on the number of threads. Limits: copies of
@@ -22,43 +22,43 @@
 
 mod attributes;
 mod bitmaps;
-mod crew;
 mod directories;
 mod entries;
 mod fixed;
 mod hashed;
 mod inodes;
 mod judge;
+mod link_counts;
 mod links;
 mod maps;
 mod orphans;
 mod own;
 mod owners;
 mod paths;
-mod people;
 mod quota;
 mod reader;
 mod report;
-mod sight;
+mod source;
 mod space;
+mod threads;
 mod usage;
 mod walk;
 
-pub use crew::{Progress, Watch};
 pub use report::{Finding, Findings, Kind, Report, Totals};
+pub use threads::{Progress, Watch};
 
 use crate::error::Error;
 use crate::locator;
 use crate::options::OpenOptions;
-use crew::Crew;
 use diorite_block::{Device, Locator};
 use directories::Directories;
+use link_counts::LinkCounts;
 use orphans::Orphans;
-use people::People;
 use report::Collector;
-use sight::Sight;
+use source::Source;
 use space::Space;
 use std::sync::Arc;
+use threads::Threads;
 
 const STAGE_INODES: &str = "inodes";
 const STAGE_DIRECTORIES: &str = "directories";
@@ -108,20 +108,20 @@ pub fn check_device(
     watch: Watch<'_>,
 ) -> Result<Report, Error> {
     let found = Collector::new(options.per_kind);
-    let Some(sight) = sight::look(device, &read_only(&options.open), &found)? else {
+    let Some(source) = source::look(device, &read_only(&options.open), &found)? else {
         return Ok(found.snapshot(Totals::default()));
     };
-    let orphans = Orphans::find(&sight, &found)?;
+    let orphans = Orphans::find(&source, &found)?;
     let check = Check {
-        space: &Space::new(&sight.sb),
-        people: &People::new(&sight.sb, &sight.groups),
+        space: &Space::new(&source.sb),
+        link_counts: &LinkCounts::new(&source.sb, &source.groups),
         orphans: &orphans,
         found: &found,
-        crew: Crew {
+        threads: Threads {
             threads: options.threads,
             watch,
         },
-        sight: &sight,
+        source: &source,
     };
     let (totals, directories) = check.passes()?;
     let mut report = found.snapshot(totals);
@@ -138,25 +138,25 @@ fn read_only(options: &OpenOptions) -> OpenOptions {
 
 /// What all passes share.
 struct Check<'a> {
-    sight: &'a Sight,
+    source: &'a Source,
     space: &'a Space,
-    people: &'a People,
+    link_counts: &'a LinkCounts,
     orphans: &'a Orphans,
     found: &'a Collector,
-    crew: Crew<'a>,
+    threads: Threads<'a>,
 }
 
 impl Check<'_> {
     /// All of them, in an order in which each has what it compares with.
     fn passes(&self) -> Result<(Totals, Directories), Error> {
-        let fixed = fixed::claim(self.sight, self.space);
+        let fixed = fixed::claim(self.source, self.space);
         let mut met = inodes::all(self)?;
         let attributes = met.attributes.clone();
         own::journal(self)?;
         attributes::blocks(self, &mut met)?;
         attributes::values(self, &mut met)?;
         attributes::targets(self, &met)?;
-        let blocks = self.sight.sb.geometry().blocks_count();
+        let blocks = self.source.sb.geometry().blocks_count();
         let directories = Directories::new(&met.directories, blocks);
         directories::all(self, &directories)?;
         links::counts(self);
@@ -170,12 +170,12 @@ impl Check<'_> {
             owners::name(self, &attributes)?;
         }
         let used = |g: &diorite_format::GroupDesc| u64::from(self.space.used_in(g.group));
-        let clusters: u64 = self.sight.groups.iter().map(used).sum();
+        let clusters: u64 = self.source.groups.iter().map(used).sum();
         let totals = Totals {
             inodes: met.inodes,
             directories: met.directories.len() as u64,
             names: directories.names(),
-            blocks: clusters * u64::from(self.sight.sb.geometry().cluster_ratio()),
+            blocks: clusters * u64::from(self.source.sb.geometry().cluster_ratio()),
         };
         Ok((totals, directories))
     }

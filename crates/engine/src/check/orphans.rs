@@ -6,8 +6,8 @@
 
 use super::reader::Reader;
 use super::report::{Collector, Kind};
-use super::sight::Sight;
 use super::walk::{Run, Visit, walk};
+use crate::check::source::Source;
 use crate::error::Error;
 use diorite_format::features::RoCompat;
 use diorite_format::{FsBlock, Ino, Inode, orphan};
@@ -26,12 +26,12 @@ impl Orphans {
     }
 
     /// Finds them all.
-    pub(super) fn find(sight: &Sight, found: &Collector) -> Result<Orphans, Error> {
+    pub(super) fn find(source: &Source, found: &Collector) -> Result<Orphans, Error> {
         let mut orphans = Orphans::default();
-        let mut reader = Reader::new(sight);
-        orphans.list(sight, &mut reader, found)?;
-        if let Some(file) = sight.sb.orphan_file() {
-            orphans.file(sight, &mut reader, found, file)?;
+        let mut reader = Reader::new(source);
+        orphans.list(source, &mut reader, found)?;
+        if let Some(file) = source.sb.orphan_file() {
+            orphans.file(source, &mut reader, found, file)?;
         }
         if !orphans.known.is_empty() {
             let n = orphans.known.len();
@@ -43,12 +43,12 @@ impl Orphans {
     /// The list: the superblock names the first, the time of deletion of each the next.
     fn list(
         &mut self,
-        sight: &Sight,
+        source: &Source,
         reader: &mut Reader<'_>,
         found: &Collector,
     ) -> Result<(), Error> {
-        let (mut next, mut before) = (sight.sb.last_orphan(), Ino::new(0));
-        let first_ino = sight.sb.geometry().first_ino();
+        let (mut next, mut before) = (source.sb.last_orphan(), Ino::new(0));
+        let first_ino = source.sb.geometry().first_ino();
         while !next.is_none() {
             let wrong = |what: &str| {
                 let by = if before.is_none() {
@@ -62,7 +62,7 @@ impl Orphans {
                     format_args!("list of orphans: {by} names inode {next}, {what}"),
                 );
             };
-            if next.get() < first_ino || sight.sb.check_ino(next.get()).is_err() {
+            if next.get() < first_ino || source.sb.check_ino(next.get()).is_err() {
                 wrong("which is no ordinary inode of the volume");
                 return Ok(());
             }
@@ -85,12 +85,12 @@ impl Orphans {
 
     fn file(
         &mut self,
-        sight: &Sight,
+        source: &Source,
         reader: &mut Reader<'_>,
         found: &Collector,
         ino: Ino,
     ) -> Result<(), Error> {
-        if sight.sb.check_ino(ino.get()).is_err() {
+        if source.sb.check_ino(ino.get()).is_err() {
             found.inode(
                 Kind::Orphan,
                 ino,
@@ -107,8 +107,8 @@ impl Orphans {
             return Ok(());
         };
         let before = self.known.len();
-        self.slots(sight, reader, found, &inode)?;
-        let says = sight.sb.features().ro_compat.has(RoCompat::ORPHAN_PRESENT);
+        self.slots(source, reader, found, &inode)?;
+        let says = source.sb.features().ro_compat.has(RoCompat::ORPHAN_PRESENT);
         if self.known.len() != before && !says {
             found.inode(
                 Kind::Orphan,
@@ -121,15 +121,15 @@ impl Orphans {
 
     fn slots(
         &mut self,
-        sight: &Sight,
+        source: &Source,
         reader: &mut Reader<'_>,
         found: &Collector,
         file: &Inode,
     ) -> Result<(), Error> {
-        let mut blocks = Blocks::new(sight);
-        walk(&sight.sb, reader, file, &mut blocks)?;
-        let expected = file.size >> sight.sb.geometry().block_bits();
-        let whole = blocks.whole && file.size % u64::from(sight.sb.block_size()) == 0;
+        let mut blocks = Blocks::new(source);
+        walk(&source.sb, reader, file, &mut blocks)?;
+        let expected = file.size >> source.sb.geometry().block_bits();
+        let whole = blocks.whole && file.size % u64::from(source.sb.block_size()) == 0;
         if !whole
             || !file.is_file()
             || blocks.list.len() as u64 != expected
@@ -142,7 +142,7 @@ impl Orphans {
             found.inode(Kind::Orphan, ino, what);
         }
         for at in blocks.list {
-            match orphan::parse_block(&sight.sb, file, at, reader.block(at)?) {
+            match orphan::parse_block(&source.sb, file, at, reader.block(at)?) {
                 Ok(list) => self.known.extend(list),
                 Err(e) => found.of(Kind::Orphan, file.ino, at, e),
             }
@@ -160,12 +160,12 @@ struct Blocks {
 }
 
 impl Blocks {
-    fn new(sight: &Sight) -> Blocks {
+    fn new(source: &Source) -> Blocks {
         Blocks {
             list: Vec::new(),
             // The kernel makes it of 512 blocks at most.
             whole: true,
-            left: sight.sb.geometry().blocks_count().min(4096),
+            left: source.sb.geometry().blocks_count().min(4096),
         }
     }
 }

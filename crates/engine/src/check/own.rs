@@ -56,7 +56,7 @@ pub(super) fn role(sb: &Superblock, ino: Ino) -> Role {
 /// An inode that is kept for the volume has a file, or nothing.
 pub(super) fn fields(check: &Check<'_>, inode: &Inode, taken: &Taken) {
     let ino = inode.ino;
-    let sb = &check.sight.sb;
+    let sb = &check.source.sb;
     let journal = sb.journal() == JournalPlace::Internal(ino);
     if journal && inode.flags.has(InodeFlags::ENCRYPT) {
         let what = format_args!("inode {ino}: the journal is flagged as encrypted");
@@ -114,15 +114,15 @@ pub(super) fn unused(check: &Check<'_>, ino: Ino, raw: &[u8]) {
 
 /// The journal, where it is in an inode: that has to be there. What its log says is for opening.
 pub(super) fn journal(check: &Check<'_>) -> Result<(), Error> {
-    let JournalPlace::Internal(ino) = check.sight.sb.journal() else {
+    let JournalPlace::Internal(ino) = check.source.sb.journal() else {
         return Ok(());
     };
-    if check.sight.sb.check_ino(ino.get()).is_err() || check.people.get(ino).is_none() {
+    if check.source.sb.check_ino(ino.get()).is_err() || check.link_counts.get(ino).is_none() {
         let what = format_args!("the journal is said to be in inode {ino}, which has no file");
         check.found.inode(Kind::Journal, ino, what);
         return Ok(());
     }
-    let mut reader = Reader::new(check.sight);
+    let mut reader = Reader::new(check.source);
     let Some((inode, _)) = reader.inode(ino)? else {
         return Ok(());
     };
@@ -132,16 +132,16 @@ pub(super) fn journal(check: &Check<'_>) -> Result<(), Error> {
             .inode(Kind::Journal, ino, "the journal has no blocks");
         return Ok(());
     };
-    let blocks = inode.size >> check.sight.sb.geometry().block_bits();
+    let blocks = inode.size >> check.source.sb.geometry().block_bits();
     let raw = reader.block(run.at)?;
     // Damage of it was said when the volume was opened.
-    if let Ok(journal) = JournalSuper::parse(raw, check.sight.sb.block_size(), blocks) {
+    if let Ok(journal) = JournalSuper::parse(raw, check.source.sb.block_size(), blocks) {
         if journal.features.ro_compat != 0 {
             let what =
                 "the journal has features that are not known: what they mean was not checked";
             check.found.inode(Kind::Journal, ino, what);
         }
-        let fast = check.sight.sb.features().compat.has(Compat::FAST_COMMIT);
+        let fast = check.source.sb.features().compat.has(Compat::FAST_COMMIT);
         if journal.features.fast_commit() && !fast {
             let what = "the journal has fast commits, and not the volume the feature fast_commit";
             check.found.inode(Kind::Journal, ino, what);
@@ -173,8 +173,8 @@ pub(super) fn resize(
             &"inode 7: the resize inode is no regular file with block pointers and one link",
         );
     }
-    walk(&check.sight.sb, reader, inode, &mut visit)?;
-    let reserved = check.sight.sb.geometry().reserved_gdt_blocks();
+    walk(&check.source.sb, reader, inode, &mut visit)?;
+    let reserved = check.source.sb.geometry().reserved_gdt_blocks();
     if !visit.taken.bad && visit.nodes != u64::from(reserved) + 1 {
         let found = visit.nodes.saturating_sub(1);
         let what = format!(
@@ -196,7 +196,7 @@ struct Reserved<'a> {
 impl Reserved<'_> {
     /// Where in a group's room for more descriptors a block lies.
     fn place(&self, block: FsBlock) -> Option<(u32, u64)> {
-        let sb = &self.check.sight.sb;
+        let sb = &self.check.source.sb;
         let group = sb.group_of(block)?;
         // As far from each group's beginning as the primary ones are from the volume's, whatever the first group leaves out.
         let start = u64::from(group.get()) * u64::from(sb.geometry().blocks_per_group());
@@ -214,7 +214,7 @@ impl Visit for Reserved<'_> {
         if self.nodes == 1 {
             return self.check.space.claim_node(block);
         }
-        let reserved = u64::from(self.check.sight.sb.geometry().reserved_gdt_blocks());
+        let reserved = u64::from(self.check.source.sb.geometry().reserved_gdt_blocks());
         let primary = matches!(self.place(block), Some((0, _)));
         if !primary {
             let what = format!("inode 7: block {block} is not kept for more descriptors");

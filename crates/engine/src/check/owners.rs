@@ -3,11 +3,11 @@
 //! Input: runs of clusters that were claimed more than once. Output: a finding for each, with the inodes and structures that have it. Invariant: no map is gone into
 //! deeper than there are blocks of maps, all inodes together. Limits: so many runs are named, and of each so many owners.
 
-use super::people::Person;
 use super::reader::Reader;
 use super::report::Kind;
 use super::walk::{Run, Visit, walk};
 use super::{Check, STAGE_OWNERS};
+use crate::check::link_counts::Person;
 use crate::disk::Zone;
 use crate::error::Error;
 use diorite_format::{FsBlock, Ino};
@@ -42,13 +42,13 @@ pub(super) fn name(check: &Check<'_>, attributes: &[(FsBlock, Ino)]) -> Result<(
         runs.iter().map(shared).collect()
     };
     // A map that somebody else's blocks are part of could be walked for ever.
-    let left = AtomicU64::new(check.sight.sb.geometry().blocks_count());
-    let begin = || (Reader::new(check.sight), fresh());
-    let groups = check.sight.groups.len();
+    let left = AtomicU64::new(check.source.sb.geometry().blocks_count());
+    let begin = || (Reader::new(check.source), fresh());
+    let groups = check.source.groups.len();
     let met = check
-        .crew
+        .threads
         .each(STAGE_OWNERS, groups, begin, |(reader, shared), group| {
-            for (ino, person, _) in check.people.of_group(group) {
+            for (ino, person, _) in check.link_counts.of_group(group) {
                 of_inode(check, reader, shared, &left, ino, person)?;
             }
             Ok(())
@@ -62,7 +62,7 @@ pub(super) fn name(check: &Check<'_>, attributes: &[(FsBlock, Ino)]) -> Result<(
     for (at, ino) in attributes {
         note(&mut all, check.space.cluster(at.get()), 1, *ino);
     }
-    let zone = Zone::of_groups(&check.sight.sb, &check.sight.groups)?;
+    let zone = Zone::of_groups(&check.source.sb, &check.source.groups)?;
     all.iter().for_each(|s| tell(check, &zone, s));
     Ok(())
 }
@@ -88,7 +88,7 @@ fn of_inode(
         left,
         ino,
     };
-    walk(&check.sight.sb, reader, &inode, &mut visit)
+    walk(&check.source.sb, reader, &inode, &mut visit)
 }
 
 struct Noting<'a> {

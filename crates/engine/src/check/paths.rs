@@ -78,14 +78,14 @@ fn pass(
     directories: &Directories,
     wanted: &HashSet<Ino>,
 ) -> Result<Names, Error> {
-    directories.refill(check.sight.sb.geometry().blocks_count());
-    let begin = || (Reader::new(check.sight), Names::new());
+    directories.refill(check.source.sb.geometry().blocks_count());
+    let begin = || (Reader::new(check.source), Names::new());
     let count = directories.list().len();
     let met = check
-        .crew
+        .threads
         .each(STAGE_PATHS, count, begin, |(reader, names), n| {
             let ino = directories.list()[n].ino;
-            if check.people.get(ino).is_some_and(|p| !p.is_tangled()) {
+            if check.link_counts.get(ino).is_some_and(|p| !p.is_tangled()) {
                 one((check, directories), reader, names, wanted, ino)?;
             }
             Ok(())
@@ -113,7 +113,7 @@ fn one(
     let Some((dir, raw)) = reader.inode(ino)? else {
         return Ok(());
     };
-    let sb = &check.sight.sb;
+    let sb = &check.source.sb;
     if dir.map_kind() == MapKind::Inline {
         let rest = attributes::inline_value(sb, &dir, raw).unwrap_or(&[]);
         for part in InlineData::new(&dir, rest)

@@ -4,12 +4,13 @@
 //! a file that maps a block twice is not gone into. Limits: e2fsck 1.47 reads entries wherever a reference leads; here it has to be the one of their id, for the
 //! kernel finds no other, and the magic number has to be right, for the kernel takes no other.
 
+use super::Check;
 use super::directories::runs_of;
 use super::reader::Reader;
 use super::report::Kind as Of;
 use super::usage::{Sum, Usage, Used};
 use super::walk::Run;
-use super::{Check, people::Person};
+use crate::check::link_counts::Person;
 use crate::error::Error;
 use diorite_format::quota::{BLOCK_SIZE, Branch, Header, Kind, Tree};
 use diorite_format::{FileType, FsBlock, Ino, Superblock};
@@ -19,7 +20,7 @@ use std::fmt;
 /// Compares all that there are.
 pub(super) fn all(check: &Check<'_>, usage: &mut Usage) -> Result<(), Error> {
     for kind in Kind::ALL {
-        if let Some(ino) = check.sight.sb.quota_file(kind) {
+        if let Some(ino) = check.source.sb.quota_file(kind) {
             let mut file = File {
                 check,
                 kind,
@@ -65,7 +66,7 @@ impl File<'_> {
         if person.is_bad() || person.is_tangled() {
             return Ok(());
         }
-        let mut reader = Reader::new(self.check.sight);
+        let mut reader = Reader::new(self.check.source);
         let Some((inode, _)) = reader.inode(self.ino)? else {
             return Ok(());
         };
@@ -87,12 +88,12 @@ impl File<'_> {
 
     /// The inode, if it may be a usage file and is a file.
     fn person(&self) -> Option<Person> {
-        let sb = &self.check.sight.sb;
+        let sb = &self.check.source.sb;
         let allowed = is_reserved(self.ino) || self.ino.get() >= sb.geometry().first_ino();
         if !allowed || sb.check_ino(self.ino.get()).is_err() {
             return None;
         }
-        let person = self.check.people.get(self.ino)?;
+        let person = self.check.link_counts.get(self.ino)?;
         (person.kind() == Some(FileType::Regular)).then_some(person)
     }
 
@@ -167,7 +168,7 @@ impl<'a> Blocks<'a> {
         Some(Blocks {
             reader,
             runs,
-            size: u64::from(check.sight.sb.block_size()),
+            size: u64::from(check.source.sb.block_size()),
             last: None,
         })
     }

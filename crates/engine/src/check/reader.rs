@@ -3,7 +3,7 @@
 //! Input: places that were checked to be in the volume. Output: their bytes, in memory that is used again and again. Invariant: a read never
 //! reaches past the volume. Limits: a reader belongs to one thread; a failed read ends the check.
 
-use super::sight::Sight;
+use crate::check::source::Source;
 use crate::error::Error;
 use crate::op::Op;
 use diorite_block::Buf;
@@ -16,7 +16,7 @@ pub(super) const STRIPE: u32 = 1 << 20;
 
 /// See the module.
 pub(super) struct Reader<'a> {
-    sight: &'a Sight,
+    source: &'a Source,
     /// Memory of the last read.
     buf: Option<Buf>,
     /// The block of an inode table that was read last.
@@ -24,9 +24,9 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(sight: &'a Sight) -> Reader<'a> {
+    pub(super) fn new(source: &'a Source) -> Reader<'a> {
         Reader {
-            sight,
+            source,
             buf: None,
             table: None,
         }
@@ -34,18 +34,18 @@ impl<'a> Reader<'a> {
 
     /// Blocks that are read at once.
     pub(super) fn stripe_blocks(&self) -> u64 {
-        u64::from(STRIPE / self.sight.sb.block_size()).max(1)
+        u64::from(STRIPE / self.source.sb.block_size()).max(1)
     }
 
     /// Reads `blocks` blocks from `at` on: at most a stripe.
     pub(super) fn run(&mut self, at: FsBlock, blocks: u64) -> Result<&[u8], Error> {
-        let size = u64::from(self.sight.sb.block_size());
+        let size = u64::from(self.source.sb.block_size());
         let bytes = usize::try_from(blocks * size).expect("a run is at most a stripe");
         let buf = self.buf.take().filter(|b| b.len() == bytes);
-        let pos = self.sight.sb.byte_of(at).get();
+        let pos = self.source.sb.byte_of(at).get();
         let buf = buf.unwrap_or_else(|| Buf::zeroed(bytes));
         let buf = self
-            .sight
+            .source
             .blocking
             .read(pos, buf)
             .map_err(|error| Error::Device {
@@ -68,7 +68,7 @@ impl<'a> Reader<'a> {
         blocks: &[FsBlock],
         mut each: impl FnMut(usize, &[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let size = self.sight.sb.block_size() as usize;
+        let size = self.source.sb.block_size() as usize;
         let most = self.stripe_blocks();
         let mut from = 0;
         while let Some(first) = blocks.get(from) {
@@ -91,9 +91,9 @@ impl<'a> Reader<'a> {
 
     /// Reads an inode of the volume, believed although its sum is wrong; none if it makes no sense.
     pub(super) fn inode(&mut self, ino: Ino) -> Result<Option<(Inode, &[u8])>, Error> {
-        let sb = &self.sight.sb;
+        let sb = &self.source.sb;
         let place = sb.inode_place(ino)?;
-        let table = self.sight.groups[place.group.get() as usize].inode_table;
+        let table = self.source.groups[place.group.get() as usize].inode_table;
         let block = FsBlock::new(table.get() + u64::from(place.table_block));
         if self.table.as_ref().is_none_or(|(at, _)| *at != block) {
             let bytes = self.run(block, 1)?.into();

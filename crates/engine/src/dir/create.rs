@@ -6,11 +6,11 @@
 
 use super::durable::commit_names;
 use super::edit::{names_at, put};
-use super::inside;
 use super::links::{check_subdirectory, one_more};
-use super::room::{Room, find_room};
 use super::spot::Spot;
 use crate::alloc::{MARK_CREDITS, NEW_INODE_CREDITS, Run};
+use crate::dir::inline_dir;
+use crate::dir::placement::{Placement, find_placement};
 use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::inode::Fs;
@@ -132,7 +132,7 @@ fn make_locked(spot: &Spot<'_>, new: New<'_>, permissions: u16) -> Result<Arc<In
         check_subdirectory(dir)?;
     }
     let from = dir.inherit_acl(new.kind(), permissions, spot.owner)?;
-    let room = find_room(dir, spot.name)?;
+    let room = find_placement(dir, spot.name)?;
     let credits = NEW_INODE_CREDITS + room.credits(dir) + 2 + MARK_CREDITS + ATTRIBUTE_CREDITS;
     let made = volume.in_handle(credits, |handle| {
         with_name(volume, handle, spot, &room, new, &from)
@@ -144,7 +144,7 @@ fn with_name(
     volume: &Arc<Fs>,
     handle: &JournalHandle<'_>,
     spot: &Spot<'_>,
-    room: &Room,
+    room: &Placement,
     new: New<'_>,
     from: &Inherited,
 ) -> Result<Arc<Inode>, Error> {
@@ -157,7 +157,7 @@ fn with_name(
     handle.or_abort((|| {
         let inode = bring_about(volume, handle, dir, (ino, taken), (new, from))?;
         if is_dir {
-            let block = match inside::is_inside(&inode) {
+            let block = match inline_dir::is_inside(&inode) {
                 true => None,
                 false => super::place_of(&inode, 0)?,
             };

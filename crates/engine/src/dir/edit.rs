@@ -4,8 +4,8 @@
 //! before the map points to them, and the map is shown before the size; what fails before the first change leaves all as it was, what
 //! fails after it aborts the journal. Limits: a directory that is encrypted or folds case is refused by name.
 
-use super::inside;
-use super::room::{Remade, Room};
+use crate::dir::inline_dir;
+use crate::dir::placement::{Placement, Remade};
 use crate::disk::cache::{Kind, Unsealed, UsedAs};
 use crate::error::{Error, NotYet};
 use crate::inode::{Inode, timestamp};
@@ -35,22 +35,22 @@ pub(super) fn check_changeable(dir: &Inode) -> Result<(), Error> {
 pub(super) fn put(
     handle: &JournalHandle<'_>,
     dir: &Inode,
-    room: &Room,
+    room: &Placement,
     (name, ino, kind): (&[u8], Ino, FileType),
 ) -> Result<(), Error> {
     match room {
-        Room::Inside => {
-            inside::put(handle, dir, (name, ino, kind))?;
+        Placement::Inside => {
+            inline_dir::put(handle, dir, (name, ino, kind))?;
             handle.or_abort(touch(handle, dir))
         }
-        Room::Block(block) => {
+        Placement::Block(block) => {
             let put = change_block(dir, handle, *block, |edit| edit.insert_new(name, ino, kind))?;
             if !matches!(put, Inserted::At(_)) {
                 return Err(damaged(dir, *block, "room for a name that is none"));
             }
             handle.or_abort(touch(handle, dir))
         }
-        Room::Remade(remade) => {
+        Placement::Remade(remade) => {
             remake(handle, dir, remade)?;
             let block = Some(remade.with_name);
             handle.or_abort(stand_for(handle, dir, block, (name, ino, kind)))
@@ -105,7 +105,7 @@ pub(super) fn take_out(
 ) -> Result<(), Error> {
     match block {
         Some(block) => change_block(dir, handle, block, |edit| edit.remove(name)).map(drop)?,
-        None => inside::remove(handle, dir, name)?,
+        None => inline_dir::remove(handle, dir, name)?,
     }
     handle.or_abort(touch(handle, dir))
 }
@@ -119,7 +119,7 @@ pub(super) fn stand_for(
 ) -> Result<(), Error> {
     let before = match block {
         Some(block) => change_block(dir, handle, block, |edit| edit.replace(name, ino, kind))?,
-        None => inside::replace(handle, dir, (name, ino, kind))?,
+        None => inline_dir::replace(handle, dir, (name, ino, kind))?,
     };
     let missing = || {
         let name = String::from_utf8_lossy(name);

@@ -5,9 +5,9 @@
 //! one none changes its hash. Limits: the order is that of the disk, not of names; of more names of one hash than a block holds, some may be
 //! seen twice.
 
-use super::inside;
 use super::lookup::{Hashed, Next, Root, frames_for, hash_of, hashed, leaf_of, next_leaf};
 use super::{blocks, names_in, read_block, read_present};
+use crate::dir::inline_dir;
 use crate::error::Error;
 use crate::inode::Inode;
 use crate::inode::inline_tail;
@@ -67,7 +67,7 @@ impl ReadDir {
             });
         }
         let lock = dir.lock_shared(false)?;
-        let inline = inside::is_inside(&dir);
+        let inline = inline_dir::is_inside(&dir);
         let (next, ready) = match inline {
             true => {
                 dir.note_read();

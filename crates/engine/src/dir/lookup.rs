@@ -3,8 +3,8 @@
 //! Input: a directory inode and a name. Output: the inode number, or none. Invariant: the blocks read are one per level of the
 //! tree and those of names with the same hash. Limits: a directory hashed in a way that is not known is scanned.
 
-use super::inside;
 use super::{blocks, hole, names_in, place_of, read_block, read_node};
+use crate::dir::inline_dir;
 use crate::disk::cache::MetaRef;
 use crate::error::Error;
 use crate::inode::Inode;
@@ -36,9 +36,9 @@ pub(super) fn find(dir: &Inode, name: &[u8]) -> Result<Option<Found>, Error> {
             path: format!("inode {}", dir.ino),
         });
     }
-    if inside::is_inside(dir) {
+    if inline_dir::is_inside(dir) {
         let found = |ino| Found { block: None, ino };
-        return Ok(inside::find(dir, name)?.map(found));
+        return Ok(inline_dir::find(dir, name)?.map(found));
     }
     if name != b"." && name != b".." {
         if let Hashed::Yes(root) = hashed(dir)? {

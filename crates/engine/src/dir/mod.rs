@@ -7,17 +7,17 @@
 mod create;
 mod durable;
 mod edit;
-mod inside;
+mod inline_dir;
+mod leave_inline;
 pub(crate) mod links;
 mod list;
 mod lookup;
-mod outside;
 mod path;
+mod placement;
 mod remove;
 mod rename;
 mod replace;
 pub(crate) mod replayed;
-mod room;
 mod spot;
 mod tree;
 

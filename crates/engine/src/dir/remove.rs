@@ -6,14 +6,14 @@
 
 use super::durable::commit_names;
 use super::edit::{put, take_out};
-use super::inside;
 use super::links::{self, one_less};
 use super::list::inline_entries;
-use super::room::find_room;
 use super::spot::{Spot, lock_all};
 use super::{blocks, names_in, read_block};
 use crate::delete;
 use crate::delete::check_deletable;
+use crate::dir::inline_dir;
+use crate::dir::placement::find_placement;
 use crate::error::Error;
 use crate::inode::Fs;
 use crate::inode::{Inode, timestamp};
@@ -84,7 +84,7 @@ fn link_locked(inode: &Arc<Inode>, spot: &Spot<'_>) -> Result<(), Error> {
     }
     // Asked here, too, so that a link that is refused leaves no trace in the directory.
     check_countable(inode, inode.disk().links)?;
-    let room = find_room(dir, spot.name)?;
+    let room = find_placement(dir, spot.name)?;
     let credits = room.credits(dir) + 2 + ORPHAN_CREDITS;
     let linked = volume.in_handle(credits, |handle| {
         put(handle, dir, &room, (spot.name, inode.ino, kind))?;
@@ -235,7 +235,7 @@ pub(super) fn check_empty(dir: &Inode, spot: &Spot<'_>) -> Result<(), Error> {
     let is_own = |name: &[u8]| name == b"." || name == b"..";
     let full = || Err(Error::NotEmpty { path: spot.shown() });
     let disk = dir.disk();
-    if inside::is_inside(dir) {
+    if inline_dir::is_inside(dir) {
         let all = inline_entries(dir)?;
         return match all.iter().all(|e| is_own(&e.name)) {
             true => Ok(()),

@@ -14,15 +14,15 @@
 use super::create::{ATTRIBUTE_CREDITS, New, bring_about, give_back, take_blocks};
 use super::durable::commit_names;
 use super::edit::{names_at, put, stand_for, take_out, touch};
-use super::inside;
 use super::links::{check_subdirectory, one_less, one_more};
 use super::lookup::{self, Found};
 use super::remove::{check_empty, count_out, kind_of};
-use super::room::{Room, find_room};
 use super::spot::{Spot, lock_all};
 use crate::alloc::{NEW_INODE_CREDITS, Run};
 use crate::delete;
 use crate::delete::check_deletable;
+use crate::dir::inline_dir;
+use crate::dir::placement::{Placement, find_placement};
 use crate::error::Error;
 use crate::inode::Fs;
 use crate::inode::{Inode, timestamp};
@@ -218,7 +218,7 @@ impl Move<'_> {
         let (dir, name) = (&self.new.dir, self.new.name);
         let room = match self.there {
             Some(_) => None,
-            None => Some(find_room(dir, name)?),
+            None => Some(find_placement(dir, name)?),
         };
         let more = room.as_ref().map_or(0, |room| room.credits(dir));
         let done = volume.in_handle(RENAME_CREDITS + more, |handle| {
@@ -236,7 +236,7 @@ impl Move<'_> {
             put?;
             // Or the directory has left its inode for it.
             let was_inside = self.from.block.is_none() && room.is_some();
-            let moves = was_inside || matches!(room, Some(Room::Remade(_)));
+            let moves = was_inside || matches!(room, Some(Placement::Remade(_)));
             let was_last = handle.or_abort(self.finish(volume, handle, left, moves))?;
             Ok(Done::Moved { was_last })
         });
@@ -256,17 +256,17 @@ impl Move<'_> {
     }
 
     /// The new name before the old one goes, on disk too. False: that needs a commit first.
-    fn orders(&self, handle: &JournalHandle<'_>, room: Option<&Room>) -> Result<bool, Error> {
+    fn orders(&self, handle: &JournalHandle<'_>, room: Option<&Placement>) -> Result<bool, Error> {
         let (old, new) = (self.old, self.new);
         // The directory may have left its inode meanwhile.
-        let has_left = self.from.block.is_none() && !inside::is_inside(&old.dir);
+        let has_left = self.from.block.is_none() && !inline_dir::is_inside(&old.dir);
         let from = match has_left {
             true => old.find()?.ok_or_else(|| old.missing())?,
             false => self.from,
         };
         let then = names_at(&old.dir, from.block)?;
         let first = match (room, self.there) {
-            (Some(Room::Remade(remade)), _) if remade.is_new(remade.with_name) => {
+            (Some(Placement::Remade(remade)), _) if remade.is_new(remade.with_name) => {
                 NamesAt::Inode(new.dir.ino)
             }
             (Some(room), _) => names_at(&new.dir, room.block())?,
@@ -288,7 +288,7 @@ impl Move<'_> {
     }
 
     /// The new name stands for the moved inode. What fails here has changed nothing, or aborts the journal.
-    fn put(&self, handle: &JournalHandle<'_>, room: Option<&Room>) -> Result<(), Error> {
+    fn put(&self, handle: &JournalHandle<'_>, room: Option<&Placement>) -> Result<(), Error> {
         let (dir, ino, kind) = (&self.new.dir, self.moved.ino, kind_of(self.moved)?);
         let what = (self.new.name, ino, kind);
         match (room, self.there) {
@@ -386,8 +386,8 @@ pub(super) fn moves_up(
     dir: &Inode,
     parent: &Inode,
 ) -> Result<(), Error> {
-    if inside::is_inside(dir) {
-        return inside::set_parent(handle, dir, parent.ino);
+    if inline_dir::is_inside(dir) {
+        return inline_dir::set_parent(handle, dir, parent.ino);
     }
     let up = (&b".."[..], parent.ino, FileType::Directory);
     stand_for(handle, dir, Some(0), up)

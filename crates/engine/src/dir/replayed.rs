@@ -8,7 +8,7 @@ use super::create::{self, New};
 use super::edit::{check_changeable, put, stand_for, take_out};
 use super::lookup::find;
 use super::rename::moves_up;
-use super::room::find_room;
+use crate::dir::placement::find_placement;
 use crate::error::Error;
 use crate::inode::Inode;
 use diorite_format::{FileType, Ino};
@@ -34,7 +34,7 @@ pub(crate) fn put_name(
         })?;
         return Ok(true);
     }
-    let room = find_room(dir, name)?;
+    let room = find_placement(dir, name)?;
     let done = volume.in_handle(room.credits(dir), |handle| {
         put(handle, dir, &room, (name, ino, kind))
     });

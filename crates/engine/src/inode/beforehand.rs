@@ -7,7 +7,7 @@ use super::Inode;
 use crate::alloc::Run;
 use crate::error::Error;
 use crate::mapping::{Mapping, MappingState};
-use crate::turn::pending::{Claimed, Share};
+use crate::turn::pending::{Claimed, NodesNeeded};
 use diorite_format::FsBlock;
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ pub(super) struct Space {
     /// All of the range, without holes.
     pub(super) mappings: Vec<Mapping>,
     claims: Vec<Claimed>,
-    share: Share,
+    share: NodesNeeded,
 }
 
 impl Space {
@@ -32,7 +32,7 @@ impl Inode {
         let mut space = Space {
             mappings: Vec::new(),
             claims: Vec::new(),
-            share: Share::default(),
+            share: NodesNeeded::default(),
         };
         let taken = self.fill_space(&mut space, blocks.clone());
         match taken.and_then(|()| self.set_aside_at_once(&space.mappings)) {
@@ -83,6 +83,6 @@ impl Inode {
             }
         }
         self.claims.close(self);
-        self.aside.end(space.share);
+        self.node_reserve.end(space.share);
     }
 }

@@ -92,7 +92,7 @@ impl Fs {
         owed.data.map_or(Ok(()), |epoch| self.flush_since(epoch))
     }
 
-    /// Makes durable all that was acknowledged, and all times that were noted. `since` is what the volume's [`Told`] said when this was asked
+    /// Makes durable all that was acknowledged, and all times that were noted. `since` is what the volume's [`diorite_block::Told`] said when this was asked
     /// for: before anything that may wait. Blocks; no lock may be held.
     pub(crate) fn make_all_durable(&self, since: Epoch) -> Result<(), Error> {
         let (told, data) = ((&self.told, since), Owed::data(self.data_epoch()));

@@ -137,7 +137,7 @@ impl Job {
                 let claimed = claimed.iter().filter(|_| unused);
                 claimed.for_each(|claim| inode.give_back(claim.run));
             });
-            inode.aside.end(share);
+            inode.node_reserve.end(share);
         }
         match std::mem::replace(&mut self.hold, Hold::None) {
             Hold::None => {}

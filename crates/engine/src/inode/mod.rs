@@ -4,7 +4,6 @@
 //! in-core inode per number; the lock order is inode lock, gate, map lock; none is held while I/O is in flight; the map is
 //! published before the size that needs it. Limits: a file ends where its map can (`max_size`).
 
-mod aside;
 mod attrs;
 mod beforehand;
 mod claims;
@@ -23,6 +22,7 @@ mod inline;
 mod inside;
 mod job;
 mod journalled;
+mod node_reserve;
 mod open_file;
 mod orphaned;
 mod queues;
@@ -36,7 +36,6 @@ mod times;
 mod view;
 mod whole_map;
 
-use aside::Aside;
 pub use attrs::SetAttr;
 use claims::Claims;
 pub(crate) use durable::Owed;
@@ -49,6 +48,7 @@ pub(crate) use inline::keep_inside;
 use inside::Inside;
 pub(crate) use inside::{INSIDE_CREDITS, inline_contents, inline_tail, inline_value};
 pub(crate) use job::{Conversion, Data, Durable, Job};
+use node_reserve::NodeReserve;
 pub(crate) use open_file::OpenFile;
 pub(crate) use queues::Queues;
 pub use queues::Quiesced;
@@ -99,7 +99,7 @@ pub(crate) struct Inode {
     /// Where its new blocks come from.
     pub(crate) claims: Claims,
     /// What the conversions of writes under way may need.
-    pub(crate) aside: Aside,
+    pub(crate) node_reserve: NodeReserve,
     /// What is known of the bytes behind the size in its block.
     tail: Tail,
     /// The transaction that last changed map or size, and the one that last changed anything: see [`Inode::uncommitted_map`].
@@ -151,7 +151,7 @@ impl Inode {
             inside: Inside::new(level, inline_data),
             pending: Pending::new(level),
             claims: Claims::new(level),
-            aside: Aside::new(level),
+            node_reserve: NodeReserve::new(level),
             tail: Tail::default(),
             map_tid: AtomicU64::new(NO_TID),
             any_tid: AtomicU64::new(NO_TID),

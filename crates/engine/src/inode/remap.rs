@@ -288,7 +288,7 @@ struct FromAlloc<'a> {
 
 impl TreeBlocks for FromAlloc<'_> {
     fn take(&mut self, goal: FsBlock) -> Result<FsBlock, Error> {
-        if let Some(run) = self.inode.aside.take(self.alloc, self.handle, goal) {
+        if let Some(run) = self.inode.node_reserve.take(self.alloc, self.handle, goal) {
             return Ok(run?.start);
         }
         // What was set aside is for conversions; who else changes the map has no more right than with data.

@@ -77,7 +77,7 @@ impl Fs {
         inodes.known.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Only files' data is written through a [`File`]: no directory, nothing of the volume's own.
+    /// Only files' data is written through a [`crate::File`]: no directory, nothing of the volume's own.
     pub(crate) fn check_holds_data(&self, inode: &Inode) -> Result<(), Error> {
         let ino = inode.ino;
         let refused = |flag| Err(Error::NotPermitted { ino, flag });

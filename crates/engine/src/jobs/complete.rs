@@ -55,7 +55,7 @@ fn is_same(one: &Arc<dyn Mail>, other: &Arc<dyn Mail>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
 }
 
-/// One commit and one flush at most for all that need them: see [`crate::inode::durable`].
+/// One commit and one flush at most for all that need them: see [`Owed`].
 fn make_durable(volume: &Fs, jobs: &mut [Job]) {
     let mut owed = Owed::nothing();
     for job in jobs.iter_mut().filter(|j| !j.failed) {

@@ -38,21 +38,21 @@ impl Frozen {
 pub(super) struct FrozenBlock {
     pub(super) at: FsBlock,
     pub(super) bytes: MetaRef,
-    pub(super) turn: Turn,
-    /// What of it has a later turn.
+    pub(super) phase: WritePhase,
+    /// What of it has a later phase.
     pub(super) held: Vec<Held>,
 }
 
-/// When a block goes home without a log, in this order.
+/// Which of the ordered writes of a commit without a log takes this block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Turn {
+pub(super) enum WritePhase {
     /// Nothing on disk points to it yet.
     Unreachable,
     /// It says that something is there to be looked at.
     Leading,
     /// All that no order is asked for.
     Standing,
-    /// Names, behind so many turns of others.
+    /// Names, behind so many phases of others.
     Names(u32),
     /// Nothing names it any more.
     Last,
@@ -143,19 +143,19 @@ impl Journal {
             Unsealed::Node(of) => seal_block(&disk.sb, of.ino, of.generation, bytes),
             Unsealed::Names(seed) => dir::seal_with(&disk.sb, seed, bytes),
         };
-        let mut turns = transaction.order.turns(disk, &transaction.blocks);
+        let mut phases = transaction.order.phases(disk, &transaction.blocks);
         let blocks = transaction
             .blocks
             .iter()
             .map(|(at, unreachable)| FrozenBlock {
                 at: *at,
                 bytes: disk.cache.freeze(*at, seal),
-                turn: match (*unreachable, transaction.leading.contains(at)) {
-                    (true, _) => Turn::Unreachable,
-                    (false, true) => Turn::Leading,
-                    (false, false) => turns.of(*at).unwrap_or(Turn::Standing),
+                phase: match (*unreachable, transaction.leading.contains(at)) {
+                    (true, _) => WritePhase::Unreachable,
+                    (false, true) => WritePhase::Leading,
+                    (false, false) => phases.of(*at).unwrap_or(WritePhase::Standing),
                 },
-                held: turns.held(*at),
+                held: phases.held(*at),
             });
         Some(Frozen {
             blocks: blocks.collect(),

@@ -91,10 +91,10 @@ impl Medium {
     }
 }
 
-/// Stands while a part runs that must not be left half-way.
-struct Fuse<'a>(&'a Journal, &'a Disk);
+/// Aborts the journal if the thread panics while this lives.
+struct AbortOnPanic<'a>(&'a Journal, &'a Disk);
 
-impl Drop for Fuse<'_> {
+impl Drop for AbortOnPanic<'_> {
     fn drop(&mut self) {
         self.0.abort_if_panicking(self.1);
     }
@@ -312,7 +312,7 @@ impl Journal {
         disk: &Disk,
         part: impl FnOnce(&Journal) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let _fuse = Fuse(self, disk);
+        let _guard = AbortOnPanic(self, disk);
         part(self).inspect_err(|error| self.abort(disk, error))
     }
 

@@ -1,7 +1,7 @@
 //! Without a journal: what of a round goes home before what, so that a name that gets another inode stands for one of the two after any
 //! cut.
 //!
-//! Input: places where names changed, which of them comes before which, and inodes that lose their last name. Output: turns. Invariants:
+//! Input: places where names changed, which of them comes before which, and inodes that lose their last name. Output: phases. Invariants:
 //! what a name stands for is there before the name; a name that is moved is at its new place before it is gone from the old one, also where
 //! a directory grows; what a name stood for goes after all names.
 //! Limits: an order that goes round in a circle is refused, and who asks for it commits first; exchanges between two blocks have no order.
@@ -10,7 +10,7 @@
 //! known and let the other go. It is written twice: first with the new inode and the old one as it was (Standing), then, behind the block
 //! of names, as it is (Last).
 
-use super::commit::Turn;
+use super::commit::WritePhase;
 use crate::disk::Disk;
 use diorite_format::{FsBlock, Ino};
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,17 +41,17 @@ pub(super) struct Order {
     nodes: BTreeMap<FsBlock, Ino>,
 }
 
-/// The bytes of an inode's place in a block of the table that stay as they are on disk until it is their turn.
+/// The bytes of an inode's place in a block of the table that stay as they are on disk until it is their phase.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) from: usize,
-    pub(super) turn: Turn,
+    pub(super) phase: WritePhase,
 }
 
-/// Turns of what is not written with the rest.
+/// WritePhases of what is not written with the rest.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
-    blocks: BTreeMap<FsBlock, Turn>,
+pub(super) struct WritePhases {
+    blocks: BTreeMap<FsBlock, WritePhase>,
     held: BTreeMap<FsBlock, Vec<Held>>,
 }
 
@@ -119,41 +119,45 @@ impl Order {
         self.nodes.insert(at, of);
     }
 
-    /// The turns of all this.
-    pub(super) fn turns(&self, disk: &Disk, blocks: &BTreeMap<FsBlock, bool>) -> Turns {
-        let mut turns = Turns::default();
+    /// The phases of all this.
+    pub(super) fn phases(&self, disk: &Disk, blocks: &BTreeMap<FsBlock, bool>) -> WritePhases {
+        let mut phases = WritePhases::default();
         if !self.is_asked_for {
-            return turns;
+            return phases;
         }
         let levels = self.levels();
         for (at, level) in &levels {
-            let turn = Turn::Names(*level);
+            let phase = WritePhase::Names(*level);
             match at {
-                NamesAt::Block(at) => drop(turns.blocks.insert(*at, turn)),
+                NamesAt::Block(at) => drop(phases.blocks.insert(*at, phase)),
                 // It is new: what names it waits for it.
                 NamesAt::Inode(_) if self.carriers.contains_key(at) => {}
-                NamesAt::Inode(ino) => turns.hold(disk, blocks, *ino, turn),
+                NamesAt::Inode(ino) => phases.hold(disk, blocks, *ino, phase),
             }
         }
         for ino in &self.going {
-            turns.hold(disk, blocks, *ino, Turn::Last);
+            phases.hold(disk, blocks, *ino, WritePhase::Last);
         }
         let nodes = self.nodes.iter();
-        let nodes = nodes.filter_map(|(at, of)| Some((*at, self.turn_of_map(*of, &levels)?)));
-        turns.blocks.extend(nodes);
+        let nodes = nodes.filter_map(|(at, of)| Some((*at, self.phase_of_map(*of, &levels)?)));
+        phases.blocks.extend(nodes);
         if !self.going.is_empty() {
             // It names orphans.
-            turns.blocks.insert(disk.sb.super_block(), Turn::Last);
+            phases
+                .blocks
+                .insert(disk.sb.super_block(), WritePhase::Last);
         }
-        turns
+        phases
     }
 
     /// A map that leads to new names goes home with them, and one that goes stays as it is until the end.
-    fn turn_of_map(&self, of: Ino, levels: &BTreeMap<NamesAt, u32>) -> Option<Turn> {
+    fn phase_of_map(&self, of: Ino, levels: &BTreeMap<NamesAt, u32>) -> Option<WritePhase> {
         if self.going.contains(&of) {
-            return Some(Turn::Last);
+            return Some(WritePhase::Last);
         }
-        levels.get(&NamesAt::Inode(of)).map(|n| Turn::Names(*n))
+        levels
+            .get(&NamesAt::Inode(of))
+            .map(|n| WritePhase::Names(*n))
     }
 
     /// All of these come after the first, where they are others.
@@ -215,22 +219,22 @@ impl Order {
     }
 }
 
-impl Turns {
-    /// The turn of a block that was there before.
-    pub(super) fn of(&self, at: FsBlock) -> Option<Turn> {
+impl WritePhases {
+    /// The phase of a block that was there before.
+    pub(super) fn of(&self, at: FsBlock) -> Option<WritePhase> {
         self.blocks.get(&at).copied()
     }
 
-    /// What of it waits for later turns.
+    /// What of it waits for later phases.
     pub(super) fn held(&mut self, at: FsBlock) -> Vec<Held> {
         self.held.remove(&at).unwrap_or_default()
     }
 
     /// A block of the table to which nothing points yet has nothing on disk that could be held.
-    fn hold(&mut self, disk: &Disk, blocks: &BTreeMap<FsBlock, bool>, ino: Ino, turn: Turn) {
+    fn hold(&mut self, disk: &Disk, blocks: &BTreeMap<FsBlock, bool>, ino: Ino, phase: WritePhase) {
         let place = disk.inode_place(ino).ok();
         if let Some((at, from)) = place.filter(|(at, _)| blocks.get(at) == Some(&false)) {
-            self.held.entry(at).or_default().push(Held { from, turn });
+            self.held.entry(at).or_default().push(Held { from, phase });
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::inode::Inode;
 use crate::map::edit;
 use crate::mapping::{Mapping, MappingState};
-use crate::turn::Share;
+use crate::turn::NodesNeeded;
 use std::ops::Range;
 
 /// What becomes of the range.
@@ -27,12 +27,12 @@ pub(super) enum Becomes {
 /// See the module.
 pub(super) struct Nodes<'a> {
     inode: &'a Inode,
-    share: Share,
+    share: NodesNeeded,
 }
 
 impl Drop for Nodes<'_> {
     fn drop(&mut self) {
-        self.inode.aside.end(self.share);
+        self.inode.node_reserve.end(self.share);
     }
 }
 

@@ -13,4 +13,4 @@ mod mail;
 pub(crate) mod pending;
 
 pub(crate) use mail::{Hold, Mail, Message, Parked};
-pub(crate) use pending::{Claimed, NoPlace, Pending, Share, Wanted};
+pub(crate) use pending::{Claimed, NoPlace, NodesNeeded, Pending, Wanted};

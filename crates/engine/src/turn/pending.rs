@@ -29,7 +29,7 @@ pub(crate) type Claims = SmallVec<[Claimed; 1]>;
 
 /// What the conversion of one write may need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Share {
+pub(crate) struct NodesNeeded {
     /// Nodes of the map that it makes at most.
     pub(crate) nodes: u32,
     /// Entries that it adds to leaves at most.
@@ -56,7 +56,7 @@ struct Inner<J> {
 struct Entry {
     end: u64,
     claims: Claims,
-    share: Share,
+    share: NodesNeeded,
     parked: Vec<Parked>,
 }
 
@@ -134,7 +134,7 @@ impl<J> Pending<J> {
         let entry = Entry {
             end: wanted.units.end,
             claims: Claims::new(),
-            share: Share::default(),
+            share: NodesNeeded::default(),
             parked: Vec::new(),
         };
         inner.entries.insert(wanted.units.start, entry);
@@ -172,19 +172,19 @@ impl<J> Pending<J> {
     }
 
     /// What its conversion may need was set aside.
-    pub(crate) fn note_share(&self, entry: u64, share: Share) {
+    pub(crate) fn note_share(&self, entry: u64, share: NodesNeeded) {
         let mut inner = self.inner.lock();
         let entry = inner.entries.get_mut(&entry);
         entry.expect("who sets aside has registered").share = share;
     }
 
     /// What was set aside for the entry.
-    pub(crate) fn share(&self, entry: u64) -> Share {
+    pub(crate) fn share(&self, entry: u64) -> NodesNeeded {
         let inner = self.inner.lock();
         inner
             .entries
             .get(&entry)
-            .map_or(Share::default(), |e| e.share)
+            .map_or(NodesNeeded::default(), |e| e.share)
     }
 
     /// What was claimed for the entry before this file block is not its any more.
@@ -211,7 +211,7 @@ impl<J> Pending<J> {
     }
 
     /// Lets go of an entry: `claimed` gets what it still has, then who is parked for it starts again. Says what was set aside for it.
-    pub(crate) fn release(&self, entry: u64, claimed: impl FnOnce(&[Claimed])) -> Share {
+    pub(crate) fn release(&self, entry: u64, claimed: impl FnOnce(&[Claimed])) -> NodesNeeded {
         let entry = self.inner.lock().entries.remove(&entry);
         let Entry {
             parked,

@@ -2,7 +2,7 @@
 //!
 //! Input: entries that an inode's block shall have, under a handle and the inode's map lock. Output: a block with just these bytes, which counts the inode.
 //! Invariants: a block is known from when it is made until its last user leaves it, and both, as the look and the count of a new user, are one step
-//! under the lock; so what is found is in use. What is found is compared byte by byte. Limits: the last [`SLOTS`] or fewer blocks that were
+//! under the lock; so what is found is in use. What is found is compared byte by byte. Limits: the last 1024 or fewer blocks that were
 //! written since the volume was opened; none with a value in an inode of its own, which counts the blocks that name it; [`MOST_USERS`].
 //! Source: the kernel's ext4 documentation, "extended attributes" (`h_refcount`, `h_hash`); e2fsck takes 1024 users at most.
 

@@ -15,7 +15,7 @@ fn new(numbers: &[u64]) -> impl Iterator<Item = FsBlock> {
     numbers.iter().map(|n| FsBlock::new(*n))
 }
 
-/// Does the first go home in an earlier turn?
+/// Does the first go home in an earlier phase?
 fn is_before(order: &Order, first: NamesAt, then: NamesAt) -> bool {
     let levels = order.levels();
     levels[&first] < levels[&then]
@@ -76,11 +76,11 @@ fn maps_go_with_names_or_last() {
     order.spread(DIR, &[block(1)], new(&[7]));
     order.goes(gone);
     let levels = order.levels();
-    assert_eq!(order.turn_of_map(DIR, &levels), Some(Turn::Names(0)));
-    assert_eq!(order.turn_of_map(gone, &levels), Some(Turn::Last));
-    assert_eq!(order.turn_of_map(Ino::new(31), &levels), None);
+    assert_eq!(order.phase_of_map(DIR, &levels), Some(WritePhase::Names(0)));
+    assert_eq!(order.phase_of_map(gone, &levels), Some(WritePhase::Last));
+    assert_eq!(order.phase_of_map(Ino::new(31), &levels), None);
     order.is_replaced(gone);
-    assert_eq!(order.turn_of_map(gone, &levels), None);
+    assert_eq!(order.phase_of_map(gone, &levels), None);
 }
 
 /// Blocks of a directory that are written anew with its names need an order, whatever else the transaction does; new ones that take no
@@ -132,17 +132,17 @@ fn running<T>(
     look(&journal.state.lock().running)
 }
 
-fn turn_of(volume: &Volume, at: FsBlock) -> Option<Turn> {
+fn phase_of(volume: &Volume, at: FsBlock) -> Option<WritePhase> {
     let inner = volume.inner();
-    running(volume, |t| t.order.turns(inner, &t.blocks).of(at))
+    running(volume, |t| t.order.phases(inner, &t.blocks).of(at))
 }
 
 /// What of the block of the table with this inode waits, if that does.
-fn turn_of_inode(volume: &Volume, ino: Ino) -> Option<Turn> {
+fn phase_of_inode(volume: &Volume, ino: Ino) -> Option<WritePhase> {
     let inner = volume.inner();
     let (at, from) = inner.inode_place(ino).unwrap();
-    let held = running(volume, |t| t.order.turns(inner, &t.blocks).held(at));
-    held.into_iter().find(|h| h.from == from).map(|h| h.turn)
+    let held = running(volume, |t| t.order.phases(inner, &t.blocks).held(at));
+    held.into_iter().find(|h| h.from == from).map(|h| h.phase)
 }
 
 /// The new inode is there before the name stands for it; the one that had the name stays as it is until the name is gone from it.
@@ -151,15 +151,15 @@ fn a_name_that_is_replaced_stands_between_both_inodes() {
     let volume = without_journal(&[], |volume| create(volume, "/file"));
     let (root, old) = (first_block(&volume, "/"), ino_of(&volume, "/file"));
     let new = volume.temporary("/", 0o644).unwrap();
-    assert_eq!(turn_of(&volume, root), None, "no name has changed");
+    assert_eq!(phase_of(&volume, root), None, "no name has changed");
     volume.replace_file(&new, "/file").unwrap();
     let file = new.metadata().ino;
     assert_eq!(ino_of(&volume, "/file"), file);
-    assert_eq!(turn_of(&volume, root), Some(Turn::Names(0)));
-    assert_eq!(turn_of_inode(&volume, file), None, "with the first");
-    assert_eq!(turn_of_inode(&volume, old), Some(Turn::Last));
+    assert_eq!(phase_of(&volume, root), Some(WritePhase::Names(0)));
+    assert_eq!(phase_of_inode(&volume, file), None, "with the first");
+    assert_eq!(phase_of_inode(&volume, old), Some(WritePhase::Last));
     let names_orphans = volume.inner().sb.super_block();
-    assert_eq!(turn_of(&volume, names_orphans), Some(Turn::Last));
+    assert_eq!(phase_of(&volume, names_orphans), Some(WritePhase::Last));
 }
 
 /// Two names change places within a block: it goes behind the inodes, of which it has others than before.
@@ -168,16 +168,16 @@ fn an_exchange_goes_behind_the_inodes() {
     let volume = without_journal(&[], |volume| create(volume, "/one"));
     create(&volume, "/two");
     let root = first_block(&volume, "/");
-    assert_eq!(turn_of(&volume, root), None, "names that are new alone");
+    assert_eq!(phase_of(&volume, root), None, "names that are new alone");
     let exchange = true;
     let flags = RenameFlags {
         exchange,
         ..RenameFlags::default()
     };
     volume.rename("/one", "/two", flags).unwrap();
-    assert_eq!(turn_of(&volume, root), Some(Turn::Names(0)));
+    assert_eq!(phase_of(&volume, root), Some(WritePhase::Names(0)));
     let super_block = volume.inner().sb.super_block();
-    assert_eq!(turn_of(&volume, super_block), None, "nothing goes");
+    assert_eq!(phase_of(&volume, super_block), None, "nothing goes");
 }
 
 /// Puts names into a directory until it has a block more.
@@ -201,8 +201,8 @@ fn a_directory_that_is_split_leads_to_its_new_blocks_before_names_leave_the_old_
     });
     let (dir, first) = (ino_of(&volume, "/dir"), first_block(&volume, "/dir"));
     grow(&volume, "/dir");
-    assert_eq!(turn_of_inode(&volume, dir), Some(Turn::Names(0)));
-    assert_eq!(turn_of(&volume, first), Some(Turn::Names(1)));
+    assert_eq!(phase_of_inode(&volume, dir), Some(WritePhase::Names(0)));
+    assert_eq!(phase_of(&volume, first), Some(WritePhase::Names(1)));
 }
 
 /// It is found by its own name, which waits for its inode, not the other way round; also if it is split at once.
@@ -217,8 +217,8 @@ fn a_new_directory_that_is_split_waits_for_no_names() {
     let (at, _) = volume.inner().inode_place(new).unwrap();
     let is_unreachable = running(&volume, |t| t.blocks.get(&at).copied());
     assert_eq!(is_unreachable, Some(false), "beside its parent's inode");
-    assert_eq!(turn_of_inode(&volume, new), None);
-    assert_eq!(turn_of(&volume, old), Some(Turn::Names(0)));
+    assert_eq!(phase_of_inode(&volume, new), None);
+    assert_eq!(phase_of(&volume, old), Some(WritePhase::Names(0)));
 }
 
 /// A block of pointers that is written anew leads to new blocks of names as the inode does.
@@ -237,8 +237,8 @@ fn a_node_of_a_directory_s_map_goes_with_its_inode() {
     let nodes = nodes();
     assert!(nodes.len() == 1 && nodes.values().all(|of| *of == dir));
     let node = *nodes.keys().next().unwrap();
-    assert_eq!(turn_of(&volume, node), Some(Turn::Names(0)));
-    assert_eq!(turn_of_inode(&volume, dir), Some(Turn::Names(0)));
+    assert_eq!(phase_of(&volume, node), Some(WritePhase::Names(0)));
+    assert_eq!(phase_of_inode(&volume, dir), Some(WritePhase::Names(0)));
 }
 
 /// Who moves into a directory that is new is found when that one's own name is there: only then does the old name go. The root's block was
@@ -254,8 +254,8 @@ fn what_moves_into_a_new_directory_waits_for_its_name() {
     volume.mkdir("/new", 0o755).unwrap();
     rename(&volume, "/other", "/new/other");
     rename(&volume, "/old/file", "/new/file");
-    assert_eq!(turn_of(&volume, root), Some(Turn::Names(0)));
-    assert_eq!(turn_of(&volume, old), Some(Turn::Names(1)));
+    assert_eq!(phase_of(&volume, root), Some(WritePhase::Names(0)));
+    assert_eq!(phase_of(&volume, old), Some(WritePhase::Names(1)));
 }
 
 /// The last free number is that of an inode which has just lost its name. The new inode does not wait for the names to go.
@@ -269,15 +269,15 @@ fn a_number_that_is_given_out_again_does_not_wait() {
     let ino = ino_of(&volume, "/0");
     volume.unlink("/0").unwrap();
     rename(&volume, "/1", "/one");
-    assert_eq!(turn_of_inode(&volume, ino), Some(Turn::Last));
+    assert_eq!(phase_of_inode(&volume, ino), Some(WritePhase::Last));
     create(&volume, "/new");
     assert_eq!(ino_of(&volume, "/new"), ino);
     assert_eq!(
-        turn_of(&volume, root),
-        Some(Turn::Names(0)),
+        phase_of(&volume, root),
+        Some(WritePhase::Names(0)),
         "in the same round"
     );
-    assert_eq!(turn_of_inode(&volume, ino), None);
+    assert_eq!(phase_of_inode(&volume, ino), None);
 }
 
 /// More of the table of inodes is used than before: the descriptor that says so goes ahead, or e2fsck gives away what the inode there has.

@@ -7,7 +7,7 @@
 //! The names are in two parts, `i_block` and the attribute `system.data`. When the first is full the second takes all that the inode has left, as the
 //! kernel's does; attributes that come later go beside.
 
-use super::room::STAND_IN;
+use crate::dir::placement::STAND_IN;
 use crate::error::Error;
 use crate::inode::Inode;
 use crate::inode::{INSIDE_CREDITS, inline_tail, inline_value};

@@ -5,7 +5,7 @@
 //! after these misses none. Source: the published idea of Orlov's allocator (directories of the root apart, others near their
 //! parents as long as their groups are not much fuller than others, nor in debt); the thresholds are ours.
 
-use super::group::{MOST_DEBT, Slot};
+use crate::alloc::group::{MOST_DEBT, Slot};
 use diorite_block::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use diorite_format::GroupNo;
 use std::ops::Range;
@@ -48,7 +48,7 @@ impl Sight for [Slot] {
 
 /// Groups, and what of them belongs together: flexible groups, whose inodes lie side by side. Without the feature each is one group.
 #[derive(Debug)]
-pub(super) struct Spread<'a, S: Sight + ?Sized> {
+pub(super) struct Orlov<'a, S: Sight + ?Sized> {
     pub(super) groups: &'a S,
     /// Groups in a flexible one.
     pub(super) flex: u32,
@@ -58,15 +58,15 @@ pub(super) struct Spread<'a, S: Sight + ?Sized> {
 }
 
 // By hand: deriving it would ask the same of the groups.
-impl<S: Sight + ?Sized> Clone for Spread<'_, S> {
+impl<S: Sight + ?Sized> Clone for Orlov<'_, S> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<S: Sight + ?Sized> Copy for Spread<'_, S> {}
+impl<S: Sight + ?Sized> Copy for Orlov<'_, S> {}
 
-impl<S: Sight + ?Sized> Spread<'_, S> {
+impl<S: Sight + ?Sized> Orlov<'_, S> {
     /// All groups that have free inodes, from `home` on.
     pub(super) fn all_from(self, home: GroupNo) -> impl Iterator<Item = GroupNo> {
         let all = around(0..self.groups.count(), home.get());

@@ -1,12 +1,12 @@
-//! Room for a new name: found, or made ready in memory.
+//! Placement for a new name: found, or made ready in memory.
 //!
-//! Input: a directory, locked by the caller, and a name that is not in it. Output: a [`Room`]: a block with room, or all blocks that will change or
+//! Input: a directory, locked by the caller, and a name that is not in it. Output: a [`Placement`]: a block with room, or all blocks that will change or
 //! be made, with space claimed for the new ones. Invariants: no name is changed here; a name goes where a look-up will search it. Limits: a
 //! directory without a hash tree is searched block by block.
 
-use super::lookup::{Hashed, frames_for, hash_of, hashed, leaf_for};
-use super::{blocks, inside, names_in, outside, read_block, tree};
 use crate::alloc::Run;
+use crate::dir::lookup::{Hashed, frames_for, hash_of, hashed, leaf_for};
+use crate::dir::{blocks, inline_dir, leave_inline, names_in, read_block, tree};
 use crate::error::{Error, NotYet};
 use crate::inode::Inode;
 use crate::map::edit::NewRun;
@@ -16,7 +16,7 @@ use diorite_format::{FileType, FsBlock, Ino};
 
 /// Where a new name goes.
 #[derive(Clone, Debug)]
-pub(super) enum Room {
+pub(super) enum Placement {
     /// Into the directory's inode, beside the names there.
     Inside,
     /// Into this block, as it is.
@@ -43,10 +43,10 @@ pub(super) struct Remade {
 /// What a name stands for while its inode is not known.
 pub(super) const STAND_IN: (Ino, FileType) = (Ino::ROOT, FileType::Regular);
 
-impl Room {
+impl Placement {
     /// What was claimed for it and is not used goes back.
     pub(super) fn give_back(&self, dir: &Inode) {
-        if let Room::Remade(remade) = self {
+        if let Placement::Remade(remade) = self {
             remade.give_back(dir);
         }
     }
@@ -54,17 +54,17 @@ impl Room {
     /// The block that the name will be in, if it is not in the inode.
     pub(super) fn block(&self) -> Option<u64> {
         match self {
-            Room::Inside => None,
-            Room::Block(block) => Some(*block),
-            Room::Remade(remade) => Some(remade.with_name),
+            Placement::Inside => None,
+            Placement::Block(block) => Some(*block),
+            Placement::Remade(remade) => Some(remade.with_name),
         }
     }
 
     /// Blocks of metadata that putting a name there changes.
     pub(super) fn credits(&self, dir: &Inode) -> u32 {
         match self {
-            Room::Inside | Room::Block(_) => 2,
-            Room::Remade(remade) => {
+            Placement::Inside | Placement::Block(_) => 2,
+            Placement::Remade(remade) => {
                 let blocks = remade.changed.len() + remade.made.len();
                 let blocks = u32::try_from(blocks).expect("a block or two for each level");
                 2 + blocks + dir.credits_to_map(1, &remade.runs)
@@ -99,12 +99,12 @@ impl Remade {
 
 /// Looks for room for a name that is not there yet; claims blocks if there is none. Names inside their inode that is full are moved out of it first, in a
 /// handle of its own. Blocks.
-pub(super) fn find_room(dir: &Inode, name: &[u8]) -> Result<Room, Error> {
-    if inside::is_inside(dir) {
-        if inside::make_room(dir, name)? {
-            return Ok(Room::Inside);
+pub(super) fn find_placement(dir: &Inode, name: &[u8]) -> Result<Placement, Error> {
+    if inline_dir::is_inside(dir) {
+        if inline_dir::make_room(dir, name)? {
+            return Ok(Placement::Inside);
         }
-        outside::move_out(dir)?;
+        leave_inline::move_out(dir)?;
     }
     match hashed(dir)? {
         Hashed::Unknown => Err(Error::NotYet(NotYet::SpecialDirectory { ino: dir.ino })),
@@ -112,7 +112,7 @@ pub(super) fn find_room(dir: &Inode, name: &[u8]) -> Result<Room, Error> {
             let hash = hash_of(dir, &root, name);
             let leaf = leaf_for(dir, &root, hash)?.block;
             if has_room(dir, leaf, name)? {
-                return Ok(Room::Block(leaf));
+                return Ok(Placement::Block(leaf));
             }
             let frames = frames_for(dir, &root, hash)?;
             with_claims(dir, |builder| {
@@ -123,11 +123,11 @@ pub(super) fn find_room(dir: &Inode, name: &[u8]) -> Result<Room, Error> {
     }
 }
 
-fn find_in_linear(dir: &Inode, name: &[u8]) -> Result<Room, Error> {
+fn find_in_linear(dir: &Inode, name: &[u8]) -> Result<Placement, Error> {
     let count = blocks(dir)?;
     for block in 0..count {
         if has_room(dir, block, name)? {
-            return Ok(Room::Block(block));
+            return Ok(Placement::Block(block));
         }
     }
     if let Some(hash) = tree::hash_for_new(dir, count) {
@@ -150,7 +150,7 @@ fn has_room(dir: &Inode, block: u64, name: &[u8]) -> Result<bool, Error> {
 fn with_claims(
     dir: &Inode,
     build: impl FnOnce(&mut Builder<'_>) -> Result<(), Error>,
-) -> Result<Room, Error> {
+) -> Result<Placement, Error> {
     dir.check_can_grow()?;
     let mut builder = Builder {
         dir,
@@ -165,7 +165,7 @@ fn with_claims(
         remade.give_back(dir);
         return Err(error);
     }
-    Ok(Room::Remade(remade))
+    Ok(Placement::Remade(remade))
 }
 
 /// Claims space for the new blocks, behind those before them.
@@ -229,7 +229,7 @@ impl Builder<'_> {
         use_it: impl FnOnce(&DirBlock<'_>) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let dir = self.dir;
-        let raw = super::read_present(dir, block)?;
+        let raw = crate::dir::read_present(dir, block)?;
         let disk = dir.disk();
         use_it(&names_in(dir, &disk, block, &raw))
     }

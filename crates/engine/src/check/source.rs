@@ -1,10 +1,10 @@
 //! What is checked: the superblock and the groups' descriptors, over a device that shows the volume as its journal would leave it.
 //!
-//! Input: a device. Output: a [`Sight`], or findings that say why there is none. Invariants: nothing is written; the journal is replayed
+//! Input: a device. Output: a [`Source`], or findings that say why there is none. Invariants: nothing is written; the journal is replayed
 //! in memory, as opening for reading does; a descriptor that does not check out is taken from a copy, whose places hold and whose counts
 //! may be old. Limits: what the engine refuses to read is an error, not damage.
 
-use super::report::{Collector, Kind};
+use crate::check::report::{Collector, Kind};
 use crate::disk::{find_superblock, read_bytes};
 use crate::error::Error;
 use crate::options::OpenOptions;
@@ -19,7 +19,7 @@ use diorite_format::{
 use std::sync::Arc;
 
 /// See the module.
-pub(super) struct Sight {
+pub(super) struct Source {
     pub(super) blocking: Blocking,
     pub(super) sb: Superblock,
     pub(super) groups: Box<[GroupDesc]>,
@@ -39,7 +39,7 @@ pub(super) fn look(
     device: &Arc<dyn Device>,
     options: &OpenOptions,
     found: &Collector,
-) -> Result<Option<Sight>, Error> {
+) -> Result<Option<Source>, Error> {
     let raw = match find_superblock(&Blocking::new(device.clone())) {
         Ok(raw) => raw,
         Err(e) if is_no_volume(&e) || !e.is_corrupt() => return Err(e),
@@ -76,7 +76,7 @@ pub(super) fn look(
     note_states(&sb, found);
     oddities(&blocking, &sb, found)?;
     Ok(
-        descriptors(&blocking, &sb, found)?.map(|(groups, from_copy)| Sight {
+        descriptors(&blocking, &sb, found)?.map(|(groups, from_copy)| Source {
             groups,
             from_copy,
             sb,

@@ -1,6 +1,6 @@
 //! Where directories go, on groups that are nothing but counts.
 
-use super::{Counts, MOST_DEBT, Sight, Spread};
+use crate::alloc::orlov::{Counts, MOST_DEBT, Orlov, Sight};
 use diorite_format::GroupNo;
 
 const FLEX: u32 = 16;
@@ -33,8 +33,8 @@ fn fresh(groups: u32) -> Vec<Counts> {
     all
 }
 
-fn spread(groups: &Vec<Counts>, flex: u32) -> Spread<'_, Vec<Counts>> {
-    Spread {
+fn spread(groups: &Vec<Counts>, flex: u32) -> Orlov<'_, Vec<Counts>> {
+    Orlov {
         groups,
         flex,
         inodes_per_group: INODES as u32,

@@ -8,20 +8,20 @@
 //! Example: A and B go without, as the leaf has room for their four entries. C sets two blocks aside, converts first, and fills the leaf. What it
 //! has not used stays, since what A and B may need is more; A's split takes from it.
 
-use super::Inode;
 use crate::alloc::{Alloc, Reservation, Run};
 use crate::error::Error;
+use crate::inode::Inode;
 use crate::journal::JournalHandle;
 use crate::locks::CLAIMS;
 use crate::map::edit;
 use crate::mapping::{Mapping, MappingState};
-use crate::turn::Share;
+use crate::turn::NodesNeeded;
 use diorite_block::sync::Mutex;
 use diorite_format::{FsBlock, MapKind};
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Aside {
+pub(crate) struct NodeReserve {
     pool: Mutex<Pool>,
 }
 
@@ -29,14 +29,14 @@ pub(crate) struct Aside {
 struct Pool {
     blocks: Option<Reservation>,
     /// What the writes under way may need, all together.
-    owed: Share,
+    owed: NodesNeeded,
     /// Writes that have ended.
     ended: u64,
 }
 
-impl Aside {
-    pub(crate) fn new(level: u8) -> Aside {
-        Aside {
+impl NodeReserve {
+    pub(crate) fn new(level: u8) -> NodeReserve {
+        NodeReserve {
             pool: Mutex::at_level(&CLAIMS, level, Pool::default()),
         }
     }
@@ -61,8 +61,8 @@ impl Aside {
     }
 
     /// A write has ended.
-    pub(crate) fn end(&self, share: Share) {
-        if share == Share::default() {
+    pub(crate) fn end(&self, share: NodesNeeded) {
+        if share == NodesNeeded::default() {
             return;
         }
         let mut pool = self.pool.lock();
@@ -81,7 +81,7 @@ impl Inode {
     /// Sets aside what the conversion of an entry's part of `mappings` may need, once. Blocks on nothing.
     pub(crate) fn set_aside(&self, entry: u64, mappings: &[Mapping]) -> Result<(), Error> {
         let share = self.share_of(mappings);
-        if share.nodes == 0 || self.pending.share(entry) != Share::default() {
+        if share.nodes == 0 || self.pending.share(entry) != NodesNeeded::default() {
             return Ok(());
         }
         self.take_share(share)?;
@@ -100,29 +100,29 @@ impl Inode {
         fits
     }
 
-    /// Sets aside what mapping all of these may need, or goes without, for a write by who has the turn; to be given to [`Aside::end`]. Blocks.
-    pub(super) fn set_aside_at_once(&self, mappings: &[Mapping]) -> Result<Share, Error> {
+    /// Sets aside what mapping all of these may need, or goes without, for a write by who has the turn; to be given to [`NodeReserve::end`]. Blocks.
+    pub(super) fn set_aside_at_once(&self, mappings: &[Mapping]) -> Result<NodesNeeded, Error> {
         let starts = new_parts(mappings).map(|m| m.start);
         self.take_share_or_owe(self.share_of(mappings), starts)
     }
 
     /// The same for extents each of which becomes one more.
-    pub(crate) fn set_aside_for_splits(&self, splits: &[Mapping]) -> Result<Share, Error> {
+    pub(crate) fn set_aside_for_splits(&self, splits: &[Mapping]) -> Result<NodesNeeded, Error> {
         let lens = splits.iter().map(|_| 1);
         let (nodes, _) = edit::most_nodes(&self.volume, &self.disk(), lens);
         let entries = u32::try_from(splits.len()).expect("as many as a range has ends");
         match self.disk().map_kind() {
             MapKind::Extents => {
                 let starts = splits.iter().map(|m| m.start);
-                self.take_share_or_owe(Share { nodes, entries }, starts)
+                self.take_share_or_owe(NodesNeeded { nodes, entries }, starts)
             }
-            _ => Ok(Share::default()),
+            _ => Ok(NodesNeeded::default()),
         }
     }
 
     /// The same for nodes that are written anew, for which there has to be room.
-    pub(crate) fn set_aside_nodes(&self, nodes: u32) -> Result<Share, Error> {
-        let share = Share { nodes, entries: 0 };
+    pub(crate) fn set_aside_nodes(&self, nodes: u32) -> Result<NodesNeeded, Error> {
+        let share = NodesNeeded { nodes, entries: 0 };
         if nodes > 0 {
             self.volume.with_all_space(|| self.take_share(share))?;
         }
@@ -131,11 +131,11 @@ impl Inode {
 
     fn take_share_or_owe(
         &self,
-        share: Share,
+        share: NodesNeeded,
         starts: impl Iterator<Item = u64> + Clone,
-    ) -> Result<Share, Error> {
+    ) -> Result<NodesNeeded, Error> {
         if share.nodes == 0 {
-            return Ok(Share::default());
+            return Ok(NodesNeeded::default());
         }
         match self.volume.with_all_space(|| self.take_share(share)) {
             Err(Error::NoSpace { .. }) if self.owe_without(share, starts) => Ok(share),
@@ -143,11 +143,11 @@ impl Inode {
         }
     }
 
-    fn take_share(&self, share: Share) -> Result<(), Error> {
+    fn take_share(&self, share: NodesNeeded) -> Result<(), Error> {
         let privileged = self.volume.privileged;
         let alloc = self.volume.alloc()?;
         let more = alloc.reserve(u64::from(share.nodes), privileged)?;
-        let mut pool = self.aside.pool.lock();
+        let mut pool = self.node_reserve.pool.lock();
         match &mut pool.blocks {
             Some(blocks) => blocks.absorb(more),
             none => *none = Some(more),
@@ -156,15 +156,15 @@ impl Inode {
         Ok(())
     }
 
-    fn owe_without(&self, share: Share, starts: impl Iterator<Item = u64> + Clone) -> bool {
+    fn owe_without(&self, share: NodesNeeded, starts: impl Iterator<Item = u64> + Clone) -> bool {
         loop {
-            let seen = self.aside.pool.lock().ended;
+            let seen = self.node_reserve.pool.lock().ended;
             let disk = self.disk();
             let rooms = starts
                 .clone()
                 .map(|at| edit::room_at(&self.volume, &disk, at));
             let room = rooms.min().unwrap_or(u32::MAX);
-            let mut pool = self.aside.pool.lock();
+            let mut pool = self.node_reserve.pool.lock();
             if pool.ended != seen {
                 // What it has added may be missing in both counts.
                 continue;
@@ -177,15 +177,15 @@ impl Inode {
         }
     }
 
-    fn share_of(&self, mappings: &[Mapping]) -> Share {
+    fn share_of(&self, mappings: &[Mapping]) -> NodesNeeded {
         let lens = new_parts(mappings).map(|m| m.len);
         let (nodes, entries) = edit::most_nodes(&self.volume, &self.disk(), lens);
-        Share { nodes, entries }
+        NodesNeeded { nodes, entries }
     }
 }
 
 impl Pool {
-    fn add(&mut self, share: Share) {
+    fn add(&mut self, share: NodesNeeded) {
         self.owed.nodes += share.nodes;
         self.owed.entries += share.entries;
     }

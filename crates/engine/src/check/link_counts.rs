@@ -99,17 +99,17 @@ struct Slot {
 }
 
 /// See the module.
-pub(super) struct People {
+pub(super) struct LinkCounts {
     per_group: u32,
     /// Slots of each group's table that were ever used.
     known: Box<[u32]>,
     groups: Box<[OnceLock<Box<[Slot]>>]>,
 }
 
-impl People {
-    pub(super) fn new(sb: &Superblock, groups: &[GroupDesc]) -> People {
+impl LinkCounts {
+    pub(super) fn new(sb: &Superblock, groups: &[GroupDesc]) -> LinkCounts {
         let per_group = sb.geometry().inodes_per_group();
-        People {
+        LinkCounts {
             per_group,
             known: groups.iter().map(|g| known_slots(per_group, g)).collect(),
             groups: groups.iter().map(|_| OnceLock::new()).collect(),

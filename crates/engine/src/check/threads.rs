@@ -22,12 +22,12 @@ pub type Watch<'a> = &'a (dyn Fn(Progress) + Sync);
 
 /// So many threads, and somebody who watches.
 #[derive(Clone, Copy)]
-pub(super) struct Crew<'a> {
+pub(super) struct Threads<'a> {
     pub(super) threads: usize,
     pub(super) watch: Watch<'a>,
 }
 
-impl Crew<'_> {
+impl Threads<'_> {
     /// Does `work` for every number below `count`, with what `begin` makes for each thread.
     pub(super) fn each<S: Send>(
         &self,
