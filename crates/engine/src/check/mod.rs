@@ -19,6 +19,18 @@
 //! what is in use, never with a number that is only said; what is reported does not depend on the number of threads. Limits: copies of
 //! the superblock and of descriptors are read only where the first do not check out, as by `e2fsck -fn`, which does not notice when they
 //! are wiped.
+//!
+//! # Passes
+//!
+//! `check` opens the volume as a reader does, so a journal is replayed in memory, and then goes over that device in passes: structures
+//! at fixed places are claimed; inode tables are read in stripes of a MiB, group by group, by all threads, every inode judged by itself
+//! and the blocks that its map leads to claimed, one atomic bit for each cluster; blocks of attributes and targets of links are read in
+//! the order in which they lie; directories, by all threads, count names and judge hash trees. Then links, the way to the root,
+//! bitmaps, counters and usage files of quotas are compared. Orphans are judged as what they will be: neither their sizes nor an
+//! orphaned directory's names count. Per inode there are eight bytes in memory, in groups that have one in use, and per cluster one
+//! bit; where quotas are kept, an entry for each user, group and project that has an inode. A block of a map that was claimed before is
+//! not gone into, so the passes end whatever the bytes are. Who shares a block, and the paths of what was found, is asked only if
+//! something was found, in passes of their own.
 
 mod attributes;
 mod bitmaps;

@@ -3,6 +3,48 @@
 //! Input: directory inodes and names. Output: entries, inode numbers. Invariants: every block is checked before an entry is
 //! taken from it; a hashed lookup reads one block per level. Limits: names are bytes, 1 to 255 of them; a path follows at
 //! most 40 symbolic links; a directory is never larger than its volume.
+//!
+//! # How names change
+//!
+//! A directory's names change under its inode lock, held exclusively, and in one journal handle: the inode, its contents, the name, the
+//! counts of links. Who looks a name up shares the lock until the inode is in memory. All that a new name needs is made ready before
+//! the handle begins: `room` finds a block that has room, or `tree` makes in memory every block that will change - leaf split by hash,
+//! nodes above it as far as they are full, a level more - and claims space for the new ones in one piece of the map. So what fails for
+//! space has changed nothing.
+//!
+//! Where the volume keeps small directories in their inodes (inline_data) new ones begin there, and their names change there, without a
+//! block (`dir/inline_dir.rs`). A name for which the inode has no room is preceded by a handle that moves the names into a block
+//! (`dir/leave_inline.rs`), or by one that takes all room that attributes have left: what was found is not an attribute's to take
+//! before the name's handle begins.
+//!
+//! `rename` and `rmdir` need several directories: they look first, take all locks in the order of the inodes' numbers, look again, and
+//! start again if the names stand for something else by then. Only a directory that changes its parent takes a lock of the volume
+//! (`renames`), from before the walk from the new place up to the root until it is done: what is above that place cannot change
+//! meanwhile, so no directory becomes a part of itself.
+//!
+//! While a volume may be changed a hashed directory is read in the order of hashes, in which names do not move when leaves split; a
+//! linear one block by block, in which no name moves at all. One that gets its tree meanwhile was a single block until then.
+//!
+//! A block of a directory is checked once, as the block of that directory that it is, and then searched where it lies; one of names
+//! gets its sum when the transaction is frozen. A hashed look-up compares hashes in the nodes' bytes: one block for each level,
+//! whatever the directory's size. The directories that came into memory last are kept there (`inode/recent.rs`), so that a path does
+//! not read the same inodes again.
+//!
+//! An inode that loses its last name and has nothing to free but its number, and that nobody uses, is deleted in the same handle;
+//! others go by way of the list of orphans. From the moment that one is taken up to be deleted its number finds nobody. A truncation of
+//! several handles is looked through first; if the device fails in its middle the file keeps a mark (`CUT` in `inode/first`), and
+//! whoever makes it longer ends the truncation, with the turn. Times that were only noted keep an inode in memory until the commit, but
+//! not one without a name.
+//!
+//! Names are durable with the next commit, with an fsync of their directory, or, where that has the flag `D` or `S`, when the call
+//! returns: it commits after it has let go of all locks (`dir/durable.rs`), so who changes names there at the same time shares the
+//! commit. What an inode with the flag `S` says of itself, its attributes and its flags are committed in the same way
+//! (`inode/settle.rs`).
+//!
+//! Before a last name goes every node of the map is read once, under the map lock, and the attributes too: damage is an error there,
+//! and nothing is half done.
+//!
+//! Blocks of directories and of links' targets went through the journal, so they are revoked when they are freed.
 
 mod create;
 mod durable;

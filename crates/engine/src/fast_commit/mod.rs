@@ -14,6 +14,24 @@
 //!
 //! What the records leave out, as the kernel writes them: the directories' own inodes, blocks and times, the nodes of maps, and whatever
 //! was made and removed between two fast commits. So a name may go that never came, from a directory that never was.
+//!
+//! # How they take effect
+//!
+//! Fast commits (`fast_commit`) are records of what was done since the last transaction - an inode is this now, these blocks are its,
+//! this name came or went - and not blocks, so they are done again by the rooms that do such things: a volume without a log of its own
+//! is opened over a `Scratch`, a device that shows the replayed log and keeps in memory what is written (`mount/fast.rs`), and the
+//! `fast_commit` room goes through the records in their order. A fast commit counts whole or not at all: its sum holds, it names the
+//! transaction that the log ended before, and all before it count. What the scratch holds at the end is the result: readers get one
+//! overlay more. For writers it takes the place of the fast commits in one step, between 1 and 2 above:
+//!
+//! 1. the log's blocks are home; the log's start moves to its end, where nothing follows: the fast commits still count
+//! 2. the changed blocks are written there as one transaction, flush, its commit block, flush: now they count, and the fast commits do
+//!    not
+//! 3. they go home, flush; the log is emptied as above
+//!
+//! So a crash anywhere leaves the fast commits or the transaction, and nothing has to be done twice to half-written blocks. Blocks that
+//! records name are taken before anything is allocated; maps are rebuilt (records know no nodes), directories get their names one by
+//! one and grow as they need; at the end what has no name is deleted, and every block of every inode concerned is seen to be used.
 
 mod inodes;
 mod names;

@@ -26,6 +26,25 @@
 //! A commit that others make counts if it is of the transaction that is owed or of a later one. Its flush began when that transaction was
 //! closed, so it covers the data of every request whose own change is in it. It need not cover data of other requests: they compare
 //! epochs.
+//!
+//! # A failed flush
+//!
+//! A flush that fails may have dropped what it should have written - a host forgets its dirty pages - and the next one succeeds without
+//! them. Requests that answer for data of their own (O_DSYNC, O_SYNC, a range operation, a loop device's FUA) fail if a flush has
+//! failed since that went down. An fsync, a fdatasync, `Volume::sync`, close and the end of a group answer for data of many epochs:
+//! each open file (`File` with its clones, a loop device is one), and the volume for its own syncs, remembers the last failure that it
+//! has told of (`Told`), and the next sync fails by a newer one, once, after its work is done; so do all that were under way when that
+//! one was told. A durable write that fails tells of its own data alone, and stands for no sync. A failure before a file was opened is
+//! not told through it. In a commit or a checkpoint, a flush that fails, its own or another's, aborts the journal.
+//!
+//! What a transaction shows has to be on the device when it is durable: data that a conversion maps, zeros in the place of new blocks
+//! or behind the end of a file that grows, data that moves out of its inode. Each was on its way since some epoch, from before it went
+//! down. If a flush has failed since, the change is not made, and its request fails; if one fails between the change and its commit,
+//! that commit aborts: no byte is ever shown that was not written to the file.
+//!
+//! A sync that needs a transaction that somebody is committing, and whose data ended after that commit's flush had begun, waits for the
+//! commit and then flushes once; on disks where the commit block is followed by a flush of the host, that flush mostly covers it
+//! already.
 
 use crate::error::Error;
 use crate::inode::Fs;

@@ -18,6 +18,54 @@
 //! Input: changes of blocks, under handles. Output: durable transactions. Invariants: a commit waits for no data, and for no handle that
 //! waits for anything but metadata; a handle is begun with no lock held; the first error aborts, and everybody is told. Limits: a
 //! transaction has at most a quarter of the log's blocks.
+//!
+//! # Transactions and commits
+//!
+//! A handle is begun with no lock held, may change so many blocks, and joins the running transaction. Changes go to the metadata cache:
+//! blocks are changed in place unless somebody holds their bytes, a reader or the committing transaction; then the change makes a copy,
+//! so what is being written to the log never changes under it. A node of an extent tree that was edited in place, or a block of names,
+//! gets its sum when the transaction is frozen; a bitmap and its descriptor, whose sums name each other, get theirs with every batch of
+//! conversions (a crc32c of 4 KiB is a third of a microsecond).
+//!
+//! Times move with the host's timer tick, as the kernel's do: an fsync that finds that tick's time committed only flushes. Times that
+//! were only noted are written by handles with credits: an fsync or O_SYNC write puts its own inode's into the running transaction, the
+//! keeper, `Volume::sync` and close all of them, 64 inodes a handle (`inode/dirty_times.rs`). A commit itself adds one block, the
+//! superblock's, for which each transaction keeps room.
+//!
+//! Whoever needs a commit makes it, in its own thread (there is one at a time); a keeper thread makes the periodic one. It first waits,
+//! at most half as long as the last commit took, for as many as were about at that one: four threads that call fsync share one commit,
+//! not two.
+//!
+//! 1. no handle begins; open ones end (they wait for nothing but metadata); free counts are added
+//! 2. the blocks are frozen - their bytes are held - and the next transaction begins
+//! 3. revokes, descriptors and blocks go to the log; flush, of the volume's device first; the commit block, durably. Where FUA is a
+//!    flush behind the write that the host makes (`Geometry::fua_flushes`), writing and flushing are one wait each time, not two
+//! 4. what the transaction freed may be used again; who waited goes on
+//!
+//! A **checkpoint** brings the newest committed bytes of every block home, flushes, and empties the log: when it is half full or has 20
+//! MiB that are not home, or has no room for a transaction, or the volume is closed. Without a journal a commit is a round: flush
+//! (data), blocks that nothing points to yet, flush, descriptors of groups that have more inodes in use than ever (e2fsck looks at no
+//! others), flush, the rest, flush; blocks and numbers of inodes that it frees are used again after it. An error in any of this aborts:
+//! nothing more is written, and everybody who waits or comes later is told.
+//!
+//! Where names were moved or put in the place of others, the rest of a round goes home in turns, a flush behind each
+//! (`journal/order.rs`): inodes and maps; blocks of names; what lost its last name, with the superblock that names orphans. A block of
+//! the inode table that has both a new file and one that goes is written twice, at first with the latter's place as it is on the
+//! device. Among blocks of names the one that gets a name comes before the one that loses it. Names in new blocks of a directory are
+//! there with the directory's inode, which goes home with the names then, and before the blocks from which these came. A move that
+//! would close a circle commits first. Rounds without such names keep the one turn.
+//!
+//! A **group** (`Volume::group`, `journal/group.rs`) is many changes as one transaction: while it is open nobody commits, what would
+//! need a commit in the middle fails, inodes that lose their last name wait on the list of orphans. At its end comes one commit; or it
+//! is given up: what is committed goes home, the volume is closed, and what the group has changed was in memory only. So what is behind
+//! the new end of a file that became shorter is not zeroed by the group, but by who makes the file longer afterwards; until then the
+//! file cannot grow over it. What an inode's flag `S` asks for is durable with the group. Data that a group wrote through the journal
+//! cannot be cut before its commit.
+//!
+//! Data that goes through the journal (`inode/journalled.rs`) is blocks of a transaction like metadata: reads of such a file come from
+//! the metadata cache, where what is not home is. All space that a write needs is had before its first handle (`inode/beforehand.rs`).
+//! Before a range operation or a deletion touches it, all is committed and brought home and the cache lets go of it, so that no log and
+//! no cache has anything of blocks that become another's.
 
 mod commit;
 mod group;

@@ -7,6 +7,14 @@
 //!
 //! Input: a file. Output: a device. Invariants: it has no thread of its own; what its file cannot do is neither
 //! announced nor asked for (rule L5). Limits: one level per volume in a stack.
+//!
+//! # Stacks of volumes
+//!
+//! `outer.img!/inner.img` is a loop device on a file in a volume. Its queue holds a queue of the volume below, its submit is that
+//! queue's submit. One waker, made for the top queue, is handed down, so whatever happens at any height wakes the one thread that
+//! waits. It is the top queue's alone to clear: any thread may reap a lower queue, and would take the owner's kick away. A request that
+//! ends as it is submitted (a read of a hole, a refusal) kicks too: who sent it down need not be who waits. Each volume has workers of
+//! its own, and a volume waits only downwards.
 
 mod flying;
 mod queue;

@@ -3,6 +3,13 @@
 //! Input: an inode and a range. Output: [`Mapping`]s that cover it in order. Invariants: an iteration covers its range
 //! without gap or overlap and always makes progress; a view never changes once it is published. Limits: file blocks are
 //! 32 bits, the last one that can be mapped is 2^32 - 2.
+//!
+//! # Views
+//!
+//! The in-core map is an immutable tree of small nodes; a change copies one node per level and publishes a new root. Publication stores
+//! the root under a short lock and then raises a number. A queue keeps the version it saw last and compares numbers, one load per
+//! request, so lookups neither share a reference count nor a lock. Nodes of the disk's tree are read one by one when a request needs
+//! them; under memory pressure a map falls back to its root.
 
 pub(crate) mod edit;
 mod load;

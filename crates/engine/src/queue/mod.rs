@@ -4,6 +4,17 @@
 //! Invariants: the only place that replies; one slot per accepted request, none allocated later; any thread of the volume
 //! may drain a queue, only its owner takes completions out. Limits: the depth is fixed when the queue is opened; a full
 //! queue leaves requests in the caller's list.
+//!
+//! # Who reaps, and blocking calls
+//!
+//! No request's accounting depends on its submitter coming back. Any thread of the volume may drain any queue: a foreign drain does
+//! everything but hand completions out, and kicks the owner, who may be asleep waiting for the very bios that were taken in.
+//! `File::quiesce`, `Volume::close`, dropping a queue and the owner of a parked request do that while they wait. So rings of queues
+//! that users hold never defer task work to their submitter.
+//!
+//! `read_at`, `write_at` and `sync` go through a queue of their own, one request at a time. What such a request owes is done by the
+//! thread that waits for it, and so is its bio, if it has one and the device can run it in the calling thread (`Device::run_here`: a
+//! plain `pwrite` or `fdatasync`, outside every lock). Metadata and the log are read and written in the same way.
 
 mod change;
 mod drain;

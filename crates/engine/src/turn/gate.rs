@@ -4,6 +4,14 @@
 //! writes now; truncate and its kin). Output: parked requests released in order to their queues. Invariants: while a
 //! holder has its turn the count is zero but for the holder; who leaves last wakes the holder; nobody who leaves ever
 //! waits. Limits: the shards are summed only while the gate is closed.
+//!
+//! # The count in flight
+//!
+//! An inode's in-flight count is sharded: one counter on a cache line of its own per queue that has the file attached. Entering is an
+//! increment and a load of `closed`; closing is a store of `closed` and a sum of the shards. Both sides are sequentially consistent, so
+//! either the closer sees the count or the one who enters sees that the gate is closed and leaves again. Who leaves while the gate is
+//! closed looks whether the count has reached zero and wakes the holder. Turns are given in order; requests parked between two turns
+//! are let in together and the next turn waits for them.
 
 use crate::locks::GATE;
 use crate::turn::Parked;

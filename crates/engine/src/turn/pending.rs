@@ -7,6 +7,37 @@
 //! (rule U9); an extending request takes no block that one before it in that order still needs, or each would wait for the other; no append
 //! gets a place behind one that may yet be refused. Limits: overwrites never come here; an append that waits for another's block counts as
 //! one that will not be refused.
+//!
+//! # New space
+//!
+//! Space that holds no data is either reserved in memory (a *claim*: free on disk, nobody else's in memory) or unwritten on disk. A
+//! write into it goes down at once; what it wrote is mapped when it is there, so neither a reader nor a crash ever sees what was in
+//! those blocks before.
+//!
+//! - The **pending map** of an inode has the block ranges of such writes, from before their mapping is looked up until it is published,
+//!   in whole clusters where space is had in these (bigalloc): then a cluster is claimed, and only what was written is mapped. Ranges
+//!   do not overlap: who needs a block that another has is parked and then mostly finds it written. So writers of different sectors of
+//!   one new block never zero each other, and exactly one writes the zeros around its sectors.
+//! - Claims belong to the pending entry: what is not mapped when it is released goes back. What is known of the bytes behind the end is
+//!   forgotten when a write goes down to that block, and learnt from its publication; the complete worker zeroes what a failed one left
+//!   before the size may pass (`inode/tail.rs`).
+//! - A request keeps the policy that it began under; one with a pending entry, or a place in the order of the size, never wants the
+//!   turn.
+//! - A conversion larger than a handle goes in parts in file order, the size moving with each (`jobs/parts.rs`). How runs are joined,
+//!   divided and counted is pure (`jobs/runs.rs`).
+//! - The same map keeps extending requests in the order of their offsets. A request whose data is there waits (counted `held-for-size`)
+//!   until all before it have ended; then size and map move together. An append takes the first byte behind all reserved ones. A
+//!   request never takes a block that one before it in this order still needs: each would wait for the other.
+//! - **Conversion** (`jobs/convert.rs`) sorts what a worker found by file and offset, joins neighbours, and does all of it in as few
+//!   handles as hold it: bitmaps, tree, inode; then the new map is published, then the size.
+//! - What a **conversion** may need for nodes of the map is taken from the free count before the data goes down
+//!   (`inode/node_reserve.rs`), and given back as writes end: a write that was issued never fails for space. A range operation that is
+//!   going to split extents sets the same aside before it changes anything (`range/nodes.rs`).
+//! - Data in an inode (`inode/inline.rs`) is put there whole, made shorter, longer or zero there, each in one handle, as long as it has
+//!   room and no request of the file is under way. The first direct write moves it out: its block goes down, then one handle maps it
+//!   and takes the data out of the inode.
+//! - A file that is written on and on keeps a window of claimed blocks ahead; it is given back when the file is let go, or when anybody
+//!   would be told that the volume is full.
 
 use crate::alloc::Run;
 use crate::locks::PENDING;

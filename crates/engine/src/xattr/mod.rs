@@ -12,6 +12,20 @@
 //! Input: an inode with its own bytes. Output: names and values; the tail of inline data; attributes changed, each in one handle.
 //! Invariants: entry hashes and checksums are verified; a value in an inode of its own is bounded before it is read; an attribute is in
 //! one place. Limits: values up to 64 KiB, which is what the kernel's interface can carry.
+//!
+//! # Where attributes are
+//!
+//! An attribute is in the inode's own area if that has room, else in its block, else - with ea_inode - its value is in an inode of its
+//! own. All of a change is in one handle under the inode's map lock: the new entry, the old one gone, a block that others share copied,
+//! one user more or less of a value. An inode for a value is made before, as an orphan, in handles of its own; the handle that names it
+//! takes it off the list. What nothing names goes back onto it.
+//!
+//! Inodes with the same entries have one block (`xattr/shared.rs`): blocks that were written since the volume was opened are known by
+//! the hash of their entries, until their last user leaves. The look among them, the comparison of all bytes and the count of a user
+//! more are one step under a lock, as are a user less and the end of being known, so nobody gets a block that is free or changes.
+//!
+//! What stands between a file and plain writes - rights that a write takes away, data in the inode or through the journal, immutable,
+//! append-only - is one word of the inode that every write loads, so a change of it is known to queues that have written already.
 
 mod acl;
 mod block;

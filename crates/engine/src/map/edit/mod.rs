@@ -19,6 +19,14 @@
 //! in the handle's transaction, a changed `i_block`, and [`Edited`]. Invariants: everything is read and planned before anything is
 //! written, so an error leaves all as it was; every node is checked against its parent as when it is loaded; an index entry's key is the
 //! first key of its child wherever a node was changed. Limits: work grows with the leaves that a range touches: see [`part`].
+//!
+//! # Edits
+//!
+//! `map::edit` changes the map on disk, under the map lock and in one handle: it reads all nodes on the way and takes all blocks that
+//! it needs, and only then writes, so what fails has changed nothing. A range that touches more leaves than a handle should change is
+//! done part by part. The edit says which file blocks views are out of date about, and what is there now; that is spliced into the
+//! newest view. A view counts the edits before it: who loads a node for an older view starts again from the newest, because the node
+//! may be gone.
 
 mod bound;
 mod leaf;
