@@ -14,7 +14,7 @@ run: ## a real ext4 image made, read, copied out, overwritten and measured; no r
 
 test: ## format, all tests, small memlock, interleavings, golden walk, power cuts, fuzz slices
 	@scripts/setup test
-	@scripts/test
+	@scripts/test $(PARTS)
 
 bench: ## every experiment of `diorite bench`, printed and kept in target/bench
 	@scripts/setup bench

@@ -7,7 +7,6 @@ use crate::{OpenOptions, Volume};
 use diorite_block::MemDevice;
 use std::fs::File;
 use std::io::Read;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,7 +48,7 @@ impl Rng {
 pub(crate) fn small_volume(size: &str, more: &[&str]) -> Volume {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
-    let made = Command::new("mke2fs")
+    let made = xtask::run::tool("mke2fs")
         .args(["-q", "-F", "-t", "ext4", "-b", "1024"])
         .args(more)
         .args([path.to_str().unwrap(), size])

@@ -370,7 +370,7 @@ fn a_shift_that_ends_in_the_middle() {
             break;
         }
         stage.save();
-        let mended = std::process::Command::new("e2fsck")
+        let mended = xtask::run::tool("e2fsck")
             .args(["-fy", image.to_str().unwrap()])
             .output();
         let code = mended.unwrap().status.code();
@@ -404,7 +404,7 @@ fn one_cluster_at_two_places_is_found() {
     // The word of the second extent that says where it lies.
     let moved = format!("sif /file block[8] {}\n", at(0) + 2);
     debugfs(&image, dir.path(), &moved);
-    let mended = std::process::Command::new("e2fsck")
+    let mended = xtask::run::tool("e2fsck")
         .args(["-fy", image.to_str().unwrap()])
         .output();
     assert_eq!(mended.unwrap().status.code(), Some(1));

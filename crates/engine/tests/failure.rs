@@ -18,7 +18,6 @@ use diorite_format::Ino;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 fn writable() -> OpenFlags {
@@ -75,7 +74,7 @@ fn judge(stage: &Stage, code: &str) {
     );
     assert!(seen.contains("with errors"), "{seen}");
     let image = stage.image.to_str().unwrap();
-    let status = Command::new("e2fsck")
+    let status = xtask::run::tool("e2fsck")
         .args(["-fy", image])
         .status()
         .unwrap();

@@ -418,9 +418,7 @@ fn bios_fail_while_files_grow() {
             stage.save();
             // It recovers, and may have counts to mend; then there is nothing left to say.
             let image = stage.image.to_str().unwrap();
-            let mended = std::process::Command::new("e2fsck")
-                .args(["-fy", image])
-                .output();
+            let mended = xtask::run::tool("e2fsck").args(["-fy", image]).output();
             assert!(mended.unwrap().status.code().is_some_and(|c| c < 4));
             fsck(&stage.image);
             let again = Stage::mem(&stage.image);

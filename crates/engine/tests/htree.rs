@@ -205,9 +205,7 @@ fn trees_of_others() {
                 &["-w", "-R", &format!("ssv flags {flags}"), path],
             );
             // It says with its exit code that it has made trees.
-            let made = std::process::Command::new("e2fsck")
-                .args(["-fyD", path])
-                .output();
+            let made = xtask::run::tool("e2fsck").args(["-fyD", path]).output();
             assert!(made.unwrap().status.code().unwrap() <= 1);
             let volume = writable(&image);
             assert!(is_hashed(&volume, "/d"));

@@ -190,7 +190,7 @@ fn crashed(image: &Path, dir: &Path, look: impl Fn(&str, &dyn Fn(&str) -> Vec<u8
     volume.close().unwrap();
     fsck(&ours);
     let checked = copy("e2fsck");
-    let out = std::process::Command::new("e2fsck")
+    let out = xtask::run::tool("e2fsck")
         .args(["-fy", "-E", "journal_only", checked.to_str().unwrap()])
         .output()
         .unwrap();

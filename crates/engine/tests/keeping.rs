@@ -9,7 +9,6 @@ use common::watch::Watchdog;
 use common::{image, run, scratch};
 use diorite::{File, Op, OpenFlags, OpenOptions, RequestFlags, Volume};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 fn read_all(file: &File) -> Vec<u8> {
@@ -23,7 +22,7 @@ struct Loop(String);
 
 impl Loop {
     fn attach(path: &Path) -> Option<Loop> {
-        let out = Command::new("losetup")
+        let out = xtask::run::tool("losetup")
             .args(["-f", "--show"])
             .arg(path)
             .output();
@@ -32,7 +31,9 @@ impl Loop {
                 Some(Loop(String::from_utf8(out.stdout).unwrap().trim().into()))
             }
             other => {
-                eprintln!("skipped: loop devices are not permitted here: {other:?}");
+                xtask::skip::skipped(format_args!(
+                    "loop devices are not permitted here: {other:?}"
+                ));
                 None
             }
         }
@@ -222,11 +223,11 @@ fn the_superblock_is_kept_as_the_kernel_keeps_it() {
     std::fs::copy(&mine, &theirs).unwrap();
     let before = lifetime(&mine);
     let on = at.to_str().unwrap().to_owned();
-    let mounted = Command::new("mount")
+    let mounted = xtask::run::tool("mount")
         .args(["-o", "loop", theirs.to_str().unwrap(), &on])
         .output();
     if !mounted.as_ref().is_ok_and(|out| out.status.success()) {
-        eprintln!("skipped: mounting is not permitted here: {mounted:?}");
+        common::kernel::not_mounted(&mounted);
         return;
     }
     std::fs::write(at.join("file"), vec![5; 8 << 20]).unwrap();

@@ -68,13 +68,13 @@ fn whole(file: &File, known: &Known) {
 fn kernel_reads(image: &Path, files: &[Known]) {
     let dir = scratch();
     let at = dir.path().to_str().unwrap();
-    let mounted = std::process::Command::new("mount")
+    let mounted = xtask::run::tool("mount")
         .args(["-o", "loop,ro", image.to_str().unwrap(), at])
         .output();
     match mounted {
         Ok(out) if out.status.success() => {}
         other => {
-            eprintln!("skipped: the kernel's mount: {other:?}");
+            common::kernel::not_mounted(&other);
             return;
         }
     }

@@ -12,7 +12,6 @@ use diorite_block::{BioErrorKind, BioOp, Device, Fault, FaultDevice, MemDevice, 
 use diorite_format::FileType;
 use diorite_format::inode::Rdev;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 const KINDS: [&[&str]; 3] = [
@@ -185,7 +184,7 @@ fn a_read_that_fails_changes_nothing() {
             back_on_disk(&mem, &copy);
             if aborted > 0 {
                 assert!(closed.is_err());
-                let mended = Command::new("e2fsck").arg("-fy").arg(&copy).output();
+                let mended = xtask::run::tool("e2fsck").arg("-fy").arg(&copy).output();
                 assert!(mended.unwrap().status.code().unwrap() <= 1, "read {n}");
             }
             fsck(&copy);
@@ -228,7 +227,7 @@ fn a_write_that_fails_ends_all_changes() {
             failed += u32::from(hit);
             let copy = dir.path().join("copy");
             back_on_disk(&mem, &copy);
-            let mended = Command::new("e2fsck").arg("-fy").arg(&copy).output();
+            let mended = xtask::run::tool("e2fsck").arg("-fy").arg(&copy).output();
             assert!(mended.unwrap().status.code().unwrap() <= 1, "write {n}");
             fsck(&copy);
             if has_journal {

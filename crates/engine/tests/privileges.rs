@@ -70,7 +70,7 @@ fn share(image: &Path, dir: &Path) {
     let script = format!("set_inode_field /sharer file_acl {block}\n");
     debugfs(image, dir, &script);
     // It says by its exit code that it changed something.
-    let out = std::process::Command::new("e2fsck")
+    let out = xtask::run::tool("e2fsck")
         .args(["-fy", image.to_str().unwrap()])
         .output()
         .unwrap();
@@ -79,7 +79,12 @@ fn share(image: &Path, dir: &Path) {
 
 /// For an ordinary user who is in the group of the files.
 fn open(image: &Path) -> Volume {
-    open_for(image, 1000, &[0])
+    open_for(image, 1000, &[own_group()])
+}
+
+/// The group of the files, which is that of whoever runs this.
+fn own_group() -> u32 {
+    rustix::process::getegid().as_raw()
 }
 
 fn open_for(image: &Path, uid: u32, gids: &[u32]) -> Volume {
@@ -194,7 +199,7 @@ fn who_writes_decides_what_goes() {
         assert_eq!(names(&volume, &able), [""; 0], "{what}, by root");
         drop(able);
         volume.close().unwrap();
-        let volume = open_for(&image, 1000, &[1000]);
+        let volume = open_for(&image, 1000, &[own_group() + 1]);
         for (name, before, after) in FILES {
             let file = file(&volume, name);
             operation(&file);

@@ -158,9 +158,7 @@ fn read(volume: &Volume, path: &str) -> Option<Vec<u8>> {
 fn judge(what: &str, stage: &Stage, change: Change, well: bool) {
     stage.save();
     let image = stage.image.to_str().unwrap();
-    let mended = std::process::Command::new("e2fsck")
-        .args(["-fy", image])
-        .output();
+    let mended = xtask::run::tool("e2fsck").args(["-fy", image]).output();
     assert!(
         mended.unwrap().status.code().is_some_and(|c| c < 4),
         "{what}"

@@ -197,10 +197,7 @@ fn a_removed_directory_does_not_come_back() {
     let cut = dir.path().join("cut");
     std::fs::copy(&image, &cut).unwrap();
     volume.close().unwrap();
-    let replayed = std::process::Command::new("e2fsck")
-        .arg("-fy")
-        .arg(&cut)
-        .output();
+    let replayed = xtask::run::tool("e2fsck").arg("-fy").arg(&cut).output();
     assert!(replayed.unwrap().status.code().unwrap() <= 1);
     let volume = open(&cut, false);
     let file = volume.open_path("/f", OpenFlags::default()).unwrap();

@@ -23,7 +23,7 @@ struct Mount(PathBuf);
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
+        let _ = xtask::run::tool("umount").arg(&self.0).status();
     }
 }
 
@@ -40,7 +40,7 @@ fn mount(image: &Image) -> Option<Mount> {
         ],
     )?;
     if code != 0 {
-        eprintln!("skipped: cannot mount: {}", text.trim());
+        xtask::skip::skipped(format_args!("cannot mount: {}", text.trim()));
         return None;
     }
     Some(Mount(at))

@@ -31,7 +31,7 @@ fn image(dir: &Path, mib: usize) -> Option<String> {
     std::fs::create_dir(&tree).expect("a directory");
     let bytes: Vec<u8> = (0..mib << 20).map(|n| (n % 251) as u8).collect();
     std::fs::write(tree.join("file"), bytes).expect("a file");
-    let made = Command::new("mke2fs")
+    let made = xtask::run::tool("mke2fs")
         .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
         .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-d"])
         .arg(&tree)
@@ -39,7 +39,7 @@ fn image(dir: &Path, mib: usize) -> Option<String> {
         .arg(format!("{}M", mib * 2 + 32))
         .status();
     if !made.is_ok_and(|s| s.success()) {
-        eprintln!("skipped: mke2fs is not installed");
+        xtask::skip::skipped("mke2fs is not installed");
         return None;
     }
     Some(path.display().to_string())
@@ -226,8 +226,8 @@ fn experiments_in_new_space_make_their_own_images() {
         ("unwritten", &["unwritten-overwrite", "handles"]),
         ("fsync", &["dsync-fua"]),
     ];
-    if Command::new("debugfs").arg("-V").output().is_err() {
-        eprintln!("skipped: debugfs is not installed");
+    if xtask::run::tool("debugfs").arg("-V").output().is_err() {
+        xtask::skip::skipped("debugfs is not installed");
         return;
     }
     for (experiment, ids) in ids {
@@ -251,8 +251,8 @@ fn names_are_made_moved_removed_and_looked_up() {
     let words = "names --on mem --file-size 8M --files 400 --directory 3000 --runtime 20ms --json";
     let rounds = ["--rounds", "1", "--max-rounds", "1"];
     let args: Vec<&str> = words.split(' ').chain(rounds).collect();
-    if Command::new("mke2fs").arg("-V").output().is_err() {
-        eprintln!("skipped: mke2fs is not installed");
+    if xtask::run::tool("mke2fs").arg("-V").output().is_err() {
+        xtask::skip::skipped("mke2fs is not installed");
         return;
     }
     let object = object(&bench(&args));
@@ -271,8 +271,8 @@ fn names_are_made_moved_removed_and_looked_up() {
 
 #[test]
 fn a_check_is_compared_with_that_of_e2fsck() {
-    if Command::new("mke2fs").arg("-V").output().is_err() {
-        eprintln!("skipped: mke2fs is not installed");
+    if xtask::run::tool("mke2fs").arg("-V").output().is_err() {
+        xtask::skip::skipped("mke2fs is not installed");
         return;
     }
     let words = "check --files 1300 --rounds 1 --max-rounds 1 --json";

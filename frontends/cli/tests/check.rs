@@ -248,7 +248,7 @@ fn a_journal_that_is_not_here() {
         (&found["clean"], &found["finished"]),
         (&false.into(), &false.into())
     );
-    let theirs = std::process::Command::new("e2fsck")
+    let theirs = xtask::run::tool("e2fsck")
         .args(["-fn", &img])
         .output()
         .unwrap();

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{
-    Mount, diorite, facts, image, is_root, odd_name, run, same, same_but, scratch, skip, tree,
+    Mount, diorite, facts, get, image, is_root, odd_name, run, same, same_but, scratch, skip, tree,
     xattrs,
 };
 use std::fs;
@@ -95,7 +95,7 @@ fn get_copies_the_whole_tree() {
     ] {
         let img = image(dir.path(), name, "256M", args, Some(&source));
         let out = dir.path().join("out");
-        diorite(&["get", &img, "/", path(&out)]).ok();
+        get(&img, "/", &out);
         same(&source, &out);
         let blocks = |at: &Path| fs::metadata(at.join("sparse")).unwrap().blocks();
         assert!(
@@ -108,7 +108,7 @@ fn get_copies_the_whole_tree() {
         assert_eq!(ino("big"), ino("dir/deeper/big too"));
         assert_eq!(ino("small"), ino("dir/small too"));
         // Once more, over what is there: the same again.
-        diorite(&["get", &img, "/", path(&out)]).ok();
+        get(&img, "/", &out);
         same(&source, &out);
         fs::remove_dir_all(&out).unwrap();
     }
@@ -272,7 +272,7 @@ fn get_as_root_keeps_owners_devices_and_attributes() {
     let Some(_host) = Mount::new(&host, &out, "rw") else {
         return;
     };
-    diorite(&["get", &img, "/", path(&out)]).ok();
+    get(&img, "/", &out);
     let Some(mount) = Mount::new(&img, &at, "ro") else {
         return;
     };
@@ -308,7 +308,7 @@ fn get_without_root_warns_once() {
     let out = dir.path().join("out");
     run("chmod", &["a+rwx", path(dir.path())]);
     run("chmod", &["a+r", &img]);
-    let ran = Command::new("setpriv")
+    let ran = xtask::run::tool("setpriv")
         .args([
             "--reuid=65534",
             "--regid=65534",
@@ -364,7 +364,7 @@ fn images_inside_images_and_partitions() {
         b"a few words\n"
     );
     let out = dir.path().join("out");
-    diorite(&["get", &nested, "/", path(&out)]).ok();
+    get(&nested, "/", &out);
     same(&source, &out);
     // A parameter of the inner image was taken as a part of its name, without a word about it.
     diorite(&["ls", &format!("{nested}?part=1")]).failed(2, "are for the host's file");
@@ -438,7 +438,7 @@ fn files_of_zeros_that_have_nothing_stored() {
         assert_eq!(read(&format!("/{size}")), vec![0; size as usize]);
     }
     let to = dir.path().join("copy");
-    diorite(&["get", &img, "/", to.to_str().unwrap()]).ok();
+    get(&img, "/", &to);
     for size in sizes {
         let copy = std::fs::read(to.join(size.to_string())).unwrap();
         assert_eq!(copy, vec![0; size as usize]);

@@ -25,7 +25,7 @@ impl User {
         let mut command = match self.is_root || !is_root() {
             true => Command::new(&self.program),
             false => {
-                let mut other = Command::new("setpriv");
+                let mut other = xtask::run::tool("setpriv");
                 other.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
                 other.arg(&self.program);
                 other
@@ -314,7 +314,7 @@ impl LoopDevice {
             skip("loop devices need root");
             return None;
         }
-        let made = Command::new("losetup")
+        let made = xtask::run::tool("losetup")
             .args(["-f", "--show", file])
             .output()
             .ok()?;
@@ -330,7 +330,7 @@ impl LoopDevice {
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["-d", &self.0]).status();
+        let _ = xtask::run::tool("losetup").args(["-d", &self.0]).status();
     }
 }
 
@@ -358,7 +358,7 @@ fn block_devices_in_use_are_no_destination() {
     // A bind mount is a name like others.
     let bound = dir.path().join("bound");
     fs::write(&bound, b"").unwrap();
-    if Command::new("mount")
+    if xtask::run::tool("mount")
         .args(["--bind", &img, path(&bound)])
         .status()
         .unwrap()

@@ -440,7 +440,7 @@ fn extents_agree_with_filefrag_on_a_mount() {
             return;
         };
         for path in ["tiny", "empty", "one", "a", "b", "holes"] {
-            let shown = Command::new("filefrag")
+            let shown = xtask::run::tool("filefrag")
                 .args(["-v", path])
                 .current_dir(&mount.0)
                 .output()

@@ -11,7 +11,7 @@ use diorite_block::Buf;
 use serde_json::Value;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// An image with a tree in it.
 fn some_image(dir: &Path) -> String {
@@ -23,7 +23,7 @@ fn some_image(dir: &Path) -> String {
 /// Leaves one committed transaction in the log that was not brought home: zeros for a block that holds them already.
 fn leave_in_log(img: &str, dir: &Path) {
     std::fs::write(dir.join("zeros"), [0; 4096]).unwrap();
-    let mut debugfs = Command::new("/usr/sbin/debugfs")
+    let mut debugfs = xtask::run::tool("debugfs")
         .args(["-w", img])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())

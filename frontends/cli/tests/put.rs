@@ -4,12 +4,12 @@
 mod common;
 
 use common::{
-    Mount, diorite, facts, image, is_root, noise, run, same, same_but, scratch, skip, tree, xattrs,
+    Mount, diorite, facts, get, image, is_root, noise, run, same, same_but, scratch, skip, tree,
+    xattrs,
 };
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
-use std::process::Command;
 
 const KINDS: [(&str, &[&str]); 7] = [
     ("ext4", &["-t", "ext4", "-b", "4096"]),
@@ -39,7 +39,7 @@ fn got(img: &str, dir: &Path, what: &str) -> std::path::PathBuf {
     if out.exists() {
         fs::remove_dir_all(&out).unwrap();
     }
-    diorite(&["get", img, what, path(&out)]).ok();
+    get(img, what, &out);
     out
 }
 
@@ -355,7 +355,7 @@ fn an_ordinary_user_copies_what_he_can_read() {
     fs::copy(env!("CARGO_BIN_EXE_diorite"), &binary).unwrap();
     run("chmod", &["a+rwx", path(dir.path())]);
     run("chmod", &["a+rw", &img]);
-    let ran = Command::new("setpriv")
+    let ran = xtask::run::tool("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
         .args([path(&binary), "put", &img, path(&source), "/copy"])
         .output()

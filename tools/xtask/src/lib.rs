@@ -17,3 +17,6 @@ pub mod error;
 
 // How the tools of e2fsprogs and util-linux are run.
 pub mod run;
+
+// How a test says that it was skipped.
+pub mod skip;

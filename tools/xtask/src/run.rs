@@ -11,8 +11,8 @@ use std::process::{Command, Output, Stdio};
 /// Times that e2fsck may need to put a volume in order.
 const REPAIRS: usize = 8;
 
-/// A command with the environment that makes answers comparable.
-fn command(program: &str) -> Command {
+/// A tool with the environment that makes answers comparable, found in `/usr/sbin` and `/sbin` too: an ordinary user's PATH has neither.
+pub fn tool(program: &str) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
     let path = format!("{path}:/usr/sbin:/sbin");
     // By its full path the program is spawned; searched for along a changed PATH it would be forked, and every page of
@@ -31,7 +31,7 @@ fn command(program: &str) -> Command {
 
 /// Runs a program and gives its output, whatever its exit code.
 fn output<S: AsRef<OsStr>>(program: &str, args: &[S]) -> Result<Output> {
-    command(program)
+    tool(program)
         .args(args)
         .output()
         .map_err(|source| Error::Start {
@@ -182,7 +182,7 @@ fn debugfs_with(args: &[&OsStr]) -> Result<Vec<u8>> {
 
 /// A program whose output is read as a stream.
 pub(crate) fn stream(program: &str, args: &[&OsStr]) -> Result<std::process::Child> {
-    let started = command(program)
+    let started = tool(program)
         .args(args)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

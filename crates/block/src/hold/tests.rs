@@ -85,7 +85,7 @@ fn readers_are_told_and_not_refused() {
 /// qemu-io on the file, with these arguments; none if it is not installed.
 fn qemu_io(path: &Path, args: &[&str]) -> Option<Command> {
     if Command::new("qemu-io").arg("--version").output().is_err() {
-        eprintln!("skipped: qemu-io is not installed");
+        xtask::skip::skipped("qemu-io is not installed");
         return None;
     }
     let mut command = Command::new("qemu-io");
@@ -146,12 +146,12 @@ fn we_do_not_write_what_qemu_holds() {
 #[test]
 fn a_file_behind_a_loop_device_is_held() {
     let (_dir, path) = image();
-    let made = Command::new("losetup")
+    let made = xtask::run::tool("losetup")
         .args(["-f", "--show"])
         .arg(&path)
         .output();
     let Some(made) = made.ok().filter(|o| o.status.success()) else {
-        eprintln!("skipped: no loop device can be made (not root?)");
+        xtask::skip::skipped("no loop device can be made (not root?)");
         return;
     };
     let device = String::from_utf8_lossy(&made.stdout).trim().to_owned();
@@ -164,7 +164,7 @@ fn a_file_behind_a_loop_device_is_held() {
     let alone = Hold::take(&block, &mut Vec::new());
     let twice = Hold::take(&block, &mut Vec::new()).map(drop);
     let alone = alone.map(drop);
-    let detached = Command::new("losetup").args(["-d", &device]).status();
+    let detached = xtask::run::tool("losetup").args(["-d", &device]).status();
     let error = refused.expect_err("the kernel has it");
     assert!(error.what.contains(&device), "{error}");
     assert!(read.expect("a reader")[0].contains(&device));
@@ -181,18 +181,18 @@ fn a_file_behind_a_loop_device_is_held() {
 #[test]
 fn a_read_only_loop_device_is_no_writer() {
     let (_dir, path) = image();
-    let made = Command::new("losetup")
+    let made = xtask::run::tool("losetup")
         .args(["-r", "-f", "--show"])
         .arg(&path)
         .output();
     let Some(made) = made.ok().filter(|o| o.status.success()) else {
-        eprintln!("skipped: no loop device can be made (not root?)");
+        xtask::skip::skipped("no loop device can be made (not root?)");
         return;
     };
     let device = String::from_utf8_lossy(&made.stdout).trim().to_owned();
     let refused = take(&path, false).map(drop);
     let read = take(&path, true).map(|(_, notes)| notes);
-    let detached = Command::new("losetup").args(["-d", &device]).status();
+    let detached = xtask::run::tool("losetup").args(["-d", &device]).status();
     let error = refused.expect_err("the kernel reads it");
     assert!(error.what.contains(&device), "{error}");
     assert_eq!(read.expect("a reader"), Vec::<String>::new());

@@ -3,7 +3,7 @@
 use super::*;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 fn disk(bytes: usize) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().expect("a folder");
@@ -21,7 +21,7 @@ fn look(path: &Path, sector: u32, number: u32) -> Result<Part, DeviceError> {
 
 /// Lets sfdisk write a table; false if it is not installed.
 fn sfdisk(path: &Path, script: &str, args: &[&str]) -> bool {
-    let child = Command::new("sfdisk")
+    let child = xtask::run::tool("sfdisk")
         // Without this it waits for all file systems of the machine.
         .arg("--no-tell-kernel")
         .args(args)
@@ -30,7 +30,7 @@ fn sfdisk(path: &Path, script: &str, args: &[&str]) -> bool {
         .stdout(Stdio::null())
         .spawn();
     let Ok(mut child) = child else {
-        eprintln!("skipped: sfdisk is not installed");
+        xtask::skip::skipped("sfdisk is not installed");
         return false;
     };
     let mut stdin = child.stdin.take().expect("it is piped");
@@ -96,7 +96,7 @@ fn mbr_by_sfdisk_with_logical_partitions() {
     if !sfdisk(&path, &script, &[]) {
         return;
     }
-    let listed = Command::new("sfdisk")
+    let listed = xtask::run::tool("sfdisk")
         .args(["--dump"])
         .arg(&path)
         .output()

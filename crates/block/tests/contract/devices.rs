@@ -51,7 +51,7 @@ fn file(engine: IoEngine, buffered: bool) -> Option<Subject> {
             _dir: Some(dir),
         }),
         Err(e) => {
-            eprintln!("skipped: a {how} file behind {engine}: {e}");
+            xtask::skip::skipped(format_args!("a {how} file behind {engine}: {e}"));
             None
         }
     }

@@ -95,7 +95,7 @@ impl World {
         assert!(self.faults, "nothing has failed here");
         self.stage.save();
         let image = self.stage.image.clone();
-        let mut e2fsck = std::process::Command::new("e2fsck");
+        let mut e2fsck = xtask::run::tool("e2fsck");
         let done = e2fsck.args(["-fy"]).arg(&image).output().unwrap();
         let code = done.status.code().unwrap();
         assert!(code < 4, "{}", String::from_utf8_lossy(&done.stdout));

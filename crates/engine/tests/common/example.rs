@@ -5,7 +5,7 @@ fn example_volume() -> std::sync::Arc<diorite::device::MemDevice> {
     std::fs::File::create(&path)
         .and_then(|file| file.set_len(16 << 20))
         .expect("the temporary folder takes an image");
-    let mut mke2fs = std::process::Command::new("mke2fs");
+    let mut mke2fs = xtask::run::tool("mke2fs");
     let made = mke2fs.args(["-q", "-F", "-t", "ext4"]).arg(&path).status();
     assert!(made.expect("mke2fs is installed").success());
     let bytes = std::fs::read(&path).expect("mke2fs has written it");

@@ -2,20 +2,19 @@
 
 use super::{run, scratch};
 use std::path::Path;
-use std::process::Command;
 
 /// Mounts the image and lets `look` see it; false, with the reason printed, where that is not to be had.
 pub fn mounted(image: &Path, options: &str, look: impl FnOnce(&Path)) -> bool {
     let at = scratch();
     let (from, to) = (image.to_str().unwrap(), at.path().to_str().unwrap());
     let options = format!("loop,{options}");
-    let out = Command::new("mount")
+    let out = xtask::run::tool("mount")
         .args(["-t", "ext4", "-o", &options, from, to])
         .output();
     match out {
         Ok(out) if out.status.success() => {}
         other => {
-            eprintln!("skipped: the kernel's mount: {other:?}");
+            not_mounted(&other);
             return false;
         }
     }
@@ -26,10 +25,20 @@ pub fn mounted(image: &Path, options: &str, look: impl FnOnce(&Path)) -> bool {
     true
 }
 
+/// Says why the kernel's view is missing.
+#[track_caller]
+pub fn not_mounted(tried: &std::io::Result<std::process::Output>) {
+    if rustix::process::geteuid().is_root() {
+        xtask::skip::skipped(format_args!("the kernel's mount: {tried:?}"));
+    } else {
+        xtask::skip::skipped("the kernel's mount needs root");
+    }
+}
+
 /// A process that another thread is just starting may hold a file there for an instant.
 fn unmount(at: &str) {
     for _ in 0..100 {
-        let out = Command::new("umount").arg(at).output();
+        let out = xtask::run::tool("umount").arg(at).output();
         if out.is_ok_and(|out| out.status.success()) {
             return;
         }

@@ -17,11 +17,10 @@ pub mod watch;
 
 use diorite::check::CheckOptions;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// Runs a tool; panics with its output if it fails.
 pub fn run(program: &str, args: &[&str]) -> String {
-    let out = Command::new(program)
+    let out = xtask::run::tool(program)
         .args(args)
         .output()
         .unwrap_or_else(|e| panic!("{program}: {e}"));

@@ -69,7 +69,7 @@ impl Stage {
                         sim: None,
                     }),
                     Err(e) => {
-                        eprintln!("skipped: {engine}: {e}");
+                        xtask::skip::skipped(format_args!("{engine}: {e}"));
                         None
                     }
                 }

@@ -36,7 +36,6 @@ use places::{Place, places};
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -232,7 +231,7 @@ fn ours(image: &Path) -> (bool, String) {
 
 /// Whether e2fsck finds it damaged, and its first words.
 fn theirs(image: &Path) -> (bool, String) {
-    let out = Command::new("e2fsck")
+    let out = xtask::run::tool("e2fsck")
         .arg("-fn")
         .arg(image)
         .env("LC_ALL", "C")

@@ -11,7 +11,6 @@ use diorite::check::{CheckOptions, check};
 use diorite_format::features::RoCompat;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 const FILES: u32 = 40;
 
@@ -58,7 +57,7 @@ fn kept(dir: &Path, args: &[&str]) -> PathBuf {
 }
 
 fn repair(image: &Path) {
-    let status = Command::new("e2fsck").arg("-fy").arg(image).output();
+    let status = xtask::run::tool("e2fsck").arg("-fy").arg(image).output();
     assert!(status.is_ok());
 }
 
@@ -203,7 +202,7 @@ fn what_the_kernel_counts_is_clean() {
             let path = at.join(format!("k{n}"));
             std::fs::write(&path, vec![2; 50 * n as usize]).unwrap();
             std::os::unix::fs::chown(&path, Some(n * 70), Some(n << 16)).unwrap();
-            let _ = Command::new("chattr")
+            let _ = xtask::run::tool("chattr")
                 .args(["-p", &n.to_string()])
                 .arg(&path)
                 .output();

@@ -80,7 +80,7 @@ impl Bench {
         let value = self.dir.path().join("value");
         std::fs::write(&value, vec![b'x'; 5000]).unwrap();
         self.debugfs(&format!("ea_set -f {} {path} {name}\n", value.display()));
-        let _ = std::process::Command::new("e2fsck")
+        let _ = xtask::run::tool("e2fsck")
             .args(["-fy", self.image.to_str().unwrap()])
             .output();
         self.both_clean("an attribute");
@@ -96,9 +96,7 @@ impl Bench {
         assert_eq!(ours(&self.image), NOTHING, "{what}");
         let image = self.image.to_str().unwrap();
         // 0 or 1 by the version: orphans count as put right, or not.
-        let _ = std::process::Command::new("e2fsck")
-            .args(["-p", image])
-            .output();
+        let _ = xtask::run::tool("e2fsck").args(["-p", image]).output();
         self.both_clean(what);
     }
 }

@@ -83,7 +83,7 @@ pub(crate) fn victim(dir: &Path, kind: &Kind) -> PathBuf {
     let image = common::image(dir, "24M", &args, &source);
     common::recipe::debugfs(&image, dir, &script(dir, kind));
     // Directories get their hash trees, and usage files are made right.
-    let _ = Command::new("e2fsck")
+    let _ = xtask::run::tool("e2fsck")
         .args(["-fyD", image.to_str().unwrap()])
         .output();
     if kind.name.ends_with("csum") {

@@ -30,7 +30,7 @@ pub(crate) fn same_bytes(image: &Path, entries: &[Entry], dir: &Path, found: &mu
             }
         }
     }
-    let fsck = std::process::Command::new("e2fsck")
+    let fsck = xtask::run::tool("e2fsck")
         .args(["-fn", to])
         .output()
         .unwrap();

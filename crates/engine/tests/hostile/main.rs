@@ -106,7 +106,7 @@ fn victim(dir: &Path, name: &str, args: &[&str]) -> PathBuf {
     script.push_str(&format!("ea_set -f {} /file user.large\n", big.display()));
     common::recipe::debugfs(&image, dir, &script);
     // Directories get their hash trees.
-    let _ = std::process::Command::new("e2fsck")
+    let _ = xtask::run::tool("e2fsck")
         .args(["-fyD", image.to_str().unwrap()])
         .output();
     common::fsck(&image);

@@ -15,7 +15,7 @@ fn cyclic_directories() {
     let script = "link /sub /sub/deep/up\nlink /sub/deep /sub/deep/self\nlink / /sub/root\n";
     let path = dir.path().join("script");
     std::fs::write(&path, script).unwrap();
-    let _ = std::process::Command::new("debugfs")
+    let _ = xtask::run::tool("debugfs")
         .args(["-w", "-f", path.to_str().unwrap(), image.to_str().unwrap()])
         .output();
     let patient = Patient::new(&image);

@@ -4,7 +4,6 @@ use crate::common::{run, scratch};
 use diorite::check::{CheckOptions, check};
 use diorite::{OpenFlags, OpenOptions, Volume};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// What is done to a volume before it crashes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -23,7 +22,7 @@ fn crashed_with_journal_device(dir: &Path, block: &str, work: Work) -> Option<(P
     let attach = |path: &Path, size: &str| {
         let _ = std::fs::remove_file(path);
         run("truncate", &["-s", size, path.to_str().unwrap()]);
-        let out = Command::new("losetup")
+        let out = xtask::run::tool("losetup")
             .args(["-f", "--show"])
             .arg(path)
             .output()
@@ -32,7 +31,7 @@ fn crashed_with_journal_device(dir: &Path, block: &str, work: Work) -> Option<(P
         out.status.success().then_some(name)
     };
     let Some(loops) = attach(&journal, "8M").zip(attach(&image, "24M")) else {
-        eprintln!("skipped: loop devices are not permitted here");
+        xtask::skip::skipped("loop devices are not permitted here");
         return None;
     };
     run(
@@ -51,7 +50,7 @@ fn crashed_with_journal_device(dir: &Path, block: &str, work: Work) -> Option<(P
         ],
     );
     let at = at.to_str().unwrap();
-    let mounted = Command::new("mount")
+    let mounted = xtask::run::tool("mount")
         .args(["-o", "commit=300", &loops.1, at])
         .output()
         .unwrap();

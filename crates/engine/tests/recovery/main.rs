@@ -27,7 +27,6 @@ use common::stage::mem_of;
 use diorite::{Error, OpenOptions, Volume};
 use diorite_block::{Blocking, Buf, MemDevice};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 /// What an image is like after recovery, and what was said about it.
@@ -85,7 +84,7 @@ fn on_disk(bytes: &[u8]) -> Result<After, Error> {
 fn by_e2fsck(dir: &Path, bytes: &[u8]) -> After {
     let copy = dir.join("judge");
     std::fs::write(&copy, bytes).unwrap();
-    let out = Command::new("e2fsck")
+    let out = xtask::run::tool("e2fsck")
         .args(["-E", "journal_only", "-y", copy.to_str().unwrap()])
         .output()
         .unwrap();

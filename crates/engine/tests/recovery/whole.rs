@@ -9,7 +9,6 @@ use diorite_block::RecordDevice;
 use diorite_block::record::Event;
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 /// Five transactions: copies that need escaping, that are copied again, that are revoked and copied again; the last one has no commit.
@@ -115,11 +114,11 @@ pub(crate) fn crashed(dir: &Path, args: &[&str], options: &str) -> Option<Vec<u8
     std::fs::create_dir_all(&at).unwrap();
     let (image, at) = (image.to_str().unwrap(), at.to_str().unwrap());
     let options = format!("loop,commit=300,{options}");
-    let mounted = Command::new("mount")
+    let mounted = xtask::run::tool("mount")
         .args(["-t", "ext4", "-o", &options, image, at])
         .output();
     if !mounted.is_ok_and(|o| o.status.success()) {
-        eprintln!("skipped: mount -o {options} is not permitted here");
+        xtask::skip::skipped(format_args!("mount -o {options} is not permitted here"));
         return None;
     }
     for n in 0..24u32 {

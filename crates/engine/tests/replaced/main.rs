@@ -22,7 +22,6 @@ use diorite_format::Superblock;
 use diorite_format::superblock::SUPERBLOCK_SIZE;
 use model::{Blocks, Model};
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 use world::World;
@@ -180,7 +179,7 @@ fn block_of(kind: &Kind) -> usize {
 fn judge(dir: &Path, bytes: &[u8], cut: Cut, model: &Model, tally: &mut Tally) -> Option<String> {
     let path = dir.join("cut");
     std::fs::write(&path, bytes).unwrap();
-    let done = Command::new("e2fsck")
+    let done = xtask::run::tool("e2fsck")
         .arg("-fy")
         .arg(&path)
         .output()

@@ -141,7 +141,7 @@ fn give_and_take(volume: &Volume, round: u64, rng: &mut Rng) {
 fn mended(dir: &Path, image: &[u8]) -> Vec<u8> {
     let path = dir.join("cut");
     std::fs::write(&path, image).unwrap();
-    let done = std::process::Command::new("e2fsck")
+    let done = xtask::run::tool("e2fsck")
         .args(["-fy", path.to_str().unwrap()])
         .output()
         .unwrap();

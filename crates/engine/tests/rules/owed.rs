@@ -106,7 +106,7 @@ impl Striped {
         let requests = writes.iter().map(|w| self.fill(w.clone(), 0xD7));
         self.queue.submit(&mut requests.collect());
         // Neighbours in the file are none on the device.
-        let bios = writes.iter().map(|w| (w.end - w.start) as usize).sum();
+        let bios: usize = writes.iter().map(|w| (w.end - w.start) as usize).sum();
         drain_until(&self.queue, || self.valve.holding() == bios);
         push_out(&self.volume);
         self.fail_reads_of(leaf);

@@ -12,7 +12,6 @@ use crate::lost::{Bed, DISKS, assert_failed};
 use diorite::{
     Error, Fallocate, File, MappingState, Op, OpenFlags, OpenOptions, Request, RequestFlags, Volume,
 };
-use std::process::Command;
 use std::thread;
 
 /// With a log, and without one.
@@ -156,7 +155,10 @@ fn a_commit_does_not_show_what_may_be_lost() {
         bed.volume.close().unwrap_err();
         bed.stage.save();
         // It records the error that the volume has met, and what the log holds.
-        let mended = Command::new("e2fsck").arg("-fy").arg(&bed.path).output();
+        let mended = xtask::run::tool("e2fsck")
+            .arg("-fy")
+            .arg(&bed.path)
+            .output();
         let code = mended.unwrap().status.code();
         assert!(code.is_some_and(|code| code <= 1), "{code:?}");
         fsck(&bed.path);

@@ -92,9 +92,7 @@ impl Bed {
         cuts.with_image(cut, |bytes| std::fs::write(&self.image, bytes).unwrap());
         let name = self.image.to_str().unwrap();
         if !self.has_journal {
-            let mended = std::process::Command::new("e2fsck")
-                .args(["-fy", name])
-                .output();
+            let mended = xtask::run::tool("e2fsck").args(["-fy", name]).output();
             assert!(mended.unwrap().status.code().unwrap() <= 1);
         }
         let volume = Volume::open(name, &OpenOptions::writable()).unwrap();

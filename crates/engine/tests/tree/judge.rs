@@ -16,7 +16,6 @@ use diorite_format::FileType;
 use diorite_format::features::{Compat, Incompat};
 use diorite_format::inode::Rdev;
 use std::path::Path;
-use std::process::Command;
 use xtask::images::told_by_kernel;
 
 /// The tree that diorite finds, node by node.
@@ -87,7 +86,7 @@ pub(super) fn at_rest(image: &Path, model: &Model) {
     let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::default()).unwrap();
     compare(&volume, model);
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: the kernel's view, which takes root");
+        xtask::skip::skipped("the kernel's view needs root");
         return by_others_names(image, model);
     }
     let (mut found, mut differences) = (Vec::new(), Vec::new());
@@ -95,7 +94,7 @@ pub(super) fn at_rest(image: &Path, model: &Model) {
     match told_by_kernel(image, false) {
         Ok(theirs) => view::compare(&theirs, &ours, &mut differences),
         Err(error) => {
-            eprintln!("skipped: the kernel's view: {error}");
+            xtask::skip::skipped(format_args!("the kernel's view: {error}"));
             by_others_names(image, model);
         }
     }
@@ -136,7 +135,10 @@ pub(super) fn recovered(image: &Path, model: &Model, rng: &mut Rng) {
     }
     match by {
         0 => {
-            let mended = Command::new("e2fsck").args(["-fy", name]).output().unwrap();
+            let mended = xtask::run::tool("e2fsck")
+                .args(["-fy", name])
+                .output()
+                .unwrap();
             assert!(mended.status.code().unwrap() <= 1, "{mended:?}");
         }
         1 if mounted(&copy, "rw", |_| ()) => {}

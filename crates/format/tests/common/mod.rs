@@ -6,7 +6,7 @@ pub mod change;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use diorite_format::dir::{DirBlock, inline_parent};
@@ -40,28 +40,18 @@ impl Drop for Image {
 
 /// Runs a program; its output, or `None` when it is not installed.
 pub fn run(program: &str, args: &[&str]) -> Option<(i32, String)> {
-    let full = ["/usr/sbin/", "/sbin/", ""]
-        .iter()
-        .map(|p| format!("{p}{program}"));
-    for name in full {
-        match Command::new(&name)
-            .args(args)
-            .env("LC_ALL", "C")
-            .env("TZ", "UTC")
-            .stdin(Stdio::null())
-            .output()
-        {
-            Ok(out) => {
-                let text = String::from_utf8_lossy(&out.stdout).into_owned()
-                    + &String::from_utf8_lossy(&out.stderr);
-                return Some((out.status.code().unwrap_or(-1), text));
-            }
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-            Err(e) => panic!("{name}: {e}"),
+    match xtask::run::tool(program).args(args).output() {
+        Ok(out) => {
+            let text = String::from_utf8_lossy(&out.stdout).into_owned()
+                + &String::from_utf8_lossy(&out.stderr);
+            Some((out.status.code().unwrap_or(-1), text))
         }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            xtask::skip::skipped(format_args!("{program} is not installed"));
+            None
+        }
+        Err(e) => panic!("{program}: {e}"),
     }
-    eprintln!("skipped: {program} is not installed");
-    None
 }
 
 impl Image {

@@ -63,11 +63,10 @@ pub fn diorite<S: AsRef<OsStr>>(args: &[S]) -> Ran {
 
 /// Runs a tool; panics with its words if it fails.
 pub fn run<S: AsRef<OsStr>>(program: &str, args: &[S]) -> String {
-    let out = Command::new(program)
+    let out = xtask::run::tool(program)
         .args(args)
         .env("TZ", "Europe/Berlin")
         .env("LC_ALL", "C.UTF-8")
-        .env("PATH", path_with_sbin())
         .output()
         .unwrap_or_else(|e| panic!("{program}: {e}"));
     let err = String::from_utf8_lossy(&out.stderr);
@@ -75,10 +74,11 @@ pub fn run<S: AsRef<OsStr>>(program: &str, args: &[S]) -> String {
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
-fn path_with_sbin() -> OsString {
-    let mut path = std::env::var_os("PATH").unwrap_or_default();
-    path.push(":/usr/sbin:/sbin");
-    path
+/// Copies `what` out of an image to `to`. An ordinary user does not ask for owners: `lost+found`, at least, is root's.
+#[track_caller]
+pub fn get(img: &str, what: &str, to: &Path) {
+    let owners: &[&str] = if is_root() { &[] } else { &["--no-same-owner"] };
+    diorite(&[&["get"], owners, &[img, what, to.to_str().unwrap()]].concat()).ok();
 }
 
 /// A scratch directory on tmpfs if there is one.
@@ -113,10 +113,8 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Says why a test does nothing.
-pub fn skip(why: &str) {
-    eprintln!("skipped: {why}");
-}
+/// Says why a test, or a part of it, does nothing.
+pub use xtask::skip::skipped as skip;
 
 /// A kernel mount, gone when dropped.
 pub struct Mount(pub PathBuf);
@@ -129,13 +127,16 @@ impl Mount {
             return None;
         }
         fs::create_dir_all(at).unwrap();
-        let out = Command::new("mount")
+        let out = xtask::run::tool("mount")
             .args(["-o", &format!("loop,{options}"), image])
             .arg(at)
             .output()
             .unwrap();
         if !out.status.success() {
-            skip(&format!("mount: {}", String::from_utf8_lossy(&out.stderr)));
+            skip(format_args!(
+                "mount: {}",
+                String::from_utf8_lossy(&out.stderr)
+            ));
             return None;
         }
         Some(Mount(at.to_owned()))
@@ -144,7 +145,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
+        let _ = xtask::run::tool("umount").arg(&self.0).status();
     }
 }
 

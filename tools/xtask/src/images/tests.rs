@@ -24,13 +24,13 @@ fn the_kernel_and_debugfs_agree() {
     for name in ["ext4-4k-inline", "ext4-1k-eainode"] {
         let recipe = Recipe::named(name).expect("in the table");
         if !may_mount(recipe, RootFill::Auto) {
-            eprintln!("skipped: only root can mount an image");
+            crate::skip::skipped("only root can mount an image");
             return;
         }
         let made = make(name, dir.path(), RootFill::Auto).expect("an image");
         let manifest = Manifest::load(&made.manifest).expect("a manifest");
         if manifest.header.truth != "kernel" {
-            eprintln!("skipped: {}", manifest.header.note);
+            crate::skip::skipped(&manifest.header.note);
             return;
         }
         let other = common(by_debugfs::walk(&made.image, dir.path()).expect("a walk"));

@@ -2,7 +2,6 @@
 
 use super::*;
 use std::fs::OpenOptions;
-use std::process::Command;
 
 /// Rule L2: the last, partial sector is zero-filled, and a success.
 #[test]
@@ -191,7 +190,10 @@ fn direct_io_leaves_the_page_cache_alone() {
         // A file system in memory has nothing but its cache.
         let before = cached(image).filter(|pages| *pages < 64 && device.report().direct);
         let Some(before) = before else {
-            return eprintln!("skipped: {}", image.path.display());
+            return xtask::skip::skipped(format_args!(
+                "{}: no direct I/O, or fincore does not count its pages",
+                image.path.display()
+            ));
         };
         let own = Own::new(device, 4);
         for n in 0..SIZE as u64 / 65536 {
@@ -211,7 +213,7 @@ fn direct_io_leaves_the_page_cache_alone() {
 
 /// Pages of the file in the host's cache, by fincore; none where there is no such tool.
 fn cached(image: &Image) -> Option<u64> {
-    let asked = Command::new("fincore")
+    let asked = xtask::run::tool("fincore")
         .args(["--noheadings", "--output", "PAGES"])
         .arg(&image.path)
         .output();
@@ -236,12 +238,12 @@ fn linux_aio_is_refused_for_buffered_files_by_name() {
 #[test]
 fn a_file_system_without_direct_io_is_served_buffered() {
     let dir = tempfile::tempdir().expect("a folder");
-    let mounted = Command::new("mount")
+    let mounted = xtask::run::tool("mount")
         .args(["-t", "ramfs", "none"])
         .arg(dir.path())
         .status();
     if !mounted.is_ok_and(|s| s.success()) {
-        eprintln!("skipped: no ramfs can be mounted (not root?)");
+        xtask::skip::skipped("no ramfs can be mounted (not root?)");
         return;
     }
     let path = dir.path().join("image");
@@ -254,7 +256,10 @@ fn a_file_system_without_direct_io_is_served_buffered() {
         let bio = Own::new(&device, 4).one(Bio::read(512, Buf::zeroed(512), 0));
         (device.report(), bio.result, bio.buf.as_slice()[0])
     });
-    let unmounted = Command::new("umount").arg("-l").arg(dir.path()).status();
+    let unmounted = xtask::run::tool("umount")
+        .arg("-l")
+        .arg(dir.path())
+        .status();
     let (report, result, byte) = outcome.expect("it can be opened");
     assert!(!report.direct, "{report:?}");
     assert!(

@@ -1,7 +1,6 @@
 //! Block devices: the kernel's loop device, as root.
 
 use super::*;
-use std::process::Command;
 
 /// A kernel loop device over an image on tmpfs.
 struct Loop {
@@ -16,13 +15,13 @@ impl Loop {
 
     fn with(args: &[&str]) -> Option<Loop> {
         let image = Image::new("/dev/shm", 1 << 20)?;
-        let made = Command::new("losetup")
+        let made = xtask::run::tool("losetup")
             .args(["-f", "--show"])
             .args(args)
             .arg(&image.path)
             .output();
         let Some(made) = made.ok().filter(|o| o.status.success()) else {
-            eprintln!("skipped: no loop device can be made (not root?)");
+            xtask::skip::skipped("no loop device can be made (not root?)");
             return None;
         };
         let device = String::from_utf8_lossy(&made.stdout).trim().into();
@@ -48,7 +47,10 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("-d").arg(&self.device).status();
+        let _ = xtask::run::tool("losetup")
+            .arg("-d")
+            .arg(&self.device)
+            .status();
     }
 }
 
@@ -175,12 +177,12 @@ fn a_block_device_with_larger_sectors() {
 #[test]
 fn a_partition_is_a_device() {
     let image = Image::new("/dev/shm", 4 << 20).expect("tmpfs");
-    let mut script = std::process::Command::new("sfdisk");
+    let mut script = xtask::run::tool("sfdisk");
     // Without this it waits for all file systems of the machine.
     script.arg("--no-tell-kernel").arg(&image.path);
     script.stdin(std::process::Stdio::piped());
     let Ok(mut child) = script.stdout(std::process::Stdio::null()).spawn() else {
-        eprintln!("skipped: sfdisk is not installed");
+        xtask::skip::skipped("sfdisk is not installed");
         return;
     };
     let mut stdin = child.stdin.take().expect("it is piped");

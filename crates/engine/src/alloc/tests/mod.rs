@@ -11,7 +11,6 @@ mod threads;
 use crate::options::OpenOptions;
 use crate::volume::Volume;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 /// One kind of volume.
@@ -118,7 +117,7 @@ impl Image {
 
 /// Runs a tool; panics with its output if it fails.
 fn run(program: &str, args: &[&str]) -> String {
-    let out = Command::new(program).args(args).output().unwrap();
+    let out = xtask::run::tool(program).args(args).output().unwrap();
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     let errors = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success(), "{program} {args:?}: {text}{errors}");

@@ -26,7 +26,6 @@ use diorite::{OpenOptions, Volume};
 use diorite_block::record::{PowerCuts, plan};
 use diorite_block::{RecordDevice, SimOptions};
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use tree::Tree;
 use work::Work;
@@ -132,7 +131,7 @@ fn one_state(
         tally.judged += 1;
         let copy = dir.join("judge");
         std::fs::write(&copy, &bytes).unwrap();
-        let ended = Command::new("e2fsck").arg("-fy").arg(&copy).output();
+        let ended = xtask::run::tool("e2fsck").arg("-fy").arg(&copy).output();
         let is_content = ended.unwrap().status.code().is_some_and(|code| code < 4);
         // What it has given up on may be damaged.
         let theirs = std::panic::catch_unwind(|| Tree::of_image(&std::fs::read(&copy).unwrap()));
@@ -162,7 +161,7 @@ fn recovers(dir: &Path, bytes: &[u8], (want, since): (&Tree, &[Tree]), label: &s
     let after = all_of(&disk, bytes.len());
     let mine = dir.join("mine");
     std::fs::write(&mine, &after).unwrap();
-    let out = Command::new("e2fsck")
+    let out = xtask::run::tool("e2fsck")
         .arg("-fn")
         .arg(&mine)
         .output()

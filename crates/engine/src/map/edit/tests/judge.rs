@@ -7,26 +7,20 @@ use super::super::NewRun;
 use super::rig::{Blocks, Rig};
 use diorite_format::{FsBlock, Inode as DiskInode, MapKind};
 use std::collections::BTreeMap;
-use std::process::Command;
 
 /// Runs a tool; its output, or None where it is not installed.
 pub(super) fn run(program: &str, args: &[&str]) -> Option<(i32, String)> {
-    for dir in ["/usr/sbin", "/sbin", "/usr/bin"] {
-        match Command::new(format!("{dir}/{program}"))
-            .args(args)
-            .env("LC_ALL", "C")
-            .output()
-        {
-            Ok(out) => {
-                let text = String::from_utf8_lossy(&out.stdout).into_owned();
-                return Some((out.status.code().unwrap_or(-1), text));
-            }
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-            Err(e) => panic!("{program}: {e}"),
+    match xtask::run::tool(program).args(args).output() {
+        Ok(out) => {
+            let text = String::from_utf8_lossy(&out.stdout).into_owned();
+            Some((out.status.code().unwrap_or(-1), text))
         }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            xtask::skip::skipped(format_args!("{program} is not installed"));
+            None
+        }
+        Err(e) => panic!("{program}: {e}"),
     }
-    eprintln!("skipped: {program} is not installed");
-    None
 }
 
 impl Rig {
