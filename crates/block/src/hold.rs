@@ -25,6 +25,8 @@ use std::time::Duration;
 /// A device that nobody keeps may be claimed for a moment: by who looks for a free loop device, or for what is on a disk. So long it is tried again.
 const CLAIM_TRIES: u32 = 10;
 const CLAIM_NAP: Duration = Duration::from_millis(20);
+/// How the note begins that tells a reader that somebody may be writing.
+pub const WRITER_PRESENT: &str = "a writer is present";
 /// Permissions in use.
 const USES: i64 = 100;
 /// Permissions shared with nobody.
@@ -65,7 +67,7 @@ impl Hold {
             hold.lock(&[USES + READING], notes);
             notes.extend(
                 hold.writer(usage, &stat)
-                    .map(|w| format!("a writer is present: {w}")),
+                    .map(|w| format!("{WRITER_PRESENT}: {w}")),
             );
             return Ok(hold);
         }

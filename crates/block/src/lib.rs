@@ -41,7 +41,7 @@ pub use device::{Device, DeviceError, DeviceQueue, DeviceReport, Geometry, Queue
 pub use fault::{Fault, FaultDevice, FaultPlan, When};
 pub use file::{FileDevice, FileOptions, IoEngine};
 pub use flushes::{Epoch, Flushes, Told};
-pub use hold::held_as;
+pub use hold::{WRITER_PRESENT, held_as};
 pub use locator::{Locator, OpenOptions};
 pub use mem::MemDevice;
 pub use record::RecordDevice;

@@ -7,15 +7,14 @@ use crate::args::Global;
 use crate::foreign;
 use crate::report::{Reason, Report};
 use diorite::{Error, File, OpenFlags, OpenOptions, Volume};
-use diorite_block::{Device, Locator, locator};
+use diorite_block::{Device, Locator, WRITER_PRESENT, locator};
 use diorite_format::{Corrupt, FileType, FormatError, Ino, Inode};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// How the notes of a volume begin or end that a reader should know without asking.
-const WRITER: &str = "a writer is present";
+/// How the notes of a volume end that a reader should know without asking.
 const OUT_OF_DATE: &str = "may be out of date";
 
 /// Permissions of files that commands make.
@@ -35,7 +34,7 @@ pub(crate) fn options(global: &Global) -> OpenOptions {
 pub(crate) fn open(img: &str, global: &Global, report: &mut Report) -> Option<Volume> {
     match Volume::open(img, &options(global)) {
         Ok(volume) => {
-            let doubtful = |n: &&String| n.starts_with(WRITER) || n.ends_with(OUT_OF_DATE);
+            let doubtful = |n: &&String| n.starts_with(WRITER_PRESENT) || n.ends_with(OUT_OF_DATE);
             for note in volume.notes().iter().filter(doubtful) {
                 report.warn(format_args!("{img}: {note}"));
             }

@@ -260,6 +260,41 @@ const LISTS: [&[&str]; 17] = [
 ];
 
 #[test]
+fn lists_as_json() {
+    let dir = scratch();
+    let img = make(dir.path());
+    let (own, default) = ("u:1000:rwx,g:33:rx", "d:u:5:r");
+    diorite(&["setfacl", "-m", own, &img, "/d", "/f"]).ok();
+    diorite(&["setfacl", "-m", default, &img, "/d"]).ok();
+    diorite(&["chown", &img, "3:4", "/f", "/d"]).ok();
+    let object = |args: &[&str]| -> serde_json::Value {
+        let text = diorite(&[&["getfacl", "--json"], args].concat())
+            .ok()
+            .text();
+        serde_json::from_str(&text).unwrap()
+    };
+    let found = object(&[&img, "/f"]);
+    assert_eq!((&found["uid"], &found["gid"]), (&3.into(), &4.into()));
+    let access = serde_json::json!([
+        "user::rw-",
+        "user:1000:rwx",
+        "group::r--",
+        "group:33:r-x",
+        "mask::rwx",
+        "other::r--"
+    ]);
+    assert_eq!((&found["path"], &found["access"]), (&"/f".into(), &access));
+    assert_eq!(found["default"], serde_json::json!([]));
+    let found = object(&["-d", &img, "/d"]);
+    assert_eq!(found["default"][1], "user:5:r--");
+    assert!(found["access"].is_null(), "{found}");
+    let all = diorite(&["getfacl", "--json", "-Rs", &img, "/"])
+        .ok()
+        .text();
+    assert_eq!(all.lines().count(), 2, "{all}");
+}
+
+#[test]
 fn lists_set_and_shown() {
     let dir = scratch();
     let img = make(dir.path());

@@ -47,6 +47,17 @@ fn no_command_writes_to_an_image_that_is_held() {
         let ls = ["ls", "--force", &img];
         assert_eq!(diorite(&ls).code, Some(2), "a reader has no such option");
     }
+    // Who reads is told; `check` said nothing.
+    let ls = diorite(&["ls", &img]);
+    assert!(
+        ls.code == Some(0) && ls.err.contains("a writer is present"),
+        "{}",
+        ls.err
+    );
+    let check = diorite(&["check", &img]).text();
+    assert!(check.contains("note: a writer is present"), "{check}");
+    let check = diorite(&["check", "--json", &img]).text();
+    assert!(check.contains("a writer is present"), "{check}");
     assert!(before == fs::read(&img).unwrap(), "the image has changed");
     diorite(&["rm", "--ignore-lock", &img, "/small"]).ok();
     assert!(before != fs::read(&img).unwrap(), "nothing was removed");

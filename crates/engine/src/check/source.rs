@@ -9,7 +9,7 @@ use crate::disk::{find_superblock, read_bytes};
 use crate::error::Error;
 use crate::options::OpenOptions;
 use crate::volume::Volume;
-use diorite_block::{Blocking, Device};
+use diorite_block::{Blocking, Device, WRITER_PRESENT};
 use diorite_format::features::Incompat;
 use diorite_format::mmp::Mmp;
 use diorite_format::superblock::{JournalPlace, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
@@ -120,7 +120,9 @@ fn recovered(
 ) -> Result<Arc<dyn Device>, Error> {
     match Volume::open_device(device.clone(), options) {
         Ok(volume) => {
-            let about_device = volume.device().report().fallbacks;
+            // How the device is reached is nobody's question here; who writes to it meanwhile is.
+            let mut about_device = volume.device().report().fallbacks;
+            about_device.retain(|note| !note.starts_with(WRITER_PRESENT));
             for note in volume.notes().iter().filter(|n| !about_device.contains(n)) {
                 if BAD_JOURNAL.iter().any(|b| note.starts_with(b)) {
                     found.add(Kind::Journal, note);

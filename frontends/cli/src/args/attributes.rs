@@ -98,6 +98,9 @@ pub(crate) struct GetfaclArgs {
     /// Leave slashes in front of paths
     #[arg(short = 'p', long)]
     pub(crate) absolute_names: bool,
+    /// One JSON object per file, each on a line
+    #[arg(long)]
+    pub(crate) json: bool,
     /// The image
     pub(crate) img: String,
     /// The files

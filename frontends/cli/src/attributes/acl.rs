@@ -78,20 +78,27 @@ impl List {
         self.0.keys().any(|who| !who.is_base())
     }
 
+    /// Its entries, as `setfacl -m` takes them.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = String> {
+        self.0.iter().map(|(who, bits)| {
+            let shown = rwx(*bits);
+            match who {
+                Who::Owner => format!("user::{shown}"),
+                Who::User(id) => format!("user:{id}:{shown}"),
+                Who::Group => format!("group::{shown}"),
+                Who::OneGroup(id) => format!("group:{id}:{shown}"),
+                Who::Mask => format!("mask::{shown}"),
+                Who::Others => format!("other::{shown}"),
+            }
+        })
+    }
+
     /// Lines, with what stands before each of them; what the mask takes away is told.
     pub(crate) fn lines(&self, before: &str) -> String {
         let mask = self.0.get(&Who::Mask).copied().unwrap_or(7);
         let mut out = String::new();
-        for (who, bits) in &self.0 {
-            let shown = rwx(*bits);
-            let _ = match who {
-                Who::Owner => write!(out, "{before}user::{shown}"),
-                Who::User(id) => write!(out, "{before}user:{id}:{shown}"),
-                Who::Group => write!(out, "{before}group::{shown}"),
-                Who::OneGroup(id) => write!(out, "{before}group:{id}:{shown}"),
-                Who::Mask => write!(out, "{before}mask::{shown}"),
-                Who::Others => write!(out, "{before}other::{shown}"),
-            };
+        for ((who, bits), entry) in self.0.iter().zip(self.entries()) {
+            let _ = write!(out, "{before}{entry}");
             if who.is_masked() && bits & mask != *bits {
                 let _ = write!(out, "\t#effective:{}", rwx(bits & mask));
             }

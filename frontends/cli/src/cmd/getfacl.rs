@@ -1,17 +1,19 @@
 //! `diorite getfacl`: access control lists of files in an image, as getfacl -n prints them.
 //!
-//! Input: an image and paths. Output: for each file its path, owner and group, its list or what its permissions say, and a directory's default list.
+//! Input: an image and paths. Output: for each file, as text or JSON, its path, owner and group, its list or what its permissions say, and a directory's default list.
 //! Invariant: symbolic links met on the way are left out, as they have none. Limits: users and groups are numbers.
 
 use crate::args::{GetfaclArgs, Global};
 use crate::attributes::AclList;
 use crate::cmd::getfattr::heading;
 use crate::image::{self, bytes};
+use crate::names::json_name;
 use crate::output::Out;
 use crate::paths;
 use crate::report::Report;
 use diorite::{Error, Volume};
 use diorite_format::{FileType, Inode};
+use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::process::ExitCode;
 
 pub(super) const ACCESS: &[u8] = b"system.posix_acl_access";
@@ -26,9 +28,13 @@ pub(crate) fn run(global: &Global, args: &GetfaclArgs) -> ExitCode {
     let mut out = Out::new();
     for path in args.paths.iter().map(|p| bytes(p)) {
         let mut one = |path: &[u8], found: Result<&Inode, Error>| {
-            let shown = found.and_then(|inode| shown(&volume, path, inode, args));
-            match shown {
-                Ok(text) => out.bytes(&text),
+            let asked = found.and_then(|inode| Ok((inode, asked(&volume, inode, args)?)));
+            match asked {
+                Ok((_, None)) => {}
+                Ok((inode, Some(lists))) if args.json => {
+                    out.json(&JsonLists { path, inode, lists })
+                }
+                Ok((inode, Some(lists))) => out.bytes(&text(path, inode, &lists, args)),
                 Err(error) => {
                     out.flush();
                     report.file(path, error);
@@ -58,19 +64,28 @@ pub(super) fn lists(volume: &Volume, inode: &Inode) -> Result<(AclList, AclList)
     Ok((own, one(DEFAULT)?.unwrap_or_default()))
 }
 
-fn shown(
-    volume: &Volume,
-    path: &[u8],
-    inode: &Inode,
-    args: &GetfaclArgs,
-) -> Result<Vec<u8>, Error> {
+/// The lists of a file that were asked for, none of one that is left out.
+struct Lists {
+    access: Option<AclList>,
+    default: Option<AclList>,
+}
+
+fn asked(volume: &Volume, inode: &Inode, args: &GetfaclArgs) -> Result<Option<Lists>, Error> {
     if inode.file_type == Some(FileType::Symlink) {
-        return Ok(Vec::new());
+        return Ok(None);
     }
     let (own, default) = lists(volume, inode)?;
     if args.skip_base && !own.is_extended() && default.is_empty() {
-        return Ok(Vec::new());
+        return Ok(None);
     }
+    Ok(Some(Lists {
+        access: (args.access || !args.default).then_some(own),
+        default: (args.default || !args.access).then_some(default),
+    }))
+}
+
+/// As getfacl prints them.
+fn text(path: &[u8], inode: &Inode, lists: &Lists, args: &GetfaclArgs) -> Vec<u8> {
     let mut out = Vec::new();
     if !args.omit_header {
         out.extend(heading(path, args.absolute_names));
@@ -82,17 +97,43 @@ fn shown(
             out.extend(format!("# flags: {letters}\n").bytes());
         }
     }
-    if args.access || !args.default {
+    if let Some(own) = &lists.access {
         out.extend(own.lines("").bytes());
     }
-    let before = if args.default && !args.access {
-        ""
-    } else {
+    let before = if lists.access.is_some() {
         "default:"
+    } else {
+        ""
     };
-    if args.default || !args.access {
+    if let Some(default) = &lists.default {
         out.extend(default.lines(before).bytes());
     }
     out.push(b'\n');
-    Ok(out)
+    out
+}
+
+/// `path`, `uid`, `gid`, `mode` (the low 12 bits), `access` and `default` (entries as `setfacl -m` takes them).
+struct JsonLists<'a> {
+    path: &'a [u8],
+    inode: &'a Inode,
+    lists: Lists,
+}
+
+impl Serialize for JsonLists<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(None)?;
+        json_name(&mut map, "path", self.path)?;
+        map.serialize_entry("uid", &self.inode.uid)?;
+        map.serialize_entry("gid", &self.inode.gid)?;
+        map.serialize_entry("mode", &(self.inode.mode & 0o7777))?;
+        for (name, list) in [
+            ("access", &self.lists.access),
+            ("default", &self.lists.default),
+        ] {
+            if let Some(list) = list {
+                map.serialize_entry(name, &list.entries().collect::<Vec<_>>())?;
+            }
+        }
+        map.end()
+    }
 }
