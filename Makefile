@@ -8,8 +8,7 @@ PREFIX ?= /usr/local
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: ## a real ext4 image made, read, copied out, overwritten and measured; no root
-	@scripts/setup run
+run: ## a real ext4 image made, read, copied out, overwritten and measured; no root; V=1 for all that it prints
 	@scripts/demo
 
 test: ## format, all tests, small memlock, interleavings, golden walk, power cuts, fuzz slices
@@ -36,15 +35,18 @@ man: ## man pages and shell completions in target/man and target/completions
 	@cargo run --quiet --release -p diorite-cli -- generate man target/man
 	@cargo run --quiet --release -p diorite-cli -- generate completions target/completions
 
-install: man ## the command, its man pages and completions under PREFIX (default /usr/local)
+install: man ## the command, its man pages and completions (bash, zsh, fish) under PREFIX (default /usr/local)
 	install -D -m 755 target/release/diorite "$(DESTDIR)$(PREFIX)/bin/diorite"
-	install -d "$(DESTDIR)$(PREFIX)/share/man/man1" "$(DESTDIR)$(PREFIX)/share/bash-completion/completions"
+	install -d "$(DESTDIR)$(PREFIX)/share/man/man1"
 	install -m 644 target/man/*.1 "$(DESTDIR)$(PREFIX)/share/man/man1"
-	install -m 644 target/completions/diorite.bash "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/diorite"
+	install -D -m 644 target/completions/diorite.bash "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/diorite"
+	install -D -m 644 target/completions/_diorite "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_diorite"
+	install -D -m 644 target/completions/diorite.fish "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/diorite.fish"
 
 setup: ## install what the other targets need, and say why
 	@scripts/setup all
 
 clean: ## remove what was built, and the scratch files of `make run`
 	cargo clean
+	rm -rf fuzz/target
 	rm -rf "$${TMPDIR:-/tmp}/diorite-run"

@@ -137,18 +137,19 @@ fn with_exit_status(command: Command) -> Command {
     command.after_long_help(format!("{examples}\n\n{EXIT}: {status}"))
 }
 
-/// Writes a page for the command, and one for each of its commands.
+/// Writes a page for the command, and one for each of its commands and theirs: every page that one names is there.
 pub(crate) fn write_pages(dir: &Path) -> io::Result<()> {
     let mut all = command().disable_help_subcommand(true);
     all.build();
-    for command in all.get_subcommands().filter(|c| !c.is_hide_set()) {
+    write_pages_of(&all, "diorite", dir)
+}
+
+fn write_pages_of(command: &Command, name: &str, dir: &Path) -> io::Result<()> {
+    for below in command.get_subcommands().filter(|c| !c.is_hide_set()) {
         // The page's name has a hyphen where the command line has a space.
-        let name = format!("diorite-{}", command.get_name());
-        let page = page(command.clone(), &name)?;
-        std::fs::write(dir.join(format!("{name}.1")), page)?;
+        write_pages_of(below, &format!("{name}-{}", below.get_name()), dir)?;
     }
-    let page = page(all, "diorite")?;
-    std::fs::write(dir.join("diorite.1"), page)
+    std::fs::write(dir.join(format!("{name}.1")), page(command.clone(), name)?)
 }
 
 /// A page in roff.

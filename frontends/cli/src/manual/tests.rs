@@ -96,3 +96,24 @@ fn there_is_a_page_for_each() {
     );
     assert!(!page.contains("generate"), "{page}");
 }
+
+/// The page of `bench` named pages of its experiments that were never written.
+#[test]
+fn every_page_that_is_named_is_there() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    write_pages(dir.path()).expect("the directory can be written");
+    let mut named = 0;
+    for page in std::fs::read_dir(dir.path()).expect("it was written") {
+        let text = std::fs::read_to_string(page.expect("an entry").path()).expect("a page");
+        for word in text.replace("\\-", "-").split_whitespace() {
+            if let Some(name) = word
+                .strip_suffix("(1)")
+                .filter(|n| n.starts_with("diorite"))
+            {
+                assert!(dir.path().join(format!("{name}.1")).exists(), "{name}");
+                named += 1;
+            }
+        }
+    }
+    assert!(named > 40, "{named}");
+}
