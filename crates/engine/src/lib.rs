@@ -115,6 +115,11 @@ mod turn;
 mod volume;
 pub mod xattr;
 
+/// The README's example is compiled as it stands there.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 /// What is on disk, as checked values: superblocks, inodes, access control lists.
 pub use diorite_format as format;
 

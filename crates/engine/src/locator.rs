@@ -16,6 +16,19 @@ use std::sync::Arc;
 impl Volume {
     /// Opens the volume that a locator names: `disk.img`, `/dev/x?part=2`, `mem:64M`, `outer.img!/inner.img`. Blocks.
     ///
+    /// ```no_run
+    /// use diorite::{OpenFlags, OpenOptions, Volume};
+    ///
+    /// # fn main() -> Result<(), diorite::Error> {
+    /// // Read-only: a journal that a crash left is replayed in memory, and the image stays as it is.
+    /// let volume = Volume::open("outer.img!/inner.img", &OpenOptions::default())?;
+    /// let file = volume.open_path("/etc/hostname", OpenFlags::default())?;
+    /// let mut bytes = vec![0; file.size() as usize];
+    /// file.read_bytes(0, &mut bytes)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// The locator, the device, a damaged or unsupported volume, or (for writing) a state that forbids it.
     pub fn open(locator: &str, options: &OpenOptions) -> Result<Volume, Error> {

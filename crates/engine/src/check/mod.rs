@@ -112,6 +112,23 @@ pub fn check(locator: &str, options: &CheckOptions, watch: Watch<'_>) -> Result<
 
 /// Checks the volume on a device that the caller has. Blocks.
 ///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs"));
+/// use diorite::Device;
+/// use diorite::check::{CheckOptions, check_device};
+/// use std::sync::Arc;
+///
+/// # fn main() -> Result<(), diorite::Error> {
+/// # let device: Arc<dyn Device> = example_volume();
+/// let report = check_device(&device, &CheckOptions::default(), &|_progress| ())?;
+/// for finding in report.kept() {
+///     println!("{finding}");
+/// }
+/// assert!(report.is_clean());
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 /// As [`check`].
 pub fn check_device(

@@ -34,7 +34,26 @@ use queue::LoopQueue;
 use std::sync::Arc;
 use words::Abilities;
 
-/// A file as a device. Send and Sync; not for use after a fork; dropping it closes the file.
+/// A file as a device.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs"));
+/// use diorite::{LoopDevice, OpenOptions, Volume};
+/// use std::sync::Arc;
+///
+/// # fn main() -> Result<(), diorite::Error> {
+/// # let outer = Volume::open_device(example_volume(), &OpenOptions::writable())?;
+/// let image = outer.create("/inner.img", 0o644)?;
+/// image.truncate(1 << 20)?;
+/// let device = LoopDevice::new(image, "inner.img".to_owned());
+/// // An empty file is a device without a file system.
+/// let opened = Volume::open_device(Arc::new(device), &OpenOptions::default());
+/// assert!(opened.is_err());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Send and Sync; not for use after a fork; dropping it closes the file.
 #[derive(Debug)]
 pub struct LoopDevice {
     file: File,

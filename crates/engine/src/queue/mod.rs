@@ -60,6 +60,24 @@ pub const MAX_DEPTH: u32 = 32_768;
 
 /// A queue of asynchronous requests over one volume.
 ///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs"));
+/// use diorite::{Buf, OpenOptions, Request, Volume};
+///
+/// # fn main() -> Result<(), diorite::Error> {
+/// # let volume = Volume::open_device(example_volume(), &OpenOptions::writable())?;
+/// let file = volume.create("/data", 0o644)?;
+/// let queue = volume.queue(64)?;
+/// let id = queue.attach(&file)?;
+/// queue.push(Request::append(id, Buf::zeroed(4096), 7)).expect("it has room");
+/// let done = queue.reap_one(None).expect("one is under way");
+/// assert_eq!((done.token, done.result?), (7, 4096));
+/// // Why requests did not go the fast way, each counted.
+/// println!("{:?}", queue.counters());
+/// # Ok(())
+/// # }
+/// ```
+///
 /// Send and Sync; meant for one thread at a time, threads that share one wait for each other's short critical sections.
 /// Dropping it waits for what is in flight and discards completions that nobody reaped. It must not be used in the
 /// child after a fork.

@@ -25,6 +25,21 @@ impl Volume {
     /// freed - fails. Data written over old data is not part of it; nor, without a journal, is there one transaction: a crash during
     /// its commit may leave a part of it then. Blocks.
     ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs"));
+    /// use diorite::{OpenOptions, RenameFlags, Volume};
+    ///
+    /// # fn main() -> Result<(), diorite::Error> {
+    /// # let volume = Volume::open_device(example_volume(), &OpenOptions::writable())?;
+    /// let group = volume.group()?;
+    /// volume.mkdir("/new", 0o755)?;
+    /// volume.create("/new/file", 0o644)?;
+    /// volume.rename("/new", "/current", RenameFlags::default())?;
+    /// group.commit()?; // all three, or after a crash none
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `Invalid` if a group is open already; `WouldBlock` if others keep changing the volume; the device's, on committing what came before.
     pub fn group(&self) -> Result<Group, Error> {
