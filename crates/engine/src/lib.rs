@@ -136,5 +136,5 @@ pub use queue::{Batch, Completions, File, Queue};
 pub use reason::Reason;
 pub use request::{Completion, FileId, Request, RequestFlags};
 pub use stats::{Counters, JournalStats, Usage};
-pub use volume::{Group, Volume};
+pub use volume::{Group, Space, Volume};
 pub use xattr::{Xattr, XattrWhen};

@@ -177,6 +177,11 @@ impl Disk {
             .or_else(|| self.journal_zone.get().and_then(|z| z.find(at, len)))
     }
 
+    /// Blocks of the volume's own structures, with those of its journal as far as they are known.
+    pub(crate) fn own_blocks(&self) -> u64 {
+        self.zone.blocks() + self.journal_zone.get().map_or(0, Zone::blocks)
+    }
+
     /// Adds the journal's blocks to what no file may point to.
     pub(crate) fn guard_journal(&self, zone: Zone) {
         self.journal_zone.get_or_init(|| zone);

@@ -72,6 +72,11 @@ impl Zone {
         }
     }
 
+    /// Blocks in it.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.runs.iter().map(|r| r.end - r.start).sum()
+    }
+
     /// What lies in `len` blocks from `at`, if anything does.
     pub(crate) fn find(&self, at: FsBlock, len: u64) -> Option<&'static str> {
         let next = self.runs.partition_point(|r| r.end <= at.get());
