@@ -78,7 +78,6 @@
 
 mod alloc;
 mod caller;
-pub mod check;
 mod complete;
 mod delete;
 pub mod device;
@@ -101,6 +100,7 @@ mod op;
 mod options;
 mod orphan;
 pub mod policy;
+pub mod probe;
 pub mod queue;
 mod range;
 mod reason;

@@ -58,11 +58,8 @@ pub static INBOX: LockClass = LockClass::new("inbox", 500);
 /// The work list of one class of workers.
 pub static WORKERS: LockClass = LockClass::new("workers", 510);
 
-/// What a check has found so far.
-pub static CHECK_FINDINGS: LockClass = LockClass::new("check-findings", 520);
-
 /// The classes of the engine, in order.
-pub static CLASSES: [&LockClass; 26] = [
+pub static CLASSES: [&LockClass; 25] = [
     &SYNC_POOL,
     &KNOWN,
     &QUEUES,
@@ -88,5 +85,4 @@ pub static CLASSES: [&LockClass; 26] = [
     &MAP_VIEW,
     &INBOX,
     &WORKERS,
-    &CHECK_FINDINGS,
 ];

@@ -236,11 +236,7 @@ fn dots(dir: &Inode, skip: u64) -> Result<Vec<(DirEntry, u64)>, Error> {
         }
     };
     let dots = all.into_iter().filter(|e| is_dots(&e.name));
-    Ok(dots
-        .zip(1..)
-        .filter(|(_, n)| *n > skip)
-        .map(|(entry, n)| (entry, n))
-        .collect())
+    Ok(dots.zip(1..).filter(|(_, n)| *n > skip).collect())
 }
 
 fn is_dots(name: &[u8]) -> bool {

@@ -25,9 +25,10 @@ mod zone;
 
 pub(crate) use groups::{read_disk_inode, read_groups};
 pub(crate) use health::{Code, Condition};
-pub(crate) use raw::{Blocks, edit_superblock, flush, read_bytes, write_block};
-pub(crate) use superblock::find as find_superblock;
-pub(crate) use zone::Zone;
+pub use raw::read_bytes;
+pub(crate) use raw::{Blocks, edit_superblock, flush, write_block};
+pub use superblock::{Found as FoundSuperblock, find as find_superblock};
+pub use zone::Zone;
 
 use crate::error::Error;
 use crate::options::Clock;
