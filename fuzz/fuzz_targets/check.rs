@@ -4,7 +4,7 @@
 #![no_main]
 
 use diorite::OpenOptions;
-use diorite::check::{CheckOptions, Report, check_device};
+use diorite_check::{CheckOptions, Report, check_device};
 use diorite_block::record::Event;
 use diorite_block::{Device, MemDevice, RecordDevice};
 use diorite_fuzz::images::changed;

@@ -7,13 +7,14 @@
 
 use diorite_format::Superblock;
 use rustix::process::{getegid, geteuid, getgroups};
+use std::sync::Arc;
 
 /// User and groups of who uses a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The user.
     pub uid: u32,
-    /// All groups that the user is in.
+    /// All groups that the user is in; the first is that of what the user makes.
     pub gids: Vec<u32>,
 }
 
@@ -49,5 +50,53 @@ impl Caller {
     pub(crate) fn is_privileged(&self, sb: &Superblock) -> bool {
         let (uid, gid) = (sb.info().reserved_uid, sb.info().reserved_gid);
         self.uid == 0 || self.uid == uid || gid != 0 && self.gids.contains(&gid)
+    }
+}
+
+/// Who makes inodes: whose they are, and what is taken from their permissions.
+#[derive(Clone, Debug)]
+pub(crate) struct Maker {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// What he is asked for no permission of.
+    umask: u16,
+    /// All groups that the user is in; none is known of who only gives owners.
+    groups: Option<Arc<[u32]>>,
+}
+
+impl Maker {
+    /// What is made belongs to these, with the permissions that are asked for.
+    pub(crate) fn of_owner((uid, gid): (u32, u32)) -> Maker {
+        Maker {
+            uid,
+            gid,
+            umask: 0,
+            groups: None,
+        }
+    }
+
+    /// What is made is as a process of this user makes it.
+    pub(crate) fn of_caller(caller: &Caller, umask: u16) -> Maker {
+        Maker {
+            uid: caller.uid,
+            gid: caller.gids.first().copied().unwrap_or(0),
+            umask: umask & 0o777,
+            groups: Some(caller.gids.clone().into()),
+        }
+    }
+
+    /// Permissions of a new inode whose directory has no list of its own to say so.
+    pub(crate) fn without_masked(&self, permissions: u16) -> u16 {
+        permissions & !self.umask
+    }
+
+    /// Permissions for an inode of this group, without the right to act as that group, unless he may give it.
+    pub(crate) fn without_foreign_group(&self, permissions: u16, gid: u32) -> u16 {
+        const SETGID: u16 = 0o2000;
+        let groups = self.groups.as_deref().filter(|_| self.uid != 0);
+        match groups.is_some_and(|groups| !groups.contains(&gid)) {
+            true => permissions & !SETGID,
+            false => permissions,
+        }
     }
 }

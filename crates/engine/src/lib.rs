@@ -78,7 +78,6 @@
 
 mod alloc;
 mod caller;
-pub mod check;
 mod complete;
 mod delete;
 pub mod device;
@@ -101,6 +100,7 @@ mod op;
 mod options;
 mod orphan;
 pub mod policy;
+pub mod probe;
 pub mod queue;
 mod range;
 mod reason;
@@ -141,5 +141,5 @@ pub use queue::{Batch, Completions, File, Queue};
 pub use reason::Reason;
 pub use request::{Completion, FileId, Request, RequestFlags};
 pub use stats::{Counters, JournalStats, Usage};
-pub use volume::{Group, Volume};
+pub use volume::{Group, Space, Volume};
 pub use xattr::{Xattr, XattrWhen};

@@ -8,6 +8,8 @@ use diorite_block::sync::LockClass;
 
 /// The volume's list of idle queues for blocking calls.
 pub static SYNC_POOL: LockClass = LockClass::new("sync-pool", 100);
+/// The inodes that a frontend knows by their numbers.
+pub static KNOWN: LockClass = LockClass::new("known", 105);
 /// The volume's list of open queues.
 pub static QUEUES: LockClass = LockClass::new("queues", 110);
 /// A queue: its slots, its bios on their way down, its finished requests.
@@ -56,12 +58,10 @@ pub static INBOX: LockClass = LockClass::new("inbox", 500);
 /// The work list of one class of workers.
 pub static WORKERS: LockClass = LockClass::new("workers", 510);
 
-/// What a check has found so far.
-pub static CHECK_FINDINGS: LockClass = LockClass::new("check-findings", 520);
-
 /// The classes of the engine, in order.
 pub static CLASSES: [&LockClass; 25] = [
     &SYNC_POOL,
+    &KNOWN,
     &QUEUES,
     &QUEUE,
     &RENAMES,
@@ -85,5 +85,4 @@ pub static CLASSES: [&LockClass; 25] = [
     &MAP_VIEW,
     &INBOX,
     &WORKERS,
-    &CHECK_FINDINGS,
 ];

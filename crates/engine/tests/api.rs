@@ -37,7 +37,7 @@ fn content(file: &File) -> Vec<u8> {
 }
 
 fn sound(device: &Arc<dyn Device>) {
-    let found = diorite::check::check_device(device, &Default::default(), &|_| ()).unwrap();
+    let found = diorite_check::check_device(device, &Default::default(), &|_| ()).unwrap();
     assert!(found.is_clean(), "{:?}", found.kept().collect::<Vec<_>>());
 }
 

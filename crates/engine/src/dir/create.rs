@@ -9,6 +9,7 @@ use super::edit::{names_at, put};
 use super::links::{check_subdirectory, one_more};
 use super::spot::Spot;
 use crate::alloc::{MARK_CREDITS, NEW_INODE_CREDITS, Run};
+use crate::caller::Maker;
 use crate::dir::inline_dir;
 use crate::dir::placement::{Placement, find_placement};
 use crate::disk::cache::Kind;
@@ -95,12 +96,12 @@ pub(crate) fn mknod(
 pub(crate) fn temporary(
     dir: &Arc<Inode>,
     permissions: u16,
-    owner: (u32, u32),
+    maker: &Maker,
 ) -> Result<Arc<Inode>, Error> {
     let volume = &dir.volume;
     volume.check_open()?;
     volume.check_writable()?;
-    let from = dir.inherit_acl(FileType::Regular, permissions, owner)?;
+    let from = dir.inherit_acl(FileType::Regular, permissions, maker)?;
     let credits = NEW_INODE_CREDITS + ORPHAN_CREDITS + ATTRIBUTE_CREDITS;
     let inode = volume.in_handle(credits, |handle| {
         let alloc = volume.alloc()?;
@@ -131,7 +132,7 @@ fn make_locked(spot: &Spot<'_>, new: New<'_>, permissions: u16) -> Result<Arc<In
     if matches!(new, New::Directory) {
         check_subdirectory(dir)?;
     }
-    let from = dir.inherit_acl(new.kind(), permissions, spot.owner)?;
+    let from = dir.inherit_acl(new.kind(), permissions, spot.maker)?;
     let room = find_placement(dir, spot.name)?;
     let credits = NEW_INODE_CREDITS + room.credits(dir) + 2 + MARK_CREDITS + ATTRIBUTE_CREDITS;
     let made = volume.in_handle(credits, |handle| {

@@ -211,7 +211,7 @@ impl Move<'_> {
             true => Some(
                 self.old
                     .dir
-                    .inherit_acl(WHITEOUT.kind(), 0, self.old.owner)?,
+                    .inherit_acl(WHITEOUT.kind(), 0, self.old.maker)?,
             ),
             false => None,
         };

@@ -6,6 +6,7 @@
 use super::edit::check_changeable;
 use super::lookup::{self, Found};
 use super::path::resolve;
+use crate::caller::Maker;
 use crate::error::Error;
 use crate::inode::{Fs, Inode};
 use diorite_block::sync::RwLockWriteGuard;
@@ -20,8 +21,8 @@ pub(crate) struct Spot<'p> {
     pub(super) name: &'p [u8],
     /// It ends with a slash: only a directory will do.
     pub(super) slash: bool,
-    /// User and group of what is made there.
-    pub(super) owner: (u32, u32),
+    /// Who makes something there.
+    pub(super) maker: &'p Maker,
     at: At<'p>,
 }
 
@@ -59,11 +60,11 @@ impl std::fmt::Display for At<'_> {
     }
 }
 
-/// The directory and the name that `at` says, in a volume that can be changed. What is made there belongs to `owner`.
+/// The directory and the name that `at` says, in a volume that can be changed. What is made there is made by `maker`.
 ///
 /// # Errors
 /// The path leads nowhere; the directory is none; a name that cannot be one.
-pub(crate) fn spot<'p>(fs: &Arc<Fs>, at: At<'p>, owner: (u32, u32)) -> Result<Spot<'p>, Error> {
+pub(crate) fn spot<'p>(fs: &Arc<Fs>, at: At<'p>, maker: &'p Maker) -> Result<Spot<'p>, Error> {
     fs.check_open()?;
     fs.check_writable()?;
     let (parent, name, slash) = match at {
@@ -96,7 +97,7 @@ pub(crate) fn spot<'p>(fs: &Arc<Fs>, at: At<'p>, owner: (u32, u32)) -> Result<Sp
         dir,
         name,
         slash,
-        owner,
+        maker,
         at,
     })
 }

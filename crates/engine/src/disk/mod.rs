@@ -25,9 +25,10 @@ mod zone;
 
 pub(crate) use groups::{read_disk_inode, read_groups};
 pub(crate) use health::{Code, Condition};
-pub(crate) use raw::{Blocks, edit_superblock, flush, read_bytes, write_block};
-pub(crate) use superblock::find as find_superblock;
-pub(crate) use zone::Zone;
+pub use raw::read_bytes;
+pub(crate) use raw::{Blocks, edit_superblock, flush, write_block};
+pub use superblock::{Found as FoundSuperblock, find as find_superblock};
+pub use zone::Zone;
 
 use crate::error::Error;
 use crate::options::Clock;
@@ -175,6 +176,11 @@ impl Disk {
         self.zone
             .find(at, len)
             .or_else(|| self.journal_zone.get().and_then(|z| z.find(at, len)))
+    }
+
+    /// Blocks of the volume's own structures, with those of its journal as far as they are known.
+    pub(crate) fn own_blocks(&self) -> u64 {
+        self.zone.blocks() + self.journal_zone.get().map_or(0, Zone::blocks)
     }
 
     /// Adds the journal's blocks to what no file may point to.

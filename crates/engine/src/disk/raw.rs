@@ -14,8 +14,11 @@ use std::sync::Arc;
 /// Contents of blocks of the volume, by number. Equal ones may be the same memory.
 pub(crate) type Blocks = BTreeMap<FsBlock, Arc<[u8]>>;
 
-/// Reads any range of the device, rounded out to its logical blocks.
-pub(crate) fn read_bytes(blocking: &Blocking, at: u64, len: usize) -> Result<Vec<u8>, Error> {
+/// Reads any range of the device, rounded out to its logical blocks. Blocks.
+///
+/// # Errors
+/// `Invalid` past the device's end; the device's.
+pub fn read_bytes(blocking: &Blocking, at: u64, len: usize) -> Result<Vec<u8>, Error> {
     let geometry = blocking.device().geometry();
     let logical = u64::from(geometry.logical);
     let start = at - at % logical;

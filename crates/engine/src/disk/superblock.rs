@@ -16,16 +16,20 @@ use std::sync::Arc;
 type Raw = [u8; SUPERBLOCK_SIZE];
 
 /// A superblock to go by.
-pub(crate) struct Found {
-    pub(crate) sb: Superblock,
+pub struct Found {
+    /// It, checked.
+    pub sb: Superblock,
     /// The block of the primary as it should be, if it is not.
     pub(crate) patch: Arc<Blocks>,
     /// What a person should know.
-    pub(crate) note: Option<String>,
+    pub note: Option<String>,
 }
 
-/// Reads and checks a superblock of the volume.
-pub(crate) fn find(blocking: &Blocking) -> Result<Found, Error> {
+/// Reads and checks a superblock of the volume: the primary one, or what stands in for one that was torn. Blocks.
+///
+/// # Errors
+/// No file system; damage; the device's.
+pub fn find(blocking: &Blocking) -> Result<Found, Error> {
     let primary = read(blocking, SUPERBLOCK_OFFSET)?;
     let wrong = match Superblock::parse(&primary) {
         Ok(sb) => {

@@ -8,7 +8,7 @@ use diorite_format::{FsBlock, GroupDesc, GroupNo, Superblock};
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Zone {
+pub struct Zone {
     runs: Box<[Run]>,
 }
 
@@ -21,7 +21,7 @@ struct Run {
 
 impl Zone {
     /// The structures at fixed places.
-    pub(crate) fn of_groups(sb: &Superblock, groups: &[GroupDesc]) -> Result<Zone, Error> {
+    pub fn of_groups(sb: &Superblock, groups: &[GroupDesc]) -> Result<Zone, Error> {
         let mut runs = Vec::new();
         let table = u64::from(sb.geometry().inode_table_blocks());
         for group in groups {
@@ -72,8 +72,13 @@ impl Zone {
         }
     }
 
+    /// Blocks in it.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.runs.iter().map(|r| r.end - r.start).sum()
+    }
+
     /// What lies in `len` blocks from `at`, if anything does.
-    pub(crate) fn find(&self, at: FsBlock, len: u64) -> Option<&'static str> {
+    pub fn find(&self, at: FsBlock, len: u64) -> Option<&'static str> {
         let next = self.runs.partition_point(|r| r.end <= at.get());
         self.runs
             .get(next)

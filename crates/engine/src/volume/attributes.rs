@@ -16,7 +16,13 @@ impl Volume {
     /// `NotPermitted` by the inode's flags; the volume may not be changed; damage; a device that fails.
     pub fn set_attr(&self, ino: Ino, set: &SetAttr) -> Result<(), Error> {
         self.inner().check_open()?;
-        self.inner().inode(ino)?.set_attr(set)
+        let inode = self.inner().inode(ino)?;
+        let gid = set.gid.unwrap_or_else(|| inode.disk().gid);
+        let allowed = |given| self.maker().without_foreign_group(given, gid);
+        inode.set_attr(&SetAttr {
+            permissions: set.permissions.map(allowed),
+            ..*set
+        })
     }
 
     /// The volume's clock, as an inode stores it.

@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `inodes` | an inode's number -> the inode in memory |
 //! | `queues` | queues that come and go -> drains on behalf of others, counters |
+//! | `known` | numbers that a frontend has been told -> inodes that stay what they are |
+//! | `space` | a moment -> how large, how full |
 //! | `group` | many changes -> all of them, or none |
 //! | `dirty_times` | times that were only noted -> times in the running transaction |
 //! | `usage` | a moment -> what is held then |
@@ -15,10 +17,13 @@
 
 mod attributes;
 mod group;
+mod known;
 mod names;
+mod space;
 mod trim;
 mod usage;
 
+use crate::caller::{Caller, Maker};
 use crate::delete;
 use crate::error::Error;
 use crate::inode::Fs;
@@ -32,6 +37,8 @@ use diorite_block::Device;
 use diorite_block::sync::thread;
 use diorite_format::{GroupDesc, Ino, Superblock};
 pub use group::Group;
+use known::Known;
+pub use space::Space;
 use std::sync::Arc;
 
 /// An open volume. Send and Sync; cheap to clone. Dropping the last one keeps files and queues working; use
@@ -39,14 +46,15 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Volume {
     shared: Arc<Owner>,
-    /// User and group of what is created through this handle.
-    owner: (u32, u32),
+    /// Who makes what is made through this handle.
+    maker: Maker,
 }
 
 /// Ends the pool of blocking queues, which hold the volume, when the last handle goes.
 #[derive(Debug)]
 struct Owner {
     pool: Arc<Pool>,
+    known: Known,
     /// What was noted while it was opened.
     notes: Vec<String>,
 }
@@ -55,6 +63,7 @@ impl Drop for Owner {
     fn drop(&mut self) {
         let fs = &self.pool.service().fs;
         self.pool.end_blocking_calls();
+        self.known.clear();
         fs.recent.close();
         delete::delete_doomed_best_effort(fs);
         fs.settle_best_effort();
@@ -64,10 +73,11 @@ impl Drop for Owner {
 impl Volume {
     /// The volume of a file system that was opened so.
     pub(crate) fn serve(fs: Arc<Fs>, options: &OpenOptions, notes: Vec<String>) -> Volume {
+        let known = Known::new(fs.level);
         let pool = Pool::new(Service::new(fs, options));
         Volume {
-            shared: Arc::new(Owner { pool, notes }),
-            owner: options.owner,
+            shared: Arc::new(Owner { pool, known, notes }),
+            maker: Maker::of_owner(options.owner),
         }
     }
 
@@ -75,18 +85,34 @@ impl Volume {
     #[must_use]
     pub fn with_owner(&self, uid: u32, gid: u32) -> Volume {
         Volume {
-            owner: (uid, gid),
+            maker: Maker::of_owner((uid, gid)),
             ..self.clone()
         }
     }
 
-    /// User and group of what is created.
-    pub(crate) fn owner(&self) -> (u32, u32) {
-        self.owner
+    /// The same volume for a process of this user: what is made or given permissions through this handle is as such a process makes it. It
+    /// belongs to the user and to the first of the groups, or that of a directory that gives its own; `umask` is taken from its permissions where
+    /// the directory has no default list; set-group-id is not given with a group that the user is not in. Who may do what is not asked: that is
+    /// the frontend's. What writes take away is the volume's ([`OpenOptions::caller`]). For frontends that serve many: it costs a clone.
+    #[must_use]
+    pub fn for_caller(&self, caller: &Caller, umask: u16) -> Volume {
+        Volume {
+            maker: Maker::of_caller(caller, umask),
+            ..self.clone()
+        }
+    }
+
+    /// Who makes what is made through this handle.
+    pub(crate) fn maker(&self) -> &Maker {
+        &self.maker
     }
 
     pub(crate) fn inner(&self) -> &Arc<Fs> {
         &self.service().fs
+    }
+
+    fn known(&self) -> &Known {
+        &self.shared.known
     }
 
     pub(crate) fn pool(&self) -> &Arc<Pool> {
@@ -147,7 +173,7 @@ impl Volume {
     pub fn open_ino(&self, ino: Ino, flags: OpenFlags) -> Result<File, Error> {
         self.inner().bound_noted_times_best_effort();
         let inode = self.inner().inode(ino)?;
-        if inode.is_unlinked() {
+        if inode.is_unlinked() && !self.known().has(ino) {
             return Err(Error::NotInUse { ino });
         }
         if flags.write {
@@ -217,6 +243,7 @@ impl Volume {
         let told = (&fs.told, fs.told.since());
         fs.shut_down();
         self.pool().end_blocking_calls();
+        self.known().clear();
         while service.open_queues().iter().any(|q| q.busy()) {
             fs.drain_all();
             thread::yield_now();

@@ -20,8 +20,8 @@ const WRITABLE: OpenFlags = OpenFlags {
 };
 
 impl Volume {
-    fn spot<'a>(&self, at: impl Into<At<'a>>) -> Result<Spot<'a>, Error> {
-        dir::spot(self.inner(), at.into(), self.owner())
+    fn spot<'s, 'a: 's>(&'s self, at: impl Into<At<'a>>) -> Result<Spot<'s>, Error> {
+        dir::spot(self.inner(), at.into(), self.maker())
     }
 
     /// The inode at `path`, bytes from the volume's root; a leading slash makes no difference. A symbolic link at the end is followed if
@@ -54,6 +54,16 @@ impl Volume {
     pub fn read_dir(&self, ino: Ino) -> Result<ReadDir, Error> {
         self.inner().bound_noted_times_best_effort();
         ReadDir::new(self.inner().inode(ino)?)
+    }
+
+    /// The entries of a directory from a position on that [`ReadDir::position`] gave, of this stream or an earlier one of the same directory;
+    /// 0 is the beginning. Blocks while metadata is read.
+    ///
+    /// # Errors
+    /// `Invalid` for a position that is none of this directory's; as [`Volume::read_dir`].
+    pub fn read_dir_from(&self, ino: Ino, position: u64) -> Result<ReadDir, Error> {
+        self.inner().bound_noted_times_best_effort();
+        ReadDir::from(self.inner().inode(ino)?, position)
     }
 
     /// Where a symbolic link points. Blocks while metadata is read.
@@ -142,7 +152,7 @@ impl Volume {
         if !dir.disk().is_dir() {
             return Err(Error::NotADirectory { path: shown() });
         }
-        let inode = dir::temporary(dir, permissions, self.owner())?;
+        let inode = dir::temporary(dir, permissions, self.maker())?;
         Ok(File::new(self.pool(), inode, WRITABLE))
     }
 

@@ -8,6 +8,7 @@
 use super::remove::Named;
 use super::set::{Setting, XattrWhen};
 use crate::alloc::Run;
+use crate::caller::Maker;
 use crate::error::Error;
 use crate::inode::Inode;
 use crate::journal::JournalHandle;
@@ -99,19 +100,29 @@ impl Inode {
         &self,
         kind: FileType,
         permissions: u16,
-        owner: (u32, u32),
+        maker: &Maker,
     ) -> Result<Inherited, Error> {
         let default = match kind {
             FileType::Symlink => None,
             _ => self.stored_acl(DEFAULT)?,
         };
+        let parent = self.disk();
+        // A directory that gives its group gives the right to act as that group to its members alone.
+        let acts_as_group = kind != FileType::Directory && permissions & 0o2010 == 0o2010;
+        let permissions = match acts_as_group && parent.mode & 0o2000 != 0 {
+            true => maker.without_foreign_group(permissions, parent.gid),
+            false => permissions,
+        };
         let mut from = Inherited {
-            owner,
+            owner: (maker.uid, maker.gid),
             permissions,
             begins_inside: kind == FileType::Directory && begins_inline(&self.volume.sb),
             ..Inherited::default()
         };
         let Some(default) = default else {
+            if kind != FileType::Symlink {
+                from.permissions = maker.without_masked(permissions);
+            }
             return Ok(from);
         };
         let mut access = default.clone();

@@ -15,7 +15,7 @@ pub mod valve;
 pub mod walk;
 pub mod watch;
 
-use diorite::check::CheckOptions;
+use diorite_check::CheckOptions;
 use std::path::{Path, PathBuf};
 
 /// Runs a tool; panics with its output if it fails.
@@ -64,7 +64,7 @@ pub fn image(dir: &Path, size: &str, args: &[&str], source: &Path) -> PathBuf {
 /// e2fsck finds nothing, and our own check neither.
 pub fn fsck(image: &Path) {
     run("e2fsck", &["-fn", image.to_str().unwrap()]);
-    let found = diorite::check::check(image.to_str().unwrap(), &CheckOptions::default(), &|_| ());
+    let found = diorite_check::check(image.to_str().unwrap(), &CheckOptions::default(), &|_| ());
     let found = found.unwrap();
     let said: Vec<_> = found.kept().collect();
     assert!(

@@ -3,9 +3,9 @@
 //! Input: a device with any bytes. Output: how far it got. Invariants: every error is taken and passed over; what is asked
 //! is bounded, so a walk that does not end is the engine's fault. Limits: 4,000 inodes, 256 KiB per file.
 
-use diorite::check::{CheckOptions, check_device};
 use diorite::{Error, LoopDevice, OpenFlags, OpenOptions, Volume};
 use diorite_block::{Buf, Device};
+use diorite_check::{CheckOptions, check_device};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 

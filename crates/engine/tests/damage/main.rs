@@ -30,7 +30,7 @@ mod victim;
 
 use common::watch::Watchdog;
 use common::{Rng, scaled, scratch};
-use diorite::check::{CheckOptions, check};
+use diorite_check::{CheckOptions, check};
 use excused::excuse;
 use places::{Place, places};
 use std::collections::BTreeMap;

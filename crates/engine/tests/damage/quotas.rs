@@ -7,7 +7,7 @@ use crate::common::kernel::mounted;
 use crate::common::recipe::debugfs;
 use crate::common::{fsck, image, scratch};
 use crate::{ours, theirs};
-use diorite::check::{CheckOptions, check};
+use diorite_check::{CheckOptions, check};
 use diorite_format::features::RoCompat;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -9,8 +9,8 @@
 mod common;
 mod overwrite;
 
-use diorite::check::{CheckOptions, check};
 use diorite::{Error, OpenOptions, Volume};
+use diorite_check::{CheckOptions, check};
 use diorite_crash::view::{compare, walk};
 use diorite_format::FormatError;
 use std::path::Path;

@@ -4,8 +4,8 @@ use crate::common::stage::Stage;
 use crate::common::watch::Watchdog;
 use crate::common::{self, scratch};
 use crate::{LIMIT, ino_of, inode_at};
-use diorite::check::{CheckOptions, check_device};
 use diorite_block::SimOptions;
+use diorite_check::{CheckOptions, check_device};
 use std::path::Path;
 
 /// Blocks of the volume, 1 KiB each.

@@ -7,11 +7,11 @@
 
 use crate::common::fixture::{DSYNC, filled, run_all, writable};
 use crate::common::run;
-use diorite::check::{CheckOptions, check_device};
 use diorite::{Error, Fallocate, File, Op, OpenFlags, OpenOptions, Request, RequestFlags, Volume};
 use diorite_block::record::{Cut, Event, PowerCuts, Survival, plan};
 use diorite_block::sync::thread;
 use diorite_block::{Device, MemDevice, RecordDevice};
+use diorite_check::{CheckOptions, check_device};
 use shuttle::rand::Rng as _;
 use std::sync::{Arc, OnceLock};
 

@@ -1,8 +1,8 @@
 //! A journal on a device of its own.
 
 use crate::common::{run, scratch};
-use diorite::check::{CheckOptions, check};
 use diorite::{OpenFlags, OpenOptions, Volume};
+use diorite_check::{CheckOptions, check};
 use std::path::{Path, PathBuf};
 
 /// What is done to a volume before it crashes.

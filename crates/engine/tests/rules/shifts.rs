@@ -10,10 +10,10 @@ use crate::common::recipe::{RECIPES, Recipe, bare};
 use crate::common::scratch;
 use crate::common::stage::{Stage, mem_of};
 use crate::common::watch::Watchdog;
-use diorite::check::{CheckOptions, check_device};
 use diorite::{Fallocate, File, Request, Volume};
 use diorite_block::Device;
 use diorite_block::record::{Cut, PowerCuts, RecordDevice, Survival};
+use diorite_check::{CheckOptions, check_device};
 use std::sync::Arc;
 
 const BLOCK: u64 = 1024;

@@ -8,7 +8,7 @@ use crate::args::{CheckArgs, Global};
 use crate::image;
 use crate::output::Out;
 use crate::report::Report;
-use diorite::check::{CheckOptions, Finding, Progress, Report as Found, check};
+use diorite_check::{CheckOptions, Finding, Progress, Report as Found, check};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 use std::io::IsTerminal;

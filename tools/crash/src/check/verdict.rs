@@ -3,8 +3,8 @@
 //! changes them. Limit: what is excused is named here, line by line.
 
 use super::Judge;
-use diorite::check::{CheckOptions, Finding, Kind, Report, check_device};
 use diorite_block::Device;
+use diorite_check::{CheckOptions, Finding, Kind, Report, check_device};
 use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;

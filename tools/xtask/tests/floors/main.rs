@@ -47,17 +47,18 @@ const FLOORS: [&str; 37] = [
     "volume",
     "loopdev",
     "locator",
-    "check",
+    "probe",
     "lib",
 ];
 
 /// Files of one circle, at most.
 const MOST_IN_CIRCLE: usize = 8;
 
-const CRATES: [&str; 4] = [
+const CRATES: [&str; 5] = [
     "crates/block/src",
     "crates/format/src",
     "crates/engine/src",
+    "crates/check/src",
     "frontends/cli/src",
 ];
 

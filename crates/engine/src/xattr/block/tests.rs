@@ -3,11 +3,11 @@
 //! Without a kernel's mount: the second file is given the first one's block by hand, as the kernel gives it to files with equal attributes.
 
 use super::*;
-use crate::check::{CheckOptions, check_device};
 use crate::options::OpenFlags;
 use crate::testing::small_volume;
 use crate::volume::Volume;
 use diorite_block::Buf;
+use diorite_check::{CheckOptions, check_device};
 use diorite_format::Ino;
 use std::sync::Arc;
 

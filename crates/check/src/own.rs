@@ -3,14 +3,13 @@
 //! Input: an inode's number. Output: its [`Role`]. Invariant: the blocks that the resize inode leads to lie where descriptors may grow,
 //! in the primary place and in every copy, and nowhere else. Limits: contents of usage files are for `quota`.
 
-use super::Check;
-use super::directories::runs_of;
+use super::context::Check;
 use super::maps::Taken;
-use super::quota::is_spare;
+use super::maps::runs_of;
 use super::reader::Reader;
 use super::report::Kind;
 use super::walk::{Run, Visit, walk};
-use crate::error::Error;
+use diorite::Error;
 use diorite_format::features::Compat;
 use diorite_format::journal::JournalSuper;
 use diorite_format::quota;
@@ -239,4 +238,14 @@ impl Visit for Reserved<'_> {
         self.taken.bad = true;
         self.check.found.inode(Kind::Inode, self.ino, what);
     }
+}
+
+/// Whether inode 3 or 4 is kept for a usage file that the volume does not have.
+pub(super) fn is_spare(sb: &Superblock, ino: Ino) -> bool {
+    let named = quota::Kind::ALL.map(|kind| sb.quota_file(kind));
+    is_reserved(ino) && !named.contains(&Some(ino))
+}
+
+pub(crate) fn is_reserved(ino: Ino) -> bool {
+    matches!(ino, Ino::USER_QUOTA | Ino::GROUP_QUOTA)
 }

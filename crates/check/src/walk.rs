@@ -4,7 +4,7 @@
 //! if the visitor says so, who therefore decides how long a walk may last; damage ends one branch, not the walk. Limits: at most five levels.
 
 use super::reader::Reader;
-use crate::error::Error;
+use diorite::Error;
 use diorite_format::extent::{Expect, ExtentNode, ROOT_CAPACITY, block_capacity};
 use diorite_format::indirect::{DIRECT, PointerBlock, pointers_per_block, root_pointer};
 use diorite_format::{FileBlock, FormatError, FsBlock, Inode, MapKind, Place, Superblock};

@@ -1,9 +1,13 @@
 //! A consistency check of a whole volume, which changes nothing: what `e2fsck -n` judges, in passes over large reads by several threads.
 //!
+//! It believes no number, and uses the parsers of `diorite-format` and a device that shows a recovered volume, and nothing else of the engine: what reads a
+//! volume for its users has no part in judging it.
+//!
 //! | file | takes -> gives |
 //! |---|---|
 //! | `source` | a device -> superblock and descriptors, over a journal replayed in memory |
 //! | `fixed`, `space` | structures at fixed places -> clusters in use, one bit each |
+//! | `context`, `met`, `parents` | what the passes share: the volume, what inodes were met, what is above directories |
 //! | `orphans` | the superblock -> inodes on their way out |
 //! | `inodes`, `judge`, `own` | inode tables -> every inode judged by itself |
 //! | `walk`, `maps` | an inode -> the blocks that its map leads to, claimed |
@@ -32,8 +36,11 @@
 //! not gone into, so the passes end whatever the bytes are. Who shares a block, and the paths of what was found, is asked only if
 //! something was found, in passes of their own.
 
+#![deny(unsafe_code)]
+
 mod attributes;
 mod bitmaps;
+mod context;
 mod directories;
 mod entries;
 mod fixed;
@@ -43,9 +50,11 @@ mod judge;
 mod link_counts;
 mod links;
 mod maps;
+mod met;
 mod orphans;
 mod own;
 mod owners;
+mod parents;
 mod paths;
 mod quota;
 mod reader;
@@ -59,23 +68,17 @@ mod walk;
 pub use report::{Finding, Findings, Kind, Report, Totals};
 pub use threads::{Progress, Watch};
 
-use crate::error::Error;
-use crate::locator;
-use crate::options::OpenOptions;
+use context::Check;
+use diorite::Error;
+use diorite::OpenOptions;
 use diorite_block::{Device, Locator};
-use directories::Directories;
 use link_counts::LinkCounts;
 use orphans::Orphans;
+use parents::Directories;
 use report::Collector;
-use source::Source;
 use space::Space;
 use std::sync::Arc;
 use threads::Threads;
-
-const STAGE_INODES: &str = "inodes";
-const STAGE_DIRECTORIES: &str = "directories";
-const STAGE_OWNERS: &str = "owners of shared blocks";
-const STAGE_PATHS: &str = "paths";
 
 /// How to check.
 #[derive(Clone, Debug)]
@@ -101,33 +104,29 @@ impl Default for CheckOptions {
 
 /// Checks the volume at a locator, through the host's page cache. Blocks; `watch` is called from several threads.
 ///
+/// ```no_run
+/// use diorite_check::{CheckOptions, check};
+///
+/// # fn main() -> Result<(), diorite::Error> {
+/// let report = check("disk.img", &CheckOptions::default(), &|_progress| ())?;
+/// for finding in report.kept() {
+///     println!("{finding}");
+/// }
+/// println!("{}", if report.is_clean() { "clean" } else { "damaged" });
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 /// What keeps a check from being made: the locator, the device, no file system, one with features that are not known. Damage is in the
 /// report.
 pub fn check(locator: &str, options: &CheckOptions, watch: Watch<'_>) -> Result<Report, Error> {
     let open = read_only(&options.open);
-    let device = locator::device_at(&Locator::parse(locator)?, &open, true)?;
+    let device = diorite::probe::open(&Locator::parse(locator)?, &open)?;
     check_device(&device, options, watch)
 }
 
 /// Checks the volume on a device that the caller has. Blocks.
-///
-/// ```
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs"));
-/// use diorite::Device;
-/// use diorite::check::{CheckOptions, check_device};
-/// use std::sync::Arc;
-///
-/// # fn main() -> Result<(), diorite::Error> {
-/// # let device: Arc<dyn Device> = example_volume();
-/// let report = check_device(&device, &CheckOptions::default(), &|_progress| ())?;
-/// for finding in report.kept() {
-///     println!("{finding}");
-/// }
-/// assert!(report.is_clean());
-/// # Ok(())
-/// # }
-/// ```
 ///
 /// # Errors
 /// As [`check`].
@@ -152,7 +151,7 @@ pub fn check_device(
         },
         source: &source,
     };
-    let (totals, directories) = check.passes()?;
+    let (totals, directories) = passes(&check)?;
     let mut report = found.snapshot(totals);
     paths::fill(&check, &directories, &mut report)?;
     Ok(report)
@@ -165,47 +164,35 @@ fn read_only(options: &OpenOptions) -> OpenOptions {
     }
 }
 
-/// What all passes share.
-struct Check<'a> {
-    source: &'a Source,
-    space: &'a Space,
-    link_counts: &'a LinkCounts,
-    orphans: &'a Orphans,
-    found: &'a Collector,
-    threads: Threads<'a>,
-}
-
-impl Check<'_> {
-    /// All of them, in an order in which each has what it compares with.
-    fn passes(&self) -> Result<(Totals, Directories), Error> {
-        let fixed = fixed::claim(self.source, self.space);
-        let mut met = inodes::all(self)?;
-        let attributes = met.attributes.clone();
-        own::journal(self)?;
-        attributes::blocks(self, &mut met)?;
-        attributes::values(self, &mut met)?;
-        attributes::targets(self, &met)?;
-        let blocks = self.source.sb.geometry().blocks_count();
-        let directories = Directories::new(&met.directories, blocks);
-        directories::all(self, &directories)?;
-        links::counts(self);
-        links::ways(self, &directories);
-        bitmaps::all(self, &fixed)?;
-        quota::all(self, &mut met.usage)?;
-        if self.space.doubles() > 0 && self.space.is_shared() {
-            let what = "files share blocks, as the feature shared_blocks says";
-            self.found.note(what);
-        } else if self.space.doubles() > 0 {
-            owners::name(self, &attributes)?;
-        }
-        let used = |g: &diorite_format::GroupDesc| u64::from(self.space.used_in(g.group));
-        let clusters: u64 = self.source.groups.iter().map(used).sum();
-        let totals = Totals {
-            inodes: met.inodes,
-            directories: met.directories.len() as u64,
-            names: directories.names(),
-            blocks: clusters * u64::from(self.source.sb.geometry().cluster_ratio()),
-        };
-        Ok((totals, directories))
+/// All passes, in an order in which each has what it compares with.
+fn passes(check: &Check<'_>) -> Result<(Totals, Directories), Error> {
+    let fixed = fixed::claim(check.source, check.space);
+    let mut met = inodes::all(check)?;
+    let attributes = met.attributes.clone();
+    own::journal(check)?;
+    attributes::blocks(check, &mut met)?;
+    attributes::values(check, &mut met)?;
+    attributes::targets(check, &met)?;
+    let blocks = check.source.sb.geometry().blocks_count();
+    let directories = Directories::new(&met.directories, blocks);
+    directories::all(check, &directories)?;
+    links::counts(check);
+    links::ways(check, &directories);
+    bitmaps::all(check, &fixed)?;
+    quota::all(check, &mut met.usage)?;
+    if check.space.doubles() > 0 && check.space.is_shared() {
+        let what = "files share blocks, as the feature shared_blocks says";
+        check.found.note(what);
+    } else if check.space.doubles() > 0 {
+        owners::name(check, &attributes)?;
     }
+    let used = |g: &diorite_format::GroupDesc| u64::from(check.space.used_in(g.group));
+    let clusters: u64 = check.source.groups.iter().map(used).sum();
+    let totals = Totals {
+        inodes: met.inodes,
+        directories: met.directories.len() as u64,
+        names: directories.names(),
+        blocks: clusters * u64::from(check.source.sb.geometry().cluster_ratio()),
+    };
+    Ok((totals, directories))
 }

@@ -5,115 +5,31 @@
 //! volume, with those of hash trees and those that are read again for names that are there twice. Limits: names of one directory are
 //! compared by 64-bit hashes first, eight bytes for each name.
 
+use super::attributes;
+use super::context::{Check, STAGE_DIRECTORIES};
 use super::entries::{Entries, First};
 use super::hashed::Tree;
+use super::maps::runs_of;
+use super::parents::{Directories, Directory, spend};
 use super::reader::Reader;
 use super::report::Kind;
-use super::walk::{Run, Visit, walk};
-use super::{Check, STAGE_DIRECTORIES, attributes};
-use crate::check::link_counts::Person;
-use crate::error::Error;
+use super::walk::Run;
+use crate::link_counts::Person;
+use diorite::Error;
 use diorite_format::dir::{DirBlock, inline_parent, is_hashed};
 use diorite_format::inline::InlineData;
 use diorite_format::{FileBlock, FsBlock, Ino, Inode, MapKind};
 use std::collections::HashSet;
-use std::fmt;
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
-
-/// What is known of one directory.
-#[derive(Debug)]
-pub(super) struct Directory {
-    pub(super) ino: Ino,
-    /// What it says is above it.
-    up: AtomicU32,
-    /// The directory that names it.
-    above: AtomicU32,
-}
-
-/// All directories, by number.
-pub(super) struct Directories {
-    list: Vec<Directory>,
-    /// Names in all of them.
-    names: AtomicU64,
-    /// Blocks that may still be read.
-    left: AtomicI64,
-}
-
-impl Directories {
-    pub(super) fn new(inos: &[Ino], blocks: u64) -> Directories {
-        let directory = |ino: &Ino| Directory {
-            ino: *ino,
-            up: AtomicU32::new(0),
-            above: AtomicU32::new(0),
-        };
-        Directories {
-            list: inos.iter().map(directory).collect(),
-            names: AtomicU64::new(0),
-            left: AtomicI64::new(twice(blocks)),
-        }
-    }
-
-    /// Takes blocks from what may still be read; says whether there were some.
-    pub(super) fn spend(&self, blocks: u64) -> bool {
-        let blocks = i64::try_from(blocks).unwrap_or(i64::MAX);
-        self.left.fetch_sub(blocks, Ordering::Relaxed) > 0
-    }
-
-    /// Lets another pass read as many as the first one.
-    pub(super) fn refill(&self, blocks: u64) {
-        self.left.store(twice(blocks), Ordering::Relaxed);
-    }
-
-    pub(super) fn list(&self) -> &[Directory] {
-        &self.list
-    }
-
-    pub(super) fn names(&self) -> u64 {
-        self.names.load(Ordering::Relaxed)
-    }
-
-    /// Where in the list a directory is.
-    pub(super) fn find(&self, ino: Ino) -> Option<usize> {
-        self.list.binary_search_by_key(&ino, |d| d.ino).ok()
-    }
-
-    /// `by` names a directory; gives who named it before.
-    pub(super) fn named(&self, ino: Ino, by: Ino) -> Option<Ino> {
-        let directory = &self.list[self.find(ino)?];
-        let first =
-            directory
-                .above
-                .compare_exchange(0, by.get(), Ordering::Relaxed, Ordering::Relaxed);
-        first.err().map(Ino::new)
-    }
-}
-
-/// Blocks that one pass may read on a volume of so many.
-fn twice(blocks: u64) -> i64 {
-    i64::try_from(blocks).unwrap_or(i64::MAX / 2) * 2
-}
-
-impl Directory {
-    /// What it says is above it; 0 if it does not say.
-    pub(super) fn up(&self) -> Ino {
-        Ino::new(self.up.load(Ordering::Relaxed))
-    }
-
-    /// The directory that names it; 0 if none does.
-    pub(super) fn above(&self) -> Ino {
-        Ino::new(self.above.load(Ordering::Relaxed))
-    }
-}
 
 /// Reads all directories.
 pub(super) fn all(check: &Check<'_>, directories: &Directories) -> Result<(), Error> {
     let begin = || (Reader::new(check.source), Entries::new());
-    let count = directories.list.len();
+    let count = directories.list().len();
     check
         .threads
         .each(STAGE_DIRECTORIES, count, begin, |state, n| {
             let (reader, entries) = state;
-            let directory = &directories.list[n];
+            let directory = &directories.list()[n];
             match check.link_counts.get(directory.ino) {
                 Some(person) => one(check, directories, reader, entries, directory, person),
                 None => Ok(()),
@@ -151,12 +67,8 @@ fn one(
     } else {
         mapped(check, directories, reader, entries, &inode)?
     };
-    directory
-        .up
-        .store(up.map_or(0, Ino::get), Ordering::Relaxed);
-    directories
-        .names
-        .fetch_add(entries.names(), Ordering::Relaxed);
+    directory.says_above(up.map_or(0, Ino::get));
+    directories.add_names(entries.names());
     if let Some(twins) = entries.twins() {
         twins_of(check, directories, reader, &inode, &twins)?;
     }
@@ -248,18 +160,6 @@ fn mapped(
     Ok(up)
 }
 
-/// Takes blocks from what may still be read; where there are none, that is said.
-pub(super) fn spend(check: &Check<'_>, directories: &Directories, blocks: u64) -> bool {
-    let enough = directories.spend(blocks);
-    if !enough {
-        check.found.add(
-            Kind::NotChecked,
-            "directories have more blocks than the volume: some were not read",
-        );
-    }
-    enough
-}
-
 /// A directory has no holes.
 fn holes(check: &Check<'_>, dir: &Inode, runs: &[Run]) {
     let mut next = 0;
@@ -286,38 +186,6 @@ fn holes(check: &Check<'_>, dir: &Inode, runs: &[Run]) {
             dir.ino,
             format_args!("directory {}: block {next} of it is missing", dir.ino),
         );
-    }
-}
-
-/// The blocks of a directory, in order.
-pub(super) fn runs_of(
-    check: &Check<'_>,
-    reader: &mut Reader<'_>,
-    dir: &Inode,
-) -> Result<Vec<Run>, Error> {
-    let mut all = Runs::default();
-    walk(&check.source.sb, reader, dir, &mut all)?;
-    Ok(all.runs)
-}
-
-/// All runs, of each block of the map once: a map that leads to itself is no longer than what it consists of.
-#[derive(Default)]
-struct Runs {
-    runs: Vec<Run>,
-    nodes: HashSet<FsBlock>,
-}
-
-impl Visit for Runs {
-    fn node(&mut self, block: FsBlock) -> bool {
-        self.nodes.insert(block)
-    }
-
-    fn run(&mut self, run: Run) {
-        self.runs.push(run);
-    }
-
-    fn wrong(&mut self, _: &dyn fmt::Display) {
-        // Said when the inode was judged.
     }
 }
 

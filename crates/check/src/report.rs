@@ -3,11 +3,13 @@
 //! Input: findings of all passes, from any thread. Output: a [`Report`]. Invariants: what is kept does not depend on the order in which
 //! threads come: of each kind the first by inode, block and words; every finding counts. Limits: none of its own.
 
-use crate::locks::CHECK_FINDINGS;
-use diorite_block::sync::Mutex;
+use diorite_block::sync::{LockClass, Mutex};
 use diorite_format::{FsBlock, Ino};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+
+/// What a check has found so far: below all locks of a volume.
+static CHECK_FINDINGS: LockClass = LockClass::new("check-findings", 520);
 
 /// Which structure a finding is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -4,11 +4,13 @@
 //! there is something to name, and each once; no more blocks are read in a pass than twice those of the volume. Limits: of several names the
 //! first that is met; nothing for what no name leads to, or whose name was not read any more.
 
-use super::directories::{Directories, runs_of};
+use super::attributes;
+use super::context::{Check, STAGE_PATHS};
+use super::maps::runs_of;
+use super::parents::Directories;
 use super::reader::Reader;
 use super::report::Report;
-use super::{Check, STAGE_PATHS, attributes};
-use crate::error::Error;
+use diorite::Error;
 use diorite_format::dir::DirBlock;
 use diorite_format::inline::InlineData;
 use diorite_format::{FileBlock, FsBlock, Ino, Inode, MapKind};

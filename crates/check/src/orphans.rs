@@ -7,8 +7,8 @@
 use super::reader::Reader;
 use super::report::{Collector, Kind};
 use super::walk::{Run, Visit, walk};
-use crate::check::source::Source;
-use crate::error::Error;
+use crate::source::Source;
+use diorite::Error;
 use diorite_format::features::RoCompat;
 use diorite_format::{FsBlock, Ino, Inode, orphan};
 use std::collections::HashSet;

@@ -4,7 +4,7 @@
 //! never written. Invariant: only blocks of the volume are claimed. Limits: none of its own.
 
 use super::space::Space;
-use crate::check::source::Source;
+use crate::source::Source;
 use diorite_format::GroupDesc;
 use diorite_format::features::Incompat;
 

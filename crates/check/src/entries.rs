@@ -3,10 +3,10 @@
 //! Input: checked blocks. Output: findings; names counted; hashes of names, to find those that are there twice. Invariant: "." and ".."
 //! are expected at the beginning and nowhere else. Limits: bounded by the names of one directory.
 
-use super::Check;
-use super::directories::Directories;
+use super::context::Check;
+use super::parents::Directories;
 use super::report::Kind;
-use crate::check::link_counts::Person;
+use crate::link_counts::Person;
 use diorite_format::dir::{DirBlock, DirEntry};
 use diorite_format::{FileType, Ino};
 use std::hash::BuildHasher;

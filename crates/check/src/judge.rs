@@ -3,16 +3,16 @@
 //! Input: a checked inode, with its bytes. Output: findings; the inode with its count of links; what is to be looked at later. Invariants: what
 //! the inode has is claimed before it is compared with what it says. Limits: names and links are for later passes.
 
-use super::Check;
 use super::attributes::{self, Elsewhere};
-use super::inodes::{Counted, Met};
+use super::context::Check;
 use super::maps::{self, Taken};
+use super::met::{self, Counted, Met};
 use super::own::{self, Role};
 use super::reader::Reader;
 use super::report::Kind;
-use super::usage::{Payers, Usage};
-use crate::check::link_counts::Person;
-use crate::error::Error;
+use super::usage::Payers;
+use crate::link_counts::Person;
+use diorite::Error;
 use diorite_format::features::Incompat;
 use diorite_format::inline::InlineData;
 use diorite_format::inode::I_BLOCK_SIZE;
@@ -235,19 +235,6 @@ fn inline(check: &Check<'_>, inode: &Inode, raw: &[u8]) {
     }
 }
 
-/// What an inode uses counts for whose it is, and is compared with what it says itself, if all of its map is known.
-pub(super) fn space(check: &Check<'_>, usage: &mut Usage, of: &Counted, sound: bool) {
-    let (ino, found, expected) = (of.ino, of.found, of.expected);
-    if sound && found != expected {
-        let what =
-            format_args!("inode {ino}: {found} sectors are counted as in use; expected {expected}");
-        check.found.inode(Kind::Inode, ino, what);
-    }
-    if let Some(payers) = of.payers {
-        usage.add(payers, expected, of.inodes);
-    }
-}
-
 /// Whether an inode holds an attribute's value. It counts for those whose attribute that is, not for its owner.
 fn is_value(inode: &Inode) -> bool {
     inode.flags.has(InodeFlags::EA_INODE)
@@ -279,7 +266,7 @@ fn blocks(
     if sound && has_block && ea_inode {
         met.counted.push(counted);
     } else {
-        space(check, &mut met.usage, &counted, sound);
+        met::space(check, &mut met.usage, &counted, sound);
     }
     if sound && is_value(inode) && !ea_inode {
         let ino = inode.ino;

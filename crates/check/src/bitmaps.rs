@@ -3,10 +3,10 @@
 //! Input: clusters claimed, inodes found. Output: findings, by group and range. Invariant: a bitmap that was never written stands for the group's own structures alone.
 //! Limits: of differences in one group so many ranges are told, then only how many there are.
 
-use super::Check;
+use super::context::Check;
 use super::reader::Reader;
 use super::report::Kind;
-use crate::error::Error;
+use diorite::Error;
 use diorite_format::bitmap::{self, BitmapKind};
 use diorite_format::{FsBlock, GroupDesc, GroupNo};
 

@@ -4,16 +4,17 @@
 //! a file that maps a block twice is not gone into. Limits: e2fsck 1.47 reads entries wherever a reference leads; here it has to be the one of their id, for the
 //! kernel finds no other, and the magic number has to be right, for the kernel takes no other.
 
-use super::Check;
-use super::directories::runs_of;
+use super::context::Check;
+use super::maps::runs_of;
+use super::own::is_reserved;
 use super::reader::Reader;
 use super::report::Kind as Of;
 use super::usage::{Sum, Usage, Used};
 use super::walk::Run;
-use crate::check::link_counts::Person;
-use crate::error::Error;
+use crate::link_counts::Person;
+use diorite::Error;
 use diorite_format::quota::{BLOCK_SIZE, Branch, Header, Kind, Tree};
-use diorite_format::{FileType, FsBlock, Ino, Superblock};
+use diorite_format::{FileType, FsBlock, Ino};
 use std::collections::HashMap;
 use std::fmt;
 
@@ -31,16 +32,6 @@ pub(super) fn all(check: &Check<'_>, usage: &mut Usage) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-/// Whether inode 3 or 4 is kept for a usage file that the volume does not have.
-pub(super) fn is_spare(sb: &Superblock, ino: Ino) -> bool {
-    let named = Kind::ALL.map(|kind| sb.quota_file(kind));
-    is_reserved(ino) && !named.contains(&Some(ino))
-}
-
-fn is_reserved(ino: Ino) -> bool {
-    matches!(ino, Ino::USER_QUOTA | Ino::GROUP_QUOTA)
 }
 
 struct File<'a> {

@@ -1,60 +1,16 @@
 //! The inode tables: every slot that was ever used is read, judged, and what its inode has is claimed.
 //!
-//! Input: the tables, group by group, in large reads. Output: [`crate::check::link_counts::LinkCounts`]; lists of what is to be looked at later: directories, blocks of
+//! Input: the tables, group by group, in large reads. Output: [`crate::link_counts::LinkCounts`]; lists of what is to be looked at later: directories, blocks of
 //! attributes, targets of links. Invariant: a slot is judged by one thread, once. Limits: of an inode with a wrong sum nothing else is believed.
 
+use super::context::{Check, STAGE_INODES};
 use super::judge;
+use super::met::Met;
 use super::reader::{Reader, believed, is_wrong_sum};
 use super::report::Kind;
-use super::usage::{Payers, Usage};
-use super::{Check, STAGE_INODES};
-use crate::error::Error;
+use super::usage::Usage;
+use diorite::Error;
 use diorite_format::{FsBlock, Ino, Inode};
-
-/// A value in an inode of its own, and whose it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ValueRef {
-    pub(super) holder: Ino,
-    pub(super) owner: Ino,
-}
-
-/// An inode whose block of attributes may name values that count in its space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Counted {
-    pub(super) ino: Ino,
-    /// Sectors that the inode says.
-    pub(super) found: u64,
-    /// Sectors, and inodes, without those.
-    pub(super) expected: u64,
-    pub(super) inodes: u64,
-    pub(super) payers: Option<Payers>,
-}
-
-/// What one thread has met.
-#[derive(Default)]
-pub(super) struct Met {
-    pub(super) directories: Vec<Ino>,
-    /// Blocks of attributes, and who has them.
-    pub(super) attributes: Vec<(FsBlock, Ino)>,
-    pub(super) values: Vec<ValueRef>,
-    pub(super) counted: Vec<Counted>,
-    pub(super) usage: Usage,
-    /// Blocks with targets of symbolic links.
-    pub(super) targets: Vec<(FsBlock, Ino)>,
-    pub(super) inodes: u64,
-}
-
-impl Met {
-    fn add(&mut self, other: Met) {
-        self.directories.extend(other.directories);
-        self.attributes.extend(other.attributes);
-        self.values.extend(other.values);
-        self.counted.extend(other.counted);
-        self.targets.extend(other.targets);
-        self.usage.merge(other.usage);
-        self.inodes += other.inodes;
-    }
-}
 
 /// Goes through all tables.
 pub(super) fn all(check: &Check<'_>) -> Result<Met, Error> {

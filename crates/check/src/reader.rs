@@ -3,9 +3,9 @@
 //! Input: places that were checked to be in the volume. Output: their bytes, in memory that is used again and again. Invariant: a read never
 //! reaches past the volume. Limits: a reader belongs to one thread; a failed read ends the check.
 
-use crate::check::source::Source;
-use crate::error::Error;
-use crate::op::Op;
+use crate::source::Source;
+use diorite::Error;
+use diorite::Op;
 use diorite_block::Buf;
 use diorite_format::{
     Corrupt, FormatError, FsBlock, Ino, Inode, Result as Parsed, Superblock, inode,

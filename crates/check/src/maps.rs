@@ -3,12 +3,13 @@
 //! Input: an inode. Output: [`Taken`], and findings. Invariants: a block of a map that somebody has already is not gone into, so all
 //! walks together read every block once. Limits: which inodes share a block is found out later, by `owners`.
 
-use super::Check;
+use super::context::Check;
 use super::reader::Reader;
 use super::report::Kind;
 use super::walk::{Run, Visit, walk};
-use crate::error::Error;
+use diorite::Error;
 use diorite_format::{FsBlock, Ino, Inode};
+use std::collections::HashSet;
 use std::fmt;
 
 /// What a map takes.
@@ -100,5 +101,37 @@ impl Visit for Claimer<'_> {
     fn wrong(&mut self, what: &dyn fmt::Display) {
         self.taken.bad = true;
         self.check.found.inode(Kind::BlockMap, self.ino, what);
+    }
+}
+
+/// The blocks of a directory, in order.
+pub(super) fn runs_of(
+    check: &Check<'_>,
+    reader: &mut Reader<'_>,
+    dir: &Inode,
+) -> Result<Vec<Run>, Error> {
+    let mut all = Runs::default();
+    walk(&check.source.sb, reader, dir, &mut all)?;
+    Ok(all.runs)
+}
+
+/// All runs, of each block of the map once: a map that leads to itself is no longer than what it consists of.
+#[derive(Default)]
+struct Runs {
+    runs: Vec<Run>,
+    nodes: HashSet<FsBlock>,
+}
+
+impl Visit for Runs {
+    fn node(&mut self, block: FsBlock) -> bool {
+        self.nodes.insert(block)
+    }
+
+    fn run(&mut self, run: Run) {
+        self.runs.push(run);
+    }
+
+    fn wrong(&mut self, _: &dyn fmt::Display) {
+        // Said when the inode was judged.
     }
 }

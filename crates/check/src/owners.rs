@@ -3,13 +3,13 @@
 //! Input: runs of clusters that were claimed more than once. Output: a finding for each, with the inodes and structures that have it. Invariant: no map is gone into
 //! deeper than there are blocks of maps, all inodes together. Limits: so many runs are named, and of each so many owners.
 
+use super::context::{Check, STAGE_OWNERS};
 use super::reader::Reader;
 use super::report::Kind;
 use super::walk::{Run, Visit, walk};
-use super::{Check, STAGE_OWNERS};
-use crate::check::link_counts::Person;
-use crate::disk::Zone;
-use crate::error::Error;
+use crate::link_counts::Person;
+use diorite::Error;
+use diorite::probe::Zone;
 use diorite_format::{FsBlock, Ino};
 use std::collections::BTreeSet;
 use std::fmt;

@@ -3,10 +3,10 @@
 //! Input: counts of links with names counted, directories with who names them. Output: findings. Invariant: each directory is gone up from once, so that circles end.
 //! Limits: what hangs on a directory that nothing leads to is not listed: only the top of it is.
 
-use super::Check;
-use super::directories::{Directories, Directory};
+use super::context::Check;
+use super::parents::{Directories, Directory};
 use super::report::Kind;
-use crate::check::link_counts::Person;
+use crate::link_counts::Person;
 use diorite_format::Ino;
 use diorite_format::features::RoCompat;
 

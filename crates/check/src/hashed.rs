@@ -4,12 +4,12 @@
 //! read once, whatever leads to it, and is one of the blocks that all directories may have read; names whose hash is the
 //! bound may be on either side only where the bound says so. Limits: 24 bytes for each block of one directory.
 
-use super::Check;
-use super::directories::{Directories, spend};
+use super::context::Check;
+use super::parents::{Directories, spend};
 use super::reader::Reader;
 use super::report::Kind;
 use super::walk::Run;
-use crate::error::Error;
+use diorite::Error;
 use diorite_format::dir::DirBlock;
 use diorite_format::dirhash::HashVersion;
 use diorite_format::dx::{self, DxEntry, DxNode, DxRoot};

@@ -4,11 +4,11 @@
 //! in memory, as opening for reading does; a descriptor that does not check out is taken from a copy, whose places hold and whose counts
 //! may be old. Limits: what the engine refuses to read is an error, not damage.
 
-use crate::check::report::{Collector, Kind};
-use crate::disk::{find_superblock, read_bytes};
-use crate::error::Error;
-use crate::options::OpenOptions;
-use crate::volume::Volume;
+use crate::report::{Collector, Kind};
+use diorite::Error;
+use diorite::OpenOptions;
+use diorite::Volume;
+use diorite::probe::{find_superblock, read_bytes};
 use diorite_block::{Blocking, Device, WRITER_PRESENT};
 use diorite_format::features::Incompat;
 use diorite_format::mmp::Mmp;

@@ -3,7 +3,7 @@
 //! Input: how many pieces there are, and what to do with one. Output: what each thread has gathered. Invariants: the first error ends the rest;
 //! progress is told as pieces are done. Limits: threads live as long as the pass.
 
-use crate::error::Error;
+use diorite::Error;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// How far a check is.

@@ -4,12 +4,11 @@
 //! and each value's inode is referred to, compared with what they say. Invariant: a block is read once, however many inodes share it.
 //! Limits: what a value means is not judged.
 
-use super::Check;
-use super::inodes::{Met, ValueRef};
-use super::judge;
+use super::context::Check;
+use super::met::{self, Met, ValueRef};
 use super::reader::Reader;
 use super::report::Kind;
-use crate::error::Error;
+use diorite::Error;
 use diorite_format::inline::REST;
 use diorite_format::xattr::{
     NameIndex, XattrEntry, XattrValue, Xattrs, entry_hash, held_hash, is_held_hash,
@@ -174,7 +173,7 @@ pub(super) fn blocks(check: &Check<'_>, met: &mut Met) -> Result<(), Error> {
         block(check, &mut holders, met, blocks[n], &here, raw)
     })?;
     for of in met.counted.drain(..) {
-        judge::space(check, &mut met.usage, &of, true);
+        met::space(check, &mut met.usage, &of, true);
     }
     Ok(())
 }
