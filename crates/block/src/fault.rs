@@ -61,8 +61,8 @@ impl When {
     fn hits(self, nth: u64, seed: u64) -> bool {
         match self {
             When::Span { first, count } => nth >= first && nth - first < count,
-            When::Every(n) => nth % n == 0,
-            When::OneIn(n) => crate::rng::mix(seed ^ nth.rotate_left(32)) % n == 0,
+            When::Every(n) => nth.is_multiple_of(n),
+            When::OneIn(n) => crate::rng::mix(seed ^ nth.rotate_left(32)).is_multiple_of(n),
         }
     }
 }

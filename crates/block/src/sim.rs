@@ -132,7 +132,8 @@ impl SimDevice {
     /// # Errors
     /// The host cannot map that much memory, or the size is no multiple of the logical block.
     pub fn new(options: SimOptions) -> Result<SimDevice, DeviceError> {
-        if !matches!(options.logical, 512 | 4096) || options.size % u64::from(options.logical) != 0
+        if !matches!(options.logical, 512 | 4096)
+            || !options.size.is_multiple_of(u64::from(options.logical))
         {
             let what = format!(
                 "sim: {} bytes in blocks of {}: blocks are 512 or 4096 bytes, and the size a multiple",

@@ -132,11 +132,11 @@ impl Entries {
         if person.is_own() {
             self.wrong(check, e, "names an inode that has no place in a directory");
         }
-        if person.is_dir() {
-            if let Some(other) = directories.named(e.ino, self.dir) {
-                let what = format!("names a directory that directory {other} names already");
-                self.wrong(check, e, &what);
-            }
+        if person.is_dir()
+            && let Some(other) = directories.named(e.ino, self.dir)
+        {
+            let what = format!("names a directory that directory {other} names already");
+            self.wrong(check, e, &what);
         }
     }
 

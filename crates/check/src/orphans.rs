@@ -129,7 +129,7 @@ impl Orphans {
         let mut blocks = Blocks::new(source);
         walk(&source.sb, reader, file, &mut blocks)?;
         let expected = file.size >> source.sb.geometry().block_bits();
-        let whole = blocks.whole && file.size % u64::from(source.sb.block_size()) == 0;
+        let whole = blocks.whole && file.size.is_multiple_of(u64::from(source.sb.block_size()));
         if !whole
             || !file.is_file()
             || blocks.list.len() as u64 != expected

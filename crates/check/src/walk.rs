@@ -188,11 +188,12 @@ impl Walk<'_, '_> {
         if at.is_none() {
             return;
         }
-        if let Some(run) = &mut self.joined {
-            if run.end() == file && run.at.get() + run.len == at.get() {
-                run.len += 1;
-                return;
-            }
+        if let Some(run) = &mut self.joined
+            && run.end() == file
+            && run.at.get() + run.len == at.get()
+        {
+            run.len += 1;
+            return;
         }
         self.flush();
         self.joined = Some(Run {

@@ -64,7 +64,7 @@ const CHANGES: [(Change, bool); 12] = [
 ];
 
 fn old() -> Vec<u8> {
-    let piece = |n: usize| vec![if n % 2 == 0 { 1 + n as u8 } else { 0 }; PIECE];
+    let piece = |n: usize| vec![if n.is_multiple_of(2) { 1 + n as u8 } else { 0 }; PIECE];
     (0..2 * PIECES - 1).flat_map(piece).collect()
 }
 

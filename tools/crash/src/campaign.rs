@@ -217,7 +217,7 @@ fn judge_some(
         let also = Also {
             kernel: sampled && wish.kernel,
             debugfs: sampled,
-            again: wish.sample > 0 && number % wish.sample % 5 == 0,
+            again: wish.sample > 0 && (number % wish.sample).is_multiple_of(5),
         };
         let one = walk.with_image(*cut, |image| {
             judge_one(wish, round, &mut judge, (number, *cut), image, also)

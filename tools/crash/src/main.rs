@@ -82,12 +82,12 @@ fn is_root() -> bool {
 
 fn parse(args: &[String]) -> std::result::Result<Task, String> {
     // How `kill` starts this program again.
-    if let [writer, image, files, seed] = args {
-        if writer == "--writer" {
-            let seed = seed.parse().map_err(|e| format!("--writer: {e}"))?;
-            let (image, files) = (image.clone(), files.clone());
-            return Ok(Task::Writer { image, files, seed });
-        }
+    if let [writer, image, files, seed] = args
+        && writer == "--writer"
+    {
+        let seed = seed.parse().map_err(|e| format!("--writer: {e}"))?;
+        let (image, files) = (image.clone(), files.clone());
+        return Ok(Task::Writer { image, files, seed });
     }
     let clock = SystemTime::now().duration_since(UNIX_EPOCH);
     let mut wish = Wish {

@@ -254,7 +254,7 @@ pub fn hex(bytes: &[u8]) -> String {
 /// Undoes [`hex`]; `None` when it is not hexadecimal.
 #[must_use]
 pub fn unhex(text: &str) -> Option<Vec<u8>> {
-    if text.len() % 2 != 0 || !text.is_ascii() {
+    if !text.len().is_multiple_of(2) || !text.is_ascii() {
         return None;
     }
     (0..text.len())

@@ -55,10 +55,10 @@ impl Alloc {
             around.start = FsBlock::new(around.start.get() + u64::from(cut));
             around.len -= cut;
         }
-        if around.len > 0 {
-            if let Some(last) = shared(FsBlock::new(around.end().get() - 1)) {
-                around.len -= last.run(sb).len;
-            }
+        if around.len > 0
+            && let Some(last) = shared(FsBlock::new(around.end().get() - 1))
+        {
+            around.len -= last.run(sb).len;
         }
         Ok(around)
     }

@@ -121,10 +121,10 @@ impl Alloc {
         self.trim_memory();
         loop {
             let returned = self.totals.returned();
-            if ask.counted == Counted::Not {
-                if let Some(error) = self.totals.shortage(wish, 1, returned) {
-                    return Err(error);
-                }
+            if ask.counted == Counted::Not
+                && let Some(error) = self.totals.shortage(wish, 1, returned)
+            {
+                return Err(error);
             }
             match self.look(volume, ask)? {
                 Found::Run(clusters) => return Ok(Some(clusters.run(&volume.sb))),

@@ -165,10 +165,11 @@ impl Locked<'_> {
         let group = &*self.group;
         let map = group.merged.as_deref()?;
         let from = near.unwrap_or(group.hint).min(bits);
-        if let Some((start, len)) = bitmap::next_zero_run(map, from, bits, want) {
-            if start == from && len >= want.min(GOOD_AT_GOAL) {
-                return Some((start, len));
-            }
+        if let Some((start, len)) = bitmap::next_zero_run(map, from, bits, want)
+            && start == from
+            && len >= want.min(GOOD_AT_GOAL)
+        {
+            return Some((start, len));
         }
         let (mut best, mut looks) = ((0, 0), 0);
         for (mut at, limit) in [(from, bits), (0, from)] {

@@ -244,7 +244,7 @@ impl Shape {
     /// The block of the table that begins with `index`, if no inode in it was ever used: it may hold anything.
     fn fresh_table_block(self, sb: &Superblock, desc: &GroupDesc, index: u32) -> Option<FsBlock> {
         let per_block = sb.block_size() / sb.geometry().inode_size();
-        let begins = index >= self.unused && index % per_block == 0;
+        let begins = index >= self.unused && index.is_multiple_of(per_block);
         begins.then(|| FsBlock::new(desc.inode_table.get() + u64::from(index / per_block)))
     }
 }

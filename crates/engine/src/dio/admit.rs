@@ -33,10 +33,10 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
         Op::Truncate | Op::Fallocate(_) => return operate(slot, file),
         Op::SyncVolume => return Attempt::SyncsVolume,
     };
-    if slot.hold == Hold::None {
-        if let Err(error) = check::check(&limits, slot, file) {
-            return Attempt::Refused(error);
-        }
+    if slot.hold == Hold::None
+        && let Err(error) = check::check(&limits, slot, file)
+    {
+        return Attempt::Refused(error);
     }
     if read && policy.read_lock == ReadLock::None {
         return match enter(slot, file, Hold::InFlight).and_then(|()| size_read(&limits, slot, file))

@@ -40,10 +40,11 @@ pub(super) fn find(dir: &Inode, name: &[u8]) -> Result<Option<Found>, Error> {
         let found = |ino| Found { block: None, ino };
         return Ok(inline_dir::find(dir, name)?.map(found));
     }
-    if name != b"." && name != b".." {
-        if let Hashed::Yes(root) = hashed(dir)? {
-            return by_hash(dir, &root, name);
-        }
+    if name != b"."
+        && name != b".."
+        && let Hashed::Yes(root) = hashed(dir)?
+    {
+        return by_hash(dir, &root, name);
     }
     for block in 0..blocks(dir)? {
         if let Some(found) = in_block(dir, block, name)? {

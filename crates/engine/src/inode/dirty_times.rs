@@ -192,11 +192,11 @@ impl Fs {
         }
         let mut dirty = self.dirty_times.0.lock();
         let mut gone = None;
-        if let Some(entry) = dirty.get_mut(&inode.ino) {
-            if let Dirty::Kept(kept) = entry {
-                let nameless = Dirty::Nameless(Arc::downgrade(kept));
-                gone = Some(std::mem::replace(entry, nameless));
-            }
+        if let Some(entry) = dirty.get_mut(&inode.ino)
+            && let Dirty::Kept(kept) = entry
+        {
+            let nameless = Dirty::Nameless(Arc::downgrade(kept));
+            gone = Some(std::mem::replace(entry, nameless));
         }
         drop(dirty);
         drop(gone);

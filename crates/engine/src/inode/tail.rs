@@ -42,7 +42,7 @@ impl Inode {
     fn tail_unless(&self, is_known: impl Fn(u64) -> bool) -> Option<u64> {
         let size = self.size();
         let block = u64::from(self.volume.block_size());
-        let known = size % block == 0 || is_known(self.tail.0.load(Ordering::Acquire));
+        let known = size.is_multiple_of(block) || is_known(self.tail.0.load(Ordering::Acquire));
         (!known).then_some(size / block)
     }
 

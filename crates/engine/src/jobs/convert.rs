@@ -305,10 +305,10 @@ fn credits(job: &Job, wait: Wait) -> Result<u32, Error> {
     let inode = job.inode();
     let blocks = job.blocks();
     let len = u32::try_from(blocks.end - blocks.start).unwrap_or(u32::MAX);
-    if len > 1 {
-        if let Some(credits) = parts::credits_of_runs(job, wait)? {
-            return Ok(credits);
-        }
+    if len > 1
+        && let Some(credits) = parts::credits_of_runs(job, wait)?
+    {
+        return Ok(credits);
     }
     let new = NewRun {
         file_block: u32::try_from(blocks.start).unwrap_or(u32::MAX),

@@ -101,11 +101,11 @@ fn push_pointer(segments: &mut Vec<Segment>, block: u32, at: FsBlock) {
         len,
         kind: SegmentKind::Written(first),
     }) = segments.last_mut()
+        && *start + *len == block
+        && first.get() + u64::from(*len) == at.get()
     {
-        if *start + *len == block && first.get() + u64::from(*len) == at.get() {
-            *len += 1;
-            return;
-        }
+        *len += 1;
+        return;
     }
     segments.push(Segment {
         start: block,

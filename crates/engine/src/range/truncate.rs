@@ -68,7 +68,7 @@ pub(crate) fn shrink(inode: &Inode, size: u64) -> Result<(), Error> {
         inode.settle_data()?;
     }
     // A group may yet give back what is behind: whoever makes the file longer zeros it then.
-    let is_cut = size % block != 0;
+    let is_cut = !size.is_multiple_of(block);
     let left = is_cut && inode.volume.journal()?.leaves_tail(inode.ino, size / block);
     // What is known of the end is known of the old one until the size has moved (rule D9).
     inode.forget_tail();

@@ -113,13 +113,12 @@ fn data(pieces: &mut Vec<Piece>, mut at: u64, mut len: u64, max_transfer: u32) {
         at: last,
         len: last_len,
     }) = pieces.last_mut()
+        && *last + u64::from(*last_len) == at
     {
-        if *last + u64::from(*last_len) == at {
-            let more = len.min(u64::from(max_transfer - *last_len));
-            *last_len += short(more);
-            at += more;
-            len -= more;
-        }
+        let more = len.min(u64::from(max_transfer - *last_len));
+        *last_len += short(more);
+        at += more;
+        len -= more;
     }
     while len > 0 {
         let now = len.min(u64::from(max_transfer));

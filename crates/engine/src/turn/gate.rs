@@ -238,10 +238,11 @@ impl Gate {
 
     fn check_drained(&self) {
         let mut inner = self.inner.lock();
-        if inner.draining.is_some() && inner.in_flight() == 0 {
-            if let Some(waiter) = inner.draining.take() {
-                self.grant(waiter);
-            }
+        if inner.draining.is_some()
+            && inner.in_flight() == 0
+            && let Some(waiter) = inner.draining.take()
+        {
+            self.grant(waiter);
         }
     }
 

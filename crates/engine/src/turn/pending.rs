@@ -271,7 +271,7 @@ impl<J> Pending<J> {
             return Err(NoPlace::Unsure);
         }
         let at = inner.reach.max(size());
-        if at % logical != 0 {
+        if !at.is_multiple_of(logical) {
             return Err(NoPlace::Inside(at));
         }
         let end = at.checked_add(len).filter(|end| *end <= most);

@@ -563,7 +563,7 @@ fn loop_device(world: &mut World, rng: &mut Rng) {
     let Some(file) = file(world, rng) else { return };
     let device = LoopDevice::new(file, "any file".into());
     let geometry = device.geometry();
-    assert!(geometry.size % u64::from(geometry.logical) == 0);
+    assert!(geometry.size.is_multiple_of(u64::from(geometry.logical)));
     let depth = one(rng, &[0, 1, 2, 16, u32::MAX]);
     let options = QueueOptions {
         depth,

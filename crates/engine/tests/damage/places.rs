@@ -334,12 +334,12 @@ impl Found<'_> {
         let inode = self.bytes.inode(ino);
         let raw = self.bytes.raw_inode(ino);
         let seal = Seal::Inode(ino);
-        if let Some(area) = inode.xattr_area() {
-            if raw[area.start..area.start + 4] == [0, 0, 2, 0xEA] {
-                let start = at + area.start as u64;
-                self.put("attributes in inode", &[("h_magic", 0, 4)], start, &seal);
-                self.put("attribute in inode", fields::XATTR_ENTRY, start + 4, &seal);
-            }
+        if let Some(area) = inode.xattr_area()
+            && raw[area.start..area.start + 4] == [0, 0, 2, 0xEA]
+        {
+            let start = at + area.start as u64;
+            self.put("attributes in inode", &[("h_magic", 0, 4)], start, &seal);
+            self.put("attribute in inode", fields::XATTR_ENTRY, start + 4, &seal);
         }
         if !inode.file_acl.is_none() {
             let (start, seal) = (inode.file_acl.get() * 1024, Seal::Xattr(inode.file_acl));

@@ -147,10 +147,10 @@ fn contained(one: &std::fs::File, other: &std::fs::File, changed: &Changed) -> R
             other.read_exact_at(&mut yours[..take], pos).unwrap();
             let allowed = |at: u64| changed.iter().any(|range| range.contains(&at));
             let differs = |n: &usize| mine[*n] != yours[*n] && !allowed(pos + *n as u64);
-            if mine[..take] != yours[..take] {
-                if let Some(first) = (0..take).find(differs) {
-                    return Err(format!("the image differs at byte {}", pos + first as u64));
-                }
+            if mine[..take] != yours[..take]
+                && let Some(first) = (0..take).find(differs)
+            {
+                return Err(format!("the image differs at byte {}", pos + first as u64));
             }
             pos += take as u64;
         }

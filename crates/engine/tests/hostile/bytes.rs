@@ -114,7 +114,7 @@ fn absurd_words() {
         for (n, at) in words.into_iter().enumerate() {
             let values = [0, 1, 0x7fff_ffff, u32::MAX, 0x0001_0000, 0xffff];
             for (m, value) in values.iter().enumerate() {
-                if (n + m) as u64 % stride != 0 {
+                if !((n + m) as u64).is_multiple_of(stride) {
                     continue;
                 }
                 let change = [(at, value.to_le_bytes().to_vec())];

@@ -132,7 +132,7 @@ fn give_and_take(volume: &Volume, round: u64, rng: &mut Rng) {
         .fallocate(hole, block(rng.below(1 << 9)), block(512))
         .unwrap();
     fill(&grown);
-    if round % 2 == 0 {
+    if round.is_multiple_of(2) {
         grown.sync_data().unwrap();
     }
 }

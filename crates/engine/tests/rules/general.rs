@@ -86,7 +86,7 @@ fn alignment_is_judged_by_the_device() {
         let parts: Vec<Buf> = sizes.iter().map(|n| Buf::zeroed(*n)).collect();
         let buf = Buf::from_parts(parts);
         let len = buf.len();
-        let odd = len as u64 % logical != 0;
+        let odd = !(len as u64).is_multiple_of(logical);
         let (buf, result) = file.read_at(0, buf);
         if odd {
             assert!(

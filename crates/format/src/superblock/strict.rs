@@ -83,7 +83,7 @@ impl Superblock {
     /// Bytes of fields behind the first 128 of an inode that it cannot have. Nobody reads them where inodes have no more than those.
     fn odd_extra(&self, bytes: u16) -> bool {
         let room = num::usize32(self.geometry().inode_size()).saturating_sub(inode::EXTRA_ISIZE);
-        room != 0 && (usize::from(bytes) > room || bytes % 4 != 0)
+        room != 0 && (usize::from(bytes) > room || !bytes.is_multiple_of(4))
     }
 
     /// The journal is in one place, and only if there is one.

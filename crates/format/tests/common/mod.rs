@@ -172,7 +172,11 @@ fn populate(src: &Path, many: usize) {
 pub fn many_name(n: usize) -> String {
     format!(
         "a file with a rather long name, number {n:05}{}",
-        if n % 3 == 0 { "\u{e9}\u{df}" } else { "" }
+        if n.is_multiple_of(3) {
+            "\u{e9}\u{df}"
+        } else {
+            ""
+        }
     )
 }
 

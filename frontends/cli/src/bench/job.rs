@@ -170,7 +170,7 @@ impl Job {
     /// Can it run over a target of `len` bytes?
     pub(super) fn check(&self, len: u64) -> Result<(), Failure> {
         let wrong = |what: String| Err(Failure::usage(what));
-        if self.bs == 0 || self.bs % 512 != 0 || self.bs > 1 << 30 {
+        if self.bs == 0 || !self.bs.is_multiple_of(512) || self.bs > 1 << 30 {
             return wrong(format!(
                 "--bs {}: a multiple of 512, at most 1 GiB",
                 self.bs
@@ -201,7 +201,7 @@ impl Job {
             Call::Queue => format!("depth {}", self.iodepth),
             Call::Blocking => "blocking".into(),
         };
-        let bs = if self.bs % 1024 == 0 {
+        let bs = if self.bs.is_multiple_of(1024) {
             format!("{}k", self.bs / 1024)
         } else {
             self.bs.to_string()

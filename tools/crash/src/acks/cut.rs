@@ -270,7 +270,7 @@ impl Unsettled {
 fn together(at: usize, sector: &[u8]) -> std::ops::Range<usize> {
     const SUPERBLOCK: usize = 1024;
     const MAGIC: std::ops::Range<usize> = 0x38..0x3a;
-    let begins = at % SUPERBLOCK == 0 && sector.get(MAGIC) == Some(&[0x53, 0xef][..]);
+    let begins = at.is_multiple_of(SUPERBLOCK) && sector.get(MAGIC) == Some(&[0x53, 0xef][..]);
     at..at + if begins { SUPERBLOCK } else { 0 }
 }
 

@@ -24,12 +24,12 @@ impl Known<'_> {
         }
         let ends_at = |end: Option<u64>| match end {
             Some(end) => end == size,
-            None => size % SECTOR as u64 == 0,
+            None => size.is_multiple_of(SECTOR as u64),
         };
         let by_fsck = |end: Option<u64>| {
             let most = end.map(|end| end.next_multiple_of(LARGEST_BLOCK));
             self.mode == Mode::None
-                && size % SMALLEST_BLOCK == 0
+                && size.is_multiple_of(SMALLEST_BLOCK)
                 && size > start.size
                 && most.is_none_or(|most| size <= most)
         };
@@ -37,7 +37,7 @@ impl Known<'_> {
         let by_parts = |a: &Action| {
             let sector = size / SECTOR as u64;
             in_parts
-                && size % SMALLEST_BLOCK == 0
+                && size.is_multiple_of(SMALLEST_BLOCK)
                 && size > start.size
                 && a.sectors().is_none_or(|s| s.contains(&sector))
         };

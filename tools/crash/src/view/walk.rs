@@ -24,13 +24,13 @@ pub fn walk(volume: &Volume, found: &mut Vec<String>) -> Vec<Entry> {
         } else {
             facts(volume, ino, &mut reader, found, &path)
         };
-        if let (Some(facts), Some(stored)) = (&facts, stored) {
-            if facts.kind != kind(stored) {
-                found.push(format!(
-                    "{path}: the directory calls it {stored:?}, its inode {:?}",
-                    facts.kind
-                ));
-            }
+        if let (Some(facts), Some(stored)) = (&facts, stored)
+            && facts.kind != kind(stored)
+        {
+            found.push(format!(
+                "{path}: the directory calls it {stored:?}, its inode {:?}",
+                facts.kind
+            ));
         }
         first.entry(ino).or_insert_with(|| path.clone());
         entries.push(Entry {

@@ -21,7 +21,7 @@ const LONG: u64 = 4;
 fn path(rng: &mut Rng) -> String {
     let names = (0..1 + rng.below(3)).map(|_| {
         let n = rng.below(9);
-        let more = if n % LONG == 0 { 200 } else { 0 };
+        let more = if n.is_multiple_of(LONG) { 200 } else { 0 };
         format!("/{n}{}", "n".repeat(more))
     });
     names.collect()

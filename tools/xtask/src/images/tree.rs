@@ -189,7 +189,7 @@ impl Tree<'_> {
 
     /// Every third is a file of its own; the others are names of a few shared ones.
     fn crowd(&self, path: &str, n: usize) -> Result<()> {
-        if n % 3 == 0 {
+        if n.is_multiple_of(3) {
             return self.file(path, b"");
         }
         let shared = self.root.join(format!("dirs/shared-{}", n % 3));

@@ -179,11 +179,11 @@ impl MetaCache {
             Ok((result, entry.dirty.replace(tid) != Some(tid)))
         };
         // Mostly it is there.
-        if let Some(entry) = self.shard(block).lock().blocks.get_mut(&block) {
-            if entry.latest.verified.holds(used) {
-                entry.used = true;
-                return changed(entry);
-            }
+        if let Some(entry) = self.shard(block).lock().blocks.get_mut(&block)
+            && entry.latest.verified.holds(used)
+        {
+            entry.used = true;
+            return changed(entry);
         }
         // Read outside the lock; the handle is let go before the change, so that it does not force a copy.
         drop(self.read(blocking, block, used, verify)?);
@@ -232,10 +232,10 @@ impl MetaCache {
 
     /// These bytes of the block are home; it may be evicted unless there are newer ones.
     pub(crate) fn is_home(&self, block: FsBlock, bytes: &MetaRef) {
-        if let Some(entry) = self.shard(block).lock().blocks.get_mut(&block) {
-            if Arc::ptr_eq(&entry.latest, &bytes.0) {
-                entry.dirty = None;
-            }
+        if let Some(entry) = self.shard(block).lock().blocks.get_mut(&block)
+            && Arc::ptr_eq(&entry.latest, &bytes.0)
+        {
+            entry.dirty = None;
         }
     }
 

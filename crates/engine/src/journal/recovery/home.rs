@@ -49,12 +49,12 @@ pub(crate) fn bring_home(
     flush(blocking)?;
     write_all(blocking, block_size, blocks)?;
     flush(blocking)?;
-    if let Some(after) = &mut log {
-        if let Some((changed, end, now)) = after.fast {
-            commit(after.journal, after.log, end, changed, now)?;
-            write_all(blocking, block_size, changed)?;
-            flush(blocking)?;
-        }
+    if let Some(after) = &mut log
+        && let Some((changed, end, now)) = after.fast
+    {
+        commit(after.journal, after.log, end, changed, now)?;
+        write_all(blocking, block_size, changed)?;
+        flush(blocking)?;
     }
     let errno = log.as_ref().map_or(0, |after| after.journal.errno);
     if errno != 0 {

@@ -133,7 +133,10 @@ impl Written {
             BioOp::Write => {}
             _ => return Err(BioError::new(BioErrorKind::Unsupported)),
         }
-        if bio.pos % size != 0 || bio.len % size != 0 || bio.len != bio.buf.len() as u64 {
+        if !bio.pos.is_multiple_of(size)
+            || !bio.len.is_multiple_of(size)
+            || bio.len != bio.buf.len() as u64
+        {
             return Err(BioError::new(BioErrorKind::Invalid));
         }
         let bytes: Vec<u8> = bio.buf.parts().flatten().copied().collect();

@@ -116,10 +116,10 @@ pub(crate) fn replace(
     if range.is_empty() {
         return Ok(Edited::default());
     }
-    if let ([one], true) = (new, new.first().is_some_and(|n| n.covers(&range))) {
-        if let Some(edited) = quick::try_replace(handle, blocks, inode, one)? {
-            return Ok(edited);
-        }
+    if let ([one], true) = (new, new.first().is_some_and(|n| n.covers(&range)))
+        && let Some(edited) = quick::try_replace(handle, blocks, inode, one)?
+    {
+        return Ok(edited);
     }
     match inode.map_kind() {
         MapKind::Extents => {

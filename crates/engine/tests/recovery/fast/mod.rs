@@ -127,7 +127,7 @@ fn one_state(
     let want = (&trees[left], &trees[left + 1..]);
     recovers(dir, &bytes, want, &label);
     tally.states += 1;
-    if tally.states % 4 == 0 {
+    if tally.states.is_multiple_of(4) {
         tally.judged += 1;
         let copy = dir.join("judge");
         std::fs::write(&copy, &bytes).unwrap();

@@ -112,7 +112,7 @@ fn leaves_are_split_in_little_memory() {
     while !left.is_empty() {
         let next = left.swap_remove(rng.below(left.len() as u64) as usize);
         map_one(&mut rig, &mut rng, next);
-        if left.len() % 8 == 0 {
+        if left.len().is_multiple_of(8) {
             rig.volume.inner().settle().unwrap();
         }
     }
