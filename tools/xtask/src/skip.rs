@@ -38,3 +38,39 @@ pub fn skipped(why: impl Display) {
         added.expect("DIORITE_SKIPPED names a file that can be written");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::skipped;
+    use std::process::Command;
+
+    /// A test that skipped looked like one that passed: libtest keeps what such a one prints.
+    #[test]
+    fn a_skip_is_seen_and_listed_once() {
+        let list = tempfile::NamedTempFile::new().expect("a scratch file");
+        let own = std::env::current_exe().expect("a test has a program");
+        let ran = Command::new(own)
+            .args([
+                "--exact",
+                "skip::tests::skips",
+                "--ignored",
+                "--test-threads=2",
+            ])
+            .env("DIORITE_SKIPPED", list.path())
+            .output()
+            .expect("the test's own program runs");
+        let (out, err) = (ran.stdout, String::from_utf8_lossy(&ran.stderr));
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&out));
+        let line = "skip::tests::skips: no tool, for some reason\n";
+        assert_eq!(err, format!("skipped: {line}"));
+        assert_eq!(std::fs::read_to_string(list.path()).expect("a list"), line);
+    }
+
+    #[test]
+    #[ignore = "run by a_skip_is_seen_and_listed_once"]
+    fn skips() {
+        for _ in 0..2 {
+            skipped("no tool,\nfor some reason");
+        }
+    }
+}
