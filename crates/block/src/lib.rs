@@ -44,5 +44,6 @@ pub use flushes::{Epoch, Flushes, Told};
 pub use hold::held_as;
 pub use locator::{Locator, OpenOptions};
 pub use mem::MemDevice;
+pub use partition::{Partition, PartitionKind, PartitionTable};
 pub use record::RecordDevice;
 pub use sim::{SimDevice, SimOptions};

@@ -8,6 +8,7 @@
 use crate::device::{Device, DeviceError, DeviceErrorKind};
 use crate::file::{FileDevice, FileOptions, IoEngine};
 use crate::mem::MemDevice;
+use crate::partition::PartitionTable;
 use crate::sim::{SimDevice, SimOptions};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -95,16 +96,12 @@ fn open_file(
     options: &OpenOptions,
 ) -> Result<Arc<dyn Device>, DeviceError> {
     let wanted = FileOptions {
-        path: file.path.clone(),
-        offset: file.offset,
-        size: file.size,
-        part: file.part,
-        sector: file.sector,
         read_only: file.ro || options.read_only,
         buffered: options.buffered,
         force: options.force,
         engine: options.io_engine,
         grow_to: options.grow_to,
+        ..file.options()
     };
     let device = FileDevice::open_named(&wanted, locator.to_string())?;
     Ok(Arc::new(device))
@@ -169,6 +166,28 @@ impl Locator {
             path: path.into(),
             ..FileLocator::default()
         })
+    }
+}
+
+impl FileLocator {
+    /// The partition table of what is named; none if there is none that makes sense.
+    ///
+    /// # Errors
+    /// As of [`FileDevice::open`].
+    pub fn partitions(&self) -> Result<Option<PartitionTable>, DeviceError> {
+        FileDevice::partitions(&self.options())
+    }
+
+    fn options(&self) -> FileOptions {
+        FileOptions {
+            path: self.path.clone(),
+            offset: self.offset,
+            size: self.size,
+            part: self.part,
+            sector: self.sector,
+            read_only: self.ro,
+            ..FileOptions::default()
+        }
     }
 }
 

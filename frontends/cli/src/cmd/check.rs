@@ -49,7 +49,7 @@ pub(crate) fn run(global: &Global, args: &CheckArgs) -> ExitCode {
             }
         }
         Err(error) => {
-            report.image(error);
+            image::refused(&args.img, &mut report, &error);
             report.failed(FAILED);
         }
     }
