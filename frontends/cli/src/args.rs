@@ -13,11 +13,13 @@ pub(crate) use attributes::{
     ChattrArgs, GetfaclArgs, GetfattrArgs, LsattrArgs, SetfaclArgs, SetfattrArgs,
 };
 pub(crate) use change::{
-    ChmodArgs, ChownArgs, LnArgs, MkdirArgs, MknodArgs, MvArgs, NodeType, RmArgs, TouchArgs,
+    ChmodArgs, ChownArgs, LnArgs, MkdirArgs, MknodArgs, MvArgs, NodeType, RmArgs, RmdirArgs,
+    TouchArgs,
 };
 pub(crate) use copy::{EditArgs, GetArgs, PutArgs};
 pub(crate) use look::{
-    CatArgs, CheckArgs, ExtentsArgs, FindArgs, InfoArgs, LsArgs, StatArgs, TimeStyle, TreeArgs,
+    CatArgs, CheckArgs, ExtentsArgs, FindArgs, InfoArgs, LsArgs, ReadlinkArgs, StatArgs, TimeStyle,
+    TreeArgs,
 };
 pub(crate) use space::{FallocateArgs, RecoverArgs, SyncArgs, TruncateArgs};
 
@@ -132,6 +134,11 @@ pub(crate) enum Command {
         after_help = "Examples:\n  diorite cat disk.img /etc/os-release\n  diorite cat 'disk.img?part=2' /boot/vmlinuz | sha256sum"
     )]
     Cat(CatArgs),
+    /// Print where symbolic links point
+    #[command(
+        after_help = "Examples:\n  diorite readlink disk.img /etc/os-release\n  diorite readlink -n disk.img /vmlinuz"
+    )]
+    Readlink(ReadlinkArgs),
     /// Look whether an image is consistent, and change nothing
     #[command(long_about = CHECK, after_help = "Examples:\n  diorite check disk.img\n  diorite check -v 'disk.img?part=1'\n  diorite check --json disk.img | jq .clean")]
     Check(CheckArgs),
@@ -176,6 +183,11 @@ pub(crate) enum Command {
         after_help = "Examples:\n  diorite rm disk.img /etc/motd\n  diorite rm -rf disk.img /var/cache /tmp/old"
     )]
     Rm(Writing<RmArgs>),
+    /// Remove empty directories from an image
+    #[command(
+        after_help = "Examples:\n  diorite rmdir disk.img /lost+found\n  diorite rmdir -p disk.img srv/data/private"
+    )]
+    Rmdir(Writing<RmdirArgs>),
     /// Move or rename files in an image
     #[command(
         after_help = "Examples:\n  diorite mv disk.img /etc/fstab /etc/fstab.old\n  diorite mv disk.img /a /b /directory"
@@ -305,7 +317,7 @@ Exit status: 0 if all was copied; 1 if something could not be; 2 for wrong usage
 const EDIT: &str = "\
 Change an image by a script of commands, in transactions: of each transaction everything is in the image afterwards, or nothing.
 
-A line is a command as on the command line, without the image: put, mkdir, rm, mv, ln, mknod, touch, chmod, chown, truncate, setfattr, setfacl, chattr, with their options. \
+A line is a command as on the command line, without the image: put, mkdir, rm, rmdir, mv, ln, mknod, touch, chmod, chown, truncate, setfattr, setfacl, chattr, with their options. \
 Words are quoted as for a shell ('a b', \"a b\", a\\ b, $'\\n'), a # begins a comment, a line that ends with \\ goes on; nothing is expanded.
 
 The whole script is one transaction. A line `commit` ends one, and another begins with the next line; with --each every line is one. If a \

@@ -144,6 +144,25 @@ pub(crate) struct CatArgs {
     pub(crate) paths: Vec<OsString>,
 }
 
+/// `readlink`.
+#[derive(Args, Debug)]
+pub(crate) struct ReadlinkArgs {
+    /// No line's end behind the one link
+    #[arg(short, long)]
+    pub(crate) no_newline: bool,
+    /// A NUL behind each link instead of a line's end
+    #[arg(short, long)]
+    pub(crate) zero: bool,
+    /// Say what is no link, or cannot be read
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// The image
+    pub(crate) img: String,
+    /// The links
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<OsString>,
+}
+
 /// `check`.
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
@@ -153,6 +172,15 @@ pub(crate) struct CheckArgs {
     /// Tell up to 1000 findings of each kind instead of 10
     #[arg(short, long)]
     pub(crate) verbose: bool,
+    /// Check also what says that it is clean, as is done anyway
+    #[arg(short)]
+    force: bool,
+    /// Change nothing, as is done anyway
+    #[arg(short = 'n', conflicts_with = "preen")]
+    no: bool,
+    /// Print nothing if the image is clean; nothing is repaired
+    #[arg(short, visible_short_alias = 'a')]
+    pub(crate) preen: bool,
     /// One JSON object
     #[arg(long)]
     pub(crate) json: bool,
