@@ -15,6 +15,7 @@ pub use kind::PartitionKind;
 
 use crate::device::{DeviceError, DeviceErrorKind};
 use crate::file::host;
+use crate::size::Rounded;
 use rustix::fd::OwnedFd;
 use std::fmt;
 
@@ -105,23 +106,6 @@ impl fmt::Display for PartitionTable {
             _ => {}
         }
         write!(f, "{} has {}", self.kind, shown.join(", "))
-    }
-}
-
-/// Bytes for people: one digit behind the point at most.
-struct Rounded(u64);
-
-impl fmt::Display for Rounded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
-        let Some((shift, unit)) = units.into_iter().find(|(shift, _)| self.0 >> shift > 0) else {
-            return write!(f, "{} bytes", self.0);
-        };
-        let tenths = (u128::from(self.0) * 10) >> shift;
-        match tenths % 10 {
-            0 => write!(f, "{} {unit}", tenths / 10),
-            tenth => write!(f, "{}.{tenth} {unit}", tenths / 10),
-        }
     }
 }
 

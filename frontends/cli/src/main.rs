@@ -14,6 +14,7 @@
 //! | `paths` | paths in an image -> other paths, all below one |
 //! | `attributes` | values, patterns and flags in words -> bytes, and back |
 //! | `sizes`, `modes` | coreutils' words for sizes and permissions -> new ones |
+//! | `format` | a template, an inode -> text |
 //! | `facts`, `names`, `times` | what an image holds -> words, JSON |
 //! | `stream` | a file -> its bytes, in order |
 //! | `flow`, `process`, `progress` | what `get` and `put` share: requests in flight, limits, the bar |
@@ -29,6 +30,7 @@ mod descent;
 mod facts;
 mod flow;
 mod foreign;
+mod format;
 mod image;
 mod manual;
 mod modes;
@@ -59,6 +61,9 @@ fn main() -> ExitCode {
         Command::Stat(args) => cmd::stat::run(global, args),
         Command::Cat(args) => cmd::cat::run(global, args),
         Command::Readlink(args) => cmd::readlink::run(global, args),
+        Command::Df(args) => cmd::df::run(global, args),
+        Command::Du(args) => cmd::du::run(global, args),
+        Command::Cmp(args) => cmd::cmp::run(global, args),
         Command::Check(args) => cmd::check::run(global, args),
         Command::Get(args) => cmd::get::run(global, args),
         Command::Put(w) => cmd::put::run(&w.global(global), &w.args),

@@ -3,11 +3,12 @@
 
 mod common;
 
-use common::{Ran, debugfs, diorite, image, noise, run, scratch};
+use common::{Mount, Ran, debugfs, diorite, image, noise, run, scratch};
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 fn path(p: &Path) -> &str {
     p.to_str().unwrap()
@@ -239,4 +240,259 @@ fn links_are_read() {
         );
     }
     diorite(&["readlink", "-v", &img, "/big"]).failed(1, "/big: Invalid argument");
+}
+
+/// Runs diorite with something on its standard input.
+fn with_input(args: &[&str], input: &[u8]) -> Ran {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_diorite"))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let bytes = input.to_vec();
+    // It may end without having read all of it.
+    let feed = std::thread::spawn(move || drop(stdin.write_all(&bytes)));
+    let out = child.wait_with_output().unwrap();
+    feed.join().unwrap();
+    Ran {
+        code: out.status.code(),
+        out: out.stdout,
+        err: String::from_utf8_lossy(&out.stderr).into_owned(),
+    }
+}
+
+#[test]
+fn standard_input_and_output() {
+    let dir = scratch();
+    for options in [
+        &["-t", "ext4"][..],
+        &["-t", "ext2", "-b", "1024"],
+        &["-t", "ext4", "-O", "inline_data"],
+    ] {
+        let img = image(dir.path(), "x", "64M", options, None);
+        for len in [0, 1, 100, 4096, 700_001, 9 << 20] {
+            let bytes = noise(len, 7);
+            with_input(&["put", &img, "-", "/file"], &bytes).ok();
+            assert!(
+                diorite(&["get", &img, "/file", "-"]).ok().out == bytes,
+                "{len}"
+            );
+        }
+        fsck(&img);
+        let facts: serde_json::Value =
+            serde_json::from_slice(&diorite(&["stat", "--json", &img, "/file"]).ok().out).unwrap();
+        assert_eq!(
+            (&facts["uid"], &facts["perms"]),
+            (&0.into(), &"-rw-r--r--".into())
+        );
+        with_input(
+            &[
+                "put", "--owner", "5", "--mode", "u=rw,go=", &img, "-", "/file",
+            ],
+            b"short",
+        )
+        .ok();
+        let owned = diorite(&["ls", "-l", &img, "/file"]).ok().text();
+        assert!(owned.starts_with("-rw------- 1 5 0 5 "), "{owned}");
+        with_input(&["put", "-n", &img, "-", "/file"], b"other").ok();
+        let both = diorite(&["get", &img, "/file", "/file", "-"]).ok();
+        assert_eq!(both.text(), "shortshort");
+        fs::remove_file(&img).unwrap();
+    }
+    let img = image(dir.path(), "x", "8M", &["-t", "ext4"], None);
+    with_input(&["put", &img, "-", "/"], b"x").failed(1, "standard input has no name");
+    with_input(&["put", &img, "-", "/a", "/b"], b"x").failed(2, "standard input has no name");
+    with_input(&["put", &img, "-", "/no/file"], b"x").failed(1, "/no/file: No such file");
+    with_input(&["put", &img, "-", "/full"], &noise(12 << 20, 1)).failed(1, "No space left");
+    diorite(&["ls", &img, "/full"]).failed(2, "No such file");
+    diorite(&["get", &img, "/", "-"]).failed(1, "only the contents of a file");
+    let script = dir.path().join("script");
+    fs::write(&script, "put - /x\n").unwrap();
+    diorite(&["edit", "-f", path(&script), &img])
+        .failed(2, "standard input cannot be read in a script");
+    fsck(&img);
+}
+
+/// Fields of a line of a table.
+fn fields(text: &str, line: usize) -> Vec<String> {
+    text.lines()
+        .nth(line)
+        .unwrap()
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn df_and_du_say_what_the_kernel_says() {
+    let dir = scratch();
+    let (img, host) = both(dir.path());
+    fs::hard_link(host.join("big"), host.join("again")).unwrap();
+    for options in [
+        &["-t", "ext4"][..],
+        &["-t", "ext2", "-b", "1024", "-m", "10"],
+        &["-t", "ext4", "-O", "bigalloc", "-C", "65536"],
+    ] {
+        let img = image(dir.path(), "other", "64M", options, Some(&host));
+        let Some(mount) = Mount::new(&img, &dir.path().join("mnt"), "ro") else {
+            return;
+        };
+        for (option, of_df) in [("-k", "size,used"), ("-i", "itotal,iused,iavail")] {
+            let want = on_host(&mount.0, &["df", &format!("--output={of_df}"), "-k", "."]).1;
+            let ours = diorite(&["df", option, &img]).ok().text();
+            let want = fields(&want, 1);
+            assert_eq!(
+                fields(&ours, 1)[1..=want.len()],
+                want[..],
+                "{options:?} {ours}"
+            );
+        }
+        for words in [
+            &["du", "/"][..],
+            &["du", "-a", "/"],
+            &["du", "-s", "/dir", "/big"],
+            &["du", "-ac", "/dir", "/big"],
+            &["du", "-l", "/"],
+            &["du", "-d1", "/"],
+            &["du", "-h", "/dir"],
+        ] {
+            let sorted = |text: &str| {
+                let mut lines: Vec<String> = text
+                    .lines()
+                    .map(|l| l.replace("\t./", "\t/").replace("\t.", "\t/"))
+                    .collect();
+                lines.sort();
+                lines
+            };
+            let want = on_host(&mount.0, words).1;
+            let want: Vec<String> = sorted(&want);
+            let ours = in_image(&img, words).ok().text();
+            let slashed = |l: &String| match l.split_once('\t') {
+                Some((n, p)) if !p.starts_with('/') && p != "total" => format!("{n}\t/{p}"),
+                _ => l.clone(),
+            };
+            let mut want: Vec<String> = want.iter().map(slashed).collect();
+            want.sort();
+            assert_eq!(sorted(&ours), want, "{words:?}");
+        }
+    }
+    let human = diorite(&["df", "-h", &img]).ok().text();
+    assert!(
+        fields(&human, 0).contains(&"Size".to_owned()) && human.contains("%\n"),
+        "{human}"
+    );
+    let json: serde_json::Value =
+        serde_json::from_slice(&diorite(&["df", "--json", &img]).ok().out).unwrap();
+    let number = |key: &str| json[key].as_u64().unwrap();
+    assert_eq!(number("used") + number("free"), number("size"));
+    assert!(number("available") < number("free"));
+    assert_eq!(
+        diorite(&["du", "-sb", &img, "/dir/one"]).ok().text(),
+        "5000\t/dir/one\n"
+    );
+    let lines = diorite(&["du", "--json", "-a", &img, "/dir"]).ok().text();
+    assert!(
+        lines.contains(r#"{"path":"/dir/one","bytes":8192}"#),
+        "{lines}"
+    );
+    diorite(&["du", &img, "/nothing", "/dir"]).failed(1, "/nothing: No such file");
+}
+
+#[test]
+fn cmp_says_what_cmp_says() {
+    let dir = scratch();
+    let host = dir.path().join("host");
+    fs::create_dir(&host).unwrap();
+    let big = noise(900_000, 3);
+    let mut changed = big.clone();
+    changed[700_000] ^= 1;
+    for (name, bytes) in [
+        ("empty", &b""[..]),
+        ("ab", b"ab"),
+        ("ab-line", b"ab\n"),
+        ("abcd", b"ab\ncd"),
+        ("abce", b"ab\nce"),
+        ("big", &big),
+        ("changed", &changed),
+        ("cut", &big[..262_144]),
+    ] {
+        fs::write(host.join(name), bytes).unwrap();
+    }
+    let img = image(dir.path(), "x", "32M", &["-t", "ext4"], Some(&host));
+    let names: Vec<_> = fs::read_dir(&host)
+        .unwrap()
+        .map(|e| e.unwrap().file_name())
+        .collect();
+    for a in &names {
+        for b in &names {
+            let (a, b) = (a.to_str().unwrap(), b.to_str().unwrap());
+            let theirs = Command::new("cmp")
+                .args([a, b])
+                .current_dir(&host)
+                .output()
+                .unwrap();
+            let on_host = host.join(b);
+            let ran = diorite(&["cmp", &img, a, path(&on_host)]);
+            assert_eq!(ran.code, theirs.status.code(), "{a} {b}: {}", ran.err);
+            let plain = |text: &str| {
+                text.replace(&format!("{img}:"), "")
+                    .replace(&format!("{}/", host.display()), "")
+                    .replace("diorite: cmp: ", "cmp: ")
+            };
+            assert_eq!(plain(&ran.text()), String::from_utf8_lossy(&theirs.stdout));
+            assert_eq!(plain(&ran.err), String::from_utf8_lossy(&theirs.stderr));
+        }
+    }
+    let abce = host.join("abce");
+    assert_eq!(
+        diorite(&["cmp", "-n", "4", &img, "abcd", path(&abce)])
+            .ok()
+            .text(),
+        ""
+    );
+    let silent = diorite(&["cmp", "-s", &img, "abcd", path(&abce)]);
+    assert_eq!(
+        (silent.code, silent.text(), silent.err),
+        (Some(1), String::new(), String::new())
+    );
+    with_input(&["cmp", &img, "big", "-"], &big).ok();
+    let input = with_input(&["cmp", &img, "abcd", "-"], b"ab\nce");
+    assert_eq!(
+        input.text(),
+        format!("{img}:abcd - differ: byte 5, line 2\n")
+    );
+    diorite(&["cmp", &img, "/nothing", path(&abce)]).failed(2, "/nothing: No such file");
+    diorite(&["cmp", &img, "ab", "/nothing"]).failed(2, "/nothing: No such file");
+    diorite(&["cmp", &img, "/", path(&abce)]).failed(2, "Not a regular file");
+}
+
+/// A colon for the exclamation mark, and sizes as people write them.
+#[test]
+fn locators_as_people_type_them() {
+    let dir = scratch();
+    let (img, host) = both(dir.path());
+    let outer = image(dir.path(), "outer", "64M", &["-t", "ext4"], None);
+    diorite(&["put", &outer, &img, "/inner.img"]).ok();
+    for inner in [
+        format!("{outer}:/inner.img"),
+        format!("{outer}?ro:/inner.img"),
+    ] {
+        let got = diorite(&["cat", &inner, "/big"]).ok();
+        assert!(got.out == fs::read(host.join("big")).unwrap());
+    }
+    diorite(&["ls", &format!("{outer}:/nothing")]).failed(2, "No such file or directory");
+    let shifted = dir.path().join("shifted");
+    let bytes = [vec![0; 1 << 20], fs::read(&img).unwrap()].concat();
+    fs::write(&shifted, bytes).unwrap();
+    for offset in ["1M", "1MiB", "2048s", "0x100000", "1048576"] {
+        diorite(&["ls", &format!("{}?offset={offset}", path(&shifted)), "/big"]).ok();
+    }
+    diorite(&["truncate", "-s", "3s", &img, "/big"]).ok();
+    assert_eq!(
+        diorite(&["du", "-b", &img, "/big"]).ok().text(),
+        "1536\t/big\n"
+    );
 }

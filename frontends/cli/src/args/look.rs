@@ -2,7 +2,9 @@
 //!
 //! Input: the process's arguments. Output: options. Invariant: as for all of them. Limits: none of its own.
 
+use crate::format::Template;
 use clap::Args;
+use diorite_block::locator::parse_size;
 use std::ffi::OsString;
 
 /// `info`.
@@ -124,6 +126,12 @@ pub(crate) struct StatArgs {
     /// What a symbolic link points to, not the link
     #[arg(short = 'L', long)]
     pub(crate) dereference: bool,
+    /// A line of this form for each file: %n name, %N name and target, %s size, %b blocks of 512 bytes, %a and %A permissions, %f mode, %F type, %u and %g owner, %h links, %i inode, %t and %T device numbers, %x %y %z %w times, %X %Y %Z %W in seconds; others as of stat(1)
+    #[arg(short = 'c', long, value_name = "FORMAT", value_parser = Template::of_stat, conflicts_with = "json")]
+    pub(crate) format: Option<Template>,
+    /// The same without the line's end, with \n, \t, \0 and the like
+    #[arg(long, value_name = "FORMAT", value_parser = Template::of_stat_printf, conflicts_with_all = ["json", "format"])]
+    pub(crate) printf: Option<Template>,
     /// One JSON object per file, each on a line
     #[arg(long)]
     pub(crate) json: bool,
@@ -161,6 +169,90 @@ pub(crate) struct ReadlinkArgs {
     /// The links
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<OsString>,
+}
+
+/// `df`.
+#[derive(Args, Debug)]
+pub(crate) struct DfArgs {
+    /// Sizes with units: 1.5K, 23M
+    #[arg(short = 'h', long)]
+    pub(crate) human_readable: bool,
+    /// Sizes in blocks of 1024 bytes, as always
+    #[arg(short)]
+    kilo: bool,
+    /// Inodes instead of space
+    #[arg(short, long)]
+    pub(crate) inodes: bool,
+    /// One JSON object, sizes in bytes
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+    /// The image
+    pub(crate) img: String,
+}
+
+/// `du`.
+#[derive(Args, Debug)]
+pub(crate) struct DuArgs {
+    /// Files too, not only directories
+    #[arg(short, long, conflicts_with = "summarize")]
+    pub(crate) all: bool,
+    /// Only what was asked for, without what is below it
+    #[arg(short, long, conflicts_with = "max_depth")]
+    pub(crate) summarize: bool,
+    /// What is so many levels below what was asked for, or less
+    #[arg(short = 'd', long, value_name = "N")]
+    pub(crate) max_depth: Option<usize>,
+    /// The sum at the end
+    #[arg(short = 'c', long)]
+    pub(crate) total: bool,
+    /// Sizes with units: 1.5K, 23M
+    #[arg(short = 'h', long)]
+    pub(crate) human_readable: bool,
+    /// Sizes in blocks of 1024 bytes, as always
+    #[arg(short)]
+    kilo: bool,
+    /// How long files are, not the space that they take
+    #[arg(long)]
+    pub(crate) apparent_size: bool,
+    /// The same, in bytes
+    #[arg(short, long)]
+    pub(crate) bytes: bool,
+    /// Files with several names count for each
+    #[arg(short = 'l', long)]
+    pub(crate) count_links: bool,
+    /// A NUL behind each path instead of a line's end
+    #[arg(short = '0', long)]
+    pub(crate) null: bool,
+    /// One JSON object per line, sizes in bytes
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+    /// The image
+    pub(crate) img: String,
+    /// Where to begin; the root directory unless given
+    pub(crate) paths: Vec<OsString>,
+}
+
+/// `cmp`.
+#[derive(Args, Debug)]
+pub(crate) struct CmpArgs {
+    /// Print nothing; the exit status says it
+    #[arg(short, long, visible_alias = "quiet")]
+    pub(crate) silent: bool,
+    /// Compare only so many bytes
+    #[arg(short = 'n', long = "bytes", value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) limit: Option<u64>,
+    /// The image
+    pub(crate) img: String,
+    /// A file in it
+    pub(crate) path: OsString,
+    /// A file of the host; - for standard input
+    pub(crate) file: OsString,
 }
 
 /// `check`.

@@ -57,7 +57,7 @@ pub(crate) fn run(global: &Global, args: &GetArgs) -> ExitCode {
             return report.exit_code();
         }
     };
-    let progress = Progress::new(args.quiet, &mut report);
+    let progress = Progress::new(args.quiet || place::is_stdout(&args.dest), &mut report);
     let mut copier = Copier {
         volume: &volume,
         flow,

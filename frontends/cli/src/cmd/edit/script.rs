@@ -48,6 +48,9 @@ impl Step {
     /// What clap does not check.
     fn check(&self) -> Result<(), &'static str> {
         match self {
+            Step::Put(args) if args.paths.iter().any(|path| path == cmd::put::STDIN) => {
+                Err("standard input cannot be read in a script, of which lines may be done twice")
+            }
             Step::Put(args) => cmd::put::check(args),
             Step::Truncate(args) => cmd::truncate::check(args),
             Step::Chattr(args) => cmd::chattr::check(args),
