@@ -19,7 +19,7 @@ pub(crate) use change::{
 pub(crate) use copy::{EditArgs, GetArgs, PutArgs};
 pub(crate) use look::{
     CatArgs, CheckArgs, CmpArgs, DfArgs, DuArgs, ExtentsArgs, FindArgs, InfoArgs, LsArgs,
-    ReadlinkArgs, StatArgs, TimeStyle, TreeArgs,
+    ReadlinkArgs, StatArgs, TimeStyle, TreeArgs, When,
 };
 pub(crate) use space::{FallocateArgs, RecoverArgs, SyncArgs, TruncateArgs};
 
@@ -113,7 +113,7 @@ pub(crate) enum Command {
     /// List directories
     #[command(
         disable_help_flag = true,
-        after_help = "Examples:\n  diorite ls disk.img\n  diorite ls -l disk.img /etc\n  diorite ls -lRa --time-style full-iso disk.img /"
+        after_help = "Examples:\n  diorite ls disk.img\n  diorite ls -l disk.img /etc\n  diorite ls -F --color=auto disk.img\n  diorite ls -lRa --time-style full-iso disk.img /"
     )]
     Ls(LsArgs),
     /// Draw directories as trees

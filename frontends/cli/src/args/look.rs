@@ -56,6 +56,12 @@ pub(crate) struct LsArgs {
     /// Inode numbers in front
     #[arg(short, long)]
     pub(crate) inode: bool,
+    /// A mark behind names: / for directories, * for what can be run, @ links, | pipes, = sockets
+    #[arg(short = 'F', long)]
+    pub(crate) classify: bool,
+    /// Colours by what names stand for, as LS_COLORS says
+    #[arg(long, value_enum, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_value = "never", default_missing_value = "always")]
+    pub(crate) color: When,
     /// How -l prints times
     #[arg(long, value_enum, default_value_t = TimeStyle::Locale, value_name = "STYLE")]
     pub(crate) time_style: TimeStyle,
@@ -69,6 +75,20 @@ pub(crate) struct LsArgs {
     pub(crate) img: String,
     /// What to list; the root directory unless given
     pub(crate) paths: Vec<OsString>,
+}
+
+/// When something is done that is for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum When {
+    /// Always
+    #[value(alias = "yes", alias = "force")]
+    Always,
+    /// On a terminal
+    #[value(alias = "tty", alias = "if-tty")]
+    Auto,
+    /// Never
+    #[value(alias = "no", alias = "none")]
+    Never,
 }
 
 /// How `ls -l` prints times.

@@ -3,6 +3,7 @@
 //! Input: inodes with names. Output: aligned lines under a total. Invariant: a name whose inode could not be read is still
 //! listed, with question marks. Limits: the mark for an ACL costs a look at the attributes of every file.
 
+use super::look::Look;
 use crate::args::LsArgs;
 use crate::facts::mode_string;
 use crate::image;
@@ -48,17 +49,18 @@ impl Row {
         volume: &Volume,
         file: &File,
         name: &[u8],
-        (terminal, human): (bool, bool),
+        (look, human): (&Look, bool),
         time: impl Fn(Timestamp) -> String,
     ) -> (Row, Vec<Error>) {
         let inode = &*file.metadata();
         let mut errors = Vec::new();
         let mark = mark(volume, inode, &mut errors);
-        let mut shown = quoted(name, terminal).into_owned();
-        match image::target(volume, inode) {
+        let target = image::target(volume, inode);
+        let mut shown = look.name(name, Some(inode), target.is_some());
+        match target {
             Some(Ok(target)) => {
                 shown.extend(b" -> ");
-                shown.extend(quoted(&target, terminal).iter());
+                shown.extend(quoted(&target, look.is_terminal()).iter());
             }
             Some(Err(error)) => errors.push(error),
             None => {}
