@@ -16,7 +16,7 @@ pub(crate) use change::{
     ChmodArgs, ChownArgs, LnArgs, MkdirArgs, MknodArgs, MvArgs, NodeType, RmArgs, RmdirArgs,
     TouchArgs,
 };
-pub(crate) use copy::{EditArgs, GetArgs, PutArgs};
+pub(crate) use copy::{CpArgs, EditArgs, GetArgs, PutArgs};
 pub(crate) use look::{
     CatArgs, CheckArgs, CmpArgs, DfArgs, DuArgs, ExtentsArgs, FindArgs, InfoArgs, LsArgs,
     ReadlinkArgs, StatArgs, TimeStyle, TreeArgs, When,
@@ -174,6 +174,13 @@ pub(crate) enum Command {
         after_help = "Examples:\n  diorite put disk.img ./rootfs/. /\n  diorite put disk.img app.conf /etc/\n  curl -s https://example.org/rootfs.img | diorite put disk.img - /rootfs.img\n  diorite put --owner 0 --group 0 --mode u=rwX,go=rX disk.img build/out /opt/app\n  find . -name '*.so' | xargs diorite put -t /usr/lib disk.img"
     )]
     Put(Writing<PutArgs>),
+    /// Copy files and whole directories between the host and an image
+    #[command(
+        long_about = CP,
+        override_usage = "diorite cp [OPTIONS] <SOURCE>... <IMG>:/<DEST>\n       diorite cp [OPTIONS] <IMG>:/<PATH>... <DEST>",
+        after_help = "Examples:\n  diorite cp app.conf disk.img:/etc/\n  diorite cp 'disk.img?part=2:/var/log' ./logs"
+    )]
+    Cp(Writing<CpArgs>),
     /// Change an image by a script of commands, in transactions
     #[command(
         long_about = EDIT,
@@ -341,6 +348,12 @@ SOURCE are copied, never followed.
 
 A file has its name, or takes the place of another, only when all of it is there: a file that could not be read or written whole is a \
 message and exit code 1, leaves nothing behind, and the others are copied. All is committed at the end, and every few seconds before.
+
+Exit status: 0 if all was copied; 1 if something could not be; 2 for wrong usage.";
+
+const CP: &str = "\
+Copy files and whole directories between the host and an image, as `put` and `get` do, which have more options. A path in an image is IMG:/path, where IMG \
+is a file or block device that is there, with ?part= and the like; or IMG!/path.
 
 Exit status: 0 if all was copied; 1 if something could not be; 2 for wrong usage.";
 

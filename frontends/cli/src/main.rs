@@ -67,6 +67,7 @@ fn main() -> ExitCode {
         Command::Check(args) => cmd::check::run(global, args),
         Command::Get(args) => cmd::get::run(global, args),
         Command::Put(w) => cmd::put::run(&w.global(global), &w.args),
+        Command::Cp(w) => cmd::cp::run(&w.global(global), &w.args),
         Command::Edit(w) => cmd::edit::run(&w.global(global), &w.args),
         Command::Extents(args) => cmd::extents::run(global, args),
         Command::Truncate(w) => cmd::truncate::run(&w.global(global), &w.args),

@@ -637,3 +637,34 @@ fn names_with_marks_and_colours() {
         "deep\nlink\n\x1b[07mone\x1b[0m\n\x1b[40;33mpipe\x1b[0m\n"
     );
 }
+
+#[test]
+fn cp_knows_its_sides() {
+    let dir = scratch();
+    let (img, host) = both(dir.path());
+    let at = |path: &str| format!("{img}:{path}");
+    let out = dir.path().join("out");
+    diorite(&["cp", "-r", &at("/dir"), path(&out)]).ok();
+    assert!(fs::read(out.join("one")).unwrap() == fs::read(host.join("dir/one")).unwrap());
+    diorite(&["cp", &format!("{img}!/big"), &at("/a file"), path(&out)]).ok();
+    assert!(fs::read(out.join("big")).unwrap() == fs::read(host.join("big")).unwrap());
+    diorite(&[
+        "cp",
+        path(&out.join("big")),
+        path(&out.join("deep")),
+        &at("/empty"),
+    ])
+    .ok();
+    assert_eq!(diorite(&["ls", &img, "/empty"]).ok().text(), "big\ndeep\n");
+    assert_eq!(
+        diorite(&["cp", &at("/dir/deep/two"), "-"]).ok().text(),
+        "2\n"
+    );
+    fsck(&img);
+    let nothing = at("/nothing");
+    diorite(&["cp", &nothing, path(&out)]).failed(1, "diorite: cp: ");
+    diorite(&["cp", path(&out), path(&host)]).failed(2, "neither side is in an image");
+    diorite(&["cp", &at("/big"), &at("/more")]).failed(2, "one side is to be on the host");
+    diorite(&["cp", &at("/big"), path(&out), path(&host)]).failed(2, "to be in one image");
+    assert_eq!(diorite(&["cp", &at("/big")]).code, Some(2));
+}

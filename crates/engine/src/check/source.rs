@@ -187,7 +187,7 @@ fn note_states(sb: &Superblock, found: &Collector) {
         (Incompat::ENCRYPT, "encrypted names"),
     ] {
         if incompat.has(feature) {
-            found.note(&format!(
+            found.note(format_args!(
                 "{names} are not compared with their place in the hash tree"
             ));
         }

@@ -11,6 +11,7 @@ pub(crate) mod check;
 pub(crate) mod chmod;
 pub(crate) mod chown;
 pub(crate) mod cmp;
+pub(crate) mod cp;
 pub(crate) mod df;
 pub(crate) mod du;
 pub(crate) mod edit;

@@ -44,8 +44,13 @@ use std::process::ExitCode;
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &PutArgs) -> ExitCode {
+    run_as("put", global, args)
+}
+
+/// Runs it for a command of another name.
+pub(crate) fn run_as(name: &'static str, global: &Global, args: &PutArgs) -> ExitCode {
     check(args).unwrap_or_else(|why| usage::wrong(why));
-    image::change("put", &args.img, global, |volume, report| {
+    image::change(name, &args.img, global, |volume, report| {
         apply(volume, report, args);
     })
 }
