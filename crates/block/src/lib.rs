@@ -16,6 +16,7 @@
 //! | [`record`] | what a device was asked to change, and every image that a power cut may leave of it |
 //! | [`mod@file`] | files and block devices of the host: io_uring, Linux AIO, threads |
 //! | [`locator`] | the text that names a device, and opening it |
+//! | `size` | sizes in words |
 //! | `hold`, `partition` | exclusive opening; MBR and GPT: what opening a file goes through |
 
 pub mod bio;
@@ -32,6 +33,7 @@ mod partition;
 pub mod record;
 mod rng;
 pub mod sim;
+mod size;
 pub mod sync;
 
 pub use bio::{Bio, BioError, BioErrorKind, BioFlags, BioList, BioOp, forget_moved};
@@ -44,5 +46,6 @@ pub use flushes::{Epoch, Flushes, Told};
 pub use hold::{WRITER_PRESENT, held_as};
 pub use locator::{Locator, OpenOptions};
 pub use mem::MemDevice;
+pub use partition::{Partition, PartitionKind, PartitionTable};
 pub use record::RecordDevice;
 pub use sim::{SimDevice, SimOptions};

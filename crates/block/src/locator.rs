@@ -1,18 +1,24 @@
 //! Locators: the text that names a device, and opening what it names.
 //!
-//! Input: `disk.img?offset=1M&part=2&sector=4096&ro`, `mem:64M`, `sim:64M,latency=230us`, `LOCATOR!/path/inside`.
+//! Input: `disk.img?offset=1M&part=2&sector=4096&ro`, `mem:64M`, `sim:64M,latency=230us`, `LOCATOR!/path/inside`,
+//! `disk.img:/path/inside`.
 //! Output: a [`Locator`], and from it a [`Device`]. Invariant: a locator that came out of `parse` is given back by
 //! `parse` of its text. Limits: a file whose name holds `?` or `!/`, or begins like a scheme, is meant when it exists
-//! under that very name; `./mem:1` is always a file; sizes are bytes, or K, M, G, T for powers of 1,024; 16 volumes inside each other.
+//! under that very name; `./mem:1` is always a file; `:/` is one only behind a file or block device that is there; 16 volumes inside each other.
 
 use crate::device::{Device, DeviceError, DeviceErrorKind};
 use crate::file::{FileDevice, FileOptions, IoEngine};
 use crate::mem::MemDevice;
+use crate::partition::PartitionTable;
 use crate::sim::{SimDevice, SimOptions};
+use crate::size::Size;
 use std::fmt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+
+pub use crate::size::parse_size;
 
 /// Volumes inside each other that one locator names.
 const MOST_INSIDE: usize = 16;
@@ -95,16 +101,12 @@ fn open_file(
     options: &OpenOptions,
 ) -> Result<Arc<dyn Device>, DeviceError> {
     let wanted = FileOptions {
-        path: file.path.clone(),
-        offset: file.offset,
-        size: file.size,
-        part: file.part,
-        sector: file.sector,
         read_only: file.ro || options.read_only,
         buffered: options.buffered,
         force: options.force,
         engine: options.io_engine,
         grow_to: options.grow_to,
+        ..file.options()
     };
     let device = FileDevice::open_named(&wanted, locator.to_string())?;
     Ok(Arc::new(device))
@@ -125,7 +127,8 @@ impl Locator {
         if exists(text) {
             return Ok(Locator::file(text));
         }
-        if text.rsplit_once('?').is_some_and(|(path, _)| exists(path)) {
+        let is_file = |(path, params): (&str, &str)| exists(path) && !params.contains(":/");
+        if text.rsplit_once('?').is_some_and(is_file) {
             return parse_file(text);
         }
         if let Some((outer, path)) = text.rsplit_once("!/") {
@@ -159,7 +162,16 @@ impl Locator {
                 ));
             }
         }
-        parse_file(text)
+        match text
+            .split_once(":/")
+            .and_then(|(outer, path)| Some((holder(outer)?, path)))
+        {
+            Some((outer, path)) => Ok(Locator::Inside {
+                outer: Box::new(outer),
+                path: format!("/{path}"),
+            }),
+            None => parse_file(text),
+        }
     }
 
     /// The file of that path, all of it.
@@ -170,6 +182,37 @@ impl Locator {
             ..FileLocator::default()
         })
     }
+}
+
+impl FileLocator {
+    /// The partition table of what is named; none if there is none that makes sense.
+    ///
+    /// # Errors
+    /// As of [`FileDevice::open`].
+    pub fn partitions(&self) -> Result<Option<PartitionTable>, DeviceError> {
+        FileDevice::partitions(&self.options())
+    }
+
+    fn options(&self) -> FileOptions {
+        FileOptions {
+            path: self.path.clone(),
+            offset: self.offset,
+            size: self.size,
+            part: self.part,
+            sector: self.sector,
+            read_only: self.ro,
+            ..FileOptions::default()
+        }
+    }
+}
+
+/// What stands before `:/`, if it is a file or block device that is there: other names may have a colon.
+fn holder(text: &str) -> Option<Locator> {
+    let Ok(Locator::File(file)) = parse_file(text) else {
+        return None;
+    };
+    let kind = file.path.metadata().ok()?.file_type();
+    (kind.is_file() || kind.is_block_device()).then_some(Locator::File(file))
 }
 
 fn parse_file(text: &str) -> Result<Locator, DeviceError> {
@@ -227,41 +270,6 @@ fn wrong(text: &str, why: &str) -> DeviceError {
         DeviceErrorKind::Locator,
         format!("cannot understand the locator {text:?}: {why}"),
     )
-}
-
-/// Bytes: a number, with K, M, G or T for a power of 1,024.
-///
-/// # Errors
-/// A sentence that says what is wrong.
-pub fn parse_size(text: &str) -> Result<u64, String> {
-    let shift = match text.bytes().last() {
-        Some(b'k' | b'K') => 10,
-        Some(b'm' | b'M') => 20,
-        Some(b'g' | b'G') => 30,
-        Some(b't' | b'T') => 40,
-        _ => 0,
-    };
-    let digits = &text[..text.len() - usize::from(shift > 0)];
-    let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-    let number: Option<u64> = digits.parse().ok().filter(|_| plain);
-    number
-        .and_then(|n| n.checked_mul(1 << shift))
-        .ok_or_else(|| format!("{text:?} is not a size (a number, or one with K, M, G, T)"))
-}
-
-/// Bytes in the shortest exact form.
-struct Size(u64);
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let unit = [(40, "T"), (30, "G"), (20, "M"), (10, "K")]
-            .into_iter()
-            .find(|(shift, _)| self.0 != 0 && self.0.trailing_zeros() >= *shift);
-        match unit {
-            Some((shift, letter)) => write!(f, "{}{letter}", self.0 >> shift),
-            None => write!(f, "{}", self.0),
-        }
-    }
 }
 
 impl FromStr for Locator {

@@ -8,12 +8,16 @@
 //! records followed for ever, a wrong entry size asserted - so it is done here, from the UEFI specification, chapter 5.
 
 mod gpt;
+mod kind;
 mod mbr;
+
+pub use kind::PartitionKind;
 
 use crate::device::{DeviceError, DeviceErrorKind};
 use crate::file::host;
+use crate::size::Rounded;
 use rustix::fd::OwnedFd;
-use std::fmt::Write as _;
+use std::fmt;
 
 /// Partitions that an error message names at most.
 const SHOWN: usize = 16;
@@ -61,18 +65,48 @@ impl<'a> Source<'a> {
 /// What is wrong with a table.
 struct Wrong(String);
 
-/// A partition, in bytes from the source's start.
+/// A partition, in bytes from the start of what has the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub(crate) number: u32,
-    pub(crate) start: u64,
-    pub(crate) size: u64,
+pub struct Partition {
+    /// From 1, as `?part=` counts.
+    pub number: u32,
+    /// What it says that it is for.
+    pub kind: PartitionKind,
+    /// Where it begins.
+    pub start: u64,
+    /// How long it is.
+    pub size: u64,
 }
 
-/// A table that could be read.
-struct Table {
+impl fmt::Display for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}, {})", self.number, self.kind, Rounded(self.size))
+    }
+}
+
+/// A table that could be read. Its text is `GPT has 1 (EFI System, 100 MiB), 2 (Linux filesystem, 7.9 GiB)`.
+#[derive(Clone, Debug)]
+pub struct PartitionTable {
     kind: &'static str,
-    parts: Vec<Part>,
+    /// The partitions in the order of their numbers.
+    pub parts: Vec<Partition>,
+}
+
+impl fmt::Display for PartitionTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown: Vec<String> = self
+            .parts
+            .iter()
+            .take(SHOWN)
+            .map(ToString::to_string)
+            .collect();
+        match self.parts.len() {
+            0 => shown.push("none".to_owned()),
+            n if n > SHOWN => shown.push(format!("and {} more", n - SHOWN)),
+            _ => {}
+        }
+        write!(f, "{} has {}", self.kind, shown.join(", "))
+    }
 }
 
 /// Finds partition `number`, counted from 1, of the table whose addresses count in `sector`.
@@ -84,51 +118,33 @@ pub(crate) fn find(
     sector: u32,
     number: u32,
     name: &str,
-) -> Result<Part, DeviceError> {
-    let table = read(source, sector).map_err(|Wrong(why)| {
-        DeviceError::new(
-            DeviceErrorKind::NotFound,
-            format!("{name}: part={number}: {why}"),
-        )
-    })?;
+) -> Result<Partition, DeviceError> {
+    let missing = |why: String| DeviceError::new(DeviceErrorKind::NotFound, why);
+    let table = match read(source, sector) {
+        Ok(Some(table)) => table,
+        Ok(None) => {
+            let what = "it has no partition table (neither MBR nor GPT)";
+            return Err(missing(format!("{name}: part={number}: {what}")));
+        }
+        Err(Wrong(why)) => return Err(missing(format!("{name}: part={number}: {why}"))),
+    };
     let found = table.parts.iter().find(|p| p.number == number);
-    found.copied().ok_or_else(|| {
-        DeviceError::new(
-            DeviceErrorKind::NotFound,
-            format!("{name} has no partition {number}; {}", describe(&table)),
-        )
-    })
+    let none = || missing(format!("{name} has no partition {number}; its {table}"));
+    found.copied().ok_or_else(none)
 }
 
-fn describe(table: &Table) -> String {
-    let mut text = format!("its {} has", table.kind);
-    for part in table.parts.iter().take(SHOWN) {
-        // Writing to a string cannot fail.
-        let _ = write!(
-            text,
-            " {} ({} bytes at {}),",
-            part.number, part.size, part.start
-        );
-    }
-    match table.parts.len() {
-        0 => text.push_str(" none"),
-        n if n > SHOWN => {
-            let _ = write!(text, " and {} more", n - SHOWN);
-        }
-        _ => {
-            text.pop();
-        }
-    }
-    text
+/// The table, if there is one and it makes sense.
+pub(crate) fn list(source: Source<'_>, sector: u32) -> Option<PartitionTable> {
+    read(source, sector).ok().flatten()
 }
 
-fn read(source: Source<'_>, sector: u32) -> Result<Table, Wrong> {
+fn read(source: Source<'_>, sector: u32) -> Result<Option<PartitionTable>, Wrong> {
     let first = source.read(0, 512)?;
     let protective = mbr::is_protective(&first);
     // An image may come from a disk with other sectors than the ones it lies on.
     for size in [sector, 512, 4096] {
         match gpt::read(&source, size) {
-            gpt::Found::Table(parts) => return Ok(Table { kind: "GPT", parts }),
+            gpt::Found::Table(parts) => return Ok(Some(PartitionTable { kind: "GPT", parts })),
             gpt::Found::Broken(why) => return Err(Wrong(format!("its GPT is broken: {why}"))),
             gpt::Found::None => {}
         }
@@ -138,12 +154,8 @@ fn read(source: Source<'_>, sector: u32) -> Result<Table, Wrong> {
             "its MBR announces a GPT, and there is none".to_owned(),
         ));
     }
-    match mbr::read(&source, &first, sector)? {
-        Some(parts) => Ok(Table { kind: "MBR", parts }),
-        None => Err(Wrong(
-            "it has no partition table (neither MBR nor GPT)".to_owned(),
-        )),
-    }
+    let parts = mbr::read(&source, &first, sector)?;
+    Ok(parts.map(|parts| PartitionTable { kind: "MBR", parts }))
 }
 
 fn le32(bytes: &[u8], at: usize) -> u32 {

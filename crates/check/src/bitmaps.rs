@@ -133,14 +133,12 @@ fn compare(
     let (what, group) = (kind.name(), group.group);
     for (first, count, set) in ranges {
         let (first, last) = (name(first), name(first + count - 1));
-        let says = if set {
-            "in use, which they are not"
-        } else {
-            "free, which they are not"
+        let says = if set { "in use" } else { "free" };
+        let who = match count {
+            1 => format!("{what} {first} is marked as {says}, which it is not"),
+            _ => format!("{what}s {first} to {last} are marked as {says}, which they are not"),
         };
-        let what = format_args!(
-            "{what} bitmap of group {group}: {what}s {first}..={last} are marked as {says}"
-        );
+        let what = format_args!("{what} bitmap of group {group}: {who}");
         check.found.block(report, at, what);
     }
     if more > 0 {

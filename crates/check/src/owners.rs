@@ -152,10 +152,11 @@ fn tell(check: &Check<'_>, zone: &Zone, shared: &Shared) {
     } else {
         ""
     };
-    let what = format_args!(
-        "blocks {first}..{after} are in use by {}{twice}",
-        who.join(", ")
-    );
+    let blocks = match len {
+        1 => format!("block {first} is"),
+        _ => format!("blocks {first} to {} are", first.get() + len - 1),
+    };
+    let what = format_args!("{blocks} in use by {}{twice}", who.join(", "));
     match shared.owners.first() {
         Some(ino) => check.found.of(Kind::DoubleUse, *ino, first, what),
         None => check.found.block(Kind::DoubleUse, first, what),

@@ -184,8 +184,15 @@ fn note_states(sb: &Superblock, found: &Collector) {
     if sb.has_error_state() || sb.recorded_errors().is_some() {
         found.note("errors were recorded in the superblock before this check");
     }
-    if incompat.has(Incompat::CASEFOLD) || incompat.has(Incompat::ENCRYPT) {
-        found.note("names that fold case are not compared with their place in the hash tree");
+    for (feature, names) in [
+        (Incompat::CASEFOLD, "names that fold case"),
+        (Incompat::ENCRYPT, "encrypted names"),
+    ] {
+        if incompat.has(feature) {
+            found.note(format_args!(
+                "{names} are not compared with their place in the hash tree"
+            ));
+        }
     }
 }
 

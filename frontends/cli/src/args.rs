@@ -13,11 +13,13 @@ pub(crate) use attributes::{
     ChattrArgs, GetfaclArgs, GetfattrArgs, LsattrArgs, SetfaclArgs, SetfattrArgs,
 };
 pub(crate) use change::{
-    ChmodArgs, ChownArgs, LnArgs, MkdirArgs, MknodArgs, MvArgs, NodeType, RmArgs, TouchArgs,
+    ChmodArgs, ChownArgs, LnArgs, MkdirArgs, MknodArgs, MvArgs, NodeType, RmArgs, RmdirArgs,
+    TouchArgs,
 };
-pub(crate) use copy::{EditArgs, GetArgs, PutArgs};
+pub(crate) use copy::{CpArgs, EditArgs, GetArgs, PutArgs};
 pub(crate) use look::{
-    CatArgs, CheckArgs, ExtentsArgs, FindArgs, InfoArgs, LsArgs, StatArgs, TimeStyle, TreeArgs,
+    CatArgs, CheckArgs, CmpArgs, DfArgs, DuArgs, ExtentsArgs, FindArgs, InfoArgs, LsArgs,
+    ReadlinkArgs, StatArgs, TimeStyle, TreeArgs, When,
 };
 pub(crate) use space::{FallocateArgs, RecoverArgs, SyncArgs, TruncateArgs};
 
@@ -42,8 +44,12 @@ Images (IMG):
   disk.img               an image file, or a block device
   disk.img?part=2        a partition of it (MBR or GPT)
   disk.img?offset=1M     the file system begins there; also size=, sector=, ro
-  outer.img!/inner.img   an image inside an image, any number of times; of disk.img?part=2 too,
-                         but the inner one has no ?part=
+  outer.img:/inner.img   an image inside an image, where outer.img is there; of disk.img?part=2
+                         too, but the inner one has no ?part=
+  outer.img!/inner.img   the same, any number of times; in a shell ! and ? need quotes: 'a!/b!/c'
+
+Sizes:
+  4096, 4K, 4KiB, 0x1000 bytes; 4KB is 4000; 2048s are sectors of 512; and so on up to E
 
 Exit status: 0 if all went well; 1 if something could not be read or copied (ls: something below a directory that was \
 asked for); 2 for wrong usage (ls: also for a path or image that was asked for). check: those of e2fsck.";
@@ -107,7 +113,7 @@ pub(crate) enum Command {
     /// List directories
     #[command(
         disable_help_flag = true,
-        after_help = "Examples:\n  diorite ls disk.img\n  diorite ls -l disk.img /etc\n  diorite ls -lRa --time-style full-iso disk.img /"
+        after_help = "Examples:\n  diorite ls disk.img\n  diorite ls -l disk.img /etc\n  diorite ls -F --color=auto disk.img\n  diorite ls -lRa --time-style full-iso disk.img /"
     )]
     Ls(LsArgs),
     /// Draw directories as trees
@@ -119,12 +125,12 @@ pub(crate) enum Command {
     #[command(
         override_usage = "diorite find [OPTIONS] <IMG> [PATH]... [EXPRESSION]",
         long_about = FIND,
-        after_help = "Examples:\n  diorite find disk.img /etc -name '*.conf'\n  diorite find disk.img -type f -size +1M -o -type l\n  diorite find disk.img / -perm /6000 -uid 0\n  diorite find --json disk.img -empty | jq -r .path"
+        after_help = "Examples:\n  diorite find disk.img /etc -name '*.conf'\n  diorite find disk.img -type f -size +1M -o -type l\n  diorite find disk.img / -perm /6000 -uid 0\n  diorite find --json disk.img -empty | jq -r .path\n  diorite find disk.img /var/cache -type f -mtime +30 -delete\n  diorite find disk.img -newer /etc/build-id -printf '%s %p\\n'"
     )]
     Find(FindArgs),
     /// Print what is known of files
     #[command(
-        after_help = "Examples:\n  diorite stat disk.img /etc/passwd\n  diorite stat --json disk.img /bin /sbin"
+        after_help = "Examples:\n  diorite stat disk.img /etc/passwd\n  diorite stat --json disk.img /bin /sbin\n  diorite stat -c '%a %U:%G %s %n' disk.img /etc/shadow"
     )]
     Stat(StatArgs),
     /// Write the contents of files to standard output
@@ -132,19 +138,49 @@ pub(crate) enum Command {
         after_help = "Examples:\n  diorite cat disk.img /etc/os-release\n  diorite cat 'disk.img?part=2' /boot/vmlinuz | sha256sum"
     )]
     Cat(CatArgs),
+    /// Print where symbolic links point
+    #[command(
+        after_help = "Examples:\n  diorite readlink disk.img /etc/os-release\n  diorite readlink -n disk.img /vmlinuz"
+    )]
+    Readlink(ReadlinkArgs),
+    /// Print how much of an image is in use, as df does
+    #[command(
+        disable_help_flag = true,
+        after_help = "Examples:\n  diorite df -h disk.img\n  diorite df -i disk.img\n  diorite df --json disk.img | jq .available"
+    )]
+    Df(DfArgs),
+    /// Print the space that files and directories take, as du does
+    #[command(
+        disable_help_flag = true,
+        after_help = "Examples:\n  diorite du -sh disk.img /usr /var\n  diorite du -d 1 disk.img\n  diorite du -ab disk.img /etc"
+    )]
+    Du(DuArgs),
+    /// Compare a file in an image with one of the host, byte for byte
+    #[command(
+        long_about = CMP,
+        after_help = "Examples:\n  diorite cmp disk.img /boot/vmlinuz ./vmlinuz\n  diorite cmp -s disk.img /etc/passwd - && echo the same"
+    )]
+    Cmp(CmpArgs),
     /// Look whether an image is consistent, and change nothing
     #[command(long_about = CHECK, after_help = "Examples:\n  diorite check disk.img\n  diorite check -v 'disk.img?part=1'\n  diorite check --json disk.img | jq .clean")]
     Check(CheckArgs),
     /// Copy files and whole directories out of an image
-    #[command(long_about = GET, after_help = "Examples:\n  diorite get disk.img / ./out\n  diorite get disk.img /etc/passwd /etc/group .")]
+    #[command(long_about = GET, after_help = "Examples:\n  diorite get disk.img / ./out\n  diorite get disk.img /etc/passwd /etc/group .\n  diorite get disk.img /vm/inner.img - | sha256sum")]
     Get(GetArgs),
     /// Copy files and whole directories into an image
     #[command(
         long_about = PUT,
         override_usage = "diorite put [OPTIONS] <IMG> <SOURCE>... <DEST>\n       diorite put [OPTIONS] -t <DIR> <IMG> <SOURCE>...",
-        after_help = "Examples:\n  diorite put disk.img ./rootfs/. /\n  diorite put disk.img app.conf /etc/\n  diorite put --owner 0 --group 0 --mode u=rwX,go=rX disk.img build/out /opt/app\n  find . -name '*.so' | xargs diorite put -t /usr/lib disk.img"
+        after_help = "Examples:\n  diorite put disk.img ./rootfs/. /\n  diorite put disk.img app.conf /etc/\n  curl -s https://example.org/rootfs.img | diorite put disk.img - /rootfs.img\n  diorite put --owner 0 --group 0 --mode u=rwX,go=rX disk.img build/out /opt/app\n  find . -name '*.so' | xargs diorite put -t /usr/lib disk.img"
     )]
     Put(Writing<PutArgs>),
+    /// Copy files and whole directories between the host and an image
+    #[command(
+        long_about = CP,
+        override_usage = "diorite cp [OPTIONS] <SOURCE>... <IMG>:/<DEST>\n       diorite cp [OPTIONS] <IMG>:/<PATH>... <DEST>",
+        after_help = "Examples:\n  diorite cp app.conf disk.img:/etc/\n  diorite cp 'disk.img?part=2:/var/log' ./logs"
+    )]
+    Cp(Writing<CpArgs>),
     /// Change an image by a script of commands, in transactions
     #[command(
         long_about = EDIT,
@@ -176,6 +212,11 @@ pub(crate) enum Command {
         after_help = "Examples:\n  diorite rm disk.img /etc/motd\n  diorite rm -rf disk.img /var/cache /tmp/old"
     )]
     Rm(Writing<RmArgs>),
+    /// Remove empty directories from an image
+    #[command(
+        after_help = "Examples:\n  diorite rmdir disk.img /lost+found\n  diorite rmdir -p disk.img srv/data/private"
+    )]
+    Rmdir(Writing<RmdirArgs>),
     /// Move or rename files in an image
     #[command(
         after_help = "Examples:\n  diorite mv disk.img /etc/fstab /etc/fstab.old\n  diorite mv disk.img /a /b /directory"
@@ -267,13 +308,20 @@ Where it is on another device, name that with --journal.
 Exit status, as of `e2fsck -n`: 0 if the image is clean; 4 if there are errors, which are left as they are; 8 if no check could be made: the image \
 cannot be read, or is of a kind that is not known; 12 if its journal has to be replayed and is on a device that was not named; 16 for wrong usage.";
 
+const CMP: &str = "\
+Compare a file in an image with one of the host, byte for byte, in the words of cmp(1).
+
+Exit status: 0 if both are the same; 1 if they differ; 2 if that could not be found out, and for wrong usage.";
+
 const FIND: &str = "\
 Print the paths of files that fit, in the words of find(1): below each PATH (the root unless given), in the order of the names' bytes. Links are \
 not followed.
 
 Tests: -name, -iname, -path, -ipath PATTERN; -type f,d,l,b,c,p,s; -size [+-]N[cwbkMG]; -uid, -gid, -links, -inum [+-]N; -perm MODE, -MODE, /MODE \
-(octal); -empty; -true. How deep: -maxdepth N, -mindepth N. Joined by -a (or nothing), -o, !, and parentheses. -print is done anyway; -print0 ends \
-paths with a NUL. Options stand before IMG.
+(octal); -newer FILE of the image; -mtime, -atime, -ctime [+-]DAYS; -empty; -true. How deep: -maxdepth N, -mindepth N, -depth. Joined by -a (or \
+nothing), -o, !, and parentheses. What is done: -print, and so without another of these; -print0 ends paths with a NUL; -printf FORMAT: %p %f %h %P %H \
+path and its parts, %s size, %m %M permissions, %y type, %u %g owner, %i inode, %n links, %l target, %d depth, %b %k blocks, %t %a %c times, %TX a part \
+X of one (@ Y m d H M S F T + and others); -delete removes, directories after what is in them. Options stand before IMG.
 
 Exit status: 0 if all could be read; 1 if something could not be; 2 for wrong usage.";
 
@@ -283,7 +331,7 @@ among them), hard links, holes, and as root owners and devices.
 
 Like `cp -a`: if DEST is a directory the copies go into it, otherwise the one PATH becomes DEST. Like `tar`: files that are in \
 the way are replaced, directories are merged, symbolic links are never followed, and nothing in the image can make a copy \
-land outside DEST. What the host refuses of owners and attributes is a warning; a file that could not be copied is a \
+land outside DEST. A DEST of `-` is standard output, for the bytes of files. What the host refuses of owners and attributes is a warning; a file that could not be copied is a \
 message and exit code 1, and the others are copied.
 
 A file has its name, or takes the place of another, only when it has been copied: of what is interrupted, or does not fit on the host, there is \
@@ -294,7 +342,8 @@ Copy files and whole directories into an image, with owners and groups (as numbe
 capabilities among them), hard links, holes, links, pipes and devices. It needs no rights but to read SOURCE and to write IMG.
 
 Like `cp -a`: if DEST is a directory the copies go into it, otherwise the one SOURCE becomes DEST; of a SOURCE that ends in `/.` the \
-contents go into DEST, which becomes as it is. Files that are in the way are replaced, directories are merged, symbolic links in \
+contents go into DEST, which becomes as it is. A SOURCE of `-` is standard input: DEST is the name of a file of root's with mode 0644, \
+unless told otherwise. Files that are in the way are replaced, directories are merged, symbolic links in \
 SOURCE are copied, never followed.
 
 A file has its name, or takes the place of another, only when all of it is there: a file that could not be read or written whole is a \
@@ -302,10 +351,16 @@ message and exit code 1, leaves nothing behind, and the others are copied. All i
 
 Exit status: 0 if all was copied; 1 if something could not be; 2 for wrong usage.";
 
+const CP: &str = "\
+Copy files and whole directories between the host and an image, as `put` and `get` do, which have more options. A path in an image is IMG:/path, where IMG \
+is a file or block device that is there, with ?part= and the like; or IMG!/path.
+
+Exit status: 0 if all was copied; 1 if something could not be; 2 for wrong usage.";
+
 const EDIT: &str = "\
 Change an image by a script of commands, in transactions: of each transaction everything is in the image afterwards, or nothing.
 
-A line is a command as on the command line, without the image: put, mkdir, rm, mv, ln, mknod, touch, chmod, chown, truncate, setfattr, setfacl, chattr, with their options. \
+A line is a command as on the command line, without the image: put, mkdir, rm, rmdir, mv, ln, mknod, touch, chmod, chown, truncate, setfattr, setfacl, chattr, with their options. \
 Words are quoted as for a shell ('a b', \"a b\", a\\ b, $'\\n'), a # begins a comment, a line that ends with \\ goes on; nothing is expanded.
 
 The whole script is one transaction. A line `commit` ends one, and another begins with the next line; with --each every line is one. If a \

@@ -41,6 +41,11 @@ impl Piece {
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         &mut self.buf.as_mut_slice()[..self.len]
     }
+
+    /// Only so many bytes were filled.
+    pub(crate) fn shorten(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
 }
 
 /// See the module.

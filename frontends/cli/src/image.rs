@@ -54,27 +54,23 @@ pub(crate) fn keep(locator: &str) -> Option<Arc<dyn Device>> {
     while let Locator::Inside { outer, .. } = below {
         below = *outer;
     }
-    let options = diorite_block::OpenOptions {
-        read_only: true,
-        ..diorite_block::OpenOptions::default()
-    };
     match below {
-        Locator::File(_) => locator::open(&below, &options).ok(),
+        Locator::File(_) => locator::open(&below, &foreign::read_only()).ok(),
         _ => None,
     }
 }
 
 /// Says why an image cannot be opened.
-fn refused(img: &str, report: &mut Report, error: &Error) {
+pub(crate) fn refused(img: &str, report: &mut Report, error: &Error) {
     let no_superblock = match error.root() {
         Error::Format(format) => {
             matches!(**format, FormatError::Corrupt(Corrupt::SuperMagic { .. }))
         }
+        // Too small for one.
+        Error::Invalid(_) => true,
         _ => false,
     };
-    // Only then is it known to be a file: opening a pipe would wait for who writes to it.
-    let told = no_superblock.then(|| foreign::told(img)).flatten();
-    match told {
+    match no_superblock.then(|| foreign::told(img)).flatten() {
         Some(what) => report.image(Reason::new(what)),
         None => report.image(error),
     }

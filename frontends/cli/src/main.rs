@@ -14,6 +14,7 @@
 //! | `paths` | paths in an image -> other paths, all below one |
 //! | `attributes` | values, patterns and flags in words -> bytes, and back |
 //! | `sizes`, `modes` | coreutils' words for sizes and permissions -> new ones |
+//! | `format` | a template, an inode -> text |
 //! | `facts`, `names`, `times` | what an image holds -> words, JSON |
 //! | `stream` | a file -> its bytes, in order |
 //! | `flow`, `process`, `progress` | what `get` and `put` share: requests in flight, limits, the bar |
@@ -29,6 +30,7 @@ mod descent;
 mod facts;
 mod flow;
 mod foreign;
+mod format;
 mod image;
 mod manual;
 mod modes;
@@ -58,15 +60,21 @@ fn main() -> ExitCode {
         Command::Find(args) => cmd::find::run(global, args),
         Command::Stat(args) => cmd::stat::run(global, args),
         Command::Cat(args) => cmd::cat::run(global, args),
+        Command::Readlink(args) => cmd::readlink::run(global, args),
+        Command::Df(args) => cmd::df::run(global, args),
+        Command::Du(args) => cmd::du::run(global, args),
+        Command::Cmp(args) => cmd::cmp::run(global, args),
         Command::Check(args) => cmd::check::run(global, args),
         Command::Get(args) => cmd::get::run(global, args),
         Command::Put(w) => cmd::put::run(&w.global(global), &w.args),
+        Command::Cp(w) => cmd::cp::run(&w.global(global), &w.args),
         Command::Edit(w) => cmd::edit::run(&w.global(global), &w.args),
         Command::Extents(args) => cmd::extents::run(global, args),
         Command::Truncate(w) => cmd::truncate::run(&w.global(global), &w.args),
         Command::Fallocate(w) => cmd::fallocate::run(&w.global(global), &w.args),
         Command::Mkdir(w) => cmd::mkdir::run(&w.global(global), &w.args),
         Command::Rm(w) => cmd::rm::run(&w.global(global), &w.args),
+        Command::Rmdir(w) => cmd::rmdir::run(&w.global(global), &w.args),
         Command::Mv(w) => cmd::mv::run(&w.global(global), &w.args),
         Command::Ln(w) => cmd::ln::run(&w.global(global), &w.args),
         Command::Mknod(w) => cmd::mknod::run(&w.global(global), &w.args),

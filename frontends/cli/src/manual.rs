@@ -27,7 +27,7 @@ const OF_BENCH: &str =
     "0 if all was measured; 1 if something failed; 2 for wrong usage; 130 when interrupted.";
 
 /// Commands that change an image, and say no more of their exit status than that.
-const WRITERS: [&str; 13] = [
+const WRITERS: [&str; 14] = [
     "chattr",
     "chmod",
     "chown",
@@ -37,6 +37,7 @@ const WRITERS: [&str; 13] = [
     "mknod",
     "mv",
     "rm",
+    "rmdir",
     "setfacl",
     "setfattr",
     "touch",

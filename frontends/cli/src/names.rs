@@ -16,6 +16,11 @@ pub(crate) fn quoted(name: &[u8], terminal: bool) -> Cow<'_, [u8]> {
     Cow::Owned(shell_quoted(name).into_bytes())
 }
 
+/// The name in quotes, as coreutils names files in messages.
+pub(crate) fn in_quotes(name: &[u8]) -> String {
+    shell_quoted(name)
+}
+
 /// A name that no shell takes for anything else.
 fn is_plain(name: &[u8]) -> bool {
     let plain = |c: char| c.is_alphanumeric() || "._-+/,:@%^".contains(c);

@@ -56,19 +56,22 @@ pub(crate) fn into(
     })
 }
 
-/// Does `set` to each of these, and with `recursive` to all that is below it, where links are left to `set`; reports what fails and goes on.
+/// Does `set` to each of these, and with `recursive` to all that is below it, where links are left to `set`; prints what
+/// it has to tell, reports what fails and goes on.
 pub(crate) fn change_each(
     volume: &Volume,
     report: &mut Report,
     paths: &[OsString],
     (recursive, follow): (bool, bool),
-    mut set: impl FnMut(&Inode) -> Result<(), Error>,
+    mut set: impl FnMut(&[u8], &Inode) -> Result<Option<String>, Error>,
 ) {
     for path in paths.iter().map(|p| bytes(p)) {
-        let mut one = |path: &[u8], found: Result<&Inode, Error>| {
-            if let Err(error) = found.and_then(&mut set) {
-                report.file(path, error);
-            }
+        let mut one = |path: &[u8], found: Result<&Inode, Error>| match found
+            .and_then(|inode| set(path, inode))
+        {
+            Ok(Some(done)) => report.done(done),
+            Ok(None) => {}
+            Err(error) => report.file(path, error),
         };
         if recursive {
             walk(volume, path, one);

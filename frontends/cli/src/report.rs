@@ -1,10 +1,10 @@
 //! Messages: what went wrong with which file of which image, on standard error, and the exit code that follows.
 //!
-//! Input: errors of the engine and of the host. Output: `diorite: COMMAND: IMG:PATH: reason`. Invariants: a message says what
+//! Input: errors of the engine and of the host; what was done. Output: `diorite: COMMAND: IMG:PATH: reason` on standard error; lines of -v on standard output. Invariants: a message says what
 //! to do where something can be done; nothing is said twice in one line; every failure counts. Limits: errno texts are those
 //! of coreutils for what coreutils knows.
 
-use crate::output::complain_best_effort;
+use crate::output::{Out, complain_best_effort};
 use diorite::Error;
 use diorite_format::{Corrupt, FormatError};
 use indicatif::ProgressBar;
@@ -49,10 +49,12 @@ impl From<&Error> for Reason {
             Error::Busy { .. } => "Device or resource busy".to_owned(),
             Error::NameTooLong { .. } => "File name too long".to_owned(),
             Error::TooManyLinks { .. } => "Too many links".to_owned(),
-            Error::NoSpace { .. }
-            | Error::NoInodes { .. }
-            | Error::DirectoryFull { .. }
-            | Error::AttributesFull { .. } => {
+            Error::NoSpace { .. } | Error::NoInodes { .. } => {
+                let said = error.root().to_string();
+                let why = said.split_once(": ").map_or(&said[..], |(_, why)| why);
+                format!("No space left on device: {why}")
+            }
+            Error::DirectoryFull { .. } | Error::AttributesFull { .. } => {
                 format!("No space left on device: {}", error.root())
             }
             Error::NoAttribute { .. } => "No such attribute".to_owned(),
@@ -78,9 +80,9 @@ fn with_help(error: &Error, format: &FormatError) -> String {
         FormatError::Corrupt(Corrupt::DeviceTooSmall { .. }) => {
             format!("{error}: the image is cut off; copy it again, or let e2fsck save what is left")
         }
-        FormatError::Corrupt(Corrupt::SuperMagic { .. }) => format!(
-            "{error}; if it is a disk with partitions, name one: 'IMG?part=1' (or 'IMG?offset=1M')"
-        ),
+        FormatError::Corrupt(Corrupt::SuperMagic { .. }) => {
+            format!("{error}; 'IMG?offset=1M' says where in a file the file system begins")
+        }
         FormatError::Corrupt(_) => {
             let text = error.to_string();
             if text.contains("e2fsck") {
@@ -107,6 +109,27 @@ pub(crate) fn without_number(text: &str) -> String {
     format!("{words}{}", rest.strip_prefix(')').unwrap_or(rest))
 }
 
+/// A line to print.
+enum Line {
+    /// On standard error.
+    Complaint(String),
+    /// On standard output.
+    Done(String),
+}
+
+impl Line {
+    fn print(&self) {
+        match self {
+            Line::Complaint(text) => complain_best_effort(text),
+            Line::Done(text) => {
+                let mut out = Out::new();
+                out.line(text);
+                out.finish();
+            }
+        }
+    }
+}
+
 /// The messages of one command about one image.
 pub(crate) struct Report {
     command: &'static str,
@@ -117,8 +140,8 @@ pub(crate) struct Report {
     pub(crate) place: Option<String>,
     /// Drawn on the same terminal: it steps aside for messages.
     pub(crate) bar: Option<ProgressBar>,
-    /// Messages that are not printed yet, of something that may have to be done again.
-    held: Option<RefCell<Vec<String>>>,
+    /// Lines that are not printed yet, of something that may have to be done again.
+    held: Option<RefCell<Vec<Line>>>,
 }
 
 impl Report {
@@ -147,8 +170,13 @@ impl Report {
     pub(crate) fn absorb(&mut self, trial: Report) {
         self.failed(trial.code);
         for line in trial.held.into_iter().flat_map(RefCell::into_inner) {
-            complain_best_effort(line);
+            line.print();
         }
+    }
+
+    /// What was done, on standard output, for who wants to know (-v).
+    pub(crate) fn done(&self, what: impl fmt::Display) {
+        self.print(Line::Done(what.to_string()));
     }
 
     /// A file of the image failed.
@@ -206,16 +234,17 @@ impl Report {
             .place
             .as_ref()
             .map_or(String::new(), |p| format!("{p}: "));
-        let (command, text) = (self.command, format_args!("{place}{what}"));
-        if let Some(held) = &self.held {
-            held.borrow_mut()
-                .push(format!("diorite: {command}: {text}"));
-            return;
-        }
-        let line = || complain_best_effort(format_args!("diorite: {command}: {text}"));
-        match &self.bar {
-            Some(bar) => bar.suspend(line),
-            None => line(),
+        let command = self.command;
+        self.print(Line::Complaint(format!(
+            "diorite: {command}: {place}{what}"
+        )));
+    }
+
+    fn print(&self, line: Line) {
+        match (&self.held, &self.bar) {
+            (Some(held), _) => held.borrow_mut().push(line),
+            (None, Some(bar)) => bar.suspend(|| line.print()),
+            (None, None) => line.print(),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Sizes in coreutils' words: a number, its unit, and what it does to the size that is there.
 //!
-//! Input: a word of the command line. Output: a [`SizeChange`]. Invariant: parsing rounds nothing and wraps nothing. Limits: 64 bits.
+//! Input: a word of the command line; numbers of bytes. Output: a [`SizeChange`]; words. Invariant: parsing rounds nothing and wraps nothing. Limits: 64 bits.
+
+use diorite_block::locator::parse_size;
 
 /// What `truncate -s` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +39,7 @@ impl SizeChange {
         } else {
             &text[1..]
         };
-        let bytes = parse_bytes(number)?;
+        let bytes = parse_size(number)?;
         if bytes == 0 && matches!(how, How::RoundDown | How::RoundUp) {
             return Err(format!("{text:?}: division by zero"));
         }
@@ -70,32 +72,24 @@ impl SizeChange {
     }
 }
 
-/// A number of bytes: `K` and `KiB` are 1,024, `KB` is 1,000, and so on up to `E`.
-pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = &text[digits.len()..];
-    let wrong = || format!("{text:?} is no number of bytes (10, 4K, 4KiB, 4KB, 1M, ... 1E)");
-    let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-    let number: u64 = digits.parse().ok().filter(|_| plain).ok_or_else(wrong)?;
-    let (letter, rest) = unit.split_at(unit.len().min(1));
-    let power = match letter {
-        "" => 0,
-        "k" | "K" => 1,
-        "m" | "M" => 2,
-        "g" | "G" => 3,
-        "t" | "T" => 4,
-        "P" => 5,
-        "E" => 6,
-        _ => return Err(wrong()),
-    };
-    let base: u64 = match rest {
-        "" | "iB" => 1024,
-        "B" => 1000,
-        _ => return Err(wrong()),
-    };
-    base.checked_pow(power)
-        .and_then(|unit| number.checked_mul(unit))
-        .ok_or_else(|| format!("{text:?} is too large"))
+/// A number of bytes with a unit: never less than it is, with one digit behind the point below 10.
+pub(crate) fn human(bytes: u64) -> String {
+    if bytes < 1024 {
+        return bytes.to_string();
+    }
+    let mut unit = 1u128;
+    for letter in ["K", "M", "G", "T", "P"] {
+        unit *= 1024;
+        let tenths = (u128::from(bytes) * 10).div_ceil(unit);
+        let whole = u128::from(bytes).div_ceil(unit);
+        if tenths < 100 {
+            return format!("{}.{}{letter}", tenths / 10, tenths % 10);
+        }
+        if whole < 1024 {
+            return format!("{whole}{letter}");
+        }
+    }
+    format!("{}E", u128::from(bytes).div_ceil(unit * 1024))
 }
 
 #[cfg(test)]
@@ -110,6 +104,8 @@ mod tests {
             ("1K", 5, 1024),
             ("1KB", 5, 1000),
             ("2MiB", 5, 2 << 20),
+            ("2048s", 5, 1 << 20),
+            ("0x10", 5, 16),
             ("0", 5, 0),
             ("+3", 5, 8),
             ("-3", 5, 2),
@@ -138,6 +134,24 @@ mod tests {
             "", "+", "K", "1Q", "1KX", "/0", "%0", "--1", "1 K", "16E", "\u{fc}",
         ] {
             assert!(SizeChange::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_with_units() {
+        let cases = [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1.0K"),
+            (1025, "1.1K"),
+            (10 << 10, "10K"),
+            ((10 << 10) + 1, "11K"),
+            ((1 << 20) - 1, "1.0M"),
+            (3 << 40, "3.0T"),
+            (u64::MAX, "16E"),
+        ];
+        for (bytes, shown) in cases {
+            assert_eq!(human(bytes), shown);
         }
     }
 }

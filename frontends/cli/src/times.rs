@@ -48,6 +48,29 @@ impl Clock {
         self.format(form, time.secs, time.nanos)
     }
 
+    /// A part of the time, as find -printf has it: see [`has_part`].
+    pub(crate) fn part(&self, time: Timestamp, part: char) -> String {
+        // Tenths of nanoseconds, which are always zero.
+        let fraction = format!(".{:09}0", time.nanos);
+        let form = match part {
+            '@' => return format!("{}{fraction}", time.secs),
+            '+' => "%Y-%m-%d+%H:%M:%S".to_owned(),
+            part => format!("%{part}"),
+        };
+        let text = self.format(&form, time.secs, time.nanos);
+        match part {
+            '+' | 'S' | 'T' => text + &fraction,
+            _ => text,
+        }
+    }
+
+    /// `Sat Nov 21 21:29:35.1234567890 2026`, as find -printf prints a whole time.
+    pub(crate) fn ctime_of(&self, time: Timestamp) -> String {
+        let front = self.format("%a %b %e %H:%M:%S", time.secs, time.nanos);
+        let year = self.format("%Y", time.secs, time.nanos);
+        format!("{front}.{:09}0 {year}", time.nanos)
+    }
+
     fn format(&self, form: &str, secs: i64, nanos: u32) -> String {
         let nanos = i32::try_from(nanos).unwrap_or(0);
         let at = jiff::Timestamp::new(secs, 0).and_then(|t| {
@@ -59,6 +82,16 @@ impl Clock {
             Err(_) => secs.to_string(),
         }
     }
+}
+
+/// The time now.
+pub(crate) fn now() -> Timestamp {
+    of(jiff::Timestamp::now())
+}
+
+/// Is it a part of a time that can be printed alone?
+pub(crate) fn has_part(part: char) -> bool {
+    "@+YymdeHIMSpjaAbBFTDZz".contains(part)
 }
 
 /// A time as `touch -d` takes it: `@SECONDS`, or a date with or without a time, with or without a zone.
@@ -105,13 +138,17 @@ fn parse_in(text: &str, zone: &TimeZone) -> Result<Timestamp, String> {
     let at = at.map_err(|_| {
         format!("invalid time: {text}: give @SECONDS, or a date like 2001-02-03 04:05:06")
     })?;
-    // Nanoseconds count upwards from the second, before 1970 too.
+    Ok(of(at))
+}
+
+/// As an image has it: nanoseconds count upwards from the second, before 1970 too.
+fn of(at: jiff::Timestamp) -> Timestamp {
     let nanos = at.as_nanosecond().rem_euclid(1_000_000_000);
     let secs = at.as_nanosecond().div_euclid(1_000_000_000);
-    Ok(Timestamp {
+    Timestamp {
         secs: i64::try_from(secs).expect("a calendar's seconds have 64 bits"),
         nanos: u32::try_from(nanos).expect("less than a second"),
-    })
+    }
 }
 
 /// `-1.5` is half a second before -1.

@@ -88,7 +88,7 @@ fn double_use_names_everybody() {
     let double = kinds.iter().find(|k| k["kind"] == "double_use").unwrap();
     let what = double["kept"][0]["what"].as_str().unwrap();
     assert!(
-        what.ends_with(&format!("are in use by inode {one}, inode {two}")),
+        what.ends_with(&format!(" in use by inode {one}, inode {two}")),
         "{what}"
     );
     assert_eq!(double["kept"][0]["path"], "/sub/one");

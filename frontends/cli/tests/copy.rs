@@ -415,7 +415,19 @@ fn images_inside_images_and_partitions() {
             .out,
         b"a few words\n"
     );
-    diorite(&["ls", path(&disk)]).failed(2, "?part=1");
+    let listed = "it is a disk with partitions; its GPT has 1 (Linux filesystem, ";
+    for (command, code) in [("ls", 2), ("info", 1), ("check", 8)] {
+        let ran = diorite(&[command, path(&disk)]);
+        ran.failed(code, listed);
+        ran.failed(code, &format!("name one of them: '{}?part=", path(&disk)));
+    }
+    diorite(&["rm", path(&disk), "/small"]).failed(1, listed);
+    let other = diorite(&["ls", &format!("{}?part=1", disk.display())]);
+    other.failed(
+        2,
+        "partition 1 holds no ext2/ext3/ext4 file system; its GPT has",
+    );
+    other.failed(2, &format!("'{}?part=2'", disk.display()));
     diorite(&["ls", &format!("{}?part=7", disk.display())]).failed(2, "7");
 }
 

@@ -142,9 +142,9 @@ fn nothing_half_done() {
         assert!(out.join("one").is_dir() && out.join("two").is_dir());
         assert!(!out.join("three").exists() && !out.join("many").exists());
 
-        let script = "mkdir /four\nrmdir\n";
+        let script = "mkdir /four\nformat\n";
         edit(dir.path(), &img, &["--each"], script)
-            .failed(2, "script:2: unrecognized subcommand 'rmdir'");
+            .failed(2, "script:2: unrecognized subcommand 'format'");
         let script = "mkdir /four\nmkdir /four\nmkdir /five\n";
         edit(dir.path(), &img, &["--each"], script).failed(1, "the one before it is in the image");
         let out = got(&img, dir.path());

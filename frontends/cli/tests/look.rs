@@ -474,21 +474,37 @@ fn extents_agree_with_filefrag_on_a_mount() {
 fn what_is_no_image_is_told() {
     let dir = scratch();
     let path = dir.path().join("other");
-    for (first, words) in [
+    for (at, first, words) in [
         (
+            0,
             &b"QFI\xfb"[..],
             "it is a qcow2 image; 'qemu-img convert -O raw'",
         ),
-        (b"\x1f\x8b\x08", "it is compressed by gzip; unpack it first"),
-        (b"XFSB", "it is an XFS file system"),
-        (b"else", "no ext2/ext3/ext4 superblock"),
+        (
+            0,
+            b"\x1f\x8b\x08",
+            "it is compressed by gzip; unpack it first",
+        ),
+        (0, b"XFSB", "it is an XFS file system"),
+        (257, b"ustar", "it is a tar archive; unpack it"),
+        (32_769, b"CD001", "it is an ISO 9660 file system"),
+        (0, b"else", "no ext2/ext3/ext4 superblock"),
     ] {
         let mut bytes = vec![0; 1 << 20];
-        bytes[..first.len()].copy_from_slice(first);
+        bytes[at..at + first.len()].copy_from_slice(first);
         fs::write(&path, bytes).unwrap();
-        diorite(&["ls", path.to_str().unwrap()]).failed(2, words);
-        diorite(&["touch", path.to_str().unwrap(), "/x"]).failed(1, words);
+        let path = path.to_str().unwrap();
+        diorite(&["ls", path]).failed(2, words);
+        diorite(&["info", path]).failed(1, words);
+        diorite(&["check", path]).failed(8, words);
+        diorite(&["touch", path, "/x"]).failed(1, words);
     }
+    // One that is too small for a superblock, and one inside an image.
+    fs::write(&path, b"\x1f\x8b\x08").unwrap();
+    diorite(&["ls", path.to_str().unwrap()]).failed(2, "it is compressed by gzip");
+    let img = image(dir.path(), "x", "8M", &["-t", "ext4"], None);
+    diorite(&["put", &img, path.to_str().unwrap(), "/inner"]).ok();
+    diorite(&["ls", &format!("{img}!/inner")]).failed(2, "it is compressed by gzip");
     // A pipe was opened to look at its first bytes, which waited for somebody to write some.
     let pipe = dir.path().join("pipe");
     run("mkfifo", &[&pipe]);

@@ -211,8 +211,8 @@ fn refusals() {
         (&["rm", "-r", img, "/"], "refusing to remove it"),
         (&["rm", "-r", img, "/d/.."], "refusing to remove it"),
         (&["mv", img, "/d", "/d/e"], "inside of what is moved"),
-        (&["mv", "-T", img, "/f", "/d"], "/f: Is a directory"),
-        (&["mv", "-T", img, "/x", "/d"], "/x: Directory not empty"),
+        (&["mv", "-T", img, "/f", "/d"], "/d: Is a directory"),
+        (&["mv", "-T", img, "/x", "/d"], "/d: Directory not empty"),
         (
             &["mv", img, "/f", "/x", "/none"],
             "/none: No such file or directory",

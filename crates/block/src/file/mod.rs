@@ -19,6 +19,7 @@ use crate::bio::Bio;
 use crate::device::{
     Device, DeviceError, DeviceErrorKind, DeviceQueue, DeviceReport, Geometry, QueueOptions,
 };
+use crate::partition::PartitionTable;
 use crate::sync::{DEVICE_SHARED, Mutex};
 use pool::Pool;
 use std::fmt;
@@ -144,6 +145,14 @@ impl FileDevice {
             engine: Mutex::new(&DEVICE_SHARED, engine),
             forced: options.engine.is_some(),
         })
+    }
+
+    /// The partition table of what the options describe; none if there is none that makes sense. The file is read only, whoever has it.
+    ///
+    /// # Errors
+    /// As [`FileDevice::open`].
+    pub fn partitions(options: &FileOptions) -> Result<Option<PartitionTable>, DeviceError> {
+        open::partitions(options)
     }
 
     /// The I/O engine that queues opened now get.

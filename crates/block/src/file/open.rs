@@ -8,7 +8,7 @@ use super::host::{self, Limits};
 use super::target::Target;
 use crate::device::{DeviceError, DeviceErrorKind, Geometry};
 use crate::hold::{self, Hold, Use};
-use crate::partition;
+use crate::partition::{self, PartitionTable};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -56,6 +56,24 @@ pub(super) fn open(options: &FileOptions, name: String) -> Result<Target, Device
     ))
 }
 
+/// The partition table of what the options describe.
+pub(super) fn partitions(options: &FileOptions) -> Result<Option<PartitionTable>, DeviceError> {
+    let options = FileOptions {
+        read_only: true,
+        buffered: true,
+        ..options.clone()
+    };
+    let opened = open_host(&options)?;
+    let extent = extent(&options, &opened)?;
+    let sector = options.sector.unwrap_or(opened.limits.sector);
+    Ok(partition::list(source(&opened, &extent), sector))
+}
+
+/// Where a table of `extent` is read from.
+fn source<'a>(opened: &'a Opened, extent: &Extent) -> partition::Source<'a> {
+    partition::Source::new(&opened.fd, extent.base, extent.size, opened.limits.logical)
+}
+
 fn extent_is_cut(options: &FileOptions) -> bool {
     options.offset != 0 || options.size.is_some() || options.part.is_some()
 }
@@ -69,9 +87,10 @@ fn open_host(options: &FileOptions) -> Result<Opened, DeviceError> {
         FileType::RegularFile => false,
         FileType::BlockDevice => true,
         other => {
+            let what = in_words(other);
             return Err(DeviceError::new(
                 DeviceErrorKind::Unsupported,
-                format!("{shown} is neither a file nor a block device ({other:?})"),
+                format!("{shown} is neither a file nor a block device: it is {what}"),
             ));
         }
     };
@@ -111,6 +130,19 @@ fn open_host(options: &FileOptions) -> Result<Opened, DeviceError> {
         try_direct(&mut opened)?;
     }
     Ok(opened)
+}
+
+fn in_words(kind: FileType) -> &'static str {
+    match kind {
+        FileType::RegularFile => "a file",
+        FileType::Directory => "a directory",
+        FileType::Symlink => "a symbolic link",
+        FileType::Fifo => "a pipe",
+        FileType::Socket => "a socket",
+        FileType::CharacterDevice => "a character device",
+        FileType::BlockDevice => "a block device",
+        FileType::Unknown => "of a kind that is not known",
+    }
 }
 
 fn open_direct(
@@ -185,9 +217,8 @@ fn extent(options: &FileOptions, opened: &Opened) -> Result<Extent, DeviceError>
     }
     if let Some(number) = options.part {
         let sector = options.sector.unwrap_or(opened.limits.sector);
-        let source =
-            partition::Source::new(&opened.fd, extent.base, extent.size, opened.limits.logical);
-        let part = partition::find(source, sector, number, &options.path.display().to_string())?;
+        let name = options.path.display().to_string();
+        let part = partition::find(source(opened, &extent), sector, number, &name)?;
         extent = cut(options, &extent, part.start, Some(part.size))?;
     }
     Ok(extent)

@@ -19,6 +19,9 @@ fn every_part_is_understood() {
     let got = parse("disk.img?offset=1M&size=3G&part=2&sector=4096&ro");
     assert_eq!(got, Locator::File(want));
     assert_eq!(parse("mem:64M"), Locator::Mem { size: 64 << 20 });
+    assert_eq!(parse("mem:64MiB"), Locator::Mem { size: 64 << 20 });
+    let sectors = parse("disk.img?offset=2048s&size=0x100000&ro");
+    assert_eq!(sectors, parse("disk.img?offset=1M&size=1M&ro"));
     assert_eq!(parse("/dev/sda1"), Locator::file("/dev/sda1"));
     assert_eq!(parse("./mem:64M"), Locator::file("./mem:64M"));
     let nested = parse("disk.img?part=1!/vm/a.img!/etc/passwd");
@@ -53,6 +56,45 @@ fn what_is_wrong_is_named() {
         assert!(error.what.contains(why), "{text}: {error}");
     }
     Locator::parse("sim:1M,no-such-thing=1").expect_err("the model knows no such thing");
+}
+
+/// `!` is awkward in a shell: a colon does as well, behind what is there.
+#[test]
+fn a_colon_behind_a_file_leads_inside() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| format!("{}/{name}", dir.path().display());
+    std::fs::write(at("a.img"), "x").expect("the test's own file");
+    let inside = |outer: &str, path: &str| Locator::Inside {
+        outer: Box::new(parse(&at(outer))),
+        path: path.to_owned(),
+    };
+    assert_eq!(parse(&at("a.img:/b.img")), inside("a.img", "/b.img"));
+    assert_eq!(
+        parse(&at("a.img?part=2:/vm/b")),
+        inside("a.img?part=2", "/vm/b")
+    );
+    assert_eq!(
+        parse(&at("a.img?part=2:/b?c")),
+        inside("a.img?part=2", "/b?c")
+    );
+    assert_eq!(parse(&at("a.img:/b!/c")), parse(&at("a.img!/b!/c")));
+    assert_eq!(parse(&at("a.img!/b:/c")), inside("a.img", "/b:/c"));
+    let shown = parse(&at("a.img:/b.img")).to_string();
+    assert_eq!(shown, at("a.img!/b.img"));
+    // Other names with a colon stay names of files, and so do those behind a directory.
+    for name in ["nothing:/x", "a.img:x", "a.img?what:/x"] {
+        assert!(
+            !matches!(Locator::parse(&at(name)), Ok(Locator::Inside { .. })),
+            "{name}"
+        );
+    }
+    assert_eq!(parse("/tmp:/x"), Locator::file("/tmp:/x"));
+    std::fs::create_dir(at("a.img:")).expect("the test's own");
+    std::fs::write(at("a.img:/b.img"), "x").expect("the test's own file");
+    assert_eq!(
+        parse(&at("a.img:/b.img")),
+        Locator::file(at("a.img:/b.img"))
+    );
 }
 
 #[test]

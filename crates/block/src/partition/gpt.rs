@@ -4,7 +4,7 @@
 //! Invariant: header and entries pass their checksums before any field is used for more than finding those. Limits:
 //! [`MAX_ARRAY`] bytes of entries.
 
-use super::{Part, Source, Wrong, le32, le64};
+use super::{Partition, PartitionKind, Source, Wrong, le32, le64};
 
 /// The entries' bytes at most: 8,192 entries of the usual size.
 pub(super) const MAX_ARRAY: u64 = 1 << 20;
@@ -15,7 +15,7 @@ const HEADER: usize = 92;
 pub(super) enum Found {
     None,
     Broken(String),
-    Table(Vec<Part>),
+    Table(Vec<Partition>),
 }
 
 /// Looks for a table whose addresses count in `sector`.
@@ -35,7 +35,7 @@ pub(super) fn read(source: &Source<'_>, sector: u32) -> Found {
 }
 
 /// The table whose header is at `lba`; none if there is no header.
-fn table(source: &Source<'_>, sector: u64, lba: u64) -> Result<Option<Vec<Part>>, Wrong> {
+fn table(source: &Source<'_>, sector: u64, lba: u64) -> Result<Option<Vec<Partition>>, Wrong> {
     let Ok(header) = source.read(lba.saturating_mul(sector), sector as usize) else {
         return Ok(None);
     };
@@ -82,7 +82,7 @@ fn check_header(header: &[u8], lba: u64) -> Result<(), Wrong> {
 }
 
 /// The partition in an entry; none if the entry is not used.
-fn part(entry: &[u8], number: u32, sector: u64) -> Result<Option<Part>, Wrong> {
+fn part(entry: &[u8], number: u32, sector: u64) -> Result<Option<Partition>, Wrong> {
     if entry[..16].iter().all(|b| *b == 0) {
         return Ok(None);
     }
@@ -94,8 +94,11 @@ fn part(entry: &[u8], number: u32, sector: u64) -> Result<Option<Part>, Wrong> {
     };
     let (start, size) =
         range().ok_or_else(|| Wrong(format!("entry {number} is from sector {first} to {last}")))?;
-    Ok(Some(Part {
+    let mut guid = [0; 16];
+    guid.copy_from_slice(&entry[..16]);
+    Ok(Some(Partition {
         number,
+        kind: PartitionKind::Gpt(guid),
         start,
         size,
     }))

@@ -3,7 +3,7 @@
 //! Input: the source and its first sector. Output: the four primary partitions that are used, and the logical ones from
 //! 5 on. Invariant: the chain is followed for [`MAX_LOGICAL`] steps at most. Limits: 32-bit sector numbers.
 
-use super::{Part, Source, Wrong, le32};
+use super::{Partition, PartitionKind, Source, Wrong, le32};
 
 /// Logical partitions that are followed.
 pub(super) const MAX_LOGICAL: u32 = 128;
@@ -31,9 +31,10 @@ impl Entry {
     }
 
     /// The partition, its sectors counted from `base`. Sums of 32-bit numbers times a 16-bit one: no overflow.
-    fn part(&self, number: u32, base: u64, sector: u64) -> Part {
-        Part {
+    fn part(&self, number: u32, base: u64, sector: u64) -> Partition {
+        Partition {
             number,
+            kind: PartitionKind::Mbr(self.kind),
             start: (base + self.first) * sector,
             size: self.sectors * sector,
         }
@@ -66,12 +67,12 @@ pub(super) fn read(
     source: &Source<'_>,
     record: &[u8],
     sector: u32,
-) -> Result<Option<Vec<Part>>, Wrong> {
+) -> Result<Option<Vec<Partition>>, Wrong> {
     let Some(primary) = entries(record) else {
         return Ok(None);
     };
     let size = u64::from(sector);
-    let mut parts: Vec<Part> = (1..)
+    let mut parts: Vec<Partition> = (1..)
         .zip(primary)
         .filter(|(_, e)| e.is_used())
         .map(|(number, e)| e.part(number, 0, size))
@@ -84,7 +85,12 @@ pub(super) fn read(
 }
 
 /// Follows the chain of extended boot records that starts at sector `base`.
-fn follow(source: &Source<'_>, base: u64, sector: u64, parts: &mut Vec<Part>) -> Result<(), Wrong> {
+fn follow(
+    source: &Source<'_>,
+    base: u64,
+    sector: u64,
+    parts: &mut Vec<Partition>,
+) -> Result<(), Wrong> {
     let (mut at, mut number) = (base, 5);
     for _ in 0..MAX_LOGICAL {
         let record = source.read(at * sector, 512)?;

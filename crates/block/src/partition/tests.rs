@@ -12,7 +12,7 @@ fn disk(bytes: usize) -> (tempfile::TempDir, PathBuf) {
     (dir, path)
 }
 
-fn look(path: &Path, sector: u32, number: u32) -> Result<Part, DeviceError> {
+fn look(path: &Path, sector: u32, number: u32) -> Result<Partition, DeviceError> {
     let file = std::fs::File::open(path).expect("the test's own file");
     let size = file.metadata().expect("it is open").len();
     let fd = OwnedFd::from(file);
@@ -47,8 +47,11 @@ fn gpt_by_sfdisk() {
     if !sfdisk(&path, script, &[]) {
         return;
     }
-    let want = Part {
+    let want = Partition {
         number: 2,
+        kind: PartitionKind::Gpt(
+            *b"\xaf\x3d\xc6\x0f\x83\x84\x72\x47\x8e\x79\x3d\x69\xd8\x47\x7d\xe4",
+        ),
         start: 6144 * 512,
         size: 8192 * 512,
     };
@@ -59,7 +62,7 @@ fn gpt_by_sfdisk() {
     assert!(
         error
             .what
-            .contains("its GPT has 1 (2097152 bytes at 1048576), 2 ("),
+            .contains("its GPT has 1 (Linux filesystem, 2 MiB), 2 (Linux filesystem, 4 MiB)"),
         "{error}"
     );
     assert_eq!(look(&path, 512, 9).expect("it is there").size, 1 << 20);
@@ -120,6 +123,40 @@ fn mbr_by_sfdisk_with_logical_partitions() {
         assert_eq!((part.start, part.size), want, "{line}");
     }
     assert_eq!(lines.len(), 5, "{listed}");
+}
+
+/// Types by their names, sizes with a digit behind the point; what is not known is shown as it is.
+#[test]
+fn partitions_in_words() {
+    let part = |number, kind, size| {
+        let start = 0;
+        Partition {
+            number,
+            kind,
+            start,
+            size,
+        }
+        .to_string()
+    };
+    let shown = [
+        (
+            part(1, PartitionKind::Mbr(0x83), 3 << 30),
+            "1 (Linux, 3 GiB)",
+        ),
+        (
+            part(2, PartitionKind::Mbr(0x42), (3 << 29) + 512),
+            "2 (type 0x42, 1.5 GiB)",
+        ),
+        (part(3, PartitionKind::Mbr(0xef), 512), "3 (EFI, 512 bytes)"),
+        (
+            part(4, PartitionKind::Gpt([0x11; 16]), 4096),
+            "4 (type 11111111-1111-1111-1111-111111111111, 4 KiB)",
+        ),
+    ];
+    for (shown, want) in shown {
+        assert_eq!(shown, want);
+    }
+    assert!(PartitionKind::Mbr(0x83).is_linux() && !PartitionKind::Mbr(0x82).is_linux());
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use crate::bio::{BioErrorKind, BioOp};
 use crate::device::{DeviceError, DeviceErrorKind};
 use crate::fault::{Fault, When};
+use crate::size::parse_size;
 use std::time::Duration;
 
 /// Who says when a request has ended.
@@ -18,6 +19,9 @@ pub enum SimClock {
     /// As stepped, and a `reap` that finds nothing, or a `wait` with nothing to reap, takes one step by itself.
     Auto,
 }
+
+/// The largest disk.
+const MOST: u64 = 1 << 60;
 
 /// A simulated disk. The default is a disk of no size without latency, cache or faults.
 #[derive(Clone, Debug)]
@@ -89,7 +93,10 @@ impl SimOptions {
         let mut parts = text.split(',');
         let size = parts.next().unwrap_or_default();
         let mut options = SimOptions {
-            size: parse_size(size).ok_or_else(|| wrong("a size such as 64M", size))?,
+            size: parse_size(size)
+                .ok()
+                .filter(|n| *n <= MOST)
+                .ok_or_else(|| wrong("a size such as 64M", size))?,
             ..SimOptions::default()
         };
         for part in parts {
@@ -138,21 +145,6 @@ fn wrong(wanted: &str, found: &str) -> DeviceError {
 
 fn choose(value: &str, yes: &str, no: &str) -> Option<bool> {
     (value == yes || value == no).then_some(value == yes)
-}
-
-/// `64M`: a number with a binary suffix, as everywhere in this field.
-fn parse_size(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kib" => 10,
-        "m" | "mib" => 20,
-        "g" | "gib" => 30,
-        "t" | "tib" => 40,
-        _ => return None,
-    };
-    let number: u64 = digits.parse().ok()?;
-    number.checked_mul(1 << shift).filter(|n| *n <= 1 << 60)
 }
 
 fn parse_time(text: &str) -> Option<Duration> {

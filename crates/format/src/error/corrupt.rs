@@ -90,14 +90,14 @@ pub enum Corrupt {
     #[error("this is no journal device: the feature journal_dev is not set")]
     NoJournalDevice,
     /// Number out of range.
-    #[error("block {block} is outside the volume's blocks ({first}..{end})")]
+    #[error("block {block} is outside the volume's blocks, {first} to {}", .end.saturating_sub(1))]
     BlockRange {
         block: FsBlock,
         first: u64,
         end: u64,
     },
     /// Number out of range.
-    #[error("inode {ino} is outside 1..={max}")]
+    #[error("inode {ino} is outside the volume's inodes, 1 to {max}")]
     InoRange { ino: Ino, max: u32 },
     /// Number out of range.
     #[error("group {group} is outside the volume's {count} groups")]
@@ -122,7 +122,8 @@ pub enum Corrupt {
     },
     /// A bitmap or inode table outside its range.
     #[error(
-        "descriptor of group {group}: {what} at block {block} (length {len}) is outside {first}..{end}"
+        "descriptor of group {group}: {what} at block {block} (length {len}) is outside blocks {first} to {}",
+        .end.saturating_sub(1)
     )]
     DescBlock {
         group: GroupNo,
@@ -257,7 +258,9 @@ pub enum Corrupt {
     },
     /// Outside what the parent says the node covers.
     #[error(
-        "inode {ino}: extent node {at}: file blocks {start}..{end} are outside {low}..{high}, which the node covers"
+        "inode {ino}: extent node {at}: file blocks {start} to {} are outside {low} to {}, which the node covers",
+        .end.saturating_sub(1),
+        .high.saturating_sub(1)
     )]
     ExtentRange {
         ino: Ino,
@@ -503,7 +506,7 @@ pub enum Corrupt {
     },
     /// Orphan entry.
     #[error(
-        "orphan file, block {block}: entry {index} names inode {found}; ordinary inodes are {first}..={last}"
+        "orphan file, block {block}: entry {index} names inode {found}; ordinary inodes are {first} to {last}"
     )]
     OrphanIno {
         block: FsBlock,

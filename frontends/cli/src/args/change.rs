@@ -18,6 +18,28 @@ pub(crate) struct MkdirArgs {
     /// Permissions, as for chmod
     #[arg(short, long, value_parser = ModeChange::parse)]
     pub(crate) mode: Option<ModeChange>,
+    /// Say what is done
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// The image
+    pub(crate) img: String,
+    /// The directories
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<OsString>,
+}
+
+/// `rmdir`.
+#[derive(Args, Debug)]
+pub(crate) struct RmdirArgs {
+    /// The directories above, too, as far as they are named: a/b removes a/b, then a
+    #[arg(short, long)]
+    pub(crate) parents: bool,
+    /// That one is not empty is no error
+    #[arg(long)]
+    pub(crate) ignore_fail_on_non_empty: bool,
+    /// Say what is done
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
     /// The image
     pub(crate) img: String,
     /// The directories
@@ -37,6 +59,9 @@ pub(crate) struct RmArgs {
     /// What is not there is no error
     #[arg(short, long)]
     pub(crate) force: bool,
+    /// Say what is done
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
     /// The image
     pub(crate) img: String,
     /// What to remove
@@ -53,6 +78,9 @@ pub(crate) struct MvArgs {
     /// DEST is the new name, also if it is a directory
     #[arg(short = 'T', long)]
     pub(crate) no_target_directory: bool,
+    /// Say what is done
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
     /// The image
     pub(crate) img: String,
     /// What to move
@@ -75,6 +103,9 @@ pub(crate) struct LnArgs {
     /// LINK is the new name, also if it is a directory
     #[arg(short = 'T', long)]
     pub(crate) no_target_directory: bool,
+    /// Say what is done
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
     /// The image
     pub(crate) img: String,
     /// What to link to
@@ -153,6 +184,9 @@ pub(crate) struct ChmodArgs {
     /// Directories with all that is in them
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
+    /// Say what is done
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
     /// The image
     pub(crate) img: String,
     /// Octal, or letters: u+x, go-w,a=rX; without a letter for whom all are meant
@@ -172,6 +206,9 @@ pub(crate) struct ChownArgs {
     /// Symbolic links themselves, not what they point to
     #[arg(long)]
     pub(crate) no_dereference: bool,
+    /// Say what is done
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
     /// The image
     pub(crate) img: String,
     /// OWNER, OWNER:GROUP or :GROUP, as numbers

@@ -84,6 +84,20 @@ pub(crate) struct PutArgs {
     pub(crate) paths: Vec<OsString>,
 }
 
+/// `cp`.
+#[derive(Args, Debug)]
+pub(crate) struct CpArgs {
+    /// Directories are always copied whole; for those whose fingers type it
+    #[arg(short, short_aliases = ['R', 'a', 'f'], hide = true)]
+    recursive: bool,
+    /// No progress on the terminal
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// What to copy, and where to: paths of the host, or IMG:/path
+    #[arg(required = true, num_args = 2.., value_name = "PATH")]
+    pub(crate) paths: Vec<OsString>,
+}
+
 /// `edit`.
 #[derive(Args, Debug)]
 pub(crate) struct EditArgs {

@@ -2,7 +2,9 @@
 //!
 //! Input: the process's arguments. Output: options. Invariant: as for all of them. Limits: none of its own.
 
+use crate::format::Template;
 use clap::Args;
+use diorite_block::locator::parse_size;
 use std::ffi::OsString;
 
 /// `info`.
@@ -54,6 +56,12 @@ pub(crate) struct LsArgs {
     /// Inode numbers in front
     #[arg(short, long)]
     pub(crate) inode: bool,
+    /// A mark behind names: / for directories, * for what can be run, @ links, | pipes, = sockets
+    #[arg(short = 'F', long)]
+    pub(crate) classify: bool,
+    /// Colours by what names stand for, as LS_COLORS says
+    #[arg(long, value_enum, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_value = "never", default_missing_value = "always")]
+    pub(crate) color: When,
     /// How -l prints times
     #[arg(long, value_enum, default_value_t = TimeStyle::Locale, value_name = "STYLE")]
     pub(crate) time_style: TimeStyle,
@@ -67,6 +75,20 @@ pub(crate) struct LsArgs {
     pub(crate) img: String,
     /// What to list; the root directory unless given
     pub(crate) paths: Vec<OsString>,
+}
+
+/// When something is done that is for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum When {
+    /// Always
+    #[value(alias = "yes", alias = "force")]
+    Always,
+    /// On a terminal
+    #[value(alias = "tty", alias = "if-tty")]
+    Auto,
+    /// Never
+    #[value(alias = "no", alias = "none")]
+    Never,
 }
 
 /// How `ls -l` prints times.
@@ -124,6 +146,12 @@ pub(crate) struct StatArgs {
     /// What a symbolic link points to, not the link
     #[arg(short = 'L', long)]
     pub(crate) dereference: bool,
+    /// A line of this form for each file: %n name, %N name and target, %s size, %b blocks of 512 bytes, %a and %A permissions, %f mode, %F type, %u and %g owner, %h links, %i inode, %t and %T device numbers, %x %y %z %w times, %X %Y %Z %W in seconds; others as of stat(1)
+    #[arg(short = 'c', long, value_name = "FORMAT", value_parser = Template::of_stat, conflicts_with = "json")]
+    pub(crate) format: Option<Template>,
+    /// The same without the line's end, with \n, \t, \0 and the like
+    #[arg(long, value_name = "FORMAT", value_parser = Template::of_stat_printf, conflicts_with_all = ["json", "format"])]
+    pub(crate) printf: Option<Template>,
     /// One JSON object per file, each on a line
     #[arg(long)]
     pub(crate) json: bool,
@@ -144,6 +172,109 @@ pub(crate) struct CatArgs {
     pub(crate) paths: Vec<OsString>,
 }
 
+/// `readlink`.
+#[derive(Args, Debug)]
+pub(crate) struct ReadlinkArgs {
+    /// No line's end behind the one link
+    #[arg(short, long)]
+    pub(crate) no_newline: bool,
+    /// A NUL behind each link instead of a line's end
+    #[arg(short, long)]
+    pub(crate) zero: bool,
+    /// Say what is no link, or cannot be read
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// The image
+    pub(crate) img: String,
+    /// The links
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<OsString>,
+}
+
+/// `df`.
+#[derive(Args, Debug)]
+pub(crate) struct DfArgs {
+    /// Sizes with units: 1.5K, 23M
+    #[arg(short = 'h', long)]
+    pub(crate) human_readable: bool,
+    /// Sizes in blocks of 1024 bytes, as always
+    #[arg(short)]
+    kilo: bool,
+    /// Inodes instead of space
+    #[arg(short, long)]
+    pub(crate) inodes: bool,
+    /// One JSON object, sizes in bytes
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+    /// The image
+    pub(crate) img: String,
+}
+
+/// `du`.
+#[derive(Args, Debug)]
+pub(crate) struct DuArgs {
+    /// Files too, not only directories
+    #[arg(short, long, conflicts_with = "summarize")]
+    pub(crate) all: bool,
+    /// Only what was asked for, without what is below it
+    #[arg(short, long, conflicts_with = "max_depth")]
+    pub(crate) summarize: bool,
+    /// What is so many levels below what was asked for, or less
+    #[arg(short = 'd', long, value_name = "N")]
+    pub(crate) max_depth: Option<usize>,
+    /// The sum at the end
+    #[arg(short = 'c', long)]
+    pub(crate) total: bool,
+    /// Sizes with units: 1.5K, 23M
+    #[arg(short = 'h', long)]
+    pub(crate) human_readable: bool,
+    /// Sizes in blocks of 1024 bytes, as always
+    #[arg(short)]
+    kilo: bool,
+    /// How long files are, not the space that they take
+    #[arg(long)]
+    pub(crate) apparent_size: bool,
+    /// The same, in bytes
+    #[arg(short, long)]
+    pub(crate) bytes: bool,
+    /// Files with several names count for each
+    #[arg(short = 'l', long)]
+    pub(crate) count_links: bool,
+    /// A NUL behind each path instead of a line's end
+    #[arg(short = '0', long)]
+    pub(crate) null: bool,
+    /// One JSON object per line, sizes in bytes
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+    /// The image
+    pub(crate) img: String,
+    /// Where to begin; the root directory unless given
+    pub(crate) paths: Vec<OsString>,
+}
+
+/// `cmp`.
+#[derive(Args, Debug)]
+pub(crate) struct CmpArgs {
+    /// Print nothing; the exit status says it
+    #[arg(short, long, visible_alias = "quiet")]
+    pub(crate) silent: bool,
+    /// Compare only so many bytes
+    #[arg(short = 'n', long = "bytes", value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) limit: Option<u64>,
+    /// The image
+    pub(crate) img: String,
+    /// A file in it
+    pub(crate) path: OsString,
+    /// A file of the host; - for standard input
+    pub(crate) file: OsString,
+}
+
 /// `check`.
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
@@ -153,6 +284,15 @@ pub(crate) struct CheckArgs {
     /// Tell up to 1000 findings of each kind instead of 10
     #[arg(short, long)]
     pub(crate) verbose: bool,
+    /// Check also what says that it is clean, as is done anyway
+    #[arg(short)]
+    force: bool,
+    /// Change nothing, as is done anyway
+    #[arg(short = 'n', conflicts_with = "preen")]
+    no: bool,
+    /// Print nothing if the image is clean; nothing is repaired
+    #[arg(short, visible_short_alias = 'a')]
+    pub(crate) preen: bool,
     /// One JSON object
     #[arg(long)]
     pub(crate) json: bool,

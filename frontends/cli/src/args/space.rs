@@ -2,15 +2,16 @@
 //!
 //! Input: the process's arguments. Output: options. Invariant: as for all of them. Limits: none of its own.
 
-use crate::sizes::{SizeChange, parse_bytes};
+use crate::sizes::SizeChange;
 use clap::Args;
+use diorite_block::locator::parse_size;
 use std::ffi::OsString;
 
 /// `truncate`.
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["size", "reference"]))]
 pub(crate) struct TruncateArgs {
-    /// The size: 10M sets it, +10M and -10M change it by that, <10M and >10M make it at most and at least that, /4K and %4K round it down and up to a multiple; K or KiB is 1024, KB is 1000, and so on for M, G, T, P, E
+    /// The size: 10M sets it, +10M and -10M change it by that, <10M and >10M make it at most and at least that, /4K and %4K round it down and up to a multiple; K or KiB is 1024, KB is 1000, and so on for M, G, T, P, E; 2048s are sectors of 512, 0x1000 is hexadecimal
     #[arg(short, long, allow_hyphen_values = true, value_parser = SizeChange::parse)]
     pub(crate) size: Option<SizeChange>,
     /// The size counts blocks of the image's file system, not bytes
@@ -33,11 +34,11 @@ pub(crate) struct TruncateArgs {
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("mode"))]
 pub(crate) struct FallocateArgs {
-    /// Bytes, K or KiB of 1024, KB of 1000, and so on for M, G, T, P, E
-    #[arg(short, long, value_parser = parse_bytes, required_unless_present = "dig_holes")]
+    /// Bytes, K or KiB of 1024, KB of 1000, and so on for M, G, T, P, E; 2048s are sectors of 512, 0x1000 is hexadecimal
+    #[arg(short, long, value_parser = parse_size, required_unless_present = "dig_holes")]
     pub(crate) length: Option<u64>,
     /// Where the range begins
-    #[arg(short, long, default_value = "0", value_parser = parse_bytes)]
+    #[arg(short, long, default_value = "0", value_parser = parse_size)]
     pub(crate) offset: u64,
     /// The file's size stays, though the range lies behind it
     #[arg(short = 'n', long, conflicts_with_all = ["collapse_range", "insert_range", "posix"])]

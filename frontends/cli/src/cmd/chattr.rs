@@ -36,13 +36,13 @@ pub(crate) fn check(args: &ChattrArgs) -> Result<(), &'static str> {
 /// Does what the arguments say.
 pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &ChattrArgs) {
     let how = (args.recursive, false);
-    paths::change_each(volume, report, &args.paths(), how, |inode| {
+    paths::change_each(volume, report, &args.paths(), how, |_, inode| {
         if inode.is_file() || inode.is_dir() {
-            return set(volume, inode, args);
+            return set(volume, inode, args).map(|()| None);
         }
         // Met on the way it is left as it is.
         match args.recursive {
-            true => Ok(()),
+            true => Ok(None),
             false => {
                 let what = "flags of what is no file or directory";
                 Err(Error::NotSupported(what.to_owned()))

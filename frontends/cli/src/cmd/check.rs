@@ -41,7 +41,9 @@ pub(crate) fn run(global: &Global, args: &CheckArgs) -> ExitCode {
     bar.finish();
     match found {
         Ok(found) => {
-            show(args, &found);
+            if !(args.preen && found.is_clean()) || args.json {
+                show(args, &found);
+            }
             if found.unfinished {
                 report.failed(DAMAGED | FAILED);
             } else if !found.is_clean() {
@@ -49,7 +51,7 @@ pub(crate) fn run(global: &Global, args: &CheckArgs) -> ExitCode {
             }
         }
         Err(error) => {
-            report.image(error);
+            image::refused(&args.img, &mut report, &error);
             report.failed(FAILED);
         }
     }

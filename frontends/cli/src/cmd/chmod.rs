@@ -1,10 +1,12 @@
 //! `diorite chmod`: permissions of files in an image, in coreutils' words.
 //!
-//! Input: an image, a mode, paths. Output: nothing. Invariants: a link on the command line is followed, one met on the way is left as it is. Limits: no
+//! Input: an image, a mode, paths. Output: with `-v` lines. Invariants: a link on the command line is followed, one met on the way is left as it is. Limits: no
 //! umask.
 
 use crate::args::{ChmodArgs, Global};
+use crate::facts::mode_string;
 use crate::image;
+use crate::names::in_quotes;
 use crate::paths;
 use crate::report::Report;
 use diorite::{Error, SetAttr, Volume};
@@ -21,19 +23,36 @@ pub(crate) fn run(global: &Global, args: &ChmodArgs) -> ExitCode {
 /// Does it on an open image.
 pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &ChmodArgs) {
     let how = (args.recursive, true);
-    paths::change_each(volume, report, &args.paths, how, |inode| {
-        set(volume, inode, args)
+    paths::change_each(volume, report, &args.paths, how, |path, inode| {
+        set(volume, path, inode, args)
     });
 }
 
-fn set(volume: &Volume, inode: &Inode, args: &ChmodArgs) -> Result<(), Error> {
+fn set(
+    volume: &Volume,
+    path: &[u8],
+    inode: &Inode,
+    args: &ChmodArgs,
+) -> Result<Option<String>, Error> {
     if inode.file_type == Some(FileType::Symlink) {
-        return Ok(());
+        return Ok(None);
     }
-    let permissions = args.mode.of(inode.mode & 0o7777, inode.is_dir());
+    let before = inode.mode & 0o7777;
+    let permissions = args.mode.of(before, inode.is_dir());
     let set = SetAttr {
         permissions: Some(permissions),
         ..SetAttr::default()
     };
-    volume.set_attr(inode.ino, &set)
+    volume.set_attr(inode.ino, &set)?;
+    Ok(args.verbose.then(|| told(path, before, permissions)))
+}
+
+/// What became of the permissions, as chmod says it.
+fn told(path: &[u8], before: u16, after: u16) -> String {
+    let shown = |mode| format!("{mode:04o} ({})", &mode_string(None, mode)[1..]);
+    let (path, was, is) = (in_quotes(path), shown(before), shown(after));
+    match before == after {
+        true => format!("mode of {path} retained as {is}"),
+        false => format!("mode of {path} changed from {was} to {is}"),
+    }
 }

@@ -1,110 +1,143 @@
 //! `diorite find`: names that fit, in the words of find(1).
 //!
-//! Input: an image, paths, an expression. Output: the paths of what fits, or a JSON object for each. Invariants: those of the walk; an expression that
-//! makes no sense is refused before the image is opened. Limits: the tests are those of what an inode says; nothing is run or removed.
+//! Input: an image, paths, an expression. Output: the paths of what fits, in the form asked for, or a JSON object for each. Invariants: those of the walk; an
+//! expression that makes no sense is refused before the image is opened, which is opened for writing only for `-delete`. Limits: the tests are those of what an
+//! inode says; nothing is run.
 //!
 //! | module | takes -> gives |
 //! |---|---|
 //! | `parse` | words -> an expression, and how deep to go |
 //! | `test` | a file that was met -> whether it fits |
+//! | `act` | a file that fits -> what is printed, or removed |
 //! | `glob` | a name and a pattern -> whether they fit |
 
+mod act;
 mod glob;
 mod parse;
 mod test;
 
 use crate::args::{FindArgs, Global};
 use crate::descent::{Descent, Visit};
-use crate::facts::JsonFile;
 use crate::image;
-use crate::names::quoted;
 use crate::output::Out;
+use crate::paths;
 use crate::report::Report;
+use crate::times::Clock;
 use crate::usage;
-use diorite::Volume;
+use act::Actor;
+use diorite::{Error, Volume};
+use diorite_format::Timestamp;
 use parse::Query;
 use std::process::ExitCode;
+use test::Surroundings;
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &FindArgs) -> ExitCode {
     let query = parse::read(&args.words).unwrap_or_else(|why| usage::wrong(&why));
     let mut report = Report::new("find", &args.img);
-    let Some(volume) = image::open(&args.img, global, &mut report) else {
+    let volume = match query.deletes {
+        true => image::open_for_writing(&args.img, global, &mut report),
+        false => image::open(&args.img, global, &mut report),
+    };
+    let Some(volume) = volume else {
         return report.exit_code();
     };
+    let mut report = search(&volume, args, &query, report);
+    if query.deletes {
+        image::close(volume, &mut report);
+    }
+    report.exit_code()
+}
+
+fn search(volume: &Volume, args: &FindArgs, query: &Query, mut report: Report) -> Report {
+    let mut references = Vec::new();
+    for path in &query.references {
+        match changed(volume, path) {
+            Ok(time) => references.push(time),
+            Err(error) => {
+                report.file(path, error);
+                return report;
+            }
+        }
+    }
+    let around = Surroundings {
+        volume,
+        now: crate::times::now(),
+        references: &references,
+    };
     let mut finder = Finder {
-        volume: &volume,
-        args,
-        query: &query,
-        out: Out::new(),
-        report,
+        query,
+        around,
+        actor: Actor {
+            volume,
+            args,
+            out: Out::new(),
+            report,
+            clock: Clock::local(),
+        },
     };
     query.paths.iter().for_each(|path| finder.walk(path));
-    finder.out.finish();
-    finder.report.exit_code()
+    finder.actor.out.finish();
+    finder.actor.report
+}
+
+/// When a file that is gone by changed; a link itself.
+fn changed(volume: &Volume, path: &[u8]) -> Result<Timestamp, Error> {
+    Ok(paths::inode(volume, volume.resolve(path, false)?)?.mtime)
 }
 
 struct Finder<'a> {
-    volume: &'a Volume,
-    args: &'a FindArgs,
     query: &'a Query,
-    out: Out,
-    report: Report,
+    around: Surroundings<'a>,
+    actor: Actor<'a>,
 }
 
 impl Finder<'_> {
     fn walk(&mut self, path: &[u8]) {
-        let mut descent = Descent::new(self.volume);
+        let mut descent = Descent::new(self.around.volume);
         let mut next = Some(descent.begin(path));
+        // Directories that are looked at after what is in them.
+        let mut open: Vec<Visit> = Vec::new();
         while let Some(visit) = next {
-            self.look(&visit);
+            self.close(&mut open, visit.depth, path);
+            let waits = self.query.depth_first && visit.is_dir();
+            if !waits {
+                self.look(&visit, path);
+            }
             if visit.is_dir() && visit.depth < self.query.deepest {
-                let report = &mut self.report;
+                let report = &mut self.actor.report;
                 let all = |_: &_| true;
                 descent.enter(&visit, all, |reason| report.file(&visit.path, reason));
             }
+            if waits {
+                open.push(visit);
+            }
             next = descent.next();
+        }
+        self.close(&mut open, 0, path);
+    }
+
+    /// Looks at the directories that are as deep as this, or deeper: all in them was met.
+    fn close(&mut self, open: &mut Vec<Visit>, depth: usize, start: &[u8]) {
+        while open.last().is_some_and(|dir| dir.depth >= depth) {
+            if let Some(dir) = open.pop() {
+                self.look(&dir, start);
+            }
         }
     }
 
-    fn look(&mut self, visit: &Visit) {
+    fn look(&mut self, visit: &Visit, start: &[u8]) {
         let file = match &visit.file {
             Ok(file) => file,
-            Err(error) => return self.report.file(&visit.path, error),
+            Err(error) => return self.actor.report.file(&visit.path, error),
         };
         if visit.depth < self.query.shallowest {
             return;
         }
-        match test::fits(&self.query.test, self.volume, visit, file) {
-            Ok(true) => self.print(visit, file),
-            Ok(false) => {}
-            Err(error) => self.report.file(&visit.path, error),
+        let actor = &mut self.actor;
+        let mut act = |action: &_| actor.act(action, visit, file, start);
+        if let Err(error) = test::fits(&self.query.test, &self.around, visit, file, &mut act) {
+            self.actor.report.file(&visit.path, error);
         }
-    }
-
-    fn print(&mut self, visit: &Visit, file: &diorite::File) {
-        if self.args.json {
-            let target = image::target(self.volume, &file.metadata()).transpose();
-            let target = target.unwrap_or_else(|error| {
-                self.report.file(&visit.path, error);
-                None
-            });
-            return self.out.json(&JsonFile {
-                dir: None,
-                name: &visit.path,
-                inode: &file.metadata(),
-                target: target.as_deref(),
-                more: None,
-            });
-        }
-        let (mut line, end) = match self.query.zero {
-            true => (visit.path.clone(), 0),
-            false => (
-                quoted(&visit.path, self.out.is_terminal()).into_owned(),
-                b'\n',
-            ),
-        };
-        line.push(end);
-        self.out.bytes(&line);
     }
 }

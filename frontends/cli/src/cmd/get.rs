@@ -44,7 +44,12 @@ use tree::{Dir, Names};
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &GetArgs) -> ExitCode {
-    let mut report = Report::new("get", &args.img);
+    run_as("get", global, args)
+}
+
+/// Runs it for a command of another name.
+pub(crate) fn run_as(name: &'static str, global: &Global, args: &GetArgs) -> ExitCode {
+    let mut report = Report::new(name, &args.img);
     let Some(volume) = image::open(&args.img, global, &mut report) else {
         return report.exit_code();
     };
@@ -57,7 +62,7 @@ pub(crate) fn run(global: &Global, args: &GetArgs) -> ExitCode {
             return report.exit_code();
         }
     };
-    let progress = Progress::new(args.quiet, &mut report);
+    let progress = Progress::new(args.quiet || place::is_stdout(&args.dest), &mut report);
     let mut copier = Copier {
         volume: &volume,
         flow,

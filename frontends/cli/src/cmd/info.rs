@@ -35,7 +35,7 @@ pub(crate) fn run(global: &Global, args: &InfoArgs) -> ExitCode {
             if let Some(subject) = Subject::refused(&args.img, global, &error) {
                 subject.show(args);
             }
-            report.image(error);
+            image::refused(&args.img, &mut report, &error);
         }
     }
     report.exit_code()

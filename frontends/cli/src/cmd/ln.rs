@@ -1,10 +1,11 @@
 //! `diorite ln`: second names and symbolic links in an image, in coreutils' words.
 //!
-//! Input: an image, what to link to, the new name. Output: nothing. Invariant: the text of a symbolic link is stored as it was given. Limits: with `-f`
+//! Input: an image, what to link to, the new name. Output: with `-v` lines. Invariant: the text of a symbolic link is stored as it was given. Limits: with `-f`
 //! there is a moment without the name.
 
 use crate::args::{Global, LnArgs};
 use crate::image::{self, bytes};
+use crate::names::in_quotes;
 use crate::paths;
 use crate::report::Report;
 use diorite::{Error, Volume};
@@ -20,29 +21,57 @@ pub(crate) fn run(global: &Global, args: &LnArgs) -> ExitCode {
 /// Does it on an open image.
 pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &LnArgs) {
     let (target, link) = (bytes(&args.target), bytes(&args.link));
-    if let Err(error) = make(volume, target, link, args) {
-        report.file(link, error);
+    match make(volume, target, link, args) {
+        Ok(link) if args.verbose => {
+            let arrow = if args.symbolic { "->" } else { "=>" };
+            let (link, target) = (in_quotes(&link), in_quotes(target));
+            report.done(format_args!("{link} {arrow} {target}"));
+        }
+        Ok(_) => {}
+        Err((at, error)) => report.file(&at, error),
     }
 }
 
-fn make(volume: &Volume, target: &[u8], link: &[u8], args: &LnArgs) -> Result<(), Error> {
-    let name = paths::last_name(target);
-    let link = paths::into(volume, link, name, args.no_target_directory)?;
-    let attempt = || match args.symbolic {
-        true => volume.symlink(target, &link).map(drop),
-        false => volume.link(target, &link),
+/// Gives back the new name; what fails with the path that is to blame.
+fn make(
+    volume: &Volume,
+    target: &[u8],
+    link: &[u8],
+    args: &LnArgs,
+) -> Result<Vec<u8>, (Vec<u8>, Error)> {
+    let of_target = |error| (target.to_vec(), error);
+    let first = match args.symbolic {
+        true => None,
+        false => Some(volume.resolve(target, false).map_err(of_target)?),
     };
-    match attempt() {
-        Err(Error::Exists { .. }) if args.force => {
-            let there = volume.resolve(&link, false)?;
-            if !args.symbolic && there == volume.resolve(target, false)? {
-                let path = String::from_utf8_lossy(&link).into_owned();
-                let what = "and what it shall be a name of are the same file";
-                return Err(Error::Invalid(format!("{path} {what}")));
-            }
-            volume.unlink(&link)?;
-            attempt()
+    let name = paths::last_name(target);
+    let link = paths::into(volume, link, name, args.no_target_directory)
+        .map_err(|error| (link.to_vec(), error))?;
+    let attempt = || match first {
+        None => volume.symlink(target, &link).map(drop),
+        Some(ino) => volume.link_ino(ino, &link),
+    };
+    let replace = || {
+        if first.is_some() && first == Some(volume.resolve(&link, false)?) {
+            let path = String::from_utf8_lossy(&link).into_owned();
+            let what = "and what it shall be a name of are the same file";
+            return Err(Error::Invalid(format!("{path} {what}")));
         }
+        volume.unlink(&link)?;
+        attempt()
+    };
+    let made = match attempt() {
+        Err(Error::Exists { .. }) if args.force => replace(),
         other => other,
+    };
+    match made {
+        Ok(()) => Ok(link),
+        // A directory, an immutable file, one that has as many names as can be.
+        Err(error @ (Error::NotPermitted { .. } | Error::TooManyLinks { .. }))
+            if first.is_some() =>
+        {
+            Err(of_target(error))
+        }
+        Err(error) => Err((link, error)),
     }
 }

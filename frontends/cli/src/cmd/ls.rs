@@ -5,6 +5,7 @@
 //! directory are held at a time, and a queue of those still to come.
 
 mod long;
+mod look;
 
 use crate::args::{Global, LsArgs};
 use crate::facts::JsonFile;
@@ -16,6 +17,7 @@ use crate::times::Clock;
 use diorite::{File, Volume};
 use diorite_format::Ino;
 use long::Row;
+use look::Look;
 use std::collections::HashSet;
 use std::process::ExitCode;
 
@@ -29,10 +31,12 @@ pub(crate) fn run(global: &Global, args: &LsArgs) -> ExitCode {
         report.failed(SERIOUS);
         return report.exit_code();
     };
+    let out = Out::new();
     let mut lister = Lister {
         volume: &volume,
         args,
-        out: Out::new(),
+        look: Look::new(args, out.is_terminal()),
+        out,
         report,
         clock: Clock::local(),
         seen: HashSet::new(),
@@ -46,6 +50,7 @@ pub(crate) fn run(global: &Global, args: &LsArgs) -> ExitCode {
 struct Lister<'a> {
     volume: &'a Volume,
     args: &'a LsArgs,
+    look: Look,
     out: Out,
     report: Report,
     clock: Clock,
@@ -192,7 +197,12 @@ impl Lister<'_> {
             }
         }
         let sorted = self.args.by_time || self.args.by_size;
-        if self.args.long || self.args.json || self.args.recursive || sorted {
+        if self.args.long
+            || self.args.json
+            || self.args.recursive
+            || sorted
+            || self.look.needs_inodes()
+        {
             entries.retain_mut(|e| self.load(path, e));
         }
         self.sort(&mut entries);
@@ -228,7 +238,8 @@ impl Lister<'_> {
                 if self.args.inode {
                     self.out.bytes(format!("{} ", entry.ino).as_bytes());
                 }
-                let mut line = quoted(&entry.name, self.out.is_terminal()).into_owned();
+                let inode = entry.file.as_ref().map(File::metadata);
+                let mut line = self.look.name(&entry.name, inode.as_deref(), false);
                 line.push(b'\n');
                 self.out.bytes(&line);
             }
@@ -237,11 +248,10 @@ impl Lister<'_> {
 
     fn row(&mut self, dir: Option<&[u8]>, entry: &Entry) -> Row {
         let path = dir.map_or_else(|| entry.name.clone(), |d| join(d, &entry.name));
-        let terminal = self.out.is_terminal();
         match &entry.file {
-            None => Row::unknown(&entry.name, entry.ino, terminal),
+            None => Row::unknown(&entry.name, entry.ino, self.look.is_terminal()),
             Some(file) => {
-                let shown = (terminal, self.args.human_readable);
+                let shown = (&self.look, self.args.human_readable);
                 let (row, errors) =
                     Row::new(self.volume, file, &entry.name, shown, |t| self.time(t));
                 errors.into_iter().for_each(|e| self.report.file(&path, e));

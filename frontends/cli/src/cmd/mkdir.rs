@@ -1,11 +1,12 @@
 //! `diorite mkdir`: directories in an image, in coreutils' words.
 //!
-//! Input: an image, paths. Output: nothing. Invariant: with `-p` what is there already is left as it is. Limits: new directories belong to root, and no
+//! Input: an image, paths. Output: with `-v` lines. Invariant: with `-p` what is there already is left as it is. Limits: new directories belong to root, and no
 //! umask counts, as no user of the image is known here.
 
 use crate::args::{Global, MkdirArgs};
 use crate::image::{self, bytes};
 use crate::modes::ModeChange;
+use crate::names::in_quotes;
 use crate::paths;
 use crate::report::Report;
 use diorite::{Error, SetAttr, Volume};
@@ -24,23 +25,37 @@ pub(crate) fn run(global: &Global, args: &MkdirArgs) -> ExitCode {
 /// Does it on an open image.
 pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &MkdirArgs) {
     for path in args.paths.iter().map(|p| bytes(p)) {
-        if let Err((at, error)) = one(volume, path, args) {
+        if let Err((at, error)) = one(volume, report, path, args) {
             report.file(&at, error);
         }
     }
 }
 
-fn one(volume: &Volume, path: &[u8], args: &MkdirArgs) -> Result<(), (Vec<u8>, Error)> {
+fn one(
+    volume: &Volume,
+    report: &Report,
+    path: &[u8],
+    args: &MkdirArgs,
+) -> Result<(), (Vec<u8>, Error)> {
     let at = |error| (path.to_vec(), error);
+    let tell = |path: &[u8], made: bool| {
+        if args.verbose && made {
+            let path = in_quotes(path);
+            report.done(format_args!("mkdir: created directory {path}"));
+        }
+    };
     if args.parents {
         for end in (1..path.len()).filter(|end| path[*end] == b'/') {
-            make(volume, &path[..end], true).map_err(|e| (path[..end].to_vec(), e))?;
+            let above = &path[..end];
+            let made = make(volume, above, true).map_err(|e| (above.to_vec(), e))?;
+            tell(above, made);
         }
     }
     let made = make(volume, path, args.parents).map_err(at)?;
     if let (Some(mode), true) = (&args.mode, made) {
         set_mode(volume, path, mode).map_err(at)?;
     }
+    tell(path, made);
     Ok(())
 }
 

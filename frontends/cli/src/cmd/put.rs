@@ -13,6 +13,7 @@
 //! | `node` | one entry -> a directory, link, pipe, device in the image |
 //! | `data` | one regular file -> pieces of it on their way, and its name at the end |
 //! | `crate::flow` | pieces of files -> requests in flight |
+//! | `stream` | standard input -> pieces of a file on their way |
 //! | `links` | files with several names -> hard links |
 //! | `meta` | owners, attributes, modes, times |
 
@@ -22,6 +23,7 @@ mod meta;
 mod node;
 mod place;
 mod source;
+mod stream;
 mod tree;
 
 use crate::args::{Global, PutArgs};
@@ -42,8 +44,13 @@ use std::process::ExitCode;
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &PutArgs) -> ExitCode {
+    run_as("put", global, args)
+}
+
+/// Runs it for a command of another name.
+pub(crate) fn run_as(name: &'static str, global: &Global, args: &PutArgs) -> ExitCode {
     check(args).unwrap_or_else(|why| usage::wrong(why));
-    image::change("put", &args.img, global, |volume, report| {
+    image::change(name, &args.img, global, |volume, report| {
         apply(volume, report, args);
     })
 }
@@ -54,7 +61,12 @@ pub(crate) fn check(args: &PutArgs) -> Result<(), &'static str> {
     if dir.is_some_and(|dir| dir.is_empty()) {
         return Err("DIR is empty");
     }
-    place::split(args).map(|_| ())
+    let (sources, _) = place::split(args)?;
+    let into_dir = dir.is_some() || sources.len() > 1;
+    match into_dir && sources.iter().any(|source| source == STDIN) {
+        true => Err("standard input has no name: DEST is its new one, and it is the only SOURCE"),
+        false => Ok(()),
+    }
 }
 
 /// Does it on an open image.
@@ -97,6 +109,9 @@ fn image_file(img: &str) -> Option<Identity> {
     }
 }
 
+/// The SOURCE that stands for standard input; a file of that name is `./-`.
+pub(crate) const STDIN: &str = "-";
+
 /// Everything that one run shares.
 struct Putter<'a> {
     volume: &'a Volume,
@@ -138,6 +153,9 @@ impl Putter<'_> {
 
     /// One SOURCE of the command line, with everything below it.
     fn one(&mut self, path: &OsStr, dest: &OsStr, many: bool) {
+        if path == STDIN {
+            return self.stdin(image::bytes(dest));
+        }
         let source = match Source::of_path(path) {
             Ok(source) => source,
             Err(reason) => {

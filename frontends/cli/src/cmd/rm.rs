@@ -1,11 +1,12 @@
 //! `diorite rm`: names taken out of an image, in coreutils' words.
 //!
-//! Input: an image, paths. Output: nothing. Invariants: without `-r` no directory goes; a link is removed, not what it points to; the root stays.
+//! Input: an image, paths. Output: with `-v` lines. Invariants: without `-r` no directory goes; a link is removed, not what it points to; the root stays.
 //! Limits: asks nobody; of a tree the path of one directory is held, and what is left of those on the way.
 
 use crate::args::{Global, RmArgs};
 use crate::descent::{Descent, Visit};
 use crate::image::{self, bytes};
+use crate::names::in_quotes;
 use crate::paths;
 use crate::report::{Reason, Report};
 use diorite::{Error, Volume};
@@ -29,22 +30,29 @@ fn remove(volume: &Volume, path: &[u8], args: &RmArgs, report: &mut Report) {
     if matches!(paths::last_name(path), b"" | b"." | b"..") {
         return report.file(path, Reason::new("refusing to remove it"));
     }
-    let result = match volume.unlink(path) {
-        Err(Error::IsADirectory { .. }) if args.dir && !args.recursive => volume.rmdir(path),
+    match volume.unlink(path) {
         Err(Error::IsADirectory { .. }) if args.recursive => {
-            return remove_tree(volume, path, report);
+            remove_tree(volume, path, args, report);
         }
-        other => other,
-    };
-    match result {
+        Err(Error::IsADirectory { .. }) if args.dir => match volume.rmdir(path) {
+            Ok(()) => tell(args, report, "removed directory", path),
+            Err(error) => report.file(path, error),
+        },
         Err(Error::NotFound { .. }) if args.force => {}
         Err(error) => report.file(path, error),
-        Ok(()) => {}
+        Ok(()) => tell(args, report, "removed", path),
+    }
+}
+
+/// Says what is gone, for who wants to know.
+fn tell(args: &RmArgs, report: &Report, what: &str, path: &[u8]) {
+    if args.verbose {
+        report.done(format_args!("{what} {}", in_quotes(path)));
     }
 }
 
 /// Removes a directory and all in it, the deepest first. What cannot be removed is told, with what is above it left out.
-fn remove_tree(volume: &Volume, path: &[u8], report: &mut Report) {
+fn remove_tree(volume: &Volume, path: &[u8], args: &RmArgs, report: &mut Report) {
     let mut descent = Descent::new(volume);
     let mut next = Some(descent.begin(path));
     // The path of the last directory on the way, and how long those of all of them are.
@@ -58,7 +66,7 @@ fn remove_tree(volume: &Volume, path: &[u8], report: &mut Report) {
                 // What stands in it was told.
                 Err(Error::NotEmpty { .. }) if failed => {}
                 Err(error) => report.file(&dir, error),
-                Ok(()) => {}
+                Ok(()) => tell(args, report, "removed directory", &dir),
             }
         }
         let Some(visit) = next else { return };
@@ -73,9 +81,12 @@ fn remove_tree(volume: &Volume, path: &[u8], report: &mut Report) {
         } else {
             let Visit { path, file, .. } = visit;
             // It is let go first: what is open is deleted later.
-            if let Err(error) = file.map(drop).and_then(|()| volume.unlink(&path)) {
-                failed = true;
-                report.file(&path, error);
+            match file.map(drop).and_then(|()| volume.unlink(&path)) {
+                Ok(()) => tell(args, report, "removed", &path),
+                Err(error) => {
+                    failed = true;
+                    report.file(&path, error);
+                }
             }
         }
         next = descent.next();

@@ -39,9 +39,9 @@ pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &SetfaclArgs) {
         report,
         &args.paths,
         (args.recursive, true),
-        |inode| match args.recursive && inode.file_type == Some(FileType::Symlink) {
-            true => Ok(()),
-            false => set(volume, inode, args),
+        |_, inode| match args.recursive && inode.file_type == Some(FileType::Symlink) {
+            true => Ok(None),
+            false => set(volume, inode, args).map(|()| None),
         },
     );
 }

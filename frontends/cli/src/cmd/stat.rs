@@ -1,19 +1,20 @@
 //! `diorite stat`: what is known of files, laid out as coreutils does, and what only ext4 has.
 //!
-//! Input: an image and paths. Output: a paragraph or a JSON object per file. Invariant: symbolic links are not followed unless
+//! Input: an image and paths. Output: a paragraph, a JSON object, or what a template says, per file. Invariant: symbolic links are not followed unless
 //! asked. Limits: extents are counted up to a million.
 
 use crate::args::{Global, StatArgs};
 use crate::facts::{JsonFile, More, mode_string};
+use crate::format::{Field, Template};
 use crate::image::{self, bytes};
-use crate::names::quoted;
+use crate::names::{in_quotes, quoted};
 use crate::output::Out;
 use crate::report::{Reason, Report};
 use crate::times::Clock;
 use crate::walk::Extents;
 use diorite::xattr::Xattr;
 use diorite::{Error, File, Volume};
-use diorite_format::{FileType, Inode, MapKind};
+use diorite_format::{FileType, Inode, MapKind, Timestamp};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -28,7 +29,18 @@ pub(crate) fn run(global: &Global, args: &StatArgs) -> ExitCode {
     };
     let mut out = Out::new();
     let clock = Clock::local();
+    let template = args.format.as_ref().or(args.printf.as_ref());
     for path in args.paths.iter().map(|p| bytes(p)) {
+        if let Some(template) = template {
+            match formatted(&volume, path, (args.dereference, template), &clock) {
+                Ok(text) => out.bytes(&text),
+                Err(reason) => {
+                    out.flush();
+                    report.file(path, reason);
+                }
+            }
+            continue;
+        }
         match Found::look(&volume, path, args.dereference) {
             Ok(found) if args.json => out.json(&found.json(path)),
             Ok(found) => found.print(path, &clock, &mut out),
@@ -40,6 +52,72 @@ pub(crate) fn run(global: &Global, args: &StatArgs) -> ExitCode {
     }
     out.finish();
     report.exit_code()
+}
+
+/// What a template asks for.
+fn formatted(
+    volume: &Volume,
+    path: &[u8],
+    (follow, template): (bool, &Template),
+    clock: &Clock,
+) -> Result<Vec<u8>, Reason> {
+    let inode = image::find(volume, path, follow)?.metadata();
+    let target = image::target(volume, &inode).transpose()?;
+    let block_size = volume.superblock().block_size();
+    Ok(template.fill(|field| match field.letter {
+        'n' => path.to_vec(),
+        'N' => {
+            let target = target.as_ref().map(|t| format!(" -> {}", in_quotes(t)));
+            (in_quotes(path) + &target.unwrap_or_default()).into_bytes()
+        }
+        'o' => block_size.to_string().into_bytes(),
+        _ => value(field, &inode, clock).into_bytes(),
+    }))
+}
+
+/// What a directive says of an inode.
+fn value(field: &Field, inode: &Inode, clock: &Clock) -> String {
+    if let Some(common) = field.of_inode(inode) {
+        return common;
+    }
+    let rdev = inode.rdev();
+    let (major, minor) = rdev.map_or((0, 0), |rdev| (rdev.major, rdev.minor));
+    // As the kernel gives it to programs.
+    let device = u64::from(minor & 0xff) | u64::from(major) << 8 | u64::from(minor & !0xff) << 12;
+    match field.letter {
+        'a' => format!("{:o}", inode.mode & 0o7777),
+        'B' => "512".to_owned(),
+        'f' => format!("{:x}", inode.mode),
+        'F' => words(inode).to_owned(),
+        'h' => inode.links.to_string(),
+        't' => format!("{major:x}"),
+        'T' => format!("{minor:x}"),
+        'r' => device.to_string(),
+        'R' => format!("{device:x}"),
+        'w' => inode
+            .crtime
+            .map_or_else(|| "-".to_owned(), |time| clock.full(time)),
+        'x' => clock.full(inode.atime),
+        'y' => clock.full(inode.mtime),
+        'z' => clock.full(inode.ctime),
+        'W' => inode
+            .crtime
+            .map_or_else(|| "0".to_owned(), |time| seconds(field, time)),
+        'X' => seconds(field, inode.atime),
+        'Y' => seconds(field, inode.mtime),
+        _ => seconds(field, inode.ctime),
+    }
+}
+
+/// Seconds since 1970, with as many digits as asked for.
+fn seconds(field: &Field, time: Timestamp) -> String {
+    match field.precision {
+        None | Some(0) => time.secs.to_string(),
+        Some(digits) => {
+            let nanos = format!("{:09}", time.nanos);
+            format!("{}.{}", time.secs, &nanos[..digits])
+        }
+    }
 }
 
 /// What was found out about one file.

@@ -6,7 +6,7 @@
 use super::words::{self, Line};
 use crate::args::{
     ChattrArgs, ChmodArgs, ChownArgs, LnArgs, MkdirArgs, MknodArgs, MvArgs, PutArgs, RmArgs,
-    SetfaclArgs, SetfattrArgs, TouchArgs, TruncateArgs,
+    RmdirArgs, SetfaclArgs, SetfattrArgs, TouchArgs, TruncateArgs,
 };
 use crate::cmd;
 use crate::manual;
@@ -30,6 +30,7 @@ pub(super) enum Step {
     Put(PutArgs),
     Mkdir(MkdirArgs),
     Rm(RmArgs),
+    Rmdir(RmdirArgs),
     Mv(MvArgs),
     Ln(LnArgs),
     Mknod(MknodArgs),
@@ -47,6 +48,9 @@ impl Step {
     /// What clap does not check.
     fn check(&self) -> Result<(), &'static str> {
         match self {
+            Step::Put(args) if args.paths.iter().any(|path| path == cmd::put::STDIN) => {
+                Err("standard input cannot be read in a script, of which lines may be done twice")
+            }
             Step::Put(args) => cmd::put::check(args),
             Step::Truncate(args) => cmd::truncate::check(args),
             Step::Chattr(args) => cmd::chattr::check(args),
@@ -61,6 +65,7 @@ impl Step {
             Step::Put(args) => cmd::put::apply(volume, report, args),
             Step::Mkdir(args) => cmd::mkdir::apply(volume, report, args),
             Step::Rm(args) => cmd::rm::apply(volume, report, args),
+            Step::Rmdir(args) => cmd::rmdir::apply(volume, report, args),
             Step::Mv(args) => cmd::mv::apply(volume, report, args),
             Step::Ln(args) => cmd::ln::apply(volume, report, args),
             Step::Mknod(args) => cmd::mknod::apply(volume, report, args),

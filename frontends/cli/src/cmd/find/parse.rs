@@ -2,7 +2,8 @@
 //!
 //! Input: words. Output: a [`Query`]. Invariant: all words are understood. Limits: parentheses are at most as deep as a constant.
 
-use super::test::{Compare, Permissions, Test};
+use super::test::{Action, Compare, Permissions, Stamp, Test};
+use crate::format::Template;
 use diorite_format::FileType;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -17,8 +18,12 @@ pub(super) struct Query {
     pub(super) test: Test,
     pub(super) shallowest: usize,
     pub(super) deepest: usize,
-    /// Paths end with a NUL.
-    pub(super) zero: bool,
+    /// Files of the image whose times are gone by.
+    pub(super) references: Vec<Vec<u8>>,
+    /// What is in a directory comes before it.
+    pub(super) depth_first: bool,
+    /// Something is removed.
+    pub(super) deletes: bool,
 }
 
 /// Reads a command line.
@@ -31,12 +36,18 @@ pub(super) fn read(words: &[OsString]) -> Result<Query, String> {
         depth: 0,
         shallowest: 0,
         deepest: usize::MAX,
-        zero: false,
+        references: Vec::new(),
+        depth_first: false,
+        deletes: false,
+        acts: false,
     };
-    let test = match parser.words.is_empty() {
+    let mut test = match parser.words.is_empty() {
         true => Test::All(Vec::new()),
         false => parser.any()?,
     };
+    if !parser.acts {
+        test = Test::All(vec![test, Test::Act(Action::Print)]);
+    }
     if words[..paths].contains(&&b""[..]) {
         return Err("PATH is empty".to_owned());
     }
@@ -52,7 +63,9 @@ pub(super) fn read(words: &[OsString]) -> Result<Query, String> {
         test,
         shallowest: parser.shallowest,
         deepest: parser.deepest,
-        zero: parser.zero,
+        references: parser.references,
+        depth_first: parser.depth_first,
+        deletes: parser.deletes,
     })
 }
 
@@ -61,7 +74,11 @@ struct Parser<'a> {
     depth: u32,
     shallowest: usize,
     deepest: usize,
-    zero: bool,
+    references: Vec<Vec<u8>>,
+    depth_first: bool,
+    deletes: bool,
+    /// The expression says what is to be done.
+    acts: bool,
 }
 
 impl<'a> Parser<'a> {
@@ -126,9 +143,15 @@ impl<'a> Parser<'a> {
         let word = self.next().ok_or("the expression ends too early")?;
         let yes = Test::All(Vec::new());
         match word {
-            b"-print" | b"-true" => return Ok(yes),
-            b"-print0" => {
-                self.zero = true;
+            b"-true" => return Ok(yes),
+            b"-print" => return Ok(self.act(Action::Print)),
+            b"-print0" => return Ok(self.act(Action::Print0)),
+            b"-delete" => {
+                (self.depth_first, self.deletes) = (true, true);
+                return Ok(self.act(Action::Delete));
+            }
+            b"-depth" => {
+                self.depth_first = true;
                 return Ok(yes);
             }
             b"-empty" => return Ok(Test::Empty),
@@ -149,6 +172,11 @@ impl<'a> Parser<'a> {
             "-perm",
             "-maxdepth",
             "-mindepth",
+            "-newer",
+            "-mtime",
+            "-atime",
+            "-ctime",
+            "-printf",
         ];
         if !known.contains(&name.as_str()) {
             return Err(format!("{name}: no test that is known here"));
@@ -158,6 +186,11 @@ impl<'a> Parser<'a> {
             .ok_or_else(|| format!("{name}: a value is missing"))?;
         self.with_value(&name, value)
             .map_err(|why| format!("{name} {}: {why}", shown(value)))
+    }
+
+    fn act(&mut self, action: Action) -> Test {
+        self.acts = true;
+        Test::Act(action)
     }
 
     fn with_value(&mut self, name: &str, value: &[u8]) -> Result<Test, String> {
@@ -177,6 +210,14 @@ impl<'a> Parser<'a> {
                 self.deepest = depth(value)?;
                 Test::All(Vec::new())
             }
+            "-newer" => {
+                self.references.push(value.to_vec());
+                Test::Newer(self.references.len() - 1)
+            }
+            "-mtime" => age(Stamp::Modification, value)?,
+            "-atime" => age(Stamp::Access, value)?,
+            "-ctime" => age(Stamp::Change, value)?,
+            "-printf" => self.act(Action::Printf(Template::of_find(value)?)),
             _ => {
                 self.shallowest = depth(value)?;
                 Test::All(Vec::new())
@@ -193,6 +234,11 @@ fn depth(value: &[u8]) -> Result<usize, String> {
     shown(value)
         .parse()
         .map_err(|_| "no number of levels".to_owned())
+}
+
+fn age(stamp: Stamp, value: &[u8]) -> Result<Test, String> {
+    let days = Compare::parse(value)?;
+    Ok(Test::Age { stamp, days })
 }
 
 fn types(value: &[u8]) -> Result<Vec<FileType>, String> {
@@ -248,7 +294,10 @@ mod tests {
     fn paths_come_first() {
         let found = query("/a b -maxdepth 2 -name *.c -print0").expect("well formed");
         assert_eq!(found.paths, [b"/a".to_vec(), b"b".to_vec()]);
-        assert_eq!((found.deepest, found.zero), (2, true));
+        assert_eq!((found.deepest, found.depth_first), (2, false));
+        let deletes = query("-newer /x -delete").expect("well formed");
+        assert!(deletes.depth_first && deletes.deletes);
+        assert_eq!(deletes.references, [b"/x"]);
         assert_eq!(read(&[]).expect("nothing").paths, [b"/"]);
         let all = query("( -type f -o ! -name x ) -size +3k -a -perm -4000").expect("well formed");
         assert_eq!(all.paths, [b"/"]);
@@ -267,6 +316,9 @@ mod tests {
             ("-perm 9", "octal"),
             ("-type f -o", "too early"),
             ("-maxdepth -1", "no number"),
+            ("-mtime x", "no number"),
+            ("-printf %q", "no directive"),
+            ("-newer", "a value is missing"),
             ("!", "too early"),
         ] {
             let error = query(words).expect_err(words);

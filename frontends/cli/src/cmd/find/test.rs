@@ -5,9 +5,13 @@
 
 use super::glob;
 use crate::descent::Visit;
+use crate::format::Template;
 use crate::names::base_name;
 use diorite::{Error, File, Volume};
-use diorite_format::FileType;
+use diorite_format::{FileType, Timestamp};
+
+/// In nanoseconds.
+const SECOND: i128 = 1_000_000_000;
 
 /// An expression.
 #[derive(Debug)]
@@ -37,6 +41,40 @@ pub(super) enum Test {
     Permissions(Permissions),
     /// A file without bytes, a directory without names.
     Empty,
+    /// Changed after the file that [`super::parse::Query::references`] has at this place.
+    Newer(usize),
+    /// So many days ago, rounded down.
+    Age {
+        stamp: Stamp,
+        days: Compare,
+    },
+    Act(Action),
+}
+
+/// Which of a file's times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stamp {
+    Access,
+    Change,
+    Modification,
+}
+
+/// What is done with a file, in the midst of an expression.
+#[derive(Debug)]
+pub(super) enum Action {
+    Print,
+    /// With a NUL at the end.
+    Print0,
+    Printf(Template),
+    Delete,
+}
+
+/// What an expression goes by besides the file.
+pub(super) struct Surroundings<'a> {
+    pub(super) volume: &'a Volume,
+    pub(super) now: Timestamp,
+    /// When the files changed that were named.
+    pub(super) references: &'a [Timestamp],
 }
 
 /// `5`, `+5`, `-5`.
@@ -70,6 +108,14 @@ impl Compare {
             .ok_or_else(|| "no number".to_owned())
     }
 
+    /// The same for what may be in the future.
+    fn fits_age(self, age: i128) -> bool {
+        match u64::try_from(age) {
+            Ok(age) => self.fits(age),
+            Err(_) => matches!(self, Compare::Less(_)),
+        }
+    }
+
     fn fits(self, value: u64) -> bool {
         match self {
             Compare::Exactly(n) => value == n,
@@ -90,18 +136,19 @@ impl Permissions {
     }
 }
 
-/// Does the file fit?
+/// Does the file fit? What is to be done on the way is done by `act`, which says whether it went well.
 pub(super) fn fits(
     test: &Test,
-    volume: &Volume,
+    around: &Surroundings<'_>,
     visit: &Visit,
     file: &File,
+    act: &mut impl FnMut(&Action) -> bool,
 ) -> Result<bool, Error> {
     let inode = file.metadata();
     Ok(match test {
         Test::All(tests) => {
             for test in tests {
-                if !fits(test, volume, visit, file)? {
+                if !fits(test, around, visit, file, act)? {
                     return Ok(false);
                 }
             }
@@ -109,13 +156,13 @@ pub(super) fn fits(
         }
         Test::Any(tests) => {
             for test in tests {
-                if fits(test, volume, visit, file)? {
+                if fits(test, around, visit, file, act)? {
                     return Ok(true);
                 }
             }
             false
         }
-        Test::Not(test) => !fits(test, volume, visit, file)?,
+        Test::Not(test) => !fits(test, around, visit, file, act)?,
         Test::Name { pattern, fold } => {
             let name = base_name(&visit.name);
             let name = if name.is_empty() { b"/" } else { name };
@@ -130,8 +177,23 @@ pub(super) fn fits(
         Test::Inode(ino) => ino.fits(inode.ino.get().into()),
         Test::Permissions(permissions) => permissions.fit(inode.mode),
         Test::Empty if inode.is_file() => inode.size == 0,
-        Test::Empty if inode.is_dir() => is_empty(volume, file)?,
+        Test::Empty if inode.is_dir() => is_empty(around.volume, file)?,
         Test::Empty => false,
+        Test::Newer(reference) => {
+            let after = |time: Timestamp| (time.secs, time.nanos);
+            let reference = around.references.get(*reference);
+            reference.is_some_and(|time| after(inode.mtime) > after(*time))
+        }
+        Test::Age { stamp, days } => {
+            let time = match stamp {
+                Stamp::Access => inode.atime,
+                Stamp::Change => inode.ctime,
+                Stamp::Modification => inode.mtime,
+            };
+            let nanos = |time: Timestamp| i128::from(time.secs) * SECOND + i128::from(time.nanos);
+            days.fits_age((nanos(around.now) - nanos(time)).div_euclid(86_400 * SECOND))
+        }
+        Test::Act(action) => act(action),
     })
 }
 

@@ -33,9 +33,18 @@ pub(super) enum Place {
     Into(OwnedFd),
 }
 
+/// `-`: a file of that name is `./-`.
+pub(super) fn is_stdout(dest: &Path) -> bool {
+    dest == Path::new("-")
+}
+
 /// Chooses the place of the copy of `path`.
 pub(super) fn choose(dest: &Path, path: &[u8], many: bool, is_dir: bool) -> Result<Place, Reason> {
     let shown = dest.display();
+    if is_stdout(dest) {
+        let fd = dup(stdout()).map_err(|errno| Reason::host("standard output", errno))?;
+        return refuse_held(fd).map(Place::Into);
+    }
     let kind = match statat(CWD, dest, rustix::fs::AtFlags::empty()) {
         Ok(stat) => Some(FileType::from_raw_mode(stat.st_mode)),
         Err(Errno::NOENT) => None,

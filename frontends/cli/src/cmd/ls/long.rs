@@ -3,11 +3,13 @@
 //! Input: inodes with names. Output: aligned lines under a total. Invariant: a name whose inode could not be read is still
 //! listed, with question marks. Limits: the mark for an ACL costs a look at the attributes of every file.
 
+use super::look::Look;
 use crate::args::LsArgs;
 use crate::facts::mode_string;
 use crate::image;
 use crate::names::quoted;
 use crate::output::Out;
+use crate::sizes::human;
 use diorite::{Error, File, Volume};
 use diorite_format::{Ino, Inode, Timestamp};
 
@@ -47,17 +49,18 @@ impl Row {
         volume: &Volume,
         file: &File,
         name: &[u8],
-        (terminal, human): (bool, bool),
+        (look, human): (&Look, bool),
         time: impl Fn(Timestamp) -> String,
     ) -> (Row, Vec<Error>) {
         let inode = &*file.metadata();
         let mut errors = Vec::new();
         let mark = mark(volume, inode, &mut errors);
-        let mut shown = quoted(name, terminal).into_owned();
-        match image::target(volume, inode) {
+        let target = image::target(volume, inode);
+        let mut shown = look.name(name, Some(inode), target.is_some());
+        match target {
             Some(Ok(target)) => {
                 shown.extend(b" -> ");
-                shown.extend(quoted(&target, terminal).iter());
+                shown.extend(quoted(&target, look.is_terminal()).iter());
             }
             Some(Err(error)) => errors.push(error),
             None => {}
@@ -80,24 +83,12 @@ impl Row {
     }
 }
 
-/// A number of bytes, or with a unit: never less than it is, with one digit behind the point below 10.
-fn size(bytes: u64, human: bool) -> String {
-    if !human || bytes < 1024 {
-        return bytes.to_string();
+/// A number of bytes, with a unit if somebody is to read it.
+fn size(bytes: u64, for_people: bool) -> String {
+    match for_people {
+        true => human(bytes),
+        false => bytes.to_string(),
     }
-    let mut unit = 1u128;
-    for letter in ["K", "M", "G", "T", "P"] {
-        unit *= 1024;
-        let tenths = (u128::from(bytes) * 10).div_ceil(unit);
-        let whole = u128::from(bytes).div_ceil(unit);
-        if tenths < 100 {
-            return format!("{}.{}{letter}", tenths / 10, tenths % 10);
-        }
-        if whole < 1024 {
-            return format!("{whole}{letter}");
-        }
-    }
-    format!("{}E", u128::from(bytes).div_ceil(unit * 1024))
 }
 
 /// `+` for an ACL, `.` for a security label alone.
@@ -124,7 +115,7 @@ pub(super) fn print(rows: &[Row], total: bool, args: &LsArgs, out: &mut Out) {
     if total {
         let halves: u64 = rows.iter().map(|r| r.blocks).fold(0, u64::saturating_add);
         let total = match args.human_readable {
-            true => size(halves.saturating_mul(512), true),
+            true => human(halves.saturating_mul(512)),
             false => halves.div_ceil(2).to_string(),
         };
         out.line(format_args!("total {total}"));
@@ -146,28 +137,5 @@ pub(super) fn print(rows: &[Row], total: bool, args: &LsArgs, out: &mut Out) {
         line.extend(&row.name);
         line.push(b'\n');
         out.bytes(&line);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_with_units() {
-        let cases = [
-            (0, "0"),
-            (1023, "1023"),
-            (1024, "1.0K"),
-            (1025, "1.1K"),
-            (10 << 10, "10K"),
-            ((10 << 10) + 1, "11K"),
-            ((1 << 20) - 1, "1.0M"),
-            (3 << 40, "3.0T"),
-            (u64::MAX, "16E"),
-        ];
-        for (bytes, shown) in cases {
-            assert_eq!(size(bytes, true), shown);
-        }
     }
 }

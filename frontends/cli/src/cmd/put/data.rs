@@ -26,7 +26,7 @@ pub(super) struct Copying {
     pub(super) file: File,
     id: FileId,
     host: PathBuf,
-    size: u64,
+    size: Cell<u64>,
     attributes: Attributes,
     /// It has other names on the host.
     shared: Option<Identity>,
@@ -37,6 +37,35 @@ pub(super) struct Copying {
 }
 
 impl Copying {
+    /// For a file of no size yet, that has no other names.
+    pub(super) fn of_stream(
+        file: File,
+        id: FileId,
+        attributes: Attributes,
+        path: &[u8],
+    ) -> Copying {
+        Copying {
+            file,
+            id,
+            host: PathBuf::from("standard input"),
+            size: Cell::new(0),
+            attributes,
+            shared: None,
+            names: RefCell::new(vec![(path.to_vec(), None)]),
+            trouble: RefCell::new(None),
+            failed: Cell::new(false),
+        }
+    }
+
+    /// How much of it there is in all.
+    pub(super) fn set_size(&self, size: u64) {
+        self.size.set(size);
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.get()
+    }
+
     /// Notes that something went wrong; the first thing stays.
     pub(super) fn failed(&self, trouble: Trouble) {
         self.failed.set(true);
@@ -83,7 +112,7 @@ impl Putter<'_> {
             id: self.flow.attach(&file)?,
             file,
             host: source.host.clone(),
-            size: source.size(),
+            size: Cell::new(source.size()),
             attributes,
             shared: source.is_shared().then(|| source.id()),
             names: RefCell::new(vec![(path, dir)]),
@@ -105,10 +134,11 @@ impl Putter<'_> {
         let sb = self.volume.superblock();
         let most = u64::from(sb.geometry().inode_size());
         let keeps = sb.features().incompat.has(Incompat::INLINE_DATA);
-        if !keeps || !(1..=most).contains(&copying.size) {
+        if !keeps || !(1..=most).contains(&copying.size.get()) {
             return false;
         }
-        let mut data = vec![0; usize::try_from(copying.size).expect("no larger than an inode")];
+        let mut data =
+            vec![0; usize::try_from(copying.size.get()).expect("no larger than an inode")];
         let kept = match read(fd, &mut data, 0) {
             Ok(()) => copying.file.keep_inside(&data).map_err(Trouble::from),
             Err(reason) => Err(Trouble::Source(reason)),
@@ -122,7 +152,7 @@ impl Putter<'_> {
     /// Sends a range of bytes, piece by piece, as room allows.
     fn send(&mut self, copying: &Rc<Copying>, fd: &OwnedFd, range: Range<u64>) {
         let mut at = range.start;
-        while at < range.end && !copying.failed.get() {
+        while at < range.end && !copying.has_failed() {
             let Some(mut piece) = self.flow.piece(range.end - at) else {
                 self.settle_some(true);
                 continue;
@@ -152,7 +182,7 @@ impl Putter<'_> {
     }
 
     /// Lets go of a file; whoever is the last finishes it.
-    fn settle(&mut self, copying: Rc<Copying>) {
+    pub(super) fn settle(&mut self, copying: Rc<Copying>) {
         let Some(done) = Rc::into_inner(copying) else {
             return;
         };
@@ -184,9 +214,10 @@ impl Putter<'_> {
 
     /// All data is there: the rest of what it is.
     fn complete(&mut self, done: &Copying) -> Result<(), Error> {
-        if done.file.size() != done.size {
+        let size = done.size.get();
+        if done.file.size() != size {
             // It ends with a hole.
-            done.file.truncate(done.size)?;
+            done.file.truncate(size)?;
         }
         self.meta
             .set(self.volume, done.file.ino(), &done.attributes, true)

@@ -36,11 +36,27 @@ impl Meta {
         }
     }
 
+    /// What a new file is to have that is made of a stream.
+    pub(super) fn of_new(&self, new: Attributes) -> Attributes {
+        let mut new = self.owned(new);
+        if let Some(change) = &self.mode {
+            new.mode = change.of(new.mode, false);
+        }
+        new
+    }
+
+    /// The owner and the group are those that the command line gives.
+    fn owned(&self, found: Attributes) -> Attributes {
+        Attributes {
+            uid: self.owner.unwrap_or(found.uid),
+            gid: self.group.unwrap_or(found.gid),
+            ..found
+        }
+    }
+
     /// What a copy is to have.
     pub(super) fn read(&self, source: &Source) -> Result<Attributes, Reason> {
-        let mut found = source.attributes(self.xattrs)?;
-        found.uid = self.owner.unwrap_or(found.uid);
-        found.gid = self.group.unwrap_or(found.gid);
+        let mut found = self.owned(source.attributes(self.xattrs)?);
         let is_dir = source.is_dir();
         match &self.mode {
             // Bits without an x would shut directories.

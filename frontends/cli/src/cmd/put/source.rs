@@ -220,7 +220,26 @@ impl Source {
     }
 }
 
+impl Attributes {
+    /// Of a new file that is root's.
+    pub(super) fn new(mode: u16, now: Timestamp) -> Attributes {
+        Attributes {
+            uid: 0,
+            gid: 0,
+            mode,
+            atime: now,
+            mtime: now,
+            xattrs: Vec::new(),
+        }
+    }
+}
+
 impl Identity {
+    /// What is open.
+    pub(super) fn of_open(fd: impl AsFd) -> Option<Identity> {
+        Some(Identity::of(&fstat(fd).ok()?))
+    }
+
     fn of(stat: &Stat) -> Identity {
         Identity {
             device: stat.st_dev,

@@ -1,0 +1,165 @@
+//! `diorite du`: the space that files and directories take, as du(1) adds it up.
+//!
+//! Input: an image and paths. Output: a line or a JSON object for each directory, after what is in it. Invariants: those of the walk; a file with several names
+//! counts once. Limits: what is in blocks of attributes counts as the kernel counts it, with the file.
+
+use crate::args::{DuArgs, Global};
+use crate::descent::{Descent, Visit};
+use crate::image::{self, bytes};
+use crate::names::{json_name, quoted};
+use crate::output::Out;
+use crate::report::Report;
+use crate::sizes::human;
+use diorite::Volume;
+use diorite_format::{Ino, Inode};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use std::collections::HashSet;
+use std::process::ExitCode;
+
+/// Runs the command.
+pub(crate) fn run(global: &Global, args: &DuArgs) -> ExitCode {
+    let mut report = Report::new("du", &args.img);
+    let Some(volume) = image::open(&args.img, global, &mut report) else {
+        return report.exit_code();
+    };
+    let mut adder = Adder {
+        volume: &volume,
+        args,
+        out: Out::new(),
+        report,
+        seen: HashSet::new(),
+        open: Vec::new(),
+        total: 0,
+    };
+    let mut paths: Vec<&[u8]> = args.paths.iter().map(|p| bytes(p)).collect();
+    if paths.is_empty() {
+        paths.push(b"/");
+    }
+    paths.into_iter().for_each(|path| adder.add(path));
+    if args.total {
+        adder.print(b"total", adder.total);
+    }
+    adder.out.finish();
+    adder.report.exit_code()
+}
+
+struct Adder<'a> {
+    volume: &'a Volume,
+    args: &'a DuArgs,
+    out: Out,
+    report: Report,
+    /// What counts no second time.
+    seen: HashSet<Ino>,
+    /// The directories on the way, with what was added up so far.
+    open: Vec<(Vec<u8>, u64)>,
+    total: u64,
+}
+
+impl Adder<'_> {
+    fn add(&mut self, path: &[u8]) {
+        let mut descent = Descent::new(self.volume);
+        let mut next = Some(descent.begin(path));
+        while let Some(visit) = next {
+            self.close(visit.depth);
+            self.visit(&visit, &mut descent);
+            next = descent.next();
+        }
+        self.close(0);
+    }
+
+    fn visit(&mut self, visit: &Visit, descent: &mut Descent<'_>) {
+        let file = match &visit.file {
+            Ok(file) => file,
+            Err(error) => return self.report.file(&visit.path, error),
+        };
+        let inode = file.metadata();
+        let may_return = inode.is_dir() || (inode.links > 1 && !self.args.count_links);
+        if may_return && !self.seen.insert(file.ino()) {
+            return;
+        }
+        let own = self.space(&inode);
+        if !inode.is_dir() {
+            self.total_of(visit.depth, own);
+            if visit.depth == 0 || self.args.all && self.is_shown(visit.depth) {
+                self.print(&visit.path, own);
+            }
+            return;
+        }
+        self.open.push((visit.path.clone(), own));
+        let report = &mut self.report;
+        let all = |_: &_| true;
+        descent.enter(visit, all, |error| report.file(&visit.path, error));
+    }
+
+    /// Ends the directories that are as deep as this, or deeper.
+    fn close(&mut self, depth: usize) {
+        while self.open.len() > depth {
+            let Some((path, sum)) = self.open.pop() else {
+                return;
+            };
+            let depth = self.open.len();
+            self.total_of(depth, sum);
+            if self.is_shown(depth) {
+                self.print(&path, sum);
+            }
+        }
+    }
+
+    /// Adds what lies at a depth to what it lies in.
+    fn total_of(&mut self, depth: usize, space: u64) {
+        let sum = match depth.checked_sub(1) {
+            Some(above) => self.open.get_mut(above).map(|dir| &mut dir.1),
+            None => Some(&mut self.total),
+        };
+        if let Some(sum) = sum {
+            *sum = sum.saturating_add(space);
+        }
+    }
+
+    fn is_shown(&self, depth: usize) -> bool {
+        let most = match self.args.summarize {
+            true => Some(0),
+            false => self.args.max_depth,
+        };
+        most.is_none_or(|most| depth <= most)
+    }
+
+    fn space(&self, inode: &Inode) -> u64 {
+        let apparent = self.args.apparent_size || self.args.bytes;
+        match apparent {
+            true if inode.is_dir() || inode.rdev().is_some() => 0,
+            true => inode.size,
+            false => inode.blocks.saturating_mul(512),
+        }
+    }
+
+    fn print(&mut self, path: &[u8], space: u64) {
+        if self.args.json {
+            return self.out.json(&JsonSpace { path, space });
+        }
+        let shown = match (self.args.human_readable, self.args.bytes) {
+            (true, _) => human(space),
+            (false, true) => space.to_string(),
+            (false, false) => space.div_ceil(1024).to_string(),
+        };
+        let name = quoted(path, self.out.is_terminal()).into_owned();
+        let end: &[u8] = if self.args.null { b"\0" } else { b"\n" };
+        self.out
+            .bytes(&[shown.as_bytes(), b"\t", &name, end].concat());
+    }
+}
+
+/// One line of `du --json`: `path`, `bytes`.
+struct JsonSpace<'a> {
+    path: &'a [u8],
+    space: u64,
+}
+
+impl Serialize for JsonSpace<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        json_name(&mut map, "path", self.path)?;
+        map.serialize_entry("bytes", &self.space)?;
+        map.end()
+    }
+}

@@ -1,0 +1,156 @@
+//! What `find` does with a file that fits: prints it, in one of several forms, or removes it.
+//!
+//! Input: an action, a file that was met. Output: standard output; names that are gone. Invariants: the root stays; a directory that is not empty stays. Limits:
+//! none of its own.
+
+use super::test::Action;
+use crate::args::FindArgs;
+use crate::descent::Visit;
+use crate::facts::JsonFile;
+use crate::format::{Field, Template};
+use crate::image;
+use crate::names::{base_name, quoted};
+use crate::output::Out;
+use crate::report::Report;
+use crate::times::Clock;
+use diorite::{Error, File, Volume};
+use diorite_format::{FileType, Ino};
+
+/// What all actions of one run share.
+pub(super) struct Actor<'a> {
+    pub(super) volume: &'a Volume,
+    pub(super) args: &'a FindArgs,
+    pub(super) out: Out,
+    pub(super) report: Report,
+    pub(super) clock: Clock,
+}
+
+impl Actor<'_> {
+    /// Says whether it went well. `start`: where the walk began.
+    pub(super) fn act(
+        &mut self,
+        action: &Action,
+        visit: &Visit,
+        file: &File,
+        start: &[u8],
+    ) -> bool {
+        match action {
+            Action::Print | Action::Print0 if self.args.json => self.json(visit, file),
+            Action::Print => {
+                let mut line = quoted(&visit.path, self.out.is_terminal()).into_owned();
+                line.push(b'\n');
+                self.out.bytes(&line);
+            }
+            Action::Print0 => self.out.bytes(&[&visit.path[..], b"\0"].concat()),
+            Action::Printf(template) => self.printf(template, visit, file, start),
+            Action::Delete => return self.delete(visit, file),
+        }
+        true
+    }
+
+    fn json(&mut self, visit: &Visit, file: &File) {
+        let target = self.target(visit, file);
+        self.out.json(&JsonFile {
+            dir: None,
+            name: &visit.path,
+            inode: &file.metadata(),
+            target: target.as_deref(),
+            more: None,
+        });
+    }
+
+    fn target(&mut self, visit: &Visit, file: &File) -> Option<Vec<u8>> {
+        let target = image::target(self.volume, &file.metadata()).transpose();
+        target.unwrap_or_else(|error| {
+            self.report.file(&visit.path, error);
+            None
+        })
+    }
+
+    fn printf(&mut self, template: &Template, visit: &Visit, file: &File, start: &[u8]) {
+        let target = self.target(visit, file).unwrap_or_default();
+        let text = template.fill(|field| self.value(field, visit, file, (start, &target)));
+        self.out.bytes(&text);
+    }
+
+    fn value(
+        &self,
+        field: &Field,
+        visit: &Visit,
+        file: &File,
+        (start, target): (&[u8], &[u8]),
+    ) -> Vec<u8> {
+        let inode = &*file.metadata();
+        if let Some(common) = field.of_inode(inode) {
+            return common.into_bytes();
+        }
+        let (path, time) = (&visit.path[..], |time| match field.part {
+            Some(part) => self.clock.part(time, part),
+            None => self.clock.ctime_of(time),
+        });
+        match field.letter {
+            'p' => return path.to_vec(),
+            'f' => return name_of(path).to_vec(),
+            'h' => return directory_of(path).to_vec(),
+            'H' => return start.to_vec(),
+            'P' => {
+                let below = path.get(start.len()..).unwrap_or_default();
+                return below.strip_prefix(b"/").unwrap_or(below).to_vec();
+            }
+            'l' => return target.to_vec(),
+            _ => {}
+        }
+        match field.letter {
+            'm' => format!("{:o}", inode.mode & 0o7777),
+            'y' => letter_of(inode.file_type).to_string(),
+            'n' => inode.links.to_string(),
+            'd' => visit.depth.to_string(),
+            'k' => inode.blocks.div_ceil(2).to_string(),
+            'a' | 'A' => time(inode.atime),
+            'c' | 'C' => time(inode.ctime),
+            _ => time(inode.mtime),
+        }
+        .into_bytes()
+    }
+
+    fn delete(&mut self, visit: &Visit, file: &File) -> bool {
+        if file.ino() == Ino::ROOT {
+            return true;
+        }
+        let path = &visit.path[..];
+        let done: Result<(), Error> = match visit.is_dir() {
+            true => self.volume.rmdir(path),
+            false => self.volume.unlink(path),
+        };
+        done.map_err(|error| self.report.file(path, error)).is_ok()
+    }
+}
+
+fn letter_of(kind: Option<FileType>) -> char {
+    match kind {
+        Some(FileType::Regular) => 'f',
+        Some(FileType::Directory) => 'd',
+        Some(FileType::Symlink) => 'l',
+        Some(FileType::Fifo) => 'p',
+        Some(FileType::CharDevice) => 'c',
+        Some(FileType::BlockDevice) => 'b',
+        Some(FileType::Socket) => 's',
+        None => 'U',
+    }
+}
+
+/// The last name of a path; the root is its own.
+fn name_of(path: &[u8]) -> &[u8] {
+    match base_name(path) {
+        b"" => path,
+        name => name,
+    }
+}
+
+/// What a path says before its last name.
+fn directory_of(path: &[u8]) -> &[u8] {
+    match path.iter().rposition(|c| *c == b'/') {
+        Some(cut) => &path[..cut],
+        None => b".",
+    }
+}

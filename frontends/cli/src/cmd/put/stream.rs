@@ -1,0 +1,93 @@
+//! Standard input as a file of the image: its pieces on their way, as they come.
+//!
+//! Input: standard input, the path of the copy. Output: a file that has its name when all of it is there. Invariants: those of regular files; nothing is read
+//! for a file that is not to be made. Limits: a new file belongs to root and is mode 0644 unless the command line says otherwise; zeros take space.
+
+use super::data::Copying;
+use super::source::{Attributes, Identity};
+use super::{Putter, Trouble};
+use crate::image::NEW_FILE;
+use crate::paths::look;
+use crate::report::Reason;
+use rustix::io::{Errno, read};
+use rustix::stdio::stdin;
+use std::path::Path;
+use std::rc::Rc;
+
+impl Putter<'_> {
+    /// Copies standard input to a path.
+    pub(super) fn stdin(&mut self, path: &[u8]) {
+        self.progress.expect(None);
+        if let Err(trouble) = self.stream(path) {
+            self.fail(Path::new("standard input"), path, trouble);
+        }
+    }
+
+    fn stream(&mut self, path: &[u8]) -> Result<(), Trouble> {
+        let refused = |what: &str| Err(Trouble::Refused(Reason::new(what)));
+        match look(self.volume, path, false)? {
+            Some(_) if self.args.no_clobber => return Ok(()),
+            Some(inode) if inode.is_dir() => {
+                return refused("Is a directory; standard input has no name to go into it with");
+            }
+            _ => {}
+        }
+        if self.image.is_some() && self.image == Identity::of_open(stdin()) {
+            return refused("the image is not copied into itself");
+        }
+        let above = &path[..path.iter().rposition(|c| *c == b'/').map_or(0, |at| at + 1)];
+        let file = self.volume.temporary(above, 0)?;
+        let id = self.flow.attach(&file)?;
+        let attributes = self
+            .meta
+            .of_new(Attributes::new(NEW_FILE, self.volume.now()));
+        let copying = Rc::new(Copying::of_stream(file, id, attributes, path));
+        self.send_stream(&copying);
+        self.settle(copying);
+        Ok(())
+    }
+
+    /// Sends what comes, piece by piece, as room allows.
+    fn send_stream(&mut self, copying: &Rc<Copying>) {
+        let mut at = 0;
+        while !copying.has_failed() {
+            let Some(mut piece) = self.flow.piece(u64::MAX) else {
+                self.settle_some(true);
+                continue;
+            };
+            let room = piece.bytes().len();
+            match fill(piece.bytes()) {
+                Ok(0) => {
+                    self.flow.give_back(piece);
+                    break;
+                }
+                Ok(len) => {
+                    piece.shorten(len);
+                    at += self.flow.write(copying, at, piece);
+                    if len < room {
+                        break;
+                    }
+                }
+                Err(errno) => {
+                    self.flow.give_back(piece);
+                    copying.failed(Trouble::Source(Reason::host("cannot read it", errno)));
+                }
+            }
+        }
+        copying.set_size(at);
+    }
+}
+
+/// Fills a buffer; says how much there was before the end.
+fn fill(to: &mut [u8]) -> Result<usize, Errno> {
+    let mut got = 0;
+    while got < to.len() {
+        match read(stdin(), &mut to[got..]) {
+            Ok(0) => break,
+            Ok(n) => got += n,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(got)
+}

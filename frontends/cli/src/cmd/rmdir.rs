@@ -1,0 +1,58 @@
+//! `diorite rmdir`: empty directories taken out of an image, in coreutils' words.
+//!
+//! Input: an image, paths. Output: with `-v` lines. Invariant: a directory that is not empty stays. Limits: none of its own.
+
+use crate::args::{Global, RmdirArgs};
+use crate::image::{self, bytes};
+use crate::names::in_quotes;
+use crate::report::Report;
+use diorite::{Error, Volume};
+use std::process::ExitCode;
+
+/// Runs the command.
+pub(crate) fn run(global: &Global, args: &RmdirArgs) -> ExitCode {
+    image::change("rmdir", &args.img, global, |volume, report| {
+        apply(volume, report, args);
+    })
+}
+
+/// Does it on an open image.
+pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &RmdirArgs) {
+    for path in args.paths.iter().map(|p| bytes(p)) {
+        let mut path = trimmed(path);
+        while remove(volume, report, path, args) && args.parents {
+            match above(path) {
+                Some(dir) => path = dir,
+                None => break,
+            }
+        }
+    }
+}
+
+/// Says whether it is gone.
+fn remove(volume: &Volume, report: &mut Report, path: &[u8], args: &RmdirArgs) -> bool {
+    if args.verbose {
+        report.done(format_args!(
+            "rmdir: removing directory, {}",
+            in_quotes(path)
+        ));
+    }
+    match volume.rmdir(path) {
+        Ok(()) => return true,
+        Err(Error::NotEmpty { .. }) if args.ignore_fail_on_non_empty => {}
+        Err(error) => report.file(path, error),
+    }
+    false
+}
+
+/// The path without slashes at its end; the root is one.
+fn trimmed(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|c| *c != b'/').map_or(1, |at| at + 1);
+    &path[..end.min(path.len())]
+}
+
+/// The directory that the path names above its last name; none if that is the root, or nothing.
+fn above(path: &[u8]) -> Option<&[u8]> {
+    let cut = path.iter().rposition(|c| *c == b'/')?;
+    Some(trimmed(&path[..cut])).filter(|dir| !dir.is_empty())
+}
