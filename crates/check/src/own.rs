@@ -34,7 +34,7 @@ pub(super) enum Role {
 
 /// The role of an inode.
 pub(super) fn role(sb: &Superblock, ino: Ino) -> Role {
-    let counts = |kind| sb.quota_file(kind) == Some(ino);
+    let counts = |kind| quota::usage_file(sb, kind) == Some(ino);
     if ino == Ino::ROOT {
         Role::Root
     } else if ino == Ino::BAD_BLOCKS {
@@ -242,7 +242,7 @@ impl Visit for Reserved<'_> {
 
 /// Whether inode 3 or 4 is kept for a usage file that the volume does not have.
 pub(super) fn is_spare(sb: &Superblock, ino: Ino) -> bool {
-    let named = quota::Kind::ALL.map(|kind| sb.quota_file(kind));
+    let named = quota::Kind::ALL.map(|kind| quota::usage_file(sb, kind));
     is_reserved(ino) && !named.contains(&Some(ino))
 }
 

@@ -13,7 +13,7 @@ use super::usage::{Sum, Usage, Used};
 use super::walk::Run;
 use crate::link_counts::Person;
 use diorite::Error;
-use diorite_format::quota::{BLOCK_SIZE, Branch, Header, Kind, Tree};
+use diorite_format::quota::{BLOCK_SIZE, Branch, Header, Kind, Tree, usage_file};
 use diorite_format::{FileType, FsBlock, Ino};
 use std::collections::HashMap;
 use std::fmt;
@@ -21,7 +21,7 @@ use std::fmt;
 /// Compares all that there are.
 pub(super) fn all(check: &Check<'_>, usage: &mut Usage) -> Result<(), Error> {
     for kind in Kind::ALL {
-        if let Some(ino) = check.source.sb.quota_file(kind) {
+        if let Some(ino) = usage_file(&check.source.sb, kind) {
             let mut file = File {
                 check,
                 kind,

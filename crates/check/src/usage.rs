@@ -4,7 +4,7 @@
 //! inode in use has, so never more than there are such inodes, and only for kinds of which the volume keeps a usage file. e2fsck 1.47 leaves links out whose target is inline
 //! data: usage files are right with them and without.
 
-use diorite_format::quota::Kind;
+use diorite_format::quota::{Kind, usage_file};
 use diorite_format::{FileType, Inode, MapKind, Superblock};
 use std::collections::HashMap;
 
@@ -71,7 +71,7 @@ impl Usage {
     /// Of the kinds that the volume counts.
     pub(super) fn new(sb: &Superblock) -> Usage {
         Usage {
-            by: Kind::ALL.map(|kind| sb.quota_file(kind).map(|_| HashMap::new())),
+            by: Kind::ALL.map(|kind| usage_file(sb, kind).map(|_| HashMap::new())),
         }
     }
 

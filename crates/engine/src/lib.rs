@@ -77,6 +77,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod alloc;
+mod attr;
 mod caller;
 mod complete;
 mod delete;
@@ -130,7 +131,8 @@ pub use diorite_format::{FileType, Ino, InodeFlags, Timestamp};
 pub use dir::{At, DirEntry, ReadDir, RenameFlags};
 pub use error::{BadMap, DeviceFull, Error, Misaligned, NotYet, Refused, Wait};
 
-pub use inode::{Quiesced, SetAttr};
+pub use attr::SetAttr;
+pub use inode::Quiesced;
 pub use journal::GroupFill;
 pub use loopdev::LoopDevice;
 pub use mapping::{Mapping, MappingState};

@@ -21,6 +21,7 @@ mod strict;
 #[cfg(test)]
 mod tests;
 mod time;
+mod value;
 mod write;
 
 pub use attrs::{FileType, InodeFlags, MapKind, Rdev};

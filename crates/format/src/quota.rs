@@ -63,19 +63,17 @@ impl Kind {
     }
 }
 
-impl Superblock {
-    /// The usage file of a kind, if the volume keeps it. Not range-checked.
-    #[must_use]
-    pub fn quota_file(&self, kind: Kind) -> Option<Ino> {
-        let [user, group, project] = self.info().quota_inodes;
-        let ino = match kind {
-            Kind::User => user,
-            Kind::Group => group,
-            Kind::Project => project,
-        };
-        let quota = self.features().ro_compat.has(RoCompat::QUOTA);
-        (quota && ino != 0).then(|| Ino::new(ino))
-    }
+/// The usage file of a kind, if the volume keeps it. Not range-checked.
+#[must_use]
+pub fn usage_file(sb: &Superblock, kind: Kind) -> Option<Ino> {
+    let [user, group, project] = sb.info().quota_inodes;
+    let ino = match kind {
+        Kind::User => user,
+        Kind::Group => group,
+        Kind::Project => project,
+    };
+    let quota = sb.features().ro_compat.has(RoCompat::QUOTA);
+    (quota && ino != 0).then(|| Ino::new(ino))
 }
 
 /// The first block of a usage file.

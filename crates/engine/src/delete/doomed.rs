@@ -9,6 +9,7 @@ use crate::inode::{Fs, Inode, read_orphan};
 use crate::journal::JournalHandle;
 use crate::orphan::ORPHAN_CREDITS;
 use crate::range;
+use crate::xattr;
 use diorite_block::Epoch;
 use diorite_format::features::Incompat;
 use diorite_format::{Ino, MapKind};
@@ -128,7 +129,7 @@ fn delete(inode: &Inode) -> Result<(), Error> {
         drop_values(inode)?;
         let deleted = volume.in_handle(credits, |handle| {
             // The last of those who shared the block has its values: asked and left in one step, so that one of them is the last.
-            if !inode.release_xattr_block(handle)? {
+            if !xattr::release_xattr_block(inode, handle)? {
                 return Ok(false);
             }
             inode.end_orphan(handle, now)?;
@@ -147,11 +148,11 @@ fn delete(inode: &Inode) -> Result<(), Error> {
 
 /// Takes away the attributes whose values are in inodes of their own, each in a handle: these go when nothing else names them.
 fn drop_values(inode: &Inode) -> Result<(), Error> {
-    while let Some((index, name)) = inode.held_attribute()? {
-        let credits = inode.attribute_credits()?;
+    while let Some((index, name)) = xattr::held_attribute(inode)? {
+        let credits = xattr::attribute_credits(inode)?;
         inode.volume.in_handle(credits, |handle| {
             let _map = inode.map_lock.lock();
-            inode.remove_xattr(handle, (index, &name))
+            xattr::remove_xattr(inode, handle, (index, &name))
         })?;
     }
     Ok(())
@@ -166,5 +167,5 @@ pub(crate) fn check_deletable(inode: &Inode) -> Result<(), Error> {
         return Ok(());
     }
     inode.check_nodes(0)?;
-    inode.held_attribute().map(drop)
+    xattr::held_attribute(inode).map(drop)
 }

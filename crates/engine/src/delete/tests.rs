@@ -1,7 +1,7 @@
 //! Inodes on the list of orphans: who finds them, and what becomes of the list where it cannot be changed.
 
+use crate::SetAttr;
 use crate::error::Error;
-use crate::inode::SetAttr;
 use crate::options::OpenFlags;
 use crate::testing::small_volume;
 

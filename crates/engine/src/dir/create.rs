@@ -20,7 +20,7 @@ use crate::inode::{in_core, read_orphan};
 use crate::journal::JournalHandle;
 use crate::map::edit::NewRun;
 use crate::orphan::ORPHAN_CREDITS;
-use crate::xattr::Inherited;
+use crate::xattr::{Inherited, inherit_acl, put_inherited};
 use diorite_format::dir::{begins_inline, init_first_block, init_inline};
 use diorite_format::inline::rest_entry;
 use diorite_format::inode::{NewInode, Rdev};
@@ -101,7 +101,7 @@ pub(crate) fn temporary(
     let volume = &dir.volume;
     volume.check_open()?;
     volume.check_writable()?;
-    let from = dir.inherit_acl(FileType::Regular, permissions, maker)?;
+    let from = inherit_acl(dir, FileType::Regular, permissions, maker)?;
     let credits = NEW_INODE_CREDITS + ORPHAN_CREDITS + ATTRIBUTE_CREDITS;
     let inode = volume.in_handle(credits, |handle| {
         let alloc = volume.alloc()?;
@@ -132,7 +132,7 @@ fn make_locked(spot: &Spot<'_>, new: New<'_>, permissions: u16) -> Result<Arc<In
     if matches!(new, New::Directory) {
         check_subdirectory(dir)?;
     }
-    let from = dir.inherit_acl(new.kind(), permissions, spot.maker)?;
+    let from = inherit_acl(dir, new.kind(), permissions, spot.maker)?;
     let room = find_placement(dir, spot.name)?;
     let credits = NEW_INODE_CREDITS + room.credits(dir) + 2 + MARK_CREDITS + ATTRIBUTE_CREDITS;
     let made = volume.in_handle(credits, |handle| {
@@ -186,7 +186,7 @@ pub(super) fn bring_about(
     if let Some(run) = new.needs_block(from).then(|| taken.next()).flatten() {
         fill(handle, &inode, dir, new, run)?;
     }
-    inode.put_inherited(handle, from, taken.next())?;
+    put_inherited(&inode, handle, from, taken.next())?;
     Ok(inode)
 }
 
@@ -261,7 +261,7 @@ fn nameless(
     volume.change_on_disk(handle, ino, |disk| disk.links = 0)?;
     let inode = Arc::new(read_orphan(volume, ino)?);
     volume.know(&inode);
-    inode.put_inherited(handle, from, taken.first().copied())?;
+    put_inherited(&inode, handle, from, taken.first().copied())?;
     inode.begin_orphan(handle)?;
     Ok(inode)
 }

@@ -28,7 +28,7 @@ use crate::inode::Fs;
 use crate::inode::{Inode, timestamp};
 use crate::journal::{JournalHandle, NamesAt};
 use crate::orphan::ORPHAN_CREDITS;
-use crate::xattr::Inherited;
+use crate::xattr::{Inherited, inherit_acl};
 use diorite_format::inode::Rdev;
 use diorite_format::{FileType, Ino, Tid};
 use std::collections::HashSet;
@@ -208,11 +208,12 @@ impl Move<'_> {
     /// False: what is running was committed, and all begins again.
     fn replace(&self, volume: &Arc<Fs>, whiteout: bool) -> Result<bool, Error> {
         let from = match whiteout {
-            true => Some(
-                self.old
-                    .dir
-                    .inherit_acl(WHITEOUT.kind(), 0, self.old.maker)?,
-            ),
+            true => Some(inherit_acl(
+                &self.old.dir,
+                WHITEOUT.kind(),
+                0,
+                self.old.maker,
+            )?),
             false => None,
         };
         let (dir, name) = (&self.new.dir, self.new.name);

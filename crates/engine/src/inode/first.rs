@@ -74,7 +74,7 @@ fn of_flags(flags: InodeFlags) -> u32 {
 }
 
 /// The mode of a file that was given to another owner, by whomever.
-pub(super) fn without_privileges(mode: u16) -> u16 {
+pub(crate) fn without_privileges(mode: u16) -> u16 {
     const SETUID: u16 = 0o4000;
     const SETGID: u16 = 0o2000;
     const GROUP_EXECUTES: u16 = 0o0010;
@@ -140,18 +140,14 @@ impl Inode {
         Ok(())
     }
 
-    /// Does it. Blocks; no lock may be held and no handle open.
-    pub(crate) fn settle_first_write(&self) -> Result<(), Error> {
-        self.settle_privileges()?;
-        self.move_out()
+    /// Does its next write take rights away?
+    pub(crate) fn owes_privileges(&self) -> bool {
+        self.first.has(PRIVILEGES)
     }
 
-    /// The part of it that has to be done also where data stays in the inode.
-    pub(crate) fn settle_privileges(&self) -> Result<(), Error> {
-        match self.first.has(PRIVILEGES) {
-            true => self.drop_privileges(),
-            false => Ok(()),
-        }
+    /// Its writes take nothing away any more. Under the map lock: what is given from now on is noted after this.
+    pub(crate) fn note_no_privileges(&self) {
+        self.first.clear(PRIVILEGES);
     }
 
     /// The data is in the inode from now on, or is not any more.
@@ -160,21 +156,5 @@ impl Inode {
             true => self.first.set(INSIDE),
             false => self.first.clear(INSIDE),
         }
-    }
-
-    fn drop_privileges(&self) -> Result<(), Error> {
-        self.volume.in_handle(self.attribute_credits()?, |handle| {
-            // Others who settle wait, and find nothing to do.
-            let _map = self.map_lock.lock();
-            self.remove_xattr(handle, CAPABILITY)?;
-            let disk = self.disk();
-            let less = self.volume.caller.mode_after_write(disk.mode, disk.gid);
-            if less != disk.mode {
-                handle.or_abort(self.change(handle, |disk| disk.mode = less))?;
-            }
-            // Under the lock: what is given from now on is noted after this.
-            self.first.clear(PRIVILEGES);
-            Ok(())
-        })
     }
 }

@@ -9,52 +9,21 @@
 
 use super::inside::INSIDE_CREDITS;
 use super::remap::Remap;
-use super::{Inode, OpenFile, timestamp};
+use super::{Inode, timestamp};
 use crate::alloc::{Loan, Run};
 use crate::error::Error;
-use crate::inode::Owed;
 use crate::journal::JournalHandle;
 use crate::map::edit::NewRun;
 use crate::mapping::MappingState;
 use diorite_block::sync::atomic::Ordering;
 use diorite_block::{Bio, Buf, Epoch};
 use diorite_format::extent;
-use diorite_format::features::Incompat;
 use diorite_format::inline::{REST, rest_entry};
 use diorite_format::inode::I_BLOCK_SIZE;
 use diorite_format::xattr::{self, Xattrs};
 use diorite_format::{Inode as DiskInode, InodeFlags, MapKind};
 use std::ops::Range;
 use std::sync::Arc;
-
-/// See [`crate::File::keep_inside`].
-pub(crate) fn keep_inside(file: &OpenFile, data: &[u8]) -> Result<bool, Error> {
-    let inode = &file.inode;
-    file.check_writable()?;
-    inode.check_writable(false)?;
-    inode.check_data_access()?;
-    let volume = &inode.volume;
-    let has_feature = volume.sb.features().incompat.has(Incompat::INLINE_DATA);
-    let small = data.len() <= volume.sb.geometry().inode_size() as usize;
-    if !has_feature || !small || data.is_empty() || !inode.disk().is_file() {
-        return Ok(false);
-    }
-    inode.settle_privileges()?;
-    let kept = {
-        let _alone = inode.quiesce();
-        inode.claims.close(inode);
-        volume.in_handle(INSIDE_CREDITS, |handle| {
-            let _map = inode.map_lock.lock();
-            Ok(inode.is_blank() && inode.write_inside(handle, data)?)
-        })?
-    };
-    // Rule D1: data, size and times are in one transaction.
-    match kept && file.is_dsync() {
-        true => volume.make_durable(Owed::commit(inode.uncommitted_change()))?,
-        false => inode.settle()?,
-    }
-    Ok(kept)
-}
 
 impl Inode {
     /// The contents of a file that has no blocks because they are in its inode. What the size has behind them is zeros. Asked before the
@@ -118,7 +87,7 @@ impl Inode {
     }
 
     /// Is it empty, without any block? The map lock is held.
-    fn is_blank(&self) -> bool {
+    pub(crate) fn is_blank(&self) -> bool {
         let disk = self.disk();
         let maps_nothing = match disk.map_kind() {
             MapKind::Inline => true,
@@ -131,7 +100,11 @@ impl Inode {
 
     /// Makes this the whole of the file, in its inode. False, and nothing done, if that has no room for it. The map lock is held, and the
     /// caller has the turn.
-    fn write_inside(&self, handle: &JournalHandle<'_>, data: &[u8]) -> Result<bool, Error> {
+    pub(crate) fn write_inside(
+        &self,
+        handle: &JournalHandle<'_>,
+        data: &[u8],
+    ) -> Result<bool, Error> {
         let (disk, raw) = (self.disk(), self.raw());
         let (head, rest) = data.split_at(data.len().min(I_BLOCK_SIZE));
         let attrs = Xattrs::parse_inode(&self.volume.sb, &disk, &raw)?;
@@ -172,7 +145,7 @@ impl Inode {
     }
 
     /// Moves the data of a file out of its inode, if it is there. Blocks; no lock may be held and no handle open.
-    pub(super) fn move_out(&self) -> Result<(), Error> {
+    pub(crate) fn move_out(&self) -> Result<(), Error> {
         match self.inline_data() {
             Some(data) => self.move_out_these(&data),
             None => Ok(()),

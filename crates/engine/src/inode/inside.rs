@@ -4,13 +4,14 @@
 //! in `inline`.
 
 use crate::error::Error;
-use crate::inode::Fs;
+use crate::inode::{Fs, Inode};
+use crate::journal::JournalHandle;
 use crate::locks::INODE_STATE;
 use diorite_block::sync::Mutex;
 use diorite_block::sync::atomic::{AtomicBool, Ordering};
 use diorite_format::Inode as DiskInode;
 use diorite_format::inline::{self, InlineData};
-use diorite_format::xattr::{XattrValue, Xattrs};
+use diorite_format::xattr::{self, NameIndex, XattrEntry, XattrValue, Xattrs};
 use std::sync::Arc;
 
 /// Changing the inode's own area.
@@ -63,4 +64,31 @@ pub(crate) fn inline_contents(volume: &Fs, disk: &DiskInode, raw: &[u8]) -> Resu
     let rest = inline_tail(volume, disk, raw)?;
     let data = InlineData::new(disk, &rest)?;
     Ok([data.head, data.tail].concat())
+}
+
+impl Inode {
+    /// Takes an attribute away that can only be in its own area.
+    pub(crate) fn remove_inside(
+        &self,
+        handle: &JournalHandle<'_>,
+        (index, name): (NameIndex, &[u8]),
+    ) -> Result<(), Error> {
+        let (disk, raw) = (self.disk(), self.raw());
+        let attrs = Xattrs::parse_inode(&self.volume.sb, &disk, &raw)?;
+        match attrs.without(index, name) {
+            Some(kept) => self.replace_inside(handle, &kept),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the entries of its own area, which fit.
+    pub(crate) fn replace_inside(
+        &self,
+        handle: &JournalHandle<'_>,
+        entries: &[XattrEntry<'_>],
+    ) -> Result<(), Error> {
+        self.change_attributes(handle, |disk, raw| {
+            xattr::write_inode(disk, entries, raw).map_err(Error::from)
+        })
+    }
 }

@@ -123,12 +123,12 @@ impl Inode {
     }
 
     /// What was noted of writes comes before the time that is put into the inode now. Called where nobody else changes that.
-    pub(super) fn forget_noted_write(&self) {
+    pub(crate) fn forget_noted_write(&self) {
         self.touched.store(0, Ordering::Release);
     }
 
     /// The same of reads.
-    pub(super) fn forget_noted_read(&self) {
+    pub(crate) fn forget_noted_read(&self) {
         self.read_at.store(0, Ordering::Release);
     }
 

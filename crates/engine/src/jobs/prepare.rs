@@ -3,6 +3,7 @@
 //! Input: a request, counted in flight, and what it needs. Output: a message to its queue, with a view of the map from which it goes on;
 //! or its error. Invariants: no lock is held and no handle open while a commit is waited for. Limits: one request at a time.
 
+use crate::attr::settle_first_write;
 use crate::delete;
 use crate::error::{Error, Wait};
 use crate::inode::Handle;
@@ -44,7 +45,7 @@ impl PrepareJob {
                 if *alone {
                     end_cut(&self.file.inode)?;
                 }
-                self.file.inode.settle_first_write()?;
+                settle_first_write(&self.file.inode)?;
                 Ok(self.file.inode.map.load())
             }
             Need::Space {

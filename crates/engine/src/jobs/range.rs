@@ -4,6 +4,7 @@
 //! changes of a map go through. Invariants: what is refused has waited for nobody; the turn ends before a commit is waited for, and before
 //! the report. Limits: one operation at a time per worker; one that has begun cannot be stopped.
 
+use crate::attr::{settle_first_write, settle_privileges};
 use crate::error::Error;
 use crate::inode::Handle;
 use crate::inode::{Data, Durable, Job};
@@ -38,11 +39,11 @@ impl RangeJob {
             "what is pending is counted in flight"
         );
         let bytes = check(&self.file, self.op, self.pos, self.len)?;
-        inode.settle_privileges()?;
+        settle_privileges(inode)?;
         if self.is_done_inside(&bytes)? {
             return Ok(());
         }
-        inode.settle_first_write()?;
+        settle_first_write(inode)?;
         inode.settle_data()?;
         match self.op {
             Op::Fallocate(mode) => {

@@ -4,8 +4,8 @@
 //! all of it blocks.
 
 use super::File;
+use crate::attr::{SetAttr, keep_inside, set_attr};
 use crate::error::Error;
-use crate::inode::{SetAttr, keep_inside};
 use crate::op::{Fallocate, Seek};
 use crate::range;
 use crate::request::{FileId, Request};
@@ -58,7 +58,7 @@ impl File {
     /// # Errors
     /// Those of [`crate::Volume::set_attr`].
     pub fn set_attr(&self, set: &SetAttr) -> Result<(), Error> {
-        self.inode().set_attr(set)
+        set_attr(self.inode(), set)
     }
 
     /// As [`crate::Volume::set_flags`], also for a file without a name.

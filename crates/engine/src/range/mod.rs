@@ -21,7 +21,7 @@ mod allocate;
 mod bounds;
 mod check;
 mod nodes;
-mod pieces;
+
 mod punch;
 mod seek;
 mod shift;
@@ -63,7 +63,7 @@ pub(crate) fn fallocate(inode: &Inode, mode: Fallocate, bytes: Range<u64>) -> Re
             grow_to(inode, end, keep_size)?;
             // Written blocks behind the size are nothing that a map may have.
             let seen = blocks_of(inode, bytes.start..end.min(inode.size()));
-            let short = |b: u64| u32::try_from(b).unwrap_or(pieces::END);
+            let short = |b: u64| u32::try_from(b).unwrap_or(crate::inode::pieces::END);
             punch::write_zeros(inode, short(seen.start)..short(seen.end))
         }
     }

@@ -4,8 +4,8 @@
 //! zeroed on the device before any handle begins; whole blocks go piece by piece, each step a file whose bytes are old or zero; a block
 //! becomes written only after zeros were written to it. Limits: a failure half-way leaves a part of the range done.
 
-use super::pieces::END;
 use crate::error::Error;
+use crate::inode::pieces::END;
 use crate::inode::{Inode, Remap, timestamp};
 use crate::map::edit::{self, End, NewRun};
 use crate::mapping::MappingState;

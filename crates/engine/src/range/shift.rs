@@ -7,9 +7,9 @@
 //! are written anew, for which space is set aside. Limits: work grows with the leaves behind the range.
 
 use super::nodes::{self, Becomes};
-use super::pieces::END;
 use super::{bounds, long, punch};
 use crate::error::{Error, Wait};
+use crate::inode::pieces::END;
 use crate::inode::{Inode, timestamp};
 use crate::map::edit::{self, End};
 use std::ops::Range;

@@ -8,8 +8,8 @@
 //! than they change. A device that fails between two handles leaves the new size, and written
 //! blocks behind it, which whoever makes the file longer gives back first.
 
-use super::pieces::{END, Piece};
 use crate::error::Error;
+use crate::inode::pieces::{END, Piece};
 use crate::inode::{Inode, timestamp};
 use crate::map::edit::End;
 use diorite_block::Epoch;

@@ -4,8 +4,9 @@
 //! blocks; who may do what is the caller's policy.
 
 use super::Volume;
+use crate::attr::{self, SetAttr, set_attr};
 use crate::error::Error;
-use crate::inode::{SetAttr, timestamp};
+use crate::inode::timestamp;
 use crate::xattr::{self, Xattr, XattrWhen};
 use diorite_format::{Ino, InodeFlags, Timestamp};
 
@@ -19,10 +20,11 @@ impl Volume {
         let inode = self.inner().inode(ino)?;
         let gid = set.gid.unwrap_or_else(|| inode.disk().gid);
         let allowed = |given| self.maker().without_foreign_group(given, gid);
-        inode.set_attr(&SetAttr {
+        let set = SetAttr {
             permissions: set.permissions.map(allowed),
             ..*set
-        })
+        };
+        set_attr(&inode, &set)
     }
 
     /// The volume's clock, as an inode stores it.
@@ -94,7 +96,7 @@ impl Volume {
         value: &[u8],
         when: XattrWhen,
     ) -> Result<(), Error> {
-        xattr::set(self.inner(), ino, (name.as_ref(), value), when)
+        attr::set_xattr(self.inner(), ino, (name.as_ref(), value), when)
     }
 
     /// Removes an attribute by its whole name. Else as [`Volume::set_xattr`].
@@ -102,6 +104,6 @@ impl Volume {
     /// # Errors
     /// `NoAttribute`, but for an access control list, which need not be there; those of [`Volume::set_xattr`].
     pub fn remove_xattr(&self, ino: Ino, name: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), Error> {
-        xattr::remove(self.inner(), ino, name.as_ref())
+        attr::remove_xattr(self.inner(), ino, name.as_ref())
     }
 }

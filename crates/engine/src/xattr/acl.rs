@@ -5,8 +5,12 @@
 //! default one. Limits: a list of an inode whose value is in an inode of its own is changed only where it fits elsewhere.
 //! Source: man 5 acl, man 2 chmod; experiments with setfacl, chmod, umask and new files on the kernel's mount.
 
+use super::attribute;
+use super::block::{fit_block, put_block};
 use super::remove::Named;
 use super::set::{Setting, XattrWhen};
+use super::set::{set_attribute, set_xattr};
+use super::shared::share_instead;
 use crate::alloc::Run;
 use crate::caller::Maker;
 use crate::error::Error;
@@ -39,152 +43,154 @@ pub(super) fn is_acl((index, _): Named<'_>) -> bool {
     matches!(index, NameIndex::ACL_ACCESS | NameIndex::ACL_DEFAULT)
 }
 
-impl Inode {
-    /// Sets a list, in the interface's form, in a handle of its own; one without entries takes it away. Blocks; no lock may be held.
-    pub(super) fn set_acl(&self, which: Named<'_>, value: &[u8]) -> Result<(), Error> {
-        let acl = Acl::parse(value).map_err(|error| Error::Invalid(error.to_string()))?;
-        let mut permissions = None;
-        let mut stored = acl.as_ref().map(Acl::to_stored);
-        match (&acl, which) {
-            (None, _) => {}
-            (Some(_), DEFAULT) if !self.disk().is_dir() => {
-                let (ino, flag) = (self.ino, "no directory");
-                return Err(Error::NotPermitted { ino, flag });
-            }
-            (Some(_), DEFAULT) => {}
-            (Some(acl), _) => {
-                permissions = Some(acl.permissions());
-                stored = stored.filter(|_| !acl.is_minimal());
-            }
+/// Sets a list, in the interface's form, in a handle of its own; one without entries takes it away. Blocks; no lock may be held.
+pub(super) fn set_acl(inode: &Inode, which: Named<'_>, value: &[u8]) -> Result<(), Error> {
+    let acl = Acl::parse(value).map_err(|error| Error::Invalid(error.to_string()))?;
+    let mut permissions = None;
+    let mut stored = acl.as_ref().map(Acl::to_stored);
+    match (&acl, which) {
+        (None, _) => {}
+        (Some(_), DEFAULT) if !inode.disk().is_dir() => {
+            let (ino, flag) = (inode.ino, "no directory");
+            return Err(Error::NotPermitted { ino, flag });
         }
-        self.set_attribute(&Setting {
+        (Some(_), DEFAULT) => {}
+        (Some(acl), _) => {
+            permissions = Some(acl.permissions());
+            stored = stored.filter(|_| !acl.is_minimal());
+        }
+    }
+    set_attribute(
+        inode,
+        &Setting {
             which,
             value: stored.as_deref(),
             when: XattrWhen::Always,
             holder: None,
             permissions,
             shares: true,
-        })
-    }
+        },
+    )
+}
 
-    /// Changes the list with the permissions that the mode is going to have. What fails has changed nothing. The map lock is held.
-    pub(crate) fn follow_mode(
-        &self,
-        handle: &JournalHandle<'_>,
-        permissions: u16,
-    ) -> Result<(), Error> {
-        let Some(mut acl) = self.stored_acl(ACCESS)? else {
-            return Ok(());
-        };
-        let before = acl.clone();
-        acl.set_permissions(permissions);
-        if acl == before {
-            return Ok(());
-        }
-        let stored = acl.to_stored();
-        self.set_xattr(
-            handle,
-            &Setting {
-                which: ACCESS,
-                value: Some(&stored),
-                when: XattrWhen::Always,
-                holder: None,
-                permissions: None,
-                shares: false,
-            },
-        )
+/// Changes the list with the permissions that the mode is going to have. What fails has changed nothing. The map lock is held.
+pub(crate) fn follow_mode(
+    inode: &Inode,
+    handle: &JournalHandle<'_>,
+    permissions: u16,
+) -> Result<(), Error> {
+    let Some(mut acl) = stored_acl(inode, ACCESS)? else {
+        return Ok(());
+    };
+    let before = acl.clone();
+    acl.set_permissions(permissions);
+    if acl == before {
+        return Ok(());
     }
+    let stored = acl.to_stored();
+    set_xattr(
+        inode,
+        handle,
+        &Setting {
+            which: ACCESS,
+            value: Some(&stored),
+            when: XattrWhen::Always,
+            holder: None,
+            permissions: None,
+            shares: false,
+        },
+    )
+}
 
-    /// What a new inode in this directory has from it. Blocks while metadata is read.
-    pub(crate) fn inherit_acl(
-        &self,
-        kind: FileType,
-        permissions: u16,
-        maker: &Maker,
-    ) -> Result<Inherited, Error> {
-        let default = match kind {
-            FileType::Symlink => None,
-            _ => self.stored_acl(DEFAULT)?,
-        };
-        let parent = self.disk();
-        // A directory that gives its group gives the right to act as that group to its members alone.
-        let acts_as_group = kind != FileType::Directory && permissions & 0o2010 == 0o2010;
-        let permissions = match acts_as_group && parent.mode & 0o2000 != 0 {
-            true => maker.without_foreign_group(permissions, parent.gid),
-            false => permissions,
-        };
-        let mut from = Inherited {
-            owner: (maker.uid, maker.gid),
-            permissions,
-            begins_inside: kind == FileType::Directory && begins_inline(&self.volume.sb),
-            ..Inherited::default()
-        };
-        let Some(default) = default else {
-            if kind != FileType::Symlink {
-                from.permissions = maker.without_masked(permissions);
-            }
-            return Ok(from);
-        };
-        let mut access = default.clone();
-        from.permissions = permissions & !0o777 | access.limit_to(permissions);
-        if !access.is_minimal() {
-            from.lists.push((ACCESS, access.to_stored()));
+/// What a new inode in this directory has from it. Blocks while metadata is read.
+pub(crate) fn inherit_acl(
+    inode: &Inode,
+    kind: FileType,
+    permissions: u16,
+    maker: &Maker,
+) -> Result<Inherited, Error> {
+    let default = match kind {
+        FileType::Symlink => None,
+        _ => stored_acl(inode, DEFAULT)?,
+    };
+    let parent = inode.disk();
+    // A directory that gives its group gives the right to act as that group to its members alone.
+    let acts_as_group = kind != FileType::Directory && permissions & 0o2010 == 0o2010;
+    let permissions = match acts_as_group && parent.mode & 0o2000 != 0 {
+        true => maker.without_foreign_group(permissions, parent.gid),
+        false => permissions,
+    };
+    let mut from = Inherited {
+        owner: (maker.uid, maker.gid),
+        permissions,
+        begins_inside: kind == FileType::Directory && begins_inline(&inode.volume.sb),
+        ..Inherited::default()
+    };
+    let Some(default) = default else {
+        if kind != FileType::Symlink {
+            from.permissions = maker.without_masked(permissions);
         }
-        if kind == FileType::Directory {
-            from.lists.push((DEFAULT, default.to_stored()));
-        }
-        let disk = self.disk();
-        let disk = DiskInode::fresh(
-            &self.volume.sb,
-            &NewInode {
-                ino: self.ino,
-                mode: kind.to_mode(),
-                uid: disk.uid,
-                gid: disk.gid,
-                projid: 0,
-                flags: InodeFlags::default(),
-                generation: 0,
-                time: disk.ctime,
-            },
-        );
-        let (_, beside) = from.split(&disk, self.raw().len());
-        let (needs_block, fit) = (!beside.is_empty(), self.fit_block(&beside));
-        if !fit {
-            let ino = self.ino;
-            return Err(Error::AttributesFull { ino });
-        }
-        from.needs_block = needs_block;
-        Ok(from)
+        return Ok(from);
+    };
+    let mut access = default.clone();
+    from.permissions = permissions & !0o777 | access.limit_to(permissions);
+    if !access.is_minimal() {
+        from.lists.push((ACCESS, access.to_stored()));
     }
-
-    fn stored_acl(&self, which: Named<'_>) -> Result<Option<Acl>, Error> {
-        match self.attribute(which)? {
-            Some(value) => Ok(Acl::parse(&value)?),
-            None => Ok(None),
-        }
+    if kind == FileType::Directory {
+        from.lists.push((DEFAULT, default.to_stored()));
     }
+    let disk = inode.disk();
+    let disk = DiskInode::fresh(
+        &inode.volume.sb,
+        &NewInode {
+            ino: inode.ino,
+            mode: kind.to_mode(),
+            uid: disk.uid,
+            gid: disk.gid,
+            projid: 0,
+            flags: InodeFlags::default(),
+            generation: 0,
+            time: disk.ctime,
+        },
+    );
+    let (_, beside) = from.split(&disk, inode.raw().len());
+    let (needs_block, fit) = (!beside.is_empty(), fit_block(inode, &beside));
+    if !fit {
+        let ino = inode.ino;
+        return Err(Error::AttributesFull { ino });
+    }
+    from.needs_block = needs_block;
+    Ok(from)
+}
 
-    /// Puts the lists into a new inode: into its own area, and what has no room there into a block that was taken for it.
-    pub(crate) fn put_inherited(
-        &self,
-        handle: &JournalHandle<'_>,
-        from: &Inherited,
-        block: Option<Run>,
-    ) -> Result<(), Error> {
-        if from.lists.is_empty() {
-            return Ok(());
+fn stored_acl(inode: &Inode, which: Named<'_>) -> Result<Option<Acl>, Error> {
+    match attribute(inode, which)? {
+        Some(value) => Ok(Acl::parse(&value)?),
+        None => Ok(None),
+    }
+}
+
+/// Puts the lists into a new inode: into its own area, and what has no room there into a block that was taken for it.
+pub(crate) fn put_inherited(
+    inode: &Inode,
+    handle: &JournalHandle<'_>,
+    from: &Inherited,
+    block: Option<Run>,
+) -> Result<(), Error> {
+    if from.lists.is_empty() {
+        return Ok(());
+    }
+    let _map = inode.map_lock.lock();
+    let (inside, beside) = from.split(&inode.disk(), inode.raw().len());
+    if !inside.is_empty() {
+        inode.replace_inside(handle, &inside)?;
+    }
+    match block {
+        Some(run) if !share_instead(inode, handle, run, &beside)? => {
+            put_block(inode, handle, run.start, &beside)
         }
-        let _map = self.map_lock.lock();
-        let (inside, beside) = from.split(&self.disk(), self.raw().len());
-        if !inside.is_empty() {
-            self.replace_inside(handle, &inside)?;
-        }
-        match block {
-            Some(run) if !self.share_instead(handle, run, &beside)? => {
-                self.put_block(handle, run.start, &beside)
-            }
-            _ => Ok(()),
-        }
+        _ => Ok(()),
     }
 }
 

@@ -35,15 +35,19 @@ mod set;
 mod shared;
 mod value;
 
-pub(crate) use acl::Inherited;
-pub(crate) use remove::{Named, remove};
+pub(crate) use acl::{Inherited, follow_mode, inherit_acl, put_inherited};
+pub(crate) use block::{own_attribute_block, release_xattr_block};
+pub(crate) use names::{missing, to_change};
+pub(crate) use remove::{Named, attribute_credits, held_attribute, remove, remove_xattr};
 pub use set::XattrWhen;
 pub(crate) use set::set;
 
 use crate::error::Error;
 use crate::inode::Inode;
+use block::read_attribute_block;
 use diorite_format::inline;
 use diorite_format::xattr::{NameIndex, XattrEntry, XattrValue, Xattrs};
+use value::held_value;
 
 /// The largest value of an attribute, in bytes.
 pub(crate) const MOST_VALUE: u32 = 64 << 10;
@@ -60,10 +64,10 @@ pub struct Xattr {
 /// Every attribute of an inode, those kept inside it first.
 pub(crate) fn all(inode: &Inode) -> Result<Vec<Xattr>, Error> {
     let mut all = Vec::new();
-    inode.each_entry(|entry| {
+    each_entry(inode, |entry| {
         let is_inline_data = (entry.index, entry.name) == inline::REST;
         if let Some(name) = entry.full_name().filter(|_| !is_inline_data) {
-            let value = inode.shown_value(entry)?;
+            let value = shown_value(inode, entry)?;
             all.push(Xattr { name, value });
         }
         Ok(())
@@ -74,54 +78,52 @@ pub(crate) fn all(inode: &Inode) -> Result<Vec<Xattr>, Error> {
 /// One of them, by its whole name.
 pub(crate) fn one(inode: &Inode, name: &[u8]) -> Result<Vec<u8>, Error> {
     let found = match NameIndex::split(name).filter(|which| *which != inline::REST) {
-        Some(which) => inode.attribute(which)?,
+        Some(which) => attribute(inode, which)?,
         None => None,
     };
     found.ok_or_else(|| names::missing(name))
 }
 
-impl Inode {
-    /// The value of an attribute, as the kernel's interface gives it.
-    pub(crate) fn attribute(&self, (index, name): Named<'_>) -> Result<Option<Vec<u8>>, Error> {
-        let mut found = None;
-        self.each_entry(|entry| {
-            if entry.index == index && entry.name == name {
-                found = Some(self.shown_value(entry)?);
-            }
-            Ok(())
-        })?;
-        Ok(found)
-    }
-
-    /// Every entry, of its own area and of its block.
-    fn each_entry(
-        &self,
-        mut each: impl FnMut(&XattrEntry<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let volume = &self.volume;
-        let (disk, raw) = (self.disk(), self.raw());
-        let inside = Xattrs::parse_inode(&volume.sb, &disk, &raw)?;
-        inside.entries.iter().try_for_each(&mut each)?;
-        if let Some((at, raw)) = self.read_attribute_block()? {
-            let attrs = Xattrs::parse_block(&volume.sb, self.ino, at, &raw)?;
-            attrs.entries.iter().try_for_each(each)?;
+/// The value of an attribute, as the kernel's interface gives it.
+pub(crate) fn attribute(inode: &Inode, (index, name): Named<'_>) -> Result<Option<Vec<u8>>, Error> {
+    let mut found = None;
+    each_entry(inode, |entry| {
+        if entry.index == index && entry.name == name {
+            found = Some(shown_value(inode, entry)?);
         }
         Ok(())
-    }
+    })?;
+    Ok(found)
+}
 
-    fn shown_value(&self, entry: &XattrEntry<'_>) -> Result<Vec<u8>, Error> {
-        let value = match entry.value {
-            XattrValue::Bytes(value) => {
-                entry.verify_hash(self.ino)?;
-                value.to_vec()
-            }
-            XattrValue::Inode { ino, size } => self.held_value(entry, ino, size)?,
-        };
-        match entry.index {
-            NameIndex::ACL_ACCESS | NameIndex::ACL_DEFAULT => {
-                Ok(diorite_format::acl::from_disk(&value)?)
-            }
-            _ => Ok(value),
+/// Every entry, of its own area and of its block.
+fn each_entry(
+    inode: &Inode,
+    mut each: impl FnMut(&XattrEntry<'_>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let volume = &inode.volume;
+    let (disk, raw) = (inode.disk(), inode.raw());
+    let inside = Xattrs::parse_inode(&volume.sb, &disk, &raw)?;
+    inside.entries.iter().try_for_each(&mut each)?;
+    if let Some((at, raw)) = read_attribute_block(inode)? {
+        let attrs = Xattrs::parse_block(&volume.sb, inode.ino, at, &raw)?;
+        attrs.entries.iter().try_for_each(each)?;
+    }
+    Ok(())
+}
+
+fn shown_value(inode: &Inode, entry: &XattrEntry<'_>) -> Result<Vec<u8>, Error> {
+    let value = match entry.value {
+        XattrValue::Bytes(value) => {
+            entry.verify_hash(inode.ino)?;
+            value.to_vec()
         }
+        XattrValue::Inode { ino, size } => held_value(inode, entry, ino, size)?,
+    };
+    match entry.index {
+        NameIndex::ACL_ACCESS | NameIndex::ACL_DEFAULT => {
+            Ok(diorite_format::acl::from_disk(&value)?)
+        }
+        _ => Ok(value),
     }
 }

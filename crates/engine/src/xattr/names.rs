@@ -15,13 +15,13 @@ use std::sync::Arc;
 /// The longest whole name.
 const MOST_NAME: usize = 255;
 
-pub(super) fn missing(name: &[u8]) -> Error {
+pub(crate) fn missing(name: &[u8]) -> Error {
     let name = String::from_utf8_lossy(name).into_owned();
     Error::NoAttribute { name }
 }
 
 /// The inode whose attribute changes, and how the name is stored.
-pub(super) fn to_change<'n>(
+pub(crate) fn to_change<'n>(
     fs: &Arc<Fs>,
     ino: Ino,
     name: &'n [u8],

@@ -7,17 +7,19 @@
 
 use super::MOST_VALUE;
 use super::acl;
-use super::names;
+use super::acl::set_acl;
+use super::block::{block_now, fit_block, replace_block};
+use super::names::missing;
 use super::remove::Named;
+use super::remove::{attribute_credits, remove_xattr};
+use super::shared::share_block;
 use super::value::Holder;
-use crate::delete;
+use super::value::{adopt, holders, let_go, make_holder};
 use crate::error::Error;
-use crate::inode::{CAPABILITY, Fs, Inode, timestamp};
+use crate::inode::{CAPABILITY, Inode, timestamp};
 use crate::journal::JournalHandle;
-use diorite_format::Ino;
 use diorite_format::features::Incompat;
 use diorite_format::xattr::{self, XattrEntry, XattrValue, Xattrs, held_hash, value_sum};
-use std::sync::Arc;
 
 /// When an attribute is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,29 +33,32 @@ pub enum XattrWhen {
     Present,
 }
 
-/// Sets an attribute by its whole name.
+/// Sets an attribute. What was named before, or was made in vain, is doomed; the caller deletes it, and settles the inode. Blocks; no lock may be
+/// held.
 pub(crate) fn set(
-    fs: &Arc<Fs>,
-    ino: Ino,
-    (name, value): (&[u8], &[u8]),
+    inode: &Inode,
+    which: Named<'_>,
+    value: &[u8],
     when: XattrWhen,
 ) -> Result<(), Error> {
-    let (inode, which) = names::to_change(fs, ino, name)?;
     if value.len() > MOST_VALUE as usize {
-        let len = value.len();
+        let (ino, len) = (inode.ino, value.len());
         return Err(Error::AttributeTooBig { ino, len });
     }
     if acl::is_acl(which) {
-        return inode.set_acl(which, value);
+        return set_acl(inode, which, value);
     }
-    inode.set_attribute(&Setting {
-        which,
-        value: Some(value),
-        when,
-        holder: None,
-        permissions: None,
-        shares: true,
-    })
+    set_attribute(
+        inode,
+        &Setting {
+            which,
+            value: Some(value),
+            when,
+            holder: None,
+            permissions: None,
+            shares: true,
+        },
+    )
 }
 
 /// What is to be set.
@@ -89,93 +94,89 @@ impl Setting<'_> {
     }
 }
 
-impl Inode {
-    /// Attributes have changed now, and maybe permissions with them.
-    pub(super) fn note_attributes(
-        &self,
-        handle: &JournalHandle<'_>,
-        permissions: Option<u16>,
-    ) -> Result<(), Error> {
-        let now = timestamp(self.volume.now_nanos());
-        self.change(handle, |disk| {
-            disk.ctime = now;
-            if let Some(permissions) = permissions {
-                disk.mode = disk.mode & !0o777 | permissions;
-            }
-        })
-    }
-
-    /// Sets an attribute in a handle of its own; if there is no room for the value, in an inode of its own. Blocks; no lock may be held.
-    pub(super) fn set_attribute(&self, set: &Setting<'_>) -> Result<(), Error> {
-        let volume = &self.volume;
-        let value = set.value.unwrap_or_default();
-        let apart = volume.sb.features().incompat.has(Incompat::EA_INODE) && !value.is_empty();
-        let done = match self.set_in_handle(set) {
-            Err(Error::AttributesFull { .. }) if apart => {
-                let holder = self.make_holder(value)?;
-                let holder = Some(&holder);
-                self.set_in_handle(&Setting { holder, ..*set })
-            }
-            done => done,
-        };
-        // What was named before, or was made in vain. The attribute is set or not, whatever becomes of that.
-        delete::delete_doomed_best_effort(volume);
-        done.and_then(|()| self.settle())
-    }
-
-    fn set_in_handle(&self, set: &Setting<'_>) -> Result<(), Error> {
-        let credits = self.attribute_credits()?;
-        self.volume.in_handle(credits, |handle| {
-            let _map = self.map_lock.lock();
-            match set.value {
-                Some(_) => self.set_xattr(handle, set)?,
-                None => self.remove_xattr(handle, set.which).map(drop)?,
-            }
-            if self.disk().is_file() && set.which == CAPABILITY {
-                self.note_privileges();
-            }
-            handle.or_abort(self.note_attributes(handle, set.permissions))
-        })
-    }
-
-    /// Sets an attribute. The map lock is held, so that nobody else does. Blocks.
-    pub(super) fn set_xattr(
-        &self,
-        handle: &JournalHandle<'_>,
-        set: &Setting<'_>,
-    ) -> Result<(), Error> {
-        let (index, name) = set.which;
-        let (sb, ino, disk, raw) = (&self.volume.sb, self.ino, self.disk(), self.raw());
-        let inside = Xattrs::parse_inode(sb, &disk, &raw)?;
-        let block = self.block_now(handle)?;
-        let beside = block.parse(self)?;
-        let old = [inside.get(index, name), beside.get(index, name)];
-        check_when(set, old != [None, None])?;
-        let old = self.holders(old.into_iter().flatten())?;
-        let entries = inside.with(set.entry(self));
-        let fits = xattr::write_inode(&disk, &entries, &mut raw.to_vec()).is_ok();
-        if fits {
-            if let Some(kept) = beside.without(index, name) {
-                self.replace_block(handle, &block, &kept)?;
-            }
-            handle.or_abort(self.replace_inside(handle, &entries))?;
-        } else {
-            let entries = beside.with(set.entry(self));
-            if !self.fit_block(&entries) {
-                return Err(Error::AttributesFull { ino });
-            }
-            let shared = set.shares && self.share_block(handle, &block, &entries)?;
-            if !shared {
-                self.replace_block(handle, &block, &entries)?;
-            }
-            if let Some(kept) = inside.without(index, name) {
-                handle.or_abort(self.replace_inside(handle, &kept))?;
-            }
+/// Attributes have changed now, and maybe permissions with them.
+pub(super) fn note_attributes(
+    inode: &Inode,
+    handle: &JournalHandle<'_>,
+    permissions: Option<u16>,
+) -> Result<(), Error> {
+    let now = timestamp(inode.volume.now_nanos());
+    inode.change(handle, |disk| {
+        disk.ctime = now;
+        if let Some(permissions) = permissions {
+            disk.mode = disk.mode & !0o777 | permissions;
         }
-        handle.or_abort(self.let_go(handle, &old))?;
-        set.holder
-            .map_or(Ok(()), |holder| handle.or_abort(self.adopt(handle, holder)))
+    })
+}
+
+/// Sets an attribute in a handle of its own; if there is no room for the value, in an inode of its own. Blocks; no lock may be held.
+pub(super) fn set_attribute(inode: &Inode, set: &Setting<'_>) -> Result<(), Error> {
+    let volume = &inode.volume;
+    let value = set.value.unwrap_or_default();
+    let apart = volume.sb.features().incompat.has(Incompat::EA_INODE) && !value.is_empty();
+    match set_in_handle(inode, set) {
+        Err(Error::AttributesFull { .. }) if apart => {
+            let holder = make_holder(inode, value)?;
+            let holder = Some(&holder);
+            set_in_handle(inode, &Setting { holder, ..*set })
+        }
+        done => done,
     }
+}
+
+fn set_in_handle(inode: &Inode, set: &Setting<'_>) -> Result<(), Error> {
+    let credits = attribute_credits(inode)?;
+    inode.volume.in_handle(credits, |handle| {
+        let _map = inode.map_lock.lock();
+        match set.value {
+            Some(_) => set_xattr(inode, handle, set)?,
+            None => remove_xattr(inode, handle, set.which).map(drop)?,
+        }
+        if inode.disk().is_file() && set.which == CAPABILITY {
+            inode.note_privileges();
+        }
+        handle.or_abort(note_attributes(inode, handle, set.permissions))
+    })
+}
+
+/// Sets an attribute. The map lock is held, so that nobody else does. Blocks.
+pub(super) fn set_xattr(
+    inode: &Inode,
+    handle: &JournalHandle<'_>,
+    set: &Setting<'_>,
+) -> Result<(), Error> {
+    let (index, name) = set.which;
+    let (sb, ino, disk, raw) = (&inode.volume.sb, inode.ino, inode.disk(), inode.raw());
+    let inside = Xattrs::parse_inode(sb, &disk, &raw)?;
+    let block = block_now(inode, handle)?;
+    let beside = block.parse(inode)?;
+    let old = [inside.get(index, name), beside.get(index, name)];
+    check_when(set, old != [None, None])?;
+    let old = holders(inode, old.into_iter().flatten())?;
+    let entries = inside.with(set.entry(inode));
+    let fits = xattr::write_inode(&disk, &entries, &mut raw.to_vec()).is_ok();
+    if fits {
+        if let Some(kept) = beside.without(index, name) {
+            replace_block(inode, handle, &block, &kept)?;
+        }
+        handle.or_abort(inode.replace_inside(handle, &entries))?;
+    } else {
+        let entries = beside.with(set.entry(inode));
+        if !fit_block(inode, &entries) {
+            return Err(Error::AttributesFull { ino });
+        }
+        let shared = set.shares && share_block(inode, handle, &block, &entries)?;
+        if !shared {
+            replace_block(inode, handle, &block, &entries)?;
+        }
+        if let Some(kept) = inside.without(index, name) {
+            handle.or_abort(inode.replace_inside(handle, &kept))?;
+        }
+    }
+    handle.or_abort(let_go(inode, handle, &old))?;
+    set.holder.map_or(Ok(()), |holder| {
+        handle.or_abort(adopt(inode, handle, holder))
+    })
 }
 
 /// Is it set at all?
@@ -190,7 +191,7 @@ fn check_when(set: &Setting<'_>, is_there: bool) -> Result<(), Error> {
             let name = String::from_utf8_lossy(&shown()).into_owned();
             Err(Error::AttributeExists { name })
         }
-        (XattrWhen::Present, false) => Err(names::missing(&shown())),
+        (XattrWhen::Present, false) => Err(missing(&shown())),
         _ => Ok(()),
     }
 }

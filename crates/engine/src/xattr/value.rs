@@ -31,247 +31,241 @@ pub(super) struct Holder {
     pub(super) size: u32,
 }
 
-impl Inode {
-    /// The value of an attribute of this inode, from the inode that holds it.
-    pub(super) fn held_value(
-        &self,
-        entry: &XattrEntry<'_>,
-        ino: Ino,
-        size: u32,
-    ) -> Result<Vec<u8>, Error> {
-        let holder = self.holder(ino, size)?;
-        let holder = &holder.inode;
-        if size > MOST_VALUE || u64::from(size) > holder.size() {
-            let owner = self.ino;
-            return Err(Error::Damaged(format!(
-                "inode {owner}: an attribute's value in inode {ino} is {size} bytes; run e2fsck"
-            )));
-        }
-        let mut value = Buf::zeroed(size as usize);
-        match holder.inline_data() {
-            Some(inside) => value.copy_in(0, &inside[..inside.len().min(size as usize)]),
-            None => holder.read_journalled(0, size as usize, &mut value)?,
-        }
-        let value = value.as_slice();
-        verify_ea_inode(&self.volume.sb, self.ino, entry, &holder.disk(), value)?;
-        Ok(value.to_vec())
+/// The value of an attribute of this inode, from the inode that holds it.
+pub(super) fn held_value(
+    inode: &Inode,
+    entry: &XattrEntry<'_>,
+    ino: Ino,
+    size: u32,
+) -> Result<Vec<u8>, Error> {
+    let holder = holder(inode, ino, size)?;
+    let holder = &holder.inode;
+    if size > MOST_VALUE || u64::from(size) > holder.size() {
+        let owner = inode.ino;
+        return Err(Error::Damaged(format!(
+            "inode {owner}: an attribute's value in inode {ino} is {size} bytes; run e2fsck"
+        )));
     }
-
-    /// The inodes that hold these entries' values.
-    pub(super) fn holders<'e>(
-        &self,
-        entries: impl Iterator<Item = &'e XattrEntry<'e>>,
-    ) -> Result<Vec<Holder>, Error> {
-        entries
-            .filter_map(held)
-            .map(|(ino, size)| self.holder(ino, size))
-            .collect()
+    let mut value = Buf::zeroed(size as usize);
+    match holder.inline_data() {
+        Some(inside) => value.copy_in(0, &inside[..inside.len().min(size as usize)]),
+        None => holder.read_journalled(0, size as usize, &mut value)?,
     }
+    let value = value.as_slice();
+    verify_ea_inode(&inode.volume.sb, inode.ino, entry, &holder.disk(), value)?;
+    Ok(value.to_vec())
+}
 
-    fn holder(&self, ino: Ino, size: u32) -> Result<Holder, Error> {
-        let owner = self.ino;
-        let volume = &self.volume;
-        if volume.is_system_inode(ino) || volume.sb.orphan_file() == Some(ino) {
-            return Err(Error::Damaged(format!(
-                "inode {owner}: an attribute's value is in inode {ino}, which is one of the volume's own; run e2fsck"
-            )));
-        }
-        let inode = volume.inode(ino)?;
-        if !inode.disk().holds_value() {
-            return Err(Error::Damaged(format!(
-                "inode {owner}: inode {ino} holds no attribute's value; run e2fsck"
-            )));
-        }
-        Ok(Holder { inode, size })
+/// The inodes that hold these entries' values.
+pub(super) fn holders<'e>(
+    inode: &Inode,
+    entries: impl Iterator<Item = &'e XattrEntry<'e>>,
+) -> Result<Vec<Holder>, Error> {
+    entries
+        .filter_map(held)
+        .map(|(ino, size)| holder(inode, ino, size))
+        .collect()
+}
+
+fn holder(inode: &Inode, ino: Ino, size: u32) -> Result<Holder, Error> {
+    let owner = inode.ino;
+    let volume = &inode.volume;
+    if volume.is_system_inode(ino) || volume.sb.orphan_file() == Some(ino) {
+        return Err(Error::Damaged(format!(
+            "inode {owner}: an attribute's value is in inode {ino}, which is one of the volume's own; run e2fsck"
+        )));
     }
-
-    /// One attribute more names each of these.
-    pub(super) fn add_users(
-        &self,
-        handle: &JournalHandle<'_>,
-        holders: &[Holder],
-    ) -> Result<(), Error> {
-        for Holder { inode, .. } in holders {
-            inode.change(handle, |disk| {
-                disk.set_value_users(disk.value_users().saturating_add(1));
-            })?;
-        }
-        Ok(())
+    let inode = volume.inode(ino)?;
+    if !inode.disk().holds_value() {
+        return Err(Error::Damaged(format!(
+            "inode {owner}: inode {ino} holds no attribute's value; run e2fsck"
+        )));
     }
+    Ok(Holder { inode, size })
+}
 
-    /// The same, taken back: each has been named since.
-    pub(super) fn take_back_users(
-        &self,
-        handle: &JournalHandle<'_>,
-        holders: &[Holder],
-    ) -> Result<(), Error> {
-        for Holder { inode, .. } in holders {
-            inode.change(handle, |disk| {
-                disk.set_value_users(disk.value_users().saturating_sub(1));
-            })?;
-        }
-        Ok(())
+/// One attribute more names each of these.
+pub(super) fn add_users(handle: &JournalHandle<'_>, holders: &[Holder]) -> Result<(), Error> {
+    for Holder { inode, .. } in holders {
+        inode.change(handle, |disk| {
+            disk.set_value_users(disk.value_users().saturating_add(1));
+        })?;
     }
+    Ok(())
+}
 
-    /// One attribute of this inode less names each of these; what none names is going to be deleted.
-    pub(super) fn let_go(
-        &self,
-        handle: &JournalHandle<'_>,
-        holders: &[Holder],
-    ) -> Result<(), Error> {
-        for Holder { inode, size } in holders {
-            let mut left = 0;
-            inode.change(handle, |disk| {
-                left = disk.value_users().saturating_sub(1);
-                disk.set_value_users(left);
-                disk.links = disk.links.min(u16::from(left > 0));
-                if left == 0 {
-                    disk.set_named_by_attributes(false);
-                }
-            })?;
+/// The same, taken back: each has been named since.
+pub(super) fn take_back_users(handle: &JournalHandle<'_>, holders: &[Holder]) -> Result<(), Error> {
+    for Holder { inode, .. } in holders {
+        inode.change(handle, |disk| {
+            disk.set_value_users(disk.value_users().saturating_sub(1));
+        })?;
+    }
+    Ok(())
+}
+
+/// One attribute of this inode less names each of these; what none names is going to be deleted.
+pub(super) fn let_go(
+    owner: &Inode,
+    handle: &JournalHandle<'_>,
+    holders: &[Holder],
+) -> Result<(), Error> {
+    for Holder { inode, size } in holders {
+        let mut left = 0;
+        inode.change(handle, |disk| {
+            left = disk.value_users().saturating_sub(1);
+            disk.set_value_users(left);
+            disk.links = disk.links.min(u16::from(left > 0));
             if left == 0 {
-                handle.goes(inode.ino);
-                inode.begin_orphan(handle)?;
-                inode.note_unlinked();
+                disk.set_named_by_attributes(false);
             }
-            let units = self.units_of_value(*size);
-            self.change(handle, |disk| {
-                disk.blocks = disk.blocks.saturating_sub(units);
-            })?;
-        }
-        Ok(())
-    }
-
-    /// The first attribute that names a value: it is not an orphan any more.
-    pub(super) fn adopt(&self, handle: &JournalHandle<'_>, holder: &Holder) -> Result<(), Error> {
-        holder.inode.end_orphan(handle, 0)?;
-        holder.inode.change(handle, |disk| {
-            disk.links = 1;
-            disk.set_named_by_attributes(true);
         })?;
-        holder.inode.note_value();
-        holder.inode.note_named();
-        let units = self.units_of_value(holder.size);
-        self.change(handle, |disk| disk.blocks += units)
-    }
-
-    /// What a value counts in the space of whom it belongs to: whole clusters, in units of 512 bytes.
-    fn units_of_value(&self, size: u32) -> u64 {
-        let cluster = self.volume.sb.geometry().cluster_size();
-        u64::from(size.div_ceil(cluster)) * u64::from(cluster / 512)
-    }
-
-    /// Makes an inode that holds a value, for an attribute of this one. Blocks; no lock may be held and no handle open. What is let go
-    /// before it is adopted is deleted.
-    pub(super) fn make_holder(&self, value: &[u8]) -> Result<Holder, Error> {
-        let volume = &self.volume;
-        let credits = NEW_INODE_CREDITS + ORPHAN_CREDITS;
-        let inode = volume.in_handle(credits, |handle| {
-            let ino = volume.alloc()?.new_inode(handle, self.ino, false)?;
-            handle.or_abort((|| {
-                self.write_holder(handle, ino, value)?;
-                let inode = Arc::new(read_orphan(volume, ino)?);
-                volume.know(&inode);
-                inode.begin_orphan(handle)?;
-                Ok(inode)
-            })())
+        if left == 0 {
+            handle.goes(inode.ino);
+            inode.begin_orphan(handle)?;
+            inode.note_unlinked();
+        }
+        let units = units_of_value(owner, *size);
+        owner.change(handle, |disk| {
+            disk.blocks = disk.blocks.saturating_sub(units);
         })?;
-        inode.note_temporary();
-        inode.fill_holder(value)?;
-        let size = u32::try_from(value.len()).expect("bounded by who sets it");
-        Ok(Holder { inode, size })
     }
+    Ok(())
+}
 
-    fn write_holder(
-        &self,
-        handle: &JournalHandle<'_>,
-        ino: Ino,
-        value: &[u8],
-    ) -> Result<(), Error> {
-        let (volume, owner) = (&self.volume, self.disk());
-        let (block, from) = volume.inode_place(ino)?;
-        let to = from + volume.sb.geometry().inode_size() as usize;
-        let nanos = volume.now_nanos();
-        handle.update(
-            block,
-            Kind::InodeTable,
-            |_| Ok(()),
-            |raw| {
-                let old = DiskInode::parse(&volume.sb, ino, &raw[from..to]).ok();
-                let plan = NewInode {
-                    ino,
-                    mode: FileType::Regular.to_mode() | PERMISSIONS,
-                    uid: owner.uid,
-                    gid: owner.gid,
-                    projid: 0,
-                    flags: InodeFlags::default(),
-                    generation: generation::fresh(old.as_ref(), ino, nanos),
-                    time: timestamp(nanos),
-                };
-                let mut fresh = DiskInode::fresh(&volume.sb, &plan);
-                fresh.begin_value(value_sum(&volume.sb, value));
-                fresh.links = 0;
-                fresh.set_named_by_attributes(false);
-                fresh
-                    .write_new(&volume.sb, &mut raw[from..to])
-                    .map_err(Error::from)
-            },
-        )
-    }
+/// The first attribute that names a value: it is not an orphan any more.
+pub(super) fn adopt(
+    inode: &Inode,
+    handle: &JournalHandle<'_>,
+    holder: &Holder,
+) -> Result<(), Error> {
+    holder.inode.end_orphan(handle, 0)?;
+    holder.inode.change(handle, |disk| {
+        disk.links = 1;
+        disk.set_named_by_attributes(true);
+    })?;
+    holder.inode.note_value();
+    holder.inode.note_named();
+    let units = units_of_value(inode, holder.size);
+    inode.change(handle, |disk| disk.blocks += units)
+}
 
-    /// Puts the value into a holder, run by run.
-    fn fill_holder(&self, value: &[u8]) -> Result<(), Error> {
-        let volume = &self.volume;
-        let size = volume.block_size() as usize;
-        let most = (volume.most_credits() / 4).max(1);
-        let blocks = u32::try_from(value.len().div_ceil(size)).expect("bounded by who sets it");
-        let mut at = 0;
-        while at < blocks {
-            let want = most.min(blocks - at);
-            let credits = want + MARK_CREDITS + self.credits_to_map(1, &[]);
-            at += volume.in_handle(credits, |handle| self.fill_run(handle, value, at, want))?;
-        }
-        Ok(())
-    }
+/// What a value counts in the space of whom it belongs to: whole clusters, in units of 512 bytes.
+fn units_of_value(inode: &Inode, size: u32) -> u64 {
+    let cluster = inode.volume.sb.geometry().cluster_size();
+    u64::from(size.div_ceil(cluster)) * u64::from(cluster / 512)
+}
 
-    fn fill_run(
-        &self,
-        handle: &JournalHandle<'_>,
-        value: &[u8],
-        at: u32,
-        want: u32,
-    ) -> Result<u32, Error> {
-        let (volume, alloc) = (&self.volume, self.volume.alloc()?);
-        let size = volume.block_size() as usize;
-        let goal = alloc.goal_of(&volume.sb, self.ino);
-        let run = alloc.allocate(handle, goal, want, volume.privileged)?;
-        let new = NewRun {
-            file_block: at,
-            len: run.len.min(want),
-            start: run.start,
-            unwritten: false,
-        };
-        let parts = value.chunks(size).skip(at as usize);
-        for (n, part) in (0..new.len).zip(parts) {
-            let block = FsBlock::new(run.start.get() + u64::from(n));
-            handle.create(block, Kind::Data, |raw| {
-                raw[..part.len()].copy_from_slice(part);
-            });
-        }
-        let mut remap = self.remap(handle)?;
-        if let Err(error) = remap.map_allocated(new, run.len) {
-            return self.take_back(handle, run).and(Err(error));
-        }
-        let end = (at + new.len) as usize * size;
-        remap.disk.size = end.min(value.len()) as u64;
-        remap.publish()?;
-        Ok(new.len)
-    }
+/// Makes an inode that holds a value, for an attribute of this one. Blocks; no lock may be held and no handle open. What is let go
+/// before it is adopted is deleted.
+pub(super) fn make_holder(owner: &Inode, value: &[u8]) -> Result<Holder, Error> {
+    let volume = &owner.volume;
+    let credits = NEW_INODE_CREDITS + ORPHAN_CREDITS;
+    let inode = volume.in_handle(credits, |handle| {
+        let ino = volume.alloc()?.new_inode(handle, owner.ino, false)?;
+        handle.or_abort((|| {
+            write_holder(owner, handle, ino, value)?;
+            let inode = Arc::new(read_orphan(volume, ino)?);
+            volume.know(&inode);
+            inode.begin_orphan(handle)?;
+            Ok(inode)
+        })())
+    })?;
+    inode.note_temporary();
+    fill_holder(&inode, value)?;
+    let size = u32::try_from(value.len()).expect("bounded by who sets it");
+    Ok(Holder { inode, size })
+}
 
-    /// A run that could not be mapped is free again.
-    fn take_back(&self, handle: &JournalHandle<'_>, run: Run) -> Result<(), Error> {
-        let blocks = run.start.get()..run.end().get();
-        blocks.for_each(|at| handle.forget(FsBlock::new(at)));
-        handle.or_abort(self.volume.alloc()?.free(handle, run.start, run.len))
+fn write_holder(
+    inode: &Inode,
+    handle: &JournalHandle<'_>,
+    ino: Ino,
+    value: &[u8],
+) -> Result<(), Error> {
+    let (volume, owner) = (&inode.volume, inode.disk());
+    let (block, from) = volume.inode_place(ino)?;
+    let to = from + volume.sb.geometry().inode_size() as usize;
+    let nanos = volume.now_nanos();
+    handle.update(
+        block,
+        Kind::InodeTable,
+        |_| Ok(()),
+        |raw| {
+            let old = DiskInode::parse(&volume.sb, ino, &raw[from..to]).ok();
+            let plan = NewInode {
+                ino,
+                mode: FileType::Regular.to_mode() | PERMISSIONS,
+                uid: owner.uid,
+                gid: owner.gid,
+                projid: 0,
+                flags: InodeFlags::default(),
+                generation: generation::fresh(old.as_ref(), ino, nanos),
+                time: timestamp(nanos),
+            };
+            let mut fresh = DiskInode::fresh(&volume.sb, &plan);
+            fresh.begin_value(value_sum(&volume.sb, value));
+            fresh.links = 0;
+            fresh.set_named_by_attributes(false);
+            fresh
+                .write_new(&volume.sb, &mut raw[from..to])
+                .map_err(Error::from)
+        },
+    )
+}
+
+/// Puts the value into a holder, run by run.
+fn fill_holder(inode: &Inode, value: &[u8]) -> Result<(), Error> {
+    let volume = &inode.volume;
+    let size = volume.block_size() as usize;
+    let most = (volume.most_credits() / 4).max(1);
+    let blocks = u32::try_from(value.len().div_ceil(size)).expect("bounded by who sets it");
+    let mut at = 0;
+    while at < blocks {
+        let want = most.min(blocks - at);
+        let credits = want + MARK_CREDITS + inode.credits_to_map(1, &[]);
+        at += volume.in_handle(credits, |handle| fill_run(inode, handle, value, at, want))?;
     }
+    Ok(())
+}
+
+fn fill_run(
+    inode: &Inode,
+    handle: &JournalHandle<'_>,
+    value: &[u8],
+    at: u32,
+    want: u32,
+) -> Result<u32, Error> {
+    let (volume, alloc) = (&inode.volume, inode.volume.alloc()?);
+    let size = volume.block_size() as usize;
+    let goal = alloc.goal_of(&volume.sb, inode.ino);
+    let run = alloc.allocate(handle, goal, want, volume.privileged)?;
+    let new = NewRun {
+        file_block: at,
+        len: run.len.min(want),
+        start: run.start,
+        unwritten: false,
+    };
+    let parts = value.chunks(size).skip(at as usize);
+    for (n, part) in (0..new.len).zip(parts) {
+        let block = FsBlock::new(run.start.get() + u64::from(n));
+        handle.create(block, Kind::Data, |raw| {
+            raw[..part.len()].copy_from_slice(part);
+        });
+    }
+    let mut remap = inode.remap(handle)?;
+    if let Err(error) = remap.map_allocated(new, run.len) {
+        return take_back(inode, handle, run).and(Err(error));
+    }
+    let end = (at + new.len) as usize * size;
+    remap.disk.size = end.min(value.len()) as u64;
+    remap.publish()?;
+    Ok(new.len)
+}
+
+/// A run that could not be mapped is free again.
+fn take_back(inode: &Inode, handle: &JournalHandle<'_>, run: Run) -> Result<(), Error> {
+    let blocks = run.start.get()..run.end().get();
+    blocks.for_each(|at| handle.forget(FsBlock::new(at)));
+    handle.or_abort(inode.volume.alloc()?.free(handle, run.start, run.len))
 }

@@ -122,7 +122,7 @@ impl Found<'_> {
     /// Usage files of quotas: their blocks are as large as the image's.
     fn quotas(&mut self) {
         for kind in Kind::ALL {
-            let Some(ino) = self.volume.superblock().quota_file(kind) else {
+            let Some(ino) = quota::usage_file(self.volume.superblock(), kind) else {
                 continue;
             };
             self.inode("quota inode", ino);

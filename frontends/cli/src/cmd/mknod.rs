@@ -32,7 +32,7 @@ fn make(volume: &Volume, args: &MknodArgs) -> Result<(), Reason> {
     let (kind, device) = match (args.kind, args.major, args.minor) {
         (NodeType::Pipe, None, None) => (FileType::Fifo, Rdev { major: 0, minor: 0 }),
         (NodeType::Pipe, ..) => return Err(Reason::new("a pipe has no device numbers")),
-        (kind, Some(major), Some(minor)) => (kind.of_device(), Rdev { major, minor }),
+        (kind, Some(major), Some(minor)) => (file_type(kind), Rdev { major, minor }),
         _ => return Err(Reason::new("a device has a major and a minor number")),
     };
     let permissions = args.mode.as_ref().map_or(NEW, |mode| mode.of(NEW, false));
@@ -40,11 +40,9 @@ fn make(volume: &Volume, args: &MknodArgs) -> Result<(), Reason> {
     Ok(())
 }
 
-impl NodeType {
-    fn of_device(self) -> FileType {
-        match self {
-            NodeType::Block => FileType::BlockDevice,
-            NodeType::Character | NodeType::Pipe => FileType::CharDevice,
-        }
+fn file_type(kind: NodeType) -> FileType {
+    match kind {
+        NodeType::Block => FileType::BlockDevice,
+        NodeType::Character | NodeType::Pipe => FileType::CharDevice,
     }
 }

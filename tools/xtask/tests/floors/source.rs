@@ -69,6 +69,23 @@ impl Crate {
         all.into_iter().collect()
     }
 
+    /// The files with inherent `impl`s, each with its type's name and the files that define a type of that name: the file itself if a macro does.
+    pub(crate) fn inherent_impls(&self) -> Vec<(&str, &str, Vec<&str>)> {
+        let mut defined: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for module in self.modules.values() {
+            for name in module.code.lines().filter_map(defined_type) {
+                defined.entry(name).or_default().push(&module.file);
+            }
+        }
+        let impls = self.modules.values().flat_map(|module| {
+            let types = module.code.lines().filter_map(inherent_impl);
+            types.map(|name| (module.file.as_str(), name))
+        });
+        impls
+            .map(|(file, name)| (file, name, defined.get(name).cloned().unwrap_or(vec![file])))
+            .collect()
+    }
+
     /// A path as it stands in a module, from the crate's root; none if it leads out of the crate.
     fn absolute(&self, of: &[String], path: &[String]) -> Option<Vec<String>> {
         let mut base = of.to_vec();
@@ -151,6 +168,34 @@ fn children(code: &str) -> Vec<String> {
         Some(name.trim().to_owned())
     });
     lines.collect()
+}
+
+/// The type that a line begins to define.
+fn defined_type(line: &str) -> Option<&str> {
+    let line = after_visibility(line);
+    let kinds = ["struct ", "enum ", "union ", "trait "];
+    let name = kinds.iter().find_map(|kind| line.strip_prefix(kind))?;
+    Some(first_name(name))
+}
+
+/// The type of an inherent `impl` that a line begins.
+fn inherent_impl(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix("impl")?;
+    if rest.contains(" for ") {
+        return None;
+    }
+    let of = match rest.strip_prefix('<') {
+        Some(_) => rest.split_once("> ")?.1,
+        None => rest.strip_prefix(' ')?,
+    };
+    let of = of.trim_start_matches("dyn ");
+    let path = of.split(['<', ' ', '{']).next().unwrap_or_default();
+    Some(first_name(path.rsplit("::").next().unwrap_or_default()))
+}
+
+fn first_name(text: &str) -> &str {
+    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_');
+    &text[..end.unwrap_or(text.len())]
 }
 
 fn after_visibility(line: &str) -> &str {

@@ -6,6 +6,8 @@ use super::*;
 use crate::options::OpenFlags;
 use crate::testing::small_volume;
 use crate::volume::Volume;
+use crate::xattr::remove::{attribute_credits, held_attribute};
+use crate::xattr::value::let_go;
 use diorite_block::Buf;
 use diorite_check::{CheckOptions, check_device};
 use diorite_format::Ino;
@@ -34,7 +36,7 @@ impl Pair {
         }
         let at = a.disk().file_acl;
         let given = volume.inner().in_handle(2, |handle| {
-            let check = a.check_of_block(at)?;
+            let check = check_of_block(&a, at)?;
             handle.update(at, Kind::Xattr, check, |raw| {
                 Ok(xattr::set_refcount(&volume.inner().sb, at, raw, 2)?)
             })?;
@@ -52,7 +54,7 @@ impl Pair {
 
     /// The inode with the value of an attribute of `/a`.
     fn holder(&self, name: &str) -> Ino {
-        let (_, raw) = self.a.read_attribute_block().unwrap().unwrap();
+        let (_, raw) = read_attribute_block(&self.a).unwrap().unwrap();
         let sb = &self.volume.inner().sb;
         let attrs = Xattrs::parse_block(sb, self.a.ino, self.a.disk().file_acl, &raw).unwrap();
         let (index, name) = NameIndex::split(name.as_bytes()).unwrap();
@@ -149,19 +151,19 @@ fn who_copies_a_block_and_is_its_last_user_keeps_the_values() {
     let pair = Pair::with(&[(&names[0], &[1; 2000]), (&names[1], &[2; 2000])]);
     let holders = names.each_ref().map(|name| pair.holder(name));
     let (volume, a) = (pair.volume.inner(), &pair.a);
-    let credits = a.attribute_credits().unwrap() + 4;
+    let credits = attribute_credits(a).unwrap() + 4;
     let done = volume.in_handle(credits, |handle| {
-        let block = a.block_now(handle)?;
+        let block = block_now(a, handle)?;
         let attrs = block.parse(a)?;
         assert_eq!(attrs.refcount, 2);
-        assert!(pair.b.release_xattr_block(handle)?);
+        assert!(release_xattr_block(&pair.b, handle)?);
         pair.b.change(handle, |disk| disk.blocks = 0)?;
         let _map = a.map_lock.lock();
         let less = attrs.get(NameIndex::USER, gone.as_bytes());
-        let less = a.holders(less.into_iter())?;
+        let less = crate::xattr::value::holders(a, less.into_iter())?;
         let entries = attrs.without(NameIndex::USER, gone.as_bytes()).unwrap();
-        a.copy_block(handle, &block, a.disk().file_acl, &entries)?;
-        a.let_go(handle, &less)
+        copy_block(a, handle, &block, a.disk().file_acl, &entries)?;
+        let_go(a, handle, &less)
     });
     done.unwrap();
     assert_eq!(pair.users(holders[1]), 1);
@@ -181,13 +183,13 @@ fn the_last_of_two_that_are_deleted_lets_go_of_the_values() {
     let pair = Pair::with(&[(&name, &[1; 2000])]);
     let (volume, holder) = (pair.volume.inner(), pair.holder(&name));
     for inode in [&pair.a, &pair.b] {
-        assert_eq!(inode.held_attribute().unwrap(), None);
+        assert_eq!(held_attribute(inode).unwrap(), None);
     }
-    let release = |inode: &Inode| volume.in_handle(8, |handle| inode.release_xattr_block(handle));
+    let release = |inode: &Inode| volume.in_handle(8, |handle| release_xattr_block(inode, handle));
     assert!(release(&pair.a).unwrap());
     assert!(!release(&pair.b).unwrap());
     assert_eq!(pair.users(holder), 1);
-    assert!(pair.b.held_attribute().unwrap().is_some());
+    assert!(held_attribute(&pair.b).unwrap().is_some());
     // The space of its value that is not its own any more.
     let cleared = volume.in_handle(1, |handle| pair.a.change(handle, |disk| disk.blocks = 0));
     cleared.unwrap();

@@ -4,7 +4,7 @@
 //! Invariant: where bounds are exact they are asked for exactly: whatever is missing breaks a transaction, whatever is too much divides it.
 //! Limits: what an edit of the map takes is `edit`'s word.
 
-use super::*;
+use crate::inode::pieces::*;
 use crate::op::Fallocate;
 use crate::queue::File;
 use crate::testing::small_volume;
