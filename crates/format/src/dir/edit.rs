@@ -52,13 +52,6 @@ enum Seals {
     Later,
 }
 
-/// A record's place.
-#[derive(Clone, Copy)]
-pub(super) struct Slot {
-    pub(super) offset: u32,
-    pub(super) len: u32,
-}
-
 impl<'a> DirBlockEdit<'a> {
     /// Checks block `block` of the directory `dir` and starts to change it.
     ///
@@ -392,11 +385,6 @@ pub(super) fn put_record(
         put(e, de::FILE_TYPE, &[kind.to_dirent()]);
     }
     put(e, de::SIZE, name);
-}
-
-/// Bytes that an entry needs: the fixed part and the name, in multiples of 4.
-pub(super) fn record_size(name_len: usize) -> u32 {
-    num::count32(de::SIZE.saturating_add(name_len)).saturating_add(3) & !3
 }
 
 /// A record length as stored; only that of a whole 64 KiB block does not fit.

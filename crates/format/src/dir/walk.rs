@@ -9,7 +9,7 @@ use crate::le::{le16, le32, u8_at};
 use crate::num;
 use crate::types::Ino;
 
-use super::{Format, Slot};
+use super::Format;
 use crate::record::record_len;
 
 /// One record.
@@ -25,6 +25,18 @@ pub struct DirEntry<'a> {
     pub offset: u32,
     /// Bytes to the next record.
     pub rec_len: u32,
+}
+
+/// A record's place.
+#[derive(Clone, Copy)]
+pub(super) struct Slot {
+    pub(super) offset: u32,
+    pub(super) len: u32,
+}
+
+/// Bytes that an entry needs: the fixed part and the name, in multiples of 4.
+pub(super) fn record_size(name_len: usize) -> u32 {
+    num::count32(de::SIZE.saturating_add(name_len)).saturating_add(3) & !3
 }
 
 /// Iterator over the records of a block.

@@ -5,8 +5,7 @@
 //! commit block is durable the fast commits count, from then on they do not: so a crash anywhere leaves one or the other, whole. Limits:
 //! what was changed has to fit into the log.
 
-use super::replay::LogEnd;
-use super::scan::Ring;
+use super::scan::{LogEnd, Ring};
 use super::source::{LogBlocks, LogSource};
 use crate::disk::Blocks;
 use crate::error::Error;

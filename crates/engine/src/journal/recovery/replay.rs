@@ -6,7 +6,7 @@
 //! not check out is an error.
 
 use super::fast::fast_commits;
-use super::scan::{Piece, Ring, scan};
+use super::scan::{LogEnd, Piece, Ring, scan};
 use super::source::LogBlocks;
 use crate::disk::Blocks;
 use crate::error::Error;
@@ -28,30 +28,6 @@ pub(crate) struct Replay {
     pub(crate) damaged: Option<Tid>,
     /// The fast commits after the last transaction; or why they cannot be replayed.
     pub(crate) fast: Result<FastCommits, Error>,
-}
-
-/// Where a log ends, and with which transaction it would go on.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LogEnd {
-    /// A block of the log.
-    pub(crate) at: u32,
-    pub(crate) tid: Tid,
-}
-
-impl LogEnd {
-    /// Of a log without transactions, which goes on with the sequence that it names.
-    pub(crate) fn of_empty(journal: &JournalSuper) -> LogEnd {
-        LogEnd {
-            at: journal.first,
-            tid: Tid::new(journal.sequence.get().wrapping_sub(1)),
-        }
-    }
-
-    /// The sequence with which a log goes on that was emptied after `more` transactions from here: one is left out, so that nothing in
-    /// the log now is ever taken for new.
-    pub(crate) fn next(self, more: u32) -> Tid {
-        Tid::new(self.tid.get().wrapping_add(more).wrapping_add(1))
-    }
 }
 
 /// Where copies may go.

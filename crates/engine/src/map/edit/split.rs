@@ -6,8 +6,8 @@
 //! volume without a journal: the leaf could be on disk whole, and its upper half a second time.
 
 use super::TreeBlocks;
+use super::place::{Place, owner, too_full};
 use super::plan::twice;
-use super::quick::{Place, owner, too_full};
 use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::journal::JournalHandle;
