@@ -109,8 +109,8 @@ impl Default for CheckOptions {
 ///
 /// # fn main() -> Result<(), diorite::Error> {
 /// let report = check("disk.img", &CheckOptions::default(), &|_progress| ())?;
-/// for finding in report.kept() {
-///     println!("{finding}");
+/// for (kind, finding) in report.kept() {
+///     println!("{kind}: {finding}");
 /// }
 /// println!("{}", if report.is_clean() { "clean" } else { "damaged" });
 /// # Ok(())
