@@ -6,9 +6,9 @@
 //! | what is found | what it means |
 //! |---|---|
 //! | no magic number, another sequence, an unknown type | the log ends before this transaction |
-//! | a commit block with a wrong checksum and an older time than the commit before it | it is left from an older log: the log ends before it |
-//! | another commit block with a wrong checksum | the log ends before it, and is damaged; with asynchronous commits damaged only if (v1) another commit block follows |
-//! | a descriptor or revoke block with a wrong checksum | decided at the commit block: if that is older, as above, the log ends; else nothing may be replayed |
+//! | commit block: wrong checksum, older than the commit before it | left from an older log: the log ends before it |
+//! | commit block: wrong checksum, not older | ends before it, damaged; asynchronous: damaged only if v1 and another commit block follows |
+//! | descriptor or revoke block: wrong checksum | at the commit block: if that is older, the log ends; else nothing may be replayed |
 //!
 //! Limits: each block of the log is scanned once; tags are kept for the later passes, no more of them than blocks were scanned.
 
