@@ -7,7 +7,7 @@
 //! |---|---|
 //! | no magic number, another sequence, an unknown type | the log ends before this transaction |
 //! | commit block: wrong checksum, older than the commit before it | left from an older log: the log ends before it |
-//! | commit block: wrong checksum, not older | ends before it, damaged; asynchronous: damaged only if v1 and another commit block follows |
+//! | commit block: wrong checksum, not older | ends before it, damaged; asynchronous: damaged only if v1 and a commit block follows |
 //! | descriptor or revoke block: wrong checksum | at the commit block: if that is older, the log ends; else nothing may be replayed |
 //!
 //! Limits: each block of the log is scanned once; tags are kept for the later passes, no more of them than blocks were scanned.
