@@ -32,8 +32,7 @@ impl Caller {
     }
 
     /// The mode of a file of this group after the caller has written or truncated it. Root clears nothing; everybody else clears
-    /// set-user-id,
-    /// and set-group-id where the group may execute the file or the caller is not in the group.
+    /// set-user-id, and set-group-id where the group may execute the file or the caller is not in the group.
     pub(crate) fn mode_after_write(&self, mode: u16, gid: u32) -> u16 {
         const SETUID: u16 = 0o4000;
         const SETGID: u16 = 0o2000;

@@ -61,8 +61,7 @@ pub struct OpenOptions {
     /// The journal device itself, where the caller has it; `journal` is ignored then.
     pub journal_device: Option<JournalDevice>,
     /// Some(true): all file data goes through the journal (data=journal). Some(false): only data of files with the flag. None: as the
-    /// superblock
-    /// says.
+    /// superblock says.
     pub data_journal: Option<bool>,
     /// The path at which the volume will be seen, for "last mounted on" in its superblock. None: the field is not changed.
     pub mounted_on: Option<String>,

@@ -29,8 +29,7 @@ impl FileId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestFlags {
     /// Fail with [`Error::WouldBlock`] instead of waiting for a lock, for metadata or for another request. A sync begins without waiting,
-    /// so
-    /// this does not affect it.
+    /// so this does not affect it.
     pub nowait: bool,
     /// Acknowledge a change only when it, and what is needed to read it back, is durable.
     pub dsync: bool,
@@ -78,8 +77,7 @@ impl Request {
 
     /// Writes the first `len` bytes of `buf` at byte `pos` as the last bytes of the file: the file ends behind them, even inside a logical
     /// block of the device. The buffer extends to the end of that block; its bytes behind the first `len` become zeros. Refused if the
-    /// file
-    /// would not become longer.
+    /// file would not become longer.
     #[must_use]
     pub fn write_last(file: FileId, pos: u64, buf: Buf, len: u64, token: u64) -> Request {
         Request {
@@ -105,16 +103,14 @@ impl Request {
     }
 
     /// Makes durable all that was acknowledged before it is submitted, of all files and names of the volume: see [`crate::Volume::sync`].
-    /// The
-    /// request belongs to no file. Requests of this kind that are submitted together share a commit.
+    /// The request belongs to no file. Requests of this kind that are submitted together share a commit.
     #[must_use]
     pub fn sync_volume(token: u64) -> Request {
         Request::without_data(Op::SyncVolume, FileId::NONE, 0, token)
     }
 
     /// Makes the file `size` bytes long: see [`crate::File::truncate`]. It waits for all requests of the file that were submitted before
-    /// it,
-    /// and later ones wait for it.
+    /// it, and later ones wait for it.
     #[must_use]
     pub fn truncate(file: FileId, size: u64, token: u64) -> Request {
         Request::without_data(Op::Truncate, file, size, token)

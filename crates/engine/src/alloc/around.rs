@@ -2,12 +2,10 @@
 //!
 //! Input: a run of blocks that a file maps, or is going to map. Output: the whole clusters around it, and which of them are claimed.
 //! Invariants: without bigalloc a cluster is a block, and the functions return the run that they were given; a run of a file shares at
-//! most
-//! its first and its last cluster with other runs of that file, and a shared cluster is used, not claimed. Limits: none.
+//! most its first and its last cluster with other runs of that file, and a shared cluster is used, not claimed. Limits: none.
 //!
 //! Example: clusters of 16 blocks; the file has blocks 3 and 4 in cluster 70, and now gets blocks 5 to 40 there and in clusters 71 and 72.
-//! Of
-//! the three clusters around the new run, 71 and 72 are claimed, and become used with it.
+//! Of the three clusters around the new run, 71 and 72 are claimed, and become used with it.
 
 use super::{Alloc, Clusters, Run, outside};
 use crate::error::Error;

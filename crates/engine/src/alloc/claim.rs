@@ -184,8 +184,7 @@ impl Alloc {
     }
 
     /// Called when the goal's group cannot be looked into at once. Waits for its bitmap to be read, but not for another thread that holds
-    /// the
-    /// group, if there are other groups.
+    /// the group, if there are other groups.
     fn wait_at_home(&self, volume: &Store, ask: Ask, good: u32) -> Result<Option<Found>, Error> {
         if self.slot(ask.home).try_lock().is_none() && self.groups.len() > 1 {
             return Ok(None);

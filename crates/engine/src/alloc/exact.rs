@@ -1,10 +1,8 @@
 //! Allocates given blocks and inodes, which the replay of fast commits knows to be in use.
 //!
 //! Input: runs and inode numbers, under a handle. Output: those of them that were free are used, and counts and checksums fit. Invariants:
-//! what
-//! is used already does not change, so the replay may be repeated; the volume's own structures are refused. Limits: what waits for a
-//! commit,
-//! or is claimed, is not free.
+//! what is used already does not change, so the replay may be repeated; the volume's own structures are refused. Limits: what waits for a
+//! commit, or is claimed, is not free.
 
 use super::inode::{SET, Shape};
 use super::{Alloc, Run, parts};

@@ -1,10 +1,8 @@
 //! One block group in memory.
 //!
 //! Input: its descriptor; its block bitmap, when somebody looks for space. Output: runs of free clusters; the next state of the
-//! descriptor.
-//! Invariants: the merged bitmap is the bitmap on disk, with bits set for what is claimed and what waits for a commit; it can be rebuilt
-//! from
-//! these three at any time, so it may be dropped at any time. Limits: a search looks at `MOST_LOOKS` runs at most.
+//! descriptor. Invariants: the merged bitmap is the bitmap on disk, with bits set for what is claimed and what waits for a commit; it can
+//! be rebuilt from these three at any time, so it may be dropped at any time. Limits: a search looks at `MOST_LOOKS` runs at most.
 
 use super::Clusters;
 use super::runs::RunSet;
@@ -162,8 +160,7 @@ impl Locked<'_> {
     }
 
     /// The first run of `want` free clusters from `near` on, wrapping around at the end; without `near`, from where the last run was
-    /// claimed. If
-    /// there is no such run, the longest that was seen. The bitmap must be loaded.
+    /// claimed. If there is no such run, the longest that was seen. The bitmap must be loaded.
     pub(super) fn find(&mut self, near: Option<u32>, want: u32, bits: u32) -> Option<(u32, u32)> {
         let group = &*self.group;
         let map = group.merged.as_deref()?;

@@ -2,8 +2,7 @@
 //!
 //! Input: a parent and a handle. Output: the number of an inode that nobody has; bitmap, counts and checksums changed in that handle.
 //! Invariants: an inode is taken only where the inode table has been in use, or right behind that part; if it begins a new block of the
-//! table,
-//! that block is initialised with zeros. Without a journal a freed number is not reused before the round that freed it is durable,
+//! table, that block is initialised with zeros. Without a journal a freed number is not reused before the round that freed it is durable,
 //! unless there is no other: until then an old name on disk may still refer to it. Limits: the inode's slot in the table may hold an old
 //! inode: the caller writes all of the new one.
 
@@ -35,8 +34,7 @@ const CLEAR: Change = Change {
 
 impl Alloc {
     /// Allocates an inode for a child of `parent`: near its directory, but directories in the root apart from each other. Blocks while
-    /// metadata
-    /// is read.
+    /// metadata is read.
     ///
     /// # Errors
     /// `NoInodes`; damage; a device that fails.

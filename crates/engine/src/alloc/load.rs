@@ -1,9 +1,8 @@
 //! Loads a group's merged bitmap.
 //!
 //! Input: a group. Output: the group, locked, with its bitmap in memory. Invariants: a bitmap is read without the group's lock, and
-//! checked
-//! against the descriptor under the lock; one that was never written is computed, not read. Limits: a thread that waits may read a block
-//! twice, if the cache evicts it at once.
+//! checked against the descriptor under the lock; one that was never written is computed, not read. Limits: a thread that waits may read a
+//! block twice, if the cache evicts it at once.
 
 use super::Alloc;
 use super::group::Locked;

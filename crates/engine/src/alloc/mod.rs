@@ -20,10 +20,8 @@
 //! changed with the bitmaps on disk, in the same handle: they ignore claims, and count waiting clusters as free.
 //!
 //! Input: goals, and handles. Output: runs, inode numbers, changed bitmaps and descriptors. Invariants: a cluster is in one state at a
-//! time;
-//! no lock covers more than a group; runs are whole clusters, cut only by the end of the volume. Limits: a run stays inside its group;
-//! merged
-//! bitmaps of at most `budget` bytes stay in memory between two claims.
+//! time; no lock covers more than a group; runs are whole clusters, cut only by the end of the volume. Limits: a run stays inside its
+//! group; merged bitmaps of at most `budget` bytes stay in memory between two claims.
 
 mod around;
 mod bits;

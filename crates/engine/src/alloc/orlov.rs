@@ -3,8 +3,7 @@
 //! Input: what is known of the groups without a lock. Output: groups in the order in which to try them. Invariants: no group is returned
 //! that had no free inode when it was looked at. Limits: counts may be out of date by the time a group is tried; a caller that tries all
 //! groups after these misses none. Source: the published idea of Orlov's allocator: directories in the root are spread over groups, others
-//! are
-//! put near their parents, as long as their groups are not much fuller than others, nor in debt; the thresholds are ours.
+//! are put near their parents, as long as their groups are not much fuller than others, nor in debt; the thresholds are ours.
 
 use crate::alloc::group::{MOST_DEBT, Slot};
 use diorite_block::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -76,8 +75,7 @@ impl<S: Sight + ?Sized> Orlov<'_, S> {
     }
 
     /// For a directory in the root, which may become the top of a large tree: of the flex groups that do not have fewer free inodes and
-    /// clusters
-    /// than others, the one with the fewest directories; and in it a group by the same rule.
+    /// clusters than others, the one with the fewest directories; and in it a group by the same rule.
     pub(super) fn for_top_directory(self, from: u32) -> impl Iterator<Item = GroupNo> {
         let flexible = emptiest(0..self.flexibles(), from, |n| self.sum(self.flexible(n)));
         let group = flexible.and_then(|n| {
@@ -88,8 +86,7 @@ impl<S: Sight + ?Sized> Orlov<'_, S> {
     }
 
     /// For any other directory: the first group, from its parent's on, that is not in debt and in a flex group that is not much fuller
-    /// than
-    /// others.
+    /// than others.
     pub(super) fn for_directory(self, home: GroupNo) -> impl Iterator<Item = GroupNo> {
         let all = self.sum(0..self.groups.count());
         let flexibles = around(0..self.flexibles(), home.get() / self.flex);
@@ -102,8 +99,7 @@ impl<S: Sight + ?Sized> Orlov<'_, S> {
     }
 
     /// For a file: its directory's group, then groups at distances 1, 2, 4, ... from it, so that files of neighbouring groups do not all
-    /// go to the
-    /// same one.
+    /// go to the same one.
     pub(super) fn for_file(self, home: GroupNo) -> impl Iterator<Item = GroupNo> {
         let count = u64::from(self.groups.count());
         let jumps = (0..32)

@@ -142,8 +142,7 @@ impl Totals {
     /// read.
     ///
     /// A returned cluster is first noted in `returned`, then counted as available, and only then not counted as waiting any more. So if
-    /// `returned`
-    /// has not changed, every cluster that was not seen as available was seen as waiting.
+    /// `returned` has not changed, every cluster that was not seen as available was seen as waiting.
     pub(super) fn shortage(&self, wish: Wish, least: u64, returned: u64) -> Option<Error> {
         let free = self.usable(wish.privileged);
         if free >= least {

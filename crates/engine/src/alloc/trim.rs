@@ -1,8 +1,7 @@
 //! Free runs, for discarding them.
 //!
 //! Input: a range of blocks and the least length of runs. Output: one free run after the other, claimed, so that nobody writes there
-//! during
-//! the discard; the caller gives it back with `unclaim` and asks again from its end. Invariants: what is claimed or waits for a
+//! during the discard; the caller gives it back with `unclaim` and asks again from its end. Invariants: what is claimed or waits for a
 //! commit is skipped, so no block is discarded whose freeing is not durable. Limits: a run ends with its group; while it is claimed others
 //! do not get it.
 

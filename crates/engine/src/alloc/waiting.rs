@@ -1,8 +1,8 @@
 //! Inodes of a group that were freed in rounds which are not durable yet, on a volume without a journal.
 //!
 //! Input: freed inodes with their rounds; which rounds are durable. Output: whether an inode still waits for its round. Invariant: each
-//! query
-//! and each change costs one lookup in a tree, however many inodes wait. Limits: rounds are added in ascending order, as handles end.
+//! query and each change costs one lookup in a tree, however many inodes wait. Limits: rounds are added in ascending order, as handles
+//! end.
 
 use diorite_format::Tid;
 use std::collections::{BTreeMap, VecDeque};

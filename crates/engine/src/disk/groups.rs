@@ -1,8 +1,7 @@
 //! Group descriptors, and the inode tables that they point to.
 //!
 //! Input: the superblock; inode numbers. Output: descriptors; an inode's place in its table, and its contents. Invariants: every
-//! descriptor
-//! and every inode is checked when it is read. Limits: blocks while the device reads.
+//! descriptor and every inode is checked when it is read. Limits: blocks while the device reads.
 
 use super::cache::Kind;
 use super::{Disk, read_bytes};

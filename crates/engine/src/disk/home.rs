@@ -28,9 +28,8 @@ impl Disk {
     }
 
     /// Writes blocks, given in ascending order, and makes them durable together with all writes that had ended before. Fails also if
-    /// another
-    /// thread's flush has failed since the first of these writes: that flush may have dropped them, and our own flush would not show it.
-    /// Blocks.
+    /// another thread's flush has failed since the first of these writes: that flush may have dropped them, and our own flush would not
+    /// show it. Blocks.
     pub(crate) fn write_blocks_durably<'a>(
         &self,
         blocks: impl Iterator<Item = (FsBlock, &'a [u8])>,

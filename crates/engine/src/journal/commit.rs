@@ -119,8 +119,7 @@ impl Journal {
         let marked = state.marked;
         drop(state);
         // Without the lock held: counts are changes of blocks like any other. On a volume that is not marked as in use nothing may be
-        // changed: a
-        // failure that was noted meanwhile waits for the keeper, which was woken for it.
+        // changed: a failure that was noted meanwhile waits for the keeper, which was woken for it.
         let wrote = match marked {
             true => hooks.before_commit(&self.last_handle(hooks.store(), tid), empty),
             false => Ok(()),

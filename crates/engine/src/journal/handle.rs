@@ -128,8 +128,7 @@ impl JournalHandle<'_> {
     }
 
     /// Call when the transaction makes data visible, by a map or a size, whose writes began at `began` or later. The transaction must not
-    /// become
-    /// durable without that data, so its commit fails if a flush has failed since.
+    /// become durable without that data, so its commit fails if a flush has failed since.
     ///
     /// # Errors
     /// The error of a flush that has failed already: the change must not be made.
@@ -204,8 +203,7 @@ impl JournalHandle<'_> {
     }
 
     /// Makes a block of metadata whose old contents do not matter and to which nothing on disk points yet. `fill` gets zeros and must
-    /// leave a
-    /// valid checksum.
+    /// leave a valid checksum.
     pub(crate) fn create(&self, block: FsBlock, kind: Kind, fill: impl FnOnce(&mut [u8])) {
         if self.store.cache.create((block, kind), self.tid, fill) {
             self.add(block, true);
@@ -238,8 +236,8 @@ impl JournalHandle<'_> {
     }
 
     /// Notes that a name moves: it must be at `first` before it is gone from `then`. Returns false if other names of this transaction need
-    /// the
-    /// opposite order: the caller has to commit first. Inside a group, which cannot be committed, it returns true and there is no order.
+    /// the opposite order: the caller has to commit first. Inside a group, which cannot be committed, it returns true and there is no
+    /// order.
     pub(crate) fn moves(&self, first: NamesAt, then: NamesAt) -> bool {
         let moves = self.order(|order| order.moves(first, then));
         moves.unwrap_or(true) || self.journal.has_group()

@@ -1,9 +1,8 @@
 //! What a commit needs from the rooms above: times, counts and orphans to add, and a receiver for the blocks that it freed.
 //!
 //! Input: commits. Output: changes in the last handle of their transactions. Invariants: called by the thread that commits, with the
-//! journal's
-//! medium held where a method says so; takes no lock that a handle waits for. Limits: passed to every call that may commit; only the
-//! keeper stores it, as a weak reference.
+//! journal's medium held where a method says so; takes no lock that a handle waits for. Limits: passed to every call that may commit; only
+//! the keeper stores it, as a weak reference.
 
 use super::{JournalHandle, Store};
 use crate::error::Error;
@@ -37,7 +36,6 @@ pub(crate) trait CommitHooks: std::fmt::Debug + Send + Sync {
     fn write_noted_times(&self) -> Result<(), Error>;
 
     /// Commits the running transaction, with noted times, where nobody can be given an error: a failure is latched, and written down.
-    /// Blocks;
-    /// no lock may be held.
+    /// Blocks; no lock may be held.
     fn commit_best_effort(&self);
 }

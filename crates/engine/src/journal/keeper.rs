@@ -1,8 +1,7 @@
 //! The keeper: the thread that commits a transaction when it is old enough, so that no change stays in memory for ever.
 //!
 //! Input: the first handle of each transaction wakes it. Output: a commit when the interval has passed; a checkpoint when no transaction
-//! has
-//! begun for another interval. Invariants: it keeps the volume alive only while it commits; its thread is started when first needed.
+//! has begun for another interval. Invariants: it keeps the volume alive only while it commits; its thread is started when first needed.
 //! Limits: one per volume; an error is latched by the commit itself.
 
 use super::{CommitHooks, Store};

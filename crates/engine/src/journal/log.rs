@@ -213,11 +213,9 @@ impl Log {
     }
 
     /// Writes blocks at the head, as long bios, durably: then the whole transaction but its commit block, and the volume's data, are
-    /// durable.
-    /// Writes zeros at the place of the commit block, too. So that block will differ in its first sector only from what is there, and no
-    /// power
-    /// cut can leave half of it over a block of an earlier lap. Such a half has a wrong checksum, which e2fsck and the kernel take for
-    /// damage, not for the end of the log.
+    /// durable. Writes zeros at the place of the commit block, too. So that block will differ in its first sector only from what is there,
+    /// and no power cut can leave half of it over a block of an earlier lap. Such a half has a wrong checksum, which e2fsck and the kernel
+    /// take for damage, not for the end of the log.
     fn append(
         &mut self,
         disk: &Disk,

@@ -17,18 +17,16 @@
 //! A block is *home* when its bytes are durable at its own place on the volume, not only in the log.
 //!
 //! Input: changes of blocks, under handles. Output: durable transactions. Invariants: a commit does not wait for data, and open handles
-//! wait
-//! for nothing but metadata; a handle is begun with no lock held; the first error aborts the journal, and everybody who waits or comes
-//! later gets it. Limits: a transaction changes at most a quarter of the log's blocks.
+//! wait for nothing but metadata; a handle is begun with no lock held; the first error aborts the journal, and everybody who waits or
+//! comes later gets it. Limits: a transaction changes at most a quarter of the log's blocks.
 //!
 //! # Transactions and commits
 //!
 //! A handle has credits: the number of blocks that it may change. It is begun with no lock held and joins the running transaction. Changes
 //! are made in the metadata cache. If a reader or the committing transaction holds a block's bytes, the change copies them first, so what
-//! is
-//! being written to the log never changes. Two kinds of checksums are not updated by each change. That of an extent tree node that was
-//! edited in place, or of a block of names, is made when the transaction is frozen. Those of a bitmap and its descriptor, which
-//! depend on each other, are made once per batch of conversions (a crc32c of 4 KiB takes a third of a microsecond).
+//! is being written to the log never changes. Two kinds of checksums are not updated by each change. That of an extent tree node that was
+//! edited in place, or of a block of names, is made when the transaction is frozen. Those of a bitmap and its descriptor, which depend on
+//! each other, are made once per batch of conversions (a crc32c of 4 KiB takes a third of a microsecond).
 //!
 //! Times advance with the host's timer tick, as the kernel's do: an fsync whose tick's time is committed already only flushes. Times that
 //! are only noted in memory are written by handles with credits: an fsync or O_SYNC write adds its own inode's to the running
@@ -36,10 +34,8 @@
 //! adds one block, the superblock, for which each transaction keeps room.
 //!
 //! A thread that needs a commit makes it itself; only one commit runs at a time. The keeper thread makes the periodic commit. A commit
-//! first
-//! waits for as many threads as took part in the last one, at most half as long as that one took: so four threads that call fsync share
-//! one
-//! commit instead of two.
+//! first waits for as many threads as took part in the last one, at most half as long as that one took: so four threads that call fsync
+//! share one commit instead of two.
 //!
 //! 1. No new handle begins, and the open ones end (they wait for nothing but metadata). Free counts are added.
 //! 2. The blocks are frozen, that is, the commit holds their bytes. The next transaction begins.
@@ -57,11 +53,10 @@
 //!
 //! If names were moved or replaced, the rest of a round is written in phases with a flush behind each (`journal/order.rs`): inodes and
 //! maps; blocks of names; then inodes that lost their last name, and the superblock, which names orphans. If an inode table block has both
-//! a
-//! new inode and one that goes, it is written twice, the first time with the place of the inode that goes as it is on the device. Of
-//! two blocks of names, the one that gets a name precedes the one that loses it. If a directory has moved names into new blocks of
-//! its own, these names become visible with the directory's inode, which therefore precedes the blocks that held them before. A move that
-//! would close a circle in this order commits first. A round without such names writes the rest in one phase.
+//! a new inode and one that goes, it is written twice, the first time with the place of the inode that goes as it is on the device. Of two
+//! blocks of names, the one that gets a name precedes the one that loses it. If a directory has moved names into new blocks of its own,
+//! these names become visible with the directory's inode. So that inode is written in the phase of names, before the blocks that held the
+//! names until then. A move that would close a circle in this order commits first. A round without such names writes the rest in one phase.
 //!
 //! A **group** (`Volume::group`, `journal/group.rs`) is many changes in one transaction. While it is open nobody commits, requests that
 //! need a commit fail, and inodes that lose their last name wait on the orphan list. It ends with one commit, or it is abandoned: what
@@ -243,8 +238,7 @@ impl Journal {
     }
 
     /// Commits, writes everything home and marks the volume as clean, so that it needs no recovery. If somebody changes something
-    /// meanwhile it
-    /// stays marked as in use. Blocks; no lock may be held.
+    /// meanwhile it stays marked as in use. Blocks; no lock may be held.
     pub(crate) fn settle(&self, hooks: &dyn CommitHooks) -> Result<(), Error> {
         let disk = hooks.store();
         let mut medium = self.medium.lock();
@@ -267,8 +261,7 @@ impl Journal {
     }
 
     /// Keeps handles from beginning while the superblock is marked as clean. Returns false, and does not, if the volume is not marked as
-    /// in use,
-    /// a handle is open, or something changed since the last commit: then the superblock in memory may have a part of that change.
+    /// in use, a handle is open, or something changed since the last commit: then the superblock in memory may have a part of that change.
     fn begin_to_mark_clean(&self) -> bool {
         let mut state = self.state.lock();
         let may = state.marked && state.open == 0 && state.running.is_empty();
@@ -340,8 +333,7 @@ impl Journal {
     }
 
     /// Writes down why the journal was aborted, if it was, for the next open and for e2fsck: in the journal's superblock, which recovery
-    /// reads
-    /// first, then in the volume's. Best effort. Blocks; no lock may be held.
+    /// reads first, then in the volume's. Best effort. Blocks; no lock may be held.
     pub(crate) fn write_failure_down(&self, disk: &Disk) {
         let mut medium = self.medium.lock();
         let Some(error) = self.aborted() else {

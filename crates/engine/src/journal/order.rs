@@ -8,8 +8,7 @@
 //! Limits: an order that would be circular is refused, and the caller commits first; exchanges between two blocks have no order.
 //!
 //! An example: `mv new old` in one directory, with both inodes in one block of the inode table. A single write of that block would make
-//! the
-//! new inode known and delete the old one at once. So it is written twice: first with the new inode, and the old one as it was
+//! the new inode known and delete the old one at once. So it is written twice: first with the new inode, and the old one as it was
 //! (`Standing`); then, after the block of names, as it is now (`Last`).
 
 use super::commit::WritePhase;

@@ -2,8 +2,7 @@
 //!
 //! Input: a [`Disk`]; the journal, once its place is known. Output: handles for changes; what is durable. Invariants: a volume that is
 //! open for writing has a journal, unless that is on an external device that was not named; damage met during a change ends all changes,
-//! or
-//! is only written down, as the superblock's `errors=` says. Limits: calls that may commit take the [`super::CommitHooks`] from above.
+//! or is only written down, as the superblock's `errors=` says. Limits: calls that may commit take the [`super::CommitHooks`] from above.
 
 use super::Journal;
 use crate::disk::Disk;

@@ -1,8 +1,8 @@
 //! The running transaction, and the state that commits and handles wait on.
 //!
 //! Input: handles that begin, change blocks and end. Output: one complete [`Transaction`] for the commit. Invariants: a transaction is
-//! taken
-//! only when no handle in it is open; it has each block once; tids go up by one. Limits: guarded by one lock, held for a few instructions.
+//! taken only when no handle in it is open; it has each block once; tids go up by one. Limits: guarded by one lock, held for a few
+//! instructions.
 
 use super::group::Group;
 use super::order::Order;

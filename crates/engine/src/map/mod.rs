@@ -7,10 +7,9 @@
 //! # Views
 //!
 //! The in-core map is an immutable tree of small nodes. A change copies one node per level and publishes a new root: it stores the root
-//! under
-//! a lock that is held briefly, then raises a sequence number. Each queue keeps the view that it fetched last and compares numbers, one
-//! load per request, so lookups share neither a reference count nor a lock. Nodes of the map on disk are read one by one, when a request
-//! needs them. When memory is short, a map is reduced to the root inside the inode.
+//! under a lock that is held briefly, then raises a sequence number. Each queue keeps the view that it fetched last and compares numbers,
+//! one load per request, so lookups share neither a reference count nor a lock. Nodes of the map on disk are read one by one, when a
+//! request needs them. When memory is short, a map is reduced to the root inside the inode.
 
 pub(crate) mod edit;
 mod load;

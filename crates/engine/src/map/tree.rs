@@ -86,8 +86,7 @@ impl Entries<Segment> {
     }
 
     /// The entries that start in `from..=last`, if they can be replaced by `new` entries: no entry may lie partly in the range, and the
-    /// result
-    /// must fit into two nodes. Leaves further left need no check: their segments end before the key that leads here.
+    /// result must fit into two nodes. Leaves further left need no check: their segments end before the key that leads here.
     fn fits(&self, from: u32, last: u32, new: usize) -> Option<Range<usize>> {
         let start = self.items.partition_point(|s| s.start < from);
         let end = start + self.items[start..].partition_point(|s| s.start <= last);
@@ -200,10 +199,8 @@ impl Tree {
     }
 
     /// As [`Tree::splice`], but changes this tree itself. Nodes that no other tree shares are changed in place, so a series of small
-    /// changes
-    /// copies each node at most once. Returns the number of segments replaced. Returns None, and does nothing, unless the range begins and
-    /// ends
-    /// inside one leaf and cuts no segment in two.
+    /// changes copies each node at most once. Returns the number of segments replaced. Returns None, and does nothing, unless the range
+    /// begins and ends inside one leaf and cuts no segment in two.
     pub(crate) fn splice_leaf(&mut self, from: u32, last: u32, new: &[Segment]) -> Option<usize> {
         let (replaced, right) = Node::splice_leaf(&mut self.root, from, last, new)?;
         if let Some(right) = right {

@@ -1,9 +1,8 @@
 //! The list of orphans, on disk and in memory.
 //!
 //! Input: inodes, under a handle. Output: the chain through the superblock and the inodes changed, or a slot of the orphan file.
-//! Invariants: an
-//! inode's deletion time is changed only here and by its deletion, and in no other copy of the inode; changes of the chain are
-//! serialised by one lock, taken after any map lock. Limits: changes at most two inodes' blocks and the superblock.
+//! Invariants: an inode's deletion time is changed only here and by its deletion, and in no other copy of the inode; changes of the chain
+//! are serialised by one lock, taken after any map lock. Limits: changes at most two inodes' blocks and the superblock.
 
 use super::damaged;
 use super::slots::{Slot, SlotFile, Slots};
@@ -129,8 +128,7 @@ impl Orphans {
     }
 
     /// Removes an inode from the list, if it is there; `dtime` is its deletion time afterwards. `set_dtime` changes the deletion time of
-    /// an
-    /// inode: of this one, or of its neighbour in the chain, which may have no user and then is not in memory. Blocks while metadata is
+    /// an inode: of this one, or of its neighbour in the chain, which may have no user and then is not in memory. Blocks while metadata is
     /// read.
     ///
     /// # Errors

@@ -1,8 +1,7 @@
 //! The orphan file: inode numbers in slots, instead of a chain.
 //!
 //! Input: inode numbers, under a handle. Output: slots filled and emptied. Invariants: each slot belongs to one inode; every change
-//! updates
-//! the block's checksum. Limits: when all slots are full the chain is used; a volume without the file has no slots.
+//! updates the block's checksum. Limits: when all slots are full the chain is used; a volume without the file has no slots.
 
 use super::damaged;
 use crate::disk::Disk;

@@ -1,11 +1,9 @@
 //! The gate of an inode: its count of direct requests in flight, in shards, and the exclusive turn.
 //!
 //! Input: requests that enter and leave, each through its queue's own [`Shard`]; operations that need the file for themselves and close
-//! the
-//! gate (exclusive writes, truncate, fallocate, ...). Output: parked requests, released in order to their queues. Invariants: while one
-//! has
-//! the turn, nobody else is in flight; the last one that leaves wakes the one that waits for the turn; leaving never
-//! waits. Limits: the shards are summed only while the gate is closed.
+//! the gate (exclusive writes, truncate, fallocate, ...). Output: parked requests, released in order to their queues. Invariants: while
+//! one has the turn, nobody else is in flight; the last one that leaves wakes the one that waits for the turn; leaving never waits.
+//! Limits: the shards are summed only while the gate is closed.
 //!
 //! # The count in flight
 //!

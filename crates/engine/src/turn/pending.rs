@@ -3,32 +3,24 @@
 //!
 //! Input: ranges of file blocks, rounded out to units; extending requests, by their bytes. Output: which request has a range now, which is
 //! parked for it, over which extending requests the size may move. Invariants: entries do not overlap, so a later write of a block starts
-//! again
-//! when the earlier one has ended, and usually finds the block written (rules B4, B5); the size moves in offset order over requests that
-//! have ended (rule U9); an extending request takes no block that an earlier one in that order still needs, or each would wait for the
-//! other;
-//! no append gets a place behind one that may yet be refused. Limits: overwrites are not registered here; an append that waits for another
-//! request's block counts as one that will not be refused.
+//! again when the earlier one has ended, and usually finds the block written (rules B4, B5); the size moves in offset order over requests
+//! that have ended (rule U9); an extending request takes no block that an earlier one in that order still needs, or each would wait for
+//! the other; no append gets a place behind one that may yet be refused. Limits: overwrites are not registered here; an append that waits
+//! for another request's block counts as one that will not be refused.
 //!
 //! # New space
 //!
 //! New space is space without data: either claimed (in memory only: free on disk, but not available to others) or unwritten on disk. The
-//! data
-//! of a write into it goes to the device at once, and is mapped when it is there. So neither a reader nor a crash ever shows what was in
-//! these blocks before.
+//! data of a write into it goes to the device at once, and is mapped when it is there. So neither a reader nor a crash ever shows what was
+//! in these blocks before.
 //!
 //! - The **pending map** of an inode has the block ranges of such writes, from before their mapping is looked up until it is published.
-//!   With
-//!   bigalloc they are ranges of whole clusters: a cluster is claimed as a whole, and only what was written is mapped. Ranges do not
-//!   overlap:
-//!   a request for a block in another's range is parked, and usually finds the block written afterwards. So writers of different sectors
-//!   of
-//!   a new block never zero each other's data, and exactly one of them writes the zeros around its sectors.
+//!   With bigalloc they are ranges of whole clusters: a cluster is claimed as a whole, and only what was written is mapped. Ranges do not
+//!   overlap: a request for a block in another's range is parked, and usually finds the block written afterwards. So writers of different
+//!   sectors of a new block never zero each other's data, and exactly one of them writes the zeros around its sectors.
 //! - Claims belong to the pending entry: those that are not mapped when it is released are given back. What is known of the bytes behind
-//!   the
-//!   end is forgotten when a write to that block is issued, and known again when it is published. If a write has failed, the complete
-//!   worker
-//!   zeroes what it left there before the size may pass (`inode/tail.rs`).
+//!   the end is forgotten when a write to that block is issued, and known again when it is published. If a write has failed, the complete
+//!   worker zeroes what it left there before the size may pass (`inode/tail.rs`).
 //! - A request keeps the policy under which it began; one with a pending entry, or a place in the order of the size, never asks for the
 //!   turn.
 //! - A conversion that is larger than a handle is made in parts in file order, and the size moves with each (`jobs/parts.rs`). Joining,
@@ -37,15 +29,13 @@
 //!   until all before it have ended; then size and map change together. An append gets the first byte behind all registered ones. A
 //!   request never takes a block that an earlier one in this order still needs: each would wait for the other.
 //! - **Conversion** (`jobs/convert.rs`) maps what was written: it sorts what a worker found by file and offset, joins neighbours, and
-//!   changes
-//!   bitmaps, tree and inode in as few handles as possible; then it publishes the new map, then the size.
+//!   changes bitmaps, tree and inode in as few handles as possible; then it publishes the new map, then the size.
 //! - The nodes of the map that a **conversion** may need are taken from the free count before the data is issued
 //!   (`inode/node_reserve.rs`), and given back as writes end: a write that was issued never fails for space. A range operation that will
 //!   split extents reserves nodes in the same way before it changes anything (`range/nodes.rs`).
 //! - Inline data (`inode/inline.rs`) is written, truncated, extended or zeroed inside the inode, each in one handle, as long as it has
 //!   room there and no request of the file is in flight. The first direct write moves it out: its block is written, then one handle maps
-//!   the
-//!   block and removes the data from the inode.
+//!   the block and removes the data from the inode.
 //! - A file that grows by many writes keeps a window of claimed blocks ahead. It is given back when the file is released, or before
 //!   anybody would be told that the volume is full.
 
@@ -166,8 +156,7 @@ impl<J> Pending<J> {
     }
 
     /// Registers an entry for the range, named by its first block from now on, unless another request has a part of the range. If the
-    /// request
-    /// extends the file, registers that as well.
+    /// request extends the file, registers that as well.
     pub(crate) fn register(&self, wanted: &Wanted) -> bool {
         let mut inner = self.inner.lock();
         if inner.holder(wanted).is_some() {
@@ -229,7 +218,7 @@ impl<J> Pending<J> {
             .map_or(NodesNeeded::default(), |e| e.share)
     }
 
-    /// Removes the entry's claims before this file block: they belong to others now.
+    /// Removes the entry's claims before this file block: they are mapped, and are not given back when the entry is released.
     pub(crate) fn forget_claims_before(&self, entry: u64, block: u64) {
         let mut inner = self.inner.lock();
         let entry = inner.entries.get_mut(&entry);
@@ -244,7 +233,7 @@ impl<J> Pending<J> {
         }
     }
 
-    /// Removes these claims from the entry: they belong to others now.
+    /// Removes these claims from the entry: they are mapped, and are not given back when the entry is released.
     pub(crate) fn forget_claims(&self, entry: u64, which: impl Fn(&Claimed) -> bool) {
         let mut inner = self.inner.lock();
         let entry = inner.entries.get_mut(&entry);
@@ -253,8 +242,7 @@ impl<J> Pending<J> {
     }
 
     /// Releases an entry: calls `claimed` with the claims that it still has, then starts the parked requests again. Returns what was
-    /// reserved
-    /// for its conversion.
+    /// reserved for its conversion.
     pub(crate) fn release(&self, entry: u64, claimed: impl FnOnce(&[Claimed])) -> NodesNeeded {
         let entry = self.inner.lock().entries.remove(&entry);
         let Entry {
@@ -270,8 +258,7 @@ impl<J> Pending<J> {
 
     /// Places an append: at the first byte that no earlier request has, which must be a multiple of `logical`. It may yet be refused until
     /// [`Pending::make_sure`] is called. `size` is called under the lock: a request that is not registered any more is published, so the
-    /// size
-    /// includes it. Otherwise two appends could get the same place.
+    /// size includes it. Otherwise two appends could get the same place.
     pub(crate) fn append(
         &self,
         size: impl FnOnce() -> u64,
@@ -317,8 +304,8 @@ impl<J> Pending<J> {
     }
 
     /// Notes that the extending request at `pos` has ended, with `job` if its data is there. Returns the jobs that may be published now,
-    /// in
-    /// order; call [`Pending::published`] after each. If this one has to wait for others, `held` is called before anybody can publish it.
+    /// in order; call [`Pending::published`] after each. If this one has to wait for others, `held` is called before anybody can publish
+    /// it.
     pub(crate) fn ended(&self, pos: u64, job: Option<J>, held: impl FnOnce(&J)) -> Vec<J> {
         let mut inner = self.inner.lock();
         let is_last = inner.extending.range(pos + 1..).next().is_none();
@@ -406,8 +393,7 @@ impl<J> Inner<J> {
     }
 
     /// Removes requests that are over from the front of the order. Then marks the following ones that have ended as being published,
-    /// unless one
-    /// is being published already. Returns their jobs, and the requests that were parked for removed ones.
+    /// unless one is being published already. Returns their jobs, and the requests that were parked for removed ones.
     fn pass(&mut self) -> (Vec<J>, Vec<Parked>) {
         let (mut free, mut released) = (Vec::new(), Vec::new());
         while let Some(first) = self.extending.first_entry() {

@@ -326,8 +326,7 @@ impl MetaCache {
     }
 
     /// Puts a loaded block into the cache, unless another thread has done so first. Returns None if the bytes may be out of date: `gone`
-    /// was
-    /// the shard's count before the load, and it has changed since. Without this check:
+    /// was the shard's count before the load, and it has changed since. Without this check:
     ///
     /// 1. A loads a block and loses the CPU.
     /// 2. B loads it too, puts it into the cache and changes it; the change is committed and written home; the block is evicted.

@@ -48,8 +48,7 @@ impl LogEnd {
     }
 
     /// The sequence for a log that is emptied after `more` further transactions. One number is left out, so that no old block of the log
-    /// is ever
-    /// taken for one of a new transaction.
+    /// is ever taken for one of a new transaction.
     pub(crate) fn next(self, more: u32) -> Tid {
         Tid::new(self.tid.get().wrapping_add(more).wrapping_add(1))
     }

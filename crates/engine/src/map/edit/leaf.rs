@@ -2,9 +2,8 @@
 //!
 //! Input: a leaf's extents, and a change of a range of file blocks. Output: the extents afterwards, and the pieces that were removed.
 //! Invariants: pure; extents outside the range keep their blocks; an extent is cut where the range ends inside it, and two are joined
-//! where
-//! they are contiguous in the file and on the volume, and in the same state. Limits: extents are joined only at the range's ends and among
-//! new ones; the result may have more entries than a leaf has room for.
+//! where they are contiguous in the file and on the volume, and in the same state. Limits: extents are joined only at the range's ends and
+//! among new ones; the result may have more entries than a leaf has room for.
 
 use super::NewRun;
 use crate::map::load::END;
@@ -89,8 +88,7 @@ impl Change {
     }
 
     /// Applies the change to a leaf. The first leaf that the range touches gets the new extents. None if an extent would be moved to file
-    /// blocks
-    /// that cannot be mapped.
+    /// blocks that cannot be mapped.
     pub(super) fn apply(&self, leaf: &[Extent], is_first: bool) -> Option<Changed> {
         let (from, to) = (u64::from(self.range.start), u64::from(self.range.end));
         let whole = |e: &Extent| e.block.get()..e.end();

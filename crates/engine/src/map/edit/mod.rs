@@ -22,12 +22,11 @@
 //!
 //! # Edits
 //!
-//! An edit runs under the map lock, in one handle. It reads all nodes on its way and takes all blocks that it needs before it
-//! writes anything, so a failed edit has changed nothing. A range that touches more leaves than a handle should change is
-//! edited part by part. The edit returns its window, the file blocks about which views are out of date, and the segments that are there
-//! now;
-//! these are spliced into the latest view. A view has the number of edits before it. A thread that has loaded a node for an older view has
-//! to start again from the latest one, because the node may have been freed.
+//! An edit runs under the map lock, in one handle. It reads all nodes on its way and takes all blocks that it needs before it writes
+//! anything, so a failed edit has changed nothing. A range that touches more leaves than a handle should change is edited part by part.
+//! The edit returns its window, the file blocks about which views are out of date, and the segments that are there now; these are spliced
+//! into the latest view. A view has the number of edits before it. A thread that has loaded a node for an older view has to start again
+//! from the latest one, because the node may have been freed.
 
 mod bound;
 mod leaf;
@@ -137,8 +136,7 @@ pub(crate) fn replace(
 }
 
 /// Moves everything that `range` is mapped to by `by` file blocks; only for files with extents. An extent that crosses an end of the range
-/// is
-/// cut there. The part of the target outside the range must be a hole. Otherwise as [`replace`].
+/// is cut there. The part of the target outside the range must be a hole. Otherwise as [`replace`].
 pub(crate) fn shift(
     handle: &JournalHandle<'_>,
     blocks: &mut impl TreeBlocks,

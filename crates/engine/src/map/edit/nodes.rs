@@ -1,8 +1,8 @@
 //! The way back up of an edit: joins, splits and places the children of a node.
 //!
 //! Input: the children of one node in order, with their entries after the edit. Output: index entries for them, and nodes to write, in the
-//! plan. Invariants: an empty child is removed; a child that fits keeps its block, and is written only if it changed; an index entry's
-//! key is its child's first key; without a journal no entry is in two nodes on disk at any instant. Limits: joins only adjacent children, and
+//! plan. Invariants: an empty child is removed; a child that fits keeps its block, and is written only if it changed; an index entry's key
+//! is its child's first key; without a journal no entry is in two nodes on disk at any instant. Limits: joins only adjacent children, and
 //! only if one of them shrank; none without a journal: it would have to go to a new block, and a removal must not need space on a full
 //! volume.
 
@@ -88,8 +88,7 @@ impl Child {
     }
 
     /// A view may show an adopted node as not loaded, and has to learn of its change. The nodes on the edit's own way down need no note:
-    /// if a view
-    /// has loaded the leaf below them it has loaded them, too, and if not, the view is reduced to its root.
+    /// if a view has loaded the leaf below them it has loaded them, too, and if not, the view is reduced to its root.
     fn note_adopted(&self, plan: &mut Plan<'_>) {
         if self.state == State::Adopted {
             let block = |b: u64| u32::try_from(b).unwrap_or(END);
@@ -98,10 +97,8 @@ impl Child {
     }
 
     /// The block for the child's first part: its own block, unless without a journal the child is split or its extents move to other file
-    /// blocks.
-    /// Then all parts go to new nodes. They become part of the map by one write, of a node above them or of the inode, and the old ones
-    /// are complete
-    /// until then.
+    /// blocks. Then all parts go to new nodes. They become part of the map by one write, of a node above them or of the inode, and the old
+    /// ones are complete until then.
     fn stays(&self, plan: &mut Plan<'_>) -> Result<Option<FsBlock>, Error> {
         let is_split = len(&self.now) > usize::from(self.max);
         let moves = is_split || plan.shifts && self.state == State::Changed;

@@ -1,9 +1,8 @@
 //! Splits a long range into parts that fit into one handle each.
 //!
 //! Input: a range, and how many leaves one edit may touch. Output: the first or the last part of the range that touches so many leaves,
-//! and
-//! the credits for an edit of it. Invariants: a part is empty only if the range is, so a loop over parts ends; leaves
-//! themselves are not read. Limits: blocks while the device reads.
+//! and the credits for an edit of it. Invariants: a part is empty only if the range is, so a loop over parts ends; leaves themselves are
+//! not read. Limits: blocks while the device reads.
 //!
 //! A truncation to `from` is: `while from < end { let p = part(.., from..end, leaves, End::Last)?; replace(.., p, &[])?; end = p.start }`,
 //! with one handle per iteration.
@@ -58,8 +57,7 @@ fn extent_credits(volume: &Store, inode: &DiskInode, leaves: u32, new: &[NewRun]
 }
 
 /// The part of `range` at one of its ends that touches at most `leaves` leaves; `leaves` is at least one. In a file without a map of
-/// blocks
-/// the whole range is one part.
+/// blocks the whole range is one part.
 pub(crate) fn part(
     volume: &Store,
     inode: &DiskInode,

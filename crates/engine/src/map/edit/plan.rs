@@ -1,11 +1,9 @@
 //! A plan: everything that an edit reads, takes, writes and removes, collected before any of it is changed.
 //!
 //! Input: nodes as an edit wants them to be. Output: all changes in one handle, or none. Invariants: until [`Plan::run`] has the whole
-//! plan
-//! and all bytes, nothing is changed except that blocks are taken, which an error gives back; what was read stays in memory until it
+//! plan and all bytes, nothing is changed except that blocks are taken, which an error gives back; what was read stays in memory until it
 //! is written, so writing needs no device; a block is visited once, so a damaged map with a cycle ends in an error. Limits: holds the
-//! nodes
-//! of one edit in memory.
+//! nodes of one edit in memory.
 
 use super::runs::{self, Run};
 use super::{Edited, TreeBlocks};

@@ -2,10 +2,8 @@
 //!
 //! Input: a run for a hole, or for a part of an unwritten extent that keeps its blocks. Output: a few entries of one leaf replaced; or
 //! None and nothing done, and then the general edit is used. Invariants: every node on the way was checked when it was loaded; the leaf
-//! keeps
-//! its first key, so the nodes above it do not change, except for the new entry of a split; entries that have become contiguous are
-//! joined.
-//! Limits: edits that remove blocks, split more than the leaf, or touch two leaves are left to the general edit.
+//! keeps its first key, so the nodes above it do not change, except for the new entry of a split; entries that have become contiguous are
+//! joined. Limits: edits that remove blocks, split more than the leaf, or touch two leaves are left to the general edit.
 
 use super::{Edited, NewRun, TreeBlocks, split};
 use crate::disk::cache::{Kind, MetaRef, NodeOf, Unsealed};
@@ -77,8 +75,7 @@ pub(super) struct Place {
 }
 
 /// The leaf to which the block belongs, and the file block at which the next leaf's range begins. None if the block lies before everything
-/// in
-/// the tree, or if a node is not in memory.
+/// in the tree, or if a node is not in memory.
 fn find_leaf(handle: &JournalHandle<'_>, inode: &DiskInode, block: u32) -> Option<(Place, u32)> {
     let (mut parent, mut way) = (None, SmallVec::new());
     let mut depth = raw::depth(&inode.i_block);

@@ -1,11 +1,9 @@
 //! Splits a full leaf in place.
 //!
 //! Input: a leaf in memory whose parent has room for one more entry. Output: its upper entries in a new leaf on its right, which has an
-//! entry
-//! in the parent; or None and nothing done. Invariants: the file's mappings do not change, so all views stay right; the new index entry's
-//! key
-//! is the new leaf's first; the block is taken before anything is changed. Limits: a full parent is left to the general edit. So is a
-//! volume without a journal: the old leaf could be on disk unchanged beside the new one, with its upper entries twice.
+//! entry in the parent; or None and nothing done. Invariants: the file's mappings do not change, so all views stay right; the new index
+//! entry's key is the new leaf's first; the block is taken before anything is changed. Limits: a full parent is left to the general edit.
+//! So is a volume without a journal: the old leaf could be on disk unchanged beside the new one, with its upper entries twice.
 
 use super::TreeBlocks;
 use super::plan::twice;

@@ -1,9 +1,8 @@
 //! The next view of the in-core map after an edit.
 //!
 //! Input: the latest view, and the results of edits. Output: the next view. Invariants: a node that a view shows as not loaded is at the
-//! block that the view says, and at that depth; all its entries lie in its segment, although its range on disk may have grown to the
-//! right since; what edits have put beyond that is in their windows. Limits: costs as much as a leaf has entries; if a window begins or
-//! ends
+//! block that the view says, and at that depth; all its entries lie in its segment, although its range on disk may have grown to the right
+//! since; what edits have put beyond that is in their windows. Limits: costs as much as a leaf has entries; if a window begins or ends
 //! inside a node that is not loaded, the view is reduced to the root.
 //!
 //! Example: a leaf with the range 1000 to 1999 is emptied and removed. On disk its range belongs to the leaf on its left now, which
