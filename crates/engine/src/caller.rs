@@ -9,7 +9,7 @@ use diorite_format::Superblock;
 use rustix::process::{getegid, geteuid, getgroups};
 use std::sync::Arc;
 
-/// The user, and the user's groups, that use a volume.
+/// The user on whose behalf a volume is used, and the user's groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The user.

@@ -14,8 +14,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Runs a part of a task that may fail, and turns a panic into an error: whoever waits for the task is told, and the thread goes on.
-/// The panic leaves nothing half done behind: its locks are released while it unwinds, and a journal handle that was open then
-/// has aborted the journal.
+/// What the part has left half done does no harm: its locks are released while it unwinds, and a journal handle that was open then has
+/// aborted the journal.
 pub(crate) fn contained<R>(part: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
     catch_unwind(AssertUnwindSafe(part)).unwrap_or(Err(Error::Panicked))
 }

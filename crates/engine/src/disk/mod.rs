@@ -50,7 +50,7 @@ pub(crate) struct Disk {
     pub(crate) cache: MetaCache,
     /// The failed flushes that syncs of the whole volume have reported already.
     pub(crate) told: Told,
-    /// The volume's height in a stack of volumes: 1 directly above a device of the host.
+    /// The volume's height in a stack of volumes: 1 if its device is not in a volume itself.
     pub(crate) level: u8,
     health: Health,
     clock: Clock,

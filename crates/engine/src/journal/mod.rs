@@ -56,7 +56,8 @@
 //! a new inode and one that goes, it is written twice, the first time with the place of the inode that goes as it is on the device. Of two
 //! blocks of names, the one that gets a name precedes the one that loses it. If a directory has moved names into new blocks of its own,
 //! these names become visible with the directory's inode. So that inode is written in the phase of names, before the blocks that held the
-//! names until then. A move that would close a circle in this order commits first. A round without such names writes the rest in one phase.
+//! names until then. A move that would close a circle in this order commits first. A round without such names writes the rest in one
+//! phase.
 //!
 //! A **group** (`Volume::group`, `journal/group.rs`) is many changes in one transaction. While it is open nobody commits, requests that
 //! need a commit fail, and inodes that lose their last name wait on the orphan list. It ends with one commit, or it is abandoned: what

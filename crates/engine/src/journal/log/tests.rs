@@ -1,4 +1,4 @@
-//! The log's free blocks, transaction numbers across wrap-around, and the error number of an aborted journal.
+//! The log's free blocks, transaction numbers after reopening, and the error number of an aborted journal.
 //!
 //! Input: a small volume, and transactions that consist of revokes only, which can have any number of blocks. Output: none. Invariants:
 //! none of its own. Limits: `tests/recovery` tests the recovery of a log.
