@@ -14,7 +14,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The volume's bytes are damaged, or use a feature that is not served.
+    /// The volume's bytes are damaged, or use a feature that is not supported.
     #[error(transparent)]
     Format(Arc<FormatError>),
     /// An error, and where it was met: the file or structure that was being read.

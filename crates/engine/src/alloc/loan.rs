@@ -1,8 +1,8 @@
 //! A claim that is given back on drop.
 //!
-//! Input: a claimed run. Output: the run, if it is kept; else it is free again. Invariants: the run is given back on a panic, too. A device
-//! may panic while it writes or discards the run; the bios that it had taken have ended by the time of the drop, since their queue is
-//! dropped first. Limits: none.
+//! Input: a claimed run. Output: the run, if it is kept; else it is free again. Invariants: the run is given back on a panic, too. A
+//! device may panic while it writes or discards the run; the bios that it had taken have ended by the time of the drop, since their
+//! queue is dropped first. Limits: none.
 
 use super::{Alloc, Run};
 use crate::journal::Store;

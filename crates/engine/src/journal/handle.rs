@@ -58,7 +58,7 @@ impl Journal {
         }
     }
 
-    /// As [`Journal::begin`], but returns None where that would have to wait.
+    /// As [`Journal::begin`], but returns None if that would have to wait, or if the journal was aborted.
     pub(crate) fn begin_at_once<'v>(
         &'v self,
         hooks: &'v dyn CommitHooks,
