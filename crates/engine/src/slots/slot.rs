@@ -23,7 +23,7 @@ pub(crate) enum SlotState {
     Active,
     /// With the device, as a single bio that has the whole buffer; counted in flight; owes nothing when it ends.
     Single,
-    /// Parked on a gate's list.
+    /// Parked, on the list of its file's gate or pending map.
     Parked,
     /// With a worker, either before its data goes down or for its deferred completion.
     Worker,

@@ -92,7 +92,7 @@ pub(crate) struct QueueState {
     pub(crate) runs_own: bool,
     /// The device has panicked: some of the bios that it was given may never come back.
     pub(crate) lost: bool,
-    /// How many requests are parked on gates' lists.
+    /// How many requests are parked, on lists of gates and pending maps.
     pub(crate) parked: u32,
     /// How many requests have ended and wait for the size to move.
     pub(crate) held: u32,
