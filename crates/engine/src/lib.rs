@@ -9,7 +9,7 @@
 //! | [`map`] | file blocks -> mappings |
 //! | `dio` | check, admit, plan, issue: the request's bios on their way to the device |
 //! | `ioend` | ended bios -> one ended request, and the decision what it still owes |
-//! | `complete` | an ended request -> completed inline by who reaps, or deferred to a worker |
+//! | `complete` | an ended request -> completed inline by the reaping thread, or deferred to a worker |
 //!
 //! Rooms beside that route: `range` (truncate, fallocate), `delete` and `orphan` (deletion of inodes, in steps that survive a crash),
 //! `mount` (from a device to an open file system), `journal` (transactions of metadata, and recovery), `fast_commit` (replay of fast

@@ -60,8 +60,8 @@ pub struct LoopDevice {
     file: File,
     name: String,
     able: Abilities,
-    /// The volume, if it was opened for this device: it is settled when the device is dropped. Without that its file system would keep the
-    /// devices below until its next commit.
+    /// The volume, if it was opened for this device: then it is committed and checkpointed when the device is dropped. Otherwise its file
+    /// system would keep the devices below until its next commit.
     _volume: Option<Volume>,
 }
 

@@ -1,8 +1,8 @@
 //! Replays fast commits while a volume is opened, in memory.
 //!
 //! Input: a device that shows the volume after replay of its log, and the fast commits that follow. Output: the blocks that they change,
-//! new contents. Invariants: nothing is written to the device below; readers and writers get the same. Limits: the blocks are held in
-//! memory; for readers it runs on volumes with features that forbid writing, too.
+//! with their new contents. Invariants: nothing is written to the device below; readers and writers get the same. Limits: the blocks are
+//! held in memory; for readers it runs on volumes with features that forbid writing, too.
 
 use super::journal;
 use super::look::look;

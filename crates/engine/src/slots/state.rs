@@ -96,7 +96,7 @@ pub(crate) struct QueueState {
     pub(crate) parked: u32,
     /// How many requests have ended and wait for the size to move.
     pub(crate) held: u32,
-    /// Threads that sleep, or are about to, and that a request in use may wake. Who reaps the last request kicks them.
+    /// Threads that sleep, or are about to, and that a request in use may wake. The thread that reaps the last request kicks them.
     pub(crate) waiters: u32,
     pub(crate) counters: Counters,
 }
