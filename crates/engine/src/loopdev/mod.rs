@@ -66,7 +66,7 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// A device on `file`, with a name for messages. It is read-only if `file` was not opened for writing.
+    /// A device on `file`, with a name for messages. It is read-only if `file` cannot be written.
     #[must_use]
     pub fn new(file: File, name: String) -> LoopDevice {
         let kind = file.metadata().map_kind();

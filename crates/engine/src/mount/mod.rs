@@ -15,9 +15,9 @@
 //!
 //! `mount/recover.rs` assembles a volume once from what is on the device, to find the journal's inode. If the log is empty, that volume
 //! is used. Else the log is read in three passes (`journal/recovery`: `scan` finds where it ends and what is revoked, `replay` takes the
-//! last copy of each block), all in memory, and no block of the log is used twice. Readers get a volume over an `Overlay`, a device that
-//! replaces blocks in what is read. For writers the state after recovery is checked first, through such an overlay, so that a volume that
-//! is going to be refused is not changed; then:
+//! last copy of each block), all in memory; a pass takes each block of the log once, even if the log is damaged. Readers get a volume
+//! over an `Overlay`, a device that replaces blocks in what is read. For writers the state after recovery is checked first, through such
+//! an overlay, so that a volume that is going to be refused is not changed; then:
 //!
 //! 1. The blocks are written home; flush. Until then the log is complete, and an interrupted recovery starts again.
 //! 2. If the journal was aborted, the error state is written to the superblock; flush.

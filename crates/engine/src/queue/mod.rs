@@ -241,9 +241,9 @@ impl Queue {
     }
 
     /// Moves completions to the end of `out`, a `Vec` or a `VecDeque`; returns how many. Blocks until at least `min` were moved,
-    /// `timeout` has passed (None: no limit), or no request is in use any more; with `min` 0 it never blocks. While it waits it drains
-    /// other queues of the volume for which its requests may wait, and converts extents that its requests have written. `out` grows as
-    /// needed: if it is used again, nothing is allocated.
+    /// `timeout` has passed (None: no limit), or no request is in use any more; with `min` 0 it never blocks. While it waits it converts
+    /// extents that its requests have written, and drains the volume's other queues if its requests may wait for requests there. `out`
+    /// grows as needed: if it is used again, nothing is allocated.
     pub fn reap(&self, out: &mut impl Completions, min: usize, timeout: Option<Duration>) -> usize {
         out.fill(|list| self.reap_into(list, min, timeout))
     }

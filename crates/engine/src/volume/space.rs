@@ -12,7 +12,7 @@ pub struct Space {
     pub block_size: u32,
     /// Blocks of the volume without its own structures.
     pub blocks: u64,
-    /// Free blocks, including those whose deletion is not committed yet.
+    /// Free blocks, including those that were freed by a transaction which is not committed yet.
     pub free: u64,
     /// Free blocks without those that are reserved for privileged users.
     pub available: u64,
