@@ -148,8 +148,8 @@ impl File {
             .map(|_| ())
     }
 
-    /// Reads any range, aligned or not, through a bounce buffer. Returns how many bytes were read, fewer than `out` has only at the end
-    /// of the file. Blocks.
+    /// Reads any range, aligned or not, through a bounce buffer. Returns how many bytes were read: all of `out`, or fewer if the file ends
+    /// before. Blocks.
     ///
     /// # Errors
     /// Those of [`File::read_at`].
