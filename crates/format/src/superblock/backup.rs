@@ -70,8 +70,8 @@ pub fn as_primary(raw: &mut [u8; SUPERBLOCK_SIZE], torn: &[u8; SUPERBLOCK_SIZE])
     SuperblockEdit::new(raw).seal();
 }
 
-/// The fields of the first sector that never change: counts of inodes and blocks, the geometry of groups, the volume's UUID and
-/// label, the place of the journal, the hash seed.
+/// The fields of the first sector that never change: counts of inodes and blocks, the geometry of groups, the volume's UUID, the
+/// place of the journal, the hash seed.
 const LASTING: [Range<usize>; 5] = [
     sb::INODES_COUNT..sb::R_BLOCKS_COUNT_LO,
     sb::FIRST_DATA_BLOCK..sb::MTIME,
