@@ -131,7 +131,7 @@ fn counters_tell_the_operations_apart() {
     assert_eq!(device.counters(), counted);
 }
 
-/// What was flushed or written with FUA survives every power cut; the rest may be lost, sector by sector.
+/// Data that was flushed or written with FUA survives every power cut; the rest may be lost, sector by sector.
 #[test]
 fn a_crash_loses_only_what_may_be_lost() {
     let device = SimDevice::new(SimOptions::stepped(1 << 20, 1)).expect("a disk");
@@ -170,7 +170,7 @@ fn a_crash_loses_only_what_may_be_lost() {
     assert!(torn && in_flight_survived);
 }
 
-/// A flush says nothing about writes that had not ended when it was submitted.
+/// A flush does not cover writes that had not ended when it was submitted.
 #[test]
 fn a_flush_covers_what_had_ended_before_it() {
     let options = SimOptions {
@@ -235,7 +235,7 @@ fn faults_hit_and_leave_no_trace() {
     assert_eq!(byte, [1]);
 }
 
-/// The real clock: a model, so only order and lower bounds are looked at, never how long it took.
+/// The real clock: only order and lower bounds are checked, never how long something took.
 #[test]
 fn the_real_clock_serves_so_many_at_once() {
     let options = SimOptions::parse("1M,latency=2ms,parallel=2").expect("it is well formed");
@@ -284,8 +284,8 @@ fn a_waiting_disk_steps_by_itself() {
     assert!(blocking.flush().is_ok());
 }
 
-/// Two threads that stepped at once chose the same request; the one that came too late was told that there was none, and slept for ever
-/// over its own.
+/// Defect: two threads that stepped at once chose the same request; the later one was told that there was none, and slept for
+/// ever although its own request was left.
 #[test]
 fn as_many_steps_at_once_as_requests_end_them_all() {
     const THREADS: usize = 4;
@@ -311,7 +311,7 @@ fn as_many_steps_at_once_as_requests_end_them_all() {
     }
 }
 
-/// Who looks again and again instead of waiting sees requests end too, as on any other disk.
+/// A thread that polls instead of waiting sees requests end, too, as on any other disk.
 #[test]
 fn looking_lets_time_pass_when_the_disk_steps_by_itself() {
     let options = SimOptions {

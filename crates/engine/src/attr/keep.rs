@@ -1,7 +1,7 @@
-//! A small file's whole contents, put into its inode.
+//! Stores a small file's whole contents in its inode.
 //!
-//! Input: an empty file and its contents. Output: the data in the inode, if that has room. Invariants: data, size and times are in one transaction.
-//! Limits: waits for direct requests in flight.
+//! Input: an empty file and its contents. Output: inline data, if the inode has room for it. Invariants: data, size and times are in one
+//! transaction. Limits: waits for direct requests in flight.
 
 use super::settle_privileges;
 use crate::error::Error;
@@ -29,7 +29,7 @@ pub(crate) fn keep_inside(file: &OpenFile, data: &[u8]) -> Result<bool, Error> {
             Ok(inode.is_blank() && inode.write_inside(handle, data)?)
         })?
     };
-    // Rule D1: data, size and times are in one transaction.
+    // Rule D1: data, size and times are in one transaction, so one commit makes all durable.
     match kept && file.is_dsync() {
         true => volume.make_durable(Owed::commit(inode.uncommitted_change()))?,
         false => inode.settle()?,

@@ -4,10 +4,9 @@
 //! be made, with space claimed for the new ones. Invariants: no name is changed here; a name goes where a look-up will search it. Limits: a
 //! directory without a hash tree is searched block by block.
 
-use crate::alloc::Run;
 use crate::dir::lookup::{Hashed, frames_for, hash_of, hashed, leaf_for};
-use crate::dir::{blocks, inline_dir, leave_inline, names_in, read_block, tree};
 use crate::dir::remade::{Builder, Remade, STAND_IN};
+use crate::dir::{blocks, inline_dir, leave_inline, names_in, read_block, tree};
 use crate::error::{Error, NotYet};
 use crate::inode::Inode;
 use crate::map::edit::NewRun;

@@ -1,10 +1,10 @@
 //! Groups: changes of many handles that are committed together or not at all.
 //!
-//! Input: a volume on which everything is committed. Output: while a group is open, no commit; at its end one, or none ever. Invariants:
-//! the group is one transaction, so a crash shows all of it or nothing; what would need a commit in the middle fails; an abandoned group
-//! leaves on the device what was there before it, and a volume that takes no more requests. Limits: as large as the largest transaction;
-//! one at a time, and whatever anybody changes meanwhile belongs to it; data that is written over data is not part of it; without a
-//! journal a crash while it is committed may leave a part of it.
+//! Input: a volume on which everything is committed. Output: no commit while a group is open; at its end one, or none ever. Invariants:
+//! the group is one transaction, so after a crash all of it is there or nothing; a request that needs a commit in the middle fails;
+//! an abandoned group leaves on the device what was there before it, and a volume that takes no more requests. Limits: not larger than the
+//! largest transaction; one at a time, and changes by others meanwhile belong to it, too; overwrites of data are not part of it;
+//! without a journal a crash during its commit may leave a part of it.
 
 use super::transaction::State;
 use super::{CommitHooks, Journal, Medium};
@@ -13,30 +13,30 @@ use crate::error::{Error, Wait};
 use diorite_format::Ino;
 use std::collections::BTreeSet;
 
-/// How often it is tried to find a moment at which nothing is uncommitted.
+/// How many times to try to find a moment at which nothing is uncommitted.
 const TRIES: u32 = 1000;
 
-/// What is known of an open group.
+/// The state of an open group.
 #[derive(Debug, Default)]
 pub(super) struct Group {
-    /// Blocks of files that became shorter, with bytes behind the new end as before: they are to be had again until the group is committed.
+    /// Last blocks of files that the group truncated, whose bytes behind the new end were kept: an abandoned group gives them back.
     shortened: BTreeSet<(Ino, u64)>,
-    /// Files of which data is in its transaction, not only their maps.
+    /// Files that have data, not only metadata, in the group's transaction.
     journalled: BTreeSet<Ino>,
-    /// Something was refused because the transaction has no room for it.
+    /// A change was refused because the transaction has no room for it.
     is_full: bool,
-    /// The volume had orphans on disk before.
+    /// The orphan file on disk had entries before the group began.
     had_orphans: bool,
 }
 
-/// How far the transaction of a group is filled, in blocks of metadata.
+/// How full the transaction of a group is, in blocks of metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupFill {
     /// Blocks that were changed.
     pub changed: u32,
     /// Blocks that one transaction of this journal may change.
     pub most: u32,
-    /// A change was refused for want of room: the group can only be abandoned, or committed without that change.
+    /// A change was refused for lack of room: the group can only be abandoned, or committed without that change.
     pub is_full: bool,
 }
 
@@ -52,7 +52,7 @@ impl Journal {
                 let what = "a group of changes is open already";
                 return Err(Error::Invalid(what.to_owned()));
             }
-            // Nor is anything on its way into the log: whoever waits for that would find a group in his way.
+            // Nothing may be on its way into the log either: a thread that waits for that commit would be refused because of this group.
             let quiet = state.newest_uncommitted().is_none() && !state.closing;
             if quiet && state.aborted.is_none() && !noted {
                 state.group = Some(Group {
@@ -65,12 +65,12 @@ impl Journal {
         Err(Error::WouldBlock(Wait::Commit))
     }
 
-    /// Lets commits begin again: what the group has changed goes with the next one, whole.
+    /// Allows commits again: the next one commits the whole group.
     pub(crate) fn end_group(&self) {
         self.state.lock().group = None;
     }
 
-    /// Ends a group of which nothing shall ever be committed: the device is left as it was before. Blocks; no lock may be held.
+    /// Ends a group without committing it: the device is left as it was before the group. Blocks; no lock may be held.
     pub(crate) fn abandon_group(&self, disk: &Disk) -> Result<(), Error> {
         let mut medium = self.medium.lock();
         let group = {
@@ -90,7 +90,8 @@ impl Journal {
         self.leave_clean(disk, &mut medium, group.had_orphans)
     }
 
-    /// What is committed goes home; then nothing has to be recovered. What is not committed is in memory only.
+    /// Writes home what is committed and marks the volume as clean, so that nothing has to be recovered. What is not committed is in
+    /// memory only.
     fn leave_clean(
         &self,
         disk: &Disk,
@@ -101,14 +102,14 @@ impl Journal {
         disk.mark_clean_as_at_home(has_orphans)
     }
 
-    /// Is a group open, and may still be committed? Nothing waits for the end of another one; what it has left unzeroed stays so, as it may be
-    /// given back.
+    /// Is a group open that may still be committed? Not after an abort: nothing waits for the end of such a group, and tails that it has
+    /// left unzeroed stay so, as its changes may be undone.
     pub(crate) fn has_group(&self) -> bool {
         let state = self.state.lock();
         state.group.is_some() && state.aborted.is_none()
     }
 
-    /// Notes that a file of an open group became shorter, and that what is behind its end in this block was left; false without a group.
+    /// Notes that the open group truncated a file and kept the bytes behind its new end in this block. Returns false without a group.
     pub(crate) fn leaves_tail(&self, ino: Ino, block: u64) -> bool {
         let mut state = self.state.lock();
         let group = state.group.as_mut();
@@ -118,7 +119,7 @@ impl Journal {
         })
     }
 
-    /// May what is behind this file's end in this block be zeroed? Not if a group may yet give it back.
+    /// May the bytes behind this file's end in this block be zeroed? Not if an open group may yet give them back.
     pub(crate) fn check_tail(&self, ino: Ino, block: u64) -> Result<(), Error> {
         let state = self.state.lock();
         match &state.group {
@@ -129,7 +130,7 @@ impl Journal {
         }
     }
 
-    /// Notes that data of a file goes into the transaction of an open group.
+    /// Notes that data of a file is in the transaction of the open group, if there is one.
     pub(crate) fn note_data(&self, ino: Ino) {
         let mut state = self.state.lock();
         if let Some(group) = &mut state.group {
@@ -137,8 +138,9 @@ impl Journal {
         }
     }
 
-    /// Sees to it that all data of this file is committed: in a group it is, unless that has written some of it. Blocks; no lock may be
-    /// held.
+    /// Makes sure that all data of this file is committed. While a group is open it is, unless the group has written some; that is an
+    /// error.
+    /// Blocks; no lock may be held.
     pub(crate) fn commit_data(&self, hooks: &dyn CommitHooks, ino: Ino) -> Result<(), Error> {
         let group_wrote = self.with_group(|group| group.journalled.contains(&ino));
         match group_wrote {
@@ -148,10 +150,10 @@ impl Journal {
         }
     }
 
-    /// Has an open group room for all of this, which comes in several handles? Without a group a commit makes some for each.
+    /// Has an open group room for a change of several handles, with so many credits in all? Without a group, commits make room for each.
     ///
     /// # Errors
-    /// `GroupTooLarge`, as from the first handle that has none.
+    /// `GroupTooLarge`, as the first handle without room would return it.
     pub(crate) fn check_room(&self, credits: u32) -> Result<(), Error> {
         let mut state = self.state.lock();
         match state.used() + u64::from(state.credits) + u64::from(credits) <= u64::from(self.most) {
@@ -160,12 +162,12 @@ impl Journal {
         }
     }
 
-    /// Looks at the open group; the lock is let go of again.
+    /// Calls `look` on the open group, under the lock.
     fn with_group<T>(&self, look: impl FnOnce(&Group) -> T) -> Option<T> {
         self.state.lock().group.as_ref().map(look)
     }
 
-    /// How much of the running transaction is taken, of an open group mostly, and how much a transaction can take.
+    /// How full the running transaction is. While a group is open, that is the group's.
     pub(crate) fn fill(&self) -> GroupFill {
         let state = self.state.lock();
         GroupFill {
@@ -185,7 +187,7 @@ impl State {
         }
     }
 
-    /// The running transaction has no room for a handle: that of a group cannot be committed to make some.
+    /// Called when the running transaction has no room for a handle. If it is a group's, it cannot be committed to make room: an error.
     pub(super) fn check_divisible(&mut self, needed: u32, most: u32) -> Result<(), Error> {
         let changed = u32::try_from(self.used()).unwrap_or(u32::MAX);
         let Some(group) = &mut self.group else {

@@ -1,4 +1,4 @@
-//! The journal's own numbers: who counts as waiting, how large a handle may be, when a volume may be marked clean.
+//! The journal's state: which threads count as waiting, how large a handle may be, when a volume may be marked as clean.
 //!
 //! Input: journals without a volume, and one small volume. Output: none. Invariants: none of its own. Limits: what reaches a device is
 //! looked at in `tests/journal.rs`.

@@ -1,7 +1,7 @@
-//! Many changes as one: a [`Group`] of them is committed as a whole, or never.
+//! Groups of changes: everything that is changed while a [`Group`] is open is committed as a whole, or never.
 //!
-//! Input: a volume open for writing. Output: its next commit, when the group says so; or a closed volume whose device is as before.
-//! Invariant: a group that is dropped is abandoned. Limits: those of the journal's groups.
+//! Input: a volume open for writing. Output: one commit, when [`Group::commit`] is called; or a closed volume whose device is as before
+//! the group. Invariant: dropping a group abandons it. Limits: those of the journal's groups.
 
 use super::Volume;
 use crate::delete;
@@ -11,19 +11,20 @@ use crate::inode::Owed;
 use crate::journal::{GroupFill, Journal};
 use std::sync::Arc;
 
-/// Changes that are committed together: see [`Volume::group`].
+/// A group of changes that are committed together: see [`Volume::group`].
 #[derive(Debug)]
 #[must_use = "a group that is dropped is abandoned"]
 pub struct Group {
-    /// None once it has ended.
+    /// None once the group was committed or abandoned.
     volume: Option<Arc<Fs>>,
 }
 
 impl Volume {
-    /// Begins a group of changes: whatever is changed from now on becomes durable with [`Group::commit`], all of it in one transaction, or
-    /// not at all. What would need a commit before - more changes than one transaction holds, an fsync, space that the group itself has
-    /// freed - fails. Data written over old data is not part of it; nor, without a journal, is there one transaction: a crash during
-    /// its commit may leave a part of it then. Blocks.
+    /// Begins a group of changes. Everything that is changed from now on, by anybody, becomes durable with [`Group::commit`], in one
+    /// transaction, or not at all. While the group is open an operation fails if it would need a commit: a change for which the
+    /// transaction has no room, an fsync, reuse of space that the group itself has freed. Data that overwrites old data in place is not
+    /// part of the group. Without a journal there is no transaction: a crash during [`Group::commit`] may leave a part of the changes.
+    /// Blocks: what was changed before is committed first.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs"));
@@ -41,7 +42,8 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// `Invalid` if a group is open already; `WouldBlock` if others keep changing the volume; the device's, on committing what came before.
+    /// `Invalid` if a group is open already; `WouldBlock` if other threads keep changing the volume; errors of the commit of earlier
+    /// changes.
     pub fn group(&self) -> Result<Group, Error> {
         let volume = self.inner();
         volume.check_open()?;
@@ -54,17 +56,17 @@ impl Volume {
 }
 
 impl Group {
-    /// How far it is filled.
+    /// How many blocks the group's transaction has, and how many it can have.
     #[must_use]
     pub fn fill(&self) -> GroupFill {
         let journal = self.volume.as_ref().and_then(|v| v.journal().ok());
         journal.map_or(GroupFill::default(), Journal::fill)
     }
 
-    /// Makes all of it durable. Blocks.
+    /// Commits the group: when this returns all of its changes are durable. Blocks.
     ///
     /// # Errors
-    /// The device's; the volume may not be changed any more.
+    /// The commit's or the device's; the volume may not be changed any more.
     pub fn commit(mut self) -> Result<(), Error> {
         let Some(volume) = self.volume.take() else {
             return Ok(());
@@ -74,7 +76,7 @@ impl Group {
         volume.journal()?.end_group();
         delete::delete_doomed_best_effort(&volume);
         match volume.make_all_durable(since) {
-            // The next one has begun behind this one, and began when all that there was, times too, was committed.
+            // Another group has begun since `end_group`. It could begin only after everything before it, noted times too, was committed.
             Err(Error::InGroup) => {
                 volume.end_sync((&volume.told, since), volume.make_durable(owed))
             }
@@ -82,11 +84,11 @@ impl Group {
         }
     }
 
-    /// Gives it up: nothing of it is ever written, and the volume is closed, for what it has in memory is not what is on the device. That
-    /// is as it was before the group, and needs no recovery. Blocks.
+    /// Abandons the group: none of its changes is ever written. The volume is closed by this, as its memory no longer matches the device.
+    /// The device is as it was before the group, and needs no recovery. Blocks.
     ///
     /// # Errors
-    /// The device's: then the image needs recovery.
+    /// The device's; then the image needs recovery.
     pub fn abandon(mut self) -> Result<(), Error> {
         match self.volume.take() {
             Some(volume) => abandon(&volume),
@@ -98,7 +100,7 @@ impl Group {
 fn abandon(volume: &Arc<Fs>) -> Result<(), Error> {
     volume.shut_down();
     let abandoned = volume.journal()?.abandon_group(volume);
-    // Times that were noted meanwhile: nobody will ever write them, and their inodes hold the volume.
+    // Takes inodes with noted times off the list, as each keeps the volume alive. The times themselves are refused and lost.
     let _refused = volume.write_noted_times();
     abandoned
 }
@@ -106,7 +108,7 @@ fn abandon(volume: &Arc<Fs>) -> Result<(), Error> {
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(volume) = self.volume.take() {
-            // Nobody can be told; the next open recovers.
+            // An error cannot be reported from here; then the next open recovers.
             let _best_effort = abandon(&volume);
         }
     }

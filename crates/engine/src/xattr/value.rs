@@ -31,7 +31,7 @@ pub(super) struct Holder {
 }
 
 /// The inode that holds an entry's value, if one does, and the value's length.
-fn held(entry: &XattrEntry<'_>) -> Option<(Ino, u32)> {
+pub(super) fn held(entry: &XattrEntry<'_>) -> Option<(Ino, u32)> {
     match entry.value {
         XattrValue::Inode { ino, size } => Some((ino, size)),
         XattrValue::Bytes(_) => None,

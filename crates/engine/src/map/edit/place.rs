@@ -1,7 +1,7 @@
-//! A leaf that is in memory, and where it lies.
+//! The leaf of a map to which a file block belongs, found in memory.
 //!
-//! Input: a file block. Output: the leaf below which it belongs, if all nodes above it are in memory. Invariants: nothing is read from the device.
-//! Limits: what is not in memory is the general edit's affair.
+//! Input: a file block. Output: its leaf and the nodes above it, if all of them are in memory. Invariants: nothing is read from the device.
+//! Limits: a map with a node that is not in memory is left to the general edit.
 
 use crate::disk::cache::{Kind, MetaRef, NodeOf, Unsealed};
 use crate::error::Error;
@@ -10,17 +10,22 @@ use diorite_format::extent::{MAX_DEPTH, raw};
 use diorite_format::{FsBlock, Ino, Inode as DiskInode};
 use smallvec::SmallVec;
 
-/// A leaf, where it lies, and the node that names it: None for the root.
+/// A leaf in memory, and its parent; None if that is the root in the inode.
 pub(super) struct Place {
     pub(super) at: FsBlock,
     pub(super) leaf: MetaRef,
     pub(super) parent: Option<(FsBlock, MetaRef)>,
-    /// All nodes on the way, the leaf last.
+    /// All nodes between the root in the inode and the leaf, and the leaf as the last.
     pub(super) way: SmallVec<[FsBlock; MAX_DEPTH as usize]>,
 }
 
-/// The leaf below which the block belongs, if it is not before all that the tree holds, and the block with which the next one begins.
-pub(super) fn find_leaf(handle: &JournalHandle<'_>, inode: &DiskInode, block: u32) -> Option<(Place, u32)> {
+/// The leaf to which the block belongs, and the file block at which the next leaf's range begins. None if the block lies before everything
+/// in the tree, or if a node is not in memory.
+pub(super) fn find_leaf(
+    handle: &JournalHandle<'_>,
+    inode: &DiskInode,
+    block: u32,
+) -> Option<(Place, u32)> {
     let (mut parent, mut way) = (None, SmallVec::new());
     let mut depth = raw::depth(&inode.i_block);
     let end_in = |node: &[u8]| raw::next_key(node, block).unwrap_or(u32::MAX);
@@ -28,7 +33,8 @@ pub(super) fn find_leaf(handle: &JournalHandle<'_>, inode: &DiskInode, block: u3
     let mut at = raw::child(&inode.i_block, block)?;
     loop {
         depth = depth.checked_sub(1)?;
-        // What is in memory was checked against its parent; what is not is left to the general edit, which knows the parent's range.
+        // A node in memory was checked against its parent. Others are left to the general edit, which knows the range that the parent
+        // gives.
         let leaf = handle.store().cache.peek(at, Kind::Map)?;
         if raw::depth(&leaf) != depth {
             return None;
@@ -49,12 +55,12 @@ pub(super) fn find_leaf(handle: &JournalHandle<'_>, inode: &DiskInode, block: u3
     }
 }
 
-/// A node that has less room than it said.
+/// The error for a node that has less room than its header says.
 pub(super) fn too_full(ino: Ino) -> Error {
     Error::Damaged(format!("inode {ino}: a node of its map is too full"))
 }
 
-/// What seals a node of the inode's map, at the commit.
+/// What the checksum of a node of the inode's map is made with, at the commit.
 pub(super) fn owner(inode: &DiskInode) -> Unsealed {
     Unsealed::Node(NodeOf {
         ino: inode.ino,

@@ -1,4 +1,4 @@
-//! A real volume with files whose blocks a test deals out itself.
+//! A real volume with files whose blocks the test allocates itself.
 //!
 //! Input: mke2fs's options. Output: edits of files' maps, each compared with a model that knows block by block where a file is.
 //! Invariant: all free blocks of the test belong to the file `pool` when it begins and when it ends, so that e2fsck has to agree with
