@@ -39,7 +39,7 @@
 //! Names are durable with the next commit, with an fsync of their directory, or, where that has the flag `D` or `S`, when the call
 //! returns: it commits after it has let go of all locks (`dir/durable.rs`), so who changes names there at the same time shares the
 //! commit. What an inode with the flag `S` says of itself, its attributes and its flags are committed in the same way
-//! (`inode/settle.rs`).
+//! (`inode/commit_change.rs`).
 //!
 //! Before a last name goes every node of the map is read once, under the map lock, and the attributes too: damage is an error there,
 //! and nothing is half done.

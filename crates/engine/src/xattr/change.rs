@@ -11,7 +11,7 @@ use super::set::{Setting, XattrWhen, note_attributes, set_attribute};
 use crate::error::Error;
 use crate::inode::Inode;
 
-/// Sets an attribute. What was named before, or was made in vain, is doomed; the caller deletes it, and settles the inode. Blocks; no lock may be
+/// Sets an attribute. What was named before, or was made in vain, is doomed; the caller deletes it, and syncs the inode if it is flagged. Blocks; no lock may be
 /// held.
 pub(crate) fn set(
     inode: &Inode,
@@ -39,7 +39,7 @@ pub(crate) fn set(
     )
 }
 
-/// Takes an attribute away; false if it is not there. What it alone named is doomed; the caller deletes it, and settles the inode. Blocks; no
+/// Takes an attribute away; false if it is not there. What it alone named is doomed; the caller deletes it, and syncs the inode if it is flagged. Blocks; no
 /// lock may be held.
 pub(crate) fn remove(inode: &Inode, which: Named<'_>) -> Result<bool, Error> {
     if is_acl(which) {
