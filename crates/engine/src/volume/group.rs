@@ -1,7 +1,7 @@
 //! Groups of changes: everything that is changed while a [`Group`] is open is committed as a whole, or never.
 //!
-//! Input: a volume open for writing. Output: one commit, when [`Group::commit`] is called; or a closed volume whose device is as before
-//! the group. Invariant: dropping a group abandons it. Limits: those of the journal's groups.
+//! Input: a volume open for writing. Output: one commit, when [`Group::commit`] is called; or, if the group is abandoned, a closed volume
+//! whose device is as it was before the group. Invariant: dropping a group abandons it. Limits: those of the journal's groups.
 
 use super::Volume;
 use crate::delete;
@@ -20,11 +20,11 @@ pub struct Group {
 }
 
 impl Volume {
-    /// Begins a group of changes. Everything that is changed from now on, by anybody, becomes durable with [`Group::commit`], in one
-    /// transaction, or not at all. While the group is open an operation fails if it would need a commit: a change for which the
-    /// transaction has no room, an fsync, reuse of space that the group itself has freed. Data that overwrites old data in place is not
-    /// part of the group. Without a journal there is no transaction: a crash during [`Group::commit`] may leave a part of the changes.
-    /// Blocks: what was changed before is committed first.
+    /// Begins a group of changes. Everything that any thread changes from now on becomes durable with [`Group::commit`], in one
+    /// transaction, or not at all. While the group is open an operation fails if it would need a commit: a change for which the transaction
+    /// has no room, an fsync, reuse of space that the group itself has freed. Data that overwrites old data in place is not part of the
+    /// group. Without a journal there is no transaction: a crash during [`Group::commit`] may leave a part of the changes. Blocks: what was
+    /// changed before is committed first.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs"));
@@ -66,7 +66,7 @@ impl Group {
     /// Commits the group: when this returns all of its changes are durable. Blocks.
     ///
     /// # Errors
-    /// The commit's or the device's; the volume may not be changed any more.
+    /// Errors of the commit or of the device; after an error the volume cannot be changed any more.
     pub fn commit(mut self) -> Result<(), Error> {
         let Some(volume) = self.volume.take() else {
             return Ok(());
@@ -84,11 +84,11 @@ impl Group {
         }
     }
 
-    /// Abandons the group: none of its changes is ever written. The volume is closed by this, as its memory no longer matches the device.
-    /// The device is as it was before the group, and needs no recovery. Blocks.
+    /// Abandons the group: none of its changes is ever written. This closes the volume, because its state in memory no longer matches the
+    /// device. The device is as it was before the group, and needs no recovery. Blocks.
     ///
     /// # Errors
-    /// The device's; then the image needs recovery.
+    /// Errors of the device; after an error the image needs recovery.
     pub fn abandon(mut self) -> Result<(), Error> {
         match self.volume.take() {
             Some(volume) => abandon(&volume),
