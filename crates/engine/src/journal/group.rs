@@ -1,10 +1,10 @@
 //! Groups: changes of many handles that are committed together or not at all.
 //!
-//! Input: a volume on which everything is committed. Output: no commit while a group is open; at its end one, or none ever. Invariants:
-//! the group is one transaction, so after a crash all of it is there or nothing; a request that needs a commit in the middle fails;
-//! an abandoned group leaves on the device what was there before it, and a volume that takes no more requests. Limits: not larger than the
-//! largest transaction; one at a time, and changes by others meanwhile belong to it, too; overwrites of data are not part of it;
-//! without a journal a crash during its commit may leave a part of it.
+//! Input: a volume on which everything is committed. Output: no commit while a group is open; one commit at its end, or none if it is
+//! abandoned. Invariants: the group is one transaction, so after a crash all of it is there or nothing; a request that needs a commit in
+//! the middle fails; an abandoned group leaves on the device what was there before it, and a volume that takes no more requests. Limits:
+//! not larger than the largest transaction; one at a time, and changes by others meanwhile belong to it, too; overwrites of data are not
+//! part of it; without a journal a crash during its commit may leave a part of it.
 
 use super::transaction::State;
 use super::{CommitHooks, Journal, Medium};
