@@ -111,7 +111,8 @@ pub(super) fn take_back_users(handle: &JournalHandle<'_>, holders: &[Holder]) ->
     Ok(())
 }
 
-/// Counts one reference less to each of these, and subtracts its space from `i_blocks` of `owner`. One without references becomes an orphan.
+/// Counts one reference less to each of these, and subtracts its space from `i_blocks` of `owner`. One without references becomes an
+/// orphan.
 pub(super) fn let_go(
     owner: &Inode,
     handle: &JournalHandle<'_>,
