@@ -105,8 +105,8 @@ pub enum Error {
     InAtomic,
     /// An open atomic change made the file shorter, so the file cannot become longer before the atomic change is committed.
     #[error(
-        "inode {ino} was cut within a block by the open group of changes: it can become longer when that is committed, for until then what was cut \
-off may be wanted back"
+        "inode {ino} was cut within a block by the open group of changes: it can become longer when that is committed, for until then what \
+was cut off may be wanted back"
     )]
     CutInAtomic {
         /// The file.
@@ -114,8 +114,8 @@ off may be wanted back"
     },
     /// An open atomic change wrote data of this file through the journal, so that data cannot be cut off or moved yet.
     #[error(
-        "data of inode {ino} goes through the journal and was written by the open group of changes: it can be cut, punched or moved when that is \
-committed"
+        "data of inode {ino} goes through the journal and was written by the open group of changes: it can be cut, punched or moved when \
+that is committed"
     )]
     WrittenInAtomic {
         /// The file.
@@ -123,8 +123,8 @@ committed"
     },
     /// An atomic change does not fit into one transaction.
     #[error(
-        "the group of changes is too large: {changed} blocks of metadata are changed, the next change may need {needed} more, and the largest transaction \
-of this journal is {most}"
+        "the group of changes is too large: {changed} blocks of metadata are changed, the next change may need {needed} more, and the \
+largest transaction of this journal is {most}"
     )]
     AtomicTooLarge {
         /// Blocks that the atomic change has changed.

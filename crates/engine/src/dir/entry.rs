@@ -1,18 +1,18 @@
-//! One name of a directory, as callers see it.
+//! One directory entry, as callers see it.
 //!
-//! Input: an entry of a block. Output: a copy of it. Invariants: none. Limits: none.
+//! Input: an entry in a directory block. Output: a copy of it. Invariants: none. Limits: none.
 
 use diorite_format::dir;
 use diorite_format::{FileType, Ino};
 
-/// One name in a directory.
+/// One entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
-    /// The name: any bytes but NUL and slash.
+    /// The name: 1 to 255 bytes, none of them NUL or a slash.
     pub name: Vec<u8>,
-    /// What it names.
+    /// The number of the inode that the name refers to.
     pub ino: Ino,
-    /// The type, where the directory stores it.
+    /// The file type, if the directory stores it (feature filetype).
     pub file_type: Option<FileType>,
 }
 

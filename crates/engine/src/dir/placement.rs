@@ -1,8 +1,8 @@
-//! Placement for a new name: found, or made ready in memory.
+//! The place for a new name: found, or prepared in memory.
 //!
-//! Input: a directory, locked by the caller, and a name that is not in it. Output: a [`Placement`]: a block with room, or all blocks that will change or
-//! be made, with space claimed for the new ones. Invariants: no name is changed here; a name goes where a look-up will search it. Limits: a
-//! directory without a hash tree is searched block by block.
+//! Input: a directory that the caller has locked, and a name that is not in it. Output: a [`Placement`]: a block with room, or the new
+//! contents of all blocks that change or are added, with space claimed for the added ones. Invariants: no name is changed here; the place
+//! is one that a lookup of the name searches. Limits: a directory without a hash tree is searched block by block.
 
 use crate::dir::lookup::{Hashed, frames_for, hash_of, hashed, leaf_for};
 use crate::dir::remade::{Builder, Remade, STAND_IN};
@@ -16,23 +16,23 @@ use diorite_format::features::Incompat;
 /// Where a new name goes.
 #[derive(Clone, Debug)]
 pub(super) enum Placement {
-    /// Into the directory's inode, beside the names there.
+    /// Into the directory's inode (an inline directory).
     Inside,
-    /// Into this block, as it is.
+    /// Into this block, which has room.
     Block(u64),
-    /// Into blocks that are written anew.
+    /// Into blocks that were rebuilt or added.
     Remade(Remade),
 }
 
 impl Placement {
-    /// What was claimed for it and is not used goes back.
+    /// Gives the claimed blocks back. Call if the name was not put there.
     pub(super) fn give_back(&self, dir: &Inode) {
         if let Placement::Remade(remade) = self {
             remade.give_back(dir);
         }
     }
 
-    /// The block that the name will be in, if it is not in the inode.
+    /// The directory block that the name will be in; none for an inline directory.
     pub(super) fn block(&self) -> Option<u64> {
         match self {
             Placement::Inside => None,
@@ -41,7 +41,7 @@ impl Placement {
         }
     }
 
-    /// Blocks of metadata that putting a name there changes.
+    /// Credits for putting the name there: how many blocks of metadata that changes.
     pub(super) fn credits(&self, dir: &Inode) -> u32 {
         match self {
             Placement::Inside | Placement::Block(_) => 2,
@@ -54,8 +54,8 @@ impl Placement {
     }
 }
 
-/// Looks for room for a name that is not there yet; claims blocks if there is none. Names inside their inode that is full are moved out of it first, in a
-/// handle of its own. Blocks.
+/// Finds room for a new name. Without room, prepares the blocks that will have it, and claims space for the new ones. The names of an
+/// inline directory without room are first moved into a block, in a handle of their own. Blocks.
 pub(super) fn find_placement(dir: &Inode, name: &[u8]) -> Result<Placement, Error> {
     if inline_dir::is_inside(dir) {
         if inline_dir::make_room(dir, name)? {
@@ -103,7 +103,7 @@ fn has_room(dir: &Inode, block: u64, name: &[u8]) -> Result<bool, Error> {
     Ok(raw.is_some_and(|raw| names_in(dir, &disk, block, &raw).has_room(name.len())))
 }
 
-/// Runs `build`, then claims space for what it made.
+/// Runs `build`, then claims space for the blocks that it added.
 fn with_claims(
     dir: &Inode,
     build: impl FnOnce(&mut Builder<'_>) -> Result<(), Error>,
@@ -125,7 +125,7 @@ fn with_claims(
     Ok(Placement::Remade(remade))
 }
 
-/// Claims space for the new blocks, behind those before them.
+/// Claims space for the new blocks, which follow the directory's last block.
 fn claim(dir: &Inode, remade: &mut Remade) -> Result<(), Error> {
     let volume = &dir.volume;
     let end = remade.first_new + remade.made.len() as u64;
@@ -141,7 +141,7 @@ fn claim(dir: &Inode, remade: &mut Remade) -> Result<(), Error> {
         let view = dir.load_map(near)?;
         let take = || dir.claims.take(dir, &view, at, want);
         let run = volume.with_all_space(take);
-        // A directory grows seldom: it keeps nothing ahead.
+        // A directory grows rarely, so it keeps no claimed blocks for later.
         dir.claims.close(dir);
         let run = run?;
         remade.runs.push(NewRun {

@@ -1,7 +1,7 @@
-//! Blocks of a directory as they will be with a new name, made in memory.
+//! New contents of a directory's blocks, with room for a new name, built in memory.
 //!
-//! Input: blocks, one after another. Output: a [`Remade`]: what changes, what is new, the space for it. Invariants: nothing is changed here.
-//! Limits: none of its own.
+//! Input: blocks, one after another. Output: a [`Remade`]: rebuilt blocks, added blocks, and the space claimed for these. Invariants:
+//! nothing is changed here. Limits: none of its own.
 
 use super::{names_in, read_present};
 use crate::alloc::Run;
@@ -11,21 +11,21 @@ use crate::map::edit::NewRun;
 use diorite_format::dir::DirBlock;
 use diorite_format::{FileType, FsBlock, Ino};
 
-/// What a name stands for while its inode is not known.
+/// The inode and type in a new name's entry until its own are known.
 pub(super) const STAND_IN: (Ino, FileType) = (Ino::ROOT, FileType::Regular);
 
-/// A directory with the name in it, which stands for [`STAND_IN`] so far.
+/// The new blocks of a directory, with the new name in one of them. Its entry has [`STAND_IN`] for its inode.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Remade {
-    /// Blocks that it has, as they will be.
+    /// Existing blocks, with their new contents.
     pub(super) changed: Vec<(u64, Vec<u8>)>,
-    /// Blocks behind its last, from this one on, and the claimed space for them.
+    /// The number of the first added block; `made` holds the added blocks' contents, `runs` the space claimed for them.
     pub(super) first_new: u64,
     pub(super) made: Vec<Vec<u8>>,
     pub(super) runs: Vec<NewRun>,
-    /// It gets a hash tree with this.
+    /// The directory gets its first hash tree.
     pub(super) becomes_hashed: bool,
-    /// The block with the name.
+    /// The block with the new name.
     pub(super) with_name: u64,
 }
 
@@ -39,12 +39,12 @@ impl Remade {
         }
     }
 
-    /// Is this block one of those that the directory does not have yet?
+    /// Is this one of the added blocks?
     pub(super) fn is_new(&self, block: u64) -> bool {
         block >= self.first_new && !self.made.is_empty()
     }
 
-    /// Where the new blocks will be.
+    /// Where on the volume the added blocks will be.
     pub(super) fn places(&self) -> impl Iterator<Item = FsBlock> + '_ {
         self.runs.iter().flat_map(|run| {
             let first = run.start.get();
@@ -53,31 +53,31 @@ impl Remade {
     }
 }
 
-/// A directory's new blocks, one after another.
+/// Collects the new blocks of a directory.
 pub(super) struct Builder<'a> {
     pub(super) dir: &'a Inode,
     pub(super) remade: Remade,
 }
 
 impl Builder<'_> {
-    /// A block that the directory has will be this.
+    /// Gives an existing block new contents.
     pub(super) fn change(&mut self, block: u64, bytes: Vec<u8>) {
         self.remade.changed.push((block, bytes));
     }
 
-    /// A new block will be this; says which.
+    /// Adds a block with these contents; returns its number in the directory.
     pub(super) fn make(&mut self, bytes: Vec<u8>) -> u64 {
         let block = self.next_block();
         self.remade.made.push(bytes);
         block
     }
 
-    /// The number that the next new block will have.
+    /// The number that the next added block will have.
     pub(super) fn next_block(&self) -> u64 {
         self.remade.first_new + self.remade.made.len() as u64
     }
 
-    /// The checked bytes of a block that the directory has.
+    /// Calls `use_it` with an existing block, checked.
     pub(super) fn parse<R>(
         &self,
         block: u64,

@@ -1,6 +1,7 @@
 //! Whether the inode's flags allow changes of its attributes and names.
 //!
-//! Input: an inode. Output: the reason why not. Invariants: none. Limits: permissions of callers are not checked, that is the frontend's.
+//! Input: an inode. Output: an error that names the flag which forbids the change. Invariants: none. Limits: the caller's permissions are
+//! not checked: frontends do that.
 
 use super::Inode;
 use crate::error::Error;

@@ -1,9 +1,9 @@
-//! Space for all of a write that takes several handles, taken before the first handle: so the write fails for lack of space before it has
-//! changed anything, or not at all.
+//! Allocates all space for a write that needs several handles before the first handle begins. So a write that fails for lack of space has
+//! changed nothing.
 //!
 //! Input: file blocks; the caller has the turn on the file. Output: their mappings, with claimed blocks in the place of holes; blocks
-//! reserved for nodes of the map. Invariants: what is claimed is mapped or given back. Limits: blocks; commits if that makes blocks
-//! usable.
+//! reserved for nodes of the map. Invariants: a claimed block is mapped or given back. Limits: blocks the calling thread; commits if that
+//! makes freed blocks usable.
 
 use super::Inode;
 use crate::alloc::Run;

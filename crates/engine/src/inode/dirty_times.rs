@@ -1,10 +1,10 @@
 //! The list of inodes whose times were noted in memory and are not in the inode table yet.
 //!
 //! Input: notes of reads and writes; inodes that lose or get a name. Output: times in the running transaction, by handles with credits.
-//! Invariants: an inode is in the list from before anybody can see its mark until its times are in a transaction, so a sync finds the one
-//! or the other; the list does not keep an inode without a name in memory; times that cannot be written stay in the list. Limits:
-//! one entry for each inode. From [`MANY`] entries on the keeper does not wait for its interval. From [`TOO_MANY`] on, opening a file,
-//! following a path and reading a directory or a link write the noted times first. While an atomic change is open no times can be
+//! Invariants: an inode is in the list from before anybody can see its mark until its times are in a transaction, so a sync finds either
+//! the mark or the transaction; the list does not keep an inode without a name in memory; times that cannot be written stay in the list.
+//! Limits: one entry for each inode. From [`MANY`] entries on the keeper does not wait for its interval. From [`TOO_MANY`] on, opening a
+//! file, following a path and reading a directory or a link write the noted times first. While an atomic change is open no times can be
 //! written, so the list may become as long as the number of files used in the atomic change.
 
 use crate::error::Error;
@@ -120,8 +120,8 @@ impl Fs {
         self.dirty_times.len() > 0
     }
 
-    /// Writes the noted times of all inodes into the running transaction, or into more than one if that is too small (rule D4). While a
-    /// group of changes is open they cannot be written. Blocks; no lock may be held.
+    /// Writes the noted times of all inodes into the running transaction, or into more than one if that is too small (rule D4). While an
+    /// atomic change is open they cannot be written. Blocks; no lock may be held.
     ///
     /// # Errors
     /// The first error; all other inodes' times are written nevertheless. `InAtomic` if an atomic change is open and there are noted times.

@@ -1,9 +1,10 @@
 //! The account of durability: what has to be committed and flushed before an acknowledgement that promises durability (rule D1).
 //!
-//! Input: what a request, a sync or a close owes. Output: the same, durable. Invariants: every promise of durability is kept by this
-//! account and nothing else; whether a transaction is committed is asked of the journal, whether data is flushed of the flush epochs of
-//! the volume's device; neither answers for the other, although a commit's flush of that device is counted. Limits: everything here
-//! blocks; a write that its device makes durable by itself (FUA, no volatile cache) owes nothing.
+//! Input: the transactions and data that a request, a sync or a close has promised. Output: they are durable. Invariants: every promise of
+//! durability is kept by this account and nothing else; the journal knows whether a transaction is committed, and the flush epochs of the
+//! volume's device show whether data is flushed. Neither implies the other, although a commit's flush of that device counts as a flush.
+//! Limits: everything here blocks the calling thread; a write that the device makes durable by itself (FUA, no volatile cache) needs no
+//! entry.
 //!
 //! | promise | transaction | data |
 //! |---|---|---|

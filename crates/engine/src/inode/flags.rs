@@ -1,10 +1,10 @@
 //! Changes of an inode's flags and generation: what `chattr` changes.
 //!
-//! Input: the flags that the inode shall have. Output: those of them that a user may set are set, in one handle; every queue knows from
-//! then on what they mean for writes. Invariants: flags that describe the contents of the inode stay as they are; whether data goes
-//! through the journal changes only while no request is under way and the log has nothing of the file. Limits: permissions of callers are
-//! not checked; the kind of a map does not change; flags that this engine does not act on are stored, and no more. Source: man 1 chattr,
-//! man 2 ioctl_iflags; every bit tried on files and directories of the kernel's mount.
+//! Input: the flags that the inode shall have. Output: those of them that a user may set are set, in one handle; from then on every queue
+//! applies them to its writes. Invariants: flags that describe the contents of the inode are not changed; whether data goes through the
+//! journal changes only while no request is under way and the log has nothing of the file. Limits: permissions of callers are not checked;
+//! the kind of a map does not change; flags that this engine does not act on are only stored. Source: man 1 chattr, man 2 ioctl_iflags;
+//! every bit tried on files and directories of the kernel's mount.
 
 use super::Quiesced;
 use super::times::reads_matter;

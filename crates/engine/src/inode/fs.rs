@@ -1,8 +1,8 @@
 //! The file system in memory: a store, the allocator, the orphan list, and one in-core inode for each number.
 //!
-//! Input: a store, and the options. Output: [`Fs`], which files, directories and jobs share. Invariants: whatever may commit is called
-//! through this type, which is the [`CommitHooks`] of its commits. Limits: when it is dropped, uncommitted changes are committed, and
-//! errors of that cannot be reported.
+//! Input: a store, and the options. Output: [`Fs`], which files, directories and jobs share. Invariants: every call that may commit goes
+//! through this type, which implements the [`CommitHooks`] of its commits. Limits: when it is dropped, uncommitted changes are committed,
+//! and errors of that cannot be reported.
 
 use super::Queues;
 use super::dirty_times::DirtyTimes;

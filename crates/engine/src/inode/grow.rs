@@ -1,8 +1,8 @@
 //! What a file needs before it grows: a map that can grow, and zeros where there may be other bytes.
 //!
 //! Input: an inode whose size is going to move. Output: bytes of it that are zeros on the device. Invariants: whoever zeros a block has
-//! exclusive use of it (rules U11, B5). Limits: inline data has been moved out before. What is known of the bytes behind the end is in
-//! `tail`.
+//! exclusive use of it (rules U11, B5). Limits: inline data has been moved out before. `tail` records what is known of the bytes behind the
+//! end.
 
 use super::Inode;
 use crate::alloc::{Loan, Run};

@@ -1,7 +1,7 @@
 //! Journal handles, commits and the final checkpoint of a file system, with [`Fs`] as the hooks of its commits.
 //!
 //! Input: changes of metadata. Output: handles, commits, a volume that needs no recovery. Invariants: an error that cannot be reported is
-//! latched and written down. Limits: whatever commits blocks, and no lock may be held.
+//! latched and recorded in the superblock. Limits: calls that commit block the calling thread, which may hold no lock.
 
 use super::Fs;
 use crate::alloc::Alloc;

@@ -1,4 +1,4 @@
-//! Inline data as it is stored: in `i_block`, and its rest as the attribute `system.data` in the inode.
+//! Inline data as it is stored: the first part in `i_block`, the rest as the attribute `system.data` in the inode.
 //!
 //! Input: an inode's own bytes. Output: its inline data; changes of the attributes in the inode. Invariants: a reader that finds the
 //! flag `there` set finds the bytes, too. Limits: operations on inline data are in `inline`.

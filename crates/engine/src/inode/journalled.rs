@@ -1,10 +1,10 @@
 //! Data through the journal (data=journal, or the file's flag `j`): data blocks are blocks of transactions.
 //!
-//! Input: bytes at a place of a file. Output: the same bytes in the running transaction, with the map and the size that make them
-//! visible; reads from the metadata cache, which has the blocks that are not checkpointed. Invariants: one handle changes one run of
-//! blocks, so after a crash a write is there from its front up to some block, and a write that fails for lack of space has changed
-//! nothing; other operations on such blocks (truncation, zeros, deletion) come after a checkpoint, when the log has none of them and the
-//! cache has dropped them. Limits: a write has the turn; a handle changes a run of at most [`MOST_AT_ONCE`] blocks.
+//! Input: bytes at a place of a file. Output: the same bytes in the running transaction, with the map and the size that make them visible;
+//! reads from the metadata cache, which has the blocks that are not checkpointed. Invariants: one handle changes one run of blocks, so
+//! after a crash a file has the beginning of a write, up to some block, and a write that fails for lack of space has changed nothing; other
+//! operations on such blocks (truncation, zeros, deletion) come after a checkpoint, when the log has none of them and the cache has dropped
+//! them. Limits: a write has the turn; a handle changes a run of at most [`MOST_AT_ONCE`] blocks.
 
 use super::Inode;
 use super::beforehand::Space;

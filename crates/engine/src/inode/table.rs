@@ -1,8 +1,7 @@
 //! The table of in-core inodes, and the count of map segments in memory.
 //!
-//! Input: inode numbers. Output: the one in-core inode of each. Invariants: an inode stays in memory as long as somebody uses it; an
-//! inode read from disk is not older than any change made to it in memory. Limits: entries of inodes that are gone are removed only now
-//! and then.
+//! Input: inode numbers. Output: the one in-core inode of each. Invariants: an inode stays in memory while it has a user; an inode read
+//! from disk is not older than any change made to it in memory. Limits: entries of inodes that are gone are removed only from time to time.
 
 use crate::error::Error;
 use crate::inode::Fs;

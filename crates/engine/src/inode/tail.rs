@@ -1,10 +1,11 @@
 //! What is known of the bytes behind the size in its block: whether they are zeros.
 //!
 //! Input: a size that is going to move, writes into the rest of that block. Output: zeros there before the size moves over them.
-//! Invariants: the knowledge is dropped when a write goes down to that block, and comes back only with a success (rule D9); whoever zeros
-//! the block has it in the pending map, or the gate is closed (rules U11, B5); a failed flush makes it unknown, as it may have dropped
-//! the zeros. Limits: if a device fails a write there and then the zeros over it, the next extending write makes visible what was
-//! written; so does one that is under way already behind a write for which no worker could be started.
+//! Invariants: the bytes count as unknown from when a write to that block is submitted, and as zeros again only after a write or zeroing
+//! that succeeded (rule D9); a thread that zeros the block has an entry for it in the pending map, or the gate is closed (rules U11, B5);
+//! after a failed flush the bytes are unknown, because it may have dropped the zeros. Limits: if the device fails a write there, and then
+//! the zeroing of the same bytes, the next extending write makes visible what the failed write left; so does an extending write that is
+//! already under way behind a write for which no worker could be started.
 
 use super::Inode;
 use crate::error::Error;

@@ -1,7 +1,7 @@
 //! Changes of an inode that are not durable yet: times that are only noted in memory, and the transactions that changed it last.
 //!
-//! Input: notes of reads, writes and changes. Output: what an fsync has to wait for; the noted times in the inode. Invariants: noting
-//! costs a load and rarely a store, and never replaces a time that a later write has noted; whoever asks for owed times while they are
+//! Input: notes of reads, writes and changes. Output: what an fsync has to wait for; the noted times in the inode. Invariants: noting costs
+//! a load and rarely a store, and never replaces a time that a later write has noted; a sync that looks for noted times while they are
 //! being written finds either the mark or the transaction. Limits: nanoseconds in 63 bits: until the year 2262.
 
 use super::Inode;

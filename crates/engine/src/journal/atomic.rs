@@ -1,8 +1,8 @@
 //! Atomic changes: changes of many handles that are committed together or not at all.
 //!
-//! Input: a volume on which everything is committed. Output: no commit while an atomic change is open; at its end one, or none ever.
-//! Invariants: the atomic change is one transaction, so after a crash all of it is there or nothing; a request that needs a commit in the
-//! middle fails; an abandoned atomic change leaves on the device what was there before it, and a volume that takes no more requests.
+//! Input: a volume on which everything is committed. Output: no commit while an atomic change is open; one commit at its end, or none if it
+//! is abandoned. Invariants: an atomic change is one transaction, so after a crash all of it is there or nothing; a request that needs a
+//! commit in the middle fails; an abandoned one leaves on the device what was there before it, and a volume that takes no more requests.
 //! Limits: not larger than the largest transaction; one at a time, and changes by others meanwhile belong to it, too; overwrites of data
 //! are not part of it; without a journal a crash during its commit may leave a part of it.
 

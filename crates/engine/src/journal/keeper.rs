@@ -1,4 +1,4 @@
-//! The keeper: the thread that commits a transaction when it is old enough, so that no change stays in memory for ever.
+//! The keeper: the thread that commits a transaction when it is old enough, so that no change stays uncommitted for long.
 //!
 //! Input: the first handle of each transaction wakes it. Output: a commit when the interval has passed; a checkpoint when no transaction
 //! has begun for another interval. Invariants: it keeps the volume alive only while it commits; its thread is started when first needed.

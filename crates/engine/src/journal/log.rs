@@ -1,9 +1,9 @@
-//! The log (jbd2): where transactions are durable before their blocks are home.
+//! The log (jbd2): makes transactions durable before their blocks are written home.
 //!
 //! Input: frozen transactions. Output: descriptors, blocks, revokes and a commit block in the log; later the blocks at home. Invariants:
 //! everything else of a transaction is durable before its commit block is written; a block is written home only after its transaction is
-//! committed; the log's tail moves only when what it gives up is durable at home. Limits: one writer, the holder of the journal's medium;
-//! a checkpoint writes everything home at once.
+//! committed; the log's tail advances over a transaction only when the blocks of that transaction are durable at home. Limits: one writer,
+//! the holder of the journal's medium; a checkpoint writes everything home at once.
 
 use super::commit::{Frozen, FrozenBlock};
 use crate::disk::Disk;

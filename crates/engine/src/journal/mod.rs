@@ -17,8 +17,8 @@
 //! A block is *home* when its bytes are durable at its own place on the volume, not only in the log.
 //!
 //! Input: changes of blocks, under handles. Output: durable transactions. Invariants: a commit does not wait for data, and open handles
-//! wait for nothing but metadata; a handle is begun with no lock held; the first error aborts the journal, and everybody who waits or
-//! comes later gets it. Limits: a transaction changes at most a quarter of the log's blocks.
+//! wait for nothing but metadata; a handle is begun with no lock held; the first error aborts the journal, and every waiting and every
+//! later caller gets that error. Limits: a transaction changes at most a quarter of the log's blocks.
 //!
 //! # Transactions and commits
 //!
@@ -62,14 +62,14 @@
 //! An **atomic change** (`Volume::atomic`, `journal/atomic.rs`) is many changes in one transaction. While it is open nobody commits,
 //! requests that need a commit fail, and inodes that lose their last name wait on the orphan list. It ends with one commit, or it is
 //! abandoned: what is committed is written home, the volume is closed, and the atomic change's changes, which were in memory only, are
-//! lost. So that an abandoned group leaves all data, bytes behind the new end of a truncated file are not zeroed by the atomic change, but
-//! when the file is extended later; until the atomic change has ended the file cannot be extended over them. Changes of inodes with the
-//! flag `S` are durable with the atomic change. Data that an atomic change wrote through the journal cannot be cut off before its commit.
+//! lost. Data must survive an abandoned change, so the atomic change does not zero the bytes behind the new end of a truncated file; they
+//! are zeroed when the file is extended later, and until the atomic change has ended the file cannot be extended over them. Changes of
+//! inodes with the flag `S` are durable with it. Data that an atomic change wrote through the journal cannot be cut off before its commit.
 //!
 //! Data that goes through the journal (`inode/journalled.rs`) is part of transactions like metadata. Such files are read from the metadata
-//! cache, which has what is not home. All space for a write is allocated before its first handle (`inode/beforehand.rs`). Before a range
-//! operation or a deletion touches the data, everything is committed, written home and dropped from the cache, so that neither the log nor
-//! the cache has old contents of blocks that become another file's.
+//! cache, which has the blocks that are not home yet. All space for a write is allocated before its first handle (`inode/beforehand.rs`).
+//! Before a range operation or a deletion touches the data, everything is committed, written home and dropped from the cache, so that
+//! neither the log nor the cache has old contents of blocks that become another file's.
 
 mod atomic;
 mod commit;

@@ -1,8 +1,9 @@
 //! The store: a disk and the journal for its changes.
 //!
-//! Input: a [`Disk`]; the journal, once its place is known. Output: handles for changes; what is durable. Invariants: a volume that is
-//! open for writing has a journal, unless that is on an external device that was not named; damage met during a change ends all changes,
-//! or is only written down, as the superblock's `errors=` says. Limits: calls that may commit take the [`super::CommitHooks`] from above.
+//! Input: a [`Disk`]; the journal, once its place is known. Output: handles for changes; whether a transaction is durable. Invariants: a
+//! volume that is open for writing has a journal, unless that is on an external device that was not named; damage found during a change
+//! aborts the journal, or is only recorded in the superblock, as the superblock's `errors=` behaviour says. Limits: calls that may commit
+//! take the [`super::CommitHooks`] from above.
 
 use super::Journal;
 use crate::disk::Disk;
@@ -82,8 +83,8 @@ impl Store {
         self.journal.get().map_or(0, Journal::most_credits)
     }
 
-    /// Passes on the result of a step in a change of metadata. Damage is written down, and ends all changes unless the superblock says
-    /// `errors=continue`.
+    /// Passes on the result of a step in a change of metadata. Damage is recorded in the superblock, and aborts the journal unless the
+    /// superblock says `errors=continue`.
     pub(crate) fn watched<R>(&self, result: Result<R, Error>) -> Result<R, Error> {
         result.inspect_err(|error| {
             if error.is_corrupt() {

@@ -1,7 +1,8 @@
 //! Atomic changes: everything that is changed while an [`Atomic`] is open is committed as a whole, or never.
 //!
-//! Input: a volume open for writing. Output: one commit, when [`Atomic::commit`] is called; or a closed volume whose device is as before
-//! the atomic change. Invariant: dropping an atomic change abandons it. Limits: those of a transaction.
+//! Input: a volume open for writing. Output: one commit, when [`Atomic::commit`] is called; or, if the atomic change is abandoned, a closed
+//! volume whose device is as it was before the atomic change. Invariant: dropping an atomic change abandons it. Limits: those of a
+//! transaction.
 
 use super::Volume;
 use crate::delete;
@@ -20,7 +21,7 @@ pub struct Atomic {
 }
 
 impl Volume {
-    /// Begins an atomic change. Everything that is changed from now on, by anybody, becomes durable with [`Atomic::commit`], in one
+    /// Begins an atomic change. Everything that any thread changes from now on becomes durable with [`Atomic::commit`], in one
     /// transaction, or not at all. While the atomic change is open an operation fails if it would need a commit: a change for which the
     /// transaction has no room, an fsync, reuse of space that the atomic change itself has freed. Data that overwrites old data in place is
     /// not part of the atomic change. Without a journal there is no transaction: a crash during [`Atomic::commit`] may leave a part of the
@@ -66,7 +67,7 @@ impl Atomic {
     /// Commits the atomic change: when this returns all of its changes are durable. Blocks.
     ///
     /// # Errors
-    /// The commit's or the device's; the volume may not be changed any more.
+    /// Errors of the commit or of the device; after an error the volume cannot be changed any more.
     pub fn commit(mut self) -> Result<(), Error> {
         let Some(volume) = self.volume.take() else {
             return Ok(());
@@ -85,11 +86,11 @@ impl Atomic {
         }
     }
 
-    /// Abandons the atomic change: none of its changes is ever written. The volume is closed by this, as its memory no longer matches the
-    /// device. The device is as it was before the atomic change, and needs no recovery. Blocks.
+    /// Abandons the atomic change: none of its changes is ever written. This closes the volume, because its state in memory no longer
+    /// matches the device. The device is as it was before the atomic change, and needs no recovery. Blocks.
     ///
     /// # Errors
-    /// The device's; then the image needs recovery.
+    /// Errors of the device; after an error the image needs recovery.
     pub fn abandon(mut self) -> Result<(), Error> {
         match self.volume.take() {
             Some(volume) => abandon(&volume),

@@ -1,7 +1,7 @@
 //! Attributes of inodes by number: permissions, owners, times, inode flags, generation, extended attributes.
 //!
 //! Input: inode numbers. Output: their attributes, or changes of them. Invariants: those of the rooms `inode` and `xattr`. Limits: every
-//! call blocks; permissions of callers are not checked, that is the frontend's.
+//! call blocks; the caller's permissions are not checked: frontends do that.
 
 use super::Volume;
 use crate::attr::{self, SetAttr, set_attr};
@@ -15,7 +15,7 @@ impl Volume {
     /// inode has the flag `S` (sync). Blocks.
     ///
     /// # Errors
-    /// `NotPermitted` by the inode's flags; the volume may not be changed; damage; a device that fails.
+    /// `NotPermitted` if the inode's flags forbid it; the volume may not be changed; damage; a device that fails.
     pub fn set_attr(&self, ino: Ino, set: &SetAttr) -> Result<(), Error> {
         self.inner().check_open()?;
         let inode = self.inner().inode(ino)?;
@@ -75,8 +75,8 @@ impl Volume {
     /// changes the mode. Durable with the next [`Volume::sync`] or commit; when the call returns if the inode has the flag `S`. Blocks.
     ///
     /// # Errors
-    /// `AttributesFull`; `NoSpace`, `NoInodes`; `AttributeName` for a name that is too long, `AttributeTooBig` for such a value;
-    /// `Invalid` and `NotSupported` for a name that cannot be stored; `NotPermitted` by the inode's flags or kind; damage; a device that
+    /// `AttributesFull`; `NoSpace`, `NoInodes`; `AttributeName` for a name that is too long, `AttributeTooBig` for such a value; `Invalid`
+    /// and `NotSupported` for a name that cannot be stored; `NotPermitted` if the inode's flags or type forbid it; damage; a device that
     /// fails.
     pub fn set_xattr(
         &self,

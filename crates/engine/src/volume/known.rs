@@ -49,8 +49,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Takes back `times` references of an inode, or all if it has fewer. With the last one, an inode without a name that nobody else
-    /// uses is deleted; if that fails it stays on the orphan list. Blocks in the case of such a deletion.
+    /// Drops `times` references of an inode, or all if it has fewer. If the last one is dropped, and the inode has no name and no other
+    /// user, it is deleted; an inode whose deletion fails stays on the orphan list. Blocks only for such a deletion.
     pub fn forget(&self, ino: Ino, times: u64) {
         let mut known = self.known().0.lock();
         let Some((_, left)) = known.get_mut(&ino) else {

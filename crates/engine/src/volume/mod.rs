@@ -10,9 +10,9 @@
 //! | `trim` | a range -> its free blocks discarded on the device |
 //! | `group` | many changes -> one transaction |
 //!
-//! Input: a file system that `mount` has opened. Output: files, queues, counters. Invariants: one in-core inode per number; open files
-//! and queues keep what they need of the file system, so the last [`Volume`] may be dropped before them. Limits: permissions of callers
-//! are not checked.
+//! Input: a file system that `mount` has opened. Output: files, queues, counters. Invariants: one in-core inode per number; open files and
+//! queues keep what they need of the file system, so the last [`Volume`] may be dropped before them. Limits: the caller's permissions are
+//! not checked.
 
 mod atomic;
 mod attributes;
@@ -91,8 +91,9 @@ impl Volume {
 
     /// A handle on the same volume for a process of this user. What it creates belongs to the user and to the first of the groups, or to
     /// the group of a directory with set-group-id; `umask` clears permissions unless the directory has a default ACL; set-group-id is not
-    /// given together with a group that the user is not in. Access is not checked: that is the frontend's. Rights that a write takes away
-    /// depend on [`OpenOptions::caller`], not on this user. For frontends that serve several users; it costs as much as a clone.
+    /// given together with a group that the user is not in. Access is not checked: frontends do that. Which rights of a file a write clears
+    /// (set-user-id and others) depends on [`OpenOptions::caller`], not on this user. For frontends that serve several users; the call
+    /// costs as much as a clone.
     #[must_use]
     pub fn for_caller(&self, caller: &Caller, umask: u16) -> Volume {
         Volume {
@@ -146,7 +147,7 @@ impl Volume {
         &self.shared.notes
     }
 
-    /// The policy in force.
+    /// The policy that new requests follow.
     #[must_use]
     pub fn policy(&self) -> Policy {
         self.service().policy()
@@ -207,8 +208,8 @@ impl Volume {
     /// it is [`crate::Request::sync_volume`].
     ///
     /// # Errors
-    /// The device's. If any flush of the device has failed since the last such call, whoever asked for it, this call fails too, once:
-    /// what was written before may be lost. Or the volume may not be changed any more.
+    /// Errors of the device. If any flush of the device has failed since the last such call, no matter who requested it, this call fails
+    /// too, once, because data that was written before may be lost. Also an error if the volume cannot be changed any more.
     pub fn sync(&self) -> Result<(), Error> {
         let fs = self.inner();
         delete::sync(fs, fs.told.since())
@@ -233,8 +234,8 @@ impl Volume {
         self.inner().cache.loads()
     }
 
-    /// Refuses new requests (`ShutDown`), waits for those in flight, commits what was changed, and flushes the device. Completions that
-    /// were not reaped can still be reaped. Blocks.
+    /// Closes the volume: refuses new requests (`ShutDown`), waits for those in flight, commits what was changed, and flushes the device.
+    /// Completions that were not reaped can still be reaped. Blocks.
     ///
     /// # Errors
     /// Those of [`Volume::sync`].

@@ -1,7 +1,7 @@
 //! Names: lookup, creation, links, rename, removal.
 //!
-//! Input: paths, or directories and names in them: [`At`]. Output: inodes, files, directory entries. Invariants: those of the room
-//! `dir`. Limits: every call blocks; permissions of callers are not checked, that is the frontend's.
+//! Input: paths, or directories and names in them: [`At`]. Output: inodes, files, directory entries. Invariants: those of the room `dir`.
+//! Limits: every call blocks; the caller's permissions are not checked: frontends do that.
 
 use super::Volume;
 use crate::dir::{self, At, ReadDir, RenameFlags, Spot};
@@ -28,7 +28,7 @@ impl Volume {
     /// one at the end only with `follow`. Blocks while metadata is read.
     ///
     /// # Errors
-    /// A part of the path does not exist or is no directory; too many symbolic links; damaged directories.
+    /// A part of the path does not exist or is not a directory; too many symbolic links; damaged directories.
     pub fn resolve(&self, path: &(impl AsRef<[u8]> + ?Sized), follow: bool) -> Result<Ino, Error> {
         dir::resolve(self.inner(), path.as_ref(), follow).map(|inode| inode.ino)
     }
@@ -51,14 +51,14 @@ impl Volume {
     /// The entries of a directory. Blocks while metadata is read.
     ///
     /// # Errors
-    /// It is no directory, or damaged.
+    /// The inode is not a directory, or the directory is damaged.
     pub fn read_dir(&self, ino: Ino) -> Result<ReadDir, Error> {
         self.inner().bound_noted_times_best_effort();
         ReadDir::new(self.inner().inode(ino)?)
     }
 
-    /// The entries of a directory from a position on. The position is 0 for the beginning, or one that [`ReadDir::position`] gave, in
-    /// this or an earlier stream of the same directory. Blocks while metadata is read.
+    /// The entries of a directory from a position on. The position is 0 for the beginning, or one that [`ReadDir::position`] returned, in
+    /// this or an earlier listing of the same directory. Blocks while metadata is read.
     ///
     /// # Errors
     /// `Invalid` for a position that this directory does not have; those of [`Volume::read_dir`].
@@ -70,7 +70,7 @@ impl Volume {
     /// The target of a symbolic link. Blocks while metadata is read.
     ///
     /// # Errors
-    /// It is no symbolic link, or damaged.
+    /// The inode is not a symbolic link, or the link is damaged.
     pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>, Error> {
         self.inner().bound_noted_times_best_effort();
         dir::link_target(&self.inner().inode(ino)?)
@@ -157,7 +157,7 @@ impl Volume {
         Ok(File::new(self.pool(), inode, WRITABLE))
     }
 
-    /// Removes a name. With its last name a file is deleted, once nobody has it open. Durability as for [`Volume::create`]. Blocks.
+    /// Removes a name. A file without a name is deleted once nobody has it open. Durability as for [`Volume::create`]. Blocks.
     ///
     /// # Errors
     /// `NotFound`; `IsADirectory`; the directory or the file may not be changed; damage; a device that fails.
@@ -204,8 +204,8 @@ impl Volume {
         dir::link(file.inode(), &self.spot(to)?)
     }
 
-    /// As [`Volume::link_file`], replacing what has the name already. This is atomic: a lookup, or recovery after a crash, finds under the
-    /// name either the old inode or the whole new file. Blocks.
+    /// As [`Volume::link_file`], but replaces the name if it exists already. This is atomic: a lookup, or recovery after a crash, finds
+    /// under the name either the old inode or the whole new file. Blocks.
     ///
     /// # Errors
     /// `IsADirectory` if the name is a directory's; else those of [`Volume::link_file`] and [`Volume::unlink`].

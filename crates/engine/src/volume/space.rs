@@ -1,4 +1,4 @@
-//! Size and free space of a volume, as statvfs(3) tells them.
+//! Size and free space of a volume, as statvfs(3) reports them.
 //!
 //! Input: the superblock, and the allocator's counts. Output: [`Space`]. Invariants: no I/O. Limits: exact only while nothing changes.
 //! Source: man 3 statvfs; what counts as overhead, and the id: the kernel's mount, compared in tests.

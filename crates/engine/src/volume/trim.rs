@@ -16,7 +16,7 @@ impl Volume {
     /// discarded. Blocks.
     ///
     /// # Errors
-    /// `NotSupported` by the device; the volume may not be written; damage; a device that fails.
+    /// `NotSupported` if the device cannot discard; the volume may not be written; damage; a device that fails.
     pub fn trim(&self, range: Range<u64>, least: u64) -> Result<u64, Error> {
         let volume = self.inner();
         volume.check_open()?;

@@ -1,7 +1,7 @@
-//! One attribute set or taken away, whatever it is: access control lists change the permissions with them.
+//! One attribute set or removed. Setting an ACL also sets the permissions.
 //!
-//! Input: an inode, a stored name, a value. Output: the change, in a handle of its own. Invariants: those of `set`, `remove` and `acl`.
-//! Limits: what nothing names any more is the caller's to delete.
+//! Input: an inode, the stored form of a name, a value. Output: the change, in a handle of its own. Invariants: those of `set`, `remove`
+//! and `acl`. Limits: the caller deletes value inodes to which no attribute refers any more.
 
 use super::MOST_VALUE;
 use super::acl::set_acl;
@@ -11,8 +11,9 @@ use super::set::{Setting, XattrWhen, note_attributes, set_attribute};
 use crate::error::Error;
 use crate::inode::Inode;
 
-/// Sets an attribute. What was named before, or was made in vain, is doomed; the caller deletes it, and syncs the inode if it is flagged. Blocks; no lock may be
-/// held.
+/// Sets an attribute. The value inode of the old value, or one that was created for a change that failed, may be on the orphan list
+/// afterwards: the caller deletes it. The caller also commits the change if the inode has the flag `S` ([`Inode::sync_if_flagged`]).
+/// Blocks; no lock may be held.
 pub(crate) fn set(
     inode: &Inode,
     which: Named<'_>,
@@ -39,8 +40,8 @@ pub(crate) fn set(
     )
 }
 
-/// Takes an attribute away; false if it is not there. What it alone named is doomed; the caller deletes it, and syncs the inode if it is flagged. Blocks; no
-/// lock may be held.
+/// Removes an attribute. Returns false if there was none; for an ACL it always returns true. The caller deletes orphans and commits as
+/// after [`set`]. Blocks; no lock may be held.
 pub(crate) fn remove(inode: &Inode, which: Named<'_>) -> Result<bool, Error> {
     if is_acl(which) {
         return set_acl(inode, which, &[]).map(|()| true);

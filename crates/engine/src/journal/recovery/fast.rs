@@ -2,8 +2,8 @@
 //!
 //! Input: the log's end; blocks that the replay of fast commits has changed. Output: the fast commits that follow that end; later those
 //! blocks as one transaction of the log, which replaces the fast commits. Invariants: all transactions of the log are home before the log
-//! is overwritten; the fast commits count until the transaction's commit block is durable, and not afterwards, so after a crash at any
-//! point one of the two is there, whole. Limits: what was changed has to fit into the log.
+//! is overwritten; the fast commits are valid until the transaction's commit block is durable, and invalid afterwards, so after a crash at
+//! any point exactly one of the two is found, complete. Limits: the changed blocks have to fit into the log.
 
 use super::scan::{LogEnd, Ring};
 use super::source::{LogBlocks, LogSource};
