@@ -178,9 +178,12 @@ impl Disk {
             .or_else(|| self.journal_zone.get().and_then(|z| z.find(at, len)))
     }
 
-    /// Blocks of the volume's own structures, with those of its journal as far as they are known.
+    /// Blocks of the volume's own structures, with those of its journal as far as they are known, and with what lies before its first one; the clusters
+    /// that any of them is in count whole.
     pub(crate) fn own_blocks(&self) -> u64 {
-        self.zone.blocks() + self.journal_zone.get().map_or(0, Zone::blocks)
+        let ratio = u64::from(self.sb.geometry().cluster_ratio());
+        let journal = self.journal_zone.get().map_or(0, |zone| zone.blocks(ratio));
+        self.zone.blocks(ratio) + journal + self.sb.geometry().first_data_block().get()
     }
 
     /// Adds the journal's blocks to what no file may point to.
