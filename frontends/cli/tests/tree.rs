@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Mount, debugfs, diorite, image, run, same, scratch, skip};
+use common::{Mount, debugfs, diorite, get, image, run, same, scratch, skip};
 use std::path::Path;
 use std::process::Command;
 
@@ -77,7 +77,10 @@ fn as_coreutils_do() {
         let dir = scratch();
         let (img, host) = both(dir.path(), args);
         diorite(&["rm", "-r", &img, "/lost+found"]).ok();
-        SAME.iter().for_each(|words| twice(&img, &host, words));
+        // What is root's in the image has no set-user-id bit as a copy of an ordinary user's.
+        let kept = |words: &&&str| common::is_root() || !words.contains("4755");
+        let words = SAME.iter().filter(kept);
+        words.for_each(|words| twice(&img, &host, words));
         run("e2fsck", &["-fn", &img]);
         let out = dir.path().join("out");
         diorite(&[
@@ -266,7 +269,7 @@ fn refusals() {
     let copy = dir.path().join("copy");
     let again = dir.path().join("again");
     for to in [&copy, &again] {
-        diorite(&["get", "-q", img, "/d", to.to_str().unwrap()]).ok();
+        get(img, "/d", to);
     }
     same(&copy, &again);
 }
