@@ -1,13 +1,13 @@
-//! Whether what an inode says of itself may be changed.
+//! Whether the inode's flags allow changes of its attributes and names.
 //!
-//! Input: an inode. Output: why not. Invariants: none. Limits: who may set what is the caller's policy.
+//! Input: an inode. Output: the reason why not. Invariants: none. Limits: permissions of callers are not checked, that is the frontend's.
 
 use super::Inode;
 use crate::error::Error;
 use diorite_format::InodeFlags;
 
 impl Inode {
-    /// May its attributes, its names, its place be changed?
+    /// May its attributes be changed, and may it get or lose names? Not if it is immutable, append-only, or one of the volume's own.
     pub(crate) fn check_settable(&self) -> Result<(), Error> {
         let (ino, flags) = (self.ino, self.disk().flags);
         let refused = |flag| Err(Error::NotPermitted { ino, flag });

@@ -1,41 +1,41 @@
-//! How large a volume is, and how much of it is free: what statvfs(3) tells.
+//! Size and free space of a volume, as statvfs(3) tells them.
 //!
-//! Input: the superblock, and what is free now. Output: [`Space`]. Invariants: no I/O. Limits: exact only while nobody works.
-//! Source: man 3 statvfs; what counts as overhead, what is kept for the kernel's own use, and the id: the kernel's mount, compared in tests.
+//! Input: the superblock, and the allocator's counts. Output: [`Space`]. Invariants: no I/O. Limits: exact only while nothing changes.
+//! Source: man 3 statvfs; what counts as overhead, what the kernel reserves for itself, and the id: the kernel's mount, compared in tests.
 
 use super::Volume;
 use crate::inode::Fs;
 use diorite_format::GroupDesc;
 use diorite_format::features::{Incompat, RoCompat};
 
-/// Of so many clusters the kernel keeps one, for maps that grow as data is written back; in volumes with extents.
+/// In volumes with extents the kernel reserves one of this many clusters for maps that grow during writeback.
 const CLUSTERS_PER_KEPT: u64 = 50;
-/// So many at most.
+/// The most clusters that it reserves.
 const MOST_KEPT: u64 = 4096;
 
-/// Sizes and counts of a volume, in the words of statvfs(3).
+/// Sizes and counts of a volume, as in statvfs(3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// Bytes of a block.
+    /// Bytes of a block. All counts of blocks here are in this unit.
     pub block_size: u32,
-    /// Blocks that files can have, but for those that the volume's own structures take.
+    /// Blocks of the volume without its own structures.
     pub blocks: u64,
-    /// Blocks that are free; what was deleted and is not committed counts.
+    /// Free blocks, including those that were freed by a transaction which is not committed yet.
     pub free: u64,
-    /// Those of them that are neither kept for the privileged nor, as in a kernel's mount, for maps that grow as data is written back.
+    /// Free blocks without those that are reserved for privileged users, and those that the kernel reserves for maps.
     pub available: u64,
-    /// Inodes, and those of them that are free.
+    /// Inodes of the volume.
     pub inodes: u64,
-    /// See `inodes`.
+    /// Free inodes.
     pub free_inodes: u64,
-    /// Bytes of a name, at most.
+    /// The longest name, in bytes.
     pub most_name: u32,
-    /// A number of the volume, from its UUID.
+    /// The file system id: a number made from the volume's UUID.
     pub id: u64,
 }
 
 impl Volume {
-    /// How large the volume is, and how much of it is free. Does not block on I/O.
+    /// Size and free space of the volume. Does not block on I/O.
     #[must_use]
     pub fn space(&self) -> Space {
         let (sb, fs) = (self.superblock(), self.inner());
@@ -44,7 +44,7 @@ impl Volume {
                 let (free, waiting) = alloc.now_free();
                 (free + waiting, u64::from(alloc.free_inodes()))
             }
-            // Those of the groups: the superblock's own may be older.
+            // The groups' counts: those of the superblock may be out of date.
             None => {
                 let ratio = u64::from(sb.geometry().cluster_ratio());
                 let free = sum(&fs.groups, |group| group.free_clusters);
@@ -76,7 +76,7 @@ fn sum(groups: &[GroupDesc], count: impl Fn(&GroupDesc) -> u32) -> u64 {
     groups.iter().map(|group| u64::from(count(group))).sum()
 }
 
-/// Blocks of the volume's own structures. In volumes of clusters, where they are costly to count, what mke2fs has noted, if that can be.
+/// Blocks of the volume's own structures. In volumes with clusters the count that mke2fs wrote, if it is possible, as in the kernel.
 fn overhead(fs: &Fs) -> u64 {
     let (geometry, noted) = (fs.sb.geometry(), fs.sb.info().overhead_clusters);
     let noted = u64::from(noted);
@@ -87,7 +87,7 @@ fn overhead(fs: &Fs) -> u64 {
     }
 }
 
-/// Blocks that the kernel gives to nobody but itself.
+/// Blocks that the kernel reserves for maps.
 fn kept_for_maps(fs: &Fs) -> u64 {
     if !fs.sb.features().incompat.has(Incompat::EXTENTS) {
         return 0;
