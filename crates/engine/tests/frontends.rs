@@ -68,8 +68,8 @@ fn names_by_their_directory() {
     fsck(&image);
 }
 
-/// Names that stay are seen once, whatever comes and goes: in a stream that is opened again behind each entry, while its directory grows out of
-/// its inode into a block, gets a tree and splits its leaves.
+/// Names that stay are seen once, whatever comes and goes: in a stream that is opened again behind each entry, while its directory grows
+/// out of its inode into a block, gets a tree and splits its leaves.
 #[test]
 fn a_stream_is_opened_again_anywhere() {
     let mut rng = Rng::from_env("streams of directories");
@@ -344,8 +344,8 @@ fn note_overhead(image: &Path, clusters: &str) {
     run("debugfs", &["-w", "-R", &request, image.to_str().unwrap()]);
 }
 
-/// What a volume of clusters needs for itself is what mke2fs has counted, also where the superblock does not say it, or cannot be right. (A kernel that counts
-/// on its own is a cluster short there.)
+/// What a volume of clusters needs for itself is what mke2fs has counted, also where the superblock does not say it, or cannot be right.
+/// (A kernel that counts on its own is a cluster short there.)
 #[test]
 fn clusters_of_the_volume_itself_are_counted() {
     for (size, cluster) in [("64M", "16384"), ("65600k", "65536"), ("300M", "4096")] {
@@ -364,8 +364,8 @@ fn clusters_of_the_volume_itself_are_counted() {
     }
 }
 
-/// The numbers of statvfs are those that the kernel's mount gives: with and without blocks for the privileged, also where more is kept than is free, and
-/// where the superblock says nothing, or nonsense, of what the volume needs for itself.
+/// The numbers of statvfs are those that the kernel's mount gives: with and without blocks for the privileged, also where more is kept
+/// than is free, and where the superblock says nothing, or nonsense, of what the volume needs for itself.
 #[test]
 fn space_is_what_the_kernel_says() {
     let kinds: [(&[&str], &str, Option<&str>); 14] = [

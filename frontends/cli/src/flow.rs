@@ -1,8 +1,8 @@
 //! Data of files as requests in flight: out of an image, into one, or from one to the other. Many at once, of many files.
 //!
-//! Input: files of images, ranges of bytes, bytes to write. Output: each ended request told to its file. Invariants: a request has a buf from a
-//! pool, so memory is bounded; what is read from one image is written to the other from the same buf; an error stays with its file; the last
-//! bytes of a file go down with the others, in a buf that ends with their sector. Limits: those of the pools.
+//! Input: files of images, ranges of bytes, bytes to write. Output: each ended request told to its file. Invariants: a request has a buf
+//! from a pool, so memory is bounded; what is read from one image is written to the other from the same buf; an error stays with its
+//! file; the last bytes of a file go down with the others, in a buf that ends with their sector. Limits: those of the pools.
 
 mod pools;
 

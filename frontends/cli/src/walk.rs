@@ -1,8 +1,8 @@
 //! A file's extents, one after the other, without ever holding all of them.
 //!
-//! Input: an open file. Output: [`Extent`]s in the order of the file, holes left out; the ranges of bytes that hold data. Invariants: the map is read in windows,
-//! so memory is bounded however many extents a hostile map claims; neighbours that touch on both sides and are in the same
-//! state are one. Limits: a window is 2^18 blocks.
+//! Input: an open file. Output: [`Extent`]s in the order of the file, holes left out; the ranges of bytes that hold data. Invariants: the
+//! map is read in windows, so memory is bounded however many extents a hostile map claims; neighbours that touch on both sides and are in
+//! the same state are one. Limits: a window is 2^18 blocks.
 
 use crate::report::Reason;
 use diorite::{Error, File, Mapping, MappingState, Volume};
@@ -125,7 +125,8 @@ impl Iterator for Extents<'_> {
     }
 }
 
-/// The ranges of bytes of a file that hold data, in order, not touching; the last one may end in the block behind the file's end. Ends after an error.
+/// The ranges of bytes of a file that hold data, in order, not touching; the last one may end in the block behind the file's end. Ends
+/// after an error.
 pub(crate) struct Written<'a> {
     extents: Option<Extents<'a>>,
     block: u64,

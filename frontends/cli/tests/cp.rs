@@ -42,7 +42,8 @@ fn full(dir: &Path, name: &str, args: &[&str]) -> String {
     let script = dir.join("script");
     let lines = "mknod /null c 1 3\nmknod -m 640 /disk b 259 70000\nmknod /p p\nln /null /null2\nln /p /p2\n\
         chown 12:34 /p /null /big\nchown --no-dereference 5:6 /dir/link\nchmod 4711 /tiny\nchown 7:8 /dir\n\
-        setfattr -n trusted.on-a-link -v yes -h /dir/link\nsetfattr -n security.capability -v 0x0100000200200000000000000000000000000000 /tiny\n\
+        setfattr -n trusted.on-a-link -v yes -h /dir/link\n\
+        setfattr -n security.capability -v 0x0100000200200000000000000000000000000000 /tiny\n\
         setfacl -m u:1000:rwX,d:u:1000:rwX /dir\nsetfacl -m u:1000:r /tiny\n\
         touch -d @1900000000.123456789 /dir /tiny\ntouch --no-dereference -d @0.000000001 /dir/link\n";
     let lines: Vec<&str> = lines.lines().map(str::trim).collect();

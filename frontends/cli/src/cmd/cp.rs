@@ -1,7 +1,7 @@
 //! `diorite cp`: files into an image, out of it, or from image to image; each side says of itself what it is.
 //!
-//! Input: paths of the host, and `IMG:/path` or `IMG!/path`. Output: copies, as `put` and `get` make them. Invariant: a word that names a file of the host is that
-//! file. Limits: one side at least is an image; all SOURCEs are on the same side.
+//! Input: paths of the host, and `IMG:/path` or `IMG!/path`. Output: copies, as `put` and `get` make them. Invariant: a word that names a
+//! file of the host is that file. Limits: one side at least is an image; all SOURCEs are on the same side.
 //!
 //! | module | takes -> gives |
 //! |---|---|

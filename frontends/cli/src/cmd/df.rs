@@ -1,7 +1,7 @@
 //! `diorite df`: how much of an image is in use.
 //!
-//! Input: an image. Output: a line under titles, as df(1) prints it, or a JSON object. Invariant: the numbers are those of the kernel's statvfs. Limits: what is
-//! available is so to who may not use the reserved blocks.
+//! Input: an image. Output: a line under titles, as df(1) prints it, or a JSON object. Invariant: the numbers are those of the kernel's
+//! statvfs. Limits: what is available is so to who may not use the reserved blocks.
 
 use crate::args::{DfArgs, Global};
 use crate::image;

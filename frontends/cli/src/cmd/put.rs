@@ -1,9 +1,10 @@
 //! `diorite put`: files and whole directories into an image, as they are on the host, or for `cp` in another image.
 //!
-//! Input: an image, paths of the host or of an image, a place in the image. Output: files in the image. Invariants: a file is written without a name, and
-//! gets it, in the place of what had it, when all of it is there: whatever fails leaves no part of a file; what is met in the source is
-//! never followed, and looked up in directories that are open; all is committed at the end. Limits: those of the pools for data in flight; the names
-//! of the directories on the way are held; a file that changes while it is read is copied as it was read.
+//! Input: an image, paths of the host or of an image, a place in the image. Output: files in the image. Invariants: a file is written
+//! without a name, and gets it, in the place of what had it, when all of it is there: whatever fails leaves no part of a file; what is
+//! met in the source is never followed, and looked up in directories that are open; all is committed at the end. Limits: those of the
+//! pools for data in flight; the names of the directories on the way are held; a file that changes while it is read is copied as it was
+//! read.
 //!
 //! | module | takes -> gives |
 //! |---|---|

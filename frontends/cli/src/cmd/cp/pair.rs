@@ -1,8 +1,8 @@
 //! Two images, opened: one to be read, the other to be written. Both may be the same, or lie in one.
 //!
-//! Input: two locators. Output: a [`Pair`]. Invariants: a volume that lies below both is opened once; nothing is opened for writing but what is
-//! written to, and what that lies in; all that was written to is closed, the innermost first. Limits: one image under two names is known by
-//! the host's file and where in it the file system begins.
+//! Input: two locators. Output: a [`Pair`]. Invariants: a volume that lies below both is opened once; nothing is opened for writing but
+//! what is written to, and what that lies in; all that was written to is closed, the innermost first. Limits: one image under two names
+//! is known by the host's file and where in it the file system begins.
 
 use crate::args::Global;
 use crate::cmd::put::Lies;

@@ -1,7 +1,7 @@
 //! Copies within one image: none lies in what it is a copy of.
 //!
-//! Input: a SOURCE, the place of its copy. Output: whether it may be made. Invariant: what a directory is in is found by its `..`, so links on the
-//! way do not matter. Limits: an image whose directories form a circle is looked at no deeper than trees are copied.
+//! Input: a SOURCE, the place of its copy. Output: whether it may be made. Invariant: what a directory is in is found by its `..`, so
+//! links on the way do not matter. Limits: an image whose directories form a circle is looked at no deeper than trees are copied.
 
 use super::Putter;
 use super::place::Place;

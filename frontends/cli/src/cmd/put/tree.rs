@@ -1,8 +1,8 @@
 //! Directories: the walk through those of the host or of another image, and their copies in the image.
 //!
 //! Input: a directory and the path of its copy. Output: calls of `node` for every entry. Invariants: the walk keeps its own stack; a
-//! directory gets its owner, mode and times when the last file in it has ended. Limits: a descriptor per level of the host, 1,000 levels; the names
-//! of a directory are read at once.
+//! directory gets its owner, mode and times when the last file in it has ended. Limits: a descriptor per level of the host, 1,000 levels;
+//! the names of a directory are read at once.
 
 use super::source::{Attributes, Name, Source};
 use super::{Putter, Trouble};

@@ -1,7 +1,7 @@
 //! The host's side: what a name in an open directory is, what it has, and where its data is.
 //!
-//! Input: directories of the host, names. Output: types, attributes, ranges of data. Invariants: links are never followed, but in a SOURCE that
-//! ends with a slash; what is opened is what was looked at. Limits: a host without SEEK_DATA shows no holes.
+//! Input: directories of the host, names. Output: types, attributes, ranges of data. Invariants: links are never followed, but in a
+//! SOURCE that ends with a slash; what is opened is what was looked at. Limits: a host without SEEK_DATA shows no holes.
 
 use super::{Attributes, Identity, Name};
 use crate::flow::SHORTER;

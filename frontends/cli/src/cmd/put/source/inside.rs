@@ -1,7 +1,8 @@
 //! The side of another image, or of the same one: what a name in a directory is, what it has, and where its data is.
 //!
-//! Input: an open image, names. Output: types, attributes, ranges of data. Invariants: links are never followed, but in a SOURCE that ends with a
-//! slash; no directory is walked twice below one SOURCE, whatever the image says; a name is one name. Limits: the names of a directory are read at once.
+//! Input: an open image, names. Output: types, attributes, ranges of data. Invariants: links are never followed, but in a SOURCE that
+//! ends with a slash; no directory is walked twice below one SOURCE, whatever the image says; a name is one name. Limits: the names of a
+//! directory are read at once.
 
 use super::{Attributes, Name};
 use crate::flow::SHORTER;
