@@ -114,7 +114,7 @@ impl Copier<'_> {
                 }
                 Err(error) => self.report.file(path, error),
             }
-            self.settle_all();
+            self.finish_all();
         }
     }
 

@@ -190,7 +190,7 @@ impl Putter<'_> {
                 return;
             }
             self.one(path, dest, sources.len() > 1);
-            self.settle_all();
+            self.finish_all();
         }
     }
 

@@ -111,7 +111,7 @@ impl Copier<'_> {
             (name, host),
         ));
         self.feed(&copying);
-        self.settle(copying);
+        self.end_copy(copying);
         Ok(())
     }
 
@@ -130,27 +130,27 @@ impl Copier<'_> {
         while from < until && !copying.has_failed() {
             match self.flow.read(copying, from, until) {
                 Some(next) => from = next,
-                None => self.settle_some(true),
+                None => self.take_ended(true),
             }
         }
     }
 
     /// Takes what has been read to its files; waits for some of it if told so.
-    pub(super) fn settle_some(&mut self, wait: bool) {
+    pub(super) fn take_ended(&mut self, wait: bool) {
         for copying in self.flow.ended(wait) {
-            self.settle(copying);
+            self.end_copy(copying);
         }
     }
 
     /// Finishes everything that is under way.
-    pub(super) fn settle_all(&mut self) {
+    pub(super) fn finish_all(&mut self) {
         while self.flow.is_busy() {
-            self.settle_some(true);
+            self.take_ended(true);
         }
     }
 
     /// Lets go of a file; whoever is the last finishes it.
-    fn settle(&mut self, copying: Rc<Copying>) {
+    fn end_copy(&mut self, copying: Rc<Copying>) {
         let Some(done) = Rc::into_inner(copying) else {
             return;
         };

@@ -167,7 +167,7 @@ impl Putter<'_> {
                 }
             }
         }
-        self.settle(copying);
+        self.end_copy(copying);
         Ok(())
     }
 
@@ -201,7 +201,7 @@ impl Putter<'_> {
             };
             match sent {
                 Some(next) => at = next,
-                None => self.settle_some(true),
+                None => self.take_ended(true),
             }
         }
     }
@@ -225,21 +225,21 @@ impl Putter<'_> {
     }
 
     /// Takes note of what has been written; waits for some of it if told so.
-    pub(super) fn settle_some(&mut self, wait: bool) {
+    pub(super) fn take_ended(&mut self, wait: bool) {
         for copying in self.flow.ended(wait) {
-            self.settle(copying);
+            self.end_copy(copying);
         }
     }
 
     /// Finishes everything that is under way.
-    pub(super) fn settle_all(&mut self) {
+    pub(super) fn finish_all(&mut self) {
         while self.flow.is_busy() {
-            self.settle_some(true);
+            self.take_ended(true);
         }
     }
 
     /// Lets go of a file; whoever is the last finishes it.
-    pub(super) fn settle(&mut self, copying: Rc<Copying>) {
+    pub(super) fn end_copy(&mut self, copying: Rc<Copying>) {
         let Some(done) = Rc::into_inner(copying) else {
             return;
         };

@@ -43,7 +43,7 @@ impl Putter<'_> {
             .of_new(Attributes::new(NEW_FILE, self.volume.now()));
         let copying = Rc::new(Copying::of_stream(file, id, attributes, path));
         self.send_stream(&copying);
-        self.settle(copying);
+        self.end_copy(copying);
         Ok(())
     }
 
@@ -52,7 +52,7 @@ impl Putter<'_> {
         let mut at = 0;
         while !copying.has_failed() {
             let Some(mut piece) = self.flow.piece(u64::MAX) else {
-                self.settle_some(true);
+                self.take_ended(true);
                 continue;
             };
             let room = piece.bytes().len();
