@@ -5,8 +5,7 @@
 //!
 //! Input: an image, and the path of a log in it. Output: the log, longer by the records of four threads. Invariants: records do not
 //! overlap, whichever threads append; what `append` has acknowledged survives a power cut. Limits: records are whole blocks, as
-//! direct
-//! I/O requires.
+//! direct I/O requires.
 
 use diorite::{Buf, Error, File, OpenOptions, Volume};
 

@@ -3,8 +3,7 @@
 //!     cargo run --release -p diorite --example overwrite -- disk.img /database
 //!
 //! Input: an image and a file in it. Output: that file, each block filled with its own number. Invariants: a buffer belongs either
-//! to
-//! the program or to a request; what was acknowledged is durable after `sync`. Limits: the file's whole blocks of 4 KiB.
+//! to the program or to a request; what was acknowledged is durable after `sync`. Limits: the file's whole blocks of 4 KiB.
 
 use diorite::{Buf, Completion, Error, OpenFlags, OpenOptions, Request, Volume};
 

@@ -1,8 +1,7 @@
 //! Images inside images.
 //!
 //! Input: a directory to make them in. Output: a locator; then each image extracted and checked. Invariants: none of its own.
-//! Limits:
-//! three levels.
+//! Limits: three levels.
 
 use super::{Rng, fsck, image, run};
 use std::path::Path;

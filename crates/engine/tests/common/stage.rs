@@ -1,8 +1,7 @@
 //! A real image under any device: a file through each I/O engine, memory, a simulated disk.
 //!
 //! Input: an image's path. Output: the device to open it on. Invariant: [`Stage::save`] writes what the device holds back to the
-//! file,
-//! so that e2fsck and the kernel can judge it. Limits: images are held in memory whole, so they must be small.
+//! file, so that e2fsck and the kernel can judge it. Limits: images are held in memory whole, so they must be small.
 
 use diorite::{Error, OpenOptions, Policy, Volume};
 use diorite_block::device::{DeviceError, DeviceErrorKind};
@@ -57,8 +56,7 @@ impl Stage {
             )),
             Below::File(engine) => {
                 // Io_uring is tried first but not forced: rings need lockable memory. Where that is used up (64 KiB, and tests in
-                // parallel), the
-                // next engine has to serve, as it would for a user.
+                // parallel), the next engine has to serve, as it would for a user.
                 let options = locator::OpenOptions {
                     io_engine: (engine != IoEngine::Uring).then_some(engine),
                     ..locator::OpenOptions::default()
@@ -134,8 +132,7 @@ impl Stage {
 }
 
 /// Retries while the image counts as held: a worker may hold a volume's device for a moment after the last handle of that volume
-/// was
-/// dropped.
+/// was dropped.
 pub fn patiently<T>(mut open: impl FnMut() -> Result<T, DeviceError>) -> Result<T, DeviceError> {
     for _ in 0..500 {
         match open() {

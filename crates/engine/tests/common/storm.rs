@@ -1,9 +1,8 @@
 //! Random requests against a byte-array model: each thread has a region of a file, and checks what its requests return.
 //!
 //! Input: a file, its contents, a region, which may reach past the end. Output: the expected region. Invariants: a thread never has
-//! two
-//! requests in flight over the same bytes if one of them writes; every completion is compared, counted and matched with its token.
-//! Limits: regions of different threads do not overlap.
+//! two requests in flight over the same bytes if one of them writes; every completion is compared, counted and matched with its
+//! token. Limits: regions of different threads do not overlap.
 
 use super::Rng;
 use super::recipe::Known;

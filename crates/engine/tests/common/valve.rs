@@ -2,9 +2,8 @@
 //! overlapping requests in flight of which one writes.
 //!
 //! Input: bios on their way to another device. Output: the same bios, later or failed; the overlaps that were seen. Invariants: a
-//! bio
-//! is watched from before the device below gets it until it is reaped; every bio ends once. Limits: small queues; whether a bio is
-//! still to be held is found by polling.
+//! bio is watched from before the device below gets it until it is reaped; every bio ends once. Limits: small queues; whether a bio
+//! is still to be held is found by polling.
 
 use diorite_block::{
     Bio, BioError, BioErrorKind, BioList, BioOp, Device, DeviceError, DeviceQueue, DeviceReport,

@@ -1,8 +1,7 @@
 //! A watchdog: if a test does not end in time, it prints what was being done and aborts the process.
 //!
 //! Input: a limit and a label. Output: nothing, or an abort that names the label. Invariant: it measures no speed; the limits are
-//! long
-//! enough that only a hang exceeds them. Limits: one thread per guard.
+//! long enough that only a hang exceeds them. Limits: one thread per guard.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
