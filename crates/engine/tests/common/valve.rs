@@ -248,7 +248,7 @@ impl ValveQueue {
             kept.held.drain(..).partition(|bio| shared.holds(bio));
         shared.holding -= go.len();
         drop(shared);
-        // An empty submit is left out: to the device below, a submit may say that somebody waits.
+        // Not if the list is empty: a device may wake its waiters at every submit.
         if !go.is_empty() {
             self.below.submit(&mut go);
         }

@@ -214,10 +214,9 @@ fn a_journal_that_claims_to_be_huge() {
     }
 }
 
-/// A leaf whose key in its parent is lower than its first extent. The format wants them equal, but all readers accept it. New
-/// extents between the two are put into the leaf before the key or after it, or the key is moved; no extent crosses the key. The
-/// defect: a run that followed the last extent of the previous leaf was appended to it across the key, and the next leaf became
-/// unreadable.
+/// A leaf whose key in its parent is lower than its first extent. The format wants them equal, but all readers accept it. A block
+/// between the two is mapped in the leaf with that key, or the key is moved; no extent crosses the key. The defect: a run that
+/// followed the last extent of the previous leaf was appended to it across the key, and the next leaf became unreadable.
 #[test]
 fn a_key_before_its_leaf() {
     let dir = scratch();

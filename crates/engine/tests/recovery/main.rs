@@ -1,4 +1,4 @@
-//! Recovery against e2fsck: logs made by debugfs and by the running kernel, whole and damaged.
+//! Recovery against e2fsck: logs made by debugfs and by the running kernel, undamaged and damaged.
 //!
 //! `e2fsck -E journal_only` replays a copy. What diorite replays in memory, and what it writes home, must be equal to it in every
 //! block except the journal's own and the superblock. `DIORITE_RECOVERY_FLIPS` sets how many damaged logs are tried.

@@ -1,8 +1,8 @@
 //! The bytes past the end of a file, in its last block: which request zeroes them, which others touch them, and what is known of
 //! them after a failure (rules B5, B9, D9, U9, U11).
 //!
-//! Input: volumes on a device that holds, fails and lies about requests. Output: none. Invariants: counts are asserted, times never;
-//! e2fsck judges the end. Limits: the cases of a few requests.
+//! Input: volumes on a device that holds requests, fails them, or executes them and reports a failure. Output: none. Invariants:
+//! counts are asserted, times never; e2fsck judges the end. Limits: the cases of a few requests.
 
 use crate::bed::{Bed, drain_until, push_out, quiet};
 use crate::common::fixture::{LIMIT, filled, run_all};

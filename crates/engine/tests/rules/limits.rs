@@ -1,8 +1,8 @@
 //! Limits and failures: extreme numbers from callers, policies that change, bytes and blocks that an error leaves behind (rules D5
 //! to D7, D9, D11).
 //!
-//! Input: volumes on a device that holds, fails and lies about requests. Output: none. Invariants: counts are asserted, times never;
-//! e2fsck judges the end. Limits: the cases of a few requests.
+//! Input: volumes on a device that holds requests, fails them, or executes them and reports a failure. Output: none. Invariants:
+//! counts are asserted, times never; e2fsck judges the end. Limits: the cases of a few requests.
 
 use crate::bed::{Bed, drain_until, push_out, quiet};
 use crate::common::fixture::{DSYNC, LIMIT, filled, known, made, run_all, sim, writable};

@@ -156,7 +156,7 @@ fn a_commit_does_not_show_what_may_be_lost() {
         drop((file, other));
         bed.volume.close().unwrap_err();
         bed.stage.save();
-        // It records the error that the volume has met, and what the log holds.
+        // e2fsck replays the log and clears the recorded error.
         let mended = xtask::run::tool("e2fsck")
             .arg("-fy")
             .arg(&bed.path)
