@@ -1,5 +1,5 @@
-//! What servers of a volume need of its names: names by their directory's inode, streams of a directory that are opened again anywhere,
-//! inodes known by their numbers, callers, and what statvfs tells.
+//! What servers of a volume need: names by their directory's inode, directory streams that can be reopened at any position, inodes
+//! known by number, callers, and the numbers of statvfs.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -22,7 +22,7 @@ fn writable(image: &Path) -> Volume {
     Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap()
 }
 
-/// Each change of a name by path can be made by the directory's inode and the name in it.
+/// Each change of a name that can be made by path can also be made by the directory's inode and the name in it.
 #[test]
 fn names_by_their_directory() {
     let dir = scratch();
@@ -49,7 +49,7 @@ fn names_by_their_directory() {
     volume.unlink((a, "link")).unwrap();
     volume.unlink((a, "named")).unwrap();
     volume.rmdir((Ino::ROOT, "a")).unwrap();
-    // One name, of a directory; and the message says which.
+    // Only a single name is accepted, in a directory; the error message says which.
     for name in ["x/y", "/x", "x/"] {
         assert!(
             matches!(volume.mkdir((b, name), 0o755), Err(Error::Invalid(_))),
@@ -68,8 +68,8 @@ fn names_by_their_directory() {
     fsck(&image);
 }
 
-/// Names that stay are seen once, whatever comes and goes: in a stream that is opened again behind each entry, while its directory grows
-/// out of its inode into a block, gets a tree and splits its leaves.
+/// A stream is reopened after each entry, while its directory grows out of its inode into a block, gets an index and splits leaves.
+/// Names that stay are seen exactly once, whatever other names come and go.
 #[test]
 fn a_stream_is_opened_again_anywhere() {
     let mut rng = Rng::from_env("streams of directories");
@@ -110,7 +110,7 @@ fn a_stream_is_opened_again_anywhere() {
                     seen.insert(name) || !is_kept,
                     "{kind:?}, {stays}: seen twice"
                 );
-                // Others come and go; more come as long as the directory is small.
+                // Other names come and go; more come than go while the directory is small.
                 for _ in 0..rng.below(6) {
                     if rng.below(3) == 0 && !others.is_empty() {
                         let at = rng.below(others.len() as u64) as usize;
@@ -128,7 +128,7 @@ fn a_stream_is_opened_again_anywhere() {
             assert!(seen.contains(&b"."[..]) && seen.contains(&b".."[..]));
             volume.close().unwrap();
             fsck(&image);
-            // Where nothing changes each position gives the rest of one whole stream.
+            // In a directory that does not change, each position returns the rest of the whole stream.
             let reader = Volume::open(image.to_str().unwrap(), &OpenOptions::default()).unwrap();
             let ino = reader.resolve("/dir", false).unwrap();
             let mut stream = reader.read_dir(ino).unwrap();
@@ -147,7 +147,7 @@ fn a_stream_is_opened_again_anywhere() {
     }
 }
 
-/// An inode that a frontend knows stays what it is without a name, for who opens it by its number, until it was forgotten as often.
+/// An inode that a frontend has declared known can still be opened by its number without a name, until it was forgotten as often.
 #[test]
 fn what_is_known_stays_without_a_name() {
     let dir = scratch();
@@ -193,7 +193,7 @@ fn what_is_known_stays_without_a_name() {
     ));
     assert!(matches!(volume.know(ino), Err(Error::NotInUse { .. })));
     volume.forget(ino, 1);
-    // What is known when the volume goes is deleted then, if it has no name.
+    // An inode that is still known when the volume is closed is deleted then, if it has no name.
     let left = volume.create("/left", 0o644).unwrap().ino();
     volume.know(left).unwrap();
     volume.unlink("/left").unwrap();
@@ -201,7 +201,8 @@ fn what_is_known_stays_without_a_name() {
     fsck(&image);
 }
 
-/// What a process of a user makes is as on the kernel's mount: owner, group, umask, set-group-id of a group that is not its own.
+/// What a user's process creates is as on the kernel's mount: owner, group, umask, and set-group-id if the group is not the
+/// caller's.
 #[test]
 fn callers_make_what_the_kernel_makes() {
     let dir = scratch();
@@ -286,7 +287,7 @@ fn callers_make_what_the_kernel_makes() {
             "2750 1234 7"
         ]
     );
-    // Nor are permissions given that act for a group of others.
+    // Setting permissions does not give set-group-id for a group that the caller is not in, either.
     let ino = volume.resolve("/gives/other file", false).unwrap();
     let set = SetAttr {
         permissions: Some(0o2755),
@@ -307,7 +308,8 @@ fn callers_make_what_the_kernel_makes() {
     mounted(&image, "rw", |at| {
         let script = |of: &str| {
             format!(
-                "umask 027; cd {}; python3 -c \"import os; os.close(os.open('{of} file', os.O_CREAT|os.O_WRONLY, 0o2775)); os.mkdir('{of} dir', 0o775)\"",
+                "umask 027; cd {}; python3 -c \"import os; os.close(os.open('{of} file', os.O_CREAT|os.O_WRONLY, 0o2775)); \
+                 os.mkdir('{of} dir', 0o775)\"",
                 at.display()
             )
         };
@@ -423,7 +425,7 @@ fn space_is_what_the_kernel_says() {
                 "stat",
                 &["-f", "-c", "%s %b %f %a %c %d %i", at.to_str().unwrap()],
             );
-            // Of the id it prints the low half first.
+            // `stat` prints the low half of the id first.
             let id = space.id.rotate_left(32);
             let told = format!(
                 "{} {} {} {} {} {} {id:x}",
