@@ -102,7 +102,8 @@ pub fn run(wish: &Wish, say: &mut dyn FnMut(&str)) -> Result<Outcome> {
         let cuts = plan(round.log.len(), aims, states, seed);
         let found = judge_all(wish, &round, &cuts)?;
         say(&format!(
-            "round {number} ({}): {} events, {promises} promises, {suspicious} of them suspicious, {states} states: {} ({:.2} s, {:.2} s of it work)",
+            "round {number} ({}): {} events, {promises} promises, {suspicious} of them suspicious, {states} states: {} \
+             ({:.2} s, {:.2} s of it work)",
             round.name(),
             round.log.len(),
             if found.is_empty() { "well" } else { "FOUND" },
