@@ -200,7 +200,7 @@ impl RecordQueue {
     }
 
     /// Records the end of a bio.
-    fn settle(&self, bio: &mut Bio, well: bool) {
+    fn note_end(&self, bio: &mut Bio, well: bool) {
         if bio.op == BioOp::Read {
             return;
         }
@@ -226,7 +226,7 @@ impl DeviceQueue for RecordQueue {
         self.below.submit(&mut down);
         self.release(down.len());
         while let Some(mut bio) = down.pop_back() {
-            self.settle(&mut bio, false);
+            self.note_end(&mut bio, false);
             bios.push_front(bio);
         }
     }
@@ -235,7 +235,7 @@ impl DeviceQueue for RecordQueue {
         let from = out.len();
         self.below.reap(out);
         for bio in out.range_mut(from..) {
-            self.settle(bio, bio.result.is_ok());
+            self.note_end(bio, bio.result.is_ok());
         }
         self.release(out.len() - from);
         out.len() - from

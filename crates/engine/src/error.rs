@@ -98,36 +98,36 @@ pub enum Error {
     /// The engine, or a device below it, panicked. That is a defect; the panic's own message says where.
     #[error("a part of diorite panicked: a defect, to be reported with the message of the panic")]
     Panicked,
-    /// A group of changes is open, and the request would need a commit in the middle of it.
+    /// An atomic change is open, and the request would need a commit in the middle of it.
     #[error(
         "in the middle of a group of changes nothing is made durable, and nothing that it has freed or cut off is used again"
     )]
-    InGroup,
-    /// An open group of changes made the file shorter, so the file cannot become longer before the group is committed.
+    InAtomic,
+    /// An open atomic change made the file shorter, so the file cannot become longer before the atomic change is committed.
     #[error(
         "inode {ino} was cut within a block by the open group of changes: it can become longer when that is committed, for until then what was cut \
 off may be wanted back"
     )]
-    CutInGroup {
+    CutInAtomic {
         /// The file.
         ino: Ino,
     },
-    /// An open group of changes wrote data of this file through the journal, so that data cannot be cut off or moved yet.
+    /// An open atomic change wrote data of this file through the journal, so that data cannot be cut off or moved yet.
     #[error(
         "data of inode {ino} goes through the journal and was written by the open group of changes: it can be cut, punched or moved when that is \
 committed"
     )]
-    WrittenInGroup {
+    WrittenInAtomic {
         /// The file.
         ino: Ino,
     },
-    /// A group of changes does not fit into one transaction.
+    /// An atomic change does not fit into one transaction.
     #[error(
         "the group of changes is too large: {changed} blocks of metadata are changed, the next change may need {needed} more, and the largest transaction \
 of this journal is {most}"
     )]
-    GroupTooLarge {
-        /// Blocks that the group has changed.
+    AtomicTooLarge {
+        /// Blocks that the atomic change has changed.
         changed: u32,
         /// Blocks that the refused change may need.
         needed: u32,
@@ -329,7 +329,7 @@ pub enum Wait {
     /// An operation that has closed the file's gate.
     Gate,
     /// The exclusive turn: all other requests of the file would have to end.
-    Turn,
+    Exclusive,
     /// A part of the file's map that is not in memory.
     Map,
     /// Another request's range of new space.
@@ -351,7 +351,7 @@ impl std::fmt::Display for Wait {
         f.write_str(match self {
             Wait::InodeLock => "the inode's lock",
             Wait::Gate => "an operation that keeps requests out of the file",
-            Wait::Turn => "other requests of the file, to run alone",
+            Wait::Exclusive => "other requests of the file, to run alone",
             Wait::Map => "a part of the file's map to be read",
             Wait::Range => "another write into the same new blocks",
             Wait::Space => "blocks to be claimed",

@@ -134,7 +134,7 @@ pub use error::{BadMap, DeviceFull, Error, Misaligned, NotYet, Refused, Wait};
 
 pub use attr::SetAttr;
 pub use inode::Quiesced;
-pub use journal::GroupFill;
+pub use journal::AtomicFill;
 pub use loopdev::LoopDevice;
 pub use mapping::{Mapping, MappingState};
 pub use op::{Fallocate, Op, Seek};
@@ -144,5 +144,5 @@ pub use queue::{Batch, Completions, File, Queue};
 pub use reason::Reason;
 pub use request::{Completion, FileId, Request, RequestFlags};
 pub use stats::{Counters, JournalStats, Usage};
-pub use volume::{Group, Space, Volume};
+pub use volume::{Atomic, Space, Volume};
 pub use xattr::{Xattr, XattrWhen};

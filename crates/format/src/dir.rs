@@ -23,10 +23,10 @@ mod spread;
 mod tests;
 mod walk;
 
-use edit::Slot;
 pub use edit::{DirBlockEdit, Inserted, MAX_NAME, init_block, init_first_block, seal, seal_with};
 pub use inline::{InlineDirEdit, begins_inline, init_inline};
 pub use spread::{High, Spread, block_with, spread};
+use walk::record_size;
 pub use walk::{DirEntry, Entries};
 
 /// Smallest record: the fixed part and a name of up to four bytes.
@@ -184,7 +184,7 @@ impl<'a> DirBlock<'a> {
     pub fn has_room(&self, name_len: usize) -> bool {
         let bytes = self.bytes.get(..self.covered).unwrap_or(&[]);
         let holds_names = matches!(self.kind, DirBlockKind::Linear | DirBlockKind::Inline);
-        holds_names && walk::find_room(bytes, self.format, edit::record_size(name_len)).is_some()
+        holds_names && walk::find_room(bytes, self.format, record_size(name_len)).is_some()
     }
 
     fn slots_from(&self, offset: u32) -> Entries<'a> {

@@ -134,7 +134,7 @@ impl<'a> Copy<'a> {
     ///
     /// # Errors
     /// The compiler reports an error that no mutant caused.
-    pub(crate) fn settle(&mut self, not: &mut NotJudged) -> Result<()> {
+    pub(crate) fn take_unviable_out(&mut self, not: &mut NotJudged) -> Result<()> {
         loop {
             self.weave(not)?;
             let (lines, _) = self.cargo(&["check", "--lib"])?;

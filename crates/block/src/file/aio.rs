@@ -8,7 +8,7 @@ mod sys;
 
 use super::core::{Core, position};
 use super::pool::Pool;
-use super::settle::{Settled, fill_iovecs, plan, rest, rw_flags, settle};
+use super::round::{Round, apply_result, fill_iovecs, plan, rest, rw_flags};
 use super::slots::{Giver, HostOp, Slot, Taker};
 use super::target::Target;
 use crate::bio::{BioError, BioErrorKind, BioList};
@@ -188,7 +188,7 @@ impl AioQueue {
             // A full context refuses with EAGAIN, whatever the request's flags.
             _ => errno == libc::EAGAIN && !slot.bio().flags.nowait,
         };
-        if by_thread || settle(&self.core.target, slot, -i64::from(errno)) == Settled::Again {
+        if by_thread || apply_result(&self.core.target, slot, -i64::from(errno)) == Round::Again {
             side.blocking.push(index);
         } else {
             self.core.push_ended(index);
@@ -204,7 +204,7 @@ impl AioQueue {
                 let index = event.data as u32;
                 // SAFETY: the kernel has ended this slot's only control block, so the slot is ours.
                 let slot = unsafe { self.core.slots.slot(index) };
-                if settle(&self.core.target, slot, event.res) == Settled::Ended {
+                if apply_result(&self.core.target, slot, event.res) == Round::Ended {
                     self.core.hand_out(giver, index, out);
                     count += 1;
                 } else {

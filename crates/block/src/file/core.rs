@@ -3,7 +3,7 @@
 //! Input: slots with bios. Output: ended slots on a list that the reaper empties. Invariant: a thread puts only slots that it
 //! owns on the ended list, and kicks the waker afterwards. Limits: the list is as long as the queue is deep.
 
-use super::settle::{MAX_ROUND, Settled, fill_iovecs, plan, rest, rw_flags, settle};
+use super::round::{MAX_ROUND, Round, apply_result, fill_iovecs, plan, rest, rw_flags};
 use super::slots::{Giver, HostOp, Slot, Slots, Taker};
 use super::target::Target;
 use crate::bio::{Bio, BioList};
@@ -94,7 +94,7 @@ pub(super) fn run_here(target: &Target, bio: Bio) -> Bio {
 fn run_slot(target: &Target, slot: &mut Slot) {
     loop {
         let res = call(target, slot);
-        if settle(target, slot, res) == Settled::Ended {
+        if apply_result(target, slot, res) == Round::Ended {
             return;
         }
     }

@@ -9,7 +9,7 @@ mod core;
 pub(crate) mod host;
 mod open;
 mod pool;
-mod settle;
+mod round;
 mod slots;
 mod target;
 mod threads;

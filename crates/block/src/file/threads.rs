@@ -5,7 +5,7 @@
 
 use super::core::Core;
 use super::pool::Pool;
-use super::settle::plan;
+use super::round::plan;
 use super::slots::{Giver, HostOp, Taker};
 use super::target::Target;
 use crate::bio::BioList;

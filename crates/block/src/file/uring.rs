@@ -10,7 +10,7 @@ mod regs;
 pub(super) mod ring;
 
 use super::core::{Core, position};
-use super::settle::{Settled, fill_iovecs, plan, rest, rw_flags, settle};
+use super::round::{Round, apply_result, fill_iovecs, plan, rest, rw_flags};
 use super::slots::{Giver, HostOp, Slot, Taker};
 use super::target::Target;
 use crate::bio::{BioError, BioErrorKind, BioList};
@@ -231,9 +231,9 @@ impl UringQueue {
                     let index = index as u32;
                     // SAFETY: the kernel has completed this slot's only entry, so the slot is ours.
                     let slot = unsafe { self.core.slots.slot(index) };
-                    match settle(&self.core.target, slot, i64::from(cqe.result())) {
-                        Settled::Ended => self.core.hand_out(&mut side.giver, index, out),
-                        Settled::Again => again.push(index),
+                    match apply_result(&self.core.target, slot, i64::from(cqe.result())) {
+                        Round::Ended => self.core.hand_out(&mut side.giver, index, out),
+                        Round::Again => again.push(index),
                     }
                 }
             }

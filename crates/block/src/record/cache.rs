@@ -14,7 +14,7 @@ pub(crate) const SECTOR: usize = 512;
 
 /// A write that is not durable, or not yet applied to the durable image.
 #[derive(Clone)]
-pub(crate) struct Unsettled {
+pub(crate) struct CachedWrite {
     pub(crate) pos: u64,
     pub(crate) data: Data,
     /// Its position among the ended writes; none while it is in flight.
@@ -26,14 +26,14 @@ pub(crate) struct Unsettled {
 /// The writes that a flush would still have to make durable.
 #[derive(Default)]
 pub(crate) struct Cache {
-    writes: BTreeMap<u64, Unsettled>,
+    writes: BTreeMap<u64, CachedWrite>,
     next_end: u64,
 }
 
 impl Cache {
     /// A write was taken under the number `id`; numbers increase.
     pub(crate) fn taken(&mut self, id: u64, pos: u64, data: Data, fua: bool) {
-        let write = Unsettled {
+        let write = CachedWrite {
             pos,
             data,
             ended: None,
@@ -42,7 +42,7 @@ impl Cache {
         self.writes.insert(id, write);
     }
 
-    /// The horizon of a flush that is taken now: see [`Cache::settle`].
+    /// The horizon of a flush that is taken now: see [`Cache::take_durable`].
     pub(crate) fn horizon(&self) -> u64 {
         self.next_end
     }
@@ -63,28 +63,28 @@ impl Cache {
     }
 
     /// Removes the writes that ended before `horizon`, in the order in which they ended: they are durable.
-    pub(crate) fn settle(&mut self, horizon: u64) -> Vec<Unsettled> {
-        let early = |w: &Unsettled| w.ended.is_some_and(|e| e < horizon);
+    pub(crate) fn take_durable(&mut self, horizon: u64) -> Vec<CachedWrite> {
+        let early = |w: &CachedWrite| w.ended.is_some_and(|e| e < horizon);
         let ids: Vec<u64> = self
             .writes
             .iter()
             .filter_map(|(id, w)| early(w).then_some(*id))
             .collect();
-        let mut settled: Vec<Unsettled> =
+        let mut durable: Vec<CachedWrite> =
             ids.iter().filter_map(|id| self.writes.remove(id)).collect();
-        settled.sort_by_key(|w| w.ended);
-        settled
+        durable.sort_by_key(|w| w.ended);
+        durable
     }
 
-    /// The unsettled writes: ended ones in their order, then those in flight. So a durable write overlays everything before it.
-    pub(crate) fn unsettled(&self) -> Vec<&Unsettled> {
-        let mut order: Vec<(&u64, &Unsettled)> = self.writes.iter().collect();
+    /// The writes that are not durable: ended ones in their order, then those in flight. So a durable write overlays everything before it.
+    pub(crate) fn not_durable(&self) -> Vec<&CachedWrite> {
+        let mut order: Vec<(&u64, &CachedWrite)> = self.writes.iter().collect();
         order.sort_by_key(|(id, w)| (w.ended.unwrap_or(u64::MAX), **id));
         order.into_iter().map(|(_, w)| w).collect()
     }
 }
 
-impl Unsettled {
+impl CachedWrite {
     /// Whether it must survive a power cut.
     pub(crate) fn is_durable(&self) -> bool {
         self.fua && self.ended.is_some()

@@ -4,7 +4,7 @@
 //! at. Invariants: those of [`super::cache`]; the same plan gives the same images. Limits: the image is in memory; a walk only
 //! goes forward; an image costs what is unsettled at its position, not the image's size.
 
-use super::cache::{Cache, SECTOR, Unsettled};
+use super::cache::{Cache, CachedWrite, SECTOR};
 use super::log::Event;
 use crate::rng::Rng;
 use std::collections::HashMap;
@@ -107,7 +107,7 @@ impl<'a> PowerCuts<'a> {
             self.step();
         }
         let mut undo = Undo::default();
-        let writes = self.cache.unsettled();
+        let writes = self.cache.not_durable();
         overlay(&writes, cut.survival, |pos, bytes| {
             undo.put(&mut self.durable, pos, bytes);
         });
@@ -140,7 +140,7 @@ impl<'a> PowerCuts<'a> {
         let Some(horizon) = self.horizons.remove(&id) else {
             return self.cache.ended(id);
         };
-        for write in self.cache.settle(horizon) {
+        for write in self.cache.take_durable(horizon) {
             write.whole(|pos, bytes| {
                 let at = index(pos);
                 self.durable[at..at + bytes.len()].copy_from_slice(bytes);
@@ -150,7 +150,7 @@ impl<'a> PowerCuts<'a> {
 }
 
 /// Overlays the surviving writes on the durable image.
-fn overlay(writes: &[&Unsettled], survival: Survival, mut put: impl FnMut(u64, &[u8])) {
+fn overlay(writes: &[&CachedWrite], survival: Survival, mut put: impl FnMut(u64, &[u8])) {
     let seed = match survival {
         Survival::Chance { seed, .. } => seed,
         _ => 0,

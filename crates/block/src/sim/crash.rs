@@ -60,7 +60,7 @@ impl CrashLog {
         let mut log = self.log.lock();
         match bio.op {
             BioOp::Read => {}
-            BioOp::Flush if bio.result.is_ok() => self.settle(&mut log, mark),
+            BioOp::Flush if bio.result.is_ok() => self.make_durable(&mut log, mark),
             BioOp::Flush => {}
             _ if bio.result.is_err() => log.cache.failed(mark),
             _ => {
@@ -68,15 +68,15 @@ impl CrashLog {
                 let all = bio.flags.fua && !fua;
                 if !self.volatile || all {
                     let horizon = log.cache.horizon();
-                    self.settle(&mut log, horizon);
+                    self.make_durable(&mut log, horizon);
                 }
             }
         }
     }
 
     /// Makes durable what ended before `horizon`.
-    fn settle(&self, log: &mut Log, horizon: u64) {
-        for write in log.cache.settle(horizon) {
+    fn make_durable(&self, log: &mut Log, horizon: u64) {
+        for write in log.cache.take_durable(horizon) {
             write.whole(|pos, bytes| self.durable.write(pos, bytes));
         }
     }
@@ -86,7 +86,7 @@ impl CrashLog {
         let log = self.log.lock();
         let image = MemDevice::copy_of(&self.durable)?;
         let mut rng = Rng::new(seed);
-        for write in log.cache.unsettled() {
+        for write in log.cache.not_durable() {
             write.by_chance(&mut rng, SECTOR, |pos, bytes| image.write_at(pos, bytes));
         }
         Ok(image)

@@ -20,7 +20,7 @@ fn submit(queue: &dyn DeviceQueue, bio: Bio) {
     assert!(list.is_empty(), "there is room");
 }
 
-fn settle(device: &SimDevice, queue: &dyn DeviceQueue) -> BioList {
+fn run_to_end(device: &SimDevice, queue: &dyn DeviceQueue) -> BioList {
     while device.step() {}
     let mut out = BioList::new();
     queue.reap(&mut out);
@@ -68,7 +68,7 @@ fn nothing_ends_before_a_step_and_the_seed_chooses_the_order() {
         );
         assert_eq!(device.advance(3), 3);
         assert_eq!(queue.in_flight(), 16);
-        settle(&device, &*queue)
+        run_to_end(&device, &*queue)
             .iter()
             .map(|b| b.token)
             .collect::<Vec<_>>()
@@ -89,7 +89,10 @@ fn one_at_a_time_keeps_the_order() {
     let device = SimDevice::new(options).expect("a disk");
     let queue = open(&device, 8);
     (0..8).for_each(|n| submit(&*queue, Bio::read(0, Buf::zeroed(512), n)));
-    let order: Vec<u64> = settle(&device, &*queue).iter().map(|b| b.token).collect();
+    let order: Vec<u64> = run_to_end(&device, &*queue)
+        .iter()
+        .map(|b| b.token)
+        .collect();
     assert_eq!(order, (0..8).collect::<Vec<_>>());
 }
 
@@ -116,7 +119,7 @@ fn counters_tell_the_operations_apart() {
     submit(&*queue, Bio::read(0, Buf::zeroed(4096), 0));
     submit(&*queue, Bio::flush(0));
     submit(&*queue, Bio::range(BioOp::Discard, 0, 512, 0));
-    settle(&device, &*queue);
+    run_to_end(&device, &*queue);
     drop(queue);
     let counted = SimCounters {
         reads: 1,
@@ -138,14 +141,14 @@ fn a_crash_loses_only_what_may_be_lost() {
     let queue = open(&device, 8);
     device.write_at(0, &[9; 16 * 512]);
     submit(&*queue, Bio::write(0, filled(1, 2 * 512), 0));
-    settle(&device, &*queue);
+    run_to_end(&device, &*queue);
     submit(&*queue, Bio::flush(0));
-    settle(&device, &*queue);
+    run_to_end(&device, &*queue);
     submit(&*queue, Bio::write(2 * 512, filled(2, 8 * 512), 0));
     let mut fua = Bio::write(10 * 512, filled(3, 512), 0);
     fua.flags.fua = true;
     submit(&*queue, fua);
-    settle(&device, &*queue);
+    run_to_end(&device, &*queue);
     submit(&*queue, Bio::write(11 * 512, filled(4, 512), 0));
     let (mut torn, mut in_flight_survived) = (false, false);
     for seed in 0..100 {
@@ -181,7 +184,7 @@ fn a_flush_covers_what_had_ended_before_it() {
     let queue = open(&device, 8);
     submit(&*queue, Bio::write(0, filled(1, 512), 0));
     submit(&*queue, Bio::flush(0));
-    settle(&device, &*queue);
+    run_to_end(&device, &*queue);
     let survived = |seed| {
         let mut byte = [0];
         device
@@ -202,7 +205,7 @@ fn without_a_cache_what_ended_is_durable() {
     let device = SimDevice::new(options).expect("a disk");
     let queue = open(&device, 8);
     submit(&*queue, Bio::write(0, filled(1, 4096), 0));
-    settle(&device, &*queue);
+    run_to_end(&device, &*queue);
     let mut bytes = [0; 4096];
     for seed in 0..20 {
         device
@@ -224,9 +227,9 @@ fn faults_hit_and_leave_no_trace() {
     let device = SimDevice::new(options).expect("a disk");
     let queue = open(&device, 8);
     submit(&*queue, Bio::write(0, filled(1, 512), 0));
-    assert!(settle(&device, &*queue)[0].result.is_ok());
+    assert!(run_to_end(&device, &*queue)[0].result.is_ok());
     submit(&*queue, Bio::write(0, filled(2, 512), 0));
-    let error = settle(&device, &*queue)[0]
+    let error = run_to_end(&device, &*queue)[0]
         .result
         .expect_err("the second write fails");
     assert_eq!((error.kind, device.failed()), (BioErrorKind::Io, 1));

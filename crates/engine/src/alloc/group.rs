@@ -213,7 +213,7 @@ impl Locked<'_> {
     }
 
     /// Ends a claim whose run is used on disk now.
-    pub(super) fn settle_claim(&mut self, run: Clusters) {
+    pub(super) fn claim_is_used(&mut self, run: Clusters) {
         let known = self.group.claimed.remove(run.start, run.len);
         assert!(known, "the caller has asked under this lock");
     }

@@ -69,7 +69,7 @@ impl Alloc {
         let group = &mut locked.group;
         let free = group.desc.free_clusters.checked_sub(sum);
         set_free(handle, group, SET, &bits, free)?;
-        all.iter().for_each(|part| locked.settle_claim(*part));
+        all.iter().for_each(|part| locked.claim_is_used(*part));
         self.totals.marked(sum);
         Ok(())
     }

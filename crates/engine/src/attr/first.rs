@@ -8,13 +8,13 @@ use crate::inode::{CAPABILITY, Inode};
 use crate::xattr;
 
 /// Clears rights, and moves inline data out. Blocks; no lock may be held and no handle open.
-pub(crate) fn settle_first_write(inode: &Inode) -> Result<(), Error> {
-    settle_privileges(inode)?;
+pub(crate) fn prepare_first_write(inode: &Inode) -> Result<(), Error> {
+    clear_privileges(inode)?;
     inode.move_out()
 }
 
 /// Clears set-uid, set-gid and the capability; also needed for changes that leave inline data in the inode.
-pub(crate) fn settle_privileges(inode: &Inode) -> Result<(), Error> {
+pub(crate) fn clear_privileges(inode: &Inode) -> Result<(), Error> {
     match inode.owes_privileges() {
         true => drop_privileges(inode),
         false => Ok(()),

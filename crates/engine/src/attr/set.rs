@@ -76,5 +76,5 @@ pub(crate) fn set_attr(inode: &Inode, set: &SetAttr) -> Result<(), Error> {
             }
             Ok(())
         })?;
-    inode.settle()
+    inode.sync_if_flagged()
 }

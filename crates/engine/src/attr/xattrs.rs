@@ -35,5 +35,5 @@ pub(crate) fn remove_xattr(fs: &Arc<Fs>, ino: Ino, name: &[u8]) -> Result<(), Er
 /// Deletes inodes of values that nothing refers to any more; commits the inode if it was changed and has the flag `S`.
 fn finish(fs: &Arc<Fs>, inode: &Inode, done: Result<(), Error>) -> Result<(), Error> {
     delete::delete_doomed_best_effort(fs);
-    done.and_then(|()| inode.settle())
+    done.and_then(|()| inode.sync_if_flagged())
 }

@@ -73,7 +73,7 @@ pub(crate) fn inline(state: &mut QueueState, index: u32) {
         .expect("a file with requests stays attached");
     match hold {
         Hold::InFlight => file.inode.gate.leave(&file.shard),
-        Hold::Turn => file.inode.gate.end_turn(),
+        Hold::Exclusive => file.inode.gate.end_turn(),
         Hold::None => {}
     }
     ready(state, index);

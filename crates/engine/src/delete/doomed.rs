@@ -59,10 +59,10 @@ pub(crate) fn go_at_once(handle: &JournalHandle<'_>, inode: &Arc<Inode>) -> Resu
     Ok(true)
 }
 
-/// Deletes all inodes without a name that have lost their last user. While a group is open they wait on the list. Blocks; no lock may be
-/// held.
+/// Deletes all inodes without a name that have lost their last user. While an atomic change is open they wait on the list. Blocks; no lock
+/// may be held.
 pub(crate) fn delete_doomed(fs: &Arc<Fs>) -> Result<(), Error> {
-    if fs.has_group() {
+    if fs.has_atomic() {
         return Ok(());
     }
     while let Some(ino) = fs.orphans.next_doomed() {

@@ -62,13 +62,13 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
 /// Admits a range operation. It needs the exclusive turn, and it changes metadata, which `nowait` excludes.
 #[cold]
 fn operate(slot: &Slot, file: &Handle) -> Attempt {
-    if slot.hold == Hold::Turn {
+    if slot.hold == Hold::Exclusive {
         return Attempt::Operates;
     }
     match range::check(file, slot.op, slot.pos, slot.range_len) {
         Err(error) => Attempt::refused(error),
         Ok(_) if slot.flags.nowait => Attempt::refused(Error::WouldBlock(Wait::Metadata)),
-        Ok(_) => Attempt::Wants(Hold::Turn),
+        Ok(_) => Attempt::Wants(Hold::Exclusive),
     }
 }
 
@@ -90,7 +90,7 @@ fn locked(
         let waits = policy.extending == Extending::Waiting && grows(slot, file);
         let alone = unaligned || waits || needs_turn(slot, file);
         let hold = match alone && !slot.is_waited_for() {
-            true => Hold::Turn,
+            true => Hold::Exclusive,
             false => Hold::InFlight,
         };
         enter(slot, file, hold)
@@ -107,7 +107,7 @@ fn locked(
 /// Counts the request in flight, unless it has that hold or the turn already.
 #[inline]
 fn enter(slot: &mut Slot, file: &Handle, wanted: Hold) -> Result<(), Attempt> {
-    if slot.hold == Hold::Turn || slot.hold == wanted {
+    if slot.hold == Hold::Exclusive || slot.hold == wanted {
         return Ok(());
     }
     if wanted == Hold::InFlight && file.inode.gate.enter(&file.shard) {
@@ -133,7 +133,7 @@ fn grows(slot: &Slot, file: &Handle) -> bool {
 #[inline]
 fn may_share(slot: &Slot, file: &Handle) -> Result<(), Attempt> {
     match slot.hold == Hold::InFlight && !slot.is_waited_for() && needs_turn(slot, file) {
-        true => Err(Attempt::Wants(Hold::Turn)),
+        true => Err(Attempt::Wants(Hold::Exclusive)),
         false => Ok(()),
     }
 }
@@ -141,7 +141,8 @@ fn may_share(slot: &Slot, file: &Handle) -> Result<(), Attempt> {
 /// Must something be done to the file before the request's data is written?
 #[inline]
 fn owes_first(slot: &Slot, file: &Handle) -> bool {
-    file.inode.owes_first_write() || slot.hold == Hold::Turn && slot.past_end && file.inode.is_cut()
+    file.inode.owes_first_write()
+        || slot.hold == Hold::Exclusive && slot.past_end && file.inode.is_cut()
 }
 
 /// Computes how many bytes a read reports and how many it transfers. The transfer goes on to the end of the last sector; what the read

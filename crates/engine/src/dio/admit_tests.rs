@@ -64,7 +64,7 @@ fn who_is_in_flight_asks_again_whether_it_may_be() {
         (slot.op, slot.hold, slot.len) = (op, hold, 1024);
         super::may_share(&slot, &handle).is_ok()
     };
-    let (shared, alone) = (Hold::InFlight, Hold::Turn);
+    let (shared, alone) = (Hold::InFlight, Hold::Exclusive);
     assert!(may(Op::Append, shared) && may(Op::Append, alone));
     inode.note_cut(true);
     assert!(!may(Op::Append, shared) && may(Op::Append, alone));

@@ -21,9 +21,9 @@ pub(super) fn issue_planned(state: &mut QueueState, index: u32, extents: u32) ->
         && extents > 1
         && slot.policy.unaligned == Unaligned::ConcurrentIfOneExtent
         && !state.limits.is_block_aligned(slot)
-        && slot.hold != Hold::Turn
+        && slot.hold != Hold::Exclusive
     {
-        return Attempt::Wants(Hold::Turn);
+        return Attempt::Wants(Hold::Exclusive);
     }
     let (op, flags) = bio_kind(state, index, state.pieces.len() == 1);
     if op == BioOp::Write {

@@ -61,7 +61,7 @@ pub(super) fn map_and_issue(
     ) {
         Ok(extents) => issue::issue_planned(state, index, extents),
         Err(Obstacle::NotLoaded(_)) => Attempt::NeedsMap(first..end),
-        Err(Obstacle::NotWritten(_)) if runs_alone(state, index) => Attempt::Wants(Hold::Turn),
+        Err(Obstacle::NotWritten(_)) if runs_alone(state, index) => Attempt::Wants(Hold::Exclusive),
         Err(Obstacle::NotWritten(_)) => space::attempt(state, index, view),
     }
 }
@@ -74,5 +74,5 @@ fn runs_alone(state: &QueueState, index: u32) -> bool {
         NewSpace::AlignedConcurrent => !state.limits.is_block_aligned(slot),
         NewSpace::Exclusive => true,
     };
-    alone && slot.hold != Hold::Turn && !slot.is_waited_for()
+    alone && slot.hold != Hold::Exclusive && !slot.is_waited_for()
 }

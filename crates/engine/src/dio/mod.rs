@@ -187,7 +187,7 @@ fn start(
             Attempt::NeedsFirstWrite => {
                 let inside = state.file_of(index).inode.is_inside();
                 state.counters.fallback_buffered += u64::from(inside);
-                let alone = state.slots[index].hold == Hold::Turn;
+                let alone = state.slots[index].hold == Hold::Exclusive;
                 return prepare(queue, state, index, Need::FirstWrite { alone });
             }
             wants @ (Attempt::WantsRange(_) | Attempt::WantsPlace) => {
@@ -365,10 +365,10 @@ fn park(
     }
     let gate = &file.inode.gate;
     let admission = match (hold, slot.flags.nowait) {
-        (Hold::Turn, true) if gate.try_turn() => Admission::Now,
-        (Hold::Turn, true) => return Err(Error::WouldBlock(Wait::Turn)),
+        (Hold::Exclusive, true) if gate.try_turn() => Admission::Now,
+        (Hold::Exclusive, true) => return Err(Error::WouldBlock(Wait::Exclusive)),
         (_, true) => return Err(Error::WouldBlock(Wait::Gate)),
-        (Hold::Turn, false) => gate.take_turn(|| parked(queue, state, index, hold)),
+        (Hold::Exclusive, false) => gate.take_turn(|| parked(queue, state, index, hold)),
         (_, false) => gate.enter_or_park(&file.shard, || parked(queue, state, index, hold)),
     };
     if admission == Admission::Now {

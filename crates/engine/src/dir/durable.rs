@@ -1,8 +1,8 @@
 //! Names that are durable as soon as they are changed: in directories with the flag for that.
 //!
 //! Input: directories of which a name was just made, moved or removed. Output: what did that is committed, if one of them has the flag `D` or `S`.
-//! Invariant: no lock is held, so changes by others in the same directory share the commit. Limits: a name in a group of changes is durable
-//! with the group; what is behind a name that is gone is freed later.
+//! Invariant: no lock is held, so changes by others in the same directory share the commit. Limits: a name in an atomic change is durable
+//! with the atomic change; what is behind a name that is gone is freed later.
 //! Source: man 1 chattr (D, S); man 8 mount (dirsync, sync).
 
 use crate::error::Error;

@@ -5,7 +5,8 @@
 //! fails after it aborts the journal. Limits: a directory that is encrypted or folds case is refused by name.
 
 use crate::dir::inline_dir;
-use crate::dir::placement::{Placement, Remade};
+use crate::dir::placement::Placement;
+use crate::dir::remade::Remade;
 use crate::disk::cache::{Kind, Unsealed, UsedAs};
 use crate::error::{Error, NotYet};
 use crate::inode::{Inode, timestamp};

@@ -7,12 +7,13 @@
 //! The names are in two parts, `i_block` and the attribute `system.data`. When the first is full the second takes all that the inode has left, as the
 //! kernel's does; attributes that come later go beside.
 
-use crate::dir::placement::STAND_IN;
+use super::entry::DirEntry;
+use super::remade::STAND_IN;
 use crate::error::Error;
 use crate::inode::Inode;
 use crate::inode::{INSIDE_CREDITS, inline_tail, inline_value};
 use crate::journal::{JournalHandle, NamesAt};
-use diorite_format::dir::{DirBlock, InlineDirEdit, Inserted, inline_parent};
+use diorite_format::dir::{self, DirBlock, InlineDirEdit, Inserted, inline_parent};
 use diorite_format::inline::{self, InlineData};
 use diorite_format::xattr::{Xattrs, write_inode};
 use diorite_format::{FileType, Ino, MapKind};
@@ -38,6 +39,31 @@ pub(super) fn find(dir: &Inode, name: &[u8]) -> Result<Option<Ino>, Error> {
         }
     }
     Ok(None)
+}
+
+/// The entries of a directory whose data is in its inode; "." and ".." are not stored and made here.
+pub(super) fn inline_entries(dir: &Inode) -> Result<Vec<DirEntry>, Error> {
+    let sb = &dir.volume.sb;
+    let made = |name: &[u8], ino| DirEntry {
+        name: name.to_vec(),
+        ino,
+        file_type: Some(FileType::Directory),
+    };
+    let mut entries = vec![
+        made(b".", dir.ino),
+        made(b"..", dir::inline_parent(sb, &dir.disk())?),
+    ];
+    let rest = inline_tail(&dir.volume, &dir.disk(), &dir.raw())?;
+    let disk = dir.disk();
+    let data = InlineData::new(&disk, &rest)?;
+    for part in data.dir_parts().into_iter().filter(|p| !p.is_empty()) {
+        entries.extend(
+            DirBlock::parse_inline(sb, &dir.disk(), part)?
+                .entries()
+                .map(DirEntry::from),
+        );
+    }
+    Ok(entries)
 }
 
 /// Has it room for a new name? What the inode has left is taken for it, in a handle of its own. Blocks.

@@ -3,7 +3,7 @@
 //! Input: such a directory, locked alone by the caller. Output: a linear directory of one block with the same names. Invariant: one handle: a crash
 //! leaves the one or the other. Limits: it does not go back.
 
-use crate::dir::list::inline_entries;
+use super::inline_dir::inline_entries;
 use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::inode::INSIDE_CREDITS;

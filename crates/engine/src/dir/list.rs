@@ -5,6 +5,8 @@
 //! one none changes its hash; one of a block or less that may get a tree is read by hashes before. Limits: the order is that of the disk or of
 //! hashes, not of names.
 
+use super::entry::DirEntry;
+use super::inline_dir::inline_entries;
 use super::lookup::{
     Hashed, Next as NextLeaf, Root, frames_for, hash_of, hashed, leaf_of, next_leaf,
 };
@@ -12,36 +14,12 @@ use super::{blocks, names_in, read_block, read_present};
 use crate::dir::inline_dir;
 use crate::error::Error;
 use crate::inode::Inode;
-use crate::inode::inline_tail;
 use diorite_format::csum;
-use diorite_format::dir::{self, DirBlock};
+use diorite_format::dir;
 use diorite_format::dirhash::HashVersion;
 use diorite_format::dx;
 use diorite_format::features::Compat;
-use diorite_format::inline::InlineData;
-use diorite_format::{FileType, Ino};
 use std::sync::Arc;
-
-/// One name in a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirEntry {
-    /// The name: any bytes but NUL and slash.
-    pub name: Vec<u8>,
-    /// What it names.
-    pub ino: Ino,
-    /// The type, where the directory stores it.
-    pub file_type: Option<FileType>,
-}
-
-impl From<dir::DirEntry<'_>> for DirEntry {
-    fn from(e: dir::DirEntry<'_>) -> DirEntry {
-        DirEntry {
-            name: e.name.to_vec(),
-            ino: e.ino,
-            file_type: e.file_type,
-        }
-    }
-}
 
 /// An iterator over a directory, and a stream that can be opened again at any of its positions. Blocks while blocks are read. Where nothing can
 /// change it is in the order of the blocks, and goes on with the next after an error.
@@ -341,29 +319,4 @@ impl Iterator for ReadDir {
             }
         }
     }
-}
-
-/// The entries of a directory whose data is in its inode; "." and ".." are not stored and made here.
-pub(super) fn inline_entries(dir: &Inode) -> Result<Vec<DirEntry>, Error> {
-    let sb = &dir.volume.sb;
-    let made = |name: &[u8], ino| DirEntry {
-        name: name.to_vec(),
-        ino,
-        file_type: Some(FileType::Directory),
-    };
-    let mut entries = vec![
-        made(b".", dir.ino),
-        made(b"..", dir::inline_parent(sb, &dir.disk())?),
-    ];
-    let rest = inline_tail(&dir.volume, &dir.disk(), &dir.raw())?;
-    let disk = dir.disk();
-    let data = InlineData::new(&disk, &rest)?;
-    for part in data.dir_parts().into_iter().filter(|p| !p.is_empty()) {
-        entries.extend(
-            DirBlock::parse_inline(sb, &dir.disk(), part)?
-                .entries()
-                .map(DirEntry::from),
-        );
-    }
-    Ok(entries)
 }

@@ -8,7 +8,7 @@
 //!
 //! A directory's names change under its inode lock, held exclusively, and in one journal handle: the inode, its contents, the name, the
 //! counts of links. Who looks a name up shares the lock until the inode is in memory. All that a new name needs is made ready before
-//! the handle begins: `room` finds a block that has room, or `tree` makes in memory every block that will change - leaf split by hash,
+//! the handle begins: `placement` finds a block that has room, or `tree` makes in memory every block that will change - leaf split by hash,
 //! nodes above it as far as they are full, a level more - and claims space for the new ones in one piece of the map. So what fails for
 //! space has changed nothing.
 //!
@@ -39,7 +39,7 @@
 //! Names are durable with the next commit, with an fsync of their directory, or, where that has the flag `D` or `S`, when the call
 //! returns: it commits after it has let go of all locks (`dir/durable.rs`), so who changes names there at the same time shares the
 //! commit. What an inode with the flag `S` says of itself, its attributes and its flags are committed in the same way
-//! (`inode/settle.rs`).
+//! (`inode/commit_change.rs`).
 //!
 //! Before a last name goes every node of the map is read once, under the map lock, and the attributes too: damage is an error there,
 //! and nothing is half done.
@@ -49,6 +49,7 @@
 mod create;
 mod durable;
 mod edit;
+mod entry;
 mod inline_dir;
 mod leave_inline;
 pub(crate) mod links;
@@ -56,6 +57,7 @@ mod list;
 mod lookup;
 mod path;
 mod placement;
+mod remade;
 mod remove;
 mod rename;
 mod replace;
@@ -64,7 +66,8 @@ mod spot;
 mod tree;
 
 pub(crate) use create::{create, mkdir, mknod, symlink, temporary};
-pub use list::{DirEntry, ReadDir};
+pub use entry::DirEntry;
+pub use list::ReadDir;
 pub(crate) use lookup::locked as lookup;
 pub(crate) use path::{link_target, resolve};
 pub(crate) use remove::{link, rmdir, unlink};

@@ -4,15 +4,14 @@
 //! be made, with space claimed for the new ones. Invariants: no name is changed here; a name goes where a look-up will search it. Limits: a
 //! directory without a hash tree is searched block by block.
 
-use crate::alloc::Run;
 use crate::dir::lookup::{Hashed, frames_for, hash_of, hashed, leaf_for};
+use crate::dir::remade::{Builder, Remade, STAND_IN};
 use crate::dir::{blocks, inline_dir, leave_inline, names_in, read_block, tree};
 use crate::error::{Error, NotYet};
 use crate::inode::Inode;
 use crate::map::edit::NewRun;
-use diorite_format::dir::{DirBlock, block_with};
+use diorite_format::dir::block_with;
 use diorite_format::features::Incompat;
-use diorite_format::{FileType, FsBlock, Ino};
 
 /// Where a new name goes.
 #[derive(Clone, Debug)]
@@ -24,24 +23,6 @@ pub(super) enum Placement {
     /// Into blocks that are written anew.
     Remade(Remade),
 }
-
-/// A directory with the name in it, which stands for [`STAND_IN`] so far.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Remade {
-    /// Blocks that it has, as they will be.
-    pub(super) changed: Vec<(u64, Vec<u8>)>,
-    /// Blocks behind its last, from this one on, and the claimed space for them.
-    pub(super) first_new: u64,
-    pub(super) made: Vec<Vec<u8>>,
-    pub(super) runs: Vec<NewRun>,
-    /// It gets a hash tree with this.
-    pub(super) becomes_hashed: bool,
-    /// The block with the name.
-    pub(super) with_name: u64,
-}
-
-/// What a name stands for while its inode is not known.
-pub(super) const STAND_IN: (Ino, FileType) = (Ino::ROOT, FileType::Regular);
 
 impl Placement {
     /// What was claimed for it and is not used goes back.
@@ -70,30 +51,6 @@ impl Placement {
                 2 + blocks + dir.credits_to_map(1, &remade.runs)
             }
         }
-    }
-}
-
-impl Remade {
-    fn give_back(&self, dir: &Inode) {
-        for run in &self.runs {
-            dir.give_back(Run {
-                start: run.start,
-                len: run.len,
-            });
-        }
-    }
-
-    /// Is this block one of those that the directory does not have yet?
-    pub(super) fn is_new(&self, block: u64) -> bool {
-        block >= self.first_new && !self.made.is_empty()
-    }
-
-    /// Where the new blocks will be.
-    pub(super) fn places(&self) -> impl Iterator<Item = FsBlock> + '_ {
-        self.runs.iter().flat_map(|run| {
-            let first = run.start.get();
-            (first..first + u64::from(run.len)).map(FsBlock::new)
-        })
     }
 }
 
@@ -196,41 +153,4 @@ fn claim(dir: &Inode, remade: &mut Remade) -> Result<(), Error> {
         at += u64::from(run.len);
     }
     Ok(())
-}
-
-/// A directory's new blocks, one after another.
-pub(super) struct Builder<'a> {
-    pub(super) dir: &'a Inode,
-    pub(super) remade: Remade,
-}
-
-impl Builder<'_> {
-    /// A block that the directory has will be this.
-    pub(super) fn change(&mut self, block: u64, bytes: Vec<u8>) {
-        self.remade.changed.push((block, bytes));
-    }
-
-    /// A new block will be this; says which.
-    pub(super) fn make(&mut self, bytes: Vec<u8>) -> u64 {
-        let block = self.next_block();
-        self.remade.made.push(bytes);
-        block
-    }
-
-    /// The number that the next new block will have.
-    pub(super) fn next_block(&self) -> u64 {
-        self.remade.first_new + self.remade.made.len() as u64
-    }
-
-    /// The checked bytes of a block that the directory has.
-    pub(super) fn parse<R>(
-        &self,
-        block: u64,
-        use_it: impl FnOnce(&DirBlock<'_>) -> Result<R, Error>,
-    ) -> Result<R, Error> {
-        let dir = self.dir;
-        let raw = crate::dir::read_present(dir, block)?;
-        let disk = dir.disk();
-        use_it(&names_in(dir, &disk, block, &raw))
-    }
 }

@@ -6,8 +6,8 @@
 
 use super::durable::commit_names;
 use super::edit::{put, take_out};
+use super::inline_dir::inline_entries;
 use super::links::{self, one_less};
-use super::list::inline_entries;
 use super::spot::{Spot, lock_all};
 use super::{blocks, names_in, read_block};
 use crate::delete;

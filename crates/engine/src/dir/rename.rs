@@ -247,7 +247,7 @@ impl Move<'_> {
         match (done?, self.there) {
             (Done::MustCommit(tid), _) => match volume.commit_up_to(tid) {
                 // It has begun meanwhile, and keeps no order.
-                Err(_) if volume.has_group() => return Ok(false),
+                Err(_) if volume.has_atomic() => return Ok(false),
                 committed => return committed.map(|()| false),
             },
             (Done::Moved { was_last: true }, Some((there, _))) => there.note_unlinked(),

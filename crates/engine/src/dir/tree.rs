@@ -5,7 +5,7 @@
 //! stays where it is. Limits: one level of inner nodes, two with large_dir; then the directory is full.
 
 use super::lookup::{Frame, Root};
-use crate::dir::placement::{Builder, STAND_IN};
+use super::remade::{Builder, STAND_IN};
 use crate::error::Error;
 use crate::inode::Inode;
 use diorite_format::FileBlock;

@@ -4,8 +4,8 @@
 //! Invariants: an inode is in the list from before anybody can see its mark until its times are in a transaction, so a sync finds the one
 //! or the other; the list does not keep an inode without a name in memory; times that cannot be written stay in the list. Limits:
 //! one entry for each inode. From [`MANY`] entries on the keeper does not wait for its interval. From [`TOO_MANY`] on, opening a file,
-//! following a path and reading a directory or a link write the noted times first. While a group of changes is open no times can be
-//! written, so the list may become as long as the number of files used in the group.
+//! following a path and reading a directory or a link write the noted times first. While an atomic change is open no times can be
+//! written, so the list may become as long as the number of files used in the atomic change.
 
 use crate::error::Error;
 use crate::inode::Fs;
@@ -102,8 +102,8 @@ impl Fs {
         drop(dirty);
         // After the lock was released: this may be the last reference to an inode that had the number before.
         drop(before);
-        // While a group is open the keeper could not write them.
-        if many && !journal.has_group() {
+        // While an atomic change is open the keeper could not write them.
+        if many && !journal.has_atomic() {
             journal.hurry_commit();
         } else {
             journal.expect_commit();
@@ -124,11 +124,11 @@ impl Fs {
     /// group of changes is open they cannot be written. Blocks; no lock may be held.
     ///
     /// # Errors
-    /// The first error; all other inodes' times are written nevertheless. `InGroup` if a group is open and there are noted times.
+    /// The first error; all other inodes' times are written nevertheless. `InAtomic` if an atomic change is open and there are noted times.
     pub(crate) fn write_noted_times(&self) -> Result<(), Error> {
-        if self.has_group() {
+        if self.has_atomic() {
             return match self.has_noted_times() {
-                true => Err(Error::InGroup),
+                true => Err(Error::InAtomic),
                 false => Ok(()),
             };
         }

@@ -30,7 +30,7 @@
 //!
 //! - A request that answers for its own data (O_DSYNC, O_SYNC, a range operation, a loop device's FUA) fails if a flush has failed since
 //!   its data went down. It reports nothing about other data, and is no substitute for a sync.
-//! - An fsync, fdatasync, `Volume::sync`, close or end of a group answers for data of many epochs. Each open file (`File` with its
+//! - An fsync, fdatasync, `Volume::sync`, close or end of an atomic change answers for data of many epochs. Each open file (`File` with its
 //!   clones; a loop device is one), and the volume for its own syncs, remembers the last failure that it has reported (`Told`). If there
 //!   is a newer one, the next sync fails, once, after its work is done; so do all syncs that were under way when that failure was
 //!   reported. A failure from before a file was opened is not reported through it.

@@ -54,7 +54,7 @@ impl Inode {
                 break before;
             }
             alone = Some(self.quiesce());
-            self.settle_data()?;
+            self.checkpoint_data()?;
             // The cache may have blocks from before they were this file's, as when somebody read attributes that were removed since.
             self.volume.cache.drop_all_clean();
         };
@@ -62,7 +62,7 @@ impl Inode {
         // The removal of the flag `S` is the last change that has to be durable at once.
         match before.has(InodeFlags::SYNC) {
             true => self.commit_change(),
-            false => self.settle(),
+            false => self.sync_if_flagged(),
         }
     }
 
@@ -82,7 +82,7 @@ impl Inode {
                 disk.ctime = now;
             })
         })?;
-        self.settle()
+        self.sync_if_flagged()
     }
 
     /// Checks which flags may be changed, and returns the settable ones. The map lock is held.

@@ -73,7 +73,7 @@ impl std::fmt::Debug for Fs {
 impl Drop for Fs {
     fn drop(&mut self) {
         // Files that outlived the last `Volume` may have made changes since that was dropped.
-        self.settle_best_effort();
+        self.make_clean_best_effort();
     }
 }
 

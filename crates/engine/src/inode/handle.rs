@@ -46,10 +46,10 @@ impl Handle {
     }
 
     /// Must its requests be durable when they are acknowledged: data and map; times as well? The inode's flag `S` does not count while a
-    /// group is open: such changes become durable with the group.
+    /// group is open: such changes become durable with the atomic change.
     #[inline]
     pub(crate) fn makes_durable(&self) -> (bool, bool) {
-        let by_flag = self.inode.is_sync() && !self.inode.volume.has_group();
+        let by_flag = self.inode.is_sync() && !self.inode.volume.has_atomic();
         (self.dsync || by_flag, self.sync || by_flag)
     }
 

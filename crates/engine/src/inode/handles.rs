@@ -86,18 +86,18 @@ impl Fs {
         self.journal()?.commit_up_to(self, tid)
     }
 
-    /// As [`Fs::settle`], for callers that cannot report an error: it is latched, and the next open recovers.
-    pub(crate) fn settle_best_effort(&self) {
-        let _latched = self.settle();
+    /// As [`Fs::make_clean`], for callers that cannot report an error: it is latched, and the next open recovers.
+    pub(crate) fn make_clean_best_effort(&self) {
+        let _latched = self.make_clean();
     }
 
     /// Writes noted times, commits everything and checkpoints it: the volume needs no recovery then. Blocks; no lock may be held.
-    pub(crate) fn settle(&self) -> Result<(), Error> {
+    pub(crate) fn make_clean(&self) -> Result<(), Error> {
         self.journal_if_any().map_or(Ok(()), |journal| {
             let written = self.write_noted_times();
-            let settled = journal.settle(self);
+            let clean = journal.make_clean(self);
             journal.write_failure_down(self);
-            written.and(settled)
+            written.and(clean)
         })
     }
 

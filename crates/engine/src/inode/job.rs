@@ -144,7 +144,7 @@ impl Job {
         match std::mem::replace(&mut self.hold, Hold::None) {
             Hold::None => {}
             Hold::InFlight => inode.gate.leave(&self.file.shard),
-            Hold::Turn => inode.gate.end_turn(),
+            Hold::Exclusive => inode.gate.end_turn(),
         }
     }
 

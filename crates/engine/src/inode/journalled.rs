@@ -107,7 +107,7 @@ impl Inode {
 
     /// Commits and checkpoints all data of the file, so that the log and the cache have none of it. Blocks; the caller has the turn, or
     /// the file has no users, so that its data does not change meanwhile.
-    pub(crate) fn settle_data(&self) -> Result<(), Error> {
+    pub(crate) fn checkpoint_data(&self) -> Result<(), Error> {
         if !self.is_journalled() {
             return Ok(());
         }

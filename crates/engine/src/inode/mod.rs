@@ -8,7 +8,7 @@
 //! | `open_file`, `handle` | an inode and flags -> an open file; an open file in one queue |
 //! | `first`, `attrs`, `flags`, `generation` | an inode -> what its flags and rights allow; changes of its flags and generation |
 //! | `times`, `dirty_times` | reads and writes -> times noted in memory, then in a transaction |
-//! | `handles`, `settle`, `durable`, `orphaned` | changes -> journal handles, commits, durability promised, the orphan list |
+//! | `handles`, `commit_change`, `durable`, `orphaned` | changes -> journal handles, commits, durability promised, the orphan list |
 //! | `claims`, `clusters`, `fill`, `node_reserve`, `beforehand` | a write into new space -> its blocks claimed, nodes reserved |
 //! | `job`, `remap`, `pieces` | an ended write, a range -> edits of the map, in handles of bounded size |
 //! | `grow`, `tail` | a size that is going to move -> zeros behind the old end |
@@ -22,6 +22,7 @@ mod attrs;
 mod beforehand;
 mod claims;
 mod clusters;
+mod commit_change;
 pub(crate) mod dirty_times;
 mod durable;
 mod fill;
@@ -44,7 +45,7 @@ mod queues;
 mod read;
 mod recent;
 mod remap;
-mod settle;
+
 mod table;
 mod tail;
 mod times;

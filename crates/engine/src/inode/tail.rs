@@ -79,7 +79,7 @@ impl Inode {
     /// Call when a write has failed that touched the rest of this block, while it still has its place among the extending requests. Zeros
     /// what it may have left there, before anything behind it is published. `places` are the places of jobs that the caller holds back.
     /// Blocks.
-    pub(crate) fn settle_tail(&self, block: u64, places: &[u64]) {
+    pub(crate) fn zero_touched_tail(&self, block: u64, places: &[u64]) {
         self.forget_tail();
         // If another job is being published its place is behind this one's, but its publication began before this one got its place. Then
         // these bytes are inside the size at once.

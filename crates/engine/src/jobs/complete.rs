@@ -32,7 +32,7 @@ impl Task for Job {
                 make_durable(&volume, &mut done);
                 Ok(())
             });
-            settle(&mut done, made);
+            fail_unless(&mut done, made);
         }
         let mut done = done.into_iter().peekable();
         while let Some(job) = done.next() {
@@ -73,7 +73,7 @@ fn make_durable(volume: &Fs, jobs: &mut [Job]) {
 }
 
 /// If making them durable panicked, fails all jobs that needed it.
-fn settle(jobs: &mut [Job], result: Result<(), Error>) {
+fn fail_unless(jobs: &mut [Job], result: Result<(), Error>) {
     if let Err(error) = result {
         let concerned = jobs.iter_mut().filter(|j| j.durable != Durable::No);
         concerned.for_each(|job| job.fail(&error));

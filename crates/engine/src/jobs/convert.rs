@@ -47,7 +47,7 @@ pub(super) fn convert(jobs: Vec<Job>) -> Vec<Job> {
             batch = convert_batch(batch, credits);
         }
         for job in batch.iter().filter(|job| job.failed) {
-            settle_tail(job, &[&batch, &rest]);
+            zero_tail_of_failed(job, &[&batch, &rest]);
         }
         let next: Vec<Job> = batch.iter_mut().flat_map(published).collect();
         // Sorted in behind what is left of their files.
@@ -82,7 +82,7 @@ fn take_in(mut job: Job) -> Taken {
     let conversion = conversion.expect("only conversions come here");
     let (pos, extends) = (conversion.bytes.start, conversion.extends);
     if job.failed {
-        settle_tail(&job, &[]);
+        zero_tail_of_failed(&job, &[]);
         let freed = job.give_place_up();
         return Taken::Bad(job, freed);
     }
@@ -94,7 +94,7 @@ fn take_in(mut job: Job) -> Taken {
 
 /// Zeroes what a failed job may have left behind the file's end, before the size may move over it. `mine` are jobs of this thread over
 /// which the size has not moved yet.
-fn settle_tail(job: &Job, mine: &[&[Job]]) {
+fn zero_tail_of_failed(job: &Job, mine: &[&[Job]]) {
     let Some(block) = job.conversion.as_ref().and_then(|c| c.tail) else {
         return;
     };
@@ -103,7 +103,7 @@ fn settle_tail(job: &Job, mine: &[&[Job]]) {
     let places: Vec<u64> = places.filter_map(Job::place).collect();
     // If the zeros cannot be written, the bytes stay unknown, as they do if the device fails.
     let _best_effort = contained(|| {
-        job.inode().settle_tail(block, &places);
+        job.inode().zero_touched_tail(block, &places);
         Ok(())
     });
 }

@@ -4,7 +4,7 @@
 //! or with an error. Invariants: no lock is held and no handle is open while a commit is waited for. Limits: one request at a time per
 //! worker.
 
-use crate::attr::settle_first_write;
+use crate::attr::prepare_first_write;
 use crate::delete;
 use crate::error::{Error, Wait};
 use crate::inode::Handle;
@@ -47,7 +47,7 @@ impl PrepareJob {
                 if *alone {
                     end_cut(&self.file.inode)?;
                 }
-                settle_first_write(&self.file.inode)?;
+                prepare_first_write(&self.file.inode)?;
                 Ok(self.file.inode.map.load())
             }
             Need::Space {

@@ -4,7 +4,7 @@
 //! change of a map. Invariants: the arguments are checked again, as the file may have changed while the request waited; the turn
 //! ends before a commit is waited for, and before the report. Limits: a worker runs one operation at a time; once begun it is not stopped.
 
-use crate::attr::{settle_first_write, settle_privileges};
+use crate::attr::{clear_privileges, prepare_first_write};
 use crate::error::Error;
 use crate::inode::Handle;
 use crate::inode::{Data, Durable, Job};
@@ -39,12 +39,12 @@ impl RangeJob {
             "what is pending is counted in flight"
         );
         let bytes = check(&self.file, self.op, self.pos, self.len)?;
-        settle_privileges(inode)?;
+        clear_privileges(inode)?;
         if self.is_done_inside(&bytes)? {
             return Ok(());
         }
-        settle_first_write(inode)?;
-        inode.settle_data()?;
+        prepare_first_write(inode)?;
+        inode.checkpoint_data()?;
         match self.op {
             Op::Fallocate(mode) => {
                 fallocate(inode, mode, bytes)?;

@@ -95,11 +95,11 @@ impl Journal {
         }
     }
 
-    /// Keeps new handles from beginning. Fails if a group has begun since the caller checked: its transaction must not be committed
-    /// halfway.
+    /// Keeps new handles from beginning. Fails if an atomic change has begun since the caller checked: its transaction must not be
+    /// committed halfway.
     pub(super) fn begin_to_close(&self) -> Result<(), Error> {
         let mut state = self.state.lock();
-        state.check_no_group()?;
+        state.check_no_atomic()?;
         state.closing = true;
         Ok(())
     }

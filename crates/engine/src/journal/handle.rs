@@ -236,11 +236,11 @@ impl JournalHandle<'_> {
     }
 
     /// Notes that a name moves: it must be at `first` before it is gone from `then`. Returns false if other names of this transaction need
-    /// the opposite order: the caller has to commit first. Inside a group, which cannot be committed, it returns true and there is no
-    /// order.
+    /// the opposite order: the caller has to commit first. Inside an atomic change, which cannot be committed, it returns true and there is
+    /// no order.
     pub(crate) fn moves(&self, first: NamesAt, then: NamesAt) -> bool {
         let moves = self.order(|order| order.moves(first, then));
-        moves.unwrap_or(true) || self.journal.has_group()
+        moves.unwrap_or(true) || self.journal.has_atomic()
     }
 
     /// Notes that an inode has lost its last name.

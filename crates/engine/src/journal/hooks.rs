@@ -32,7 +32,7 @@ pub(crate) trait CommitHooks: std::fmt::Debug + Send + Sync {
     /// Writes these times into the running transaction. Blocks; no lock may be held.
     ///
     /// # Errors
-    /// The device's; `InGroup` while a group of changes is open.
+    /// The device's; `InAtomic` while an atomic change is open.
     fn write_noted_times(&self) -> Result<(), Error>;
 
     /// Commits the running transaction, with noted times, where nobody can be given an error: a failure is latched, and written down.

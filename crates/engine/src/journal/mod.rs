@@ -6,7 +6,7 @@
 //! | `hooks` | a commit -> what the rooms above add to it |
 //! | `handle` | the wish to change blocks -> a handle in the running transaction |
 //! | `transaction` | what handles changed -> one transaction; who waits for what |
-//! | `group` | changes of many handles -> all of them in one commit, or in none |
+//! | `atomic` | changes of many handles -> all of them in one commit, or in none |
 //! | `commit` | the running transaction -> durable in the log, or at home in rounds |
 //! | `log` | frozen blocks -> a jbd2 log: descriptors, revokes, commit blocks, its superblock |
 //! | `order` | names that change -> which blocks go home before which, without a journal |
@@ -59,20 +59,20 @@
 //! names until then. A move that would close a circle in this order commits first. A round without such names writes the rest in one
 //! phase.
 //!
-//! A **group** (`Volume::group`, `journal/group.rs`) is many changes in one transaction. While it is open nobody commits, requests that
-//! need a commit fail, and inodes that lose their last name wait on the orphan list. It ends with one commit, or it is abandoned: what
-//! is committed is written home, the volume is closed, and the group's changes, which were in memory only, are lost. So that an abandoned
-//! group leaves all data, bytes behind the new end of a truncated file are not zeroed by the group, but when the file is extended later;
-//! until the group has ended the file cannot be extended over them. Changes of inodes with the flag `S` are durable with the group. Data
-//! that a group wrote through the journal cannot be cut off before its commit.
+//! An **atomic change** (`Volume::atomic`, `journal/atomic.rs`) is many changes in one transaction. While it is open nobody commits,
+//! requests that need a commit fail, and inodes that lose their last name wait on the orphan list. It ends with one commit, or it is
+//! abandoned: what is committed is written home, the volume is closed, and the atomic change's changes, which were in memory only, are
+//! lost. So that an abandoned group leaves all data, bytes behind the new end of a truncated file are not zeroed by the atomic change, but
+//! when the file is extended later; until the atomic change has ended the file cannot be extended over them. Changes of inodes with the
+//! flag `S` are durable with the atomic change. Data that an atomic change wrote through the journal cannot be cut off before its commit.
 //!
 //! Data that goes through the journal (`inode/journalled.rs`) is part of transactions like metadata. Such files are read from the metadata
 //! cache, which has what is not home. All space for a write is allocated before its first handle (`inode/beforehand.rs`). Before a range
 //! operation or a deletion touches the data, everything is committed, written home and dropped from the cache, so that neither the log nor
 //! the cache has old contents of blocks that become another file's.
 
+mod atomic;
 mod commit;
-mod group;
 mod handle;
 mod hooks;
 mod keeper;
@@ -85,7 +85,7 @@ mod store;
 mod tests;
 mod transaction;
 
-pub use group::GroupFill;
+pub use atomic::AtomicFill;
 pub(crate) use handle::JournalHandle;
 pub(crate) use hooks::CommitHooks;
 pub(crate) use log::{Log, Places};
@@ -202,7 +202,7 @@ impl Journal {
             if !tid.is_after(state.committed) {
                 return Ok(());
             }
-            state.check_no_group()?;
+            state.check_no_atomic()?;
             if !std::mem::replace(&mut counted, true) {
                 state.crowd.arrived += 1;
                 self.arrived.notify_one();
@@ -240,7 +240,7 @@ impl Journal {
 
     /// Commits, writes everything home and marks the volume as clean, so that it needs no recovery. If somebody changes something
     /// meanwhile it stays marked as in use. Blocks; no lock may be held.
-    pub(crate) fn settle(&self, hooks: &dyn CommitHooks) -> Result<(), Error> {
+    pub(crate) fn make_clean(&self, hooks: &dyn CommitHooks) -> Result<(), Error> {
         let disk = hooks.store();
         let mut medium = self.medium.lock();
         {
@@ -248,7 +248,7 @@ impl Journal {
             if let Some(error) = &state.aborted {
                 return Err(error.clone());
             }
-            state.check_no_group()?;
+            state.check_no_atomic()?;
         }
         self.commit(hooks, &mut medium)?;
         self.check(disk, |journal| journal.bring_home(disk, &mut medium))?;

@@ -72,9 +72,9 @@ impl Store {
         self.journal.get().is_none_or(|j| j.is_committed(tid))
     }
 
-    /// Is a group of changes open?
-    pub(crate) fn has_group(&self) -> bool {
-        self.journal.get().is_some_and(Journal::has_group)
+    /// Is an atomic change open?
+    pub(crate) fn has_atomic(&self) -> bool {
+        self.journal.get().is_some_and(Journal::has_atomic)
     }
 
     /// The largest number of credits that one handle should ask for, so that it fits into the journal.

@@ -4,7 +4,7 @@
 //! taken only when no handle in it is open; it has each block once; tids go up by one. Limits: guarded by one lock, held for a few
 //! instructions.
 
-use super::group::Group;
+use super::atomic::Atomic;
 use super::order::Order;
 use crate::error::Error;
 use crate::stats::JournalStats;
@@ -69,8 +69,8 @@ pub(super) struct State {
     pub(super) closing: bool,
     pub(super) committed: Tid,
     pub(super) aborted: Option<Error>,
-    /// The open group, if there is one: the running transaction is its, and only its end commits it.
-    pub(super) group: Option<Group>,
+    /// The open atomic change, if there is one: the running transaction belongs to it, and only its end commits it.
+    pub(super) atomic: Option<Atomic>,
     /// The superblock says that the volume is in use.
     pub(super) marked: bool,
     pub(super) stats: JournalStats,
@@ -117,7 +117,7 @@ impl State {
             closing: false,
             committed: Tid::new(first.get().wrapping_sub(1)),
             aborted: None,
-            group: None,
+            atomic: None,
             marked: false,
             stats: JournalStats::default(),
             crowd: Crowd::default(),

@@ -158,7 +158,7 @@ fn shift_part(inode: &Inode, part: &Part, by: i64, size: u64) -> Result<(), Erro
         remap.written_at(now);
         remap.publish()
     })?;
-    if inode.volume.has_journal() || inode.volume.has_group() {
+    if inode.volume.has_journal() || inode.volume.has_atomic() {
         return Ok(());
     }
     inode.volume.commit_running()

@@ -4,8 +4,8 @@
 //! rest of the new last block is zeros on the device before the handle with the size begins (rule B5); the first handle sets the size
 //! and, if there will be another, puts the inode on the orphan list; the last one takes it off. So a crash leaves the old size, or the
 //! new one and an orphan whose truncation recovery completes. Before a truncation of several handles, all nodes of the map are checked
-//! and, in a group of changes, the room for all handles: damage or lack of room changes nothing. Limits: blocks. In a group the credits
-//! of all handles count together, which is more than they change. If the device fails between two handles, the new size stays, with
+//! and, in an atomic change, the room for all handles: damage or lack of room changes nothing. Limits: blocks. In an atomic change the
+//! credits of all handles count together, which is more than they change. If the device fails between two handles, the new size stays, with
 //! written blocks behind it; they are freed before the file becomes longer.
 
 use crate::error::Error;
@@ -65,9 +65,10 @@ pub(crate) fn shrink(inode: &Inode, size: u64) -> Result<(), Error> {
     let mut piece = first_piece(inode, keep)?;
     // Blocks that are freed as metadata are revoked, so they need no checkpoint.
     if !inode.holds_metadata() {
-        inode.settle_data()?;
+        inode.checkpoint_data()?;
     }
-    // If a group is abandoned the bytes behind the end are needed again. So they stay, and are zeroed before the file becomes longer.
+    // If an atomic change is abandoned the bytes behind the end are needed again. So they stay, and are zeroed before the file becomes
+    // longer.
     let is_cut = !size.is_multiple_of(block);
     let left = is_cut && inode.volume.journal()?.leaves_tail(inode.ino, size / block);
     // Until the size has moved, what is known of the tail is about the old end (rule D9).
@@ -92,14 +93,14 @@ pub(crate) fn shrink(inode: &Inode, size: u64) -> Result<(), Error> {
 }
 
 /// The piece at the end, which the first handle frees. If there will be more handles, it checks first that they will not fail because of
-/// the map or for lack of room in the group's transaction, since the first handle cannot be undone.
+/// the map or for lack of room in the atomic change's transaction, since the first handle cannot be undone.
 fn first_piece(inode: &Inode, keep: u32) -> Result<Piece, Error> {
     let first = inode.piece_to_free(keep..END, End::Last)?;
     if first.blocks.start <= keep {
         return Ok(first);
     }
     inode.check_nodes(keep)?;
-    if inode.volume.has_group() {
+    if inode.volume.has_atomic() {
         let (mut end, mut credits) = (first.blocks.start, first.credits);
         while end > keep {
             let piece = inode.piece_to_free(keep..end, End::Last)?;

@@ -56,7 +56,7 @@ enum Waiter {
     /// A request that wants to enter. It is counted in the shard when it is released.
     Enter(Parked, Arc<Shard>),
     /// A request that wants the turn.
-    Turn(Parked),
+    Exclusive(Parked),
     /// A thread that wants the turn and sleeps on `turn_granted`.
     Thread(Arc<AtomicBool>),
 }
@@ -145,7 +145,7 @@ impl Gate {
     pub(crate) fn take_turn(&self, request: impl FnOnce() -> Parked) -> Admission {
         let mut inner = self.inner.lock();
         if inner.held {
-            inner.parked.push_back(Waiter::Turn(request()));
+            inner.parked.push_back(Waiter::Exclusive(request()));
             return Admission::Parked;
         }
         inner.held = true;
@@ -153,7 +153,7 @@ impl Gate {
         if inner.in_flight() == 0 {
             return Admission::Now;
         }
-        inner.draining = Some(Waiter::Turn(request()));
+        inner.draining = Some(Waiter::Exclusive(request()));
         Admission::Parked
     }
 
@@ -248,7 +248,7 @@ impl Gate {
 
     fn grant(&self, waiter: Waiter) {
         match waiter {
-            Waiter::Turn(request) | Waiter::Enter(request, _) => request.release(),
+            Waiter::Exclusive(request) | Waiter::Enter(request, _) => request.release(),
             Waiter::Thread(granted) => {
                 granted.store(true, Ordering::SeqCst);
                 self.turn_granted.notify_all();

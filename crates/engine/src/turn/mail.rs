@@ -46,7 +46,7 @@ pub(crate) enum Hold {
     /// The request is counted in flight.
     InFlight,
     /// The request has the exclusive turn.
-    Turn,
+    Exclusive,
 }
 
 /// A parked request: its queue and its slot.

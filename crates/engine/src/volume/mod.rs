@@ -14,8 +14,8 @@
 //! and queues keep what they need of the file system, so the last [`Volume`] may be dropped before them. Limits: permissions of callers
 //! are not checked.
 
+mod atomic;
 mod attributes;
-mod group;
 mod known;
 mod names;
 mod space;
@@ -32,10 +32,10 @@ use crate::policy::Policy;
 use crate::queue::{File, Pool, Queue};
 use crate::slots::{BlockingWork, Service};
 use crate::stats::{Counters, JournalStats};
+pub use atomic::Atomic;
 use diorite_block::Device;
 use diorite_block::sync::thread;
 use diorite_format::{GroupDesc, Ino, Superblock};
-pub use group::Group;
 use known::Known;
 pub use space::Space;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ impl Drop for Owner {
         self.known.clear();
         fs.recent.close();
         delete::delete_doomed_best_effort(fs);
-        fs.settle_best_effort();
+        fs.make_clean_best_effort();
     }
 }
 
@@ -254,7 +254,7 @@ impl Volume {
         }
         let data = fs.data_epoch();
         delete::commit_deleted(fs)?;
-        fs.settle()?;
+        fs.make_clean()?;
         fs.end_sync(told, fs.flush_since(data))
     }
 }

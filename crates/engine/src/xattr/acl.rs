@@ -7,7 +7,7 @@
 
 use super::attribute;
 use super::block::{fit_block, put_block};
-use super::remove::Named;
+use super::names::Named;
 use super::set::{Setting, XattrWhen};
 use super::set::{set_attribute, set_xattr};
 use super::shared::share_instead;
@@ -37,10 +37,6 @@ pub(crate) struct Inherited {
     /// It is a directory that begins in its inode, where the attribute for the rest of its names comes first.
     pub(crate) begins_inside: bool,
     lists: Vec<(Named<'static>, Vec<u8>)>,
-}
-
-pub(super) fn is_acl((index, _): Named<'_>) -> bool {
-    matches!(index, NameIndex::ACL_ACCESS | NameIndex::ACL_DEFAULT)
 }
 
 /// Sets a list, in the interface's form, in a handle of its own; one without entries takes it away. Blocks; no lock may be held.

@@ -22,6 +22,21 @@ pub(super) struct Block {
     pub(super) raw: Vec<u8>,
 }
 
+impl Block {
+    /// Its entries; none of no block.
+    pub(super) fn parse(&self, inode: &Inode) -> Result<Xattrs<'_>, Error> {
+        match self.at {
+            None => Ok(Xattrs::default()),
+            Some(at) => Ok(Xattrs::parse_block(
+                &inode.volume.sb,
+                inode.ino,
+                at,
+                &self.raw,
+            )?),
+        }
+    }
+}
+
 /// The block, checked, if the inode has one. Blocks while it is read.
 pub(super) fn read_attribute_block(inode: &Inode) -> Result<Option<(FsBlock, MetaRef)>, Error> {
     let (volume, at) = (&inode.volume, inode.disk().file_acl);

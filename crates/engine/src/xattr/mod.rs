@@ -3,6 +3,7 @@
 //! | file | takes -> gives |
 //! |---|---|
 //! | `names` | an attribute's whole name -> how it is stored, and whether this inode may have it |
+//! | `change` | a name and a value -> one of the two below, or a list with its permissions |
 //! | `set`, `remove` | an attribute -> in the inode, in a block, in an inode of its own; gone |
 //! | `block` | the entries of an inode's block -> that block: made, changed, copied where it is shared, let go |
 //! | `shared` | the entries of a block -> an equal one that others have, which counts one user more |
@@ -29,6 +30,7 @@
 
 mod acl;
 mod block;
+mod change;
 mod names;
 mod remove;
 mod set;
@@ -37,10 +39,10 @@ mod value;
 
 pub(crate) use acl::{Inherited, follow_mode, inherit_acl, put_inherited};
 pub(crate) use block::{own_attribute_block, release_xattr_block};
-pub(crate) use names::{missing, to_change};
-pub(crate) use remove::{Named, attribute_credits, held_attribute, remove, remove_xattr};
+pub(crate) use change::{remove, set};
+pub(crate) use names::{Named, missing, to_change};
+pub(crate) use remove::{attribute_credits, held_attribute, remove_xattr};
 pub use set::XattrWhen;
-pub(crate) use set::set;
 
 use crate::error::Error;
 use crate::inode::Inode;

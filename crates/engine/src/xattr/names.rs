@@ -4,7 +4,6 @@
 //! nothing. Limits: who may use which namespace is the caller's policy.
 //! Source: man 7 xattr, man 2 setxattr; experiments with the kernel's mount.
 
-use super::remove::Named;
 use crate::error::Error;
 use crate::inode::{Fs, Inode};
 use diorite_format::features::Compat;
@@ -12,8 +11,16 @@ use diorite_format::xattr::NameIndex;
 use diorite_format::{FileType, Ino};
 use std::sync::Arc;
 
+/// Which attribute, as it is stored.
+pub(crate) type Named<'n> = (NameIndex, &'n [u8]);
+
 /// The longest whole name.
 const MOST_NAME: usize = 255;
+
+/// Whether it is an access control list, which changes with the permissions.
+pub(super) fn is_acl((index, _): Named<'_>) -> bool {
+    matches!(index, NameIndex::ACL_ACCESS | NameIndex::ACL_DEFAULT)
+}
 
 pub(crate) fn missing(name: &[u8]) -> Error {
     let name = String::from_utf8_lossy(name).into_owned();

@@ -5,12 +5,8 @@
 //! and takes the old away; what may fail for space comes first and has changed nothing. Limits: values of 64 KiB; without ea_inode all
 //! attributes have the inode's area and one block.
 
-use super::MOST_VALUE;
-use super::acl;
-use super::acl::set_acl;
 use super::block::{block_now, fit_block, replace_block};
-use super::names::missing;
-use super::remove::Named;
+use super::names::{Named, missing};
 use super::remove::{attribute_credits, remove_xattr};
 use super::shared::share_block;
 use super::value::Holder;
@@ -31,34 +27,6 @@ pub enum XattrWhen {
     Missing,
     /// Only if it is there (XATTR_REPLACE).
     Present,
-}
-
-/// Sets an attribute. What was named before, or was made in vain, is doomed; the caller deletes it, and settles the inode. Blocks; no lock may be
-/// held.
-pub(crate) fn set(
-    inode: &Inode,
-    which: Named<'_>,
-    value: &[u8],
-    when: XattrWhen,
-) -> Result<(), Error> {
-    if value.len() > MOST_VALUE as usize {
-        let (ino, len) = (inode.ino, value.len());
-        return Err(Error::AttributeTooBig { ino, len });
-    }
-    if acl::is_acl(which) {
-        return set_acl(inode, which, value);
-    }
-    set_attribute(
-        inode,
-        &Setting {
-            which,
-            value: Some(value),
-            when,
-            holder: None,
-            permissions: None,
-            shares: true,
-        },
-    )
 }
 
 /// What is to be set.

@@ -7,7 +7,6 @@
 //! experiments with the kernel's mount, debugfs and e2fsck.
 
 use super::MOST_VALUE;
-use super::remove::held;
 use crate::alloc::{MARK_CREDITS, NEW_INODE_CREDITS, Run};
 use crate::disk::cache::Kind;
 use crate::error::Error;
@@ -18,7 +17,7 @@ use crate::map::edit::NewRun;
 use crate::orphan::ORPHAN_CREDITS;
 use diorite_block::Buf;
 use diorite_format::inode::NewInode;
-use diorite_format::xattr::{XattrEntry, value_sum, verify_ea_inode};
+use diorite_format::xattr::{XattrEntry, XattrValue, value_sum, verify_ea_inode};
 use diorite_format::{FileType, FsBlock, Ino, Inode as DiskInode, InodeFlags};
 use std::sync::Arc;
 
@@ -29,6 +28,14 @@ const PERMISSIONS: u16 = 0o600;
 pub(super) struct Holder {
     pub(super) inode: Arc<Inode>,
     pub(super) size: u32,
+}
+
+/// The inode that holds an entry's value, if one does, and the value's length.
+pub(super) fn held(entry: &XattrEntry<'_>) -> Option<(Ino, u32)> {
+    match entry.value {
+        XattrValue::Inode { ino, size } => Some((ino, size)),
+        XattrValue::Bytes(_) => None,
+    }
 }
 
 /// The value of an attribute of this inode, from the inode that holds it.

@@ -15,6 +15,7 @@ use crate::num;
 use crate::superblock::Superblock;
 use crate::types::{FileBlock, Ino};
 
+use super::walk::{Slot, record_size};
 use super::{DirBlock, DirBlockKind, Format, MIN_RECORD, TAIL_TYPE, checksum, is_hashed, walk};
 
 /// Longest name, in bytes.
@@ -50,13 +51,6 @@ enum Seals {
     AtOnce,
     /// By the caller, later.
     Later,
-}
-
-/// The position of a record.
-#[derive(Clone, Copy)]
-pub(super) struct Slot {
-    pub(super) offset: u32,
-    pub(super) len: u32,
 }
 
 impl<'a> DirBlockEdit<'a> {
@@ -393,11 +387,6 @@ pub(super) fn put_record(
         put(e, de::FILE_TYPE, &[kind.to_dirent()]);
     }
     put(e, de::SIZE, name);
-}
-
-/// Bytes that an entry needs: the fixed part and the name, in multiples of 4.
-pub(super) fn record_size(name_len: usize) -> u32 {
-    num::count32(de::SIZE.saturating_add(name_len)).saturating_add(3) & !3
 }
 
 /// A record length as stored; only the length of a whole 64 KiB block does not fit in 16 bits.

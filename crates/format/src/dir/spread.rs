@@ -14,8 +14,9 @@ use crate::num;
 use crate::superblock::Superblock;
 use crate::types::Ino;
 
-use super::edit::{check_name, entries_len, finish, put_record, record_size, stored_len};
-use super::{DirBlock, Format, Slot};
+use super::edit::{check_name, entries_len, finish, put_record, stored_len};
+use super::walk::{Slot, record_size};
+use super::{DirBlock, Format};
 
 type Fitted<T> = core::result::Result<T, Unfit>;
 

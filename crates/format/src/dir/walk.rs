@@ -9,7 +9,7 @@ use crate::le::{le16, le32, u8_at};
 use crate::num;
 use crate::types::Ino;
 
-use super::{Format, Slot};
+use super::Format;
 use crate::record::record_len;
 
 /// One record.
@@ -25,6 +25,18 @@ pub struct DirEntry<'a> {
     pub offset: u32,
     /// Bytes to the next record.
     pub rec_len: u32,
+}
+
+/// The position of a record.
+#[derive(Clone, Copy)]
+pub(super) struct Slot {
+    pub(super) offset: u32,
+    pub(super) len: u32,
+}
+
+/// Bytes that an entry needs: the fixed part and the name, in multiples of 4.
+pub(super) fn record_size(name_len: usize) -> u32 {
+    num::count32(de::SIZE.saturating_add(name_len)).saturating_add(3) & !3
 }
 
 /// Iterator over the records of a block.
@@ -141,11 +153,7 @@ pub(super) fn find_room(bytes: &[u8], format: Format, need: u32) -> Option<(u32,
     heads(bytes, format)
         .map(|head| {
             let name = num::usize16(head.name_len);
-            let used = if head.used {
-                super::edit::record_size(name)
-            } else {
-                0
-            };
+            let used = if head.used { record_size(name) } else { 0 };
             (head.offset, head.rec_len, used)
         })
         .find(|(_, len, used)| len.saturating_sub(*used) >= need)

@@ -1,6 +1,6 @@
 //! The meaning of the host's results: every result for every kind of request, without a host that returns it.
 
-use super::super::settle::{Settled, plan, settle};
+use super::super::round::{Round, apply_result, plan};
 use super::super::slots::{HostOp, Slots};
 use super::*;
 
@@ -15,7 +15,7 @@ fn answer(bio: Bio, answers: &[i64]) -> (Option<Bio>, u64) {
     let op = plan(&device.target, &bio);
     slot.fill(bio, op);
     for (i, answer) in answers.iter().enumerate() {
-        if settle(&device.target, slot, *answer) == Settled::Ended {
+        if apply_result(&device.target, slot, *answer) == Round::Ended {
             assert_eq!(i + 1, answers.len(), "it ended early: {:?}", slot.bio);
             return (slot.bio.take(), slot.done);
         }

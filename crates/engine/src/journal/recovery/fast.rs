@@ -5,8 +5,7 @@
 //! is overwritten; the fast commits count until the transaction's commit block is durable, and not afterwards, so after a crash at any
 //! point one of the two is there, whole. Limits: what was changed has to fit into the log.
 
-use super::replay::LogEnd;
-use super::scan::Ring;
+use super::scan::{LogEnd, Ring};
 use super::source::{LogBlocks, LogSource};
 use crate::disk::Blocks;
 use crate::error::Error;

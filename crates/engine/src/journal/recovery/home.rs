@@ -14,7 +14,7 @@
 //! 6. The superblock's `needs_recovery` is cleared.
 
 use super::fast::commit;
-use super::replay::LogEnd;
+use super::scan::LogEnd;
 use super::source::LogSource;
 use crate::disk::{Blocks, edit_superblock, flush, write_block};
 use crate::error::Error;

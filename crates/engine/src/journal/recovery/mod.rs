@@ -26,6 +26,7 @@ mod source;
 pub(crate) use fast::check_fits;
 pub(crate) use home::{After, bring_home};
 pub(crate) use overlay::Overlay;
-pub(crate) use replay::{LogEnd, Target, replay};
+pub(crate) use replay::{Target, replay};
+pub(crate) use scan::LogEnd;
 pub(crate) use scratch::Scratch;
 pub(crate) use source::LogSource;

@@ -6,7 +6,7 @@
 //! check is an error.
 
 use super::fast::fast_commits;
-use super::scan::{Piece, Ring, scan};
+use super::scan::{LogEnd, Piece, Ring, scan};
 use super::source::LogBlocks;
 use crate::disk::Blocks;
 use crate::error::Error;
@@ -28,30 +28,6 @@ pub(crate) struct Replay {
     pub(crate) damaged: Option<Tid>,
     /// The fast commits after the last transaction; or why they cannot be replayed.
     pub(crate) fast: Result<FastCommits, Error>,
-}
-
-/// Where a log ends, and the number of the transaction that would come next.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LogEnd {
-    /// The block of the log.
-    pub(crate) at: u32,
-    pub(crate) tid: Tid,
-}
-
-impl LogEnd {
-    /// The end of a log without transactions, which goes on with the sequence in its superblock.
-    pub(crate) fn of_empty(journal: &JournalSuper) -> LogEnd {
-        LogEnd {
-            at: journal.first,
-            tid: Tid::new(journal.sequence.get().wrapping_sub(1)),
-        }
-    }
-
-    /// The sequence for a log that is emptied after `more` further transactions. One number is left out, so that no old block of the log
-    /// is ever taken for one of a new transaction.
-    pub(crate) fn next(self, more: u32) -> Tid {
-        Tid::new(self.tid.get().wrapping_add(more).wrapping_add(1))
-    }
 }
 
 /// Decides which blocks of the volume copies may be written to.

@@ -35,6 +35,30 @@ pub(super) enum Piece {
     },
 }
 
+/// Where a log ends, and the number of the transaction that would come next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogEnd {
+    /// The block of the log.
+    pub(crate) at: u32,
+    pub(crate) tid: Tid,
+}
+
+impl LogEnd {
+    /// The end of a log without transactions, which goes on with the sequence in its superblock.
+    pub(crate) fn of_empty(journal: &JournalSuper) -> LogEnd {
+        LogEnd {
+            at: journal.first,
+            tid: Tid::new(journal.sequence.get().wrapping_sub(1)),
+        }
+    }
+
+    /// The sequence for a log that is emptied after `more` further transactions. One number is left out, so that no old block of the log
+    /// is ever taken for one of a new transaction.
+    pub(crate) fn next(self, more: u32) -> Tid {
+        Tid::new(self.tid.get().wrapping_add(more).wrapping_add(1))
+    }
+}
+
 /// What the log holds.
 #[derive(Debug)]
 pub(super) struct Scan {

@@ -33,6 +33,7 @@ mod leaf;
 mod look;
 mod nodes;
 mod part;
+mod place;
 mod plan;
 mod pointers;
 mod quick;

@@ -40,7 +40,10 @@ pub(super) fn joins(plan: &Plan<'_>) -> bool {
 }
 
 /// Joins, splits and places children; returns their index entries.
-pub(super) fn settle(plan: &mut Plan<'_>, children: Vec<Child>) -> Result<Vec<ExtentIndex>, Error> {
+pub(super) fn place_children(
+    plan: &mut Plan<'_>,
+    children: Vec<Child>,
+) -> Result<Vec<ExtentIndex>, Error> {
     let mut joined: Vec<Child> = Vec::with_capacity(children.len());
     for child in children {
         if len(&child.now) == 0 {

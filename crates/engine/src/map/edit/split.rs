@@ -6,8 +6,8 @@
 //! So is a volume without a journal: the old leaf could be on disk unchanged beside the new one, with its upper entries twice.
 
 use super::TreeBlocks;
+use super::place::{Place, owner, too_full};
 use super::plan::twice;
-use super::quick::{Place, owner, too_full};
 use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::journal::JournalHandle;

@@ -6,7 +6,7 @@
 //! e2fsck may offer to make it narrower, as it does for the kernel's trees; it reports no error.
 
 use super::leaf::Change;
-use super::nodes::{Child, State, is_append, joins, len, settle, with_ends};
+use super::nodes::{Child, State, is_append, joins, len, place_children, with_ends};
 use super::plan::Plan;
 use crate::error::Error;
 use crate::map::load::{END, check_places, extent_segments};
@@ -82,7 +82,7 @@ fn edit_node(
     }
     let (begin, end) = adopt(plan, node, begin..end, &mut children)?;
     let mut all = list[..begin].to_vec();
-    all.extend(settle(plan, children)?);
+    all.extend(place_children(plan, children)?);
     all.extend_from_slice(&list[end..]);
     Ok(Entries::Index(with_ends(all, expect.end)))
 }

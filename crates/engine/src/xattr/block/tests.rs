@@ -59,7 +59,7 @@ impl Pair {
         let attrs = Xattrs::parse_block(sb, self.a.ino, self.a.disk().file_acl, &raw).unwrap();
         let (index, name) = NameIndex::split(name.as_bytes()).unwrap();
         let entry = attrs.get(index, name).unwrap();
-        crate::xattr::remove::held(entry).unwrap().0
+        crate::xattr::value::held(entry).unwrap().0
     }
 
     fn users(&self, holder: Ino) -> u64 {

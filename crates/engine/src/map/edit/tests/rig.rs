@@ -111,7 +111,7 @@ impl Rig {
 
     /// What is on the device once all that was changed is home.
     pub(super) fn bytes(&self) -> Vec<u8> {
-        self.volume.inner().settle().unwrap();
+        self.volume.inner().make_clean().unwrap();
         let mut bytes = std::fs::read(&self.image).unwrap();
         self.device.read_at(0, &mut bytes);
         bytes

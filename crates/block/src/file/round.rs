@@ -1,7 +1,7 @@
 //! Translates a bio into host operations, and the host's result into the bio's result: the same for every I/O engine.
 //!
 //! Input: a bio and the target's geometry; then the host's result (bytes, or a negated errno). Output: a [`HostOp`]; then
-//! whether the bio has ended ([`Settled::Ended`], with its result set) or the rest must be requested again. Invariants: short
+//! whether the bio has ended ([`Round::Ended`], with its result set) or the rest must be requested again. Invariants: short
 //! transfers continue; EINTR, ECANCELED and EAGAIN without NOWAIT are retried; a read past the end of the backing file is
 //! zero-filled (rule L2). Limits: a bio fails after [`MAX_IDLE`] rounds without progress.
 
@@ -19,7 +19,7 @@ const MAX_IOVECS: usize = 1024;
 
 /// The result of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Settled {
+pub(super) enum Round {
     /// The bio's result is set.
     Ended,
     /// Request the rest.
@@ -128,26 +128,26 @@ pub(super) fn fill_iovecs(slot: &mut Slot, logical: u32) -> Option<usize> {
 
 /// Applies the host's result `res` to the bio in `slot`.
 #[inline]
-pub(super) fn settle(target: &Target, slot: &mut Slot, res: i64) -> Settled {
+pub(super) fn apply_result(target: &Target, slot: &mut Slot, res: i64) -> Round {
     match slot.op {
         HostOp::Read | HostOp::Write if res > 0 && slot.done + res as u64 == slot.bio().len => {
             slot.bio_mut().result = Ok(());
-            Settled::Ended
+            Round::Ended
         }
         HostOp::Nothing => {
             let verdict = slot.verdict;
             slot.bio_mut().result = verdict;
-            Settled::Ended
+            Round::Ended
         }
-        _ => settle_rest(target, slot, res),
+        _ => apply_any_result(target, slot, res),
     }
 }
 
 #[cold]
-fn settle_rest(target: &Target, slot: &mut Slot, res: i64) -> Settled {
+fn apply_any_result(target: &Target, slot: &mut Slot, res: i64) -> Round {
     if res < 0 {
         let errno = i32::try_from(-res).unwrap_or(libc::EIO);
-        return settle_error(target, slot, errno);
+        return apply_error(target, slot, errno);
     }
     match slot.op {
         HostOp::Read => short_read(target, slot, res as u64),
@@ -156,12 +156,12 @@ fn settle_rest(target: &Target, slot: &mut Slot, res: i64) -> Settled {
     }
 }
 
-fn end(slot: &mut Slot, result: Result<(), BioError>) -> Settled {
+fn end(slot: &mut Slot, result: Result<(), BioError>) -> Round {
     slot.bio_mut().result = result;
-    Settled::Ended
+    Round::Ended
 }
 
-fn again(slot: &mut Slot, errno: i32) -> Settled {
+fn again(slot: &mut Slot, errno: i32) -> Round {
     slot.idle_rounds += 1;
     if slot.idle_rounds > MAX_IDLE {
         // Not the kind of EAGAIN: the caller did not ask for NOWAIT.
@@ -171,10 +171,10 @@ fn again(slot: &mut Slot, errno: i32) -> Settled {
         };
         return end(slot, Err(stuck));
     }
-    Settled::Again
+    Round::Again
 }
 
-fn settle_error(target: &Target, slot: &mut Slot, errno: i32) -> Settled {
+fn apply_error(target: &Target, slot: &mut Slot, errno: i32) -> Round {
     let nowait = slot.bio().flags.nowait;
     let failed = Err(BioError::from_errno(errno));
     match (errno, slot.op) {
@@ -184,7 +184,7 @@ fn settle_error(target: &Target, slot: &mut Slot, errno: i32) -> Settled {
         (libc::EOPNOTSUPP, HostOp::Read | HostOp::Write) if nowait => {
             // The file system does not support NOWAIT. No engine blocks in the submitter's thread anyway.
             slot.bio_mut().flags.nowait = false;
-            Settled::Again
+            Round::Again
         }
         (libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV, HostOp::Fallocate(mode)) => {
             fallocate_refused(target, slot, mode, failed)
@@ -198,7 +198,7 @@ fn fallocate_refused(
     slot: &mut Slot,
     mode: i32,
     failed: Result<(), BioError>,
-) -> Settled {
+) -> Round {
     if mode == PUNCH {
         target.punch_off.store(true, Ordering::Relaxed);
     } else {
@@ -209,7 +209,7 @@ fn fallocate_refused(
         BioOp::Discard => end(slot, Ok(())),
         BioOp::WriteZeroesUnmap if mode == PUNCH => {
             slot.op = HostOp::Fallocate(ZERO);
-            Settled::Again
+            Round::Again
         }
         _ => end(
             slot,
@@ -233,21 +233,21 @@ fn advance(target: &Target, slot: &mut Slot, n: u64) -> bool {
     progress
 }
 
-fn short_write(target: &Target, slot: &mut Slot, n: u64) -> Settled {
+fn short_write(target: &Target, slot: &mut Slot, n: u64) -> Round {
     if advance(target, slot, n) {
-        Settled::Again
+        Round::Again
     } else {
         again(slot, libc::EIO)
     }
 }
 
-fn short_read(target: &Target, slot: &mut Slot, n: u64) -> Settled {
+fn short_read(target: &Target, slot: &mut Slot, n: u64) -> Round {
     let reached = slot.done + n;
     let len = slot.bio().len;
     let at_end = n == 0 || target.is_past_end(slot.bio().pos + reached);
     if !at_end {
         return if advance(target, slot, n) {
-            Settled::Again
+            Round::Again
         } else {
             again(slot, libc::EIO)
         };
