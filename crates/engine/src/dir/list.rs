@@ -20,6 +20,7 @@ use diorite_format::dx;
 use diorite_format::features::Compat;
 use diorite_format::inline::InlineData;
 use diorite_format::{FileType, Ino};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// One name in a directory.
@@ -63,7 +64,7 @@ enum Next {
     Hash(u32, Option<Key>),
     /// Records from this byte of the directory on.
     Byte(u64),
-    /// Names in the inode, but for so many of them.
+    /// What is in the inode, behind this position.
     Inline(u64),
     End,
 }
@@ -72,28 +73,37 @@ enum Next {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     hash: u32,
+    /// 31 bits of it.
     sum: u32,
 }
 
-/// In a position: it is a [`Key`]. Others are bytes of the directory, or counts.
-const BY_HASH: u64 = 1 << 63;
+/// Positions have a sign where they go on (`off_t`): the highest bit is never set.
+const SIGN: u64 = 1 << 63;
+/// In a position: it is a [`Key`]. Others are bytes of the directory.
+const BY_HASH: u64 = 1 << 62;
+/// In a position that is no key: it is a byte of the names in the inode.
+const IN_INODE: u64 = 1 << 61;
+/// Behind "." and "..", where they are not in a block.
+const BEHIND_DOTS: u64 = 2;
+/// Bytes of each of them at the beginning of a block.
+const DOT_BYTES: u64 = 12;
 
 impl Key {
     fn of(hash: u32, name: &[u8]) -> Key {
-        let sum = csum::crc32c(!0, name);
+        let sum = csum::crc32c(!0, name) >> 1;
         Key { hash, sum }
     }
 
     /// Hashes are even.
     fn position(self) -> u64 {
-        BY_HASH | u64::from(self.hash >> 1) << 32 | u64::from(self.sum)
+        BY_HASH | u64::from(self.hash >> 1) << 31 | u64::from(self.sum)
     }
 
     fn at(position: u64) -> Key {
-        let half = |bits: u64| u32::try_from(bits & 0xffff_ffff).expect("32 bits were cut out");
+        let part = |bits: u64| u32::try_from(bits & 0x7fff_ffff).expect("31 bits were cut out");
         Key {
-            hash: half((position & !BY_HASH) >> 32) << 1,
-            sum: half(position),
+            hash: part(position >> 31) << 1,
+            sum: part(position),
         }
     }
 }
@@ -126,22 +136,24 @@ impl ReadDir {
         if !inline_dir::is_inside(&dir) {
             blocks(&dir)?;
         }
-        let is_key = position & BY_HASH != 0;
+        let has = |bit: u64| position & bit != 0;
+        let (is_key, is_dot) = (has(BY_HASH), position <= BEHIND_DOTS);
         let next = match order(&dir)? {
-            Order::Place if is_key => {
-                let (ino, what) = (dir.ino, "a position of another stream");
-                return Err(Error::Invalid(format!(
-                    "directory inode {ino}: {position:#x} is {what}"
-                )));
-            }
-            Order::Place if inline_dir::is_inside(&dir) => Next::Inline(position),
-            Order::Place => Next::Byte(position),
-            Order::Tree(_) | Order::Hash(_) if is_key => {
+            Order::Tree(_) | Order::Hash(_) if is_key && !has(SIGN) => {
                 let key = Key::at(position);
-                Next::Hash(key.hash, Some(key))
+                Some(Next::Hash(key.hash, Some(key)))
             }
-            Order::Tree(_) | Order::Hash(_) => Next::Dots(position),
+            Order::Tree(_) | Order::Hash(_) => is_dot.then_some(Next::Dots(position)),
+            Order::Place if is_key || has(SIGN) => None,
+            Order::Place if inline_dir::is_inside(&dir) => {
+                (is_dot || has(IN_INODE)).then_some(Next::Inline(position))
+            }
+            Order::Place => Some(Next::Byte(byte_of(position))),
         };
+        let next = next.ok_or_else(|| {
+            let (ino, what) = (dir.ino, "a position of another stream");
+            Error::Invalid(format!("directory inode {ino}: {position:#x} is {what}"))
+        })?;
         drop(lock);
         Ok(ReadDir {
             dir,
@@ -167,6 +179,10 @@ impl ReadDir {
         dir.note_read();
         let _names = dir.lock_shared(false)?;
         let at = std::mem::replace(&mut self.next, Next::End);
+        if dir.is_unlinked() {
+            // Its parent may be gone, too, and that number another's.
+            return Ok(());
+        }
         let (ready, next) = match (at, order(&dir)?) {
             (Next::End, _) => return Ok(()),
             (Next::Dots(skip), _) => (dots(&dir, skip)?, Next::Hash(0, None)),
@@ -176,7 +192,11 @@ impl ReadDir {
             }
             // It had a tree when it was begun.
             (Next::Hash(..), Order::Place) => return Ok(()),
-            (Next::Inline(skip), _) => (inline_from(&dir, skip)?, Next::End),
+            (Next::Inline(behind), _) if inline_dir::is_inside(&dir) => {
+                (inline_from(&dir, behind)?, Next::End)
+            }
+            // It has left its inode since.
+            (Next::Inline(behind), _) => (Vec::new(), Next::Byte(byte_of(behind))),
             (Next::Byte(from), _) => {
                 let size = u64::from(dir.volume.block_size());
                 let block = from / size;
@@ -243,17 +263,26 @@ fn is_dots(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }
 
-/// What is in the inode, but for so many names.
-fn inline_from(dir: &Inode, skip: u64) -> Result<Vec<(DirEntry, u64)>, Error> {
-    let all = match inline_dir::is_inside(dir) {
-        true => inline_entries(dir)?,
-        false => Vec::new(),
+/// What is in the inode behind a position. The first part of the names keeps its length, and no record moves.
+fn inline_from(dir: &Inode, behind: u64) -> Result<Vec<(DirEntry, u64)>, Error> {
+    let from = match behind & IN_INODE {
+        0 => 0,
+        _ => behind & !IN_INODE,
     };
-    Ok(all
-        .into_iter()
-        .zip(1..)
-        .filter(|(_, n)| *n > skip)
-        .collect())
+    let names = inline_records(dir)?.into_iter();
+    let names = names
+        .filter(|(_, at)| at.start >= from)
+        .map(|(entry, at)| (entry, IN_INODE | at.end));
+    Ok(dots(dir, behind)?.into_iter().chain(names).collect())
+}
+
+/// Where a directory goes on in its blocks that was in its inode before: with the first name, as they may have been packed meanwhile.
+fn byte_of(position: u64) -> u64 {
+    match position {
+        dot @ 0..=BEHIND_DOTS => dot * DOT_BYTES,
+        inside if inside & IN_INODE != 0 => BEHIND_DOTS * DOT_BYTES,
+        byte => byte,
+    }
 }
 
 /// Names with their positions, those behind `after` in their order.
@@ -355,15 +384,24 @@ pub(super) fn inline_entries(dir: &Inode) -> Result<Vec<DirEntry>, Error> {
         made(b".", dir.ino),
         made(b"..", dir::inline_parent(sb, &dir.disk())?),
     ];
-    let rest = inline_tail(&dir.volume, &dir.disk(), &dir.raw())?;
-    let disk = dir.disk();
-    let data = InlineData::new(&disk, &rest)?;
-    for part in data.dir_parts().into_iter().filter(|p| !p.is_empty()) {
-        entries.extend(
-            DirBlock::parse_inline(sb, &dir.disk(), part)?
-                .entries()
-                .map(DirEntry::from),
-        );
-    }
+    let records = inline_records(dir)?.into_iter();
+    entries.extend(records.map(|(entry, _)| entry));
     Ok(entries)
+}
+
+/// The names in a directory's inode, each with the bytes of its record in both parts, one behind the other.
+fn inline_records(dir: &Inode) -> Result<Vec<(DirEntry, Range<u64>)>, Error> {
+    let (sb, disk) = (&dir.volume.sb, dir.disk());
+    let rest = inline_tail(&dir.volume, &disk, &dir.raw())?;
+    let data = InlineData::new(&disk, &rest)?;
+    let (mut records, mut first) = (Vec::new(), 0);
+    for part in data.dir_parts().into_iter().filter(|p| !p.is_empty()) {
+        let parsed = DirBlock::parse_inline(sb, &disk, part)?;
+        records.extend(parsed.entries().map(|e| {
+            let start = first + u64::from(e.offset);
+            (DirEntry::from(e), start..start + u64::from(e.rec_len))
+        }));
+        first += part.len() as u64;
+    }
+    Ok(records)
 }
