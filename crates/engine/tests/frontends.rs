@@ -466,3 +466,38 @@ fn positions_fit_off_t_and_are_checked() {
     }
     volume.close().unwrap();
 }
+
+/// A directory that was removed while somebody knows it has no names, as for the kernel: its parent may be gone too, and that number another's.
+/// The defect: ".." led to a file that had got the number, and a directory could be moved "into" that.
+#[test]
+fn a_removed_directory_has_no_names() {
+    let dir = scratch();
+    let image = made(dir.path(), "8M", &["-t", "ext4"]);
+    let volume = writable(&image);
+    let parent = volume.mkdir("/parent", 0o755).unwrap();
+    let child = volume.mkdir((parent, "child"), 0o755).unwrap();
+    volume.know(child).unwrap();
+    let stream = volume.read_dir(child).unwrap();
+    volume.rmdir((parent, "child")).unwrap();
+    volume.rmdir("/parent").unwrap();
+    let next = volume.create("/file", 0o644).unwrap();
+    assert_eq!(next.ino(), parent, "the number is used again");
+    for name in [".", "..", "x"] {
+        assert_eq!(volume.lookup(child, name).unwrap(), None, "{name}");
+    }
+    assert_eq!(stream.count(), 0);
+    assert_eq!(volume.read_dir(child).unwrap().count(), 0);
+    let is_missing = |done: Result<(), Error>| {
+        assert!(matches!(done, Err(Error::NotFound { .. })), "{done:?}");
+    };
+    volume.mkdir("/moved", 0o755).unwrap();
+    let flags = RenameFlags::default();
+    is_missing(volume.rename("/moved", (child, "moved"), flags));
+    is_missing(volume.rename((child, "x"), "/x", flags));
+    is_missing(volume.mkdir((child, "x"), 0o755).map(drop));
+    is_missing(volume.link_ino(next.ino(), (child, "x")));
+    volume.forget(child, 1);
+    drop(next);
+    volume.close().unwrap();
+    fsck(&image);
+}

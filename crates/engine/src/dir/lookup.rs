@@ -25,7 +25,7 @@ pub(super) struct Found {
 /// The inode that `name` stands for in `dir`. The directory is locked until it is in memory: else it could lose its name and go. Blocks.
 pub(crate) fn locked(dir: &Inode, name: &[u8]) -> Result<Option<Arc<Inode>>, Error> {
     let _names = dir.lock_shared(false)?;
-    let found = find(dir, name)?;
+    let found = find(dir, name)?.filter(|_| !dir.is_unlinked());
     found.map(|found| dir.volume.inode(found.ino)).transpose()
 }
 
