@@ -11,7 +11,7 @@ use crate::inode::Inode;
 use diorite_format::dir;
 use diorite_format::dirhash::HashVersion;
 use diorite_format::dx::{self, DxNode, DxRoot, DxView};
-use diorite_format::{FileBlock, FormatError, Ino};
+use diorite_format::{FileBlock, FormatError, Ino, InodeFlags};
 use std::sync::Arc;
 
 /// A name, found.
@@ -22,7 +22,8 @@ pub(super) struct Found {
     pub(super) ino: Ino,
 }
 
-/// The inode that `name` stands for in `dir`. The directory is locked until it is in memory: else it could lose its name and go. Blocks.
+/// The inode that `name` stands for in `dir`. The directory is locked until it is in memory: else it could lose its name and go. One that was
+/// removed has no names: what its ".." said may be another's number by now. Blocks.
 pub(crate) fn locked(dir: &Inode, name: &[u8]) -> Result<Option<Arc<Inode>>, Error> {
     let _names = dir.lock_shared(false)?;
     let found = find(dir, name)?.filter(|_| !dir.is_unlinked());
@@ -74,11 +75,12 @@ pub(super) struct Root {
 
 /// Has the directory a hash tree?
 pub(super) fn hashed(dir: &Inode) -> Result<Hashed, Error> {
-    let sb = &dir.volume.sb;
-    if !dir::is_hashed(sb, &dir.disk()) {
+    let (sb, disk) = (&dir.volume.sb, dir.disk());
+    if !dir::is_hashed(sb, &disk) {
         return Ok(Hashed::No);
     }
-    if place_of(dir, 0)?.is_none() {
+    // The tree of one that folds case has the hashes of folded names.
+    if disk.flags.has(InodeFlags::CASEFOLD) || place_of(dir, 0)?.is_none() {
         return Ok(Hashed::Unknown);
     }
     let raw = read_node(dir, 0)?;
