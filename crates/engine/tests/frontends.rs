@@ -501,3 +501,50 @@ fn a_removed_directory_has_no_names() {
     volume.close().unwrap();
     fsck(&image);
 }
+
+/// Numbers come from clients. The defect: the orphan file and the values of attributes could be given names, owners and times, the first be opened for
+/// writing; a value's times are its sum and the count of those that have it.
+#[test]
+fn the_volumes_own_inodes_are_nobodys_to_change() {
+    let dir = scratch();
+    let args = ["-t", "ext4", "-O", "orphan_file,ea_inode"];
+    let image = made(dir.path(), "16M", &args);
+    let volume = writable(&image);
+    let file = volume.create("/file", 0o644).unwrap();
+    let before: Vec<u32> = (1..40).collect();
+    let is_used = |ino: &u32| {
+        let opened = volume.open_ino(Ino::new(*ino), OpenFlags::default());
+        opened.is_ok_and(|file| file.metadata().holds_value())
+    };
+    volume
+        .set_xattr(file.ino(), "user.long", &[7; 20_000])
+        .unwrap();
+    volume.sync().unwrap();
+    let value = before.into_iter().find(is_used).map(Ino::new).unwrap();
+    let orphans = volume.superblock().orphan_file().unwrap();
+    for ino in [orphans, value] {
+        let writable = OpenFlags {
+            write: true,
+            ..OpenFlags::default()
+        };
+        let set = SetAttr {
+            uid: Some(1),
+            ..SetAttr::default()
+        };
+        let refused = [
+            volume.link_ino(ino, "/named"),
+            volume.set_attr(ino, &set),
+            volume.set_xattr(ino, "user.x", b"x"),
+            volume.open_ino(ino, writable).map(drop),
+        ];
+        for (n, done) in refused.into_iter().enumerate() {
+            assert!(
+                matches!(done, Err(Error::NotPermitted { .. })),
+                "{n}: {done:?}"
+            );
+        }
+    }
+    drop(file);
+    volume.close().unwrap();
+    fsck(&image);
+}
