@@ -548,3 +548,17 @@ fn the_volumes_own_inodes_are_nobodys_to_change() {
     volume.close().unwrap();
     fsck(&image);
 }
+
+/// Names have 255 bytes at most; who looks a longer one up is told, as of the kernel.
+#[test]
+fn a_name_that_is_too_long_is_no_missing_one() {
+    let dir = scratch();
+    let image = made(dir.path(), "8M", &["-t", "ext4"]);
+    let volume = writable(&image);
+    let longest = "n".repeat(255);
+    let ino = volume.mkdir((Ino::ROOT, &longest), 0o755).unwrap();
+    assert_eq!(volume.lookup(Ino::ROOT, &longest).unwrap(), Some(ino));
+    let longer = volume.lookup(Ino::ROOT, &"n".repeat(256));
+    assert!(matches!(longer, Err(Error::NameTooLong { .. })));
+    volume.close().unwrap();
+}

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::inode::Inode;
 use crate::options::OpenFlags;
 use crate::queue::File;
+use diorite_format::dir::MAX_NAME;
 use diorite_format::inode::Rdev;
 use diorite_format::{FileType, Ino};
 use std::sync::Arc;
@@ -36,14 +37,19 @@ impl Volume {
     /// What a name in a directory stands for; none if it is not there. A symbolic link is not followed. Blocks while metadata is read.
     ///
     /// # Errors
-    /// `NotADirectory`; damaged directories.
+    /// `NotADirectory`; `NameTooLong` for what can be no name; damaged directories.
     pub fn lookup(
         &self,
         dir: Ino,
         name: &(impl AsRef<[u8]> + ?Sized),
     ) -> Result<Option<Ino>, Error> {
+        let name = name.as_ref();
+        if name.len() > MAX_NAME {
+            let path = At::In(dir, name).to_string();
+            return Err(Error::NameTooLong { path });
+        }
         self.inner().bound_noted_times_best_effort();
-        let found = dir::lookup(&*self.inner().inode(dir)?, name.as_ref())?;
+        let found = dir::lookup(&*self.inner().inode(dir)?, name)?;
         Ok(found.map(|inode| inode.ino))
     }
 
