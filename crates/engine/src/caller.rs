@@ -90,6 +90,14 @@ impl Maker {
         permissions & !self.umask
     }
 
+    /// Permissions of a new directory: a process gives it no rights to act as others.
+    pub(crate) fn of_directory(&self, permissions: u16) -> u16 {
+        match self.groups {
+            Some(_) => permissions & 0o1777,
+            None => permissions,
+        }
+    }
+
     /// Permissions for an inode of this group, without the right to act as that group, unless he may give it.
     pub(crate) fn without_foreign_group(&self, permissions: u16, gid: u32) -> u16 {
         const SETGID: u16 = 0o2000;

@@ -562,3 +562,37 @@ fn a_name_that_is_too_long_is_no_missing_one() {
     assert!(matches!(longer, Err(Error::NameTooLong { .. })));
     volume.close().unwrap();
 }
+
+/// A process makes directories without set-user-id and set-group-id, whatever it asks for; the kernel drops them. Who only gives owners gives
+/// all permissions.
+#[test]
+fn directories_of_callers_have_no_rights_to_act_as_others() {
+    let dir = scratch();
+    let image = made(dir.path(), "8M", &["-t", "ext4"]);
+    let volume = writable(&image);
+    let caller = Caller {
+        uid: 0,
+        gids: vec![0],
+    };
+    let modes = [0o777, 0o1777, 0o2777, 0o4777, 0o7777];
+    let mode_of = |ino| {
+        let file = volume.open_ino(ino, OpenFlags::default()).unwrap();
+        file.metadata().mode & 0o7777
+    };
+    let theirs = volume.for_caller(&caller, 0o022);
+    let ours = modes.map(|mode| mode_of(theirs.mkdir(&format!("/d{mode:o}"), mode).unwrap()));
+    assert_eq!(mode_of(volume.mkdir("/all", 0o7777).unwrap()), 0o7777);
+    volume.close().unwrap();
+    fsck(&image);
+    mounted(&image, "rw", |at| {
+        let script = "import os, sys; os.umask(0o022); os.mkdir(sys.argv[1], int(sys.argv[2], 8))";
+        let kernels = modes.map(|mode| {
+            let path = at.join(format!("k{mode:o}"));
+            let path = path.to_str().unwrap();
+            run("python3", &["-c", script, path, &format!("{mode:o}")]);
+            let said = run("stat", &["-c", "%a", path]);
+            u16::from_str_radix(said.trim(), 8).unwrap()
+        });
+        assert_eq!(ours, kernels);
+    });
+}
