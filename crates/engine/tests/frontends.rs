@@ -596,3 +596,64 @@ fn directories_of_callers_have_no_rights_to_act_as_others() {
         assert_eq!(ours, kernels);
     });
 }
+
+/// Who sets a list gives permissions: set-group-id of a group that he is not in goes with it, as on the kernel's mount. The defect: it stayed.
+#[test]
+fn a_list_takes_rights_of_foreign_groups_away() {
+    let dir = scratch();
+    let image = made(dir.path(), "8M", &["-t", "ext4"]);
+    let volume = writable(&image);
+    let paths = ["/of others", "/of members"];
+    for path in paths {
+        let owned = volume.with_owner(1234, 7);
+        let ino = owned.create(path, 0o2775).unwrap().ino();
+        let file = volume.open_ino(ino, OpenFlags::default()).unwrap();
+        assert_eq!(file.metadata().mode & 0o7777, 0o2775);
+    }
+    volume.sync().unwrap();
+    let theirs = dir.path().join("theirs");
+    std::fs::copy(&image, &theirs).unwrap();
+    // user::rwx user:99:r-x group::r-x mask::r-x other::---, in the kernel's form.
+    let entries: [(u16, u16, u32); 5] = [
+        (1, 7, u32::MAX),
+        (2, 5, 99),
+        (4, 5, u32::MAX),
+        (16, 5, u32::MAX),
+        (32, 0, u32::MAX),
+    ];
+    let mut list = 2u32.to_le_bytes().to_vec();
+    for (tag, perm, id) in entries {
+        list.extend([tag.to_le_bytes(), perm.to_le_bytes()].concat());
+        list.extend(id.to_le_bytes());
+    }
+    let groups = [1236, 7];
+    let modes = [0, 1].map(|n| {
+        let caller = Caller {
+            uid: 1234,
+            gids: vec![1235, groups[n]],
+        };
+        let ino = volume.resolve(paths[n], false).unwrap();
+        let handle = volume.for_caller(&caller, 0);
+        handle
+            .set_xattr(ino, "system.posix_acl_access", &list)
+            .unwrap();
+        let file = volume.open_ino(ino, OpenFlags::default()).unwrap();
+        format!("{:o}", file.metadata().mode & 0o7777)
+    });
+    assert_eq!(modes, ["750", "2750"]);
+    volume.close().unwrap();
+    fsck(&image);
+    // The copy has the journal of a volume in use: mounting recovers it.
+    mounted(&theirs, "rw,acl", |at| {
+        let kernels = [0, 1].map(|n| {
+            let path = at.join(&paths[n][1..]);
+            let (path, group) = (path.to_str().unwrap(), groups[n].to_string());
+            let script = "import os, sys; os.setgroups([int(sys.argv[3])]); os.setresgid(*[1235] * 3); os.setresuid(*[1234] * 3); \
+                          os.setxattr(sys.argv[1], 'system.posix_acl_access', bytes.fromhex(sys.argv[2]))";
+            let hex: String = list.iter().map(|byte| format!("{byte:02x}")).collect();
+            run("python3", &["-c", script, path, &hex, &group]);
+            run("stat", &["-c", "%a", path]).trim().to_owned()
+        });
+        assert_eq!(modes, kernels);
+    });
+}

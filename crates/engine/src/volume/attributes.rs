@@ -96,7 +96,8 @@ impl Volume {
         value: &[u8],
         when: XattrWhen,
     ) -> Result<(), Error> {
-        attr::set_xattr(self.inner(), ino, (name.as_ref(), value), when)
+        let named = (name.as_ref(), value);
+        attr::set_xattr(self.inner(), ino, named, when, self.maker())
     }
 
     /// Removes an attribute by its whole name. Else as [`Volume::set_xattr`].

@@ -25,6 +25,7 @@ use diorite_format::{FileType, Inode as DiskInode, InodeFlags};
 
 const ACCESS: Named<'_> = (NameIndex::ACL_ACCESS, b"");
 const DEFAULT: Named<'_> = (NameIndex::ACL_DEFAULT, b"");
+const SETGID: u16 = 0o2000;
 
 /// What a new inode has from who makes it, and from its directory's default list.
 #[derive(Debug, Default)]
@@ -43,8 +44,14 @@ pub(super) fn is_acl((index, _): Named<'_>) -> bool {
     matches!(index, NameIndex::ACL_ACCESS | NameIndex::ACL_DEFAULT)
 }
 
-/// Sets a list, in the interface's form, in a handle of its own; one without entries takes it away. Blocks; no lock may be held.
-pub(super) fn set_acl(inode: &Inode, which: Named<'_>, value: &[u8]) -> Result<(), Error> {
+/// Sets a list, in the interface's form, in a handle of its own; one without entries takes it away. Who gives permissions to a group of
+/// others takes set-group-id away with it. Blocks; no lock may be held.
+pub(super) fn set_acl(
+    inode: &Inode,
+    which: Named<'_>,
+    value: &[u8],
+    maker: Option<&Maker>,
+) -> Result<(), Error> {
     let acl = Acl::parse(value).map_err(|error| Error::Invalid(error.to_string()))?;
     let mut permissions = None;
     let mut stored = acl.as_ref().map(Acl::to_stored);
@@ -68,6 +75,9 @@ pub(super) fn set_acl(inode: &Inode, which: Named<'_>, value: &[u8]) -> Result<(
             when: XattrWhen::Always,
             holder: None,
             permissions,
+            loses: maker.map_or(0, |maker| {
+                SETGID & !maker.without_foreign_group(SETGID, inode.disk().gid)
+            }),
             shares: true,
         },
     )
@@ -97,6 +107,7 @@ pub(crate) fn follow_mode(
             when: XattrWhen::Always,
             holder: None,
             permissions: None,
+            loses: 0,
             shares: false,
         },
     )

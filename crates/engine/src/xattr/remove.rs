@@ -28,13 +28,13 @@ pub(crate) type Named<'n> = (NameIndex, &'n [u8]);
 /// lock may be held.
 pub(crate) fn remove(inode: &Inode, which: Named<'_>) -> Result<bool, Error> {
     if acl::is_acl(which) {
-        return set_acl(inode, which, &[]).map(|()| true);
+        return set_acl(inode, which, &[], None).map(|()| true);
     }
     inode.volume.in_handle(attribute_credits(inode)?, |handle| {
         let _map = inode.map_lock.lock();
         let is_there = remove_xattr(inode, handle, which)?;
         if is_there {
-            handle.or_abort(note_attributes(inode, handle, None))?;
+            handle.or_abort(note_attributes(inode, handle, None, 0))?;
         }
         Ok(is_there)
     })

@@ -15,6 +15,7 @@ use super::remove::{attribute_credits, remove_xattr};
 use super::shared::share_block;
 use super::value::Holder;
 use super::value::{adopt, holders, let_go, make_holder};
+use crate::caller::Maker;
 use crate::error::Error;
 use crate::inode::{CAPABILITY, Inode, timestamp};
 use crate::journal::JournalHandle;
@@ -40,13 +41,14 @@ pub(crate) fn set(
     which: Named<'_>,
     value: &[u8],
     when: XattrWhen,
+    maker: &Maker,
 ) -> Result<(), Error> {
     if value.len() > MOST_VALUE as usize {
         let (ino, len) = (inode.ino, value.len());
         return Err(Error::AttributeTooBig { ino, len });
     }
     if acl::is_acl(which) {
-        return set_acl(inode, which, value);
+        return set_acl(inode, which, value, Some(maker));
     }
     set_attribute(
         inode,
@@ -56,6 +58,7 @@ pub(crate) fn set(
             when,
             holder: None,
             permissions: None,
+            loses: 0,
             shares: true,
         },
     )
@@ -71,6 +74,8 @@ pub(super) struct Setting<'a> {
     pub(super) holder: Option<&'a Holder>,
     /// Permissions that the mode gets with it.
     pub(super) permissions: Option<u16>,
+    /// Bits that the mode loses with it.
+    pub(super) loses: u16,
     /// A block that others have will do. Else what changes next in the inode's own needs no space.
     pub(super) shares: bool,
 }
@@ -99,12 +104,13 @@ pub(super) fn note_attributes(
     inode: &Inode,
     handle: &JournalHandle<'_>,
     permissions: Option<u16>,
+    loses: u16,
 ) -> Result<(), Error> {
     let now = timestamp(inode.volume.now_nanos());
     inode.change(handle, |disk| {
         disk.ctime = now;
         if let Some(permissions) = permissions {
-            disk.mode = disk.mode & !0o777 | permissions;
+            disk.mode = disk.mode & !(0o777 | loses) | permissions;
         }
     })
 }
@@ -135,7 +141,7 @@ fn set_in_handle(inode: &Inode, set: &Setting<'_>) -> Result<(), Error> {
         if inode.disk().is_file() && set.which == CAPABILITY {
             inode.note_privileges();
         }
-        handle.or_abort(note_attributes(inode, handle, set.permissions))
+        handle.or_abort(note_attributes(inode, handle, set.permissions, set.loses))
     })
 }
 
