@@ -1,8 +1,8 @@
 //! Directories that came into memory lately, so that the next path through them need not read them again.
 //!
 //! Input: directories as they come into memory. Output: references that keep them there. Invariants: none without a name is kept, for it is to be deleted with
-//! its last user; none is dropped under the lock; all go with the last handle of the volume, which they hold. Limits: [`MOST`]
-//! directories; the one that came first goes first, and comes again if it is still used.
+//! its last user; none is dropped under the lock; they hold the volume, so none is kept before it is served, and all go with its last handle: an opening that fails leaves
+//! nothing behind. Limits: [`MOST`] directories; the one that came first goes first, and comes again if it is still used.
 
 use crate::inode::Inode;
 use crate::locks::RECENT;
@@ -24,8 +24,8 @@ pub(crate) struct Recent {
 struct Kept {
     /// The one that came first at the front.
     all: VecDeque<Arc<Inode>>,
-    /// No more are taken.
-    closed: bool,
+    /// Some are taken.
+    open: bool,
 }
 
 impl Recent {
@@ -35,13 +35,18 @@ impl Recent {
         }
     }
 
+    /// The volume is served from now on.
+    pub(crate) fn open(&self) {
+        self.kept.lock().open = true;
+    }
+
     /// Keeps it for a while, if it is a directory.
     pub(crate) fn keep(&self, inode: &Arc<Inode>) {
         if !inode.disk().is_dir() {
             return;
         }
         let mut kept = self.kept.lock();
-        if kept.closed || inode.is_unlinked() {
+        if !kept.open || inode.is_unlinked() {
             return;
         }
         let first = match kept.all.len() < MOST {
@@ -65,7 +70,7 @@ impl Recent {
     /// All of them go, and none comes any more.
     pub(crate) fn close(&self) {
         let mut kept = self.kept.lock();
-        kept.closed = true;
+        kept.open = false;
         let all = std::mem::take(&mut kept.all);
         drop(kept);
         drop(all);

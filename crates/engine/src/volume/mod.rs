@@ -73,6 +73,7 @@ impl Drop for Owner {
 impl Volume {
     /// The volume of a file system that was opened so.
     pub(crate) fn serve(fs: Arc<Fs>, options: &OpenOptions, notes: Vec<String>) -> Volume {
+        fs.recent.open();
         let known = Known::new(fs.level);
         let pool = Pool::new(Service::new(fs, options));
         Volume {
