@@ -96,6 +96,81 @@ fn imports_of_the_engine_run_down() {
     assert!(up.is_empty(), "imports run up:\n{}", up.join("\n"));
 }
 
+/// No source is overlooked: what is not read is of tests, and a crate has no second name for itself.
+#[test]
+fn all_sources_are_read() {
+    for src in CRATES {
+        let of = read(src);
+        assert_eq!(of.named_themselves(), Vec::<&str>::new(), "{src}");
+        let (read, mut unread) = (of.files(), Vec::new());
+        let mut todo = vec![root().join(src)];
+        while let Some(dir) = todo.pop() {
+            for entry in std::fs::read_dir(&dir).expect("a folder of sources") {
+                let path = entry.expect("an entry").path();
+                if path.is_dir() {
+                    todo.push(path);
+                    continue;
+                }
+                let file = path.strip_prefix(root().join(src)).expect("below it");
+                let file = file.to_str().expect("plain names");
+                let of_tests = ["tests.rs", "testing.rs"].iter().any(|t| file.ends_with(t));
+                if !read.contains(file) && !of_tests && !file.contains("tests/") {
+                    unread.push(file.to_owned());
+                }
+            }
+        }
+        assert!(unread.is_empty(), "{src}: {unread:?}");
+    }
+}
+
+/// Imports are seen wherever they stand. The defects: what was not for tests, or followed a field that was, was taken for a part of them; a name that
+/// begins with `pub` lost that; `self::super` led nowhere.
+#[test]
+fn imports_are_seen_wherever_they_stand() {
+    let dir = tempfile::tempdir().expect("a scratch folder");
+    let low = r#"
+#[cfg(not(test))]
+use crate::high::NotForTests;
+#[cfg(any(test, feature = "x"))]
+use crate::high::AlsoForTests;
+#[cfg(test)]
+use crate::high::ForTests;
+use crate::high::{
+    published_fn,
+};
+struct Low {
+    #[cfg(test)]
+    watch: u32,
+    field: crate::high::Field,
+}
+macro_rules! made {
+    () => { $crate::high::Macro };
+}
+fn inside() {
+    use self::super::high::Own;
+    { use crate::high::*; }
+}
+"#;
+    let high = "pub use inner::published_fn;\nmod inner;\n";
+    for (file, code) in [
+        ("lib.rs", "mod low;\nmod high;\n"),
+        ("low.rs", low),
+        ("high.rs", high),
+        ("high/inner.rs", "pub fn published_fn() {}\n"),
+    ] {
+        let path = dir.path().join(file);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::write(path, code).expect("a file");
+    }
+    let imports = Crate::read(dir.path()).imports();
+    let of_low = imports.iter().filter(|i| i.from == "low.rs");
+    let taken: BTreeSet<(&str, &str)> = of_low.map(|i| (&i.name[..], &i.to[..])).collect();
+    let all = ["", "AlsoForTests", "Field", "Macro", "NotForTests", "Own"];
+    let mut expected: BTreeSet<(&str, &str)> = all.iter().map(|n| (*n, "high.rs")).collect();
+    expected.insert(("published_fn", "high/inner.rs"));
+    assert_eq!(taken, expected);
+}
+
 /// Circles of files: none leaves a room, none is large.
 #[test]
 fn circles_stay_small_and_in_their_rooms() {
