@@ -18,13 +18,7 @@ impl Volume {
     pub fn set_attr(&self, ino: Ino, set: &SetAttr) -> Result<(), Error> {
         self.inner().check_open()?;
         let inode = self.inner().inode(ino)?;
-        let gid = set.gid.unwrap_or_else(|| inode.disk().gid);
-        let allowed = |given| self.maker().without_foreign_group(given, gid);
-        let set = SetAttr {
-            permissions: set.permissions.map(allowed),
-            ..*set
-        };
-        set_attr(&inode, &set)
+        set_attr(&inode, set, Some(self.maker()))
     }
 
     /// The volume's clock, as an inode stores it.
