@@ -574,6 +574,8 @@ fn stat_and_find_print_what_they_are_told() {
             "l",
             "-print",
         ],
+        // This was the mode: `%A` alone is stat's word for it.
+        &["find", "dir/deep/two", "-printf", "%A@ %AY-%Am\\n"],
         &["find", "dir", "-depth"],
     ] {
         let theirs = on_host(&host, words).1;
