@@ -96,9 +96,19 @@ fn imports_of_the_engine_run_down() {
     assert!(up.is_empty(), "imports run up:\n{}", up.join("\n"));
 }
 
-/// No source is overlooked: what is not read is of tests, and a crate has no second name for itself.
+/// No source is overlooked: what is not read is of tests, and a crate has no second name for itself; no crate is, and no floor is without a room.
 #[test]
 fn all_sources_are_read() {
+    for folder in ["crates", "frontends"] {
+        for entry in std::fs::read_dir(root().join(folder)).expect("a folder of crates") {
+            let name = entry.expect("an entry").file_name();
+            let src = format!("{folder}/{}/src", name.to_str().expect("plain names"));
+            assert!(CRATES.contains(&&src[..]), "{src} is in no list");
+        }
+    }
+    let engine = read("crates/engine/src");
+    let rooms: BTreeSet<&str> = engine.files().into_iter().map(room).collect();
+    assert_eq!(rooms, FLOORS.into_iter().collect(), "rooms and floors");
     for src in CRATES {
         let of = read(src);
         assert_eq!(of.named_themselves(), Vec::<&str>::new(), "{src}");
