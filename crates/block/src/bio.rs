@@ -1,18 +1,18 @@
-//! One request to a device: what to do, where, with which memory, and how it ended.
+//! One request to a device: operation, position, memory, and result.
 //!
-//! Input: whoever plans I/O fills a bio and puts it on a [`BioList`]. Output: the same bio, ended, on the list of who
-//! reaps. Invariant: a bio is owned by exactly one place at a time, so its buffer cannot be touched while the device has
-//! it. Limits: positions and lengths are bytes, multiples of the device's logical block; at most 2 GiB of data.
+//! Input: code that plans I/O fills a bio and puts it on a [`BioList`]. Output: the same bio, ended, on the list of the reaper.
+//! Invariant: a bio has exactly one owner at a time, so its buffer cannot be touched while the device has it. Limits: positions
+//! and lengths are bytes, multiples of the device's logical block; at most 2 GiB of data.
 
 use crate::buf::Buf;
 use std::collections::VecDeque;
 use std::fmt;
 
-/// Bios in the order in which they are to be submitted, or have ended.
+/// Bios in the order in which they will be submitted, or in which they ended.
 pub type BioList = VecDeque<Bio>;
 
-/// Empties a list whose members' memory has been moved on, without looking at each of them again. The list keeps its
-/// room. Memory that a member still owns is leaked.
+/// Empties a list whose members have been moved out bitwise, without visiting them again. The list keeps its capacity. Memory
+/// that a member still owns is leaked.
 #[inline]
 pub fn forget_moved<T>(list: &mut Vec<T>) {
     // SAFETY: no length is shorter than zero, and members that are not dropped are only leaked.
@@ -26,9 +26,9 @@ pub enum BioOp {
     Read,
     /// Write the buf to `pos`.
     Write,
-    /// Make durable what ended before this began.
+    /// Make durable all writes that ended before the flush began.
     Flush,
-    /// The range's contents are not needed any more; what it reads as is undefined.
+    /// The range's contents are no longer needed; what it then reads as is undefined.
     Discard,
     /// The range reads as zeros; its space stays allocated.
     WriteZeroes,
@@ -36,7 +36,7 @@ pub enum BioOp {
     WriteZeroesUnmap,
 }
 
-/// How a device is asked to do it.
+/// Modifiers of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BioFlags {
     /// Durable when it ends (forced unit access).
@@ -45,18 +45,18 @@ pub struct BioFlags {
     pub nowait: bool,
 }
 
-/// What went wrong, in the field's words. errno appears only in frontends.
+/// What went wrong, in terms of block devices. errno appears only in frontends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BioErrorKind {
     /// The device failed the request.
     Io,
-    /// The device is full below us: a sparse image on a full host.
+    /// The storage below the device is full: a sparse image on a full host.
     NoSpace,
-    /// It would have blocked, and the caller asked not to.
+    /// The request would have blocked, and the caller asked not to block.
     WouldBlock,
-    /// Alignment, bounds or an operation the device never accepts.
+    /// Wrong alignment or bounds, or an operation that the device never accepts.
     Invalid,
-    /// The operation is not supported here: turn the feature off.
+    /// The device does not support the operation: turn the feature off.
     Unsupported,
     /// The device is read-only.
     ReadOnly,
@@ -64,23 +64,23 @@ pub enum BioErrorKind {
     Gone,
 }
 
-/// A failed bio's error: kind, and the operating system's number where there is one.
+/// A failed bio's error: its kind, and the host's errno if there is one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct BioError {
     /// What went wrong.
     pub kind: BioErrorKind,
-    /// The host's errno, 0 if the error is our own.
+    /// The host's errno; 0 if diorite made the error.
     pub os: u16,
 }
 
 impl BioError {
-    /// An error of our own making.
+    /// An error without a host errno.
     #[must_use]
     pub const fn new(kind: BioErrorKind) -> BioError {
         BioError { kind, os: 0 }
     }
 
-    /// The host's errno, as a kind.
+    /// The kind that a host errno maps to.
     #[must_use]
     pub fn from_errno(errno: i32) -> BioError {
         let kind = match errno {
@@ -135,17 +135,17 @@ impl std::error::Error for BioError {}
 pub struct Bio {
     /// The memory to fill or to write; empty for flush, discard and write-zeroes.
     pub buf: Buf,
-    /// Where, in bytes from the device's start.
+    /// Position in bytes from the device's start.
     pub pos: u64,
-    /// How many bytes; the buf's length where there is one.
+    /// Length in bytes; the buf's length if there is a buf.
     pub len: u64,
-    /// The submitter's own mark; devices carry it and never look.
+    /// A value of the submitter's; devices carry it and never read it.
     pub token: u64,
     /// What to do.
     pub op: BioOp,
     /// How to do it.
     pub flags: BioFlags,
-    /// How it ended. Meaningless until it is reaped.
+    /// The result. Meaningless until the bio is reaped.
     pub result: Result<(), BioError>,
 }
 
@@ -195,7 +195,7 @@ impl Bio {
         }
     }
 
-    /// One past the last byte, or none if that overflows.
+    /// The position after the last byte; none if it overflows.
     #[must_use]
     pub fn end(&self) -> Option<u64> {
         self.pos.checked_add(self.len)

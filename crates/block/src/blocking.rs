@@ -1,9 +1,9 @@
-//! A blocking helper over any device: one bio, or a few, and a thread that waits for them.
+//! A blocking helper over any device: submits one or a few bios and waits for them in the calling thread.
 //!
-//! Input: bios from code that may block (metadata, workers, tools). Output: the same bios, ended. Invariant: each
-//! caller has a queue to itself while it waits, so callers never wait for one another's I/O. Limits: one thread at a
-//! time per queue; queues are kept for the next caller, at most `KEPT` of them; where the host gives none, bios run one by one in the
-//! calling thread, or fail if the device cannot do that.
+//! Input: bios from code that may block (metadata, workers, tools). Output: the same bios, ended. Invariant: each caller has a
+//! queue of its own while it waits, so callers never wait for each other's I/O. Limits: one thread at a time per queue; at most
+//! `KEPT` idle queues are kept for later callers. If the host cannot provide a queue, bios run one by one in the calling
+//! thread, or fail if the device cannot do that.
 
 use crate::bio::{Bio, BioError, BioErrorKind, BioList};
 use crate::buf::Buf;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 const KEPT: usize = 8;
 const DEPTH: u32 = 32;
 
-/// A blocking helper. Send and Sync; blocks the calling thread only.
+/// A blocking helper. Send and Sync; only the calling thread blocks.
 pub struct Blocking {
     device: Arc<dyn Device>,
     flushes: Flushes,
@@ -39,7 +39,7 @@ impl fmt::Debug for Blocking {
 }
 
 impl Blocking {
-    /// A helper over `device`. Opens nothing yet.
+    /// A helper over `device`. Does not open a queue yet.
     #[must_use]
     pub fn new(device: Arc<dyn Device>) -> Blocking {
         Blocking {
@@ -58,19 +58,20 @@ impl Blocking {
     /// Reads `buf.len()` bytes at `pos` and gives the buf back, filled. Blocks.
     ///
     /// # Errors
-    /// The device's; the buf is given back by neither, then.
+    /// The device's error; the buf is lost then.
     pub fn read(&self, pos: u64, buf: Buf) -> Result<Buf, BioError> {
         let bio = self.run(Bio::read(pos, buf, 0));
         bio.result.map(|()| bio.buf)
     }
 
-    /// The account of what is durable on the device. Every flush of this helper is in it; nobody flushes in another way.
+    /// The account of what is durable on the device. It records every flush of this helper, and nothing else flushes the
+    /// device.
     #[must_use]
     pub fn flushes(&self) -> &Flushes {
         &self.flushes
     }
 
-    /// Makes durable all that ended before. Blocks.
+    /// Makes durable everything that ended before the call. Blocks.
     ///
     /// # Errors
     /// The device's.
@@ -78,11 +79,11 @@ impl Blocking {
         self.flush_since(self.flushes.now())
     }
 
-    /// Makes durable all that had ended at `epoch`; returns at once if it is already, and shares the flush of others if theirs began
-    /// later. Blocks.
+    /// Makes durable everything that had ended at `epoch`. Returns at once if it already is, and shares another caller's flush
+    /// if that began later. Blocks.
     ///
     /// # Errors
-    /// The device's, also if it failed a flush of others since then: what that had to write may be gone.
+    /// The device's error, also if another caller's flush failed since `epoch`: the data of that flush may be lost.
     pub fn flush_since(&self, epoch: Epoch) -> Result<(), BioError> {
         if !self.device.geometry().volatile_cache {
             return Ok(());
@@ -91,7 +92,7 @@ impl Blocking {
         self.flushes.make_durable(epoch, flush)
     }
 
-    /// Runs a write with FUA. It counts as a flush where the host makes one behind it.
+    /// Runs a write with FUA. With `flushes` it counts as a flush, because the host flushes after it.
     fn run_fua(&self, mut bio: Bio, flushes: bool) -> Bio {
         bio.flags.fua = true;
         if !flushes {
@@ -103,7 +104,7 @@ impl Blocking {
         })
     }
 
-    /// Writes `buf` to `pos`; it is durable when the call returns, by FUA where that saves a wait, else by a flush. Blocks.
+    /// Writes `buf` to `pos`; it is durable when the call returns, by FUA if that saves a wait, else by a flush. Blocks.
     ///
     /// # Errors
     /// The device's.
@@ -117,11 +118,11 @@ impl Blocking {
         done.into_iter().try_for_each(|bio| bio.result)
     }
 
-    /// Runs writes to their ends and makes durable what they wrote and all that had ended before. Gives them back in the order in which
-    /// they ended, each with its own result; where one has failed, nothing is promised. Blocks.
+    /// Runs writes to their ends, then makes durable what they wrote and everything that ended before. Returns the writes in
+    /// the order in which they ended, each with its own result; if one failed, nothing is promised. Blocks.
     ///
     /// # Errors
-    /// The flush's, or that of any flush that failed since the first of them went down.
+    /// The error of the flush, or of any flush that failed since the first write was submitted.
     pub fn run_all_durably(&self, mut todo: BioList) -> Result<BioList, BioError> {
         let geometry = self.device.geometry();
         let merges = geometry.volatile_cache && geometry.fua_flushes;
@@ -129,7 +130,7 @@ impl Blocking {
         let before = self.flushes.now();
         let mut done = self.run_all(todo);
         match last {
-            // The others have ended when this one goes down: the flush behind it is theirs, too.
+            // The other writes have ended when this one is submitted, so the flush after it covers them, too.
             Some(last) => done.push_back(self.run_fua(last, true)),
             None => self.flush()?,
         }
@@ -149,7 +150,7 @@ impl Blocking {
         })
     }
 
-    /// Runs bios to their ends, as many at once as the device takes; gives them back in the order in which they ended. Blocks.
+    /// Runs bios to their ends, as many at once as the device takes, and returns them in the order in which they ended. Blocks.
     #[must_use]
     pub fn run_all(&self, mut todo: BioList) -> BioList {
         match (todo.pop_front(), todo.is_empty()) {
@@ -166,7 +167,7 @@ impl Blocking {
         let own = self.idle.lock().pop();
         let own = match own.map_or_else(|| self.open(), Ok) {
             Ok(own) => own,
-            // The host is short of what queues are made of, descriptors say.
+            // The host has run out of a resource that queues need, for example descriptors.
             Err(_) => return todo.into_iter().map(|b| self.run_without(b)).collect(),
         };
         let (all, mut done) = (todo.len(), BioList::new());
@@ -174,7 +175,7 @@ impl Blocking {
             own.queue.submit(&mut todo);
             if own.queue.reap(&mut done) == 0 {
                 own.queue.wait(1, None);
-                // Before the next look, as every waiter does: a kick left standing would turn the wait into a spin.
+                // Before the next check, as every waiter does: a kick that stays pending would turn the wait into a busy loop.
                 own.waker.clear();
             }
         }
@@ -186,7 +187,8 @@ impl Blocking {
         done
     }
 
-    /// Runs a bio without a queue, where the device can: slower, and never wrong. One with FUA becomes a write and a flush.
+    /// Runs a bio without a queue, if the device can: slower, with the same result. A write with FUA becomes a write and a
+    /// flush.
     fn run_without(&self, bio: Bio) -> Bio {
         let (fua, before) = (bio.flags.fua, self.flushes.now());
         let mut bio = match self.device.run_here(bio) {
@@ -207,15 +209,15 @@ impl Blocking {
                 ran.map_or(gone, |flush| flush.result)
             };
             bio.result = match self.device.geometry().fua_flushes {
-                // The whole counts as a flush already.
+                // The caller already counts the whole as a flush.
                 true => flush(),
-                // Others may lose by it what they have written: it is in the account before it goes down.
+                // If the flush fails, other data may be lost by it, so the account must have it before it is submitted.
                 false => {
                     let flushed = self.flushes.run(|| {
                         let flushed = flush();
                         (flushed, flushed)
                     });
-                    // One of others may have lost it before ours began.
+                    // Another flush may have lost the data before this one began.
                     flushed.and_then(|()| self.flushes.check(before))
                 }
             };

@@ -1,9 +1,8 @@
-//! Owned, aligned memory that requests carry: allocated here, cut from a pool, or wrapped around foreign memory.
+//! Owned, aligned memory for requests: allocated here, cut from a pool, or wrapped around foreign memory.
 //!
-//! Input: callers' sizes, or foreign memory with its keeper. Output: [`Buf`]s that travel inside requests and bios.
-//! Invariant: every [`Buf`] is the only owner of the bytes it names; two live bufs never overlap. A buf that must be
-//! filled by several bios is cut by a [`Split`], which gets every part back before the whole can be touched again.
-//! Limits: one buf is at most 2 GiB.
+//! Input: sizes, or foreign memory with the object that keeps it alive. Output: [`Buf`]s inside requests and bios. Invariant:
+//! every [`Buf`] is the only owner of its bytes; two live bufs never overlap. To let several bios fill one buf, a [`Split`]
+//! cuts it, and gets every part back before the whole can be touched again. Limits: one buf is at most 2 GiB.
 
 mod pool;
 mod split;
@@ -22,18 +21,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The alignment of memory that is allocated here: a page, enough for the DMA alignment of every device we open.
 pub const BUF_ALIGN: usize = 4096;
 
-/// Bytes from which on memory is the host's own, untouched.
+/// From this size on, memory comes from the host as zero pages and is not touched here.
 const HUGE: usize = 64 << 20;
 
-/// Where no bytes at all seem to be: aligned like memory, so that no alignment rule refuses an empty buf.
+/// The address of empty bufs: aligned like allocated memory, so that no alignment check refuses an empty buf.
 #[repr(align(4096))]
 struct Aligned;
 
 /// What keeps a region's memory alive.
 enum Keeper {
-    /// Allocated here, at this address with this layout: the region begins at the first page of it.
+    /// Allocated here, at this address with this layout: the region begins at its first page boundary.
     Owned(NonNull<u8>, Layout),
-    /// Foreign memory: alive for as long as the value in here is.
+    /// Foreign memory: alive as long as this value.
     Foreign(#[expect(dead_code, reason = "held for its Drop only")] Arc<dyn Any + Send + Sync>),
 }
 
@@ -42,7 +41,7 @@ struct Region {
     base: NonNull<u8>,
     len: usize,
     keeper: Keeper,
-    /// Unique in the process and never used again, so a ring may remember it; 0 if it is not worth registering.
+    /// Unique in the process and never reused, so a ring may remember it; 0 if the region is not worth registering.
     id: u64,
 }
 
@@ -63,8 +62,8 @@ impl Drop for Region {
 impl Region {
     fn allocate(len: usize, id: u64) -> Arc<Region> {
         let size = len.next_multiple_of(BUF_ALIGN).max(BUF_ALIGN);
-        // Allocators write zeros themselves where an alignment is asked for. Much memory comes from the host as zeros, so there it is not
-        // asked for, and nothing is touched before it is used.
+        // With an alignment, `alloc_zeroed` writes the zeros itself. Large allocations come from the host as zero pages, so for
+        // them no alignment is requested and no page is touched before it is used.
         let (more, align) = match size >= HUGE {
             true => (BUF_ALIGN, 1),
             false => (0, BUF_ALIGN),
@@ -95,21 +94,21 @@ fn next_region_id() -> u64 {
 
 /// Owned memory for I/O: contiguous, or a vector of contiguous parts.
 ///
-/// Send and Sync. Dropping it frees the memory when it was the last buf over its region.
+/// Send and Sync. Dropping the last buf over a region frees its memory.
 pub struct Buf {
     mem: ManuallyDrop<Mem>,
-    /// Where the first part begins, and its length.
+    /// Start and length of the first part.
     start: NonNull<u8>,
     len: u32,
 }
 
-/// What a buf owns. One discriminant tells all three cases apart: bufs are moved and dropped for every request.
+/// What a buf owns. One discriminant separates all three cases, because bufs are moved and dropped for every request.
 enum Mem {
     /// Nothing.
     None,
     /// A part of this region.
     Part(Arc<Region>),
-    /// A part of a region, and further parts behind it.
+    /// A part of a region, followed by further parts.
     Parts(Box<Vectored>),
 }
 
@@ -120,7 +119,7 @@ struct Vectored {
 }
 
 impl Drop for Buf {
-    /// A buf without memory, which is what most places hold after it moved on, costs one comparison.
+    /// Dropping a buf without memory costs one comparison: most places hold such a buf after the memory was moved on.
     #[inline(always)]
     fn drop(&mut self) {
         if !matches!(*self.mem, Mem::None) {
@@ -152,7 +151,7 @@ impl fmt::Debug for Buf {
 }
 
 impl Buf {
-    /// No bytes at all: what a request without data carries.
+    /// An empty buf, for requests without data.
     #[must_use]
     pub const fn empty() -> Buf {
         Buf {
@@ -171,11 +170,11 @@ impl Buf {
         Buf::over(Region::allocate(len, 0), 0, len)
     }
 
-    /// Wraps memory that somebody else owns: guest RAM, a FUSE payload.
+    /// Wraps memory with another owner: guest RAM, a FUSE payload.
     ///
     /// # Safety
-    /// `start..start+len` must be valid for reads and writes for as long as `keeper` lives, and nobody else may touch
-    /// it while this buf, or any part of it, is alive.
+    /// `start..start+len` must be valid for reads and writes as long as `keeper` lives, and nobody else may touch it while this
+    /// buf, or any part of it, is alive.
     ///
     /// # Panics
     /// If `len` is more than 2 GiB.
@@ -197,7 +196,7 @@ impl Buf {
         )
     }
 
-    /// A vectored buf: `parts` one after the other, whatever their sizes.
+    /// A vectored buf of `parts` in this order, of any sizes.
     #[must_use]
     pub fn from_parts(parts: Vec<Buf>) -> Buf {
         let mut flat = Vec::with_capacity(parts.len());
@@ -215,7 +214,7 @@ impl Buf {
         first
     }
 
-    /// The parts after the first, whose owner this buf stops being.
+    /// Moves the parts after the first out of this buf.
     fn take_rest(&mut self) -> Vec<Buf> {
         match std::mem::replace(&mut *self.mem, Mem::None) {
             Mem::Parts(v) => {
@@ -229,14 +228,14 @@ impl Buf {
         }
     }
 
-    /// Makes `rest` the parts after the first.
+    /// Sets the parts after the first.
     fn put_rest(&mut self, rest: Vec<Buf>) {
         if let (false, Some(region)) = (rest.is_empty(), self.region().cloned()) {
             *self.mem = Mem::Parts(Box::new(Vectored { region, rest }));
         }
     }
 
-    /// The rest of `drop`.
+    /// The slow part of `drop`.
     #[inline(never)]
     fn release(&mut self) {
         // SAFETY: called by `drop` only, so the value is never used again.
@@ -277,7 +276,7 @@ impl Buf {
         }
     }
 
-    /// Bytes in all parts.
+    /// Length in bytes, over all parts.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
@@ -289,20 +288,20 @@ impl Buf {
         }
     }
 
-    /// No bytes?
+    /// Whether the buf has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Address and length of a buf in one part, as numbers; none if it is vectored.
+    /// Address and length of a buf with one part, as numbers; none if it is vectored.
     #[inline]
     #[must_use]
     pub fn contiguous(&self) -> Option<(usize, u64)> {
         (!self.is_vectored()).then(|| (self.start.as_ptr() as usize, u64::from(self.len)))
     }
 
-    /// More than one part?
+    /// Whether the buf has more than one part.
     #[inline]
     #[must_use]
     pub fn is_vectored(&self) -> bool {
@@ -312,7 +311,7 @@ impl Buf {
     /// The bytes of a contiguous buf.
     ///
     /// # Panics
-    /// If the buf is vectored: walk [`Buf::parts`] then.
+    /// If the buf is vectored; use [`Buf::parts`] then.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         assert!(!self.is_vectored(), "as_slice is for contiguous bufs");
@@ -322,7 +321,7 @@ impl Buf {
     /// The bytes of a contiguous buf, to write to.
     ///
     /// # Panics
-    /// If the buf is vectored: walk [`Buf::parts_mut`] then.
+    /// If the buf is vectored; use [`Buf::parts_mut`] then.
     #[must_use]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         assert!(!self.is_vectored(), "as_mut_slice is for contiguous bufs");
@@ -356,7 +355,7 @@ impl Buf {
         std::iter::once(first).chain(rest.iter_mut().map(Buf::part_slice_mut))
     }
 
-    /// The address that is least aligned, as a number: what an alignment rule looks at.
+    /// Address bits of all parts ORed: the lowest set bit is the alignment of the whole buf.
     #[must_use]
     pub fn alignment_bits(&self) -> usize {
         self.raw_parts()
@@ -399,7 +398,7 @@ impl Buf {
         }
     }
 
-    /// Cuts the buf at byte `at`: self keeps what is before, the rest is returned. Allocates only for vectored bufs.
+    /// Splits the buf at byte `at`: self keeps the bytes before it, the rest is returned. Allocates only for vectored bufs.
     ///
     /// # Panics
     /// If `at` is past the end.
@@ -442,12 +441,13 @@ impl Buf {
         Buf::from_parts(tail)
     }
 
-    /// The start and the length of every part, for the kernel's iovecs. Touching them is the ring's business.
+    /// Start and length of every part, for the kernel's iovecs. Only the ring touches the memory.
     pub(crate) fn raw_parts(&self) -> impl Iterator<Item = (NonNull<u8>, u32)> {
         std::iter::once((self.start, self.len)).chain(self.rest().iter().map(|p| (p.start, p.len)))
     }
 
-    /// The region's base, length and never-reused id, if a ring may register it: it is contiguous and will be seen again.
+    /// The region's base, length and never-reused id, if a ring may register it: the buf is contiguous and its region will be
+    /// seen again.
     pub(crate) fn registrable(&self) -> Option<(NonNull<u8>, usize, u64)> {
         match &*self.mem {
             Mem::Part(region) if region.id != 0 => Some((region.base, region.len, region.id)),
@@ -455,7 +455,7 @@ impl Buf {
         }
     }
 
-    /// A second buf over the same bytes, which nobody may look into while the first is alive.
+    /// A second buf over the same bytes. Nobody may access it while the first is alive.
     fn ghost(&self) -> Buf {
         let mem = match &*self.mem {
             Mem::None => Mem::None,

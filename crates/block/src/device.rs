@@ -1,10 +1,10 @@
-//! The seam between what plans I/O and what does it: devices, their geometry, and their queues.
+//! The interface between code that plans I/O and devices: geometry, queues, and the waker.
 //!
-//! Input: bios from the engine, a frontend or a bench. Output: the same bios, ended, to whoever reaps.
-//! Invariants (the queue contract): `submit` takes bios from the front of the list and never completes one inside;
-//! what does not fit stays in the list, which is never an error; `reap` drains lower queues first, runs no callback,
-//! blocks on nothing but the short locks of the queues below, and may be called by any thread; each bio ends exactly
-//! once. Limits: a queue has a fixed depth, chosen when it is opened.
+//! Input: bios from the engine, a frontend or a benchmark. Output: the same bios, ended, to the reaper. Invariants (the queue
+//! contract): `submit` takes bios from the front of the list and never completes one inside the call; a bio that does not fit
+//! stays in the list, which is never an error; `reap` drains lower queues first, runs no callback, blocks on nothing but the
+//! short locks of the queues below, and may be called by any thread; each bio ends exactly once. Limits: a queue has a fixed
+//! depth, chosen when it is opened.
 
 use crate::bio::{Bio, BioError, BioErrorKind, BioList, BioOp};
 use rustix::event::{EventfdFlags, eventfd};
@@ -22,22 +22,22 @@ pub struct Geometry {
     pub size: u64,
     /// The logical block: positions and lengths are multiples of it. A power of two, 512 or more.
     pub logical: u32,
-    /// The physical block: smaller writes may cost a read-modify-write below us.
+    /// The physical block: smaller writes may cost a read-modify-write in the device.
     pub physical: u32,
     /// What buffer addresses must be a multiple of. A power of two, 1 or more.
     pub dma_align: u32,
     /// The largest transfer of one bio.
     pub max_transfer: u32,
-    /// Discard is understood.
+    /// The device supports discard.
     pub discard: bool,
-    /// Write-zeroes is understood.
+    /// The device supports write-zeroes.
     pub write_zeroes: bool,
     /// A write with FUA is durable by itself, more cheaply than by a flush after it.
     pub fua: bool,
-    /// A write with FUA is followed, below us, by a flush of the whole cache: all that had ended before it is durable with it, and its
-    /// submitter waits once for both.
+    /// The host follows a write with FUA by a flush of the whole cache: everything that had ended before is durable with it,
+    /// and the submitter waits once for both.
     pub fua_flushes: bool,
-    /// There is a volatile cache: what ended is durable only after a flush.
+    /// The device has a volatile cache: ended writes are durable only after a flush.
     pub volatile_cache: bool,
     /// Writes are refused.
     pub read_only: bool,
@@ -62,11 +62,11 @@ impl Geometry {
         }
     }
 
-    /// Alignment, bounds and direction of a bio: the check that every device makes before it takes one.
+    /// Checks alignment, bounds and direction of a bio. Every device makes this check before it takes a bio.
     ///
     /// # Errors
-    /// [`BioErrorKind::Invalid`] if it is misaligned or out of bounds, [`BioErrorKind::ReadOnly`] for a change of a
-    /// read-only device.
+    /// [`BioErrorKind::Invalid`] if it is misaligned or out of bounds, [`BioErrorKind::ReadOnly`] for a change of a read-only
+    /// device.
     #[inline]
     pub fn check(&self, bio: &Bio) -> Result<(), BioError> {
         if bio.op == BioOp::Flush {
@@ -86,11 +86,11 @@ impl Geometry {
     }
 }
 
-/// Why a device could not be opened or a queue not be made: a sentence for people, and the host's error behind it.
+/// Why a device could not be opened or a queue not be created: a message, and the host's error.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct DeviceError {
-    /// What was asked, what was found, where, what to do.
+    /// What was requested, what was found, where, and what to do.
     pub what: String,
     /// The class of the failure, for exit codes.
     pub kind: DeviceErrorKind,
@@ -108,9 +108,9 @@ pub enum DeviceErrorKind {
     NotFound,
     /// Permission denied.
     Denied,
-    /// Someone else has it open in a way that excludes us.
+    /// Another process has it open in a way that excludes this one.
     Held,
-    /// This machine, build or file system cannot do it.
+    /// This machine, build or file system does not support it.
     Unsupported,
     /// The host failed.
     Io,
@@ -127,7 +127,7 @@ impl DeviceError {
         }
     }
 
-    /// A host error, with what was being done when it came.
+    /// A host error, with what was being done when it occurred.
     #[must_use]
     pub fn host(what: impl Into<String>, source: std::io::Error) -> DeviceError {
         let kind = match source.kind() {
@@ -144,34 +144,34 @@ impl DeviceError {
     }
 }
 
-/// What a device says of itself in `info -v` and in benchmarks.
+/// A device's report for `info -v` and benchmarks.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceReport {
     /// The I/O engine in use: `io_uring`, `aio`, `threads`, `mem`, `sim`, `loop`.
     pub engine: String,
     /// Direct or buffered.
     pub direct: bool,
-    /// The bottom is a block device of the host, not an image file.
+    /// The lowest device is a block device of the host, not an image file.
     pub block_device: bool,
-    /// One line for every fallback that was taken, with its reason.
+    /// One line per fallback, with its reason.
     pub fallbacks: Vec<String>,
-    /// Buffers registered with the bottom ring, and those that could not be and went plain.
+    /// Regions registered with the lowest ring.
     pub registered: u64,
-    /// Regions that could not be registered (memory lock limit, table full).
+    /// Regions that could not be registered (memory lock limit, table full) and are used unregistered.
     pub plain: u64,
-    /// The report of the device below, if this one stands on another.
+    /// The report of the device below, if this device is stacked on another.
     pub below: Option<Box<DeviceReport>>,
 }
 
-/// How a queue is to be opened.
+/// How to open a queue.
 #[derive(Clone, Debug)]
 pub struct QueueOptions {
     /// Bios that may be in flight at once, 1 to 32,768.
     pub depth: u32,
-    /// The one waker of the top-level queue: every layer's deferred work kicks it.
+    /// The one waker of the top-level queue: deferred work of every layer kicks it.
     pub waker: Arc<Waker>,
-    /// The queue belongs to a thread that never blocks elsewhere: rings may defer task work to its reaping. That is the
-    /// thread that first submits or waits; no other one may submit, reap, wait or, with bios in flight, drop the queue.
+    /// The queue belongs to a thread that never blocks elsewhere, so rings may defer task work until it reaps. The owner is the
+    /// thread that first submits or waits; no other thread may submit, reap, wait or, with bios in flight, drop the queue.
     pub owned_by_reaper: bool,
 }
 
@@ -191,74 +191,75 @@ impl QueueOptions {
 
 /// A place that stores blocks.
 pub trait Device: Send + Sync {
-    /// Sizes and abilities, as they are now.
+    /// Current sizes and abilities.
     fn geometry(&self) -> Geometry;
 
-    /// The locator it was opened by, for messages.
+    /// The locator that it was opened with, for messages.
     fn name(&self) -> String;
 
-    /// What it says of itself.
+    /// The device's report.
     fn report(&self) -> DeviceReport;
 
-    /// How many volumes it stands on: 0 at the bottom. Part of the lock order.
+    /// The number of volumes below it: 0 for the lowest device. Part of the lock order.
     fn level(&self) -> u8 {
         0
     }
 
-    /// A queue of its own for the caller.
+    /// Opens a queue for the caller.
     ///
     /// # Errors
     /// The host refuses: memory, descriptors, limits.
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError>;
 
-    /// Runs one bio to its end in the calling thread, if that is cheaper than a queue; gives it back as it is if not. Not for writes with FUA:
-    /// what saves a wait in a queue costs a flush of its own in a system call. Blocks.
+    /// Runs one bio to its end in the calling thread, if that is cheaper than a queue; otherwise returns it unchanged. Not for
+    /// writes with FUA: FUA saves a wait in a queue, but costs a flush of its own in a system call. Blocks.
     ///
     /// # Errors
-    /// The bio, untouched: it has to go through a queue.
+    /// The bio, unchanged: it has to go through a queue.
     fn run_here(&self, bio: Bio) -> Result<Bio, Bio> {
         Err(bio)
     }
 }
 
-/// A queue of a device: see the contract at the head of this module. Dropping it waits for what is in flight.
+/// A queue of a device: see the contract at the top of this module. Dropping it waits for the bios in flight.
 pub trait DeviceQueue: Send + Sync {
     /// Takes bios from the front of `bios` while there is room and starts them. Never blocks on their I/O.
     fn submit(&self, bios: &mut BioList);
 
-    /// Moves ended bios to the end of `out`; says how many. Never blocks, never runs a callback. Who reaps a queue that
-    /// another thread may wait on kicks the waker afterwards: that thread may be asleep for these very bios.
+    /// Moves ended bios to the end of `out` and returns their number. Never blocks, never runs a callback. A thread that reaps
+    /// a queue on which another thread may wait must kick the waker afterwards: the other thread may sleep for exactly these
+    /// bios.
     fn reap(&self, out: &mut BioList) -> usize;
 
-    /// Blocks until about `min` bios may be reaped, the waker was kicked, or the time is over. May return early
-    /// for no reason, and returns at once if nothing is in flight and `timeout` is zero. Holds no lock that `submit` or
-    /// `reap` of another thread would wait for.
+    /// Blocks until about `min` bios can be reaped, the waker was kicked, or the time is over. May return early for no reason,
+    /// and returns at once if nothing is in flight and `timeout` is zero. Holds no lock that `submit` or `reap` of another
+    /// thread would wait for.
     fn wait(&self, min: u32, timeout: Option<Duration>);
 
     /// Bios taken and not yet reaped.
     fn in_flight(&self) -> u32;
 
-    /// From now on the waker's descriptor becomes readable too when a bio has ended, for callers that poll it instead of
+    /// From now on the waker's descriptor becomes readable also when a bio has ended, for callers that poll it instead of
     /// calling [`DeviceQueue::wait`].
     fn signal_waker(&self) {}
 }
 
-/// Wakes the thread that waits on a top-level queue. An eventfd that user code may poll as well.
+/// Wakes the thread that waits on a top-level queue. It is an eventfd, which user code may poll as well.
 ///
 /// Send and Sync. After a fork the child must not use it.
 pub struct Waker {
     fd: OwnedFd,
-    /// A kick is pending that nobody has consumed: further kicks need no system call.
+    /// A kick is pending: further kicks need no system call.
     kicked: AtomicBool,
     /// The kernel signals the eventfd as well, without setting `kicked`.
     kernel: AtomicBool,
-    /// Threads that are, or may soon be, asleep on the eventfd. A kick that finds none makes no system call.
+    /// Threads that are asleep on the eventfd or may be soon. A kick that finds none makes no system call.
     sleepers: AtomicU32,
-    /// Somebody may poll the eventfd without saying so.
+    /// User code may poll the eventfd without announcing it.
     watched: AtomicBool,
-    /// There is a signal in the eventfd.
+    /// The eventfd has a signal.
     signalled: AtomicBool,
-    /// Where threads of a test's scheduler sleep: all of them are one thread of the host, which must not.
+    /// Where threads sleep under shuttle: all of them are one host thread, which must not sleep.
     #[cfg(all(feature = "shuttle", not(feature = "loom")))]
     bed: Bed,
 }
@@ -303,14 +304,15 @@ impl Waker {
         })
     }
 
-    /// Wakes whoever waits, or the next one that will. No system call if a kick is pending already or nobody sleeps. Never blocks.
+    /// Wakes the waiting thread, or the next one that waits. No system call if a kick is pending or nobody sleeps. Never
+    /// blocks.
     pub fn kick(&self) {
         if !self.kicked.swap(true, Ordering::SeqCst) && self.has_listener() {
             self.signal();
         }
     }
 
-    /// Takes back pending kicks: called by the waiter after it woke and before it looks for work.
+    /// Clears pending kicks: the waiter calls it after it woke and before it looks for work.
     pub fn clear(&self) {
         let signalled = self.signalled.load(Ordering::SeqCst);
         if signalled || self.kernel.load(Ordering::Relaxed) {
@@ -318,12 +320,12 @@ impl Waker {
             self.drain();
         }
         if signalled || self.is_kicked() {
-            // A swap, not a store: a kicker that found `kicked` set made no signal, and we must see its work.
+            // A swap, not a store: a kicker that found `kicked` set sent no signal, and its work must be visible here.
             self.kicked.swap(false, Ordering::SeqCst);
         }
     }
 
-    /// The kernel is going to signal the eventfd too (registered with a ring, or named by an AIO request).
+    /// The kernel will signal the eventfd, too (registered with a ring, or named in an AIO request).
     pub fn kernel_signals(&self) {
         self.kernel.store(true, Ordering::Relaxed);
     }
@@ -349,7 +351,7 @@ impl Waker {
         self.sleepers.load(Ordering::SeqCst) > 0 || self.watched.load(Ordering::SeqCst)
     }
 
-    /// Is a kick pending?
+    /// Whether a kick is pending.
     #[must_use]
     pub fn is_kicked(&self) -> bool {
         self.kicked.load(Ordering::SeqCst)
@@ -384,14 +386,14 @@ impl Waker {
         });
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
         self.asleep(|| match poll(&mut fds, timeout.as_ref()) {
-            // The signal of a kick that was consumed before it was made: left standing, it would wake every later wait.
+            // The signal of a kick that was cleared before the signal was sent: if it stayed, it would wake every later wait.
             Ok(1..) if !self.is_kicked() => self.drain(),
             Ok(_) | Err(Errno::INTR) => {}
             Err(e) => panic!("polling an eventfd of our own cannot fail: {e}"),
         });
     }
 
-    /// Empties the descriptor's counter; EAGAIN only says that there was nothing to empty.
+    /// Empties the descriptor's counter; EAGAIN means that it was empty.
     fn drain(&self) {
         let mut count = [0u8; 8];
         match rustix::io::read(&self.fd, &mut count) {
@@ -408,12 +410,12 @@ impl Waker {
 
     #[cfg(not(all(feature = "shuttle", not(feature = "loom"))))]
     fn signal(&self) {
-        // EAGAIN means the counter is at its maximum: whoever waits is awake anyway.
+        // EAGAIN means that the counter is at its maximum: every waiter is awake anyway.
         match rustix::io::write(&self.fd, &1u64.to_ne_bytes()) {
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
             Err(e) => panic!("writing an eventfd of our own cannot fail: {e}"),
         }
-        // After it: a clear in between leaves the signal standing, and the next one takes it.
+        // After the write: a clear in between leaves the signal in place, and the next clear takes it.
         self.signalled.store(true, Ordering::SeqCst);
     }
 }

@@ -1,8 +1,8 @@
-//! Faults on purpose: which requests fail and how, and a device that applies such a plan to any other.
+//! Fault injection: which requests fail and how, and a device that applies such a plan to any other device.
 //!
-//! Input: bios on their way down, and ended bios on their way up. Output: the same bios, some of them failed or held back.
-//! Invariant: a bio that is failed never reaches the device below; every bio still ends exactly once, at reap. Limits: one
-//! plan counts requests over all queues of its device, so with several threads only totals repeat.
+//! Input: bios on submit, and ended bios on reap. Output: the same bios, some of them failed or held back. Invariant: a failed
+//! bio never reaches the device below; every bio still ends exactly once, at reap. Limits: one plan counts requests over all
+//! queues of its device, so with several threads only the totals are reproducible.
 
 #[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
 mod tests;
@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Which of the requests that a fault looks at it hits. Requests are counted from 1.
+/// Which of the matching requests a fault hits. Requests are counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// `count` requests from the `first` one on.
@@ -41,7 +41,7 @@ impl When {
         When::Span { first: n, count: 1 }
     }
 
-    /// `7`: the 7th; `7+20`: 20 from the 7th on; `every-7`; `1in500`: seeded.
+    /// Parses `7`: the 7th; `7+20`: 20 from the 7th on; `every-7`; `1in500`: random by the seed.
     #[must_use]
     pub fn parse(text: &str) -> Option<When> {
         let positive = |t: &str| t.parse::<u64>().ok().filter(|n| *n > 0);
@@ -70,7 +70,7 @@ impl When {
 /// One kind of failure.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// What the hit request fails with.
+    /// The error of the requests that are hit.
     pub kind: BioErrorKind,
     /// Which of the requests that match are hit.
     pub when: When,
@@ -81,7 +81,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// A fault that looks at every request.
+    /// A fault that matches every request.
     #[must_use]
     pub fn new(kind: BioErrorKind, when: When) -> Fault {
         Fault {
@@ -92,14 +92,14 @@ impl Fault {
         }
     }
 
-    /// Looks at requests of `op` only.
+    /// Matches only requests of `op`.
     #[must_use]
     pub fn on(mut self, op: BioOp) -> Fault {
         self.op = Some(op);
         self
     }
 
-    /// Looks at requests that overlap `range` only.
+    /// Matches only requests that overlap `range`.
     #[must_use]
     pub fn within(mut self, range: Range<u64>) -> Fault {
         self.range = Some(range);
@@ -124,7 +124,7 @@ pub struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// A plan of these faults. The first that hits a request decides; each counts what it looks at.
+    /// A plan of these faults. The first fault that hits a request decides; each fault counts the requests that match it.
     #[must_use]
     pub fn new(faults: Vec<Fault>, seed: u64) -> FaultPlan {
         FaultPlan {
@@ -140,7 +140,7 @@ impl FaultPlan {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Counts the request; the error that it is to fail with, if a fault hits it.
+    /// Counts the request, and returns its error if a fault hits it.
     #[must_use]
     pub fn check(&self, bio: &Bio) -> Option<BioError> {
         let mut hit = None;
@@ -157,7 +157,7 @@ impl FaultPlan {
     }
 }
 
-/// A device that fails, holds back or refuses what goes through it. Send and Sync.
+/// A device that fails, holds back or refuses requests to the device below. Send and Sync.
 pub struct FaultDevice {
     below: Arc<dyn Device>,
     control: Arc<Control>,
@@ -180,7 +180,7 @@ struct Control {
 }
 
 impl FaultDevice {
-    /// `below`, with `plan` between.
+    /// A device over `below` that applies `plan`.
     #[must_use]
     pub fn new(below: Arc<dyn Device>, plan: FaultPlan) -> FaultDevice {
         FaultDevice {
@@ -200,7 +200,7 @@ impl FaultDevice {
         &self.control.plan
     }
 
-    /// Holds completions back: nothing can be reaped until `hold(false)`, which wakes whoever waits.
+    /// Holds completions back: nothing can be reaped until `hold(false)`, which wakes all waiters.
     pub fn hold(&self, hold: bool) {
         self.control.hold.store(hold, Ordering::SeqCst);
         if !hold {
@@ -212,7 +212,7 @@ impl FaultDevice {
         }
     }
 
-    /// Makes the device refuse every change, or take changes again.
+    /// Makes the device refuse every change, or accept changes again.
     pub fn set_read_only(&self, read_only: bool) {
         self.control.read_only.store(read_only, Ordering::SeqCst);
     }
@@ -264,7 +264,7 @@ struct FaultQueue {
     control: Arc<Control>,
     waker: Arc<Waker>,
     depth: u32,
-    /// Taken and not reaped, wherever they are.
+    /// Taken and not reaped, in any state.
     taken: AtomicU32,
     /// Failed here, not reaped yet.
     failed: Mutex<BioList>,

@@ -1,48 +1,50 @@
 //! Flush epochs: which flush of a device covers which data.
 //!
-//! Input: the moments at which data has ended, flushes that begin and end. Output: whether data is durable; one flush for all who may
-//! share it. Invariants: a flush covers what had ended before it began, and nothing else; only a flush that succeeded covers, and only
-//! once those that began before it have been reported: one of them may have failed first, and a host tells of a failure once; what had
-//! ended before a flush failed, and was not covered, is never covered: the device below may have dropped it, and the next flush does not
-//! know. Limits: one account for each device; it counts the flushes that run in it, so data may be durable that it does not know of.
+//! Input: the moments at which data ended; flushes that begin and end. Output: whether data is durable; one flush for all
+//! callers that may share it. Invariants: A flush covers only what had ended before it began. Only a successful flush covers
+//! anything, and only once all flushes that began before it have been reported, because one of them may have failed first and a
+//! host reports a failure only once. Data that had ended before a failed flush, and was not covered, is never covered: the
+//! device below may have dropped it, and the next flush does not know that. Limits: one account for each device; it counts only
+//! the flushes that run through it, so data may be durable without the account knowing it.
 //!
-//! Every flush has a number, larger than those given before. One that fails gets another one for its end. Data carries an [`Epoch`]: the
-//! newest number that was given when the data had ended. A flush with a larger number began afterwards, a failure with a larger number
-//! ended afterwards.
+//! Every flush has a number, larger than all earlier ones. The end of a failed flush gets a number, too. Data carries an
+//! [`Epoch`]: the newest number at the time when the data had ended. A flush with a larger number began afterwards; a failure
+//! with a larger number ended afterwards.
 //!
-//! | what happens | newest number | epoch of the data |
+//! | event | newest number | epoch of the data |
 //! |---|---|---|
 //! | flush 1 begins | 1 | |
-//! | a write ends | 1 | 1: flush 1 may have begun without it |
+//! | a write ends | 1 | 1: flush 1 may have begun before it ended |
 //! | flush 1 ends | 1 | not covered: 1 is not larger than 1 |
 //! | flush 2 begins and ends | 2 | covered |
 //! | a write ends | 2 | 2 |
 //! | flush 3 begins and fails | 4 | lost: 4 is larger than 2 |
-//! | flush 5 begins and ends | 5 | lost; what ended behind 4 is covered |
+//! | flush 5 begins and ends | 5 | lost; data that ended after number 4 is covered |
 //!
-//! Who made one write compares its epoch. Who answers for all that was written so far, at whatever epochs - an fsync - keeps a [`Told`]:
-//! the newest failure that it has told of. A newer one is told to every sync that began before it was told, and to one at least.
+//! The owner of one write compares its epoch. A caller that is responsible for everything written so far, at any epochs (an
+//! fsync), keeps a [`Told`]: the newest failure that it has reported. A newer failure is reported to every sync that began
+//! before the failure was reported, and to at least one sync.
 
 use crate::bio::{BioError, BioErrorKind};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Condvar, FLUSHES, Mutex, thread};
 
-/// When some data had ended, in flushes that had begun by then.
+/// When some data had ended, counted in flushes that had begun by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch(u64);
 
-/// A flush that has begun: its number. What it covers is known once [`Flushes::ended`] has it.
+/// The number of a flush that has begun. What it covers is known after [`Flushes::ended`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct FlushNumber(u64);
 
 /// The account of one device. Send and Sync.
 #[derive(Debug)]
 pub struct Flushes {
-    /// The newest number that was given: to a flush that began, or to the end of one that failed.
+    /// The newest number: of a flush that began, or of the end of one that failed.
     given: AtomicU64,
-    /// The newest flush that has ended well and that all older ones have been reported to.
+    /// The newest successful flush before which all older ones have been reported.
     covered: AtomicU64,
-    /// The end of the flush that failed last.
+    /// The number of the last failure.
     failed: AtomicU64,
     shared: Mutex<Shared>,
     /// A flush has ended.
@@ -53,20 +55,21 @@ pub struct Flushes {
 struct Shared {
     /// The newest flush that others wait for instead of flushing themselves.
     under_way: Option<FlushNumber>,
-    /// Those that have begun and not ended.
+    /// Flushes that have begun and not ended.
     begun: Vec<FlushNumber>,
-    /// Those that have ended well beside an older one that has not ended.
+    /// Successful flushes that began after one that has not ended.
     well: Vec<FlushNumber>,
-    /// Why the last one failed.
+    /// The error of the last failure.
     why: Option<BioError>,
 }
 
-/// The newest failed flush that somebody has been told of who syncs now and then: an open file, a volume, a device on top. Send and Sync.
+/// The newest failure that has been reported to an object that syncs from time to time: an open file, a volume, a stacked
+/// device. Send and Sync.
 #[derive(Debug)]
 pub struct Told(AtomicU64);
 
 impl Told {
-    /// For [`Flushes::tell`]: to be asked before the sync begins that tells.
+    /// For [`Flushes::tell`]: to be called before the sync begins.
     #[must_use]
     pub fn since(&self) -> Epoch {
         Epoch(self.0.load(Ordering::SeqCst))
@@ -92,7 +95,7 @@ impl Flushes {
         }
     }
 
-    /// The epoch of data that has ended by now. To be asked after the end of the data was seen.
+    /// The epoch of data that has ended by now. Call it after the end of the data was seen.
     #[must_use]
     pub fn now(&self) -> Epoch {
         Epoch(self.given.load(Ordering::SeqCst))
@@ -102,15 +105,15 @@ impl Flushes {
         FlushNumber(self.given.fetch_add(1, Ordering::SeqCst) + 1)
     }
 
-    /// A flush is about to begin. To be called before it goes down.
+    /// Begins a flush. Call it before the flush is submitted.
     fn begin(&self, shared: &mut Shared) -> FlushNumber {
         let flush = self.next();
         shared.begun.push(flush);
         flush
     }
 
-    /// The flush has ended, well or not. One that would have had to wait has not been tried, and nothing is lost by it. Who waits is to be told
-    /// behind it.
+    /// Ends a flush with its result. A flush that would have had to wait was not tried, and loses nothing. The caller notifies
+    /// the waiters afterwards.
     fn ended(&self, shared: &mut Shared, flush: FlushNumber, result: Result<(), BioError>) {
         shared.begun.retain(|other| *other != flush);
         match result {
@@ -121,7 +124,7 @@ impl Flushes {
                 self.failed.store(self.next().0, Ordering::SeqCst);
             }
         }
-        // Behind the failures of all that count before them.
+        // Only flushes before the oldest one that has not ended: their failures are known.
         let oldest = shared.begun.iter().min().copied();
         let counts = |flush: &FlushNumber| oldest.is_none_or(|oldest| *flush < oldest);
         if let Some(newest) = shared.well.iter().copied().filter(counts).max() {
@@ -130,8 +133,9 @@ impl Flushes {
         }
     }
 
-    /// Runs what is a flush besides, as a write that the host flushes behind; nobody shares it. Gives what it gives besides its result. If
-    /// that is well, what had ended before is durable, unless [`Flushes::check`] says that another flush has failed. Blocks.
+    /// Runs an operation that flushes as well, such as a write that the host follows by a flush; nobody shares it. Returns the
+    /// operation's second value. On success everything that had ended before is durable, unless [`Flushes::check`] reports that
+    /// another flush has failed. Blocks.
     pub fn run<T>(&self, flush: impl FnOnce() -> (Result<(), BioError>, T)) -> T {
         let begun = Begun {
             account: self,
@@ -140,7 +144,7 @@ impl Flushes {
         begun.run(flush).1
     }
 
-    /// Is data of this epoch durable?
+    /// Whether data of this epoch is durable.
     #[must_use]
     pub fn covers(&self, epoch: Epoch) -> bool {
         // In this order: a failure that is not seen here was reported after the flush had been counted.
@@ -148,11 +152,12 @@ impl Flushes {
             && self.failed.load(Ordering::SeqCst) <= epoch.0
     }
 
-    /// May data of this epoch still become durable, or be it? Not once a flush has failed since it ended. The end of data is seen later
-    /// than it comes, as a flush's is: who has an epoch from before the data went down is on the safe side with that.
+    /// Whether data of this epoch is, or can still become, durable: not after a flush has failed since it ended. The end of
+    /// data is seen later than it happens, as is that of a flush; an epoch from before the data was submitted is on the safe
+    /// side.
     ///
     /// # Errors
-    /// That of the flush that failed last.
+    /// The error of the flush that failed last.
     pub fn check(&self, epoch: Epoch) -> Result<(), BioError> {
         match self.failed.load(Ordering::SeqCst) > epoch.0 {
             true => Err(self.why()),
@@ -160,23 +165,23 @@ impl Flushes {
         }
     }
 
-    /// A number that is another one behind each failure: what was known to be on its way to the device may be gone then.
+    /// A number that changes with each failure: a value that was read before it may describe data that is lost since.
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.failed.load(Ordering::SeqCst)
     }
 
-    /// For somebody who has been told of all failures so far: what failed before is none of his.
+    /// For an object that has been told of all failures so far: earlier failures do not concern it.
     #[must_use]
     pub fn all_told(&self) -> Told {
         Told(AtomicU64::new(self.failed.load(Ordering::SeqCst)))
     }
 
-    /// Tells of the flush that failed last. `since` is what [`Told::since`] said when he began to ask: others who ask for him may have been
-    /// told meanwhile, and he must not pass for somebody who asked after them.
+    /// Reports the flush that failed last. `since` is the value of [`Told::since`] from before the sync began: concurrent syncs
+    /// of the same object may have been told in the meantime, and this one must not count as a later one.
     ///
     /// # Errors
-    /// Its error, if he had not been told of it.
+    /// The error of that flush, if it was not reported before `since`.
     pub fn tell(&self, told: &Told, since: Epoch) -> Result<(), BioError> {
         let failed = self.failed.load(Ordering::SeqCst);
         told.0.fetch_max(failed, Ordering::SeqCst);
@@ -191,11 +196,11 @@ impl Flushes {
         why.expect("the reason is noted before the failure is counted")
     }
 
-    /// Makes data of this epoch durable. Runs `flush`, unless a flush that began later has ended well or is under way, which is waited
-    /// for. Blocks.
+    /// Makes data of this epoch durable. Runs `flush`, unless a flush that began later has succeeded, or is running and can be
+    /// waited for. Blocks.
     ///
     /// # Errors
-    /// That of the flush that was run or waited for, or of any that has failed since the data ended.
+    /// The error of the flush that was run or waited for, or of any flush that failed since the data ended.
     pub fn make_durable(
         &self,
         epoch: Epoch,
@@ -206,7 +211,7 @@ impl Flushes {
             if self.covers(epoch) {
                 return Ok(());
             }
-            // Noted before the failure was counted.
+            // `why` is set before the failure is counted.
             let lost = self.failed.load(Ordering::SeqCst) > epoch.0;
             if let Some(error) = shared.why.filter(|_| lost) {
                 return Err(error);
@@ -217,7 +222,7 @@ impl Flushes {
                         shared = self.ended.wait(shared);
                     }
                 }
-                // None, or one that began before the data had ended.
+                // No flush is running, or the running one began before the data had ended.
                 _ => {
                     let mine = self.begin(&mut shared);
                     shared.under_way = Some(mine);
@@ -230,7 +235,7 @@ impl Flushes {
             account: self,
             flush: mine,
         };
-        // Another one may have failed meanwhile.
+        // Another flush may have failed in the meantime.
         begun
             .run(|| (flush(), ()))
             .0
@@ -238,7 +243,7 @@ impl Flushes {
     }
 }
 
-/// How often a thread whose flush has ended lets others run before it sleeps. Once is all that a test's scheduler has to try.
+/// How often a thread whose flush has ended yields before it sleeps. Under a test's scheduler once is enough.
 const YIELDS: u32 = if cfg!(any(feature = "loom", feature = "shuttle")) {
     1
 } else {
@@ -246,8 +251,8 @@ const YIELDS: u32 = if cfg!(any(feature = "loom", feature = "shuttle")) {
 };
 
 impl Flushes {
-    /// The flushes that began before have mostly ended with this one, below, and their threads wait for a processor to say so: to let them
-    /// have this one costs less than to sleep and be woken.
+    /// Earlier flushes have mostly ended on the device by now, and only their threads need a processor to report it. To yield
+    /// costs less than to sleep and be woken.
     fn let_others_end(&self, flush: FlushNumber) {
         for _ in 0..YIELDS {
             if self.covered.load(Ordering::SeqCst) >= flush.0 {
@@ -258,7 +263,7 @@ impl Flushes {
     }
 }
 
-/// The thread that runs a flush. Tells those who wait if it panics.
+/// Held by a thread that runs a flush. Ends the flush with an error if the thread panics.
 struct Begun<'a> {
     account: &'a Flushes,
     flush: FlushNumber,
@@ -275,7 +280,7 @@ impl Begun<'_> {
         (result, given)
     }
 
-    /// Returns when those that began before have ended, too.
+    /// Ends the flush, and returns when all that began before it have ended, too.
     fn end(&self, result: Result<(), BioError>) {
         let Begun { account, flush } = *self;
         let mut shared = account.shared.lock();
@@ -288,7 +293,7 @@ impl Begun<'_> {
         while shared.well.contains(&flush) {
             shared = account.ended.wait(shared);
         }
-        // A newer one may have begun meanwhile.
+        // A newer flush may have begun in the meantime.
         if shared.under_way == Some(flush) {
             shared.under_way = None;
         }

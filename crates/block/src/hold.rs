@@ -1,14 +1,15 @@
-//! Holding a file or block device against other writers.
+//! Locks a file or block device against other writers.
 //!
-//! Input: a path and how it is to be used. Output: a [`Hold`], which keeps its locks until it is dropped, or an error that
-//! names the holder. Invariants: readers are never refused, only told; two writers never share an image, whichever of
-//! diorite and QEMU's tools they are. Limits: advisory - programs that lock nothing are seen only where the kernel knows of
-//! them (mounts, loop devices).
+//! Input: a path and its intended use. Output: a [`Hold`], which keeps its locks until it is dropped, or an error that names
+//! the holder. Invariants: readers are never refused, only warned; two writers never share an image, whether they are diorite
+//! or QEMU's tools. Limits: the locks are advisory. Programs that lock nothing are seen only if the kernel knows of them
+//! (mounts, loop devices).
 //!
-//! The locks are open-file-description locks on the byte ranges that QEMU's raw driver uses: byte 100 + p is locked by who
-//! uses permission p, byte 200 + p by who shares p with nobody; 0 is reading, 1 writing, 3 resizing. All locks are shared
-//! ones, so taking them never fails; who conflicts is found by asking afterwards, and of two that come at once at least one
-//! sees the other. The descriptor is one of its own: a ring keeps the device's own one open for a while after the end.
+//! The locks are open-file-description locks on the byte ranges of QEMU's raw driver: a user of permission p locks byte 100 +
+//! p, a user that does not share p locks byte 200 + p; permission 0 is reading, 1 writing, 3 resizing. All locks are shared, so
+//! taking them never fails. A conflict is found by querying them afterwards, and of two that come at once at least one sees the
+//! other. The locks have a descriptor of their own, because a ring keeps the device's descriptor open for a while after it was
+//! closed.
 
 mod held;
 mod who;
@@ -22,10 +23,11 @@ use rustix::io::Errno;
 use std::path::Path;
 use std::time::Duration;
 
-/// A device that nobody keeps may be claimed for a moment: by who looks for a free loop device, or for what is on a disk. So long it is tried again.
+/// Another process may claim a free device for a moment: a tool that looks for a free loop device, or that probes a disk's
+/// contents. The open is retried this often.
 const CLAIM_TRIES: u32 = 10;
 const CLAIM_NAP: Duration = Duration::from_millis(20);
-/// How the note begins that tells a reader that somebody may be writing.
+/// Start of the note that warns a reader of a possible writer.
 pub const WRITER_PRESENT: &str = "a writer is present";
 /// Permissions in use.
 const USES: i64 = 100;
@@ -35,16 +37,16 @@ const READING: i64 = 0;
 const WRITING: i64 = 1;
 const RESIZING: i64 = 3;
 
-/// How the file is to be held.
+/// The intended use of a file.
 pub(crate) struct Use<'a> {
     pub(crate) path: &'a Path,
     pub(crate) block_device: bool,
     pub(crate) read_only: bool,
-    /// Go on although it is held.
+    /// Continue although another process holds it.
     pub(crate) force: bool,
 }
 
-/// The locks, for as long as this lives.
+/// The locks, for the lifetime of this value.
 #[derive(Debug)]
 pub(crate) struct Hold {
     fd: OwnedFd,
@@ -52,7 +54,7 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// Takes what the use demands; notes what is worth knowing.
+    /// Takes the locks for this use, and adds warnings to `notes`.
     ///
     /// # Errors
     /// [`DeviceErrorKind::Held`] naming the holder, or the host's error at opening.
@@ -90,14 +92,14 @@ impl Hold {
         }
     }
 
-    /// Is this the file that the other descriptor has open?
+    /// Whether the other descriptor has the same file open.
     pub(crate) fn is_same(&self, other: &OwnedFd) -> bool {
         let same =
             |a: Stat, b: Stat| (a.st_dev, a.st_ino, a.st_rdev) == (b.st_dev, b.st_ino, b.st_rdev);
         rustix::fs::fstat(other).is_ok_and(|o| stat(&self.fd).is_ok_and(|s| same(s, o)))
     }
 
-    /// Who writes it already, in words.
+    /// A description of an existing writer.
     fn writer(&self, usage: &Use<'_>, stat: &Stat) -> Option<String> {
         let conflicts = if usage.read_only {
             &[USES + WRITING][..]
@@ -140,7 +142,7 @@ impl Hold {
         }
     }
 
-    /// Does another open file description lock that byte?
+    /// Whether another open file description locks that byte.
     fn is_locked(&self, byte: i64) -> bool {
         let mut lock = flock(libc::F_WRLCK, byte);
         // SAFETY: the command reads and writes one flock structure, which lives through the call.
@@ -151,7 +153,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // Closing is not enough: a child that was forked and has not yet reached its exec shares the descriptor's locks.
+        // Closing is not enough: a forked child that has not yet reached its exec shares the descriptor's locks.
         let all = libc::flock {
             l_len: 0,
             ..flock(libc::F_UNLCK, 0)
@@ -175,7 +177,7 @@ fn flock(kind: libc::c_int, byte: i64) -> libc::flock {
     lock
 }
 
-/// Opens the descriptor that holds the locks: alone, if it is a block device to be written.
+/// Opens the descriptor for the locks: exclusively, if it is a block device to be written.
 fn open(usage: &Use<'_>, notes: &mut Vec<String>) -> Result<OwnedFd, DeviceError> {
     let way = if usage.read_only {
         OFlags::RDONLY
@@ -200,7 +202,7 @@ fn open(usage: &Use<'_>, notes: &mut Vec<String>) -> Result<OwnedFd, DeviceError
     }
 }
 
-/// Opens a device alone, again for a while if somebody has claimed it.
+/// Opens a device exclusively; retries for a while if another process has claimed it.
 fn patiently<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     for _ in 1..CLAIM_TRIES {
         match open() {

@@ -1,23 +1,22 @@
 //! Buffers, bios, devices and rings: asynchronous direct I/O on files, block devices and models of them.
 //!
-//! Knows nothing of ext4. Everything above talks to a device through four values, in the order in which a request
-//! meets them:
+//! Knows nothing of ext4. Everything above uses a device through four values, in the order in which a request meets them:
 //!
 //! | module | gives |
 //! |---|---|
 //! | [`sync`] | the locks, atomics and counters of the whole project: std, loom or shuttle, with classes and statistics |
 //! | [`buf`] | owned, aligned, splittable memory, and pools of it |
 //! | [`bio`] | one request to a device, owned by whoever has it in hand |
-//! | [`device`] | the seam: [`Device`], [`DeviceQueue`], geometry, the waker |
+//! | [`device`] | the device interface: [`Device`], [`DeviceQueue`], geometry, the waker |
 //! | [`blocking`] | a blocking helper over any device, for metadata |
-//! | [`mem`], [`sim`] | devices in memory: plain, and behind a model of a disk with a cache, faults and two clocks |
-//! | [`fault`] | faults on purpose, over any device |
-//! | [`flushes`] | moments at which data ended, flushes -> which data is durable, and one flush for all who may share it |
-//! | [`record`] | what a device was asked to change, and every image that a power cut may leave of it |
+//! | [`mem`], [`sim`] | devices in memory: a plain one, and a model of a disk with a cache, faults and two clocks |
+//! | [`fault`] | fault injection over any device |
+//! | [`flushes`] | which flush makes which data durable, and flushes shared among callers |
+//! | [`record`] | a log of a device's changes, and every image that a power cut may leave of it |
 //! | [`mod@file`] | files and block devices of the host: io_uring, Linux AIO, threads |
-//! | [`locator`] | the text that names a device, and opening it |
-//! | `size` | sizes in words |
-//! | `hold`, `partition` | exclusive opening; MBR and GPT: what opening a file goes through |
+//! | [`locator`] | text that names a device, and opening it |
+//! | `size` | sizes as text |
+//! | `hold`, `partition` | locks against other writers; MBR and GPT: both used when a file is opened |
 
 pub mod bio;
 pub mod blocking;

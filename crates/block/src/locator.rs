@@ -1,10 +1,10 @@
-//! Locators: the text that names a device, and opening what it names.
+//! Locators: text that names a device, and opening the device.
 //!
 //! Input: `disk.img?offset=1M&part=2&sector=4096&ro`, `mem:64M`, `sim:64M,latency=230us`, `LOCATOR!/path/inside`,
 //! `disk.img:/path/inside`.
-//! Output: a [`Locator`], and from it a [`Device`]. Invariant: a locator that came out of `parse` is given back by
-//! `parse` of its text. Limits: a file whose name holds `?` or `!/`, or begins like a scheme, is meant when it exists
-//! under that very name; `./mem:1` is always a file; `:/` is one only behind a file or block device that is there; 16 volumes inside each other.
+//! Output: a [`Locator`], and from it a [`Device`]. Invariant: `parse` of a locator's text returns an equal locator. Limits: a
+//! file whose name contains `?` or `!/`, or begins like a scheme, is used if it exists under exactly that name; `./mem:1` is
+//! always a file; `:/` is a separator only after an existing file or block device; at most 16 nested volumes.
 
 use crate::device::{Device, DeviceError, DeviceErrorKind};
 use crate::file::{FileDevice, FileOptions, IoEngine};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 pub use crate::size::parse_size;
 
-/// Volumes inside each other that one locator names.
+/// The most nested volumes in one locator.
 const MOST_INSIDE: usize = 16;
 
 /// What names a device.
@@ -33,7 +33,7 @@ pub enum Locator {
         /// Bytes.
         size: u64,
     },
-    /// Memory behind a model of a disk.
+    /// Memory behind a disk model.
     Sim {
         /// Size and parameters, as `SimOptions::parse` takes them.
         params: String,
@@ -71,18 +71,18 @@ pub struct OpenOptions {
     pub read_only: bool,
     /// Only this I/O engine.
     pub io_engine: Option<IoEngine>,
-    /// Not through O_DIRECT.
+    /// Do not use O_DIRECT.
     pub buffered: bool,
-    /// Open for writing although somebody else has it.
+    /// Open for writing although another process has it open.
     pub force: bool,
     /// See [`FileOptions::grow_to`].
     pub grow_to: Option<u64>,
 }
 
-/// Opens the device that a locator names.
+/// Opens the device of a locator.
 ///
 /// # Errors
-/// What opening that kind of device can fail with; [`Locator::Inside`] is refused here: the engine opens those.
+/// The errors of that kind of device. [`Locator::Inside`] is refused here: the engine opens it.
 pub fn open(locator: &Locator, options: &OpenOptions) -> Result<Arc<dyn Device>, DeviceError> {
     match locator {
         Locator::File(file) => open_file(locator, file, options),
@@ -113,15 +113,15 @@ fn open_file(
 }
 
 impl Locator {
-    /// Understands a locator.
+    /// Parses a locator.
     ///
     /// # Errors
-    /// [`DeviceErrorKind::Locator`] with what is wrong; [`DeviceErrorKind::Unsupported`] for schemes to come.
+    /// [`DeviceErrorKind::Locator`] with what is wrong; [`DeviceErrorKind::Unsupported`] for reserved schemes.
     pub fn parse(text: &str) -> Result<Locator, DeviceError> {
         Locator::parse_inside(text, 0)
     }
 
-    /// The same, where `inside` files inside of it were named.
+    /// As [`Locator::parse`], after `inside` nested files.
     fn parse_inside(text: &str, inside: usize) -> Result<Locator, DeviceError> {
         let exists = |path: &str| !path.is_empty() && Path::new(path).symlink_metadata().is_ok();
         if exists(text) {
@@ -185,7 +185,7 @@ impl Locator {
 }
 
 impl FileLocator {
-    /// The partition table of what is named; none if there is none that makes sense.
+    /// The partition table of the device; none if there is no valid one.
     ///
     /// # Errors
     /// As of [`FileDevice::open`].
@@ -206,7 +206,7 @@ impl FileLocator {
     }
 }
 
-/// What stands before `:/`, if it is a file or block device that is there: other names may have a colon.
+/// The text before `:/`, if it is an existing file or block device: other names may contain a colon.
 fn holder(text: &str) -> Option<Locator> {
     let Ok(Locator::File(file)) = parse_file(text) else {
         return None;
@@ -303,7 +303,7 @@ impl fmt::Display for FileLocator {
         ];
         let params: Vec<String> = params.into_iter().flatten().collect();
         f.write_str(&path)?;
-        // A name with a question mark of its own ends with one more, unless it is found under that very name.
+        // A name with a question mark gets another one at its end, unless a file of exactly that name exists.
         if !params.is_empty() || (path.contains('?') && !self.path.exists()) {
             write!(f, "?{}", params.join("&"))?;
         }

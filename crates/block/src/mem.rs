@@ -1,8 +1,8 @@
 //! A device in memory: for tests, for images that live in RAM, and for counting instructions.
 //!
-//! Input: bios. Output: the same bios, done at reap. Invariant: `submit` only moves bios to the queue's list and `reap`
-//! moves them on and does them, so the cost per request is two moves and one copy. Limits: sparse; what was never written
-//! costs no memory; sectors of 512 bytes; no volatile cache.
+//! Input: bios. Output: the same bios, executed at reap. Invariant: `submit` only moves bios to the queue's list, and `reap`
+//! moves them out and executes them, so a request costs two moves and one copy. Limits: sparse; unwritten ranges cost no
+//! memory; sectors of 512 bytes; no volatile cache.
 
 pub(crate) mod arena;
 #[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes with a geometry: what carries bios out, for `mem:` and `sim:` alike.
+/// Bytes with a geometry: executes bios for both `mem:` and `sim:`.
 pub(crate) struct Medium {
     pub(crate) arena: Arena,
     pub(crate) geometry: Geometry,
@@ -35,7 +35,7 @@ impl Medium {
         })
     }
 
-    /// Does one bio, or says why not.
+    /// Executes one bio, or returns why not.
     #[inline]
     pub(crate) fn execute(&self, bio: &mut Bio) -> Result<(), BioError> {
         self.geometry.check(bio)?;
@@ -108,7 +108,7 @@ impl MemDevice {
         })
     }
 
-    /// A device with the bytes of `from`, for as many as there are.
+    /// A device with a copy of the bytes of `from`.
     pub(crate) fn copy_of(from: &Arena) -> Result<MemDevice, DeviceError> {
         let device = MemDevice::try_new(from.len())?;
         from.copy_to(&device.medium.arena);
@@ -121,7 +121,7 @@ impl MemDevice {
         self.medium.copy.store(copy, Ordering::Relaxed);
     }
 
-    /// Reads past every queue: for tests and for saving an image.
+    /// Reads without a queue: for tests and for saving an image.
     ///
     /// # Panics
     /// If the range is not inside the device.
@@ -129,12 +129,12 @@ impl MemDevice {
         self.medium.arena.read(pos, dst);
     }
 
-    /// Has the host commit all of its memory now: for measuring. Takes as long as writing it once.
+    /// Makes the host commit all of its memory now: for measurements. Takes as long as writing it once.
     pub fn populate(&self) {
         self.medium.arena.populate();
     }
 
-    /// Writes past every queue: for tests and for loading an image.
+    /// Writes without a queue: for tests and for loading an image.
     ///
     /// # Panics
     /// If the range is not inside the device.
@@ -181,9 +181,9 @@ impl Device for MemDevice {
 
 struct State {
     bios: BioList,
-    /// Threads in `wait`: whoever submits kicks the waker for them.
+    /// Threads in `wait`: a submitter kicks the waker for them.
     waiters: u32,
-    /// Somebody polls the waker's descriptor: whoever submits kicks it.
+    /// The waker's descriptor is polled: a submitter kicks it.
     signals: bool,
 }
 
@@ -258,7 +258,7 @@ impl DeviceQueue for MemQueue {
 }
 
 impl Drop for MemQueue {
-    /// What was taken is done, though nobody will see it end.
+    /// Taken bios are executed, though nobody reaps them.
     fn drop(&mut self) {
         self.reap(&mut BioList::new());
     }

@@ -1,11 +1,11 @@
 //! Partition tables: MBR with its logical partitions, and GPT. Reading only.
 //!
-//! Input: a range of an open file. Output: where a partition lies in it. Invariant: a hostile table is an error or a
-//! partition inside the range - bounded time and memory, no panic, no overflow. Limits: [`gpt::MAX_ARRAY`] bytes of GPT
+//! Input: a range of an open file. Output: where a partition lies in it. Invariant: a hostile table gives an error or a
+//! partition inside the range, with bounded time and memory, no panic, no overflow. Limits: [`gpt::MAX_ARRAY`] bytes of GPT
 //! entries, [`mbr::MAX_LOGICAL`] logical partitions.
 //!
-//! The crates for this (gptman, mbrman) trust their input - an entry count of 2^32 is allocated, a chain of extended boot
-//! records followed for ever, a wrong entry size asserted - so it is done here, from the UEFI specification, chapter 5.
+//! The existing crates (gptman, mbrman) trust their input: they allocate for an entry count of 2^32, follow a chain of extended
+//! boot records for ever, and assert the entry size. So this module does it, from the UEFI specification, chapter 5.
 
 mod gpt;
 mod kind;
@@ -19,7 +19,7 @@ use crate::size::Rounded;
 use rustix::fd::OwnedFd;
 use std::fmt;
 
-/// Partitions that an error message names at most.
+/// The most partitions that an error message names.
 const SHOWN: usize = 16;
 
 /// Where to read the table from: a range of an open file.
@@ -43,7 +43,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// `len` bytes at `pos`, if they lie inside.
+    /// `len` bytes at `pos`, if they lie inside the range.
     fn read(&self, pos: u64, len: usize) -> Result<Vec<u8>, Wrong> {
         let outside = || Wrong(format!("it reaches beyond the end ({len} bytes at {pos})"));
         let end = pos.checked_add(len as u64).ok_or_else(outside)?;
@@ -62,7 +62,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// What is wrong with a table.
+/// The defect of a table.
 struct Wrong(String);
 
 /// A partition, in bytes from the start of what has the table.
@@ -70,11 +70,11 @@ struct Wrong(String);
 pub struct Partition {
     /// From 1, as `?part=` counts.
     pub number: u32,
-    /// What it says that it is for.
+    /// Its stated type.
     pub kind: PartitionKind,
-    /// Where it begins.
+    /// The first byte.
     pub start: u64,
-    /// How long it is.
+    /// The length in bytes.
     pub size: u64,
 }
 
@@ -84,7 +84,7 @@ impl fmt::Display for Partition {
     }
 }
 
-/// A table that could be read. Its text is `GPT has 1 (EFI System, 100 MiB), 2 (Linux filesystem, 7.9 GiB)`.
+/// A valid table. Its text is `GPT has 1 (EFI System, 100 MiB), 2 (Linux filesystem, 7.9 GiB)`.
 #[derive(Clone, Debug)]
 pub struct PartitionTable {
     kind: &'static str,
@@ -109,10 +109,10 @@ impl fmt::Display for PartitionTable {
     }
 }
 
-/// Finds partition `number`, counted from 1, of the table whose addresses count in `sector`.
+/// Finds partition `number`, counted from 1, in a table whose addresses count sectors of `sector` bytes.
 ///
 /// # Errors
-/// There is no table, it is broken, or it has no such partition: the message says which, and what there is.
+/// There is no table, it is broken, or it has no such partition: the message says which, and lists the partitions.
 pub(crate) fn find(
     source: Source<'_>,
     sector: u32,
@@ -133,7 +133,7 @@ pub(crate) fn find(
     found.copied().ok_or_else(none)
 }
 
-/// The table, if there is one and it makes sense.
+/// The table, if there is a valid one.
 pub(crate) fn list(source: Source<'_>, sector: u32) -> Option<PartitionTable> {
     read(source, sector).ok().flatten()
 }
@@ -141,7 +141,7 @@ pub(crate) fn list(source: Source<'_>, sector: u32) -> Option<PartitionTable> {
 fn read(source: Source<'_>, sector: u32) -> Result<Option<PartitionTable>, Wrong> {
     let first = source.read(0, 512)?;
     let protective = mbr::is_protective(&first);
-    // An image may come from a disk with other sectors than the ones it lies on.
+    // The image may come from a disk with another sector size than the device that it is on now.
     for size in [sector, 512, 4096] {
         match gpt::read(&source, size) {
             gpt::Found::Table(parts) => return Ok(Some(PartitionTable { kind: "GPT", parts })),

@@ -1,9 +1,9 @@
-//! A device that remembers what it was asked to change, so that every power cut can be tried afterwards.
+//! A device that records all changes, so that every power cut can be tried afterwards.
 //!
-//! Input: bios on their way to any device below. Output: the same bios; the log of changes ([`Event`]); from it the images
-//! that a power cut may leave ([`PowerCuts`]). Invariants: an ending is in the log before its bio can be reaped, a flush
-//! before the device below has it; the device's own lock is never held while the queue below is called. Limits: memory
-//! grows with what is written.
+//! Input: bios on their way to any device below. Output: the same bios; the log of changes ([`Event`]); from it the images that
+//! a power cut may leave ([`PowerCuts`]). Invariants: the end of a bio is in the log before the bio can be reaped; a flush is
+//! in the log before the device below gets it; the device's own lock is never held while the queue below is called. Limits:
+//! memory grows with the bytes written.
 
 pub(crate) mod cache;
 pub(crate) mod log;
@@ -23,7 +23,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A device that remembers. Send and Sync; clones are the same device.
+/// A recording device. Send and Sync; clones are the same device.
 #[derive(Clone)]
 pub struct RecordDevice {
     below: Arc<dyn Device>,
@@ -31,12 +31,12 @@ pub struct RecordDevice {
     log: Arc<Mutex<Log>>,
 }
 
-/// What the device says of itself.
+/// What the device reports in addition to the one below.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Overstated {
-    /// What the one below says.
+    /// Nothing.
     No,
-    /// That it has a volatile cache.
+    /// A volatile cache.
     VolatileCache,
 }
 
@@ -54,14 +54,13 @@ impl fmt::Debug for RecordDevice {
 }
 
 impl RecordDevice {
-    /// `below`, with everything that changes it remembered from now on. If it has no volatile cache, every write is durable
-    /// when it has ended.
+    /// Records every change of `below` from now on. If `below` has no volatile cache, every write is durable when it has ended.
     #[must_use]
     pub fn new(below: Arc<dyn Device>) -> RecordDevice {
         RecordDevice::with(below, Overstated::No)
     }
 
-    /// As [`RecordDevice::new`], and it claims to have a volatile cache, so that whoever is above has to flush.
+    /// As [`RecordDevice::new`], but reports a volatile cache, so that the layers above have to flush.
     #[must_use]
     pub fn with_volatile_cache(below: Arc<dyn Device>) -> RecordDevice {
         RecordDevice::with(below, Overstated::VolatileCache)
@@ -79,15 +78,15 @@ impl RecordDevice {
         }
     }
 
-    /// Puts a mark into the log; says at which index it stands. What was acknowledged before the call holds in every state
-    /// of a cut behind that index.
+    /// Puts a mark into the log and returns its index. Everything acknowledged before the call must hold in every state of a
+    /// cut after that index.
     pub fn mark(&self, mark: u64) -> usize {
         let mut log = self.log.lock();
         log.events.push(Event::Mark(mark));
         log.events.len() - 1
     }
 
-    /// Everything so far. The copies share the data.
+    /// The log so far. Copies share the data.
     #[must_use]
     pub fn log(&self) -> Vec<Event> {
         self.log.lock().events.clone()
@@ -95,7 +94,7 @@ impl RecordDevice {
 }
 
 impl Log {
-    /// Notes a bio that is about to go down; its number, if it changes anything.
+    /// Records a bio about to be submitted; returns its number if it changes anything.
     fn taken(&mut self, bio: &Bio, data: Option<Data>, volatile: bool) -> Option<u64> {
         let id = self.next_id;
         let event = match (bio.op, data) {
@@ -171,12 +170,12 @@ struct RecordQueue {
     depth: u32,
     /// Taken and not reaped.
     taken: AtomicU32,
-    /// The submitters' tokens of the bios that carry a number of the log instead.
+    /// The submitters' tokens of bios in flight; the bios carry a number of the log instead.
     tokens: Mutex<HashMap<u64, u64>>,
 }
 
 impl RecordQueue {
-    /// Takes a slot, if one is free: what goes down fits there, so that nothing is noted which does not happen.
+    /// Takes a slot, if one is free: the bio then fits into the queue, so nothing is recorded that does not happen.
     fn reserve(&self) -> bool {
         let more = |n| (n < self.depth).then_some(n + 1);
         self.taken
@@ -189,9 +188,9 @@ impl RecordQueue {
         self.taken.fetch_sub(slots, Ordering::SeqCst);
     }
 
-    /// Notes a bio on its way down.
+    /// Records a bio on submit.
     fn note(&self, bio: &mut Bio) {
-        // The copy is made before the lock is taken.
+        // The data is copied before the lock is taken.
         let data = Data::of(bio);
         let id = self.log.lock().taken(bio, data, self.volatile);
         if let Some(id) = id {
@@ -200,8 +199,8 @@ impl RecordQueue {
         }
     }
 
-    /// Notes a bio on its way up.
-    fn settle(&self, bio: &mut Bio, well: bool) {
+    /// Records the end of a bio.
+    fn note_end(&self, bio: &mut Bio, well: bool) {
         if bio.op == BioOp::Read {
             return;
         }
@@ -227,7 +226,7 @@ impl DeviceQueue for RecordQueue {
         self.below.submit(&mut down);
         self.release(down.len());
         while let Some(mut bio) = down.pop_back() {
-            self.settle(&mut bio, false);
+            self.note_end(&mut bio, false);
             bios.push_front(bio);
         }
     }
@@ -236,7 +235,7 @@ impl DeviceQueue for RecordQueue {
         let from = out.len();
         self.below.reap(out);
         for bio in out.range_mut(from..) {
-            self.settle(bio, bio.result.is_ok());
+            self.note_end(bio, bio.result.is_ok());
         }
         self.release(out.len() - from);
         out.len() - from

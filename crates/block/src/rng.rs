@@ -1,9 +1,9 @@
-//! Numbers from a seed, the same on every machine: for models of devices and their tests, never for secrets.
+//! Seeded random numbers, the same on every machine: for device models and their tests, never for secrets.
 //!
-//! Input: a seed. Output: numbers. Invariant: the sequence of a seed never changes, so that a printed seed repeats a
-//! failure. Limits: not cryptographic.
+//! Input: a seed. Output: numbers. Invariant: the sequence of a seed never changes, so a printed seed repeats a failure.
+//! Limits: not cryptographic.
 
-/// A well mixed function of `x` (the finaliser of splitmix64).
+/// Mixes the bits of `x` (the finaliser of splitmix64).
 #[must_use]
 pub(crate) fn mix(x: u64) -> u64 {
     let mut z = x.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -1,9 +1,9 @@
-//! A model of a disk: memory behind latency, limited parallelism, a volatile cache, faults, and a clock that tests own.
+//! A model of a disk: memory with latency, limited parallelism, a volatile cache, faults, and a clock that a test can control.
 //!
-//! Input: bios, and the steps of a test. Output: the same bios, ended when the model says so; counters; the images that a
-//! power cut leaves. Invariant: with the stepped clock and one thread, the same seed and the same calls give the same
-//! order of endings. Limits: a request takes effect on the bytes when it ends; queues share nothing on the hot path
-//! unless the limit on parallelism can bind.
+//! Input: bios, and the steps of a test. Output: the same bios, ended when the model says so; counters; the images that a power
+//! cut leaves. Invariant: with the stepped clock and one thread, the same seed and the same calls give the same order of ends.
+//! Limits: a request takes effect on the bytes when it ends; queues share nothing on the hot path unless the limit on
+//! parallelism can apply.
 
 mod crash;
 mod options;
@@ -39,7 +39,7 @@ struct Disk {
     slots: Slots,
     epoch: Instant,
     hold: AtomicBool,
-    /// Numbers requests in the order in which the disk took them.
+    /// The next request number, in the order in which the disk took the requests.
     taken: AtomicU64,
     shared: Mutex<Shared>,
 }
@@ -47,7 +47,7 @@ struct Disk {
 struct Shared {
     queues: Vec<Arc<QueueCore>>,
     rng: Rng,
-    /// What closed queues had counted.
+    /// Counters of closed queues.
     retired: (SimCounters, Histogram),
 }
 
@@ -65,7 +65,7 @@ impl Disk {
         self.options.clock == SimClock::Real
     }
 
-    /// The first of `count` numbers for requests. Where no chance and no step needs them the shared counter is spared.
+    /// The first of `count` request numbers. If neither chance nor steps need numbers, the shared counter is not touched.
     #[inline]
     fn numbers(&self, count: usize) -> u64 {
         if self.is_real() && self.options.jitter.is_zero() {
@@ -74,8 +74,8 @@ impl Disk {
         self.taken.fetch_add(count as u64, Ordering::Relaxed)
     }
 
-    /// Ends one request of a stepped disk; says whether there was one to end. Who steps at the same time may have chosen the same
-    /// request: then there may be others, and whoever sleeps because of a false answer here sleeps for ever.
+    /// Ends one request of a stepped disk. Returns whether there was one to end. A thread that steps at the same time may have
+    /// chosen the same request; then another is chosen, because a thread that sleeps on a false answer would never be woken.
     fn step(&self) -> bool {
         loop {
             let Some((queue, number)) = self.choose() else {
@@ -87,12 +87,12 @@ impl Disk {
         }
     }
 
-    /// The same, where the disk steps without being told to.
+    /// As `step`, for a disk that steps by itself.
     fn step_by_itself(&self) -> bool {
         self.options.clock == SimClock::Auto && !self.held() && self.step()
     }
 
-    /// A request that is being served, by the seed.
+    /// Chooses, by the seed, one of the requests being served.
     fn choose(&self) -> Option<(Arc<QueueCore>, u64)> {
         let mut shared = self.shared.lock();
         let (queues, luck) = (shared.queues.clone(), shared.rng.next());
@@ -175,25 +175,25 @@ impl SimDevice {
         })
     }
 
-    /// What it is like.
+    /// Its options.
     #[must_use]
     pub fn options(&self) -> &SimOptions {
         &self.disk.options
     }
 
-    /// Ends one request of a stepped disk, chosen by the seed among those being served; says whether there was one.
-    /// Nothing ends while completions are held.
+    /// Ends one request of a stepped disk, chosen by the seed among those being served. Returns whether there was one. Nothing
+    /// ends while completions are held.
     #[must_use]
     pub fn step(&self) -> bool {
         !self.disk.is_real() && !self.disk.held() && self.disk.step()
     }
 
-    /// Takes up to `steps` steps; says how many requests ended.
+    /// Makes up to `steps` steps; returns how many requests ended.
     pub fn advance(&self, steps: usize) -> usize {
         (0..steps).take_while(|_| self.step()).count()
     }
 
-    /// Holds completions back, or lets them go and wakes whoever waits for them.
+    /// Holds completions back, or releases them and wakes all waiters.
     pub fn hold(&self, hold: bool) {
         self.disk.hold.store(hold, Ordering::SeqCst);
         if !hold {
@@ -202,19 +202,19 @@ impl SimDevice {
         }
     }
 
-    /// What it has been asked to do so far.
+    /// The requests taken so far.
     #[must_use]
     pub fn counters(&self) -> SimCounters {
         self.totals().0
     }
 
-    /// Requests that its faults have failed so far.
+    /// Requests failed by its faults so far.
     #[must_use]
     pub fn failed(&self) -> u64 {
         self.disk.plan.as_ref().map_or(0, FaultPlan::failed)
     }
 
-    /// The latency that it achieved so far, from submit to reap.
+    /// The latency so far, from submit to reap.
     #[must_use]
     pub fn latency(&self) -> SimLatency {
         self.totals().1.summary()
@@ -231,7 +231,7 @@ impl SimDevice {
         totals
     }
 
-    /// An image that a power cut at this moment might leave; another seed, another image.
+    /// An image that a power cut at this moment might leave; another seed gives another image.
     ///
     /// # Errors
     /// The disk was not made with [`SimOptions::crash`], or the host cannot map the image.
@@ -245,7 +245,7 @@ impl SimDevice {
         }
     }
 
-    /// Reads past every queue what a read request would find now.
+    /// Reads without a queue what a read request would read now.
     ///
     /// # Panics
     /// If the range is not inside the device.
@@ -253,12 +253,12 @@ impl SimDevice {
         self.disk.medium.arena.read(pos, dst);
     }
 
-    /// Has the host commit all of its memory now: for measuring. Takes as long as writing it once.
+    /// Makes the host commit all of its memory now: for measurements. Takes as long as writing it once.
     pub fn populate(&self) {
         self.disk.medium.arena.populate();
     }
 
-    /// Writes past every queue, durably: for loading an image.
+    /// Writes without a queue, durably: for loading an image.
     ///
     /// # Panics
     /// If the range is not inside the device.

@@ -1,6 +1,6 @@
-//! Sizes in words: read from command lines and locators, written for people.
+//! Sizes as text: parsed from command lines and locators, printed for people.
 //!
-//! Input: words; numbers of bytes. Output: numbers of bytes; words. Invariant: reading rounds nothing and wraps nothing. Limits: 64 bits.
+//! Input: text; numbers of bytes. Output: numbers of bytes; text. Invariant: parsing neither rounds nor wraps. Limits: 64 bits.
 
 use std::fmt;
 
@@ -18,8 +18,8 @@ const UNITS: [(&str, u32); 10] = [
     ("E", 6),
 ];
 
-/// Bytes: a number, `0x` in front of a hexadecimal one; with `K`, `KiB`, `M`, ... `E` behind it for a power of 1,024, `KB`, `MB`, ... for one of
-/// 1,000, `s` for sectors of 512.
+/// Parses a size in bytes: a number, hexadecimal with `0x` in front; then `K`, `KiB`, `M`, ... `E` for a power of 1,024, `KB`,
+/// `MB`, ... for one of 1,000, or `s` for sectors of 512.
 ///
 /// # Errors
 /// A sentence that says what is wrong.
@@ -45,7 +45,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("{text:?} is not a size: it is too large"))
 }
 
-/// What is behind the digits, in bytes.
+/// The unit after the digits, in bytes.
 fn unit(word: &str) -> Option<u64> {
     match word {
         "" => return Some(1),
@@ -76,7 +76,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// Bytes for people: one digit behind the point at most.
+/// Bytes for people: at most one decimal.
 pub(crate) struct Rounded(pub(crate) u64);
 
 impl fmt::Display for Rounded {

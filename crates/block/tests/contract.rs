@@ -1,7 +1,7 @@
-//! The contract of a device queue (the head of `device.rs`) as one suite, run over every device there is.
+//! The contract of a device queue (at the top of `device.rs`) as one suite, run over every device.
 //!
-//! Input: a way to make a device. Output: what it does against what the contract says. Invariant: a test that draws
-//! numbers prints its seed when it fails. Limits: nothing here looks at how long something took.
+//! Input: a way to make a device. Output: its behaviour compared with the contract. Invariant: a test with random numbers
+//! prints its seed when it fails. Limits: no test measures time.
 
 #[path = "contract/devices.rs"]
 mod devices;
@@ -36,7 +36,7 @@ fn over_all(test: impl Fn(&Subject)) {
     }
 }
 
-/// Rule G5, for bios.
+/// Rule G5, for bios: each ends exactly once.
 #[test]
 fn each_bio_ends_exactly_once_and_never_in_submit() {
     over_all(|subject| {
@@ -97,7 +97,7 @@ fn a_full_queue_keeps_the_rest_in_order() {
     });
 }
 
-/// Who submits need not come back: another thread can drain the queue.
+/// The submitter need not return: another thread can drain the queue.
 #[test]
 fn a_foreign_thread_can_reap() {
     over_all(|subject| {
@@ -164,7 +164,7 @@ fn a_kick_ends_a_wait() {
                 std::thread::sleep(Duration::from_millis(2));
                 waker.kick();
             });
-            // A wait may end early for no reason, so the kick is what ends the loop.
+            // A wait may end early for no reason, so the kick ends the loop.
             while !waker.is_kicked() {
                 queue.wait(1, None);
             }
@@ -174,7 +174,7 @@ fn a_kick_ends_a_wait() {
     });
 }
 
-/// Who sleeps on an empty queue is woken by what another thread submits, or by its end.
+/// A thread that sleeps on an empty queue is woken by another thread's submission, or by its end.
 #[test]
 fn what_is_submitted_while_a_thread_sleeps_ends_there() {
     over_all(|subject| {
@@ -191,11 +191,11 @@ fn what_is_submitted_while_a_thread_sleeps_ends_there() {
                     }
                     ended.send(()).expect("somebody listens");
                 });
-                // Long enough for it to fall asleep, mostly.
+                // Usually long enough for it to fall asleep.
                 std::thread::sleep(Duration::from_millis(2));
                 queue.submit(&mut [Bio::read(0, Buf::zeroed(4096), 0)].into());
                 let woken = is_over.recv_timeout(Duration::from_secs(60)).is_ok();
-                // So that the thread ends and the verdict is seen.
+                // So that the thread ends and the result is seen.
                 waker.kick();
                 assert!(woken, "{}: it sleeps for ever", subject.name);
             });
@@ -236,7 +236,7 @@ fn what_is_wrong_fails_alone() {
     });
 }
 
-/// Dropping a queue waits for what is in flight: what was taken is on the device afterwards.
+/// Dropping a queue waits for the bios in flight: what was taken is on the device afterwards.
 #[test]
 fn a_dropped_queue_has_done_what_it_took() {
     over_all(|subject| {
@@ -301,7 +301,7 @@ fn vectored_bufs_travel_whole() {
 fn a_device_is_an_array_of_bytes() {
     for seed in [1, 2, 3] {
         over_all(|subject| {
-            // A real disk's flushes take their time.
+            // Flushes of a real disk are slow.
             let requests = if subject._dir.is_some() { 400 } else { 1500 };
             model::compare(subject, seed, requests);
         });

@@ -1,8 +1,8 @@
-//! Extended attributes: those in inodes, those in blocks that inodes share, and values in inodes of their own.
+//! Extended attributes: in inodes, in blocks that inodes share, and values in inodes of their own.
 //!
-//! Input: inodes as they are met; then the list of all blocks of attributes. Output: findings; blocks claimed once; how often each block
-//! and each value's inode is referred to, compared with what they say. Invariant: a block is read once, however many inodes share it.
-//! Limits: what a value means is not judged.
+//! Input: inodes as the tables are read; then the list of all attribute blocks. Output: findings; every block claimed once; the
+//! number of references to each block and to each value inode, compared with the stored counts. Invariant: a block is read
+//! once, however many inodes share it. Limits: the meaning of a value is not judged.
 
 use super::context::Check;
 use super::met::{self, Met, ValueRef};
@@ -15,12 +15,12 @@ use diorite_format::xattr::{
 };
 use diorite_format::{FsBlock, Ino, Inode, InodeFlags, Superblock};
 
-/// Bytes in front of the entries of a block.
+/// Size of a block's header, before the entries.
 const BLOCK_HEADER: usize = 32;
 /// Bytes of an entry without its name.
 const ENTRY: usize = 16;
 
-/// Values that are in inodes of their own.
+/// Values in inodes of their own.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Elsewhere {
     pub(super) clusters: u64,
@@ -34,7 +34,7 @@ impl Elsewhere {
     }
 }
 
-/// Checks the attributes in an inode, notes its block of them; gives its values that are elsewhere.
+/// Checks the attributes in an inode and records its attribute block; returns its values that are in inodes of their own.
 pub(super) fn in_inode(
     check: &Check<'_>,
     reader: &mut Reader<'_>,
@@ -58,13 +58,13 @@ pub(super) fn in_inode(
         elsewhere.add(entry(check, reader, met, inode.ino, one)?);
     }
     if let Some(area) = inode.xattr_area() {
-        // Values count from behind the magic number.
+        // Value offsets count from after the magic number.
         layout(check, inode.ino, &list, &raw[area][4..], 0);
     }
     Ok(elsewhere)
 }
 
-/// What is flagged as encrypted has an attribute that says how.
+/// An inode flagged as encrypted must have an encryption context.
 pub(super) fn encrypted(
     check: &Check<'_>,
     reader: &mut Reader<'_>,
@@ -96,7 +96,7 @@ pub(super) fn inline_value<'a>(sb: &Superblock, inode: &Inode, raw: &'a [u8]) ->
     }
 }
 
-/// One attribute of an inode; gives the clusters of its value if that is elsewhere.
+/// Checks one attribute of an inode; returns the clusters of its value if that is in an inode of its own.
 fn entry(
     check: &Check<'_>,
     reader: &mut Reader<'_>,
@@ -112,7 +112,7 @@ fn entry(
     };
     met.values.push(ValueRef { holder: ino, owner });
     if let Some((holder, _)) = reader.inode(ino)? {
-        // Where the time of the last access would be is the sum of the value.
+        // A value inode stores the value's checksum in its access time.
         let sum = holder.atime.secs.to_le_bytes();
         let sum = u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]);
         let computed = held_hash(entry.name, sum);
@@ -128,8 +128,8 @@ fn entry(
     Ok(Some(u64::from(size).div_ceil(cluster)))
 }
 
-/// Values have words of their own, which no other value and no entry has. `bytes` is where their places count from, entries begin at
-/// `base`.
+/// Values must lie in words of their own, which no other value and no entry uses. Value offsets count from the start of
+/// `bytes`; entries begin at `base`.
 fn layout(check: &Check<'_>, ino: Ino, list: &Xattrs<'_>, bytes: &[u8], base: usize) {
     let word = |n: usize| n.next_multiple_of(4);
     let (mut taken, mut at) = (Vec::new(), base);
@@ -140,7 +140,7 @@ fn layout(check: &Check<'_>, ino: Ino, list: &Xattrs<'_>, bytes: &[u8], base: us
             XattrValue::Bytes(value) if !value.is_empty() => {
                 taken.push((from, from + word(value.len())));
             }
-            // Nothing is there, but inside.
+            // An empty value uses no word, but must lie inside.
             XattrValue::Bytes(_) if from > bytes.len() => taken.push((from, from)),
             _ => {}
         }
@@ -157,7 +157,8 @@ fn layout(check: &Check<'_>, ino: Ino, list: &Xattrs<'_>, bytes: &[u8], base: us
     }
 }
 
-/// Every block of attributes, with all who have it. Must come before the values, of which there may be more in here.
+/// Checks every attribute block, with all inodes that use it. Must run before [`values`], because the blocks may refer to more
+/// of them.
 pub(super) fn blocks(check: &Check<'_>, met: &mut Met) -> Result<(), Error> {
     let owners = std::mem::take(&mut met.attributes);
     let mut blocks: Vec<FsBlock> = owners.iter().map(|(b, _)| *b).collect();
@@ -204,7 +205,8 @@ fn block(
     layout(check, first, &list, raw, BLOCK_HEADER);
     let mut held = Elsewhere::default();
     for one in &list.entries {
-        // However many inodes share the block, the value counts one user. It counts in the space of each.
+        // A shared block counts as one user of the value, however many inodes share it. The space of the value counts for each
+        // inode.
         held.add(entry(check, reader, met, first, one)?);
         let unhashed = match one.value {
             XattrValue::Bytes(value) => one.hash == 0 && entry_hash(one.name, value) != 0,
@@ -236,7 +238,7 @@ fn block(
     Ok(())
 }
 
-/// Inodes that hold values: each is one, is used, and says by how many.
+/// Checks value inodes: each must be flagged so, be in use, and have the right count of users.
 pub(super) fn values(check: &Check<'_>, met: &mut Met) -> Result<(), Error> {
     met.values.sort_unstable();
     let mut reader = Reader::new(check.source);
@@ -269,7 +271,7 @@ pub(super) fn values(check: &Check<'_>, met: &mut Met) -> Result<(), Error> {
     Ok(())
 }
 
-/// Targets of symbolic links that have a block of their own.
+/// Checks the targets of symbolic links in blocks.
 pub(super) fn targets(check: &Check<'_>, met: &Met) -> Result<(), Error> {
     let blocks: Vec<FsBlock> = met.targets.iter().map(|(b, _)| *b).collect();
     let mut sizes = Reader::new(check.source);

@@ -1,7 +1,8 @@
-//! Bitmaps and counters: what is in use against what is said to be.
+//! Compares bitmaps and counters with what is in use.
 //!
-//! Input: clusters claimed, inodes found. Output: findings, by group and range. Invariant: a bitmap that was never written stands for the group's own structures alone.
-//! Limits: of differences in one group so many ranges are told, then only how many there are.
+//! Input: claimed clusters, inodes found. Output: findings, by group and range. Invariant: a bitmap that was never written
+//! stands for the group's own structures only. Limits: per group only the first differing ranges are reported, then their
+//! number.
 
 use super::context::Check;
 use super::reader::Reader;
@@ -10,17 +11,17 @@ use diorite::Error;
 use diorite_format::bitmap::{self, BitmapKind};
 use diorite_format::{FsBlock, GroupDesc, GroupNo};
 
-/// Ranges told of one bitmap.
+/// Ranges reported per bitmap.
 const TOLD: usize = 4;
 
-/// What all groups add up to.
+/// Sums over all groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sums {
     free_clusters: u64,
     free_inodes: u64,
 }
 
-/// Compares all groups. `fixed` is what the volume's own structures take of each.
+/// Compares all groups. `fixed` is the number of clusters of the volume's own structures in each group.
 pub(super) fn all(check: &Check<'_>, fixed: &[u32]) -> Result<(), Error> {
     let groups = &check.source.groups;
     let written = |uninit: fn(&GroupDesc) -> bool, at: fn(&GroupDesc) -> FsBlock| {
@@ -52,7 +53,7 @@ fn each(
 ) -> Result<(), Error> {
     let mut at: Vec<FsBlock> = list.iter().map(|(b, _)| *b).collect();
     at.dedup();
-    // Two groups with one bitmap were found when bitmaps were claimed.
+    // Two groups with the same bitmap were reported when bitmaps were claimed.
     Reader::new(check.source).each(&at, |n, raw| {
         let first = list.partition_point(|(b, _)| *b < at[n]);
         let (_, group) = list[first];
@@ -102,7 +103,7 @@ fn inode_bitmap(check: &Check<'_>, group: &GroupDesc, raw: &[u8]) {
     );
 }
 
-/// The first inode that is not kept for the volume itself.
+/// The first inode that is not reserved.
 fn first_ino(check: &Check<'_>) -> u32 {
     check.source.sb.geometry().first_ino()
 }
@@ -151,7 +152,7 @@ fn compare(
     padding(check, report, kind, group, at, raw, bits);
 }
 
-/// The bits that are not as expected, and what they are.
+/// The ranges of bits that differ from the expected state, with that state.
 fn differences(
     raw: &[u8],
     bits: u32,
@@ -174,7 +175,7 @@ fn differences(
         .filter(move |(n, _)| *n < bits)
 }
 
-/// What stands for nothing is set.
+/// Checks that bits past the group's end are set.
 fn padding(
     check: &Check<'_>,
     report: Kind,
@@ -194,7 +195,7 @@ fn padding(
     }
 }
 
-/// A group whose bitmaps were never written has nothing but its own structures, and no inodes.
+/// A group whose bitmaps were never written must contain only its own structures, and no inodes.
 fn never_written(check: &Check<'_>, group: &GroupDesc, fixed: u32) {
     let number = group.group;
     let used = check.space.used_in(number);
@@ -209,7 +210,7 @@ fn never_written(check: &Check<'_>, group: &GroupDesc, fixed: u32) {
     }
 }
 
-/// The counts in a group's descriptor.
+/// Checks the counts in a group's descriptor.
 fn counters(check: &Check<'_>, group: &GroupDesc, sums: &mut Sums) {
     let (sb, number) = (&check.source.sb, group.group);
     let clusters = sb.group_clusters(number);
@@ -242,7 +243,8 @@ fn counters(check: &Check<'_>, group: &GroupDesc, sums: &mut Sums) {
     }
 }
 
-/// The counts in the superblock, which nobody keeps up to date through a crash: e2fsck lets them pass too.
+/// Checks the counts in the superblock. No writer keeps them up to date through a crash, and e2fsck accepts such differences,
+/// too.
 fn totals(check: &Check<'_>, sums: &Sums) {
     let geometry = check.source.sb.geometry();
     let blocks = sums.free_clusters * u64::from(geometry.cluster_ratio());

@@ -1,6 +1,6 @@
 //! What all passes of a check share.
 //!
-//! Input: a volume to look at. Output: [`Check`]. Invariants: none of its own. Limits: none.
+//! Input: the volume to check. Output: [`Check`]. Invariants: none. Limits: none.
 
 use crate::link_counts::LinkCounts;
 use crate::orphans::Orphans;

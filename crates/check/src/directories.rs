@@ -1,9 +1,9 @@
-//! Directories: their blocks, in the order in which they lie; every entry is compared with the inode that it names.
+//! Reads the blocks of directories in the order in which they lie on the volume, and compares every entry with its inode.
 //!
-//! Input: the directories that the tables have. Output: findings; names counted; of every directory which one names it and which it says
-//! is above it. Invariants: a directory is read by one thread, in large reads; no more blocks are read in all than twice those of the
-//! volume, with those of hash trees and those that are read again for names that are there twice. Limits: names of one directory are
-//! compared by 64-bit hashes first, eight bytes for each name.
+//! Input: the directories found in the inode tables. Output: findings; names counted; for every directory the directory that
+//! names it, and the parent that its ".." names. Invariants: a directory is read by one thread, in large reads; in total at
+//! most twice as many blocks are read as the volume has, including those of hash trees and those read again for duplicate
+//! names. Limits: names of one directory are first compared by 64-bit hashes, eight bytes per name.
 
 use super::attributes;
 use super::context::{Check, STAGE_DIRECTORIES};
@@ -21,7 +21,7 @@ use diorite_format::inline::InlineData;
 use diorite_format::{FileBlock, FsBlock, Ino, Inode, MapKind};
 use std::collections::HashSet;
 
-/// Reads all directories.
+/// Checks all directories.
 pub(super) fn all(check: &Check<'_>, directories: &Directories) -> Result<(), Error> {
     let begin = || (Reader::new(check.source), Entries::new());
     let count = directories.list().len();
@@ -46,7 +46,8 @@ fn one(
     directory: &Directory,
     person: Person,
 ) -> Result<(), Error> {
-    // Nobody reads it again: it is deleted as it stands, and what it says is above it has counted one link less since it lost its name.
+    // An orphaned directory is not read: it is deleted as it is, and its former parent's link count was already decremented
+    // when its name was removed.
     if person.is_orphan() && person.links() == 0 {
         return Ok(());
     }
@@ -75,7 +76,7 @@ fn one(
     Ok(())
 }
 
-/// A directory inside its inode; gives what it says is above it.
+/// Checks an inline directory; returns its parent.
 fn inline(
     check: &Check<'_>,
     directories: &Directories,
@@ -85,7 +86,7 @@ fn inline(
 ) -> Option<Ino> {
     let sb = &check.source.sb;
     let rest = attributes::inline_value(sb, dir, raw).unwrap_or(&[]);
-    // Said when the inode was judged.
+    // Reported when the inode was judged.
     let data = InlineData::new(dir, rest).ok()?;
     check.link_counts.count(dir.ino);
     for part in data.dir_parts().into_iter().filter(|p| !p.is_empty()) {
@@ -108,7 +109,7 @@ fn inline(
     }
 }
 
-/// A directory of blocks; gives what it says is above it.
+/// Checks a directory with blocks; returns the parent from "..".
 fn mapped(
     check: &Check<'_>,
     directories: &Directories,
@@ -160,7 +161,7 @@ fn mapped(
     Ok(up)
 }
 
-/// A directory has no holes.
+/// Reports holes: a directory has none.
 fn holes(check: &Check<'_>, dir: &Inode, runs: &[Run]) {
     let mut next = 0;
     let blocks = dir.size >> check.source.sb.geometry().block_bits();
@@ -189,7 +190,7 @@ fn holes(check: &Check<'_>, dir: &Inode, runs: &[Run]) {
     }
 }
 
-/// Says which names a directory has twice: those whose hashes it has twice.
+/// Reports duplicate names of a directory: reads again the names whose hashes occur twice.
 fn twins_of(
     check: &Check<'_>,
     directories: &Directories,

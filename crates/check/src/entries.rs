@@ -1,7 +1,7 @@
-//! The entries of a directory's blocks, compared with what they name.
+//! Compares the entries of a directory's blocks with the inodes that they name.
 //!
-//! Input: checked blocks. Output: findings; names counted; hashes of names, to find those that are there twice. Invariant: "." and ".."
-//! are expected at the beginning and nowhere else. Limits: bounded by the names of one directory.
+//! Input: checked blocks. Output: findings; names counted; hashes of names, to find duplicates. Invariant: "." and ".." are
+//! expected at the beginning of the directory and nowhere else. Limits: memory is bounded by the names of one directory.
 
 use super::context::Check;
 use super::parents::Directories;
@@ -11,21 +11,21 @@ use diorite_format::dir::{DirBlock, DirEntry};
 use diorite_format::{FileType, Ino};
 use std::hash::BuildHasher;
 
-/// Whether a block is where "." and ".." are.
+/// Whether a block must begin with "." and "..".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum First {
     Yes,
     No,
 }
 
-/// Names of one directory, by their hashes. Memory is kept for the next one.
+/// The hashes of one directory's names. The memory is reused for the next directory.
 pub(super) struct Entries {
     dir: Ino,
     hasher: foldhash::quality::RandomState,
     hashes: Vec<u64>,
 }
 
-/// Hashes that a directory has twice.
+/// Hashes that occur twice in a directory.
 pub(super) struct Twins {
     hasher: foldhash::quality::RandomState,
     hashes: Vec<u64>,
@@ -53,12 +53,12 @@ impl Entries {
         self.hashes.clear();
     }
 
-    /// Names so far.
+    /// The number of names so far.
     pub(super) fn names(&self) -> u64 {
         self.hashes.len() as u64
     }
 
-    /// Hashes that were met twice, if there are some.
+    /// The hashes that occurred twice, if any.
     pub(super) fn twins(&mut self) -> Option<Twins> {
         self.hashes.sort_unstable();
         let same = |w: &[u64]| (w[0] == w[1]).then_some(w[0]);
@@ -68,7 +68,7 @@ impl Entries {
         (!hashes.is_empty()).then_some(Twins { hasher, hashes })
     }
 
-    /// Goes through a block; gives what ".." says, if it is here.
+    /// Checks a block; returns the inode of "..", if this block has it.
     pub(super) fn block(
         &mut self,
         check: &Check<'_>,
@@ -95,7 +95,7 @@ impl Entries {
         up
     }
 
-    /// "." and ".." name directories, and a NUL ends each.
+    /// "." and ".." must name directories, and a NUL must follow each.
     fn dots(&self, check: &Check<'_>, block: &DirBlock<'_>, count: usize) {
         let typed = check.source.sb.has_filetype();
         for e in block.entries().take(count) {
@@ -126,7 +126,8 @@ impl Entries {
         check.link_counts.count(e.ino);
         self.kind(check, e, person);
         if person.is_ea() {
-            // e2fsck minds nothing, and puts one that nothing has into lost+found itself; the kernel refuses what has such a name.
+            // e2fsck accepts such a name, and itself puts an unreferenced value inode into lost+found; the kernel refuses an
+            // inode found by such a name.
             self.wrong(check, e, "names an inode that holds an attribute's value");
         }
         if person.is_own() {

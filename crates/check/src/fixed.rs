@@ -1,14 +1,14 @@
-//! The volume's structures at fixed places: claimed first, so that whoever else has their blocks is found.
+//! The volume's structures at fixed places: claimed first, so that every other user of their blocks is found.
 //!
-//! Input: superblock and descriptors. Output: claims; afterwards how many clusters of each group they take, which is all that a group has whose bitmap was
-//! never written. Invariant: only blocks of the volume are claimed. Limits: none of its own.
+//! Input: superblock and descriptors. Output: claims; then the number of clusters that they take in each group, which is
+//! everything in use in a group whose bitmap was never written. Invariant: only blocks of the volume are claimed. Limits: none.
 
 use super::space::Space;
 use crate::source::Source;
 use diorite_format::GroupDesc;
 use diorite_format::features::Incompat;
 
-/// Claims all of them; gives the clusters that they take of each group.
+/// Claims all of them; returns the number of clusters that they take in each group.
 pub(super) fn claim(source: &Source, space: &Space) -> Box<[u32]> {
     let sb = &source.sb;
     let table = u64::from(sb.geometry().inode_table_blocks());
@@ -27,7 +27,7 @@ pub(super) fn claim(source: &Source, space: &Space) -> Box<[u32]> {
     }
     let used = |group: &GroupDesc| space.used_in(group.group);
     let fixed = source.groups.iter().map(used).collect();
-    // In no group's bitmap before it is taken: mke2fs takes it as any block.
+    // Not among the fixed structures: mke2fs allocates it like any other block.
     if sb.features().incompat.has(Incompat::MMP) && sb.holds(sb.mmp_block(), 1) {
         space.claim(sb.mmp_block(), 1);
     }

@@ -1,8 +1,9 @@
-//! The tree of a hashed directory: every block of names is led to once, and holds names of its own range of hashes only.
+//! The tree of a hashed directory: it must lead to every block of names once, and a block must hold only names in its range of
+//! hashes.
 //!
-//! Input: the root and the inner nodes; then the blocks of names as they are read. Output: findings. Invariants: a node is
-//! read once, whatever leads to it, and is one of the blocks that all directories may have read; names whose hash is the
-//! bound may be on either side only where the bound says so. Limits: 24 bytes for each block of one directory.
+//! Input: the root and the inner nodes; then the blocks of names as they are read. Output: findings. Invariants: a node is read
+//! once, however often it is referred to, and counts against the blocks that the pass over all directories may read; names with
+//! the hash of a bound may be on both sides only if the bound says so. Limits: 24 bytes per block of one directory.
 
 use super::context::Check;
 use super::parents::{Directories, spend};
@@ -15,28 +16,29 @@ use diorite_format::dirhash::HashVersion;
 use diorite_format::dx::{self, DxEntry, DxNode, DxRoot};
 use diorite_format::{FileBlock, FormatError, FsBlock, Inode, InodeFlags};
 
-/// Kinds of hashes that drivers have in memory, where the superblock says that characters have no sign.
+/// Hash versions for unsigned characters. They exist only in memory, for volumes whose superblock says that characters are
+/// unsigned.
 const UNSIGNED: std::ops::RangeInclusive<u8> = 3..=5;
 
-/// What the tree says of a block.
+/// What the tree says about a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Place {
-    /// Something leads to it.
+    /// The tree leads to the block.
     known: bool,
     node: bool,
-    /// The range of its names' hashes; bit 0 set in a bound: names of that hash are on both sides.
+    /// The range of its names' hashes; with bit 0 set in a bound, names of that hash are on both sides.
     low: u32,
     high: Option<u32>,
 }
 
 /// See the module.
 pub(super) struct Tree {
-    /// None where names do not tell their place.
+    /// None if names do not determine their block.
     hash: Option<HashVersion>,
     places: Vec<Place>,
 }
 
-/// A node and the range that its parent gives it.
+/// A node and the range that its parent gives to it.
 struct Branch {
     entries: Vec<DxEntry>,
     block: FileBlock,
@@ -46,7 +48,7 @@ struct Branch {
 }
 
 impl Tree {
-    /// Reads the nodes; none if the root makes no sense.
+    /// Reads the nodes; none if the root is invalid.
     pub(super) fn read(
         check: &Check<'_>,
         directories: &Directories,
@@ -76,11 +78,11 @@ impl Tree {
         }
         let blocks = dir.size >> check.source.sb.geometry().block_bits();
         let mapped: u64 = runs.iter().map(|r| r.len).sum();
-        // Blocks may be mapped again and again: a volume has no more than it has.
+        // Blocks may be mapped repeatedly; the count is limited to the blocks of the volume.
         let mapped = mapped.min(check.source.sb.geometry().blocks_count());
         let mut tree = Tree {
             hash: (!dir.flags.has(InodeFlags::CASEFOLD)).then_some(root.hash),
-            // Blocks that are not mapped cannot be led to.
+            // The tree cannot lead to blocks that are not mapped.
             places: vec![Place::default(); usize::try_from(blocks.min(mapped)).unwrap_or(0)],
         };
         let branch = Branch {
@@ -94,7 +96,7 @@ impl Tree {
         Ok(Some(tree))
     }
 
-    /// Everything that a node leads to.
+    /// Checks everything that a node leads to.
     fn branch(
         &mut self,
         (check, directories): (&Check<'_>, &Directories),
@@ -104,7 +106,7 @@ impl Tree {
         branch: &Branch,
     ) -> Result<(), Error> {
         for (n, entry) in branch.entries.iter().enumerate() {
-            // The first entry's hash is not stored: it is where the parent says that the node begins.
+            // The first entry's hash is not stored: it is the start of the node's range in its parent.
             let low = if n == 0 { branch.low } else { entry.hash };
             let high = branch.entries.get(n + 1).map(|e| e.hash).or(branch.high);
             if low < branch.low & !1 || high.is_some_and(|h| low > h) {
@@ -144,7 +146,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Something leads to this block; says whether it is the first.
+    /// Records that the tree leads to this block; returns whether it is the first reference.
     fn note(
         &mut self,
         check: &Check<'_>,
@@ -186,7 +188,7 @@ impl Tree {
         self.places.get(usize::try_from(block.get()).ok()?)
     }
 
-    /// Compares the names of a block with its place in the tree.
+    /// Compares the names of a block with its range in the tree.
     pub(super) fn leaf(
         &self,
         check: &Check<'_>,
@@ -214,7 +216,7 @@ impl Tree {
         }
     }
 
-    /// Every block has to be led to.
+    /// Checks that the tree leads to every block.
     pub(super) fn finish(&self, check: &Check<'_>, dir: &Inode, runs: &[Run]) {
         for run in runs {
             for block in (run.file.max(1)..run.end()).map(FileBlock::new) {
@@ -226,7 +228,7 @@ impl Tree {
     }
 }
 
-/// Names are hashed as they compare, not as they are stored.
+/// Casefolded names are hashed in their folded form, not as they are stored.
 fn is_folded(dir: &Inode) -> bool {
     dir.flags.has(InodeFlags::CASEFOLD) || dir.flags.has(InodeFlags::ENCRYPT)
 }
@@ -237,7 +239,7 @@ fn wrong(check: &Check<'_>, dir: &Inode, block: FileBlock, what: &str) {
     check.found.inode(Kind::HashTree, ino, what);
 }
 
-/// Where a block of a directory is on the volume.
+/// The block of the volume for a directory's block.
 fn place_of(runs: &[Run], block: FileBlock) -> Option<FsBlock> {
     let run = runs.get(runs.partition_point(|r| r.end() <= block.get()))?;
     let offset = block.get().checked_sub(run.file)?;

@@ -1,7 +1,8 @@
-//! The inode tables: every slot that was ever used is read, judged, and what its inode has is claimed.
+//! Reads the inode tables: every slot that was ever used is judged, and what its inode uses is claimed.
 //!
-//! Input: the tables, group by group, in large reads. Output: [`crate::link_counts::LinkCounts`]; lists of what is to be looked at later: directories, blocks of
-//! attributes, targets of links. Invariant: a slot is judged by one thread, once. Limits: of an inode with a wrong sum nothing else is believed.
+//! Input: the tables, group by group, in large reads. Output: [`crate::link_counts::LinkCounts`]; lists for later passes:
+//! directories, attribute blocks, targets of links. Invariant: a slot is judged by one thread, once. Limits: of an inode with a
+//! wrong checksum nothing else is trusted.
 
 use super::context::{Check, STAGE_INODES};
 use super::judge;
@@ -12,7 +13,7 @@ use super::usage::Usage;
 use diorite::Error;
 use diorite_format::{FsBlock, Ino, Inode};
 
-/// Goes through all tables.
+/// Reads all tables.
 pub(super) fn all(check: &Check<'_>) -> Result<Met, Error> {
     let fresh = || Met {
         usage: Usage::new(&check.source.sb),
@@ -105,14 +106,14 @@ fn slot(
     Ok(())
 }
 
-/// Nobody minds what is left in a slot that says it is free.
+/// The rest of a slot that is marked as free is ignored.
 fn is_unused(check: &Check<'_>, ino: Ino, raw: &[u8]) -> bool {
     raw[26..28] == [0, 0]
         && !check.orphans.has(ino)
         && ino.get() >= check.source.sb.geometry().first_ino()
 }
 
-/// Compared in large pieces: most of a table that was zeroed is zeros.
+/// Compared in large pieces: a zeroed table is mostly zeros.
 fn is_zero(raw: &[u8]) -> bool {
     const ZEROS: [u8; 256] = [0; 256];
     raw.chunks(ZEROS.len()).all(|c| *c == ZEROS[..c.len()])

@@ -1,7 +1,8 @@
-//! One inode, judged by itself: what it says of itself, of its size and of the space that it takes.
+//! Judges one inode by itself: its fields, its size, and its space.
 //!
-//! Input: a checked inode, with its bytes. Output: findings; the inode with its count of links; what is to be looked at later. Invariants: what
-//! the inode has is claimed before it is compared with what it says. Limits: names and links are for later passes.
+//! Input: a checked inode, with its bytes. Output: findings; the inode with its link count; work for later passes. Invariants:
+//! what the inode uses is claimed before it is compared with the inode's own counts. Limits: later passes check names and
+//! links.
 
 use super::attributes::{self, Elsewhere};
 use super::context::Check;
@@ -18,7 +19,7 @@ use diorite_format::inline::InlineData;
 use diorite_format::inode::I_BLOCK_SIZE;
 use diorite_format::{FileType, Ino, Inode, InodeFlags, MapKind};
 
-/// Judges an inode whose bytes were accepted.
+/// Judges an inode whose bytes were accepted by the parser.
 pub(super) fn inode(
     check: &Check<'_>,
     reader: &mut Reader<'_>,
@@ -50,7 +51,7 @@ pub(super) fn inode(
     }
     if role != Role::BadBlocks {
         fields(check, inode, raw);
-        // An orphan's size is what it is to have, or 0: whoever deals with it frees the rest, in as many transactions as that takes.
+        // An orphan's size is its new size, or 0: its next writer frees the rest, in as many transactions as needed.
         if !orphan {
             contents(check, met, inode, raw, &taken);
         }
@@ -72,7 +73,7 @@ pub(super) fn inode(
     Ok(())
 }
 
-/// An inode that was refused: it is somebody, and no more is known.
+/// Records an inode that the parser refused: it is in use, and nothing else is known.
 pub(super) fn damaged(check: &Check<'_>, met: &mut Met, ino: Ino, raw: &[u8]) {
     let (mode, links) = (
         u16::from_le_bytes([raw[0], raw[1]]),
@@ -96,7 +97,7 @@ fn is_there(check: &Check<'_>, inode: &Inode) -> bool {
     inode.links != 0
 }
 
-/// What has a mode and no links was deleted at some time.
+/// An inode with a mode and without links was deleted and should have a deletion time.
 fn deleted(check: &Check<'_>, ino: Ino, mode: u16, dtime: u32) {
     if mode != 0 && dtime == 0 {
         let what = format_args!("inode {ino}: has no links, and no time of deletion");
@@ -104,13 +105,13 @@ fn deleted(check: &Check<'_>, ino: Ino, mode: u16, dtime: u32) {
     }
 }
 
-/// A slot that is free as far as can be said of bytes that make no sense otherwise.
+/// Checks a slot that counts as free although its bytes are otherwise invalid.
 pub(super) fn unused(check: &Check<'_>, ino: Ino, raw: &[u8]) {
     let dtime = u32::from_le_bytes([raw[20], raw[21], raw[22], raw[23]]);
     deleted(check, ino, u16::from_le_bytes([raw[0], raw[1]]), dtime);
 }
 
-/// The time of deletion: of the deleted alone, and a link of the list of orphans only on that list.
+/// The deletion time: only deleted inodes have one; on the orphan list it is the link to the next orphan.
 fn times(check: &Check<'_>, inode: &Inode, role: Role, orphan: bool) {
     let (ino, dtime) = (inode.ino, inode.dtime);
     if orphan || dtime == 0 {
@@ -127,7 +128,7 @@ fn times(check: &Check<'_>, inode: &Inode, role: Role, orphan: bool) {
     }
 }
 
-/// Fields that have to be zero, and flags that do not go with the type.
+/// Checks fields that must be zero, and flags that do not fit the type.
 fn fields(check: &Check<'_>, inode: &Inode, raw: &[u8]) {
     let ino = inode.ino;
     for what in inode.oddities(&check.source.sb, raw) {
@@ -137,7 +138,7 @@ fn fields(check: &Check<'_>, inode: &Inode, raw: &[u8]) {
     }
 }
 
-/// What the size says, by the kind of map.
+/// Checks the contents against the size, by the kind of map.
 fn contents(check: &Check<'_>, met: &mut Met, inode: &Inode, raw: &[u8], taken: &Taken) {
     let (ino, size) = (inode.ino, inode.size);
     let say = |what: std::fmt::Arguments<'_>| {
@@ -169,7 +170,7 @@ fn contents(check: &Check<'_>, met: &mut Met, inode: &Inode, raw: &[u8], taken: 
     }
 }
 
-/// The size of a file with blocks.
+/// Checks the size of a file with blocks.
 fn mapped(check: &Check<'_>, met: &mut Met, inode: &Inode, taken: &Taken) {
     let (ino, size) = (inode.ino, inode.size);
     let block = u64::from(check.source.sb.block_size());
@@ -195,9 +196,9 @@ fn mapped(check: &Check<'_>, met: &mut Met, inode: &Inode, taken: &Taken) {
                 taken.blocks
             )),
         },
-        // The Merkle tree lies behind the size.
+        // The Merkle tree lies past the size.
         _ if inode.flags.has(InodeFlags::VERITY) => {}
-        // The last block may be empty: a write that was cut off leaves one.
+        // One empty block past the size is accepted: an interrupted write leaves one.
         _ if taken.written_end > size.div_ceil(block) + 1
             || taken.written_end == size.div_ceil(block) + 1 && size % block != 0 =>
         {
@@ -210,7 +211,7 @@ fn mapped(check: &Check<'_>, met: &mut Met, inode: &Inode, taken: &Taken) {
     }
 }
 
-/// Data in the inode: all that the size says has to be there, but for a regular file, which may go on in zeros.
+/// Checks inline data: the stored data must cover the size, except in a regular file, where the rest is zeros.
 fn inline(check: &Check<'_>, inode: &Inode, raw: &[u8]) {
     let (ino, size) = (inode.ino, inode.size);
     let say = |what: std::fmt::Arguments<'_>| {
@@ -235,13 +236,13 @@ fn inline(check: &Check<'_>, inode: &Inode, raw: &[u8]) {
     }
 }
 
-/// Whether an inode holds an attribute's value. It counts for those whose attribute that is, not for its owner.
+/// Whether an inode holds an attribute's value. Its space counts for the inodes with the attribute, not for its owner.
 fn is_value(inode: &Inode) -> bool {
     inode.flags.has(InodeFlags::EA_INODE)
 }
 
-/// The space in use: in the inode's own count, and for whom it counts. What values in its block of attributes add to it is known when
-/// that block is read.
+/// Checks the space in use: the inode's own count, and the usage of its owner. The space of values that its attribute block
+/// refers to is known only when that block is read.
 fn blocks(
     check: &Check<'_>,
     met: &mut Met,

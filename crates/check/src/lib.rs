@@ -1,40 +1,46 @@
-//! A consistency check of a whole volume, which changes nothing: what `e2fsck -n` judges, in passes over large reads by several threads.
+//! A consistency check of a whole volume that changes nothing: judges as `e2fsck -n`, in passes with large reads, by several
+//! threads.
 //!
-//! It believes no number, and uses the parsers of `diorite-format` and a device that shows a recovered volume, and nothing else of the engine: what reads a
-//! volume for its users has no part in judging it.
+//! It trusts no number. It uses only the parsers of `diorite-format` and a device that shows the recovered volume; the engine's
+//! code that reads a volume for users takes no part in judging it.
 //!
 //! | file | takes -> gives |
 //! |---|---|
-//! | `source` | a device -> superblock and descriptors, over a journal replayed in memory |
+//! | `source` | a device -> superblock and descriptors, with the journal replayed in memory |
 //! | `fixed`, `space` | structures at fixed places -> clusters in use, one bit each |
-//! | `context`, `met`, `parents` | what the passes share: the volume, what inodes were met, what is above directories |
-//! | `orphans` | the superblock -> inodes on their way out |
+//! | `context`, `met`, `parents` | shared by the passes: the volume, the inodes found, the parents of directories |
+//! | `orphans` | the superblock -> orphaned inodes |
 //! | `inodes`, `judge`, `own` | inode tables -> every inode judged by itself |
-//! | `walk`, `maps` | an inode -> the blocks that its map leads to, claimed |
+//! | `walk`, `maps` | an inode -> the blocks of its map, claimed |
 //! | `attributes` | inodes, blocks -> attributes judged, references counted |
 //! | `directories`, `entries`, `hashed` | directories -> names counted, hash trees judged |
-//! | `link_counts`, `links` | names counted -> links, what is lost |
+//! | `link_counts`, `links` | names counted -> link counts judged, lost inodes |
 //! | `bitmaps` | what is in use -> bitmaps and counters judged |
-//! | `usage`, `quota` | what inodes use -> usage files of quotas judged |
-//! | `owners`, `paths` | findings -> who it is, and where |
-//! | `report`, `threads`, `reader` | findings kept; threads; reads |
+//! | `usage`, `quota` | space of inodes -> usage files of quotas judged |
+//! | `owners`, `paths` | findings -> the owners of shared blocks, and the paths |
+//! | `report`, `threads`, `reader` | the findings; threads; reads |
 //!
-//! Input: a device or a locator. Output: a [`Report`]. Invariants: nothing is written; memory grows with the size of the device and with
-//! what is in use, never with a number that is only said; what is reported does not depend on the number of threads. Limits: copies of
-//! the superblock and of descriptors are read only where the first do not check out, as by `e2fsck -fn`, which does not notice when they
-//! are wiped.
+//! Input: a device or a locator. Output: a [`Report`]. Invariants: nothing is written; memory grows with the size of the device
+//! and with what is in use, never with an unchecked number; the findings do not depend on the number of threads. Limits: copies
+//! of the superblock and of descriptors are read only if the first ones are invalid, as by `e2fsck -fn`, which does not notice
+//! wiped copies either.
 //!
 //! # Passes
 //!
-//! `check` opens the volume as a reader does, so a journal is replayed in memory, and then goes over that device in passes: structures
-//! at fixed places are claimed; inode tables are read in stripes of a MiB, group by group, by all threads, every inode judged by itself
-//! and the blocks that its map leads to claimed, one atomic bit for each cluster; blocks of attributes and targets of links are read in
-//! the order in which they lie; directories, by all threads, count names and judge hash trees. Then links, the way to the root,
-//! bitmaps, counters and usage files of quotas are compared. Orphans are judged as what they will be: neither their sizes nor an
-//! orphaned directory's names count. Per inode there are eight bytes in memory, in groups that have one in use, and per cluster one
-//! bit; where quotas are kept, an entry for each user, group and project that has an inode. A block of a map that was claimed before is
-//! not gone into, so the passes end whatever the bytes are. Who shares a block, and the paths of what was found, is asked only if
-//! something was found, in passes of their own.
+//! `check` opens the volume as a reader does, so a journal is replayed in memory. Then it reads that device in passes:
+//!
+//! 1. Structures at fixed places are claimed.
+//! 2. All threads read the inode tables in stripes of a MiB, group by group. Every inode is judged by itself, and the blocks of
+//!    its map are claimed, with one atomic bit per cluster.
+//! 3. Attribute blocks and targets of links are read in the order in which they lie on the volume.
+//! 4. All threads read directories, count names and judge hash trees.
+//! 5. Link counts, the way from each directory to the root, bitmaps, counters and usage files of quotas are compared.
+//!
+//! Orphans are judged as what they will be: neither their sizes nor the names in an orphaned directory count. Memory: eight
+//! bytes per inode in groups with an inode in use, one bit per cluster, and with quotas an entry for each user, group and
+//! project that has an inode. A block of a map that was claimed before is not read again, so the passes end whatever the bytes
+//! are. The owners of shared blocks and the paths of findings are searched in passes of their own, and only if there are
+//! findings.
 
 #![deny(unsafe_code)]
 
@@ -83,16 +89,16 @@ use threads::Threads;
 /// How to check.
 #[derive(Clone, Debug)]
 pub struct CheckOptions {
-    /// Threads, 1 or more.
+    /// Number of threads, 1 or more.
     pub threads: usize,
-    /// Findings of each kind that are kept; all are counted.
+    /// The number of findings of each kind that are kept; all are counted.
     pub per_kind: usize,
     /// How the volume is opened; never for writing.
     pub open: OpenOptions,
 }
 
 impl Default for CheckOptions {
-    /// A thread for each CPU, 20 findings of each kind.
+    /// One thread per CPU, 20 findings of each kind.
     fn default() -> CheckOptions {
         CheckOptions {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
@@ -109,8 +115,8 @@ impl Default for CheckOptions {
 ///
 /// # fn main() -> Result<(), diorite::Error> {
 /// let report = check("disk.img", &CheckOptions::default(), &|_progress| ())?;
-/// for finding in report.kept() {
-///     println!("{finding}");
+/// for (kind, finding) in report.kept() {
+///     println!("{kind}: {finding}");
 /// }
 /// println!("{}", if report.is_clean() { "clean" } else { "damaged" });
 /// # Ok(())
@@ -118,15 +124,14 @@ impl Default for CheckOptions {
 /// ```
 ///
 /// # Errors
-/// What keeps a check from being made: the locator, the device, no file system, one with features that are not known. Damage is in the
-/// report.
+/// What prevents a check: the locator, the device, no file system, or one with unknown features. Damage is in the report.
 pub fn check(locator: &str, options: &CheckOptions, watch: Watch<'_>) -> Result<Report, Error> {
     let open = read_only(&options.open);
     let device = diorite::probe::open(&Locator::parse(locator)?, &open)?;
     check_device(&device, options, watch)
 }
 
-/// Checks the volume on a device that the caller has. Blocks.
+/// Checks the volume on a given device. Blocks.
 ///
 /// # Errors
 /// As [`check`].
@@ -164,7 +169,7 @@ fn read_only(options: &OpenOptions) -> OpenOptions {
     }
 }
 
-/// All passes, in an order in which each has what it compares with.
+/// Runs all passes, in an order in which each has the data that it compares with.
 fn passes(check: &Check<'_>) -> Result<(Totals, Directories), Error> {
     let fixed = fixed::claim(check.source, check.space);
     let mut met = inodes::all(check)?;

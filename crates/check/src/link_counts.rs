@@ -1,30 +1,30 @@
-//! Who is there: for every inode in use what it is, how many names it says it has, and how many were found.
+//! For every inode in use: its type, its stored link count, and the number of names found.
 //!
-//! Input: inodes, then names. Output: both compared by whoever asks. Invariant: any number of threads may count at once. Limits: eight bytes for each
-//! slot of the tables that was ever used, in groups that have an inode in use.
+//! Input: inodes, then names. Output: both numbers, compared by `links`. Invariant: any number of threads may count at once.
+//! Limits: eight bytes for each slot of the tables that was ever used, in groups that have an inode in use.
 
 use diorite_format::{FileType, GroupDesc, Ino, Superblock};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What is known of an inode in use.
+/// What is known about an inode in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Person(u32);
 
 const IN_USE: u32 = 1 << 4;
-/// Something is wrong with the inode itself: what depends on it is not judged.
+/// The inode itself is damaged: what depends on it is not judged.
 const BAD: u32 = 1 << 5;
 /// Holds an attribute's value.
 const EA: u32 = 1 << 6;
-/// On its way out.
+/// An orphan.
 const ORPHAN: u32 = 1 << 7;
-/// Its map was not walked to the end.
+/// Its map was not read to the end.
 const TANGLED: u32 = 1 << 8;
-/// Names are not expected: the volume's own.
+/// One of the volume's own inodes: no names are expected.
 const OWN: u32 = 1 << 9;
 
 impl Person {
-    /// An inode in use of this type with so many links.
+    /// An inode in use with this type and link count.
     pub(super) fn new(kind: Option<FileType>, links: u16) -> Person {
         let kind = u32::from(kind.map_or(0, FileType::to_dirent));
         Person(kind | IN_USE | u32::from(links) << 16)
@@ -86,7 +86,7 @@ impl Person {
         self.0 & OWN != 0
     }
 
-    /// Names that the inode says it has.
+    /// The stored link count.
     pub(super) const fn links(self) -> u32 {
         self.0 >> 16
     }
@@ -121,7 +121,7 @@ impl LinkCounts {
         self.known[group]
     }
 
-    /// An inode was found.
+    /// Records an inode.
     pub(super) fn set(&self, ino: Ino, person: Person) {
         let (group, index) = self.place(ino);
         let fresh = || (0..self.known[group]).map(|_| Slot::default()).collect();
@@ -130,20 +130,20 @@ impl LinkCounts {
         }
     }
 
-    /// What is known of an inode, if it is in use.
+    /// What is known about an inode, if it is in use.
     pub(super) fn get(&self, ino: Ino) -> Option<Person> {
         let person = Person(self.slot(ino)?.person.load(Ordering::Relaxed));
         person.is_in_use().then_some(person)
     }
 
-    /// A name was found.
+    /// Counts a name of an inode.
     pub(super) fn count(&self, ino: Ino) {
         if let Some(slot) = self.slot(ino) {
             slot.found.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Names that were found of the inodes of a group that are in use, in the order of their numbers.
+    /// The inodes in use of a group with the number of names found, in the order of inode numbers.
     pub(super) fn of_group(&self, group: usize) -> impl Iterator<Item = (Ino, Person, u32)> + '_ {
         let slots = self.groups[group].get().map_or(&[][..], |s| s);
         let first = u64::from(self.per_group) * group as u64 + 1;

@@ -1,7 +1,9 @@
-//! Links and the way to the root: every inode has as many names as it says, every directory is below the root.
+//! Link counts and the way to the root: every inode must have as many names as it says, and every directory must be below the
+//! root.
 //!
-//! Input: counts of links with names counted, directories with who names them. Output: findings. Invariant: each directory is gone up from once, so that circles end.
-//! Limits: what hangs on a directory that nothing leads to is not listed: only the top of it is.
+//! Input: stored link counts and names counted; directories with the directories that name them. Output: findings. Invariant:
+//! the way up is followed once per directory, so that cycles end. Limits: of a tree that is not connected to the root only the
+//! top is reported.
 
 use super::context::Check;
 use super::parents::{Directories, Directory};
@@ -10,10 +12,10 @@ use crate::link_counts::Person;
 use diorite_format::Ino;
 use diorite_format::features::RoCompat;
 
-/// So many links, and more, are not counted in a directory.
+/// From this many links on, a directory does not count its links.
 const MOST_LINKS: u32 = 65_000;
 
-/// Compares names found with links stored, group by group.
+/// Compares names found with stored link counts, group by group.
 pub(super) fn counts(check: &Check<'_>) {
     for group in 0..check.source.groups.len() {
         for (ino, person, found) in check.link_counts.of_group(group) {
@@ -59,7 +61,7 @@ enum Way {
     Known,
 }
 
-/// Looks whether every directory is below the root, and knows what is above it.
+/// Checks that every directory is below the root, and that ".." is the directory that names it.
 pub(super) fn ways(check: &Check<'_>, directories: &Directories) {
     let list = directories.list();
     if directories.find(Ino::ROOT).is_none() {
@@ -92,7 +94,7 @@ pub(super) fn ways(check: &Check<'_>, directories: &Directories) {
     list.iter().for_each(|d| dotdot(check, d));
 }
 
-/// The directory above this one; what has none but is not the root is said to be lost.
+/// The directory above this one; a directory without one that is not the root is reported as lost.
 fn above(check: &Check<'_>, directories: &Directories, directory: &Directory) -> Option<usize> {
     let ino = directory.ino;
     if ino == Ino::ROOT {
@@ -107,7 +109,7 @@ fn above(check: &Check<'_>, directories: &Directories, directory: &Directory) ->
     above
 }
 
-/// ".." is the directory that has the name.
+/// ".." must be the directory that has the name.
 fn dotdot(check: &Check<'_>, directory: &Directory) {
     let (ino, up) = (directory.ino, directory.up());
     let expected = if ino == Ino::ROOT {

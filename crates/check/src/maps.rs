@@ -1,7 +1,7 @@
-//! What a file's map takes: its blocks are claimed, counted and compared with what the inode says of its size.
+//! The blocks of a file's map: claimed, counted, and compared with the inode's size.
 //!
-//! Input: an inode. Output: [`Taken`], and findings. Invariants: a block of a map that somebody has already is not gone into, so all
-//! walks together read every block once. Limits: which inodes share a block is found out later, by `owners`.
+//! Input: an inode. Output: [`Taken`], and findings. Invariants: a map block that was claimed before is not read again, so all
+//! walks together read every block once. Limits: `owners` finds out later which inodes share a block.
 
 use super::context::Check;
 use super::reader::Reader;
@@ -12,25 +12,25 @@ use diorite_format::{FsBlock, Ino, Inode};
 use std::collections::HashSet;
 use std::fmt;
 
-/// What a map takes.
+/// The space of a map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Taken {
-    /// Clusters, of the map itself too.
+    /// Clusters, including those of the map itself.
     pub(super) clusters: u64,
-    /// The file block after the last that is mapped, and after the last that is written.
+    /// The file block after the last mapped one, and after the last written one.
     pub(super) end: u64,
     pub(super) written_end: u64,
-    /// File blocks that are mapped.
+    /// Mapped file blocks.
     pub(super) blocks: u64,
-    /// Where the first run is.
+    /// The start of the first run.
     pub(super) first: Option<FsBlock>,
     /// A block of the map had been claimed before.
     pub(super) tangled: bool,
-    /// Something is wrong with the map.
+    /// The map is damaged.
     pub(super) bad: bool,
 }
 
-/// Claims all that the map of `inode` leads to.
+/// Claims everything that the map of `inode` leads to.
 pub(super) fn claim(
     check: &Check<'_>,
     reader: &mut Reader<'_>,
@@ -50,7 +50,7 @@ struct Claimer<'a> {
     check: &'a Check<'a>,
     ino: Ino,
     taken: Taken,
-    /// The cluster of the file that the last run ended in, and where that is.
+    /// The cluster of the file in which the last run ended, and its place.
     last: Option<(u64, u64)>,
 }
 
@@ -74,8 +74,8 @@ impl Visit for Claimer<'_> {
             );
             self.wrong(&what);
         }
-        // Several runs of a file may share a cluster of several blocks, if it is the same one of the file. Whatever it is, it counts once
-        // in the inode's own count.
+        // Several runs of a file may share a cluster if it is the same cluster of the file. In any case it counts once in the
+        // inode's own count.
         let shared = self
             .last
             .filter(|(_, cluster)| ratio > 1 && *cluster == first);
@@ -115,7 +115,8 @@ pub(super) fn runs_of(
     Ok(all.runs)
 }
 
-/// All runs, of each block of the map once: a map that leads to itself is no longer than what it consists of.
+/// Collects all runs, reading each block of the map once: even a map that refers to itself gives no more runs than its blocks
+/// hold.
 #[derive(Default)]
 struct Runs {
     runs: Vec<Run>,
@@ -132,6 +133,6 @@ impl Visit for Runs {
     }
 
     fn wrong(&mut self, _: &dyn fmt::Display) {
-        // Said when the inode was judged.
+        // Reported when the inode was judged.
     }
 }

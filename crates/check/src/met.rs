@@ -1,41 +1,41 @@
-//! What the inode tables are found to hold, for the passes behind them.
+//! What the inode tables contain, collected for later passes.
 //!
-//! Input: inodes as they are judged. Output: [`Met`]. Invariants: what several threads have met adds up. Limits: none of its own.
+//! Input: inodes as they are judged. Output: [`Met`]. Invariants: the results of several threads can be added. Limits: none.
 
 use crate::context::Check;
 use crate::report::Kind;
 use crate::usage::{Payers, Usage};
 use diorite_format::{FsBlock, Ino};
 
-/// A value in an inode of its own, and whose it is.
+/// A value in an inode of its own, and the inode with the attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ValueRef {
     pub(super) holder: Ino,
     pub(super) owner: Ino,
 }
 
-/// An inode whose block of attributes may name values that count in its space.
+/// An inode whose attribute block may refer to values that count in its space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Counted {
     pub(super) ino: Ino,
-    /// Sectors that the inode says.
+    /// Sectors that the inode states.
     pub(super) found: u64,
-    /// Sectors, and inodes, without those.
+    /// Sectors, and inodes, without those values.
     pub(super) expected: u64,
     pub(super) inodes: u64,
     pub(super) payers: Option<Payers>,
 }
 
-/// What one thread has met.
+/// The results of one thread.
 #[derive(Default)]
 pub(super) struct Met {
     pub(super) directories: Vec<Ino>,
-    /// Blocks of attributes, and who has them.
+    /// Attribute blocks, and the inodes that use them.
     pub(super) attributes: Vec<(FsBlock, Ino)>,
     pub(super) values: Vec<ValueRef>,
     pub(super) counted: Vec<Counted>,
     pub(super) usage: Usage,
-    /// Blocks with targets of symbolic links.
+    /// Blocks with targets of symbolic links, and their inodes.
     pub(super) targets: Vec<(FsBlock, Ino)>,
     pub(super) inodes: u64,
 }
@@ -52,7 +52,7 @@ impl Met {
     }
 }
 
-/// What an inode uses counts for whose it is, and is compared with what it says itself, if all of its map is known.
+/// Adds an inode's space to the usage of its owner, and compares it with the inode's own count, if its whole map is known.
 pub(super) fn space(check: &Check<'_>, usage: &mut Usage, of: &Counted, sound: bool) {
     let (ino, found, expected) = (of.ino, of.found, of.expected);
     if sound && found != expected {

@@ -1,8 +1,8 @@
-//! Inodes on their way out: the list that goes through the inodes, and the file of orphans.
+//! Orphaned inodes: the list through the inodes, and the orphan file.
 //!
-//! Input: the superblock. Output: [`Orphans`]. Invariants: a list that comes back to where it was ends; every number was checked. Limits:
-//! that they are there is no damage: the next writer deals with them, and that is noted. Sizes of orphans and names in orphaned
-//! directories are not judged: both are on their way to nothing.
+//! Input: the superblock. Output: [`Orphans`]. Invariants: a cyclic list ends; every number was checked. Limits: orphans are
+//! not damage: the next writer processes them, and a note says so. Sizes of orphans and names in orphaned directories are not
+//! judged, since both will be deleted.
 
 use super::reader::Reader;
 use super::report::{Collector, Kind};
@@ -25,7 +25,7 @@ impl Orphans {
         !self.known.is_empty() && self.known.contains(&ino)
     }
 
-    /// Finds them all.
+    /// Finds all orphans.
     pub(super) fn find(source: &Source, found: &Collector) -> Result<Orphans, Error> {
         let mut orphans = Orphans::default();
         let mut reader = Reader::new(source);
@@ -40,7 +40,7 @@ impl Orphans {
         Ok(orphans)
     }
 
-    /// The list: the superblock names the first, the time of deletion of each the next.
+    /// Reads the list: the superblock has the first inode, the deletion time of each has the next one.
     fn list(
         &mut self,
         source: &Source,
@@ -151,11 +151,11 @@ impl Orphans {
     }
 }
 
-/// The blocks of a file, as many as a volume can have.
+/// The blocks of a file, at most as many as the volume has.
 struct Blocks {
     list: Vec<FsBlock>,
     left: u64,
-    /// The blocks begin at 0 and leave none out.
+    /// The blocks begin at file block 0 and have no holes.
     whole: bool,
 }
 
@@ -163,7 +163,7 @@ impl Blocks {
     fn new(source: &Source) -> Blocks {
         Blocks {
             list: Vec::new(),
-            // The kernel makes it of 512 blocks at most.
+            // The kernel's orphan file has at most 512 blocks.
             whole: true,
             left: source.sb.geometry().blocks_count().min(4096),
         }
@@ -186,6 +186,6 @@ impl Visit for Blocks {
     }
 
     fn wrong(&mut self, _: &dyn fmt::Display) {
-        // Said when the inode is judged.
+        // Reported when the inode is judged.
     }
 }

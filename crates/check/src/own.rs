@@ -1,7 +1,7 @@
-//! The volume's own inodes: which they are, and the one that keeps room for more descriptors.
+//! The volume's own inodes: their roles, and the resize inode, which reserves room for more descriptors.
 //!
-//! Input: an inode's number. Output: its [`Role`]. Invariant: the blocks that the resize inode leads to lie where descriptors may grow,
-//! in the primary place and in every copy, and nowhere else. Limits: contents of usage files are for `quota`.
+//! Input: an inode's number. Output: its [`Role`]. Invariant: the blocks of the resize inode lie where descriptors may grow, in
+//! the primary place and in every copy, and nowhere else. Limits: `quota` checks the contents of usage files.
 
 use super::context::Check;
 use super::maps::Taken;
@@ -17,18 +17,18 @@ use diorite_format::superblock::JournalPlace;
 use diorite_format::{FsBlock, Ino, Inode, InodeFlags, MapKind, Superblock};
 use std::fmt;
 
-/// What an inode is to the volume.
+/// The role of an inode in the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Anybody's.
+    /// An ordinary inode.
     Ordinary,
     /// The root directory.
     Root,
     /// The list of bad blocks.
     BadBlocks,
-    /// The blocks that are kept for more descriptors.
+    /// The blocks reserved for more descriptors.
     Resize,
-    /// Another one that no name leads to.
+    /// Another inode without a name.
     Own,
 }
 
@@ -52,7 +52,7 @@ pub(super) fn role(sb: &Superblock, ino: Ino) -> Role {
     }
 }
 
-/// An inode that is kept for the volume has a file, or nothing.
+/// A reserved inode must be a file or unused.
 pub(super) fn fields(check: &Check<'_>, inode: &Inode, taken: &Taken) {
     let ino = inode.ino;
     let sb = &check.source.sb;
@@ -81,7 +81,7 @@ pub(super) fn fields(check: &Check<'_>, inode: &Inode, taken: &Taken) {
     }
     let block = u64::from(sb.block_size());
     let size = taken.end * block;
-    // Old mke2fs left out the last block.
+    // Old versions of mke2fs left out the last block.
     let whole = inode.size <= size && size - inode.size <= block;
     if journal && !whole && !taken.bad {
         let found = inode.size;
@@ -98,7 +98,8 @@ pub(super) fn fields(check: &Check<'_>, inode: &Inode, taken: &Taken) {
     }
 }
 
-/// One that is not used has no size and no blocks, and no flags of directories. (In one for a usage file nobody minds that it is hashed.)
+/// An unused reserved inode must have no size, no blocks, and no flags of directories. (The flag for a hash tree is accepted in
+/// an inode reserved for a usage file.)
 pub(super) fn unused(check: &Check<'_>, ino: Ino, raw: &[u8]) {
     let fields = [4..8, 0x1C..0x20, 0x28..0x64, 0x68..0x70, 0x74..0x78];
     let flags = InodeFlags::from_bits(u32::from_le_bytes([raw[32], raw[33], raw[34], raw[35]]));
@@ -111,7 +112,7 @@ pub(super) fn unused(check: &Check<'_>, ino: Ino, raw: &[u8]) {
     }
 }
 
-/// The journal, where it is in an inode: that has to be there. What its log says is for opening.
+/// Checks an internal journal: it must exist. Opening the volume checks the contents of the log.
 pub(super) fn journal(check: &Check<'_>) -> Result<(), Error> {
     let JournalPlace::Internal(ino) = check.source.sb.journal() else {
         return Ok(());
@@ -133,7 +134,7 @@ pub(super) fn journal(check: &Check<'_>) -> Result<(), Error> {
     };
     let blocks = inode.size >> check.source.sb.geometry().block_bits();
     let raw = reader.block(run.at)?;
-    // Damage of it was said when the volume was opened.
+    // Damage of the superblock was reported when the volume was opened.
     if let Ok(journal) = JournalSuper::parse(raw, check.source.sb.block_size(), blocks) {
         if journal.features.ro_compat != 0 {
             let what =
@@ -155,7 +156,8 @@ pub(super) fn journal(check: &Check<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Walks the resize inode. Its blocks are the volume's own and claimed as such, all but the one that leads to them.
+/// Walks the resize inode. Its blocks are the volume's own structures and are claimed as such; only the block that leads to
+/// them is claimed as a map block.
 pub(super) fn resize(
     check: &Check<'_>,
     reader: &mut Reader<'_>,
@@ -193,11 +195,12 @@ struct Reserved<'a> {
 }
 
 impl Reserved<'_> {
-    /// Where in a group's room for more descriptors a block lies.
+    /// The group and index of a block in a group's room for more descriptors.
     fn place(&self, block: FsBlock) -> Option<(u32, u64)> {
         let sb = &self.check.source.sb;
         let group = sb.group_of(block)?;
-        // As far from each group's beginning as the primary ones are from the volume's, whatever the first group leaves out.
+        // At the same distance from each group's start as the primary descriptors have from the volume's start, whatever the
+        // first group leaves out.
         let start = u64::from(group.get()) * u64::from(sb.geometry().blocks_per_group());
         let first = start + sb.super_block().get() + 1 + u64::from(sb.geometry().gdt_blocks());
         let n = block.get().checked_sub(first)?;
@@ -240,7 +243,7 @@ impl Visit for Reserved<'_> {
     }
 }
 
-/// Whether inode 3 or 4 is kept for a usage file that the volume does not have.
+/// Whether this is inode 3 or 4, reserved for a usage file that the volume does not have.
 pub(super) fn is_spare(sb: &Superblock, ino: Ino) -> bool {
     let named = quota::Kind::ALL.map(|kind| quota::usage_file(sb, kind));
     is_reserved(ino) && !named.contains(&Some(ino))

@@ -1,7 +1,8 @@
-//! Who has the blocks that several have: asked only if some do.
+//! The owners of shared blocks: searched only if there are shared blocks.
 //!
-//! Input: runs of clusters that were claimed more than once. Output: a finding for each, with the inodes and structures that have it. Invariant: no map is gone into
-//! deeper than there are blocks of maps, all inodes together. Limits: so many runs are named, and of each so many owners.
+//! Input: runs of clusters that were claimed more than once. Output: a finding for each, with the inodes and structures that
+//! use it. Invariant: all inodes together read no more map blocks than the volume has blocks. Limits: at most [`MOST_RUNS`]
+//! runs are named, and of each at most [`MOST_OWNERS`] owners.
 
 use super::context::{Check, STAGE_OWNERS};
 use super::reader::Reader;
@@ -15,19 +16,19 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Runs that are named.
+/// The most runs that are named.
 const MOST_RUNS: usize = 200;
-/// Owners of one run that are named.
+/// The most owners of one run that are named.
 const MOST_OWNERS: usize = 8;
 
-/// A run of clusters, and who has it.
+/// A run of clusters, and its owners.
 struct Shared {
     first: u64,
     end: u64,
     owners: BTreeSet<Ino>,
 }
 
-/// Names everybody who has what others have too.
+/// Finds and reports the owners of all shared runs.
 pub(super) fn name(check: &Check<'_>, attributes: &[(FsBlock, Ino)]) -> Result<(), Error> {
     let runs = check.space.double_runs(MOST_RUNS);
     if runs.is_empty() {
@@ -41,7 +42,7 @@ pub(super) fn name(check: &Check<'_>, attributes: &[(FsBlock, Ino)]) -> Result<(
         };
         runs.iter().map(shared).collect()
     };
-    // A map that somebody else's blocks are part of could be walked for ever.
+    // The limit: a map that contains another map's blocks could otherwise be walked for ever.
     let left = AtomicU64::new(check.source.sb.geometry().blocks_count());
     let begin = || (Reader::new(check.source), fresh());
     let groups = check.source.groups.len();
@@ -75,7 +76,7 @@ fn of_inode(
     ino: Ino,
     person: Person,
 ) -> Result<(), Error> {
-    // The resize inode's blocks are the volume's own.
+    // The resize inode's blocks are the volume's own structures.
     if person.is_own() && ino == Ino::RESIZE {
         return Ok(());
     }
@@ -119,7 +120,7 @@ impl Visit for Noting<'_> {
     }
 
     fn wrong(&mut self, _: &dyn fmt::Display) {
-        // Said when the inode was judged.
+        // Reported when the inode was judged.
     }
 }
 

@@ -1,18 +1,18 @@
-//! Directories, and what is above each: what it says, and what names it.
+//! Directories and their parents: according to "..", and according to the name.
 //!
-//! Input: directories as they are read. Output: [`Directories`]. Invariants: any number of threads may note at once; the blocks that a pass may
-//! read are counted here. Limits: eight bytes for each, and its number.
+//! Input: directories as they are read. Output: [`Directories`]. Invariants: any number of threads may add at once; the blocks
+//! that a pass may still read are counted here. Limits: eight bytes per directory, and its number.
 
 use super::context::Check;
 use super::report::Kind;
 use diorite_format::Ino;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-/// What is known of one directory.
+/// What is known about one directory.
 #[derive(Debug)]
 pub(super) struct Directory {
     pub(super) ino: Ino,
-    /// What it says is above it.
+    /// The parent according to "..".
     up: AtomicU32,
     /// The directory that names it.
     above: AtomicU32,
@@ -21,7 +21,7 @@ pub(super) struct Directory {
 /// All directories, by number.
 pub(super) struct Directories {
     list: Vec<Directory>,
-    /// Names in all of them.
+    /// Names in all directories.
     names: AtomicU64,
     /// Blocks that may still be read.
     left: AtomicI64,
@@ -41,13 +41,13 @@ impl Directories {
         }
     }
 
-    /// Takes blocks from what may still be read; says whether there were some.
+    /// Takes blocks from those that may still be read; returns whether there were enough.
     pub(super) fn spend(&self, blocks: u64) -> bool {
         let blocks = i64::try_from(blocks).unwrap_or(i64::MAX);
         self.left.fetch_sub(blocks, Ordering::Relaxed) > 0
     }
 
-    /// Lets another pass read as many as the first one.
+    /// Lets another pass read as many blocks as the first one.
     pub(super) fn refill(&self, blocks: u64) {
         self.left.store(twice(blocks), Ordering::Relaxed);
     }
@@ -56,7 +56,7 @@ impl Directories {
         &self.list
     }
 
-    /// So many names were read.
+    /// Adds to the number of names read.
     pub(super) fn add_names(&self, count: u64) {
         self.names.fetch_add(count, Ordering::Relaxed);
     }
@@ -65,12 +65,12 @@ impl Directories {
         self.names.load(Ordering::Relaxed)
     }
 
-    /// Where in the list a directory is.
+    /// The position of a directory in the list.
     pub(super) fn find(&self, ino: Ino) -> Option<usize> {
         self.list.binary_search_by_key(&ino, |d| d.ino).ok()
     }
 
-    /// `by` names a directory; gives who named it before.
+    /// Records that `by` names a directory; returns the directory that named it before.
     pub(super) fn named(&self, ino: Ino, by: Ino) -> Option<Ino> {
         let directory = &self.list[self.find(ino)?];
         let first =
@@ -81,18 +81,18 @@ impl Directories {
     }
 }
 
-/// Blocks that one pass may read on a volume of so many.
+/// The number of blocks that one pass may read on a volume with `blocks` blocks.
 fn twice(blocks: u64) -> i64 {
     i64::try_from(blocks).unwrap_or(i64::MAX / 2) * 2
 }
 
 impl Directory {
-    /// Notes what it says is above it.
+    /// Records the parent according to "..".
     pub(super) fn says_above(&self, up: u32) {
         self.up.store(up, Ordering::Relaxed);
     }
 
-    /// What it says is above it; 0 if it does not say.
+    /// The parent according to ".."; 0 if there is none.
     pub(super) fn up(&self) -> Ino {
         Ino::new(self.up.load(Ordering::Relaxed))
     }
@@ -103,7 +103,7 @@ impl Directory {
     }
 }
 
-/// Takes blocks from what may still be read; where there are none, that is said.
+/// Takes blocks from those that may still be read; reports it if there are none left.
 pub(super) fn spend(check: &Check<'_>, directories: &Directories, blocks: u64) -> bool {
     let enough = directories.spend(blocks);
     if !enough {

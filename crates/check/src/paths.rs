@@ -1,8 +1,9 @@
-//! Paths of what was found: which name leads to the inode of a finding.
+//! Paths of findings: which names lead to the inode of a finding.
 //!
-//! Input: a report; directories with who names them. Output: paths in it. Invariants: directories are read again only if
-//! there is something to name, and each once; no more blocks are read in a pass than twice those of the volume. Limits: of several names the
-//! first that is met; nothing for what no name leads to, or whose name was not read any more.
+//! Input: a report; directories with the directories that name them. Output: paths in the report. Invariants: directories are
+//! read again only if there are findings, and each once; a pass reads at most twice as many blocks as the volume has. Limits:
+//! of several names the first found is used; no path for an inode without a name, or whose name was not read because of the
+//! limit.
 
 use super::attributes;
 use super::context::{Check, STAGE_PATHS};
@@ -16,13 +17,13 @@ use diorite_format::inline::InlineData;
 use diorite_format::{FileBlock, FsBlock, Ino, Inode, MapKind};
 use std::collections::{HashMap, HashSet};
 
-/// Deeper than this no path is told.
+/// Paths deeper than this are not reported.
 const DEEPEST: usize = 256;
 
-/// The name of an inode and the directory that has it.
+/// An inode's name, and the directory that has it.
 type Names = HashMap<Ino, (Ino, Vec<u8>)>;
 
-/// Puts paths into a report.
+/// Adds paths to a report.
 pub(super) fn fill(
     check: &Check<'_>,
     directories: &Directories,
@@ -56,13 +57,13 @@ fn above_all(directories: &Directories, ino: Ino) -> Vec<Ino> {
     all
 }
 
-/// Reads directories until the names of all that is wanted, and of what is above it, are known.
+/// Reads directories until the names of all wanted inodes and of their parents are known.
 fn search(
     check: &Check<'_>,
     directories: &Directories,
     wanted: HashSet<Ino>,
 ) -> Result<Names, Error> {
-    // Of what is no directory it is known only now who names it.
+    // For an inode that is not a directory, the directory that names it is known only now.
     let mut names = pass(check, directories, &wanted)?;
     let mut more: HashSet<Ino> = HashSet::new();
     for (by, _) in names.values() {
@@ -96,7 +97,7 @@ fn pass(
     for (_, names) in met {
         for (ino, name) in names {
             let first = all.entry(ino).or_insert_with(|| name.clone());
-            // Whatever thread met it.
+            // Independent of which thread found it first.
             if name < *first {
                 *first = name;
             }

@@ -1,8 +1,9 @@
-//! Usage files of quotas: what they say that users, groups and projects use, compared with what these use.
+//! Usage files of quotas: their entries, compared with the actual usage of users, groups and projects.
 //!
-//! Input: the superblock, files, [`Usage`]. Output: findings. Invariants: a block of a file is read once; memory grows with the references and entries that a file has, and
-//! a file that maps a block twice is not gone into. Limits: e2fsck 1.47 reads entries wherever a reference leads; here it has to be the one of their id, for the
-//! kernel finds no other, and the magic number has to be right, for the kernel takes no other.
+//! Input: the superblock, files, [`Usage`]. Output: findings. Invariants: a block of a file is read once; memory grows with the
+//! references and entries of a file; a file that maps a block twice is not read. Limits: e2fsck 1.47 reads entries wherever a
+//! reference leads. Here the reference must be the one for their id, because the kernel finds no other, and the magic number
+//! must be right, because the kernel accepts no other.
 
 use super::context::Check;
 use super::maps::runs_of;
@@ -18,7 +19,7 @@ use diorite_format::{FileType, FsBlock, Ino};
 use std::collections::HashMap;
 use std::fmt;
 
-/// Compares all that there are.
+/// Compares all usage files.
 pub(super) fn all(check: &Check<'_>, usage: &mut Usage) -> Result<(), Error> {
     for kind in Kind::ALL {
         if let Some(ino) = usage_file(&check.source.sb, kind) {
@@ -77,7 +78,7 @@ impl File<'_> {
         Ok(())
     }
 
-    /// The inode, if it may be a usage file and is a file.
+    /// The inode, if it may be a usage file and is a regular file.
     fn person(&self) -> Option<Person> {
         let sb = &self.check.source.sb;
         let allowed = is_reserved(self.ino) || self.ino.get() >= sb.geometry().first_ino();
@@ -123,7 +124,7 @@ impl File<'_> {
         Ok(())
     }
 
-    /// Who uses something and has no entry.
+    /// Reports ids with usage but no entry.
     fn missing(&self) {
         let none = Sum::default();
         for (id, used) in self.used.iter().filter(|(_, u)| !u.met && !u.fits(none)) {
@@ -135,18 +136,18 @@ impl File<'_> {
     }
 }
 
-/// The blocks of a usage file, which are smaller than the volume's, or as large.
+/// The blocks of a usage file, which are at most as large as the volume's blocks.
 struct Blocks<'a> {
     reader: Reader<'a>,
-    /// Ascending in the file.
+    /// Sorted by file block.
     runs: Vec<Run>,
     size: u64,
-    /// The block of the volume that was read last.
+    /// The volume's block that was read last.
     last: Option<(FsBlock, Box<[u8]>)>,
 }
 
 impl<'a> Blocks<'a> {
-    /// None if a block is mapped twice, which was said before.
+    /// None if a block is mapped twice, which was reported before.
     fn new(check: &Check<'_>, reader: Reader<'a>, mut runs: Vec<Run>) -> Option<Blocks<'a>> {
         runs.sort_unstable_by_key(|run| run.at);
         if runs
@@ -164,7 +165,7 @@ impl<'a> Blocks<'a> {
         })
     }
 
-    /// What lies at a byte of the file; zeros where nothing was written.
+    /// The bytes of the file from `byte` on; zeros in unwritten space.
     fn read(&mut self, byte: u64) -> Result<&[u8], Error> {
         let block = byte / self.size;
         let after = self.runs.partition_point(|run| run.file <= block);

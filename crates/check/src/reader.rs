@@ -1,7 +1,7 @@
-//! Reading what is checked: runs of blocks, one inode, many single blocks in the order in which they lie.
+//! Reads what is checked: runs of blocks, single inodes, lists of single blocks in ascending order.
 //!
-//! Input: places that were checked to be in the volume. Output: their bytes, in memory that is used again and again. Invariant: a read never
-//! reaches past the volume. Limits: a reader belongs to one thread; a failed read ends the check.
+//! Input: places that were checked to be in the volume. Output: their bytes, in reused memory. Invariant: a read never reaches
+//! past the volume. Limits: a reader belongs to one thread; a failed read ends the check.
 
 use crate::source::Source;
 use diorite::Error;
@@ -11,15 +11,15 @@ use diorite_format::{
     Corrupt, FormatError, FsBlock, Ino, Inode, Result as Parsed, Superblock, inode,
 };
 
-/// Bytes that are read at once where blocks lie side by side.
+/// Bytes per read of contiguous blocks.
 pub(super) const STRIPE: u32 = 1 << 20;
 
 /// See the module.
 pub(super) struct Reader<'a> {
     source: &'a Source,
-    /// Memory of the last read.
+    /// The memory of the last read.
     buf: Option<Buf>,
-    /// The block of an inode table that was read last.
+    /// The inode table's block that was read last.
     table: Option<(FsBlock, Box<[u8]>)>,
 }
 
@@ -32,7 +32,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Blocks that are read at once.
+    /// Blocks per stripe.
     pub(super) fn stripe_blocks(&self) -> u64 {
         u64::from(STRIPE / self.source.sb.block_size()).max(1)
     }
@@ -62,7 +62,7 @@ impl<'a> Reader<'a> {
         self.run(at, 1)
     }
 
-    /// Gives every block of an ascending list to `each`, reading neighbours together.
+    /// Passes every block of an ascending list to `each`; contiguous blocks are read together.
     pub(super) fn each(
         &mut self,
         blocks: &[FsBlock],
@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads an inode of the volume, believed although its sum is wrong; none if it makes no sense.
+    /// Reads an inode of the volume, even if its checksum is wrong; none if it is otherwise invalid.
     pub(super) fn inode(&mut self, ino: Ino) -> Result<Option<(Inode, &[u8])>, Error> {
         let sb = &self.source.sb;
         let place = sb.inode_place(ino)?;
@@ -109,12 +109,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Only the sum of an inode is wrong, as far as is known.
+/// Whether only the checksum of an inode is wrong, as far as is known.
 pub(super) fn is_wrong_sum(error: &FormatError) -> bool {
     matches!(error, FormatError::Corrupt(Corrupt::InodeChecksum { .. }))
 }
 
-/// An inode as it would be if its sum were right.
+/// Parses an inode as if its checksum were right.
 pub(super) fn believed(sb: &Superblock, ino: Ino, raw: &[u8]) -> Parsed<Inode> {
     let mut copy = raw.to_vec();
     inode::seal(sb, ino, &mut copy);

@@ -1,14 +1,14 @@
-//! What a check has found, bounded: every finding is counted, so many of each kind are kept.
+//! The findings of a check, bounded: all are counted, a limited number of each kind is kept.
 //!
-//! Input: findings of all passes, from any thread. Output: a [`Report`]. Invariants: what is kept does not depend on the order in which
-//! threads come: of each kind the first by inode, block and words; every finding counts. Limits: none of its own.
+//! Input: findings of all passes, from any thread. Output: a [`Report`]. Invariants: the findings kept do not depend on the
+//! order of threads: of each kind, the first by inode, block and text; every finding is counted. Limits: none.
 
 use diorite_block::sync::{LockClass, Mutex};
 use diorite_format::{FsBlock, Ino};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// What a check has found so far: below all locks of a volume.
+/// The findings so far: ranked below all locks of a volume.
 static CHECK_FINDINGS: LockClass = LockClass::new("check-findings", 520);
 
 /// Which structure a finding is about.
@@ -25,7 +25,7 @@ pub enum Kind {
     Inode,
     /// A map of a file: extents or block pointers.
     BlockMap,
-    /// A block that several owners have.
+    /// A block with several owners.
     DoubleUse,
     /// Extended attributes, their blocks and their inodes.
     Xattr,
@@ -33,19 +33,19 @@ pub enum Kind {
     Directory,
     /// The tree of a hashed directory.
     HashTree,
-    /// What no name leads to.
+    /// An inode or directory that no name leads to.
     Unreachable,
     /// The number of names of an inode.
     Links,
-    /// Inodes on their way out.
+    /// Orphaned inodes.
     Orphan,
     /// A group's bitmap of blocks.
     BlockBitmap,
     /// A group's bitmap of inodes.
     InodeBitmap,
-    /// Free blocks, free inodes, directories, as they are counted in descriptors and superblock.
+    /// Free blocks, free inodes and directories, as counted in descriptors and superblock.
     Counters,
-    /// What users, groups and projects use, as it is counted in usage files.
+    /// Usage of users, groups and projects, as counted in usage files.
     Quota,
     /// What could not be checked because of other damage.
     NotChecked,
@@ -73,7 +73,7 @@ impl Kind {
         Kind::NotChecked,
     ];
 
-    /// As JSON calls it.
+    /// The name in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -104,12 +104,12 @@ impl fmt::Display for Kind {
     }
 }
 
-/// One thing that is not as it should be.
+/// One inconsistency.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// The inode concerned, if it is one.
+    /// The inode concerned, if any.
     pub ino: Option<Ino>,
-    /// The block of the volume concerned, if it is one.
+    /// The block of the volume concerned, if any.
     pub block: Option<FsBlock>,
     /// What was found, where, and what was expected.
     pub what: String,
@@ -129,20 +129,20 @@ impl fmt::Display for Finding {
 /// Findings of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Findings {
-    /// Which.
+    /// The kind.
     pub kind: Kind,
-    /// How many there are.
+    /// Their number.
     pub count: u64,
     /// The first of them.
     pub kept: Vec<Finding>,
 }
 
-/// What the volume holds, as far as it was counted.
+/// The counts of the volume's contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Inodes in use, the volume's own among them.
+    /// Inodes in use, including the volume's own.
     pub inodes: u64,
-    /// Directories among them.
+    /// Directories among the inodes.
     pub directories: u64,
     /// Names in directories, without "." and "..".
     pub names: u64,
@@ -153,18 +153,18 @@ pub struct Totals {
 /// The outcome of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// What is wrong, by kind; empty if nothing is.
+    /// The findings, by kind; empty if the volume is consistent.
     pub findings: Vec<Findings>,
-    /// What a person should know, and is no damage.
+    /// Information that is not damage.
     pub notes: Vec<String>,
-    /// What there is.
+    /// The counts.
     pub totals: Totals,
-    /// Something that is missing kept the rest of the check from being made; a finding says what.
+    /// The check could not be completed because something is missing; a finding says what.
     pub unfinished: bool,
 }
 
 impl Report {
-    /// Nothing is wrong.
+    /// Whether nothing is wrong.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty()
@@ -178,14 +178,14 @@ impl Report {
         repeated.zip(self.findings.iter().flat_map(|f| &f.kept))
     }
 
-    /// All findings, also those that were not kept.
+    /// The number of all findings, including those not kept.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.findings.iter().map(|f| f.count).sum()
     }
 }
 
-/// Where all passes put what they find.
+/// Collects the findings of all passes.
 pub(super) struct Collector {
     per_kind: usize,
     inner: Mutex<Inner>,
@@ -199,7 +199,7 @@ struct Inner {
 }
 
 impl Collector {
-    /// Keeps at most so many of each kind.
+    /// Keeps at most `per_kind` findings of each kind.
     pub(super) fn new(per_kind: usize) -> Collector {
         Collector {
             per_kind,
@@ -207,22 +207,22 @@ impl Collector {
         }
     }
 
-    /// Something about no inode in particular.
+    /// Adds a finding about no particular inode.
     pub(super) fn add(&self, kind: Kind, what: impl fmt::Display) {
         self.put(kind, None, None, what.to_string());
     }
 
-    /// Something about a block.
+    /// Adds a finding about a block.
     pub(super) fn block(&self, kind: Kind, block: FsBlock, what: impl fmt::Display) {
         self.put(kind, None, Some(block), what.to_string());
     }
 
-    /// Something about an inode.
+    /// Adds a finding about an inode.
     pub(super) fn inode(&self, kind: Kind, ino: Ino, what: impl fmt::Display) {
         self.put(kind, Some(ino), None, what.to_string());
     }
 
-    /// Something about a block of an inode.
+    /// Adds a finding about a block of an inode.
     pub(super) fn of(&self, kind: Kind, ino: Ino, block: FsBlock, what: impl fmt::Display) {
         self.put(kind, Some(ino), Some(block), what.to_string());
     }
@@ -242,17 +242,17 @@ impl Collector {
         }
     }
 
-    /// Worth knowing.
+    /// Adds information that is not damage.
     pub(super) fn note(&self, what: impl fmt::Display) {
         self.inner.lock().notes.insert(what.to_string());
     }
 
-    /// The rest of the check cannot be made.
+    /// Records that the check cannot be completed.
     pub(super) fn unfinished(&self) {
         self.inner.lock().unfinished = true;
     }
 
-    /// What there is so far.
+    /// The report so far.
     pub(super) fn snapshot(&self, totals: Totals) -> Report {
         let inner = self.inner.lock();
         let of_kind = |(kind, (count, kept)): (&Kind, &(u64, BTreeSet<Finding>))| Findings {

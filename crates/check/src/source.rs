@@ -1,8 +1,9 @@
-//! What is checked: the superblock and the groups' descriptors, over a device that shows the volume as its journal would leave it.
+//! The checked volume: its superblock and group descriptors, over a device that shows the volume after the replay of its
+//! journal.
 //!
-//! Input: a device. Output: a [`Source`], or findings that say why there is none. Invariants: nothing is written; the journal is replayed
-//! in memory, as opening for reading does; a descriptor that does not check out is taken from a copy, whose places hold and whose counts
-//! may be old. Limits: what the engine refuses to read is an error, not damage.
+//! Input: a device. Output: a [`Source`], or findings that say why there is none. Invariants: nothing is written; the journal
+//! is replayed in memory, as when opening for reading; an invalid descriptor is replaced by a copy, whose places are valid and
+//! whose counts may be old. Limits: a volume that the engine refuses to read is an error, not damage.
 
 use crate::report::{Collector, Kind};
 use diorite::Error;
@@ -23,18 +24,18 @@ pub(super) struct Source {
     pub(super) blocking: Blocking,
     pub(super) sb: Superblock,
     pub(super) groups: Box<[GroupDesc]>,
-    /// Groups whose descriptor is a copy's.
+    /// Groups whose descriptor is from a copy.
     pub(super) from_copy: Box<[bool]>,
 }
 
-/// How the notes begin that opening makes of a journal with something wrong.
+/// How the notes of opening begin that report a damaged journal.
 const BAD_JOURNAL: [&str; 3] = [
     "the journal was aborted",
     "the journal cannot be replayed",
     "journal transaction",
 ];
 
-/// Looks at the volume on `device`; none if there is too little to go on.
+/// Opens the volume on `device`; none if too little of it is valid.
 pub(super) fn look(
     device: &Arc<dyn Device>,
     options: &OpenOptions,
@@ -85,7 +86,7 @@ pub(super) fn look(
     )
 }
 
-/// What is in a log that is not here is not known: nothing that lies on the volume can be judged.
+/// The contents of a log on a missing device are not known, so nothing on the volume can be judged.
 fn without_journal(uuid: &[u8; 16], device: u32, found: &Collector) {
     let hex: String = uuid.iter().map(|b| format!("{b:02x}")).collect();
     let parts = [
@@ -104,7 +105,7 @@ fn without_journal(uuid: &[u8; 16], device: u32, found: &Collector) {
     found.unfinished();
 }
 
-/// There is nothing here that could be damaged.
+/// There is no volume that could be damaged.
 fn is_no_volume(error: &Error) -> bool {
     let Error::Format(format) = error.root() else {
         return false;
@@ -112,7 +113,7 @@ fn is_no_volume(error: &Error) -> bool {
     matches!(**format, FormatError::Corrupt(Corrupt::SuperMagic { .. }))
 }
 
-/// The device as the volume's own opening shows it. What opening stumbles over is a finding: the passes say more about it.
+/// The device as shown by opening the volume. What prevents opening is a finding; the passes report more about it.
 fn recovered(
     device: &Arc<dyn Device>,
     options: &OpenOptions,
@@ -120,7 +121,7 @@ fn recovered(
 ) -> Result<Arc<dyn Device>, Error> {
     match Volume::open_device(device.clone(), options) {
         Ok(volume) => {
-            // How the device is reached is nobody's question here; who writes to it meanwhile is.
+            // Notes about how the device was opened are dropped, except the one about another writer.
             let mut about_device = volume.device().report().fallbacks;
             about_device.retain(|note| !note.starts_with(WRITER_PRESENT));
             for note in volume.notes().iter().filter(|n| !about_device.contains(n)) {
@@ -150,7 +151,7 @@ fn is_damage(error: &Error) -> bool {
         )
 }
 
-/// What no reader minds.
+/// Reports oddities that no reader minds.
 fn oddities(blocking: &Blocking, sb: &Superblock, found: &Collector) -> Result<(), Error> {
     let raw = read_bytes(blocking, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE)?;
     let raw: &[u8; SUPERBLOCK_SIZE] = raw[..]
@@ -162,7 +163,7 @@ fn oddities(blocking: &Blocking, sb: &Superblock, found: &Collector) -> Result<(
     mount_protection(blocking, sb, found)
 }
 
-/// The block of multiple-mount protection. Who has the volume open is for opening.
+/// Checks the block of multiple-mount protection. Opening the volume decides about other hosts.
 fn mount_protection(blocking: &Blocking, sb: &Superblock, found: &Collector) -> Result<(), Error> {
     let at = sb.mmp_block();
     if !sb.features().incompat.has(Incompat::MMP) {
@@ -178,7 +179,7 @@ fn mount_protection(blocking: &Blocking, sb: &Superblock, found: &Collector) -> 
     Ok(())
 }
 
-/// What the superblock itself says of the volume's state, and what this check leaves out because of its features.
+/// Adds notes about the state in the superblock, and about what this check omits because of features.
 fn note_states(sb: &Superblock, found: &Collector) {
     let incompat = sb.features().incompat;
     if sb.has_error_state() || sb.recorded_errors().is_some() {
@@ -198,7 +199,7 @@ fn note_states(sb: &Superblock, found: &Collector) {
 
 type Descriptors = (Box<[GroupDesc]>, Box<[bool]>);
 
-/// Every group's descriptor, each with whether it is a copy's.
+/// All group descriptors, each with whether it is from a copy.
 fn descriptors(
     blocking: &Blocking,
     sb: &Superblock,
@@ -239,7 +240,7 @@ fn descriptors(
     Ok(Some((groups.into(), from_copy.into())))
 }
 
-/// The descriptor of a group from the first copy that has a sound one.
+/// The descriptor of a group from the first copy with a valid one.
 fn copied(
     blocking: &Blocking,
     sb: &Superblock,

@@ -1,8 +1,8 @@
-//! Which clusters are in use: one bit for each, and one more where somebody found it taken.
+//! The clusters in use: one bit each, and a second bit for a cluster that was claimed twice.
 //!
-//! Input: runs of blocks that somebody has. Output: how many of their clusters were had by somebody before; at the end, the bits of a
-//! group. Invariants: any number of threads may claim at once; each bit is set once and the second claim is told. Limits: memory comes
-//! with the first claim in a group: two bits per cluster at most.
+//! Input: runs of blocks in use. Output: the number of their clusters that were already claimed; at the end, the bits of a
+//! group. Invariants: any number of threads may claim at once; each bit is set once and a second claim is reported. Limits:
+//! memory is allocated with the first claim in a group: at most two bits per cluster.
 
 use diorite_format::features::RoCompat;
 use diorite_format::{FsBlock, GroupNo, Superblock};
@@ -15,12 +15,12 @@ type Bits = OnceLock<Box<[AtomicU64]>>;
 pub(super) struct Space {
     first: u64,
     ratio: u64,
-    /// Clusters of a group.
+    /// Clusters per group.
     per_group: u64,
     used: Box<[Bits]>,
     twice: Box<[Bits]>,
     doubles: AtomicU64,
-    /// Where blocks may be shared: those that a map has as blocks of its own.
+    /// On volumes with shared blocks: the blocks that belong to a map itself.
     nodes: Option<Box<[Bits]>>,
 }
 
@@ -49,7 +49,7 @@ impl Space {
         FsBlock::new(self.first + cluster * self.ratio)
     }
 
-    /// Somebody has these blocks; says how many of their clusters somebody had before.
+    /// Claims blocks; returns how many of their clusters were claimed before.
     pub(super) fn claim(&self, start: FsBlock, len: u64) -> u64 {
         if len == 0 {
             return 0;
@@ -58,8 +58,8 @@ impl Space {
         self.claim_clusters(self.cluster(start.get()), end)
     }
 
-    /// A map has this block as one of its own; false if it is not to be gone into, because somebody had it before. Where blocks may be
-    /// shared only another map counts for that.
+    /// Claims a block of a map itself; returns false if it was claimed before and must not be read again. On volumes with
+    /// shared blocks only a claim by another map counts.
     pub(super) fn claim_node(&self, block: FsBlock) -> bool {
         let had = self.claim(block, 1);
         let Some(nodes) = &self.nodes else {
@@ -78,7 +78,7 @@ impl Space {
         self.nodes.is_some()
     }
 
-    /// The same for one of the volume's own structures, of which several may lie in one cluster.
+    /// As [`Space::claim`], for one of the volume's own structures, of which several may lie in one cluster.
     pub(super) fn claim_own(&self, start: FsBlock, len: u64) {
         if self.ratio == 1 {
             self.claim(start, len);
@@ -132,7 +132,7 @@ impl Space {
             .collect()
     }
 
-    /// Second claims so far.
+    /// The number of second claims so far.
     pub(super) fn doubles(&self) -> u64 {
         self.doubles.load(Ordering::Relaxed)
     }
@@ -149,7 +149,7 @@ impl Space {
         bits.map_or(0, |b| b.iter().map(ones).sum())
     }
 
-    /// The first runs of clusters that were claimed more than once, as (first, count), at most so many.
+    /// The first `most` runs of clusters that were claimed more than once, as (first, count).
     pub(super) fn double_runs(&self, most: usize) -> Vec<(u64, u64)> {
         let mut runs: Vec<(u64, u64)> = Vec::new();
         for (group, bits) in self.twice.iter().enumerate() {
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn second_claims_are_told_across_words_and_groups() {
-        // Groups of 72 clusters: the second word is short.
+        // Groups of 72 clusters: the second word is incomplete.
         let space = space(72, 1);
         assert_eq!(space.claim(FsBlock::new(1), 100), 0);
         assert_eq!(space.claim(FsBlock::new(101), 60), 0);

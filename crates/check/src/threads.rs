@@ -1,26 +1,26 @@
 //! The threads of a check: each takes the next piece of work until none is left.
 //!
-//! Input: how many pieces there are, and what to do with one. Output: what each thread has gathered. Invariants: the first error ends the rest;
-//! progress is told as pieces are done. Limits: threads live as long as the pass.
+//! Input: the number of pieces, and a function for one piece. Output: the results of each thread. Invariants: the first error
+//! stops the other threads; progress is reported as pieces are done. Limits: threads live for one pass.
 
 use diorite::Error;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// How far a check is.
+/// The progress of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// What is being done.
+    /// The current stage.
     pub stage: &'static str,
-    /// Pieces of it that are done.
+    /// Pieces of the stage that are done.
     pub done: u64,
-    /// All of them.
+    /// All pieces of the stage.
     pub total: u64,
 }
 
-/// Who is told of progress, from any thread.
+/// Called with the progress, from any thread.
 pub type Watch<'a> = &'a (dyn Fn(Progress) + Sync);
 
-/// So many threads, and somebody who watches.
+/// The number of threads, and the progress function.
 #[derive(Clone, Copy)]
 pub(super) struct Threads<'a> {
     pub(super) threads: usize,
@@ -28,7 +28,7 @@ pub(super) struct Threads<'a> {
 }
 
 impl Threads<'_> {
-    /// Does `work` for every number below `count`, with what `begin` makes for each thread.
+    /// Calls `work` for every number below `count`, with a value that `begin` makes for each thread.
     pub(super) fn each<S: Send>(
         &self,
         stage: &'static str,

@@ -1,18 +1,19 @@
-//! Who uses how much: bytes and inodes of every owner, group and project.
+//! Usage: bytes and inodes of every user, group and project.
 //!
-//! Input: inodes as they are judged. Output: sums, compared with usage files by `quota`. Invariant: sums of several threads add up. Limits: an entry for each id that an
-//! inode in use has, so never more than there are such inodes, and only for kinds of which the volume keeps a usage file. e2fsck 1.47 leaves links out whose target is inline
-//! data: usage files are right with them and without.
+//! Input: inodes as they are judged. Output: sums, compared with usage files by `quota`. Invariant: the sums of several threads
+//! can be added. Limits: one entry for each id that an inode in use has, so never more than such inodes, and only for kinds
+//! with a usage file. e2fsck 1.47 does not count symbolic links whose target is inline data, so a usage file is accepted with
+//! and without them.
 
 use diorite_format::quota::{Kind, usage_file};
 use diorite_format::{FileType, Inode, MapKind, Superblock};
 use std::collections::HashMap;
 
-/// Whom an inode counts for.
+/// The ids that an inode counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Payers {
     ids: [u32; 3],
-    /// It may be left out.
+    /// The inode may be omitted.
     may: bool,
 }
 
@@ -40,18 +41,18 @@ impl Sum {
     }
 }
 
-/// What somebody uses.
+/// Usage of one id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Used {
     pub(super) all: Sum,
-    /// The part of it that may be left out.
+    /// The part that may be omitted.
     may: Sum,
     /// The usage file has an entry.
     pub(super) met: bool,
 }
 
 impl Used {
-    /// Whether a usage file may say this.
+    /// Whether a usage file may have this value.
     pub(super) fn fits(&self, says: Sum) -> bool {
         let least = Sum {
             bytes: self.all.bytes.saturating_sub(self.may.bytes),
@@ -68,14 +69,14 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    /// Of the kinds that the volume counts.
+    /// Usage for the kinds that the volume counts.
     pub(super) fn new(sb: &Superblock) -> Usage {
         Usage {
             by: Kind::ALL.map(|kind| usage_file(sb, kind).map(|_| HashMap::new())),
         }
     }
 
-    /// So many sectors, and so many inodes.
+    /// Adds sectors and inodes.
     pub(super) fn add(&mut self, payers: Payers, sectors: u64, inodes: u64) {
         let bytes = sectors.saturating_mul(512);
         for (by, id) in self.by.iter_mut().zip(payers.ids) {
@@ -88,7 +89,7 @@ impl Usage {
         }
     }
 
-    /// What another thread has found.
+    /// Adds the results of another thread.
     pub(super) fn merge(&mut self, other: Usage) {
         for (mine, theirs) in self.by.iter_mut().zip(other.by) {
             let Some(mine) = mine else { continue };
@@ -100,7 +101,7 @@ impl Usage {
         }
     }
 
-    /// All of one kind.
+    /// Removes and returns all entries of one kind.
     pub(super) fn take(&mut self, kind: Kind) -> HashMap<u32, Used> {
         let by = Kind::ALL.into_iter().zip(&mut self.by);
         let mut of = by.filter(|(k, _)| *k == kind);

@@ -1,7 +1,8 @@
-//! Walking a file's map, extents or block pointers, down to the runs of blocks that it maps.
+//! Walks a file's map, extents or block pointers, down to the runs of mapped blocks.
 //!
-//! Input: a checked inode. Output: to a [`Visit`], every block of the map itself, every run, and whatever is wrong. Invariants: a node is gone into only
-//! if the visitor says so, who therefore decides how long a walk may last; damage ends one branch, not the walk. Limits: at most five levels.
+//! Input: a checked inode. Output: to a [`Visit`], every block of the map itself, every run, and every error. Invariants: a
+//! node is read only if the visitor agrees, so the visitor bounds the walk; damage ends one branch, not the walk. Limits: at
+//! most five levels.
 
 use super::reader::Reader;
 use diorite::Error;
@@ -10,7 +11,7 @@ use diorite_format::indirect::{DIRECT, PointerBlock, pointers_per_block, root_po
 use diorite_format::{FileBlock, FormatError, FsBlock, Inode, MapKind, Place, Superblock};
 use std::fmt;
 
-/// Blocks that lie side by side in a file and on the volume.
+/// Blocks that are contiguous both in a file and on the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) file: u64,
@@ -25,13 +26,13 @@ impl Run {
     }
 }
 
-/// Who is told.
+/// The visitor of a walk.
 pub(super) trait Visit {
-    /// A block of the map itself: is it to be gone into?
+    /// A block of the map itself; returns whether to read it.
     fn node(&mut self, block: FsBlock) -> bool;
     /// Blocks of the file, in ascending order.
     fn run(&mut self, run: Run);
-    /// Something is wrong.
+    /// Reports an error.
     fn wrong(&mut self, what: &dyn fmt::Display);
 }
 
@@ -69,7 +70,7 @@ struct Walk<'a, 'r> {
     reader: &'a mut Reader<'r>,
     inode: &'a Inode,
     visit: &'a mut dyn Visit,
-    /// What single pointers add up to.
+    /// The run of contiguous single pointers so far.
     joined: Option<Run>,
 }
 
@@ -112,7 +113,7 @@ impl Walk<'_, '_> {
         ))
     }
 
-    /// A node says that it has all the room that it has, but for two entries at most.
+    /// A node's maximum must be its real capacity, or up to two entries less.
     fn check_room(&mut self, node: &ExtentNode, room: usize, at: Place) {
         if usize::from(node.max) + 2 < room {
             let (ino, max) = (self.inode.ino, node.max);
@@ -122,7 +123,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// An index entry says with which file block its child begins.
+    /// The index entry must have the file block with which its child begins.
     fn check_start(&mut self, child: &ExtentNode, says: FileBlock, at: FsBlock) {
         let extent = child.extents().first().map(|e| e.block);
         let first = extent.or_else(|| child.indexes().first().map(|i| i.block));
@@ -159,7 +160,7 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// A block of pointers of which each stands for `span` file blocks.
+    /// Walks an indirect block in which each pointer stands for `span` file blocks.
     fn pointer_block(&mut self, at: FsBlock, first: u64, span: u64) -> Result<(), Error> {
         if at.is_none() || !self.visit.node(at) {
             return Ok(());
@@ -183,7 +184,7 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// One pointer to a block of data; many in a row become one run.
+    /// Adds one pointer to a data block; contiguous pointers become one run.
     fn one(&mut self, file: u64, at: FsBlock) {
         if at.is_none() {
             return;

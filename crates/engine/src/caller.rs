@@ -1,20 +1,20 @@
-//! On whose behalf a volume's blocks are used: the last ones are kept for the privileged.
+//! On whose behalf a volume is used: who may take the reserved blocks, whose new inodes are, which mode bits a write takes away.
 //!
-//! Input: ids, of this process or of whom a frontend serves. Output: whether they may take what is kept; which rights of a file their
-//! writes take away. Invariants: none of its own. Limits: one caller per opened volume; ids give no right to files here, that is for
-//! frontends; user 0 is root, whatever capabilities the process has. Source: man 8 tune2fs (-m, -r, -u, -g); that a reserved group 0
-//! means nobody, and what goes at a write: the kernel's ext4, measured.
+//! Input: user and group ids, of this process or of the client of a frontend. Output: whether they may take reserved blocks; a file's mode
+//! after they have written it; owner and permissions of what they make. Invariants: none of its own. Limits: one caller per opened volume;
+//! files are not protected by these ids, that is left to frontends; user 0 is root, whatever capabilities the process has. Source: man 8
+//! tune2fs (-m, -r, -u, -g); that a reserved group 0 means nobody, and which bits a write clears: the kernel's ext4, measured.
 
 use diorite_format::Superblock;
 use rustix::process::{getegid, geteuid, getgroups};
 use std::sync::Arc;
 
-/// User and groups of who uses a volume.
+/// The user on whose behalf a volume is used, and the user's groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The user.
     pub uid: u32,
-    /// All groups that the user is in; the first is that of what the user makes.
+    /// All groups of the user; new inodes belong to the first.
     pub gids: Vec<u32>,
 }
 
@@ -22,7 +22,7 @@ impl Caller {
     /// The effective user and the groups of this process.
     #[must_use]
     pub fn of_process() -> Caller {
-        // A process whose groups the host does not tell has its own group alone.
+        // Where the host does not tell the groups, the process's own group is the only one.
         let others = getgroups().unwrap_or_default();
         let gids = std::iter::once(getegid()).chain(others);
         Caller {
@@ -31,8 +31,8 @@ impl Caller {
         }
     }
 
-    /// The mode of a file of this group after it has written or cut it: nothing goes for root; for others set-user-id, and set-group-id
-    /// where the group executes the file or the caller is not in the group.
+    /// The mode of a file of this group after the caller has written or truncated it. Root clears nothing; everybody else clears
+    /// set-user-id, and set-group-id where the group may execute the file or the caller is not in the group.
     pub(crate) fn mode_after_write(&self, mode: u16, gid: u32) -> u16 {
         const SETUID: u16 = 0o4000;
         const SETGID: u16 = 0o2000;
@@ -46,26 +46,26 @@ impl Caller {
         }
     }
 
-    /// May it use the blocks that are kept: root, the user that they are kept for, a member of the group that they are kept for.
+    /// May the caller use reserved blocks? Yes for root, the user they are reserved for, and members of the group they are reserved for.
     pub(crate) fn is_privileged(&self, sb: &Superblock) -> bool {
         let (uid, gid) = (sb.info().reserved_uid, sb.info().reserved_gid);
         self.uid == 0 || self.uid == uid || gid != 0 && self.gids.contains(&gid)
     }
 }
 
-/// Who makes inodes: whose they are, and what is taken from their permissions.
+/// Who makes inodes: the owner of what is made, and which permissions it does not get.
 #[derive(Clone, Debug)]
 pub(crate) struct Maker {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// What he is asked for no permission of.
+    /// Permission bits that are cleared in what is made.
     umask: u16,
-    /// All groups that the user is in; none is known of who only gives owners.
+    /// All groups of the user; None where only an owner was given.
     groups: Option<Arc<[u32]>>,
 }
 
 impl Maker {
-    /// What is made belongs to these, with the permissions that are asked for.
+    /// New inodes belong to this user and group and get all permissions that are asked for.
     pub(crate) fn of_owner((uid, gid): (u32, u32)) -> Maker {
         Maker {
             uid,
@@ -75,7 +75,7 @@ impl Maker {
         }
     }
 
-    /// What is made is as a process of this user makes it.
+    /// New inodes are as a process of this user would make them.
     pub(crate) fn of_caller(caller: &Caller, umask: u16) -> Maker {
         Maker {
             uid: caller.uid,
@@ -85,12 +85,13 @@ impl Maker {
         }
     }
 
-    /// Permissions of a new inode whose directory has no list of its own to say so.
+    /// The permissions of a new inode without those of the umask: for a parent that has no default ACL, which would take the umask's
+    /// place.
     pub(crate) fn without_masked(&self, permissions: u16) -> u16 {
         permissions & !self.umask
     }
 
-    /// Permissions of a new directory: a process gives it no rights to act as others.
+    /// The permissions for a new directory: without set-user-id and set-group-id, as a process cannot ask for them.
     pub(crate) fn of_directory(&self, permissions: u16) -> u16 {
         match self.groups {
             Some(_) => permissions & 0o1777,
@@ -98,7 +99,7 @@ impl Maker {
         }
     }
 
-    /// Permissions for an inode of this group, without the right to act as that group, unless he may give it.
+    /// The permissions for an inode of this group; without set-group-id if the maker is neither root nor in the group.
     pub(crate) fn without_foreign_group(&self, permissions: u16, gid: u32) -> u16 {
         const SETGID: u16 = 0o2000;
         let groups = self.groups.as_deref().filter(|_| self.uid != 0);

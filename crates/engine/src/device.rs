@@ -1,7 +1,7 @@
-//! Devices as a user of this crate meets them: memory, files of the host, models of disks, and the seam for those of one's own.
+//! Devices, for users of this crate: memory, files of the host, models of disks, and the traits for devices of one's own.
 //!
-//! Input: locators; what implements [`Device`]. Output: what [`crate::Volume::open_device`] takes. Invariant: everything that the
-//! signatures of [`Device`] and [`DeviceQueue`] name is here. Limits: none of its own; the code is in `diorite-block`.
+//! Input: locators; types that implement [`Device`]. Output: what [`crate::Volume::open_device`] takes. Invariant: every type that the
+//! signatures of [`Device`] and [`DeviceQueue`] name is re-exported here. Limits: none of its own; the code is in `diorite-block`.
 //!
 //! ```
 //! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs"));

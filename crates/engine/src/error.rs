@@ -1,8 +1,8 @@
-//! What can go wrong, in the words of people: what was asked, what was found, where, what to do.
+//! What can go wrong, in words for people: what was asked, what was found, where, and what to do about it.
 //!
 //! Input: every room. Output: one [`Error`] per failed request or call; frontends turn it into an errno or an exit code.
-//! Invariant: damage ([`Error::Format`] with `Corrupt`, [`Error::BadMap`]) is never mixed with what is only unsupported,
-//! refused or not yet built. Limits: no errno in here.
+//! Invariant: damage ([`Error::Format`] with `Corrupt`, [`Error::BadMap`], [`Error::Damaged`]) has variants of its own, apart from what
+//! is unsupported, refused or not built yet. Limits: no errno in here.
 
 use crate::op::Op;
 use diorite_block::{BioError, BioErrorKind, Device, DeviceError};
@@ -14,16 +14,16 @@ use std::sync::Arc;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The volume's bytes are damaged, or use a feature that is not served.
+    /// The volume's bytes are damaged, or use a feature that is not supported.
     #[error(transparent)]
     Format(Arc<FormatError>),
-    /// The error was found on the way to this place: which file or structure was being read, and what was found.
+    /// An error, and where it was met: the file or structure that was being read.
     #[error("{}: {}", .0.0, .0.1)]
     At(Box<(String, Error)>),
     /// A file's map points where no file's data can be.
     #[error(transparent)]
     BadMap(Box<BadMap>),
-    /// Structures that are sound one by one do not fit together.
+    /// Structures that are valid one by one contradict each other.
     #[error("{0}")]
     Damaged(String),
     /// The device could not be opened or set up.
@@ -41,7 +41,7 @@ pub enum Error {
         /// The device's error.
         error: BioError,
     },
-    /// The device is full below us: a sparse image on a full host, say. The volume itself may have space.
+    /// The device is full below the volume, for example a sparse image on a full host. The volume itself may have free space.
     #[error(transparent)]
     DeviceFull(Box<DeviceFull>),
     /// A number is not a multiple of what it must be.
@@ -49,87 +49,87 @@ pub enum Error {
         "{what} is {by} bytes past a multiple of {need}; direct I/O on this device needs multiples of {need}"
     )]
     Unaligned {
-        /// Which of the three.
+        /// Which number.
         what: Misaligned,
-        /// By how much.
+        /// How far it is past a multiple of `need`.
         by: u64,
         /// What it must be a multiple of.
         need: u64,
     },
-    /// The request asked not to wait, and would have to.
+    /// A request with `nowait` would have had to wait.
     #[error("the request would have to wait for {0}")]
     WouldBlock(Wait),
     /// Nothing was done, because this version cannot do it yet.
     #[error("not supported yet: {0}")]
     NotYet(NotYet),
-    /// The request makes no sense here.
+    /// The request's arguments make no sense for this file or volume.
     #[error("{0}")]
     Invalid(String),
-    /// Files of this kind, or this device, can never do that.
+    /// A file of this kind, or this device, can never do that.
     #[error("not supported: {0}")]
     NotSupported(String),
-    /// Past the largest size a file of this kind can have.
+    /// The write ends past the largest size that this file can have.
     #[error("inode {ino}: the write ends at byte {end}, past the {most} that this file can have")]
     TooBig {
         /// The file.
         ino: Ino,
-        /// One past the last byte asked.
+        /// One past the last byte of the write.
         end: u64,
-        /// The limit.
+        /// The largest size of the file, in bytes.
         most: u64,
     },
     /// The file or the volume may not be changed.
     #[error("{0}")]
     ReadOnly(String),
-    /// The file's own flags forbid it.
+    /// The file's own flags forbid the change.
     #[error("inode {ino} is {flag}: this is not permitted")]
     NotPermitted {
         /// The file.
         ino: Ino,
-        /// immutable, append-only, one of the volume's own.
+        /// Why: immutable, append-only, or one of the volume's own files.
         flag: &'static str,
     },
-    /// Opening for writing is refused because of the volume's state, or a file's data because of what it is.
+    /// Opening for writing is refused because of the volume's state, or access to a file's data because of what the file is.
     #[error(transparent)]
     Refused(Box<Refused>),
-    /// The journal was aborted by an earlier error: the volume is read-only until it is opened again.
+    /// An earlier error aborted the journal: the volume is read-only until it is opened again.
     #[error("the volume is read-only since its journal was aborted: {0}")]
     Aborted(Box<Error>),
-    /// The engine panicked, which is a defect of it, or what it stands on did: the panic's own message says where.
+    /// The engine, or a device below it, panicked. That is a defect; the panic's own message says where.
     #[error("a part of diorite panicked: a defect, to be reported with the message of the panic")]
     Panicked,
-    /// A group of changes is open, and this would need a commit in the middle of it.
+    /// An atomic change is open, and the request would need a commit in the middle of it.
     #[error(
         "in the middle of a group of changes nothing is made durable, and nothing that it has freed or cut off is used again"
     )]
-    InGroup,
-    /// A file became shorter in a group of changes that is open, and would become longer again.
+    InAtomic,
+    /// An open atomic change made the file shorter, so the file cannot become longer before the atomic change is committed.
     #[error(
-        "inode {ino} was cut within a block by the open group of changes: it can become longer when that is committed, for until then what was cut \
-off may be wanted back"
+        "inode {ino} was cut within a block by the open group of changes: it can become longer when that is committed, for until then what \
+was cut off may be wanted back"
     )]
-    CutInGroup {
+    CutInAtomic {
         /// The file.
         ino: Ino,
     },
-    /// Data of a file went through the journal in a group of changes that is open, and would be cut off or moved.
+    /// An open atomic change wrote data of this file through the journal, so that data cannot be cut off or moved yet.
     #[error(
-        "data of inode {ino} goes through the journal and was written by the open group of changes: it can be cut, punched or moved when that is \
-committed"
+        "data of inode {ino} goes through the journal and was written by the open group of changes: it can be cut, punched or moved when \
+that is committed"
     )]
-    WrittenInGroup {
+    WrittenInAtomic {
         /// The file.
         ino: Ino,
     },
-    /// A group of changes is larger than a transaction can be.
+    /// An atomic change does not fit into one transaction.
     #[error(
-        "the group of changes is too large: {changed} blocks of metadata are changed, the next change may need {needed} more, and the largest transaction \
-of this journal is {most}"
+        "the group of changes is too large: {changed} blocks of metadata are changed, the next change may need {needed} more, and the \
+largest transaction of this journal is {most}"
     )]
-    GroupTooLarge {
-        /// Blocks that it has changed.
+    AtomicTooLarge {
+        /// Blocks that the atomic change has changed.
         changed: u32,
-        /// Blocks that the change may need which was refused.
+        /// Blocks that the refused change may need.
         needed: u32,
         /// Blocks that one transaction may change.
         most: u32,
@@ -137,9 +137,9 @@ of this journal is {most}"
     /// The volume has too few free blocks.
     #[error("no space left: {asked} blocks were asked for, {free} are free for this caller")]
     NoSpace {
-        /// Blocks asked for, of which fewer would have done where that is said.
+        /// Blocks asked for; some callers could have used fewer.
         asked: u64,
-        /// Free ones: not claimed, not set aside, not kept for the privileged.
+        /// Free blocks: not claimed, not set aside, not reserved for privileged users.
         free: u64,
     },
     /// The volume has no free inode.
@@ -148,7 +148,7 @@ of this journal is {most}"
         /// Inodes of the volume.
         total: u32,
     },
-    /// A directory has no room for another name, though the volume may have.
+    /// A directory has no room for another name; the volume may have free space.
     #[error(
         "directory inode {ino} is full: it cannot have more blocks, or its hash tree no more levels"
     )]
@@ -156,7 +156,7 @@ of this journal is {most}"
         /// The directory.
         ino: Ino,
     },
-    /// The inode's area and its block of attributes have no room for another, though the volume may have.
+    /// The inode's own space and its attribute block have no room for another attribute; the volume may have free space.
     #[error(
         "inode {ino} has no room for the attribute: its own area and one block are all that there is"
     )]
@@ -178,72 +178,72 @@ of this journal is {most}"
         /// The value's length.
         len: usize,
     },
-    /// There is such an attribute.
+    /// An attribute of this name exists already.
     #[error("{name}: such an attribute exists already")]
     AttributeExists {
         /// The whole name.
         name: String,
     },
-    /// There is no such attribute.
+    /// There is no attribute of this name.
     #[error("{name}: no such attribute")]
     NoAttribute {
         /// The whole name.
         name: String,
     },
-    /// A path leads nowhere.
+    /// Nothing exists at this path.
     #[error("{path}: no such file or directory")]
     NotFound {
         /// The path asked for.
         path: String,
     },
-    /// An inode is not in use: it was deleted, or, where a name stands for it, the directory is damaged.
+    /// An inode is not in use: it was deleted. If a name refers to it, the directory is damaged.
     #[error("inode {ino} is not in use")]
     NotInUse {
         /// The inode.
         ino: Ino,
     },
-    /// Something of that name is there already.
+    /// The name exists already.
     #[error("{path}: exists already")]
     Exists {
         /// The path asked for.
         path: String,
     },
-    /// A path goes through something that is not a directory.
+    /// A part of the path is not a directory.
     #[error("{path}: not a directory")]
     NotADirectory {
-        /// The part that is none.
+        /// The part that is not a directory.
         path: String,
     },
-    /// A file was expected and a directory found.
+    /// The operation needs something else than a directory.
     #[error("{path}: is a directory")]
     IsADirectory {
         /// The path asked for.
         path: String,
     },
-    /// A directory that has to be empty is not.
+    /// The directory is not empty.
     #[error("{path}: directory not empty")]
     NotEmpty {
         /// The path asked for.
         path: String,
     },
-    /// The root, or a directory by the name of itself or its parent, cannot be moved or removed.
+    /// The root, or a directory named by `.` or `..`, cannot be moved or removed.
     #[error("{path}: is in use")]
     Busy {
         /// The path asked for.
         path: String,
     },
-    /// A name, or a symbolic link's target, is longer than it can be.
+    /// A name, or a symbolic link's target, is too long.
     #[error("{path}: file name too long")]
     NameTooLong {
         /// The path asked for.
         path: String,
     },
-    /// An inode has as many names, or a directory as many subdirectories, as can be counted.
+    /// The inode's link count is at its limit: names of a file, or subdirectories of a directory.
     #[error("inode {ino} has too many links: {most} can be counted")]
     TooManyLinks {
         /// The file or directory.
         ino: Ino,
-        /// How many.
+        /// The limit.
         most: u16,
     },
     /// Too many symbolic links on the way.
@@ -257,7 +257,7 @@ of this journal is {most}"
     ShutDown,
 }
 
-/// The device is full below us.
+/// The device is full below the volume: see [`Error::DeviceFull`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{} of {len} bytes at {pos}: no space is left below {device}, on the host or volume that holds it; the volume itself is not full",
@@ -274,7 +274,7 @@ pub struct DeviceFull {
     pub len: u32,
 }
 
-/// A file's map points where no file's data can be.
+/// A file's map points to a block that cannot hold file data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "inode {ino}: file block {block} is mapped to block {at}, which holds {what}; the map is corrupt, run e2fsck"
@@ -284,13 +284,13 @@ pub struct BadMap {
     pub ino: Ino,
     /// The first file block concerned.
     pub block: u64,
-    /// Where it is mapped to.
+    /// The block of the volume that it is mapped to.
     pub at: FsBlock,
-    /// What is there by the volume's geometry.
+    /// Which of the volume's own structures is there.
     pub what: &'static str,
 }
 
-/// Why something is refused although it is not damaged.
+/// Why something that is not damaged is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}; {help}")]
 pub struct Refused {
@@ -300,7 +300,7 @@ pub struct Refused {
     pub help: &'static str,
 }
 
-/// Which of the three numbers is not aligned.
+/// Which number is not aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misaligned {
     /// The position.
@@ -321,28 +321,28 @@ impl std::fmt::Display for Misaligned {
     }
 }
 
-/// What a request would have to wait for.
+/// What a request with `nowait` would have to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// The inode's lock.
+    /// The inode lock.
     InodeLock,
-    /// An operation that has closed the inode's gate.
+    /// An operation that has closed the file's gate.
     Gate,
-    /// The exclusive turn.
-    Turn,
+    /// The exclusive turn: all other requests of the file would have to end.
+    Exclusive,
     /// A part of the file's map that is not in memory.
     Map,
     /// Another request's range of new space.
     Range,
-    /// A bitmap to be read, or blocks to be claimed.
+    /// A bitmap to be read, or blocks to be claimed, by a worker.
     Space,
-    /// A change of the inode that comes before the first write.
+    /// A change of the inode that has to precede the first write.
     Inode,
-    /// The device below.
+    /// The device, which is busy.
     Device,
-    /// A commit: blocks were freed that may be used only after it.
+    /// A commit: the only free blocks were freed by a transaction that is not durable.
     Commit,
-    /// A change of metadata that moves no data.
+    /// A worker that changes or reads metadata.
     Metadata,
 }
 
@@ -351,7 +351,7 @@ impl std::fmt::Display for Wait {
         f.write_str(match self {
             Wait::InodeLock => "the inode's lock",
             Wait::Gate => "an operation that keeps requests out of the file",
-            Wait::Turn => "other requests of the file, to run alone",
+            Wait::Exclusive => "other requests of the file, to run alone",
             Wait::Map => "a part of the file's map to be read",
             Wait::Range => "another write into the same new blocks",
             Wait::Space => "blocks to be claimed",
@@ -363,10 +363,10 @@ impl std::fmt::Display for Wait {
     }
 }
 
-/// What cannot be done yet.
+/// What this version cannot do yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotYet {
-    /// Names in a directory that is encrypted, or hashed or compared in a way that is not known here.
+    /// Access by name to a directory that is encrypted, or whose hash or comparison of names is not known here.
     SpecialDirectory {
         /// The directory.
         ino: Ino,
@@ -395,11 +395,11 @@ fn op_name(op: Op) -> &'static str {
     }
 }
 
-/// Errors travel in every completion: they stay small.
+/// Every completion carries an error, so errors stay small.
 const _: () = assert!(size_of::<Error>() <= 32);
 
 impl Error {
-    /// A refusal.
+    /// Builds [`Error::Refused`].
     pub(crate) fn refused(what: impl Into<String>, help: &'static str) -> Error {
         Error::Refused(Box::new(Refused {
             what: what.into(),
@@ -407,7 +407,7 @@ impl Error {
         }))
     }
 
-    /// A request that the device failed.
+    /// The error of a failed bio: [`Error::DeviceFull`] if the device has no space, else [`Error::Device`].
     pub(crate) fn of_bio(
         device: &dyn Device,
         op: Op,
@@ -432,12 +432,12 @@ impl Error {
         }))
     }
 
-    /// A flush that failed.
+    /// The error of a failed flush.
     pub(crate) fn of_flush(device: &dyn Device, error: BioError) -> Error {
         Error::of_bio(device, Op::Sync, 0, 0, error)
     }
 
-    /// Is it a flush that failed?
+    /// Is this the error of a failed flush?
     pub(crate) fn is_of_flush(&self) -> bool {
         let op = match self.root() {
             Error::Device { op, .. } => *op,
@@ -447,18 +447,18 @@ impl Error {
         matches!(op, Op::Sync | Op::DataSync | Op::SyncVolume)
     }
 
-    /// A write of `len` bytes at `pos` that failed.
+    /// The error of a failed write of `len` bytes at `pos`.
     pub(crate) fn of_write(device: &dyn Device, pos: u64, len: u32, error: BioError) -> Error {
         Error::of_bio(device, Op::Write, pos, len, error)
     }
 
-    /// The same error, with what was being looked at.
+    /// Adds the place at which the error was met.
     #[must_use]
     pub fn at(self, context: impl Into<String>) -> Error {
         Error::At(Box::new((context.into(), self)))
     }
 
-    /// The error without the places it was passed through.
+    /// The error without the places that [`Error::at`] added.
     #[must_use]
     pub fn root(&self) -> &Error {
         match self {
@@ -467,7 +467,7 @@ impl Error {
         }
     }
 
-    /// The volume is damaged.
+    /// Does the error say that the volume is damaged?
     #[must_use]
     pub fn is_corrupt(&self) -> bool {
         match self.root() {

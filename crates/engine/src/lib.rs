@@ -1,24 +1,25 @@
-//! ext4 in user space, around a direct-I/O path that never waits for anything it does not have to wait for.
+//! ext4 in user space. Its core is a direct-I/O path in which a request waits only for what it needs.
 //!
-//! The floor plan, in the order in which a request walks through it:
+//! The rooms (modules), in the order in which a request meets them:
 //!
 //! | room | takes -> gives |
 //! |---|---|
 //! | [`queue`] | a request -> a slot of a fixed pool; the only place that replies |
 //! | `inode` | a slot -> the in-flight count, the inode lock, the exclusive turn |
 //! | [`map`] | file blocks -> mappings |
-//! | `dio` | check, admit, plan, issue: bios on their way to the device |
-//! | `ioend` | ended bios -> one ended request, and the one decision |
-//! | `complete` | inline where it was reaped, or deferred to a worker |
+//! | `dio` | check, admit, plan, issue: the request's bios on their way to the device |
+//! | `ioend` | ended bios -> one ended request, and the decision what it still owes |
+//! | `complete` | an ended request -> completed inline by the reaping thread, or deferred to a worker |
 //!
-//! Side rooms: `range` (truncate and its kin), `orphan` (what must not be left half deleted), `mount` (from a locator to a volume),
-//! `journal` (changes of metadata, and what a crash left of them), `fast_commit` (what was done since, done again), `alloc` (free blocks
-//! and inodes), `cache` (metadata blocks), [`dir`], [`xattr`], `workers`, [`loopdev`] (a file as a device for another volume),
-//! [`policy`], [`stats`], `failure` (what becomes of a volume that has failed), [`locks`] (the lock order).
+//! Rooms beside that route: `range` (truncate, fallocate), `delete` and `orphan` (deletion of inodes, in steps that survive a crash),
+//! `mount` (from a device to an open file system), `journal` (transactions of metadata, and recovery), `fast_commit` (replay of fast
+//! commits), `alloc` (free blocks and inodes), `disk` (checked metadata blocks, their cache, what a volume does after an error), [`dir`],
+//! [`xattr`], `jobs` (what the worker threads do), [`loopdev`] (a file as a device for another volume), [`policy`], [`stats`], [`locks`]
+//! (the lock order).
 //!
-//! This crate is enough for a program: what its functions name is re-exported, devices under [`device`], what is on disk under
-//! [`mod@format`]. Paths, and names of attributes, are bytes; positions, lengths and sizes are in bytes, times in UTC. A function says if
-//! it blocks.
+//! A program needs no other crate of this project: the types that these functions name are re-exported, devices under [`device`], on-disk
+//! structures under [`mod@format`]. Paths and names of attributes are bytes; positions, lengths and sizes are in bytes; times are in UTC.
+//! Each function's documentation says whether it blocks.
 //!
 //! # Examples
 //!
@@ -116,12 +117,12 @@ mod turn;
 mod volume;
 pub mod xattr;
 
-/// The README's example is compiled as it stands there.
+/// Compiles the example in the README as a doctest.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// What is on disk, as checked values: superblocks, inodes, access control lists.
+/// On-disk structures as checked values: superblocks, inodes, access control lists.
 pub use diorite_format as format;
 
 pub use caller::Caller;
@@ -133,7 +134,7 @@ pub use error::{BadMap, DeviceFull, Error, Misaligned, NotYet, Refused, Wait};
 
 pub use attr::SetAttr;
 pub use inode::Quiesced;
-pub use journal::GroupFill;
+pub use journal::AtomicFill;
 pub use loopdev::LoopDevice;
 pub use mapping::{Mapping, MappingState};
 pub use op::{Fallocate, Op, Seek};
@@ -143,5 +144,5 @@ pub use queue::{Batch, Completions, File, Queue};
 pub use reason::Reason;
 pub use request::{Completion, FileId, Request, RequestFlags};
 pub use stats::{Counters, JournalStats, Usage};
-pub use volume::{Group, Space, Volume};
+pub use volume::{Atomic, Space, Volume};
 pub use xattr::{Xattr, XattrWhen};

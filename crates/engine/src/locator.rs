@@ -1,7 +1,8 @@
 //! Locators: from `disk.img`, `/dev/x?part=2` or `outer.img!/inner.img` to a volume.
 //!
-//! Input: a locator or a device. Output: a [`Volume`]. Invariant: the alignment of the device below never surprises a request later. Limits:
-//! one level of volumes for each `!`. It stands on top, as a device may be a file in a volume: the volume's constructors are here for that.
+//! Input: a locator or a device. Output: a [`Volume`]. Invariant: a volume is served with direct I/O only if the device's logical block is
+//! not larger than the file system's block, so no request fails later for that. Limits: each `!` is one volume inside another. This room
+//! is above `volume`, as a device may be a file in a volume; so the constructors of [`Volume`] are here.
 
 use crate::disk::find_superblock;
 use crate::error::Error;
@@ -30,12 +31,13 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// The locator, the device, a damaged or unsupported volume, or (for writing) a state that forbids it.
+    /// The locator is invalid; the device cannot be opened or fails; the volume is damaged or unsupported, or may not be opened for
+    /// writing.
     pub fn open(locator: &str, options: &OpenOptions) -> Result<Volume, Error> {
         open(&Locator::parse(locator)?, options)
     }
 
-    /// As [`Volume::open`], for a locator that is not text: of a host file whose path is not, say ([`Locator::file`]).
+    /// As [`Volume::open`], for a locator that is not text, such as a host file whose path is not UTF-8 ([`Locator::file`]). Blocks.
     ///
     /// # Errors
     /// As [`Volume::open`].
@@ -43,7 +45,7 @@ impl Volume {
         open(locator, options)
     }
 
-    /// Opens the volume on a device that the caller has.
+    /// Opens the volume on a device that the caller has opened. Blocks.
     ///
     /// # Errors
     /// As [`Volume::open`].
@@ -52,7 +54,7 @@ impl Volume {
     }
 }
 
-/// Opens the volume on a device, and serves it.
+/// Mounts the file system on a device, and starts serving it as a volume.
 fn mounted(
     device: Arc<dyn Device>,
     options: &OpenOptions,
@@ -63,7 +65,8 @@ fn mounted(
     Ok(Volume::serve(fs, options, notes))
 }
 
-/// Opens the volume at a locator; a device whose blocks are larger than the file system's is opened buffered.
+/// Opens the volume at a locator. An image file on a host with logical blocks larger than the file system's is opened through the host's
+/// page cache.
 fn open(locator: &Locator, options: &OpenOptions) -> Result<Volume, Error> {
     let direct = device_at(locator, options, false)?;
     let (logical, report) = (direct.geometry().logical, direct.report());
@@ -80,7 +83,7 @@ fn open(locator: &Locator, options: &OpenOptions) -> Result<Volume, Error> {
         );
         return Err(DeviceError::new(DeviceErrorKind::Unsupported, what).into());
     }
-    // The direct device goes first: its locks on the image would keep out the buffered one.
+    // The direct device is dropped first: its locks on the image would keep out the buffered one.
     drop(direct);
     let note = format!(
         "opened buffered: the host's logical block is {logical} bytes, the file system's {block}"
@@ -88,7 +91,8 @@ fn open(locator: &Locator, options: &OpenOptions) -> Result<Volume, Error> {
     mounted(device_at(locator, options, true)?, options, vec![note])
 }
 
-/// As the volume's own device is opened: a file on a host with blocks larger than the volume's goes through the page cache.
+/// Opens the device of an external journal as the volume's own is opened: if its logical block is larger than the file system's block,
+/// through the host's page cache.
 fn log_device(
     locator: &str,
     options: &OpenOptions,
@@ -100,7 +104,7 @@ fn log_device(
     if fits(&direct) {
         return Ok(direct);
     }
-    // It goes first: its locks would keep out the buffered one.
+    // The direct device is dropped first: its locks would keep out the buffered one.
     drop(direct);
     let buffered = device_at(&locator, options, true)?;
     if fits(&buffered) {
@@ -112,7 +116,7 @@ fn log_device(
     ))
 }
 
-/// Opens what a locator names, through any number of volumes.
+/// Opens the device that a locator names, through any number of volumes. `buffered`: through the host's page cache. Blocks.
 pub(crate) fn device_at(
     locator: &Locator,
     options: &OpenOptions,
@@ -131,7 +135,7 @@ pub(crate) fn device_at(
             },
         )?);
     };
-    // A named journal is that of the top volume only; without this a journal inside a volume that lacks one would look for itself.
+    // A named journal belongs to the top volume only. If it were passed on, a volume below without a journal inside would use it too.
     let below = OpenOptions {
         journal: None,
         journal_device: None,
@@ -153,7 +157,7 @@ pub(crate) fn device_at(
     Ok(Arc::new(LoopDevice::with_volume(volume, file, name)))
 }
 
-/// A file that is not there under a name with a question mark: mostly somebody meant a parameter.
+/// Replaces "not found" by a helpful error if the path contains a question mark: the caller mostly meant a parameter.
 fn explain(error: Error, locator: &Locator, path: &str) -> Error {
     if !(matches!(error.root(), Error::NotFound { .. }) && path.contains('?')) {
         return error;

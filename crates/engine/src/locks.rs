@@ -1,59 +1,60 @@
 //! The lock classes of the engine, in the lock order: a thread takes locks downwards in this list only.
 //!
-//! Input: every room that needs a lock names its class here. Output: the order that debug builds check and the names
-//! that statistics are printed under. Invariant: lower rank first; a volume's locks all come before those of the volumes
-//! below it in a stack. Limits: none of these is ever held while data I/O is in flight.
+//! Input: each room that has a lock names the lock's class here. Output: the order that debug builds check at every acquisition, and the
+//! names under which statistics are printed. Invariants: lower ranks are taken first; all locks of a volume come before those of the
+//! volumes below it in a stack. Limits: no lock of these classes is held while data I/O is in flight.
 
 use diorite_block::sync::LockClass;
 
 /// The volume's list of idle queues for blocking calls.
 pub static SYNC_POOL: LockClass = LockClass::new("sync-pool", 100);
-/// The inodes that a frontend knows by their numbers.
+/// The table of inodes that a frontend holds by number.
 pub static KNOWN: LockClass = LockClass::new("known", 105);
 /// The volume's list of open queues.
 pub static QUEUES: LockClass = LockClass::new("queues", 110);
-/// A queue: its slots, its bios on their way down, its finished requests.
+/// A queue: its slots, the bios that have yet to go down, its finished requests.
 pub static QUEUE: LockClass = LockClass::new("queue", 200);
-/// Held while a directory gets another parent: one at a time in a volume.
+/// Held while a directory moves to another parent: one such rename at a time in a volume.
 pub static RENAMES: LockClass = LockClass::new("renames", 290);
-/// The inode lock: shared by direct writes while they map, exclusive under the exclusive presets; of directories, shared by who reads
-/// names, exclusive for who changes them. Who needs several takes them in the order of the inodes' numbers.
+/// The inode lock. Of files: direct writes hold it shared while they map; a policy may make it exclusive, and make reads take it. Of
+/// directories: shared by lookups, exclusive for changes of names. A thread that needs several takes them in ascending order of the
+/// inodes' numbers.
 pub static INODE: LockClass = LockClass::new("inode", 300);
-/// An inode's gate: who holds it, who is parked before it.
+/// An inode's gate: which operation has the exclusive turn, which requests are parked.
 pub static GATE: LockClass = LockClass::new("gate", 310);
 /// An inode's pending map.
 pub static PENDING: LockClass = LockClass::new("pending", 315);
-/// Held by whoever commits. Nothing above it may be held: a commit waits for open handles, and what they need is below.
+/// Held by the thread that commits. A commit waits for the open handles, so its thread may hold no lock that an open handle needs.
 pub static JOURNAL: LockClass = LockClass::new("journal", 320);
 /// Serialises changes of one inode's extent map.
 pub static MAP: LockClass = LockClass::new("map", 400);
 /// The volume's list of orphans.
 pub static ORPHANS: LockClass = LockClass::new("orphans", 402);
-/// Orphans that nobody uses any more.
+/// Orphans that have no user any more and are to be deleted.
 pub static DOOMED: LockClass = LockClass::new("doomed", 429);
-/// The blocks that a file keeps ahead.
+/// The window of blocks that a file has claimed ahead of its writes.
 pub static CLAIMS: LockClass = LockClass::new("claims", 406);
-/// What one inode's place in the inode table holds.
+/// The in-memory state of one inode's slot in the inode table.
 pub static INODE_STATE: LockClass = LockClass::new("inode-state", 405);
-/// The blocks of attributes that may get another user; held while one gets or loses one.
+/// Attribute blocks that other inodes may share. Held while such a block gains or loses a user.
 pub static EQUAL_BLOCKS: LockClass = LockClass::new("equal-blocks", 407);
-/// One block group: which of its blocks and inodes are free.
+/// One block group: which of its blocks and inodes are free, claimed, or wait for a commit.
 pub static ALLOC_GROUP: LockClass = LockClass::new("alloc-group", 408);
 /// The volume's table of in-core inodes.
 pub static INODES: LockClass = LockClass::new("inodes", 410);
-/// Directories that came into memory lately.
+/// Directories that were loaded lately.
 pub static RECENT: LockClass = LockClass::new("recent", 411);
 /// One shard of the metadata cache.
 pub static CACHE: LockClass = LockClass::new("cache", 420);
-/// The running transaction: who is in it and what it changes.
+/// The running transaction: its open handles and the blocks that they change.
 pub static JOURNAL_STATE: LockClass = LockClass::new("journal-state", 425);
-/// What failed, until it is written down.
+/// The record of a failure that has yet to be written into the superblock.
 pub static FAILURE: LockClass = LockClass::new("failure", 427);
-/// Inodes whose times go with the next commit.
+/// Inodes whose times have changed in memory and are not in the inode table yet.
 pub static DIRTY_TIMES: LockClass = LockClass::new("dirty-times", 428);
-/// The latest view of one extent map, taken only to fetch a changed view.
+/// The latest view of one extent map; taken only to fetch a view that has changed.
 pub static MAP_VIEW: LockClass = LockClass::new("map-view", 430);
-/// A queue's inbox: what other threads finished or released for it.
+/// A queue's inbox: messages of other threads about its requests.
 pub static INBOX: LockClass = LockClass::new("inbox", 500);
 /// The work list of one class of workers.
 pub static WORKERS: LockClass = LockClass::new("workers", 510);

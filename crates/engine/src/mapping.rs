@@ -1,15 +1,15 @@
-//! Runs of a file's blocks, as requests and callers meet them.
+//! Runs of a file's blocks and where they are, as maps return them.
 //!
-//! Input: none. Output: [`Mapping`], the words in which maps answer. Invariants: none. Limits: none.
+//! Input: none. Output: [`Mapping`]. Invariants: none. Limits: none.
 
 use diorite_format::FsBlock;
 
-/// A run of file blocks, as a request meets it.
+/// A run of consecutive file blocks that are all in the same state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// The first file block.
     pub start: u64,
-    /// How many blocks.
+    /// The number of blocks.
     pub len: u64,
     /// Where they are.
     pub state: MappingState,
@@ -18,10 +18,10 @@ pub struct Mapping {
 /// Where the blocks of a [`Mapping`] are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MappingState {
-    /// Nowhere: reads as zeros.
+    /// Not allocated: reads as zeros.
     Hole,
-    /// Allocated from this block of the volume on, never written: reads as zeros.
+    /// Allocated from this block of the volume on, but never written: reads as zeros.
     Unwritten(FsBlock),
-    /// Data, from this block of the volume on.
+    /// Written, from this block of the volume on.
     Written(FsBlock),
 }

@@ -1,9 +1,10 @@
-//! What can be asked of a file: the operations, and their modes.
+//! What can be asked of a file: the operations and their modes.
 //!
-//! Input: none. Output: words that requests, completions and errors share. Invariants: none of their own. Limits: plain values.
+//! Input: none. Output: types that requests, completions and errors share. Invariants: none of their own. Limits: plain values.
 
 /// What to do.
-// A tag of its own, looked at by one comparison: else it hides in what `Fallocate` carries, for ten instructions per request.
+// `repr(u8)` gives the enum its own tag, which one comparison tests. Without it the tag shares the niche of `Fallocate`, which costs ten
+// instructions per request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Op {
@@ -11,11 +12,11 @@ pub enum Op {
     Read,
     /// Write the buffer into the file.
     Write,
-    /// Write the buffer at the end of the file, behind every append before; the completion says where.
+    /// Write the buffer at the end of the file, behind all earlier appends; the completion says at which position.
     Append,
-    /// Make durable what was acknowledged before (fsync).
+    /// Make durable what was acknowledged before: data and inode (fsync).
     Sync,
-    /// The same without what no reader of the data needs (fdatasync).
+    /// As `Sync`, but without changes of the inode that are not needed to read the data back (fdatasync).
     DataSync,
     /// Make durable all that was acknowledged before, of all files and names of the volume (syncfs).
     SyncVolume,
@@ -26,7 +27,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// It changes the file's map or size without moving data: it runs alone.
+    /// Does the operation change the file's map or size without moving data? Such an operation runs alone.
     pub(crate) fn is_of_range(self) -> bool {
         matches!(self, Op::Truncate | Op::Fallocate(_))
     }
@@ -35,23 +36,24 @@ impl Op {
 /// What [`crate::File::fallocate`] does with a range. With `keep_size` the file does not become longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallocate {
-    /// Holes become unwritten blocks, which read as zeros.
+    /// Holes become unwritten blocks (they read as zeros).
     Allocate {
         /// The size stays.
         keep_size: bool,
     },
     /// The range becomes a hole; the size stays.
     PunchHole,
-    /// The range reads as zeros; its blocks stay and become unwritten, holes in it are allocated.
+    /// The range reads as zeros afterwards: its blocks stay allocated and become unwritten, its holes are allocated.
     ZeroRange {
         /// The size stays.
         keep_size: bool,
     },
-    /// The range, of whole blocks (clusters, with bigalloc) and before the end, is taken out: what lies behind it moves down.
+    /// The range is removed and what lies behind it moves down. It consists of whole blocks (with bigalloc: clusters) before the end.
     CollapseRange,
-    /// A hole, of whole blocks (or clusters) and before the end, is put in: what lies behind moves up.
+    /// A hole is inserted and what lies behind it moves up. The hole consists of whole blocks (with bigalloc: clusters) before the end.
     InsertRange,
-    /// As `ZeroRange`, with written blocks: later writes into them are plain overwrites. Behind a size that stays they are unwritten.
+    /// As `ZeroRange`, but with written blocks, so that later writes are plain overwrites. With `keep_size`, blocks behind the end are
+    /// unwritten.
     WriteZeroes {
         /// The size stays.
         keep_size: bool,
@@ -59,7 +61,7 @@ pub enum Fallocate {
 }
 
 impl Fallocate {
-    /// Bytes that are there change, or their places.
+    /// Does it change or move bytes that the file has?
     pub(crate) fn moves_data(self) -> bool {
         !matches!(self, Fallocate::Allocate { .. })
     }
@@ -68,8 +70,8 @@ impl Fallocate {
 /// What [`crate::File::seek`] looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seek {
-    /// A byte of a written block.
+    /// The next byte of a written block.
     Data,
-    /// A byte of a hole or an unwritten block, or the end.
+    /// The next byte of a hole or an unwritten block, else the end of the file.
     Hole,
 }

@@ -1,7 +1,7 @@
-//! How volumes and files are to be opened.
+//! Options with which volumes and files are opened.
 //!
-//! Input: a caller's wishes. Output: [`OpenOptions`], [`OpenFlags`] and what is in them. Invariants: the defaults change nothing of an
-//! image. Limits: plain values.
+//! Input: what a caller asks for. Output: [`OpenOptions`], [`OpenFlags`] and the types of their fields. Invariant: with the defaults an
+//! image is not changed. Limits: plain values.
 
 use crate::caller::Caller;
 use crate::policy::Policy;
@@ -11,25 +11,25 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time since 1970. Comes in from outside, so that a simulation can own it.
+/// A function that returns the time since 1970. It is an option so that a simulation can supply its own time.
 pub type Clock = fn() -> Duration;
 
-/// The host's clock as its own file systems use it: it moves with the timer tick, so that many writes in a row leave one time behind,
-/// and an fsync after the second finds nothing to commit.
+/// The host's coarse clock, as the host's own file systems use it: it advances with the timer tick. So many writes in a row leave the
+/// same time, and the second fsync of a file within a tick finds nothing to commit.
 fn system_clock() -> Duration {
     let now = clock_gettime(ClockId::RealtimeCoarse);
-    // Before 1970 is no time that a file can have been written.
+    // No file can have been written before 1970.
     Duration::try_from(now).unwrap_or_default()
 }
 
-/// When reading a file's data, a directory's names or a link's target changes its time of access; a path that leads through a directory
-/// only does not read it. Whatever it is, nothing waits for that: the time goes with the next commit.
+/// When reading a file's data, a directory's names or a link's target updates the access time. Merely passing through a directory on a
+/// path is not reading it. No read waits for the update: it goes with the next commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccessTimes {
-    /// Never: looking into an image leaves it as it is.
+    /// Never: reading an image leaves it unchanged.
     #[default]
     Never,
-    /// When it is not later than the last change, or a day old (relatime).
+    /// When it is not later than the last change, or is a day old (relatime).
     Relative,
     /// Always (strictatime).
     Always,
@@ -58,29 +58,30 @@ pub struct OpenOptions {
     pub force: bool,
     /// The locator of the device with the journal, for a volume whose journal is not inside it.
     pub journal: Option<String>,
-    /// The device with the journal itself, where the caller has it; then `journal` is not looked at.
+    /// The journal device itself, where the caller has it; `journal` is ignored then.
     pub journal_device: Option<JournalDevice>,
-    /// All file data goes through the journal (data=journal), or only that of files with the flag. None: as the superblock says.
+    /// Some(true): all file data goes through the journal (data=journal). Some(false): only data of files with the flag. None: as the
+    /// superblock says.
     pub data_journal: Option<bool>,
-    /// Where the volume is going to be seen, for "last mounted on" in its superblock. None: that stays as it is.
+    /// The path at which the volume will be seen, for "last mounted on" in its superblock. None: the field is not changed.
     pub mounted_on: Option<String>,
-    /// The policy to begin with.
+    /// The policy at the beginning; it can be changed later.
     pub policy: Policy,
-    /// Worker threads per class, one or more.
+    /// Worker threads per class, at least one.
     pub workers: u32,
-    /// Bytes of metadata blocks kept in memory.
+    /// Bytes of memory for the cache of metadata blocks.
     pub metadata_cache: usize,
-    /// Bytes of extent maps kept in memory.
+    /// Bytes of memory for extent maps.
     pub map_cache: usize,
-    /// Changes of metadata are committed when they are this old, if nobody asks before.
+    /// Age at which changes of metadata are committed, unless somebody asks for a commit before.
     pub commit_interval: Duration,
-    /// What reading does to times, in a volume that is open for writing; never of inodes with the flag for that.
+    /// When reading updates access times. Only in a volume that is open for writing, and never of inodes with the noatime flag.
     pub access_times: AccessTimes,
-    /// User and group of what is created; for others see [`crate::Volume::with_owner`].
+    /// User and group of new inodes; for other owners see [`crate::Volume::with_owner`].
     pub owner: (u32, u32),
-    /// Who may use the blocks that are kept for root, if anybody may.
+    /// Decides who may use reserved blocks.
     pub caller: Caller,
-    /// The time that is written into inodes and superblocks.
+    /// The clock for times in inodes and superblocks.
     pub clock: Clock,
 }
 
@@ -108,7 +109,7 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Is a journal outside the volume named?
+    /// Do the options name an external journal?
     pub(crate) fn names_journal(&self) -> bool {
         self.journal.is_some() || self.journal_device.is_some()
     }
@@ -130,6 +131,6 @@ pub struct OpenFlags {
     pub write: bool,
     /// Every write is durable when it is acknowledged, with what is needed to read it back (O_DSYNC).
     pub dsync: bool,
-    /// As `dsync`, with the times too (O_SYNC).
+    /// As `dsync`, and the inode's times are durable, too (O_SYNC).
     pub sync: bool,
 }

@@ -1,8 +1,8 @@
-//! Policies: each technique as a switch, and the presets named for the behaviour that they reproduce.
+//! Policies: a switch for each technique, and presets named for the behaviour that they reproduce.
 //!
-//! Input: a preset's name or a [`Policy`] of one's own. Output: the switches that `dio` and `ioend` read, once per
-//! batch. Invariant: correctness holds under every policy; only speed differs. Limits: a policy is packed into one
-//! word, so a volume can change it while requests are in flight.
+//! Input: a preset's name, or a [`Policy`] of one's own. Output: the switches, which `dio` and `ioend` read once per batch.
+//! Invariant: every policy is correct; they differ in speed only. Limits: a policy is packed into one word, so that it can be changed
+//! while requests are in flight. T1 to T4 are the techniques in the README.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,11 +21,11 @@ pub enum ReadLock {
 /// Where a finished direct write completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompletionPolicy {
-    /// Inline if nothing is owed; cached pages are judged over the request's range (T1, T2).
+    /// Inline if no further work is owed. Cached pages count only within the request's range (T1, T2).
     Inline,
-    /// Inline whatever it is, unless work is owed that blocks.
+    /// Inline, unless work is owed that blocks.
     InlineAlways,
-    /// Inline if nothing is owed and the inode has no cached pages at all.
+    /// Inline if no further work is owed and the inode has no cached pages at all.
     InlineUnlessCached,
     /// Always handed to a worker.
     Deferred,
@@ -34,20 +34,20 @@ pub enum CompletionPolicy {
 /// How a write that is not aligned to file-system blocks runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unaligned {
-    /// Alongside the others (T4).
+    /// Concurrently with other requests (T4).
     Concurrent,
-    /// Alongside the others if it lies in one written extent inside the size; else alone.
+    /// Concurrently if it lies in one written extent inside the size; else alone.
     ConcurrentIfOneExtent,
-    /// Alone: earlier requests are drained, later ones wait until it has completed.
+    /// Alone: it waits for earlier requests to end, and later ones wait for it.
     Exclusive,
 }
 
-/// How a write into space that is not written yet runs.
+/// How a write into holes or unwritten blocks runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewSpace {
-    /// Alongside the others; only who shares a block waits.
+    /// Concurrently with other requests; only requests that share a block wait for each other (T4).
     Concurrent,
-    /// Alongside the others if it is aligned to file-system blocks; else alone.
+    /// Concurrently if it is aligned to file-system blocks; else alone.
     AlignedConcurrent,
     /// Alone.
     Exclusive,
@@ -56,9 +56,9 @@ pub enum NewSpace {
 /// How a write that makes the file longer runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extending {
-    /// As any other; the size moves in offset order over those that have ended.
+    /// Concurrently with other requests. The size grows in offset order, over writes that have ended.
     Async,
-    /// Alone, until the size has moved.
+    /// Alone: it waits until the size has changed.
     Waiting,
 }
 
@@ -122,7 +122,7 @@ pub const PRESETS: [(&str, Policy); 6] = [
     ("diorite", Policy::DIORITE),
 ];
 
-/// A kernel's: what is exclusive for unaligned overwrites is so for aligned writes into new space too, and who makes a file longer waits.
+/// A kernel's preset: where unaligned overwrites run alone, aligned writes into new space do, too; extending writes always do.
 const fn preset(read_lock: ReadLock, completion: CompletionPolicy, unaligned: Unaligned) -> Policy {
     Policy {
         read_lock,
@@ -137,7 +137,7 @@ const fn preset(read_lock: ReadLock, completion: CompletionPolicy, unaligned: Un
 }
 
 impl Policy {
-    /// Every technique on.
+    /// All techniques on.
     pub const DIORITE: Policy = Policy {
         read_lock: ReadLock::None,
         completion: CompletionPolicy::Inline,
@@ -146,7 +146,7 @@ impl Policy {
         extending: Extending::Async,
     };
 
-    /// The switches in words, as [`FromStr`] takes them: `read-lock=shared`, ...
+    /// Each switch with the name of its value, as [`FromStr`] takes them: `read-lock=shared`, ...
     fn switches(&self) -> [(&'static str, &'static str); 5] {
         [
             ("read-lock", word(&READ_LOCKS, self.read_lock)),
@@ -157,7 +157,7 @@ impl Policy {
         ]
     }
 
-    /// Sets one switch by its words.
+    /// Sets a switch by its name and the name of the value. None if either is unknown.
     fn set(&mut self, switch: &str, to: &str) -> Option<()> {
         match switch {
             "read-lock" => self.read_lock = meant(&READ_LOCKS, to)?,
@@ -170,13 +170,13 @@ impl Policy {
         Some(())
     }
 
-    /// The preset's name, if this is one.
+    /// The preset's name, if the policy is one.
     #[must_use]
     pub fn name(&self) -> Option<&'static str> {
         PRESETS.iter().find(|(_, p)| p == self).map(|(n, _)| *n)
     }
 
-    /// The switches in one word.
+    /// The policy packed into one word: four bits per switch.
     pub(crate) fn pack(self) -> u32 {
         self.read_lock as u32
             | (self.completion as u32) << 4
@@ -185,7 +185,7 @@ impl Policy {
             | (self.extending as u32) << 16
     }
 
-    /// The switches out of a word that [`Policy::pack`] made.
+    /// The policy from a word that [`Policy::pack`] made.
     #[inline]
     pub(crate) fn unpack(word: u32) -> Policy {
         Policy {
@@ -224,7 +224,7 @@ impl Default for Policy {
     }
 }
 
-/// The words for the values of each switch.
+/// The values of a switch by their names.
 type Words<T, const N: usize> = [(&'static str, T); N];
 
 const READ_LOCKS: Words<ReadLock, 3> = [
@@ -260,7 +260,7 @@ fn meant<T: Copy, const N: usize>(words: &Words<T, N>, text: &str) -> Option<T> 
     words.iter().find(|(w, _)| *w == text).map(|(_, v)| *v)
 }
 
-/// A preset's name; else `diorite` and the switches that differ from it, as [`FromStr`] takes them: `diorite/read-lock=shared`.
+/// The preset's name if the policy is one; else `diorite` and the switches that differ from it: `diorite/read-lock=shared`.
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(name) = self.name() {
@@ -277,7 +277,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// The text is no policy.
+/// The text does not name a policy.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{0:?} is no policy: linux-2.6.31, linux-4.15, linux-5.10, linux-6.5, linux-6.19 or diorite, and after it \
@@ -287,7 +287,7 @@ impl fmt::Display for Policy {
 )]
 pub struct UnknownPolicy(String);
 
-/// A preset's name, and behind it switches that are to be otherwise: `linux-6.5`, `diorite/read-lock=shared/extending=waiting`.
+/// A preset's name, then the switches that differ from it: `linux-6.5`, `diorite/read-lock=shared/extending=waiting`.
 impl FromStr for Policy {
     type Err = UnknownPolicy;
 
@@ -321,7 +321,7 @@ mod tests {
         }
     }
 
-    /// What `Display` says `FromStr` takes, for every one of the 216; anything else is refused, and the refusal names it.
+    /// `FromStr` takes what `Display` prints, for all 216 policies. Other text is refused with an error that quotes it.
     #[test]
     fn a_policy_survives_its_text() {
         for word in 0..0x2_0000 {

@@ -1,7 +1,7 @@
-//! Looking at a volume past its rooms: for tools that judge what is on a device, and believe nothing that reads it for users.
+//! Raw access to a volume's device, for tools that judge its bytes and must not rely on the rooms that read for users.
 //!
-//! Input: a locator, a device. Output: the device, bytes of it, its superblock. Invariants: nothing is written. Limits: the device is shown as it
-//! is; one with its journal replayed in memory is that of a [`crate::Volume`] opened for reading.
+//! Input: a locator, a device. Output: the device, bytes of it, its superblock. Invariants: nothing is written. Limits: the device is
+//! shown as it is, without journal recovery; for a device with the journal replayed in memory open a [`crate::Volume`] for reading.
 
 pub use crate::disk::{FoundSuperblock, Zone, find_superblock, read_bytes};
 
@@ -11,10 +11,10 @@ use crate::options::OpenOptions;
 use diorite_block::{Device, Locator};
 use std::sync::Arc;
 
-/// Opens what a locator names, through any number of volumes and the host's page cache. Blocks.
+/// Opens the device that a locator names, through any number of volumes and, for host files, through the host's page cache. Blocks.
 ///
 /// # Errors
-/// The locator's; the device's.
+/// The locator is invalid, or a device or volume on the way cannot be opened.
 pub fn open(locator: &Locator, options: &OpenOptions) -> Result<Arc<dyn Device>, Error> {
     locator::device_at(locator, options, true)
 }

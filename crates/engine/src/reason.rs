@@ -1,23 +1,23 @@
-//! Why a completion was not inline.
+//! Why a completion was handed to a worker.
 //!
-//! Input: none. Output: [`Reason`], under which workers' completions are counted. Invariants: none of its own. Limits: plain values.
+//! Input: none. Output: [`Reason`], under which deferred completions are counted. Invariants: none of its own. Limits: plain values.
 
-/// Why a completion was handed to a worker. Counted.
+/// Why a completion was handed to a worker; each reason has a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The policy defers every write.
     Policy,
-    /// What was written has to be mapped, or the size to move.
+    /// Blocks that were written have to be mapped, or the size has to change.
     Map,
-    /// A commit is owed.
+    /// The request has to wait for a commit.
     Commit,
-    /// A flush is owed.
+    /// The request has to wait for a flush.
     Flush,
     /// Cached pages have to be invalidated.
     CachedPages,
-    /// It changes the file's map or size, and moves no data.
+    /// A range operation: it changes the file's map or size, and moves no data.
     Range,
-    /// The write failed; what it leaves behind is looked at by a thread that may block.
+    /// The write failed: a thread that may block cleans up what it has left.
     Failed,
 }
 

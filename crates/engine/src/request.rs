@@ -1,6 +1,6 @@
-//! What callers hand to a queue and get back.
+//! Requests and completions: what callers hand to a queue and get back.
 //!
-//! Input: a caller's wish. Output: [`Request`]s on their way in, [`Completion`]s on their way out. Invariant: every
+//! Input: what a caller asks for. Output: [`Request`]s on their way in, [`Completion`]s on their way out. Invariant: every
 //! accepted request comes back exactly once, with its buffer. Limits: one request is at most 1 GiB.
 
 use crate::error::Error;
@@ -10,7 +10,7 @@ use diorite_block::Buf;
 /// The largest request, in bytes.
 pub const MAX_REQUEST: usize = 1 << 30;
 
-/// A file as a queue knows it: see [`crate::Queue::attach`].
+/// A file that is attached to a queue: see [`crate::Queue::attach`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId {
     pub(crate) index: u32,
@@ -18,41 +18,41 @@ pub struct FileId {
 }
 
 impl FileId {
-    /// No file: of a request that has yet to be told which.
+    /// Stands for no file: for requests of a whole volume, and for those whose file is filled in later.
     pub(crate) const NONE: FileId = FileId {
         index: u32::MAX,
         generation: 0,
     };
 }
 
-/// How to do it.
+/// How a request is to be executed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestFlags {
-    /// Fail with [`Error::WouldBlock`] rather than wait for a lock, metadata, another request. A sync waits for nothing before it has
-    /// begun.
+    /// Fail with [`Error::WouldBlock`] instead of waiting for a lock, for metadata or for another request. A sync begins without waiting,
+    /// so this does not affect it.
     pub nowait: bool,
     /// Acknowledge a change only when it, and what is needed to read it back, is durable.
     pub dsync: bool,
-    /// As `dsync`, with the times too.
+    /// As `dsync`, and the inode's times are durable, too.
     pub sync: bool,
 }
 
 /// One request of a file.
 #[derive(Debug)]
 pub struct Request {
-    /// What to do.
+    /// The operation.
     pub op: Op,
-    /// Which file.
+    /// The file.
     pub file: FileId,
-    /// Where, in bytes.
+    /// The position in bytes; the new size for [`Op::Truncate`].
     pub pos: u64,
-    /// With what; empty for all but reads and writes.
+    /// The buffer; empty for all but reads, writes and appends.
     pub buf: Buf,
-    /// How many bytes, for [`Op::Fallocate`]. For reads and writes the buffer says that; but see [`Request::write_last`].
+    /// The number of bytes for [`Op::Fallocate`]. Reads and writes take it from the buffer; the exception is [`Request::write_last`].
     pub len: u64,
-    /// The caller's own mark; it comes back with the completion.
+    /// A value of the caller's choice, which comes back with the completion.
     pub token: u64,
-    /// How.
+    /// How to execute it.
     pub flags: RequestFlags,
 }
 
@@ -75,9 +75,9 @@ impl Request {
         }
     }
 
-    /// Writes the first `len` bytes of `buf` at byte `pos`: the last ones of a file, which ends there afterwards, also inside a logical
-    /// block of the device. The buffer ends with that block; what it has behind those bytes becomes zeros. Refused if the file
-    /// does not become longer by it.
+    /// Writes the first `len` bytes of `buf` at byte `pos` as the last bytes of the file: the file ends behind them, even inside a logical
+    /// block of the device. The buffer extends to the end of that block; its bytes behind the first `len` become zeros. Refused if the
+    /// file would not become longer.
     #[must_use]
     pub fn write_last(file: FileId, pos: u64, buf: Buf, len: u64, token: u64) -> Request {
         Request {
@@ -102,21 +102,21 @@ impl Request {
         Request::without_data(op, file, 0, token)
     }
 
-    /// Makes durable all that was acknowledged before it is submitted, of all files and names of the volume: [`crate::Volume::sync`]. It
-    /// has no file, and those that are submitted together share a commit.
+    /// Makes durable all that was acknowledged before it is submitted, of all files and names of the volume: see [`crate::Volume::sync`].
+    /// The request belongs to no file. Requests of this kind that are submitted together share a commit.
     #[must_use]
     pub fn sync_volume(token: u64) -> Request {
         Request::without_data(Op::SyncVolume, FileId::NONE, 0, token)
     }
 
-    /// Makes the file `size` bytes long: see [`crate::File::truncate`]. Requests of the file that were submitted before end first, those
-    /// submitted behind it wait.
+    /// Makes the file `size` bytes long: see [`crate::File::truncate`]. It waits for all requests of the file that were submitted before
+    /// it, and later ones wait for it.
     #[must_use]
     pub fn truncate(file: FileId, size: u64, token: u64) -> Request {
         Request::without_data(Op::Truncate, file, size, token)
     }
 
-    /// Changes what `len` bytes at `pos` are mapped to: see [`crate::File::fallocate`]. In order with others as a truncation.
+    /// Changes what `len` bytes at `pos` are mapped to: see [`crate::File::fallocate`]. Waits, and is waited for, as a truncation.
     #[must_use]
     pub fn fallocate(file: FileId, mode: Fallocate, pos: u64, len: u64, token: u64) -> Request {
         Request {
@@ -137,7 +137,7 @@ impl Request {
         }
     }
 
-    /// The request, ended before it began.
+    /// A completion of this request with an error, for a request that never began.
     pub(crate) fn failed(self, error: Error) -> Completion {
         Completion {
             token: self.token,
@@ -148,7 +148,7 @@ impl Request {
         }
     }
 
-    /// The same, with these flags.
+    /// The request with other flags.
     #[must_use]
     pub fn with_flags(self, flags: RequestFlags) -> Request {
         Request { flags, ..self }
@@ -158,14 +158,14 @@ impl Request {
 /// A finished request.
 #[derive(Debug)]
 pub struct Completion {
-    /// The caller's mark.
+    /// The token of the request.
     pub token: u64,
-    /// What was asked.
+    /// The operation of the request.
     pub op: Op,
-    /// Where it was asked; where it went, for an append.
+    /// The position of the request; for an append, the position at which the data was written.
     pub pos: u64,
     /// The request's buffer.
     pub buf: Buf,
-    /// Bytes done (fewer than asked only for a read that meets the end of the file), or why not.
+    /// Bytes done, or the error. Fewer bytes than asked only for a read that meets the end of the file.
     pub result: Result<usize, Error>,
 }

@@ -44,7 +44,7 @@ impl Rng {
     }
 }
 
-/// A volume in memory of this size, with blocks of 1 KiB, made with these options more; no commit comes by itself.
+/// A volume in memory with blocks of 1 KiB. `size` and `more` are arguments of mke2fs. Nothing is committed unless somebody asks for it.
 pub(crate) fn small_volume(size: &str, more: &[&str]) -> Volume {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
@@ -58,7 +58,7 @@ pub(crate) fn small_volume(size: &str, more: &[&str]) -> Volume {
     let device = MemDevice::new(file.metadata().unwrap().len());
     let (mut chunk, mut at) = (Vec::new(), 0);
     while file.by_ref().take(1 << 16).read_to_end(&mut chunk).unwrap() > 0 {
-        // What was never written costs no memory.
+        // Chunks of zeros are not written, so the device allocates no memory for them.
         if chunk.iter().any(|b| *b != 0) {
             device.write_at(at, &chunk);
         }

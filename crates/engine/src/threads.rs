@@ -1,8 +1,8 @@
-//! Threads of one class: they take work off a list, one thread or several at once.
+//! Worker threads of one class, which take tasks from a shared list.
 //!
-//! Input: work that may block. Output: none here; who waits for it is told by the work itself. Invariants: one worker of a class has the lead,
-//! and gives it before it waits for long; a panic ends a piece of work and no thread. Limits: a fixed number of threads per class, started
-//! when first needed; where the host gives none, the work fails.
+//! Input: tasks that may block. Output: none here; a task itself tells those who wait for it. Invariants: while the working thread of a
+//! class has the lead no other one is woken, and it gives the lead up before it waits for long; a panic ends a task and no thread. Limits:
+//! a fixed number of threads per class, started when first needed; if the host gives not even one, the tasks fail.
 
 use crate::error::Error;
 use crate::locks::WORKERS;
@@ -13,22 +13,23 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Does what may fail of a piece of work. A panic in it is an error like any other: who waits for the work is told, the thread goes on.
-/// What it left half-way is nobody's concern: locks are let go of as it unwinds, and a journal handle that was open then has aborted the
-/// journal.
+/// Runs a part of a task that may fail, and turns a panic into an error: whoever waits for the task is told, and the thread goes on.
+/// What the part has left half done does no harm: its locks are released while it unwinds, and a journal handle that was open then has
+/// aborted the journal.
 pub(crate) fn contained<R>(part: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
     catch_unwind(AssertUnwindSafe(part)).unwrap_or(Err(Error::Panicked))
 }
 
-/// Work of one class.
+/// A task of one class.
 pub(crate) trait Task: Send + Sized + std::fmt::Debug + 'static {
     /// The class's name.
     const CLASS: &'static str;
-    /// How many pieces one worker takes at once.
+    /// The largest number of tasks that one worker takes at once.
     const BATCH: usize;
-    /// Does them all, each part that may fail [`contained`]; the list is empty after it. Blocks; gives the lead before it waits for long.
+    /// Executes all tasks and leaves the list empty; each part that may fail is [`contained`]. Blocks; gives up the lead before it waits
+    /// for long.
     fn run(batch: &mut Vec<Self>, lead: &dyn Lead);
-    /// Tells who waits that nobody can do it. The caller may have the lock of a queue.
+    /// Tells those who wait that no thread can execute the task. The caller may hold the lock of a queue.
     fn refuse(self, error: &Error);
 }
 
@@ -38,7 +39,7 @@ pub(crate) trait Lead {
     fn give(&self);
 }
 
-/// Of work in the caller's own thread: nobody waits to take the lead.
+/// The lead of a caller that executes a task in its own thread: there is nobody to give it to.
 pub(crate) struct NoLead;
 
 impl Lead for NoLead {
@@ -60,15 +61,15 @@ struct List<T> {
     work: VecDeque<T>,
     threads: u32,
     idle: u32,
-    /// Workers that have the lead: one, where work is taken in batches.
+    /// Workers that have the lead: at most one, where tasks are taken in batches.
     busy: u32,
     stop: bool,
 }
 
-/// Who has work to do now.
+/// Who takes the tasks on the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// Somebody who is at it, or was woken.
+    /// A worker that is running, or was woken.
     Somebody,
     /// A thread that has to be started.
     NewThread,
@@ -99,7 +100,7 @@ impl<T: Task> Class<T> {
         self.start(next);
     }
 
-    /// Wakes who may take what is on the list, or says that a thread should be started for it.
+    /// Wakes a worker for the tasks on the list, or says that a thread has to be started.
     fn next(&self, list: &mut List<T>) -> Next {
         let at_it = T::BATCH > 1 && list.busy > 0;
         if list.work.is_empty() || at_it {
@@ -130,7 +131,8 @@ impl<T: Task> Class<T> {
         }
     }
 
-    /// The host gave no thread. With others running the work only waits longer; with none it would wait for ever, and fails.
+    /// The host gave no thread. If other workers run, the tasks only wait longer; if there is none, they would wait for ever, so they
+    /// fail.
     fn not_started(&self, error: std::io::Error) {
         let mut list = self.list.lock();
         list.threads -= 1;
@@ -165,7 +167,7 @@ impl<T: Task> Class<T> {
         }
     }
 
-    /// The next batch, and the lead; false when there will be none.
+    /// Takes the next batch, and the lead. Returns false when the class has been stopped and the list is empty.
     fn take(&self, batch: &mut Vec<T>) -> bool {
         let mut list = self.list.lock();
         while list.work.is_empty() {
@@ -183,7 +185,7 @@ impl<T: Task> Class<T> {
     }
 }
 
-/// A worker's lead.
+/// The lead of a worker.
 struct Held<'a, T> {
     class: &'a Arc<Class<T>>,
     given: Cell<bool>,

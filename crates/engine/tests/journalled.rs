@@ -309,7 +309,7 @@ fn options_and_nowait() {
             match buffered {
                 true => assert!(matches!(
                     done,
-                    Err(Error::WouldBlock(Wait::Metadata | Wait::Turn))
+                    Err(Error::WouldBlock(Wait::Metadata | Wait::Exclusive))
                 )),
                 false => assert_eq!(done.unwrap(), 4096),
             }
@@ -364,11 +364,11 @@ fn in_a_group() {
     let volume = open(&image);
     let (file, plain) = (file(&volume, "file"), file(&volume, "plain"));
     plain.write_at(0, filled(0x11, 8192)).1.unwrap();
-    let group = volume.group().unwrap();
+    let group = volume.atomic().unwrap();
     plain.truncate(1000).unwrap();
     file.write_at(0, filled(0x22, 4096)).1.unwrap();
     let cut = file.truncate(2000);
-    assert!(matches!(cut, Err(Error::WrittenInGroup { .. })), "{cut:?}");
+    assert!(matches!(cut, Err(Error::WrittenInAtomic { .. })), "{cut:?}");
     group.commit().unwrap();
     file.truncate(2000).unwrap();
     same("written", &read_all(&file), &[0x22; 2000]);

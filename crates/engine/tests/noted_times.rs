@@ -58,7 +58,7 @@ fn it_is_bounded_and_the_keeper_is_not_called_for_nothing() {
 
 fn in_a_group(stage: &Stage) {
     let volume = stage.open(&options()).unwrap();
-    let group = volume.group().unwrap();
+    let group = volume.atomic().unwrap();
     let before = commits_asked_for();
     for n in 0..2000 {
         read(&volume, n);
@@ -66,7 +66,7 @@ fn in_a_group(stage: &Stage) {
     }
     assert_eq!(commits_asked_for(), before);
     assert_eq!(volume.usage().dirty_times, 2000);
-    assert!(matches!(volume.sync(), Err(Error::InGroup)));
+    assert!(matches!(volume.sync(), Err(Error::InAtomic)));
     group.commit().unwrap();
     assert_eq!(volume.usage().dirty_times, 0);
 }

@@ -381,7 +381,10 @@ fn a_closed_gate_parks_and_opens() {
         queue.reap(&mut done, 3, Some(Duration::from_secs(10)));
         assert_eq!(done.len(), 3);
         for done in &done {
-            let eagain = matches!(done.result, Err(Error::WouldBlock(Wait::Gate | Wait::Turn)));
+            let eagain = matches!(
+                done.result,
+                Err(Error::WouldBlock(Wait::Gate | Wait::Exclusive))
+            );
             assert!(eagain, "{done:?}");
         }
         // A sync waits for what was acknowledged, and nothing was.

@@ -1,7 +1,7 @@
-//! Access control lists: the short form on disk, and the form in which the kernel's interface shows them.
+//! Access control lists: the short form on disk, and the form that the kernel's interface uses.
 //! Input: the value of `system.posix_acl_access` or `..._default`. Output: the other form.
-//! Invariant: what one direction makes the other accepts and gives back. Limit: which entries a list must have
-//! is not judged here.
+//! Invariant: each direction accepts what the other one produces, and restores it. Limit: whether a list has the required
+//! entries is not checked here.
 //! Source: the kernel's ext4 documentation, "POSIX ACLs"; man 5 acl; the kernel's uapi header
 //! linux/posix_acl_xattr.h (interface of the attribute).
 
@@ -17,7 +17,7 @@ pub use list::Acl;
 const DISK_VERSION: u32 = 1;
 /// First word in the interface.
 const XATTR_VERSION: u32 = 2;
-/// "No id", in the interface.
+/// "No id" in the interface's form.
 const NO_ID: u32 = u32::MAX;
 
 /// Whether an entry with this tag names a user or group; `None` for unknown tags.
@@ -31,7 +31,7 @@ const fn has_id(tag: u16) -> Option<bool> {
     }
 }
 
-/// From disk to the interface.
+/// From the disk form to the interface's form.
 ///
 /// # Errors
 /// `Acl` for a wrong version, an unknown tag, permissions above 7, or a list that is cut off.
@@ -66,7 +66,7 @@ pub fn from_disk(value: &[u8]) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// From the interface to disk.
+/// From the interface's form to the disk form.
 ///
 /// # Errors
 /// `Acl` as for [`from_disk`].

@@ -1,8 +1,7 @@
 //! Block and inode bitmaps: one bit per cluster or inode of a group, lowest bit of the lowest byte first.
 //! Input: a bitmap's block and its group's checked descriptor. Output: bits, counts, changed bits, or a checksum error.
-//! Invariant: bits past the group's end are never counted as free. Limit: a bitmap of an uninitialised group
-//! (descriptor flags) was never written; ask the descriptor before reading it, and make it with [`fresh_blocks`] or
-//! [`fresh_inodes`].
+//! Invariant: bits past the group's end never count as free. Limit: the bitmap of an uninitialised group (descriptor flags) was
+//! never written; check the descriptor before reading it, and create it with [`fresh_blocks`] or [`fresh_inodes`].
 //! Source: the kernel's ext4 documentation, "bitmaps", "checksums".
 
 use crate::csum;
@@ -29,7 +28,7 @@ pub enum BitmapKind {
 }
 
 impl BitmapKind {
-    /// As messages call it.
+    /// The name in messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -62,7 +61,7 @@ pub fn checksum(sb: &Superblock, kind: BitmapKind, bitmap: &[u8]) -> Result<u32>
     ))
 }
 
-/// The sum as a descriptor of this volume stores it: 32 bits, or 16 with 32-byte descriptors.
+/// The checksum as a descriptor of this volume stores it: 32 bits, or 16 with 32-byte descriptors.
 pub(crate) fn stored_sum(sb: &Superblock, sum: u32) -> u32 {
     if sb.geometry().desc_size() < 64 {
         sum & 0xFFFF
@@ -71,7 +70,7 @@ pub(crate) fn stored_sum(sb: &Superblock, sum: u32) -> u32 {
     }
 }
 
-/// Compares a bitmap with the sum in its descriptor; `stored` has 32 bits or, with 32-byte descriptors, 16.
+/// Compares a bitmap with the checksum in its descriptor; `stored` has 32 bits, or 16 with 32-byte descriptors.
 pub(crate) fn verify(
     sb: &Superblock,
     group: crate::types::GroupNo,

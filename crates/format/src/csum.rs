@@ -1,11 +1,11 @@
-//! The checksums of the format: crc32c for everything of `metadata_csum`, crc16 for `uninit_bg` descriptors.
+//! The checksums of the format: crc32c for everything with `metadata_csum`, crc16 for descriptors with `uninit_bg`.
 //! Input: bytes and a running seed. Output: the running value, without the usual final inversion.
 //! Invariant: `crc32c(crc32c(s, a), b) == crc32c(s, a ++ b)`, so parts can be fed one by one.
 //! Source: the kernel's ext4 documentation, "checksums"; the seeds checked by experiment against mke2fs.
 
 use crate::types::Ino;
 
-/// The seed with which a checksum starts when nothing else is said.
+/// The initial seed, unless another is specified.
 pub const SEED: u32 = !0;
 
 const CRC16: crc::Crc<u16> = crc::Crc::<u16>::new(&crc::CRC_16_MODBUS);
@@ -26,8 +26,8 @@ pub fn crc16(parts: &[&[u8]]) -> u16 {
     digest.finalize()
 }
 
-/// crc32c over `bytes` with the `len` bytes at `hole` taken as zeros: how a structure that holds its own
-/// checksum is summed. A hole that reaches past the end is cut there.
+/// crc32c over `bytes` with the `len` bytes at `hole` taken as zeros: the checksum of a structure that contains its own
+/// checksum. A hole that reaches past the end is cut there.
 #[must_use]
 pub fn crc32c_with_hole(seed: u32, bytes: &[u8], hole: usize, len: usize) -> u32 {
     let end = hole.saturating_add(len).min(bytes.len());

@@ -1,9 +1,8 @@
 //! A block of directory entries, or one part of an inline directory.
-//! Input: a directory's inode and one of its blocks. Output: [`DirBlock`], whose entries can be walked;
-//! [`DirBlockEdit`], which changes them.
-//! Invariant: the whole chain of records was checked at parsing: lengths, names, inode numbers, the checksum;
-//! walking it cannot fail and ends with the block. Limit: names are bytes; those of encrypted directories are
-//! not text and only their length is checked.
+//! Input: a directory's inode and one of its blocks. Output: [`DirBlock`], which iterates over entries; [`DirBlockEdit`], which
+//! changes them. Invariant: the whole chain of records was checked at parsing (lengths, names, inode numbers, the checksum);
+//! iterating cannot fail and ends with the block. Limit: names are bytes; those of encrypted directories are not text, and only
+//! their length is checked.
 //! Source: the kernel's ext4 documentation, "directory entries"; compared with `debugfs -R "ls -l"` in tests.
 
 use crate::csum;
@@ -24,10 +23,10 @@ mod spread;
 mod tests;
 mod walk;
 
-use edit::Slot;
 pub use edit::{DirBlockEdit, Inserted, MAX_NAME, init_block, init_first_block, seal, seal_with};
 pub use inline::{InlineDirEdit, begins_inline, init_inline};
 pub use spread::{High, Spread, block_with, spread};
+use walk::record_size;
 pub use walk::{DirEntry, Entries};
 
 /// Smallest record: the fixed part and a name of up to four bytes.
@@ -35,7 +34,7 @@ const MIN_RECORD: u32 = 12;
 /// The type byte that marks the checksum record.
 const TAIL_TYPE: u8 = 0xDE;
 
-/// What a block of a directory is.
+/// The kind of a directory's block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirBlockKind {
     /// Entries.
@@ -57,16 +56,16 @@ pub struct DirBlock<'a> {
     covered: usize,
 }
 
-/// What decides how records are read.
+/// How records are encoded.
 #[derive(Debug, Clone, Copy)]
 struct Format {
-    /// Blocks of 64 KiB store record lengths of more than 16 bits in a special way.
+    /// With blocks of 64 KiB, record lengths that need more than 16 bits are encoded.
     huge_block: bool,
-    /// The byte behind the name length is a type, not its high half.
+    /// The byte after the name length is a file type, not the high half of the length.
     has_type: bool,
 }
 
-/// Who is being read, for checks and messages.
+/// The directory and block being read, for checks and messages.
 #[derive(Clone, Copy)]
 struct Reader<'a> {
     sb: &'a Superblock,
@@ -129,8 +128,8 @@ impl<'a> DirBlock<'a> {
         Ok(this)
     }
 
-    /// A block whose bytes passed [`DirBlock::parse`] as this block of this directory before, and of which all changes since were made
-    /// here. Other bytes show other entries, or none; nothing worse.
+    /// A block whose bytes passed [`DirBlock::parse`] as this block of this directory before, and were since changed only by
+    /// this crate. Other bytes show wrong entries or none, but do no other harm.
     #[must_use]
     pub fn checked_before(
         sb: &'a Superblock,
@@ -180,26 +179,26 @@ impl<'a> DirBlock<'a> {
         self.slots_from(offset).next()
     }
 
-    /// Has a record room for a name of this length, which is not there?
+    /// Whether a record has room for a name of this length, which is not in the block.
     #[must_use]
     pub fn has_room(&self, name_len: usize) -> bool {
         let bytes = self.bytes.get(..self.covered).unwrap_or(&[]);
         let holds_names = matches!(self.kind, DirBlockKind::Linear | DirBlockKind::Inline);
-        holds_names && walk::find_room(bytes, self.format, edit::record_size(name_len)).is_some()
+        holds_names && walk::find_room(bytes, self.format, record_size(name_len)).is_some()
     }
 
     fn slots_from(&self, offset: u32) -> Entries<'a> {
         self.slots().from(offset)
     }
 
-    /// Whether a NUL follows the name of an entry, as it does that of "." and "..".
+    /// Whether a NUL follows the name of an entry, as after "." and "..".
     #[must_use]
     pub fn is_terminated(&self, entry: &DirEntry<'_>) -> bool {
         let name = num::usize32(entry.offset).saturating_add(de::SIZE);
         self.bytes.get(name.saturating_add(entry.name.len())) == Some(&0)
     }
 
-    /// What of an entry's record comes before the name.
+    /// The part of an entry's record before the name.
     pub(crate) fn fixed_part(&self, entry: &DirEntry<'_>) -> &'a [u8] {
         let start = num::usize32(entry.offset);
         self.bytes
@@ -247,7 +246,8 @@ pub fn is_hashed(sb: &Superblock, dir: &Inode) -> bool {
     sb.features().compat.has(Compat::DIR_INDEX) && dir.flags.has(InodeFlags::INDEX)
 }
 
-/// The checksum of a linear block, by the seed of its directory's sums, over everything but the 12-byte record that holds it.
+/// The checksum of a linear block, from the seed of its directory's checksums, over everything but the 12-byte record that
+/// stores it.
 #[must_use]
 pub fn checksum(seed: u32, block: &[u8]) -> u32 {
     let covered = block.len().saturating_sub(de_tail::SIZE);
@@ -272,8 +272,8 @@ impl Format {
 }
 
 impl Reader<'_> {
-    /// In a hashed directory block 0 is the root; an inner node looks like one unused record over the whole block
-    /// (so does an empty leaf without checksums, and then either reading shows no entries).
+    /// In a hashed directory block 0 is the root. An inner node looks like one unused record over the whole block; so does an
+    /// empty leaf without checksums, and then neither interpretation shows entries.
     fn kind(&self, b: &[u8]) -> DirBlockKind {
         if !is_hashed(self.sb, self.dir) {
             return DirBlockKind::Linear;
@@ -288,7 +288,7 @@ impl Reader<'_> {
         DirBlockKind::Linear
     }
 
-    /// Bytes that hold entries: all, or all but the checksum record.
+    /// Length of the area with entries: the block, or the block without the checksum record.
     fn verify_tail(&self, b: &[u8]) -> Result<usize> {
         if !self.sb.has_metadata_csum() {
             return Ok(b.len());

@@ -1,6 +1,6 @@
 //! The hashes by which hashed directories are ordered.
 //! Input: a name and the volume's seed. Output: a 32-bit hash with bit 0 clear, and a minor hash.
-//! Invariant: total on every name. Limit: siphash (encrypted casefolded directories) is refused.
+//! Invariant: defined for every name. Limit: siphash (encrypted casefolded directories) is refused.
 //! Source: FreeBSD's ext2fs (BSD licence) for the constants and rounds, MD4 (RFC 1320), TEA (Wheeler & Needham
 //! 1994); all six checked against `debugfs -R "dx_hash ..."` in tests.
 
@@ -8,16 +8,16 @@ use crate::error::{FormatError, Result, Unsupported};
 use crate::num;
 use crate::superblock::HashSettings;
 
-/// A hash and the way in which it reads characters.
+/// A hash function, and whether it treats characters as signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HashVersion {
-    /// The first one, signed characters.
+    /// The original hash, signed characters.
     Legacy,
     /// Half of MD4, signed.
     HalfMd4,
     /// TEA, signed.
     Tea,
-    /// The first one, unsigned.
+    /// The original hash, unsigned.
     LegacyUnsigned,
     /// Half of MD4, unsigned.
     HalfMd4Unsigned,
@@ -28,14 +28,14 @@ pub enum HashVersion {
 /// A name's hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NameHash {
-    /// Orders the tree; bit 0 is clear and 0xFFFFFFFE never occurs (it marks the end for readers).
+    /// Orders the tree; bit 0 is clear, and 0xFFFFFFFE never occurs (it marks the end for readers).
     pub major: u32,
-    /// Orders names of the same major hash for readers of directories.
+    /// Orders names with the same major hash for readers of directories.
     pub minor: u32,
 }
 
 impl HashVersion {
-    /// A stored version; 0..=2 become unsigned where the superblock says so.
+    /// Decodes a stored version; 0..=2 become unsigned if the superblock says so.
     ///
     /// # Errors
     /// `Unsupported` for siphash and unknown versions.
@@ -55,7 +55,7 @@ impl HashVersion {
         }
     }
 
-    /// The hash of a name. `settings.seed` of four zeros stands for the built-in seed.
+    /// The hash of a name. Four zeros in `settings.seed` mean the built-in seed.
     #[must_use]
     pub fn hash(self, settings: &HashSettings, name: &[u8]) -> NameHash {
         let seed = if settings.seed == [0; 4] {
@@ -108,8 +108,8 @@ fn legacy(name: &[u8], signed: bool) -> u32 {
     current.wrapping_shl(1)
 }
 
-/// Packs up to `N * 4` characters into words, most significant first; what is missing is filled with the length
-/// of the whole rest of the name, repeated in every byte.
+/// Packs up to `N * 4` characters into words, most significant first; missing bytes are filled with the length of the remaining
+/// name, repeated in every byte.
 fn pack<const N: usize>(name: &[u8], signed: bool) -> [u32; N] {
     let len = num::low32(num::wide(name.len()));
     let twice = len | len.wrapping_shl(8);
@@ -204,7 +204,7 @@ fn half_md4(state: [u32; 4], m: [u32; 8]) -> [u32; 4] {
     ]
 }
 
-/// Eight steps: `a = rotl(a + f(b, c, d) + word + constant, shift)`, the four words taking turns a, d, c, b.
+/// Eight steps: `a = rotl(a + f(b, c, d) + word + constant, shift)`; the roles rotate in the order a, d, c, b.
 fn round(
     s: [u32; 4],
     f: impl Fn(u32, u32, u32) -> u32,

@@ -27,11 +27,11 @@ const ENTRY: usize = 8;
 /// Block numbers have 28 bits; the rest is reserved.
 const BLOCK_MASK: u32 = 0x0FFF_FFFF;
 
-/// An entry: from this hash on, names are in that block.
+/// An entry: names with this hash or a higher one are in that block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DxEntry {
-    /// Lowest hash of the block; 0 for the first entry. Bit 0 set: names with hash `hash & !1` began in the
-    /// block before.
+    /// Lowest hash of the block; 0 for the first entry. With bit 0 set, the names with hash `hash & !1` began in the block
+    /// before.
     pub hash: u32,
     /// Block of the directory.
     pub block: FileBlock,
@@ -42,20 +42,20 @@ pub struct DxEntry {
 pub struct DxNode {
     /// In ascending order of the hash.
     pub entries: Vec<DxEntry>,
-    /// Entries for which there is room.
+    /// The maximum number of entries.
     pub limit: u16,
 }
 
-/// A root or an inner node whose bytes were checked before, looked into without taking it apart. Other bytes show other entries, or none; nothing
-/// worse.
+/// A view of a root or inner node whose bytes were checked before, without copying its entries. Other bytes show wrong entries
+/// or none, but do no other harm.
 #[derive(Debug, Clone, Copy)]
 pub struct DxView<'a> {
-    /// Those in use.
+    /// The used entries.
     entries: &'a [u8],
 }
 
 impl<'a> DxView<'a> {
-    /// Of block `block` of the directory.
+    /// The node in block `block` of the directory.
     #[must_use]
     pub fn new(block: FileBlock, raw: &'a [u8]) -> Self {
         let at = limit_at(block);
@@ -69,7 +69,7 @@ impl<'a> DxView<'a> {
     #[must_use]
     pub fn find(&self, hash: u32) -> usize {
         let (mut low, mut high) = (0, self.entries.len().checked_div(ENTRY).unwrap_or(0));
-        // The entry at `low` is not above the hash, that at `high` is.
+        // The entry at `low` is not above the hash; the entry at `high` is.
         while high.saturating_sub(low) > 1 {
             let middle = low.midpoint(high);
             let above = self.entry(middle).is_none_or(|e| e.hash > hash);
@@ -90,7 +90,7 @@ impl<'a> DxView<'a> {
     }
 }
 
-/// How names are hashed, and how many levels of inner nodes there are below the root, by a block 0 that was checked before.
+/// The hash function, and the number of inner levels below the root, from a block 0 that was checked before.
 ///
 /// # Errors
 /// `Unsupported` for an unknown hash.
@@ -99,13 +99,13 @@ pub fn shape(sb: &Superblock, raw: &[u8]) -> Result<(HashVersion, u8)> {
     Ok((hash, u8_at(raw, dx_root::INDIRECT_LEVELS)))
 }
 
-/// The kind of hash that a root names, as it is stored.
+/// The stored hash version of a root.
 #[must_use]
 pub fn stored_hash(root: &[u8]) -> u8 {
     u8_at(root, dx_root::HASH_VERSION)
 }
 
-/// Does a node's first entry, which stands for none, say how long its name is? Such a block is a leaf to e2fsck.
+/// Whether the node's first entry, which is a placeholder, has a name length. e2fsck treats such a block as a leaf.
 #[must_use]
 pub fn looks_like_a_leaf(node: &[u8]) -> bool {
     u8_at(node, de::NAME_LEN) != 0
@@ -123,7 +123,7 @@ pub struct DxRoot {
 }
 
 impl DxRoot {
-    /// Takes block 0 of a hashed directory apart.
+    /// Parses block 0 of a hashed directory.
     ///
     /// # Errors
     /// `Short`, the `Dx...` variants, `DirChecksum`; `Unsupported` for an unknown hash.
@@ -153,7 +153,7 @@ impl DxRoot {
 }
 
 impl DxNode {
-    /// Takes an inner node apart.
+    /// Parses an inner node.
     ///
     /// # Errors
     /// `Short`, the `Dx...` variants, `DirChecksum`.
@@ -174,7 +174,7 @@ impl DxNode {
         parse_entries(sb, dir, block, b, dx_node::LIMIT)
     }
 
-    /// Position of the entry under which `hash` lies: the last whose hash is not above it.
+    /// Position of the entry that covers `hash`: the last whose hash is not above it.
     #[must_use]
     pub fn find(&self, hash: u32) -> usize {
         // The first entry's hash is 0, so at least that one is not above.
@@ -183,7 +183,7 @@ impl DxNode {
             .saturating_sub(1)
     }
 
-    /// Whether names with `hash` go on in the entry after position `at`: its hash is the same with bit 0 set.
+    /// Whether names with `hash` continue in the entry after position `at`: its hash is the same with bit 0 set.
     #[must_use]
     pub fn continues(&self, at: usize, hash: u32) -> bool {
         self.entries
@@ -219,7 +219,7 @@ fn expect_len(
     Ok(())
 }
 
-/// The two records in front of the tree, and the eight bytes that describe it.
+/// Checks the two records before the tree, and the eight bytes that describe it.
 fn check_root_frame(sb: &Superblock, dir: &Inode, b: &[u8]) -> Result<()> {
     let (ino, block) = (dir.ino, FileBlock::new(0));
     expect_len(
@@ -295,7 +295,7 @@ fn check_count(
     Ok((limit, count))
 }
 
-/// Checks a root's or inner node's checksum, behind the last entry that fits. Nothing without metadata_csum.
+/// Checks the checksum of a root or inner node, which follows the last entry that fits. Does nothing without metadata_csum.
 pub(crate) fn verify_block(sb: &Superblock, dir: &Inode, block: FileBlock, b: &[u8]) -> Result<()> {
     if !sb.has_metadata_csum() {
         return Ok(());
@@ -316,10 +316,10 @@ pub(crate) fn verify_block(sb: &Superblock, dir: &Inode, block: FileBlock, b: &[
     Ok(())
 }
 
-/// Puts the sum of a root or an inner node behind the room for entries, after a change. Nothing without metadata_csum.
+/// Writes the checksum of a root or inner node after a change, behind the room for entries. Does nothing without metadata_csum.
 ///
 /// # Errors
-/// `Short`; `DxCount` for a limit or count that does not fit the block, which then stays as it is.
+/// `Short`; `DxCount` if limit or count do not fit the block, which then does not change.
 pub fn seal(sb: &Superblock, dir: &Inode, block: FileBlock, raw: &mut [u8]) -> Result<()> {
     let b = whole_block(sb, raw)?;
     if !sb.has_metadata_csum() {
@@ -333,15 +333,14 @@ pub fn seal(sb: &Superblock, dir: &Inode, block: FileBlock, raw: &mut [u8]) -> R
     Ok(())
 }
 
-/// Whether a block other than the first may be an inner node: one unused record over all of it, and the limit that a
-/// node has.
+/// Whether a block other than the first may be an inner node: one unused record over the whole block, and a node's limit.
 pub(crate) fn looks_like_node(sb: &Superblock, b: &[u8]) -> bool {
     le32(b, de::INODE) == 0
         && record_len_of(sb, le16(b, de::REC_LEN)) == sb.block_size()
         && u32::from(le16(b, dx_node::LIMIT)) == room(sb, dx_node::LIMIT)
 }
 
-/// Covers the block up to the last entry in use, then the 8-byte tail with its sum as zeros. Room between is not.
+/// Covers the block up to the last used entry, then the 8-byte tail with a zero checksum, but not the space between them.
 fn checksum(dir: &Inode, b: &[u8], at: usize, limit: u16, count: u16) -> u32 {
     let sum = csum::crc32c(dir.csum_seed(), b.get(..entry_at(at, count)).unwrap_or(&[]));
     let tail = entry_at(at, limit);
@@ -351,7 +350,7 @@ fn checksum(dir: &Inode, b: &[u8], at: usize, limit: u16, count: u16) -> u32 {
     csum::crc32c_with_hole(sum, tail, dx_tail::CHECKSUM, 4)
 }
 
-/// Where limit and count lie.
+/// Position of limit and count.
 fn limit_at(block: FileBlock) -> usize {
     if block.get() == 0 {
         dx_root::LIMIT

@@ -1,9 +1,8 @@
-//! What can be wrong with bytes: corrupt (one variant per check) or made with a feature that we do not take. And with
-//! a value that shall become bytes: unfit.
-//! Input: a parser's or a writer's finding. Output: a message for people: what was checked, what was found, where.
-//! Invariant: the kinds are never mixed: damage is `Corrupt`, a newer or rarer format is `Unsupported`, a caller's value
-//! that the format cannot hold is `Unfit`.
-//! Limit: nothing here says what to do about damage; the engine adds the path and decides.
+//! Errors: bytes that are corrupt (one variant per check) or use an unsupported feature, and values that the format cannot
+//! store.
+//! Input: a finding of a parser or writer. Output: a message: what was checked, what was found, where. Invariant: the kinds are
+//! never mixed: damage is `Corrupt`, a newer or rarer format is `Unsupported`, a caller's value that the format cannot store is
+//! `Unfit`. Limit: the engine adds the path and decides what to do about damage.
 
 mod corrupt;
 
@@ -17,7 +16,7 @@ pub enum FormatError {
     /// The bytes break a rule of the format.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
-    /// The bytes use a part of the format that is not served.
+    /// The bytes use an unsupported part of the format.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
 }
@@ -25,40 +24,40 @@ pub enum FormatError {
 /// Result of every parser of this crate.
 pub type Result<T> = core::result::Result<T, FormatError>;
 
-/// Features in the way of an access. The message names them all as `dumpe2fs` does.
+/// Features that prevent an access. The message names them all as `dumpe2fs` does.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("unsupported feature: {feature}{}; {help}", if *.read_only_would_do { " (reading would work: open it read-only)" } else { "" })]
 pub struct Unsupported {
     /// The names, joined by a space.
     pub feature: String,
-    /// Whether the same volume could be opened for reading.
+    /// Whether the volume can be opened for reading.
     pub read_only_would_do: bool,
-    /// What a person can do about the first of them.
+    /// What the user can do about the first of them.
     pub help: &'static str,
 }
 
-/// Why a value was not put on disk: it is the caller's, so nothing on the volume is wrong, and nothing was changed.
+/// Why a value was not written: the caller's value is at fault, the volume is not damaged, and nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Unfit {
-    /// Larger than what its field stores on this volume.
+    /// The value is larger than its field on this volume.
     #[error("{what} is {found}; this volume stores at most {max}")]
     Value {
-        /// Which.
+        /// The field.
         what: &'static str,
         /// The value.
         found: u64,
         /// The largest that fits.
         max: u64,
     },
-    /// Breaks a rule of the structure that it belongs to.
+    /// The value breaks a rule of its structure.
     #[error("{what}: {why}")]
     Rule {
-        /// Of what.
+        /// The structure.
         what: &'static str,
-        /// Which rule.
+        /// The rule.
         why: &'static str,
     },
-    /// The bytes to write into are too few.
+    /// The slice to write into is too short.
     #[error("{what} needs {need} bytes, got {have}")]
     Short {
         /// What was to be written.
@@ -70,7 +69,7 @@ pub enum Unfit {
     },
 }
 
-/// `Err(corrupt)` in one word, for the parsers' early returns.
+/// `Err(corrupt)`, for the parsers' early returns.
 pub(crate) fn bad<T>(corrupt: Corrupt) -> Result<T> {
     Err(FormatError::Corrupt(corrupt))
 }
@@ -87,7 +86,7 @@ pub(crate) fn want(what: &'static str, bytes: &[u8], need: usize) -> Result<()> 
     Ok(())
 }
 
-/// A value in a field of at most `max`, or why not.
+/// Returns the value if it is at most `max`.
 pub(crate) fn fit(what: &'static str, found: u64, max: u64) -> core::result::Result<(), Unfit> {
     if found > max {
         return Err(Unfit::Value { what, found, max });
@@ -95,7 +94,7 @@ pub(crate) fn fit(what: &'static str, found: u64, max: u64) -> core::result::Res
     Ok(())
 }
 
-/// The first `need` bytes to write into, or why not.
+/// Returns the first `need` bytes of a slice to write into.
 pub(crate) fn room<'a>(
     what: &'static str,
     bytes: &'a mut [u8],

@@ -1,9 +1,8 @@
 //! One node of an extent tree: the root in the inode or a block below it.
-//! Input: an inode, or a block that an index entry of a checked node points to. Output: [`ExtentNode`], and its way back
-//! into bytes.
-//! Invariant: entries are sorted, do not overlap, lie within the range that the parent gave, and point inside
-//! the volume; the depth is what the parent said, so a walk ends after at most five steps down.
-//! Limit: that two nodes do not share a block, or an extent lies on metadata, is seen by who walks the whole tree.
+//! Input: an inode, or the block that an index entry of a checked node points to. Output: [`ExtentNode`], which can be written
+//! back. Invariant: entries are sorted, do not overlap, lie within the range that the parent gave, and point inside the volume;
+//! the depth is what the parent said, so a walk ends after at most five steps down. Limit: two nodes that share a block, or an
+//! extent on metadata, can only be seen by code that walks the whole tree.
 //! Source: the kernel's ext4 documentation, "extent tree", "checksums".
 
 use crate::csum;
@@ -24,11 +23,11 @@ pub use encode::{
     MAX_UNWRITTEN_LEN, MAX_WRITTEN_LEN, ROOT_CAPACITY, block_capacity, max_len, seal_block,
 };
 
-/// Deepest tree: 4 x 340^4 extents of 4 KiB blocks already exceed 2^32 blocks; the format's documentation says 5.
+/// Maximum depth: 4 x 340^4 extents of 4 KiB blocks already exceed 2^32 blocks; the format's documentation says 5.
 pub const MAX_DEPTH: u16 = 5;
-/// A length field above this stands for an unwritten extent of `field - 32768` blocks.
+/// A length field above this means an unwritten extent of `field - 32768` blocks.
 const MAX_WRITTEN: u32 = 32768;
-/// One past the highest block that an extent may end at (the block number 2^32-1 is never used).
+/// Extents end before this block (the block number 2^32-1 is never used).
 const END: u64 = 0xFFFF_FFFF;
 const MAGIC: u16 = 0xF30A;
 const ENTRY: usize = ee::SIZE;
@@ -61,13 +60,13 @@ impl Extent {
 pub struct ExtentIndex {
     /// First file block that the child may hold.
     pub block: FileBlock,
-    /// File block after the last that the child may hold: where its right neighbour, or the parent's range, ends it.
+    /// File block after the last that the child may hold: the start of its right neighbour, or the end of the parent's range.
     pub end: u64,
     /// Block of the child.
     pub child: FsBlock,
 }
 
-/// What the parent says of a node.
+/// What the parent says about a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expect {
     /// Levels below the node: 0 for a leaf.
@@ -92,13 +91,13 @@ pub enum Entries {
 pub struct ExtentNode {
     /// Levels below it: 0 for a leaf.
     pub depth: u16,
-    /// Entries for which there is room.
+    /// The maximum number of entries.
     pub max: u16,
-    /// What it holds.
+    /// Its entries.
     pub entries: Entries,
 }
 
-/// Who is being read, for checks and messages.
+/// The inode and node being read, for checks and messages.
 struct Reader<'a> {
     sb: &'a Superblock,
     ino: Ino,
@@ -110,7 +109,8 @@ impl ExtentNode {
     /// The root, in the inode's `i_block`.
     ///
     /// # Errors
-    /// `WrongMap` if the inode has none; every `Extent...` variant but the checksum's, which is the inode's own.
+    /// `WrongMap` if the inode has no extent tree; every `Extent...` variant but the checksum's: the inode's own checksum
+    /// covers the root.
     pub fn parse_root(sb: &Superblock, inode: &Inode) -> Result<Self> {
         let ino = inode.ino;
         if inode.map_kind() != MapKind::Extents {
@@ -163,10 +163,11 @@ impl ExtentNode {
         reader.node(b)
     }
 
-    /// The same for bytes in memory, whose sum was verified when they came and may be out of date since.
+    /// As [`ExtentNode::parse_block`] for bytes in memory whose checksum was verified when they were read and may be out of
+    /// date.
     ///
     /// # Errors
-    /// As [`ExtentNode::parse_block`], but the checksum's.
+    /// As [`ExtentNode::parse_block`], without the checksum's.
     pub fn parse_changed_block(
         sb: &Superblock,
         ino: Ino,
@@ -178,7 +179,7 @@ impl ExtentNode {
         reader.node(b)
     }
 
-    /// What to expect of the node that one of this node's index entries points to.
+    /// The expectation for the node that an index entry of this node points to.
     #[must_use]
     pub fn expect_child(&self, index: &ExtentIndex) -> Expect {
         Expect {
@@ -222,24 +223,24 @@ impl ExtentNode {
     }
 }
 
-/// The checksum that an extent block should carry behind its last possible entry.
+/// The checksum of an extent block, which is stored after its last possible entry.
 #[must_use]
 pub fn checksum(sb: &Superblock, ino: Ino, generation: u32, max: u16, block: &[u8]) -> u32 {
     let seed = csum::inode_seed(sb.csum_seed(), ino, generation);
     csum::crc32c(seed, block.get(..tail_offset(max)).unwrap_or(block))
 }
 
-/// Byte of the checksum: right behind the room for `max` entries.
+/// Position of the checksum: after the room for `max` entries.
 fn tail_offset(max: u16) -> usize {
     slot(num::usize16(max))
 }
 
-/// Byte of entry `n`.
+/// Position of entry `n`.
 fn slot(n: usize) -> usize {
     n.saturating_mul(ENTRY).saturating_add(eh::SIZE)
 }
 
-/// An extent's entry, as it is stored.
+/// Decodes a stored extent.
 pub(crate) fn decode_extent(raw: &[u8]) -> Extent {
     let stored = u32::from(le16(raw, ee::LEN));
     let unwritten = stored > MAX_WRITTEN;
@@ -265,7 +266,7 @@ struct Header {
 }
 
 impl<'a> Reader<'a> {
-    /// For a node in a block of its own; and that block's bytes.
+    /// The header of a node in a block of its own, and that block's bytes.
     fn of_block(
         sb: &'a Superblock,
         ino: Ino,
@@ -432,7 +433,7 @@ impl Reader<'_> {
         Ok(list)
     }
 
-    /// `start..end` comes after what was read so far and stays within the node's range.
+    /// Checks that `start..end` comes after what was read so far and stays within the node's range.
     fn check_order(
         &self,
         is_first: bool,

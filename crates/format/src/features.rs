@@ -1,8 +1,8 @@
-//! Feature bits: their names as `dumpe2fs` prints them, and what may be opened with them.
-//! Input: the three feature words of a superblock. Output: yes, or `Unsupported` naming every bit in the way.
-//! Invariant: an unknown incompat bit refuses every access, an unknown ro_compat bit refuses writing, an unknown
-//! compat bit refuses nothing; that is the format's contract (man 5 ext4; the kernel's ext4 documentation).
-//! Limit: "partial" features refuse single files, not the volume; the engine does that where it meets them.
+//! Feature bits: their names as `dumpe2fs` prints them, and which access they allow.
+//! Input: the three feature words of a superblock. Output: success, or `Unsupported` with every bit that prevents the access.
+//! Invariant: an unknown incompat bit refuses every access, an unknown ro_compat bit refuses writing, an unknown compat bit
+//! refuses nothing; that is the format's contract (man 5 ext4; the kernel's ext4 documentation). Limit: "partial" features
+//! refuse single files, not the volume; the engine does that at the file.
 
 use crate::error::Unsupported;
 
@@ -12,12 +12,12 @@ mod tests;
 
 pub use table::{FeatureVerdict, Set, Verdict, verdicts};
 
-/// What a caller wants of a volume.
+/// The access that a caller wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// Look, change nothing.
+    /// Read only.
     Read,
-    /// Change data and, in time, everything else.
+    /// Change the volume.
     Write,
 }
 
@@ -48,7 +48,7 @@ macro_rules! bits {
                 self.0 & other.0 == other.0
             }
 
-            /// The set bits' names, lowest first; an unknown bit is called like `dumpe2fs` calls it.
+            /// The set bits' names, lowest first; an unknown bit has the name that `dumpe2fs` gives it.
             #[must_use]
             pub fn names(self) -> Vec<String> {
                 names($set, self.0, $letter)
@@ -133,7 +133,7 @@ impl Features {
     /// Whether a volume with these features may be opened for `access`.
     ///
     /// # Errors
-    /// [`Unsupported`] naming every feature in the way, saying whether reading would work.
+    /// [`Unsupported`] with every feature that prevents the access, and whether reading is possible.
     pub fn check(&self, access: Access) -> Result<(), Unsupported> {
         let mut refused = self.refused(access);
         let Some(first) = refused.first().map(|(_, help)| *help) else {
@@ -187,7 +187,7 @@ impl Features {
     }
 }
 
-/// Why this bit is in the way, or `None` when it is not.
+/// Why this bit prevents the access, or `None` if it does not.
 fn refusal(set: Set, bit: u32, access: Access) -> Option<&'static str> {
     let Some(row) = table::find(set, bit) else {
         let refused = matches!(

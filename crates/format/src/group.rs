@@ -1,7 +1,7 @@
-//! A group descriptor: where a group's bitmaps and inode table are, and what is free.
-//! Input: the descriptor's bytes, found with [`Superblock::desc_place`]. Output: [`GroupDesc`], checked.
-//! Invariant: bitmaps and table lie inside the volume (inside the group without flex_bg); no count is larger
-//! than the group. Limit: that no two structures overlap is for the checker, which sees all groups.
+//! A group descriptor: the places of a group's bitmaps and inode table, and its free counts.
+//! Input: the descriptor's bytes, found with [`Superblock::desc_place`]. Output: [`GroupDesc`], checked. Invariant: bitmaps and
+//! table lie inside the volume (inside the group without flex_bg); no count is larger than the group. Limit: that no two
+//! structures overlap is checked by `diorite-check`, which sees all groups.
 //! Source: the kernel's ext4 documentation, "block group descriptors"; compared with `dumpe2fs` in tests.
 
 use crate::bitmap::{self, BitmapKind};
@@ -41,13 +41,13 @@ impl GroupFlags {
         self.0 & 2 != 0
     }
 
-    /// These flags once the group's inode bitmap is written.
+    /// These flags without the mark that the inode bitmap was never written.
     #[must_use]
     pub const fn without_inode_uninit(self) -> Self {
         Self(self.0 & !1)
     }
 
-    /// These flags once the group's block bitmap is written.
+    /// These flags without the mark that the block bitmap was never written.
     #[must_use]
     pub const fn without_block_uninit(self) -> Self {
         Self(self.0 & !2)
@@ -77,18 +77,18 @@ pub struct GroupDesc {
     pub free_inodes: u32,
     /// Inodes that are directories.
     pub used_dirs: u32,
-    /// Flags; those of uninitialised groups are clear unless the volume has descriptor sums.
+    /// Flags; the flags of uninitialised groups are clear unless the volume has descriptor checksums.
     pub flags: GroupFlags,
-    /// Inodes at the end of the table that were never used; 0 without descriptor sums.
+    /// Inodes at the end of the table that were never used; 0 without descriptor checksums.
     pub itable_unused: u32,
-    /// Stored sum of the block bitmap: 32 bits, or 16 with 32-byte descriptors.
+    /// Stored checksum of the block bitmap: 32 bits, or 16 with 32-byte descriptors.
     pub block_bitmap_csum: u32,
-    /// Stored sum of the inode bitmap, likewise.
+    /// Stored checksum of the inode bitmap, likewise.
     pub inode_bitmap_csum: u32,
 }
 
 impl GroupDesc {
-    /// Takes the descriptor of `group` apart; `raw` starts at the descriptor and may be longer.
+    /// Parses the descriptor of `group`; `raw` starts at the descriptor and may be longer.
     ///
     /// # Errors
     /// `GroupRange`, `Short`, `DescChecksum` (metadata_csum or uninit_bg), `DescBlock`, `DescCount`.
@@ -189,7 +189,7 @@ impl GroupDesc {
         Ok(())
     }
 
-    /// Compares the group's block bitmap with its sum. Not for an uninitialised one.
+    /// Compares the group's block bitmap with its checksum. Not for an uninitialised one.
     ///
     /// # Errors
     /// `Short`; `BitmapChecksum` with metadata_csum.
@@ -203,7 +203,7 @@ impl GroupDesc {
         )
     }
 
-    /// Compares the group's inode bitmap with its sum. Not for an uninitialised one.
+    /// Compares the group's inode bitmap with its checksum. Not for an uninitialised one.
     ///
     /// # Errors
     /// `Short`; `BitmapChecksum` with metadata_csum.
@@ -218,7 +218,7 @@ impl GroupDesc {
     }
 }
 
-/// The sum that a descriptor should carry: the low half of a crc32c, or a crc16; `None` without either feature.
+/// The checksum of a descriptor: the low half of a crc32c, or a crc16; `None` without either feature.
 #[must_use]
 pub fn checksum(sb: &Superblock, group: GroupNo, desc: &[u8]) -> Option<u16> {
     let number = group.get().to_le_bytes();
@@ -239,13 +239,14 @@ pub fn checksum(sb: &Superblock, group: GroupNo, desc: &[u8]) -> Option<u16> {
     Some(csum::crc16(&[sb.uuid(), &number, before, after]))
 }
 
-/// Whether the descriptor in `raw` says that bitmaps or inodes were never written, on a volume where that cannot be: it is ignored there.
+/// Whether the descriptor in `raw` marks bitmaps or inodes as never written on a volume that cannot have that: the mark is
+/// ignored there.
 #[must_use]
 pub fn is_oddly_unwritten(sb: &Superblock, raw: &[u8]) -> bool {
     !has_sums(sb) && (le16(raw, gd::FLAGS) & 3 != 0 || le16(raw, gd::ITABLE_UNUSED_LO) != 0)
 }
 
-/// Whether descriptors carry a sum, and so may leave bitmaps and tables unwritten.
+/// Whether descriptors have a checksum, and so may leave bitmaps and tables unwritten.
 fn has_sums(sb: &Superblock) -> bool {
     sb.has_metadata_csum() || sb.features().ro_compat.has(RoCompat::GDT_CSUM)
 }

@@ -1,7 +1,6 @@
-//! The block map of ext2 and ext3: 12 pointers, then one block of pointers, two levels of them, and three.
-//! Input: an inode's `i_block` and blocks of 32-bit pointers. Output: the path to a file block; pointers, read
-//! or changed.
-//! Invariant: a pointer handed out is 0 (a hole) or lies inside the volume; a path has at most four steps.
+//! The block map of ext2 and ext3: 12 direct pointers, then single, double and triple indirect blocks.
+//! Input: an inode's `i_block` and blocks of 32-bit pointers. Output: the path to a file block; pointers, read or changed.
+//! Invariant: a returned pointer is 0 (a hole) or lies inside the volume; a path has at most four steps.
 //! Source: the kernel's ext4 documentation, "direct/indirect block addressing".
 
 use crate::error::{Corrupt, Result, Unfit, bad, fit, room, want};
@@ -14,7 +13,7 @@ use crate::types::{FileBlock, FsBlock, Ino, Place};
 /// Direct pointers in the inode.
 pub const DIRECT: u32 = 12;
 
-/// How to come to a file block: a slot of `i_block`, then a slot of each block of pointers.
+/// The path to a file block: a slot of `i_block`, then a slot of each indirect block.
 ///
 /// Example, 1 KiB blocks (256 pointers in a block): file block 12 + 256 + 3 is `i_block[13]`, slot 0, slot 3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,8 +22,7 @@ pub struct IndirectPath {
     pub root: u32,
     slots: [u32; 3],
     levels: usize,
-    /// File blocks from this one on, itself included, whose pointers are in the same block of pointers (or in
-    /// the inode): at least 1.
+    /// File blocks from this one on, including it, whose pointers are in the same indirect block (or in the inode): at least 1.
     pub run: u32,
 }
 
@@ -73,7 +71,7 @@ impl IndirectPath {
         })
     }
 
-    /// Slots in the blocks of pointers, top first: none for a direct block, else one to three.
+    /// Slots in the indirect blocks, top first: none for a direct block, otherwise one to three.
     #[must_use]
     pub fn slots(&self) -> &[u32] {
         self.slots.get(..self.levels).unwrap_or(&[])
@@ -86,7 +84,7 @@ pub fn pointers_per_block(sb: &Superblock) -> u32 {
     sb.block_size() >> 2
 }
 
-/// Blocks that a file without extents can have: what three levels reach, and below 2^32.
+/// Maximum length in blocks of a file without extents: what three levels reach, and below 2^32.
 #[must_use]
 pub fn max_file_blocks(sb: &Superblock) -> u64 {
     let per = u64::from(pointers_per_block(sb));
@@ -112,7 +110,7 @@ pub fn root_pointer(sb: &Superblock, inode: &Inode, slot: u32) -> Result<FsBlock
     .get(slot)
 }
 
-/// A block of pointers.
+/// An indirect block.
 #[derive(Debug, Clone, Copy)]
 pub struct PointerBlock<'a> {
     sb: &'a Superblock,
@@ -168,10 +166,10 @@ impl<'a> PointerBlock<'a> {
     }
 }
 
-/// Puts a pointer into a slot of a block of pointers; block 0 makes a hole.
+/// Writes a pointer into a slot of an indirect block; block 0 makes a hole.
 ///
 /// # Errors
-/// `Short`; `Value` for a slot behind the last or a block above 2^32-1; `Rule` for a block outside the volume.
+/// `Short`; `Value` for a slot past the last or a block above 2^32-1; `Rule` for a block outside the volume.
 pub fn set_pointer(
     sb: &Superblock,
     raw: &mut [u8],
@@ -182,7 +180,7 @@ pub fn set_pointer(
     put_pointer(sb, b, slot, pointers_per_block(sb), block)
 }
 
-/// Puts a pointer into slot 0..=14 of `i_block`; block 0 makes a hole.
+/// Writes a pointer into slot 0..=14 of `i_block`; block 0 makes a hole.
 ///
 /// # Errors
 /// As [`set_pointer`].

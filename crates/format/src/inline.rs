@@ -1,17 +1,17 @@
-//! Inline data: small files and directories kept inside the inode. Input: an inode flagged INLINE_DATA and the value of its attribute
-//! `system.data`. Output: the two parts. Invariants: the parts together are no more than `size` bytes; fewer only in a regular file,
-//! whose rest is zeros. Limit: directories use bytes 0..4 for their parent ([`crate::dir::inline_parent`]). Source: the kernel's ext4
-//! documentation, "inline data"; what mke2fs makes of files of zeros.
+//! Inline data: small files and directories stored inside the inode. Input: an inode flagged INLINE_DATA and the value of its
+//! attribute `system.data`. Output: the two parts. Invariants: the parts together are no more than `size` bytes; only in a
+//! regular file they may be fewer, and the rest is zeros. Limit: directories use bytes 0..4 for their parent
+//! ([`crate::dir::inline_parent`]). Source: the kernel's ext4 documentation, "inline data"; how mke2fs stores files of zeros.
 
 use crate::error::{Corrupt, Result, bad};
 use crate::inode::{I_BLOCK_SIZE, Inode, MapKind};
 use crate::num;
 use crate::xattr::{NameIndex, XattrEntry};
 
-/// The attribute with what `i_block` has no room for.
+/// The attribute for the data that does not fit into `i_block`.
 pub const REST: (NameIndex, &[u8]) = (NameIndex::SYSTEM, b"data");
 
-/// That attribute: without a hash, as the kernel writes it.
+/// The entry of that attribute: without a hash, as the kernel writes it.
 #[must_use]
 pub fn rest_entry(value: &[u8]) -> XattrEntry<'_> {
     let (index, name) = REST;
@@ -26,16 +26,17 @@ pub fn rest_entry(value: &[u8]) -> XattrEntry<'_> {
 pub struct InlineData<'a> {
     /// The first 60 bytes, or fewer.
     pub head: &'a [u8],
-    /// What follows them.
+    /// The bytes after them.
     pub tail: &'a [u8],
 }
 
 impl<'a> InlineData<'a> {
-    /// The inline data of `inode`; `rest` is the value of `system.data`, empty if there is none. A regular file may say more than there
-    /// is, whatever its size: mke2fs stores nothing of a file that has only zeros or a hole.
+    /// The inline data of `inode`; `rest` is the value of `system.data`, empty if there is none. The size of a regular file may
+    /// exceed the stored data by any amount: mke2fs stores nothing for a file that has only zeros or a hole.
     ///
     /// # Errors
-    /// `WrongMap` if the inode has no inline data, `InlineSize` if it is no regular file and says more than there is.
+    /// `WrongMap` if the inode has no inline data, `InlineSize` if it is not a regular file and its size exceeds the stored
+    /// data.
     pub fn new(inode: &'a Inode, rest: &'a [u8]) -> Result<Self> {
         if inode.map_kind() != MapKind::Inline {
             return bad(Corrupt::WrongMap {
@@ -63,13 +64,13 @@ impl<'a> InlineData<'a> {
         }
     }
 
-    /// The parts of a directory that hold entries: the head without the parent's number, and the tail.
+    /// The parts of a directory that hold entries: the head without the parent's inode number, and the tail.
     #[must_use]
     pub fn dir_parts(&self) -> [&'a [u8]; 2] {
         [self.head.get(4..).unwrap_or(&[]), self.tail]
     }
 
-    /// Bytes in both parts: the size, or less in a regular file that goes on in zeros.
+    /// Bytes in both parts: the size, or less in a regular file that continues with zeros.
     #[must_use]
     pub fn len(&self) -> usize {
         self.head.len().saturating_add(self.tail.len())

@@ -1,8 +1,8 @@
-//! An inode: what a file is and how its data are found.
-//! Input: the inode's bytes, found with [`Superblock::inode_place`]. Output: [`Inode`], checked.
-//! Invariant: the checksum holds, the extra size fits, the type is known, the size is one a file can have.
-//! Limit: an all-zero slot is accepted as a free inode whatever the sums say, as mke2fs leaves them; ask
-//! [`Inode::is_free`]. Source: the kernel's ext4 documentation, "index nodes"; compared with debugfs in tests.
+//! An inode: the attributes of a file and the root of its map.
+//! Input: the inode's bytes, found with [`Superblock::inode_place`]. Output: [`Inode`], checked. Invariant: the checksum is
+//! valid, the extra size fits, the type is known, the size is possible for a file. Limit: an all-zero slot is accepted as a
+//! free inode whatever its checksum, because mke2fs leaves such slots; check [`Inode::is_free`]. Source: the kernel's ext4
+//! documentation, "index nodes"; compared with debugfs in tests.
 
 use core::ops::Range;
 
@@ -56,25 +56,25 @@ pub struct Inode {
     pub ctime: Timestamp,
     /// Last change of the data.
     pub mtime: Timestamp,
-    /// Creation, where the inode has room for it.
+    /// Creation time, if the inode has room for it.
     pub crtime: Option<Timestamp>,
-    /// Deletion, seconds; in an orphan: the next orphan's inode number.
+    /// Deletion time in seconds; in an orphan: the inode number of the next orphan.
     pub dtime: u32,
-    /// Names that point here. A directory with more subdirectories than fit has 1 (dir_nlink).
+    /// Link count. A directory with more subdirectories than the field can count has 1 (dir_nlink).
     pub links: u16,
-    /// Space in use, in units of 512 bytes, map and attribute blocks included.
+    /// Space in use, in units of 512 bytes, including map and attribute blocks.
     pub blocks: u64,
     /// Attribute bits.
     pub flags: InodeFlags,
-    /// Changes when the number is used again; part of the seed of this file's checksums.
+    /// Changes when the inode number is reused; part of the seed of this file's checksums.
     pub generation: u32,
-    /// Counts changes (`i_version`), 64 bits where there is room.
+    /// Change counter (`i_version`), 64 bits if there is room.
     pub version: u64,
     /// Block of extended attributes; 0 = none. Inside the volume.
     pub file_acl: FsBlock,
     /// Project of the project quota; 0 = none.
     pub projid: u32,
-    /// Bytes in use behind the first 128.
+    /// Bytes in use after the first 128.
     pub extra_isize: u16,
     /// `i_block` as stored.
     pub i_block: [u8; I_BLOCK_SIZE],
@@ -83,7 +83,7 @@ pub struct Inode {
 }
 
 impl Inode {
-    /// Takes an inode apart; `raw` starts at the inode and has at least `inode_size` bytes.
+    /// Parses an inode; `raw` starts at the inode and has at least `inode_size` bytes.
     ///
     /// # Errors
     /// `InoRange`, `Short`, `InodeChecksum` (metadata_csum), `InodeExtraSize`, `InodeType`, `InodeFileSize`,
@@ -100,7 +100,7 @@ impl Inode {
         let extra = parse_extra(ino, b)?;
         let mut inode = Self::take_apart(sb, ino, b, extra);
         if inode.mode == 0 && inode.links == 0 && ino != Ino::BAD_BLOCKS {
-            // Nothing is kept of a slot without a file, so nothing in it can mislead.
+            // No value of a free slot is kept, so none can mislead.
             inode.file_acl = FsBlock::NONE;
         } else {
             inode.check(sb)?;
@@ -190,15 +190,15 @@ impl Inode {
         })
     }
 
-    /// Whether this slot holds no file: no links and either no mode or a deletion time. Orphans (links 0, mode
-    /// set, still open when the volume went down) have a next-orphan number in `dtime` and look the same: the
-    /// orphan list decides.
+    /// Whether this slot holds no file: no links, and either no mode or a deletion time. Orphans (links 0, mode set, still open
+    /// when the volume went down) have a next-orphan number in `dtime` and look the same: only the orphan list distinguishes
+    /// them.
     #[must_use]
     pub fn is_free(&self) -> bool {
         self.links == 0 && (self.mode == 0 || self.dtime != 0)
     }
 
-    /// How the data are found.
+    /// The kind of the file's map.
     #[must_use]
     pub fn map_kind(&self) -> MapKind {
         MapKind::of(self)
@@ -214,7 +214,7 @@ impl Inode {
         .then(|| Rdev::decode(&self.i_block))
     }
 
-    /// The target of a symbolic link that is short enough to lie in the inode.
+    /// The target of a symbolic link that is stored in the inode.
     ///
     /// # Errors
     /// `Symlink` if the map is of another kind, the size does not fit, or the target has a NUL.
@@ -244,20 +244,19 @@ impl Inode {
         self.csum_seed
     }
 
-    /// Gives it another generation; sums of its blocks that were made with the old one do not fit it any more.
+    /// Sets another generation; checksums of the file's blocks under the old one become invalid.
     pub fn set_generation(&mut self, sb: &Superblock, generation: u32) {
         self.generation = generation;
         self.csum_seed = csum::inode_seed(sb.csum_seed(), self.ino, generation);
     }
 
-    /// Where extended attributes may lie within the inode's bytes: from their magic number to the end; `None`
-    /// where there is no room.
+    /// Where extended attributes may lie in the inode's bytes: from their magic number to the end; `None` if there is no room.
     #[must_use]
     pub fn xattr_area(&self) -> Option<Range<usize>> {
         self.xattr_area.map(|(start, end)| start..end)
     }
 
-    /// Whether its times have room for more than 32 bits.
+    /// Whether the inode has room for times of more than 32 bits.
     #[must_use]
     pub fn has_wide_times(&self) -> bool {
         has_extra(self.extra_isize, at::ATIME_EXTRA, 4)
@@ -276,7 +275,7 @@ impl Inode {
     }
 }
 
-/// The checksum that an inode's bytes should carry, 32 bits; the high half counts only where it is stored.
+/// The checksum of an inode's bytes, 32 bits; the high half is used only if it is stored.
 #[must_use]
 pub fn checksum(sb: &Superblock, ino: Ino, raw: &[u8]) -> u32 {
     let seed = csum::inode_seed(sb.csum_seed(), ino, le32(raw, at::GENERATION));
@@ -308,7 +307,7 @@ fn verify_sum(sb: &Superblock, ino: Ino, b: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Whether `extra_isize` bytes behind the first 128 include this field.
+/// Whether the `extra_isize` bytes after the first 128 include this field.
 fn has_extra(extra: u16, field: usize, len: usize) -> bool {
     field.saturating_add(len) <= OLD_SIZE.saturating_add(num::usize16(extra))
 }
@@ -325,7 +324,7 @@ fn parse_extra(ino: Ino, b: &[u8]) -> Result<u16> {
     Ok(found)
 }
 
-/// The high word of the size counts for regular files, and for directories with large_dir.
+/// The high word of the size is used for regular files, and for directories with large_dir.
 fn parse_size(sb: &Superblock, b: &[u8], kind: Option<FileType>) -> u64 {
     let wide = has_wide_size(sb, kind);
     num::join(
@@ -367,13 +366,13 @@ fn parse_file_acl(sb: &Superblock, b: &[u8]) -> FsBlock {
     FsBlock::new(num::join(hi, le32(b, at::FILE_ACL_LO)))
 }
 
-/// Needs at least the magic number and an end mark; no extra size means no area.
+/// The area needs at least the magic number and an end mark; without an extra size there is no area.
 fn xattr_bounds(inode_size: usize, extra: u16) -> Option<(usize, usize)> {
     let start = OLD_SIZE.saturating_add(num::usize16(extra));
     (extra != 0 && start.saturating_add(8) <= inode_size).then_some((start, inode_size))
 }
 
-/// The largest size: what 2^32-1 blocks hold.
+/// The largest file size: 2^32-1 blocks.
 fn max_size(sb: &Superblock) -> u64 {
     u64::from(u32::MAX).saturating_mul(u64::from(sb.block_size()))
 }

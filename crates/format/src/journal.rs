@@ -1,8 +1,8 @@
 //! The journal's superblock (jbd2), big-endian, in the first block of the journal.
-//! Input: that block. Output: [`JournalSuper`]: is there something to replay, and how the log is written.
-//! Invariant: first, start and the fast-commit area lie inside the journal; no unknown incompat feature is set.
-//! Limit: the blocks of the log are taken apart in the rooms below. Source: the kernel's ext4 documentation, "journal
-//! (jbd2)"; compared with `dumpe2fs` and `debugfs -R "logdump -S"` in tests.
+//! Input: that block. Output: [`JournalSuper`]: whether there is something to replay, and the form of the log. Invariant:
+//! first, start and the fast-commit area lie inside the journal; no unknown incompat feature is set. Limit: the submodules
+//! parse the blocks of the log. Source: the kernel's ext4 documentation, "journal (jbd2)"; compared with `dumpe2fs` and
+//! `debugfs -R "logdump -S"` in tests.
 
 use crate::csum;
 use crate::error::{Corrupt, FormatError, Result, Unsupported, bad, want};
@@ -25,16 +25,16 @@ pub use commit::{Commit, CommitSum, TransactionSum};
 pub use descriptor::Tag;
 pub use fast::{FastCommit, FastCommits, FastName, FastRecord, FastScan};
 
-/// First word of every journal block that is not plain data.
+/// First word of every journal block that is not a copy of a block.
 pub const MAGIC: u32 = 0xC03B_3998;
 /// Bytes of the superblock.
 pub const SUPER_SIZE: usize = jsb::SIZE;
-/// Blocks of the fast-commit area where the superblock says 0.
+/// Blocks of the fast-commit area if the superblock says 0.
 const DEFAULT_FC_BLOCKS: u32 = 256;
 /// jbd2's code of crc32c.
 const CRC32C: u8 = 4;
 
-/// Bits of the incompat word, and what a log with them looks like.
+/// The journal's feature words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct JournalFeatures {
     /// Compat word: bit 0, checksums in commit blocks (v1).
@@ -46,7 +46,7 @@ pub struct JournalFeatures {
 }
 
 impl JournalFeatures {
-    /// Blocks may be revoked.
+    /// The log may have revocation blocks.
     #[must_use]
     pub const fn revoke(self) -> bool {
         self.incompat & 0x1 != 0
@@ -64,13 +64,13 @@ impl JournalFeatures {
         self.incompat & 0x4 != 0
     }
 
-    /// There is an area for fast commits.
+    /// The journal has an area for fast commits.
     #[must_use]
     pub const fn fast_commit(self) -> bool {
         self.incompat & 0x20 != 0
     }
 
-    /// How blocks of the log are protected.
+    /// How blocks of the log are checksummed.
     #[must_use]
     pub const fn checksum(self) -> JournalChecksum {
         if self.incompat & 0x10 != 0 {
@@ -112,12 +112,12 @@ fn unknown(bits: u32) -> impl Iterator<Item = String> {
         .map(|n| format!("FEATURE_I{n}"))
 }
 
-/// How blocks of the log are protected.
+/// How blocks of the log are checksummed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JournalChecksum {
     /// Not at all.
     None,
-    /// One sum per transaction.
+    /// One checksum per transaction.
     V1,
     /// Per block, 16 bits in the tag.
     V2,
@@ -140,19 +140,19 @@ pub struct JournalSuper {
     pub start: u32,
     /// Error that aborted the journal (a negated errno), 0 = none.
     pub errno: i32,
-    /// What the log contains; all clear in version 1.
+    /// The features; all clear in version 1.
     pub features: JournalFeatures,
     /// The journal's UUID.
     pub uuid: [u8; 16],
     /// UUIDs of the volumes that use it (an external journal may have several).
     pub users: Vec<[u8; 16]>,
-    /// Where writing went on, a hint; 0 = not recorded.
+    /// Where writing ended, a hint; 0 = not recorded.
     pub head: u32,
     /// 3 for version 1, 4 for version 2.
     pub block_type: u32,
     /// This block's own checksum as stored; 0 before checksums of version 2.
     pub checksum: u32,
-    /// Blocks set aside for fast commits as stored, whether or not the journal uses them yet.
+    /// Blocks reserved for fast commits as stored, whether or not the journal uses them yet.
     pub fc_blocks_stored: u32,
     fc_blocks: u32,
 }
@@ -162,7 +162,7 @@ impl JournalSuper {
     /// of the journal file or device in blocks.
     ///
     /// # Errors
-    /// `Short` and the `Journal...` variants; `Unsupported` for incompat features or checksum types not known.
+    /// `Short` and the `Journal...` variants; `Unsupported` for unknown incompat features or checksum types.
     pub fn parse(raw: &[u8], volume_block_size: u32, journal_blocks: u64) -> Result<Self> {
         want("a journal superblock", raw, SUPER_SIZE)?;
         let b = raw.get(..SUPER_SIZE).unwrap_or(&[]);
@@ -238,7 +238,7 @@ impl JournalSuper {
         Ok(())
     }
 
-    /// Whether nothing is waiting to be replayed in the log proper.
+    /// Whether the log has nothing to replay, apart from fast commits.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.start == 0
@@ -250,8 +250,8 @@ impl JournalSuper {
         self.maxlen.saturating_sub(self.fc_blocks)
     }
 
-    /// Blocks of the fast-commit area; 0 = none. Its contents count only after the last full commit, so a
-    /// volume that needs recovery and has such an area must look there too.
+    /// Blocks of the fast-commit area; 0 = none. Its contents are valid only after the last full commit, so the recovery of a
+    /// volume with such an area must read it, too.
     #[must_use]
     pub const fn fast_commit_blocks(&self) -> u32 {
         self.fc_blocks

@@ -1,11 +1,10 @@
-//! Every on-disk structure: the offset and size of each field, in bytes, checked when the crate is compiled.
-//! Input: nothing. Output: constants for the parsers. Invariant: in each list every field starts where the
-//! one before it ends and the last one ends at the structure's size, so a slip cannot compile.
-//! Source: the kernel's ext4 and jbd2 documentation (Documentation/filesystems/ext4/*.rst, journal.rst);
-//! of usage files, what `quota` names.
+//! Every on-disk structure: the offset and size of each field in bytes, checked at compile time.
+//! Input: nothing. Output: constants for the parsers. Invariant: in each list every field starts where the one before it ends,
+//! and the last one ends at the structure's size, so a mistake does not compile. Source: the kernel's ext4 and jbd2
+//! documentation (Documentation/filesystems/ext4/*.rst, journal.rst); for usage files, the source that `quota` names.
 #![allow(dead_code)] // fields that only later writing needs are part of the list
 
-/// Whether the fields lie end to end from 0 to `size`.
+/// Whether the fields cover 0..`size` without gaps.
 const fn packed(fields: &[(usize, usize)], size: usize) -> bool {
     let mut at = 0usize;
     let mut rest = fields;
@@ -34,7 +33,7 @@ macro_rules! layout {
 }
 
 layout! {
-    /// The superblock, 1,024 bytes into the volume.
+    /// The superblock, 1,024 bytes from the start of the volume.
     sb: 0x400;
     INODES_COUNT @ 0x0 + 4, BLOCKS_COUNT_LO @ 0x4 + 4, R_BLOCKS_COUNT_LO @ 0x8 + 4,
     FREE_BLOCKS_COUNT_LO @ 0xC + 4, FREE_INODES_COUNT @ 0x10 + 4, FIRST_DATA_BLOCK @ 0x14 + 4,
@@ -71,7 +70,7 @@ layout! {
 }
 
 layout! {
-    /// A group descriptor; the first 32 bytes are all of it without the 64bit feature.
+    /// A group descriptor; without the 64bit feature only the first 32 bytes.
     gd: 0x40;
     BLOCK_BITMAP_LO @ 0x0 + 4, INODE_BITMAP_LO @ 0x4 + 4, INODE_TABLE_LO @ 0x8 + 4,
     FREE_BLOCKS_COUNT_LO @ 0xC + 2, FREE_INODES_COUNT_LO @ 0xE + 2, USED_DIRS_COUNT_LO @ 0x10 + 2,
@@ -84,7 +83,7 @@ layout! {
 }
 
 layout! {
-    /// An inode; the first 128 bytes are all of it on volumes with 128-byte inodes.
+    /// An inode; on volumes with 128-byte inodes only the first 128 bytes.
     inode: 0xA0;
     MODE @ 0x0 + 2, UID_LO @ 0x2 + 2, SIZE_LO @ 0x4 + 4, ATIME @ 0x8 + 4, CTIME @ 0xC + 4, MTIME @ 0x10 + 4,
     DTIME @ 0x14 + 4, GID_LO @ 0x18 + 2, LINKS_COUNT @ 0x1A + 2, BLOCKS_LO @ 0x1C + 4, FLAGS @ 0x20 + 4,
@@ -141,7 +140,7 @@ layout! {
 }
 
 layout! {
-    /// The checksum record behind the last possible entry of a hashed directory's node.
+    /// The checksum record after the last possible entry of a hashed directory's node.
     dx_tail: 8;
     RESERVED @ 0 + 4, CHECKSUM @ 4 + 4,
 }

@@ -1,12 +1,12 @@
 //! Fixed-width fields at an offset of a byte slice, little-endian (ext4) and big-endian (jbd2).
 //! Input: slices whose length their parser has checked. Output: plain integers and byte arrays.
-//! Invariant: a field that reaches past the end reads as zero bytes and is cut when written; nothing panics.
-//! Limit: so a parser checks the length of its slice once, before it reads the first field.
+//! Invariant: a field that reaches past the end reads as zero bytes and is cut when written; nothing panics. Limit: because of
+//! that, a parser checks the length of its slice once, before it reads the first field.
 
 /// `N` bytes at `off`; bytes past the end of `b` are zero.
 pub(crate) fn bytes<const N: usize>(b: &[u8], off: usize) -> [u8; N] {
     let rest = b.get(off..).unwrap_or(&[]);
-    // Fields are read by the million; a whole one is one load.
+    // This is a hot path: a complete field is one load.
     if let Some(whole) = rest.first_chunk::<N>() {
         return *whole;
     }
@@ -57,7 +57,7 @@ pub(crate) fn c_bytes(field: &[u8]) -> Vec<u8> {
     field.iter().copied().take_while(|c| *c != 0).collect()
 }
 
-/// Puts `value` at `off`; what would lie past the end of `b` is cut.
+/// Writes `value` at `off`; bytes past the end of `b` are cut.
 pub(crate) fn put(b: &mut [u8], off: usize, value: &[u8]) {
     let rest = b.get_mut(off..).unwrap_or(&mut []);
     for (to, from) in rest.iter_mut().zip(value) {

@@ -1,6 +1,6 @@
-//! The multiple-mount-protection block: who had the volume open, and when.
+//! The multiple-mount-protection block: which host has the volume open, and since when.
 //! Input: the block that [`crate::Superblock::mmp_block`] names. Output: [`Mmp`]. Invariant: magic and checksum hold.
-//! Limit: for reports; keeping the beat is not done here.
+//! Limit: for reports; the sequence number is not updated here.
 //! Source: the kernel's ext4 documentation, "multiple mount protection".
 
 use crate::csum;
@@ -11,14 +11,14 @@ use crate::superblock::{Superblock, text};
 
 const MAGIC: u32 = 0x004D_4D50;
 
-/// What the sequence number says.
+/// The meaning of the sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MmpState {
     /// Cleanly unmounted.
     Clean,
     /// Being checked by fsck.
     Fsck,
-    /// Perhaps mounted: this number goes up while it is.
+    /// Possibly mounted: the number increases while it is.
     InUse(u32),
 }
 
@@ -27,13 +27,13 @@ pub enum MmpState {
 pub struct Mmp {
     /// Mounted or not.
     pub state: MmpState,
-    /// Seconds since 1970 of the last beat.
+    /// Seconds since 1970 of the last update.
     pub time: u64,
     /// Host that wrote it.
     pub node_name: String,
     /// Device that it was written to.
     pub device_name: String,
-    /// Seconds between beats.
+    /// Seconds between updates.
     pub check_interval: u16,
 }
 

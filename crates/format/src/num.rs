@@ -1,7 +1,7 @@
 //! Number conversions: the one file of this crate where `as` is allowed.
-//! Input: integers of any width met by the parsers. Output: the same value, widened, or saturated where it
-//! cannot fit. Invariant: no function here panics, wraps or loses bits silently; each says what it does at
-//! the edge. Limit: pointers of at least 32 bits are assumed, and asserted below.
+//! Input: integers of any width from the parsers. Output: the same value, widened, or saturated if it does not fit. Invariant:
+//! no function here panics, wraps or loses bits silently; each documents its edge cases. Limit: pointers of at least 32 bits
+//! are assumed, and asserted below.
 #![allow(clippy::as_conversions)]
 
 const _: () = assert!(usize::BITS >= 32, "a file-block count must fit a usize");
@@ -21,7 +21,7 @@ pub(crate) const fn wide(v: usize) -> u64 {
     v as u64
 }
 
-/// A 64-bit number as an index; saturates, so that a bounds check on it fails as it should.
+/// A 64-bit number as an index; saturates, so that a bounds check on it fails.
 pub(crate) const fn index(v: u64) -> usize {
     if v > usize::MAX as u64 {
         usize::MAX
@@ -69,7 +69,7 @@ pub(crate) const fn join(hi: u32, lo: u32) -> u64 {
     ((hi as u64) << 32) | lo as u64
 }
 
-/// A byte read as a signed character, sign-extended to 32 bits (the "signed" directory hashes).
+/// A byte as a signed character, sign-extended to 32 bits (the "signed" directory hashes).
 pub(crate) const fn signed_char(v: u8) -> u32 {
     v as i8 as i32 as u32
 }

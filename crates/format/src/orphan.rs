@@ -1,8 +1,8 @@
-//! A block of the orphan file: inodes that were deleted or being truncated while open.
+//! A block of the orphan file: inodes that were deleted while open, or that were being truncated.
 //! Input: the orphan file's inode and one of its blocks. Output: the inode numbers in it, and
 //! slots changed.
-//! Invariant: every number is that of an ordinary inode of the volume. Limit: the older list through `dtime`
-//! starts at [`crate::Superblock::last_orphan`] and is walked by the engine, which must notice loops.
+//! Invariant: every number is that of an ordinary inode of the volume. Limit: the older list through `dtime` starts at
+//! [`crate::Superblock::last_orphan`]; the engine walks it and must detect loops.
 //! Source: the kernel's ext4 documentation, "orphan file"; the checksum's seed found by experiment with
 //! mke2fs -O orphan_file.
 
@@ -71,7 +71,7 @@ fn verify(sb: &Superblock, orphan_file: &Inode, block: FsBlock, b: &[u8]) -> Res
     Ok(())
 }
 
-/// Inode numbers for which a block has room.
+/// How many inode numbers fit in a block.
 #[must_use]
 pub fn slots_per_block(sb: &Superblock) -> u32 {
     sb.block_size()
@@ -91,10 +91,10 @@ pub fn find_slot(sb: &Superblock, raw: &[u8], ino: Ino) -> Option<u32> {
     (0..slots_per_block(sb)).find(|n| slot(raw, *n) == ino.get())
 }
 
-/// Puts an inode's number into a slot of a checked block, or empties it with [`Ino`] 0, and seals the block.
+/// Writes an inode's number into a slot of a checked block, or clears the slot with [`Ino`] 0, and updates the checksum.
 ///
 /// # Errors
-/// `Short`; `Value` for a slot behind the last, or a number behind the last inode; `Rule` for a reserved inode.
+/// `Short`; `Value` for a slot or inode past the last; `Rule` for a reserved inode.
 pub fn set_slot(
     sb: &Superblock,
     orphan_file: &Inode,
@@ -139,7 +139,7 @@ fn tail_at(b: &[u8]) -> usize {
     b.len().saturating_sub(orphan_tail::SIZE)
 }
 
-/// The checksum that a block should carry: the file's seed, the block's number, its slots.
+/// The checksum of a block: over the file's seed, the block's number, and its slots.
 #[must_use]
 pub fn checksum(orphan_file: &Inode, block: FsBlock, bytes: &[u8]) -> u32 {
     let sum = csum::crc32c(orphan_file.csum_seed(), &block.get().to_le_bytes());

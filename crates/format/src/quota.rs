@@ -1,8 +1,9 @@
 //! A usage file of the quota feature: header, tree of references, blocks of entries. One for each of users, groups and projects.
-//! Input: blocks of [`BLOCK_SIZE`] bytes of the file. Output: [`Header`], entries; [`Tree`] says which blocks are to be read.
-//! Invariant: a reference that is handed out lies in the file; an entry is one that the tree leads to. Limit: limits and times of grace are not read: they are
-//! settings, and nothing on the volume says what they should be; nor are the lists of blocks with room. Source: man 8 mke2fs, tune2fs (quota, project, quotatype);
-//! experiments: files that mke2fs and e2fsck make, every field changed in turn, and what e2fsck -fn says.
+//! Input: blocks of [`BLOCK_SIZE`] bytes of the file. Output: [`Header`], entries; [`Tree`] lists the blocks to read.
+//! Invariant: a returned reference lies in the file; an entry is returned only if the tree leads to it. Limit: limits and grace
+//! times are not read, because they are settings that nothing on the volume can confirm; nor are the lists of blocks with room.
+//! Source: man 8 mke2fs, tune2fs (quota, project, quotatype); experiments: files that mke2fs and e2fsck make, every field
+//! changed in turn, and what e2fsck -fn says.
 
 use crate::error::{Corrupt, Result, bad, want};
 use crate::features::RoCompat;
@@ -18,18 +19,18 @@ mod tree;
 
 pub use tree::{Branch, Tree};
 
-/// Bytes of a block of a usage file, whatever the volume's own blocks have.
+/// Bytes of a block of a usage file, independent of the volume's block size.
 pub const BLOCK_SIZE: usize = 1024;
-/// The block with the tree's root; the one before has the header.
+/// The block with the tree's root; the header is in the block before it.
 const ROOT: u32 = 1;
-/// Bytes of the largest file that e2fsck takes.
+/// Size of the largest file that e2fsck accepts.
 const MAX_SIZE: u64 = 1 << 31;
-/// Entries for which a block has room.
+/// Maximum number of entries of a block.
 const ENTRIES: u16 = 14;
 
 const _: () = assert!(data::SIZE + 14 * entry::SIZE == BLOCK_SIZE);
 
-/// Whose use a file counts.
+/// The kind of owner that a file counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// By owner.
@@ -41,10 +42,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All, in the order of the superblock's fields.
+    /// All kinds, in the order of the superblock's fields.
     pub const ALL: [Kind; 3] = [Kind::User, Kind::Group, Kind::Project];
 
-    /// As people call it.
+    /// The name in messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -63,7 +64,7 @@ impl Kind {
     }
 }
 
-/// The usage file of a kind, if the volume keeps it. Not range-checked.
+/// The usage file of a kind, if the volume has it. Not range-checked.
 #[must_use]
 pub fn usage_file(sb: &Superblock, kind: Kind) -> Option<Ino> {
     let [user, group, project] = sb.info().quota_inodes;
@@ -80,7 +81,7 @@ pub fn usage_file(sb: &Superblock, kind: Kind) -> Option<Ino> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     ino: Ino,
-    /// Blocks of the file, this one among them: at least two, and within its size.
+    /// Blocks of the file, including this one: at least two, and within its size.
     pub blocks: u32,
 }
 
@@ -122,10 +123,10 @@ impl Header {
     }
 }
 
-/// What somebody uses, as a usage file has it.
+/// Recorded usage of one id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Of which user, group or project.
+    /// The id of the user, group or project.
     pub id: u32,
     /// Bytes.
     pub space: u64,
@@ -133,7 +134,7 @@ pub struct Entry {
     pub inodes: u64,
 }
 
-/// The entries of a block, also one that says that it has more than fit.
+/// The entries of a block, also if its count exceeds the maximum.
 fn entries(raw: &[u8]) -> impl Iterator<Item = Entry> + '_ {
     let slots = raw.get(data::SIZE..BLOCK_SIZE).unwrap_or(&[]);
     let used = |slot: &&[u8]| slot.iter().any(|b| *b != 0);
@@ -147,7 +148,7 @@ fn entries(raw: &[u8]) -> impl Iterator<Item = Entry> + '_ {
         })
 }
 
-/// Checks what the head of a block of entries says.
+/// Checks the header of a block of entries.
 fn check_head(ino: Ino, block: u32, raw: &[u8]) -> Result<()> {
     let found = le16(raw, data::ENTRIES);
     if found > ENTRIES {

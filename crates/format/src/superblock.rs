@@ -1,9 +1,8 @@
-//! The superblock: what a volume is, checked once so that nothing behind it need check again.
-//! Input: the 1,024 bytes at byte 1,024 of the volume, or of a backup. Output: [`Superblock`], immutable;
-//! the bytes change through [`SuperblockEdit`].
-//! Invariant: every number that [`Geometry`] hands out is in range and consistent with the others.
-//! Limit: it says nothing about the device; `check_device` compares the two. Source: the kernel's ext4
-//! documentation, "super block"; man 5 ext4; values compared with `dumpe2fs -h` in tests.
+//! The superblock: a volume's parameters, checked once so that later code need not check them again.
+//! Input: the 1,024 bytes at byte 1,024 of the volume, or of a backup. Output: [`Superblock`], immutable; [`SuperblockEdit`]
+//! changes the bytes. Invariant: every number that [`Geometry`] returns is in range and consistent with the others. Limit: the
+//! device's size is not known here; `check_device` compares it. Source: the kernel's ext4 documentation, "super block"; man 5
+//! ext4; values compared with `dumpe2fs -h` in tests.
 
 use crate::csum;
 use crate::error::{Corrupt, FormatError, Result, Unsupported, bad};
@@ -40,10 +39,10 @@ const STATE_VALID: u16 = 1;
 /// `s_state`: errors were found.
 const STATE_ERROR: u16 = 2;
 
-/// How directory names are hashed where a directory does not say otherwise.
+/// How directory names are hashed unless a directory specifies otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HashSettings {
-    /// `s_hash_seed`, four little-endian words; all zero means the built-in one.
+    /// `s_hash_seed`, four little-endian words; all zero means the built-in seed.
     pub seed: [u32; 4],
     /// `s_def_hash_version`, 0..=5.
     pub default_version: u8,
@@ -85,7 +84,7 @@ pub struct Superblock {
 }
 
 impl Superblock {
-    /// Checks 1,024 bytes and takes them apart. Features are recorded, not judged: see [`Features::check`].
+    /// Checks and parses 1,024 bytes. Features are recorded, not judged: see [`Features::check`].
     ///
     /// # Errors
     /// `Corrupt` for a wrong magic number, checksum or geometry; `Unsupported` for a revision above 1, a checksum
@@ -135,7 +134,7 @@ impl Superblock {
         &self.features
     }
 
-    /// Everything that only people want to see: label, times, counters, error record.
+    /// Fields for display only: label, times, counters, error record.
     #[must_use]
     pub fn info(&self) -> &SuperInfo {
         &self.info
@@ -147,13 +146,13 @@ impl Superblock {
         &self.uuid
     }
 
-    /// The seed of all metadata checksums but the superblock's own: stored, or crc32c of the UUID.
+    /// The seed of all metadata checksums except the superblock's own: stored, or crc32c of the UUID.
     #[must_use]
     pub fn csum_seed(&self) -> u32 {
         self.csum_seed
     }
 
-    /// Whether metadata carries crc32c sums.
+    /// Whether metadata has crc32c checksums.
     #[must_use]
     pub fn has_metadata_csum(&self) -> bool {
         self.features.metadata_csum()
@@ -183,7 +182,7 @@ impl Superblock {
         self.state & STATE_VALID != 0 && self.state & STATE_ERROR == 0
     }
 
-    /// Whether somebody recorded that the volume has errors and should be checked.
+    /// Whether an error was recorded, so that the volume should be checked.
     #[must_use]
     pub fn has_error_state(&self) -> bool {
         self.state & STATE_ERROR != 0
@@ -219,13 +218,13 @@ impl Superblock {
         self.mmp_block
     }
 
-    /// The group whose copy this is: 0 for the primary (`s_block_group_nr`).
+    /// The group that this copy belongs to: 0 for the primary (`s_block_group_nr`).
     #[must_use]
     pub fn block_group_nr(&self) -> u16 {
         self.block_group_nr
     }
 
-    /// The errors that earlier drivers wrote down, if any.
+    /// The errors that earlier drivers recorded, if any.
     #[must_use]
     pub fn recorded_errors(&self) -> Option<&RecordedErrors> {
         self.info.errors_recorded.as_ref()
@@ -252,7 +251,7 @@ fn parse_features(b: &[u8]) -> Features {
     }
 }
 
-/// The superblock's own sum starts from all ones, never from the volume's seed.
+/// The superblock's own checksum starts from all ones, never from the volume's seed.
 fn check_sum(b: &[u8]) -> Result<()> {
     let kind = u8_at(b, sb::CHECKSUM_TYPE);
     let covered = b.get(..sb::CHECKSUM).unwrap_or(&[]);
@@ -270,7 +269,7 @@ fn check_sum(b: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// A journal device has a superblock too, but no geometry worth checking.
+/// A journal device has a superblock, too, but no geometry to check.
 fn refuse_journal_device(features: &Features) -> Result<()> {
     if !features.incompat.has(Incompat::JOURNAL_DEV) {
         return Ok(());

@@ -1,8 +1,8 @@
-//! One newtype per number space, so that an inode number is never taken for a block number.
-//! Input: numbers that a parser or a caller has in hand. Output: the same numbers, typed.
-//! Invariant: a value of one space converts into another only through the superblock's geometry.
-//! Limit: the range depends on the volume, so it is checked at the doors of [`crate::Superblock`]
-//! (`check_ino`, `check_block`, `check_group`), which every parser here passes before it hands a number out.
+//! One newtype per number space, so that an inode number is never used as a block number.
+//! Input: numbers of a parser or a caller. Output: the same numbers, typed. Invariant: a value of one space converts into
+//! another only through the superblock's geometry. Limit: the range depends on the volume, so it is checked by
+//! [`crate::Superblock`] (`check_ino`, `check_block`, `check_group`), through which every parser here passes a number before
+//! returning it.
 
 use core::fmt;
 
@@ -25,7 +25,7 @@ macro_rules! number {
                 self.0
             }
 
-            /// The number `by` further on, or `None` past the end of the integer.
+            /// The number plus `by`, or `None` past the end of the integer.
             #[must_use]
             pub const fn checked_add(self, by: $inner) -> Option<Self> {
                 match self.0.checked_add(by) {
@@ -58,8 +58,8 @@ number!(
     FileBlock(u64), "file block "
 );
 number!(
-    /// A physical block of the volume, in units of its block size, from the start of the device. 0 means
-    /// "none" wherever the format stores a pointer.
+    /// A physical block of the volume, in units of its block size, from the start of the device. 0 means "none" in every
+    /// pointer of the format.
     FsBlock(u64), "block "
 );
 number!(
@@ -67,7 +67,7 @@ number!(
     GroupNo(u32), "group "
 );
 number!(
-    /// A journal transaction's number; it wraps around, so compare with care.
+    /// A journal transaction's number; it wraps around, so compare with [`Tid::is_after`].
     Tid(u32), "tid "
 );
 number!(
@@ -80,13 +80,13 @@ impl Ino {
     pub const BAD_BLOCKS: Self = Self::new(1);
     /// The root directory.
     pub const ROOT: Self = Self::new(2);
-    /// The user quota file, where the quota feature names none.
+    /// The user quota file, if the quota feature names no other.
     pub const USER_QUOTA: Self = Self::new(3);
-    /// The group quota file, where the quota feature names none.
+    /// The group quota file, if the quota feature names no other.
     pub const GROUP_QUOTA: Self = Self::new(4);
     /// The reserved group descriptors (`resize_inode`).
     pub const RESIZE: Self = Self::new(7);
-    /// The journal, where the superblock names no other.
+    /// The journal, if the superblock names no other.
     pub const JOURNAL: Self = Self::new(8);
 
     /// Whether this is the "no inode" value, 0.
@@ -114,7 +114,7 @@ impl FsBlock {
 }
 
 impl Tid {
-    /// Whether `self` comes after `other`, by signed distance, as the journal's numbers wrap.
+    /// Whether `self` comes after `other`, by signed distance, because the journal's numbers wrap.
     #[must_use]
     pub const fn is_after(self, other: Self) -> bool {
         let d = self.0.wrapping_sub(other.0);

@@ -1,8 +1,8 @@
-//! Extended attributes: those behind an inode's fields, and those in a block of their own.
-//! Input: an inode's bytes, or the block that `file_acl` names. Output: [`Xattrs`], a list of checked entries.
-//! Invariant: names and values lie inside the bytes given; a value never overlaps the list of entries.
-//! Limit: a value kept in an inode of its own is only pointed to; its length and hash are checked with
-//! [`verify_ea_inode`]. Source: the kernel's ext4 documentation, "extended attributes"; man 5 attr.
+//! Extended attributes: in the inode after its fields, and in a block of their own.
+//! Input: an inode's bytes, or the block that `file_acl` names. Output: [`Xattrs`], a list of checked entries. Invariant: names
+//! and values lie inside the given bytes; a value never overlaps the list of entries. Limit: a value in an inode of its own is
+//! only referred to; [`verify_ea_inode`] checks its length and hash. Source: the kernel's ext4 documentation, "extended
+//! attributes"; man 5 attr.
 
 use crate::csum;
 use crate::error::{Corrupt, Result, Unfit, bad, room, want};
@@ -26,10 +26,10 @@ pub use pack::{block_hash, write_block, write_inode};
 
 /// First word of both areas.
 const MAGIC: u32 = 0xEA02_0000;
-/// Longest value in an inode of its own (the format's limit; the kernel's interface stops at 64 KiB).
+/// Longest value in an inode of its own (the format's limit; the kernel's interface has 64 KiB).
 const MAX_EA_INODE: u32 = 1 << 24;
 
-/// The prefix that an attribute's name starts with.
+/// The code of a name's prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NameIndex(pub u8);
 
@@ -46,10 +46,10 @@ impl NameIndex {
     pub const SECURITY: Self = Self(6);
     /// `system.`, among them `system.data`, the rest of inline data.
     pub const SYSTEM: Self = Self(7);
-    /// How a file is encrypted; not shown.
+    /// The encryption context; not shown.
     pub const ENCRYPTION: Self = Self(9);
 
-    /// The text in front of the stored name; `None` for codes that are not shown (encryption contexts).
+    /// The text before the stored name; `None` for codes that are not shown (encryption contexts).
     #[must_use]
     pub const fn prefix(self) -> Option<&'static str> {
         match self.0 {
@@ -65,7 +65,7 @@ impl NameIndex {
         }
     }
 
-    /// Splits a full name into the code and the name to store; `None` if no code has that prefix.
+    /// Splits a full name into code and stored name; `None` if no code has that prefix.
     #[must_use]
     pub fn split(full: &[u8]) -> Option<(Self, &[u8])> {
         // Whole names first: they begin with "system." too.
@@ -84,13 +84,13 @@ impl NameIndex {
 /// Where a value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum XattrValue<'a> {
-    /// Here.
+    /// In these bytes.
     Bytes(&'a [u8]),
-    /// In the data of this inode (ea_inode), so many bytes.
+    /// In the data of this inode (ea_inode).
     Inode {
         /// The inode; a regular file flagged EA_INODE.
         ino: Ino,
-        /// Bytes, 1..=2^24.
+        /// Length in bytes, 1..=2^24.
         size: u32,
     },
 }
@@ -100,16 +100,16 @@ pub enum XattrValue<'a> {
 pub struct XattrEntry<'a> {
     /// Code of the prefix.
     pub index: NameIndex,
-    /// The name behind the prefix, 0..=255 bytes without a NUL.
+    /// The name after the prefix, 0..=255 bytes without a NUL.
     pub name: &'a [u8],
     /// Its value.
     pub value: XattrValue<'a>,
-    /// Stored hash; 0 = none kept (entries in inodes).
+    /// Stored hash; 0 = none (entries in inodes).
     pub hash: u32,
 }
 
 impl XattrEntry<'_> {
-    /// Prefix and name; `None` for codes that are not shown.
+    /// Full name; `None` for codes that are not shown.
     #[must_use]
     pub fn full_name(&self) -> Option<Vec<u8>> {
         let mut full = self.index.prefix()?.as_bytes().to_vec();
@@ -117,8 +117,8 @@ impl XattrEntry<'_> {
         Some(full)
     }
 
-    /// Compares the stored hash with name and value. Entries without a hash, and values in inodes, pass: for
-    /// those see [`verify_ea_inode`].
+    /// Compares the stored hash with name and value. Entries without a hash pass, and so do values in inodes: for those see
+    /// [`verify_ea_inode`].
     ///
     /// # Errors
     /// `XattrHash`.
@@ -143,12 +143,12 @@ impl XattrEntry<'_> {
 pub struct Xattrs<'a> {
     /// In stored order.
     pub entries: Vec<XattrEntry<'a>>,
-    /// Inodes that share the block; 1 for those in the inode; 0 for an area that was never used.
+    /// Inodes that share the block; 1 for attributes in the inode; 0 for an area that was never used.
     pub refcount: u32,
 }
 
 impl<'a> Xattrs<'a> {
-    /// Attributes behind the inode's fields; `raw` is what the inode was parsed from. No magic number, no attributes.
+    /// The attributes in the inode; `raw` is what the inode was parsed from. Without a magic number there are none.
     ///
     /// # Errors
     /// `XattrEntry`, `XattrValue`.
@@ -174,7 +174,7 @@ impl<'a> Xattrs<'a> {
         })
     }
 
-    /// Attributes in a block.
+    /// The attributes in a block.
     ///
     /// # Errors
     /// `Short`, `XattrMagic`, `XattrBlocks`, `XattrChecksum` (metadata_csum), `XattrEntry`, `XattrValue`.
@@ -229,14 +229,14 @@ impl<'a> Xattrs<'a> {
     }
 }
 
-/// The checksum that a block of attributes should carry: its number, then its bytes with the sum as zeros.
+/// The checksum of an attribute block: over its number, then its bytes with a zero checksum.
 #[must_use]
 pub fn block_checksum(sb: &Superblock, block: FsBlock, bytes: &[u8]) -> u32 {
     let seed = csum::crc32c(sb.csum_seed(), &block.get().to_le_bytes());
     csum::crc32c_with_hole(seed, bytes, xh::CHECKSUM, 4)
 }
 
-/// Sets how many inodes share a checked block of attributes, and seals it.
+/// Sets how many inodes share a checked attribute block, and updates the checksum.
 ///
 /// # Errors
 /// `Short`.
@@ -270,7 +270,7 @@ impl<'a> Reader<'_, 'a> {
         let names_end = self.find_end()?;
         let mut list = Vec::new();
         let mut at = self.base;
-        // `find_end` walked the same steps, each of at least 16 bytes.
+        // `find_end` made the same steps, each of at least 16 bytes.
         while at.saturating_add(4) < names_end {
             let slot = self.bytes.get(at..).unwrap_or(&[]);
             list.push(self.entry(at, slot, names_end)?);
@@ -279,7 +279,7 @@ impl<'a> Reader<'_, 'a> {
         Ok(list)
     }
 
-    /// The byte behind the four zero bytes that end the list.
+    /// The position after the four zero bytes that end the list.
     fn find_end(&self) -> Result<usize> {
         let mut at = self.base;
         loop {

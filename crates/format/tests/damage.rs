@@ -1,5 +1,5 @@
-//! Every byte of every structure damaged in turn: with metadata_csum each is refused, or proven not to be covered;
-//! without checksums nothing panics.
+//! Every byte of every structure damaged in turn: with metadata_csum each is refused, or proven not to be covered; without
+//! checksums nothing panics.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -13,7 +13,7 @@ use diorite_format::superblock::JournalPlace;
 use diorite_format::xattr::Xattrs;
 use diorite_format::{FileBlock, GroupDesc, GroupNo, Inode, Superblock, orphan};
 
-/// Calls `accepts` with each byte damaged in three ways; `may_pass` says where damage need not be seen.
+/// Calls `accepts` with each byte damaged in three ways; `may_pass` says where damage may pass.
 fn sweep(
     what: &str,
     bytes: &[u8],
@@ -107,7 +107,7 @@ fn extent_block(v: &Volume, may_pass: fn(usize, u8) -> bool) {
     let frag = v.lookup("frag");
     let root = ExtentNode::parse_root(&v.sb, &frag).unwrap();
     let index = root.indexes()[0];
-    // Behind the checksum a node of 4 KiB or less has at most 8 bytes that belong to nothing.
+    // After the checksum, a node of 4 KiB or less has at most 8 unused bytes.
     let end = 12 + usize::from((v.sb.block_size() as u16 - 12) / 12) * 12 + 4;
     sweep(
         "extent block",
@@ -181,7 +181,7 @@ fn orphans(v: &Volume) {
     });
 }
 
-/// Clearing the metadata_csum bit itself turns the checks off: the only damage to a superblock that can pass.
+/// Clearing the metadata_csum bit itself disables the checks: the only damage to a superblock that can pass.
 fn only_the_switch(at: usize, flip: u8) -> bool {
     at == 0x65 && flip & 0x04 != 0
 }
@@ -204,7 +204,7 @@ fn with_checksums_damage_is_refused() {
         };
         let v = Volume::open(&image.path);
         superblock(&v, only_the_switch);
-        // A 32-byte descriptor holds 16 bits of each bitmap's sum, but every bit of itself is covered.
+        // A 32-byte descriptor has only 16 bits of each bitmap's checksum, but its own checksum covers every bit of it.
         groups(&v, covered);
         bitmaps(&v);
         inodes(&v, covered);

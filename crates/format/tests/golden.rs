@@ -1,5 +1,5 @@
-//! Volumes of many kinds, made by mke2fs: what this crate reads is compared with what dumpe2fs and debugfs say
-//! and with the files that were copied in.
+//! Volumes of many kinds, made by mke2fs: what this crate reads is compared with the output of dumpe2fs and debugfs, and with
+//! the files that were copied in.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -72,7 +72,7 @@ fn ext4_deep_hash_tree() {
     );
 }
 
-/// Everything on one volume.
+/// All checks on one volume.
 fn examine(args: &[&str], size: &str, many: usize) {
     let Some(image) = Image::make(args, size, many) else {
         return;
@@ -399,7 +399,7 @@ fn stats(v: &Volume, image: &Image) {
     }
 }
 
-/// Every name is in the block that the tree says.
+/// Every name is in the block that the tree names.
 fn hashed_directory(v: &Volume, many_names: usize) {
     let many = v.lookup("many");
     if !is_hashed(&v.sb, &many) {

@@ -1,4 +1,4 @@
-//! Logs written by debugfs, in every form of tags and sums: each block is taken apart and every sum holds.
+//! Logs written by debugfs, in every form of tags and checksums: each block is parsed and every checksum is valid.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -19,8 +19,8 @@ impl Drop for Scratch {
     }
 }
 
-/// The journal of a volume in which debugfs wrote three blocks (the first begins with the magic number), then a
-/// transaction that revokes one of them.
+/// The journal of a volume in which debugfs wrote three blocks (the first begins with the magic number), then a transaction
+/// that revokes one of them.
 fn journal(dir: &Path, features: &str, open: &str) -> Option<Vec<u8>> {
     let at = |name: &str| dir.join(name).to_str().unwrap().to_owned();
     let args = ["-q", "-F", "-t", "ext4", "-b", "1024", "-O", features];
@@ -79,7 +79,7 @@ fn check(bytes: &[u8], checksum: JournalChecksum, is_64bit: bool) {
     flips(block(1), block(5), &form, sum);
 }
 
-/// A flipped byte anywhere in a block with a sum of its own is found.
+/// A flipped byte anywhere in a block with a checksum of its own is detected.
 fn flips(
     descriptor: &[u8],
     commit: &[u8],
@@ -101,7 +101,7 @@ fn every_form() {
     let dir = std::env::temp_dir().join(format!("diorite-journal-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let dir = Scratch(dir);
-    // Volumes without metadata_csum get v1 whatever version is asked for.
+    // Volumes without metadata_csum get v1 whatever version is requested.
     for (features, open, checksum) in [
         ("^metadata_csum", "jo", JournalChecksum::None),
         ("^metadata_csum", "jo -c", JournalChecksum::V1),

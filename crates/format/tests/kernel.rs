@@ -1,5 +1,5 @@
-//! What a running kernel writes: hash trees, attributes, access control lists, inline data, journal sums.
-//! Needs root, a loop device and ext4 in the kernel; else it says why it was skipped.
+//! Structures that a running kernel writes: hash trees, attributes, access control lists, inline data, journal checksums. Needs
+//! root, a loop device and ext4 in the kernel; otherwise it prints why it was skipped.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -167,7 +167,7 @@ fn examine(features: &str, block_size: &str) {
     journal(&v);
 }
 
-/// What a crash now would leave: a volume that says it needs recovery, and a log that is not empty.
+/// The state that a crash now would leave: a volume that needs recovery, and a log that is not empty.
 fn while_mounted(image: &Image, mounted: &Path) {
     let _ = Command::new("sync").arg("-f").arg(mounted).status();
     let file = fs::File::open(&image.path).unwrap();
@@ -190,7 +190,7 @@ fn journal(v: &Volume) {
     assert!(j.is_empty() && j.sequence.get() > 1);
     if v.sb.has_metadata_csum() {
         assert_eq!(j.features.checksum(), JournalChecksum::V3);
-        // All but the switch itself: the bit that says "checksum v3".
+        // Every byte except the one with the bit "checksum v3".
         for at in (0..1024).filter(|at| *at != 0x2B) {
             raw[at] ^= 0x10;
             assert!(

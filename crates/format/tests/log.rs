@@ -1,5 +1,5 @@
-//! A log written with this crate and plain file I/O alone, replayed by e2fsck: copies arrive, also one that looks like a
-//! block of the log, and a revoked one does not.
+//! A log written with only this crate and plain file I/O, replayed by e2fsck: copies are replayed, also one that looks like a
+//! block of the log, and a revoked one is not.
 #![allow(clippy::unwrap_used)]
 
 mod common;

@@ -1,4 +1,4 @@
-//! Names, files and directories made, moved and removed with this crate and plain file I/O alone: e2fsck finds nothing, and
+//! Names, files and directories created, moved and removed with only this crate and plain file I/O: e2fsck finds no error, and
 //! debugfs finds every name.
 #![allow(clippy::unwrap_used)]
 
@@ -41,7 +41,7 @@ volumes! {
     ext2_old: "64M", "-t" "ext2" "-b" "1024" "-O" "none";
 }
 
-/// Everything on one volume.
+/// All checks on one volume.
 fn examine(args: &[&str], size: &str) {
     let Some(image) = Image::make(args, size, MANY) else {
         return;
@@ -145,7 +145,7 @@ fn new_directory(image: &Image) {
     });
 }
 
-/// The new file and the small one change names.
+/// Exchanges the names of the new file and the small one.
 fn swap_names(image: &Image, file: Ino) {
     let small = Volume::open(&image.path).lookup("hello.txt").ino;
     edit_root(image, |e| {
@@ -167,7 +167,7 @@ fn unlink(image: &Image) {
     book_inode(image, file.ino, false, false);
 }
 
-/// A second name for the small file, in the block that the hash tree names for it.
+/// Adds a second name for the small file, in the block that the hash tree names for it.
 fn link_in_hashed(image: &Image) {
     let v = Volume::open(&image.path);
     let many = v.lookup("many");
@@ -206,7 +206,7 @@ fn link_in_hashed(image: &Image) {
     panic!("every block is full");
 }
 
-/// A further name for the small file, in a directory without blocks.
+/// Adds another name for the small file, in a directory without blocks.
 fn link_in_inline(image: &Image) {
     let v = Volume::open(&image.path);
     let mut dir = v.lookup("deep/er");
@@ -228,7 +228,7 @@ fn link_in_inline(image: &Image) {
     assert!(stat.contains("Links: 3"), "{stat}");
 }
 
-/// An inode without a name, left in the orphan file: e2fsck frees it.
+/// Leaves an inode without a name in the orphan file: e2fsck frees it.
 fn orphan(image: &Image) {
     let v = Volume::open(&image.path);
     let Some(file) = v.sb.orphan_file() else {

@@ -1,5 +1,5 @@
-//! What the encoders make, judged by others: a structure that was read and written unchanged has the same bytes, and after
-//! changes made with this crate and plain file I/O alone, e2fsck has nothing to say and debugfs and dumpe2fs show them.
+//! Output of the encoders, judged by other tools: a structure that is read and written unchanged has the same bytes; after
+//! changes made with only this crate and plain file I/O, e2fsck finds no error, and debugfs and dumpe2fs show the changes.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -40,7 +40,7 @@ volumes! {
     ext2_old: "64M", "-t" "ext2" "-b" "1024" "-O" "none";
 }
 
-/// Everything on one volume.
+/// All checks on one volume.
 fn examine(args: &[&str], size: &str) {
     let Some(image) = Image::make(args, size, MANY) else {
         return;
@@ -109,7 +109,7 @@ fn used_inodes(v: &Volume) -> Vec<Ino> {
     out
 }
 
-/// Writes every bitmap that was never written, and says so in the descriptor.
+/// Writes every bitmap that was never written, and updates the descriptor.
 fn initialise_groups(image: &Image) {
     let v = Volume::open(&image.path);
     let mut uninit = 0;
@@ -130,7 +130,7 @@ fn initialise_groups(image: &Image) {
             new.flags = new.flags.without_block_uninit();
             uninit += 1;
         } else {
-            // What the group needs for itself is in use in the bitmap that mke2fs wrote.
+            // The group's own metadata is in use in the bitmap that mke2fs wrote.
             let real = v.block(desc.block_bitmap);
             for bit in (0..map.len() as u32 * 8).filter(|n| bitmap::test(&map, *n) == Some(true)) {
                 assert_eq!(
@@ -158,7 +158,7 @@ fn initialise_groups(image: &Image) {
     );
 }
 
-/// Gives the small file other attributes and three more blocks.
+/// Changes the small file's attributes and adds three blocks.
 fn grow_a_file(image: &Image) {
     let start = take_blocks(image, 3);
     let v = Volume::open(&image.path);
@@ -204,7 +204,7 @@ fn grow_a_file(image: &Image) {
     }
 }
 
-/// One written block and two unwritten ones, behind what the file has.
+/// Adds one written block and two unwritten ones after the file's last.
 fn grow_extents(v: &Volume, file: &mut Inode, base: u64, start: u64) {
     let mut root = ExtentNode::parse_root(&v.sb, file).unwrap();
     let Entries::Leaf(list) = &mut root.entries else {
@@ -222,7 +222,7 @@ fn grow_extents(v: &Volume, file: &mut Inode, base: u64, start: u64) {
     root.write_root(&mut file.i_block).unwrap();
 }
 
-/// A direct block, a block of pointers and the first block that it points to.
+/// Adds a direct block, an indirect block, and the first block that it points to.
 fn grow_pointers(image: &Image, v: &Volume, file: &mut Inode, start: u64) {
     set_root_pointer(&v.sb, &mut file.i_block, 1, FsBlock::new(start)).unwrap();
     set_root_pointer(&v.sb, &mut file.i_block, 12, FsBlock::new(start + 1)).unwrap();

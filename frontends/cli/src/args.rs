@@ -1,4 +1,4 @@
-//! The command line: what can be asked, in the words of `--help`.
+//! The command line: commands and options, with the words that `--help` and the man pages print.
 //!
 //! Input: the process's arguments. Output: a [`Cli`]. Invariant: parsing changes nothing and opens nothing. Limits: wrong usage
 //! ends the process with code 2, as clap does.
@@ -28,8 +28,8 @@ use diorite::Policy;
 use diorite_block::IoEngine;
 use std::path::PathBuf;
 
-/// Look into ext2, ext3 and ext4 images, copy into and out of them, change, check and recover them, and measure direct I/O on them: from
-/// user space, without root.
+/// Inspect ext2, ext3 and ext4 images, copy files into and out of them, change, check and recover them, and measure direct I/O
+/// on them: from user space, without root
 #[derive(Debug, Parser)]
 #[command(name = "diorite", version, max_term_width = 100, propagate_version = true, after_long_help = LOCATORS)]
 pub(crate) struct Cli {
@@ -58,7 +58,7 @@ asked for); 2 for wrong usage (ls: also for a path or image that was asked for).
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
-    /// How to reach the device: uring, aio or threads; the first that works unless given
+    /// How to access the device: uring, aio or threads; by default the first of these that works
     #[arg(long, global = true, value_name = "ENGINE")]
     pub(crate) io_engine: Option<IoEngine>,
     /// Behaviour of direct I/O: linux-2.6.31, linux-4.15, linux-5.10, linux-6.5, linux-6.19 or diorite
@@ -70,20 +70,20 @@ pub(crate) struct Global {
         hide_default_value = true
     )]
     pub(crate) policy: Policy,
-    /// The device with the journal, for an image whose journal is not inside it
+    /// The journal's device, for an image with an external journal
     #[arg(long, global = true, value_name = "LOCATOR")]
     pub(crate) journal: Option<String>,
-    /// Open for writing whoever else has the image. Only [`Writing`] sets it.
+    /// Open for writing although another program has the image open. Only [`Writing`] sets it.
     #[arg(skip)]
     pub(crate) ignore_lock: bool,
 }
 
-/// A command that opens an image for writing: its own options, and the one that all such commands have.
+/// A command that opens an image for writing: its own options, and the option that all such commands share.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Writing<T: Args> {
     #[command(flatten)]
     pub(crate) args: T,
-    /// Open the image for writing although it is mounted, or another program has it open: two writers destroy what is in it
+    /// Open the image for writing although it is mounted or another program has it open: two writers destroy its contents
     #[arg(
         long,
         global = true,
@@ -93,7 +93,7 @@ pub(crate) struct Writing<T: Args> {
 }
 
 impl<T: Args> Writing<T> {
-    /// The options of every command, as this one was given them.
+    /// The global options, with the values given to this command.
     pub(crate) fn global(&self, global: &Global) -> Global {
         Global {
             ignore_lock: self.ignore_lock,
@@ -116,12 +116,12 @@ pub(crate) enum Command {
         after_help = "Examples:\n  diorite ls disk.img\n  diorite ls -l disk.img /etc\n  diorite ls -F --color=auto disk.img\n  diorite ls -lRa --time-style full-iso disk.img /"
     )]
     Ls(LsArgs),
-    /// Draw directories as trees
+    /// Print directories as trees
     #[command(
         after_help = "Examples:\n  diorite tree disk.img\n  diorite tree -L 2 -d disk.img /usr\n  diorite tree -as disk.img /home"
     )]
     Tree(TreeArgs),
-    /// Print the paths of files that fit, in the words of find(1)
+    /// Print the paths of files that match, as find(1) does
     #[command(
         override_usage = "diorite find [OPTIONS] <IMG> [PATH]... [EXPRESSION]",
         long_about = FIND,

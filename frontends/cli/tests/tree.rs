@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Mount, debugfs, diorite, image, run, same, scratch, skip};
+use common::{Mount, debugfs, diorite, image, is_root, run, same, scratch, skip};
 use std::path::Path;
 use std::process::Command;
 
@@ -103,8 +103,13 @@ fn as_coreutils_do() {
             lines.sort();
             lines
         };
-        let (ours, theirs) = (list(&out), list(&host));
+        let (ours, mut theirs) = (list(&out), list(&host));
         assert!(theirs.len() > 10);
+        if !is_root() {
+            // What was root's and is now somebody else's does not keep its set-user-id bit.
+            let without = theirs.iter().map(|line| line.replace("|4755|", "|755|"));
+            theirs = without.collect();
+        }
         assert_eq!(ours, theirs);
     }
 }
@@ -266,7 +271,15 @@ fn refusals() {
     let copy = dir.path().join("copy");
     let again = dir.path().join("again");
     for to in [&copy, &again] {
-        diorite(&["get", "-q", img, "/d", to.to_str().unwrap()]).ok();
+        diorite(&[
+            "get",
+            "-q",
+            "--no-same-owner",
+            img,
+            "/d",
+            to.to_str().unwrap(),
+        ])
+        .ok();
     }
     same(&copy, &again);
 }

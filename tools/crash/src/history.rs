@@ -62,6 +62,9 @@ pub enum What {
     Close,
 }
 
+/// How many failed actions are told.
+const MOST_TOLD: usize = 10;
+
 /// Something that becomes known while a workload runs. Actions are numbered from 1 in the order in which they begin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Note {
@@ -71,8 +74,8 @@ pub enum Note {
     Placed(u32, u64),
     /// The action with this number was acknowledged.
     Acked(u32),
-    /// The action with this number was answered by an error.
-    Failed(u32),
+    /// The action with this number was answered by this error.
+    Failed(u32, String),
 }
 
 /// What a workload does with a file.
@@ -168,7 +171,8 @@ impl Action {
 pub struct History {
     pub(crate) files: Vec<Start>,
     pub(crate) actions: Vec<Action>,
-    failed: usize,
+    /// The errors that actions were answered by; the first [`MOST_TOLD`] of them.
+    failed: Vec<String>,
 }
 
 impl History {
@@ -178,7 +182,7 @@ impl History {
         Self {
             files,
             actions: Vec::new(),
-            failed: 0,
+            failed: Vec::new(),
         }
     }
 
@@ -192,7 +196,7 @@ impl History {
     #[must_use]
     pub fn findings(&self, verdict: &Verdict) -> Vec<String> {
         let clash = self.clash();
-        let failed = (self.failed > 0).then(|| format!("{} requests failed", self.failed));
+        let failed = self.failed.iter().cloned();
         let found = match verdict {
             Verdict::Wrong(found) => &found[..],
             Verdict::Well | Verdict::Lost => &[],
@@ -254,7 +258,12 @@ impl History {
                 }
             }
             Note::Acked(number) => self.acked(*number, mark),
-            Note::Failed(_) => self.failed += 1,
+            Note::Failed(number, error) if self.failed.len() < MOST_TOLD => {
+                let what = self.action(*number).map(|action| &action.what);
+                let told = format!("action {number} failed: {what:?}: {error}");
+                self.failed.push(told);
+            }
+            Note::Failed(..) => {}
         }
     }
 
@@ -360,8 +369,11 @@ mod tests {
     fn requests_that_fail_are_a_finding() {
         let mut history = History::new(Vec::new());
         history.note(&append(true), 0);
-        history.note(&Note::Failed(1), 1);
-        assert_eq!(history.findings(&Verdict::Well), ["1 requests failed"]);
+        history.note(&Note::Failed(1, "no space".to_owned()), 1);
+        let found = history.findings(&Verdict::Well);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].starts_with("action 1 failed: Some(Append"));
+        assert!(found[0].ends_with(": no space"), "{}", found[0]);
     }
 
     #[test]

@@ -216,8 +216,8 @@ impl Driver<'_> {
                 let number = self.begin(What::Sync {
                     file: target as u32,
                 })?;
-                let well = self.targets[target].file.sync().is_ok();
-                self.end(number, well)
+                let made = self.targets[target].file.sync();
+                self.end(number, made)
             }
             Step::Toggle => {
                 let file = self.targets[target].file.clone();
@@ -233,15 +233,21 @@ impl Driver<'_> {
 
     fn toggle(&mut self, number: u32, file: &File) -> Result<()> {
         let action = self.begin(What::Toggle { file: number })?;
-        let flags = file.metadata().flags;
         let journals = InodeFlags::JOURNAL_DATA;
-        let flags = if flags.has(journals) {
-            flags.without(journals)
-        } else {
-            flags.with(journals)
+        let made = loop {
+            let flags = file.metadata().flags;
+            let toggled = if flags.has(journals) {
+                flags.without(journals)
+            } else {
+                flags.with(journals)
+            };
+            let made = self.volume.set_flags(file.ino(), toggled);
+            // A write in flight may have moved inline data into extents since the flags were read: to take flag e away again is refused.
+            if made.is_ok() || file.metadata().flags == flags {
+                break made;
+            }
         };
-        let well = self.volume.set_flags(file.ino(), flags).is_ok();
-        self.end(action, well)
+        self.end(action, made)
     }
 
     fn write(&mut self, target: usize, queue: usize, place: Place, dsync: bool) -> Result<()> {
@@ -313,11 +319,10 @@ impl Driver<'_> {
         Ok(self.next - 1)
     }
 
-    fn end(&mut self, number: u32, well: bool) -> Result<()> {
-        (self.sink)(if well {
-            Note::Acked(number)
-        } else {
-            Note::Failed(number)
+    fn end(&mut self, number: u32, made: std::result::Result<(), diorite::Error>) -> Result<()> {
+        (self.sink)(match made {
+            Ok(()) => Note::Acked(number),
+            Err(error) => Note::Failed(number, error.to_string()),
         })
     }
 
@@ -349,7 +354,7 @@ impl Driver<'_> {
             if completion.op == Op::Append && completion.result.is_ok() {
                 (self.sink)(Note::Placed(number, completion.pos / SECTOR as u64))?;
             }
-            self.end(number, completion.result.is_ok())?;
+            self.end(number, completion.result.map(drop))?;
         }
         Ok(())
     }

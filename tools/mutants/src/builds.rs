@@ -132,7 +132,7 @@ impl<'a> Copy<'a> {
     ///
     /// # Errors
     /// When the compiler complains of something that no mutant did.
-    pub(crate) fn settle(&mut self, not: &mut NotJudged) -> Result<()> {
+    pub(crate) fn take_unviable_out(&mut self, not: &mut NotJudged) -> Result<()> {
         loop {
             self.weave(not)?;
             let (lines, _) = self.cargo(&["check", "--lib"])?;

@@ -118,7 +118,7 @@ fn campaign(wish: &Wish) -> Result<usize> {
     let path = dir.join("verdicts.jsonl");
     let known = judge::read(&path)?;
     let mut not = not_judged(&mutants, &known);
-    copy.settle(&mut not)?;
+    copy.take_unviable_out(&mut not)?;
     let binaries = copy.build(&wish.tests)?;
     let binaries: Vec<_> = binaries
         .into_iter()

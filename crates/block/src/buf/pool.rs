@@ -9,8 +9,8 @@ use std::sync::Mutex;
 
 /// A pool of bufs of one size, cut from one region so that a ring registers them all at once.
 ///
-/// Send and Sync; get and put take one short lock. Bufs that are dropped instead of put back are lost to the pool and
-/// keep its memory alive.
+/// Send and Sync; get and put take one short lock. A buf that is dropped instead of put back is lost to the pool and keeps the
+/// pool's memory alive.
 pub struct BufPool {
     free: Mutex<Vec<Buf>>,
     size: usize,
@@ -28,7 +28,7 @@ impl BufPool {
     /// `count` bufs of `size` bytes each, every one aligned to `size` rounded up to a power of two, at most a page.
     ///
     /// # Panics
-    /// If memory is exhausted, or the product is more than an address space holds.
+    /// If memory is exhausted, or the product exceeds the address space.
     #[must_use]
     pub fn new(size: usize, count: usize) -> BufPool {
         let step = size.next_multiple_of(size.next_power_of_two().clamp(512, BUF_ALIGN));
@@ -46,7 +46,7 @@ impl BufPool {
         }
     }
 
-    /// A buf, or none if all are out. Its bytes are what its last user left.
+    /// A buf, or none if all are in use. Its bytes are those of its last user.
     #[must_use]
     pub fn get(&self) -> Option<Buf> {
         self.free
@@ -55,7 +55,7 @@ impl BufPool {
             .pop()
     }
 
-    /// Gives a buf back. One that is not of this pool's size is just dropped.
+    /// Returns a buf to the pool. A buf that is not of this pool's size is dropped.
     pub fn put(&self, buf: Buf) {
         if buf.len() == self.size && !buf.is_vectored() {
             self.free

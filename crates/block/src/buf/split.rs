@@ -1,17 +1,17 @@
-//! Cutting one buf into parts that several bios carry at once, and getting the whole back.
+//! Cuts one buf into parts that several bios carry at the same time, and restores the whole.
 //!
-//! Input: a [`Buf`] and lengths. Output: disjoint parts, then the whole. Invariant: the whole is not given out while a part
-//! is. Limits: parts are taken in order and come back in any.
+//! Input: a [`Buf`] and lengths. Output: disjoint parts, then the whole. Invariant: the whole is not given out while a part is.
+//! Limits: parts are taken in order and returned in any order.
 
 use super::Buf;
 
-/// A buf cut into disjoint parts that several bios carry at once.
+/// A buf cut into disjoint parts that several bios carry at the same time.
 ///
-/// Parts are handed out in order by [`Split::take`], come back in any order through [`Split::absorb`], and when all are
-/// back [`Split::join`] gives the whole. No allocation unless the buf is vectored.
+/// [`Split::take`] hands out parts in order, [`Split::absorb`] takes them back in any order, and when all are back
+/// [`Split::join`] returns the whole. No allocation unless the buf is vectored.
 #[derive(Debug)]
 pub struct Split {
-    /// The whole, which nobody may look into while parts are out: it is private, and only `join` lets it go.
+    /// The whole buf. Nobody may access it while parts are out: the field is private, and only `join` returns it.
     whole: Buf,
     /// What has not been taken yet.
     rest: Buf,
@@ -19,7 +19,7 @@ pub struct Split {
 }
 
 impl Split {
-    /// Starts to cut `buf`.
+    /// Starts to split `buf`.
     #[must_use]
     pub fn new(buf: Buf) -> Split {
         Split {
@@ -40,7 +40,7 @@ impl Split {
         std::mem::replace(&mut self.rest, rest)
     }
 
-    /// Passes over the next `len` bytes, writing zeros to them.
+    /// Skips the next `len` bytes and writes zeros to them.
     ///
     /// # Panics
     /// If fewer are left.
@@ -68,13 +68,13 @@ impl Split {
         std::iter::once(&self.whole).chain(self.whole.rest())
     }
 
-    /// Bytes that are still out.
+    /// Bytes that are handed out.
     #[must_use]
     pub fn out(&self) -> usize {
         self.out
     }
 
-    /// The whole buf again.
+    /// Returns the whole buf.
     ///
     /// # Panics
     /// If a part is still out.

@@ -1,14 +1,14 @@
-//! The Linux AIO queue: reads, writes and syncs by io_submit; what it cannot do asynchronously, on the device's threads.
+//! The Linux AIO queue: reads, writes and syncs by io_submit; other operations run on the device's threads.
 //!
-//! Input: bios; a list costs one system call. Output: completions by io_getevents, and those of the threads. Invariants:
-//! a completion signals the waker's eventfd; a short or refused transfer goes on, blocking, on a thread. Limits: direct
-//! I/O only; the system's `fs.aio-max-nr`.
+//! Input: bios; a list costs one system call. Output: completions from io_getevents and from the threads. Invariants: a
+//! completion signals the waker's eventfd; a short or refused transfer continues, blocking, on a thread. Limits: direct I/O
+//! only; the host's `fs.aio-max-nr`.
 
 mod sys;
 
 use super::core::{Core, position};
 use super::pool::Pool;
-use super::settle::{Settled, fill_iovecs, plan, rest, rw_flags, settle};
+use super::round::{Round, apply_result, fill_iovecs, plan, rest, rw_flags};
 use super::slots::{Giver, HostOp, Slot, Taker};
 use super::target::Target;
 use crate::bio::{BioError, BioErrorKind, BioList};
@@ -21,12 +21,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use sys::{Context, ControlBlock, Event};
 
-/// Events that one look takes at most.
+/// The most events that one look takes.
 const LOOK: usize = 128;
 
 struct SubmitSide {
     taker: Taker,
-    /// Control blocks on their way to the kernel, and slots on their way to the threads.
+    /// Control blocks to hand to the kernel, and slots to hand to the threads.
     batch: Vec<*mut ControlBlock>,
     blocking: Vec<u32>,
 }
@@ -39,7 +39,7 @@ struct ReapSide {
     events: Vec<Event>,
 }
 
-/// A queue on a context.
+/// A queue on an AIO context.
 pub(super) struct AioQueue {
     context: Context,
     core: Arc<Core>,
@@ -55,7 +55,7 @@ unsafe impl Sync for AioQueue {}
 // SAFETY: a context may be used by every thread of the process.
 unsafe impl Send for AioQueue {}
 
-/// May this process use Linux AIO?
+/// Whether this process may use Linux AIO.
 pub(super) fn probe() -> io::Result<()> {
     Context::new(1).map(drop)
 }
@@ -156,7 +156,7 @@ impl AioQueue {
         }
     }
 
-    /// Hands the batch to the kernel; what the kernel refuses ends, or goes to a thread.
+    /// Submits the batch to the kernel; a request that the kernel refuses ends, or goes to a thread.
     fn send(&self, side: &mut SubmitSide) {
         let mut sent = 0;
         while sent < side.batch.len() {
@@ -185,10 +185,10 @@ impl AioQueue {
         let by_thread = match slot.op {
             // An old kernel without asynchronous sync.
             HostOp::Sync => true,
-            // A context that is full refuses with EAGAIN, whatever the request's flags.
+            // A full context refuses with EAGAIN, whatever the request's flags.
             _ => errno == libc::EAGAIN && !slot.bio().flags.nowait,
         };
-        if by_thread || settle(&self.core.target, slot, -i64::from(errno)) == Settled::Again {
+        if by_thread || apply_result(&self.core.target, slot, -i64::from(errno)) == Round::Again {
             side.blocking.push(index);
         } else {
             self.core.push_ended(index);
@@ -204,7 +204,7 @@ impl AioQueue {
                 let index = event.data as u32;
                 // SAFETY: the kernel has ended this slot's only control block, so the slot is ours.
                 let slot = unsafe { self.core.slots.slot(index) };
-                if settle(&self.core.target, slot, event.res) == Settled::Ended {
+                if apply_result(&self.core.target, slot, event.res) == Round::Ended {
                     self.core.hand_out(giver, index, out);
                     count += 1;
                 } else {

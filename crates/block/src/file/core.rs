@@ -1,9 +1,9 @@
-//! What the queues of all three I/O engines have in common, and the blocking way to run a slot.
+//! The common part of the queues of all three I/O engines, and the blocking way to run a slot.
 //!
-//! Input: slots of bios. Output: ended slots on a list that the reaper empties. Invariant: whoever puts a slot on the
-//! ended list owned it, and kicks the waker after. Limits: the list is as long as the queue is deep.
+//! Input: slots with bios. Output: ended slots on a list that the reaper empties. Invariant: a thread puts only slots that it
+//! owns on the ended list, and kicks the waker afterwards. Limits: the list is as long as the queue is deep.
 
-use super::settle::{MAX_ROUND, Settled, fill_iovecs, plan, rest, rw_flags, settle};
+use super::round::{MAX_ROUND, Round, apply_result, fill_iovecs, plan, rest, rw_flags};
 use super::slots::{Giver, HostOp, Slot, Slots, Taker};
 use super::target::Target;
 use crate::bio::{Bio, BioList};
@@ -12,7 +12,7 @@ use crate::sync::{DEVICE_SHARED, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A queue's shared part: also held by pool threads that work for it.
+/// A queue's shared part; pool threads that work for the queue hold it, too.
 pub(super) struct Core {
     pub(super) target: Arc<Target>,
     pub(super) waker: Arc<Waker>,
@@ -36,7 +36,7 @@ impl Core {
         (core, taker, giver)
     }
 
-    /// Puts an ended slot where the reaper finds it, and wakes who waits.
+    /// Adds an ended slot to the list of the reaper and wakes the waiter.
     pub(super) fn push_ended(&self, index: u32) {
         let mut ended = self.ended.lock();
         ended.push(index);
@@ -94,13 +94,13 @@ pub(super) fn run_here(target: &Target, bio: Bio) -> Bio {
 fn run_slot(target: &Target, slot: &mut Slot) {
     loop {
         let res = call(target, slot);
-        if settle(target, slot, res) == Settled::Ended {
+        if apply_result(target, slot, res) == Round::Ended {
             return;
         }
     }
 }
 
-/// One blocking round; bytes, or a negated errno.
+/// One blocking round; returns the bytes, or a negated errno.
 fn call(target: &Target, slot: &mut Slot) -> i64 {
     let fd = target.raw_fd();
     let pos = position(target, slot);
@@ -126,7 +126,7 @@ fn last_errno() -> i64 {
     )
 }
 
-/// Where in the file the rest of the bio begins.
+/// The position in the file where the rest of the bio begins.
 #[inline]
 pub(super) fn position(target: &Target, slot: &Slot) -> i64 {
     // Geometry::check has kept pos inside the device, and the device lies inside a file, whose size is an i64.
@@ -159,12 +159,12 @@ fn transfer(target: &Target, slot: &mut Slot, pos: i64) -> i64 {
     if res < 0 { -last_errno() } else { res as i64 }
 }
 
-/// What a queue without a ring does when it is dropped: waits for what is in flight.
+/// The drop of a queue without a ring: waits for the bios in flight.
 pub(super) fn drain_all(queue: &dyn crate::device::DeviceQueue) {
     let mut ended = BioList::new();
     while queue.in_flight() > 0 {
         if queue.reap(&mut ended) == 0 {
-            // Not on the waker: it may be shared with queues that go on, and its kicks are theirs.
+            // Not on the waker: other queues may share it, and its kicks are for them.
             std::thread::sleep(std::time::Duration::from_micros(200));
         }
         ended.clear();

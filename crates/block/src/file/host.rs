@@ -1,7 +1,7 @@
-//! What the host says of a file or block device: sizes, alignments, caches. System calls and sysfs only, never a write.
+//! What the host reports about a file or block device: sizes, alignments, caches. Only system calls and sysfs, never a write.
 //!
-//! Input: an open descriptor. Output: [`Limits`], sizes, blocks of bytes. Invariant: whatever the host does not say is
-//! taken to be the safe value (512-byte alignment, a volatile cache, no FUA). Limits: Linux.
+//! Input: an open descriptor. Output: [`Limits`], sizes, blocks of bytes. Invariant: a value that the host does not report gets
+//! a safe default (512-byte alignment, a volatile cache, no FUA). Limits: Linux.
 
 use crate::buf::Buf;
 use rustix::fd::{AsRawFd, OwnedFd};
@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
-/// What the host demands and offers.
+/// What the host requires and supports.
 pub(super) struct Limits {
     /// The smallest direct transfer.
     pub(super) logical: u32,
@@ -34,7 +34,7 @@ pub(super) fn limits(fd: &OwnedFd, block_device: bool) -> Limits {
         logical: logical.clamp(512, 65536),
         sector: 512,
         physical: blksize.next_power_of_two().clamp(512, 65536),
-        // A host that says nothing gets buffers aligned to 512.
+        // Without information from the host, buffers are aligned to 512.
         dma_align: mem.unwrap_or(512),
         discard: true,
         fua: false,
@@ -43,7 +43,7 @@ pub(super) fn limits(fd: &OwnedFd, block_device: bool) -> Limits {
     }
 }
 
-/// Memory and offset alignment of direct I/O, where the host knows them, and the preferred block.
+/// Memory and offset alignment of direct I/O if the host reports them, and the preferred block.
 fn dio_align(fd: &OwnedFd) -> (Option<u32>, Option<u32>, u32) {
     let wanted = StatxFlags::DIOALIGN | StatxFlags::BASIC_STATS;
     match rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, wanted) {
@@ -79,8 +79,8 @@ fn block_limits(fd: &OwnedFd, mem: Option<u32>) -> Limits {
             .unwrap_or(logical),
         discard: number("discard_max_bytes").is_some_and(|n| n > 0),
         fua: number("fua") == Some(1),
-        // A disk with a request queue of its own: the host makes a write without FUA and a flush of it. One that is made of other disks hands the
-        // write to one of them, and the flush is that one's alone.
+        // For a disk with a request queue of its own (`mq`), the kernel turns a write with FUA into a write and a flush. A disk
+        // made of other disks passes the write to one of them, and that flush covers only the one disk.
         fua_flushes: number("fua") == Some(0)
             && queue
                 .as_ref()
@@ -89,7 +89,7 @@ fn block_limits(fd: &OwnedFd, mem: Option<u32>) -> Limits {
     }
 }
 
-/// Does the kernel say that nobody may write to this block device?
+/// Whether the kernel has marked this block device as write-protected.
 pub(super) fn is_write_protected(device: u64) -> bool {
     read_line(&dir_of(device).join("ro")).is_some_and(|said| said == "1")
 }
@@ -100,7 +100,7 @@ fn dir_of(device: u64) -> PathBuf {
     PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
 }
 
-/// The sysfs folder that describes the disk which the descriptor is, or is a partition of.
+/// The sysfs folder of the disk that the descriptor is, or is a partition of.
 fn queue_dir(fd: &OwnedFd) -> Option<PathBuf> {
     let stat = rustix::fs::fstat(fd).ok()?;
     let dir = dir_of(stat.st_rdev);
@@ -136,7 +136,7 @@ pub(super) fn clear_direct(fd: &OwnedFd) -> Result<(), Errno> {
     rustix::fs::fcntl_setfl(fd, flags.difference(OFlags::DIRECT))
 }
 
-/// Reads up to `len` bytes at `pos` into aligned memory; how many there were, is the buf's second half of the pair.
+/// Reads up to `len` bytes at `pos` into aligned memory. Returns the buf and the number of bytes read.
 pub(crate) fn read_at(fd: &OwnedFd, pos: u64, len: usize) -> Result<(Buf, usize), Errno> {
     let mut buf = Buf::zeroed(len);
     let mut got = 0;
@@ -145,7 +145,7 @@ pub(crate) fn read_at(fd: &OwnedFd, pos: u64, len: usize) -> Result<(Buf, usize)
             Ok(0) => break,
             Ok(n) => got += n,
             Err(Errno::INTR) => {}
-            // Past a partial last block, the next direct read is misaligned: that is the end.
+            // After a partial last block the next direct read is misaligned: end of file.
             Err(Errno::INVAL) if got > 0 => break,
             Err(e) => return Err(e),
         }

@@ -1,15 +1,15 @@
-//! A regular file or a block device of the host: direct, asynchronous, by the best I/O engine that this process may use.
+//! A regular file or a block device of the host: direct, asynchronous, with the best I/O engine that this process may use.
 //!
-//! Input: [`FileOptions`]. Output: a [`FileDevice`] and its queues: io_uring, else Linux AIO, else a thread pool.
-//! Invariants: an engine that is not available is never an error unless it was asked for by name; every fallback is a
-//! line in the report. Limits: the size is the one at opening; a process that forked must not use the parent's queues.
+//! Input: [`FileOptions`]. Output: a [`FileDevice`] and its queues: io_uring, else Linux AIO, else a thread pool. Invariants:
+//! an unavailable engine is an error only if it was requested by name; every fallback is a line in the report. Limits: the size
+//! is that at opening; a forked child must not use the parent's queues.
 
 mod aio;
 mod core;
 pub(crate) mod host;
 mod open;
 mod pool;
-mod settle;
+mod round;
 mod slots;
 mod target;
 mod threads;
@@ -82,34 +82,34 @@ impl FromStr for IoEngine {
 pub struct FileOptions {
     /// The file or block device.
     pub path: PathBuf,
-    /// Where in it the device begins.
+    /// Where in the file the device begins.
     pub offset: u64,
-    /// How long the device is; to the end if not said.
+    /// The device's length; by default to the end of the file.
     pub size: Option<u64>,
     /// The partition of an MBR or GPT, counted from 1, inside that range.
     pub part: Option<u32>,
-    /// A larger logical block than the host's.
+    /// A logical block larger than the host's.
     pub sector: Option<u32>,
     /// Refuse writes.
     pub read_only: bool,
-    /// Not through O_DIRECT, even where that works.
+    /// Do not use O_DIRECT, even if it works.
     pub buffered: bool,
-    /// Open for writing although somebody else has it.
+    /// Open for writing although another process has it open.
     pub force: bool,
     /// Only this I/O engine.
     pub engine: Option<IoEngine>,
-    /// A whole regular file may be written past its end, up to this size. Who reads there before gets an error.
+    /// A whole regular file may be written past its end, up to this size. A read there before the write is an error.
     pub grow_to: Option<u64>,
 }
 
 /// A regular file or a block device of the host.
 ///
-/// Send and Sync. Its locks on the file are given back when it and its queues are dropped. After a fork the child must
-/// not use it.
+/// Send and Sync. Its locks on the file are released when it and its queues are dropped. After a fork the child must not use
+/// it.
 pub struct FileDevice {
     target: Arc<Target>,
     pool: Arc<Pool>,
-    /// The engine in use, and whether the next one may be tried when it fails.
+    /// The engine in use, and whether to try the next one if it fails.
     engine: Mutex<IoEngine>,
     forced: bool,
 }
@@ -127,12 +127,12 @@ impl FileDevice {
     /// Opens a file or block device.
     ///
     /// # Errors
-    /// It is not there, not permitted, held by somebody else, or the I/O engine asked for is not available.
+    /// It does not exist, is not permitted, is held by another process, or the requested I/O engine is not available.
     pub fn open(options: &FileOptions) -> Result<FileDevice, DeviceError> {
         FileDevice::open_named(options, options.path.display().to_string())
     }
 
-    /// As [`FileDevice::open`], with the locator that messages are to show.
+    /// As [`FileDevice::open`], with the locator to show in messages.
     ///
     /// # Errors
     /// As [`FileDevice::open`].
@@ -147,7 +147,8 @@ impl FileDevice {
         })
     }
 
-    /// The partition table of what the options describe; none if there is none that makes sense. The file is read only, whoever has it.
+    /// The partition table in the range of the options; none if there is no valid one. The file is only read, even if another
+    /// process holds it.
     ///
     /// # Errors
     /// As [`FileDevice::open`].
@@ -155,12 +156,12 @@ impl FileDevice {
         open::partitions(options)
     }
 
-    /// The I/O engine that queues opened now get.
+    /// The I/O engine for queues that are opened now.
     pub fn engine(&self) -> IoEngine {
         *self.engine.lock()
     }
 
-    /// Reads that lay beyond the backing's end because it shrank: rule L2's errors.
+    /// Reads past the end of the backing file, which has shrunk (rule L2): zeros and an error.
     #[must_use]
     pub fn reads_beyond_end(&self) -> u64 {
         self.target.beyond_end.load(Ordering::Relaxed)
@@ -185,7 +186,7 @@ impl FileDevice {
     }
 }
 
-/// The engine that was asked for, or the first that works.
+/// The requested engine, or the first that works.
 fn choose(target: &Target, asked: Option<IoEngine>) -> Result<IoEngine, DeviceError> {
     if let Some(engine) = asked {
         return probe(target, engine).map(|()| engine).map_err(|e| {
@@ -223,7 +224,7 @@ impl Device for FileDevice {
     fn geometry(&self) -> Geometry {
         let geometry = self.target.current();
         Geometry {
-            // A host flushes behind each such write of a thread, and tells an error of earlier ones by it, once.
+            // With threads, the host flushes after each FUA write and reports an error of earlier writes in it, only once.
             fua: geometry.fua && self.engine() != IoEngine::Threads,
             ..geometry
         }

@@ -1,7 +1,7 @@
-//! Opening the host's file or block device: direct where it can be, held against other writers, measured.
+//! Opens the host's file or block device: with direct I/O if possible, locked against other writers, and measured.
 //!
-//! Input: a path and [`FileOptions`]. Output: a [`Target`]. Invariants: probing never writes; whatever was given up on
-//! the way is a line in the notes. Limits: regular files and block devices only.
+//! Input: a path and [`FileOptions`]. Output: a [`Target`]. Invariants: probing never writes; every fallback is a line in the
+//! notes. Limits: regular files and block devices only.
 
 use super::FileOptions;
 use super::host::{self, Limits};
@@ -13,7 +13,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-/// What `open` knows about the file on its way to a target.
+/// What is known about the opened file.
 struct Opened {
     fd: OwnedFd,
     hold: Hold,
@@ -69,7 +69,7 @@ pub(super) fn partitions(options: &FileOptions) -> Result<Option<PartitionTable>
     Ok(partition::list(source(&opened, &extent), sector))
 }
 
-/// Where a table of `extent` is read from.
+/// The source for the partition table in `extent`.
 fn source<'a>(opened: &'a Opened, extent: &Extent) -> partition::Source<'a> {
     partition::Source::new(&opened.fd, extent.base, extent.size, opened.limits.logical)
 }
@@ -105,7 +105,7 @@ fn open_host(options: &FileOptions) -> Result<Opened, DeviceError> {
         force: options.force,
     };
     if !options.read_only && block_device && host::is_write_protected(stat.st_rdev) {
-        // The kernel opens it for writing all the same, and refuses the first write.
+        // The kernel would open it for writing and refuse the first write.
         return Err(hold::refused(&usage, Errno::ROFS));
     }
     let hold = Hold::take(&usage, &mut notes)?;
@@ -172,7 +172,7 @@ fn open_direct(
     }
 }
 
-/// Reads one block: some file systems take O_DIRECT when opening and refuse it when reading.
+/// Reads one block: some file systems accept O_DIRECT at open and refuse it at the first read.
 fn try_direct(opened: &mut Opened) -> Result<(), DeviceError> {
     let block = opened.limits.logical as usize;
     match host::read_at(&opened.fd, 0, block) {
@@ -184,12 +184,12 @@ fn try_direct(opened: &mut Opened) -> Result<(), DeviceError> {
             opened.notes.push(why.to_owned());
             Ok(())
         }
-        // A bad first block is the reader's business, not ours.
+        // A bad first block is for the reader to report.
         _ => Ok(()),
     }
 }
 
-/// The logical block for direct I/O: the host's, or a larger one that was asked for.
+/// The logical block for direct I/O: the host's, or a larger one that was requested.
 fn sector(options: &FileOptions, opened: &Opened) -> Result<u32, DeviceError> {
     let own = opened.limits.logical;
     let Some(asked) = options.sector else {
@@ -248,7 +248,7 @@ fn cut(
     }
 }
 
-/// An offset or a size that direct I/O cannot serve: buffered for image files, and for reading block devices.
+/// The offset or the size does not fit direct I/O: image files become buffered; block devices only for reading.
 fn go_buffered_for(
     options: &FileOptions,
     opened: &mut Opened,
@@ -295,7 +295,8 @@ fn geometry(options: &FileOptions, opened: &Opened, extent: &Extent, logical: u3
         max_transfer: 1 << 30,
         discard: writable && limits.discard,
         write_zeroes: writable,
-        // Else the host writes from its pages and flushes, and tells an error of earlier ones by it, once.
+        // Otherwise the host writes from its page cache and flushes, and reports an error of earlier writes in that flush, only
+        // once.
         fua: limits.fua && opened.direct,
         fua_flushes: limits.fua_flushes && opened.direct,
         volatile_cache: limits.volatile_cache || !opened.direct,
@@ -309,8 +310,8 @@ mod tests {
 
     use super::*;
 
-    /// Rule D1: a write with FUA through the host's pages is a flush of what they hold, whose failure the host tells once. It would be no flush of the
-    /// account.
+    /// Rule D1: a write with FUA through the page cache flushes that cache, and the host reports a failure of that only once.
+    /// The account of flushes would not know of it.
     #[test]
     fn what_goes_through_pages_has_no_fua() {
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -1,8 +1,8 @@
-//! The threads that run a device's blocking calls: all of the thread-pool engine's, and what Linux AIO cannot do.
+//! The threads that run a device's blocking calls: all I/O of the thread-pool engine, and what Linux AIO cannot do.
 //!
-//! Input: slots, with the core of the queue they belong to. Output: the same slots, ended, on that core's list.
-//! Invariant: a slot is run by one thread, once. Limits: at most [`MAX_THREADS`] threads per device, started as needed,
-//! kept until the device is closed; the list is as long as the device's queues are deep together.
+//! Input: slots, with the core of their queue. Output: the same slots, ended, on that core's list. Invariant: a slot is run by
+//! one thread, once. Limits: at most [`MAX_THREADS`] threads per device, started when needed and kept until the device is
+//! closed; the list is at most as long as the depths of the device's queues together.
 
 use super::core::Core;
 use crate::device::DeviceError;
@@ -11,9 +11,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
-/// Threads of one device at most.
+/// The most threads of one device.
 const MAX_THREADS: usize = 32;
-/// A worker only calls the host.
+/// A small stack is enough: a worker only makes system calls.
 const STACK: usize = 128 << 10;
 
 struct Job {
@@ -75,7 +75,7 @@ impl Pool {
         let added = work.jobs.len() - before;
         let missing = work.jobs.len().saturating_sub(work.idle);
         for _ in 0..missing.min(MAX_THREADS - work.threads.len()) {
-            // A host without a thread left: those that there are do the work.
+            // The host has no more threads: the existing ones do the work.
             let Ok(thread) = spawn(&self.shared) else {
                 break;
             };
@@ -96,7 +96,7 @@ impl Drop for Pool {
         drop(work);
         self.shared.more.notify_all();
         for thread in threads {
-            // A worker that panicked has already said so; its slot's queue would still wait for it.
+            // A worker that panicked has already reported it; its slot's queue would wait for that slot.
             let _ = thread.join();
         }
     }

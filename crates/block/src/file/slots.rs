@@ -1,18 +1,18 @@
-//! The fixed pool of bios in flight of one queue: slots, and the ring of free ones between the two sides of the queue.
+//! The fixed pool of a queue's bios in flight: slots, and the ring of free slots between the two sides of the queue.
 //!
-//! Input: bios, from the submitting side. Output: the same bios, to the reaping side. Invariant: a slot belongs to one
-//! place at a time - the free ring, the submitting side, the host, the reaping side - and travels between them by its
-//! number; there is one [`Taker`] and one [`Giver`] per pool, each behind its side's lock. Limits: the depth is fixed;
-//! nothing is allocated per request (vectored bufs keep their iovecs in the slot, which grow to the largest seen).
+//! Input: bios, from the submitting side. Output: the same bios, to the reaping side. Invariant: a slot has one owner at a time
+//! (the free ring, the submitting side, the host, the reaping side), which passes it on by its number. Each pool has one
+//! [`Taker`] and one [`Giver`], each behind its side's lock. Limits: the depth is fixed; nothing is allocated per request (the
+//! iovecs of vectored bufs are kept in the slot and grow to the largest number seen).
 
 use crate::bio::{Bio, BioError};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What the host is asked to do.
+/// The host operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HostOp {
-    /// The bio has ended already; only the reaper does not know yet.
+    /// The bio has already ended; the reaper has not seen it yet.
     Nothing,
     /// Read into the buf.
     Read,
@@ -24,19 +24,19 @@ pub(super) enum HostOp {
     Fallocate(i32),
 }
 
-/// A bio in flight and how far it has come.
+/// A bio in flight and its progress.
 pub(super) struct Slot {
     /// The bio; none only while the slot is free.
     pub(super) bio: Option<Bio>,
-    /// What the host is asked to do for it.
+    /// The host operation for it.
     pub(super) op: HostOp,
     /// Bytes transferred by earlier rounds.
     pub(super) done: u64,
-    /// Rounds that brought nothing.
+    /// Rounds without progress.
     pub(super) idle_rounds: u32,
-    /// The result that was known before the host was asked.
+    /// The result, if it was known before the host was called.
     pub(super) verdict: Result<(), BioError>,
-    /// The host's view of a vectored buf; must not move while the host works.
+    /// The host's view of a vectored buf; must not move while the host uses it.
     pub(super) iovecs: Vec<libc::iovec>,
 }
 
@@ -78,12 +78,12 @@ impl Slot {
     }
 }
 
-/// The right to take free slots: one per pool, kept behind the submitting side's lock.
+/// The right to take free slots: one per pool, behind the submitting side's lock.
 pub(super) struct Taker {
     head: u32,
 }
 
-/// The right to give slots back: one per pool, kept behind the reaping side's lock.
+/// The right to give slots back: one per pool, behind the reaping side's lock.
 pub(super) struct Giver {
     tail: u32,
 }
@@ -91,7 +91,7 @@ pub(super) struct Giver {
 /// The pool.
 pub(super) struct Slots {
     cells: Box<[UnsafeCell<Slot>]>,
-    /// The numbers of the free slots are those between `head` and `tail`.
+    /// The free slots are the entries between `head` and `tail`.
     free: Box<[AtomicU32]>,
     head: AtomicU32,
     tail: AtomicU32,
@@ -115,19 +115,19 @@ impl Slots {
         (slots, Taker { head: 0 }, Giver { tail: depth })
     }
 
-    /// Slots in all.
+    /// The number of slots.
     pub(super) fn depth(&self) -> u32 {
         // The pool was made from a u32.
         self.cells.len() as u32
     }
 
-    /// Is a slot free?
+    /// Whether a slot is free.
     #[inline]
     pub(super) fn has_free(&self, taker: &Taker) -> bool {
         self.tail.load(Ordering::Acquire) != taker.head
     }
 
-    /// Takes a free slot: from here on it belongs to the caller.
+    /// Takes a free slot, which then belongs to the caller.
     #[inline]
     pub(super) fn take(&self, taker: &mut Taker) -> Option<u32> {
         if !self.has_free(taker) {
@@ -140,7 +140,7 @@ impl Slots {
         Some(index)
     }
 
-    /// Gives a slot back, its bio taken out.
+    /// Gives back a slot whose bio was taken out.
     #[inline]
     pub(super) fn give(&self, giver: &mut Giver, index: u32) {
         let at = giver.tail as usize % self.free.len();
@@ -155,7 +155,7 @@ impl Slots {
         loop {
             let head = self.head.load(Ordering::Acquire);
             let tail = self.tail.load(Ordering::Acquire);
-            // An unchanged head makes the pair one moment's.
+            // If the head is unchanged, both values are from one moment.
             if self.head.load(Ordering::Acquire) == head {
                 return self.depth() - tail.wrapping_sub(head);
             }

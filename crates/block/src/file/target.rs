@@ -1,7 +1,7 @@
 //! The open file or block device that all queues of one device share.
 //!
-//! Input: what `open` found out. Output: a descriptor, where the device starts in it, what it can do, and counters.
-//! Invariant: geometry and base never change while it is open; abilities are only ever turned off. Limits: none.
+//! Input: the results of `open`. Output: a descriptor, the device's start in it, its abilities, and counters. Invariant:
+//! geometry and base never change while it is open; abilities are only turned off. Limits: none.
 
 use crate::device::Geometry;
 use crate::hold::Hold;
@@ -9,31 +9,31 @@ use crate::sync::{DEVICE_SHARED, Mutex};
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The bottom of a file device.
+/// The file below a file device.
 pub(super) struct Target {
     pub(super) fd: OwnedFd,
-    /// Against other writers; a descriptor of its own, which no ring keeps open.
+    /// The lock against other writers; it has a descriptor of its own, which no ring keeps open.
     #[expect(dead_code, reason = "held for its Drop only")]
     hold: Hold,
     /// Where the device's first byte lies in the file.
     pub(super) base: u64,
-    /// As it was when opened.
+    /// The geometry at opening.
     pub(super) geometry: Geometry,
     pub(super) direct: bool,
     pub(super) block_device: bool,
     /// The locator, for messages.
     pub(super) name: String,
-    /// The host refused to punch holes.
+    /// The host has refused to punch holes.
     pub(super) punch_off: AtomicBool,
-    /// The host refused to zero ranges.
+    /// The host has refused to zero ranges.
     pub(super) zero_off: AtomicBool,
     /// Regions registered with rings.
     pub(super) registered: AtomicU64,
-    /// Regions that could not be registered and went plain.
+    /// Regions that could not be registered.
     pub(super) plain: AtomicU64,
-    /// Reads that lay beyond the backing's end: the file shrank under us.
+    /// Reads past the end of the backing file: it has shrunk.
     pub(super) beyond_end: AtomicU64,
-    /// What was given up, and why: one line each.
+    /// Fallbacks and their reasons, one line each.
     pub(super) notes: Mutex<Vec<String>>,
 }
 
@@ -70,13 +70,13 @@ impl Target {
         self.fd.as_raw_fd()
     }
 
-    /// Nothing that could be flushed: the cache is not volatile, or we never write.
+    /// Whether there is nothing to flush: the cache is not volatile, or the target is never written.
     #[inline]
     pub(super) fn flush_is_free(&self) -> bool {
         self.geometry.read_only || !self.geometry.volatile_cache
     }
 
-    /// Geometry with what has been turned off since.
+    /// The geometry without the abilities that were turned off since.
     pub(super) fn current(&self) -> Geometry {
         let mut g = self.geometry;
         g.discard &= !self.punch_off.load(Ordering::Relaxed);
@@ -84,7 +84,7 @@ impl Target {
         g
     }
 
-    /// Is this position of the device at or past the backing's end, as it is now? A system call: for rare paths.
+    /// Whether this position of the device is at or past the current end of the backing file. A system call: for rare paths.
     pub(super) fn is_past_end(&self, pos: u64) -> bool {
         let size = rustix::fs::fstat(&self.fd).map_or(0, |s| u64::try_from(s.st_size).unwrap_or(0));
         !self.block_device && self.base.saturating_add(pos) >= size

@@ -1,4 +1,4 @@
-//! Tests of the file device: every I/O engine runs the same ones, on tmpfs and on the disk.
+//! Tests of the file device: each runs with every I/O engine, on tmpfs and on the disk.
 
 mod edges;
 mod host;
@@ -13,7 +13,7 @@ use crate::device::Waker;
 use std::path::Path;
 use std::time::Duration;
 
-/// A test's own folder with an image whose byte at position p is `pattern(p)`.
+/// A folder for the test, with an image whose byte at position p is `pattern(p)`.
 struct Image {
     path: PathBuf,
     _dir: tempfile::TempDir,
@@ -41,8 +41,8 @@ impl Image {
     }
 }
 
-/// Rings lie in lockable memory, and the kernel gives it back some time after a ring's end: where there is only
-/// little of it, and tests run side by side, the next ring may have to wait.
+/// Rings use lockable memory, and the kernel returns it some time after a ring was closed. If there is little of it and tests
+/// run side by side, the next ring may have to wait.
 fn patiently<T>(mut make: impl FnMut() -> Result<T, DeviceError>) -> Result<T, DeviceError> {
     let no_memory = |e: &DeviceError| {
         let source = e.source.as_ref();
@@ -57,7 +57,7 @@ fn patiently<T>(mut make: impl FnMut() -> Result<T, DeviceError>) -> Result<T, D
     make()
 }
 
-/// Too little lockable memory for many or deep rings, as in the run of `scripts/test` with 64 KiB.
+/// Whether there is too little lockable memory for many or deep rings, as in the run of `scripts/test` with 64 KiB.
 fn short_of_lockable_memory() -> bool {
     const CAP_IPC_LOCK: u32 = 14;
     let status = std::fs::read_to_string("/proc/self/status").expect("procfs");
@@ -78,8 +78,8 @@ fn options(path: &Path, engine: IoEngine) -> FileOptions {
 /// On tmpfs, and on the disk.
 const FOLDERS: [&str; 2] = ["/dev/shm", "/var/tmp"];
 
-/// Runs `test` with every engine on every folder, over an image of `size` bytes. Where io_uring may run out of memory
-/// it is the first choice and not the only one, so that what has to serve instead is tested too.
+/// Runs `test` with every engine in every folder, over an image of `size` bytes. If io_uring may run out of memory, it is only
+/// preferred, so that the fallback is tested, too.
 fn every_engine(size: usize, test: impl Fn(&FileDevice, &Image)) {
     for engine in IoEngine::ALL {
         for image in FOLDERS.into_iter().filter_map(|f| Image::new(f, size)) {
@@ -116,7 +116,7 @@ impl Own {
         Own { queue, waker }
     }
 
-    /// Submits all and reaps until all have ended; in the order of their tokens.
+    /// Submits all bios and reaps until all have ended; sorted by token.
     fn run(&self, bios: impl IntoIterator<Item = Bio>) -> Vec<Bio> {
         let mut todo: BioList = bios.into_iter().collect();
         let (count, mut done) = (todo.len(), BioList::new());
@@ -193,7 +193,7 @@ fn writes_come_back_at_depth() {
 fn vectored_bufs_of_odd_parts() {
     every_engine(1 << 20, |device, image| {
         let own = Own::new(device, 4);
-        // More parts than the host takes at once, every one a sector.
+        // More parts than the host accepts at once, each of one sector.
         let parts = (0..1500u32).map(|i| filled(512, i as u8)).collect();
         let bio = own.one(Bio::write(512, Buf::from_parts(parts), 0));
         assert_eq!(bio.result, Ok(()));
@@ -240,7 +240,7 @@ fn discarded_and_zeroed_ranges_read_as_zeros() {
                 .result
                 .is_err_and(|e| e.kind == BioErrorKind::Unsupported)
             {
-                // tmpfs has no ZERO_RANGE: from now on the device says so.
+                // tmpfs has no ZERO_RANGE: afterwards the device reports that.
                 assert!(op == BioOp::WriteZeroes && !device.geometry().write_zeroes);
                 continue;
             }

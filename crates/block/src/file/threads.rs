@@ -1,11 +1,11 @@
 //! The thread-pool queue: every bio is a blocking call on one of the device's threads.
 //!
-//! Input: bios. Output: bios that the pool's threads have ended. Invariant: a completion kicks the waker, so `wait` is
-//! the waker's. Limits: as many bios at once as the pool has threads; the rest wait in its list.
+//! Input: bios. Output: bios ended by the pool's threads. Invariant: a completion kicks the waker, so `wait` waits on the
+//! waker. Limits: as many bios at once as the pool has threads; the rest wait in its list.
 
 use super::core::Core;
 use super::pool::Pool;
-use super::settle::plan;
+use super::round::plan;
 use super::slots::{Giver, HostOp, Taker};
 use super::target::Target;
 use crate::bio::BioList;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 struct SubmitSide {
     taker: Taker,
-    /// Slots on their way to the pool: kept for its capacity.
+    /// Slots to hand to the pool; kept for its capacity.
     batch: Vec<u32>,
 }
 

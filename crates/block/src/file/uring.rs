@@ -1,16 +1,16 @@
 //! The io_uring queue: one ring, any thread may submit, reap and wait.
 //!
-//! Input: bios; a whole list costs one system call. Output: completions, read from memory without one. Invariants: a
-//! slot has at most one entry in the ring at a time; the file is registered, and so are the regions of bufs, where the
-//! memory lock limit allows; a kick of the waker ends `wait` through a poll of its eventfd in the ring, followed by a
-//! timeout of zero, which is what wakes a waiter that wants more completions than one. Limits: a kick that comes as a
-//! waiter for several bios falls asleep may be seen [`KICK_NAP`] late.
+//! Input: bios; a whole list costs one system call. Output: completions, read from memory without one. Invariants: a slot has
+//! at most one entry in the ring at a time; the file is registered, and so are the regions of bufs as far as the memory lock
+//! limit allows; a kick of the waker ends `wait` by a poll of its eventfd in the ring. A linked timeout of zero follows the
+//! poll, because only a timeout wakes a waiter for more than one completion. Limits: a kick that comes while a waiter for
+//! several bios falls asleep may be seen [`KICK_NAP`] late.
 
 mod regs;
 pub(super) mod ring;
 
 use super::core::{Core, position};
-use super::settle::{Settled, fill_iovecs, plan, rest, rw_flags, settle};
+use super::round::{Round, apply_result, fill_iovecs, plan, rest, rw_flags};
 use super::slots::{Giver, HostOp, Slot, Taker};
 use super::target::Target;
 use crate::bio::{BioError, BioErrorKind, BioList};
@@ -28,13 +28,13 @@ use std::time::Duration;
 
 /// The one registered file.
 const FILE: Fixed = Fixed(0);
-/// The poll of the waker, and the timeout linked behind it.
+/// The poll of the waker, and the timeout linked to it.
 const POLL: u64 = u64::MAX;
 const WAKE: u64 = u64::MAX - 1;
 /// How long a waiter sleeps when the kernel did not take all entries.
 const STUCK_NAP: Duration = Duration::from_millis(1);
 
-/// How long a waiter for several bios sleeps at a time: what a kick is late that came as it fell asleep.
+/// How long a waiter for several bios sleeps at a time: the delay of a kick that came while it fell asleep.
 const KICK_NAP: Duration = Duration::from_millis(2);
 
 static NOW: Timespec = Timespec::new();
@@ -42,7 +42,7 @@ static NOW: Timespec = Timespec::new();
 struct SubmitSide {
     taker: Taker,
     regs: Regs,
-    /// Slots that go down once more: short transfers, interrupted ones.
+    /// Slots to submit again: short or interrupted transfers.
     again: Vec<u32>,
 }
 
@@ -60,11 +60,11 @@ pub(super) struct UringQueue {
     waiting: AtomicU32,
     /// The poll of the waker, or its timeout, is in the ring.
     armed: AtomicBool,
-    /// The kernel did not take all entries: whoever comes by tries again.
+    /// The kernel did not take all entries: the next caller tries again.
     stuck: AtomicBool,
-    /// Every completion makes the waker's descriptor readable: then that is what `wait` waits on.
+    /// Every completion makes the waker's descriptor readable; `wait` then waits on that descriptor.
     signals: AtomicBool,
-    /// The ring waits for the thread that will own it.
+    /// The ring is not enabled until its owner thread is known.
     disabled: AtomicBool,
 }
 
@@ -131,7 +131,7 @@ impl UringQueue {
         }
     }
 
-    /// Puts slots that go down once more into the ring; all of them?
+    /// Puts slots that must be submitted again into the ring. Returns whether all fit.
     fn push_again(&self, side: &mut SubmitSide) {
         while let Some(index) = side.again.pop() {
             if self.is_full(side) && !self.enter(side) {
@@ -141,7 +141,7 @@ impl UringQueue {
             }
             // SAFETY: the slot's number was handed over by the reaping side.
             let slot = unsafe { self.core.slots.slot(index) };
-            // ASYNC: from a worker thread of the kernel, which may block; what failed without would fail again.
+            // ASYNC: the kernel runs it in a worker thread, which may block; without it the request would fail again.
             let entry = self
                 .entry(slot, &mut side.regs)
                 .flags(squeue::Flags::ASYNC)
@@ -157,7 +157,7 @@ impl UringQueue {
         unsafe { self.ring.submission_shared() }.is_full()
     }
 
-    /// Tells the kernel of all entries; are they all taken?
+    /// Submits all entries to the kernel. Returns whether it took all of them.
     fn enter(&self, _: &SubmitSide) -> bool {
         loop {
             // SAFETY: the caller holds the submit lock, whose content it shows.
@@ -178,7 +178,7 @@ impl UringQueue {
                 Err(e) if e.raw_os_error() == Some(libc::EEXIST) => {
                     panic!("a queue that is owned by its reaper was used by another thread")
                 }
-                // No memory, or completions that must be reaped first: the entries stay where they are.
+                // No memory, or completions must be reaped first: the entries stay in the ring.
                 _ => {
                     self.stick();
                     return false;
@@ -187,8 +187,8 @@ impl UringQueue {
         }
     }
 
-    /// There are entries that the kernel has not taken. Who sleeps is told once, and naps from then on; who polls the descriptor has no
-    /// other clock, and is told each time.
+    /// The kernel has not taken some entries. A sleeping waiter is told once and naps from then on; a thread that polls the
+    /// descriptor has no other timer and is told each time.
     #[cold]
     fn stick(&self) {
         let known = self.stuck.swap(true, Ordering::AcqRel);
@@ -218,7 +218,7 @@ impl UringQueue {
         }
     }
 
-    /// Moves what the kernel has completed to `out`; what goes down once more to `again`.
+    /// Moves completed bios to `out`, and slots to submit again to `again`.
     fn drain(&self, side: &mut ReapSide, out: &mut BioList, again: &mut Vec<u32>) -> usize {
         let before = out.len();
         // SAFETY: the reap lock is held, so this is the only view of the completion queue.
@@ -231,9 +231,9 @@ impl UringQueue {
                     let index = index as u32;
                     // SAFETY: the kernel has completed this slot's only entry, so the slot is ours.
                     let slot = unsafe { self.core.slots.slot(index) };
-                    match settle(&self.core.target, slot, i64::from(cqe.result())) {
-                        Settled::Ended => self.core.hand_out(&mut side.giver, index, out),
-                        Settled::Again => again.push(index),
+                    match apply_result(&self.core.target, slot, i64::from(cqe.result())) {
+                        Round::Ended => self.core.hand_out(&mut side.giver, index, out),
+                        Round::Again => again.push(index),
                     }
                 }
             }
@@ -241,7 +241,7 @@ impl UringQueue {
         out.len() - before
     }
 
-    /// Slots that go down once more, and entries that the kernel did not take.
+    /// Submits slots again, and entries that the kernel did not take.
     #[cold]
     fn push_on(&self, again: Vec<u32>) {
         let mut side = self.submit.lock();
@@ -250,7 +250,7 @@ impl UringQueue {
         self.enter(&side);
     }
 
-    /// Completions that the kernel holds back until it is entered: made visible.
+    /// Makes completions visible that the kernel holds back until the next io_uring_enter.
     fn fetch_held_back(&self) -> bool {
         let side: MutexGuard<'_, SubmitSide> = self.submit.lock();
         // SAFETY: the submit lock is held, so this is the only view of the submission queue.
@@ -261,7 +261,7 @@ impl UringQueue {
         held_back && self.get_events(0, 0, None)
     }
 
-    /// Enters the kernel with so many new entries, and for completions: at least `min`, or the time is over.
+    /// Calls io_uring_enter with this many new entries, and waits for at least `min` completions or the timeout.
     fn get_events(&self, entries: u32, min: u32, timeout: Option<Duration>) -> bool {
         let flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
         let time = timeout.map(Timespec::from);
@@ -278,7 +278,7 @@ impl UringQueue {
         };
         let taken = *done.as_ref().unwrap_or(&0);
         if taken < entries as usize {
-            // Another thread may have told the kernel of them; if nobody has, and it is refused again, those who come by try on.
+            // Another thread may have submitted them. If none has, and the kernel refuses again, later callers keep trying.
             self.enter(&self.submit.lock());
         }
         done.is_ok()
@@ -286,7 +286,7 @@ impl UringQueue {
 
     fn sleep(&self, entries: u32, min: u32, timeout: Option<Duration>) {
         let min = min.clamp(1, self.in_flight().max(1));
-        // A poll that fired a moment ago is one completion, and a waiter for more would not see that it was a kick.
+        // A poll that has just fired is one completion, and a waiter for more would not see that it was a kick.
         let nap = match (min, self.stuck.load(Ordering::Acquire)) {
             (_, true) => Some(STUCK_NAP),
             (1, false) => None,
@@ -296,7 +296,7 @@ impl UringQueue {
         self.get_events(entries, min, time);
     }
 
-    /// Puts the poll of the waker into the ring, without telling the kernel: how many entries that were.
+    /// Puts the poll of the waker into the ring without submitting it. Returns the number of entries.
     fn arm(&self) -> u32 {
         let _side = self.submit.lock();
         if self.armed.swap(true, Ordering::AcqRel) {
@@ -387,8 +387,8 @@ impl DeviceQueue for UringQueue {
             self.push_on(again);
         }
         if self.waiting.load(Ordering::SeqCst) > 0 && !self.armed.load(Ordering::Acquire) {
-            // The kick's completions are consumed, perhaps before a waiter slept: as long as the kick stands, the poll
-            // makes new ones.
+            // The completions of the kick are consumed, perhaps before a waiter slept. While the kick is pending, the poll
+            // produces new ones.
             let entries = self.arm();
             self.get_events(entries, 0, None);
         }
@@ -416,7 +416,7 @@ impl DeviceQueue for UringQueue {
             self.arm()
         };
         let mut slept = false;
-        // Looks once more: a kick that a reaper has seen and consumed before it could see this waiter.
+        // Checks once more for a kick that a reaper saw and cleared before it could see this waiter.
         self.core.waker.asleep(|| {
             self.sleep(entries, min, timeout);
             slept = true;
@@ -438,11 +438,12 @@ impl DeviceQueue for UringQueue {
         }
         self.core.waker.kernel_signals();
         let fd = self.core.waker.as_fd().as_raw_fd();
-        // Without memory for it, `wait` goes on as before, and only a caller that polls the descriptor itself waits long.
+        // Without memory for the registration, `wait` works as before; only a caller that polls the descriptor itself may wait
+        // long.
         let registered = self.ring.submitter().register_eventfd(fd).is_ok();
         self.signals.store(registered, Ordering::Release);
         drop(side);
-        // What has completed before the registration made no signal.
+        // Bios that completed before the registration sent no signal.
         self.core.waker.kick();
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::mpsc::channel;
 use std::thread;
 
-/// The two ends of a flush.
+/// The two halves of a flush.
 fn begin(account: &Flushes) -> FlushNumber {
     account.begin(&mut account.shared.lock())
 }
@@ -20,12 +20,12 @@ fn ended(account: &Flushes, flush: FlushNumber, result: Result<(), BioError>) {
     account.ended.notify_all();
 }
 
-/// Blocks until this thread of the process waits for what another one has to do.
+/// Blocks until that thread of the process sleeps.
 fn until_asleep(thread: rustix::thread::Pid) {
     let path = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
     let is_asleep = || {
         let stat = std::fs::read_to_string(&path).unwrap();
-        // Behind its name, which is in parentheses.
+        // The state is after the name, which is in parentheses.
         stat.rsplit(") ").next().unwrap().starts_with('S')
     };
     while !is_asleep() {
@@ -33,7 +33,7 @@ fn until_asleep(thread: rustix::thread::Pid) {
     }
 }
 
-/// The defect: a flush that began before the data ended counted for it, because it ended afterwards.
+/// Defect: a flush that began before the data ended counted for it, because it ended afterwards.
 #[test]
 fn a_flush_that_began_before_covers_nothing() {
     let account = Flushes::new();
@@ -47,7 +47,8 @@ fn a_flush_that_began_before_covers_nothing() {
     assert!(account.covers(epoch));
 }
 
-/// One that ends well beside an older one that may have failed: the host tells of a failure once, and may have told that one.
+/// A successful flush next to an older one that may have failed: the host reports a failure once, and may have reported it to
+/// that one.
 #[test]
 fn a_flush_counts_when_those_before_it_have_ended() {
     let account = Flushes::new();
@@ -60,7 +61,7 @@ fn a_flush_counts_when_those_before_it_have_ended() {
     ended(&account, first, Ok(()));
     assert!(account.covers(before) && account.covers(between));
     assert!(!account.covers(account.now()));
-    // Those that began behind it are not waited for.
+    // Flushes that began later are not waited for.
     let (epoch, older) = (account.now(), begin(&account));
     let younger = begin(&account);
     ended(&account, older, Ok(()));
@@ -91,7 +92,7 @@ fn what_is_covered_is_not_flushed_again() {
     assert_eq!(flushed.load(Ordering::SeqCst), 2);
 }
 
-/// One that began too early is not waited for, one that began later is, and no third one is made.
+/// A flush that began too early is not waited for, a later one is, and no third flush is made.
 #[test]
 fn only_a_later_flush_is_shared() {
     let account = Arc::new(Flushes::new());
@@ -123,7 +124,7 @@ fn only_a_later_flush_is_shared() {
     flush(epoch);
     until_asleep(has_come.iter().nth(2).unwrap());
     for end in ends {
-        // The third one is not there to be told, if all is well.
+        // The third flush does not run, if all is well.
         let _told = end.send(Ok(()));
     }
     for thread in threads {
@@ -132,8 +133,8 @@ fn only_a_later_flush_is_shared() {
     assert_eq!(made.load(Ordering::SeqCst), 2);
 }
 
-/// A flush that fails, or whose thread panics, covers nothing, nor does any later one for data that was older. The defect: the next one
-/// that succeeded covered it, though the device may have dropped it.
+/// A flush that fails, or whose thread panics, covers nothing, nor does any later flush for older data. Defect: the next
+/// successful flush covered it, though the device may have dropped it.
 #[test]
 fn a_failed_flush_covers_nothing() {
     let account = Flushes::new();
@@ -157,7 +158,8 @@ fn a_failed_flush_covers_nothing() {
     }
 }
 
-/// What ended while a flush was under way that failed is lost with it; what ended behind its end is not. One that never ran loses nothing.
+/// Data that ended while a flush was running that failed is lost with it; data that ended after its end is not. A flush that
+/// never ran loses nothing.
 #[test]
 fn a_failure_counts_from_its_end() {
     let account = Flushes::new();
@@ -178,7 +180,7 @@ fn a_failure_counts_from_its_end() {
     assert!(account.covers(behind) && account.check(behind).is_ok());
 }
 
-/// A flush that fails while another one is made: that one does not count for what is older, whoever ends first.
+/// A flush that runs next to a failing one does not count for older data, whichever ends first.
 #[test]
 fn a_flush_beside_one_that_fails_keeps_no_promise() {
     let account = Flushes::new();
@@ -191,7 +193,7 @@ fn a_flush_beside_one_that_fails_keeps_no_promise() {
     assert_eq!(made, Err(error));
 }
 
-/// The same where that one is reported last: who has flushed waits for it.
+/// The same if the failing one is reported last: the successful flush waits for it.
 #[test]
 fn a_flush_waits_for_those_that_began_before() {
     let error = BioError::new(BioErrorKind::Io);
@@ -219,7 +221,7 @@ fn a_flush_waits_for_those_that_began_before() {
     }
 }
 
-/// Everybody is told once of each failure, and of none that was before his time.
+/// Each object is told once of each failure, and of none before its creation.
 #[test]
 fn a_failure_is_told_once() {
     let account = Flushes::new();
@@ -235,7 +237,7 @@ fn a_failure_is_told_once() {
     let (first, second) = (begin(&account), begin(&account));
     ended(&account, second, Err(io));
     assert_eq!(tell(&late), Err(io));
-    // The one that began first ends last: it is another failure all the same.
+    // The flush that began first ends last: that is another failure.
     ended(&account, first, Err(full));
     for told in [&early, &late] {
         assert_eq!(tell(told), Err(full));
@@ -243,7 +245,7 @@ fn a_failure_is_told_once() {
     }
 }
 
-/// The defect: of two syncs of one file, under way together, one was told and the other one acknowledged.
+/// Defect: of two concurrent syncs of one file, one was told and the other acknowledged.
 #[test]
 fn a_failure_is_told_to_all_who_ask_at_that_time() {
     let account = Flushes::new();
@@ -258,7 +260,7 @@ fn a_failure_is_told_to_all_who_ask_at_that_time() {
     account.tell(&told, told.since()).unwrap();
 }
 
-/// Who waited for a flush that failed is told, and does not take its end for a success.
+/// A caller that waited for a failing flush is told, and does not take its end for a success.
 #[test]
 fn a_shared_failure_reaches_all_who_waited() {
     let account = Arc::new(Flushes::new());
@@ -287,7 +289,8 @@ fn a_shared_failure_reaches_all_who_waited() {
     assert!(!account.covers(epoch));
 }
 
-/// The defect: what the host flushes behind a write with FUA was not counted, or FUA by itself was taken for a flush of everything.
+/// Defect: the flush by which the host follows a write with FUA was not counted, or FUA alone was taken for a flush of
+/// everything.
 #[test]
 fn a_durable_write_counts_as_a_flush_where_it_is_one() {
     for (cache, fua, did, covers) in [

@@ -1,9 +1,11 @@
-//! What this process has open as devices: the one answer to "would writing there destroy an image in use?".
+//! The files and devices that this process has open as devices: the one answer to "would writing there destroy an image in
+//! use?".
 //!
-//! Input: descriptors, as files and block devices are opened and as somebody is about to write elsewhere. Output: the name of what
-//! would be overwritten. Invariants: files are compared by device and inode, block devices by number, so links, bind mounts and other
-//! nodes do not matter; what is held stays in the list until its [`super::Hold`] is dropped. Limits: below a block device it knows
-//! disks of partitions, parts of device-mapper devices and files of loop devices, as far as /sys shows them.
+//! Input: descriptors, when files and block devices are opened and before something else is written. Output: the name of the
+//! image that would be overwritten. Invariants: files are compared by device and inode, block devices by number, so links, bind
+//! mounts and other device nodes do not matter; an entry stays in the list until its [`super::Hold`] is dropped. Limits: below
+//! a block device it knows disks of partitions, parts of device-mapper devices and files of loop devices, as far as /sys shows
+//! them.
 
 use rustix::fd::AsFd;
 use rustix::fs::{FileType, Stat, major, minor};
@@ -12,10 +14,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Levels below a device that are looked at: partition, disk, a loop device's file.
+/// The most levels below a device: partition, disk, a loop device's file.
 const DEEPEST: usize = 8;
 
-/// Which file or block device something is.
+/// The identity of a file or block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Identity {
     File { dev: u64, ino: u64 },
@@ -34,7 +36,7 @@ impl Identity {
     }
 }
 
-/// Something that is open, and what is below it.
+/// An open device, and the devices and files below it.
 #[derive(Debug)]
 struct Entry {
     number: u64,
@@ -54,12 +56,12 @@ static LIST: Mutex<List> = Mutex::new(List {
     entries: Vec::new(),
 });
 
-/// A place in the list, for as long as this lives.
+/// An entry of the list, for the lifetime of this value.
 #[derive(Debug)]
 pub(super) struct Listed(u64);
 
 impl Listed {
-    /// Notes that the file of that descriptor's state is in use under this name.
+    /// Adds the file with this state to the list, under this name.
     pub(super) fn new(path: &Path, stat: &Stat) -> Listed {
         let itself = Identity::of(stat);
         let below = below(itself);
@@ -83,25 +85,25 @@ impl Drop for Listed {
     }
 }
 
-/// The path under which this process has opened what the descriptor stands for, as a device or below one: writing to the descriptor, or
-/// putting something else in the place of its file, would destroy an image that is in use. None if it is nothing of that kind.
+/// The path under which this process has opened the file of this descriptor, as a device or below one: writing to the
+/// descriptor, or replacing its file, would destroy an image in use. None if there is no such path.
 ///
-/// A descriptor opened for its path alone (`O_PATH`) will do.
+/// A descriptor opened with `O_PATH` is enough.
 ///
 /// # Errors
-/// The host's, if it does not say what the descriptor is.
+/// The host's error, if it does not identify the descriptor.
 pub fn held_as(fd: impl AsFd) -> std::io::Result<Option<PathBuf>> {
     let itself = Identity::of(&rustix::fs::fstat(fd)?);
     let below = below(itself);
     let list = LIST.lock().unwrap_or_else(PoisonError::into_inner);
     let mut entries = list.entries.iter();
-    // Two partitions of a disk have the disk below them, and nothing to do with each other.
+    // Two partitions have the same disk below them, but do not overlap.
     let met = entries
         .find(|e| e.itself == itself || e.below.contains(&itself) || below.contains(&e.itself));
     Ok(met.map(|entry| entry.path.clone()))
 }
 
-/// What a block device's contents are kept in.
+/// What stores a block device's contents.
 fn below(top: Identity) -> Vec<Identity> {
     let mut found = Vec::new();
     let mut level = vec![top];
@@ -138,7 +140,7 @@ fn just_below(identity: Identity) -> Vec<Identity> {
     found
 }
 
-/// The device that a directory of /sys is about.
+/// The device that a directory in /sys describes.
 fn block_device(dir: &Path) -> Option<Identity> {
     let number = read_to_string(dir.join("dev")).ok()?;
     let (major, minor) = number.trim().split_once(':')?;

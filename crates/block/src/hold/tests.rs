@@ -1,4 +1,4 @@
-//! Holding: against ourselves, against QEMU's tools in both directions, against the kernel's loop devices.
+//! Locks against diorite itself, against QEMU's tools in both directions, against the kernel's loop devices.
 
 use super::*;
 use std::io::Write;
@@ -26,7 +26,7 @@ fn take(path: &Path, read_only: bool) -> Result<(Hold, Vec<String>), DeviceError
     Hold::take(&usage(path, read_only), &mut notes).map(|h| (h, notes))
 }
 
-/// The defect: a device was refused that another losetup had claimed for a moment, while it looked for a free one.
+/// Defect: a device was refused that another losetup had claimed for a moment while it looked for a free one.
 #[test]
 fn a_claim_of_a_moment_is_waited_for() {
     let answers = |busy: u32, then: Result<(), Errno>| {
@@ -124,7 +124,7 @@ fn we_do_not_write_what_qemu_holds() {
         .spawn()
         .expect("qemu-io runs");
     let pid = child.id();
-    // It has the file as soon as its lock is there.
+    // qemu-io has the file open as soon as its lock is there.
     let (probe, _) = take(&path, true).expect("a reader");
     while !probe.is_locked(USES + WRITING) {
         std::thread::sleep(std::time::Duration::from_millis(10));
@@ -177,7 +177,7 @@ fn a_file_behind_a_loop_device_is_held() {
     assert!(detached.expect("losetup runs").success());
 }
 
-/// A read-only loop device, as `mount -o ro,loop` makes it, was told to readers as a writer.
+/// Defect: a read-only loop device, as `mount -o ro,loop` makes it, was reported to readers as a writer.
 #[test]
 fn a_read_only_loop_device_is_no_writer() {
     let (_dir, path) = image();
@@ -199,7 +199,7 @@ fn a_read_only_loop_device_is_no_writer() {
     assert!(detached.expect("losetup runs").success());
 }
 
-/// By any name, read or written, and as long as it is held.
+/// Under any name, read or written, for as long as it is held.
 #[test]
 fn what_is_held_is_known_by_its_file() {
     let (dir, path) = image();

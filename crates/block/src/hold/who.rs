@@ -1,8 +1,8 @@
-//! Who has a file: found in /proc and /sys, in words for people.
+//! Which processes, mounts and loop devices use a file: from /proc and /sys, for messages.
 //!
-//! Input: a file's identity. Output: names of processes, mounts and loop devices. Invariant: best effort - what cannot be
-//! read is left out, and nothing here fails. Limits: sees only this user's processes, or all as root; names
-//! [`MOST`] holders at most.
+//! Input: a file's identity. Output: names of processes, mounts and loop devices. Invariant: best effort; what cannot be read
+//! is left out, and nothing here fails. Limits: sees only this user's processes, or all as root; names at most [`MOST`]
+//! holders.
 
 use rustix::fd::RawFd;
 use rustix::fs::{Stat, major, minor};
@@ -10,10 +10,10 @@ use std::fs::{read_dir, read_to_string};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Holders that a message names at most.
+/// The most holders that a message names.
 const MOST: usize = 4;
 
-/// The processes that lock `byte` of the file, but for our own descriptor.
+/// The processes that lock `byte` of the file, without the descriptor `own`.
 pub(super) fn lock_holders(file: &Stat, byte: i64, own: RawFd) -> String {
     let locks = |info: &str| info.lines().any(|l| lock_covers(l, byte));
     list(find(file, own, locks)).unwrap_or_else(|| "a process that we may not see".to_owned())
@@ -93,7 +93,7 @@ fn describe(pid: u32, me: u32, process: &Path) -> String {
     format!("{} (pid {pid})", name.trim())
 }
 
-/// Where the block device is mounted, or what stands on it.
+/// Where the block device is mounted, or which device is stacked on it.
 pub(super) fn mounted(device: &Stat) -> Option<String> {
     let number = format!("{}:{}", major(device.st_rdev), minor(device.st_rdev));
     let mounts = read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -114,7 +114,7 @@ pub(super) fn mounted(device: &Stat) -> Option<String> {
     (!names.is_empty()).then(|| format!("part of /dev/{}", names.join(", /dev/")))
 }
 
-/// The kernel's loop device that the file backs; only one that may write it, if `writing` asks for that.
+/// The kernel's loop device over the file; with `writing`, only one that may write it.
 pub(super) fn loop_device(file: &Stat, writing: bool) -> Option<String> {
     for device in read_dir("/sys/block").ok()?.flatten() {
         let Ok(backing) = read_to_string(device.path().join("loop/backing_file")) else {

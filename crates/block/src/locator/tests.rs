@@ -1,4 +1,4 @@
-//! Locators: what they mean, what is refused, and that each is given back by its own text.
+//! Locators: their meaning, refused ones, and that each is parsed back from its own text.
 
 use super::*;
 
@@ -58,7 +58,7 @@ fn what_is_wrong_is_named() {
     Locator::parse("sim:1M,no-such-thing=1").expect_err("the model knows no such thing");
 }
 
-/// `!` is awkward in a shell: a colon does as well, behind what is there.
+/// `!` needs quotes in a shell: a colon works as well, after an existing file.
 #[test]
 fn a_colon_behind_a_file_leads_inside() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -81,7 +81,7 @@ fn a_colon_behind_a_file_leads_inside() {
     assert_eq!(parse(&at("a.img!/b:/c")), inside("a.img", "/b:/c"));
     let shown = parse(&at("a.img:/b.img")).to_string();
     assert_eq!(shown, at("a.img!/b.img"));
-    // Other names with a colon stay names of files, and so do those behind a directory.
+    // Other names with a colon remain file names, and so do names after a directory.
     for name in ["nothing:/x", "a.img:x", "a.img?what:/x"] {
         assert!(
             !matches!(Locator::parse(&at(name)), Ok(Locator::Inside { .. })),
@@ -157,8 +157,7 @@ fn some(rng: &mut crate::rng::Rng, limit: u64) -> Option<u64> {
     (rng.below(2) == 0).then(|| rng.below(limit))
 }
 
-/// The defect: each level was one call more, in parsing, in printing and in letting go, and forty thousand of them were too many for the
-/// stack.
+/// Defect: each level was a recursive call in parsing, printing and dropping, and forty thousand levels overflowed the stack.
 #[test]
 fn volumes_inside_each_other_are_bounded() {
     let inside = |n: usize| format!("disk.img{}", "!/a".repeat(n));

@@ -1,8 +1,8 @@
 //! The bytes behind `mem:` and `sim:`: one lazily committed mapping, copied to and from under a lock per page.
 //!
-//! Input: ranges and buffers from the queues of this crate. Output: the bytes. Invariant: a page's bytes are touched
-//! only under the lock that the page hashes to, so a sector is always one writer's content in full (rule G18) and no two
-//! accesses race. Limits: the size must fit the address space; pages that were never written cost no memory.
+//! Input: ranges and buffers from the queues of this crate. Output: the bytes. Invariant: a page is accessed only under the
+//! lock that it hashes to, so a sector always has one writer's content in full (rule G18) and no two accesses race. Limits: the
+//! size must fit the address space; unwritten pages cost no memory.
 
 use crate::buf::Buf;
 use crate::device::{DeviceError, DeviceErrorKind};
@@ -14,10 +14,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const PAGE: usize = 4096;
 /// Locks that pages are hashed to: a power of two.
 const LOCKS: usize = 4096;
-/// Up to this size the host is asked for huge pages: random access to many small ones costs more than the copy. Above it
-/// the memory that a sparse image wastes in them could be too much.
+/// Up to this size the host is asked for huge pages, because random access to many small pages costs more than the copy. Above
+/// it, the memory that a sparse image wastes in huge pages could be too much.
 const HUGE_PAGES: usize = 4 << 30;
-/// What one bit of the map of touched space stands for.
+/// The bytes that one bit of the map of touched space covers.
 const CHUNK: usize = 64 << 10;
 
 /// Bytes that start as zeros.
@@ -25,8 +25,8 @@ pub(crate) struct Arena {
     base: NonNull<u8>,
     len: usize,
     mapped: usize,
-    /// Not of the sync module: they stand for the atomicity of a disk's sector, are held for one copy of at most a page
-    /// and never across anything that a scheduler could see, and counting them would hide the locks that matter.
+    /// Not from the `sync` module: these locks model the atomicity of a disk's sector. They are held for one copy of at most a
+    /// page and never across anything that a scheduler could see, and counting them would hide the locks that matter.
     locks: Box<[Mutex<()>]>,
     /// One bit per chunk that was ever written.
     touched: Box<[AtomicU64]>,
@@ -87,7 +87,7 @@ impl Arena {
         })
     }
 
-    /// Has the host commit all of it now, so that no access waits for that later. As well as the host lets us: without it, each does.
+    /// Makes the host commit all memory now, so that no access waits for that later. Best effort: otherwise each access waits.
     pub(crate) fn populate(&self) {
         let base = self.base.as_ptr().cast();
         // SAFETY: our own mapping; populating changes no byte.
@@ -165,7 +165,7 @@ impl Arena {
         }
     }
 
-    /// Makes a range read as zeros; `unmap` gives whole pages back to the host.
+    /// Makes a range read as zeros; `unmap` returns whole pages to the host.
     pub(crate) fn zero(&self, pos: u64, len: u64, unmap: bool) {
         let mut at = self.start(pos, len);
         let end =
@@ -185,7 +185,7 @@ impl Arena {
         }
     }
 
-    /// Copies every touched chunk to `to`, which must be as long and still untouched.
+    /// Copies every touched chunk to `to`, which must have the same length and be untouched.
     pub(crate) fn copy_to(&self, to: &Arena) {
         let mut bytes = vec![0; CHUNK];
         for at in (0..self.len)
@@ -198,7 +198,7 @@ impl Arena {
         }
     }
 
-    /// The page at `at` reads as zeros again and costs nothing. The caller holds its lock.
+    /// Makes the page at `at` read as zeros and cost nothing. The caller holds its lock.
     fn give_back(&self, at: usize) -> bool {
         // SAFETY: the page lies inside our private anonymous mapping and its lock is held; DONTNEED makes it zeros.
         unsafe {
@@ -234,7 +234,8 @@ impl Arena {
         self.touched[chunk / 64].load(Ordering::Relaxed) >> (chunk % 64) & 1 != 0
     }
 
-    /// Notes that the chunk is about to hold something. Relaxed: whoever must see the data has its own order with us.
+    /// Notes that the chunk is about to be written. Relaxed: a thread that must see the data is synchronised with the writer by
+    /// other means.
     #[inline]
     fn touch(&self, at: usize) {
         if !self.is_touched(at) {
@@ -244,7 +245,8 @@ impl Arena {
     }
 }
 
-/// Do the buf's parts meet inside a sector? Then they go in one piece, or another writer could come between them.
+/// Whether parts of the buf meet inside a sector. Such a buf is copied in one piece; otherwise another writer could come
+/// between the parts.
 fn cuts_sectors(buf: &Buf) -> bool {
     buf.is_vectored() && buf.parts().any(|p| p.len() % 512 != 0)
 }

@@ -1,17 +1,17 @@
 //! GPT: UEFI specification 5.3.
 //!
-//! Input: the source. Output: the partitions of the primary table or, if that is broken, of the backup at the end.
-//! Invariant: header and entries pass their checksums before any field is used for more than finding those. Limits:
-//! [`MAX_ARRAY`] bytes of entries.
+//! Input: the source. Output: the partitions of the primary table or, if that is broken, of the backup at the end. Invariant:
+//! header and entries pass their checksums before a field is used for anything but locating them. Limits: [`MAX_ARRAY`] bytes
+//! of entries.
 
 use super::{Partition, PartitionKind, Source, Wrong, le32, le64};
 
-/// The entries' bytes at most: 8,192 entries of the usual size.
+/// The most bytes of entries: 8,192 entries of the usual size.
 pub(super) const MAX_ARRAY: u64 = 1 << 20;
-/// The header's defined part.
+/// The defined part of the header.
 const HEADER: usize = 92;
 
-/// What was found at one sector size.
+/// The result at one sector size.
 pub(super) enum Found {
     None,
     Broken(String),

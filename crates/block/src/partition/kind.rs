@@ -1,7 +1,7 @@
-//! What partitions say that they are for: types of MBR and GPT, in the words of fdisk(8).
+//! Partition types of MBR and GPT, with the names of fdisk(8).
 //!
-//! Input: the type in a partition's entry. Output: its name. Invariant: a type that is not known is shown as it is. Limits: the types that people meet
-//! beside Linux.
+//! Input: the type in a partition's entry. Output: its name. Invariant: an unknown type is shown as its number. Limits: only
+//! the types that are common next to Linux.
 //! Source: UEFI specification 5.2.2 and 5.3.3, the Discoverable Partitions Specification.
 
 use std::fmt;
@@ -9,9 +9,9 @@ use std::fmt;
 /// The type of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartitionKind {
-    /// The GUID in a GPT's entry, with its bytes in the entry's order.
+    /// The GUID in a GPT entry, in the byte order of the entry.
     Gpt([u8; 16]),
-    /// The number in an MBR's entry.
+    /// The number in an MBR entry.
     Mbr(u8),
 }
 
@@ -64,7 +64,7 @@ const MBR: [(u8, &str); 17] = [
 ];
 
 impl PartitionKind {
-    /// Is it a type that Linux gives to file systems of its own?
+    /// Whether Linux uses this type for its own file systems.
     #[must_use]
     pub fn is_linux(self) -> bool {
         match self {
@@ -97,7 +97,7 @@ impl fmt::Display for PartitionKind {
     }
 }
 
-/// The GUID as people write it: its first three parts are little-endian numbers.
+/// The GUID as text: its first three parts are little-endian numbers.
 fn text(guid: [u8; 16]) -> String {
     let parts = [
         &[3, 2, 1, 0][..],

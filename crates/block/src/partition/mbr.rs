@@ -1,11 +1,11 @@
-//! MBR: UEFI specification 5.2, and the chain of extended boot records that every PC knows.
+//! MBR: UEFI specification 5.2, and the usual chain of extended boot records.
 //!
-//! Input: the source and its first sector. Output: the four primary partitions that are used, and the logical ones from
-//! 5 on. Invariant: the chain is followed for [`MAX_LOGICAL`] steps at most. Limits: 32-bit sector numbers.
+//! Input: the source and its first sector. Output: the used primary partitions (up to four), and the logical ones from 5 on.
+//! Invariant: the chain is followed for at most [`MAX_LOGICAL`] steps. Limits: 32-bit sector numbers.
 
 use super::{Partition, PartitionKind, Source, Wrong, le32};
 
-/// Logical partitions that are followed.
+/// The most logical partitions.
 pub(super) const MAX_LOGICAL: u32 = 128;
 /// Where the four entries begin, and how long one is.
 const ENTRIES: usize = 446;
@@ -57,12 +57,12 @@ fn entries(record: &[u8]) -> Option<[Entry; 4]> {
     })
 }
 
-/// Does the record only say that there is a GPT?
+/// Whether the record only protects a GPT.
 pub(super) fn is_protective(record: &[u8]) -> bool {
     entries(record).is_some_and(|e| e.iter().any(|e| e.kind == PROTECTIVE))
 }
 
-/// The partitions; none if the sector holds no table.
+/// The partitions; none if the sector has no table.
 pub(super) fn read(
     source: &Source<'_>,
     record: &[u8],
@@ -80,7 +80,7 @@ pub(super) fn read(
     if let Some(extended) = primary.iter().find(|e| e.is_used() && e.is_extended()) {
         follow(source, extended.first, size, &mut parts)?;
     }
-    // A sector that only looks like a table: a boot sector of a file system, say.
+    // A sector that only looks like a table, for example the boot sector of a file system.
     Ok((!parts.is_empty()).then_some(parts))
 }
 

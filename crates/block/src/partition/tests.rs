@@ -1,4 +1,4 @@
-//! Partition tables as sfdisk makes them, and as nobody should.
+//! Partition tables as sfdisk makes them, and invalid ones.
 
 use super::*;
 use std::io::Write;
@@ -19,10 +19,10 @@ fn look(path: &Path, sector: u32, number: u32) -> Result<Partition, DeviceError>
     find(Source::new(&fd, 0, size, 512), sector, number, "disk")
 }
 
-/// Lets sfdisk write a table; false if it is not installed.
+/// Writes a table with sfdisk; false if it is not installed.
 fn sfdisk(path: &Path, script: &str, args: &[&str]) -> bool {
     let child = xtask::run::tool("sfdisk")
-        // Without this it waits for all file systems of the machine.
+        // Without this option sfdisk waits for all file systems of the machine.
         .arg("--no-tell-kernel")
         .args(args)
         .arg(path)
@@ -90,7 +90,7 @@ fn mbr_by_sfdisk_with_logical_partitions() {
     let (_dir, path) = disk(32 << 20);
     let script = "label: dos\nstart=2048, size=4096, type=83\nsize=40000, type=5\n\
                   size=4096, type=83\nsize=6000, type=83\nsize=1000, type=82\n";
-    // Lines after the extended one become logical partitions only when their numbers say so.
+    // Lines after the extended partition become logical partitions only if their numbers say so.
     let script = script.replace(
         "size=4096, type=83\nsize=6000",
         "5: size=4096, type=83\n6: size=6000",
@@ -125,7 +125,7 @@ fn mbr_by_sfdisk_with_logical_partitions() {
     assert_eq!(lines.len(), 5, "{listed}");
 }
 
-/// Types by their names, sizes with a digit behind the point; what is not known is shown as it is.
+/// Types by name, sizes with one decimal; unknown types are shown as numbers.
 #[test]
 fn partitions_in_words() {
     let part = |number, kind, size| {
@@ -184,7 +184,7 @@ fn a_chain_without_end_is_an_error() {
     assert!(error.what.contains("more than 128 links"), "{error}");
 }
 
-/// A header whose checksum is right, with these fields.
+/// A header with these fields and a valid checksum.
 fn header(entries_at: u64, count: u32, size: u32) -> Vec<u8> {
     let mut header = vec![0; 512];
     header[..8].copy_from_slice(b"EFI PART");
@@ -220,7 +220,7 @@ fn absurd_gpt_fields_are_errors() {
     }
 }
 
-/// Flips bits of real tables: whatever comes out, it is an answer.
+/// Flips bits of valid tables: every result is accepted, but no panic.
 #[test]
 fn mutated_tables_never_panic() {
     let mut seed = 0x9e37_79b9_7f4a_7c15u64;

@@ -1,8 +1,8 @@
-//! What a device was asked to change and how that ended, in the order in which it happened.
+//! The log of a device's changes and their ends, in the order in which they happened.
 //!
-//! Input: bios on their way down and back. Output: [`Event`]s, with the data that was written. Invariants: an event stands
-//! behind everything that had happened when it was noted, so what had ended before a flush was submitted stands before that
-//! flush; reads leave no trace. Limits: the log lives in memory; data is shared among its copies, zeros cost nothing.
+//! Input: bios on submit and at their end. Output: [`Event`]s, with the written data. Invariants: an event comes after
+//! everything that had happened when it was recorded, so a write that had ended before a flush was submitted comes before that
+//! flush; reads leave no trace. Limits: the log is in memory; copies share the data, zeros cost nothing.
 
 use crate::bio::{Bio, BioOp};
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use std::sync::Arc;
 /// The bytes of one write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Data {
-    /// These.
+    /// These bytes.
     Bytes(Arc<[u8]>),
-    /// So many zeros.
+    /// This many zeros.
     Zeros(usize),
 }
 
 impl Data {
-    /// What the bio will leave in its range; none if it changes nothing. A discarded range is taken to read as zeros.
+    /// The data that the bio leaves in its range; none if it changes nothing. A discarded range counts as zeros.
     pub(crate) fn of(bio: &Bio) -> Option<Data> {
         match bio.op {
             BioOp::Read | BioOp::Flush => None,
@@ -46,13 +46,13 @@ impl Data {
         }
     }
 
-    /// None at all?
+    /// Whether there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Hands the bytes to `put` in pieces of at most `step`, with their distance from the start.
+    /// Passes the bytes to `put` in pieces of at most `step`, with their offsets.
     pub(crate) fn pieces(&self, step: usize, mut put: impl FnMut(usize, &[u8])) {
         const ZEROS: [u8; 4096] = [0; 4096];
         match self {
@@ -71,18 +71,18 @@ impl Data {
     }
 }
 
-/// One thing that happened. `id` is the request's number in this log.
+/// An event. `id` is the request's number in this log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A write, write-zeroes or discard was handed to the device.
     Write {
         /// The request.
         id: u64,
-        /// Where, in bytes.
+        /// Position in bytes.
         pos: u64,
-        /// What.
+        /// The data.
         data: Data,
-        /// Durable when it has ended.
+        /// With FUA: durable when it has ended.
         fua: bool,
     },
     /// A flush was handed to the device.
@@ -90,7 +90,7 @@ pub enum Event {
         /// The request.
         id: u64,
     },
-    /// The request has ended well; whoever submitted it may know from here on.
+    /// The request has succeeded; its submitter may know it from here on.
     Ended {
         /// The request.
         id: u64,
@@ -100,12 +100,12 @@ pub enum Event {
         /// The request.
         id: u64,
     },
-    /// Somebody above wants this place remembered: a request began, or was acknowledged.
+    /// A mark of the layer above: a request began, or was acknowledged.
     Mark(u64),
 }
 
 impl Event {
-    /// Whether a power cut behind it can leave another image than one before it.
+    /// Whether a power cut after it can leave another image than one before it.
     #[must_use]
     pub fn changes_what_survives(&self) -> bool {
         !matches!(self, Event::Mark(_) | Event::Flush { .. })

@@ -1,26 +1,26 @@
-//! The images that a power cut may leave, at any place of a log.
+//! The images that a power cut may leave, at any position of a log.
 //!
-//! Input: the image before the log's first event, and the log. Output: images, one at a time, lent and taken back; a plan
-//! of which ones to look at. Invariants: those of [`super::cache`]; the same plan gives the same images. Limits: the image
-//! lives in memory; a walk goes forward only; an image costs what is not settled at its place, not the image's size.
+//! Input: the image before the log's first event, and the log. Output: images, lent one at a time; a plan of which ones to look
+//! at. Invariants: those of [`super::cache`]; the same plan gives the same images. Limits: the image is in memory; a walk only
+//! goes forward; an image costs what is unsettled at its position, not the image's size.
 
-use super::cache::{Cache, SECTOR, Unsettled};
+use super::cache::{Cache, CachedWrite, SECTOR};
 use super::log::Event;
 use crate::rng::Rng;
 use std::collections::HashMap;
 
-/// What of the unsettled writes is there after the cut.
+/// Which of the unsettled writes survive the cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Survival {
-    /// Nothing but what must be.
+    /// Only durable ones.
     Durable,
     /// All that had ended: a device that writes in order, at once.
     Ended,
-    /// What was in flight, too.
+    /// All, including those in flight.
     All,
-    /// Some of it: each write whole, not at all, or torn between units of so many bytes.
+    /// Some: each write survives in whole, not at all, or torn between units of this many bytes.
     Chance {
-        /// Another seed, another choice.
+        /// The seed of the choice.
         seed: u64,
         /// A multiple of 512.
         unit: usize,
@@ -30,14 +30,14 @@ pub enum Survival {
 /// One power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// So many events of the log had happened.
+    /// The number of events before the cut.
     pub at: usize,
-    /// And this was left of them.
+    /// What survives.
     pub survival: Survival,
 }
 
-/// `states` power cuts spread evenly over the log, in its order; with `unit` no write is torn but between units of so many
-/// bytes. Places that get four or more have the three ordered survivals among them.
+/// `states` power cuts spread evenly over the log, in its order; writes are torn only between units of `unit` bytes. Positions
+/// with four or more cuts have the three ordered survivals among them.
 #[must_use]
 pub fn plan(log: &[Event], states: usize, seed: u64, unit: usize) -> Vec<Cut> {
     let changes = log.iter().enumerate();
@@ -45,7 +45,7 @@ pub fn plan(log: &[Event], states: usize, seed: u64, unit: usize) -> Vec<Cut> {
     let places: Vec<usize> = std::iter::once(0)
         .chain(changes.map(|(n, _)| n + 1))
         .collect();
-    // How many states come before the nth place.
+    // The number of states before the nth position.
     let before = |n: usize| (n * states).div_ceil(places.len());
     let mut rng = Rng::new(seed);
     let mut cuts = Vec::with_capacity(states);
@@ -66,13 +66,13 @@ pub fn plan(log: &[Event], states: usize, seed: u64, unit: usize) -> Vec<Cut> {
     cuts
 }
 
-/// A walk along a log. What is durable lies in one image; the rest is laid over it for a moment per cut.
+/// A walk along a log. One image holds what is durable; for each cut the rest is overlaid temporarily.
 pub struct PowerCuts<'a> {
     log: &'a [Event],
     at: usize,
     durable: Vec<u8>,
     cache: Cache,
-    /// How far each flush that is under way will reach.
+    /// The horizon of each running flush.
     horizons: HashMap<u64, u64>,
 }
 
@@ -85,7 +85,7 @@ impl std::fmt::Debug for PowerCuts<'_> {
 }
 
 impl<'a> PowerCuts<'a> {
-    /// A walk from the log's beginning; `base` is what the device held then.
+    /// A walk from the log's beginning; `base` is the device's content at that time.
     #[must_use]
     pub fn new(base: Vec<u8>, log: &'a [Event]) -> PowerCuts<'a> {
         PowerCuts {
@@ -100,14 +100,14 @@ impl<'a> PowerCuts<'a> {
     /// Lends the image of `cut` to `look`.
     ///
     /// # Panics
-    /// If the cut lies before the last one, or behind the log's end.
+    /// If the cut lies before the last one, or past the log's end.
     pub fn with_image<R>(&mut self, cut: Cut, look: impl FnOnce(&[u8]) -> R) -> R {
         assert!(cut.at >= self.at, "a walk goes forward only");
         while self.at < cut.at {
             self.step();
         }
         let mut undo = Undo::default();
-        let writes = self.cache.unsettled();
+        let writes = self.cache.not_durable();
         overlay(&writes, cut.survival, |pos, bytes| {
             undo.put(&mut self.durable, pos, bytes);
         });
@@ -116,7 +116,7 @@ impl<'a> PowerCuts<'a> {
         result
     }
 
-    /// One event further.
+    /// Goes one event forward.
     fn step(&mut self) {
         let event = &self.log[self.at];
         self.at += 1;
@@ -140,7 +140,7 @@ impl<'a> PowerCuts<'a> {
         let Some(horizon) = self.horizons.remove(&id) else {
             return self.cache.ended(id);
         };
-        for write in self.cache.settle(horizon) {
+        for write in self.cache.take_durable(horizon) {
             write.whole(|pos, bytes| {
                 let at = index(pos);
                 self.durable[at..at + bytes.len()].copy_from_slice(bytes);
@@ -149,8 +149,8 @@ impl<'a> PowerCuts<'a> {
     }
 }
 
-/// Lays over what is durable what else survives.
-fn overlay(writes: &[&Unsettled], survival: Survival, mut put: impl FnMut(u64, &[u8])) {
+/// Overlays the surviving writes on the durable image.
+fn overlay(writes: &[&CachedWrite], survival: Survival, mut put: impl FnMut(u64, &[u8])) {
     let seed = match survival {
         Survival::Chance { seed, .. } => seed,
         _ => 0,
@@ -166,7 +166,7 @@ fn overlay(writes: &[&Unsettled], survival: Survival, mut put: impl FnMut(u64, &
     }
 }
 
-/// What was overwritten for a moment.
+/// The bytes that were overwritten temporarily.
 #[derive(Default)]
 struct Undo {
     bytes: Vec<u8>,

@@ -30,7 +30,7 @@ fn run(queue: &dyn DeviceQueue, bios: impl IntoIterator<Item = Bio>) -> BioList 
     out
 }
 
-/// The first bytes of the sectors of the image.
+/// The first byte of each sector of the image.
 fn sectors(cuts: &mut PowerCuts<'_>, at: usize, survival: Survival, count: usize) -> Vec<u8> {
     cuts.with_image(Cut { at, survival }, |image| {
         let sectors = image.chunks(512).take(count);
@@ -76,7 +76,7 @@ fn a_failed_write_is_said_to_have_failed() {
     assert_eq!(device.log()[1], Event::Failed { id: 0 });
 }
 
-/// What was flushed or written with FUA survives every cut behind its end; the rest may be lost, sector by sector.
+/// Data that was flushed or written with FUA survives every later cut; the rest may be lost, sector by sector.
 #[test]
 fn a_cut_loses_only_what_may_be_lost() {
     let device = RecordDevice::with_volatile_cache(Arc::new(MemDevice::new(SIZE as u64)));
@@ -120,8 +120,8 @@ fn a_cut_loses_only_what_may_be_lost() {
     );
 }
 
-/// All that a commit writes before its commit block is durable by one wait, where FUA is a flush: as a log of what went down says, and
-/// as the disk itself does.
+/// One wait makes everything durable that a commit writes before its commit block, if FUA is a flush: according to the log of
+/// submitted bios, and on the disk itself.
 #[test]
 fn writes_made_durable_together_cover_all_before_them() {
     for fua in [false, true] {
@@ -163,7 +163,7 @@ fn without_a_cache_what_ended_is_durable() {
     assert_eq!(sectors(&mut cuts, 2, Survival::Durable, 2), [1, 1]);
 }
 
-/// A flush says nothing about writes that had not ended when it was submitted.
+/// A flush does not cover writes that had not ended when it was submitted.
 #[test]
 fn a_flush_covers_what_had_ended_before_it() {
     let log = [
@@ -207,7 +207,7 @@ fn a_plan_is_even_ordered_and_repeats() {
     }
 }
 
-/// What the log says of the end of a run is what the device holds, whatever the order of endings.
+/// The image from the log at the end of a run equals the device's content, whatever the order of ends.
 #[test]
 fn the_whole_log_is_the_device() {
     let options = SimOptions::parse("64K,clock=auto,seed=11,cache=volatile").expect("well formed");
@@ -215,7 +215,7 @@ fn the_whole_log_is_the_device() {
     let device = RecordDevice::new(Arc::new(sim.clone()));
     let (queue, mut rng) = (open(&device), Rng::new(11));
     for round in 1..=50u8 {
-        // Not two writes of one round to the same sector: their order would be the device's own affair.
+        // No two writes of one round to the same sector: their order would be up to the device.
         let from = rng.below(16);
         let bios = (0..6).map(|n| write((from + 16 * n) * 512, round, 16, n));
         run(&*queue, bios);

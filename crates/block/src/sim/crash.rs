@@ -1,8 +1,8 @@
-//! What a simulated disk with a volatile cache may lose, kept while it runs.
+//! What a simulated disk with a volatile cache may lose, tracked while it runs.
 //!
-//! Input: writes and flushes as they are taken and as they end. Output: surviving images, one per seed. Invariants: those
-//! of [`crate::record::cache`]; without native FUA such a write is a flush too. Limits: an image costs a copy of what was
-//! written.
+//! Input: writes and flushes when they are taken and when they end. Output: surviving images, one per seed. Invariants: those
+//! of [`crate::record::cache`]; without native FUA a write with FUA is a flush, too. Limits: an image costs a copy of the
+//! written data.
 
 use super::options::SimOptions;
 use crate::bio::{Bio, BioOp};
@@ -38,12 +38,12 @@ impl CrashLog {
         })
     }
 
-    /// These bytes have always been there.
+    /// Loads bytes that count as durable.
     pub(super) fn load(&self, pos: u64, src: &[u8]) {
         self.durable.write(pos, src);
     }
 
-    /// A bio was taken. The mark goes with it to [`CrashLog::ended`]: a write's number, or a flush's horizon.
+    /// A bio was taken. Returns the mark for [`CrashLog::ended`]: a write's number, or a flush's horizon.
     pub(super) fn taken(&self, bio: &Bio) -> u64 {
         let mut log = self.log.lock();
         let Some(data) = Data::of(bio) else {
@@ -55,12 +55,12 @@ impl CrashLog {
         id
     }
 
-    /// The bio has ended: done, or failed.
+    /// The bio has succeeded or failed.
     pub(super) fn ended(&self, bio: &Bio, mark: u64, fua: bool) {
         let mut log = self.log.lock();
         match bio.op {
             BioOp::Read => {}
-            BioOp::Flush if bio.result.is_ok() => self.settle(&mut log, mark),
+            BioOp::Flush if bio.result.is_ok() => self.make_durable(&mut log, mark),
             BioOp::Flush => {}
             _ if bio.result.is_err() => log.cache.failed(mark),
             _ => {
@@ -68,15 +68,15 @@ impl CrashLog {
                 let all = bio.flags.fua && !fua;
                 if !self.volatile || all {
                     let horizon = log.cache.horizon();
-                    self.settle(&mut log, horizon);
+                    self.make_durable(&mut log, horizon);
                 }
             }
         }
     }
 
     /// Makes durable what ended before `horizon`.
-    fn settle(&self, log: &mut Log, horizon: u64) {
-        for write in log.cache.settle(horizon) {
+    fn make_durable(&self, log: &mut Log, horizon: u64) {
+        for write in log.cache.take_durable(horizon) {
             write.whole(|pos, bytes| self.durable.write(pos, bytes));
         }
     }
@@ -86,7 +86,7 @@ impl CrashLog {
         let log = self.log.lock();
         let image = MemDevice::copy_of(&self.durable)?;
         let mut rng = Rng::new(seed);
-        for write in log.cache.unsettled() {
+        for write in log.cache.not_durable() {
             write.by_chance(&mut rng, SECTOR, |pos, bytes| image.write_at(pos, bytes));
         }
         Ok(image)

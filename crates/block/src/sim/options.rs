@@ -1,7 +1,7 @@
-//! What a simulated disk is like, and how it is written in a locator.
+//! The options of a simulated disk, and their text in a locator.
 //!
-//! Input: the text after `sim:`. Output: [`SimOptions`]. Invariant: every value is in its range once it is here. Limits:
-//! sizes up to 2^60 bytes, latencies up to an hour.
+//! Input: the text after `sim:`. Output: [`SimOptions`]. Invariant: every parsed value is in its range. Limits: sizes up to
+//! 2^60 bytes, latencies up to an hour.
 
 use crate::bio::{BioErrorKind, BioOp};
 use crate::device::{DeviceError, DeviceErrorKind};
@@ -9,44 +9,44 @@ use crate::fault::{Fault, When};
 use crate::size::parse_size;
 use std::time::Duration;
 
-/// Who says when a request has ended.
+/// What decides when a request has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SimClock {
-    /// The time of day: a request ends its latency after it was served, and is seen at reap.
+    /// Real time: a request ends when its latency has passed, and is seen at reap.
     Real,
-    /// Nothing ends until [`crate::SimDevice::step`] ends it, in an order that the seed chooses.
+    /// Nothing ends until [`crate::SimDevice::step`] ends it, in an order chosen by the seed.
     Stepped,
-    /// As stepped, and a `reap` that finds nothing, or a `wait` with nothing to reap, takes one step by itself.
+    /// As stepped, but a `reap` that finds nothing, or a `wait` with nothing to reap, makes one step by itself.
     Auto,
 }
 
 /// The largest disk.
 const MOST: u64 = 1 << 60;
 
-/// A simulated disk. The default is a disk of no size without latency, cache or faults.
+/// A simulated disk. The default has no size, latency, cache or faults.
 #[derive(Clone, Debug)]
 pub struct SimOptions {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// How long a request is served.
+    /// Service time of a request.
     pub latency: Duration,
-    /// Added to the latency, from nothing to this, by the seed.
+    /// A random addition to the latency, from zero to this, chosen by the seed.
     pub jitter: Duration,
-    /// Requests served at once, over all queues; 0 is no limit.
+    /// Requests served at once, over all queues; 0 means no limit.
     pub parallel: u32,
-    /// There is a volatile write cache.
+    /// The disk has a volatile write cache.
     pub volatile_cache: bool,
-    /// Forced unit access is understood; without it, such a write is followed by a flush inside the disk.
+    /// The disk supports FUA; without it, the disk follows such a write by a flush.
     pub fua: bool,
-    /// The seed of everything that is left to chance.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// Who says when a request has ended.
+    /// What decides when a request has ended.
     pub clock: SimClock,
     /// The logical block: 512 or 4096.
     pub logical: u32,
-    /// Remember what is not durable, so that [`crate::SimDevice::crash`] can lose it. Costs a copy of every write.
+    /// Track what is not durable, so that [`crate::SimDevice::crash`] can lose it. Costs a copy of every write.
     pub crash: bool,
-    /// What fails.
+    /// The faults.
     pub faults: Vec<Fault>,
 }
 
@@ -69,7 +69,7 @@ impl Default for SimOptions {
 }
 
 impl SimOptions {
-    /// A disk of `size` bytes with a stepped clock, a volatile cache and a memory of what is not durable: for tests.
+    /// A disk of `size` bytes for tests: stepped clock, volatile cache, and tracking of what is not durable.
     #[must_use]
     pub fn stepped(size: u64, seed: u64) -> SimOptions {
         SimOptions {
@@ -88,7 +88,7 @@ impl SimOptions {
     /// `every-7` or `1in500`.
     ///
     /// # Errors
-    /// [`DeviceErrorKind::Locator`], naming the part that cannot be understood.
+    /// [`DeviceErrorKind::Locator`], naming the part that is invalid.
     pub fn parse(text: &str) -> Result<SimOptions, DeviceError> {
         let mut parts = text.split(',');
         let size = parts.next().unwrap_or_default();

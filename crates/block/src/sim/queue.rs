@@ -1,8 +1,8 @@
-//! A queue of a simulated disk: what is being served, what has ended, and when.
+//! A queue of a simulated disk: the requests being served and the ended ones.
 //!
-//! Input: bios. Output: the same bios, ended by the time of day or by steps. Invariants: `pending` is in the order in which
-//! requests will end (real clock) or were taken (stepped); a bio is in `pending`, in `ended`, in the hands of a step, or
-//! reaped. Limits: the lock of a queue is held for list work only, except where a disk remembers what it may lose.
+//! Input: bios. Output: the same bios, ended by real time or by steps. Invariants: `pending` is in the order in which requests
+//! will end (real clock) or were taken (stepped); a bio is in `pending`, in `ended`, in a step that ends it, or reaped. Limits:
+//! the lock of a queue is held for list work only, unless the disk tracks what it may lose.
 
 use super::stats::{Histogram, SimCounters};
 use super::{Disk, SimOptions};
@@ -16,16 +16,17 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Before an ending closer than this the waiter spins: a sleep of a few tens of microseconds takes twice as long.
+/// If a request ends sooner than this (nanoseconds), the waiter spins: a sleep of a few tens of microseconds takes twice as
+/// long.
 const SPIN: u64 = 70_000;
 
-/// The limit on requests served at once, by the time of day.
+/// The limit on requests served at once, with the real clock.
 pub(super) struct Slots {
     limit: u32,
     latency: u64,
     jitter: u64,
     seed: u64,
-    /// The depths of all open queues together: while they are within the limit it cannot bind, and nobody looks.
+    /// The sum of the depths of all open queues: while it is within the limit, the limit cannot apply and is not checked.
     depths: AtomicU64,
     /// When each busy slot becomes free.
     free_at: Mutex<BinaryHeap<Reverse<u64>>>,
@@ -57,7 +58,7 @@ impl Slots {
                 .unwrap_or(0)
     }
 
-    /// When a request that comes now will have been served; takes a slot.
+    /// When a request that arrives now will have been served; takes a slot.
     #[inline]
     fn serve(&self, now: u64, number: u64) -> u64 {
         if !self.binds() {
@@ -87,17 +88,17 @@ struct State {
     pending: VecDeque<Pending>,
     /// Ended by a step, not reaped.
     ended: BioList,
-    /// Threads that wait for a submission: the submitter kicks the waker for them.
+    /// Threads that wait for a submission: a submitter kicks the waker for them.
     waiters: u32,
     counters: SimCounters,
     latency: Histogram,
 }
 
-/// The part of a queue that its disk sees as well.
+/// The part of a queue that its disk can access, too.
 pub(super) struct QueueCore {
     depth: u32,
     waker: Arc<Waker>,
-    /// Taken and not reaped. Grows under the lock only, so that who holds it knows what room is left.
+    /// Taken and not reaped. Grows only under the lock, so the holder of the lock knows the free room.
     taken: AtomicU32,
     state: Mutex<State>,
 }
@@ -141,7 +142,7 @@ impl QueueCore {
 }
 
 impl Pending {
-    /// Takes effect. A bio that was failed when it was taken stays failed.
+    /// Applies the bio's effect. A bio that was failed when it was taken stays failed.
     #[inline]
     fn finish(&mut self, disk: &Disk) {
         if self.bio.result.is_ok() {
@@ -183,7 +184,7 @@ impl SimQueue {
         SimQueue { disk, core }
     }
 
-    /// The first look at a bio: faults, and what the crash log wants to know.
+    /// Admits a bio: applies faults, and informs the crash log.
     fn admit(&self, bio: &mut Bio) -> u64 {
         bio.result = match &self.disk.plan {
             Some(plan) => plan.check(bio).map_or(Ok(()), Err),
@@ -203,7 +204,7 @@ impl SimQueue {
         }
     }
 
-    /// Moves what has ended by now to `out` and makes it take effect: at once if the disk remembers what it may lose.
+    /// Moves what has ended by now to `out` and applies its effect; at once if the disk tracks what it may lose.
     fn reap_real(&self, out: &mut BioList) {
         let disk = &*self.disk;
         let now = disk.now();
@@ -269,7 +270,7 @@ impl SimQueue {
     }
 
     fn wait_stepped(&self, timeout: Option<Duration>) {
-        // Before the look, so that a submission after it wakes this thread.
+        // Before the check, so that a submission after it wakes this thread.
         self.core.add_waiter(1);
         let ended = !self.core.state.lock().ended.is_empty() && !self.disk.held();
         if !ended && !self.disk.step_by_itself() {
@@ -278,8 +279,8 @@ impl SimQueue {
         self.core.add_waiter(-1);
     }
 
-    /// Moves what steps have ended to `out`. Where nobody else steps, a look that finds nothing does: who closes a gate or a volume looks
-    /// at every queue and waits for none.
+    /// Moves what steps have ended to `out`. On a disk that steps by itself, a reap that finds nothing makes a step: a thread
+    /// that closes a gate or a volume reaps every queue and waits on none.
     fn reap_stepped(&self, out: &mut BioList) {
         let from = out.len();
         out.append(&mut self.core.state.lock().ended);
@@ -348,7 +349,8 @@ impl DeviceQueue for SimQueue {
 }
 
 impl State {
-    /// Keeps `pending` in the order of endings. Times seldom fall behind, and then not far: the search starts at the end.
+    /// Keeps `pending` in the order of ends. A new request seldom ends before others, and then not by much: the search starts
+    /// at the end.
     #[inline]
     fn insert(&mut self, pending: Pending, by_time: bool) {
         let behind = if by_time {
@@ -369,7 +371,7 @@ impl State {
 }
 
 impl Drop for SimQueue {
-    /// What is being served takes effect, as if it had been waited for, though nobody will see it end.
+    /// Requests being served take effect as if they had been waited for, though nobody reaps them.
     fn drop(&mut self) {
         let mut shared = self.disk.shared.lock();
         shared.queues.retain(|q| !Arc::ptr_eq(q, &self.core));

@@ -1,7 +1,7 @@
-//! What a simulated disk has counted: requests by operation, and the latency that it achieved.
+//! Counters of a simulated disk: requests by operation, and their latency.
 //!
-//! Input: taken and ended bios. Output: [`SimCounters`] and [`SimLatency`]. Invariant: counters only grow. Limits:
-//! latencies are kept in buckets 1/16 of their size wide.
+//! Input: taken and ended bios. Output: [`SimCounters`] and [`SimLatency`]. Invariant: counters only grow. Limits: latencies
+//! are counted in buckets of 1/16 of their value.
 
 use crate::bio::{Bio, BioOp};
 use std::time::Duration;
@@ -11,13 +11,13 @@ use std::time::Duration;
 pub struct SimCounters {
     /// Reads.
     pub reads: u64,
-    /// Bytes of those.
+    /// Bytes of the reads.
     pub read_bytes: u64,
     /// Writes with data.
     pub writes: u64,
-    /// Bytes of those.
+    /// Bytes of the writes.
     pub write_bytes: u64,
-    /// Writes of those that were to be durable by themselves.
+    /// Writes with FUA, also counted in `writes`.
     pub fua_writes: u64,
     /// Flushes.
     pub flushes: u64,
@@ -69,18 +69,18 @@ impl SimCounters {
     }
 }
 
-/// The latency from submit to reap that a simulated disk achieved, as its user saw it.
+/// The latency from submit to reap of a simulated disk, as seen by its user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SimLatency {
     /// Requests.
     pub count: u64,
     /// Their mean.
     pub mean: Duration,
-    /// Half of them were faster.
+    /// The median.
     pub p50: Duration,
-    /// All but one in a hundred were faster.
+    /// The 99th percentile.
     pub p99: Duration,
-    /// The slowest, to within a bucket.
+    /// The maximum, to within a bucket.
     pub max: Duration,
 }
 

@@ -20,7 +20,7 @@ fn submit(queue: &dyn DeviceQueue, bio: Bio) {
     assert!(list.is_empty(), "there is room");
 }
 
-fn settle(device: &SimDevice, queue: &dyn DeviceQueue) -> BioList {
+fn run_to_end(device: &SimDevice, queue: &dyn DeviceQueue) -> BioList {
     while device.step() {}
     let mut out = BioList::new();
     queue.reap(&mut out);
@@ -68,7 +68,7 @@ fn nothing_ends_before_a_step_and_the_seed_chooses_the_order() {
         );
         assert_eq!(device.advance(3), 3);
         assert_eq!(queue.in_flight(), 16);
-        settle(&device, &*queue)
+        run_to_end(&device, &*queue)
             .iter()
             .map(|b| b.token)
             .collect::<Vec<_>>()
@@ -89,7 +89,10 @@ fn one_at_a_time_keeps_the_order() {
     let device = SimDevice::new(options).expect("a disk");
     let queue = open(&device, 8);
     (0..8).for_each(|n| submit(&*queue, Bio::read(0, Buf::zeroed(512), n)));
-    let order: Vec<u64> = settle(&device, &*queue).iter().map(|b| b.token).collect();
+    let order: Vec<u64> = run_to_end(&device, &*queue)
+        .iter()
+        .map(|b| b.token)
+        .collect();
     assert_eq!(order, (0..8).collect::<Vec<_>>());
 }
 
@@ -116,7 +119,7 @@ fn counters_tell_the_operations_apart() {
     submit(&*queue, Bio::read(0, Buf::zeroed(4096), 0));
     submit(&*queue, Bio::flush(0));
     submit(&*queue, Bio::range(BioOp::Discard, 0, 512, 0));
-    settle(&device, &*queue);
+    run_to_end(&device, &*queue);
     drop(queue);
     let counted = SimCounters {
         reads: 1,
@@ -131,21 +134,21 @@ fn counters_tell_the_operations_apart() {
     assert_eq!(device.counters(), counted);
 }
 
-/// What was flushed or written with FUA survives every power cut; the rest may be lost, sector by sector.
+/// Data that was flushed or written with FUA survives every power cut; the rest may be lost, sector by sector.
 #[test]
 fn a_crash_loses_only_what_may_be_lost() {
     let device = SimDevice::new(SimOptions::stepped(1 << 20, 1)).expect("a disk");
     let queue = open(&device, 8);
     device.write_at(0, &[9; 16 * 512]);
     submit(&*queue, Bio::write(0, filled(1, 2 * 512), 0));
-    settle(&device, &*queue);
+    run_to_end(&device, &*queue);
     submit(&*queue, Bio::flush(0));
-    settle(&device, &*queue);
+    run_to_end(&device, &*queue);
     submit(&*queue, Bio::write(2 * 512, filled(2, 8 * 512), 0));
     let mut fua = Bio::write(10 * 512, filled(3, 512), 0);
     fua.flags.fua = true;
     submit(&*queue, fua);
-    settle(&device, &*queue);
+    run_to_end(&device, &*queue);
     submit(&*queue, Bio::write(11 * 512, filled(4, 512), 0));
     let (mut torn, mut in_flight_survived) = (false, false);
     for seed in 0..100 {
@@ -170,7 +173,7 @@ fn a_crash_loses_only_what_may_be_lost() {
     assert!(torn && in_flight_survived);
 }
 
-/// A flush says nothing about writes that had not ended when it was submitted.
+/// A flush does not cover writes that had not ended when it was submitted.
 #[test]
 fn a_flush_covers_what_had_ended_before_it() {
     let options = SimOptions {
@@ -181,7 +184,7 @@ fn a_flush_covers_what_had_ended_before_it() {
     let queue = open(&device, 8);
     submit(&*queue, Bio::write(0, filled(1, 512), 0));
     submit(&*queue, Bio::flush(0));
-    settle(&device, &*queue);
+    run_to_end(&device, &*queue);
     let survived = |seed| {
         let mut byte = [0];
         device
@@ -202,7 +205,7 @@ fn without_a_cache_what_ended_is_durable() {
     let device = SimDevice::new(options).expect("a disk");
     let queue = open(&device, 8);
     submit(&*queue, Bio::write(0, filled(1, 4096), 0));
-    settle(&device, &*queue);
+    run_to_end(&device, &*queue);
     let mut bytes = [0; 4096];
     for seed in 0..20 {
         device
@@ -224,9 +227,9 @@ fn faults_hit_and_leave_no_trace() {
     let device = SimDevice::new(options).expect("a disk");
     let queue = open(&device, 8);
     submit(&*queue, Bio::write(0, filled(1, 512), 0));
-    assert!(settle(&device, &*queue)[0].result.is_ok());
+    assert!(run_to_end(&device, &*queue)[0].result.is_ok());
     submit(&*queue, Bio::write(0, filled(2, 512), 0));
-    let error = settle(&device, &*queue)[0]
+    let error = run_to_end(&device, &*queue)[0]
         .result
         .expect_err("the second write fails");
     assert_eq!((error.kind, device.failed()), (BioErrorKind::Io, 1));
@@ -235,7 +238,7 @@ fn faults_hit_and_leave_no_trace() {
     assert_eq!(byte, [1]);
 }
 
-/// The real clock: a model, so only order and lower bounds are looked at, never how long it took.
+/// The real clock: only order and lower bounds are checked, never how long something took.
 #[test]
 fn the_real_clock_serves_so_many_at_once() {
     let options = SimOptions::parse("1M,latency=2ms,parallel=2").expect("it is well formed");
@@ -284,8 +287,8 @@ fn a_waiting_disk_steps_by_itself() {
     assert!(blocking.flush().is_ok());
 }
 
-/// Two threads that stepped at once chose the same request; the one that came too late was told that there was none, and slept for ever
-/// over its own.
+/// Defect: two threads that stepped at once chose the same request; the later one was told that there was none, and slept for
+/// ever although its own request was left.
 #[test]
 fn as_many_steps_at_once_as_requests_end_them_all() {
     const THREADS: usize = 4;
@@ -311,7 +314,7 @@ fn as_many_steps_at_once_as_requests_end_them_all() {
     }
 }
 
-/// Who looks again and again instead of waiting sees requests end too, as on any other disk.
+/// A thread that polls instead of waiting sees requests end, too, as on any other disk.
 #[test]
 fn looking_lets_time_pass_when_the_disk_steps_by_itself() {
     let options = SimOptions {

@@ -1,4 +1,4 @@
-//! Lock classes: the name a lock is counted under, its rank in the lock order, and the counters themselves.
+//! Lock classes: the name that a lock is counted under, its rank in the lock order, and the counters.
 //!
 //! Input: acquisitions from `lock`. Output: [`LockStats`] per class. Invariant: counters only grow. Limits: counting is
 //! striped over 16 cache lines, so threads seldom share one; debug builds keep a thread's held locks in a small list.
@@ -16,7 +16,7 @@ struct Stripe {
     waited_ns: AtomicU64,
 }
 
-/// A class of locks: all the locks that do the same job, whatever object they belong to.
+/// A class of locks: all locks with the same purpose, whatever object they belong to.
 #[derive(Debug)]
 pub struct LockClass {
     name: &'static str,
@@ -24,14 +24,14 @@ pub struct LockClass {
     stripes: [Stripe; STRIPES],
 }
 
-/// What a class has counted since the process began.
+/// The counters of a class since the process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockStats {
     /// Times a lock of the class was taken.
     pub acquired: u64,
     /// Times it was not free at once.
     pub contended: u64,
-    /// Time spent waiting for it, all threads together.
+    /// Time spent waiting for it, summed over all threads.
     pub waited: Duration,
 }
 
@@ -119,7 +119,8 @@ impl LockClass {
     }
 }
 
-/// A lock's place in the order: rank first, then from the top of a stack of volumes downwards; then its number among the locks of a class.
+/// A lock's place in the order: first the depth of its volume in the stack, from the top; then the rank; then the number among
+/// locks of one class. [`Held::note`] compares in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     rank: u16,
@@ -132,7 +133,7 @@ impl Place {
         Place::numbered(class, level, 0)
     }
 
-    /// One of several locks of a class that a thread may hold, in the order of their numbers.
+    /// One of several locks of a class that a thread may hold in the order of their numbers.
     pub(super) fn numbered(class: &LockClass, level: u8, number: u32) -> Place {
         Place {
             rank: class.rank,
@@ -142,8 +143,8 @@ impl Place {
     }
 }
 
-/// Notes in debug builds that this thread holds a lock, and that taking it kept the order. Under a test's scheduler all threads
-/// are one thread of the host, so nothing can be noted there.
+/// In debug builds: records that this thread holds a lock, and checks the order. Under a test's scheduler all threads are one
+/// host thread, so nothing can be recorded there.
 #[derive(Debug)]
 pub(super) struct Held {
     #[cfg(all(debug_assertions, not(any(feature = "loom", feature = "shuttle"))))]

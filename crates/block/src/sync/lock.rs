@@ -1,8 +1,8 @@
 //! Mutex, reader-writer lock and condition variable with a class.
 //!
-//! Input: a class, a level and a value. Output: guards. Invariant: a lock is tried first, so that only a lock that was
-//! not free costs a clock reading. Limits: a poisoned lock is used on: a panic elsewhere is that thread's failure, and the
-//! value is kept consistent by its owners.
+//! Input: a class, a level and a value. Output: guards. Invariant: a lock is tried first, so only a lock that was not free
+//! costs a clock reading. Limits: poisoning is ignored: a panic elsewhere is that thread's failure, and the owner of the value
+//! keeps it consistent.
 
 use super::atomic::{AtomicU32, Ordering};
 use super::class::{Held, LockClass, Place};
@@ -23,7 +23,7 @@ fn unpoison_try<G>(result: TryLockResult<G>) -> Option<G> {
     }
 }
 
-/// Tries, and if the lock is not free, waits and counts the wait.
+/// Tries the lock; if it is not free, waits and counts the wait.
 #[inline]
 fn acquire<G>(
     class: &LockClass,
@@ -48,7 +48,7 @@ pub struct Mutex<T> {
     raw: raw::Mutex<T>,
 }
 
-/// A mutex's guard. The order of its fields is the order of release: the lock, then the note.
+/// A mutex's guard. Fields are dropped in order: first the lock, then the record of it.
 #[derive(Debug)]
 pub struct MutexGuard<'a, T> {
     raw: raw::MutexGuard<'a, T>,
@@ -59,7 +59,7 @@ pub struct MutexGuard<'a, T> {
 }
 
 impl<T> Mutex<T> {
-    /// A mutex at the bottom level.
+    /// A mutex at the lowest level.
     pub fn new(class: &'static LockClass, value: T) -> Mutex<T> {
         Mutex::at_level(class, 0, value)
     }
@@ -99,7 +99,7 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// The value of a lock that nobody else can see any more.
+    /// The value of a mutex that nobody else can access any more.
     pub fn into_inner(self) -> T {
         unpoison(self.raw.into_inner())
     }
@@ -164,7 +164,7 @@ impl<T> RwLock<T> {
         }
     }
 
-    /// Takes the lock alone; waits if it is held.
+    /// Takes the lock exclusively; waits if it is held.
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         let held = self.note();
         RwLockWriteGuard {
@@ -173,7 +173,7 @@ impl<T> RwLock<T> {
         }
     }
 
-    /// As [`RwLock::write`], for several locks of one class: they are taken in the order of their numbers.
+    /// As [`RwLock::write`], for several locks of one class, taken in the order of their numbers.
     pub fn write_numbered(&self, number: u32) -> RwLockWriteGuard<'_, T> {
         let place = Place::numbered(self.class, self.level, number);
         let held = Held::note(place, self.class);
@@ -183,7 +183,7 @@ impl<T> RwLock<T> {
         }
     }
 
-    /// Shares the lock if that needs no waiting.
+    /// Shares the lock if that does not need to wait.
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         let raw = unpoison_try(self.raw.try_read())?;
         self.class.count_acquired();
@@ -193,7 +193,7 @@ impl<T> RwLock<T> {
         })
     }
 
-    /// Takes the lock alone if that needs no waiting.
+    /// Takes the lock exclusively if that does not need to wait.
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         let raw = unpoison_try(self.raw.try_write())?;
         self.class.count_acquired();
@@ -229,12 +229,12 @@ impl<T> DerefMut for RwLockWriteGuard<'_, T> {
     }
 }
 
-/// A condition variable for [`Mutex`]. Who notifies while nobody waits makes no system call.
+/// A condition variable for [`Mutex`]. A notification without waiters makes no system call.
 #[derive(Debug)]
 pub struct Condvar {
     raw: raw::Condvar,
-    /// Threads inside a wait. Each counts itself under the lock: who has changed what it waits for, under the same lock, finds it here, or it
-    /// finds the change.
+    /// Threads inside a wait. Each counts itself under the lock: a thread that changed the condition under the same lock either
+    /// finds the waiter here, or the waiter finds the change.
     waiting: AtomicU32,
 }
 
@@ -254,7 +254,7 @@ impl Condvar {
         }
     }
 
-    /// Releases the lock, waits to be notified, takes the lock again. May wake for no reason.
+    /// Releases the lock, waits for a notification, takes the lock again. May wake spuriously.
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let raw = unpoison(self.raw.wait(guard.raw));
@@ -262,8 +262,8 @@ impl Condvar {
         MutexGuard { raw, ..guard }
     }
 
-    /// As [`Condvar::wait`], for at most `timeout`. Shuttle has no time: what waits for less than a second only lets others go on, what waits
-    /// for longer waits to be notified.
+    /// As [`Condvar::wait`], for at most `timeout`. Shuttle has no time: a wait of less than a second only yields, a longer one
+    /// waits for a notification.
     #[cfg(all(feature = "shuttle", not(feature = "loom")))]
     pub fn wait_timeout<'a, T>(
         &self,
@@ -295,14 +295,14 @@ impl Condvar {
         MutexGuard { raw, ..guard }
     }
 
-    /// Wakes one waiter. What it waits for was changed under its lock.
+    /// Wakes one waiter. Its condition was changed under its lock.
     pub fn notify_one(&self) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.raw.notify_one();
         }
     }
 
-    /// Wakes all waiters. What they wait for was changed under their lock.
+    /// Wakes all waiters. Their condition was changed under their lock.
     pub fn notify_all(&self) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.raw.notify_all();

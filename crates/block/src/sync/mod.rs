@@ -1,9 +1,9 @@
-//! The one place where locks and atomics come from: std, or loom or shuttle when a test's scheduler owns them.
+//! The one source of locks and atomics: std, or loom or shuttle under a test's scheduler.
 //!
-//! Input: every crate's wish for a lock, with its [`LockClass`]. Output: the primitive, counted per class
-//! (acquisitions, contended, time waited) and, in debug builds, checked against the lock order. Invariant: a thread takes
-//! locks in rising rank, and at equal rank in falling level (a volume waits only downwards in its stack). Limits: ranks
-//! are 16 bits; a level is a volume's height over the bottom device.
+//! Input: a [`LockClass`] from any crate. Output: the primitive, counted per class (acquisitions, contended, time waited) and,
+//! in debug builds, checked against the lock order. Invariant: in a stack a thread takes all locks of a volume before those
+//! of the volumes below it (decreasing level), and in a volume it takes locks in increasing rank. Limits: ranks are 16 bits; a
+//! level is a volume's height over the lowest device.
 
 mod class;
 mod lock;
@@ -20,7 +20,7 @@ use std as imp;
 
 pub use imp::thread;
 
-/// Atomics of the scheduler in force.
+/// Atomics of the scheduler in use.
 pub mod atomic {
     pub use super::imp::sync::atomic::{
         AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
@@ -29,16 +29,16 @@ pub mod atomic {
 
 /// The pool of queues of a [`crate::Blocking`].
 pub static BLOCKING_POOL: LockClass = LockClass::new("blocking-pool", 700);
-/// A shared flush under way: see [`crate::flushes`].
+/// A running shared flush: see [`crate::flushes`].
 pub static FLUSHES: LockClass = LockClass::new("flushes", 710);
-/// What a device's queue keeps on its submitting side.
+/// The submitting side of a device's queue.
 pub static DEVICE_SUBMIT: LockClass = LockClass::new("device-submit", 800);
-/// What a device's queue keeps on its completing side.
+/// The completing side of a device's queue.
 pub static DEVICE_REAP: LockClass = LockClass::new("device-reap", 810);
 /// What a device shares among its queues: work lists, tables, contents.
 pub static DEVICE_SHARED: LockClass = LockClass::new("device-shared", 820);
 
-/// The classes of this crate, for whoever prints statistics.
+/// The classes of this crate, for printing statistics.
 pub static CLASSES: [&LockClass; 5] = [
     &BLOCKING_POOL,
     &FLUSHES,

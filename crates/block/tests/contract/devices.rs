@@ -6,7 +6,7 @@ use diorite_block::{
 };
 use std::sync::Arc;
 
-/// A device with what it needs to live.
+/// A device with the resources that it needs.
 pub(crate) struct Subject {
     pub(crate) name: String,
     pub(crate) device: Arc<dyn Device>,
@@ -32,7 +32,7 @@ fn sim(options: &str) -> Subject {
     )
 }
 
-/// A file behind an I/O engine; none where this machine does not allow that engine.
+/// A file with an I/O engine; none if this machine does not allow that engine.
 fn file(engine: IoEngine, buffered: bool) -> Option<Subject> {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("disk");

@@ -23,7 +23,7 @@ impl Rng {
 
 struct Model {
     bytes: Vec<u8>,
-    /// Bytes that a discard made anything.
+    /// Bytes that a discard has made undefined.
     undefined: Vec<bool>,
     flying: HashMap<u64, Range<usize>>,
 }
@@ -57,7 +57,7 @@ pub(crate) fn compare(subject: &Subject, seed: u64, requests: u64) {
 }
 
 impl Model {
-    /// A request that overlaps nothing in flight, already applied to the array; none if the draw overlaps.
+    /// A random request that overlaps nothing in flight, already applied to the array; none if it overlaps.
     fn draw(&mut self, rng: &mut Rng, block: u64, token: u64, subject: &Subject) -> Option<Bio> {
         let blocks = 1 + rng.below(32);
         let start = rng.below(SPACE / block - blocks) * block;

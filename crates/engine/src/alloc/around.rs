@@ -1,11 +1,11 @@
 //! From blocks of a file to the clusters that they lie in.
 //!
-//! Input: a run of blocks that a file maps, or is going to. Output: the whole clusters around it, and those of them that are claimed.
-//! Invariants: without bigalloc a cluster is a block, and all this gives back what it was given; a run of a file shares at most its first
-//! and its last cluster with other runs of that file, and what is shared is used, not claimed. Limits: none.
+//! Input: a run of blocks that a file maps, or is going to map. Output: the whole clusters around it, and which of them are claimed.
+//! Invariants: without bigalloc a cluster is a block, and the functions return the run that they were given; a run of a file shares at
+//! most its first and its last cluster with other runs of that file, and a shared cluster is used, not claimed. Limits: none.
 //!
-//! Example: clusters of 16 blocks; the file has blocks 3 and 4 in cluster 70, and now gets blocks 5 to 40 there and in clusters 71 and 72. Of
-//! the three clusters around the new run two are claimed, and become used with it.
+//! Example: clusters of 16 blocks; the file has blocks 3 and 4 in cluster 70, and now gets blocks 5 to 40 there and in clusters 71 and 72.
+//! Of the three clusters around the new run, 71 and 72 are claimed, and become used with it.
 
 use super::{Alloc, Clusters, Run, outside};
 use crate::error::Error;
@@ -17,7 +17,7 @@ impl Alloc {
     /// The whole clusters around a run of blocks.
     ///
     /// # Errors
-    /// They are no blocks of this volume.
+    /// The run is not on this volume.
     pub(crate) fn around(sb: &Superblock, run: Run) -> Result<Run, Error> {
         if run.len == 0 || sb.geometry().cluster_ratio() == 1 {
             return Ok(run);
@@ -30,19 +30,19 @@ impl Alloc {
         Ok(Run { start, len })
     }
 
-    /// Marks used what is claimed of the clusters around a run; says how many blocks that are. Else as [`Alloc::mark_used`].
+    /// Marks the claimed ones of the clusters around a run as used, and returns their number of blocks. Otherwise as [`Alloc::mark_used`].
     pub(crate) fn mark_claimed(&self, handle: &JournalHandle<'_>, run: Run) -> Result<u32, Error> {
         let claimed = self.claimed_around(&handle.store().sb, run)?;
         self.mark_used(handle, claimed)?;
         Ok(claimed.len)
     }
 
-    /// Gives back what is claimed of the clusters around a run. Else as [`Alloc::unclaim`].
+    /// Gives back the claimed ones of the clusters around a run. Otherwise as [`Alloc::unclaim`].
     pub(crate) fn unclaim_around(&self, volume: &Store, run: Run) -> Result<(), Error> {
         self.unclaim(volume, self.claimed_around(&volume.sb, run)?)
     }
 
-    /// The clusters around a run without those at its ends that the file has already.
+    /// The clusters around a run, without those at its ends that the file has already.
     fn claimed_around(&self, sb: &Superblock, run: Run) -> Result<Run, Error> {
         if sb.geometry().cluster_ratio() == 1 {
             return Ok(run);

@@ -1,8 +1,8 @@
-//! A group's bitmap and descriptor on disk, changed together.
+//! Changes a group's bitmap and descriptor on disk together.
 //!
-//! Input: which bits, which way, and the descriptor as it shall be. Output: both changed in one handle, sums included. Invariants: both or
-//! neither; a bitmap that was never written is made with its first change; everything is verified when it is loaded. Limits: one
-//! bitmap and one block of descriptors per change; the group's lock is held.
+//! Input: the bits to change, and the group's new descriptor. Output: bitmap and descriptor changed in one handle, with checksums.
+//! Invariants: both change or neither; a bitmap that was never written is initialised by its first change; everything is verified when it
+//! is loaded. Limits: one bitmap and one block of descriptors per change; the caller holds the group's lock.
 
 use super::load::fresh_bitmap;
 use crate::disk::cache::Kind;
@@ -12,21 +12,21 @@ use crate::journal::Store;
 use diorite_format::bitmap::{self, BitClash, BitmapKind};
 use diorite_format::{FormatError, FsBlock, GroupDesc, GroupNo, Superblock};
 
-/// Which way bits go.
+/// Whether bits are set or cleared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Set,
     Clear,
 }
 
-/// One of a group's bitmaps, and which way its bits go.
+/// Which of a group's two bitmaps is changed, and whether its bits are set or cleared.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Change {
     pub(super) kind: BitmapKind,
     pub(super) way: Way,
 }
 
-/// Bits: the first, and how many.
+/// A range of bits: the first bit, and their number.
 pub(super) type Bits = (u32, u32);
 
 impl Way {
@@ -37,7 +37,7 @@ impl Way {
         }
     }
 
-    /// All of them, or none.
+    /// Changes all ranges, or none.
     fn apply_all(self, map: &mut [u8], all: &[Bits]) -> Result<(), BitClash> {
         for (n, bits) in all.iter().enumerate() {
             if let Err(clash) = self.apply(map, *bits) {
@@ -88,8 +88,8 @@ impl Change {
         sealed.expect("a block has room for the bits of a group: the geometry is checked");
     }
 
-    /// Brings what the change touches into memory, so that nobody waits for the device behind the group's lock. What is wrong with the
-    /// bitmap is found again under that lock, where the descriptor cannot have moved on.
+    /// Loads the blocks that the change touches into the cache, without the group's lock, so that nobody waits for the device behind that
+    /// lock. An error in the bitmap is ignored here: it is found again under the lock, where the descriptor cannot change meanwhile.
     pub(super) fn warm(self, handle: &JournalHandle<'_>, desc: &GroupDesc) -> Result<(), Error> {
         let volume = handle.store();
         if !self.was_never_written(desc) {
@@ -101,7 +101,8 @@ impl Change {
         handle.read(block, Kind::Groups, verify).map(drop)
     }
 
-    /// Changes the bits that `choose` names, and in `desc`, whose bitmaps are still as on disk, their sum. [`Change::finish`] comes next.
+    /// Changes the bits that `choose` returns, and the bitmap's checksum in `desc`, which is the descriptor on disk. Then call
+    /// [`Change::finish`].
     pub(super) fn begin<B: AsRef<[Bits]>>(
         self,
         handle: &JournalHandle<'_>,
@@ -133,7 +134,7 @@ impl Change {
         Ok(bits)
     }
 
-    /// Writes the descriptor that goes with the changed bits; if that fails they are changed back to what goes with `before`.
+    /// Writes the descriptor `desc` for the changed bits. If that fails, the bits are changed back to what fits `before`.
     pub(super) fn finish(
         self,
         handle: &JournalHandle<'_>,
@@ -145,7 +146,7 @@ impl Change {
             return Ok(());
         };
         if !self.was_never_written(before) {
-            // In memory, as this transaction has changed it; the bits are as they were left.
+            // The bitmap is in memory, since this transaction has changed it, and its bits are as the change left them.
             let back = |map: &mut [u8]| {
                 self.way
                     .back()
@@ -181,13 +182,13 @@ fn write_desc(handle: &JournalHandle<'_>, desc: &GroupDesc) -> Result<(), Error>
     })
 }
 
-/// The block with a group's descriptor, and where in it that begins.
+/// The block with a group's descriptor, and the descriptor's offset in it.
 fn desc_place(volume: &Store, group: GroupNo) -> Result<(FsBlock, usize), Error> {
     let (index, at) = volume.sb.desc_place(group)?;
     Ok((volume.sb.gdt_location(index)?, at as usize))
 }
 
-/// Checks the block of descriptors in which `group`'s lies.
+/// Checks all descriptors in the block that holds the descriptor of `group`.
 fn verify_descs(volume: &Store, group: GroupNo, raw: &[u8]) -> Result<(), FormatError> {
     let geometry = volume.sb.geometry();
     let (per_block, size) = (geometry.descs_per_block(), geometry.desc_size() as usize);

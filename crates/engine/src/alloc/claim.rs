@@ -1,9 +1,9 @@
-//! Claims: a run of clusters for somebody, in memory only.
+//! Claims: runs of clusters that are taken in memory only.
 //!
-//! Input: a goal and how much is wanted. Output: a run that nobody else gets, at the goal if that is free; else the next run that is
-//! long enough in the goal's group; else one in another group; else the longest that there is. Invariants: no space is reported only
-//! if there is none; looking never takes two groups' locks. Limits: bitmaps are read in `MOST_PICKS` groups for a run of the full
-//! length; after that any run will do.
+//! Input: a goal and a length. Output: a run that nobody else gets: at the goal if that is free; else the next run of that length in the
+//! goal's group; else one in another group; else the longest that there is. Invariants: no space is reported only if there is
+//! none; a search never holds the locks of two groups. Limits: at most `MOST_PICKS` groups are searched for a run of the full length;
+//! after that any run is taken.
 
 use super::group::Locked;
 use super::load::Patience;
@@ -14,17 +14,17 @@ use crate::journal::Store;
 use diorite_format::{FsBlock, GroupNo};
 use std::cell::Cell;
 
-/// Groups that are searched for a run that is long enough.
+/// How many groups are searched for a run of the full length.
 const MOST_PICKS: u32 = 16;
-/// In the goal's group so many clusters in a row are enough, however many are wanted.
+/// In the goal's group a run of this many clusters is enough, even if more are wanted.
 const GOOD_AT_HOME: u32 = 2048;
 
-/// Who has counted what is looked for?
+/// Whether the clusters of a search were taken from the free count before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counted {
-    /// Nobody: it is taken from the count when it is found.
+    /// They were not: they are taken from the count when they are found.
     Not,
-    /// A reservation.
+    /// They were, by a reservation.
     Reserved,
 }
 
@@ -38,21 +38,21 @@ struct Ask {
     patience: Patience,
 }
 
-/// What a look into one group, or into all, has given.
+/// The result of looking into one group, or into all.
 #[derive(Debug)]
 enum Found {
     Run(Clusters),
-    /// Nothing that is long enough.
+    /// No run that is long enough.
     Nothing,
-    /// It would have to wait.
+    /// Looking would have to wait.
     Waits,
 }
 
 impl Alloc {
-    /// Claims a run of up to `want` blocks, rounded up to whole clusters, as near to `goal` as there is one. Blocks while bitmaps are read.
+    /// Claims a run of up to `want` blocks, rounded up to whole clusters, as near to `goal` as possible. Blocks while bitmaps are read.
     ///
     /// # Errors
-    /// `NoSpace` if there is nothing; `WouldBlock(Commit)` if there will be after a commit, for which no handle may be open; damage.
+    /// `NoSpace` if nothing is free; `WouldBlock(Commit)` if something will be after a commit, before which open handles must end; damage.
     pub(crate) fn claim(
         &self,
         volume: &Store,
@@ -65,7 +65,7 @@ impl Alloc {
         Ok(found.expect("a search that waits ends with a run or an error"))
     }
 
-    /// As [`Alloc::claim`], but never blocks: None if it would have to.
+    /// As [`Alloc::claim`], but never blocks: returns None where it would have to.
     pub(crate) fn try_claim(
         &self,
         volume: &Store,
@@ -76,7 +76,7 @@ impl Alloc {
         self.search(volume, ask(volume, goal, want, privileged, Patience::None))
     }
 
-    /// Claims one cluster that `reservation` has counted. Blocks while bitmaps are read.
+    /// Claims one cluster for which `reservation` has reduced the free count. Blocks while bitmaps are read.
     pub(super) fn claim_reserved(
         &self,
         volume: &Store,
@@ -99,7 +99,7 @@ impl Alloc {
     /// Gives back a claimed run, or a part of one.
     ///
     /// # Errors
-    /// It is not claimed, or no clusters of the volume: then what comes before it in the run is given back.
+    /// A part of the run is not claimed, or not on the volume; the parts before it are given back.
     pub(crate) fn unclaim(&self, volume: &Store, run: Run) -> Result<(), Error> {
         for part in parts(&volume.sb, run) {
             let part = part?;
@@ -112,7 +112,7 @@ impl Alloc {
         Ok(())
     }
 
-    /// Searches until there is a run, or provably none.
+    /// Searches until a run is found, or it is proven that there is none.
     fn search(&self, volume: &Store, ask: Ask) -> Result<Option<Run>, Error> {
         let wish = Wish {
             clusters: u64::from(ask.want),
@@ -133,7 +133,7 @@ impl Alloc {
             }
             let counted =
                 ask.counted == Counted::Reserved || self.totals.usable(ask.privileged) > 0;
-            // Something was free all the time, nothing was returned meanwhile, and it was not found.
+            // Something was counted as free all the time, nothing was returned meanwhile, and yet nothing was found.
             if counted && self.totals.returned() == returned {
                 let what = "free blocks are counted that no group has; run e2fsck";
                 return Err(Error::Damaged(what.to_owned()));
@@ -141,7 +141,7 @@ impl Alloc {
         }
     }
 
-    /// The goal's group first, then whichever promises most.
+    /// Looks into the goal's group first, then into those that may have the longest runs.
     fn look(&self, volume: &Store, ask: Ask) -> Result<Found, Error> {
         let good = ask.want.min(GOOD_AT_HOME);
         let mut home = ask.home.get();
@@ -155,7 +155,7 @@ impl Alloc {
             )? {
                 found @ Found::Run(_) => return Ok(found),
                 Found::Nothing => {}
-                // Somebody else is in there, or its bitmap is to be read.
+                // Another thread holds the group, or its bitmap is not in memory.
                 Found::Waits if ask.patience == Patience::None => return Ok(Found::Waits),
                 Found::Waits => match self.wait_at_home(volume, ask, good)? {
                     Some(found) => return Ok(found),
@@ -183,8 +183,8 @@ impl Alloc {
         Ok(Found::Nothing)
     }
 
-    /// The goal's group could not be looked into without waiting: waits for its bitmap, but not for those who are at work in it while others
-    /// have space too.
+    /// Called when the goal's group cannot be looked into at once. Waits for its bitmap to be read, but not for another thread that holds
+    /// the group, if there are other groups.
     fn wait_at_home(&self, volume: &Store, ask: Ask, good: u32) -> Result<Option<Found>, Error> {
         if self.slot(ask.home).try_lock().is_none() && self.groups.len() > 1 {
             return Ok(None);
@@ -196,7 +196,8 @@ impl Alloc {
         }
     }
 
-    /// The group to look into next: the first from `home` on that may have a run of `want`, or else the one that may have the longest.
+    /// The next group to look into: the first from `home` on that may have a run of `want` clusters, else the one that may have the
+    /// longest.
     fn pick(&self, home: u32, want: u32) -> Option<(GroupNo, u32)> {
         let count = u32::try_from(self.groups.len()).expect("groups have 32-bit numbers");
         let mut best: Option<(GroupNo, u32)> = None;
@@ -239,7 +240,7 @@ impl Alloc {
         self.claim_found(volume, &mut locked, run, (ask.counted, ask.privileged))
     }
 
-    /// Claims what was found, as much of it as the count allows.
+    /// Claims the run that was found, or as much of it as the free count allows.
     fn claim_found(
         &self,
         volume: &Store,
@@ -266,7 +267,7 @@ impl Alloc {
         Ok(Found::Run(run))
     }
 
-    /// Claims the first run of free clusters in `from..to` of a group, whatever its length. Blocks while the bitmap is read.
+    /// Claims the first run of at least `least` free clusters in `from..to` of a group. Blocks while the bitmap is read.
     pub(super) fn claim_next(
         &self,
         volume: &Store,
@@ -306,13 +307,13 @@ fn ask(volume: &Store, goal: FsBlock, want: u32, privileged: bool, patience: Pat
     }
 }
 
-/// Somebody gives back or marks what is not theirs.
+/// The error for a caller that gives back or marks a run that it has not claimed.
 pub(super) fn not_claimed(run: Run) -> Error {
     debug_assert!(false, "{run} are not claimed");
     Error::Invalid(format!("{run} are not claimed"))
 }
 
-/// A small number that differs among threads which work at the same time.
+/// A small number that usually differs between threads that run at the same time: it spreads their searches over groups.
 fn stripe() -> u32 {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
     static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -1,8 +1,8 @@
-//! Blocks and inodes that are known by their numbers to be in use: what the replay of fast commits says.
+//! Allocates given blocks and inodes, which the replay of fast commits knows to be in use.
 //!
-//! Input: runs and numbers, under a handle. Output: those of them that were free are used, counts and sums with them. Invariants: what is
-//! used already stays as it is, so the same may be said twice; the volume's own structures are nobody's. Limits: what waits for a commit,
-//! or is claimed, is not free.
+//! Input: runs and inode numbers, under a handle. Output: those of them that were free are used, and counts and checksums fit. Invariants:
+//! what is used already does not change, so the replay may be repeated; the volume's own structures are refused. Limits: what waits for a
+//! commit, or is claimed, is not free.
 
 use super::inode::{SET, Shape};
 use super::{Alloc, Run, parts};
@@ -14,10 +14,10 @@ use diorite_format::bitmap;
 use diorite_format::{FsBlock, Ino};
 
 impl Alloc {
-    /// Marks used what is free of the clusters around a run. Blocks while metadata is read.
+    /// Marks the free ones of the clusters around a run as used. Blocks while metadata is read.
     ///
     /// # Errors
-    /// They are no blocks of this volume, or the volume's own; damage; a device that fails.
+    /// The run is not on this volume, or in the volume's own structures; damage; a device that fails.
     pub(crate) fn use_blocks(&self, handle: &JournalHandle<'_>, run: Run) -> Result<(), Error> {
         let volume = handle.store();
         let run = Alloc::around(&volume.sb, run)?;
@@ -38,7 +38,7 @@ impl Alloc {
     /// Is this inode in use? Blocks while metadata is read.
     ///
     /// # Errors
-    /// It is no inode of this volume; damage; a device that fails.
+    /// The number is not one of this volume; damage; a device that fails.
     pub(crate) fn has_inode(&self, volume: &Store, ino: Ino) -> Result<bool, Error> {
         let place = volume.sb.inode_place(ino)?;
         let desc = self.desc_of(place.group);
@@ -52,11 +52,11 @@ impl Alloc {
         Ok(bitmap::next_zero(&map, place.index, place.index + 1).is_none())
     }
 
-    /// Takes this inode, if it is free; says whether it was. What stands in its slot is the caller's to write then. Blocks while metadata
-    /// is read.
+    /// Marks an inode as used if it is free, and returns whether it was. The caller writes its slot in the inode table then. Blocks while
+    /// metadata is read.
     ///
     /// # Errors
-    /// It is no inode of this volume; damage; a device that fails.
+    /// The number is not one of this volume; damage; a device that fails.
     pub(crate) fn use_inode(
         &self,
         handle: &JournalHandle<'_>,
@@ -81,7 +81,7 @@ impl Alloc {
         desc.used_dirs = desc.used_dirs.saturating_add(u32::from(is_dir));
         desc.itable_unused = desc.itable_unused.min(shape.count - place.index - 1);
         SET.finish(handle, &locked.group.desc, &desc, &bits)?;
-        // Blocks of the table in which no inode was ever used may hold anything.
+        // The contents of blocks of the table in which no inode was ever used are undefined.
         let per_block = sb.block_size() / sb.geometry().inode_size();
         for block in shape.unused.div_ceil(per_block)..=place.index / per_block {
             let at = FsBlock::new(desc.inode_table.get() + u64::from(block));

@@ -1,8 +1,8 @@
-//! One group in memory.
+//! One block group in memory.
 //!
-//! Input: its descriptor; its block bitmap when somebody looks for space. Output: runs of free clusters; what the descriptor must say next.
-//! Invariants: the merged bitmap is the bitmap on disk with what is claimed and what waits for a commit; it can be made again from
-//! those three at any time, so it may always be let go. Limits: a search looks at `MOST_LOOKS` runs at most.
+//! Input: its descriptor; its block bitmap, when somebody looks for space. Output: runs of free clusters; the next state of the
+//! descriptor. Invariants: the merged bitmap is the bitmap on disk, with bits set for what is claimed and what waits for a commit; it can
+//! be rebuilt from these three at any time, so it may be dropped at any time. Limits: a search looks at `MOST_LOOKS` runs at most.
 
 use super::Clusters;
 use super::runs::RunSet;
@@ -14,60 +14,60 @@ use diorite_block::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use diorite_block::sync::{Mutex, MutexGuard};
 use diorite_format::{GroupDesc, bitmap};
 
-/// Directories without files that a group takes at most, however large it is.
+/// The highest number of directories without files that a group may get, however large it is.
 pub(super) const MOST_DEBT: u32 = 255;
 
-/// Runs that one search in a group looks at.
+/// How many runs one search in a group looks at.
 const MOST_LOOKS: u32 = 1024;
-/// A run of so many clusters at the goal is good enough, however many are wanted.
+/// A run of this many clusters right at the goal is good enough, even if more are wanted.
 const GOOD_AT_GOAL: u32 = 16;
 
-/// A group, and what may be known of it without its lock.
+/// A group, with the numbers that may be read without its lock.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) brief: Brief,
     state: Mutex<Group>,
 }
 
-/// What is stored while the group's lock is held, and read by anyone.
+/// Numbers that are written under the group's lock and read without it.
 #[derive(Debug)]
 pub(super) struct Brief {
     /// Free clusters: neither claimed nor waiting.
     pub(super) free: AtomicU32,
-    /// No run of free clusters is longer.
+    /// An upper bound for the length of the group's free runs.
     pub(super) longest: AtomicU32,
-    /// Free inodes, and directories.
+    /// Free inodes, and number of directories.
     pub(super) inodes: AtomicU32,
     pub(super) dirs: AtomicU32,
-    /// Directories that came here since the volume was opened, less the files that did.
+    /// Directories that were made here since the volume was opened, minus files that were: directories whose files are still to come.
     pub(super) debt: AtomicU32,
-    /// The merged bitmap is in memory; it was used since the clock's hand passed.
+    /// The merged bitmap is in memory; it was used since the eviction clock last passed.
     loaded: AtomicBool,
     used: AtomicBool,
 }
 
-/// What is known of a group's inode bitmap.
+/// What is known about a group's inode bitmap.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Inodes {
-    /// No inode before this one is free, but those that wait.
+    /// No inode before this one is free, except those that wait for a round.
     pub(super) taken: u32,
-    /// None is in use where the table was never written; that stays so.
+    /// The bitmap was checked: no inode is in use where the inode table was never written. That stays true.
     pub(super) checked: bool,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Group {
-    /// As in the running transaction.
+    /// The descriptor as the running transaction has it.
     pub(super) desc: GroupDesc,
     claimed: RunSet,
-    /// Freed, and not usable before the commit.
+    /// Freed clusters that are not usable before the commit.
     waiting: RunSet,
     merged: Option<Box<[u8]>>,
-    /// Where the last run was found.
+    /// The end of the run that was claimed last: where the next search begins.
     hint: u32,
     pub(super) inodes: Inodes,
-    /// Freed by rounds that are not durable yet, where there is no journal.
+    /// Inodes freed by rounds that are not durable yet; only without a journal.
     pub(super) inodes_waiting: Waiting,
 }
 
@@ -79,7 +79,7 @@ pub(super) struct Locked<'a> {
 }
 
 impl Brief {
-    /// No run of free clusters can be longer than this.
+    /// An upper bound for the length of the group's free runs.
     pub(super) fn bound(&self) -> u32 {
         self.longest.load(SeqCst).min(self.free.load(SeqCst))
     }
@@ -119,7 +119,7 @@ impl Slot {
         Some(Locked { brief, group })
     }
 
-    /// Lets the merged bitmap go if there is one, nobody has the group, and it was not used since the last call.
+    /// Drops the merged bitmap, unless somebody holds the group or has used the bitmap since the last call. Returns whether it did.
     pub(super) fn let_go(&self) -> bool {
         if !self.brief.loaded.load(SeqCst) || self.brief.used.swap(false, SeqCst) {
             return false;
@@ -138,7 +138,7 @@ impl Locked<'_> {
         self.group.merged.is_some()
     }
 
-    /// Merges the bitmap on disk, of which the first `bits` count, with what is only in memory.
+    /// Makes the merged bitmap from the one on disk, whose first `bits` bits count, and from what is claimed and what waits.
     pub(super) fn load(&mut self, on_disk: &[u8], bits: u32) -> Result<(), Error> {
         let group = &mut *self.group;
         let (number, said) = (group.desc.group, group.desc.free_clusters);
@@ -159,8 +159,8 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// The first run of `want` free clusters from `near` on (or from where the last was found), going round; if there is none, the longest
-    /// that there is. The bitmap is loaded.
+    /// The first run of `want` free clusters from `near` on, wrapping around at the end; without `near`, from where the last run was
+    /// claimed. If there is no such run, the longest that was seen. The bitmap must be loaded.
     pub(super) fn find(&mut self, near: Option<u32>, want: u32, bits: u32) -> Option<(u32, u32)> {
         let group = &*self.group;
         let map = group.merged.as_deref()?;
@@ -187,17 +187,17 @@ impl Locked<'_> {
                 at = start + len;
             }
         }
-        // Every run was seen whole, and none was longer.
+        // The search has seen every run, so the longest is known.
         self.brief.longest.store(best.1, SeqCst);
         (best.1 > 0).then_some(best)
     }
 
-    /// The first run of free clusters in `from..to`. The bitmap is loaded.
+    /// The first run of free clusters in `from..to`. The bitmap must be loaded.
     pub(super) fn next_free(&self, from: u32, to: u32) -> Option<(u32, u32)> {
         bitmap::next_zero_run(self.group.merged.as_deref()?, from, to, u32::MAX)
     }
 
-    /// Claims a run that was found.
+    /// Claims a run that was found free under this lock.
     pub(super) fn claim(&mut self, run: Clusters) {
         let group = &mut *self.group;
         let map = group.merged.as_deref_mut().expect("a run was found in it");
@@ -212,19 +212,19 @@ impl Locked<'_> {
         self.group.claimed.contains(run.start, run.len)
     }
 
-    /// A claimed run is used on disk now.
-    pub(super) fn settle_claim(&mut self, run: Clusters) {
+    /// Ends a claim whose run is used on disk now.
+    pub(super) fn claim_is_used(&mut self, run: Clusters) {
         let known = self.group.claimed.remove(run.start, run.len);
         assert!(known, "the caller has asked under this lock");
     }
 
-    /// A used run was freed on disk, in a transaction that is not durable yet.
+    /// Notes that a used run was freed on disk, in a transaction that is not durable yet.
     pub(super) fn wait(&mut self, run: Clusters) {
         let new = self.group.waiting.insert(run.start, run.len);
         assert!(new, "what waits is clear on disk, so it is not freed again");
     }
 
-    /// Ends a claim whose run was not used. False if it is none.
+    /// Ends a claim whose run was not used. Returns false if the run is not claimed.
     pub(super) fn unclaim(&mut self, run: Clusters, totals: &Totals) -> bool {
         let known = self.group.claimed.remove(run.start, run.len);
         if known {
@@ -233,7 +233,7 @@ impl Locked<'_> {
         known
     }
 
-    /// Ends the wait for a commit. False if the run does not wait.
+    /// Makes a run free that waited for a commit. Returns false if it does not wait.
     pub(super) fn reuse(&mut self, run: Clusters, totals: &Totals) -> bool {
         let known = self.group.waiting.remove(run.start, run.len);
         if known {
@@ -242,7 +242,7 @@ impl Locked<'_> {
         known
     }
 
-    /// An inode came here.
+    /// Notes that an inode was made in this group.
     pub(super) fn note_new(&self, is_dir: bool) {
         let debt = self.brief.debt.load(SeqCst);
         let now = match is_dir {
@@ -252,7 +252,7 @@ impl Locked<'_> {
         self.brief.debt.store(now, SeqCst);
     }
 
-    /// The descriptor has new counts of inodes, on disk already.
+    /// Takes over a descriptor with new counts of inodes, which was written under the running handle already.
     pub(super) fn set_inodes(&mut self, desc: GroupDesc, inodes: Inodes) {
         self.group.inodes = inodes;
         self.brief.inodes.store(desc.free_inodes, SeqCst);
@@ -260,13 +260,14 @@ impl Locked<'_> {
         self.group.desc = desc;
     }
 
-    /// The order is `totals`': bits, what others see of the group, `returned`; the count is the caller's.
+    /// Makes a run free, in the order that `totals` asks for: the bit, the group's numbers, then `returned`. The caller counts it as
+    /// available.
     fn free(&mut self, run: Clusters, totals: &Totals) {
         if let Some(map) = self.group.merged.as_deref_mut() {
             bitmap::clear_range(map, run.start, run.len)
                 .expect("what is claimed or waits is set in the merged bitmap");
         }
-        // It may have joined its neighbours; nothing can be longer than all that is free.
+        // The run may have joined its neighbours, so only the number of free clusters bounds the longest run.
         self.brief.free.fetch_add(run.len, SeqCst);
         self.brief.longest.store(u32::MAX, SeqCst);
         totals.note_returned();

@@ -1,10 +1,10 @@
-//! Inodes: numbers given out and taken back.
+//! Inodes: allocates and frees their numbers.
 //!
-//! Input: a parent and a handle. Output: the number of an inode that nobody has; bitmap, counts and sums changed in that handle.
-//! Invariants: an inode is taken only where the table has been written up to it, or from the first one that has not, whose block of the
-//! table is then made of zeros. Without a journal a number that was freed is not given out again before the round that freed it is
-//! durable, while there is any other: until then an old name may still lead to it. Limits: what stands in the slot may be an old inode:
-//! the caller writes the whole of a fresh one.
+//! Input: a parent and a handle. Output: the number of an inode that nobody has; bitmap, counts and checksums changed in that handle.
+//! Invariants: an inode is taken only where the inode table has been in use, or right behind that part; if it begins a new block of the
+//! table, that block is initialised with zeros. Without a journal a freed number is not reused before the round that freed it is durable,
+//! unless there is no other: until then an old name on disk may still refer to it. Limits: the inode's slot in the table may hold an old
+//! inode: the caller writes all of the new one.
 
 use super::Alloc;
 use super::bits::{Change, Way};
@@ -17,10 +17,10 @@ use diorite_block::sync::atomic::Ordering;
 use diorite_format::bitmap::{self, BitmapKind};
 use diorite_format::{FsBlock, GroupDesc, GroupNo, Ino, Superblock};
 
-/// Blocks that a new inode changes: its bitmap, a descriptor, its block of the table.
+/// Credits for a new inode: its bitmap, a descriptor, its block of the inode table.
 pub(crate) const NEW_INODE_CREDITS: u32 = 3;
 
-/// What a directory's files are taken to need one day.
+/// The space that the files of one directory are expected to need.
 const BYTES_PER_DIR: u64 = 1 << 20;
 
 pub(super) const SET: Change = Change {
@@ -33,7 +33,8 @@ const CLEAR: Change = Change {
 };
 
 impl Alloc {
-    /// Takes an inode for a child of `parent`: a directory's children near it, the root's directories apart. Blocks while metadata is read.
+    /// Allocates an inode for a child of `parent`: near its directory, but directories in the root apart from each other. Blocks while
+    /// metadata is read.
     ///
     /// # Errors
     /// `NoInodes`; damage; a device that fails.
@@ -73,10 +74,10 @@ impl Alloc {
         Err(Error::NoInodes { total })
     }
 
-    /// Gives an inode's number back. What stands in its slot is the caller's to clear. Blocks while metadata is read.
+    /// Frees an inode's number. The caller clears its slot in the inode table. Blocks while metadata is read.
     ///
     /// # Errors
-    /// It is one of the volume's own, or free already; damage; a device that fails.
+    /// The inode is one of the volume's own, or free already; damage; a device that fails.
     pub(crate) fn free_inode(
         &self,
         handle: &JournalHandle<'_>,
@@ -95,7 +96,7 @@ impl Alloc {
         let bits = CLEAR
             .begin(handle, &mut desc, |_| Ok([(place.index, 1)]))
             .map_err(|e| e.at(format!("freeing inode {ino}")))?;
-        // A count that was wrong before is refused with the descriptor.
+        // If a count was wrong before, writing the descriptor fails.
         desc.free_inodes = desc.free_inodes.saturating_add(1);
         desc.used_dirs = desc.used_dirs.wrapping_sub(u32::from(is_dir));
         CLEAR.finish(handle, &locked.group.desc, &desc, &bits)?;
@@ -110,7 +111,7 @@ impl Alloc {
         Ok(())
     }
 
-    /// Takes the first free inode of a group.
+    /// Takes the first free inode of a group. None if it has none of the kind `which`.
     fn take_in(
         &self,
         handle: &JournalHandle<'_>,
@@ -167,14 +168,14 @@ impl Alloc {
 /// Which inodes may be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Which {
-    /// Those that wait for no round.
+    /// Those that do not wait for a round to be durable.
     Free,
-    /// There are no others.
+    /// Also those that wait, when there are no others.
     Waiting,
 }
 
 impl Group {
-    /// What is known of the bitmap now that some may not wait any more.
+    /// What is known of the inode bitmap, after inodes of durable rounds have stopped waiting.
     pub(super) fn inodes_now(&mut self, handle: &JournalHandle<'_>) -> Inodes {
         let volume = handle.store();
         if let Some(first) = self
@@ -187,14 +188,14 @@ impl Group {
     }
 }
 
-/// What of a group's inodes may be taken.
+/// Which of a group's inodes may be taken.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     group: GroupNo,
     pub(super) count: u32,
-    /// The first that may be given out.
+    /// The first inode that is not reserved.
     first: u32,
-    /// From here on the table was never used.
+    /// The part of the table from this inode on was never used.
     pub(super) unused: u32,
     known: Inodes,
 }
@@ -216,7 +217,7 @@ impl Shape {
         }
     }
 
-    /// The first free inode of those that may be taken, if all that is in use is where the table was ever used.
+    /// The first free inode that `may` be taken. Fails if an inode is in use in the part of the table that was never used.
     fn choose(self, map: &[u8], may: impl Fn(u32) -> bool) -> Result<(u32, u32), Error> {
         let (group, unused) = (self.group, self.unused);
         let wrong = match self.known.checked {
@@ -241,7 +242,7 @@ impl Shape {
         Ok((index, 1))
     }
 
-    /// The block of the table that begins with `index`, if no inode in it was ever used: it may hold anything.
+    /// The block of the table that begins with `index`, if no inode in it was ever used: its contents are undefined.
     fn fresh_table_block(self, sb: &Superblock, desc: &GroupDesc, index: u32) -> Option<FsBlock> {
         let per_block = sb.block_size() / sb.geometry().inode_size();
         let begins = index >= self.unused && index.is_multiple_of(per_block);

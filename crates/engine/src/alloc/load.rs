@@ -1,8 +1,8 @@
-//! A group's merged bitmap into memory.
+//! Loads a group's merged bitmap.
 //!
-//! Input: a group. Output: the group, locked, with its bitmap. Invariants: a bitmap is read without the group's lock, and checked under it
-//! against the descriptor; one that was never written is made, not read. Limits: who waits may read a block twice if it is evicted
-//! at once.
+//! Input: a group. Output: the group, locked, with its bitmap in memory. Invariants: a bitmap is read without the group's lock, and
+//! checked against the descriptor under the lock; one that was never written is computed, not read. Limits: a thread that waits may read a
+//! block twice, if the cache evicts it at once.
 
 use super::Alloc;
 use super::group::Locked;
@@ -12,17 +12,17 @@ use crate::journal::Store;
 use diorite_block::sync::atomic::Ordering;
 use diorite_format::{GroupDesc, GroupNo, bitmap};
 
-/// May a search wait?
+/// Whether a search may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// For locks, and for bitmaps to be read.
+    /// It may wait for locks, and for bitmaps to be read.
     Waits,
-    /// For nothing.
+    /// It may not wait at all.
     None,
 }
 
 impl Alloc {
-    /// Locks a group whose merged bitmap is in memory. None if that would take waiting, and `patience` has none.
+    /// Locks a group and makes sure that its merged bitmap is in memory. None if that has to wait and `patience` does not allow it.
     pub(super) fn lock_loaded(
         &self,
         volume: &Store,
@@ -47,20 +47,20 @@ impl Alloc {
                 return Ok(None);
             }
             if tried {
-                // It was read and is gone again, or was changed and went home meanwhile: now nobody can change it.
+                // It was read and evicted, or changed and written home, meanwhile. With the lock held nobody can change it.
                 read_bitmap(volume, &desc)?;
                 if self.load_from_memory(volume, &mut locked)? {
                     return Ok(Some(locked));
                 }
             }
             drop(locked);
-            // Without the lock, so that nobody waits for the device behind it. What is wrong is found again under the lock.
+            // Read without the lock, so that nobody waits for the device behind it. An error is found again under the lock.
             tried = true;
             let _seen_again = read_bitmap(volume, &desc);
         }
     }
 
-    /// Loads the merged bitmap if that takes no reading.
+    /// Makes the merged bitmap, if the bitmap on disk need not be read for it.
     fn load_from_memory(&self, volume: &Store, locked: &mut Locked<'_>) -> Result<bool, Error> {
         let desc = &locked.group.desc;
         let bits = volume.sb.group_clusters(desc.group);
@@ -77,7 +77,7 @@ impl Alloc {
     }
 }
 
-/// Brings a group's block bitmap into the metadata cache.
+/// Reads a group's block bitmap into the metadata cache.
 fn read_bitmap(volume: &Store, desc: &GroupDesc) -> Result<(), Error> {
     let verify = |raw: &[u8]| desc.verify_block_bitmap(&volume.sb, raw);
     let (cache, at) = (&volume.cache, desc.block_bitmap);
@@ -85,7 +85,7 @@ fn read_bitmap(volume: &Store, desc: &GroupDesc) -> Result<(), Error> {
     volume.watched(read).map(drop)
 }
 
-/// The block bitmap of a group in which nothing was ever allocated.
+/// The block bitmap of a group that has never had an allocation.
 pub(super) fn fresh_bitmap(volume: &Store, group: GroupNo) -> Result<Vec<u8>, Error> {
     let mut bytes = vec![0; volume.block_size() as usize];
     bitmap::fresh_blocks(&volume.sb, group, volume.groups.iter(), &mut bytes)?;

@@ -1,13 +1,14 @@
-//! A claim that ends by itself.
+//! A claim that is given back on drop.
 //!
-//! Input: a claimed run. Output: the run, when it is kept; else it is free again. Invariants: who unwinds gives it back, too: a device
-//! may panic in what it is told of the run, and what it had taken of that has ended by then, as its queue is dropped first. Limits: none.
+//! Input: a claimed run. Output: the run, if it is kept; else it is free again. Invariants: the run is given back on a panic, too. A
+//! device may panic while it writes or discards the run; the bios that it had taken have ended by the time of the drop, since their
+//! queue is dropped first. Limits: none.
 
 use super::{Alloc, Run};
 use crate::journal::Store;
 use diorite_format::FsBlock;
 
-/// A run that is claimed until this is dropped.
+/// A claimed run that is given back when this is dropped.
 pub(crate) struct Loan<'v> {
     alloc: &'v Alloc,
     store: &'v Store,
@@ -19,7 +20,7 @@ impl<'v> Loan<'v> {
         Loan { alloc, store, run }
     }
 
-    /// It stays claimed.
+    /// Ends the loan: the run stays claimed.
     pub(crate) fn keep(mut self) -> Run {
         let (start, len) = (FsBlock::NONE, 0);
         std::mem::replace(&mut self.run, Run { start, len })

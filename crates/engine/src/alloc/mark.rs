@@ -1,8 +1,9 @@
-//! Blocks used and freed on disk.
+//! Marks blocks as used or free on disk.
 //!
-//! Input: claimed runs, used runs, and a handle. Output: bits, counts and sums changed, all in that handle. Invariants: what is marked was
-//! claimed; the volume's own structures are never freed; what is freed is not used again before the transaction is durable. Limits:
-//! a run that touches several groups is changed group by group: on an error (damage, or a device that fails) those before it have changed.
+//! Input: claimed runs, used runs, and a handle. Output: bits, counts and checksums, all changed in that handle. Invariants: only claimed
+//! runs are marked used; the volume's own structures are never freed; freed blocks are not used again before the transaction is durable.
+//! Limits: a run in several groups is changed group by group: after an error (damage, or a device that fails) the groups before it are
+//! changed.
 
 use super::bits::{Bits, Change, Way};
 use super::claim::not_claimed;
@@ -13,7 +14,7 @@ use crate::journal::JournalHandle;
 use diorite_format::bitmap::BitmapKind;
 use diorite_format::{FsBlock, GroupDesc, GroupNo};
 
-/// Blocks that marking a claimed run changes: a bitmap and a descriptor.
+/// Credits for marking a claimed run: a bitmap and a descriptor.
 pub(crate) const MARK_CREDITS: u32 = 2;
 
 const SET: Change = Change {
@@ -26,15 +27,15 @@ const CLEAR: Change = Change {
 };
 
 impl Alloc {
-    /// A claimed run, or a part of one, is used on disk from this transaction on. Blocks while metadata is read.
+    /// Marks a claimed run, or a part of one, as used on disk in this transaction. Blocks while metadata is read.
     ///
     /// # Errors
-    /// It is not claimed; damage; a device that fails. What is not marked stays claimed.
+    /// The run is not claimed; damage; a device that fails. What was not marked stays claimed.
     pub(crate) fn mark_used(&self, handle: &JournalHandle<'_>, run: Run) -> Result<(), Error> {
         self.mark_all_used(handle, &[run])
     }
 
-    /// The same for many runs: a group's bitmap and descriptor are changed once.
+    /// As [`Alloc::mark_used`] for many runs: each group's bitmap and descriptor are changed once.
     pub(crate) fn mark_all_used(
         &self,
         handle: &JournalHandle<'_>,
@@ -68,15 +69,17 @@ impl Alloc {
         let group = &mut locked.group;
         let free = group.desc.free_clusters.checked_sub(sum);
         set_free(handle, group, SET, &bits, free)?;
-        all.iter().for_each(|part| locked.settle_claim(*part));
+        all.iter().for_each(|part| locked.claim_is_used(*part));
         self.totals.marked(sum);
         Ok(())
     }
 
-    /// Frees `len` used blocks from `start` on disk; they may be used again once the transaction is durable. Blocks while metadata is read.
+    /// Frees `len` used blocks from `start` on disk. They may be used again once the transaction is durable. Blocks while metadata is
+    /// read.
     ///
     /// # Errors
-    /// They hold a part of the volume's own structures, are free already, or are no whole clusters: the map that named them is damaged.
+    /// The blocks hold a part of the volume's own structures, are free already, or are not whole clusters: the map that named them is
+    /// damaged.
     pub(crate) fn free(
         &self,
         handle: &JournalHandle<'_>,
@@ -112,7 +115,7 @@ impl Alloc {
     /// Claims a run of up to `want` blocks and marks it used, for blocks of metadata. Blocks while metadata is read.
     ///
     /// # Errors
-    /// As [`Alloc::claim`] and [`Alloc::mark_used`]; after `WouldBlock(Commit)` the handle must end before the commit.
+    /// As [`Alloc::claim`] and [`Alloc::mark_used`]. After `WouldBlock(Commit)` the handle must be ended before committing.
     pub(crate) fn allocate(
         &self,
         handle: &JournalHandle<'_>,
@@ -124,10 +127,10 @@ impl Alloc {
         self.mark_or_give_back(handle, run)
     }
 
-    /// As [`Alloc::allocate`], for one cluster that `reservation` has counted: it does not fail for space.
+    /// As [`Alloc::allocate`], for one cluster from `reservation`: it cannot fail for lack of space.
     ///
     /// # Errors
-    /// Damage; a device that fails; nothing is left of the reservation.
+    /// Damage; a device that fails; the reservation is used up.
     pub(crate) fn allocate_reserved(
         &self,
         handle: &JournalHandle<'_>,
@@ -152,13 +155,13 @@ impl Alloc {
         }
     }
 
-    /// The descriptor as it is now.
+    /// A copy of the group's present descriptor.
     pub(super) fn desc_of(&self, group: GroupNo) -> GroupDesc {
         self.slot(group).lock().group.desc.clone()
     }
 }
 
-/// Changes bits of a group's block bitmap, after which it has `free` clusters that are free.
+/// Changes bits of a group's block bitmap, and sets the number of its free clusters.
 fn set_free(
     handle: &JournalHandle<'_>,
     group: &mut Group,
@@ -168,7 +171,7 @@ fn set_free(
 ) -> Result<(), Error> {
     let mut desc = group.desc.clone();
     let bits = change.begin(handle, &mut desc, |_| Ok(bits))?;
-    // The count was compared with the bitmap before a run was claimed; if it is wrong, writing the descriptor says so.
+    // The count was compared with the bitmap before a run was claimed. If it is wrong, writing the descriptor fails.
     desc.free_clusters = free.unwrap_or(u32::MAX);
     change.finish(handle, &group.desc, &desc, bits)?;
     group.desc = desc;

@@ -2,26 +2,26 @@
 //!
 //! | file | takes -> gives |
 //! |---|---|
-//! | `claim` | a wish near a place -> a run of clusters that is nobody else's, in memory |
-//! | `bits` | which bits of a group change -> its bitmap and its descriptor on disk, together |
+//! | `claim` | a goal and a length -> a run of clusters that nobody else gets, in memory only |
+//! | `bits` | bits of a group to change -> its bitmap and its descriptor on disk, together |
 //! | `around` | blocks of a file -> the clusters that they lie in, and which of these are claimed |
 //! | `mark` | a claimed run -> used on disk; a used one -> free on disk, and usable after the commit |
 //! | `inode`, `orlov` | a parent -> a new inode's number, and the group for it |
-//! | `exact` | what a replay knows to be in use -> used on disk |
-//! | `waiting` | inodes that a round without a journal freed -> which of them it still holds |
-//! | `loan` | a claimed run -> the same, free again when whoever has it ends, in whatever way |
+//! | `exact` | blocks and inodes that a replay knows to be in use -> used on disk |
+//! | `waiting` | inodes freed without a journal -> which of them may not be reused before the round is durable |
+//! | `loan` | a claimed run -> the same, given back on drop, unless it is kept |
 //! | `trim` | a range -> its free runs, one by one, claimed while they are discarded |
-//! | `group`, `runs` | one group in memory: descriptor, bitmap, claims, what waits for a commit |
+//! | `group`, `runs` | one group in memory: descriptor, bitmap, claims, runs that wait for a commit |
 //! | `load` | a group -> its bitmap in memory, read without its lock and checked under it |
-//! | `totals` | the volume's counts, and reservations of them |
+//! | `totals` | the volume's free counts, and reservations of them |
 //!
-//! A cluster is *free*, *claimed* (in memory only: a claim dies with the process), *used* (its bit is set on disk by a journal handle)
-//! or *waiting* (freed by a transaction that is not durable yet: rule G17). Free counts on disk follow the bitmaps on disk, in the same
-//! handle; they know nothing of claims and count what waits as free.
+//! A cluster is *free*, *claimed* (in memory only: a claim ends with the process), *used* (its bit is set on disk by a journal handle)
+//! or *waiting* (freed by a transaction that is not durable yet; it is not used again before it is). Free counts on disk are
+//! changed with the bitmaps on disk, in the same handle: they ignore claims, and count waiting clusters as free.
 //!
-//! Input: goals, and handles. Output: runs, inode numbers, changed bitmaps and descriptors. Invariants: a cluster is in one state; no lock
-//! is wider than a group; runs are whole clusters, cut only by the end of the volume. Limits: a run stays inside its group; merged
-//! bitmaps of at most `budget` bytes stay in memory between two claims.
+//! Input: goals, and handles. Output: runs, inode numbers, changed bitmaps and descriptors. Invariants: a cluster is in one state at a
+//! time; no lock covers more than a group; runs are whole clusters, cut only by the end of the volume. Limits: a run stays inside its
+//! group; merged bitmaps of at most `budget` bytes stay in memory between two claims.
 
 mod around;
 mod bits;
@@ -52,7 +52,7 @@ use group::Slot;
 use std::sync::Arc;
 use totals::Totals;
 
-/// Blocks of the volume, whole clusters of one group.
+/// A run of blocks of the volume: whole clusters of one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a claimed run is lost to everybody until it is marked used or given back"]
 pub(crate) struct Run {
@@ -80,16 +80,16 @@ struct Clusters {
 pub(crate) struct Alloc {
     groups: Box<[Slot]>,
     totals: Arc<Totals>,
-    /// Merged bitmaps in memory, how many there may be, and where the clock's hand is.
+    /// Number of merged bitmaps in memory, its limit, and the next candidate for eviction.
     loaded: AtomicUsize,
     most_loaded: usize,
     hand: AtomicUsize,
-    /// Where the next directory of the root begins to look.
+    /// Where the search for a group begins for the next directory in the root.
     next_spread: AtomicU32,
 }
 
 impl Alloc {
-    /// For a volume at `level`, with at most `budget` bytes of bitmaps. No I/O.
+    /// The free space of a volume at `level` of the stack, with at most `budget` bytes of bitmaps in memory. No I/O.
     pub(crate) fn new(level: u8, sb: &Superblock, groups: &[GroupDesc], budget: usize) -> Alloc {
         let slots = groups.iter().map(|desc| Slot::new(level, desc.clone()));
         Alloc {
@@ -102,12 +102,12 @@ impl Alloc {
         }
     }
 
-    /// Blocks that the bitmaps on disk say are free: what the superblock must say at a commit.
+    /// Free blocks by the bitmaps on disk, which is what the superblock must say at a commit.
     pub(crate) fn free_blocks(&self) -> u64 {
         self.totals.free_blocks_on_disk()
     }
 
-    /// Blocks that are nobody's now, and those that wait for a commit.
+    /// The number of blocks that are free now, and of those that wait for a commit.
     pub(crate) fn now_free(&self) -> (u64, u64) {
         (
             self.totals.usable_blocks(true),
@@ -115,18 +115,18 @@ impl Alloc {
         )
     }
 
-    /// Inodes that the bitmaps on disk say are free.
+    /// Free inodes by the bitmaps on disk.
     pub(crate) fn free_inodes(&self) -> u32 {
         self.totals.free_inodes()
     }
 
     #[cfg(test)]
-    /// Blocks that a caller could get now: neither claimed nor reserved nor waiting, nor kept for the privileged.
+    /// Blocks that a caller could get now: neither claimed nor reserved nor waiting, nor reserved for privileged users.
     pub(crate) fn usable_blocks(&self, privileged: bool) -> u64 {
         self.totals.usable_blocks(privileged)
     }
 
-    /// Sets `clusters` aside for that many allocations of a block of metadata, each of which takes a cluster.
+    /// Reserves `clusters` for as many allocations of one block of metadata each, which takes a whole cluster.
     ///
     /// # Errors
     /// As [`Alloc::claim`], for all of them together.
@@ -134,14 +134,14 @@ impl Alloc {
         Totals::reserve(&self.totals, clusters, privileged)
     }
 
-    /// Where the data of an inode is best begun.
+    /// The goal for an inode's first block: the start of the inode's group.
     pub(crate) fn goal_of(&self, sb: &Superblock, ino: Ino) -> FsBlock {
         let place = sb.inode_place(ino);
         let group = place.map_or(GroupNo::new(0), |place| place.group);
         sb.group_first_block(group)
     }
 
-    /// A run was freed by a transaction that is durable now: it may be used again.
+    /// Call when a run was freed by a transaction that is durable now: makes it free.
     pub(crate) fn reuse(&self, sb: &Superblock, start: FsBlock, len: u32) {
         for part in parts(sb, Run { start, len }) {
             let known = part.is_ok_and(|part| {
@@ -151,12 +151,12 @@ impl Alloc {
                 }
                 reused
             });
-            // Else it stays unused until the volume is opened again.
+            // Otherwise the run stays unused until the volume is opened again.
             debug_assert!(known, "a commit gives back what was freed");
         }
     }
 
-    /// Lets bitmaps go while there are more in memory than the budget allows. No lock may be held.
+    /// Drops merged bitmaps while they exceed the budget. No lock may be held.
     fn trim_memory(&self) {
         let over = || self.loaded.load(Ordering::Relaxed) > self.most_loaded;
         let mut looks = 2 * self.groups.len();
@@ -174,7 +174,7 @@ impl Alloc {
     }
 }
 
-/// The clusters of a run, group by group.
+/// The clusters of a run, split by groups.
 fn parts(sb: &Superblock, run: Run) -> impl Iterator<Item = Result<Clusters, Error>> {
     let mut at = run.start;
     std::iter::from_fn(move || {
@@ -188,7 +188,7 @@ fn parts(sb: &Superblock, run: Run) -> impl Iterator<Item = Result<Clusters, Err
     })
 }
 
-/// The clusters of the group of `at`, and how many blocks they are.
+/// The clusters of the run in the group of `at`, and their number of blocks.
 fn part(sb: &Superblock, run: Run, at: FsBlock, left: u64) -> Result<(Clusters, u32), Error> {
     let outside = || outside(run);
     let (group, start) = sb.bitmap_bit(at).ok_or_else(outside)?;
@@ -204,7 +204,7 @@ fn part(sb: &Superblock, run: Run, at: FsBlock, left: u64) -> Result<(Clusters, 
     Ok((Clusters { group, start, len }, blocks))
 }
 
-/// A run that a damaged map names.
+/// The error for a run that is not on this volume, or not whole clusters: only a damaged map names such a run.
 fn outside(run: Run) -> Error {
     let (first, last) = (run.start, run.end().get().saturating_sub(1));
     Error::Damaged(format!(
@@ -213,7 +213,7 @@ fn outside(run: Run) -> Error {
 }
 
 impl Clusters {
-    /// The same as blocks.
+    /// The same run in blocks.
     fn run(self, sb: &Superblock) -> Run {
         let ratio = sb.geometry().cluster_ratio();
         let first = self.start * ratio;

@@ -1,9 +1,9 @@
-//! In which group a new inode is looked for.
+//! Chooses the group for a new inode.
 //!
-//! Input: what is known of the groups without a lock. Output: groups in the order in which they are to be tried. Invariants: none is named
-//! that had no free inode when it was looked at. Limits: counts may be out of date by the time a group is tried; whoever tries all groups
-//! after these misses none. Source: the published idea of Orlov's allocator (directories of the root apart, others near their
-//! parents as long as their groups are not much fuller than others, nor in debt); the thresholds are ours.
+//! Input: what is known of the groups without a lock. Output: groups in the order in which to try them. Invariants: no group is returned
+//! that had no free inode when it was looked at. Limits: counts may be out of date by the time a group is tried; a caller that tries all
+//! groups after these misses none. Source: the published idea of Orlov's allocator: directories in the root are spread over groups, others
+//! are put near their parents, as long as their groups are not much fuller than others, nor in debt; the thresholds are ours.
 
 use crate::alloc::group::{MOST_DEBT, Slot};
 use diorite_block::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -13,17 +13,17 @@ use std::ops::Range;
 #[cfg(test)]
 mod tests;
 
-/// What is free and what is there, in a group or in several.
+/// Free inodes, free clusters and directories of a group, or of several.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) inodes: u64,
     pub(super) clusters: u64,
     pub(super) dirs: u64,
-    /// Directories that came here and have not had their files yet.
+    /// Directories that were made here recently and whose files are still to come.
     pub(super) debt: u64,
 }
 
-/// Groups, as they are seen without a lock.
+/// The counts of groups, read without a lock.
 pub(super) trait Sight {
     fn count(&self) -> u32;
     fn counts(&self, group: u32) -> Counts;
@@ -46,18 +46,18 @@ impl Sight for [Slot] {
     }
 }
 
-/// Groups, and what of them belongs together: flexible groups, whose inodes lie side by side. Without the feature each is one group.
+/// The search for a group. It knows flex groups, whose inode tables lie side by side; without flex_bg each group is one by itself.
 #[derive(Debug)]
 pub(super) struct Orlov<'a, S: Sight + ?Sized> {
     pub(super) groups: &'a S,
-    /// Groups in a flexible one.
+    /// The number of groups in a flex group.
     pub(super) flex: u32,
     pub(super) inodes_per_group: u32,
-    /// Clusters that a directory's files may want one day.
+    /// The number of clusters that the files of one directory are expected to need.
     pub(super) per_dir: u64,
 }
 
-// By hand: deriving it would ask the same of the groups.
+// Not derived: deriving would require the same of `S`.
 impl<S: Sight + ?Sized> Clone for Orlov<'_, S> {
     fn clone(&self) -> Self {
         *self
@@ -67,15 +67,15 @@ impl<S: Sight + ?Sized> Clone for Orlov<'_, S> {
 impl<S: Sight + ?Sized> Copy for Orlov<'_, S> {}
 
 impl<S: Sight + ?Sized> Orlov<'_, S> {
-    /// All groups that have free inodes, from `home` on.
+    /// All groups that have free inodes, beginning at `home`.
     pub(super) fn all_from(self, home: GroupNo) -> impl Iterator<Item = GroupNo> {
         let all = around(0..self.groups.count(), home.get());
         all.filter(move |g| self.groups.counts(*g).inodes > 0)
             .map(GroupNo::new)
     }
 
-    /// For a directory of the root, which may grow into a tree of its own: of the flexible groups with no fewer inodes and clusters than others the
-    /// one with the fewest directories, and in that one such a group.
+    /// For a directory in the root, which may become the top of a large tree: of the flex groups that do not have fewer free inodes and
+    /// clusters than others, the one with the fewest directories; and in it a group by the same rule.
     pub(super) fn for_top_directory(self, from: u32) -> impl Iterator<Item = GroupNo> {
         let flexible = emptiest(0..self.flexibles(), from, |n| self.sum(self.flexible(n)));
         let group = flexible.and_then(|n| {
@@ -85,7 +85,8 @@ impl<S: Sight + ?Sized> Orlov<'_, S> {
         group.into_iter().map(GroupNo::new)
     }
 
-    /// For another directory: the first group from its parent's on that is not in debt, in a flexible group that is not much fuller than others.
+    /// For any other directory: the first group, from its parent's on, that is not in debt and in a flex group that is not much fuller
+    /// than others.
     pub(super) fn for_directory(self, home: GroupNo) -> impl Iterator<Item = GroupNo> {
         let all = self.sum(0..self.groups.count());
         let flexibles = around(0..self.flexibles(), home.get() / self.flex);
@@ -97,7 +98,8 @@ impl<S: Sight + ?Sized> Orlov<'_, S> {
             .map(GroupNo::new)
     }
 
-    /// For a file: its directory's group, then groups in growing steps from it, so that the files of neighbours do not meet at once.
+    /// For a file: its directory's group, then groups at distances 1, 2, 4, ... from it, so that files of neighbouring groups do not all
+    /// go to the same one.
     pub(super) fn for_file(self, home: GroupNo) -> impl Iterator<Item = GroupNo> {
         let count = u64::from(self.groups.count());
         let jumps = (0..32)
@@ -113,7 +115,7 @@ impl<S: Sight + ?Sized> Orlov<'_, S> {
             .map(GroupNo::new)
     }
 
-    /// Is the nth flexible group not much fuller than others?
+    /// Is the nth flex group not much fuller than others?
     fn fits(self, n: u32, all: Counts) -> bool {
         let (groups, here) = (self.flexible(n), self.sum(self.flexible(n)));
         let share = |sum: u64| sum * groups.len() as u64 / u64::from(self.groups.count());
@@ -123,7 +125,7 @@ impl<S: Sight + ?Sized> Orlov<'_, S> {
             && here.dirs <= share(all.dirs) + inodes / 16
     }
 
-    /// Has the group room for the files of one more directory, beside those of directories that have none yet?
+    /// Can the group take the files of one more directory, besides those of directories that have none yet?
     fn is_solvent(self, group: u32, all: Counts) -> bool {
         let here = self.groups.counts(group);
         let average = all.clusters / u64::from(self.groups.count());
@@ -135,7 +137,7 @@ impl<S: Sight + ?Sized> Orlov<'_, S> {
         self.groups.count().div_ceil(self.flex)
     }
 
-    /// The groups of the nth flexible one.
+    /// The groups of the nth flex group.
     fn flexible(self, n: u32) -> Range<u32> {
         let first = n * self.flex;
         first..first.saturating_add(self.flex).min(self.groups.count())
@@ -154,8 +156,8 @@ impl<S: Sight + ?Sized> Orlov<'_, S> {
     }
 }
 
-/// Of those whose inodes and clusters are not below the average by more than a little - what a few directories more or less make - the one with the
-/// fewest directories; of equals the first from `from` on.
+/// Of those that have about the average of free inodes and clusters, or more (at least 15/16 of it, since a few directories more or less
+/// must not matter), the one with the fewest directories; among equals the first from `from` on.
 fn emptiest(of: Range<u32>, from: u32, counts: impl Fn(u32) -> Counts) -> Option<u32> {
     let (mut inodes, mut clusters) = (0, 0);
     for n in of.clone() {
@@ -174,7 +176,7 @@ fn emptiest(of: Range<u32>, from: u32, counts: impl Fn(u32) -> Counts) -> Option
         .min_by_key(|n| counts(*n).dirs)
 }
 
-/// All of them from `from` on, going round; from their beginning if it is none of them.
+/// All elements of a range, beginning at `from` and wrapping around; from the beginning of the range if `from` is not in it.
 fn around(of: Range<u32>, from: u32) -> impl Iterator<Item = u32> + use<> {
     let from = if of.contains(&from) { from } else { of.start };
     (from..of.end).chain(of.start..from)

@@ -1,7 +1,7 @@
-//! Sets of runs of clusters within a group.
+//! A set of runs of clusters within a group.
 //!
-//! Input: runs that join and leave. Output: whether they could. Invariants: runs are disjoint and neighbours are merged, so a run that is
-//! in the set lies in one of them. Limits: as many runs as there are claims or freed runs at a time.
+//! Input: runs to add and remove. Output: whether that was possible. Invariants: the runs in the set are disjoint, and adjacent ones are
+//! merged, so a run that is completely in the set lies in one of them. Limits: as many runs as there are claims or freed runs at a time.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ impl RunSet {
         true
     }
 
-    /// Takes a run out, if all of it is in the set.
+    /// Removes a run, if all of it is in the set.
     pub(super) fn remove(&mut self, start: u32, len: u32) -> bool {
         let Some((s, l)) = self.around(start, len) else {
             return false;

@@ -1,8 +1,9 @@
-//! The volume's counts, and reservations of them.
+//! The volume's free counts, and reservations of them.
 //!
-//! Input: what groups take and give. Output: whether there is enough, exactly. Invariants: at every moment at least `available` plus
-//! what reservations hold is free in the groups' bitmaps: who takes, counts first and takes the bits then; who gives back, frees the
-//! bits first, counts `returned` up, and counts then. Limits: counts are clusters; no lock.
+//! Input: what groups allocate and free. Output: whether there is enough space, exactly. Invariants: at every moment, at least as many
+//! clusters are free in the groups' bitmaps as `available` says plus what reservations hold. Therefore who allocates reduces the count
+//! first and takes the bits then; who frees clears the bits first, raises `returned`, and raises the count then. Limits: counts are
+//! clusters, except of inodes; no lock.
 
 use super::Run;
 use crate::error::{Error, Wait};
@@ -13,22 +14,23 @@ use std::sync::Arc;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Totals {
-    /// Clusters that are free for everybody who may take the last ones.
+    /// Clusters that are neither used, claimed, waiting nor in a [`Reservation`]; includes those kept for privileged users.
     available: AtomicU64,
-    /// Freed, and usable after the commit.
+    /// Clusters that were freed and are usable after the commit.
     waiting: AtomicU64,
-    /// Clear in the bitmaps on disk.
+    /// Clusters that are free in the bitmaps on disk.
     on_disk: AtomicU64,
-    /// Times that clusters became free in a group.
+    /// How many times clusters became free in a group.
     returned: AtomicU64,
+    /// Free inodes.
     inodes: AtomicU64,
-    /// Kept for the privileged.
+    /// Clusters kept for privileged users.
     kept: u64,
     /// Blocks per cluster.
     ratio: u64,
 }
 
-/// A wish as far as counts go.
+/// What a caller asks for, as far as counts are concerned.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish {
     /// Clusters asked for.
@@ -79,7 +81,7 @@ impl Totals {
         if privileged { 0 } else { self.kept }
     }
 
-    /// Takes `least` to `most` clusters from the count, or none; the bits are taken after it.
+    /// Takes `least` to `most` clusters from the count, or none. The caller takes their bits afterwards.
     pub(super) fn take(&self, least: u64, most: u64, privileged: bool) -> u64 {
         let floor = self.floor(privileged);
         let mut seen = self.available.load(SeqCst);
@@ -96,33 +98,33 @@ impl Totals {
         }
     }
 
-    /// Gives clusters back, whose bits are free already.
+    /// Gives back to the count clusters whose bits are clear already.
     pub(super) fn give(&self, clusters: u64) {
         self.available.fetch_add(clusters, SeqCst);
     }
 
-    /// Clusters have become free in a group; called before they are counted.
+    /// Notes that clusters became free in a group. To be called before they are counted as available.
     pub(super) fn note_returned(&self) {
         self.returned.fetch_add(1, SeqCst);
     }
 
-    /// How often that has happened.
+    /// How many times [`Totals::note_returned`] was called.
     pub(super) fn returned(&self) -> u64 {
         self.returned.load(SeqCst)
     }
 
-    /// Clusters were set on disk.
+    /// Clusters were marked as used on disk.
     pub(super) fn marked(&self, clusters: u32) {
         self.on_disk.fetch_sub(u64::from(clusters), SeqCst);
     }
 
-    /// Clusters were cleared on disk; they wait for the commit.
+    /// Clusters were marked as free on disk; they wait for the commit.
     pub(super) fn freed(&self, clusters: u32) {
         self.on_disk.fetch_add(u64::from(clusters), SeqCst);
         self.waiting.fetch_add(u64::from(clusters), SeqCst);
     }
 
-    /// Clusters have waited long enough, and are free in their group.
+    /// Clusters have become free in their group after the commit.
     pub(super) fn reused(&self, clusters: u32) {
         self.give(u64::from(clusters));
         self.waiting.fetch_sub(u64::from(clusters), SeqCst);
@@ -136,10 +138,11 @@ impl Totals {
         self.inodes.fetch_add(1, SeqCst);
     }
 
-    /// Why a wish cannot be met, if that is still so and nothing was returned since `returned` was read.
+    /// The error for a caller who needs `least` clusters: None if there are enough, or if something was returned since `returned` was
+    /// read.
     ///
-    /// `returned` is counted before what is returned counts as available, and that before it stops waiting: if it has not moved, what
-    /// was not seen as available was not missed as waiting either.
+    /// A returned cluster is first noted in `returned`, then counted as available, and only then not counted as waiting any more. So if
+    /// `returned` has not changed, every cluster that was not seen as available was seen as waiting.
     pub(super) fn shortage(&self, wish: Wish, least: u64, returned: u64) -> Option<Error> {
         let free = self.usable(wish.privileged);
         if free >= least {
@@ -154,7 +157,7 @@ impl Totals {
         (self.returned() == returned).then_some(Error::NoSpace { asked, free })
     }
 
-    /// Takes exactly so many clusters from the count.
+    /// Takes exactly this many clusters from the count.
     pub(super) fn reserve(
         this: &Arc<Totals>,
         clusters: u64,
@@ -178,7 +181,7 @@ impl Totals {
     }
 }
 
-/// Clusters taken from the free count for allocations to come; what is left is given back when it is dropped.
+/// Clusters taken from the free count for later allocations. What is left is given back on drop.
 #[derive(Debug)]
 #[must_use = "dropping it gives the space back"]
 pub(crate) struct Reservation {
@@ -187,31 +190,31 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// Allocations that it is still good for.
+    /// The number of allocations left.
     pub(crate) fn left(&self) -> u64 {
         self.left
     }
 
-    /// One of them as a reservation of its own.
+    /// Splits one allocation off, as a reservation of its own.
     pub(crate) fn take_one(&mut self) -> Option<Reservation> {
         self.left = self.left.checked_sub(1)?;
         let totals = self.totals.clone();
         Some(Reservation { totals, left: 1 })
     }
 
-    /// Takes over what another is good for.
+    /// Takes over what is left of another reservation.
     pub(crate) fn absorb(&mut self, mut other: Reservation) {
         self.left += std::mem::take(&mut other.left);
     }
 
-    /// Gives back all but so many.
+    /// Gives back all but `most` allocations.
     pub(crate) fn keep(&mut self, most: u64) {
         let more = self.left.saturating_sub(most);
         self.left -= more;
         self.totals.give(more);
     }
 
-    /// One of them was made.
+    /// Notes that one allocation was made.
     pub(super) fn used(&mut self) {
         self.left -= 1;
     }

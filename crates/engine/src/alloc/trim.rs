@@ -1,8 +1,9 @@
-//! Free runs, for whoever discards them.
+//! Free runs, for discarding them.
 //!
-//! Input: a range of blocks and the least length. Output: one free run after the other, claimed, so that nobody writes there while it is
-//! discarded; the caller gives it back with `unclaim` and asks again from its end. Invariants: what is claimed or waits for a
-//! commit is passed over (G17). Limits: a run ends with its group; while it is claimed others do not get it.
+//! Input: a range of blocks and the least length of runs. Output: one free run after the other, claimed, so that nobody writes there
+//! during the discard; the caller gives it back with `unclaim` and asks again from its end. Invariants: what is claimed or waits for a
+//! commit is skipped, so no block is discarded whose freeing is not durable. Limits: a run ends with its group; while it is claimed others
+//! do not get it.
 
 use super::{Alloc, Run};
 use crate::error::Error;
@@ -11,7 +12,7 @@ use diorite_format::FsBlock;
 use std::ops::Range;
 
 impl Alloc {
-    /// Claims the first run of at least `least` free blocks in a range. None: there is none. Blocks while bitmaps are read.
+    /// Claims the first run of at least `least` free blocks in a range; None if there is none. Blocks while bitmaps are read.
     ///
     /// # Errors
     /// Damage; a device that fails.
@@ -28,7 +29,7 @@ impl Alloc {
             let first = sb.group_first_block(group).get();
             let blocks = u64::from(sb.group_blocks(group));
             let end = first + blocks;
-            // Clusters that lie in the range whole; the volume's last may be short.
+            // Only clusters that lie completely in the range; the volume's last one may be short.
             let from = (at.get() - first).div_ceil(ratio);
             let to = match range.end.get() >= end {
                 true => blocks.div_ceil(ratio),

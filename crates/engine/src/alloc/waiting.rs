@@ -1,7 +1,8 @@
-//! Inodes of a group that were freed by rounds which are not durable yet, on a volume without a journal.
+//! Inodes of a group that were freed in rounds which are not durable yet, on a volume without a journal.
 //!
-//! Input: what is freed, and by which round; what is durable. Output: is this one waiting? Invariant: each question and each change costs no more than a look into a
-//! tree, however many wait. Limits: rounds come in their order, as handles do.
+//! Input: freed inodes with their rounds; which rounds are durable. Output: whether an inode still waits for its round. Invariant: each
+//! query and each change costs one lookup in a tree, however many inodes wait. Limits: rounds are added in ascending order, as handles
+//! end.
 
 use diorite_format::Tid;
 use std::collections::{BTreeMap, VecDeque};
@@ -10,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     by_index: BTreeMap<u32, Tid>,
-    /// Some of them may not wait any more.
+    /// In the order of rounds. An entry may be obsolete: its inode was taken, or freed again in a later round.
     in_order: VecDeque<(Tid, u32)>,
 }
 
@@ -27,18 +28,18 @@ impl Waiting {
         self.by_index.keys().next().copied()
     }
 
-    /// This round frees it.
+    /// Notes that this round frees an inode.
     pub(super) fn add(&mut self, round: Tid, index: u32) {
         self.by_index.insert(index, round);
         self.in_order.push_back((round, index));
     }
 
-    /// It was taken although it waited, if it did.
+    /// Notes that an inode was taken, which may have waited.
     pub(super) fn remove(&mut self, index: u32) {
         self.by_index.remove(&index);
     }
 
-    /// Lets go of what does not wait any more; gives the first of these.
+    /// Removes the inodes whose rounds are durable, and returns the lowest of them.
     pub(super) fn let_go(&mut self, is_durable: impl Fn(Tid) -> bool) -> Option<u32> {
         let mut first: Option<u32> = None;
         while let Some((round, index)) = self.in_order.front().copied() {
@@ -46,7 +47,7 @@ impl Waiting {
                 break;
             }
             self.in_order.pop_front();
-            // Else it was taken, and maybe freed again since.
+            // Otherwise it was taken, and perhaps freed again since.
             if self.by_index.get(&index) == Some(&round) {
                 self.by_index.remove(&index);
                 first = Some(first.map_or(index, |first| first.min(index)));

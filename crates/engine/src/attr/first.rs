@@ -1,20 +1,20 @@
-//! What comes before the first write of a file's data, done: rights that a write takes away, data that leaves the inode.
+//! What has to be done before the first write of a file's data: clearing rights that a write takes away, moving inline data out.
 //!
-//! Input: a file that is going to be written. Output: one that can be written plainly. Invariants: what others do at the same time is found done.
-//! Limits: blocks.
+//! Input: a file that is going to be written. Output: a file that can be written without further steps. Invariants: if several threads do
+//! it at the same time, the later ones find it done. Limits: blocks.
 
 use crate::error::Error;
 use crate::inode::{CAPABILITY, Inode};
 use crate::xattr;
 
-/// Does it. Blocks; no lock may be held and no handle open.
-pub(crate) fn settle_first_write(inode: &Inode) -> Result<(), Error> {
-    settle_privileges(inode)?;
+/// Clears rights, and moves inline data out. Blocks; no lock may be held and no handle open.
+pub(crate) fn prepare_first_write(inode: &Inode) -> Result<(), Error> {
+    clear_privileges(inode)?;
     inode.move_out()
 }
 
-/// The part of it that has to be done also where data stays in the inode.
-pub(crate) fn settle_privileges(inode: &Inode) -> Result<(), Error> {
+/// Clears set-uid, set-gid and the capability; also needed for changes that leave inline data in the inode.
+pub(crate) fn clear_privileges(inode: &Inode) -> Result<(), Error> {
     match inode.owes_privileges() {
         true => drop_privileges(inode),
         false => Ok(()),
@@ -25,7 +25,7 @@ fn drop_privileges(inode: &Inode) -> Result<(), Error> {
     inode
         .volume
         .in_handle(xattr::attribute_credits(inode)?, |handle| {
-            // Others who settle wait, and find nothing to do.
+            // Other threads that do the same wait for this lock, and find nothing left to do.
             let _map = inode.map_lock.lock();
             xattr::remove_xattr(inode, handle, CAPABILITY)?;
             let disk = inode.disk();

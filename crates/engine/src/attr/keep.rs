@@ -1,9 +1,9 @@
-//! A small file's whole contents, put into its inode.
+//! Stores a small file's whole contents in its inode.
 //!
-//! Input: an empty file and its contents. Output: the data in the inode, if that has room. Invariants: data, size and times are in one transaction.
-//! Limits: waits for direct requests in flight.
+//! Input: an empty file and its contents. Output: inline data, if the inode has room for it. Invariants: data, size and times are in one
+//! transaction. Limits: waits for direct requests in flight.
 
-use super::settle_privileges;
+use super::clear_privileges;
 use crate::error::Error;
 use crate::inode::{INSIDE_CREDITS, OpenFile, Owed};
 use diorite_format::features::Incompat;
@@ -20,7 +20,7 @@ pub(crate) fn keep_inside(file: &OpenFile, data: &[u8]) -> Result<bool, Error> {
     if !has_feature || !small || data.is_empty() || !inode.disk().is_file() {
         return Ok(false);
     }
-    settle_privileges(inode)?;
+    clear_privileges(inode)?;
     let kept = {
         let _alone = inode.quiesce();
         inode.claims.close(inode);
@@ -29,10 +29,10 @@ pub(crate) fn keep_inside(file: &OpenFile, data: &[u8]) -> Result<bool, Error> {
             Ok(inode.is_blank() && inode.write_inside(handle, data)?)
         })?
     };
-    // Rule D1: data, size and times are in one transaction.
+    // Rule D1: data, size and times are in one transaction, so one commit makes all durable.
     match kept && file.is_dsync() {
         true => volume.make_durable(Owed::commit(inode.uncommitted_change()))?,
-        false => inode.settle()?,
+        false => inode.sync_if_flagged()?,
     }
     Ok(kept)
 }

@@ -1,20 +1,21 @@
-//! The attr room: one inode's own words, where they lead to attributes: permissions and owners, rights that writes take away, data in the inode.
+//! The attr room: changes of one inode that involve its extended attributes: permissions and owners with their ACLs, rights that writes
+//! take away, inline data.
 //!
 //! | file | takes -> gives |
 //! |---|---|
-//! | `set` | permissions, owners, times -> the inode, its lists in agreement |
+//! | `set` | permissions, owners, times -> the inode, its ACLs in agreement |
 //! | `first` | a file that is going to be written -> one that can be |
-//! | `xattrs` | attributes by their names -> set, taken away |
+//! | `xattrs` | extended attributes by name -> set, removed |
 //! | `keep` | a small file's contents -> in its inode |
 //!
-//! Input: inodes. Output: changed ones. Invariants: those of `inode` and `xattr`. Limits: all of it blocks.
+//! Input: inodes. Output: changed inodes. Invariants: those of `inode` and `xattr`. Limits: all of it blocks.
 
 mod first;
 mod keep;
 mod set;
 mod xattrs;
 
-pub(crate) use first::{settle_first_write, settle_privileges};
+pub(crate) use first::{clear_privileges, prepare_first_write};
 pub(crate) use keep::keep_inside;
 pub use set::SetAttr;
 pub(crate) use set::set_attr;

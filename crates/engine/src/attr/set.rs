@@ -1,9 +1,9 @@
-//! What an inode says of itself, set: permissions, owner, times.
+//! Sets permissions, owner, group and times of an inode.
 //!
-//! Input: which of them, and what to. Output: the inode in one handle, its change time now. Invariants: another owner of what is no directory takes
-//! set-user-id, set-group-id and the capability away, unless permissions are set with it, which come after that; permissions that a write
-//! takes away are noted for the next one; an access control list follows the permissions. Limits: who may set what is the caller's
-//! policy.
+//! Input: which of them, and their values. Output: the inode changed in one handle, its ctime now. Invariants: a change of owner or group
+//! clears set-user-id, set-group-id and the capability, but for directories; permissions in the same call are set after that; rights that a
+//! write takes away are noted for the next write; an access ACL follows the permissions. Limits: permissions of callers are not checked,
+//! that is the frontend's.
 
 use crate::caller::Maker;
 use crate::error::Error;
@@ -11,18 +11,18 @@ use crate::inode::{CAPABILITY, Inode, timestamp, without_privileges};
 use crate::xattr;
 use diorite_format::Timestamp;
 
-/// What to set; none stays.
+/// What to set; a field that is None keeps its value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttr {
     /// Permission bits, with set-user-id, set-group-id and the sticky bit.
     pub permissions: Option<u16>,
-    /// Owner.
+    /// User id of the owner.
     pub uid: Option<u32>,
-    /// Group.
+    /// Group id.
     pub gid: Option<u32>,
-    /// Last access.
+    /// Time of the last access.
     pub atime: Option<Timestamp>,
-    /// Last change of the data.
+    /// Time of the last change of the data. The ctime becomes the time of the call.
     pub mtime: Option<Timestamp>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn set_attr(inode: &Inode, set: &SetAttr, maker: Option<&Maker>) -> R
             }
             if takes {
                 let removed = xattr::remove_xattr(inode, handle, CAPABILITY);
-                // With a block of its own this has all the room that it needs.
+                // The block is this inode's alone since the step above, so the removal cannot fail for lack of space.
                 match permissions {
                     Some(_) => handle.or_abort(removed)?,
                     None => removed?,
@@ -81,5 +81,5 @@ pub(crate) fn set_attr(inode: &Inode, set: &SetAttr, maker: Option<&Maker>) -> R
             }
             Ok(())
         })?;
-    inode.settle()
+    inode.sync_if_flagged()
 }

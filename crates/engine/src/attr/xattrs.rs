@@ -1,7 +1,7 @@
-//! Attributes by their whole names, set and taken away, with all that follows.
+//! Sets and removes extended attributes by their full names, with everything that follows from it.
 //!
-//! Input: inodes' numbers and names. Output: the attribute changed; what it alone named deleted. Invariants: the attribute is changed or not,
-//! whatever becomes of what it named. Limits: blocks.
+//! Input: inode numbers and names. Output: the attribute changed; inodes of values that nothing refers to any more deleted. Invariants:
+//! the attribute is changed or not, even if a deletion fails. Limits: blocks.
 
 use crate::caller::Maker;
 use crate::delete;
@@ -34,8 +34,8 @@ pub(crate) fn remove_xattr(fs: &Arc<Fs>, ino: Ino, name: &[u8]) -> Result<(), Er
     finish(fs, &inode, done)
 }
 
-/// Deletes what nothing names any more, and settles the inode if it was changed.
+/// Deletes inodes of values that nothing refers to any more; commits the inode if it was changed and has the flag `S`.
 fn finish(fs: &Arc<Fs>, inode: &Inode, done: Result<(), Error>) -> Result<(), Error> {
     delete::delete_doomed_best_effort(fs);
-    done.and_then(|()| inode.settle())
+    done.and_then(|()| inode.sync_if_flagged())
 }

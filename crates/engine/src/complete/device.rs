@@ -1,14 +1,14 @@
-//! Bios to the device and back: what it takes, what it gives back, what it has lost.
+//! Bios to the device and back, and what becomes of them if the device panics.
 //!
-//! Input: bios on the queue's list; bios that ended. Output: requests whose last bio is back, ended. Invariants: a bio that the device has
-//! given back is looked at once; a device that panics loses nothing that is not told. Limits: runs under the queue's lock.
+//! Input: bios on the queue's list; bios that ended. Output: requests whose last bio is back, ended. Invariants: each bio that the device
+//! gives back is processed once; every bio that a panicking device loses fails its request. Limits: runs under the queue's lock.
 
 use crate::slots::{PAD, QueueShared, QueueState};
 use diorite_block::{Bio, BioError, BioErrorKind, BioList};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Takes a bio of a request of any kind. It comes as a whole: memory that is not the request's, as that of pads, goes with it.
+/// Processes an ended bio of any kind of request. Takes the bio by value, so that memory which is not the request's (of pads) is freed.
 #[inline(never)]
 pub(crate) fn take_bio(queue: &Arc<QueueShared>, state: &mut QueueState, bio: Bio) {
     let index = slot_of(&bio);
@@ -26,7 +26,7 @@ pub(crate) fn take_bio(queue: &Arc<QueueShared>, state: &mut QueueState, bio: Bi
     }
 }
 
-/// Hands bios to the device, as many as it takes.
+/// Hands bios to the device, as many as it takes; the others stay on the list.
 #[inline]
 pub(crate) fn push_down(queue: &Arc<QueueShared>, state: &mut QueueState) {
     let only = state
@@ -49,7 +49,7 @@ pub(crate) fn push_down(queue: &Arc<QueueShared>, state: &mut QueueState) {
     }
 }
 
-/// The device has panicked as it took bios. What it has not taken fails: which bio it panicked at is not known.
+/// The device has panicked in submit. All bios that it has not taken fail, as it is not known at which of them it panicked.
 #[cold]
 fn refuse_untaken(queue: &Arc<QueueShared>, state: &mut QueueState) {
     state.lost = true;
@@ -60,8 +60,8 @@ fn refuse_untaken(queue: &Arc<QueueShared>, state: &mut QueueState) {
     }
 }
 
-/// The device has panicked. What it has not given back fails once it has nothing any more, and nothing waits for it to have room;
-/// before, any of that may still come back, or be written.
+/// The device has panicked. Bios that it has not given back fail as soon as it has none in flight and no bio waits for room; before that
+/// any of them may still come back, or be written.
 #[cold]
 fn end_lost(queue: &Arc<QueueShared>, state: &mut QueueState) {
     let waits = !state.bios.is_empty() || state.own_bio.is_some() || state.runs_own;
@@ -74,8 +74,8 @@ fn end_lost(queue: &Arc<QueueShared>, state: &mut QueueState) {
     queue.tell_ready(state);
 }
 
-/// Ends a request whose bios, if some are missing, are lost, and its memory with them. What a single bio was is not known: it ends as
-/// a write.
+/// Ends a request some of whose bios are lost, and its buffer with them. If it was a request of the fast attempt its operation is not
+/// known: it ends as a write.
 fn end_lost_of(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32) {
     let bios = state.slots.with_device(index);
     if bios == 0 {
@@ -90,9 +90,9 @@ fn end_lost_of(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32) {
     take_bio(queue, state, lost);
 }
 
-/// The slot that a bio belongs to.
+/// The slot of the request that a bio belongs to.
 #[inline(always)]
 pub(crate) fn slot_of(bio: &Bio) -> u32 {
-    // Every token is made from an index; a stranger's would not pass the pool's bounds.
+    // Every token is made from a slot's index; any other value fails the bounds check of the pool.
     bio.token as u32
 }

@@ -1,8 +1,8 @@
-//! The complete room: what happens between a request's last bio and its place on the ready list.
+//! The complete room: from the last ended bio of a request to the ready list.
 //!
-//! Input: ended requests from the queue's drain. Output: requests on the ready list, or work for a worker. Invariants:
-//! inline completion blocks on nothing; a request gives back what it holds of its inode before it is ready; reads owe
-//! nothing and are always inline. Limits: runs under the queue's lock, but for the deferred half and what is done `here`.
+//! Input: requests whose bios have ended, from the queue's drain. Output: requests on the ready list, or a job for a worker. Invariants:
+//! inline completion blocks on nothing; a request gives back its hold on the inode before it is ready; reads owe nothing and are always
+//! inline. Limits: runs under the queue's lock; the deferred half, without that lock, is in the room `jobs`.
 
 mod device;
 mod volume;
@@ -22,7 +22,7 @@ use crate::turn::Hold;
 use diorite_block::{BioError, BioErrorKind, Device};
 use std::sync::Arc;
 
-/// All bios of the request are back: decide, and complete it or hand it off.
+/// All bios of the request are back: completes it inline, or defers it.
 #[inline]
 pub(crate) fn ended(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32) {
     let slot = &mut state.slots[index];
@@ -54,7 +54,7 @@ pub(crate) fn ended(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
 #[cold]
 fn note_failure(state: &mut QueueState, device: &dyn Device, index: u32, error: BioError) {
     let slot = &mut state.slots[index];
-    // Rule G10: a request that asked not to wait, and would have to, has not failed for an I/O error.
+    // Rule G10: if a request with `nowait` would have to wait for the device, that is no I/O error.
     let error = match error.kind {
         BioErrorKind::WouldBlock => Error::WouldBlock(Wait::Device),
         _ => Error::of_bio(device, slot.op, slot.pos, slot.len, error),
@@ -62,7 +62,7 @@ fn note_failure(state: &mut QueueState, device: &dyn Device, index: u32, error: 
     slot.fail(error.into());
 }
 
-/// Completes where it was reaped. Blocks on nothing.
+/// Completes the request in the thread that reaped it. Blocks on nothing.
 #[inline]
 pub(crate) fn inline(state: &mut QueueState, index: u32) {
     state.counters.inline += 1;
@@ -73,13 +73,13 @@ pub(crate) fn inline(state: &mut QueueState, index: u32) {
         .expect("a file with requests stays attached");
     match hold {
         Hold::InFlight => file.inode.gate.leave(&file.shard),
-        Hold::Turn => file.inode.gate.end_turn(),
+        Hold::Exclusive => file.inode.gate.end_turn(),
         Hold::None => {}
     }
     ready(state, index);
 }
 
-/// Hands what the request owes to whoever may block.
+/// Makes a job of what the request owes, for a thread that may block.
 #[cold]
 pub(crate) fn defer(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32, reason: Reason) {
     state.counters.deferred[reason as usize] += 1;
@@ -103,7 +103,7 @@ pub(crate) fn defer(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
     });
     let failed = slot.error.is_some();
     let hold = std::mem::replace(&mut slot.hold, Hold::None);
-    // Its last bio is back.
+    // Taken here because the request's last bio is back.
     let ended = queue.volume.data_epoch();
     let began = slot.began.unwrap_or(ended);
     let data = match slot.op {
@@ -127,8 +127,8 @@ pub(crate) fn defer(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
         tid: None,
         reported: false,
     };
-    // A policy that defers every write hands each over by itself, as what it stands for does. What shares handles and commits goes
-    // together.
+    // Under a policy that defers every write each job is handed over alone, as in the implementations that the policy models. Other jobs
+    // are collected, to share handles and commits.
     if reason == Reason::Policy || queue.blocking_work == BlockingWork::Caller {
         queue.hand_off(state, Work::Complete(job));
     } else {
@@ -141,19 +141,19 @@ pub(crate) fn defer(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
 pub(crate) fn ready(state: &mut QueueState, index: u32) {
     let slot = &mut state.slots[index];
     slot.state = SlotState::Ready;
-    // None, where the request is the volume's.
+    // There is no attached file if the request is one of the volume.
     if let Some(Some(attached)) = state.files.get_mut(slot.file as usize) {
         attached.requests -= 1;
     }
-    // A buffer that the device filled behind the file's end is in parts: only `issue_planned` sends such a read down, and splits every one.
+    // A read that was filled behind the file's end is always in parts, as only `issue_planned` sends such reads down, and it splits each.
     if slot.in_parts | slot.error.is_some() {
         tidy(state, index);
     }
     state.ready.push_back(index);
 }
 
-/// What only some requests need before they are handed back: the buffer in one piece, zeros between the end of the file
-/// and the end of its last sector, which a write has there already, the count of failures.
+/// What only some requests need before they are reaped: joins the buffer, zeroes it between the end of the file and the end of its last
+/// sector (a write has zeros there already), and counts failures.
 #[cold]
 fn tidy(state: &mut QueueState, index: u32) {
     state.slots.join(index);
@@ -164,7 +164,7 @@ fn tidy(state: &mut QueueState, index: u32) {
     state.counters.failed += u64::from(slot.error.is_some());
 }
 
-/// Ends a request that is not even looked at, and is counted on no file: its file is not attached, the volume is closed.
+/// Ends a request that was refused before it was counted on any file: its file is not attached, or the volume is closed.
 #[cold]
 pub(crate) fn rejected(state: &mut QueueState, index: u32, error: Error) {
     let slot = &mut state.slots[index];

@@ -1,8 +1,7 @@
-//! A sync of the whole volume, as a request.
+//! A sync of the whole volume, as a request of a queue.
 //!
-//! Input: requests without a file, from queues. Output: messages to their queues. Invariants: what was acknowledged before a request was
-//! submitted is durable when it is; one commit serves all requests that had been submitted when it began; all that were under way together
-//! are told of a failed flush. Limits: it blocks, so it runs on a worker.
+//! Input: requests without a file. Output: jobs for a worker of class `sync`. Invariants: when the request ends, everything is durable
+//! that was acknowledged before it was submitted. Limits: how such jobs share a commit is in the room `jobs`.
 
 use crate::jobs::{VolumeJob, Work};
 use crate::reason::Reason;

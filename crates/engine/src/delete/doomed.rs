@@ -1,8 +1,8 @@
-//! Deleting an inode that nothing names and nobody uses.
+//! Deletes an inode that has no name and no user.
 //!
-//! Input: an inode on the list. Output: its blocks, its attributes' block and its number free. Invariants: its blocks go in pieces, in
-//! handles of their own, and so do attributes with values in inodes of their own; the last handle takes it off the list and frees its
-//! number, so a crash leaves an orphan or nothing. Limits: blocks.
+//! Input: an inode on the orphan list. Output: its blocks, its block of attributes and its number are free. Invariants: its blocks are
+//! freed in pieces, in handles of their own, and so are attributes with values in inodes of their own; the last handle takes it off the
+//! list and frees its number. So a crash leaves an orphan or nothing. Limits: blocks.
 
 use crate::error::Error;
 use crate::inode::{Fs, Inode, read_orphan};
@@ -15,11 +15,11 @@ use diorite_format::features::Incompat;
 use diorite_format::{Ino, MapKind};
 use std::sync::Arc;
 
-/// The number's bitmap and descriptor, the attributes' block, its bitmap and descriptor, the inode.
+/// For the bitmap and descriptor of its number, the block of attributes with its bitmap and descriptor, and the inode.
 const DELETE_CREDITS: u32 = 6;
 
-/// Names went: whatever nobody uses any more of what they named is deleted. What fails does not undo that they went: it stays on the
-/// list, and is tried again. Blocks; no lock may be held.
+/// Call after names were removed: deletes unlinked inodes that have no user. Failures are not reported: such inodes stay on the orphan
+/// list, and their deletion is tried again. Blocks; no lock may be held.
 pub(crate) fn delete_unlinked_best_effort(fs: &Arc<Fs>) {
     if fs.orphans.any() {
         fs.let_go_of_unlinked();
@@ -27,8 +27,8 @@ pub(crate) fn delete_unlinked_best_effort(fs: &Arc<Fs>) {
     delete_doomed_best_effort(fs);
 }
 
-/// May it be deleted in the handle that takes its last name? Nothing is to be freed but its number, and nobody seems to have it but
-/// the caller, with the one reference that it hands in.
+/// May the inode be deleted in the handle that removes its last name? It may if only its number has to be freed, and the caller's
+/// reference is the only one.
 pub(crate) fn may_go_at_once(inode: &Arc<Inode>) -> bool {
     let disk = inode.disk();
     disk.blocks == 0
@@ -38,16 +38,16 @@ pub(crate) fn may_go_at_once(inode: &Arc<Inode>) -> bool {
         && Arc::strong_count(inode) == 1
 }
 
-/// The time of deletion that its place is to have then.
+/// The deletion time for `i_dtime`, in seconds since 1970; never 0.
 pub(crate) fn time_of_deletion(fs: &Fs) -> u32 {
     u32::try_from(fs.now().as_secs()).map_or(u32::MAX, |now| now.max(1))
 }
 
-/// Deletes such an inode, in the same handle, unless somebody has found it meanwhile: then its place has no time of deletion again.
-/// Changes as many blocks as [`ORPHAN_CREDITS`].
+/// Deletes an inode for which [`may_go_at_once`] was true, in the same handle. Returns false if somebody has found it meanwhile; its
+/// deletion time is cleared again then. Needs at most [`ORPHAN_CREDITS`] credits.
 ///
-/// The order: its place says that it has no name and was deleted; it leaves the table of inodes in memory, so that who looks for it
-/// from now on finds what that place says; its number is free. Who found it before keeps it from being deleted here.
+/// The order: its place in the inode table says that it has no name and is deleted; it leaves the table of in-core inodes, so that a later
+/// lookup finds what its place says; its number is freed. A reference from an earlier lookup prevents the deletion.
 pub(crate) fn go_at_once(handle: &JournalHandle<'_>, inode: &Arc<Inode>) -> Result<bool, Error> {
     let fs = &inode.volume;
     if !fs.forget_if_sole(inode) {
@@ -59,9 +59,10 @@ pub(crate) fn go_at_once(handle: &JournalHandle<'_>, inode: &Arc<Inode>) -> Resu
     Ok(true)
 }
 
-/// Deletes what has lost its last name and its last user; while a group is open that waits, on the list. Blocks; no lock may be held.
+/// Deletes all inodes without a name that have lost their last user. While an atomic change is open they wait on the list. Blocks; no lock
+/// may be held.
 pub(crate) fn delete_doomed(fs: &Arc<Fs>) -> Result<(), Error> {
-    if fs.has_group() {
+    if fs.has_atomic() {
         return Ok(());
     }
     while let Some(ino) = fs.orphans.next_doomed() {
@@ -70,23 +71,23 @@ pub(crate) fn delete_doomed(fs: &Arc<Fs>) -> Result<(), Error> {
     Ok(())
 }
 
-/// As [`delete_doomed`], where nobody can be told: what fails stays on the list of orphans.
+/// As [`delete_doomed`], for callers that cannot report an error: inodes that cannot be deleted stay on the orphan list.
 pub(crate) fn delete_doomed_best_effort(fs: &Arc<Fs>) {
     let _stays = delete_doomed(fs);
 }
 
-/// Deletes what nobody uses and commits, so that its space is usable. Blocks; no lock may be held.
+/// Deletes unused inodes and commits, so that their space can be used. Blocks; no lock may be held.
 pub(crate) fn commit_deleted(fs: &Arc<Fs>) -> Result<(), Error> {
     if fs.takes_overwrites_alone() {
         return Ok(());
     }
-    // What cannot be deleted is still to be committed as an orphan.
+    // An inode that cannot be deleted must still be committed as an orphan, so errors do not matter here.
     delete_doomed_best_effort(fs);
     fs.commit_running()
 }
 
-/// Deletes what nobody uses, and makes durable all that was acknowledged; `since` as for [`Fs::make_all_durable`]. Blocks; no lock may be
-/// held.
+/// Deletes unused inodes, and makes everything durable that was acknowledged. `since`: as for [`Fs::make_all_durable`]. Blocks; no lock
+/// may be held.
 pub(crate) fn sync(fs: &Arc<Fs>, since: Epoch) -> Result<(), Error> {
     if !fs.is_writable() {
         return Ok(());
@@ -95,18 +96,18 @@ pub(crate) fn sync(fs: &Arc<Fs>, since: Epoch) -> Result<(), Error> {
     fs.make_all_durable(since)
 }
 
-/// Deletes an inode that is on the list. Blocks; no lock may be held.
+/// Deletes an inode that is on the orphan list. Blocks; no lock may be held.
 pub(crate) fn delete_orphan(fs: &Arc<Fs>, ino: Ino) -> Result<(), Error> {
     let inode = read(fs, ino)?;
     delete(&inode).map_err(|e| e.at(format!("deleting inode {ino}")))
 }
 
-/// Reads an inode that is on the list and is to be deleted, so that a neighbour that leaves the list finds it. The list does not change
-/// meanwhile: else that neighbour would have changed it on disk only.
+/// Reads an inode that is on the orphan list and is to be deleted, and puts it into the table. The list must not change meanwhile: a
+/// neighbour that leaves the list changes this inode, and would do so on disk only if it did not find it in memory.
 pub(super) fn read(fs: &Arc<Fs>, ino: Ino) -> Result<Arc<Inode>, Error> {
     fs.orphans.while_still(|| {
         let inode = Arc::new(read_orphan(fs, ino)?);
-        // Nobody finds it from now on: its number may soon be another's.
+        // From now on no lookup may return it, as another inode may get its number soon.
         inode.note_deleted();
         fs.know(&inode);
         Ok(inode)
@@ -128,12 +129,12 @@ fn delete(inode: &Inode) -> Result<(), Error> {
     loop {
         drop_values(inode)?;
         let deleted = volume.in_handle(credits, |handle| {
-            // The last of those who shared the block has its values: asked and left in one step, so that one of them is the last.
+            // Only the last inode that shares the block has its values. Asking and leaving are one step, so exactly one inode is the last.
             if !xattr::release_xattr_block(inode, handle)? {
                 return Ok(false);
             }
             inode.end_orphan(handle, now)?;
-            // Off the list, it is not found again by who would try once more.
+            // It is off the list now, so nobody would try again: a failure aborts the journal.
             handle.or_abort((|| {
                 inode.change(handle, |disk| disk.size = 0)?;
                 volume.alloc()?.free_inode(handle, inode.ino, is_dir)
@@ -146,7 +147,7 @@ fn delete(inode: &Inode) -> Result<(), Error> {
     }
 }
 
-/// Takes away the attributes whose values are in inodes of their own, each in a handle: these go when nothing else names them.
+/// Removes the attributes with values in inodes of their own, each in a handle. A value inode is deleted when no attribute refers to it.
 fn drop_values(inode: &Inode) -> Result<(), Error> {
     while let Some((index, name)) = xattr::held_attribute(inode)? {
         let credits = xattr::attribute_credits(inode)?;
@@ -158,8 +159,8 @@ fn drop_values(inode: &Inode) -> Result<(), Error> {
     Ok(())
 }
 
-/// Can it be deleted? Asked before a name of it goes: once the last one has gone it can only stay on the list, where whoever opens the
-/// volume next for writing meets the same damage.
+/// Checks that it can be deleted, before one of its names is removed. An inode that has lost its last name and cannot be deleted could
+/// only stay on the orphan list, where the next opening for writing would meet the same damage.
 pub(crate) fn check_deletable(inode: &Inode) -> Result<(), Error> {
     inode.check_map()?;
     let disk = inode.disk();

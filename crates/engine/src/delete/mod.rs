@@ -1,13 +1,14 @@
-//! The delete room: the way out, and what a commit takes from above.
+//! The delete room: deletion of inodes, recovery of the orphan list, and what a commit needs from the rooms above the journal.
 //!
 //! | file | takes -> gives |
 //! |---|---|
 //! | `doomed` | an inode without names or users -> free space |
-//! | `recover` | the list of orphans as it was left -> all of it deleted or truncated |
+//! | `recover` | the orphan list as it was left on disk -> all inodes on it deleted or truncated |
 //! | `upkeep` | a commit -> the times, counts and failures that it writes |
 //!
-//! Input: inodes that nobody uses any more. Output: free blocks and numbers. Invariants: what cannot be deleted stays on the list of orphans.
-//! Limits: what stays open when the process ends, or the volume goes before its last file, is deleted by the next opening for writing.
+//! Input: inodes that nobody uses any more. Output: free blocks and inode numbers. Invariants: an inode that cannot be deleted stays on
+//! the orphan list. Limits: inodes that are in use when the process ends, or when the volume is closed before their last file is dropped,
+//! are deleted when the volume is opened for writing next.
 
 mod doomed;
 mod recover;

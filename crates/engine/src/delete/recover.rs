@@ -1,9 +1,9 @@
-//! What the last user of the volume left on the list of orphans: deleted, or truncated to its size.
+//! Recovery of the orphan list that the last user of the volume left: each inode is deleted, or truncated to its size.
 //!
-//! Input: a volume that was opened for writing, its journal replayed. Output: an empty list, on disk and in memory. Invariants: if there
-//! are no orphans nothing is written but that there are none; an inode without names is deleted, one with a name has what lies behind its
-//! size given back, as the kernel does; a number that is no inode's, or comes twice, ends the opening with an error that names it.
-//! Limits: as many orphans as inodes.
+//! Input: a volume that is being opened for writing, its journal replayed. Output: an empty list, on disk and in memory. Invariants: if
+//! there are no orphans, at most the mark is removed that there are some; an inode without a name is deleted; of one with a name the
+//! blocks behind its size are freed, as the kernel does; a number that is no inode's, or occurs twice, ends the opening with an error
+//! that names it. Limits: at most as many orphans as the volume has inodes.
 
 use super::doomed::delete_orphan;
 use crate::disk::read_disk_inode;
@@ -17,21 +17,22 @@ use diorite_format::{FsBlock, Ino, Inode as DiskInode, MapKind};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The largest orphan file that is read; mke2fs makes it of 32 to 512 blocks.
+/// The largest orphan file that is read, in bytes. mke2fs makes it 32 to 512 blocks long.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Reads the list, and leaves it as it is; gives what is on it. Blocks; no lock may be held.
+/// Reads the orphan list into memory, and returns the inodes on it. Changes nothing on disk. Blocks; no lock may be held.
 pub(crate) fn load(volume: &Arc<Fs>) -> Result<Vec<Ino>, Error> {
     let load = || {
         let chain = read_chain(volume)?;
-        // Read before: an inode may not be looked up under the list's lock.
+        // Read before the list's lock is taken, under which no inode may be looked up.
         let file = slot_file(volume)?;
         volume.orphans.load(volume, chain, file)
     };
     load().map_err(|e| e.at("the list of orphaned inodes"))
 }
 
-/// Reads the list and deals with all that is on it; says what was done, if there was anything. Blocks; no lock may be held.
+/// Reads the orphan list, and deletes or truncates every inode on it. Returns a note of what was done, if anything was. Blocks; no lock
+/// may be held.
 pub(crate) fn recover(volume: &Arc<Fs>) -> Result<Option<String>, Error> {
     let known = |e: Error| e.at("the list of orphaned inodes");
     let all = load(volume)?;
@@ -47,13 +48,13 @@ pub(crate) fn recover(volume: &Arc<Fs>) -> Result<Option<String>, Error> {
     }
     let some = deleted + truncated > 0;
     if !some && volume.sb.features().ro_compat.has(RoCompat::ORPHAN_PRESENT) {
-        // Said so while it was in use, by who had none when it stopped.
+        // ORPHAN_PRESENT is set while the orphan file is in use; the last user stopped without an orphan.
         volume.mark_clean(volume.orphans.in_file())?;
     }
     Ok(some.then(|| format!("orphaned inodes: {deleted} deleted, {truncated} truncated")))
 }
 
-/// The inodes that the chain names, from the newest on.
+/// The inodes of the chain, the newest first.
 fn read_chain(volume: &Fs) -> Result<Vec<Ino>, Error> {
     let (mut chain, mut seen) = (Vec::new(), HashSet::new());
     let mut at = volume.sb.last_orphan();
@@ -68,7 +69,7 @@ fn read_chain(volume: &Fs) -> Result<Vec<Ino>, Error> {
     Ok(chain)
 }
 
-/// An orphan's place in the inode table.
+/// Reads an orphan from the inode table, and checks that it may be one.
 fn look(volume: &Fs, ino: Ino) -> Result<DiskInode, Error> {
     if volume.sb.check_ino(ino.get()).is_err() {
         return Err(damaged(ino, "is no inode of this volume"));
@@ -84,7 +85,7 @@ fn look(volume: &Fs, ino: Ino) -> Result<DiskInode, Error> {
     Ok(disk)
 }
 
-/// The orphan file, if the volume has one, and where its blocks are.
+/// The orphan file and the places of its blocks, if the volume has one.
 fn slot_file(volume: &Arc<Fs>) -> Result<Option<SlotFile>, Error> {
     let Some(ino) = volume.sb.orphan_file() else {
         return Ok(None);

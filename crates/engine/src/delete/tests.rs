@@ -1,11 +1,11 @@
-//! Inodes on the list of orphans: who finds them, and what becomes of the list where it cannot be changed.
+//! Inodes on the orphan list: which lookups find them, and what becomes of the list if it cannot be changed.
 
 use crate::SetAttr;
 use crate::error::Error;
 use crate::options::OpenFlags;
 use crate::testing::small_volume;
 
-/// An inode that is being deleted is nobody else's: its number will be another's while he still has it. The defect: it was found in memory, as
+/// A lookup must not return an inode that is being deleted, as another inode gets its number soon. The defect: it was found in memory, as
 /// a file with a name.
 #[test]
 fn what_is_being_deleted_is_not_found() {
@@ -29,7 +29,8 @@ fn what_is_being_deleted_is_not_found() {
     volume.close().unwrap();
 }
 
-/// A file without a name is on the list for that, and for what a truncation has left behind its size. It gets a name, and stays for the latter.
+/// A file without a name is on the list for that, and because of a truncation that has left blocks behind its size. When it gets a name it
+/// stays on the list because of the truncation.
 #[test]
 fn what_is_cut_stays_on_the_list_when_it_is_named() {
     let volume = small_volume("16M", &[]);

@@ -1,7 +1,7 @@
-//! What a commit takes from above: how much is free, what has failed, times that were only noted.
+//! What a commit needs from the rooms above the journal: free counts, a failure to record, noted times.
 //!
-//! Input: commits. Output: the superblock in their last handles; times in the running transaction. Invariants: those of [`CommitHooks`].
-//! Limits: while a group of changes is open, noted times stay where they are.
+//! Input: commits. Output: the superblock, changed in the last handle of each; noted times in the running transaction. Invariants: those
+//! of [`CommitHooks`]. Limits: while an atomic change is open, noted times are not written.
 
 use super::doomed::delete_doomed_best_effort;
 use crate::error::Error;

@@ -1,8 +1,8 @@
-//! Admission: what a request must have before it may look at the map.
+//! Admission: the hold on its inode that a request must have before it may look at the map.
 //!
 //! Input: a request in its slot. Output: a request that is counted in flight (or has the exclusive turn), mapped and issued;
-//! or what it has to wait for. Invariants: the size is loaded after the gate and before the map, once; the inode lock is held
-//! while mapping and planning only. Limits: none of its own.
+//! or what it has to wait for. Invariants: the size is loaded once, after the gate and before the map; the inode lock is held only
+//! while mapping and planning. Limits: none of its own.
 
 use super::{Attempt, check, issue, map};
 use crate::error::{Error, Misaligned, Wait};
@@ -17,7 +17,7 @@ use crate::turn::Hold;
 use crate::turn::NoPlace;
 use std::sync::Arc;
 
-/// One attempt: check, admit, map, plan, issue. Blocks on nothing but the inode lock, and that not with `nowait`.
+/// One attempt: check, admit, map, plan, issue. Blocks on nothing but the inode lock, and with `nowait` not on that either.
 #[inline]
 pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapView>>) -> Attempt {
     let limits = state.limits;
@@ -59,20 +59,20 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
     admitted.unwrap_or_else(Attempt::refused)
 }
 
-/// An operation on a range runs alone, and changes metadata: not to wait is not to do it.
+/// Admits a range operation. It needs the exclusive turn, and it changes metadata, which `nowait` excludes.
 #[cold]
 fn operate(slot: &Slot, file: &Handle) -> Attempt {
-    if slot.hold == Hold::Turn {
+    if slot.hold == Hold::Exclusive {
         return Attempt::Operates;
     }
     match range::check(file, slot.op, slot.pos, slot.range_len) {
         Err(error) => Attempt::refused(error),
         Ok(_) if slot.flags.nowait => Attempt::refused(Error::WouldBlock(Wait::Metadata)),
-        Ok(_) => Attempt::Wants(Hold::Turn),
+        Ok(_) => Attempt::Wants(Hold::Exclusive),
     }
 }
 
-/// The rest of an attempt whose inode lock is held.
+/// The part of an attempt for which the inode lock is held.
 fn locked(
     state: &mut QueueState,
     index: u32,
@@ -85,12 +85,12 @@ fn locked(
     let sized = if slot.op == Op::Read {
         enter(slot, file, Hold::InFlight).and_then(|()| size_read(&limits, slot, file))
     } else {
-        // Rules B1 to B3: the policy runs an unaligned write alone, and one that makes the file longer.
+        // Rules B1 to B3: some policies run a write alone that is unaligned, or that makes the file longer.
         let unaligned = policy.unaligned == Unaligned::Exclusive && !limits.is_block_aligned(slot);
         let waits = policy.extending == Extending::Waiting && grows(slot, file);
         let alone = unaligned || waits || needs_turn(slot, file);
         let hold = match alone && !slot.is_waited_for() {
-            true => Hold::Turn,
+            true => Hold::Exclusive,
             false => Hold::InFlight,
         };
         enter(slot, file, hold)
@@ -104,10 +104,10 @@ fn locked(
     }
 }
 
-/// Counts the request in flight, unless it holds something already.
+/// Counts the request in flight, unless it has that hold or the turn already.
 #[inline]
 fn enter(slot: &mut Slot, file: &Handle, wanted: Hold) -> Result<(), Attempt> {
-    if slot.hold == Hold::Turn || slot.hold == wanted {
+    if slot.hold == Hold::Exclusive || slot.hold == wanted {
         return Ok(());
     }
     if wanted == Hold::InFlight && file.inode.gate.enter(&file.shard) {
@@ -117,8 +117,8 @@ fn enter(slot: &mut Slot, file: &Handle, wanted: Hold) -> Result<(), Attempt> {
     Err(Attempt::Wants(wanted))
 }
 
-/// What the file is, not the policy, asks of a write: data goes through the journal alone, and so does what a truncation has left behind
-/// the size, before a write moves that.
+/// Must the write have the exclusive turn under any policy? It must if the file's data goes through the journal, and if it makes a file
+/// longer in which a failed truncation has left blocks behind the size: they have to be freed first.
 #[inline]
 fn needs_turn(slot: &Slot, file: &Handle) -> bool {
     file.inode.is_journalled() || file.inode.is_cut() && grows(slot, file)
@@ -129,26 +129,27 @@ fn grows(slot: &Slot, file: &Handle) -> bool {
     slot.op == Op::Append || slot.end() > file.inode.size()
 }
 
-/// Asked again by who is in flight: from then on the answer stays.
+/// Asks [`needs_turn`] again of a request that is counted in flight: the answer cannot change as long as it is.
 #[inline]
 fn may_share(slot: &Slot, file: &Handle) -> Result<(), Attempt> {
     match slot.hold == Hold::InFlight && !slot.is_waited_for() && needs_turn(slot, file) {
-        true => Err(Attempt::Wants(Hold::Turn)),
+        true => Err(Attempt::Wants(Hold::Exclusive)),
         false => Ok(()),
     }
 }
 
-/// Must something be done before its data is written?
+/// Must something be done to the file before the request's data is written?
 #[inline]
 fn owes_first(slot: &Slot, file: &Handle) -> bool {
-    file.inode.owes_first_write() || slot.hold == Hold::Turn && slot.past_end && file.inode.is_cut()
+    file.inode.owes_first_write()
+        || slot.hold == Hold::Exclusive && slot.past_end && file.inode.is_cut()
 }
 
-/// What a read will report and move. Bytes up to the end of the last sector come from the device too, and are zeroed
-/// when they are here (rule G3).
+/// Computes how many bytes a read reports and how many it transfers. The transfer goes on to the end of the last sector; what the read
+/// gets behind the file's end is zeroed when it ends (rule G3).
 #[inline]
 fn size_read(limits: &Limits, slot: &mut Slot, file: &Handle) -> Result<(), Attempt> {
-    // A request that comes back with its map keeps the size that it has seen: the size is loaded before the map.
+    // A request that comes back with its map keeps the size that it has seen, because the size must be loaded before the map.
     if slot.moved != 0 {
         return Ok(());
     }
@@ -169,7 +170,7 @@ fn size_read(limits: &Limits, slot: &mut Slot, file: &Handle) -> Result<(), Atte
     Ok(())
 }
 
-/// Where an append goes, and whether a write makes the file longer.
+/// Determines the position of an append, and whether a write makes the file longer.
 #[inline]
 fn size_write(limits: &Limits, slot: &mut Slot, file: &Handle) -> Result<(), Attempt> {
     if slot.len == 0 {
@@ -200,7 +201,7 @@ fn size_write(limits: &Limits, slot: &mut Slot, file: &Handle) -> Result<(), Att
     Ok(())
 }
 
-/// Reserves the append's place, once: everything before it is written or reserved by others.
+/// Reserves the append's place, once: behind the size and behind all places that others have reserved.
 fn place_append(limits: &Limits, slot: &mut Slot, inode: &Inode) -> Result<(), Attempt> {
     let (len, most, logical) = (u64::from(slot.len), inode.max_size, limits.logical_mask + 1);
     match inode.pending.append(|| inode.size(), len, most, logical) {
@@ -214,7 +215,7 @@ fn place_append(limits: &Limits, slot: &mut Slot, inode: &Inode) -> Result<(), A
     }
 }
 
-/// Puts an append that is alone behind the size, which nobody else moves now.
+/// Places an append that has the exclusive turn: at the size, which nobody else can move now.
 fn place_alone(limits: &Limits, slot: &mut Slot, inode: &Inode) -> Result<(), Attempt> {
     let (size, len, logical) = (inode.size(), u64::from(slot.len), limits.logical_mask + 1);
     if size % logical != 0 {

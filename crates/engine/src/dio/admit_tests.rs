@@ -1,4 +1,4 @@
-//! Which lock a read takes while it is mapped, asked for by reads that may not wait for it.
+//! The lock that a read takes while it is mapped, tested by reads with `nowait`; and what a write asks again once it is in flight.
 
 use crate::error::{Error, Wait};
 use crate::op::{Fallocate, Op};
@@ -18,7 +18,7 @@ const NOWAIT: RequestFlags = RequestFlags {
     sync: false,
 };
 
-/// No lock is kept out by nobody, a shared one by who is alone, an exclusive one by everybody.
+/// A read without a lock is kept out by no lock, one with a shared lock by an exclusive one, one with an exclusive lock by any.
 #[test]
 fn a_read_takes_the_lock_of_its_policy() {
     let volume = small_volume("16M", &[]);
@@ -51,8 +51,8 @@ fn a_read_takes_the_lock_of_its_policy() {
     }
 }
 
-/// The file begins to have its data go through the journal, or a truncation of it fails, after a write has asked and before it is counted in
-/// flight: it asks again, and wants the turn.
+/// After a write was admitted, and before it is counted in flight, the file's data begins to go through the journal, or a truncation of
+/// the file fails. The write asks again, and wants the exclusive turn.
 #[test]
 fn who_is_in_flight_asks_again_whether_it_may_be() {
     let volume = small_volume("16M", &[]);
@@ -64,7 +64,7 @@ fn who_is_in_flight_asks_again_whether_it_may_be() {
         (slot.op, slot.hold, slot.len) = (op, hold, 1024);
         super::may_share(&slot, &handle).is_ok()
     };
-    let (shared, alone) = (Hold::InFlight, Hold::Turn);
+    let (shared, alone) = (Hold::InFlight, Hold::Exclusive);
     assert!(may(Op::Append, shared) && may(Op::Append, alone));
     inode.note_cut(true);
     assert!(!may(Op::Append, shared) && may(Op::Append, alone));

@@ -1,7 +1,7 @@
-//! The checks that every request passes first: alignment, bounds, and what the file allows.
+//! The first checks of every request: alignment, bounds, and what the file allows.
 //!
-//! Input: a request in its slot. Output: nothing, or the error that says which rule was broken and by how much.
-//! Invariant: a request that fails here has taken no lock and touched nothing. Limits: rules G1, G2.
+//! Input: a request in its slot. Output: nothing, or an error with the number that is wrong and by how much. Invariant: a request that
+//! fails here has taken no lock and changed nothing. Limits: rules G1, G2.
 
 use crate::error::{Error, Misaligned};
 use crate::inode::{Handle, Inode};
@@ -9,8 +9,8 @@ use crate::op::Op;
 use crate::request::{MAX_REQUEST, Request};
 use crate::slots::{Limits, QueueState, Slot};
 
-/// The bytes that a request asks for: the one place where what a caller says of them is judged, before it is narrowed to what a slot
-/// holds (rule D7).
+/// The bytes that a request asks for. This is the only place that checks the lengths a caller gives, before they are narrowed to the
+/// 32 bits of a slot (rule D7).
 pub(super) fn measure(request: &Request) -> Result<u32, Error> {
     let has = request.buf.len();
     if has > MAX_REQUEST {
@@ -39,7 +39,7 @@ fn too_few(len: u64, has: usize) -> Error {
     ))
 }
 
-/// Checks a read or a write.
+/// Checks alignment of a read or a write, and of a write also what the file allows.
 #[inline]
 pub(super) fn check(limits: &Limits, slot: &Slot, file: &Handle) -> Result<(), Box<Error>> {
     let (address, len) = (slot.buf.alignment_bits(), slot.buf.len());
@@ -56,8 +56,8 @@ pub(super) fn check(limits: &Limits, slot: &Slot, file: &Handle) -> Result<(), B
     Ok(())
 }
 
-/// Rule U7: what a write was allowed when it was submitted may not be any more when it has waited at the gate. An append that has its
-/// place was in flight.
+/// Rule U7: checks a write again that was parked on the gate, as it may have become forbidden meanwhile. An append that has its place is
+/// not checked again: it was in flight all the time.
 #[cold]
 pub(super) fn check_again(state: &QueueState, index: u32) -> Result<(), Box<Error>> {
     let slot = &state.slots[index];
@@ -72,7 +72,7 @@ pub(super) fn check_again(state: &QueueState, index: u32) -> Result<(), Box<Erro
     check_write(slot, state.file_of(index))
 }
 
-/// A write of a file's last bytes has no more than zeros of its last sector behind them.
+/// Checks the buffer of a [`Request::write_last`]: behind the last byte it has only the rest of the last sector.
 #[cold]
 fn check_last(limits: &Limits, slot: &Slot) -> Result<(), Box<Error>> {
     let (len, has) = (u64::from(slot.len), slot.buf.len());
@@ -82,7 +82,7 @@ fn check_last(limits: &Limits, slot: &Slot) -> Result<(), Box<Error>> {
     Ok(())
 }
 
-/// A write of a file's last bytes that would not be: what is behind them stays.
+/// The error of a [`Request::write_last`] whose end is not behind the file's end: bytes behind it would be lost.
 #[cold]
 pub(super) fn not_last(slot: &Slot, file: &Inode) -> Error {
     let (ino, end) = (file.ino, slot.end());
@@ -93,7 +93,7 @@ pub(super) fn not_last(slot: &Slot, file: &Inode) -> Error {
 
 fn check_write(slot: &Slot, file: &Handle) -> Result<(), Box<Error>> {
     file.check_writable(slot.op == Op::Append)?;
-    // What was writable when it was attached may not be any more.
+    // The volume may have failed since the file was attached.
     file.inode.volume.check_sound()?;
     let most = file.inode.max_size;
     match slot.pos.checked_add(u64::from(slot.len)) {

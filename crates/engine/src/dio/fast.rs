@@ -1,17 +1,17 @@
-//! The fast attempt: a request that lies in one written run of its file, inside the size, and owes nothing.
+//! The fast attempt: for a request that lies in one written run of its file, inside the size, and owes nothing.
 //!
-//! Input: a request that has not been given a slot yet. Output: its one bio, in the queue's list; or nothing done, and the
-//! general attempt takes over from the checks. Invariants: the same conditions in the same order as the general attempt
-//! (check, lock, gate, size, map), asked of the same places; at its end nothing is owed, so it completes inline. Limits: reads under
-//! a policy that locks, and writes that owe durability or must run alone, are not for here.
+//! Input: a request that has no slot yet. Output: its one bio, in the queue's list; or nothing is done, and the general attempt starts
+//! from its first check. Invariants: it asks the same conditions as the general attempt, in the same order (check, lock, gate, size, map)
+//! and of the same places; a request that it has sent owes nothing, so it completes inline. Limits: it takes no reads under a policy
+//! that locks them, and no writes that must be durable or run alone.
 
 use crate::op::Op;
 use crate::request::Request;
 use crate::slots::QueueState;
 use diorite_block::{Bio, BioFlags, BioOp};
 
-/// The byte on the device where the request begins, and its length, if the fast attempt can take it: it is counted in flight then, and
-/// [`send`] must follow.
+/// The byte on the device at which the request starts, and its length, if the fast attempt can take it. Then the request is counted in
+/// flight, and [`send`] must follow.
 #[inline(always)]
 pub(super) fn place(state: &mut QueueState, request: &Request) -> Option<(u64, u64)> {
     let QueueState {
@@ -45,7 +45,7 @@ pub(super) fn place(state: &mut QueueState, request: &Request) -> Option<(u64, u
     } else {
         fast.unaligned_writes
     };
-    // What it owes, if it has to be durable, is the general attempt's to find out.
+    // A write that has to be durable is left to the general attempt, which finds out what it owes.
     let flags = request.flags;
     let owes = flags.dsync | flags.sync | file.dsync | file.sync;
     let whole = request.len == 0;
@@ -53,14 +53,14 @@ pub(super) fn place(state: &mut QueueState, request: &Request) -> Option<(u64, u
         return None;
     }
     let handle = file.handle();
-    // Not free at once: the general attempt waits for it, or says EAGAIN.
+    // If the lock is not free at once, the general attempt waits for it, or fails with EAGAIN.
     let _shared = handle.inode.try_lock_shared()?;
     let at = file.enter_for_run(request.pos, len)?;
     QueueState::touch(now, &handle.inode);
     Some((at, len))
 }
 
-/// Puts a placed request into a slot and its memory, in a bio, into the queue's list.
+/// Puts a placed request into a slot, and its buffer, in a bio, into the queue's list.
 #[inline(always)]
 pub(super) fn send(state: &mut QueueState, request: &mut Request, (at, len): (u64, u64)) {
     let token = u64::from(state.slots.put_single(request));

@@ -1,8 +1,8 @@
 //! From an admitted request to its bios.
 //!
-//! Input: a request that is counted in flight or has the turn, and the latest view of its file's map. Output: bios at the
-//! end of the queue's list, or what part of the map is missing. Invariant: all pieces are planned before the first bio is made,
-//! so a request that cannot be served makes none. Limits: one bio carries the whole buffer; several share it by a split.
+//! Input: a request that is counted in flight or has the turn, with its planned pieces. Output: bios at the end of the queue's list, or
+//! what the request owes instead. Invariant: all pieces are planned before the first bio is made, so a request that cannot be served
+//! makes no bio. Limits: a single bio carries the whole buffer; several bios get parts of it by a split.
 
 use super::Attempt;
 use crate::op::Op;
@@ -21,9 +21,9 @@ pub(super) fn issue_planned(state: &mut QueueState, index: u32, extents: u32) ->
         && extents > 1
         && slot.policy.unaligned == Unaligned::ConcurrentIfOneExtent
         && !state.limits.is_block_aligned(slot)
-        && slot.hold != Hold::Turn
+        && slot.hold != Hold::Exclusive
     {
-        return Attempt::Wants(Hold::Turn);
+        return Attempt::Wants(Hold::Exclusive);
     }
     let (op, flags) = bio_kind(state, index, state.pieces.len() == 1);
     if op == BioOp::Write {
@@ -44,7 +44,7 @@ pub(super) fn issue_planned(state: &mut QueueState, index: u32, extents: u32) ->
         pieces,
         ..
     } = state;
-    // The submitter's own reference keeps the request from ending before its last bio is made.
+    // The submitter's reference keeps the request from ending before its last bio is made.
     slots[index].gather.start();
     for piece in pieces.iter() {
         match *piece {
@@ -77,13 +77,13 @@ pub(super) fn issue_planned(state: &mut QueueState, index: u32, extents: u32) ->
     }
 }
 
-/// What the request's bios are, and how they are to be done. NOWAIT goes down only with a single bio: of several, one could
-/// be refused after another was done.
+/// The operation and flags of the request's bios. NOWAIT is set only on a single bio: of several, one could be refused after another was
+/// done.
 ///
-/// Rules C3 to C6, C13: a write that has to be mapped, or whose file has a map or size that is not committed, owes that commit, and a
-/// flush that begins when it has ended. Else without a volatile cache nothing is owed; a device with FUA gets it with the write; else a
-/// flush follows the last bio. Rule D3: whether the map is committed is asked after the map was loaded, and noted before a map is
-/// published.
+/// Rules C3 to C6, C13: a durable write that has to be mapped, or whose file has an uncommitted change of map or size, owes that commit,
+/// and a flush that begins after the write has ended. Otherwise it owes nothing if the device has no volatile cache; it is written with
+/// FUA if the device has that; else a flush follows its last bio. Rule D3: whether the map is committed is asked after the map was
+/// loaded, and the transaction is noted before a map is published, so no visible change is missed.
 #[inline]
 fn bio_kind(state: &mut QueueState, index: u32, single: bool) -> (BioOp, BioFlags) {
     let limits = state.limits;
@@ -98,7 +98,7 @@ fn bio_kind(state: &mut QueueState, index: u32, single: bool) -> (BioOp, BioFlag
     slot.owes_commit = slot.flags.dsync
         && (slot.flags.sync || slot.owes_map || slot.extends || inode.uncommitted_map().is_some());
     if slot.flags.dsync {
-        // Noted with its entry in the pending map, if it has one.
+        // A request with an entry in the pending map has noted it when it registered.
         slot.began.get_or_insert_with(|| inode.volume.data_epoch());
     }
     let owed = slot.flags.dsync && limits.volatile_cache && !slot.owes_commit;
@@ -107,7 +107,7 @@ fn bio_kind(state: &mut QueueState, index: u32, single: bool) -> (BioOp, BioFlag
     (BioOp::Write, BioFlags { fua, nowait })
 }
 
-/// A read of a file whose data is in its inode is served from there: through the buffered path, and counted so.
+/// Serves a read of inline data from the inode, without I/O. Counted as `fallback-buffered`.
 #[cold]
 pub(super) fn inline_data(state: &mut QueueState, index: u32, data: &[u8]) -> Attempt {
     let slot = &mut state.slots[index];
@@ -122,17 +122,17 @@ pub(super) fn inline_data(state: &mut QueueState, index: u32, data: &[u8]) -> At
     Attempt::Done
 }
 
-/// Makes durable what was acknowledged: by a commit and what flush it leaves to do, if the file has changed since the last one; else by a
-/// flush of the device, if it has a cache to flush. That is a worker's, too, or the caller's who waits: others share it, and whether it
-/// failed is known to all when it has ended, not when somebody comes to reap it.
+/// A sync of one file. If the file has changed since the last commit it owes a commit, with the flush that this leaves to do; else a
+/// flush, if the device has a volatile cache. A worker makes the flush too, or the caller of a blocking call: others share it, and its
+/// failure is known to all when it has ended, not only when somebody reaps it.
 pub(super) fn flush(state: &mut QueueState, index: u32) -> Attempt {
     let file = state.file_of(index);
     let (inode, since) = (&file.inode, file.handle().told.since());
-    // What was acknowledged may not have been committed before that failed.
+    // Acknowledged changes may not have been committed before the failure.
     if let Err(error) = inode.volume.check_sound() {
         return Attempt::refused(error);
     }
-    // The names of a directory are its data; its map need not have changed with them.
+    // For a directory everything counts: its names are its data, and may have changed although its map has not.
     let all = state.slots[index].op == Op::Sync || inode.disk().is_dir();
     let uncommitted = inode.uncommitted_map().is_some() || all && inode.has_uncommitted_times();
     let slot = &mut state.slots[index];

@@ -1,7 +1,7 @@
-//! An admitted request and the map of its file: where its bytes are, or what it has to wait for.
+//! Maps an admitted request: finds where its bytes are on the device, or what it has to wait for.
 //!
-//! Input: an admitted request. Output: its pieces, issued; or an [`Attempt`] that says what is missing. Invariants: data is no longer inside only
-//! once the map has it; the size is looked at before the map. Limits: blocks on nothing.
+//! Input: an admitted request. Output: its bios; or an [`Attempt`] that says what is missing. Invariants: inline data is looked for before
+//! the map, as it leaves the inode only after the map has it; the size is loaded before the map. Limits: blocks on nothing.
 
 use super::{Attempt, issue, space};
 use crate::map::MapView;
@@ -12,7 +12,7 @@ use crate::slots::plan::{Obstacle, Purpose, plan};
 use crate::turn::Hold;
 use std::sync::Arc;
 
-/// Maps the request by `view`, or the latest one, and issues its bios.
+/// Maps the request by `view`, or by the latest view, and issues its bios.
 #[inline]
 pub(super) fn map_and_issue(
     state: &mut QueueState,
@@ -27,7 +27,7 @@ pub(super) fn map_and_issue(
         ..
     } = state;
     let slot = &slots[index];
-    // Before the map: data is no longer inside only once the map has it.
+    // Inline data is looked for before the map is loaded: it leaves the inode only after the map has it.
     let file = files[slot.file as usize]
         .as_mut()
         .expect("a file with requests stays attached");
@@ -61,12 +61,12 @@ pub(super) fn map_and_issue(
     ) {
         Ok(extents) => issue::issue_planned(state, index, extents),
         Err(Obstacle::NotLoaded(_)) => Attempt::NeedsMap(first..end),
-        Err(Obstacle::NotWritten(_)) if runs_alone(state, index) => Attempt::Wants(Hold::Turn),
+        Err(Obstacle::NotWritten(_)) if runs_alone(state, index) => Attempt::Wants(Hold::Exclusive),
         Err(Obstacle::NotWritten(_)) => space::attempt(state, index, view),
     }
 }
 
-/// The policy lets a write into new space only run alone, and this one does not yet.
+/// Does the policy want the exclusive turn for this write into new space, and has the request not got it yet?
 fn runs_alone(state: &QueueState, index: u32) -> bool {
     let slot = &state.slots[index];
     let alone = match slot.policy.new_space {
@@ -74,5 +74,5 @@ fn runs_alone(state: &QueueState, index: u32) -> bool {
         NewSpace::AlignedConcurrent => !state.limits.is_block_aligned(slot),
         NewSpace::Exclusive => true,
     };
-    alone && slot.hold != Hold::Turn && !slot.is_waited_for()
+    alone && slot.hold != Hold::Exclusive && !slot.is_waited_for()
 }

@@ -1,8 +1,8 @@
 //! The direct-I/O room: from a request in a slot to bios on their way down.
 //!
-//! Input: a request, fresh or restarted. Output: bios in the queue's list, or a finished, parked or handed-off request.
-//! Invariants: the order is check, admit (lock, gate), size, map, plan, issue; an attempt blocks on nothing and says what it
-//! would have to wait for; a request that is refused has touched nothing. Limits: runs under the queue's lock.
+//! Input: a request, new or restarted. Output: bios in the queue's list; or the request finished, parked, or handed to a worker.
+//! Invariants: the order is check, admit (lock, gate), size, map, plan, issue; an attempt blocks on nothing but the inode lock, and
+//! reports what the request would have to wait for; a refused request has changed nothing. Limits: runs under the queue's lock.
 
 mod admit;
 mod check;
@@ -27,34 +27,34 @@ use diorite_block::Buf;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What became of an attempt to start a request.
+/// The result of one attempt to start a request.
 #[derive(Debug)]
 pub(crate) enum Attempt {
-    /// Bios are on their way; the request ends with the last of them.
+    /// Its bios are in the queue's list; the request ends with the last of them.
     Issued,
-    /// It needs no device: it has ended.
+    /// It needs no I/O, and has ended.
     Done,
-    /// It needs this hold on its inode first, and the gate does not give it now.
+    /// It needs this hold on its inode first, and the gate does not give that now.
     Wants(Hold),
-    /// It needs this range of file blocks for itself, and somebody has a part of it now.
+    /// It needs this range of file blocks exclusively, and another request has a part of it now.
     WantsRange(Wanted),
-    /// It is an append, and the place of the one before is not sure.
+    /// It is an append, and whether the append before it keeps its place is not known yet.
     WantsPlace,
-    /// It needs these file blocks of the map in memory.
+    /// These file blocks of the map have to be loaded first.
     NeedsMap(Range<u64>),
-    /// It needs blocks claimed, or zeros behind the old end, for these file blocks of its entry in the pending map.
+    /// Blocks have to be claimed, or zeros written behind the old end, for these file blocks and this entry of the pending map.
     NeedsSpace(u64, Range<u64>),
-    /// The data of its file goes through the journal.
+    /// Its file's data goes through the journal, so it is no direct I/O.
     Buffered,
-    /// Something has to be done to its file before the first write.
+    /// Something has to be done to its file before the first write: rights to clear, inline data to move out, a truncation to finish.
     NeedsFirstWrite,
-    /// It needs no device, and owes this before it ends.
+    /// It needs no bio, but a commit or a flush before it ends.
     Owes(Reason),
-    /// It has the turn, and changes the file's map or size.
+    /// It is a range operation, and has the exclusive turn.
     Operates,
-    /// It is the volume's, and needs its commit.
+    /// It is a sync of the volume.
     SyncsVolume,
-    /// It cannot be served.
+    /// It fails with this error.
     Refused(Box<Error>),
 }
 
@@ -65,7 +65,7 @@ impl Attempt {
     }
 }
 
-/// Takes requests in and starts them. A loop of its own, so that what it needs stays in registers.
+/// Takes requests in and starts them. A function of its own, so that what its loop needs stays in registers.
 #[inline(never)]
 pub(crate) fn accept(queue: &Arc<QueueShared>, state: &mut QueueState, requests: &mut [Request]) {
     for request in requests {
@@ -79,10 +79,11 @@ pub(crate) fn accept(queue: &Arc<QueueShared>, state: &mut QueueState, requests:
     }
 }
 
-/// So many bios of writes into new space go down before their batch is whole: each took long to prepare, and the device need not wait.
+/// With so many bios of writes into new space in the list they go down before the whole batch was taken in: each of these writes takes
+/// long to prepare, and the device need not wait for that.
 const EARLY: usize = 16;
 
-/// Takes a request in that the fast attempt does not take.
+/// Takes in a request that the fast attempt does not take.
 #[inline(never)]
 fn accept_any(queue: &Arc<QueueShared>, state: &mut QueueState, request: &mut Request) {
     let measured = check::measure(request);
@@ -108,14 +109,14 @@ fn accept_any(queue: &Arc<QueueShared>, state: &mut QueueState, request: &mut Re
     }
 }
 
-/// Takes a request in that comes after the volume was closed.
+/// Takes in a request after the volume was closed: it fails.
 #[cold]
 pub(crate) fn shut_down(state: &mut QueueState, mut request: Request) {
     let index = state.slots.put(&mut request, 0, state.policy);
     complete::rejected(state, index, Error::ShutDown);
 }
 
-/// Starts a request again that a gate released: it holds what it waited for.
+/// Starts a request again that was parked. It has what it waited for.
 pub(crate) fn restart(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32) {
     state.parked -= 1;
     let slot = &mut state.slots[index];
@@ -127,7 +128,7 @@ pub(crate) fn restart(queue: &Arc<QueueShared>, state: &mut QueueState, index: u
     start(queue, state, index, None);
 }
 
-/// Goes on with a request whose part of the map a worker has loaded, and for which it has claimed and read what else it needs.
+/// Goes on with a request for which a worker has loaded the map, or claimed space and read metadata. `view` has its part of the map.
 pub(crate) fn mapped(
     queue: &Arc<QueueShared>,
     state: &mut QueueState,
@@ -138,7 +139,7 @@ pub(crate) fn mapped(
     start(queue, state, index, Some(view));
 }
 
-/// Ends a request that has not reached the device. What it has registered or claimed is given back by whoever may block.
+/// Ends a request that has not reached the device. If it is in the pending map, a thread that may block gives back what it has there.
 #[cold]
 pub(crate) fn refuse(
     queue: &Arc<QueueShared>,
@@ -157,7 +158,7 @@ pub(crate) fn refuse(
     }
 }
 
-/// Attempts until the request is on its way, has ended, or waits where somebody will bring it back.
+/// Repeats the attempt until the request is on its way, has ended, or waits for somebody who will bring it back.
 #[inline]
 fn start(
     queue: &Arc<QueueShared>,
@@ -186,7 +187,7 @@ fn start(
             Attempt::NeedsFirstWrite => {
                 let inside = state.file_of(index).inode.is_inside();
                 state.counters.fallback_buffered += u64::from(inside);
-                let alone = state.slots[index].hold == Hold::Turn;
+                let alone = state.slots[index].hold == Hold::Exclusive;
                 return prepare(queue, state, index, Need::FirstWrite { alone });
             }
             wants @ (Attempt::WantsRange(_) | Attempt::WantsPlace) => {
@@ -199,7 +200,7 @@ fn start(
             Attempt::NeedsMap(blocks) => return load(queue, state, index, blocks),
             Attempt::Wants(hold) => match park(queue, state, index, hold) {
                 Ok(Admission::Parked) => return,
-                // Rule U7: it was not in flight for a moment, and others may have had their turns.
+                // Rule U7: it was not counted in flight for a moment, so others may have had the turn meanwhile and changed the map.
                 Ok(Admission::Now) => view = None,
                 Err(error) => return refuse(queue, state, index, error.into()),
             },
@@ -207,7 +208,7 @@ fn start(
     }
 }
 
-/// Hands the request to a worker that may read the map's missing part; it stays counted in flight meanwhile.
+/// Hands the request to a worker that loads the missing part of the map; it stays counted in flight meanwhile.
 #[cold]
 fn load(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32, blocks: Range<u64>) {
     if state.slots[index].flags.nowait {
@@ -252,7 +253,7 @@ fn prepare(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32, need: N
     );
 }
 
-/// Hands the request, with its buffer, to a worker that serves it by way of the cache.
+/// Hands the request, with its buffer, to a worker that serves it through the metadata cache.
 #[cold]
 fn serve_buffered(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32) {
     if state.slots[index].flags.nowait {
@@ -275,7 +276,7 @@ fn serve_buffered(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32) 
     queue.hand_off(state, Work::Journalled(job));
 }
 
-/// Goes on with a request that a worker has served.
+/// Goes on with a request of journalled data that a worker has served.
 #[cold]
 pub(crate) fn served(
     queue: &Arc<QueueShared>,
@@ -296,7 +297,7 @@ pub(crate) fn served(
     }
 }
 
-/// Hands the request, with its turn, to a worker that may change the file's map.
+/// Hands a range operation, with its turn, to a worker that may change the file's map.
 #[cold]
 fn operate(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32) {
     state.counters.deferred[Reason::Range as usize] += 1;
@@ -324,8 +325,8 @@ fn operate(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32) {
     queue.hand_off(state, Work::Range(job));
 }
 
-/// Parks the request until who has a part of the range lets go of it, or is sure of the place before it; it stays counted in flight. False
-/// if there is nothing to wait for any more.
+/// Parks the request until the holder of a part of its range lets go of it, or until the place of the append before is sure. It stays
+/// counted in flight. False if there is nothing to wait for any more.
 #[cold]
 fn park_for_range(
     queue: &Arc<QueueShared>,
@@ -349,7 +350,7 @@ fn park_for_range(
     Ok(waits)
 }
 
-/// Takes `hold` if the gate gives it now; else parks the request on the gate's list.
+/// Takes `hold` if the gate gives it now; else parks the request on the gate's list. With `nowait` it fails instead of parking.
 #[cold]
 fn park(
     queue: &Arc<QueueShared>,
@@ -364,10 +365,10 @@ fn park(
     }
     let gate = &file.inode.gate;
     let admission = match (hold, slot.flags.nowait) {
-        (Hold::Turn, true) if gate.try_turn() => Admission::Now,
-        (Hold::Turn, true) => return Err(Error::WouldBlock(Wait::Turn)),
+        (Hold::Exclusive, true) if gate.try_turn() => Admission::Now,
+        (Hold::Exclusive, true) => return Err(Error::WouldBlock(Wait::Exclusive)),
         (_, true) => return Err(Error::WouldBlock(Wait::Gate)),
-        (Hold::Turn, false) => gate.take_turn(|| parked(queue, state, index, hold)),
+        (Hold::Exclusive, false) => gate.take_turn(|| parked(queue, state, index, hold)),
         (_, false) => gate.enter_or_park(&file.shard, || parked(queue, state, index, hold)),
     };
     if admission == Admission::Now {

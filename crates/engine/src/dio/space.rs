@@ -1,9 +1,9 @@
-//! Writes into space that is not written yet, and writes past the end: what they need before their data goes down.
+//! Writes into new space (holes, unwritten blocks) and past the end: what they need before their data goes down.
 //!
-//! Input: an admitted write that is no pure overwrite. Output: its pieces, pads included, with its range in the pending map and blocks
-//! claimed for its holes; or what it has to wait for. Invariants: the range is registered before the mapping is looked up; nothing of it
-//! is mapped before its data is on the device; sectors of a new block that nobody writes are zeroed by exactly one request (rules B4, B5).
-//! Limits: [`attempt`] blocks on nothing; what has to be read first is read by a worker, in `prepare`.
+//! Input: an admitted write that is no pure overwrite. Output: its bios, those for padding zeros included, with its range in the pending
+//! map and blocks claimed for its holes; or what it has to wait for. Invariants: the range is registered before the mapping is looked up;
+//! nothing of it is mapped before its data is on the device; sectors of a new block that nobody writes are zeroed by exactly one request
+//! (rules B4, B5). Limits: [`attempt`] blocks on nothing; what has to be read first is read by a worker, in `jobs/prepare`.
 
 use super::check::not_last;
 use super::{Attempt, issue};
@@ -16,8 +16,8 @@ use crate::slots::plan::{Obstacle, Purpose, plan};
 use crate::turn::Wanted;
 use std::sync::Arc;
 
-/// Registers the write, claims what it needs, and issues it. For a write that a worker has prepared, `view` has its part of the map; an
-/// older one than its registration counts for nothing.
+/// Registers the write, claims what it needs, and issues it. For a write that a worker has prepared, `view` has its part of the map. A
+/// view from before the registration is not used.
 #[cold]
 pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapView>>) -> Attempt {
     let bits = state.limits.block_bits;
@@ -31,7 +31,7 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
     }
     let blocks = slot.pos >> bits..slot.end().div_ceil(1 << bits);
     let unit = inode.cluster_bits();
-    // What a worker has loaded may be dropped from the latest view at any time, when the budget is exceeded.
+    // The worker's view is used, as the latest view may lose what was loaded at any time, when the maps exceed their budget.
     let prepared = view.filter(|_| slot.entry.is_some());
     if slot.entry.is_none() {
         let grows = slot.past_end || slot.extends;
@@ -51,10 +51,10 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
             return Attempt::WantsRange(wanted);
         }
         slot.entry = Some(from);
-        // Before zeros behind the old end go down, too.
+        // Taken before zeros behind the old end go down, too.
         slot.began = Some(inode.volume.data_epoch());
         slot.extends = grows;
-        // Whoever has moved the size over its sector since then did so before the range was registered.
+        // If the size has moved over its last sector since it was checked, that was before the range was registered. Then it is refused.
         if slot.done != slot.moved && inode.size() >= slot.end() {
             return Attempt::refused(not_last(slot, &inode));
         }
@@ -80,7 +80,7 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
             issue_filled(state, index, mappings)
         }
         Ok(None) => Attempt::NeedsSpace(entry, blocks),
-        // Whether there really is none is found out by who may commit what was freed, and wait.
+        // The worker finds out whether there really is no space: it may wait for a commit that makes freed blocks usable.
         Err(Error::NoSpace { .. } | Error::WouldBlock(Wait::Commit)) => {
             Attempt::NeedsSpace(entry, blocks)
         }

@@ -1,8 +1,8 @@
-//! Inodes made, with a name or without.
+//! Creation of inodes, with a name or without.
 //!
-//! Input: paths. Output: new inodes: files, directories, symbolic links, devices, pipes and sockets. Invariants: an inode, its contents
-//! and its name come in one handle, so there is none without the others; what fails for space has changed nothing. Limits: a symbolic
-//! link's target is shorter than a block.
+//! Input: a place for a name, or a directory. Output: a new inode: file, directory, symbolic link, device, pipe or socket. Invariants: the
+//! inode, its contents and its name are created in one handle, so none exists without the others; a creation that fails for lack of space
+//! has changed nothing. Limits: a symbolic link's target is shorter than a block.
 
 use super::durable::commit_names;
 use super::edit::{names_at, put};
@@ -27,24 +27,24 @@ use diorite_format::inode::{NewInode, Rdev};
 use diorite_format::{FileType, Ino, Inode as DiskInode, InodeFlags, MapKind, xattr};
 use std::sync::Arc;
 
-/// The longest target of a symbolic link that the kernel takes.
+/// The longest target of a symbolic link that the kernel accepts, in bytes.
 const MOST_TARGET: usize = 4095;
 
-/// A block of attributes or an equal one, and its bitmap and descriptor.
+/// Credits for an attribute block: the new one, an equal one that is shared instead, and a bitmap with its group descriptor.
 pub(super) const ATTRIBUTE_CREDITS: u32 = 2 + MARK_CREDITS;
 
-/// What a new inode is.
+/// What kind of inode is created.
 #[derive(Clone, Copy)]
 pub(super) enum New<'a> {
     File,
     Directory,
-    /// A symbolic link to this.
+    /// A symbolic link with this target.
     Link(&'a [u8]),
     /// A pipe, a socket or a device.
     Node(FileType, Rdev),
 }
 
-/// Makes an empty regular file.
+/// Creates an empty regular file.
 pub(crate) fn create(spot: &Spot<'_>, permissions: u16) -> Result<Arc<Inode>, Error> {
     if spot.is_special() || spot.slash {
         let path = spot.shown();
@@ -53,12 +53,12 @@ pub(crate) fn create(spot: &Spot<'_>, permissions: u16) -> Result<Arc<Inode>, Er
     make(spot, New::File, permissions)
 }
 
-/// Makes an empty directory.
+/// Creates an empty directory.
 pub(crate) fn mkdir(spot: &Spot<'_>, permissions: u16) -> Result<Arc<Inode>, Error> {
     make(spot, New::Directory, spot.maker.of_directory(permissions))
 }
 
-/// Makes a symbolic link.
+/// Creates a symbolic link.
 pub(crate) fn symlink(spot: &Spot<'_>, target: &[u8]) -> Result<Arc<Inode>, Error> {
     let most = MOST_TARGET.min(spot.dir.volume.block_size() as usize - 1);
     if target.is_empty() {
@@ -75,7 +75,7 @@ pub(crate) fn symlink(spot: &Spot<'_>, target: &[u8]) -> Result<Arc<Inode>, Erro
     make(spot, New::Link(target), 0o777)
 }
 
-/// Makes a pipe, a socket or a device.
+/// Creates a pipe, a socket or a device.
 pub(crate) fn mknod(
     spot: &Spot<'_>,
     kind: FileType,
@@ -92,7 +92,7 @@ pub(crate) fn mknod(
     make(spot, New::Node(kind, device), permissions)
 }
 
-/// Makes a regular file without a name, near a directory.
+/// Creates a regular file without a name (O_TMPFILE), in the block group of a directory if possible.
 pub(crate) fn temporary(
     dir: &Arc<Inode>,
     permissions: u16,
@@ -169,7 +169,7 @@ fn with_name(
     })())
 }
 
-/// Makes the inode that has this number, in the blocks that were taken for it.
+/// Creates the inode that has this number, with the blocks that were allocated for it.
 pub(super) fn bring_about(
     volume: &Arc<Fs>,
     handle: &JournalHandle<'_>,
@@ -178,7 +178,7 @@ pub(super) fn bring_about(
     (new, from): (New<'_>, &Inherited),
 ) -> Result<Arc<Inode>, Error> {
     let (disk, raw) = write_fresh(volume, handle, dir, ino, (new, from))?;
-    // Who deletes the inode that had this number may still have that one in memory.
+    // A fresh in-core inode: a thread that deletes the former inode of this number may still hold that one.
     let inode = Arc::new(in_core(volume, disk, raw)?);
     volume.know(&inode);
     volume.recent.keep(&inode);
@@ -190,7 +190,7 @@ pub(super) fn bring_about(
     Ok(inode)
 }
 
-/// Blocks for a new inode: for its contents, for its attributes. If there are not enough the inode is given back, too.
+/// Allocates blocks for a new inode: for its contents, for its attributes. If there is no space, the inode number is freed, too.
 pub(super) fn take_blocks(
     volume: &Fs,
     handle: &JournalHandle<'_>,
@@ -208,7 +208,7 @@ pub(super) fn take_blocks(
     Ok(taken)
 }
 
-/// An inode that is not going to be, and its blocks, are free again.
+/// Frees the number and the blocks of an inode that is not created after all.
 pub(super) fn give_back(
     volume: &Fs,
     handle: &JournalHandle<'_>,
@@ -234,12 +234,12 @@ impl New<'_> {
         }
     }
 
-    /// For its contents, and for what it has from its directory.
+    /// How many blocks it needs: for its contents, and for the attributes that it inherits.
     pub(super) fn wants_blocks(self, from: &Inherited) -> u32 {
         u32::from(self.needs_block(from)) + u32::from(from.needs_block)
     }
 
-    /// Does what it holds need one?
+    /// Do its contents need a block?
     fn needs_block(self, from: &Inherited) -> bool {
         match self {
             New::Directory => !from.begins_inside,
@@ -249,7 +249,7 @@ impl New<'_> {
     }
 }
 
-/// An inode without a name, on the list of orphans.
+/// Creates an inode without a name, on the orphan list.
 fn nameless(
     volume: &Arc<Fs>,
     handle: &JournalHandle<'_>,
@@ -266,7 +266,7 @@ fn nameless(
     Ok(inode)
 }
 
-/// Fills the first block of a directory, or that of a link's target, and maps it.
+/// Writes the first block of a directory, or the block of a link's target, and maps it.
 pub(super) fn fill(
     handle: &JournalHandle<'_>,
     inode: &Inode,
@@ -300,7 +300,7 @@ pub(super) fn fill(
     remap.publish()
 }
 
-/// Writes the whole of a new inode into its place; gives it, and the bytes there.
+/// Writes a new inode into the inode table. Returns the inode, and its bytes in the table.
 fn write_fresh(
     volume: &Fs,
     handle: &JournalHandle<'_>,
@@ -326,7 +326,7 @@ fn write_fresh(
             let mut fresh = DiskInode::fresh(&volume.sb, &plan);
             match new {
                 New::Link(target) if !fresh.set_fast_symlink(target) => {
-                    // Its size says that the target is not in the inode.
+                    // The size says that the target is in a block and not in the inode.
                     fresh.size = target.len() as u64;
                     fresh.begin_map(&volume.sb);
                 }
@@ -345,7 +345,8 @@ fn write_fresh(
     )
 }
 
-/// What a new inode has from its creator and its directory: there set-group-id gives its group away, and itself to directories.
+/// What a new inode gets from its creator and its directory. If the directory has the set-group-id bit, the inode gets the directory's
+/// group, and a new directory gets the bit, too.
 fn inherited(parent: &DiskInode, kind: FileType, made: &Inherited) -> NewInode {
     const SETGID: u16 = 0o2000;
     let is_dir = kind == FileType::Directory;

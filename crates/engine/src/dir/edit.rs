@@ -1,11 +1,12 @@
-//! Names put into a directory, taken out, and made to stand for another inode.
+//! Names added to a directory, removed from it, and redirected to another inode.
 //!
-//! Input: a directory, locked by the caller, and a name. Output: blocks of it changed in the caller's handle. Invariants: new blocks are made
-//! before the map points to them, and the map is shown before the size; what fails before the first change leaves all as it was, what
-//! fails after it aborts the journal. Limits: a directory that is encrypted or folds case is refused by name.
+//! Input: a directory that the caller has locked, and a name. Output: its blocks, changed in the caller's handle. Invariants: new blocks
+//! are written before the map refers to them, and the map is published before the size; a failure before the first change leaves everything
+//! as it was, and a later one aborts the journal. Limits: an encrypted or case-folding directory is refused with [`NotYet`].
 
 use crate::dir::inline_dir;
-use crate::dir::placement::{Placement, Remade};
+use crate::dir::placement::Placement;
+use crate::dir::remade::Remade;
 use crate::disk::cache::{Kind, Unsealed, UsedAs};
 use crate::error::{Error, NotYet};
 use crate::inode::{Inode, timestamp};
@@ -31,7 +32,7 @@ pub(super) fn check_changeable(dir: &Inode) -> Result<(), Error> {
     Ok(())
 }
 
-/// Puts a name that is not there where there is room. What fails here has changed nothing, or aborts the journal.
+/// Adds a name that is not there, at the place `room`. A failure has changed nothing, or aborts the journal.
 pub(super) fn put(
     handle: &JournalHandle<'_>,
     dir: &Inode,
@@ -58,7 +59,7 @@ pub(super) fn put(
     }
 }
 
-/// Writes the blocks of a directory anew, and those behind its last.
+/// Writes the rebuilt blocks of a directory and appends the new ones.
 fn remake(handle: &JournalHandle<'_>, dir: &Inode, remade: &Remade) -> Result<(), Error> {
     let mut from = Vec::with_capacity(remade.changed.len());
     for (block, _) in &remade.changed {
@@ -96,7 +97,7 @@ fn rewrite(handle: &JournalHandle<'_>, dir: &Inode, block: u64, bytes: &[u8]) ->
     })
 }
 
-/// Takes a name out of the block that has it, or, without one, out of the inode.
+/// Removes a name from the block that has it, or, if `block` is none, from the inode.
 pub(super) fn take_out(
     handle: &JournalHandle<'_>,
     dir: &Inode,
@@ -110,7 +111,7 @@ pub(super) fn take_out(
     handle.or_abort(touch(handle, dir))
 }
 
-/// Lets a name in a block, also "..", stand for another inode; or, without a block, one inside the directory's inode.
+/// Makes an existing name, which may be "..", refer to another inode. If `block` is none, the name is in the directory's inode.
 pub(super) fn stand_for(
     handle: &JournalHandle<'_>,
     dir: &Inode,
@@ -128,7 +129,8 @@ pub(super) fn stand_for(
     before.map(|_| ()).ok_or_else(missing)
 }
 
-/// Where the names are that are in this block of a directory, or in its inode.
+/// The place of the names in this block of a directory, or of those in its inode if `block` is none; for the order of writes without a
+/// journal.
 pub(super) fn names_at(dir: &Inode, block: Option<u64>) -> Result<NamesAt, Error> {
     block.map_or(Ok(NamesAt::Inode(dir.ino)), |block| {
         Ok(NamesAt::Block(present_place(dir, block)?))
@@ -142,13 +144,13 @@ fn damaged(dir: &Inode, block: u64, why: &str) -> Error {
     ))
 }
 
-/// The names of a directory have changed now.
+/// Sets the directory's mtime and ctime to now.
 pub(super) fn touch(handle: &JournalHandle<'_>, dir: &Inode) -> Result<(), Error> {
     let now = timestamp(dir.volume.now_nanos());
     dir.change(handle, |d| (d.mtime, d.ctime) = (now, now))
 }
 
-/// Changes names in a block, which gets its sum at the commit.
+/// Changes names in a block. The commit updates its checksum, unless it is the root of a hash tree.
 fn change_block<R>(
     dir: &Inode,
     handle: &JournalHandle<'_>,
@@ -165,7 +167,7 @@ fn change_block<R>(
         change(&mut edit).map_err(Error::from)
     };
     if block == 0 && is_hashed(sb, &disk) {
-        // Not names alone: the root of the tree, whose sum is another and which changes seldom.
+        // Block 0 is the root of the tree, whose checksum is computed in another way. It changes rarely, so the checksum is updated here.
         return handle.update(at, used, verify, |raw| {
             let changed = with(raw)?;
             dx::seal(sb, &disk, FileBlock::new(0), raw)?;

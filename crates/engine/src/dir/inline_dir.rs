@@ -1,28 +1,31 @@
-//! Names inside the inode of their directory (inline_data), changed where they are.
+//! Names of an inline directory (feature inline_data), searched and changed in its inode.
 //!
-//! Input: such a directory, locked by the caller, and a name. Output: the inode changed, in the caller's handle. Invariants: no block is needed, so
-//! names come and go on a full volume too; room that the inode has left is taken before the handle of a change begins, for an attribute could take it
-//! meanwhile. Limits: where the inode has no room a directory moves out (`outside`), and does not come back.
+//! Input: an inline directory that the caller has locked, and a name. Output: the inode, changed in the caller's handle. Invariants: no
+//! block is needed, so names can be added and removed on a full volume, too; free room of the inode is taken for the names before the
+//! handle of a change begins, because an attribute could take it meanwhile. Limits: if the inode has no room, the names move into a block
+//! (`leave_inline`), and never back.
 //!
-//! The names are in two parts, `i_block` and the attribute `system.data`. When the first is full the second takes all that the inode has left, as the
-//! kernel's does; attributes that come later go beside.
+//! The names are in two parts: `i_block` and the attribute `system.data`. When the first part is full, the second one takes all the room
+//! that is left in the inode, as the kernel does it; later attributes go into the attribute block.
 
-use crate::dir::placement::STAND_IN;
+use super::entry::DirEntry;
+use super::remade::STAND_IN;
 use crate::error::Error;
 use crate::inode::Inode;
 use crate::inode::{INSIDE_CREDITS, inline_tail, inline_value};
 use crate::journal::{JournalHandle, NamesAt};
-use diorite_format::dir::{DirBlock, InlineDirEdit, Inserted, inline_parent};
+use diorite_format::dir::{self, DirBlock, InlineDirEdit, Inserted, inline_parent};
 use diorite_format::inline::{self, InlineData};
 use diorite_format::xattr::{Xattrs, write_inode};
 use diorite_format::{FileType, Ino, MapKind};
+use std::ops::Range;
 
-/// Are the names of this directory in its inode?
+/// Is it an inline directory?
 pub(super) fn is_inside(dir: &Inode) -> bool {
     dir.disk().map_kind() == MapKind::Inline
 }
 
-/// The inode that a name stands for.
+/// The inode that a name refers to.
 pub(super) fn find(dir: &Inode, name: &[u8]) -> Result<Option<Ino>, Error> {
     let (sb, disk) = (&dir.volume.sb, dir.disk());
     match name {
@@ -40,7 +43,42 @@ pub(super) fn find(dir: &Inode, name: &[u8]) -> Result<Option<Ino>, Error> {
     Ok(None)
 }
 
-/// Has it room for a new name? What the inode has left is taken for it, in a handle of its own. Blocks.
+/// The entries of an inline directory. "." and ".." are not stored in it, and are added here.
+pub(super) fn inline_entries(dir: &Inode) -> Result<Vec<DirEntry>, Error> {
+    let sb = &dir.volume.sb;
+    let made = |name: &[u8], ino| DirEntry {
+        name: name.to_vec(),
+        ino,
+        file_type: Some(FileType::Directory),
+    };
+    let mut entries = vec![
+        made(b".", dir.ino),
+        made(b"..", dir::inline_parent(sb, &dir.disk())?),
+    ];
+    let records = inline_records(dir)?.into_iter();
+    entries.extend(records.map(|(entry, _)| entry));
+    Ok(entries)
+}
+
+/// The entries that an inline directory stores, each with its bytes: offsets in both parts of the names, one behind the other.
+pub(super) fn inline_records(dir: &Inode) -> Result<Vec<(DirEntry, Range<u64>)>, Error> {
+    let (sb, disk) = (&dir.volume.sb, dir.disk());
+    let rest = inline_tail(&dir.volume, &disk, &dir.raw())?;
+    let data = InlineData::new(&disk, &rest)?;
+    let (mut records, mut first) = (Vec::new(), 0);
+    for part in data.dir_parts().into_iter().filter(|p| !p.is_empty()) {
+        let parsed = DirBlock::parse_inline(sb, &disk, part)?;
+        records.extend(parsed.entries().map(|e| {
+            let start = first + u64::from(e.offset);
+            (DirEntry::from(e), start..start + u64::from(e.rec_len))
+        }));
+        first += part.len() as u64;
+    }
+    Ok(records)
+}
+
+/// Has the inode room for a new name? If needed, and if it is enough, the names get all the room that is left in the inode, in a handle of
+/// its own. Blocks.
 pub(super) fn make_room(dir: &Inode, name: &[u8]) -> Result<bool, Error> {
     let fits = |edit: &InlineDirEdit<'_>| {
         let (ino, kind) = STAND_IN;
@@ -57,7 +95,7 @@ pub(super) fn make_room(dir: &Inode, name: &[u8]) -> Result<bool, Error> {
     }
     dir.volume.in_handle(INSIDE_CREDITS, |handle| {
         let stretch = |edit: &mut InlineDirEdit<'_>, most| {
-            // An attribute may have come first.
+            // An attribute may have taken the room meanwhile.
             let stretched = edit.stretch(most) && fits(edit)?;
             Ok(stretched.then_some(()))
         };
@@ -65,7 +103,7 @@ pub(super) fn make_room(dir: &Inode, name: &[u8]) -> Result<bool, Error> {
     })
 }
 
-/// Puts a name where there is room.
+/// Adds a name, for which there must be room.
 pub(super) fn put(
     handle: &JournalHandle<'_>,
     dir: &Inode,
@@ -83,12 +121,12 @@ pub(super) fn put(
     change(handle, dir, put)?.ok_or_else(none)
 }
 
-/// Takes a name out, if it is there.
+/// Removes a name, if it exists.
 pub(super) fn remove(handle: &JournalHandle<'_>, dir: &Inode, name: &[u8]) -> Result<(), Error> {
     change(handle, dir, |edit, _| Ok(edit.remove(name)?)).map(drop)
 }
 
-/// Lets a name stand for another inode; the one before, if it is there.
+/// Makes a name refer to another inode. Returns the former one; none if the name does not exist.
 pub(super) fn replace(
     handle: &JournalHandle<'_>,
     dir: &Inode,
@@ -97,22 +135,22 @@ pub(super) fn replace(
     change(handle, dir, |edit, _| Ok(edit.replace(name, ino, kind)?))
 }
 
-/// The directory has another parent.
+/// Gives the directory another parent. Its number is in the first 4 bytes of `i_block`.
 pub(super) fn set_parent(handle: &JournalHandle<'_>, dir: &Inode, up: Ino) -> Result<(), Error> {
     let number = up.get().to_le_bytes();
     dir.change(handle, |disk| disk.i_block[..4].copy_from_slice(&number))
 }
 
-/// What else is in the inode.
+/// What else the inode contains.
 struct Beside<'a> {
     attrs: &'a Xattrs<'a>,
-    /// What `system.data` holds.
+    /// The value of `system.data`: the second part of the names.
     rest: &'a [u8],
-    /// The longest that it can be.
+    /// How long that value can become, in bytes.
     most: usize,
 }
 
-/// The names as they are, to be looked at or changed in memory.
+/// Calls `with` with a copy of the names, which it may search and change.
 fn edited<R>(
     dir: &Inode,
     with: impl FnOnce(InlineDirEdit<'_>, &Beside<'_>) -> Result<R, Error>,
@@ -129,13 +167,13 @@ fn edited<R>(
     with(edit, &beside)
 }
 
-/// Changes them on disk. None: nothing was done.
+/// Changes the names on disk. Returns none, and changes nothing, if `change` does.
 fn change<R>(
     handle: &JournalHandle<'_>,
     dir: &Inode,
     change: impl FnOnce(&mut InlineDirEdit<'_>, usize) -> Result<Option<R>, Error>,
 ) -> Result<Option<R>, Error> {
-    // Against who changes attributes.
+    // Excludes changes of the attributes.
     let _map = dir.map_lock.lock();
     edited(dir, |mut edit, beside| {
         let Some(done) = change(&mut edit, beside.most)? else {

@@ -1,9 +1,9 @@
-//! Names out of the inode: what comes before a new name for which the directory's inode has no room (inline_data).
+//! Moves the names of an inline directory out of its inode, because the inode has no room for a new name (inline_data).
 //!
-//! Input: such a directory, locked alone by the caller. Output: a linear directory of one block with the same names. Invariant: one handle: a crash
-//! leaves the one or the other. Limits: it does not go back.
+//! Input: an inline directory, whose lock the caller holds exclusively. Output: a linear directory of one block with the same names.
+//! Invariant: it is one handle, so a crash leaves either form. Limits: a directory never becomes inline again.
 
-use crate::dir::list::inline_entries;
+use super::inline_dir::inline_entries;
 use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::inode::INSIDE_CREDITS;
@@ -14,7 +14,7 @@ use diorite_format::dir::{DirBlockEdit, init_first_block, inline_parent};
 use diorite_format::inline::REST;
 use diorite_format::{FileBlock, FileType};
 
-/// Moves the names, which are in the inode, into a block. Blocks.
+/// Moves the names from the inode into a block. Blocks.
 pub(super) fn move_out(dir: &Inode) -> Result<(), Error> {
     let bytes = block_of(dir)?;
     let view = dir.map.load();
@@ -47,7 +47,7 @@ pub(super) fn move_out(dir: &Inode) -> Result<(), Error> {
     moved.inspect_err(|_| dir.give_back(run))
 }
 
-/// The block that holds all of them.
+/// The contents of the new block: all names of the directory.
 fn block_of(dir: &Inode) -> Result<Vec<u8>, Error> {
     let (sb, disk) = (&dir.volume.sb, dir.disk());
     let mut bytes = vec![0; sb.block_size() as usize];

@@ -1,10 +1,13 @@
-//! Listing a directory, block by block, or by the hashes of its names while they may change.
+//! Listing of a directory: block by block, or in hash order while names may change.
 //!
-//! Input: a directory inode. Output: its entries, "." and ".." included. Invariants: memory is one block's entries, however large the directory is; a
-//! name that is there all the time is seen once, whatever happens to others meanwhile: in a linear directory no entry moves, in a hashed
-//! one none changes its hash; one of a block or less that may get a tree is read by hashes before. Limits: the order is that of the disk or of
-//! hashes, not of names.
+//! Input: a directory inode. Output: its entries, with "." and "..". Invariants: only the entries of one block are in memory, or those of
+//! all leaves that share a hash, however large the directory is. A name that exists during the whole listing is returned exactly once,
+//! whatever happens to other names: in a linear directory no entry moves, and in a hashed one no name changes its hash. A directory of at
+//! most one block that may get a tree is listed in hash order from the start. Limits: the order is that of the blocks or of the hashes, not
+//! of the names.
 
+use super::entry::DirEntry;
+use super::inline_dir::{inline_entries, inline_records};
 use super::lookup::{
     Hashed, Next as NextLeaf, Root, frames_for, hash_of, hashed, leaf_of, next_leaf,
 };
@@ -12,64 +15,40 @@ use super::{blocks, names_in, read_block, read_present};
 use crate::dir::inline_dir;
 use crate::error::Error;
 use crate::inode::Inode;
-use crate::inode::inline_tail;
 use diorite_format::csum;
-use diorite_format::dir::{self, DirBlock};
+use diorite_format::dir;
 use diorite_format::dirhash::HashVersion;
 use diorite_format::dx;
 use diorite_format::features::Compat;
-use diorite_format::inline::InlineData;
-use diorite_format::{FileType, Ino};
-use std::ops::Range;
 use std::sync::Arc;
 
-/// One name in a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirEntry {
-    /// The name: any bytes but NUL and slash.
-    pub name: Vec<u8>,
-    /// What it names.
-    pub ino: Ino,
-    /// The type, where the directory stores it.
-    pub file_type: Option<FileType>,
-}
-
-impl From<dir::DirEntry<'_>> for DirEntry {
-    fn from(e: dir::DirEntry<'_>) -> DirEntry {
-        DirEntry {
-            name: e.name.to_vec(),
-            ino: e.ino,
-            file_type: e.file_type,
-        }
-    }
-}
-
-/// An iterator over a directory, and a stream that can be opened again at any of its positions. Blocks while blocks are read. Where nothing can
-/// change it is in the order of the blocks, and goes on with the next after an error.
+/// An iterator over the entries of a directory, "." and ".." included. A listing can be continued later from any position
+/// ([`ReadDir::position`]). Blocks while metadata is read. The order is arbitrary. On a volume that cannot change it is the order of the
+/// blocks, and the iterator continues with the next block after an error.
 #[derive(Debug)]
 pub struct ReadDir {
     dir: Arc<Inode>,
     next: Next,
     ready: std::vec::IntoIter<(DirEntry, u64)>,
-    /// Behind the last entry that was handed out.
+    /// The position behind the last entry that was returned.
     position: u64,
 }
 
 /// What is read next.
 #[derive(Clone, Copy, Debug)]
 enum Next {
-    /// "." and "..", but for so many of them; then names by their hashes.
+    /// "." and "..", without the first so many of them; then names in hash order.
     Dots(u64),
     /// Names behind this key, from the first leaf for this hash on.
     Hash(u32, Option<Key>),
-    /// Records from this byte of the directory on.
+    /// Entries that begin at this byte of the directory or behind it.
     Byte(u64),
-    /// What is in the inode, behind this position.
+    /// Entries of an inline directory behind this position.
     Inline(u64),
     End,
 }
 
-/// Where a name is in the order of hashes: among names of one hash, by their checksums. Neither changes while the name is there.
+/// A name's place in hash order; names with the same hash are ordered by their checksums. A key does not change while the name exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     hash: u32,
@@ -77,13 +56,13 @@ struct Key {
     sum: u32,
 }
 
-/// Positions have a sign where they go on (`off_t`): the highest bit is never set.
+/// Frontends pass positions on as `off_t`, which has a sign: this bit is never set.
 const SIGN: u64 = 1 << 63;
-/// In a position: it is a [`Key`]. Others are bytes of the directory.
+/// The bit that marks a position as a [`Key`]. Other positions are byte offsets in the directory.
 const BY_HASH: u64 = 1 << 62;
-/// In a position that is no key: it is a byte of the names in the inode.
+/// In a position that is no key: it is a byte offset in the names of an inline directory.
 const IN_INODE: u64 = 1 << 61;
-/// Behind "." and "..", where they are not in a block.
+/// The position behind "." and "..", where they are not in a block.
 const BEHIND_DOTS: u64 = 2;
 /// Bytes of each of them at the beginning of a block.
 const DOT_BYTES: u64 = 12;
@@ -94,7 +73,7 @@ impl Key {
         Key { hash, sum }
     }
 
-    /// Hashes are even.
+    /// The key as a position. The lowest bit of a hash is 0, so it is not stored.
     fn position(self) -> u64 {
         BY_HASH | u64::from(self.hash >> 1) << 31 | u64::from(self.sum)
     }
@@ -108,14 +87,14 @@ impl Key {
     }
 }
 
-/// Leaves with names of one hash that are gone through; more than there ever are.
+/// How many leaves with names of one hash are read at most: more than a sound tree ever has.
 const MOST_OF_ONE_HASH: u32 = 1024;
 
-/// In which order a directory is read.
+/// The order in which a directory is listed.
 enum Order {
-    /// That of its blocks, or of what is in its inode.
+    /// The order of the blocks, or of the entries in the inode.
     Place,
-    /// By hashes, through its tree; or, of one without a tree yet, all names at once.
+    /// Hash order, leaf by leaf through the tree.
     Tree(Root),
     Hash(HashVersion),
 }
@@ -125,7 +104,7 @@ impl ReadDir {
         ReadDir::from(dir, 0)
     }
 
-    /// From a position that [`ReadDir::position`] gave, of a stream of the same directory. 0 is its beginning.
+    /// Continues from a position that [`ReadDir::position`] returned for the same directory. Position 0 is the beginning.
     pub(crate) fn from(dir: Arc<Inode>, position: u64) -> Result<ReadDir, Error> {
         if !dir.disk().is_dir() {
             return Err(Error::NotADirectory {
@@ -163,24 +142,25 @@ impl ReadDir {
         })
     }
 
-    /// The position behind the entry that was handed out last: what [`crate::Volume::read_dir_from`] goes on with. It is good as long as the
-    /// volume is open, whatever names come and go: a name that is there all the time is seen once. Of a volume that cannot change it is good
-    /// for ever. Limits: of several names whose hashes and checksums agree, a stream that is opened again in their middle shows no more; names
-    /// that leave an inode on a volume without hash trees may be seen twice.
+    /// The position behind the last entry that was returned, for [`crate::Volume::read_dir_from`]. It stays valid while the volume is open,
+    /// whatever names are created or removed: a listing that is continued there returns each name that exists all the time exactly once. On
+    /// a volume that cannot change it stays valid for ever. Limits: if several names have the same hash and the same checksum, a listing
+    /// that is continued between them omits the rest of them; on a volume without hash trees, names that move out of an inline directory
+    /// meanwhile may be returned twice.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Reads what comes next. While names may change a directory is read in the order of hashes, in which they do not move, where that may
-    /// become the order of its tree.
+    /// Reads the next entries: one block's, or one or more leaves'. On a volume that can change, the order is that of the hashes if the
+    /// directory has a tree or may get one.
     fn fill(&mut self) -> Result<(), Error> {
         let dir = self.dir.clone();
         dir.note_read();
         let _names = dir.lock_shared(false)?;
         let at = std::mem::replace(&mut self.next, Next::End);
         if dir.is_unlinked() {
-            // Its parent may be gone, too, and that number another's.
+            // It has no names: its parent may be deleted too, and that inode number be another's.
             return Ok(());
         }
         let (ready, next) = match (at, order(&dir)?) {
@@ -190,12 +170,12 @@ impl ReadDir {
             (Next::Hash(_, after), Order::Hash(version)) => {
                 (all_by_hash(&dir, version, after)?, Next::End)
             }
-            // It had a tree when it was begun.
+            // The directory had a tree, or could get one, when the listing began. Without one it cannot be continued: the listing ends.
             (Next::Hash(..), Order::Place) => return Ok(()),
             (Next::Inline(behind), _) if inline_dir::is_inside(&dir) => {
                 (inline_from(&dir, behind)?, Next::End)
             }
-            // It has left its inode since.
+            // The names have moved out of the inode since.
             (Next::Inline(behind), _) => (Vec::new(), Next::Byte(byte_of(behind))),
             (Next::Byte(from), _) => {
                 let size = u64::from(dir.volume.block_size());
@@ -203,7 +183,7 @@ impl ReadDir {
                 if block >= blocks(&dir)? {
                     return Ok(());
                 }
-                // An error does not end it.
+                // Set first, so that after an error the listing continues with the next block.
                 self.next = Next::Byte((block + 1) * size);
                 (of_block(&dir, block, from)?, self.next)
             }
@@ -213,7 +193,7 @@ impl ReadDir {
     }
 }
 
-/// The order in which a directory is read, which is locked.
+/// The order in which a directory is listed now. Its lock is held.
 fn order(dir: &Inode) -> Result<Order, Error> {
     let sb = &dir.volume.sb;
     if dir.volume.alloc.is_none() {
@@ -231,7 +211,7 @@ fn order(dir: &Inode) -> Result<Order, Error> {
     })
 }
 
-/// The records of a block that begin at this byte of the directory or behind it.
+/// The entries of a block that begin at this byte of the directory or behind it, each with the position behind it.
 fn of_block(dir: &Inode, block: u64, from: u64) -> Result<Vec<(DirEntry, u64)>, Error> {
     let Some(raw) = read_block(dir, block)? else {
         return Ok(Vec::new());
@@ -246,7 +226,7 @@ fn of_block(dir: &Inode, block: u64, from: u64) -> Result<Vec<(DirEntry, u64)>, 
         .collect())
 }
 
-/// "." and "..", but for so many of them.
+/// "." and "..", without the first `skip` of them.
 fn dots(dir: &Inode, skip: u64) -> Result<Vec<(DirEntry, u64)>, Error> {
     let all = match inline_dir::is_inside(dir) {
         true => inline_entries(dir)?,
@@ -263,7 +243,7 @@ fn is_dots(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }
 
-/// What is in the inode behind a position. The first part of the names keeps its length, and no record moves.
+/// The entries of an inline directory behind a position. The first part of the names keeps its length, and no entry moves.
 fn inline_from(dir: &Inode, behind: u64) -> Result<Vec<(DirEntry, u64)>, Error> {
     let from = match behind & IN_INODE {
         0 => 0,
@@ -276,7 +256,7 @@ fn inline_from(dir: &Inode, behind: u64) -> Result<Vec<(DirEntry, u64)>, Error> 
     Ok(dots(dir, behind)?.into_iter().chain(names).collect())
 }
 
-/// Where a directory goes on in its blocks that was in its inode before: with the first name, as they may have been packed meanwhile.
+/// Where a listing of an inline directory continues after the names have moved into a block: at the first name, as they are packed then.
 fn byte_of(position: u64) -> u64 {
     match position {
         dot @ 0..=BEHIND_DOTS => dot * DOT_BYTES,
@@ -285,7 +265,7 @@ fn byte_of(position: u64) -> u64 {
     }
 }
 
-/// Names with their positions, those behind `after` in their order.
+/// Those of the names that are behind `after`, in the order of their keys, with their positions.
 fn sorted(names: Vec<(Key, DirEntry)>, after: Option<Key>) -> Vec<(DirEntry, u64)> {
     let mut names = names;
     names.retain(|(key, _)| after.is_none_or(|after| *key > after));
@@ -296,7 +276,7 @@ fn sorted(names: Vec<(Key, DirEntry)>, after: Option<Key>) -> Vec<(DirEntry, u64
         .collect()
 }
 
-/// All names of a directory that may get a tree: in its inode or its one block.
+/// All names, in hash order, of a directory that may get a tree: an inline directory, or one of a single block.
 fn all_by_hash(
     dir: &Inode,
     version: HashVersion,
@@ -315,7 +295,8 @@ fn all_by_hash(
     Ok(sorted(named.collect(), after))
 }
 
-/// Names from the first leaf for a hash, and where the next ones are. Names of one hash that go on in other leaves come together.
+/// The names in the first leaf for a hash, in order, and what is read next. If the last hash of a leaf continues in the next leaf, all its
+/// names are returned together.
 fn by_hash(
     dir: &Inode,
     root: &Root,
@@ -336,7 +317,7 @@ fn by_hash(
         let next = match next_leaf(dir, root, &mut frames)? {
             NextLeaf::None => Next::End,
             NextLeaf::From(hash) if hash > from => Next::Hash(hash, after),
-            // Those of this hash are looked for from their first leaf on.
+            // Names with this hash are left out here: they are read together later, from their first leaf on.
             NextLeaf::GoesOn(hash) if hash > from => {
                 names.retain(|(key, _)| key.hash < hash);
                 Next::Hash(hash, after)
@@ -370,38 +351,4 @@ impl Iterator for ReadDir {
             }
         }
     }
-}
-
-/// The entries of a directory whose data is in its inode; "." and ".." are not stored and made here.
-pub(super) fn inline_entries(dir: &Inode) -> Result<Vec<DirEntry>, Error> {
-    let sb = &dir.volume.sb;
-    let made = |name: &[u8], ino| DirEntry {
-        name: name.to_vec(),
-        ino,
-        file_type: Some(FileType::Directory),
-    };
-    let mut entries = vec![
-        made(b".", dir.ino),
-        made(b"..", dir::inline_parent(sb, &dir.disk())?),
-    ];
-    let records = inline_records(dir)?.into_iter();
-    entries.extend(records.map(|(entry, _)| entry));
-    Ok(entries)
-}
-
-/// The names in a directory's inode, each with the bytes of its record in both parts, one behind the other.
-fn inline_records(dir: &Inode) -> Result<Vec<(DirEntry, Range<u64>)>, Error> {
-    let (sb, disk) = (&dir.volume.sb, dir.disk());
-    let rest = inline_tail(&dir.volume, &disk, &dir.raw())?;
-    let data = InlineData::new(&disk, &rest)?;
-    let (mut records, mut first) = (Vec::new(), 0);
-    for part in data.dir_parts().into_iter().filter(|p| !p.is_empty()) {
-        let parsed = DirBlock::parse_inline(sb, &disk, part)?;
-        records.extend(parsed.entries().map(|e| {
-            let start = first + u64::from(e.offset);
-            (DirEntry::from(e), start..start + u64::from(e.rec_len))
-        }));
-        first += part.len() as u64;
-    }
-    Ok(records)
 }

@@ -1,7 +1,8 @@
-//! Looking a name up: by the hash tree where there is one, else block by block.
+//! Lookup of a name: by the hash tree if the directory has one, else block by block.
 //!
-//! Input: a directory inode and a name. Output: the inode number, or none. Invariant: the blocks read are one per level of the
-//! tree and those of names with the same hash. Limits: a directory hashed in a way that is not known is scanned.
+//! Input: a directory inode and a name. Output: the inode, or its number and the block with the name; none if the name does not exist.
+//! Invariant: with a hash tree, one block per level is read, and the leaves that hold names with the same hash. Limits: a directory whose
+//! tree is not understood is searched block by block.
 
 use super::{blocks, hole, names_in, place_of, read_block, read_node};
 use crate::dir::inline_dir;
@@ -14,23 +15,23 @@ use diorite_format::dx::{self, DxNode, DxRoot, DxView};
 use diorite_format::{FileBlock, FormatError, Ino, InodeFlags};
 use std::sync::Arc;
 
-/// A name, found.
+/// Where a name was found.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
-    /// The directory's block with it; none if the directory is in its inode.
+    /// The directory block that has the name; none for an inline directory.
     pub(super) block: Option<u64>,
     pub(super) ino: Ino,
 }
 
-/// The inode that `name` stands for in `dir`. The directory is locked until it is in memory: else it could lose its name and go. One that was
-/// removed has no names: what its ".." said may be another's number by now. Blocks.
+/// The inode that `name` refers to in `dir`. The directory stays locked until that inode is in memory: otherwise the inode could lose its
+/// name and be deleted in between. A removed directory has no names: its ".." may be another inode's number by now. Blocks.
 pub(crate) fn locked(dir: &Inode, name: &[u8]) -> Result<Option<Arc<Inode>>, Error> {
     let _names = dir.lock_shared(false)?;
     let found = find(dir, name)?.filter(|_| !dir.is_unlinked());
     found.map(|found| dir.volume.inode(found.ino)).transpose()
 }
 
-/// Where `name` is in `dir`, and what it stands for.
+/// Where `name` is in `dir`, and which inode it refers to. The directory's lock is held. Blocks.
 pub(super) fn find(dir: &Inode, name: &[u8]) -> Result<Option<Found>, Error> {
     if !dir.disk().is_dir() {
         return Err(Error::NotADirectory {
@@ -57,29 +58,29 @@ pub(super) fn find(dir: &Inode, name: &[u8]) -> Result<Option<Found>, Error> {
 
 /// How a directory is searched.
 pub(super) enum Hashed {
-    /// Block by block.
+    /// Block by block: it has no tree.
     No,
-    /// By its tree.
+    /// By its hash tree.
     Yes(Root),
-    /// It has a tree that is not understood: block by block, and nothing can be added.
+    /// Block by block, because its tree is not understood. No name can be added.
     Unknown,
 }
 
-/// The root of a directory's tree.
+/// The root of a directory's hash tree.
 pub(super) struct Root {
     pub(super) hash: HashVersion,
-    /// Levels of inner nodes below it.
+    /// Levels of nodes below the root.
     pub(super) levels: u8,
     raw: MetaRef,
 }
 
-/// Has the directory a hash tree?
+/// How the directory is searched. Blocks while the root is read.
 pub(super) fn hashed(dir: &Inode) -> Result<Hashed, Error> {
     let (sb, disk) = (&dir.volume.sb, dir.disk());
     if !dir::is_hashed(sb, &disk) {
         return Ok(Hashed::No);
     }
-    // The tree of one that folds case has the hashes of folded names.
+    // The tree of a directory that folds case has the hashes of folded names.
     if disk.flags.has(InodeFlags::CASEFOLD) || place_of(dir, 0)?.is_none() {
         return Ok(Hashed::Unknown);
     }
@@ -95,22 +96,22 @@ pub(super) fn hash_of(dir: &Inode, root: &Root, name: &[u8]) -> u32 {
     root.hash.hash(dir.volume.sb.hash(), name).major
 }
 
-/// The first leaf for a hash.
+/// The first leaf that may hold a hash.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Leaf {
     pub(super) block: u64,
-    /// From which hash on names are in the next one, as its entry says.
+    /// The hash in the next leaf's entry. Its lowest bit means that names with this hash are also in the leaf before.
     next: Option<u32>,
 }
 
 impl Leaf {
-    /// Are there names with this hash in the next one too?
+    /// Does the next leaf have names with this hash, too?
     fn goes_on(&self, hash: u32) -> bool {
         self.next.is_some_and(|next| next == hash | 1)
     }
 }
 
-/// Finds it: one block for each level is looked into.
+/// Finds the first leaf for a hash. Reads one block per level.
 pub(super) fn leaf_for(dir: &Inode, root: &Root, hash: u32) -> Result<Leaf, Error> {
     let (mut block, mut next, mut node) = (0, None, root.raw.clone());
     for level in 0..=root.levels {
@@ -126,7 +127,7 @@ pub(super) fn leaf_for(dir: &Inode, root: &Root, hash: u32) -> Result<Leaf, Erro
     Ok(Leaf { block, next })
 }
 
-/// The way down to the first leaf for a hash, all nodes on it taken apart.
+/// The nodes on the way to the first leaf for a hash, parsed.
 pub(super) fn frames_for(dir: &Inode, root: &Root, hash: u32) -> Result<Vec<Frame>, Error> {
     let node = DxRoot::parse(&dir.volume.sb, &dir.disk(), &root.raw)?.node;
     let mut frames = vec![Frame {
@@ -138,7 +139,7 @@ pub(super) fn frames_for(dir: &Inode, root: &Root, hash: u32) -> Result<Vec<Fram
     Ok(frames)
 }
 
-/// The block to which frames lead.
+/// The leaf to which `frames` lead.
 pub(super) fn leaf_of(frames: &[Frame]) -> u64 {
     let last = frames.last().expect("the root is a frame");
     last.node.entries[last.at].block.get()
@@ -157,7 +158,7 @@ fn in_block(dir: &Inode, block: u64, name: &[u8]) -> Result<Option<Found>, Error
     Ok(entry.map(|e| found(e.ino)))
 }
 
-/// A node on the way down, and the entry that was taken.
+/// A node on the way to a leaf, and the index of the entry that was taken.
 pub(super) struct Frame {
     pub(super) block: u64,
     pub(super) node: DxNode,
@@ -182,18 +183,18 @@ fn by_hash(dir: &Inode, root: &Root, name: &[u8]) -> Result<Option<Found>, Error
     }
 }
 
-/// What names the next leaf holds.
+/// Which names the next leaf holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// There is none.
+    /// There is no next leaf.
     None,
-    /// Those from this hash on.
+    /// Names with this hash and larger ones.
     From(u32),
-    /// The same, and names with this hash are also in the leaf before.
+    /// As `From`, and the leaf before has names with this hash, too.
     GoesOn(u32),
 }
 
-/// Goes to the next leaf of the tree. Blocks while nodes are read.
+/// Moves `frames` to the next leaf of the tree. Blocks while nodes are read.
 pub(super) fn next_leaf(dir: &Inode, root: &Root, frames: &mut Vec<Frame>) -> Result<Next, Error> {
     let is_last = |frame: &Frame| frame.at + 1 >= frame.node.entries.len();
     while frames.last().is_some_and(is_last) {
@@ -211,7 +212,8 @@ pub(super) fn next_leaf(dir: &Inode, root: &Root, frames: &mut Vec<Frame>) -> Re
     })
 }
 
-/// Reads nodes until the frames reach down to the leaves: by `hash`, or along the first entries.
+/// Reads nodes until `frames` reach the level above the leaves: down the entry for `hash`, or, without one, down the first entry of each
+/// node.
 fn descend(
     dir: &Inode,
     frames: &mut Vec<Frame>,

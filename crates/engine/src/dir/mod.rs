@@ -1,54 +1,56 @@
-//! The dir room: names to inodes, one directory at a time, and whole paths.
+//! The dir room: names of directories looked up, listed and changed, and whole paths resolved.
 //!
-//! Input: directory inodes and names. Output: entries, inode numbers. Invariants: every block is checked before an entry is
-//! taken from it; a hashed lookup reads one block per level. Limits: names are bytes, 1 to 255 of them; a path follows at
-//! most 40 symbolic links; a directory is never larger than its volume.
+//! Input: directory inodes and names. Output: entries, inodes. Invariants: every block is checked before an entry is taken from it; a
+//! lookup in a hash tree reads one block per level. Limits: a name is 1 to 255 bytes; a path follows at most 40 symbolic links; a directory
+//! is never larger than its volume.
 //!
 //! # How names change
 //!
-//! A directory's names change under its inode lock, held exclusively, and in one journal handle: the inode, its contents, the name, the
-//! counts of links. Who looks a name up shares the lock until the inode is in memory. All that a new name needs is made ready before
-//! the handle begins: `room` finds a block that has room, or `tree` makes in memory every block that will change - leaf split by hash,
-//! nodes above it as far as they are full, a level more - and claims space for the new ones in one piece of the map. So what fails for
-//! space has changed nothing.
+//! A change of names holds the directory's inode lock exclusively and is one journal handle: the inode, its contents, the name and the link
+//! counts change together. A lookup holds the lock shared until the inode is in memory. Everything that a new name needs is prepared before
+//! the handle begins. `placement` finds a block with room. If there is none, `tree` builds in memory every block that will change (a leaf
+//! split by hash, the nodes above it as far as they are full, perhaps one more level), and space for the new blocks is claimed. So a change
+//! that fails for lack of space has changed nothing.
 //!
-//! Where the volume keeps small directories in their inodes (inline_data) new ones begin there, and their names change there, without a
-//! block (`dir/inline_dir.rs`). A name for which the inode has no room is preceded by a handle that moves the names into a block
-//! (`dir/leave_inline.rs`), or by one that takes all room that attributes have left: what was found is not an attribute's to take
-//! before the name's handle begins.
+//! On a volume with inline_data a new directory begins as an inline directory: its names are in its inode, and change there without a block
+//! (`dir/inline_dir.rs`). If the inode has no room for a new name, a handle of its own comes first. It either extends the names over all
+//! the room that attributes have left in the inode, so that no attribute can take that room before the name's handle begins, or moves the
+//! names into a block (`dir/leave_inline.rs`).
 //!
-//! `rename` and `rmdir` need several directories: they look first, take all locks in the order of the inodes' numbers, look again, and
-//! start again if the names stand for something else by then. Only a directory that changes its parent takes a lock of the volume
-//! (`renames`), from before the walk from the new place up to the root until it is done: what is above that place cannot change
-//! meanwhile, so no directory becomes a part of itself.
+//! `rename` and `rmdir` concern several directories. They look the names up, take all locks in the order of the inode numbers, look the
+//! names up again, and start over if a name refers to another inode by then. Only a move of a directory to another parent takes a lock of
+//! the volume (`renames`). It holds that lock from before it follows ".." from the new parent up to the root until the move is done. So the
+//! ancestors of the new parent cannot change meanwhile, and no directory becomes its own descendant.
 //!
-//! While a volume may be changed a hashed directory is read in the order of hashes, in which names do not move when leaves split; a
-//! linear one block by block, in which no name moves at all. One that gets its tree meanwhile was a single block until then.
+//! On a volume that can be changed, a directory with a hash tree is listed in hash order, because a split of a leaf does not change the
+//! hash of a name. A linear directory is listed block by block, because its names do not move at all. A directory that may get its first
+//! tree during a listing has at most one block until then, and is listed in hash order from the start.
 //!
-//! A block of a directory is checked once, as the block of that directory that it is, and then searched where it lies; one of names
-//! gets its sum when the transaction is frozen. A hashed look-up compares hashes in the nodes' bytes: one block for each level,
-//! whatever the directory's size. The directories that came into memory last are kept there (`inode/recent.rs`), so that a path does
+//! A directory block is checked once, as that block of that directory, and then searched in the cache without a copy. The checksum of a
+//! block of names is updated when the transaction is frozen. A lookup by hash compares hashes in the bytes of the nodes: it reads one block
+//! per level, whatever the directory's size. The directories that were loaded last stay in memory (`inode/recent.rs`), so that a path does
 //! not read the same inodes again.
 //!
-//! An inode that loses its last name and has nothing to free but its number, and that nobody uses, is deleted in the same handle;
-//! others go by way of the list of orphans. From the moment that one is taken up to be deleted its number finds nobody. A truncation of
-//! several handles is looked through first; if the device fails in its middle the file keeps a mark (`CUT` in `inode/first`), and
-//! whoever makes it longer ends the truncation, with the turn. Times that were only noted keep an inode in memory until the commit, but
-//! not one without a name.
+//! An inode that loses its last name is deleted in the same handle if nobody uses it and only its number has to be freed. Any other such
+//! inode goes onto the orphan list. From the moment when its deletion begins, a lookup by its number finds nothing. Before a truncation
+//! that takes several handles, the whole map is checked. If the device fails in the middle, the inode is marked (`CUT` in
+//! `inode/first.rs`), and the next request that extends the file completes the truncation while it has the exclusive turn. Times that are
+//! only noted keep an inode in memory until the commit, but not an inode without a name.
 //!
-//! Names are durable with the next commit, with an fsync of their directory, or, where that has the flag `D` or `S`, when the call
-//! returns: it commits after it has let go of all locks (`dir/durable.rs`), so who changes names there at the same time shares the
-//! commit. What an inode with the flag `S` says of itself, its attributes and its flags are committed in the same way
-//! (`inode/settle.rs`).
+//! A change of names is durable with the next commit, with an fsync of the directory, or, if the directory has the flag `D` or `S`, when
+//! the call returns. In the last case the call commits after it has released all locks (`dir/durable.rs`), so concurrent changes in the
+//! same directory share the commit. Changes of attributes and flags of an inode with the flag `S` are committed in the same way
+//! (`inode/commit_change.rs`).
 //!
-//! Before a last name goes every node of the map is read once, under the map lock, and the attributes too: damage is an error there,
-//! and nothing is half done.
+//! Before an inode's last name is removed, every node of its map is read once under the map lock, and its attributes are read, too. Damage
+//! is an error at that point, before anything has changed.
 //!
-//! Blocks of directories and of links' targets went through the journal, so they are revoked when they are freed.
+//! Blocks of directories and of long symbolic links went through the journal, so they are revoked when they are freed.
 
 mod create;
 mod durable;
 mod edit;
+mod entry;
 mod inline_dir;
 mod leave_inline;
 pub(crate) mod links;
@@ -56,6 +58,7 @@ mod list;
 mod lookup;
 mod path;
 mod placement;
+mod remade;
 mod remove;
 mod rename;
 mod replace;
@@ -64,7 +67,8 @@ mod spot;
 mod tree;
 
 pub(crate) use create::{create, mkdir, mknod, symlink, temporary};
-pub use list::{DirEntry, ReadDir};
+pub use entry::DirEntry;
+pub use list::ReadDir;
 pub(crate) use lookup::locked as lookup;
 pub(crate) use path::{link_target, resolve};
 pub(crate) use remove::{link, rmdir, unlink};
@@ -82,7 +86,7 @@ use diorite_format::dir::DirBlock;
 use diorite_format::dx::{DxNode, DxRoot};
 use diorite_format::{FileBlock, FormatError, FsBlock, Inode as DiskInode};
 
-/// Block `block` of a directory, checked; none for a hole.
+/// Reads and checks block `block` of a directory; returns none for a hole. Blocks.
 fn read_block(dir: &Inode, block: u64) -> Result<Option<MetaRef>, Error> {
     let Some(at) = place_of(dir, block)? else {
         return Ok(None);
@@ -93,19 +97,19 @@ fn read_block(dir: &Inode, block: u64) -> Result<Option<MetaRef>, Error> {
     .map(Some)
 }
 
-/// The names in a block that [`read_block`] gave, not checked again.
+/// The names in a block that [`read_block`] returned; the block is not checked again.
 fn names_in<'a>(dir: &'a Inode, disk: &'a DiskInode, block: u64, raw: &'a [u8]) -> DirBlock<'a> {
     DirBlock::checked_before(&dir.volume.sb, disk, FileBlock::new(block), raw)
 }
 
-/// Block `block`, a node of the directory's hash tree, checked as such.
+/// Reads block `block`, a node of the directory's hash tree, and checks it as a node. Blocks.
 fn read_node(dir: &Inode, block: u64) -> Result<MetaRef, Error> {
     let at = place_of(dir, block)?.ok_or_else(|| hole(dir, block))?;
     read_as(dir, (block, at), Kind::HashNode, |raw| {
         let (sb, disk) = (&dir.volume.sb, dir.disk());
         match block {
             0 => match DxRoot::parse(sb, &disk, raw) {
-                // Who looks into it asks for the hash first.
+                // The caller asks for the hash version first and finds that it is not supported.
                 Err(FormatError::Unsupported(_)) => Ok(()),
                 other => other.map(|_| ()),
             },
@@ -125,7 +129,7 @@ fn read_as(
     read.map_err(|e| e.at(format!("directory inode {}, block {block}", dir.ino)))
 }
 
-/// Block `block` of a directory, which has to be there.
+/// As [`read_block`], for a block that must exist: a hole is damage.
 fn read_present(dir: &Inode, block: u64) -> Result<MetaRef, Error> {
     read_block(dir, block)?.ok_or_else(|| hole(dir, block))
 }
@@ -137,7 +141,7 @@ fn hole(dir: &Inode, block: u64) -> Error {
     ))
 }
 
-/// Where a file's block is on the volume, if it holds data.
+/// Where on the volume a block of a file is, if it holds data; none for a hole or an unwritten extent.
 pub(crate) fn place_of(inode: &Inode, block: u64) -> Result<Option<FsBlock>, Error> {
     if let Some((start, _, at)) = inode.map.load().written_run(block) {
         return Ok(Some(FsBlock::new(at + (block - start))));
@@ -149,7 +153,7 @@ pub(crate) fn place_of(inode: &Inode, block: u64) -> Result<Option<FsBlock>, Err
     }))
 }
 
-/// Blocks of a directory.
+/// The number of blocks of a directory; an error if its size exceeds the volume's.
 fn blocks(dir: &Inode) -> Result<u64, Error> {
     let (size, volume) = (dir.size(), dir.volume.sb.geometry().volume_bytes());
     if size > volume {

@@ -1,8 +1,8 @@
-//! Paths: from text to an inode, through symbolic links.
+//! Resolves a path to an inode, through symbolic links.
 //!
-//! Input: a path from the volume's root; a leading slash makes no difference. Output: an inode number. Invariants: ".." goes
-//! where the directory says and never above the root; a link's target starts at the root if it begins with a slash; what "." or a slash
-//! follows is a directory. Limits: 40 links, targets of at most one block.
+//! Input: a path from the volume's root, with or without a leading slash. Output: the inode. Invariants: ".." leads to the parent that the
+//! directory stores, and never above the root; a link's target is resolved from the root if it begins with a slash, else from the link's
+//! directory; what a slash or "." follows must be a directory. Limits: 40 links; a target must be shorter than a block.
 
 use super::{lookup, place_of};
 use crate::disk::cache::Kind;
@@ -13,12 +13,12 @@ use diorite_format::{FileType, Ino, MapKind};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Symbolic links followed for one path.
+/// The most symbolic links that one path may contain.
 const MOST_LINKS: u32 = 40;
 
 /// See [`crate::Volume::resolve`].
 pub(crate) fn resolve(fs: &Arc<Fs>, path: &[u8], follow: bool) -> Result<Arc<Inode>, Error> {
-    // Of links on the way.
+    // Links on the way note their times of access; this keeps the list of noted times short.
     fs.bound_noted_times_best_effort();
     let shown = || String::from_utf8_lossy(path).into_owned();
     let mut todo = parts(path);
@@ -55,14 +55,14 @@ pub(crate) fn resolve(fs: &Arc<Fs>, path: &[u8], follow: bool) -> Result<Arc<Ino
     Ok(here)
 }
 
-/// Its names; a slash at the end is as good as "." behind it.
+/// The names of a path. A slash at the end counts as "." behind it.
 fn parts(path: &[u8]) -> VecDeque<Vec<u8>> {
     let names = path.split(|b| *b == b'/').filter(|p| !p.is_empty());
     let end = path.ends_with(b"/").then_some(&b"."[..]);
     names.chain(end).map(<[u8]>::to_vec).collect()
 }
 
-/// Where a symbolic link points. Blocks while metadata is read.
+/// The target of a symbolic link. Blocks while metadata is read.
 pub(crate) fn link_target(link: &Arc<Inode>) -> Result<Vec<u8>, Error> {
     if link.disk().file_type != Some(FileType::Symlink) {
         return Err(Error::Invalid(format!(
@@ -82,7 +82,7 @@ pub(crate) fn link_target(link: &Arc<Inode>) -> Result<Vec<u8>, Error> {
     }
 }
 
-/// A target in a block of its own.
+/// Reads a target that is too long for the inode, from its block.
 fn long_target(link: &Inode) -> Result<Vec<u8>, Error> {
     let volume = &link.volume;
     let size = link.size();

@@ -1,57 +1,38 @@
-//! Placement for a new name: found, or made ready in memory.
+//! The place for a new name: found, or prepared in memory.
 //!
-//! Input: a directory, locked by the caller, and a name that is not in it. Output: a [`Placement`]: a block with room, or all blocks that will change or
-//! be made, with space claimed for the new ones. Invariants: no name is changed here; a name goes where a look-up will search it. Limits: a
-//! directory without a hash tree is searched block by block.
+//! Input: a directory that the caller has locked, and a name that is not in it. Output: a [`Placement`]: a block with room, or the new
+//! contents of all blocks that change or are added, with space claimed for the added ones. Invariants: no name is changed here; the place
+//! is one that a lookup of the name searches. Limits: a directory without a hash tree is searched block by block.
 
-use crate::alloc::Run;
 use crate::dir::lookup::{Hashed, frames_for, hash_of, hashed, leaf_for};
+use crate::dir::remade::{Builder, Remade, STAND_IN};
 use crate::dir::{blocks, inline_dir, leave_inline, names_in, read_block, tree};
 use crate::error::{Error, NotYet};
 use crate::inode::Inode;
 use crate::map::edit::NewRun;
-use diorite_format::dir::{DirBlock, block_with};
+use diorite_format::dir::block_with;
 use diorite_format::features::Incompat;
-use diorite_format::{FileType, FsBlock, Ino};
 
 /// Where a new name goes.
 #[derive(Clone, Debug)]
 pub(super) enum Placement {
-    /// Into the directory's inode, beside the names there.
+    /// Into the directory's inode (an inline directory).
     Inside,
-    /// Into this block, as it is.
+    /// Into this block, which has room.
     Block(u64),
-    /// Into blocks that are written anew.
+    /// Into blocks that were rebuilt or added.
     Remade(Remade),
 }
 
-/// A directory with the name in it, which stands for [`STAND_IN`] so far.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Remade {
-    /// Blocks that it has, as they will be.
-    pub(super) changed: Vec<(u64, Vec<u8>)>,
-    /// Blocks behind its last, from this one on, and the claimed space for them.
-    pub(super) first_new: u64,
-    pub(super) made: Vec<Vec<u8>>,
-    pub(super) runs: Vec<NewRun>,
-    /// It gets a hash tree with this.
-    pub(super) becomes_hashed: bool,
-    /// The block with the name.
-    pub(super) with_name: u64,
-}
-
-/// What a name stands for while its inode is not known.
-pub(super) const STAND_IN: (Ino, FileType) = (Ino::ROOT, FileType::Regular);
-
 impl Placement {
-    /// What was claimed for it and is not used goes back.
+    /// Gives the claimed blocks back. Call if the name was not put there.
     pub(super) fn give_back(&self, dir: &Inode) {
         if let Placement::Remade(remade) = self {
             remade.give_back(dir);
         }
     }
 
-    /// The block that the name will be in, if it is not in the inode.
+    /// The directory block that the name will be in; none for an inline directory.
     pub(super) fn block(&self) -> Option<u64> {
         match self {
             Placement::Inside => None,
@@ -60,7 +41,7 @@ impl Placement {
         }
     }
 
-    /// Blocks of metadata that putting a name there changes.
+    /// Credits for putting the name there: how many blocks of metadata that changes.
     pub(super) fn credits(&self, dir: &Inode) -> u32 {
         match self {
             Placement::Inside | Placement::Block(_) => 2,
@@ -73,32 +54,8 @@ impl Placement {
     }
 }
 
-impl Remade {
-    fn give_back(&self, dir: &Inode) {
-        for run in &self.runs {
-            dir.give_back(Run {
-                start: run.start,
-                len: run.len,
-            });
-        }
-    }
-
-    /// Is this block one of those that the directory does not have yet?
-    pub(super) fn is_new(&self, block: u64) -> bool {
-        block >= self.first_new && !self.made.is_empty()
-    }
-
-    /// Where the new blocks will be.
-    pub(super) fn places(&self) -> impl Iterator<Item = FsBlock> + '_ {
-        self.runs.iter().flat_map(|run| {
-            let first = run.start.get();
-            (first..first + u64::from(run.len)).map(FsBlock::new)
-        })
-    }
-}
-
-/// Looks for room for a name that is not there yet; claims blocks if there is none. Names inside their inode that is full are moved out of it first, in a
-/// handle of its own. Blocks.
+/// Finds room for a new name. Without room, prepares the blocks that will have it, and claims space for the new ones. The names of an
+/// inline directory without room are first moved into a block, in a handle of their own. Blocks.
 pub(super) fn find_placement(dir: &Inode, name: &[u8]) -> Result<Placement, Error> {
     if inline_dir::is_inside(dir) {
         if inline_dir::make_room(dir, name)? {
@@ -146,7 +103,7 @@ fn has_room(dir: &Inode, block: u64, name: &[u8]) -> Result<bool, Error> {
     Ok(raw.is_some_and(|raw| names_in(dir, &disk, block, &raw).has_room(name.len())))
 }
 
-/// Runs `build`, then claims space for what it made.
+/// Runs `build`, then claims space for the blocks that it added.
 fn with_claims(
     dir: &Inode,
     build: impl FnOnce(&mut Builder<'_>) -> Result<(), Error>,
@@ -168,7 +125,7 @@ fn with_claims(
     Ok(Placement::Remade(remade))
 }
 
-/// Claims space for the new blocks, behind those before them.
+/// Claims space for the new blocks, which follow the directory's last block.
 fn claim(dir: &Inode, remade: &mut Remade) -> Result<(), Error> {
     let volume = &dir.volume;
     let end = remade.first_new + remade.made.len() as u64;
@@ -184,7 +141,7 @@ fn claim(dir: &Inode, remade: &mut Remade) -> Result<(), Error> {
         let view = dir.load_map(near)?;
         let take = || dir.claims.take(dir, &view, at, want);
         let run = volume.with_all_space(take);
-        // A directory grows seldom: it keeps nothing ahead.
+        // A directory grows rarely, so it keeps no claimed blocks for later.
         dir.claims.close(dir);
         let run = run?;
         remade.runs.push(NewRun {
@@ -196,41 +153,4 @@ fn claim(dir: &Inode, remade: &mut Remade) -> Result<(), Error> {
         at += u64::from(run.len);
     }
     Ok(())
-}
-
-/// A directory's new blocks, one after another.
-pub(super) struct Builder<'a> {
-    pub(super) dir: &'a Inode,
-    pub(super) remade: Remade,
-}
-
-impl Builder<'_> {
-    /// A block that the directory has will be this.
-    pub(super) fn change(&mut self, block: u64, bytes: Vec<u8>) {
-        self.remade.changed.push((block, bytes));
-    }
-
-    /// A new block will be this; says which.
-    pub(super) fn make(&mut self, bytes: Vec<u8>) -> u64 {
-        let block = self.next_block();
-        self.remade.made.push(bytes);
-        block
-    }
-
-    /// The number that the next new block will have.
-    pub(super) fn next_block(&self) -> u64 {
-        self.remade.first_new + self.remade.made.len() as u64
-    }
-
-    /// The checked bytes of a block that the directory has.
-    pub(super) fn parse<R>(
-        &self,
-        block: u64,
-        use_it: impl FnOnce(&DirBlock<'_>) -> Result<R, Error>,
-    ) -> Result<R, Error> {
-        let dir = self.dir;
-        let raw = crate::dir::read_present(dir, block)?;
-        let disk = dir.disk();
-        use_it(&names_in(dir, &disk, block, &raw))
-    }
 }

@@ -1,13 +1,13 @@
-//! Names removed, and names added to what has one.
+//! Names removed, and further names added to an inode.
 //!
-//! Input: paths. Output: names gone, and what they named with the last of them; second names. Invariants: a name and the count of links change in one
-//! handle; a file that is open when its last name goes stays whole until its last user lets it go, on the list of orphans
-//! meanwhile; a directory goes only while it is locked and empty. Limits: directories have one name.
+//! Input: places of names. Output: the name is gone, and its inode with the last name; or an inode has one name more. Invariants: a name
+//! and the link count change in one handle; a file that is in use when it loses its last name stays complete, on the orphan list, until its
+//! last user drops it; a directory is removed only while it is locked and empty. Limits: a directory has only one name.
 
 use super::durable::commit_names;
 use super::edit::{put, take_out};
+use super::inline_dir::inline_entries;
 use super::links::{self, one_less};
-use super::list::inline_entries;
 use super::spot::{Spot, lock_all};
 use super::{blocks, names_in, read_block};
 use crate::delete;
@@ -22,7 +22,7 @@ use crate::orphan::ORPHAN_CREDITS;
 use diorite_format::FileType;
 use std::sync::Arc;
 
-/// Removes a name; with the last one the file goes too.
+/// Removes a name that is not a directory's; the file is deleted with its last name and last user.
 pub(crate) fn unlink(spot: &Spot<'_>) -> Result<(), Error> {
     if spot.is_special() {
         return Err(spot.a_directory());
@@ -52,7 +52,7 @@ pub(crate) fn rmdir(spot: &Spot<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives an inode another name.
+/// Gives an inode one more name.
 pub(crate) fn link(inode: &Arc<Inode>, spot: &Spot<'_>) -> Result<(), Error> {
     link_locked(inode, spot)?;
     commit_names(&[&spot.dir])
@@ -82,7 +82,7 @@ fn link_locked(inode: &Arc<Inode>, spot: &Spot<'_>) -> Result<(), Error> {
     if spot.slash {
         return Err(spot.missing());
     }
-    // Asked here, too, so that a link that is refused leaves no trace in the directory.
+    // Checked here and again in the handle: a link that is refused here has not made the directory grow.
     check_countable(inode, inode.disk().links)?;
     let room = find_placement(dir, spot.name)?;
     let credits = room.credits(dir) + 2 + ORPHAN_CREDITS;
@@ -90,7 +90,7 @@ fn link_locked(inode: &Arc<Inode>, spot: &Spot<'_>) -> Result<(), Error> {
         put(handle, dir, &room, (spot.name, inode.ino, kind))?;
         let counted = handle.or_abort(count_name(volume, handle, inode))?;
         if counted.is_err() {
-            // Nobody has seen the name: the directory is locked.
+            // The directory is locked, so nobody has seen the name.
             let at = handle
                 .or_abort(spot.find())?
                 .expect("it was just put there");
@@ -104,7 +104,7 @@ fn link_locked(inode: &Arc<Inode>, spot: &Spot<'_>) -> Result<(), Error> {
     linked?
 }
 
-/// Can an inode get another name?
+/// Can an inode with so many links get another name? One without a name can only if it never had one (O_TMPFILE).
 fn check_countable(inode: &Inode, links: u16) -> Result<(), Error> {
     match links {
         0 if !inode.is_temporary() => {
@@ -116,7 +116,7 @@ fn check_countable(inode: &Inode, links: u16) -> Result<(), Error> {
     }
 }
 
-/// Counts another name of an inode; the inner error leaves all as it was.
+/// Counts one more name of an inode. After the inner error nothing has changed; the outer one may have left changes.
 pub(super) fn count_name(
     volume: &Fs,
     handle: &JournalHandle<'_>,
@@ -132,7 +132,7 @@ pub(super) fn count_name(
         }
     })?;
     if was_temporary {
-        // On the list it stays for what a truncation that has failed left.
+        // After a failed truncation the inode stays on the orphan list, because of the blocks that are left behind its size.
         if !inode.is_cut() {
             inode.end_orphan(handle, 0)?;
         }
@@ -141,7 +141,8 @@ pub(super) fn count_name(
     Ok(counted)
 }
 
-/// An inode loses a name; with the last one it is deleted if that is quickly done, or goes on the list of orphans. Says whether it is there now.
+/// Counts one name less. With the last name the inode is deleted here if only its number has to be freed, else it is put onto the orphan
+/// list. Returns whether it is on that list now.
 pub(super) fn count_out(
     volume: &Fs,
     handle: &JournalHandle<'_>,
@@ -170,7 +171,7 @@ pub(super) fn count_out(
     Ok(true)
 }
 
-/// What a directory says of an inode.
+/// The file type that a directory entry of the inode stores.
 pub(super) fn kind_of(inode: &Inode) -> Result<FileType, Error> {
     let unknown = || {
         let ino = inode.ino;
@@ -179,7 +180,7 @@ pub(super) fn kind_of(inode: &Inode) -> Result<FileType, Error> {
     inode.disk().file_type.ok_or_else(unknown)
 }
 
-/// Says whether there is an orphan more.
+/// Removes the name under the directory's lock. Returns whether the inode is on the orphan list now.
 fn remove_name(volume: &Arc<Fs>, spot: &Spot<'_>) -> Result<bool, Error> {
     let dir = &spot.dir;
     let _names = dir.lock_exclusive(false)?;
@@ -213,7 +214,7 @@ fn remove_directory(volume: &Arc<Fs>, spot: &Spot<'_>) -> Result<(), Error> {
         let _locks = lock_all([&spot.dir, &gone]);
         let found = spot.find()?.ok_or_else(|| spot.missing())?;
         if found.ino != gone.ino {
-            // Somebody put another in its place meanwhile.
+            // Another thread has replaced it meanwhile.
             continue;
         }
         spot.check_can_remove()?;
@@ -230,7 +231,7 @@ fn remove_directory(volume: &Arc<Fs>, spot: &Spot<'_>) -> Result<(), Error> {
     }
 }
 
-/// Has a directory, which is locked, no names but its own two?
+/// Checks that a directory, which is locked, has no names but "." and "..".
 pub(super) fn check_empty(dir: &Inode, spot: &Spot<'_>) -> Result<(), Error> {
     let is_own = |name: &[u8]| name == b"." || name == b"..";
     let full = || Err(Error::NotEmpty { path: spot.shown() });

@@ -1,15 +1,16 @@
-//! Names moved: to another name, another directory, over what is there, or in exchange for it.
+//! Names moved: to another name or another directory, over an existing name, or exchanged with it.
 //!
-//! Input: two paths and flags. Output: all of it in one handle. Invariants: the inode has one of the two names at every instant; ".." and
-//! the counts of links of both parents agree with it; no directory becomes a part of itself. Limits: within one volume.
+//! Input: two places and flags. Output: the move, in one handle. Invariants: the inode has one of the two names at every instant; ".." of a
+//! moved directory and the link counts of both parents agree with the move; no directory becomes its own descendant. Limits: within one
+//! volume.
 //!
-//! Without a journal the new name goes home before the old one goes, unless another move of the transaction wants it the other way round:
-//! then that is committed first. An exchange between two blocks of names has no such order.
+//! Without a journal the new name is written to disk before the old one is removed there. If another move in the same transaction needs the
+//! opposite order, the transaction is committed first. An exchange between two blocks of names has no such order.
 //!
-//! Locks: directories that change their parent are moved one at a time in a volume (`renames`), so that while it is asked whether the new
-//! place lies inside the moved directory nothing above that place changes. Then all directories concerned are locked, in the order of
-//! their inodes' numbers, and it is checked that the names still stand for what they did; else all begins again. Others - files, and
-//! directories that keep their parent - need no more than those locks.
+//! Locks: a volume moves one directory at a time to another parent (`renames`). So the ancestors of the new place cannot change while it is
+//! checked that the new place is not inside the moved directory. Then all directories concerned are locked in the order of their inode
+//! numbers, and it is checked that the names still refer to the same inodes; if not, everything starts over. Moves of files, and of
+//! directories that keep their parent, need only these inode locks.
 
 use super::create::{ATTRIBUTE_CREDITS, New, bring_about, give_back, take_blocks};
 use super::durable::commit_names;
@@ -34,41 +35,41 @@ use diorite_format::{FileType, Ino, Tid};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Two blocks of names and their directories, both parents' entries in the moved directories, the inodes themselves.
+/// Credits: two blocks of names and their directories, ".." in both moved directories, the inodes themselves, and a whiteout.
 const RENAME_CREDITS: u32 = 10 + ORPHAN_CREDITS + NEW_INODE_CREDITS + ATTRIBUTE_CREDITS;
 
-/// What takes the place of the old name, if it is asked for.
+/// The inode that takes the place of the old name, if the flags ask for it.
 const WHITEOUT: New<'_> = New::Node(FileType::CharDevice, Rdev { major: 0, minor: 0 });
 
-/// An inode that is going to be a whiteout: its number, its blocks, and what it has from its directory.
+/// A whiteout that is to be created: its number, its blocks, and what it inherits from its directory.
 type Left<'a> = ((Ino, Vec<Run>), &'a Inherited);
 
-/// What became of an attempt.
+/// The result of an attempt.
 enum Done {
-    /// This has to be committed before.
+    /// Nothing was changed: this transaction has to be committed first.
     MustCommit(Tid),
-    /// What had the name before may have lost its last one.
+    /// Done. `was_last`: the replaced inode has lost its last name and is on the orphan list.
     Moved { was_last: bool },
 }
 
-/// How a name is to be moved.
+/// How a name is moved, as the flags of renameat2 say. By default an existing name is replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RenameFlags {
-    /// Not over what is there.
+    /// Fails if the new name exists (RENAME_NOREPLACE).
     pub no_replace: bool,
-    /// Both names are there and change places.
+    /// Exchanges the two names, which must both exist (RENAME_EXCHANGE).
     pub exchange: bool,
-    /// A character device 0:0 takes the place of the old name.
+    /// Leaves a character device 0:0 at the old name (RENAME_WHITEOUT).
     pub whiteout: bool,
 }
 
-/// What a move is about, all of it locked.
+/// The inodes and places of a move, all locked.
 struct Move<'a> {
     old: &'a Spot<'a>,
     new: &'a Spot<'a>,
     moved: &'a Arc<Inode>,
     from: Found,
-    /// What the new name stands for, if it is there.
+    /// The inode that the new name refers to, and its place, if the name exists.
     there: Option<(&'a Arc<Inode>, Found)>,
 }
 
@@ -91,7 +92,7 @@ pub(crate) fn rename(old: &Spot<'_>, new: &Spot<'_>, flags: RenameFlags) -> Resu
     Ok(())
 }
 
-/// False: the names changed meanwhile.
+/// Tries once. Returns false if the names changed meanwhile, or if a transaction had to be committed first; the caller tries again.
 fn attempt(
     volume: &Arc<Fs>,
     old: &Spot<'_>,
@@ -131,7 +132,7 @@ fn attempt(
     };
     all.check(flags)?;
     match (flags.exchange, all.there) {
-        // Two names of one inode: both stay.
+        // Two names of one inode: both are kept, as rename(2) requires.
         (_, Some((there, _))) if there.ino == from.ino => {}
         (true, Some((there, at))) => all.exchange(volume, there, at)?,
         _ => return all.replace(volume, flags.whiteout),
@@ -139,7 +140,7 @@ fn attempt(
     Ok(true)
 }
 
-/// A directory does not move into itself.
+/// Checks that the directory of `spot` is not `top` or below it. The lock `renames` is held.
 fn check_not_inside(top: &Inode, spot: &Spot<'_>) -> Result<(), Error> {
     let (mut at, mut seen) = (spot.dir.clone(), HashSet::new());
     while at.ino != top.ino {
@@ -195,7 +196,8 @@ impl Move<'_> {
         check_deletable(there)
     }
 
-    /// Can the parents count the directories that they get?
+    /// Can each parent count one more subdirectory, if it gets one? `goes` and `comes`: a directory moves to the new place, to the old
+    /// place.
     fn check_counts(&self, goes: bool, comes: bool) -> Result<(), Error> {
         match (self.crosses(), goes, comes) {
             (true, true, false) => check_subdirectory(&self.new.dir),
@@ -208,7 +210,8 @@ impl Move<'_> {
         self.old.dir.ino != self.new.dir.ino
     }
 
-    /// False: what is running was committed, and all begins again.
+    /// Moves the name, over an existing one if there is one. Returns false if the running transaction was committed first and the move must
+    /// be tried again.
     fn replace(&self, volume: &Arc<Fs>, whiteout: bool) -> Result<bool, Error> {
         let from = match whiteout {
             true => Some(inherit_acl(
@@ -238,7 +241,7 @@ impl Move<'_> {
                 give_back(volume, handle, (*ino, false), taken)?;
             }
             put?;
-            // Or the directory has left its inode for it.
+            // Or the directory has left its inode to make room for the name.
             let was_inside = self.from.block.is_none() && room.is_some();
             let moves = was_inside || matches!(room, Some(Placement::Remade(_)));
             let was_last = handle.or_abort(self.finish(volume, handle, left, moves))?;
@@ -249,8 +252,8 @@ impl Move<'_> {
         }
         match (done?, self.there) {
             (Done::MustCommit(tid), _) => match volume.commit_up_to(tid) {
-                // It has begun meanwhile, and keeps no order.
-                Err(_) if volume.has_group() => return Ok(false),
+                // An atomic change has begun meanwhile. Within an atomic change no order is kept, so the next attempt succeeds.
+                Err(_) if volume.has_atomic() => return Ok(false),
                 committed => return committed.map(|()| false),
             },
             (Done::Moved { was_last: true }, Some((there, _))) => there.note_unlinked(),
@@ -259,10 +262,10 @@ impl Move<'_> {
         Ok(true)
     }
 
-    /// The new name before the old one goes, on disk too. False: that needs a commit first.
+    /// Notes that the new name is written before the old one is removed. Returns false if the transaction must be committed before.
     fn orders(&self, handle: &JournalHandle<'_>, room: Option<&Placement>) -> Result<bool, Error> {
         let (old, new) = (self.old, self.new);
-        // The directory may have left its inode meanwhile.
+        // The directory may have left its inode when room was made for the new name.
         let has_left = self.from.block.is_none() && !inline_dir::is_inside(&old.dir);
         let from = match has_left {
             true => old.find()?.ok_or_else(|| old.missing())?,
@@ -279,7 +282,7 @@ impl Move<'_> {
         Ok(handle.moves(first, then))
     }
 
-    /// A number for the whiteout, and a block if it needs one.
+    /// Takes an inode number for the whiteout, and a block if it needs one.
     fn take_inode(
         &self,
         volume: &Fs,
@@ -291,7 +294,7 @@ impl Move<'_> {
         Ok((ino, taken))
     }
 
-    /// The new name stands for the moved inode. What fails here has changed nothing, or aborts the journal.
+    /// Makes the new name refer to the moved inode. A failure has changed nothing, or aborts the journal.
     fn put(&self, handle: &JournalHandle<'_>, room: Option<&Placement>) -> Result<(), Error> {
         let (dir, ino, kind) = (&self.new.dir, self.moved.ino, kind_of(self.moved)?);
         let what = (self.new.name, ino, kind);
@@ -305,7 +308,8 @@ impl Move<'_> {
         }
     }
 
-    /// All that follows from the new name. Says whether what it stood for before has lost its last name.
+    /// Makes the changes that follow the new name: the old name, "..", link counts. Returns whether the replaced inode has lost its last
+    /// name and is on the orphan list.
     fn finish(
         &self,
         volume: &Arc<Fs>,
@@ -315,7 +319,7 @@ impl Move<'_> {
     ) -> Result<bool, Error> {
         let (old, new) = (self.old, self.new);
         let from = match moves && !self.crosses() {
-            // The new name may have moved the old one to another block.
+            // Making room for the new name may have moved the old one to another block.
             true => old.find()?.ok_or_else(|| old.missing())?,
             false => self.from,
         };
@@ -384,7 +388,7 @@ impl Move<'_> {
     }
 }
 
-/// A directory has another parent.
+/// Makes ".." of a directory refer to another parent.
 pub(super) fn moves_up(
     handle: &JournalHandle<'_>,
     dir: &Inode,

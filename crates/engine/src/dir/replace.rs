@@ -1,8 +1,8 @@
-//! A file put in the place of another, in one step.
+//! An existing name redirected to another file, in one step.
 //!
-//! Input: an open file, also one without a name, and a path. Output: the name stands for it. Invariants: one handle: who looks the name up, or
-//! recovers after a crash, finds what was there before or the whole new file; what was there goes with its last name and user.
-//! Limits: neither is a directory.
+//! Input: an open file, which may have no name, and an existing name. Output: the name refers to that file. Invariants: it is one handle,
+//! so a lookup, or a recovery after a crash, finds either the old file or the complete new one; the old file is deleted with its last name
+//! and user. Limits: neither is a directory.
 
 use super::durable::commit_names;
 use super::edit::{stand_for, touch};
@@ -18,10 +18,10 @@ use crate::journal::JournalHandle;
 use crate::orphan::ORPHAN_CREDITS;
 use std::sync::Arc;
 
-/// A block of names, its directory, and both inodes.
+/// Credits: a block of names, its directory, and both inodes with their changes of the orphan list.
 const REPLACE_CREDITS: u32 = 4 + 2 * ORPHAN_CREDITS;
 
-/// Puts an inode in the place of what a name stands for. False: the name is gone meanwhile.
+/// Makes an existing name refer to `inode`. Returns false if the name is gone meanwhile.
 pub(crate) fn replace(inode: &Arc<Inode>, spot: &Spot<'_>) -> Result<bool, Error> {
     if spot.is_special() {
         return Err(spot.a_directory());
@@ -54,7 +54,7 @@ fn replace_locked(volume: &Arc<Fs>, spot: &Spot<'_>, inode: &Arc<Inode>) -> Resu
     there.check_settable()?;
     check_deletable(&there)?;
     let was_last = volume.in_handle(REPLACE_CREDITS, |handle| {
-        // Before anything is changed: it may have too many names.
+        // This is the first change, because it fails if the inode has too many names.
         handle.or_abort(count_name(volume, handle, inode))??;
         handle.or_abort(put_in_place(volume, handle, spot, place, (inode, &there)))
     })?;
@@ -64,7 +64,7 @@ fn replace_locked(volume: &Arc<Fs>, spot: &Spot<'_>, inode: &Arc<Inode>) -> Resu
     Ok(true)
 }
 
-/// The name stands for another inode. Says whether the one before has lost its last name.
+/// Redirects the name to `new`. Returns whether `old` has lost its last name and is on the orphan list.
 fn put_in_place(
     volume: &Fs,
     handle: &JournalHandle<'_>,

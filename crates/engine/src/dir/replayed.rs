@@ -1,8 +1,8 @@
-//! Names that a replay puts into directories and takes out of them.
+//! Names that the replay of fast commits adds to directories and removes from them.
 //!
-//! Input: directories and inodes by what fast commits say of them. Output: names changed, each in a handle; whether there was anything to
-//! change. Invariants: what is there already is left alone, so the same may be said twice; counts of links are the caller's. Limits: as
-//! for other changes of names.
+//! Input: directories and inodes, as fast commits describe them. Output: names changed, each in a handle of its own, and whether there was
+//! anything to change. Invariants: a change that was made before is not made again, so a replay may be repeated; link counts are left to
+//! the caller. Limits: those of other changes of names.
 
 use super::create::{self, New};
 use super::edit::{check_changeable, put, stand_for, take_out};
@@ -14,10 +14,10 @@ use crate::inode::Inode;
 use diorite_format::{FileType, Ino};
 use std::sync::Arc;
 
-/// What it takes to give a directory its first block.
+/// Credits for giving a directory its first block.
 const FIRST_CREDITS: u32 = 12;
 
-/// Lets `name` stand for an inode. False: it did. Blocks; no handle may be open.
+/// Makes `name` refer to an inode. Returns false if it did before. Blocks; no handle may be open.
 pub(crate) fn put_name(
     dir: &Inode,
     (name, ino, kind): (&[u8], Ino, FileType),
@@ -42,7 +42,7 @@ pub(crate) fn put_name(
     Ok(true)
 }
 
-/// Takes `name` out of a directory if it stands for this inode there. False: it does not. Blocks; no handle may be open.
+/// Removes `name` from a directory if it refers to this inode. Returns false if it does not. Blocks; no handle may be open.
 pub(crate) fn take_name(dir: &Inode, name: &[u8], ino: Ino) -> Result<bool, Error> {
     let _names = dir.lock_exclusive(false)?;
     check_changeable(dir)?;
@@ -54,7 +54,7 @@ pub(crate) fn take_name(dir: &Inode, name: &[u8], ino: Ino) -> Result<bool, Erro
     Ok(true)
 }
 
-/// Gives a directory that has no block its first, with its own two names. Blocks; no handle may be open.
+/// Gives a directory without a block its first one, with "." and "..". Blocks; no handle may be open.
 pub(crate) fn begin(dir: &Arc<Inode>, parent: &Inode) -> Result<(), Error> {
     let volume = &dir.volume;
     volume.in_handle(FIRST_CREDITS, |handle| {
@@ -65,12 +65,12 @@ pub(crate) fn begin(dir: &Arc<Inode>, parent: &Inode) -> Result<(), Error> {
     })
 }
 
-/// The directory above. Blocks.
+/// The parent of a directory. Blocks.
 pub(crate) fn parent_of(dir: &Inode) -> Result<Option<Ino>, Error> {
     Ok(find(dir, b"..")?.map(|found| found.ino))
 }
 
-/// A directory has another parent now. Blocks; no handle may be open.
+/// Gives a directory another parent: rewrites its "..". Blocks; no handle may be open.
 pub(crate) fn set_parent(dir: &Inode, parent: &Inode) -> Result<(), Error> {
     let _names = dir.lock_exclusive(false)?;
     dir.volume

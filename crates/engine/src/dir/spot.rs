@@ -1,7 +1,7 @@
-//! Where a name is, or is going to be: the directory in which a path ends, and the last name.
+//! The place that a caller names: a directory, and a name in it that exists or is to be created.
 //!
-//! Input: a path, or a directory and a name. Output: a [`Spot`]. Invariants: the directory is one; the name is no longer than one can be. Limits: whether the
-//! name is there, and stays there, is known only under the directory's lock.
+//! Input: a path, or a directory and a name. Output: a [`Spot`]. Invariants: its inode is a directory; its name is not too long. Limits:
+//! whether the name exists is known only while the directory is locked.
 
 use super::edit::check_changeable;
 use super::lookup::{self, Found};
@@ -14,25 +14,25 @@ use diorite_format::dir::MAX_NAME;
 use diorite_format::{Ino, InodeFlags};
 use std::sync::Arc;
 
-/// See the module.
+/// A directory and a name in it. See the module.
 pub(crate) struct Spot<'p> {
     pub(super) dir: Arc<Inode>,
-    /// The last name; empty for the root.
+    /// The last component of the path; empty for the root.
     pub(super) name: &'p [u8],
-    /// It ends with a slash: only a directory will do.
+    /// The path ends with a slash: the name must be that of a directory.
     pub(super) slash: bool,
-    /// Who makes something there.
+    /// The identity that new inodes get: user, groups and umask.
     pub(super) maker: &'p Maker,
     at: At<'p>,
 }
 
-/// Where a name is, or is going to be: a path, bytes from the volume's root, or the inode of a directory and the name in it. Made of either:
-/// `"/dir/name"`, or `(ino, "name")`.
+/// A place for a name: a path from the volume's root, or the inode of a directory and a name in it. Converts from both forms: `"/dir/name"`
+/// and `(ino, "name")`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At<'a> {
-    /// A path. A leading slash makes no difference; symbolic links on the way are followed.
+    /// A path from the volume's root, with or without a leading slash. Symbolic links in its directories are followed.
     Path(&'a [u8]),
-    /// A name in this directory: one name, without a slash.
+    /// A single name, without a slash, in this directory.
     In(Ino, &'a [u8]),
 }
 
@@ -60,10 +60,11 @@ impl std::fmt::Display for At<'_> {
     }
 }
 
-/// The directory and the name that `at` says, in a volume that can be changed. What is made there is made by `maker`.
+/// Finds the directory and the name that `at` denotes, on a volume that can be changed. New inodes there will belong to `maker`.
 ///
 /// # Errors
-/// The path leads nowhere; the directory is none; a name that cannot be one.
+///
+/// The path does not exist; its parent is not a directory; the name is too long, or contains a NUL or a slash.
 pub(crate) fn spot<'p>(fs: &Arc<Fs>, at: At<'p>, maker: &'p Maker) -> Result<Spot<'p>, Error> {
     fs.check_open()?;
     fs.check_writable()?;
@@ -102,7 +103,7 @@ pub(crate) fn spot<'p>(fs: &Arc<Fs>, at: At<'p>, maker: &'p Maker) -> Result<Spo
     })
 }
 
-/// A path: the way to its last name, that name, and whether a slash follows it.
+/// Splits a path: its parent, its last name, and whether a slash follows the name.
 fn split(path: &[u8]) -> (&[u8], &[u8], bool) {
     let end = path.iter().rposition(|c| *c != b'/').map_or(0, |at| at + 1);
     let trimmed = &path[..end];
@@ -120,7 +121,7 @@ impl Spot<'_> {
         self.at.to_string()
     }
 
-    /// The root, "." or "..": no name that can be made or removed.
+    /// Is it the root, "." or ".."? Such a name can be neither created nor removed.
     pub(super) fn is_special(&self) -> bool {
         matches!(self.name, b"" | b"." | b"..")
     }
@@ -141,7 +142,7 @@ impl Spot<'_> {
         Error::IsADirectory { path: self.shown() }
     }
 
-    /// May names be put into its directory? Asked under that directory's lock.
+    /// May names be added to the directory? Its lock is held.
     pub(super) fn check_can_add(&self) -> Result<(), Error> {
         if self.dir.is_unlinked() {
             return Err(self.missing());
@@ -149,7 +150,7 @@ impl Spot<'_> {
         check_changeable(&self.dir)
     }
 
-    /// May names be taken out of it, too?
+    /// May names be removed from the directory, too? Its lock is held.
     pub(super) fn check_can_remove(&self) -> Result<(), Error> {
         self.check_can_add()?;
         match self.dir.disk().flags.has(InodeFlags::APPEND) {
@@ -161,18 +162,19 @@ impl Spot<'_> {
         }
     }
 
-    /// What it names, if anything, under a lock that is let go again.
+    /// The inode that the name refers to, if it exists. Takes the directory's lock and releases it, so the name may change afterwards.
+    /// Blocks.
     pub(super) fn look(&self) -> Result<Option<Arc<Inode>>, Error> {
         lookup::locked(&self.dir, self.name)
     }
 
-    /// What the name stands for and where it is, under the directory's lock, held alone.
+    /// The name's inode number and place, if it exists. The directory's lock is held exclusively. Blocks.
     pub(super) fn find(&self) -> Result<Option<Found>, Error> {
         lookup::find(&self.dir, self.name)
     }
 }
 
-/// Takes the locks of several inodes, in the order of their numbers. No other of their kind may be held.
+/// Takes the exclusive locks of several inodes, each once, in the order of their numbers. The caller may hold no inode lock.
 pub(super) fn lock_all<'a>(
     inodes: impl IntoIterator<Item = &'a Arc<Inode>>,
 ) -> Vec<RwLockWriteGuard<'a, ()>> {

@@ -1,11 +1,12 @@
-//! Hash trees that grow: leaves split, nodes split, levels added, and the first tree of a directory.
+//! Growth of a hash tree: leaves split, nodes split, levels are added, and a linear directory gets its first tree.
 //!
-//! Input: the way to a leaf without room for a name. Output: the blocks of the directory as they will be, in a [`Builder`]. Invariants: nothing is
-//! changed here; each level gets the entry of the new block below it; a full root's entries move into a node below it, so the root
-//! stays where it is. Limits: one level of inner nodes, two with large_dir; then the directory is full.
+//! Input: the nodes on the way to a leaf without room for a name. Output: the directory's blocks as they will be, in a [`Builder`].
+//! Invariants: nothing is changed here; after a split, the level above gets an entry for the new block; the entries of a full root move
+//! into a new node below it, so the root stays block 0. Limits: one level of inner nodes below the root, two with large_dir; beyond that
+//! the directory is full.
 
 use super::lookup::{Frame, Root};
-use crate::dir::placement::{Builder, STAND_IN};
+use super::remade::{Builder, STAND_IN};
 use crate::error::Error;
 use crate::inode::Inode;
 use diorite_format::FileBlock;
@@ -14,14 +15,15 @@ use diorite_format::dirhash::HashVersion;
 use diorite_format::dx::{self, DxEntry};
 use diorite_format::features::Compat;
 
-/// The hash for the tree of a linear directory of `blocks` blocks, all of them full, if it shall get one.
+/// The hash for the first tree of a linear directory whose blocks are all full. None if it stays linear: it has more than one block, or the
+/// volume has no dir_index.
 pub(super) fn hash_for_new(dir: &Inode, blocks: u64) -> Option<HashVersion> {
     let sb = &dir.volume.sb;
     let wanted = blocks == 1 && sb.features().compat.has(Compat::DIR_INDEX);
     wanted.then(|| dx::default_hash(sb).ok()).flatten()
 }
 
-/// Makes the first tree of a directory of one block: its entries go into new blocks, the root takes their place.
+/// Builds the first tree of a directory of one block: the entries move into new blocks, and block 0 becomes the root.
 pub(super) fn begin(
     builder: &mut Builder<'_>,
     hash: HashVersion,
@@ -52,7 +54,7 @@ pub(super) fn begin(
     Ok(())
 }
 
-/// Splits the full leaf to which `frames` lead, with the name in it; or packs it, if that makes room.
+/// Makes room for the name in the full leaf to which `frames` lead, and inserts it: packs the leaf if that is enough, else splits it.
 pub(super) fn split(
     builder: &mut Builder<'_>,
     root: &Root,
@@ -84,7 +86,8 @@ pub(super) fn split(
     add(builder, levels, frames, entry(high.from, block))
 }
 
-/// Adds an entry behind those that `frames` took, from the lowest level upwards as far as nodes are full.
+/// Inserts `new` behind the entry that was taken in the lowest node. A full node is split, and its new half gets an entry in the level
+/// above.
 fn add(
     builder: &mut Builder<'_>,
     levels: u8,
@@ -110,7 +113,7 @@ fn add(
     Ok(())
 }
 
-/// A level more: all that the root has, and the entry too many, moves into a node below it. That has room for more than the root.
+/// Adds a level: all entries, one more than the root has room for, move into a new node below the root, which has more room than the root.
 fn deepen(builder: &mut Builder<'_>, levels: u8, entries: &[DxEntry]) -> Result<(), Error> {
     if levels >= dx::most_levels(&builder.dir.volume.sb) {
         let ino = builder.dir.ino;
@@ -127,7 +130,7 @@ fn make_node(builder: &mut Builder<'_>, entries: &[DxEntry]) -> Result<u64, Erro
     Ok(builder.make(bytes))
 }
 
-/// Writes a node that the directory has.
+/// Rewrites a node that the directory already has.
 fn put(
     builder: &mut Builder<'_>,
     levels: u8,

@@ -1,7 +1,7 @@
-//! Group descriptors, and the inode tables that they name.
+//! Group descriptors, and the inode tables that they point to.
 //!
-//! Input: the superblock, numbers of inodes. Output: descriptors; the place of an inode and what stands there. Invariants: every descriptor
-//! and every inode is checked as it is read. Limits: blocks while the device reads.
+//! Input: the superblock; inode numbers. Output: descriptors; an inode's place in its table, and its contents. Invariants: every
+//! descriptor and every inode is checked when it is read. Limits: blocks while the device reads.
 
 use super::cache::Kind;
 use super::{Disk, read_bytes};
@@ -10,7 +10,7 @@ use diorite_block::Blocking;
 use diorite_format::superblock::JournalPlace;
 use diorite_format::{FsBlock, GroupDesc, GroupNo, Ino, Inode as DiskInode, Superblock};
 
-/// Every group's descriptor, checked. Runs of descriptor blocks are read together.
+/// Reads and checks the descriptors of all groups. Runs of descriptor blocks are read together.
 pub(crate) fn read_groups(blocking: &Blocking, sb: &Superblock) -> Result<Box<[GroupDesc]>, Error> {
     const MOST_BLOCKS: u32 = 64;
     let (geometry, block) = (sb.geometry(), sb.block_size() as usize);
@@ -39,7 +39,7 @@ pub(crate) fn read_groups(blocking: &Blocking, sb: &Superblock) -> Result<Box<[G
 }
 
 impl Disk {
-    /// The block of the inode table with this inode, and where in it the inode begins.
+    /// The block of the inode table that holds this inode, and the inode's byte offset in it.
     pub(crate) fn inode_place(&self, ino: Ino) -> Result<(FsBlock, usize), Error> {
         let place = self.sb.inode_place(ino)?;
         let table = self.groups[place.group.get() as usize].inode_table;
@@ -47,7 +47,7 @@ impl Disk {
         Ok((block, place.offset as usize))
     }
 
-    /// Inodes that hold the volume's own structures.
+    /// Is this one of the volume's own inodes: a reserved one other than the root, or the journal's?
     pub(crate) fn is_system_inode(&self, ino: Ino) -> bool {
         ino == self.journal_ino() || ino != Ino::ROOT && ino.get() < self.sb.geometry().first_ino()
     }
@@ -65,7 +65,7 @@ impl Disk {
     }
 }
 
-/// Reads what stands in an inode's place.
+/// Reads an inode from the inode table.
 pub(crate) fn read_disk_inode(disk: &Disk, ino: Ino) -> Result<DiskInode, Error> {
     let (block, from) = disk.inode_place(ino)?;
     let bytes = disk

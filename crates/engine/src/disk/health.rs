@@ -1,9 +1,10 @@
-//! What becomes of a volume that has failed: its journal was aborted, or damage was met while metadata was being changed.
+//! A volume's condition after failures: its journal was aborted, or damage was met while metadata was being changed.
 //!
-//! Input: errors, from any thread and under any lock above the lock class `failure`. Output: the volume's [`Condition`], which every batch
-//! of requests looks at once; a record of the failure for the next open and for e2fsck. Invariants: a condition only gets worse; the first
-//! error is the one that is told; what is done about it is what the superblock says (`errors=` in man 8 tune2fs), but an aborted
-//! journal is never gone on with. Limits: writing the record down is best effort, by a thread that holds nothing: the keeper's, or who closes.
+//! Input: errors, from any thread, which may hold any lock that ranks before the lock class `failure`. Output: the volume's
+//! [`Condition`], which is looked at once per batch of requests; a record of the failure for the next open and for e2fsck. Invariants: a
+//! condition only gets worse; the first error is the one that is reported; the superblock's `errors=` (man 8 tune2fs) decides what happens
+//! after damage, but an aborted journal always ends all changes. Limits: writing the record is best effort, by a thread that holds no
+//! lock: the keeper, or the one that closes the volume.
 
 use super::Disk;
 use crate::error::Error;
@@ -14,28 +15,28 @@ use diorite_block::sync::atomic::{AtomicU32, Ordering};
 use diorite_format::superblock::ErrorRecord;
 use std::sync::OnceLock;
 
-/// How a volume is.
+/// Whether the volume can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     Open,
-    /// Something failed: it can be read.
+    /// Something failed: the volume can only be read.
     ReadOnly,
-    /// Closed by its user, or by a failure where the superblock says so.
+    /// Closed by its user; or by a failure, with `errors=panic`.
     Closed,
 }
 
-/// `s_errors`: go on; anything else but this and panic: read-only.
+/// `s_errors`: continue. Any value but this and [`PANIC`] means read-only.
 const CONTINUE: u16 = 1;
-/// `s_errors`: take no more requests at all.
+/// `s_errors`: panic, which here means that no more requests are taken.
 const PANIC: u16 = 3;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Health {
     condition: AtomicU32,
-    /// Why nothing may be changed any more.
+    /// The error after which nothing may be changed any more.
     first: OnceLock<Error>,
-    /// What the superblock does not say yet.
+    /// A record that has yet to be written into the superblock.
     due: Mutex<Option<ErrorRecord>>,
 }
 
@@ -63,12 +64,12 @@ impl Disk {
         }
     }
 
-    /// New requests are refused from now on.
+    /// Refuses new requests from now on.
     pub(crate) fn shut_down(&self) {
         self.health.worsen(Condition::Closed);
     }
 
-    /// Has nothing failed that makes the volume read-only?
+    /// Checks that no failure has made the volume read-only.
     pub(crate) fn check_sound(&self) -> Result<(), Error> {
         match self.health.first.get() {
             None => Ok(()),
@@ -77,7 +78,7 @@ impl Disk {
         }
     }
 
-    /// Something failed after which nothing may be changed any more.
+    /// Notes an error after which nothing may be changed any more.
     pub(crate) fn note_abort(&self, error: &Error) {
         if self.health.first.set(error.clone()).is_ok() {
             self.note_due(error);
@@ -105,7 +106,7 @@ impl Disk {
         self.health.due.lock().is_some()
     }
 
-    /// What the superblock shall say of a failure; once.
+    /// Takes the record that has yet to be written into the superblock, if there is one.
     pub(crate) fn take_record(&self) -> Option<ErrorRecord> {
         self.health.due.lock().take()
     }
@@ -145,7 +146,7 @@ impl Code {
         }
     }
 
-    /// As `s_last_error_errcode` has it.
+    /// The code in the superblock's `s_last_error_errcode`.
     fn in_superblock(self) -> u8 {
         match self {
             Code::Io => 2,
@@ -154,7 +155,7 @@ impl Code {
         }
     }
 
-    /// As the journal's superblock has it: Linux's number, negated.
+    /// The code in the journal superblock's `s_errno`: Linux's errno, negated.
     pub(crate) fn in_journal(self) -> i32 {
         match self {
             Code::Io => -5,

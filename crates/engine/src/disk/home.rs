@@ -1,8 +1,8 @@
-//! Writing blocks of metadata to where they belong, and making that durable.
+//! Writing blocks of metadata in place, durably.
 //!
-//! Input: places and bytes. Output: the same on the device. Invariants: neighbours go together; all have ended, well or not, when the
-//! call returns; the first error is reported. Limits: the bytes are copied, [`PIECE`] blocks at a time, since who changes them next must
-//! not wait for the device.
+//! Input: block numbers and bytes. Output: the same bytes on the device. Invariants: neighbouring blocks are written by one bio; all
+//! writes have ended, well or not, when the call returns; the first error is reported. Limits: the bytes are copied, [`PIECE`]
+//! blocks at a time, so that who changes a block next does not wait for the device.
 
 use super::Disk;
 use crate::error::Error;
@@ -10,25 +10,26 @@ use diorite_block::{Bio, BioList, Blocking, Buf, Epoch};
 use diorite_format::FsBlock;
 use std::sync::Arc;
 
-/// Blocks in one bio at most.
+/// Largest number of blocks in one bio.
 const RUN: usize = 128;
-/// Blocks of which there are copies at once: of eight runs.
+/// Largest number of blocks that are copied and in flight at once: eight full bios.
 const PIECE: usize = 1024;
 
 impl Disk {
-    /// Makes durable what has ended on the volume's device. Blocks.
+    /// Makes durable all writes to the volume's device that have ended. Blocks.
     pub(crate) fn flush(&self) -> Result<(), Error> {
         self.flush_since(self.data_epoch())
     }
 
-    /// Makes durable what had ended on the volume's device at `epoch`, unless others have done so since. Blocks.
+    /// Makes durable the writes to the volume's device that had ended at `epoch`; shares a later flush of others, if there is one. Blocks.
     pub(crate) fn flush_since(&self, epoch: Epoch) -> Result<(), Error> {
         let failed = |e| Error::of_flush(&*self.device, e);
         self.blocking.flush_since(epoch).map_err(failed)
     }
 
-    /// Writes blocks, given in the order of their places, and makes durable these and all that had ended before. It fails, too, if a flush
-    /// of others has failed since the first of them went down: that may have dropped them, and ours would not know. Blocks.
+    /// Writes blocks, given in ascending order, and makes them durable together with all writes that had ended before. Fails also if
+    /// another thread's flush has failed since the first of these writes: that flush may have dropped them, and our own flush would not
+    /// show it. Blocks.
     pub(crate) fn write_blocks_durably<'a>(
         &self,
         blocks: impl Iterator<Item = (FsBlock, &'a [u8])>,
@@ -53,7 +54,8 @@ impl Disk {
         Ok(())
     }
 
-    /// The same to a device with the same block size; where the host flushes behind a write, with one wait less.
+    /// As [`Disk::write_blocks_durably`], to a device with the same block size. Where the host flushes behind each durable write, the last
+    /// writes and the flush are one wait. Blocks.
     pub(crate) fn write_blocks_durably_to(
         &self,
         device: &Blocking,
@@ -72,7 +74,7 @@ impl Disk {
         }
     }
 
-    /// The bios that write these blocks, which are counted as written.
+    /// Builds the bios that write these blocks, and counts their bytes as written.
     fn in_runs(
         &self,
         device: &Blocking,
@@ -94,7 +96,7 @@ impl Disk {
         if !run.is_empty() {
             bios.push_back(gathered(first.get() * size, &mut run));
         }
-        // A journal on another device does not count, as the kernel counts.
+        // As in the kernel, writes to an external journal do not count.
         if Arc::ptr_eq(device.device(), &self.device) {
             self.note_written(bios.iter().map(|bio| bio.len).sum());
         }

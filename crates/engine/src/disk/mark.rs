@@ -1,8 +1,8 @@
-//! What the superblock says of the volume's use: in use, or clean.
+//! The superblock's state of use: "in use" or "clean".
 //!
-//! Input: the first change of metadata, the end of all of them. Output: the primary superblock at home, past any journal.
-//! Invariants: it says "in use" durably before anything else changes, and "clean" only after everything is home. Limits: copies of the
-//! superblock in other groups are left alone, as mounting leaves them.
+//! Input: the first change of metadata, and the end of all changes. Output: the primary superblock, written in place past any journal.
+//! Invariants: it says "in use" durably before anything else is changed, and "clean" only after all changes are home. Limits: the
+//! backups of the superblock in other groups are left alone, as mounting leaves them.
 
 use super::cache::Kind;
 use super::{Disk, edit_superblock};
@@ -11,8 +11,8 @@ use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockE
 use diorite_format::{FormatError, Superblock, Tid};
 
 impl Disk {
-    /// Says in the superblock that the volume is in use: with a journal that it needs recovery, without one that it is not clean. Durable
-    /// when the call returns. Blocks.
+    /// Marks the volume as in use in the superblock: with a journal as needing recovery, without one as not clean. Durable when the call
+    /// returns. Blocks.
     pub(crate) fn mark_in_use(&self) -> Result<(), Error> {
         let (now, journaled) = (self.now_seconds(), self.has_journal());
         let (mounts, orphan_file) = (self.sb.info().mount_count, self.sb.orphan_file().is_some());
@@ -34,12 +34,13 @@ impl Disk {
         })
     }
 
-    /// Says in the superblock that the volume is clean. Everything is home already. Durable when the call returns. Blocks.
+    /// Marks the volume as clean in the superblock. All changes must be home already. Durable when the call returns. Blocks.
     pub(crate) fn mark_clean(&self, orphans_in_file: bool) -> Result<(), Error> {
         self.edit_super_at_home(|edit| self.say_clean(edit, orphans_in_file))
     }
 
-    /// The same where there are changes in memory that nobody will ever commit: of the superblock, too. Blocks.
+    /// As [`Disk::mark_clean`], but changes the superblock as it is on the device: the one in memory has changes that are never committed.
+    /// Blocks.
     pub(crate) fn mark_clean_as_at_home(&self, orphans_in_file: bool) -> Result<(), Error> {
         let edit = |edit: &mut SuperblockEdit<'_>| self.say_clean(edit, orphans_in_file);
         edit_superblock(&self.blocking, self.block_size(), edit)
@@ -55,7 +56,7 @@ impl Disk {
         edit.set_kbytes_written(self.kbytes_written());
     }
 
-    /// Changes the superblock at home, past the journal.
+    /// Changes the superblock and writes it in place, past the journal.
     fn edit_super_at_home(
         &self,
         change: impl FnOnce(&mut SuperblockEdit<'_>),
@@ -63,7 +64,7 @@ impl Disk {
         let at = (self.sb.super_block(), Kind::Super.into());
         let verify = |raw: &[u8]| self.verify_super(raw);
         let edit = |raw: &mut [u8]| self.edit_super_in(raw, change);
-        // In no transaction: none is running, and the block is home before one begins.
+        // In no transaction: none is running, and the block is home before the next one begins.
         self.cache
             .change(&self.blocking, at, Tid::new(0), verify, edit)?;
         let bytes = self
@@ -74,7 +75,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Changes the superblock in the bytes of its block, and seals it.
+    /// Changes the superblock within the bytes of its block, and updates its checksum.
     pub(crate) fn edit_super_in(
         &self,
         raw: &mut [u8],
@@ -90,7 +91,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Are these the bytes of a block with a sound superblock?
+    /// Checks that the bytes of a block contain a valid superblock.
     pub(crate) fn verify_super(&self, raw: &[u8]) -> Result<(), FormatError> {
         let from = self.super_offset();
         let bytes: &[u8; SUPERBLOCK_SIZE] = raw[from..from + SUPERBLOCK_SIZE]
@@ -99,7 +100,7 @@ impl Disk {
         Superblock::parse(bytes).map(|_| ())
     }
 
-    /// Where in its block the superblock begins.
+    /// The superblock's offset in its block.
     fn super_offset(&self) -> usize {
         (SUPERBLOCK_OFFSET % u64::from(self.block_size())) as usize
     }

@@ -1,18 +1,18 @@
-//! The disk room: the bytes of a volume, checked, and whether they may still be changed. Nothing is decided here.
+//! The disk room: reads and writes a volume's metadata, verified, and tracks whether the volume may still be changed. It decides nothing.
 //!
 //! | file | takes -> gives |
 //! |---|---|
 //! | `raw` | a device and a place -> bytes, before there is a volume |
-//! | `superblock` | a device -> the superblock, or what stands in for it |
+//! | `superblock` | a device -> the superblock, or what replaces a torn one |
 //! | `groups` | the superblock -> group descriptors; an inode's number -> its place |
 //! | `zone` | a range of blocks -> which of the volume's own structures lies in it |
 //! | `cache` | a block of metadata -> its bytes, verified once |
-//! | `home` | blocks -> their places, durably |
+//! | `home` | blocks -> written in place, durably |
 //! | `mark` | the first change and the last -> "in use" and "clean" in the superblock |
 //! | `health` | errors -> whether the volume can be written, or used at all |
 //!
-//! Input: a device and its superblock. Output: [`Disk`]. Invariants: what is read is verified before it is used; whatever is written here
-//! is durable when the call returns. Limits: knows of no transaction and of no inode in memory.
+//! Input: a device and its superblock. Output: [`Disk`]. Invariants: what is read is verified before it is used; what is written here
+//! is durable when the call returns. Limits: knows no transaction and no inode in memory.
 
 pub(crate) mod cache;
 mod groups;
@@ -41,20 +41,20 @@ use health::Health;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The bytes of a volume, and its condition.
+/// A volume's device, superblock, group descriptors, metadata cache and condition.
 pub(crate) struct Disk {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) blocking: Blocking,
     pub(crate) sb: Superblock,
     pub(crate) groups: Box<[GroupDesc]>,
     pub(crate) cache: MetaCache,
-    /// The failed flushes that were told of by syncs of the volume.
+    /// The failed flushes that syncs of the whole volume have reported already.
     pub(crate) told: Told,
-    /// Height of the volume in a stack of volumes: 1 on a bottom device.
+    /// The volume's height in a stack of volumes: 1 if its device is not in a volume itself.
     pub(crate) level: u8,
     health: Health,
     clock: Clock,
-    /// Bytes written to the device since it was opened. Queues add theirs now and then.
+    /// Bytes written to the device since the volume was opened. Queues add theirs from time to time.
     written: AtomicU64,
     mounted_on: Option<String>,
     name: String,
@@ -73,7 +73,7 @@ impl std::fmt::Debug for Disk {
     }
 }
 
-/// What opening has read of a volume.
+/// What opening has read from the device.
 pub(crate) struct Parts {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) blocking: Blocking,
@@ -82,12 +82,12 @@ pub(crate) struct Parts {
     pub(crate) zone: Zone,
 }
 
-/// What the options say of it.
+/// What the options say of the volume.
 pub(crate) struct Terms {
     pub(crate) clock: Clock,
     pub(crate) writable: bool,
     pub(crate) mounted_on: Option<String>,
-    /// Bytes of metadata in memory.
+    /// The metadata cache's budget in bytes.
     pub(crate) cache_bytes: usize,
 }
 
@@ -131,7 +131,7 @@ impl Disk {
         self.writable
     }
 
-    /// Is there a log? Else changes go home in rounds.
+    /// Does the volume have a log? Otherwise a commit writes blocks home in ordered rounds.
     pub(crate) fn has_journal(&self) -> bool {
         self.sb.journal() != JournalPlace::None
     }
@@ -141,14 +141,14 @@ impl Disk {
         (self.clock)()
     }
 
-    /// The same in nanoseconds; never 0.
+    /// As [`Disk::now`], in nanoseconds; never 0.
     pub(crate) fn now_nanos(&self) -> u64 {
         u64::try_from(self.now().as_nanos())
             .unwrap_or(u64::MAX)
             .max(1)
     }
 
-    /// The same in seconds.
+    /// As [`Disk::now`], in seconds.
     pub(crate) fn now_seconds(&self) -> i64 {
         i64::try_from(self.now().as_secs()).unwrap_or(i64::MAX)
     }
@@ -178,51 +178,52 @@ impl Disk {
             .or_else(|| self.journal_zone.get().and_then(|z| z.find(at, len)))
     }
 
-    /// Blocks of the volume's own structures, with those of its journal as far as they are known.
+    /// Number of blocks of the volume's own structures, including the journal's once they are known.
     pub(crate) fn own_blocks(&self) -> u64 {
         self.zone.blocks() + self.journal_zone.get().map_or(0, Zone::blocks)
     }
 
-    /// Adds the journal's blocks to what no file may point to.
+    /// Adds the journal's blocks to those that no file may be mapped to.
     pub(crate) fn guard_journal(&self, zone: Zone) {
         self.journal_zone.get_or_init(|| zone);
     }
 
-    /// So many bytes were, or are about to be, written to the device.
+    /// Counts bytes that were, or are about to be, written to the device.
     pub(crate) fn note_written(&self, bytes: u64) {
         self.written.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// KiB written in the volume's life, as its superblock counts them.
+    /// KiB written since mkfs, as the superblock counts them (`s_kbytes_written`).
     pub(crate) fn kbytes_written(&self) -> u64 {
         let now = self.written.load(Ordering::Relaxed) / 1024;
         self.sb.info().kbytes_written.saturating_add(now)
     }
 
-    /// The account of the device's flushes.
+    /// The device's account of flushes: which ones have begun, ended and failed.
     pub(crate) fn flushes(&self) -> &Flushes {
         self.blocking.flushes()
     }
 
-    /// When data that has ended by now had ended.
+    /// The epoch of data whose writes have ended by now: see [`Epoch`].
     pub(crate) fn data_epoch(&self) -> Epoch {
         self.flushes().now()
     }
 
-    /// Data that had ended by then is not lost.
+    /// Checks that no failed flush may have dropped data of this epoch.
     ///
     /// # Errors
-    /// That of a flush that has failed since, whoever asked for it.
+    /// The error of a flush that has failed since, whoever asked for it.
     pub(crate) fn check_flushes_since(&self, epoch: Epoch) -> Result<(), Error> {
         let checked = self.flushes().check(epoch);
         checked.map_err(|e| Error::of_flush(&*self.device, e))
     }
 
-    /// What somebody is told at the end of a sync that went so: he answers for data of any epoch, so he is told of a flush that has failed
-    /// since he had been told of the last one, as that was when the sync began. An error of a flush tells of all so far.
+    /// The result that a sync reports, given its own result `done`. The caller of a sync relies on data of any epoch, so the sync fails as
+    /// well if a flush has failed that `told` has not reported yet; `since` is `told`'s state when the sync began. Reporting the error
+    /// of one flush counts all failures so far as reported.
     ///
     /// # Errors
-    /// That of the sync, or that flush's.
+    /// The sync's own, or that flush's.
     pub(crate) fn end_sync(
         &self,
         (told, since): (&Told, Epoch),

@@ -1,6 +1,6 @@
-//! Bytes and blocks of a device, before there is a volume on it.
+//! Bytes and blocks of a device that has no opened volume yet.
 //!
-//! Input: a device, places. Output: bytes; the superblock changed in its place. Invariants: what is asked for is rounded out to the device's
+//! Input: a device and places. Output: bytes; the superblock, changed in place. Invariants: reads are rounded out to the device's
 //! logical blocks; [`edit_superblock`] is durable when it returns. Limits: blocks the calling thread.
 
 use crate::error::Error;
@@ -11,13 +11,13 @@ use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockE
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Contents of blocks of the volume, by number. Equal ones may be the same memory.
+/// Contents of blocks of the volume, by block number. Equal contents may share memory.
 pub(crate) type Blocks = BTreeMap<FsBlock, Arc<[u8]>>;
 
 /// Reads any range of the device, rounded out to its logical blocks. Blocks.
 ///
 /// # Errors
-/// `Invalid` past the device's end; the device's.
+/// `Invalid` if the range passes the device's end; the device's.
 pub fn read_bytes(blocking: &Blocking, at: u64, len: usize) -> Result<Vec<u8>, Error> {
     let geometry = blocking.device().geometry();
     let logical = u64::from(geometry.logical);
@@ -45,7 +45,7 @@ pub fn read_bytes(blocking: &Blocking, at: u64, len: usize) -> Result<Vec<u8>, E
     Ok(buf.as_slice()[skip..skip + len].to_vec())
 }
 
-/// Changes the primary superblock and makes that durable.
+/// Changes the primary superblock in place, durably. Blocks.
 pub(crate) fn edit_superblock(
     blocking: &Blocking,
     block_size: u32,
@@ -72,7 +72,7 @@ pub(crate) fn edit_superblock(
     flush(blocking)
 }
 
-/// Writes bytes at a multiple of the device's block.
+/// Writes bytes at a position that is a multiple of the device's logical block. Blocks.
 pub(crate) fn write_block(blocking: &Blocking, pos: u64, bytes: &[u8]) -> Result<(), Error> {
     let mut buf = Buf::zeroed(bytes.len());
     buf.copy_in(0, bytes);
@@ -82,7 +82,7 @@ pub(crate) fn write_block(blocking: &Blocking, pos: u64, bytes: &[u8]) -> Result
     done.result.map_err(failed)
 }
 
-/// Makes durable what was written.
+/// Makes durable what was written to the device before. Blocks.
 pub(crate) fn flush(blocking: &Blocking) -> Result<(), Error> {
     let failed = |e| Error::of_flush(&**blocking.device(), e);
     blocking.flush().map_err(failed)

@@ -1,8 +1,9 @@
-//! The superblock: the primary one, or what stands in for it where its checksum fails.
+//! Finds the superblock: the primary one, or a replacement if its checksum is wrong.
 //!
-//! Input: a device. Output: [`Found`]. Invariants: reads only; a copy counts only where it says of itself that it belongs. Limits: only a
-//! wrong sum is taken for a torn write. If that write changed no more than the flags that recovery changes, it is known what was there
-//! before or after it; else a copy stands in, whose counts and states are as old as the copy. Only the chain of orphans goes on.
+//! Input: a device. Output: [`Found`]. Invariants: reads only; a backup counts only if its own fields say that it belongs at its place.
+//! Limits: only a wrong checksum is taken for a torn write. If that write changed only the flags that recovery changes, the superblock of
+//! before or after it can be rebuilt. Otherwise a backup replaces it, whose counts and states are as old as the backup; only the head of
+//! the orphan list is taken over from the torn superblock.
 
 use super::{Blocks, read_bytes};
 use crate::error::Error;
@@ -15,17 +16,17 @@ use std::sync::Arc;
 
 type Raw = [u8; SUPERBLOCK_SIZE];
 
-/// A superblock to go by.
+/// The superblock to use.
 pub struct Found {
-    /// It, checked.
+    /// The superblock, checked.
     pub sb: Superblock,
-    /// The block of the primary as it should be, if it is not.
+    /// The primary superblock's block as it should be, if the one on the device is torn.
     pub(crate) patch: Arc<Blocks>,
-    /// What a person should know.
+    /// A message for the user, if the primary superblock was replaced.
     pub note: Option<String>,
 }
 
-/// Reads and checks a superblock of the volume: the primary one, or what stands in for one that was torn. Blocks.
+/// Reads and checks the primary superblock. If it was torn, finds or rebuilds a replacement. Blocks.
 ///
 /// # Errors
 /// No file system; damage; the device's.
@@ -54,7 +55,7 @@ pub fn find(blocking: &Blocking) -> Result<Found, Error> {
     }
 }
 
-/// The superblock before or after a write of two sectors of which one arrived, if it changed no more than these flags.
+/// Rebuilds a torn superblock: it has two sectors, of which only one was written. Succeeds if that write changed only these flags.
 fn mend(torn: &Raw) -> Option<Raw> {
     let flags = [(true, true), (true, false), (false, true), (false, false)];
     let with = |(needs_recovery, error)| {
@@ -62,7 +63,7 @@ fn mend(torn: &Raw) -> Option<Raw> {
         let mut edit = SuperblockEdit::new(&mut raw);
         edit.set_needs_recovery(needs_recovery);
         edit.set_error_state(error);
-        // Not sealed: the sum is the evidence.
+        // The checksum is not updated: that it fits proves that the flags are right.
         Superblock::parse(&raw).ok().map(|_| raw)
     };
     flags.into_iter().find_map(with)
@@ -86,7 +87,7 @@ fn find_copy(blocking: &Blocking, torn: &Raw) -> Result<Option<(Raw, String)>, E
     Ok(None)
 }
 
-/// Goes by `raw` in place of the primary.
+/// Uses `raw` in place of the primary superblock.
 fn stand_in(blocking: &Blocking, raw: &Raw, how: &str) -> Result<Found, Error> {
     let sb = Superblock::parse(raw)?;
     let (block, size) = (sb.super_block(), sb.block_size() as usize);

@@ -1,7 +1,7 @@
-//! Where the volume's own structures are: superblocks, descriptors, bitmaps, inode tables, the journal.
+//! Where the volume's own structures are: superblocks, group descriptors, bitmaps, inode tables, the journal.
 //!
-//! Input: the superblock and the group descriptors. Output: for a range of blocks, what lies in it. Invariant: the runs are
-//! sorted and do not overlap. Limits: flexible groups merge into few runs; a volume of 1 TiB makes some thousands.
+//! Input: the superblock and the group descriptors. Output: for a range of blocks, which structure lies in it. Invariant: the runs are
+//! sorted and do not overlap. Limits: with flex_bg the structures merge into few runs; a volume of 1 TiB has some thousands.
 
 use crate::error::Error;
 use diorite_format::{FsBlock, GroupDesc, GroupNo, Superblock};
@@ -20,7 +20,7 @@ struct Run {
 }
 
 impl Zone {
-    /// The structures at fixed places.
+    /// Superblocks, group descriptors, bitmaps and inode tables.
     pub fn of_groups(sb: &Superblock, groups: &[GroupDesc]) -> Result<Zone, Error> {
         let mut runs = Vec::new();
         let table = u64::from(sb.geometry().inode_table_blocks());
@@ -41,7 +41,7 @@ impl Zone {
         Ok(Zone::from_runs(runs))
     }
 
-    /// Given runs, all of one thing.
+    /// A zone of given runs, which all hold the same kind of structure.
     pub(crate) fn of(what: &'static str, places: impl Iterator<Item = (FsBlock, u64)>) -> Zone {
         Zone::from_runs(
             places
@@ -72,12 +72,12 @@ impl Zone {
         }
     }
 
-    /// Blocks in it.
+    /// Number of blocks in the zone.
     pub(crate) fn blocks(&self) -> u64 {
         self.runs.iter().map(|r| r.end - r.start).sum()
     }
 
-    /// What lies in `len` blocks from `at`, if anything does.
+    /// The structure that lies in `len` blocks from `at`, if any does.
     pub fn find(&self, at: FsBlock, len: u64) -> Option<&'static str> {
         let next = self.runs.partition_point(|r| r.end <= at.get());
         self.runs
@@ -103,7 +103,7 @@ fn super_block_of(sb: &Superblock, group: GroupNo) -> u64 {
     }
 }
 
-/// The primary descriptors with what is reserved for their growth, and the same behind each backup.
+/// The primary group descriptors with the blocks reserved for their growth, and the copies of both behind each backup superblock.
 fn push_descriptors(sb: &Superblock, runs: &mut Vec<Run>) -> Result<(), Error> {
     let geometry = sb.geometry();
     for index in 0..geometry.gdt_blocks() {

@@ -1,9 +1,9 @@
-//! Inodes as fast commits say that they are.
+//! Replays records of inodes: makes inodes as the fast commits describe them.
 //!
-//! Input: the bytes of an inode, whole or without the attributes in it. Output: its place in the table, its number taken. Invariants: an
-//! inode keeps its map and its count of blocks, which the ranges change; a directory its size, its links and whether it is hashed, too;
-//! one with another generation is another inode: the old one goes first, with all that it has. Limits: what is wrong in the bytes is
-//! refused as in an inode that is read.
+//! Input: the bytes of an inode, with or without the attributes in it. Output: the inode in the inode table, its number taken.
+//! Invariants: an inode keeps its map and its count of blocks, which only range records change; a directory also keeps its size, its
+//! count of links, and whether it is hashed; a record with another generation describes another inode: the old one is deleted first, with
+//! everything it has. Limits: damaged bytes are refused as in an inode that is read.
 
 use super::{Place, Replay, damaged, is_dir};
 use crate::delete;
@@ -19,11 +19,11 @@ use diorite_format::xattr::write_inode;
 use diorite_format::{Ino, Inode as DiskInode, InodeFlags, MapKind};
 use std::sync::Arc;
 
-/// The number's bitmap and descriptor, blocks of the table that were never used, the inode.
+/// For the bitmap and descriptor of the number, blocks of the inode table that were never used, and the inode.
 const INODE_CREDITS: u32 = 64;
 
 impl Replay<'_> {
-    /// The inode that a record names: the one that is there, or the one that this fast commit is about to describe.
+    /// The inode that a record names: one that exists, or a new one that this fast commit describes, here or further on.
     pub(super) fn named(
         &mut self,
         ino: Ino,
@@ -50,7 +50,7 @@ impl Replay<'_> {
         self.begin(ino, raw).map(Some)
     }
 
-    /// The inode is this now.
+    /// Replays an inode record: gives the inode these bytes.
     pub(super) fn put_inode(
         &mut self,
         ino: Ino,
@@ -77,18 +77,18 @@ impl Replay<'_> {
                 };
             }
         }
-        // One that had a name is on the list for a truncation, which recovery ends.
+        // An inode that had a name is on the list because of a truncation, which orphan recovery completes; it stays there.
         if old.links == 0 && new.links > 0 {
             self.volume
                 .in_handle(1 + ORPHAN_CREDITS, |handle| inode.end_orphan(handle, 0))?;
         }
-        // On the list it says which comes next there.
+        // While it is on the list its dtime is the link to the next orphan.
         let is_listed = new.links == 0 || self.volume.orphans.has(ino);
         new.dtime = if is_listed { inode.disk().dtime } else { 0 };
         self.write(new, bytes).map(drop)
     }
 
-    /// An inode that was not there, without data: its number is taken.
+    /// Creates an inode that did not exist, without data, and takes its number.
     fn begin(&mut self, ino: Ino, raw: &[u8]) -> Result<Arc<Inode>, Error> {
         let (mut new, mut bytes) = self.parse(ino, vec![0; self.inode_size()], raw)?;
         let (volume, as_dir) = (self.volume, new.is_dir());
@@ -124,7 +124,7 @@ impl Replay<'_> {
         self.write(new, bytes)
     }
 
-    /// The data of a file has left its inode: it has an empty map, and the ranges say what is in it.
+    /// Removes inline data from the inode of a file and gives it an empty map, since its data has moved out; range records fill the map.
     fn leave_inline(&mut self, inode: &Inode) -> Result<Arc<Inode>, Error> {
         let ino = inode.ino;
         self.volume.in_handle(INODE_CREDITS, |handle| {
@@ -137,7 +137,7 @@ impl Replay<'_> {
         self.write(disk, bytes)
     }
 
-    /// Deletes an inode with all that it has; its number is free then.
+    /// Deletes an inode with everything it has, and frees its number.
     pub(super) fn erase(&mut self, ino: Ino) -> Result<(), Error> {
         let volume = self.volume;
         let Some(inode) = self.inode(ino)? else {
@@ -153,7 +153,7 @@ impl Replay<'_> {
         delete::delete_orphan(volume, ino)
     }
 
-    /// What a record makes of the bytes in an inode's place, checked and sealed.
+    /// Puts a record's bytes over an inode's bytes; checks the result and sets its checksum.
     fn parse(
         &self,
         ino: Ino,
@@ -210,7 +210,7 @@ impl Replay<'_> {
     }
 }
 
-/// Where data is stays as it is, whatever a record says: the ranges say what changes.
+/// Keeps the map and the block count, whatever the record says: range records change them.
 fn keep_map(new: &mut DiskInode, old: &DiskInode) {
     if is_mapped(new) && new.map_kind() == old.map_kind() {
         new.i_block = old.i_block;

@@ -1,37 +1,38 @@
-//! The fast-commit room: what was done since the last transaction, done again.
+//! The fast-commit room: replays fast commits, which are records of operations since the last transaction.
 //!
 //! | file | takes -> gives |
 //! |---|---|
-//! | `inodes` | the bytes of inodes -> their places in the table, maps as they are here |
-//! | `ranges` | file blocks and where they are -> maps, bitmaps, counts |
-//! | `names` | names made and gone -> directories, counts of links |
+//! | `inodes` | inode records -> inodes in the inode table, with their maps as they are |
+//! | `ranges` | range records -> maps, bitmaps, block counts |
+//! | `names` | name records -> directory entries, link counts |
 //!
 //! Input: a volume whose log is replayed, open for writing over a device in memory, and the fast commits that follow that log. Output:
-//! the volume as they say, its sums and counts right. Invariants: in the order of the records; an inode is what its record says but for
-//! its map, which the ranges make, and a directory's size and links, which the names make; blocks and inodes that any record names are
-//! taken before anything is allocated; what a record asks for and is there already stays, so that a replay which somebody began may be
-//! begun again. Limits: what this does cannot be undone, so whoever calls keeps it apart from the volume until all of it is done.
+//! the volume as they describe it, with correct checksums and counts. Invariants: records are replayed in their order; an inode becomes
+//! what its record says except for its map, which range records make, and a directory's size and links, which name records make; blocks
+//! and inodes that any record names are taken before anything is allocated; what a record asks for may be done already, so that an
+//! interrupted replay can be begun again. Limits: a replay cannot be undone, so the caller keeps the result apart from the volume until
+//! it is complete.
 //!
-//! What the records leave out, as the kernel writes them: the directories' own inodes, blocks and times, the nodes of maps, and whatever
-//! was made and removed between two fast commits. So a name may go that never came, from a directory that never was.
+//! The kernel leaves out of the records: the inodes, blocks and times of directories, the nodes of maps, and whatever was made and removed
+//! between two fast commits. So a record may remove a name that was never added, from a directory that never existed.
 //!
 //! # How they take effect
 //!
-//! Fast commits (`fast_commit`) are records of what was done since the last transaction - an inode is this now, these blocks are its,
-//! this name came or went - and not blocks, so they are done again by the rooms that do such things: a volume without a log of its own
-//! is opened over a `Scratch`, a device that shows the replayed log and keeps in memory what is written (`mount/fast.rs`), and the
-//! `fast_commit` room goes through the records in their order. A fast commit counts whole or not at all: its sum holds, it names the
-//! transaction that the log ended before, and all before it count. What the scratch holds at the end is the result: readers get one
-//! overlay more. For writers it takes the place of the fast commits in one step, between 1 and 2 above:
+//! Fast commits are not blocks but records of operations since the last transaction: an inode has these bytes, an inode has these blocks,
+//! a name was added or removed. So they are replayed by the rooms that do such operations. A volume without a log of its own is opened
+//! over a `Scratch`, a device that shows the replayed log and keeps in memory what is written (`mount/fast.rs`), and this room goes
+//! through the records in their order. A fast commit counts as a whole or not at all: its checksum is right, it names the transaction at
+//! which the log ended, and all fast commits before it count. The blocks in the scratch at the end are the result: readers get one more
+//! overlay. For writers the result replaces the fast commits, between steps 1 and 2 of recovery (`mount/mod.rs`):
 //!
-//! 1. the log's blocks are home; the log's start moves to its end, where nothing follows: the fast commits still count
-//! 2. the changed blocks are written there as one transaction, flush, its commit block, flush: now they count, and the fast commits do
-//!    not
-//! 3. they go home, flush; the log is emptied as above
+//! 1. The blocks of the log are at home. The log's start moves to its end, where nothing follows: the fast commits still count.
+//! 2. The changed blocks are written there as one transaction; flush, its commit block, flush. Now the transaction counts, and the fast
+//!    commits do not.
+//! 3. The changed blocks are written home, flush; then the log is emptied as in recovery.
 //!
-//! So a crash anywhere leaves the fast commits or the transaction, and nothing has to be done twice to half-written blocks. Blocks that
-//! records name are taken before anything is allocated; maps are rebuilt (records know no nodes), directories get their names one by
-//! one and grow as they need; at the end what has no name is deleted, and every block of every inode concerned is seen to be used.
+//! So a crash at any point leaves the fast commits or the transaction, and nothing is replayed over half-written blocks. Blocks that
+//! records name are taken before anything is allocated; maps are rebuilt, as records have no nodes; directories get their names one by
+//! one and grow as needed; at the end inodes without a name are deleted, and every block of every inode concerned is marked used.
 
 mod inodes;
 mod names;
@@ -48,7 +49,7 @@ use diorite_format::{FileType, Ino};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Replays fast commits. Blocks; no lock may be held.
+/// Replays fast commits on `volume`. Blocks; no lock may be held.
 pub(crate) fn replay(volume: &Arc<Fs>, commits: &[FastCommit]) -> Result<(), Error> {
     delete::load(volume)?;
     let mut replay = Replay {
@@ -76,13 +77,13 @@ pub(crate) fn replay(volume: &Arc<Fs>, commits: &[FastCommit]) -> Result<(), Err
 /// A replay under way.
 struct Replay<'v> {
     volume: &'v Arc<Fs>,
-    /// Every inode that was named, as it is now.
+    /// Every inode that a record has named, as it is now.
     inodes: BTreeMap<Ino, Arc<Inode>>,
-    /// How many names a directory has, if that is not one.
+    /// How many names a directory has, where that is not 1.
     names_of: BTreeMap<Ino, u32>,
 }
 
-/// A record among those of its fast commit.
+/// A record, by its index in its fast commit.
 #[derive(Clone, Copy)]
 struct Place<'c> {
     commit: &'c FastCommit,
@@ -90,7 +91,7 @@ struct Place<'c> {
     at: usize,
 }
 
-/// Where in a fast commit the records of each inode are, in ascending order: each record asks for the next one of its inode.
+/// The indices of each inode's records in a fast commit, ascending: every record asks for the next one of its inode.
 struct InodeRecords(BTreeMap<Ino, Vec<usize>>);
 
 impl InodeRecords {
@@ -104,7 +105,7 @@ impl InodeRecords {
         InodeRecords(places)
     }
 
-    /// The first one of an inode that is at this place or further on.
+    /// The first record of an inode at this index or behind it.
     fn next_of(&self, ino: Ino, at: usize) -> Option<usize> {
         let places = self.0.get(&ino)?;
         places.get(places.partition_point(|p| *p < at)).copied()
@@ -112,7 +113,7 @@ impl InodeRecords {
 }
 
 impl<'c> Place<'c> {
-    /// What this fast commit says of an inode, here or further on.
+    /// The bytes that this fast commit gives an inode, here or further on.
     fn next_of(self, wanted: Ino) -> Option<&'c [u8]> {
         match &self.commit[self.inodes.next_of(wanted, self.at)?] {
             FastRecord::Inode { raw, .. } => Some(raw),
@@ -162,7 +163,7 @@ impl Replay<'_> {
         Ok(Some(inode))
     }
 
-    /// Fast commits are about files, directories and the root.
+    /// Refuses inodes that no fast commit may name: the volume's own, except the root.
     fn check_ino(&self, ino: Ino) -> Result<(), Error> {
         let (volume, sb) = (self.volume, &self.volume.sb);
         sb.check_ino(ino.get())
@@ -173,9 +174,9 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// What no name stands for goes; all others have their blocks for themselves.
+    /// Deletes inodes that have no name; marks the blocks of all others as used.
     fn finish(mut self) -> Result<(), Error> {
-        // What was freed may be used again from here on, and may be used already.
+        // After this commit freed blocks may be used again; records may have given them to other inodes already.
         self.volume.commit_running()?;
         for (ino, inode) in std::mem::take(&mut self.inodes) {
             // A directory that never got its name has no block.

@@ -1,9 +1,9 @@
-//! Names as fast commits say that they came and went.
+//! Replays records of names that were added or removed.
 //!
-//! Input: a directory, a name, an inode. Output: the directory changed, links counted where no record of the inode does that. Invariants:
-//! a directory counts its subdirectories by the names that really come and go; one that loses its only name is on its way out; one that
-//! moves has the right "..". Limits: what is about a directory that is not there is about one that came and went between two fast
-//! commits, and is left out.
+//! Input: a directory, a name, an inode. Output: the directory changed; links counted if no record of the inode does that. Invariants:
+//! a directory's count of subdirectories follows the names that are really added and removed; a directory that loses its only name gets no
+//! links, so that it is deleted at the end; one that moves gets the right "..". Limits: a record about a directory that does not exist is
+//! skipped: the directory was made and removed between two fast commits.
 
 use super::{Place, Replay, damaged, is_dir};
 use crate::dir::links::{one_less, one_more};
@@ -84,7 +84,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// A directory that has names.
+    /// A directory that has a name; None for anything else.
     fn directory(&mut self, ino: Ino) -> Result<Option<Arc<Inode>>, Error> {
         let found = self.inode(ino)?;
         Ok(found.filter(|inode| is_dir(inode) && inode.disk().links > 0))

@@ -1,8 +1,8 @@
-//! What files' blocks are mapped to, as fast commits say.
+//! Replays records of ranges: what files' blocks are mapped to.
 //!
-//! Input: extents that files have, and ranges that are holes. Output: maps changed, blocks used and free on disk. Invariants: blocks of
-//! all extents are taken before the first allocation; at the end every block of every inode that was named is used, whoever gave it up on
-//! the way. Limits: files with extents or blocks of pointers.
+//! Input: extents of files, and ranges that became holes. Output: maps changed, blocks used and freed on disk. Invariants: the blocks of
+//! all extents are marked used before the first allocation; at the end every block of every inode that was named is marked used, even if
+//! another inode has freed it in between. Limits: files with extents or indirect blocks.
 
 use super::{Place, Replay, damaged};
 use crate::alloc::{MARK_CREDITS, Run};
@@ -13,13 +13,13 @@ use diorite_format::extent::Extent;
 use diorite_format::journal::FastRecord;
 use diorite_format::{FsBlock, Ino, MapKind};
 
-/// One past the last file block that can be mapped: no range goes further.
+/// One past the last file block that can be mapped; no range ends behind it.
 const END: u32 = u32::MAX;
-/// Leaves that the new extent of a map may touch, for room in the transaction.
+/// For credits: how many leaves a new extent may touch.
 const LEAVES: u32 = 8;
 
 impl Replay<'_> {
-    /// Nobody else gets the blocks that a record names.
+    /// Marks the blocks that a record names as used, so that nobody else gets them.
     pub(super) fn reserve(&self, record: &FastRecord) -> Result<(), Error> {
         let FastRecord::AddRange { ino, extent } = record else {
             return Ok(());
@@ -38,7 +38,7 @@ impl Replay<'_> {
     fn use_run(&self, run: Run) -> Result<(), Error> {
         let (volume, alloc) = (self.volume, self.volume.alloc()?);
         let (mut start, end) = (run.start, run.end());
-        // Group by group: where they are small, an extent may reach over more of them than one transaction has room for.
+        // Group by group: if groups are small, an extent may lie in more of them than one transaction has room for.
         while start < end {
             let group = volume.sb.group_of(start).ok_or_else(|| {
                 Error::Damaged(format!("fast commits: {run} are outside the volume"))
@@ -117,7 +117,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// All blocks of this inode are used.
+    /// Marks all blocks of this inode as used.
     pub(super) fn own_blocks(&self, inode: &Inode) -> Result<(), Error> {
         if !matches!(
             inode.disk().map_kind(),

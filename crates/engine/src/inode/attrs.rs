@@ -1,13 +1,14 @@
-//! Whether what an inode says of itself may be changed.
+//! Whether the inode's flags allow changes of its attributes and names.
 //!
-//! Input: an inode. Output: why not. Invariants: none. Limits: who may set what is the caller's policy.
+//! Input: an inode. Output: an error that names the flag which forbids the change. Invariants: none. Limits: the caller's permissions are
+//! not checked: frontends do that.
 
 use super::Inode;
 use crate::error::Error;
 use diorite_format::InodeFlags;
 
 impl Inode {
-    /// May its attributes, its names, its place be changed?
+    /// May its attributes be changed, and may it get or lose names? Not if it is immutable, append-only, or one of the volume's own.
     pub(crate) fn check_settable(&self) -> Result<(), Error> {
         let (ino, disk) = (self.ino, self.disk());
         let (flags, refused) = (disk.flags, |flag| Err(Error::NotPermitted { ino, flag }));

@@ -1,7 +1,9 @@
-//! Space for all of a write that takes several handles, had before the first: so it fails for space before it has changed anything, or not at all.
+//! Allocates all space for a write that needs several handles before the first handle begins. So a write that fails for lack of space has
+//! changed nothing.
 //!
-//! Input: file blocks, with the turn on the file. Output: what they are mapped to, with claimed blocks in the place of holes; blocks set aside for nodes of
-//! the map. Invariants: what is claimed is mapped or given back. Limits: blocks; commits where that makes room.
+//! Input: file blocks; the caller has the turn on the file. Output: their mappings, with claimed blocks in the place of holes; blocks
+//! reserved for nodes of the map. Invariants: a claimed block is mapped or given back. Limits: blocks the calling thread; commits if that
+//! makes freed blocks usable.
 
 use super::Inode;
 use crate::alloc::Run;
@@ -11,23 +13,23 @@ use crate::turn::pending::{Claimed, NodesNeeded};
 use diorite_format::FsBlock;
 use std::ops::Range;
 
-/// See the module.
+/// The space for one write, to be ended with [`Inode::end_space`].
 pub(super) struct Space {
-    /// All of the range, without holes.
+    /// The mappings of the whole range, without holes.
     pub(super) mappings: Vec<Mapping>,
     claims: Vec<Claimed>,
     share: NodesNeeded,
 }
 
 impl Space {
-    /// Does this block of the file get a claimed one?
+    /// Is the block that this file block gets a claimed one?
     pub(super) fn is_claimed(&self, block: u64) -> bool {
         self.claims.iter().any(|c| c.blocks().contains(&block))
     }
 }
 
 impl Inode {
-    /// Takes space for these blocks. What fails has taken none.
+    /// Takes space for these file blocks. If it fails, it keeps nothing.
     pub(super) fn take_space(&self, blocks: Range<u64>) -> Result<Space, Error> {
         let mut space = Space {
             mappings: Vec::new(),
@@ -66,13 +68,13 @@ impl Inode {
         Ok(())
     }
 
-    /// The write has ended; the blocks from `unmapped` on were not mapped.
+    /// Ends the write: gives back the claims from file block `unmapped` on, which were not mapped, and the reserve for nodes.
     pub(super) fn end_space(&self, space: &Space, unmapped: u64) {
         for claim in &space.claims {
             let blocks = claim.blocks();
             let mut from = unmapped.max(blocks.start);
             if from > blocks.start {
-                // A cluster of which something is mapped is the file's.
+                // A cluster belongs to the file if any of its blocks is mapped.
                 from = self.whole_clusters(blocks.start..from).end;
             }
             if from < blocks.end {

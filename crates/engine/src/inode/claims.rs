@@ -1,8 +1,8 @@
-//! Where a file's new blocks are claimed: near what it has, and for a file that grows ahead of what it asks.
+//! Claims of blocks for a file's holes: near the blocks that the file has, and, for a file that grows, more than it asks for.
 //!
-//! Input: a hole's first block and length. Output: claimed runs, or of a cluster that the file has already. Invariants: what is kept
-//! ahead (the window) is claimed and nobody else's; it is given back when the file is let go, written elsewhere, or space is short; no
-//! lock of the file is held while a bitmap is read. Limits: a window of at most [`MOST`] blocks per file.
+//! Input: a hole's first block and length. Output: claimed runs, or blocks of a cluster that the file has already. Invariants: the blocks
+//! that are kept ahead (the window) are claimed by this file; they are given back when the file is dropped, is written elsewhere, or space
+//! is short; no lock of the file is held while a bitmap is read. Limits: a window of at most [`MOST`] blocks per file.
 
 use super::Inode;
 use super::clusters::{self, Shape};
@@ -13,29 +13,29 @@ use crate::map::MapView;
 use diorite_block::sync::Mutex;
 use diorite_format::FsBlock;
 
-/// The first window of a file that grows, and the largest; each is twice the one before.
+/// Blocks in the first window of a growing file, and in the largest; each window is twice as large as the one before.
 const LEAST: u32 = 16;
 const MOST: u32 = 2048;
 
-/// See the module.
+/// The window of a file.
 #[derive(Debug)]
 pub(crate) struct Claims {
     window: Mutex<Window>,
 }
 
-/// May a claim wait?
+/// May a claim wait for a bitmap to be read?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Patience {
     None,
     Waits,
 }
 
-/// Blocks kept for the file blocks from `next` on.
+/// Blocks that are kept for the file blocks from `next` on.
 #[derive(Debug)]
 struct Window {
     next: u64,
     run: Run,
-    /// How many to keep next time.
+    /// How many blocks to claim for the next window.
     size: u32,
 }
 
@@ -56,8 +56,8 @@ impl Claims {
         }
     }
 
-    /// Claims 1 to `want` blocks for file block `at` and those behind it, a hole in `view`, in which the clusters around it are loaded. With
-    /// clusters they are a part of one that the file has, or of new ones. Blocks while a bitmap is read.
+    /// Claims 1 to `want` blocks for the file blocks from `at` on, which are a hole in `view`; the clusters around the hole must be loaded
+    /// there. With bigalloc the blocks are a part of a cluster that the file has, or of new clusters. Blocks while a bitmap is read.
     pub(crate) fn take(
         &self,
         inode: &Inode,
@@ -69,7 +69,7 @@ impl Claims {
         run.ok_or_else(|| Error::Invalid(format!("inode {}: its map is not loaded", inode.ino)))
     }
 
-    /// The same; none where it would have to wait.
+    /// As [`Claims::take`], but None if it would have to wait.
     pub(crate) fn try_take(
         &self,
         inode: &Inode,
@@ -80,13 +80,13 @@ impl Claims {
         self.in_clusters(inode, view, (at, want), Patience::None)
     }
 
-    /// Gives back what is kept ahead.
+    /// Gives back the blocks that are kept ahead.
     pub(crate) fn close(&self, inode: &Inode) {
         let kept = self.window.lock().close();
         inode.give_back(kept);
     }
 
-    /// None: it would have to wait, and has no patience; or the cluster is not loaded.
+    /// None if it would have to wait without patience, or if a part of the cluster is not loaded.
     fn in_clusters(
         &self,
         inode: &Inode,
@@ -121,7 +121,7 @@ impl Claims {
         if follows && window.run.len > 0 {
             return Ok(Some(window.cut(want)));
         }
-        // Only a file that is written on and on is worth keeping blocks for.
+        // Blocks are kept ahead only for a file that is written sequentially.
         let (goal, ahead) = if follows {
             (window.run.start, window.size.max(want))
         } else {
@@ -133,13 +133,13 @@ impl Claims {
             Some(run) => run,
             None if patience == Patience::None => return Ok(None),
             None => {
-                // Submitters take the lock: nobody has it while a bitmap is read.
+                // Submitters take this lock, so it is not held while a bitmap is read.
                 let seen = window.next;
                 drop(window);
                 let run = alloc.claim(volume, goal, ahead, volume.privileged)?;
                 window = self.window.lock();
                 if window.next != seen || window.run.len > 0 {
-                    // Another has taken it meanwhile.
+                    // Another thread has changed the window meanwhile: this claim is used alone, without a window.
                     let (next, size) = (at, LEAST);
                     let mut own = Window { next, run, size };
                     let taken = own.cut(want);
@@ -160,7 +160,7 @@ impl Claims {
 }
 
 impl Window {
-    /// Takes the first `want` blocks, or all there are.
+    /// Takes the first `want` blocks, or all if there are fewer.
     fn cut(&mut self, want: u32) -> Run {
         let len = want.min(self.run.len);
         let start = self.run.start;
@@ -178,7 +178,8 @@ impl Window {
     }
 }
 
-/// Behind the blocks before the hole, or where the block would lie if the file were in one piece from its group's first block on.
+/// The goal of a claim: right behind the block before the hole; else where the block would be if the file lay in one piece from the first
+/// block of its group on.
 fn goal(inode: &Inode, view: &MapView, at: u64) -> FsBlock {
     let before = at.checked_sub(1).and_then(|b| view.written_run(b));
     match before {

@@ -1,11 +1,11 @@
 //! Clusters of a file: where new blocks lie on volumes that allocate several blocks at once (bigalloc).
 //!
-//! Input: a hole of a file. Output: which whole clusters it needs, or the blocks of one that it has. Invariants: the blocks of one cluster of the file
-//! lie in one cluster of the volume, each at the same place in it; only what is written is mapped, so a cluster is the file's
-//! while one of its blocks is. Limits: files with extents, as the format wants it.
+//! Input: a hole of a file. Output: which whole clusters it needs, or its blocks in a cluster that the file has. Invariants: the blocks
+//! of one cluster of the file lie in one cluster of the volume, each at the same offset; only blocks that were written are mapped, so a
+//! cluster belongs to the file as long as one of its blocks is mapped. Limits: files with extents, as the format requires with bigalloc.
 //!
-//! Example: clusters of 16 blocks. A write of block 35 of a file that has block 33 at 1601 gets block 1603. If the file has none of the blocks 32
-//! to 47 a cluster is claimed, 1600 say, and the write gets 1603 too; the rest stays a hole.
+//! Example: clusters of 16 blocks. A file has block 33 at 1601. A write of its block 35 gets block 1603. If the file has none of its
+//! blocks 32 to 47, a cluster is claimed, say at 1600, and the write gets 1603 too; the other 15 blocks stay a hole.
 
 use super::Inode;
 use crate::alloc::{Alloc, Run};
@@ -15,34 +15,34 @@ use crate::mapping::MappingState;
 use diorite_format::FsBlock;
 use std::ops::Range;
 
-/// What a hole in a file needs.
+/// What a hole in a file needs to be filled.
 pub(super) enum Shape {
-    /// Nothing: these blocks are in a cluster that it has.
+    /// No new cluster: these blocks are in a cluster that the file has.
     Has(Run),
     /// New clusters.
     New(Whole),
 }
 
-/// File blocks, whole clusters.
+/// A range of file blocks in whole clusters.
 pub(super) struct Whole {
     pub(super) start: u64,
     pub(super) len: u32,
 }
 
 impl Inode {
-    /// Blocks of the file, rounded out to clusters.
+    /// A range of file blocks, rounded out to clusters.
     pub(crate) fn whole_clusters(&self, blocks: Range<u64>) -> Range<u64> {
         let ratio = u64::from(self.volume.sb.geometry().cluster_ratio());
         blocks.start / ratio * ratio..blocks.end.next_multiple_of(ratio)
     }
 
-    /// log2 of the bytes of a cluster: what the pending map counts in, as two writes into one new cluster must not both claim it.
+    /// log2 of the bytes of a cluster. The pending map has this unit, as two writes into one new cluster must not both claim it.
     pub(crate) fn cluster_bits(&self) -> u32 {
         self.volume.sb.geometry().cluster_size().trailing_zeros()
     }
 }
 
-/// What the hole at `at` needs if `want` blocks of it are to be mapped. None: a part of the view is not loaded.
+/// What the hole at `at` needs if `want` blocks of it are to be mapped. None if a part of the view is not loaded.
 pub(super) fn shape(
     inode: &Inode,
     view: &MapView,
@@ -58,7 +58,7 @@ pub(super) fn shape(
         }
         Ok(None) => {}
     }
-    // The last cluster may hold blocks behind the hole.
+    // The file may have blocks behind the hole in the last cluster.
     let all = inode.whole_clusters(at..at + u64::from(want));
     let last = all.end - (first.end - first.start)..all.end;
     let end = match neighbour(view, last.clone()) {
@@ -71,7 +71,7 @@ pub(super) fn shape(
     Ok(Some(Shape::New(Whole { start, len })))
 }
 
-/// A block that the file has in a range, and its place.
+/// A mapped block of the file in a range, and its place on the volume.
 fn neighbour(view: &MapView, range: Range<u64>) -> Result<Option<(u64, FsBlock)>, NotLoaded> {
     for mapping in view.walk(range.start, range.end) {
         let mapping = mapping?;
@@ -82,7 +82,7 @@ fn neighbour(view: &MapView, range: Range<u64>) -> Result<Option<(u64, FsBlock)>
     Ok(None)
 }
 
-/// The blocks for `at` and those behind it in the cluster in which the file has another block.
+/// The blocks from `at` on, in a cluster in which the file has another block.
 fn beside(
     inode: &Inode,
     (block, place): (u64, FsBlock),
@@ -116,12 +116,12 @@ fn beside(
     Ok(Shape::Has(Run { start, len }))
 }
 
-/// Of claimed clusters the blocks that a hole at `at` gets.
+/// The part of claimed clusters that a hole at `at` gets.
 pub(super) fn cut(inode: &Inode, run: Run, (at, want): (u64, u32)) -> Result<Run, Error> {
     let lead = at - inode.whole_clusters(at..at + 1).start;
     let len = u64::from(run.len).saturating_sub(lead).min(u64::from(want));
     if len == 0 {
-        // The last cluster of the volume is short, and there was nothing else.
+        // Only the last cluster of the volume was free, and it is too short.
         inode.give_back(run);
         let free = u64::from(run.len);
         return Err(Error::NoSpace {

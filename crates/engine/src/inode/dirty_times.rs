@@ -1,11 +1,11 @@
-//! Inodes whose times were noted in memory and are not in the inode table yet.
+//! The list of inodes whose times were noted in memory and are not in the inode table yet.
 //!
-//! Input: notes of reads and writes; inodes that lose or get a name. Output: times in the running transaction, by handles with credits. Invariants:
-//! an inode is in the list before anybody can see its mark, until its times are in a transaction: who syncs finds the one or the other; one that has no
-//! name is not kept by it; what cannot be written stays in the list. Limits:
-//! one entry for each inode; from [`MANY`] on the keeper is told not to wait for its interval, from [`TOO_MANY`] on who opens a file,
-//! follows a path, or reads a directory or a link writes them first. While a group of changes is open nobody can, and it is as long as the
-//! files that are used in it are many.
+//! Input: notes of reads and writes; inodes that lose or get a name. Output: times in the running transaction, by handles with credits.
+//! Invariants: an inode is in the list from before anybody can see its mark until its times are in a transaction, so a sync finds either
+//! the mark or the transaction; the list does not keep an inode without a name in memory; times that cannot be written stay in the list.
+//! Limits: one entry for each inode. From [`MANY`] entries on the keeper does not wait for its interval. From [`TOO_MANY`] on, opening a
+//! file, following a path and reading a directory or a link write the noted times first. While an atomic change is open no times can be
+//! written, so the list may become as long as the number of files used in the atomic change.
 
 use crate::error::Error;
 use crate::inode::Fs;
@@ -20,15 +20,15 @@ use std::sync::{Arc, Weak};
 #[cfg(test)]
 mod tests;
 
-/// Inodes with noted times that do not wait for the periodic commit any more.
+/// With so many inodes noted times do not wait for the periodic commit any more.
 const MANY: usize = 1024;
-/// Inodes with noted times beyond which nobody opens or reads another one by its name before they are written.
+/// With so many inodes nobody opens or reads another inode by name before the noted times are written.
 const TOO_MANY: usize = 4096;
 
-/// Inodes whose times one handle writes. Neighbours share a block of the inode table, but need not.
+/// How many inodes' times one handle writes. Neighbours share a block of the inode table, but need not.
 const PER_HANDLE: usize = 64;
 
-/// See the module.
+/// The list, by inode number.
 #[derive(Debug)]
 pub(super) struct DirtyTimes(Mutex<BTreeMap<Ino, Dirty>>);
 
@@ -36,7 +36,7 @@ pub(super) struct DirtyTimes(Mutex<BTreeMap<Ino, Dirty>>);
 #[derive(Debug)]
 enum Dirty {
     Kept(Arc<Inode>),
-    /// It goes with its last user, and its times with it.
+    /// It is dropped with its last user, and its noted times with it.
     Nameless(Weak<Inode>),
 }
 
@@ -48,7 +48,7 @@ impl Dirty {
         }
     }
 
-    /// Is it this one, and not another that has got its number?
+    /// Is it an entry of this inode, not of another that has got its number?
     fn is(&self, inode: &Inode) -> bool {
         match self {
             Dirty::Kept(kept) => std::ptr::eq(Arc::as_ptr(kept), inode),
@@ -66,7 +66,7 @@ impl DirtyTimes {
         self.0.lock().len()
     }
 
-    /// Those that are in the list now. They stay in it.
+    /// The inodes that are in the list now. They stay in it.
     fn inodes(&self) -> Vec<Arc<Inode>> {
         let mut dirty = self.0.lock();
         let mut inodes = Vec::with_capacity(dirty.len());
@@ -81,17 +81,18 @@ impl DirtyTimes {
 }
 
 impl Fs {
-    /// Notes times of an inode: `note` marks it, under the lock of the list, and says whether it has to be in it. Gives what `note` said.
+    /// Notes times of an inode. `note` marks the inode, under the lock of the list, and returns whether it must be put into the list.
+    /// Returns the same.
     pub(crate) fn note_touched(&self, inode: &Arc<Inode>, note: impl FnOnce() -> bool) -> bool {
         let Some(journal) = self.journal_if_any() else {
-            // Open for overwrites alone: nobody will ever write them.
+            // The volume is open for overwrites only: nobody will ever write these times.
             return note();
         };
         let mut dirty = self.dirty_times.0.lock();
         if !note() {
             return false;
         }
-        // Asked under the lock: see `forget_touched`.
+        // Under the lock, because of `forget_touched`.
         let entry = match inode.is_unlinked() {
             true => Dirty::Nameless(Arc::downgrade(inode)),
             false => Dirty::Kept(inode.clone()),
@@ -99,10 +100,10 @@ impl Fs {
         let before = dirty.insert(inode.ino, entry);
         let many = dirty.len() >= MANY;
         drop(dirty);
-        // Without the lock: it may be the last reference to an inode that had the number before.
+        // After the lock was released: this may be the last reference to an inode that had the number before.
         drop(before);
-        // While a group is open nobody could write them.
-        if many && !journal.has_group() {
+        // While an atomic change is open the keeper could not write them.
+        if many && !journal.has_atomic() {
             journal.hurry_commit();
         } else {
             journal.expect_commit();
@@ -110,7 +111,7 @@ impl Fs {
         true
     }
 
-    /// Inodes whose times are only noted.
+    /// How many inodes have noted times.
     pub(crate) fn count_noted_times(&self) -> usize {
         self.dirty_times.len()
     }
@@ -119,15 +120,15 @@ impl Fs {
         self.dirty_times.len() > 0
     }
 
-    /// Writes the times of all inodes that have noted some into the running transaction, and into later ones where it is too small for them (rule
-    /// D4). While a group of changes is open they stay where they are: they come after it. Blocks; no lock may be held.
+    /// Writes the noted times of all inodes into the running transaction, or into more than one if that is too small (rule D4). While an
+    /// atomic change is open they cannot be written. Blocks; no lock may be held.
     ///
     /// # Errors
-    /// The first; all other inodes are written all the same. `InGroup` if there are some, and they have to wait.
+    /// The first error; all other inodes' times are written nevertheless. `InAtomic` if an atomic change is open and there are noted times.
     pub(crate) fn write_noted_times(&self) -> Result<(), Error> {
-        if self.has_group() {
+        if self.has_atomic() {
             return match self.has_noted_times() {
-                true => Err(Error::InGroup),
+                true => Err(Error::InAtomic),
                 false => Ok(()),
             };
         }
@@ -140,7 +141,8 @@ impl Fs {
         result
     }
 
-    /// The same in one handle. Those whose times could not be written stay in the list, unless nothing will ever be written any more.
+    /// Writes the times of these inodes in one handle. Inodes whose times could not be written stay in the list, unless the journal is
+    /// aborted.
     fn write_times_of(&self, inodes: &[Arc<Inode>]) -> Result<(), Error> {
         let credits = u32::try_from(inodes.len()).expect("at most `PER_HANDLE`");
         let mut first_error = Ok(());
@@ -155,13 +157,13 @@ impl Fs {
             self.forget_times_if(inode, |inode| over || !inode.owes_times());
         }
         if !over && inodes.iter().any(|inode| inode.owes_times()) {
-            // With the interval, however many they are: what has just failed would fail again.
+            // After the interval, not at once even if there are many: what has just failed would fail again.
             let _woken = self.journal_if_any().map(|j| j.expect_commit());
         }
         begun.and(first_error)
     }
 
-    /// Takes an inode that owes no times any more out of the list.
+    /// Takes an inode out of the list if it owes no times any more.
     pub(crate) fn forget_written_times(&self, inode: &Inode) {
         self.forget_times_if(inode, |inode| !inode.owes_times());
     }
@@ -169,7 +171,7 @@ impl Fs {
     fn forget_times_if(&self, inode: &Inode, is_over: impl FnOnce(&Inode) -> bool) {
         let mut dirty = self.dirty_times.0.lock();
         let is_listed = dirty.get(&inode.ino).is_some_and(|entry| entry.is(inode));
-        // Marks are made under the lock.
+        // Marks are set under this lock, so none is missed.
         let gone = match is_listed && is_over(inode) {
             true => dirty.remove(&inode.ino),
             false => None,
@@ -178,14 +180,15 @@ impl Fs {
         drop(gone);
     }
 
-    /// Bounds the list, where failures are told to nobody: what cannot be written stays in it. Blocks; no lock may be held.
+    /// Writes the noted times if the list is too long. An error is not reported: those times stay in the list. Blocks; no lock may be
+    /// held.
     pub(crate) fn bound_noted_times_best_effort(&self) {
         if self.dirty_times.len() >= TOO_MANY {
             let _stays = self.write_noted_times();
         }
     }
 
-    /// An inode has lost its last name: its times keep it no longer. Who notes them from now on sees that it has none.
+    /// Call when an inode has lost its last name: the list does not keep it in memory any more. Later notes find that it has no name.
     pub(crate) fn forget_touched(&self, inode: &Inode) {
         if !inode.owes_times() {
             return;
@@ -202,7 +205,8 @@ impl Fs {
         drop(gone);
     }
 
-    /// An inode has got a name: its times keep it until they are written. Who notes them from now on, under the lock, sees that it has one.
+    /// Call when an inode has got a name: the list keeps it in memory until its times are written. Later notes find, under the lock, that
+    /// it has a name.
     pub(crate) fn keep_touched(&self, inode: &Arc<Inode>) {
         if let Some(entry @ Dirty::Nameless(_)) = self.dirty_times.0.lock().get_mut(&inode.ino) {
             *entry = Dirty::Kept(inode.clone());

@@ -1,7 +1,7 @@
-//! Holes that are going to be written: the mappings of a range, with claimed blocks in the place of holes.
+//! Fills holes that are going to be written: the mappings of a range, with claimed blocks in the place of holes.
 //!
-//! Input: a view of the map, a range of the pending map. Output: mappings without a hole. Invariants: what is claimed is noted with the entry
-//! at once. Limits: blocks only where the caller has patience.
+//! Input: a view of the map, a range with an entry in the pending map. Output: mappings without a hole. Invariants: each claim is added
+//! to the entry at once. Limits: blocks only if the caller allows it.
 
 use super::Inode;
 use crate::alloc::Run;
@@ -12,14 +12,14 @@ use crate::turn::Claimed;
 use diorite_format::FsBlock;
 use std::ops::Range;
 
-/// May a look-up or a claim wait for the device?
+/// May filling wait for the device, to read a bitmap?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
     None,
     Waits,
 }
 
-/// The mappings of `blocks`, in which claimed blocks stand in for holes as unwritten ones. None if that would have to wait.
+/// The mappings of `blocks`, in which claimed blocks, as unwritten ones, replace holes. None if it would have to wait for that.
 pub(crate) fn fill(
     inode: &Inode,
     view: &MapView,
@@ -65,7 +65,7 @@ pub(crate) fn fill(
     Ok(Some(filled))
 }
 
-/// Claims up to `len` blocks for file block `at` and the ones behind it.
+/// Claims up to `len` blocks for the file blocks from `at` on.
 fn claim(
     inode: &Inode,
     view: &MapView,

@@ -1,9 +1,9 @@
-//! What comes before the first write of a file's data: rights that writing takes away, and data that leaves the inode.
+//! Why a write may not simply go down: rights that it takes away, inline data, flags of the inode, blocks behind the size.
 //!
-//! Input: an inode that was just read. Output: what the caller's writes take away of set-user-id and set-group-id, and the capability,
-//! cleared in one handle, before any data goes down; then, for a direct write, a file with a map (see `inline`). Invariants: noted when
-//! the inode is read and whenever such a right is given to it, in one word that every write loads; a write that fails a check settles
-//! nothing. Limits: who writes is the volume's caller.
+//! Input: an inode that was just read, and changes of it. Output: one word, loaded by every write. Before the first write set-user-id,
+//! set-group-id and the capability are cleared in one handle, as far as the caller's writes take them away; then, for a direct write,
+//! inline data is moved out (see `inline`). Invariants: the word is set when the inode is read, and whenever such a right is given to it;
+//! a write that fails a check changes nothing. Limits: the writer is the volume's caller, the same for all writes.
 
 use super::Inode;
 use crate::error::Error;
@@ -14,31 +14,31 @@ use diorite_format::{Inode as DiskInode, InodeFlags, MapKind};
 
 pub(crate) const CAPABILITY: (NameIndex, &[u8]) = (NameIndex::SECURITY, b"capability");
 
-/// What stands between a file and plain writes; none of it: 0.
+/// The word: a set of the bits below. 0 means that writes go down without further checks.
 #[derive(Debug)]
 pub(super) struct FirstWrite(AtomicU32);
 
-/// It may have rights that the next write takes away.
+/// It may have rights that the next write takes away (set-uid, set-gid, a capability).
 const PRIVILEGES: u32 = 1;
-/// Its data is in its inode.
+/// It has inline data.
 const INSIDE: u32 = 2;
 /// Its data goes through the journal.
 const JOURNALLED: u32 = 4;
 /// Nothing may be written.
 const IMMUTABLE: u32 = 8;
-/// Only behind the end may be written.
+/// Only appends are allowed.
 const APPEND: u32 = 16;
-/// Every write is durable, with the times, when it is acknowledged.
+/// Every write must be durable, with its times, when it is acknowledged (flag `S`).
 const SYNC: u32 = 32;
-/// A truncation has failed, and left blocks behind the size: they go before the file becomes longer.
+/// A truncation has failed and has left blocks behind the size: they must be freed before the file becomes longer.
 const CUT: u32 = 64;
 
 impl FirstWrite {
-    /// What a file owes. A block of attributes is looked into when it matters.
+    /// The bits of a file that was just read. A block of attributes is not read for this: if there is one, `PRIVILEGES` is set.
     pub(super) fn of(volume: &Fs, disk: &DiskInode, raw: &[u8], journalled: bool) -> FirstWrite {
         let inside = || match Xattrs::parse_inode(&volume.sb, disk, raw) {
             Ok(attrs) => attrs.get(CAPABILITY.0, CAPABILITY.1).is_some(),
-            // What is wrong is told to who writes.
+            // Damaged attributes are reported to whoever writes.
             Err(_) => true,
         };
         let less = volume.caller.mode_after_write(disk.mode, disk.gid);
@@ -65,7 +65,7 @@ impl FirstWrite {
     }
 }
 
-/// What an inode's flags say about its writes.
+/// The bits that follow from the inode's flags.
 fn of_flags(flags: InodeFlags) -> u32 {
     let bit = |flag, bit| if flags.has(flag) { bit } else { 0 };
     bit(InodeFlags::IMMUTABLE, IMMUTABLE)
@@ -73,7 +73,7 @@ fn of_flags(flags: InodeFlags) -> u32 {
         | bit(InodeFlags::SYNC, SYNC)
 }
 
-/// The mode of a file that was given to another owner, by whomever.
+/// The mode of a file after a change of its owner.
 pub(crate) fn without_privileges(mode: u16) -> u16 {
     const SETUID: u16 = 0o4000;
     const SETGID: u16 = 0o2000;
@@ -85,18 +85,18 @@ pub(crate) fn without_privileges(mode: u16) -> u16 {
 }
 
 impl Inode {
-    /// Is nothing to be asked or done before a write? One load, of every write.
+    /// May writes go down without further checks? Costs one load, for every write.
     #[inline]
     pub(crate) fn writes_plainly(&self) -> bool {
         self.first.0.load(Ordering::Acquire) == 0
     }
 
-    /// Has it the flag S now? For queues, too, that had it attached before.
+    /// Has it the flag `S` now? A change counts for queues that had the file attached before, too.
     pub(crate) fn is_sync(&self) -> bool {
         self.first.has(SYNC)
     }
 
-    /// Has a truncation left blocks behind the size? Changes only by who has the turn, or before anybody uses the file.
+    /// Has a truncation left blocks behind the size? Changed only with the turn, or before anybody uses the file.
     pub(crate) fn is_cut(&self) -> bool {
         self.first.has(CUT)
     }
@@ -108,17 +108,17 @@ impl Inode {
         }
     }
 
-    /// Must something be done before data is written?
+    /// Must rights be cleared, or inline data be moved out, before data is written?
     pub(crate) fn owes_first_write(&self) -> bool {
         self.first.has(PRIVILEGES | INSIDE)
     }
 
-    /// The file was given rights that the next write takes away, of whatever queue. Under the map lock.
+    /// Call when the file may have got rights that the next write, through whatever queue, takes away. The map lock is held.
     pub(crate) fn note_privileges(&self) {
         self.first.set(PRIVILEGES);
     }
 
-    /// Its flags have changed. Under the map lock.
+    /// Call when its flags have changed. The map lock is held.
     pub(super) fn note_flags(&self, flags: InodeFlags, journalled: bool) {
         let now = of_flags(flags) | if journalled { JOURNALLED } else { 0 };
         self.first.set(now);
@@ -126,7 +126,7 @@ impl Inode {
             .clear((IMMUTABLE | APPEND | SYNC | JOURNALLED) & !now);
     }
 
-    /// May data be written: anywhere, or only behind the end?
+    /// May data be written? `appends`: behind the end only.
     pub(crate) fn check_writable(&self, appends: bool) -> Result<(), Error> {
         let ino = self.ino;
         if self.first.has(IMMUTABLE) {
@@ -145,12 +145,12 @@ impl Inode {
         self.first.has(PRIVILEGES)
     }
 
-    /// Its writes take nothing away any more. Under the map lock: what is given from now on is noted after this.
+    /// Call when its writes take no rights away any more. The map lock is held, so that rights given later are noted after this.
     pub(crate) fn note_no_privileges(&self) {
         self.first.clear(PRIVILEGES);
     }
 
-    /// The data is in the inode from now on, or is not any more.
+    /// Call when inline data has been put into the inode, or has left it.
     pub(super) fn note_inside(&self, inside: bool) {
         match inside {
             true => self.first.set(INSIDE),

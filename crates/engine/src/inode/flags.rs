@@ -1,10 +1,10 @@
-//! The flags of an inode, and its generation, set: what `chattr` changes.
+//! Changes of an inode's flags and generation: what `chattr` changes.
 //!
-//! Input: the flags that it shall have. Output: those of them that are a user's to set, in one handle; what they mean for writes is known to every queue
-//! from then on. Invariants: flags that say what is in the inode stay as they are; whether data goes through the journal changes while no
-//! request is under way and nothing of the file is in the log. Limits: who may set what is the caller's policy; the kind of a map does
-//! not change; those that nobody acts on are kept, and no more.
-//! Source: man 1 chattr, man 2 ioctl_iflags; every bit tried on files and directories of the kernel's mount.
+//! Input: the flags that the inode shall have. Output: those of them that a user may set are set, in one handle; from then on every queue
+//! applies them to its writes. Invariants: flags that describe the contents of the inode are not changed; whether data goes through the
+//! journal changes only while no request is under way and the log has nothing of the file. Limits: permissions of callers are not checked;
+//! the kind of a map does not change; flags that this engine does not act on are only stored. Source: man 1 chattr, man 2 ioctl_iflags;
+//! every bit tried on files and directories of the kernel's mount.
 
 use super::Quiesced;
 use super::times::reads_matter;
@@ -13,9 +13,9 @@ use crate::error::Error;
 use diorite_block::sync::atomic::Ordering;
 use diorite_format::{Inode as DiskInode, InodeFlags};
 
-/// Of all inodes.
+/// Flags that may be set on every inode.
 const OF_ALL: InodeFlags = InodeFlags::NODUMP.with(InodeFlags::NOATIME);
-/// Of files and directories, too.
+/// Flags that may be set on files, and on directories.
 const OF_FILES: InodeFlags = OF_ALL
     .with(InodeFlags::SECRM)
     .with(InodeFlags::UNRM)
@@ -26,12 +26,12 @@ const OF_FILES: InodeFlags = OF_ALL
     .with(InodeFlags::JOURNAL_DATA)
     .with(InodeFlags::NOTAIL)
     .with(InodeFlags::DAX);
-/// Of directories alone.
+/// Flags that may be set on directories.
 const OF_DIRS: InodeFlags = OF_FILES
     .with(InodeFlags::DIRSYNC)
     .with(InodeFlags::TOPDIR)
     .with(InodeFlags::PROJINHERIT);
-/// Asked for or not, these stay as they are: they say what is in the inode.
+/// Flags that keep their values whether they are asked for or not, as they describe the contents of the inode.
 const KEPT: InodeFlags = InodeFlags::DIRTY
     .with(InodeFlags::COMPRBLK)
     .with(InodeFlags::NOCOMPR)
@@ -41,7 +41,7 @@ const KEPT: InodeFlags = InodeFlags::DIRTY
     .with(InodeFlags::INLINE_DATA)
     .with(InodeFlags::EOFBLOCKS);
 
-/// They say how a file or a directory is stored: not changed, so each change of them is refused.
+/// Flags that describe how a file or a directory is stored. Changing one is refused.
 const FIXED: InodeFlags = InodeFlags::EXTENTS.with(InodeFlags::CASEFOLD);
 
 impl Inode {
@@ -54,15 +54,15 @@ impl Inode {
                 break before;
             }
             alone = Some(self.quiesce());
-            self.settle_data()?;
-            // What was read of a block before it was this file's, as by who looked for attributes that just went, is none of its data.
+            self.checkpoint_data()?;
+            // The cache may have blocks from before they were this file's, as when somebody read attributes that were removed since.
             self.volume.cache.drop_all_clean();
         };
         drop(alone);
-        // That the flag goes is the last change under it.
+        // The removal of the flag `S` is the last change that has to be durable at once.
         match before.has(InodeFlags::SYNC) {
             true => self.commit_change(),
-            false => self.settle(),
+            false => self.sync_if_flagged(),
         }
     }
 
@@ -82,10 +82,10 @@ impl Inode {
                 disk.ctime = now;
             })
         })?;
-        self.settle()
+        self.sync_if_flagged()
     }
 
-    /// Which flags change. The map lock is held.
+    /// Checks which flags may be changed, and returns the settable ones. The map lock is held.
     fn check_flags(&self, wanted: InodeFlags) -> Result<InodeFlags, Error> {
         let (ino, disk) = (self.ino, self.disk());
         if self.volume.is_own_inode(ino) || disk.holds_value() {
@@ -97,7 +97,7 @@ impl Inode {
             () if disk.is_file() => OF_FILES,
             () => OF_ALL,
         };
-        // One that it has may always be named.
+        // A flag that the inode has already may be named even if it is not settable.
         let others = wanted.without(settable.with(KEPT).with(disk.flags));
         let lost = FIXED.without(wanted);
         let lost = lost.without(lost.without(disk.flags));
@@ -112,9 +112,9 @@ impl Inode {
         Ok(settable)
     }
 
-    /// Gives the flags that it had. None, and nothing done, if data begins or ends to go through the journal, and the caller has not the
-    /// turn. Asked of the flags that are changed, as others change them too: with the turn, whether data goes through the journal stays
-    /// as it is found here.
+    /// Sets the flags, and returns those that the inode had. Returns None, and does nothing, if the flag `j` of a file changes and the
+    /// caller has not the turn. That is checked under the lock, as other threads change flags too; only with the turn does it stay as
+    /// found here whether data goes through the journal.
     fn write_flags(
         &self,
         wanted: InodeFlags,
@@ -139,7 +139,7 @@ impl Inode {
             self.read_matters
                 .store(reads_matter(&self.volume, &disk), Ordering::Relaxed);
             if self.journalled.swap(journalled, Ordering::AcqRel) != journalled {
-                // Queues forget where they have read or written last.
+                // Makes queues forget the runs that they have found last.
                 self.map.publish(self.map.load());
             }
             Ok(Some(before))
@@ -147,7 +147,7 @@ impl Inode {
     }
 }
 
-/// Which of these more or of those fewer cannot be, in words.
+/// The reason why the flags `more` cannot be set, or `fewer` not be cleared, in words.
 fn why_not(more: InodeFlags, fewer: InodeFlags) -> String {
     let why = match () {
         () if more.has(InodeFlags::EXTENTS) => {

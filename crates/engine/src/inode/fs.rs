@@ -1,8 +1,8 @@
-//! The file system in memory: a store, whose blocks are free, and one in-core inode for each number.
+//! The file system in memory: a store, the allocator, the orphan list, and one in-core inode for each number.
 //!
-//! Input: a store, and the options. Output: [`Fs`], which files, directories and jobs share. Invariants: whatever may commit is called from
-//! here, with this as its [`CommitHooks`]. Limits: what was changed and not committed when it goes is committed then, where nobody can
-//! be told.
+//! Input: a store, and the options. Output: [`Fs`], which files, directories and jobs share. Invariants: every call that may commit goes
+//! through this type, which implements the [`CommitHooks`] of its commits. Limits: when it is dropped, uncommitted changes are committed,
+//! and errors of that cannot be reported.
 
 use super::Queues;
 use super::dirty_times::DirtyTimes;
@@ -22,30 +22,30 @@ use diorite_format::features::RoCompat;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock, Weak};
 
-/// See the module.
+/// An open file system; everything that its files and directories share.
 pub(crate) struct Fs {
     store: Store,
-    /// What is free, in a volume that is open for writing.
+    /// The allocator; only in a volume that is open for writing.
     pub(crate) alloc: Option<Alloc>,
-    /// What reading does to times.
+    /// Whether reading changes atime.
     pub(crate) access_times: AccessTimes,
-    /// Blocks that are kept for root may be used.
+    /// Blocks that are reserved for privileged users may be used.
     pub(crate) privileged: bool,
     /// On whose behalf files are written.
     pub(crate) caller: Caller,
-    /// The mount options say that all file data goes through the journal.
+    /// All file data goes through the journal (data=journal), by the open options or the superblock's default mount options.
     pub(crate) data_journalled: bool,
-    /// The superblock says that there may be files past 2 GiB.
+    /// The superblock has the feature large_file: there may be files of 2 GiB and more.
     pub(super) large_files: AtomicBool,
     pub(crate) orphans: Orphans,
-    /// Held while a directory gets another parent.
+    /// Held while a directory gets another parent: one at a time in a volume.
     pub(crate) renames: Mutex<()>,
     pub(super) dirty_times: DirtyTimes,
     pub(super) inodes: Mutex<InodeTable>,
     pub(crate) recent: Recent,
-    /// Blocks of attributes that others may have too.
+    /// Blocks of extended attributes that several inodes may share.
     pub(crate) equal_blocks: EqualBlocks,
-    /// Segments of maps in memory beyond the inodes' roots, and how many there may be.
+    /// Segments of maps in memory, without the roots', and how many of them the budget allows.
     pub(super) loaded_segments: AtomicU64,
     pub(super) most_segments: u64,
     pub(super) queues: OnceLock<Weak<dyn Queues>>,
@@ -72,8 +72,8 @@ impl std::fmt::Debug for Fs {
 
 impl Drop for Fs {
     fn drop(&mut self) {
-        // Files that outlived the last handle of the volume may have changed something since.
-        self.settle_best_effort();
+        // Files that outlived the last `Volume` may have made changes since that was dropped.
+        self.make_clean_best_effort();
     }
 }
 
@@ -113,12 +113,12 @@ impl Fs {
         })
     }
 
-    /// It, for as long as somebody else has it.
+    /// A strong reference, if anybody still has one.
     pub(crate) fn upgraded(&self) -> Option<Arc<Fs>> {
         self.weak.upgrade()
     }
 
-    /// What its commits take from it, for the journal's keeper.
+    /// What its commits need from it, for the journal's keeper.
     pub(crate) fn hooks(&self) -> Weak<dyn CommitHooks> {
         self.weak.clone()
     }

@@ -1,11 +1,11 @@
-//! Generation numbers: what tells an inode from those that had its number before.
+//! Generation numbers: they tell an inode from earlier inodes with the same number.
 //!
-//! Input: the old inode, its number and the time. Output: a number that looks random and is not the old one, so that sums of blocks of the file that
-//! was there do not fit the new one, nor a handle that somebody kept of it. Invariants: it differs from the old one. Limits: no secret.
+//! Input: the old inode, its number and the time. Output: a number that looks random, so that neither checksums of the old file's blocks
+//! nor old handles of a file server fit the new inode. Invariants: it differs from the old number. Limits: not for secrets.
 
 use diorite_format::{Ino, Inode as DiskInode};
 
-/// The number of a new inode.
+/// The generation for a new inode. `old`: the inode that had this number before.
 pub(crate) fn fresh(old: Option<&DiskInode>, ino: Ino, nanos: u64) -> u32 {
     let old = old.map_or(0, |disk| disk.generation);
     let seed = nanos ^ u64::from(ino.get()).rotate_left(40) ^ u64::from(old).rotate_left(17);

@@ -1,8 +1,8 @@
-//! What a file needs before it grows: that it can, and zeros where it has data and shall have none.
+//! What a file needs before it grows: a map that can grow, and zeros where there may be other bytes.
 //!
-//! Input: an inode whose size shall move. Output: bytes of it that are zeros on the device. Invariants: who zeros a block has it to
-//! himself (rules U11, B5). Limits: the data of a file that is in its inode has been moved out before. What is known of the bytes behind
-//! the end is in `tail`.
+//! Input: an inode whose size is going to move. Output: bytes of it that are zeros on the device. Invariants: whoever zeros a block has
+//! exclusive use of it (rules U11, B5). Limits: inline data has been moved out before. `tail` records what is known of the bytes behind the
+//! end.
 
 use super::Inode;
 use crate::alloc::{Loan, Run};
@@ -13,13 +13,13 @@ use diorite_format::MapKind;
 use std::ops::Range;
 
 impl Inode {
-    /// Can blocks be added to this file or directory? What is in its inode moves out before.
+    /// Can blocks be added to this file or directory? Inline data has to be moved out before.
     pub(crate) fn check_can_grow(&self) -> Result<(), Error> {
         self.volume.check_writable()?;
         self.check_map()
     }
 
-    /// Has it a map that files of this volume may have?
+    /// Has it a kind of map that this volume allows?
     pub(crate) fn check_map(&self) -> Result<(), Error> {
         let clusters = self.volume.sb.geometry().cluster_ratio() > 1;
         match self.disk().map_kind() {
@@ -31,12 +31,12 @@ impl Inode {
         }
     }
 
-    /// Zeros the bytes from `from` to the end of its block, if that holds data.
+    /// Zeros the bytes from `from` to the end of `block`, if that is a written block.
     pub(crate) fn zero_behind(&self, from: u64, block: u64) -> Result<(), Error> {
         self.zero_within(from..(block + 1) * u64::from(self.volume.block_size()))
     }
 
-    /// Zeros bytes of the file, all of one block, if that holds data. Blocks; the caller has that block to itself.
+    /// Zeros bytes of the file, all in one block, if that is a written block. Blocks; the caller has exclusive use of the block.
     pub(crate) fn zero_within(&self, bytes: Range<u64>) -> Result<(), Error> {
         let (volume, size) = (&self.volume, u64::from(self.volume.block_size()));
         if bytes.is_empty() {
@@ -47,7 +47,7 @@ impl Inode {
         let Some(MappingState::Written(at)) = mappings.first().map(|m| m.state) else {
             return Ok(());
         };
-        // Whole sectors, as the device has them.
+        // Rounded out to sectors, as the device transfers whole sectors.
         let logical = u64::from(volume.device.geometry().logical);
         let (from, to) = (bytes.start - block * size, bytes.end - block * size);
         let first = from / logical * logical;
@@ -67,7 +67,7 @@ impl Inode {
             .map_err(device)
     }
 
-    /// Gives back blocks that were claimed for it.
+    /// Gives back blocks that were claimed for this file.
     pub(crate) fn give_back(&self, run: Run) {
         if let Some(alloc) = &self.volume.alloc {
             drop(Loan::new(alloc, &self.volume, run));

@@ -1,7 +1,7 @@
-//! An attached file: what all requests of one queue to it share.
+//! An attached file: what all requests of one queue for it share.
 //!
-//! Input: an open file. Output: [`Handle`]. Invariants: counted once per queue, so no reference count is shared by threads. Limits: its shard of
-//! the count in flight is idle when it goes.
+//! Input: an open file. Output: [`Handle`]. Invariants: one per queue and attached file, so threads share no reference count. Limits:
+//! when it is dropped, its shard of the in-flight count is idle.
 
 use super::{Inode, OpenFile};
 use crate::error::Error;
@@ -9,15 +9,15 @@ use crate::turn::gate::Shard;
 use diorite_block::Told;
 use std::sync::Arc;
 
-/// What all requests of one attached file share: counted once per queue, so no reference count is shared by threads.
+/// A file attached to one queue. Reference-counted per queue, so threads share no reference count.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) inode: Arc<Inode>,
     pub(crate) shard: Arc<Shard>,
-    /// It was opened with O_DSYNC; O_SYNC. What its flags ask is asked of the inode.
+    /// It was opened with O_DSYNC; with O_SYNC. The inode's flags are not included.
     pub(crate) dsync: bool,
     pub(crate) sync: bool,
-    /// The failed flushes that were told of through the open file.
+    /// The last failed flush that was reported through the open file.
     pub(crate) told: Arc<Told>,
     write_refused: Option<Error>,
 }
@@ -36,7 +36,7 @@ impl Handle {
         }
     }
 
-    /// The reason why changes through this handle are refused, if they are. Of writes, `appends` ones go behind the end.
+    /// The reason why changes through this handle are refused, if they are. `appends`: a write behind the end.
     #[inline]
     pub(crate) fn check_writable(&self, appends: bool) -> Result<(), Error> {
         match &self.write_refused {
@@ -45,15 +45,15 @@ impl Handle {
         }
     }
 
-    /// Is what its requests do to be durable when they are acknowledged: data and map, and times too? What only the inode's flag asks
-    /// for comes with the group where one is open, as every other change that the flag is about.
+    /// Must its requests be durable when they are acknowledged: data and map; times as well? The inode's flag `S` does not count while a
+    /// group is open: such changes become durable with the atomic change.
     #[inline]
     pub(crate) fn makes_durable(&self) -> (bool, bool) {
-        let by_flag = self.inode.is_sync() && !self.inode.volume.has_group();
+        let by_flag = self.inode.is_sync() && !self.inode.volume.has_atomic();
         (self.dsync || by_flag, self.sync || by_flag)
     }
 
-    /// Are writes allowed, with nothing to be done before them?
+    /// Are writes allowed, and may they go down without further checks?
     #[inline]
     pub(crate) fn writes_plainly(&self) -> bool {
         self.write_refused.is_none() && self.inode.writes_plainly()

@@ -1,7 +1,7 @@
-//! Changes under handles, commits, and the way home: what may commit, with what its commits take from above.
+//! Journal handles, commits and the final checkpoint of a file system, with [`Fs`] as the hooks of its commits.
 //!
-//! Input: changes of metadata. Output: handles, commits, a volume that needs no recovery. Invariants: where nobody can be told of a failure
-//! it is latched and written down. Limits: all that commits blocks, and wants no lock held.
+//! Input: changes of metadata. Output: handles, commits, a volume that needs no recovery. Invariants: an error that cannot be reported is
+//! latched and recorded in the superblock. Limits: calls that commit block the calling thread, which may hold no lock.
 
 use super::Fs;
 use crate::alloc::Alloc;
@@ -10,7 +10,7 @@ use crate::journal::JournalHandle;
 use diorite_block::sync::atomic::Ordering;
 use diorite_format::Tid;
 
-/// The largest size that every implementation of ext2 knows.
+/// The largest size, in bytes, of a file without the feature large_file.
 const MOST_OF_SMALL: u64 = (1 << 31) - 1;
 
 impl Fs {
@@ -29,13 +29,13 @@ impl Fs {
         self.journal()?.begin(self, credits)
     }
 
-    /// As [`Fs::begin`], if there is nothing to wait for.
+    /// As [`Fs::begin`], but None if it would have to wait.
     pub(crate) fn begin_at_once(&self, credits: u32) -> Option<JournalHandle<'_>> {
         self.journal().ok()?.begin_at_once(self, credits)
     }
 
-    /// Makes a change in one handle, again after a commit where that is all that is missing, and again with what others keep ahead where
-    /// there is no space else. `change` leaves nothing changed where it fails for space. Blocks; no lock but a directory's may be held.
+    /// Makes a change in one handle of `credits` blocks. If the change fails because space needs a commit, or for lack of space, it is
+    /// repeated as by [`Fs::with_all_space`]; so `change` must have changed nothing then. Blocks; no lock but a directory's may be held.
     pub(crate) fn in_handle<R>(
         &self,
         credits: u32,
@@ -44,7 +44,8 @@ impl Fs {
         self.with_all_space(|| change(&self.begin(credits)?))
     }
 
-    /// Tries again after a commit, and with what others keep ahead, where space is missing. Blocks; no lock but a directory's may be held.
+    /// Runs `attempt`. If space is missing, repeats it after a commit, and then with the blocks given back that files keep ahead. Blocks;
+    /// no lock but a directory's may be held.
     pub(crate) fn with_all_space<R>(
         &self,
         mut attempt: impl FnMut() -> Result<R, Error>,
@@ -58,7 +59,7 @@ impl Fs {
         }
     }
 
-    /// Tries again after a commit where all that was missing was one. Blocks; no lock may be held and no handle open.
+    /// Repeats `attempt` after a commit, as long as a commit is all that is missing. Blocks; no lock may be held and no handle open.
     ///
     /// # Errors
     /// Those of `attempt` and of the commit.
@@ -67,7 +68,7 @@ impl Fs {
         mut attempt: impl FnMut() -> Result<R, Error>,
     ) -> Result<R, Error> {
         loop {
-            // Again only if others took what the commit made usable, and freed more.
+            // More than one round only if others took the blocks that the commit made usable, and freed more.
             match attempt() {
                 Err(Error::WouldBlock(Wait::Commit)) => self.commit_running()?,
                 done => return done,
@@ -75,32 +76,32 @@ impl Fs {
         }
     }
 
-    /// Commits what is running. Blocks; no lock may be held.
+    /// Commits the running transaction. Blocks; no lock may be held.
     pub(crate) fn commit_running(&self) -> Result<(), Error> {
         self.journal()?.commit_running(self)
     }
 
-    /// Makes all of a transaction durable, and what came before it. Blocks; no lock may be held.
+    /// Makes a transaction durable, and all before it. Blocks; no lock may be held.
     pub(crate) fn commit_up_to(&self, tid: Tid) -> Result<(), Error> {
         self.journal()?.commit_up_to(self, tid)
     }
 
-    /// As [`Fs::settle`], where nobody can be told: a failure is latched, and the next open recovers.
-    pub(crate) fn settle_best_effort(&self) {
-        let _latched = self.settle();
+    /// As [`Fs::make_clean`], for callers that cannot report an error: it is latched, and the next open recovers.
+    pub(crate) fn make_clean_best_effort(&self) {
+        let _latched = self.make_clean();
     }
 
-    /// Commits everything and brings it home: the volume needs no recovery then. Blocks; no lock may be held.
-    pub(crate) fn settle(&self) -> Result<(), Error> {
+    /// Writes noted times, commits everything and checkpoints it: the volume needs no recovery then. Blocks; no lock may be held.
+    pub(crate) fn make_clean(&self) -> Result<(), Error> {
         self.journal_if_any().map_or(Ok(()), |journal| {
             let written = self.write_noted_times();
-            let settled = journal.settle(self);
+            let clean = journal.make_clean(self);
             journal.write_failure_down(self);
-            written.and(settled)
+            written.and(clean)
         })
     }
 
-    /// Before a size reaches 2 GiB the superblock says that there may be such files: the first time, and in the same transaction.
+    /// Sets the feature large_file before the first size of 2 GiB or more, in the same transaction.
     pub(crate) fn announce_size(&self, handle: &JournalHandle<'_>, size: u64) -> Result<(), Error> {
         if size <= MOST_OF_SMALL || self.large_files.load(Ordering::Relaxed) {
             return Ok(());

@@ -1,11 +1,12 @@
-//! Data in the inode (inline_data): a small file's is put there whole and changes its length there; it moves out before its first direct
-//! write.
+//! Inline data (feature inline_data): the contents of a small file are in its inode; they change their length there, and are moved out to
+//! a block before the first direct write.
 //!
-//! Input: an empty file and its contents; an inode with inline data, and a size, zeros, or a write that is to come. Output: the data in
-//! the inode; a file with a map, whose first block holds the data. Invariants: what changes inside is one handle; the data is on the
-//! device before the handle that maps it begins; that handle takes the data out of the inode; the map is published before anybody is told
-//! that the data is no longer inside, and readers ask for that first. Limits: the data fits a block, as an inode does, and the file may
-//! be longer: the rest is zeros; it changes inside only while no request of the file is under way.
+//! Input: an empty file and its contents; an inode with inline data, and a new size, a range of zeros, or a write that is to come.
+//! Output: the data in the inode; or a file with a map, whose first block holds the data. Invariants: each change of inline data is one
+//! handle; data that moves out is on the device before the handle that maps it begins, and the same handle removes it from the inode; the
+//! map is published before readers are told that there is no inline data, for which they look first. Limits: inline data fits into a
+//! block, as an inode does; the file may be longer, with zeros behind the data; inline data changes only while no request of the file is
+//! under way.
 
 use super::inside::INSIDE_CREDITS;
 use super::remap::Remap;
@@ -26,8 +27,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl Inode {
-    /// The contents of a file that has no blocks because they are in its inode. What the size has behind them is zeros. Asked before the
-    /// map is.
+    /// The inline data of a file; the rest of the file, up to its size, is zeros. None if the file has a map. Must be asked before the
+    /// map is loaded.
     #[inline]
     pub(crate) fn inline_data(&self) -> Option<Arc<[u8]>> {
         match self.is_inside() {
@@ -36,13 +37,13 @@ impl Inode {
         }
     }
 
-    /// Is there such data?
+    /// Has it inline data?
     #[inline]
     pub(crate) fn is_inside(&self) -> bool {
         self.inside.there.load(Ordering::Acquire)
     }
 
-    /// Makes the data in the inode so many bytes long, with zeros behind what there was. False, and nothing done, if it is not there, or
+    /// Makes inline data `size` bytes long, with zeros behind the old data. Returns false, and does nothing, if there is no inline data or
     /// the inode has no room for so much. Blocks; the caller has the turn, no lock may be held and no handle open.
     pub(crate) fn resize_inside(&self, size: u64) -> Result<bool, Error> {
         let most = u64::from(self.volume.sb.geometry().inode_size());
@@ -52,7 +53,7 @@ impl Inode {
         self.change_inside(|data| data.resize(size, 0))
     }
 
-    /// Zeros bytes of the data in the inode; else as [`Inode::resize_inside`].
+    /// Zeros bytes of inline data. Result and locks as for [`Inode::resize_inside`].
     pub(crate) fn zero_inside(&self, bytes: Range<u64>) -> Result<bool, Error> {
         self.change_inside(|data| {
             let inside = |n| usize::try_from(n).map_or(data.len(), |n: usize| n.min(data.len()));
@@ -75,7 +76,7 @@ impl Inode {
         })
     }
 
-    /// The data in the inode with the zeros that follow it, if an inode could hold so much.
+    /// The inline data and the zeros that follow it up to the size, unless an inode cannot hold so much.
     fn whole_inside(&self) -> Option<Vec<u8>> {
         let most = u64::from(self.volume.sb.geometry().inode_size());
         let size = usize::try_from(self.size())
@@ -86,7 +87,7 @@ impl Inode {
         Some(data)
     }
 
-    /// Is it empty, without any block? The map lock is held.
+    /// Is the file empty, without any block? The map lock is held.
     pub(crate) fn is_blank(&self) -> bool {
         let disk = self.disk();
         let maps_nothing = match disk.map_kind() {
@@ -98,8 +99,8 @@ impl Inode {
         self.size() == 0 && maps_nothing
     }
 
-    /// Makes this the whole of the file, in its inode. False, and nothing done, if that has no room for it. The map lock is held, and the
-    /// caller has the turn.
+    /// Makes `data` the whole contents of the file, as inline data. Returns false, and does nothing, if the inode has no room for it. The
+    /// map lock is held, and the caller has the turn.
     pub(crate) fn write_inside(
         &self,
         handle: &JournalHandle<'_>,
@@ -127,7 +128,7 @@ impl Inode {
             (disk.mtime, disk.ctime) = (now, now);
             Ok(())
         })?;
-        // Rule D3: before anybody sees it.
+        // Rule D3: noted before anybody can see the new data.
         self.note_map_change(handle.tid());
         self.inside.set(Some(data.into()));
         self.note_inside(true);
@@ -135,7 +136,7 @@ impl Inode {
         Ok(true)
     }
 
-    /// Is it a file with an extent tree, or will its first write make it one?
+    /// Has it an extent tree, or will it have one after its first write?
     pub(crate) fn will_have_extents(&self) -> bool {
         let mut disk = DiskInode::clone(&self.disk());
         if self.is_inside() {
@@ -144,7 +145,7 @@ impl Inode {
         disk.map_kind() == MapKind::Extents
     }
 
-    /// Moves the data of a file out of its inode, if it is there. Blocks; no lock may be held and no handle open.
+    /// Moves inline data out to a block, if there is some. Blocks; no lock may be held and no handle open.
     pub(crate) fn move_out(&self) -> Result<(), Error> {
         match self.inline_data() {
             Some(data) => self.move_out_these(&data),
@@ -152,7 +153,7 @@ impl Inode {
         }
     }
 
-    /// Moves out what was found in the inode.
+    /// Moves out the inline data that was found.
     fn move_out_these(&self, data: &[u8]) -> Result<(), Error> {
         if data.is_empty() {
             return self.start_map(None).map(drop);
@@ -164,23 +165,23 @@ impl Inode {
         let began = self.volume.data_epoch();
         let loan = Loan::new(alloc, &self.volume, run);
         let written = self.write_first(run, data);
-        // What panics from here on is a commit or a handle, and ends the journal.
+        // A panic from here on happens in a handle or a commit, and aborts the journal, so the claim need not be given back then.
         let run = loan.keep();
         let moved = written.and_then(|()| self.start_map(Some((run, began))));
-        // Somebody else may have moved it meanwhile.
+        // Another thread may have moved the data out meanwhile.
         if !matches!(moved, Ok(true)) {
             self.give_back(run);
         }
         moved.map(drop)
     }
 
-    /// A block for the data. None if somebody else has moved it: a claim next to a block that the file has, as with clusters, would be that
-    /// block, which others write by now.
+    /// Claims a block for the data. None if another thread has moved it out. Then nothing may be claimed: with clusters a claim next to a
+    /// block that the file has would be in that block's cluster, to which others may be writing by now.
     fn claim_first(&self) -> Result<Option<Run>, Error> {
         let view = self.map.load();
         let first = view.walk(0, 1).next();
         if !matches!(first, Some(Ok(mapping)) if mapping.state == MappingState::Hole) {
-            // Whoever it was says so under this lock.
+            // Waits until the other thread, which holds this lock, has noted that the data is moved out.
             drop(self.map_lock.lock());
             return Ok(None);
         }
@@ -197,12 +198,12 @@ impl Inode {
         buf.copy_in(0, data);
         let pos = run.start.get() * u64::from(size);
         let done = volume.blocking.run(Bio::write(pos, buf, 0)).result;
-        // If the cache has the block it is from what was there before.
+        // If the metadata cache has the block, that is an older content of it.
         volume.cache.forget(run.start);
         done.map_err(|error| Error::of_write(&*volume.device, pos, size, error))
     }
 
-    /// The map in the place of the data, in one handle. False, and nothing done, if it has one already.
+    /// Replaces the inline data by a map, in one handle. Returns false, and does nothing, if the file has a map already.
     fn start_map(&self, first: Option<(Run, Epoch)>) -> Result<bool, Error> {
         let new = first.map(|(run, _)| NewRun {
             file_block: 0,
@@ -213,7 +214,7 @@ impl Inode {
         let credits = INSIDE_CREDITS + self.credits_to_map(1, new.as_slice());
         self.volume.in_handle(credits, |handle| {
             let mut remap = self.remap(handle)?;
-            // What others did is in the inode before the map lock goes, and told after that.
+            // Another thread changed the inode before it released the map lock, and notes that the data is gone only after that.
             if remap.disk.map_kind() != MapKind::Inline {
                 self.note_moved_out();
                 return Ok(false);

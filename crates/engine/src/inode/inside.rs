@@ -1,7 +1,7 @@
-//! What lies in an inode: its contents instead of a map, and what of them is kept as an attribute.
+//! Inline data as it is stored: the first part in `i_block`, the rest as the attribute `system.data` in the inode.
 //!
-//! Input: an inode's own bytes. Output: its inline data. Invariants: who sees that the data is inside finds it there. Limits: what changes it is
-//! in `inline`.
+//! Input: an inode's own bytes. Output: its inline data; changes of the attributes in the inode. Invariants: a reader that finds the
+//! flag `there` set finds the bytes, too. Limits: operations on inline data are in `inline`.
 
 use crate::error::Error;
 use crate::inode::{Fs, Inode};
@@ -14,13 +14,13 @@ use diorite_format::inline::{self, InlineData};
 use diorite_format::xattr::{self, NameIndex, XattrEntry, XattrValue, Xattrs};
 use std::sync::Arc;
 
-/// Changing the inode's own area.
+/// Credits of a change of the inode alone.
 pub(crate) const INSIDE_CREDITS: u32 = 1;
 
-/// What an inode holds instead of a map, if it does.
+/// The inline data of a file in memory, if it has some.
 #[derive(Debug)]
 pub(super) struct Inside {
-    /// Asked by every request that the fast attempt does not take.
+    /// Is there inline data? Loaded by every request that the fast attempt does not take.
     pub(super) there: AtomicBool,
     pub(super) bytes: Mutex<Option<Arc<[u8]>>>,
 }
@@ -40,13 +40,13 @@ impl Inside {
     }
 }
 
-/// The part of inline data that is kept as the attribute `system.data`.
+/// The part of inline data that is stored as the attribute `system.data`.
 pub(crate) fn inline_tail(volume: &Fs, disk: &DiskInode, raw: &[u8]) -> Result<Vec<u8>, Error> {
     let attrs = Xattrs::parse_inode(&volume.sb, disk, raw)?;
     inline_value(disk, &attrs).map(<[u8]>::to_vec)
 }
 
-/// The same, of attributes that were read.
+/// As [`inline_tail`], from attributes that were parsed already.
 pub(crate) fn inline_value<'a>(disk: &DiskInode, inside: &Xattrs<'a>) -> Result<&'a [u8], Error> {
     let (index, name) = inline::REST;
     match inside.get(index, name).map(|e| e.value) {
@@ -59,7 +59,7 @@ pub(crate) fn inline_value<'a>(disk: &DiskInode, inside: &Xattrs<'a>) -> Result<
     }
 }
 
-/// What is in an inode of the contents of its file, or of the target of its link. A file may go on behind it, in zeros.
+/// The contents of a file, or the target of a symbolic link, that an inode holds. The file may be longer, with zeros behind them.
 pub(crate) fn inline_contents(volume: &Fs, disk: &DiskInode, raw: &[u8]) -> Result<Vec<u8>, Error> {
     let rest = inline_tail(volume, disk, raw)?;
     let data = InlineData::new(disk, &rest)?;
@@ -67,7 +67,7 @@ pub(crate) fn inline_contents(volume: &Fs, disk: &DiskInode, raw: &[u8]) -> Resu
 }
 
 impl Inode {
-    /// Takes an attribute away that can only be in its own area.
+    /// Removes an attribute that, if it is there, is inside the inode.
     pub(crate) fn remove_inside(
         &self,
         handle: &JournalHandle<'_>,
@@ -81,7 +81,7 @@ impl Inode {
         }
     }
 
-    /// Writes the entries of its own area, which fit.
+    /// Replaces all attributes inside the inode by these entries, which fit.
     pub(crate) fn replace_inside(
         &self,
         handle: &JournalHandle<'_>,

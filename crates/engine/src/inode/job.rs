@@ -1,8 +1,9 @@
-//! An ended request that owes something: the request, what it has of its inode, what is still to be done for it.
+//! A job: a request whose I/O has ended but which still has work to do (a conversion, a commit, a flush), with what it holds of its inode
+//! and of its queue.
 //!
-//! Input: requests that have ended. Output: [`Job`], which workers carry out, and which waits with its inode for the size to move over others.
-//! Invariants: one that is dropped unreported has failed, lets go of all that it has, and is reported. Limits: what carries it out is in the
-//! room `jobs`.
+//! Input: requests that have ended. Output: [`Job`]s; workers run them, and extending ones wait with their inode until the size may move
+//! over them. Invariants: a job that is dropped without a report fails, releases everything it has, and is reported. Limits: the code
+//! that runs jobs is in the room `jobs`.
 
 use super::{Fs, Handle, Inode, Owed};
 use crate::error::Error;
@@ -12,53 +13,54 @@ use diorite_format::Tid;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// One ended request that owes something.
+/// One ended request, and what it owes.
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// Before the queue, so that it is dropped first: who drops the queue waits for this job to let go of it.
+    /// Before the queue, so that it is dropped first: the drop of the queue waits for this job to let go of it.
     pub(crate) file: Arc<Handle>,
     pub(crate) queue: Arc<dyn Mail>,
     pub(crate) slot: u32,
     pub(crate) hold: Hold,
-    /// What it needs before it is acknowledged.
+    /// How durable it must be before it is acknowledged.
     pub(crate) durable: Durable,
     pub(crate) data: Data,
-    /// What it wrote is not seen yet.
+    /// What has to be done to make the written data visible; only for writes into new space or past the end.
     pub(crate) conversion: Option<Conversion>,
-    /// Its data is not on the device, or could not be mapped.
+    /// Its data is not on the device, or could not be mapped, or a later step failed.
     pub(crate) failed: bool,
-    /// Why, if that was found out here.
+    /// The error, if the job itself found it; an earlier one is in the request's slot.
     pub(crate) error: Option<Error>,
-    /// The transaction that made it visible.
+    /// The transaction that made its data visible.
     pub(crate) tid: Option<Tid>,
-    /// Its queue was told that it is over.
+    /// Its queue has been told that it has ended.
     pub(crate) reported: bool,
 }
 
-/// What a request needs before it is acknowledged.
+/// How durable a request must be before it is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durable {
     /// Nothing.
     No,
-    /// A flush of the device.
+    /// The device was flushed.
     Flush,
-    /// What changed its file's map and size is committed.
+    /// The last change of its file's map and size is committed, too.
     Map,
-    /// The same, and its times.
+    /// As `Map`, and its times are committed.
     All,
 }
 
-/// Which data it answers for.
+/// The data that a durable request answers for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Data {
-    /// Its own, of which nothing was under way at `began`, and all had ended at `ended`.
+    /// Its own: none of it was under way at `began`, and all had ended at `ended`.
     Own { began: Epoch, ended: Epoch },
-    /// All that had ended then, which a flush may have lost since somebody was told of the last one that did: a sync.
+    /// A sync: all data of the file that had ended at `ended`. `since` is the last failed flush that had been reported when the sync
+    /// began.
     All { since: Epoch, ended: Epoch },
 }
 
 impl Data {
-    /// Of a write: nothing of it was under way then.
+    /// For a write: an epoch at which none of its data was under way yet.
     pub(crate) fn began(self) -> Epoch {
         match self {
             Data::Own { began, .. } => began,
@@ -73,22 +75,22 @@ impl Data {
     }
 }
 
-/// What an ended write still has to do to be seen.
+/// What has to be done to make an ended write visible.
 #[derive(Debug)]
 pub(crate) struct Conversion {
-    /// Its first block in the pending map, if it got there.
+    /// The first block of its entry in the pending map, if it has one.
     pub(crate) entry: Option<u64>,
     pub(crate) blocks: Range<u64>,
-    /// The bytes that it wrote, or would have.
+    /// The bytes that it wrote, or should have written if it failed.
     pub(crate) bytes: Range<u64>,
-    /// It is counted in the order in which the size moves.
+    /// It is counted among the extending requests, over which the size moves in offset order.
     pub(crate) extends: bool,
-    /// The block behind the file's end in which it may have left bytes.
+    /// The block behind the file's end in which it may have left bytes that are not zeros.
     pub(crate) tail: Option<u64>,
 }
 
 impl Job {
-    /// What has to be durable before it is acknowledged. Blocks where times have to be written.
+    /// What has to be made durable before the request is acknowledged. Blocks if noted times have to be written.
     pub(crate) fn owes(&self) -> Result<Owed, Error> {
         let inode = self.inode();
         let committed = match self.durable {
@@ -105,9 +107,9 @@ impl Job {
             .and(Owed::data(self.data.end())))
     }
 
-    /// Is what it answers for durable, where the commit and the flush for all went so? The flush began behind the last data of all of them.
-    /// Of one that failed it is only known that it ended before that was seen, as of its own data: so it counts if that may have been
-    /// there.
+    /// Whether the job's data is durable, when the commit and flush for all jobs of a batch ended with `made`. That flush began after the
+    /// last data of each job. Of any other flush that failed, only a time is known by which it had ended, and the same is true of the
+    /// job's data; so such a failure counts if it may have concerned this data.
     pub(crate) fn is_durable(&self, volume: &Fs, made: Result<(), Error>) -> Result<(), Error> {
         match self.data {
             Data::Own { began, .. } => made.and_then(|()| volume.check_flushes_since(began)),
@@ -115,7 +117,7 @@ impl Job {
         }
     }
 
-    /// Fails it, unless it has failed already.
+    /// Notes that it fails, unless it has failed already.
     pub(crate) fn fail(&mut self, error: &Error) {
         if !self.failed {
             self.failed = true;
@@ -123,14 +125,15 @@ impl Job {
         }
     }
 
-    /// Gives back its range, what of its claims is not mapped, and its hold.
+    /// Releases its entry in the pending map, with the claims that were not mapped, and its hold on the gate.
     pub(crate) fn let_go(&mut self) {
         let inode = &self.file.inode;
         if self.failed && self.conversion.as_ref().is_some_and(|c| c.tail.is_some()) {
             inode.forget_tail();
         }
         if let Some(entry) = self.conversion.as_mut().and_then(|c| c.entry.take()) {
-            // Some of what a panic left behind may be mapped already, if it has aborted the journal. Nobody takes space any more then.
+            // If a panic has aborted the journal, some of the claims may be mapped already. Then none is given back; no space is taken
+            // any more.
             let panicked = matches!(self.error, Some(Error::Panicked));
             let unused = self.failed && !(panicked && inode.volume.check_sound().is_err());
             let share = inode.pending.release(entry, |claimed| {
@@ -142,12 +145,12 @@ impl Job {
         match std::mem::replace(&mut self.hold, Hold::None) {
             Hold::None => {}
             Hold::InFlight => inode.gate.leave(&self.file.shard),
-            Hold::Turn => inode.gate.end_turn(),
+            Hold::Exclusive => inode.gate.end_turn(),
         }
     }
 
-    /// Its queue counts that it waits for the size, and wakes its owner, who then drains the queues of those that come before. Called under
-    /// the lock that keeps others from ending the wait: the message comes before the one that it is completed.
+    /// Tells the queue that the job waits for the size. The queue counts it and wakes its owner, who then drains the queues of the
+    /// requests before it. Called under the lock that keeps others from ending this wait, so that this message comes before `Completed`.
     pub(crate) fn tell_held(&self) {
         self.queue.post(Message::Held(self.slot));
     }
@@ -174,25 +177,25 @@ impl Job {
         blocks.start < range.end && range.start < blocks.end
     }
 
-    /// It has a place in the order in which the size moves.
+    /// Is it counted among the extending requests?
     pub(crate) fn extends(&self) -> bool {
         self.conversion.as_ref().is_some_and(|c| c.extends)
     }
 
-    /// The first byte of that place.
+    /// The first byte of its place among the extending requests, if it has one.
     pub(crate) fn place(&self) -> Option<u64> {
         let conversion = self.conversion.as_ref().filter(|c| c.extends);
         conversion.map(|c| c.bytes.start)
     }
 
-    /// The first byte of its place in the order in which the size moves, if it has one; it ends with this.
+    /// As [`Job::place`]; the job has no place any more afterwards. The pending map has to be told.
     pub(crate) fn take_place(&mut self) -> Option<u64> {
         let conversion = self.conversion.as_mut()?;
         let extends = std::mem::take(&mut conversion.extends);
         extends.then_some(conversion.bytes.start)
     }
 
-    /// Ends its place in that order, if it has one, with nothing written. Gives the jobs that may be published now.
+    /// Ends its place among the extending requests, if it has one, with nothing written. Returns the jobs that may be published now.
     pub(crate) fn give_place_up(&mut self) -> Vec<Job> {
         match self.take_place() {
             Some(pos) => self.inode().pending.ended(pos, None, Job::tell_held),
@@ -201,8 +204,8 @@ impl Job {
     }
 }
 
-/// A job that is dropped unreported - in a panic, or as nobody can do it - has failed. It lets go of all that it has; those behind it in the
-/// order of the size, which nobody else has, fail with it.
+/// A job that is dropped without a report (in a panic, or because no thread could run it) fails and releases all that it has. The jobs
+/// that waited behind it for the size are in nobody's hands then, so they fail with it.
 impl Drop for Job {
     fn drop(&mut self) {
         if self.reported {

@@ -1,10 +1,10 @@
-//! Data through the journal (data=journal, or the file's flag): blocks of data are blocks of a transaction.
+//! Data through the journal (data=journal, or the file's flag `j`): data blocks are blocks of transactions.
 //!
-//! Input: bytes at a place of a file. Output: the same in the running transaction, with the map and the size that show them; reads from
-//! the metadata cache, which has what is not home. Invariants: one handle changes one run of blocks, so a crash shows a write's parts
-//! from the front, and what fails for space has changed nothing; what else touches such blocks - truncation, zeros, deletion - comes
-//! after a checkpoint, when the log holds none of them, and the cache has let go of them. Limits: a write has the turn; a run of at most
-//! [`MOST_AT_ONCE`] blocks per handle.
+//! Input: bytes at a place of a file. Output: the same bytes in the running transaction, with the map and the size that make them visible;
+//! reads from the metadata cache, which has the blocks that are not checkpointed. Invariants: one handle changes one run of blocks, so
+//! after a crash a file has the beginning of a write, up to some block, and a write that fails for lack of space has changed nothing; other
+//! operations on such blocks (truncation, zeros, deletion) come after a checkpoint, when the log has none of them and the cache has dropped
+//! them. Limits: a write has the turn; a handle changes a run of at most [`MOST_AT_ONCE`] blocks.
 
 use super::Inode;
 use super::beforehand::Space;
@@ -20,19 +20,19 @@ use diorite_format::{FsBlock, Inode as DiskInode, InodeFlags};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Blocks of data in one handle at most.
+/// How many data blocks one handle changes at most.
 const MOST_AT_ONCE: u32 = 64;
 
-/// Leaves between which a hole may lie.
+/// A run lies in at most so many leaves of the map.
 const LEAVES_AROUND: u32 = 2;
 
-/// Where a part of a write goes.
+/// The part of a write that one handle makes.
 struct Part {
     bytes: Range<u64>,
     first: u64,
     place: FsBlock,
     len: u32,
-    /// How the blocks get into the map, if they are not written blocks of it.
+    /// How the blocks get into the map, unless they are mapped and written already.
     new: Option<NewRun>,
     claimed: bool,
 }
@@ -47,7 +47,7 @@ pub(super) fn is_journalled(volume: &Fs, disk: &DiskInode) -> bool {
 }
 
 impl Inode {
-    /// Reads `len` bytes at `pos`, which the file has. Blocks.
+    /// Reads `len` bytes at `pos`, all of them inside the file. Blocks.
     pub(crate) fn read_journalled(&self, pos: u64, len: usize, buf: &mut Buf) -> Result<(), Error> {
         let (volume, size) = (&self.volume, u64::from(self.volume.block_size()));
         let end = pos + len as u64;
@@ -73,7 +73,7 @@ impl Inode {
         Ok(())
     }
 
-    /// Writes a buffer at `pos`. Blocks; the caller has the turn.
+    /// Writes `len` bytes of a buffer at `pos`. Blocks; the caller has the turn.
     pub(crate) fn write_journalled(
         self: &Arc<Self>,
         pos: u64,
@@ -105,9 +105,9 @@ impl Inode {
         done
     }
 
-    /// Commits and brings home all data of the file, so that it is like that of any other. Blocks; the caller has the turn, or the file
-    /// has no users, so that nothing of it is changed meanwhile.
-    pub(crate) fn settle_data(&self) -> Result<(), Error> {
+    /// Commits and checkpoints all data of the file, so that the log and the cache have none of it. Blocks; the caller has the turn, or
+    /// the file has no users, so that its data does not change meanwhile.
+    pub(crate) fn checkpoint_data(&self) -> Result<(), Error> {
         if !self.is_journalled() {
             return Ok(());
         }
@@ -118,7 +118,7 @@ impl Inode {
         Ok(())
     }
 
-    /// The part from this block on that one handle can write.
+    /// The part of the write from this block on that one handle can make.
     fn part_at(&self, space: &Space, first: u64, bytes: &Range<u64>) -> Part {
         let size = u64::from(self.volume.block_size());
         let most = (self.volume.most_credits() / 4).clamp(1, MOST_AT_ONCE);
@@ -163,7 +163,7 @@ impl Inode {
                 remap.replace(new.file_block..new.file_block + new.len, &[*new])?;
             }
             let filled = self.fill_blocks(handle, part, pos, data);
-            // Blocks in the map hold what was there before, if not this.
+            // If new blocks are mapped but not filled, they would show their old contents: abort.
             if part.new.is_some() {
                 handle.or_abort(filled)?;
             } else {
@@ -210,7 +210,7 @@ impl Inode {
         Ok(())
     }
 
-    /// Zeros what lies behind the size in its block.
+    /// Zeros the bytes behind the size in its block.
     fn zero_tail_journalled(&self) -> Result<(), Error> {
         let Some(block) = self.tail_block() else {
             return Ok(());
@@ -240,7 +240,7 @@ fn short(n: u64) -> usize {
     usize::try_from(n).expect("within a request or a block")
 }
 
-/// Copies bytes of a buffer out, from `skip` on.
+/// Copies bytes of a buffer into `to`, from the buffer's byte `skip` on.
 fn copy_out(buf: &Buf, mut skip: usize, mut to: &mut [u8]) {
     for part in buf.parts() {
         let from = part.get(skip..).unwrap_or_default();

@@ -1,13 +1,28 @@
-//! The inode room: in-core inodes, their lock, their gate, and what a queue keeps of an attached file.
+//! The inode room: the in-core inodes of a volume, and [`Fs`], the file system that they belong to.
 //!
-//! Input: inodes that `mount` parsed. Output: [`Inode`]s shared by everyone who has the file open. Invariants: there is one
-//! in-core inode per number; the lock order is inode lock, gate, map lock; none is held while I/O is in flight; the map is
+//! | file | takes -> gives |
+//! |---|---|
+//! | `fs`, `queues` | a store -> the file system with its inodes; the queues above it, as a trait |
+//! | `table`, `read`, `recent` | an inode's number -> the one in-core inode; directories kept in memory |
+//! | `view`, `whole_map` | a range of file blocks -> the map, loaded from disk; a check of all its nodes |
+//! | `open_file`, `handle` | an inode and flags -> an open file; an open file in one queue |
+//! | `first`, `attrs`, `flags`, `generation` | an inode -> what its flags and rights allow; changes of its flags and generation |
+//! | `times`, `dirty_times` | reads and writes -> times noted in memory, then in a transaction |
+//! | `handles`, `commit_change`, `durable`, `orphaned` | changes -> journal handles, commits, durability promised, the orphan list |
+//! | `claims`, `clusters`, `fill`, `node_reserve`, `beforehand` | a write into new space -> its blocks claimed, nodes reserved |
+//! | `job`, `remap`, `pieces` | an ended write, a range -> edits of the map, in handles of bounded size |
+//! | `grow`, `tail` | a size that is going to move -> zeros behind the old end |
+//! | `inside`, `inline`, `journalled` | inline data; data through the journal |
+//!
+//! Input: inode numbers, and what requests and operations do to inodes. Output: [`Inode`]s shared by everyone who uses them. Invariants:
+//! there is one in-core inode per number; the lock order is inode lock, gate, map lock; none is held while I/O is in flight; the map is
 //! published before the size that needs it. Limits: a file ends where its map can (`max_size`).
 
 mod attrs;
 mod beforehand;
 mod claims;
 mod clusters;
+mod commit_change;
 pub(crate) mod dirty_times;
 mod durable;
 mod fill;
@@ -30,7 +45,7 @@ mod queues;
 mod read;
 mod recent;
 mod remap;
-mod settle;
+
 mod table;
 mod tail;
 mod times;
@@ -75,43 +90,43 @@ use std::sync::Arc;
 pub(crate) struct Inode {
     pub(crate) volume: Arc<Fs>,
     pub(crate) ino: diorite_format::Ino,
-    /// What its place in the inode table holds, or will hold with the running transaction.
+    /// The inode as it is in the inode table, or will be when the running transaction is committed.
     disk: Mutex<Arc<DiskInode>>,
-    /// The inode's own bytes, of which only the attributes that lie in it are kept up to date.
+    /// The inode's raw bytes. Only the extended attributes in them are kept up to date.
     raw: Mutex<Arc<[u8]>>,
-    /// Its data goes through the journal. Changes only while no request of it is under way.
+    /// Its data goes through the journal. Changes only while no request of the file is under way.
     journalled: AtomicBool,
-    /// What comes before the first write of data.
+    /// Why a write may not simply go down: set-uid to clear, inline data, immutable, ... One word, loaded by every write.
     first: FirstWrite,
     size: AtomicU64,
-    /// Where a write has to end at the latest, in bytes.
+    /// The largest size that the map allows, in bytes: no write may end behind it.
     pub(crate) max_size: u64,
     lock: RwLock<()>,
     pub(crate) gate: Gate,
     pub(crate) map: Published<MapView>,
     /// Serialises publications of `map`; no reader takes it.
     pub(crate) map_lock: Mutex<()>,
-    /// What is in the inode instead of a map.
+    /// Inline data, if the file has that instead of a map.
     inside: Inside,
-    /// Writes into space that is not written yet.
+    /// The pending map: writes into new space that are under way.
     pub(crate) pending: Pending<Job>,
-    /// Where its new blocks come from.
+    /// Where new blocks of the file are claimed.
     pub(crate) claims: Claims,
-    /// What the conversions of writes under way may need.
+    /// Blocks reserved for the nodes that conversions of writes under way may need.
     pub(crate) node_reserve: NodeReserve,
-    /// What is known of the bytes behind the size in its block.
+    /// Whether the bytes behind the size, in its last block, are known to be zeros.
     tail: Tail,
-    /// The transaction that last changed map or size, and the one that last changed anything: see [`Inode::uncommitted_map`].
+    /// The transaction that changed map or size last, and the one that changed anything last: see [`Inode::uncommitted_map`].
     map_tid: AtomicU64,
     any_tid: AtomicU64,
-    /// When data was written last, in nanoseconds since 1970, times two; and `OWED` of `times` if that is not in the inode yet.
+    /// When data was written last: nanoseconds since 1970, shifted left by 1; bit 0 (`OWED` of `times`) if the inode has not got that yet.
     touched: AtomicU64,
-    /// The next read has to look whether it changes the time of access; when data was read last, as in `touched`.
+    /// The next read has to find out whether it changes atime; and when data was read last, in the form of `touched`.
     read_matters: AtomicBool,
     read_at: AtomicU64,
-    /// Segments of the map in memory beyond the root.
+    /// How many segments of the map are in memory, without the root's.
     loaded: AtomicUsize,
-    /// Whether it has a name: see [`Named`].
+    /// Whether it has a name: a [`Named`].
     named: AtomicU32,
 }
 
@@ -127,7 +142,7 @@ impl Drop for Inode {
 }
 
 impl Inode {
-    /// An in-core inode; `inline_data` is the file's whole contents if they lie in the inode.
+    /// An in-core inode. `inline_data` is the file's whole contents if they are in the inode.
     pub(crate) fn new(
         volume: &Arc<Fs>,
         disk: DiskInode,
@@ -166,12 +181,12 @@ impl Inode {
         })
     }
 
-    /// The inode as it is now.
+    /// The inode as it is now, with changes that are not committed yet.
     pub(crate) fn disk(&self) -> Arc<DiskInode> {
         self.disk.lock().clone()
     }
 
-    /// Its bytes, for the attributes in it.
+    /// The inode's raw bytes, for the extended attributes in it.
     pub(crate) fn raw(&self) -> Arc<[u8]> {
         self.raw.lock().clone()
     }
@@ -182,50 +197,50 @@ impl Inode {
         self.journalled.load(Ordering::Acquire)
     }
 
-    /// It has no name: it goes with its last user.
+    /// It has no name, so it is deleted with its last user.
     pub(crate) fn is_unlinked(&self) -> bool {
         self.named.load(Ordering::Acquire) != Named::Yes as u32
     }
 
-    /// It never had a name, and may get one.
+    /// It never had a name (O_TMPFILE), and may get one.
     pub(crate) fn is_temporary(&self) -> bool {
         self.named.load(Ordering::Acquire) == Named::NotYet as u32
     }
 
-    /// It has lost its last name, and is on the list of orphans.
+    /// Call when it has lost its last name and is on the orphan list.
     pub(crate) fn note_unlinked(&self) {
         self.named.store(Named::NoMore as u32, Ordering::Release);
         self.volume.recent.let_go(self.ino);
         self.volume.forget_touched(self);
     }
 
-    /// It is gone, or on its way.
+    /// It is being deleted, or was deleted.
     pub(crate) fn is_deleted(&self) -> bool {
         self.named.load(Ordering::Acquire) == Named::Deleted as u32
     }
 
-    /// It has lost its last name and is being deleted, or is deleted already.
+    /// Call when it has lost its last name and is being deleted, or was deleted.
     pub(crate) fn note_deleted(&self) {
         self.named.store(Named::Deleted as u32, Ordering::Release);
     }
 
-    /// It was made without a name, and is on the list of orphans.
+    /// Call when it was created without a name and is on the orphan list.
     pub(crate) fn note_temporary(&self) {
         self.named.store(Named::NotYet as u32, Ordering::Release);
     }
 
-    /// It has got a name, and is on no list.
+    /// Call when it has got a name and is on the orphan list no more.
     pub(crate) fn note_named(self: &Arc<Self>) {
         self.named.store(Named::Yes as u32, Ordering::Release);
         self.volume.keep_touched(self);
     }
 
-    /// Shows a new size. After the map that it needs.
+    /// Shows a new size to readers. Call it after the map was published that the size needs.
     pub(crate) fn publish_size(&self, size: u64) {
         self.size.store(size, Ordering::Release);
     }
 
-    /// Changes the inode and writes it to its place in the inode table, in a transaction. Blocks while the device reads.
+    /// Changes the inode, in memory and in the inode table, as a part of the handle's transaction. Blocks while the device reads.
     pub(crate) fn change(
         &self,
         handle: &JournalHandle<'_>,
@@ -235,7 +250,7 @@ impl Inode {
         let mut disk = self.disk.lock();
         let new = Arc::make_mut(&mut disk);
         change(new);
-        // It may be newer now than it was last read.
+        // A change may make mtime or ctime newer than atime, so that the next read moves atime (relatime).
         self.look_at_reads_of(new);
         handle.update(
             block,
@@ -245,8 +260,8 @@ impl Inode {
         )
     }
 
-    /// As [`Inode::change`], for the attributes in the inode too: `change` gets its bytes, and may fail. Who calls keeps others who change
-    /// attributes out.
+    /// As [`Inode::change`], for extended attributes in the inode too: `change` gets the inode's raw bytes, and may fail. The caller keeps
+    /// others from changing attributes meanwhile.
     pub(crate) fn change_attributes(
         &self,
         handle: &JournalHandle<'_>,
@@ -273,7 +288,8 @@ impl Inode {
         Ok(())
     }
 
-    /// Where its bytes are, read and noted as changed in the handle's transaction: nothing may fail for a read once the inode has changed.
+    /// The place of the inode in the inode table. Reads that block, and notes the transaction, before anything is changed: later no read
+    /// may fail.
     fn begin_change(&self, handle: &JournalHandle<'_>) -> Result<(FsBlock, Range<usize>), Error> {
         let (block, from) = self.volume.inode_place(self.ino)?;
         handle.read(block, Kind::InodeTable, |_| Ok(()))?;
@@ -282,18 +298,18 @@ impl Inode {
         Ok((block, from..from + size))
     }
 
-    /// The size in bytes. Loaded before the map: writers publish the map first.
+    /// The size in bytes. Load it before the map, as writers publish the map first.
     #[inline]
     pub(crate) fn size(&self) -> u64 {
         self.size.load(Ordering::Acquire)
     }
 
-    /// Attributes name it now, and not as a file whose data goes through the journal.
+    /// Call when it is the value of an extended attribute: its data does not go through the journal as a file's with that flag does.
     pub(crate) fn note_value(&self) {
         self.journalled.store(false, Ordering::Release);
     }
 
-    /// Do its blocks go through the journal, as metadata does?
+    /// Are its data blocks logged in the journal as metadata is? They are for directories, symbolic links and values of attributes.
     pub(crate) fn holds_metadata(&self) -> bool {
         let disk = self.disk();
         let named = matches!(
@@ -321,7 +337,7 @@ impl Inode {
         self.lock.try_read()
     }
 
-    /// Takes the inode lock alone.
+    /// Takes the inode lock exclusively.
     pub(crate) fn lock_exclusive(&self, nowait: bool) -> Result<RwLockWriteGuard<'_, ()>, Error> {
         if nowait {
             return self
@@ -332,29 +348,29 @@ impl Inode {
         Ok(self.lock.write())
     }
 
-    /// Takes the inode lock alone, as one of several: in the order of the inodes' numbers.
+    /// Takes the inode lock exclusively, as one of several inodes': they must be locked in the order of the inodes' numbers.
     pub(crate) fn lock_numbered(&self) -> RwLockWriteGuard<'_, ()> {
         self.lock.write_numbered(self.ino.get())
     }
 
-    /// Counts segments that were read into the map.
+    /// Counts segments of the map that were loaded.
     pub(crate) fn note_loaded(&self, segments: usize) {
         self.loaded.fetch_add(segments, Ordering::Relaxed);
         self.volume.add_segments(segments);
     }
 
-    /// Counts out what the map has lost by falling back to its root.
+    /// Counts the segments that the map has lost because it fell back to its root.
     pub(crate) fn note_dropped(&self) {
         self.volume
             .sub_segments(self.loaded.swap(0, Ordering::Relaxed));
     }
 
-    /// Counts segments that a change of the map put in the place of others.
+    /// Counts a change of the map that replaced `before` segments by `now` others.
     pub(crate) fn note_reloaded(&self, before: usize, now: usize) {
         if now >= before {
             return self.note_loaded(now - before);
         }
-        // The root's own segments were never counted in.
+        // The root's segments were never counted, so there may be fewer to take off.
         let less = |loaded: usize| Some(loaded.saturating_sub(before - now));
         let relaxed = Ordering::Relaxed;
         if let Ok(loaded) = self.loaded.fetch_update(relaxed, relaxed, less) {
@@ -391,11 +407,11 @@ impl Inode {
 #[derive(Clone, Copy)]
 enum Named {
     Yes,
-    /// It lost the last one while the volume is open.
+    /// It has lost its last name since it came into memory.
     NoMore,
-    /// It was made without one.
+    /// It was created without a name.
     NotYet,
-    /// It is gone, or on its way, and its number may be another's.
+    /// It is being deleted, or was; another inode may have its number.
     Deleted,
 }
 

@@ -1,12 +1,12 @@
-//! Blocks set aside for the nodes that conversions may need (rule U5): a write that was admitted never fails for space.
+//! Blocks reserved for the nodes that conversions may need (rule U5): a write that was admitted never fails for lack of space.
 //!
-//! Input: what a write into new space may need at most, before its data goes down. Output: a part of the free count that only conversions
-//! of this file take from; given back as writes end. Invariants: as long as a write is under way, either there is a block for every node
-//! that all of them may need, or the leaves have room for what they may add. Limits: where nothing is free but the leaves have room, a write goes
-//! without; where they have not, it is refused.
+//! Input: the most that a write into new space may need, before its data goes down. Output: a part of the free count from which only
+//! conversions of this file take; it is given back as writes end. Invariants: while writes are under way, either a block is reserved for
+//! every node that all of them may need, or the leaves have room for all entries that they may add. Limits: if no block is free but the
+//! leaves have room, a write is admitted without a reserve; if they have no room, it is refused.
 //!
-//! Example: A and B go without, as the leaf has room for their four entries. C sets two blocks aside, converts first, and fills the leaf. What it
-//! has not used stays, since what A and B may need is more; A's split takes from it.
+//! Example: A and B are admitted without a reserve, as the leaf has room for their four entries. C reserves two blocks, converts first,
+//! and fills the leaf. What C has not used stays reserved, since A and B may need more than that; the split for A takes from it.
 
 use crate::alloc::{Alloc, Reservation, Run};
 use crate::error::Error;
@@ -19,7 +19,7 @@ use crate::turn::NodesNeeded;
 use diorite_block::sync::Mutex;
 use diorite_format::{FsBlock, MapKind};
 
-/// See the module.
+/// The reserve of one file.
 #[derive(Debug)]
 pub(crate) struct NodeReserve {
     pool: Mutex<Pool>,
@@ -28,9 +28,9 @@ pub(crate) struct NodeReserve {
 #[derive(Debug, Default)]
 struct Pool {
     blocks: Option<Reservation>,
-    /// What the writes under way may need, all together.
+    /// The most that all writes under way together may need.
     owed: NodesNeeded,
-    /// Writes that have ended.
+    /// How many writes have ended.
     ended: u64,
 }
 
@@ -41,14 +41,14 @@ impl NodeReserve {
         }
     }
 
-    /// A block that was set aside, used for a node. None: there is none.
+    /// Takes a reserved block for a node. None if none is reserved.
     pub(super) fn take(
         &self,
         alloc: &Alloc,
         handle: &JournalHandle<'_>,
         goal: FsBlock,
     ) -> Option<Result<Run, Error>> {
-        // Submitters take the lock: nobody has it while a bitmap is read.
+        // Submitters take this lock, so it is not held while a bitmap is read.
         let mut one = self.pool.lock().blocks.as_mut()?.take_one()?;
         let taken = alloc.allocate_reserved(handle, &mut one, goal);
         let mut pool = self.pool.lock();
@@ -60,7 +60,7 @@ impl NodeReserve {
         Some(taken)
     }
 
-    /// A write has ended.
+    /// Ends a write's part: what is reserved beyond the need of the others is given back.
     pub(crate) fn end(&self, share: NodesNeeded) {
         if share == NodesNeeded::default() {
             return;
@@ -78,7 +78,7 @@ impl NodeReserve {
 }
 
 impl Inode {
-    /// Sets aside what the conversion of an entry's part of `mappings` may need, once. Blocks on nothing.
+    /// Reserves what the conversion of an entry's part of `mappings` may need, unless the entry has a reserve. Blocks on nothing.
     pub(crate) fn set_aside(&self, entry: u64, mappings: &[Mapping]) -> Result<(), Error> {
         let share = self.share_of(mappings);
         if share.nodes == 0 || self.pending.share(entry) != NodesNeeded::default() {
@@ -89,7 +89,8 @@ impl Inode {
         Ok(())
     }
 
-    /// Goes without, if the leaves have room for what all writes under way may add to them. Blocks while the device reads.
+    /// Admits a write without a reserve, if the leaves have room for all entries that the writes under way may add. Blocks while the
+    /// device reads.
     pub(crate) fn go_without(&self, entry: u64, mappings: &[Mapping]) -> bool {
         let share = self.share_of(mappings);
         let starts = new_parts(mappings).map(|m| m.start);
@@ -100,13 +101,14 @@ impl Inode {
         fits
     }
 
-    /// Sets aside what mapping all of these may need, or goes without, for a write by who has the turn; to be given to [`NodeReserve::end`]. Blocks.
+    /// Reserves what mapping these may need, or admits the write without a reserve; for a write that has the turn. The result must be
+    /// given to [`NodeReserve::end`]. Blocks.
     pub(super) fn set_aside_at_once(&self, mappings: &[Mapping]) -> Result<NodesNeeded, Error> {
         let starts = new_parts(mappings).map(|m| m.start);
         self.take_share_or_owe(self.share_of(mappings), starts)
     }
 
-    /// The same for extents each of which becomes one more.
+    /// As [`Inode::set_aside_at_once`], for extents each of which is going to be split into two.
     pub(crate) fn set_aside_for_splits(&self, splits: &[Mapping]) -> Result<NodesNeeded, Error> {
         let lens = splits.iter().map(|_| 1);
         let (nodes, _) = edit::most_nodes(&self.volume, &self.disk(), lens);
@@ -120,7 +122,7 @@ impl Inode {
         }
     }
 
-    /// The same for nodes that are written anew, for which there has to be room.
+    /// As [`Inode::set_aside_at_once`], for nodes that are written anew; here a reserve is required.
     pub(crate) fn set_aside_nodes(&self, nodes: u32) -> Result<NodesNeeded, Error> {
         let share = NodesNeeded { nodes, entries: 0 };
         if nodes > 0 {
@@ -166,7 +168,7 @@ impl Inode {
             let room = rooms.min().unwrap_or(u32::MAX);
             let mut pool = self.node_reserve.pool.lock();
             if pool.ended != seen {
-                // What it has added may be missing in both counts.
+                // A write that ended meanwhile may be missing in both counts: in what is owed, and in the room that was read.
                 continue;
             }
             let fits = room >= pool.owed.entries.saturating_add(share.entries);
@@ -191,7 +193,7 @@ impl Pool {
     }
 }
 
-/// What is not written yet.
+/// The mappings that are not written yet.
 fn new_parts(mappings: &[Mapping]) -> impl Iterator<Item = &Mapping> + Clone {
     let is_new = |m: &&Mapping| !matches!(m.state, MappingState::Written(_));
     mappings.iter().filter(is_new)

@@ -1,6 +1,6 @@
-//! An open file, as far as requests need it: the inode, how it was opened, what was told through it.
+//! An open file as requests need it: the inode, how it was opened, and which failed flush it has reported.
 //!
-//! Input: an inode and flags. Output: [`OpenFile`]. Invariants: clones are one open file, which is told of a failed flush once. Limits: none.
+//! Input: an inode and flags. Output: [`OpenFile`]. Invariants: clones are one open file, which reports a failed flush once. Limits: none.
 
 use super::Inode;
 use crate::error::Error;
@@ -8,12 +8,12 @@ use crate::options::OpenFlags;
 use diorite_block::Told;
 use std::sync::Arc;
 
-/// See the module.
+/// An open file; clones share `told`.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenFile {
     pub(crate) inode: Arc<Inode>,
     flags: OpenFlags,
-    /// The failed flushes that were told of through it.
+    /// The last failed flush that was reported through this open file.
     pub(crate) told: Arc<Told>,
 }
 
@@ -42,7 +42,7 @@ impl OpenFile {
         self.inode.volume.check_writable()
     }
 
-    /// The same open file?
+    /// Are these the same open file?
     pub(crate) fn is_same(&self, other: &OpenFile) -> bool {
         Arc::ptr_eq(&self.told, &other.told)
     }

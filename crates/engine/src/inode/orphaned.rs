@@ -1,23 +1,23 @@
-//! An inode on the list of orphans, and off it again.
+//! Puts an inode on the orphan list, and takes it off.
 //!
-//! Input: inodes, under a handle. Output: the list changed, with the deletion times that make its chain. Invariants: those of `orphan`.
-//! Limits: [`crate::orphan::ORPHAN_CREDITS`] blocks are changed at most, beside the inode's own.
+//! Input: inodes, under a handle. Output: the list changed, with the `i_dtime` fields that chain it. Invariants: those of `orphan`.
+//! Limits: a change needs at most [`crate::orphan::ORPHAN_CREDITS`] credits, beside the inode's own.
 
 use super::Inode;
 use crate::error::Error;
 use crate::journal::JournalHandle;
 
 impl Inode {
-    /// Puts it on the list, unless it is there. Blocks while metadata is read.
+    /// Puts it on the orphan list, unless it is there. Blocks while metadata is read.
     pub(crate) fn begin_orphan(&self, handle: &JournalHandle<'_>) -> Result<(), Error> {
         let set_dtime = |dtime| self.change(handle, |disk| disk.dtime = dtime);
         self.volume.orphans.add(handle, self.ino, set_dtime)
     }
 
-    /// Takes it off the list, if it is there; `dtime` is its deletion time afterwards. Blocks while metadata is read.
+    /// Takes it off the orphan list, if it is there; `dtime` is its deletion time afterwards. Blocks while metadata is read.
     ///
     /// # Errors
-    /// It is on the list still, here and on disk; or the journal is aborted.
+    /// Then it is still on the list, in memory and on disk; or the journal is aborted.
     pub(crate) fn end_orphan(&self, handle: &JournalHandle<'_>, dtime: u32) -> Result<(), Error> {
         let volume = &self.volume;
         let set_dtime = |of, dtime| match volume.known_inode(of) {

@@ -1,8 +1,8 @@
 //! A long range in pieces, each of which fits into one journal handle.
 //!
-//! Input: a range of file blocks. Output: its first or last piece and the blocks of metadata that changing it may change. Invariants: a
-//! piece is never empty while the range is not; what is freed by one piece touches a bounded number of groups. Limits: reads the map of
-//! the piece: blocks.
+//! Input: a range of file blocks. Output: its first or last piece, and the credits of a handle that changes it. Invariants: a piece is
+//! not empty unless the range is; the blocks that are freed with one piece lie in a bounded number of groups. Limits: blocks, as it reads
+//! the map of the piece.
 
 use crate::alloc::MARK_CREDITS;
 use crate::error::Error;
@@ -21,13 +21,13 @@ mod tests;
 /// One past the last file block that can be mapped.
 pub(crate) const END: u32 = u32::MAX;
 
-/// The inode itself, and its place in the orphan list.
+/// Credits for the inode itself, and for its place in the orphan list.
 const OWN_CREDITS: u32 = 1 + ORPHAN_CREDITS;
 
-/// Leaves of a map that one piece touches at most.
+/// How many leaves of a map one piece touches at most.
 const MOST_LEAVES: u32 = 64;
 
-/// A part of a range, and what changing it takes.
+/// A part of a range, and the credits of a handle that changes it.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
     pub(crate) blocks: Range<u32>,
@@ -35,7 +35,7 @@ pub(crate) struct Piece {
 }
 
 impl Inode {
-    /// The piece at one end of the range, if all that it maps is freed.
+    /// The piece at one end of the range, for a handle that frees everything that the piece maps.
     pub(crate) fn piece_to_free(&self, range: Range<u32>, end: End) -> Result<Piece, Error> {
         let leaves = self.leaves_per_handle();
         let disk = self.disk();
@@ -51,7 +51,7 @@ impl Inode {
             MappingState::Hole => None,
             MappingState::Unwritten(at) | MappingState::Written(at) => Some((m.start, m.len, at)),
         });
-        // What went through the journal is revoked block by block, and a revoke takes room as a block does.
+        // Blocks that are logged need a revoke record each, which takes room in the log as a block does.
         let revokes = self.holds_metadata();
         let most_in_a_run = if revokes { most / 4 } else { END };
         let runs = runs.flat_map(|run| cut(run, u64::from(most_in_a_run.max(1))));
@@ -81,7 +81,7 @@ impl Inode {
         Ok(Piece { blocks, credits })
     }
 
-    /// Blocks of metadata that a change of at most `leaves` leaves changes, whose range is mapped to `new` and frees nothing but nodes.
+    /// Credits of a handle that changes at most `leaves` leaves, maps `new`, and frees nothing but nodes.
     pub(crate) fn credits_to_map(&self, leaves: u32, new: &[NewRun]) -> u32 {
         let tree = edit::credits(&self.volume, &self.disk(), leaves, new);
         let mut groups = Groups::of(self, tree);
@@ -91,20 +91,20 @@ impl Inode {
         OWN_CREDITS + tree + groups.credits()
     }
 
-    /// The same for runs of one range that are mapped one after another, each in an edit of its own; all of the range was a hole if
-    /// `in_hole`.
+    /// Credits of a handle that maps runs of one range one after another, each in an edit of its own. `in_hole`: all of the range was a
+    /// hole before.
     pub(crate) fn credits_to_convert(&self, runs: &[NewRun], in_hole: bool) -> u32 {
         let (Some(first), Some(last)) = (runs.first(), runs.last()) else {
             return OWN_CREDITS;
         };
         let disk = self.disk();
         let tree = match disk.map_kind() {
-            // Blocks of pointers are as many as the range needs, whatever the runs in it.
+            // Pointer blocks depend on the range alone, not on the runs in it.
             MapKind::Indirect => {
                 let len = last.file_block + last.len - first.file_block;
                 edit::credits(&self.volume, &disk, 2, &[NewRun { len, ..*first }])
             }
-            // Edits that follow each other leave the nodes that they split half full. In a hole, they all begin in one leaf.
+            // Consecutive edits leave the nodes that they split half full. In a hole all edits start in the same leaf.
             _ => {
                 let others = if in_hole { 0 } else { runs.len() };
                 let others = u32::try_from(others).expect("each has a block of the file");
@@ -117,19 +117,19 @@ impl Inode {
         OWN_CREDITS + tree + groups.credits()
     }
 
-    /// The same, where no block of data becomes used or free.
+    /// As [`Inode::credits_to_map`], for changes in which no data block becomes used or free.
     pub(crate) fn credits_to_change(&self, leaves: u32, new: &[NewRun]) -> u32 {
         let tree = edit::credits(&self.volume, &self.disk(), leaves, new);
         OWN_CREDITS + tree + Groups::of(self, tree).credits()
     }
 
-    /// Leaves that one handle may change.
+    /// How many leaves one handle may change.
     pub(crate) fn leaves_per_handle(&self) -> u32 {
         (self.volume.most_credits() / 16).clamp(1, MOST_LEAVES)
     }
 }
 
-/// A run - its first file block, its length, its place - in parts of at most `most` blocks.
+/// Divides a run (first file block, length, place) into parts of at most `most` blocks.
 fn cut(
     (start, len, at): (u64, u64, FsBlock),
     most: u64,
@@ -141,7 +141,7 @@ fn cut(
     })
 }
 
-/// Groups whose bitmaps and descriptors are changed: those of data, and one for each block of the map.
+/// The groups whose bitmaps and descriptors are changed: those with the data, and one for each node of the map.
 struct Groups<'a> {
     volume: &'a Fs,
     data: BTreeSet<GroupNo>,

@@ -1,23 +1,24 @@
-//! The queues above a file system, as far as what waits for requests needs them.
+//! The queues above a file system, as the trait [`Queues`] through which rooms below use them.
 //!
-//! Input: whoever waits until no request of a file is under way, and files that lost their last name. Output: drains on behalf of the queues'
-//! owners. Invariants: known from the first queue on; held weakly, as queues hold the file system. Limits: none of its own.
+//! Input: callers that wait until a file has no request under way; files that lost their last name. Output: drains on behalf of the
+//! queues' owners. Invariants: set once, when the volume begins to be served; held weakly, as queues hold the file system. Limits: none
+//! of its own.
 
 use super::{Fs, Inode};
 use crate::turn::gate::Gate;
 use std::sync::{Arc, Weak};
 
-/// See the module.
+/// All queues of a volume.
 pub(crate) trait Queues: std::fmt::Debug + Send + Sync {
-    /// Drains every queue of the volume, on behalf of its owner; says whether that made progress.
+    /// Drains every queue of the volume on behalf of its owner; returns whether any of them had anything to take in.
     fn drain_all(&self) -> bool;
 
-    /// Idle queues of blocking calls let go of files without a name.
+    /// Makes idle queues for blocking calls detach files that have no name any more.
     fn let_go_of_unlinked(&self);
 }
 
 impl Fs {
-    /// Makes its queues known, once.
+    /// Sets the queues, once.
     pub(crate) fn set_queues(&self, queues: Weak<dyn Queues>) {
         self.queues.get_or_init(|| queues);
     }

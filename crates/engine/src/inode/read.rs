@@ -1,7 +1,7 @@
-//! Reading an inode: from its number to the in-core inode.
+//! Reads an inode from the inode table.
 //!
-//! Input: a number. Output: an [`Inode`], with its inline contents if it has some. Invariants: the number is in range, the
-//! checksum holds, the slot is in use. Limits: blocks while the inode table is read.
+//! Input: an inode number. Output: an [`Inode`], with its inline data if it has some. Invariants: the number is in range, the
+//! checksum holds, the inode is in use. Limits: blocks while the inode table is read.
 
 use crate::disk::cache::Kind;
 use crate::error::Error;
@@ -12,7 +12,7 @@ use diorite_format::{Ino, Inode as DiskInode, MapKind};
 use std::sync::Arc;
 
 impl Fs {
-    /// Changes an inode that is not in memory, in its place. Blocks while the device reads.
+    /// Changes an inode that is not in memory, in the inode table. Blocks while the device reads.
     pub(crate) fn change_on_disk(
         &self,
         handle: &JournalHandle<'_>,
@@ -35,9 +35,9 @@ impl Fs {
     }
 }
 
-/// Reads inode `ino` from its table: one that has a name.
+/// Reads inode `ino`, which must have a name.
 pub(crate) fn read_inode(volume: &Arc<Fs>, ino: Ino) -> Result<Inode, Error> {
-    // In a volume that is changed, what has no name is on its way to be deleted.
+    // In a volume open for writing, an inode without a name is an orphan that is going to be deleted.
     let gone = |disk: &DiskInode| {
         (disk.is_free() || disk.links == 0 && volume.alloc.is_some())
             && !volume.is_system_inode(ino)
@@ -45,7 +45,7 @@ pub(crate) fn read_inode(volume: &Arc<Fs>, ino: Ino) -> Result<Inode, Error> {
     read_unless(volume, ino, gone)
 }
 
-/// Reads an inode that is on the list of orphans.
+/// Reads an inode that is on the orphan list.
 pub(crate) fn read_orphan(volume: &Arc<Fs>, ino: Ino) -> Result<Inode, Error> {
     read_unless(volume, ino, |disk| disk.file_type.is_none())
 }
@@ -76,7 +76,7 @@ fn read_unless(
     })
 }
 
-/// The in-core inode of what stands in an inode's place.
+/// Makes the in-core inode from an inode's raw and parsed bytes.
 pub(crate) fn in_core(volume: &Arc<Fs>, disk: DiskInode, raw: Arc<[u8]>) -> Result<Inode, Error> {
     let inline = match disk.map_kind() {
         MapKind::Inline if !disk.is_dir() => Some(inline_contents(volume, &disk, &raw)?.into()),

@@ -1,8 +1,9 @@
-//! Directories that came into memory lately, so that the next path through them need not read them again.
+//! Directories that were read lately, kept in memory so that the next path through them need not read them again.
 //!
-//! Input: directories as they come into memory. Output: references that keep them there. Invariants: none without a name is kept, for it is to be deleted with
-//! its last user; none is dropped under the lock; they hold the volume, so none is kept before it is served, and all go with its last handle: an opening that fails leaves
-//! nothing behind. Limits: [`MOST`] directories; the one that came first goes first, and comes again if it is still used.
+//! Input: directories when they come into memory. Output: references that keep them there. Invariants: a directory without a name is not
+//! kept, as it has to be deleted with its last user; no reference is dropped under the lock; none is kept before the volume is served, and
+//! all are dropped with its last handle, as they hold the file system: an opening that fails holds nothing. Limits: [`MOST`] directories,
+//! first in first out; one that is still used comes back when it is read again.
 
 use crate::inode::Inode;
 use crate::locks::RECENT;
@@ -11,10 +12,10 @@ use diorite_format::Ino;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Directories kept.
+/// How many directories are kept at most.
 const MOST: usize = 512;
 
-/// See the module.
+/// The directories that are kept.
 #[derive(Debug)]
 pub(crate) struct Recent {
     kept: Mutex<Kept>,
@@ -22,9 +23,9 @@ pub(crate) struct Recent {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// The one that came first at the front.
+    /// The oldest is at the front.
     all: VecDeque<Arc<Inode>>,
-    /// Some are taken.
+    /// Directories are kept.
     open: bool,
 }
 
@@ -35,12 +36,12 @@ impl Recent {
         }
     }
 
-    /// The volume is served from now on.
+    /// Keeps directories from now on: the volume is served.
     pub(crate) fn open(&self) {
         self.kept.lock().open = true;
     }
 
-    /// Keeps it for a while, if it is a directory.
+    /// Keeps the inode for a while, if it is a directory with a name.
     pub(crate) fn keep(&self, inode: &Arc<Inode>) {
         if !inode.disk().is_dir() {
             return;
@@ -58,7 +59,7 @@ impl Recent {
         drop(first);
     }
 
-    /// This one has lost its name. Whoever says so has it.
+    /// Keeps this inode no longer, as it has lost its last name. The caller has a reference, so nothing is dropped here.
     pub(crate) fn let_go(&self, ino: Ino) {
         let mut kept = self.kept.lock();
         let at = kept.all.iter().position(|inode| inode.ino == ino);
@@ -67,7 +68,7 @@ impl Recent {
         drop(gone);
     }
 
-    /// All of them go, and none comes any more.
+    /// Drops all, and keeps none from now on.
     pub(crate) fn close(&self) {
         let mut kept = self.kept.lock();
         kept.open = false;

@@ -1,9 +1,9 @@
-//! Changing what a file's blocks are mapped to: on disk, in the inode, and in the view that readers use.
+//! Changes of a file's map: on disk, in the inode, and in the view that readers use.
 //!
-//! Input: a range of file blocks and what it shall be mapped to, under a journal handle and the map lock. Output: the edited tree, blocks
-//! freed, the inode's count of blocks; then one publication. Invariants: the map is published before the size; what was claimed is marked
-//! used in the handle that maps it; freed blocks are not used again before that handle's transaction is durable. Limits: one contiguous
-//! range per edit.
+//! Input: a range of file blocks and its new mapping, under a journal handle and the map lock. Output: the edited tree, blocks freed, the
+//! inode's count of blocks; then one publication. Invariants: the map is published before the size; claimed blocks are marked used in the
+//! handle that maps them; freed blocks are not used again before that handle's transaction is durable. Limits: one contiguous range per
+//! edit.
 
 use super::Inode;
 use crate::alloc::{Alloc, Run};
@@ -16,18 +16,18 @@ use diorite_block::sync::MutexGuard;
 use diorite_format::{FsBlock, Inode as DiskInode, InodeFlags, Timestamp};
 use std::ops::Range;
 
-/// The flags that say of what kind the map is.
+/// The flags that determine the kind of the map.
 const MAP_FLAGS: InodeFlags = InodeFlags::EXTENTS.with(InodeFlags::INLINE_DATA);
 
-/// A file's map under change. Nothing is seen by others before [`Remap::publish`].
+/// Changes of a file's map in one handle. Others see nothing of them before [`Remap::publish`].
 pub(crate) struct Remap<'a> {
     inode: &'a Inode,
     handle: &'a JournalHandle<'a>,
     alloc: &'a Alloc,
-    /// The inode as it will be.
+    /// The inode as it will be after the changes.
     pub(crate) disk: DiskInode,
     edits: Vec<Edited>,
-    /// Blocks that were claimed, are mapped now, and not marked used yet.
+    /// Claimed blocks that are mapped now and not yet marked used.
     mapped: Vec<Run>,
     written_at: Option<Timestamp>,
     _map: MutexGuard<'a, ()>,
@@ -40,16 +40,16 @@ impl Inode {
         Ok(self.remap_locked(handle, alloc, self.map_lock.lock()))
     }
 
-    /// As [`Inode::remap`], if nobody has the map lock.
+    /// As [`Inode::remap`], but None if somebody holds the map lock.
     pub(crate) fn remap_at_once<'a>(&'a self, handle: &'a JournalHandle<'a>) -> Option<Remap<'a>> {
         let (alloc, map) = (self.volume.alloc().ok()?, self.map_lock.try_lock()?);
         Some(self.remap_locked(handle, alloc, map))
     }
 
-    /// The blocks of the volume that a range of the file is mapped to, in whole clusters of the file. Blocks while the device reads.
+    /// The blocks of the volume to which a range of the file, rounded out to clusters, is mapped. Blocks while the device reads.
     pub(crate) fn mapped_runs(&self, range: Range<u64>) -> Result<Vec<MappedRun>, Error> {
         let mappings = self.mappings(self.whole_clusters(range))?;
-        // A file has fewer blocks than 32 bits can say.
+        // A run of a file is shorter than 2^32 blocks.
         let short = |len: u64| u32::try_from(len).unwrap_or(u32::MAX);
         let runs = mappings.iter().filter_map(|m| match m.state {
             MappingState::Hole => None,
@@ -78,12 +78,12 @@ impl Inode {
 }
 
 impl Remap<'_> {
-    /// Maps claimed blocks, whose data is there, to file blocks that were a hole: runs that follow each other.
+    /// Maps claimed blocks, whose data is on the device, to file blocks that were a hole. The runs follow each other in the file.
     pub(crate) fn map_claimed(&mut self, new: &[NewRun]) -> Result<(), Error> {
         let (Some(first), Some(last)) = (new.first(), new.last()) else {
             return Ok(());
         };
-        // First what may fail for space, and then changes nothing: the runs are still claimed.
+        // First the step that may fail for lack of space. It changes nothing then, and the runs are still claimed.
         self.replace(first.file_block..last.file_block + last.len, new)?;
         for run in new {
             let run = Run {
@@ -91,7 +91,7 @@ impl Remap<'_> {
                 len: run.len,
             };
             if self.inode.volume.sb.geometry().cluster_ratio() == 1 {
-                // All of them together, in `publish`: their bitmaps and descriptors are mostly the same.
+                // Marked used in `publish`, all together, as most of them share bitmaps and descriptors.
                 self.mapped.push(run);
                 self.disk.blocks += self.units(run.len);
             } else {
@@ -102,18 +102,18 @@ impl Remap<'_> {
         Ok(())
     }
 
-    /// Maps a run of blocks that are used already, in an allocation of `whole` blocks.
+    /// Maps a run of blocks that are marked used already. `whole`: how many blocks to add to the inode's count.
     pub(crate) fn map_allocated(&mut self, new: NewRun, whole: u32) -> Result<(), Error> {
         self.replace(new.file_block..new.file_block + new.len, &[new])?;
         self.disk.blocks += self.units(whole);
         Ok(())
     }
 
-    /// Maps a run of blocks that are used already, whatever was mapped there: that is freed, unless it was the same. Of the clusters
-    /// around, those with blocks of `before`, which the file has there so far, are not counted again.
+    /// Maps a run of blocks that are marked used already, in the place of `before`, which is freed unless it is the same. A cluster with
+    /// blocks of `before` is not counted again for the inode.
     pub(crate) fn map_known(&mut self, new: NewRun, before: &[MappedRun]) -> Result<(), Error> {
         self.replace(new.file_block..new.file_block + new.len, &[new])?;
-        // What lies around is mapped as it was, so its clusters are among those of `before`.
+        // Blocks around the range keep their mapping, so their clusters are among those of `before`.
         let volume = &self.inode.volume;
         let now = whole_clusters(volume, &[(new.start, new.len)])?;
         let before = whole_clusters(volume, before)?;
@@ -123,7 +123,7 @@ impl Remap<'_> {
         Ok(())
     }
 
-    /// Maps a range to `new`; what was mapped there and is not any more is freed.
+    /// Maps a range to `new`. Blocks that were mapped there and are not any more are freed.
     pub(crate) fn replace(&mut self, range: Range<u32>, new: &[NewRun]) -> Result<(), Error> {
         let mut blocks = FromAlloc {
             handle: self.handle,
@@ -135,7 +135,7 @@ impl Remap<'_> {
         self.take_over(self.inode.volume.watched(edited)?, &around)
     }
 
-    /// Moves what a range is mapped to by `by` blocks.
+    /// Moves the mapping of a range by `by` blocks of the file.
     pub(crate) fn shift(&mut self, range: Range<u32>, by: i64) -> Result<(), Error> {
         let mut blocks = FromAlloc {
             handle: self.handle,
@@ -147,13 +147,14 @@ impl Remap<'_> {
         self.take_over(self.inode.volume.watched(edited)?, &around)
     }
 
-    /// The contents change with this.
+    /// Sets mtime and ctime when the change is published.
     pub(crate) fn written_at(&mut self, time: Timestamp) {
         self.written_at = Some(time);
     }
 
-    /// Writes the inode, then shows the map, then the size, to everybody; a smaller size before the map: readers load the size first. Of
-    /// the inode only what a map decides is written: names and orphans are others' to change meanwhile.
+    /// Writes the inode, then shows the map and then the size to readers; a smaller size is shown before the map, since readers load the
+    /// size first. Only the fields of the inode that belong to the map are written: others, as for names and orphans, may have changed
+    /// meanwhile.
     pub(crate) fn publish(self) -> Result<(), Error> {
         let handle = self.handle;
         handle.or_abort(self.publish_all())
@@ -183,7 +184,7 @@ impl Remap<'_> {
                 (now.mtime, now.ctime) = (time, time);
             }
         })?;
-        // Rule D3: who sees the new map or size finds that they are not committed.
+        // Rule D3: noted before the new map or size is visible, so whoever sees it finds that it is not committed.
         inode.note_map_change(handle.tid());
         if size < inode.size() {
             inode.publish_size(size);
@@ -193,7 +194,7 @@ impl Remap<'_> {
         Ok(())
     }
 
-    /// Frees and counts what an edit says. Nothing of the edit can be taken back: what fails aborts the journal.
+    /// Takes an edit in: frees the blocks that it has unmapped, and counts. An edit cannot be undone, so a failure aborts the journal.
     fn take_over(&mut self, edited: Edited, range: &Range<u32>) -> Result<(), Error> {
         let freed = self.free_all(&edited, range);
         self.edits.push(edited);
@@ -223,7 +224,7 @@ impl Remap<'_> {
             self.disk.blocks = self.disk.blocks.saturating_sub(self.units(len));
         }
         if self.inode.holds_metadata() {
-            // Else replaying the log could bring them back over what comes there next.
+            // Without a revoke, replaying the log could write these blocks over what they hold by then.
             for (start, len) in edited.removed.iter().copied() {
                 let blocks = start.get()..start.get() + u64::from(len);
                 blocks.for_each(|at| self.handle.forget(FsBlock::new(at)));
@@ -232,8 +233,8 @@ impl Remap<'_> {
         Ok(())
     }
 
-    /// The clusters of blocks that an edit of `range` has unmapped, without those of which the file still maps a block: such a block lies
-    /// before or behind the range.
+    /// The clusters of blocks that an edit of `range` has unmapped, without clusters of which the file still maps a block, before or
+    /// behind the range.
     fn unused_clusters(
         &self,
         removed: &[MappedRun],
@@ -253,7 +254,7 @@ impl Remap<'_> {
         edit::without(self.inode.ino, &whole, &kept)
     }
 
-    /// Blocks in the units of an inode's count.
+    /// Blocks in the unit of an inode's block count: 512 bytes.
     fn units(&self, blocks: u32) -> u64 {
         u64::from(blocks) * u64::from(self.inode.volume.block_size() / 512)
     }
@@ -270,7 +271,7 @@ fn whole_clusters(volume: &Fs, runs: &[MappedRun]) -> Result<Vec<MappedRun>, Err
             Some((start, len)) => run.start.get().max(start.get() + u64::from(*len)),
             None => run.start.get(),
         };
-        // None are left of a cluster that comes again: whoever compares runs passes over that.
+        // If a cluster comes again nothing is left of it, and the empty run is ignored by those who compare runs.
         if let Some(left) = run.end().get().checked_sub(from) {
             let len = u32::try_from(left).expect("a part of a run is no longer than it");
             all.push((FsBlock::new(from), len));
@@ -279,7 +280,7 @@ fn whole_clusters(volume: &Fs, runs: &[MappedRun]) -> Result<Vec<MappedRun>, Err
     Ok(all)
 }
 
-/// Blocks for a map's own nodes, from the allocator.
+/// Takes blocks for a map's nodes from the allocator.
 struct FromAlloc<'a> {
     handle: &'a JournalHandle<'a>,
     alloc: &'a Alloc,
@@ -291,11 +292,11 @@ impl TreeBlocks for FromAlloc<'_> {
         if let Some(run) = self.inode.node_reserve.take(self.alloc, self.handle, goal) {
             return Ok(run?.start);
         }
-        // What was set aside is for conversions; who else changes the map has no more right than with data.
+        // The reserve is for conversions. Any other change of the map has the same right to reserved blocks as data has.
         let privileged = self.inode.volume.privileged;
         let take = || self.alloc.allocate(self.handle, goal, 1, privileged);
         let run = take().or_else(|error| match error {
-            // Files keep ahead what this needs.
+            // Files may keep free blocks ahead.
             Error::NoSpace { .. } => {
                 self.inode.volume.close_windows();
                 take()

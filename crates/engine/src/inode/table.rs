@@ -1,8 +1,7 @@
-//! The inodes of a volume that are in memory, and the pieces of their maps.
+//! The table of in-core inodes, and the count of map segments in memory.
 //!
-//! Input: inode numbers. Output: the one in-core inode of each. Invariants: an inode stays as long as somebody uses it; what is read from
-//! the inode table is not older than what anybody in memory has made of it. Limits: entries of inodes that are gone are thrown away now
-//! and then.
+//! Input: inode numbers. Output: the one in-core inode of each. Invariants: an inode stays in memory while it has a user; an inode read
+//! from disk is not older than any change made to it in memory. Limits: entries of inodes that are gone are removed only from time to time.
 
 use crate::error::Error;
 use crate::inode::Fs;
@@ -14,12 +13,12 @@ use foldhash::fast::RandomState;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-/// The inodes in memory, and entries of those that were: see [`Fs::inode`].
+/// The in-core inodes, with entries of some that are gone: see [`Fs::inode`].
 #[derive(Debug, Default)]
 pub(super) struct InodeTable {
-    /// Hashed with a seed of its own: numbers come from the image.
+    /// The hash has a random seed, as the numbers come from the image.
     known: HashMap<Ino, Weak<Inode>, RandomState>,
-    /// How often entries of inodes that are gone were thrown away.
+    /// How often entries of inodes that are gone were removed.
     cleaned: u64,
 }
 
@@ -28,10 +27,10 @@ impl InodeTable {
         self.known.get(&ino).and_then(Weak::upgrade)
     }
 
-    /// As [`InodeTable::find`], for who wants to use it.
+    /// As [`InodeTable::find`], for a caller who wants to use the inode.
     ///
     /// # Errors
-    /// It is being deleted: its number will soon be another's.
+    /// `NotInUse`: it is being deleted, and another inode will get its number.
     fn find_to_use(&self, ino: Ino) -> Result<Option<Arc<Inode>>, Error> {
         match self.find(ino) {
             Some(inode) if inode.is_deleted() => Err(Error::NotInUse { ino }),
@@ -39,12 +38,12 @@ impl InodeTable {
         }
     }
 
-    /// Something that changes whenever this inode comes into memory.
+    /// A token that shows, by [`InodeTable::is_still`], whether the inode came into memory since.
     fn trace(&self, ino: Ino) -> (Option<Weak<Inode>>, u64) {
         (self.known.get(&ino).cloned(), self.cleaned)
     }
 
-    /// Has it not been in memory since?
+    /// Is it certain that the inode has not been in memory since the token was taken?
     fn is_still(&self, ino: Ino, trace: &(Option<Weak<Inode>>, u64)) -> bool {
         let same = match (self.known.get(&ino), &trace.0) {
             (None, None) => true,
@@ -65,7 +64,7 @@ impl InodeTable {
 }
 
 impl Fs {
-    /// Every file gives back the blocks that it keeps ahead.
+    /// Makes every file give back the blocks that it keeps ahead.
     pub(crate) fn close_windows(&self) {
         for inode in self.known_inodes() {
             inode.claims.close(&inode);
@@ -77,7 +76,7 @@ impl Fs {
         inodes.known.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Only files' data is written through a [`crate::File`]: no directory, nothing of the volume's own.
+    /// Checks that this inode's data may be written through a [`crate::File`]: only a regular file's, and none of the volume's own.
     pub(crate) fn check_holds_data(&self, inode: &Inode) -> Result<(), Error> {
         let ino = inode.ino;
         let refused = |flag| Err(Error::NotPermitted { ino, flag });
@@ -98,12 +97,12 @@ impl Fs {
         Ok(())
     }
 
-    /// The in-core inode. Blocks while metadata is read. One that is being deleted is not found. It is read again if it was in memory
-    /// meanwhile. Without this:
+    /// The in-core inode with this number. Blocks while metadata is read. An inode that is being deleted is `NotInUse`. If the inode was
+    /// in memory while it was read from disk, it is read again. Without that:
     ///
-    /// 1. A reads an inode from the table and loses the CPU.
-    /// 2. B reads it too, changes it, and lets it go.
-    /// 3. A finds it not in memory, and goes on with what it was before the change.
+    /// 1. A reads an inode from the inode table and loses the CPU.
+    /// 2. B reads it too, changes it, and drops it.
+    /// 3. A finds it not in memory, and goes on with its state from before the change.
     pub(crate) fn inode(self: &Arc<Self>, ino: Ino) -> Result<Arc<Inode>, Error> {
         loop {
             let trace = {
@@ -115,7 +114,7 @@ impl Fs {
             };
             let new = Arc::new(read_inode(self, ino)?);
             self.note_uncommitted(&new);
-            // One with a name is on the list for what a truncation has left.
+            // An inode with a name is on the orphan list if a truncation has left blocks behind its size.
             new.note_cut(self.orphans.has(ino));
             let mut table = self.inodes.lock();
             if let Some(first) = table.find_to_use(ino)? {
@@ -130,56 +129,54 @@ impl Fs {
         }
     }
 
-    /// The in-core inode, if somebody uses it.
+    /// The in-core inode with this number, if somebody uses it.
     pub(crate) fn known_inode(&self, ino: Ino) -> Option<Arc<Inode>> {
         self.inodes.lock().find(ino)
     }
 
-    /// Makes an in-core inode the one of its number.
+    /// Puts a new in-core inode into the table.
     pub(crate) fn know(&self, inode: &Arc<Inode>) {
         self.note_uncommitted(inode);
         self.inodes.lock().insert(inode);
     }
 
-    /// Whoever made an inode that comes into memory, or had it there before, may have changed it since the last commit: that must be
-    /// durable after an fsync too.
+    /// Notes that transactions which are not committed yet may have changed an inode that comes into memory. An fsync must wait for them.
     fn note_uncommitted(&self, inode: &Inode) {
         if let Some(tid) = self.newest_uncommitted() {
             inode.note_changed_before(tid);
         }
     }
 
-    /// Takes an inode out of the table if `mine` is the only reference to it: from then on nobody finds it here, and in the inode table
-    /// only what its place there says.
+    /// Takes an inode out of the table if `mine` is the only reference to it. From then on it can be found only on disk.
     pub(crate) fn forget_if_sole(&self, mine: &Arc<Inode>) -> bool {
         let mut table = self.inodes.lock();
         let sole = Arc::strong_count(mine) == 1;
         if sole {
             table.known.remove(&mine.ino);
-            // Who reads it just now is to look again.
+            // A thread that is just reading it from disk has to look again.
             table.cleaned += 1;
         }
         sole
     }
 
-    /// Segments of maps in memory.
+    /// How many segments of maps are in memory.
     pub(crate) fn count_segments(&self) -> u64 {
         self.loaded_segments.load(Ordering::Relaxed)
     }
 
-    /// Counts segments that were read.
+    /// Counts segments that were loaded.
     pub(crate) fn add_segments(&self, more: usize) {
         self.loaded_segments
             .fetch_add(more as u64, Ordering::Relaxed);
     }
 
-    /// Counts them out again.
+    /// Counts segments that were dropped.
     pub(crate) fn sub_segments(&self, fewer: usize) {
         self.loaded_segments
             .fetch_sub(fewer as u64, Ordering::Relaxed);
     }
 
-    /// Lets maps fall back to their roots while there are more segments in memory than the budget allows; `busy`'s last.
+    /// Makes maps fall back to their roots while more segments are in memory than the budget allows; the map of `busy` is the last.
     pub(crate) fn shrink_maps(&self, busy: &Inode) {
         let over = || self.loaded_segments.load(Ordering::Relaxed) > self.most_segments;
         if !over() {

@@ -1,8 +1,8 @@
-//! What of an inode is not durable yet: times that are only noted, and the transactions that changed it last.
+//! Changes of an inode that are not durable yet: times that are only noted in memory, and the transactions that changed it last.
 //!
-//! Input: notes of writes and of changes. Output: what an fsync has to wait for, and the times in the inode. Invariants: noting is a load
-//! and rarely a store, and takes no time back that a later write has noted; who asks while times are being written finds either the mark
-//! or the transaction. Limits: 64 bits of nanoseconds, half of which are used: the year 2262.
+//! Input: notes of reads, writes and changes. Output: what an fsync has to wait for; the noted times in the inode. Invariants: noting costs
+//! a load and rarely a store, and never replaces a time that a later write has noted; a sync that looks for noted times while they are
+//! being written finds either the mark or the transaction. Limits: nanoseconds in 63 bits: until the year 2262.
 
 use super::Inode;
 use crate::error::Error;
@@ -13,24 +13,25 @@ use diorite_block::sync::atomic::{AtomicU64, Ordering};
 use diorite_format::{FileType, Inode as DiskInode, InodeFlags, Tid, Timestamp};
 use std::sync::Arc;
 
-/// In an inode's `touched`: the time has to be written.
+/// Bit 0 of `touched` and `read_at`: the time has to be written to the inode.
 const OWED: u64 = 1;
 
-/// Nanoseconds by which a write that asked the clock before another one may be noted after it; a clock that is put back goes back further.
+/// In nanoseconds: a write may be noted after another one that asked the clock up to this much later. A larger step back means that the
+/// clock was set back.
 const RACE: u64 = 1_000_000_000;
 
-/// No transaction: see [`note_tid`].
+/// Stands for "no transaction": see [`note_tid`].
 pub(super) const NO_TID: u64 = 0;
 
-/// Keeps a transaction's number where 0 stands for none.
+/// Stores a transaction's number, with bit 32 set, so that it differs from [`NO_TID`].
 pub(super) fn note_tid(place: &AtomicU64, tid: Tid) {
     place.store(1 << 32 | u64::from(tid.get()), Ordering::Release);
 }
 
-/// Seconds.
+/// In seconds.
 const DAY: i64 = 86_400;
 
-/// May reading this inode - data, names, a target - change its time of access?
+/// May a read of this inode (data, directory entries, link target) change its atime?
 #[inline]
 pub(super) fn reads_matter(volume: &Fs, disk: &DiskInode) -> bool {
     use FileType::{Directory, Regular, Symlink};
@@ -50,7 +51,7 @@ pub(crate) fn timestamp(nanos: u64) -> Timestamp {
 }
 
 impl Inode {
-    /// Notes that data was written now (nanoseconds since 1970). Costs one load if that was noted already, or is the inode's time.
+    /// Notes that data was written at `now` (nanoseconds since 1970). Costs one load if that time was noted already.
     #[inline]
     pub(crate) fn touch(self: &Arc<Self>, now: u64) {
         if self.touched.load(Ordering::Acquire) >> 1 != now {
@@ -80,7 +81,7 @@ impl Inode {
         }
     }
 
-    /// Notes that data was read, or names, or a link's target. Costs one load if that changes nothing.
+    /// Notes that data, directory entries, or a link's target were read. Costs one load if that does not change atime.
     #[inline]
     pub(crate) fn note_read(self: &Arc<Self>) {
         if self.read_matters.load(Ordering::Relaxed) {
@@ -88,12 +89,12 @@ impl Inode {
         }
     }
 
-    /// The next read may change the time of access again: something else has changed.
+    /// Lets the next read look at atime again, as something else has changed.
     fn look_at_reads(&self) {
         self.look_at_reads_of(&self.disk());
     }
 
-    /// The same, where the inode is being changed to this.
+    /// As [`Inode::look_at_reads`], while the inode is being changed to `disk`.
     #[inline]
     pub(super) fn look_at_reads_of(&self, disk: &DiskInode) {
         if reads_matter(&self.volume, disk) {
@@ -106,7 +107,7 @@ impl Inode {
         let (now, disk) = (self.volume.now_nanos(), self.disk());
         let (read, policy) = (timestamp(now), self.volume.access_times);
         if policy == AccessTimes::Relative {
-            // Until something changes it is later than that, though it may be more than a day.
+            // Until something changes, atime stays newer than mtime and ctime. That it becomes a day old meanwhile is not noticed.
             self.read_matters.store(false, Ordering::Relaxed);
         }
         let written = timestamp(self.touched.load(Ordering::Acquire) >> 1);
@@ -122,17 +123,17 @@ impl Inode {
         }
     }
 
-    /// What was noted of writes comes before the time that is put into the inode now. Called where nobody else changes that.
+    /// Forgets the noted time of the last write: the inode gets a newer time now. Call it where nobody else changes the inode.
     pub(crate) fn forget_noted_write(&self) {
         self.touched.store(0, Ordering::Release);
     }
 
-    /// The same of reads.
+    /// As [`Inode::forget_noted_write`], for reads.
     pub(crate) fn forget_noted_read(&self) {
         self.read_at.store(0, Ordering::Release);
     }
 
-    /// Are there times that were noted, and somebody to write them? A volume without its journal is open for overwrites alone.
+    /// Are there noted times that will be written? In a volume without its journal, which is open for overwrites only, nobody writes them.
     pub(crate) fn owes_times(&self) -> bool {
         if self.volume.takes_overwrites_alone() {
             return false;
@@ -141,7 +142,7 @@ impl Inode {
         noted & OWED != 0
     }
 
-    /// Writes the times that were noted, if there are some, in a handle of its own. Blocks; no lock may be held.
+    /// Writes the noted times, if there are any, in a handle of its own. Blocks; no lock may be held.
     pub(crate) fn write_noted_times(self: &Arc<Self>) -> Result<(), Error> {
         if self.owes_times() {
             self.volume
@@ -151,14 +152,14 @@ impl Inode {
         Ok(())
     }
 
-    /// Writes the times that were noted.
+    /// Writes the noted times, if there are any, in this handle.
     pub(crate) fn write_touched(self: &Arc<Self>, handle: &JournalHandle<'_>) -> Result<(), Error> {
         if !self.owes_times() {
             return Ok(());
         }
         let (mut noted, mut read) = (0, 0);
         self.change(handle, |disk| {
-            // Here, where nobody else changes the inode: who sets times takes the marks away in the same step.
+            // Loaded here, where nobody else changes the inode: a change of the times clears the marks in the same step.
             noted = self.touched.load(Ordering::Acquire);
             read = self.read_at.load(Ordering::Acquire);
             if noted & OWED != 0 {
@@ -169,8 +170,8 @@ impl Inode {
                 disk.atime = timestamp(read >> 1);
             }
         })?;
-        // Only now: who asks meanwhile whether times are owed finds either the mark or the transaction. What was noted meanwhile stays
-        // marked, and its inode is in the list as long as there is a mark.
+        // The marks are cleared only now, so whoever asks for owed times meanwhile finds either the mark or the transaction. A time that
+        // was noted meanwhile keeps its mark, and the inode stays in the list as long as it has a mark.
         for (place, noted) in [(&self.touched, noted), (&self.read_at, read)] {
             let written = noted & !OWED;
             let _newer =
@@ -179,18 +180,18 @@ impl Inode {
         Ok(())
     }
 
-    /// The transaction that last changed the map or the size, if it is not durable yet.
+    /// The transaction that changed the map or the size last, if it is not durable yet.
     #[inline]
     pub(crate) fn uncommitted_map(&self) -> Option<Tid> {
         self.uncommitted(&self.map_tid)
     }
 
-    /// The transaction that last changed anything of it, if it is not durable yet.
+    /// The transaction that changed anything of the inode last, if it is not durable yet.
     pub(crate) fn uncommitted_change(&self) -> Option<Tid> {
         self.uncommitted(&self.any_tid)
     }
 
-    /// Were times or anything else changed that is not durable yet?
+    /// Is there any change of the inode, noted times included, that is not durable yet?
     pub(crate) fn has_uncommitted_times(&self) -> bool {
         self.owes_times() || self.uncommitted_change().is_some()
     }
@@ -207,19 +208,19 @@ impl Inode {
     fn still_uncommitted(&self, place: &AtomicU64, noted: u64) -> Option<Tid> {
         let tid = Tid::new(u32::try_from(noted & u64::from(u32::MAX)).expect("masked to 32 bits"));
         if self.volume.is_committed(tid) {
-            // A later change may have been noted meanwhile: then that stays.
+            // If a later change was noted meanwhile, it stays.
             let _ = place.compare_exchange(noted, NO_TID, Ordering::AcqRel, Ordering::Relaxed);
             return None;
         }
         Some(tid)
     }
 
-    /// The map or the size was changed in this transaction.
+    /// Notes that this transaction has changed the map or the size.
     pub(crate) fn note_map_change(&self, tid: Tid) {
         note_tid(&self.map_tid, tid);
     }
 
-    /// What is in it when it is read may have been changed by transactions up to this one.
+    /// Call when it was just read: transactions up to this one may have changed it before.
     pub(crate) fn note_changed_before(&self, tid: Tid) {
         note_tid(&self.map_tid, tid);
         note_tid(&self.any_tid, tid);

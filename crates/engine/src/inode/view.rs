@@ -1,7 +1,8 @@
-//! The view of an inode's map, loaded as it is asked for.
+//! The view of an inode's map in memory, loaded from disk as it is needed.
 //!
-//! Input: ranges of file blocks. Output: views in which they are loaded; mappings. Invariants: those of the map; what is walked has no more
-//! blocks than the volume. Limits: what is loaded counts against the volume's budget; when that is exceeded, maps fall back to their roots.
+//! Input: ranges of file blocks. Output: views in which these ranges are loaded; mappings. Invariants: those of the room `map`; an
+//! iteration ends with an error if a map has more blocks than the volume. Limits: loaded segments count against the volume's budget; when
+//! that is exceeded, maps fall back to their roots.
 
 use super::Inode;
 use crate::error::Error;
@@ -13,7 +14,7 @@ use diorite_format::features::RoCompat;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-/// Holes that follow each other are one.
+/// Adds a mapping; holes that follow each other become one.
 fn push_mapping(all: &mut Vec<Mapping>, next: Mapping) {
     match all.last_mut() {
         Some(last) if (last.state, next.state) == (MappingState::Hole, MappingState::Hole) => {
@@ -29,7 +30,7 @@ impl Inode {
         self.load_map_from(&self.map.load(), blocks)
     }
 
-    /// As [`Inode::load_map`], beginning with a view that the caller has.
+    /// As [`Inode::load_map`], starting from a view that the caller has.
     pub(crate) fn load_map_from(
         &self,
         view: &Arc<MapView>,
@@ -38,7 +39,7 @@ impl Inode {
         let (mut view, mut from) = (view.clone(), blocks.start);
         while let Some(NotLoaded { block }) = view.walk(from, blocks.end).find_map(Result::err) {
             let loaded = self.load_node(&view, block)?;
-            // After a change of the map what was walked over may be another matter.
+            // After a change of the map what was passed already may have changed, too: start again.
             from = match loaded.is_of_same_map(&view) {
                 true => u64::from(block),
                 false => blocks.start,
@@ -49,7 +50,7 @@ impl Inode {
         Ok(view)
     }
 
-    /// The mappings of a range of blocks, loaded as needed, as they were at one moment. Blocks while the device reads.
+    /// The mappings of a range of blocks as they were at one moment. Blocks while the device reads.
     pub(crate) fn mappings(&self, blocks: Range<u64>) -> Result<Vec<Mapping>, Error> {
         let (mut view, mut left) = (self.map.load(), self.most_mapped());
         let (mut at, mut all) = (blocks.start, Vec::new());
@@ -64,7 +65,7 @@ impl Inode {
             }
             let loaded = self.load_map_from(&view, at..at + 1)?;
             if !loaded.is_of_same_map(&view) {
-                // What was walked over may be another matter now.
+                // The map has changed, so the mappings that were collected may be out of date: start again.
                 (at, left) = (blocks.start, self.most_mapped());
                 all.clear();
             }
@@ -72,7 +73,7 @@ impl Inode {
         }
     }
 
-    /// What is left of the blocks that a map can have, behind this part of it.
+    /// Subtracts a mapping from the count of blocks that a map may still have; an error if it has more.
     fn less_mapped(&self, left: u64, mapping: &Mapping) -> Result<u64, Error> {
         match mapping.state {
             MappingState::Hole => Ok(left),
@@ -82,11 +83,11 @@ impl Inode {
         }
     }
 
-    /// Gives the mappings of a range to `each`, in order, until it breaks off: node by node, so that only one needs to be in memory at a
-    /// time. What is not mapped may come as several holes that follow each other. Blocks while the device reads.
+    /// Calls `each` with the mappings of a range, in order, until it breaks off. Works node by node, so that only one node needs to be in
+    /// memory at a time. A hole may come in several parts. Blocks while the device reads.
     ///
     /// # Errors
-    /// More blocks than the volume has: nodes that point to themselves can map any number.
+    /// The map has more blocks than the volume: nodes that point to themselves can map any number.
     pub(crate) fn walk_map(
         &self,
         blocks: Range<u64>,
@@ -96,7 +97,7 @@ impl Inode {
         let mut at = blocks.start;
         while at < blocks.end {
             let view = self.load_map(at..at + 1)?;
-            // What is not loaded yet is in the next round.
+            // What is not loaded yet is left to the next round of the outer loop.
             for mapping in view.walk(at, blocks.end).map_while(Result::ok) {
                 left = self.less_mapped(left, &mapping)?;
                 at = mapping.start + mapping.len;
@@ -108,7 +109,7 @@ impl Inode {
         Ok(())
     }
 
-    /// Gives the blocks that hold the map itself to `each`, until it breaks off. Blocks while the device reads.
+    /// Calls `each` with the blocks that hold the map itself, until it breaks off. Blocks while the device reads.
     ///
     /// # Errors
     /// As [`Inode::walk_map`].
@@ -134,7 +135,7 @@ impl Inode {
         Ok(())
     }
 
-    /// Blocks that a map can have: no more than there are, unless they may be shared (shared_blocks).
+    /// How many blocks a map can have: not more than the volume, unless the volume's blocks may be shared (shared_blocks).
     fn most_mapped(&self) -> u64 {
         let sb = &self.volume.sb;
         match sb.features().ro_compat.has(RoCompat::SHARED_BLOCKS) {
@@ -152,9 +153,9 @@ impl Inode {
         ))
     }
 
-    /// Replaces the node that covers `block` by what it holds, in the caller's view, and publishes that where it is news. The
-    /// caller's view only grows: the published one may fall back to its root at any time, when the budget is exceeded. If the map was
-    /// changed since the caller's view, this is the latest one, whatever it holds: the node may be gone.
+    /// Replaces the unloaded node that covers `block` by its contents, in the caller's view, and in the published view if that has the
+    /// same node. The caller's view only grows, while the published view may fall back to its root at any time, when the budget is
+    /// exceeded. If the map was changed since the caller's view, returns the latest view instead, as the node may be gone.
     fn load_node(&self, mine: &Arc<MapView>, block: u32) -> Result<Arc<MapView>, Error> {
         let unloaded = |view: &MapView| {
             view.tree
@@ -187,8 +188,8 @@ impl Inode {
         Ok(view)
     }
 
-    /// Publishes what some edits did, in their order. The caller holds the map lock since before the first, and the in-core inode has the new
-    /// `i_block`.
+    /// Publishes the result of some edits, in their order. The caller has held the map lock since before the first edit, and the in-core
+    /// inode has the new `i_block`.
     pub(crate) fn publish_edits(&self, all: &[Edited]) -> Result<(), Error> {
         match next_view(&self.map.load(), all) {
             Next::Same => {}
@@ -209,17 +210,17 @@ impl Inode {
         Ok(())
     }
 
-    /// A node of the map, read.
+    /// Reads a node of the map.
     pub(super) fn read_node(&self, node: &Segment) -> Result<Vec<Segment>, Error> {
         read_node(&self.volume, &self.disk(), node)
     }
 
-    /// Falls back to the root, unless somebody is changing the map now.
+    /// Lets the published view fall back to the root, unless somebody holds the map lock.
     pub(crate) fn drop_loaded_map(&self) {
         let Some(_map) = self.map_lock.try_lock() else {
             return;
         };
-        // The root was parsed when the inode was read, so it parses again.
+        // Cannot fail: the root was parsed when the inode was read.
         if let Ok(root) = root_view(&self.volume, &self.disk()) {
             let edits = self.map.load().edits();
             self.map.publish(Arc::new(root.after(edits)));

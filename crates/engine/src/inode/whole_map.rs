@@ -1,8 +1,8 @@
-//! The whole map of a file, looked through before the file is given up.
+//! A check of the whole map of a file, made before its blocks are freed.
 //!
-//! Input: an inode. Output: an error that names the node and what is wrong with it. Invariants: every node is read once, and one that the
-//! map has twice is damage, so the walk ends; nothing is kept but the numbers of nodes. Limits: what the nodes map is only compared with
-//! the volume's own structures.
+//! Input: an inode. Output: an error that names a damaged node. Invariants: every node is read once; a node that occurs twice in the map
+//! is damage, so the iteration ends; only the numbers of nodes are kept. Limits: mapped blocks are only compared with the volume's own
+//! structures.
 
 use crate::error::Error;
 use crate::inode::Inode;
@@ -11,7 +11,7 @@ use diorite_format::FsBlock;
 use std::collections::HashSet;
 
 impl Inode {
-    /// Can every node of the map be read that has blocks from `from` on? Blocks.
+    /// Checks that every node of the map can be read which covers blocks from `from` on. Blocks.
     pub(crate) fn check_nodes(&self, from: u32) -> Result<(), Error> {
         let _map = self.map_lock.lock();
         let concerns = |node: &Segment| node.is_unloaded() && node.last() >= from;
@@ -35,7 +35,7 @@ impl Inode {
     }
 }
 
-/// Where a node is.
+/// The block of the volume that a node is in.
 fn place(node: &Segment) -> FsBlock {
     let (SegmentKind::ExtentNode(at, _)
     | SegmentKind::IndirectNode(at, _)

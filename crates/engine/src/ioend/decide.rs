@@ -1,18 +1,18 @@
-//! The one decision: does an ended write complete inline, where its last bio was reaped, or on a worker, and why.
+//! The decision whether an ended write completes inline, in the thread that reaped its last bio, or on a worker, and for which reason.
 //!
-//! Input: [`Facts`] about the ended write and the volume's policy. Output: a [`Verdict`]. Invariants: it starts at inline
-//! and is only demoted; "owes work to be durable" and "owes work to be visible" are asked apart. Limits: pure; reads
-//! never come here, they owe nothing.
+//! Input: [`Facts`] about the ended write and the volume's policy. Output: a [`Verdict`]. Invariants: the verdict starts as inline and is
+//! only demoted; work that is owed for durability and work that is owed for visibility are separate facts. Limits: pure; not used for
+//! reads, which owe nothing.
 
 use crate::policy::CompletionPolicy;
 use crate::reason::Reason;
 
-/// Cached pages of the inode, as seen from the ended write. Pages over its range must be invalidated, which may block.
+/// Which pages of the inode are cached, relative to the ended write. Pages in its range must be invalidated, which may block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CachedPages {
     /// The inode has none.
     None,
-    /// Some, but none over the range.
+    /// Some, but none in the range.
     #[cfg_attr(
         not(test),
         expect(
@@ -21,32 +21,32 @@ pub(crate) enum CachedPages {
         )
     )]
     Elsewhere,
-    /// Some over the range.
+    /// Some in the range.
     InRange,
 }
 
-/// What is known of an ended write.
+/// The facts about an ended write on which the decision depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// A bio failed.
+    /// One of its bios failed.
     pub(crate) failed: bool,
-    /// Durability is owed that FUA alone has not given: a flush must follow.
+    /// It must be durable, and FUA was not enough for that: the device has to be flushed.
     pub(crate) owes_flush: bool,
-    /// A transaction must be durable first: rules C5 to C7, C13.
+    /// It must be durable, and a transaction has to be committed for that: rules C5 to C7, C13.
     pub(crate) owes_commit: bool,
-    /// What it wrote has to be mapped, or the size to move, before anybody may see it.
+    /// What it wrote has to be mapped, or the size to move, before anybody can see it.
     pub(crate) owes_map: bool,
     pub(crate) cached: CachedPages,
 }
 
-/// Inline, or deferred with the reason that weighed first.
+/// Inline, or deferred with the first reason that applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Inline,
     Deferred(Reason),
 }
 
-/// Decides. Rules C1, C3, C4.
+/// Decides from policy and facts. Rules C1, C3, C4.
 #[inline]
 pub(crate) fn decide(policy: CompletionPolicy, facts: Facts) -> Verdict {
     let owed = [

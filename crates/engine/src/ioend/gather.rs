@@ -1,11 +1,11 @@
-//! Gathers the bios of one request: how many references are out, and the first error.
+//! Counts the bios of one request that are not back, and keeps their first error.
 //!
-//! Input: one reference per bio and one of the submitter's own. Output: "that was the last" exactly once. Invariant: the
-//! submitter's reference keeps a request from ending while more of its bios are still to be made. Limits: none.
+//! Input: one reference per bio, and one of the submitter. Output: "that was the last" exactly once. Invariant: the submitter's reference
+//! keeps a request from ending while more of its bios are still to be made. Limits: none.
 
 use diorite_block::BioError;
 
-/// See the module.
+/// The count of references of one request, and its first error.
 #[derive(Debug, Default)]
 pub(crate) struct Gather {
     refs: u32,
@@ -23,14 +23,14 @@ impl Gather {
         };
     }
 
-    /// One more bio.
+    /// Takes a reference for one more bio.
     #[inline]
     pub(crate) fn add(&mut self) {
         debug_assert!(self.refs > 0, "the submitter still holds its own reference");
         self.refs += 1;
     }
 
-    /// A reference comes back. True if it was the last.
+    /// Gives a reference back, with its bio's result. True if it was the last.
     #[inline]
     pub(crate) fn put(&mut self, result: Result<(), BioError>) -> bool {
         if let (Err(e), None) = (result, self.error) {
@@ -43,7 +43,7 @@ impl Gather {
         self.refs == 0
     }
 
-    /// References that are not back.
+    /// How many references are not back.
     pub(crate) fn refs(&self) -> u32 {
         self.refs
     }

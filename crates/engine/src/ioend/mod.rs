@@ -1,8 +1,8 @@
-//! The ioend room: from the ended bios of a request to the one decision about its completion.
+//! The ioend room: from the ended bios of a request to the decision about its completion.
 //!
-//! Input: bios that a device queue has ended. Output: an ended request, and whether it completes inline or on a worker.
-//! Invariants: a request ends once, after its last bio; the first error sticks; the decision starts at inline and is
-//! only ever demoted. Limits: runs under the queue's lock, so nothing here needs an atomic.
+//! Input: results of ended bios. Output: whether the request completes inline or on a worker. Invariants: a request ends once, after its
+//! last bio; its first error is kept; the decision starts as inline and is only demoted. Limits: runs under the queue's lock, so nothing
+//! here needs an atomic.
 
 mod decide;
 mod gather;

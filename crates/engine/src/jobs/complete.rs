@@ -1,9 +1,8 @@
-//! The deferred half of completion: what a request owes that may block.
+//! The deferred half of completion: work that a request owes and that may block.
 //!
-//! Input: ended requests from a worker's list, or from the thread of a blocking call. Output: messages to their queues.
-//! Invariants: what makes a write visible comes first, then its hold is given back, then durability, then the report
-//! (rule C8); one commit or flush serves every request that had ended when it began (rule C4). Limits: a failed commit or flush fails
-//! every request that waited for it.
+//! Input: jobs of ended requests, from a worker's list or from the thread of a blocking call. Output: messages to their queues.
+//! Invariants: the order is: make the write visible, give back its hold, make it durable, report (rule C8); one commit or flush serves
+//! every request that had ended when it began (rule C4). Limits: a failed commit or flush fails every request that waited for it.
 
 use super::convert::convert;
 use crate::error::Error;
@@ -16,7 +15,7 @@ impl Task for Job {
     const CLASS: &'static str = "complete";
     const BATCH: usize = usize::MAX;
 
-    /// Does what the jobs owe, and reports. All are of one volume.
+    /// Does what the jobs owe, and reports them. All are of one volume.
     fn run(jobs: &mut Vec<Job>, lead: &dyn Lead) {
         let Some(volume) = jobs.first().map(|j| j.file.inode.volume.clone()) else {
             return;
@@ -33,7 +32,7 @@ impl Task for Job {
                 make_durable(&volume, &mut done);
                 Ok(())
             });
-            settle(&mut done, made);
+            fail_unless(&mut done, made);
         }
         let mut done = done.into_iter().peekable();
         while let Some(job) = done.next() {
@@ -50,12 +49,12 @@ impl Task for Job {
     }
 }
 
-/// One queue?
+/// Are these the same queue?
 fn is_same(one: &Arc<dyn Mail>, other: &Arc<dyn Mail>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
 }
 
-/// One commit and one flush at most for all that need them: see [`Owed`].
+/// Makes all jobs durable that need it, with at most one commit and one flush: see [`Owed`].
 fn make_durable(volume: &Fs, jobs: &mut [Job]) {
     let mut owed = Owed::nothing();
     for job in jobs.iter_mut().filter(|j| !j.failed) {
@@ -73,8 +72,8 @@ fn make_durable(volume: &Fs, jobs: &mut [Job]) {
     }
 }
 
-/// A panic fails all that waited.
-fn settle(jobs: &mut [Job], result: Result<(), Error>) {
+/// If making them durable panicked, fails all jobs that needed it.
+fn fail_unless(jobs: &mut [Job], result: Result<(), Error>) {
     if let Err(error) = result {
         let concerned = jobs.iter_mut().filter(|j| j.durable != Durable::No);
         concerned.for_each(|job| job.fail(&error));

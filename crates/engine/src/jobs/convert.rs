@@ -1,10 +1,11 @@
-//! Conversion: what ended writes wrote becomes what their files hold.
+//! Conversion: makes what ended writes have written a part of their files.
 //!
-//! Input: ended writes into new space, or past the end, of any files of one volume. Output: claimed blocks mapped, unwritten ones
-//! written, sizes moved, in as few journal handles as hold them. Invariants: data is on the device before its handle begins; neighbours
-//! are mapped together; the map is shown before the size; what failed before anything of it was mapped leaves no block behind and the size
-//! where it was (rules G8, G9, U10); no written block is mapped behind the size. Limits: one handle takes at most half of the largest
-//! transaction; of a write that fails because a part of its map cannot be read, the file has what comes before that part.
+//! Input: ended writes into new space, or past the end, of any files of one volume. Output: claimed blocks mapped, unwritten extents
+//! turned into written ones, sizes moved, in as few journal handles as hold them. Invariants: data is on the device before its handle
+//! begins; neighbours are mapped together; the map is published before the size; a write that fails before any of it is mapped leaves no
+//! block behind and does not move the size (rules G8, G9, U10); no written block is mapped behind the size. Limits: one handle takes at
+//! most half of the largest transaction; if a write fails because a part of its map cannot be read, the file has what comes before that
+//! part.
 
 use super::parts::{self, Wait, add_runs, map_one};
 use super::runs::{self, Mapped, merged};
@@ -19,8 +20,8 @@ use diorite_format::FsBlock;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Takes in what has ended and converts what may be: jobs that the size cannot move over yet stay with their inodes, jobs that waited
-/// there come out. Gives the jobs that are done with it, each with its error or transaction.
+/// Converts ended jobs. Extending jobs for which the size cannot move yet stay with their inodes, and such jobs that can go on now are
+/// converted too. Returns the jobs that are converted or have failed, each with its transaction or error.
 pub(super) fn convert(jobs: Vec<Job>) -> Vec<Job> {
     let (mut good, mut bad) = (Vec::new(), Vec::new());
     for job in jobs {
@@ -32,24 +33,24 @@ pub(super) fn convert(jobs: Vec<Job>) -> Vec<Job> {
             }
         }
     }
-    // Neighbours together; the order among files does not matter.
+    // Sorted, so that neighbours are together; the order among files does not matter.
     good.sort_by_key(|j| (j.inode().ino, j.start()));
     let mut rest = good;
     while !rest.is_empty() {
         let (mut batch, credits) = first_handleful(&mut rest, Wait::ForMap);
         if batch.iter().all(|j| j.failed) {
-            // What they cost could not be told.
+            // Their credits could not be computed, so all have failed.
         } else if credits > batch[0].inode().volume.most_credits() {
-            // It is one job: a second one is not added to that.
+            // Then the batch is a single job: no second job is added to one that costs so much.
             batch.iter_mut().for_each(parts::convert);
         } else {
             batch = convert_batch(batch, credits);
         }
         for job in batch.iter().filter(|job| job.failed) {
-            settle_tail(job, &[&batch, &rest]);
+            zero_tail_of_failed(job, &[&batch, &rest]);
         }
         let next: Vec<Job> = batch.iter_mut().flat_map(published).collect();
-        // Behind everything of their files that is left.
+        // Sorted in behind what is left of their files.
         rest.extend(next);
         rest.sort_by_key(|j| (j.inode().ino, j.start()));
         bad.extend(batch);
@@ -57,7 +58,7 @@ pub(super) fn convert(jobs: Vec<Job>) -> Vec<Job> {
     bad
 }
 
-/// The jobs that the size may move over once it has moved over this one.
+/// The held jobs that the size may move over, now that it has moved over this one.
 fn published(job: &mut Job) -> Vec<Job> {
     match job.take_place() {
         Some(pos) => job.inode().pending.published(pos),
@@ -70,7 +71,8 @@ enum Taken {
     Bad(Job, Vec<Job>),
 }
 
-/// An extending job waits for those before it; one that failed lets those behind it pass, and so does one whose data a flush may have lost.
+/// Checks an ended job. An extending job waits for those before it. A job that has failed, or whose data a failed flush may have lost,
+/// lets those behind it pass.
 fn take_in(mut job: Job) -> Taken {
     let inode = job.inode().clone();
     if let Err(error) = inode.volume.check_flushes_since(job.data.began()) {
@@ -80,7 +82,7 @@ fn take_in(mut job: Job) -> Taken {
     let conversion = conversion.expect("only conversions come here");
     let (pos, extends) = (conversion.bytes.start, conversion.extends);
     if job.failed {
-        settle_tail(&job, &[]);
+        zero_tail_of_failed(&job, &[]);
         let freed = job.give_place_up();
         return Taken::Bad(job, freed);
     }
@@ -90,25 +92,25 @@ fn take_in(mut job: Job) -> Taken {
     Taken::Good(inode.pending.ended(pos, Some(job), Job::tell_held))
 }
 
-/// What a failed job may have left behind the end becomes zeros before the size may move over it. `mine` are jobs of this thread that the
-/// size has not moved over yet.
-fn settle_tail(job: &Job, mine: &[&[Job]]) {
+/// Zeroes what a failed job may have left behind the file's end, before the size may move over it. `mine` are jobs of this thread over
+/// which the size has not moved yet.
+fn zero_tail_of_failed(job: &Job, mine: &[&[Job]]) {
     let Some(block) = job.conversion.as_ref().and_then(|c| c.tail) else {
         return;
     };
     let of_file = |other: &&Job| Arc::ptr_eq(other.inode(), job.inode());
     let places = mine.iter().copied().flatten().filter(of_file);
     let places: Vec<u64> = places.filter_map(Job::place).collect();
-    // As where the device fails it.
+    // If the zeros cannot be written, the bytes stay unknown, as they do if the device fails.
     let _best_effort = contained(|| {
-        job.inode().settle_tail(block, &places);
+        job.inode().zero_touched_tail(block, &places);
         Ok(())
     });
 }
 
-/// As many jobs from the front as one handle holds, one at least, and the credits that they need. One of which that cannot be told fails, and
-/// needs none. One that may leave bytes behind the end is the last of its file, as the size moves over others only once it is known what
-/// becomes of it.
+/// Takes as many jobs from the front as one handle holds, at least one, and returns them with their credits. A job whose credits cannot be
+/// computed fails and needs none. A job that may leave bytes behind the end is the last of its file in a handle: the size may move
+/// over others only when it is known whether that job has failed.
 fn first_handleful(jobs: &mut Vec<Job>, wait: Wait) -> (Vec<Job>, u32) {
     let most = jobs[0].inode().volume.most_credits();
     let needed = |job: &mut Job| match contained(|| credits(job, wait)) {
@@ -143,8 +145,8 @@ fn convert_batch(mut jobs: Vec<Job>, credits: u32) -> Vec<Job> {
     jobs
 }
 
-/// Converts of the jobs, none of which extends its file, what need not wait for anybody and fits into one handle. Gives what is done, each
-/// with its error or transaction, and what is not begun.
+/// Converts those of the jobs that need not wait for anybody and fit into one handle; none of the jobs may extend its file. Returns the
+/// jobs that are done, each with its error or transaction, and those that were not begun.
 pub(super) fn convert_at_once(mut jobs: Vec<Job>) -> (Vec<Job>, Vec<Job>) {
     let Some(volume) = jobs.first().map(|j| j.inode().volume.clone()) else {
         return (Vec::new(), Vec::new());
@@ -183,7 +185,7 @@ fn convert_file(handle: &JournalHandle<'_>, jobs: &mut [Job]) {
     converted_with(handle, jobs, converted);
 }
 
-/// The same, if nothing that it needs is another's now, or not in memory: else the jobs stay as they are.
+/// As [`convert_file`], if the map is not locked and has all of the range in memory; else the jobs are left as they are.
 fn convert_file_at_once(handle: &JournalHandle<'_>, jobs: &mut [Job]) {
     let inode = jobs[0].inode().clone();
     let (view, mut runs) = (inode.map.load(), Vec::new());
@@ -212,7 +214,7 @@ fn try_convert_file(
     inode: &Arc<Inode>,
     jobs: &mut [Job],
 ) -> Result<(), Error> {
-    // Before the map lock: loading takes it too. What is mapped in these ranges is nobody else's business until their entries go.
+    // Before the map lock, as loading takes it too. Until the pending entries go nobody else changes the mapping of these ranges.
     let mut runs = Vec::new();
     for job in jobs.iter().filter(|j| !j.failed) {
         let view = inode.load_map(job.blocks())?;
@@ -222,7 +224,7 @@ fn try_convert_file(
     map_all(inode.remap(handle)?, runs, jobs)
 }
 
-/// What is mapped is shown, so it has to be on the device.
+/// Makes the handle depend on the data of the jobs: once it is mapped it is visible, so no failed flush may have lost it.
 fn rely_on(handle: &JournalHandle<'_>, jobs: &[Job]) -> Result<(), Error> {
     let good = jobs.iter().filter(|job| !job.failed);
     good.map(|job| job.data.began())
@@ -232,7 +234,7 @@ fn rely_on(handle: &JournalHandle<'_>, jobs: &[Job]) -> Result<(), Error> {
 fn map_all(mut remap: Remap<'_>, runs: Vec<Mapped>, jobs: &mut [Job]) -> Result<(), Error> {
     let mut used = Vec::new();
     for mapped in merged(runs) {
-        // Behind a hole in what an extending job has mapped nothing more of it is: it would lie behind the size.
+        // If a part of an extending job cannot be mapped, nothing of the job behind that part is: it would be behind the size.
         let blocked = jobs
             .iter()
             .find(|j| j.failed && j.extends() && j.overlaps(&mapped.blocks()));
@@ -251,20 +253,20 @@ fn map_all(mut remap: Remap<'_>, runs: Vec<Mapped>, jobs: &mut [Job]) -> Result<
         .filter_map(|j| end_of_mapped(j, &used, block_size));
     remap.disk.size = remap.disk.size.max(ends.max().unwrap_or(0));
     let published = remap.publish();
-    // What is mapped for a job that has failed all the same is not given back. Here, not above: the map lock is let go of.
+    // Blocks that were mapped for a failed job must not be given back. Done here, after the map lock was released.
     let without = |j: &&Job| j.failed || published.is_err();
     jobs.iter()
         .filter(without)
         .for_each(|j| note_mapped(j, &used));
     published?;
     if let Some(job) = jobs.iter().find(|j| !j.failed && j.extends()) {
-        // What lies behind the new end was zeros before this write, or is of a block that it has padded.
+        // The bytes behind the new end were zeros before this write, or are in a block that it has padded with zeros.
         job.inode().learn_tail(job.inode().before_zeros());
     }
     Ok(())
 }
 
-/// Takes what is mapped from the entry that had it claimed: what a failed job still has there when it ends is given back.
+/// Takes the mapped blocks out of the claims of the job's pending entry, since claims that are left there are given back when it ends.
 fn note_mapped(job: &Job, used: &[Range<u64>]) {
     if let Some(entry) = job.conversion.as_ref().and_then(|c| c.entry) {
         let is_used = |c: &Claimed| used.iter().any(|u| u.contains(&u64::from(c.file_block)));
@@ -280,8 +282,8 @@ fn fail_overlapping(jobs: &mut [Job], range: &Range<u64>, error: &Error) {
     }
 }
 
-/// Where the file may end, these blocks being mapped: behind its bytes, or, of a job that has failed and would have made the file longer,
-/// behind what of it is mapped.
+/// The size that the file may have for this job, if these blocks are mapped: the end of its bytes; for a failed job that extends the file,
+/// the end of what is mapped of it.
 fn end_of_mapped(job: &Job, used: &[Range<u64>], block_size: u32) -> Option<u64> {
     let conversion = job.conversion.as_ref()?;
     if !job.failed {
@@ -300,7 +302,7 @@ fn end_of_mapped(job: &Job, used: &[Range<u64>], block_size: u32) -> Option<u64>
     ))
 }
 
-/// Blocks of metadata that the conversion of a job changes at most.
+/// How many blocks of metadata the conversion of a job changes at most.
 fn credits(job: &Job, wait: Wait) -> Result<u32, Error> {
     let inode = job.inode();
     let blocks = job.blocks();
@@ -316,6 +318,6 @@ fn credits(job: &Job, wait: Wait) -> Result<u32, Error> {
         start: FsBlock::new(0),
         unwritten: false,
     };
-    // The inode, and a bitmap and a descriptor for its data and for new nodes.
+    // 6 for the inode, and for a bitmap and a descriptor each of its data and of new nodes.
     Ok(edit::credits(&inode.volume, &inode.disk(), 2, &[new]) + 6)
 }

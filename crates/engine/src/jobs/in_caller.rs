@@ -1,13 +1,14 @@
-//! Conversion in the thread of a caller who would sleep: nobody is woken, nothing changes threads.
+//! Conversion in the thread of a caller who would sleep otherwise: no worker is woken, and no data changes threads.
 //!
-//! Input: what one pass of a queue found ended and owing. Output: messages to that queue; what is left over is for a worker. Invariants: where the
-//! journal does not give a handle at once, a file's map is another's, or the in-core map has not all of it, a worker does it. Limits: writes inside
-//! their files that need nothing durable; as many as one handle holds; a block of metadata that the cache has lost meanwhile is read.
+//! Input: the jobs that one pass of a queue has found. Output: messages to that queue; the jobs that are left for a worker. Invariants: a
+//! worker does it if the journal does not give a handle at once, the file's map is locked, or the in-core map lacks a part of the range.
+//! Limits: only writes inside the size that need not be durable; as many as one handle holds; a block of metadata that the cache has lost
+//! since is read.
 
 use crate::inode::{Durable, Job};
 use crate::jobs::convert::convert_at_once;
 
-/// Does what it may of the jobs, all of one queue; the others stay in the list.
+/// Converts those of the jobs that need not wait; the others stay in the list. All are of one queue.
 pub(crate) fn run(jobs: &mut Vec<Job>) {
     let (mine, others): (Vec<Job>, Vec<Job>) = jobs.drain(..).partition(is_for_here);
     jobs.extend(others);

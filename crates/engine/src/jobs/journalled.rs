@@ -1,8 +1,9 @@
-//! Requests of files whose data goes through the journal: served by way of the metadata cache, on a worker.
+//! Requests of files whose data goes through the journal (data=journal): served through the metadata cache, on a worker.
 //!
-//! Input: an admitted request with its buffer; a write has the turn on its file. Output: the buffer back to its queue, filled or written.
-//! Invariants: what is not home yet is read from the cache, never from its old home; data, map and size of a part are in one
-//! transaction. Limits: nothing of it is direct: it is there so that such files can be used, and counted `fallback-buffered`.
+//! Input: an admitted request with its buffer; a write has the exclusive turn. Output: the buffer back to its queue, filled or written.
+//! Invariants: blocks that are not checkpointed yet are read from the cache, never from their places on disk; data, map and size
+//! of a part are in one transaction. Limits: this is no direct I/O; it exists so that such files can be used, and is counted
+//! `fallback-buffered`.
 
 use crate::error::Error;
 use crate::inode::Handle;
@@ -12,10 +13,10 @@ use crate::turn::{Mail, Message};
 use diorite_block::Buf;
 use std::sync::Arc;
 
-/// See the module.
+/// One read or write of such a file.
 #[derive(Debug)]
 pub(crate) struct JournalledJob {
-    /// Before the queue, so that it is dropped first: who drops the queue waits for this job to let go of it.
+    /// Before the queue, so that it is dropped first: the drop of the queue waits for this job to let go of it.
     pub(crate) file: Arc<Handle>,
     pub(crate) queue: Arc<dyn Mail>,
     pub(crate) slot: u32,

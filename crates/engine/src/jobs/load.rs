@@ -1,7 +1,7 @@
-//! A part of a file's map loaded, for a request that met its absence.
+//! Loads a part of a file's map for a request that found it missing in memory.
 //!
-//! Input: an attached file and a range. Output: a message to its queue, with the view or the error. Invariants: those of the map. Limits: one
-//! range at a time per worker.
+//! Input: an attached file and a range. Output: a message to its queue, with the view or the error. Invariants: those of the map. Limits:
+//! one range at a time per worker.
 
 use crate::error::Error;
 use crate::inode::Handle;
@@ -10,10 +10,10 @@ use crate::turn::{Mail, Message};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A part of a map to load, for a request that met its absence.
+/// A part of a map to load, and the request that needs it.
 #[derive(Debug)]
 pub(crate) struct LoadJob {
-    /// Before the queue, so that it is dropped first: who drops the queue waits for this job to let go of it.
+    /// Before the queue, so that it is dropped first: the drop of the queue waits for this job to let go of it.
     pub(crate) file: Arc<Handle>,
     pub(crate) queue: Arc<dyn Mail>,
     pub(crate) slot: u32,

@@ -1,29 +1,30 @@
-//! The jobs room: what may block, done by workers, or by the thread of a blocking call.
+//! The jobs room: work that may block, run by workers or by the thread of a blocking call.
 //!
 //! | file | takes -> gives |
 //! |---|---|
 //! | `load` | a part of a map that is not in memory -> the view with it |
 //! | `prepare` | a write into new space -> what it needs before its data goes down |
 //! | `journalled` | a request of a file whose data goes through the journal -> served |
-//! | `range` | an operation on a range that has its turn -> done |
-//! | `complete` | ended requests that owe something -> durable, reported |
-//! | `convert`, `parts`, `runs` | ended writes into new space -> mapped, in as few handles as hold them |
-//! | `in_caller` | the same in the thread of a caller who would sleep |
-//! | `sync` | a sync of the volume -> all of it durable |
+//! | `range` | a range operation that has the exclusive turn -> done |
+//! | `complete` | ended requests that owe something -> visible and durable, reported |
+//! | `convert`, `parts`, `runs` | ended writes into new space -> mapped, in as few journal handles as hold them |
+//! | `in_caller` | conversions -> done in the thread of a caller who would sleep otherwise |
+//! | `sync` | a sync of the volume -> everything durable |
 //! | `workers` | work -> a thread of its class |
 //!
-//! Input: jobs, each with its inode and the [`crate::turn::Mail`] of its queue. Output: messages. Invariants: knows no queue and no slot; what
-//! panics has failed and is reported. Limits: one class for each kind of waiting, so that none waits behind another kind.
+//! Input: jobs, each with its inode and the [`crate::turn::Mail`] of its queue. Output: messages to queues. Invariants: knows no queue and
+//! no slot; a job that panics has failed and is reported. Limits: each kind of waiting has a class of threads of its own, so that work
+//! never queues behind another kind of waiting.
 //!
-//! # Who converts
+//! # Which thread converts
 //!
-//! A caller who reaps, has not enough and would sleep first does the conversions that his own pass found owing (`in_caller`), where he
-//! need not wait for others: the journal gives a handle at once, nobody has the file's map, and the in-core map has all of it. At most
-//! he reads a block of metadata that the cache has lost since the write went down. No worker is woken, and the batch is what the pass
-//! found. What would wait, extends a file, needs a commit or has failed goes to a complete worker, and so does everything when the
-//! caller does not wait: a poll loop, a drain by another thread. With workers alone every batch woke one, and that one the caller
-//! again: that, and splits that rewrote whole leaves, held writes into unwritten space at 0.46 of the rate of overwrites on two cores;
-//! now it is 0.73 (docs/benchmarks.md).
+//! A caller who reaps, has not enough completions and would sleep first runs the conversions that its own pass has found (`in_caller`),
+//! if they wait for nobody: the journal gives a handle at once, the file's map is not locked, and the in-core map has all of the range.
+//! At most a block of metadata is read that the cache has lost since the write went down. So no worker is woken, and the pass is the
+//! batch. Conversions that would wait, that extend a file, that need a commit or have failed go to a complete worker; so do all of them
+//! if the caller does not wait, as in a poll loop or a drain by another thread. On two cores writes into unwritten space reach 0.73 of
+//! the rate of overwrites in this way; if every batch wakes a worker, which wakes the caller again, and splits rewrite whole leaves, it
+//! is 0.46 (docs/benchmarks.md).
 
 mod complete;
 mod convert;

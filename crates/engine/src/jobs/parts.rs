@@ -1,8 +1,8 @@
-//! The conversion of one write that is more than a handle holds: part by part, in the order of the file.
+//! The conversion of a write that needs more than one journal handle: part by part, in the order of the file.
 //!
-//! Input: an ended write into space that lies in many pieces, or in many groups. Output: as of any conversion. Invariants: credits count
-//! the runs that it really has (rule D5); each part is a sound file: what is mapped is written, and the size, if it moves, moves to the
-//! part's end. Limits: a power cut, or a part that fails, leaves those before it done.
+//! Input: an ended write into space that consists of many runs, or lies in many block groups. Output: as of any conversion. Invariants:
+//! credits count the runs that the write really has (rule D5); after each part the file is consistent: mapped blocks are written, and the
+//! size, if it moves, moves to the part's end. Limits: after a power cut, or if a part fails, the earlier parts are done.
 
 use super::runs::{self, Mapped, first_part, merged};
 use crate::error::Error;
@@ -13,15 +13,15 @@ use crate::mapping::MappingState;
 use crate::threads::contained;
 use crate::turn::Claimed;
 
-/// May the look at a job's runs read its map?
+/// May counting a job's runs load its map from the device?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
     No,
     ForMap,
 }
 
-/// Blocks of metadata that the conversion of a job changes, if it has more than a few blocks or several runs. None also if what it has is not
-/// in memory: then it is not converted at once.
+/// How many blocks of metadata the conversion of a job changes, counted run by run. None if it has few blocks in one run, for which an
+/// estimate is enough; None also if its map is not in memory and may not be loaded: then it is not converted at once.
 pub(super) fn credits_of_runs(job: &Job, wait: Wait) -> Result<Option<u32>, Error> {
     let inode = job.inode();
     let view = match wait {
@@ -41,7 +41,7 @@ fn credits(inode: &Inode, runs: &[Mapped]) -> u32 {
     inode.credits_to_convert(&new, runs::fill_one_hole(runs))
 }
 
-/// Converts the job; its error or transaction is noted in it.
+/// Converts the job; notes its error, or its last transaction, in it.
 pub(super) fn convert(job: &mut Job) {
     let converted = contained(|| convert_all(job));
     if let Err(error) = converted {
@@ -67,7 +67,7 @@ fn convert_all(job: &mut Job) -> Result<(), Error> {
     Ok(())
 }
 
-/// One handle of it. What of the part could be mapped is mapped, and not claimed any more.
+/// Converts one part in one handle. Blocks that were mapped are no claims any more, even if the rest of the part fails.
 fn convert_part(job: &mut Job, inode: &Inode, part: &[Mapped], is_last: bool) -> Result<(), Error> {
     let handle = inode.volume.begin(credits(inode, part))?;
     handle.relies_on(job.data.began())?;
@@ -105,7 +105,7 @@ pub(super) fn map_one(remap: &mut Remap<'_>, mapped: &Mapped) -> Result<(), Erro
     }
 }
 
-/// What one job has to map: its claims, and the unwritten blocks of its range.
+/// Adds the runs that a job has to map: its claims, and the unwritten blocks in its range.
 pub(super) fn add_runs(job: &Job, view: &MapView, runs: &mut Vec<Mapped>) -> Result<(), NotLoaded> {
     let inode = job.inode();
     let entry = job.conversion.as_ref().and_then(|c| c.entry);
@@ -121,7 +121,7 @@ pub(super) fn add_runs(job: &Job, view: &MapView, runs: &mut Vec<Mapped>) -> Res
     }));
     let blocks = job.blocks();
     if claims.iter().map(|c| u64::from(c.run.len)).sum::<u64>() == blocks.end - blocks.start {
-        // All of it was a hole.
+        // The whole range was a hole, so there are no unwritten blocks.
         return Ok(());
     }
     for mapping in view.walk(blocks.start, blocks.end) {

@@ -1,9 +1,10 @@
-//! What a request needs before it can be issued, and a submitter may not wait for.
+//! What a request needs before its data goes down, and for which a submitter may not wait.
 //!
-//! Input: a request, counted in flight, and what it needs. Output: a message to its queue, with a view of the map from which it goes on;
-//! or its error. Invariants: no lock is held and no handle open while a commit is waited for. Limits: one request at a time.
+//! Input: a request, counted in flight, and what it needs. Output: a message to its queue, with a view of the map for the next attempt,
+//! or with an error. Invariants: no lock is held and no handle is open while a commit is waited for. Limits: one request at a time per
+//! worker.
 
-use crate::attr::settle_first_write;
+use crate::attr::prepare_first_write;
 use crate::delete;
 use crate::error::{Error, Wait};
 use crate::inode::Handle;
@@ -15,26 +16,27 @@ use crate::turn::{Mail, Message};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// See the module.
+/// One request, and what it needs.
 #[derive(Debug)]
 pub(crate) struct PrepareJob {
-    /// Before the queue, so that it is dropped first: who drops the queue waits for this job to let go of it.
+    /// Before the queue, so that it is dropped first: the drop of the queue waits for this job to let go of it.
     pub(crate) file: Arc<Handle>,
     pub(crate) queue: Arc<dyn Mail>,
     pub(crate) slot: u32,
     pub(crate) need: Need,
 }
 
-/// What a request needs.
+/// What a request needs before its data goes down.
 #[derive(Debug)]
 pub(crate) enum Need {
-    /// Its part of the map, bitmaps to claim from, zeros behind the old end.
+    /// Space for a write: its part of the map, bitmaps to claim from, zeros behind the old end.
     Space {
         entry: u64,
         blocks: Range<u64>,
         extends: bool,
     },
-    /// What comes before the first write of its file, and, for who has the turn, before the file becomes longer.
+    /// What has to be done before the first write of a file; with `alone` (the request has the turn) also what must precede a growing
+    /// size.
     FirstWrite { alone: bool },
 }
 
@@ -45,7 +47,7 @@ impl PrepareJob {
                 if *alone {
                     end_cut(&self.file.inode)?;
                 }
-                settle_first_write(&self.file.inode)?;
+                prepare_first_write(&self.file.inode)?;
                 Ok(self.file.inode.map.load())
             }
             Need::Space {
@@ -80,9 +82,9 @@ impl PrepareJob {
                 }
             });
             match room {
-                // What was freed can be used once the transaction that freed it is durable.
+                // Freed blocks can be used once the transaction that freed them is durable.
                 Err(Error::WouldBlock(Wait::Commit)) => inode.volume.commit_running()?,
-                // What other files keep ahead, and deleted ones had, is given back before anybody is told that there is nothing.
+                // Before `NoSpace` is reported, blocks that files have claimed ahead and blocks of deleted files are given back.
                 Err(Error::NoSpace { .. }) if !closed => {
                     inode.volume.close_windows();
                     if inode.volume.orphans.any() {

@@ -1,10 +1,10 @@
-//! An operation on a range as a request: what is asked before it waits, and what a worker does with it.
+//! A range operation (truncate, fallocate) as a request: what a worker does with it.
 //!
-//! Input: a request in its slot; then, with the turn on its inode, a job. Output: a completion, by way of the deferred half that all
-//! changes of a map go through. Invariants: what is refused has waited for nobody; the turn ends before a commit is waited for, and before
-//! the report. Limits: one operation at a time per worker; one that has begun cannot be stopped.
+//! Input: a job with the exclusive turn on its inode. Output: a completion, through the deferred half of completion like every
+//! change of a map. Invariants: the arguments are checked again, as the file may have changed while the request waited; the turn
+//! ends before a commit is waited for, and before the report. Limits: a worker runs one operation at a time; once begun it is not stopped.
 
-use crate::attr::{settle_first_write, settle_privileges};
+use crate::attr::{clear_privileges, prepare_first_write};
 use crate::error::Error;
 use crate::inode::Handle;
 use crate::inode::{Data, Durable, Job};
@@ -17,10 +17,10 @@ use diorite_block::Epoch;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A request that has its turn.
+/// A range operation that has the exclusive turn.
 #[derive(Debug)]
 pub(crate) struct RangeJob {
-    /// Before the queue, so that it is dropped first: who drops the queue waits for this job to let go of it.
+    /// Before the queue, so that it is dropped first: the drop of the queue waits for this job to let go of it.
     pub(crate) file: Arc<Handle>,
     pub(crate) queue: Arc<dyn Mail>,
     pub(crate) slot: u32,
@@ -39,16 +39,16 @@ impl RangeJob {
             "what is pending is counted in flight"
         );
         let bytes = check(&self.file, self.op, self.pos, self.len)?;
-        settle_privileges(inode)?;
+        clear_privileges(inode)?;
         if self.is_done_inside(&bytes)? {
             return Ok(());
         }
-        settle_first_write(inode)?;
-        inode.settle_data()?;
+        prepare_first_write(inode)?;
+        inode.checkpoint_data()?;
         match self.op {
             Op::Fallocate(mode) => {
                 fallocate(inode, mode, bytes)?;
-                // Also where no block was whole, and only bytes were zeroed.
+                // Also if no block was whole, and only bytes were zeroed.
                 if mode.moves_data() {
                     inode.touch(inode.volume.now_nanos());
                 }
@@ -60,7 +60,7 @@ impl RangeJob {
 }
 
 impl RangeJob {
-    /// What is still to be done for it, behind the change.
+    /// The job for the deferred half of completion, after the change.
     fn ended(self, began: Epoch, error: Option<Error>) -> Job {
         let ended = self.file.inode.volume.data_epoch();
         Job {
@@ -78,7 +78,7 @@ impl RangeJob {
         }
     }
 
-    /// What needs no block is done to data where it is, in the inode.
+    /// Does the operation on inline data, in the inode, if that is possible. False: it needs blocks.
     fn is_done_inside(&self, bytes: &Range<u64>) -> Result<bool, Error> {
         match self.op {
             Op::Truncate => self.file.inode.resize_inside(bytes.end),

@@ -1,21 +1,21 @@
-//! The runs that conversions map: joined where they are neighbours, divided where they are too many for one handle.
+//! The runs that conversions map: neighbours are joined, and runs that are too many for one handle are divided.
 //!
-//! Input: runs of one file, and what a handle costs that maps some of them. Output: the same blocks in other runs, how many go together,
-//! where the file may end then. Invariants: pure; no block is lost, none is in two runs; a cut lies between clusters. Limits: none of its
-//! own.
+//! Input: runs of one file, and the credits that a handle needs to map some of them. Output: the same blocks in other runs, the runs for
+//! one handle, the size that the file may have then. Invariants: pure; no block is lost, none is in two runs; runs are divided only
+//! between clusters. Limits: none of its own.
 
 use crate::map::edit::NewRun;
 use diorite_format::FsBlock;
 use std::ops::Range;
 
-/// Runs to map, of one file, in the order of its blocks.
+/// A run of file blocks to map, and whether it is claimed or unwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mapped {
     pub(super) run: NewRun,
     pub(super) claimed: bool,
 }
 
-/// Blocks up to which one run is in one group, or two, and its nodes as well: no need to look.
+/// One run of at most so many blocks is in one block group, or two, and so are its nodes: its credits need not be counted exactly.
 const FEW: u32 = 64;
 
 impl Mapped {
@@ -24,7 +24,7 @@ impl Mapped {
         start..start + u64::from(self.run.len)
     }
 
-    /// The other goes on where this one ends, in the file and on the volume.
+    /// Does `next` start where this run ends, both in the file and on the volume?
     fn is_followed_by(&self, next: &Mapped) -> bool {
         let (a, b) = (self.run, next.run);
         self.claimed == next.claimed
@@ -33,7 +33,7 @@ impl Mapped {
     }
 }
 
-/// Neighbours in the file that are neighbours on the volume become one run.
+/// Joins runs that are neighbours in the file and on the volume.
 pub(super) fn merged(mut runs: Vec<Mapped>) -> Vec<Mapped> {
     runs.sort_by_key(|m| m.run.file_block);
     let mut out: Vec<Mapped> = Vec::with_capacity(runs.len());
@@ -46,7 +46,7 @@ pub(super) fn merged(mut runs: Vec<Mapped>) -> Vec<Mapped> {
     out
 }
 
-/// Have the runs to be looked at one by one to know what their conversion costs?
+/// Do these runs have to be looked at one by one, to know the credits of their conversion?
 pub(super) fn are_many(runs: &[Mapped]) -> bool {
     match runs {
         [] => false,
@@ -55,13 +55,13 @@ pub(super) fn are_many(runs: &[Mapped]) -> bool {
     }
 }
 
-/// All of them are claimed, and between two of them nothing of the file is mapped.
+/// Are all of them claimed, and neighbours in the file without a mapped block in between?
 pub(super) fn fill_one_hole(runs: &[Mapped]) -> bool {
     let next = |w: &[Mapped]| w[0].blocks().end == w[1].blocks().start;
     runs.iter().all(|m| m.claimed) && runs.windows(2).all(next)
 }
 
-/// How many of these, one at least, cost no more than `most` together, and what they cost. Those behind are not asked.
+/// How many of the first items, at least one, cost at most `most` together, and their cost. Costs behind those are not computed.
 pub(super) fn how_many(costs: impl Iterator<Item = u32>, most: u32) -> (usize, u32) {
     let (mut count, mut sum) = (0, 0);
     for cost in costs {
@@ -73,7 +73,7 @@ pub(super) fn how_many(costs: impl Iterator<Item = u32>, most: u32) -> (usize, u
     (count, sum)
 }
 
-/// The runs from the front that one handle holds; a run that is too long alone is cut. `ratio`: blocks of a cluster.
+/// Takes the runs from the front that one handle can map; a run that alone is too long is cut. `ratio`: blocks of a cluster.
 pub(super) fn first_part(
     rest: &mut Vec<Mapped>,
     most: u32,
@@ -97,7 +97,7 @@ pub(super) fn first_part(
     part
 }
 
-/// What was cut off goes before the others; what was cut off before it is its end again.
+/// Puts a part that was cut off before the other runs; joins it with the part that was cut off before it.
 fn put_in_front(rest: &mut Vec<Mapped>, behind: Mapped) {
     match rest.first_mut() {
         Some(first) if behind.is_followed_by(first) => {
@@ -110,7 +110,7 @@ fn put_in_front(rest: &mut Vec<Mapped>, behind: Mapped) {
     }
 }
 
-/// Cuts a run between clusters; gives what is behind.
+/// Cuts a run between clusters, near its middle; returns the second part. None if it cannot be cut.
 fn cut_in_half(long: &mut Mapped, ratio: u32) -> Option<Mapped> {
     let run = long.run;
     let at = (run.file_block + run.len / 2) / ratio * ratio;
@@ -125,8 +125,8 @@ fn cut_in_half(long: &mut Mapped, ratio: u32) -> Option<Mapped> {
     Some(Mapped { run, ..*long })
 }
 
-/// Where a file may end that has been written up to byte `end`, when its blocks are mapped up to this one: at that byte if all parts, the last one with
-/// them, are.
+/// The size that a file may have which was written up to byte `end`, if its blocks are mapped up to block `mapped`. It is `end` if this
+/// was the last part and all of the part is mapped.
 pub(super) fn size_behind(
     mapped: u64,
     block_size: u32,

@@ -1,4 +1,4 @@
-//! Runs by example, and cut in all ways against the list of their blocks.
+//! Runs: joining and counting by example; cutting in every way, compared with the list of their blocks.
 
 use super::*;
 

@@ -1,8 +1,8 @@
 //! A sync of the whole volume, for requests without a file.
 //!
-//! Input: such requests. Output: messages to their queues. Invariants: what was acknowledged before a request was submitted is durable when it
-//! is; one commit serves all requests that had been submitted when it began; all that were under way together are told of a failed flush.
-//! Limits: it blocks, so it runs on a worker.
+//! Input: jobs of such requests. Output: messages to their queues. Invariants: when a request ends, everything is durable that was
+//! acknowledged before it was submitted; one commit serves all requests that had been submitted when it began; if a flush has failed, all
+//! syncs that were under way together fail. Limits: it blocks, so it runs on a worker.
 
 use crate::delete;
 use crate::error::Error;
@@ -12,13 +12,13 @@ use crate::turn::{Mail, Message};
 use diorite_block::Epoch;
 use std::sync::Arc;
 
-/// One such request.
+/// One request for a sync of the volume.
 #[derive(Debug)]
 pub(crate) struct VolumeJob {
     pub(crate) queue: Arc<dyn Mail>,
     pub(crate) fs: Arc<Fs>,
     pub(crate) slot: u32,
-    /// Of which failed flush the volume had been told when the request was submitted.
+    /// The last failed flush that the volume had been told of when the request was submitted.
     pub(crate) since: Epoch,
 }
 
@@ -26,7 +26,7 @@ impl Task for VolumeJob {
     const CLASS: &'static str = "sync";
     const BATCH: usize = usize::MAX;
 
-    /// All are of one volume.
+    /// Serves all jobs with one sync. All are of one volume.
     fn run(jobs: &mut Vec<VolumeJob>, _: &dyn Lead) {
         let Some(oldest) = jobs.iter().min_by_key(|job| job.since) else {
             return;

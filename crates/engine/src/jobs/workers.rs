@@ -1,8 +1,9 @@
 //! Workers: the threads of one volume that may block, in classes.
 //!
-//! Input: work that a request cannot have done where it is. Output: messages to queues. Invariants: a class waits only for classes to its
-//! right (range, buffered, submit, prepare, complete, sync) and for the volumes below; a worker holds no lock while it blocks. Limits: a
-//! fixed number of threads per class, started when first needed, and work fails where the host gives none; the lists are bounded by the slots of the queues.
+//! Input: work that may block. Output: messages to queues. Invariants: a class waits only for classes to its right in this list (range,
+//! buffered, submit, prepare, complete, sync) and for the volumes below; a worker holds no lock while it blocks. Limits: at most a fixed
+//! number of threads per class, started when first needed; if the host gives no thread the work fails; the slots of the queues bound
+//! the lists.
 
 use super::{JournalledJob, LoadJob, PrepareJob, RangeJob, VolumeJob};
 use crate::inode::Job;
@@ -11,25 +12,25 @@ use crate::threads::{Class, NoLead, Task, Threads, contained};
 use diorite_block::sync::{Mutex, thread};
 use std::sync::Arc;
 
-/// What a thread that may block has to do.
+/// A piece of work that may block.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// Change a file's map or size, for a request that has the turn.
+    /// A range operation, with the exclusive turn.
     Range(RangeJob),
-    /// Move data of a file whose data goes through the journal.
+    /// A read or write of a file whose data goes through the journal. Class `buffered`.
     Journalled(JournalledJob),
-    /// Load a part of a file's map, for a request on its way down.
+    /// Load a part of a file's map, for a request before its data goes down. Class `submit`.
     Load(LoadJob),
-    /// Claim and read what a write into new space needs, on its way down.
+    /// Claim blocks and read metadata, for a write into new space before its data goes down.
     Prepare(PrepareJob),
-    /// Do what an ended request owes.
+    /// The deferred half of the completion of a request.
     Complete(Job),
-    /// Make all of the volume durable.
+    /// A sync of the volume.
     SyncVolume(VolumeJob),
 }
 
 impl Work {
-    /// Does it, in this thread. Blocks.
+    /// Runs it in this thread. Blocks.
     pub(crate) fn run(self) {
         let _said = contained(|| {
             match self {
@@ -72,7 +73,7 @@ impl Workers {
         }
     }
 
-    /// Gives work to its class. Does not block.
+    /// Gives work to the threads of its class. Does not block.
     pub(crate) fn push(&self, work: Work) {
         match work {
             Work::Range(job) => self.range.push([job]),
@@ -84,7 +85,7 @@ impl Workers {
         }
     }
 
-    /// Gives completions of one pass to their class, all at once. Does not block.
+    /// Gives the deferred completions of one pass to their class together, so that they share handles and commits. Does not block.
     pub(crate) fn push_all(&self, jobs: &mut Vec<Job>) {
         self.complete.push(jobs.drain(..));
     }
@@ -100,7 +101,7 @@ impl Drop for Workers {
         self.sync.stop();
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
-            // The last reference to a volume may be dropped by one of its own workers, which then ends by itself.
+            // If one of the volume's own workers drops the last reference to the volume, it cannot join itself; it ends anyway.
             if thread.thread().id() != thread::current().id() {
                 let _said = thread.join();
             }

@@ -1,8 +1,8 @@
-//! The commit: the running transaction is closed, frozen, written, and let go.
+//! The commit: closes the running transaction, freezes its blocks, writes them, and releases what it freed.
 //!
 //! Input: the running transaction. Output: a durable one; freed blocks that may be used again. Invariants: closing waits for open handles
-//! only; blocks are frozen before the next transaction's first handle begins; what was acknowledged to be durable is durable
-//! after the medium's last flush. Limits: one commit at a time, by whoever holds the medium.
+//! only; blocks are frozen before the first handle of the next transaction begins; everything that the transaction promises is durable
+//! after the medium's last flush. Limits: one commit at a time, by the thread that holds the medium.
 
 use super::order::Held;
 use super::transaction::Transaction;
@@ -14,47 +14,47 @@ use diorite_format::extent::seal_block;
 use diorite_format::{FsBlock, dir};
 use std::time::Instant;
 
-/// A transaction as it is written.
+/// A closed transaction with the bytes that are written.
 #[derive(Debug)]
 pub(super) struct Frozen {
     pub(super) transaction: Transaction,
-    /// In the order of their places.
+    /// In ascending order of their numbers.
     pub(super) blocks: Vec<FrozenBlock>,
 }
 
 impl Frozen {
-    /// No flush has failed that may have lost data which the transaction shows. To be asked behind the flush for that data.
+    /// Checks that no failed flush may have lost data that the transaction makes visible. Call after the flush for that data.
     ///
     /// # Errors
-    /// That flush's.
+    /// That of the failed flush.
     pub(super) fn check_data(&self, disk: &Disk) -> Result<(), Error> {
         let epoch = self.transaction.relies_on;
         epoch.map_or(Ok(()), |epoch| disk.check_flushes_since(epoch))
     }
 }
 
-/// One block of it.
+/// One block of a frozen transaction.
 #[derive(Debug)]
 pub(super) struct FrozenBlock {
     pub(super) at: FsBlock,
     pub(super) bytes: MetaRef,
     pub(super) phase: WritePhase,
-    /// What of it has a later phase.
+    /// The inodes in it that are written in a later phase.
     pub(super) held: Vec<Held>,
 }
 
 /// Which of the ordered writes of a commit without a log takes this block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WritePhase {
-    /// Nothing on disk points to it yet.
+    /// First: blocks that nothing on disk points to yet.
     Unreachable,
-    /// It says that something is there to be looked at.
+    /// Then blocks that say how far inode tables are in use.
     Leading,
-    /// All that no order is asked for.
+    /// Then blocks without a particular order.
     Standing,
-    /// Names, behind so many phases of others.
+    /// Then names, in ascending order of this number.
     Names(u32),
-    /// Nothing names it any more.
+    /// At the end: inodes that no name refers to any more.
     Last,
 }
 
@@ -62,7 +62,7 @@ impl Journal {
     /// Commits the running transaction, if there is anything in it.
     pub(super) fn commit(&self, hooks: &dyn CommitHooks, medium: &mut Medium) -> Result<(), Error> {
         let store = hooks.store();
-        // Handles begin on a marked volume alone; a failure that is owed is a change without one.
+        // Handles begin only on a volume that is marked as in use. A failure's record is a change without a handle.
         if store.owes_record() {
             self.mark_with(store, medium)?;
         }
@@ -75,7 +75,7 @@ impl Journal {
             Medium::Log(log) => log.commit(store, &frozen),
             Medium::Rounds(rounds) => rounds.commit(store, &frozen),
         })?;
-        // First, so that who waits for the commit to get these blocks finds them.
+        // Before the commit is announced, so that threads that wait for it in order to get these blocks find them.
         hooks.reuse(&frozen.transaction.freed);
         let mut state = self.state.lock();
         state.committed = frozen.transaction.tid;
@@ -87,7 +87,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes home what is only in the log.
+    /// Makes a checkpoint: writes home what is in the log only.
     pub(super) fn bring_home(&self, disk: &Disk, medium: &mut Medium) -> Result<(), Error> {
         match medium {
             Medium::Log(log) => log.checkpoint(disk),
@@ -95,21 +95,22 @@ impl Journal {
         }
     }
 
-    /// Keeps new handles out, and groups: one may have begun since the caller looked, and is not to be committed in its middle.
+    /// Keeps new handles from beginning. Fails if an atomic change has begun since the caller checked: its transaction must not be
+    /// committed halfway.
     pub(super) fn begin_to_close(&self) -> Result<(), Error> {
         let mut state = self.state.lock();
-        state.check_no_group()?;
+        state.check_no_atomic()?;
         state.closing = true;
         Ok(())
     }
 
-    /// Waits for the open handles, adds what every commit writes, and freezes the blocks. None if there is nothing.
+    /// Waits for the open handles, adds what every commit writes, and freezes the blocks. None if nothing was changed.
     pub(super) fn close(&self, hooks: &dyn CommitHooks) -> Result<Option<Frozen>, Error> {
         let mut state = self.state.lock();
         while state.open > 0 {
             state = self.quiet.wait(state);
         }
-        // Who met damage in one of those handles may have aborted.
+        // One of those handles may have met damage and aborted.
         if let Some(error) = state.aborted.clone() {
             state.closing = false;
             return Err(error);
@@ -117,8 +118,8 @@ impl Journal {
         let (tid, empty) = (state.running.tid, state.running.is_empty());
         let marked = state.marked;
         drop(state);
-        // Outside the lock: counts are changes of blocks like any other. Of a volume that is not marked nothing is changed: a failure that
-        // has fallen due meanwhile waits for the keeper, who was woken for it.
+        // Without the lock held: counts are changes of blocks like any other. On a volume that is not marked as in use nothing may be
+        // changed: a failure that was noted meanwhile waits for the keeper, which was woken for it.
         let wrote = match marked {
             true => hooks.before_commit(&self.last_handle(hooks.store(), tid), empty),
             false => Ok(()),
@@ -132,7 +133,7 @@ impl Journal {
     fn freeze(&self, disk: &Disk) -> Option<Frozen> {
         let mut state = self.state.lock();
         if state.running.is_empty() {
-            // Handles that changed nothing use up no number: recovery counts on a log without gaps.
+            // Handles that changed nothing use up no transaction number: recovery needs consecutive numbers.
             state.running.since = None;
             return None;
         }

@@ -1,8 +1,8 @@
-//! Handles: the right to change blocks of metadata as a part of one transaction.
+//! Handles: the right to change blocks of metadata within one transaction.
 //!
-//! Input: how many blocks a change may touch at most. Output: changes, all of which become durable together. Invariants: begun with no
-//! lock held, so that whoever has to commit first can; not open while anybody waits for data, a parked request or the in-flight
-//! count; ended by dropping it. Limits: a change that needs more than one transaction ends its handle and begins another.
+//! Input: credits, the number of blocks that a change may touch. Output: changes that become durable together. Invariants: a handle is
+//! begun with no lock held, since beginning it may commit; while it is open its thread waits neither for data, nor for parked requests,
+//! nor for the in-flight count; dropping it ends it. Limits: a change that needs more than one transaction uses several handles.
 
 use super::order::{NamesAt, Order};
 use super::transaction::{COMMIT_CREDITS, State};
@@ -27,8 +27,9 @@ pub(crate) struct JournalHandle<'v> {
 }
 
 impl Journal {
-    /// Begins a handle that may change `credits` blocks. Blocks while the running transaction is full or being closed; commits it if it
-    /// is full. No lock may be held.
+    /// Begins a handle that may change `credits` blocks. Blocks while the running transaction is being closed; commits it if it has no
+    /// room.
+    /// No lock may be held.
     pub(crate) fn begin<'v>(
         &'v self,
         hooks: &'v dyn CommitHooks,
@@ -57,7 +58,7 @@ impl Journal {
         }
     }
 
-    /// As [`Journal::begin`], if there is nothing to wait for.
+    /// As [`Journal::begin`], but returns None if that would have to wait, or if the journal was aborted.
     pub(crate) fn begin_at_once<'v>(
         &'v self,
         hooks: &'v dyn CommitHooks,
@@ -73,7 +74,7 @@ impl Journal {
         self.state.lock().marked
     }
 
-    /// The superblock says that the volume is in use before anything else changes. For who has the medium.
+    /// Marks the volume as in use in the superblock, before anything else changes. The caller holds the medium.
     pub(super) fn mark_with(&self, disk: &Disk, _: &mut Medium) -> Result<(), Error> {
         if !self.is_marked() {
             self.check(disk, |_| disk.mark_in_use())?;
@@ -106,7 +107,7 @@ impl Journal {
         }
     }
 
-    /// A handle in the transaction that is being closed, for what every commit writes.
+    /// A handle in the transaction that is being closed, for what every commit adds.
     pub(super) fn last_handle<'v>(&'v self, store: &'v Store, tid: Tid) -> JournalHandle<'v> {
         let mut state = self.state.lock();
         state.open += 1;
@@ -121,16 +122,16 @@ impl Journal {
 }
 
 impl JournalHandle<'_> {
-    /// The transaction.
+    /// The number of the transaction.
     pub(crate) fn tid(&self) -> Tid {
         self.tid
     }
 
-    /// The transaction shows data that goes down since `began`: by a map, or by a size. It must not become durable without that, so its
-    /// commit fails if a flush has failed meanwhile.
+    /// Call when the transaction makes data visible, by a map or a size, whose writes began at `began` or later. The transaction must not
+    /// become durable without that data, so its commit fails if a flush has failed since.
     ///
     /// # Errors
-    /// A flush has failed already: the change must not be made.
+    /// The error of a flush that has failed already: the change must not be made.
     pub(crate) fn relies_on(&self, began: Epoch) -> Result<(), Error> {
         self.store.check_flushes_since(began)?;
         let mut state = self.journal.state.lock();
@@ -143,7 +144,7 @@ impl JournalHandle<'_> {
         self.store
     }
 
-    /// Blocks that it may still add to the transaction.
+    /// Blocks that the handle may still add to the transaction.
     #[cfg(test)]
     pub(crate) fn credits_left(&self) -> u32 {
         self.credits.get()
@@ -161,8 +162,8 @@ impl JournalHandle<'_> {
         store.watched(read)
     }
 
-    /// Changes a block: `change` gets its bytes, verified, and must not fail after it has changed one; it must leave them sealed. Changes
-    /// do not nest. Blocks while the device reads.
+    /// Changes a block: `change` gets its bytes, verified. It must not fail once it has changed a byte, and must update the checksum.
+    /// Changes cannot be nested. Blocks while the device reads.
     pub(crate) fn update<R>(
         &self,
         block: FsBlock,
@@ -178,7 +179,7 @@ impl JournalHandle<'_> {
         self.added(block, changed)
     }
 
-    /// As [`JournalHandle::update`], for a block that `change` does not seal: that is done once, at the commit.
+    /// As [`JournalHandle::update`], for a block whose checksum `change` does not update: the commit does that, once.
     pub(crate) fn update_unsealed<R>(
         &self,
         at: (FsBlock, UsedAs, Unsealed),
@@ -192,7 +193,7 @@ impl JournalHandle<'_> {
         self.added(at.0, changed)
     }
 
-    /// What came of a change, which is the transaction's first one of the block or not.
+    /// Adds the block to the transaction if this was its first change of the block; passes on the result, and notes damage.
     fn added<R>(&self, block: FsBlock, changed: Result<(R, bool), Error>) -> Result<R, Error> {
         let (result, first) = self.store.watched(changed)?;
         if first {
@@ -201,62 +202,63 @@ impl JournalHandle<'_> {
         Ok(result)
     }
 
-    /// Makes a block of metadata whose old contents do not matter and to which nothing on disk points yet: `fill` gets zeros and must
-    /// leave them sealed.
+    /// Makes a block of metadata whose old contents do not matter and to which nothing on disk points yet. `fill` gets zeros and must
+    /// leave a valid checksum.
     pub(crate) fn create(&self, block: FsBlock, kind: Kind, fill: impl FnOnce(&mut [u8])) {
         if self.store.cache.create((block, kind), self.tid, fill) {
             self.add(block, true);
         }
     }
 
-    /// This block, which the handle has changed, has to be on disk before whatever else was changed, where that goes home in rounds.
+    /// Without a journal, this block, which the handle has changed, is written before all other reachable blocks.
     pub(crate) fn lead(&self, block: FsBlock) {
         self.journal.state.lock().running.leading.insert(block);
     }
 
-    /// Names changed at this place.
+    /// Notes that names changed at this place.
     pub(crate) fn names(&self, at: NamesAt) {
         self.order(|order| order.names(at));
     }
 
-    /// A directory gets new blocks, with names that were in these places.
+    /// Notes that a directory gets new blocks, with names that were at the places `from`.
     pub(crate) fn spread(&self, dir: Ino, from: &[NamesAt], to: impl Iterator<Item = FsBlock>) {
         self.order(|order| order.spread(dir, from, to));
     }
 
-    /// A directory begins, with its names in a block or in the inode; its own name is at this place.
+    /// Notes a new directory, with its names in a block or in the inode. Its own name is at the place `at`.
     pub(crate) fn begins(&self, dir: Ino, block: Option<FsBlock>, at: NamesAt) {
         self.order(|order| order.begins(dir, block, at));
     }
 
-    /// Names are put in the place of others, or exchanged: what they stood for goes behind them.
+    /// Notes that names replace others, or are exchanged: the inodes that they referred to are written after them.
     pub(crate) fn replaces(&self) {
         self.order(Order::replaces);
     }
 
-    /// A name is going to be at the first place, and then gone from the second. False: other names of this transaction want it the other
-    /// way round. It has to be committed before, unless a group keeps it from that: then there is no order.
+    /// Notes that a name moves: it must be at `first` before it is gone from `then`. Returns false if other names of this transaction need
+    /// the opposite order: the caller has to commit first. Inside an atomic change, which cannot be committed, it returns true and there is
+    /// no order.
     pub(crate) fn moves(&self, first: NamesAt, then: NamesAt) -> bool {
         let moves = self.order(|order| order.moves(first, then));
-        moves.unwrap_or(true) || self.journal.has_group()
+        moves.unwrap_or(true) || self.journal.has_atomic()
     }
 
-    /// An inode has lost its last name.
+    /// Notes that an inode has lost its last name.
     pub(crate) fn goes(&self, ino: Ino) {
         self.order(|order| order.goes(ino));
     }
 
-    /// The number of an inode that lost its last name is given out again.
+    /// Notes that the number of an inode that lost its last name is in use again.
     pub(crate) fn is_replaced(&self, ino: Ino) {
         self.order(|order| order.is_replaced(ino));
     }
 
-    /// A node of an inode's map is written anew where it is.
+    /// Notes that a node of an inode's map was rewritten in place.
     pub(crate) fn node(&self, at: FsBlock, of: Ino) {
         self.order(|order| order.node(at, of));
     }
 
-    /// What is kept of the order, where there is one to keep.
+    /// Updates the order of names, which is kept only without a journal.
     fn order<R>(&self, note: impl FnOnce(&mut Order) -> R) -> Option<R> {
         if self.store.has_journal() {
             return None;
@@ -278,7 +280,7 @@ impl JournalHandle<'_> {
         )
     }
 
-    /// The block holds no metadata any more. It is freed apart from this.
+    /// Notes that the block holds no metadata any more, and revokes it. Freeing it is done separately.
     pub(crate) fn forget(&self, block: FsBlock) {
         self.store.cache.forget(block);
         let mut state = self.journal.state.lock();
@@ -286,12 +288,12 @@ impl JournalHandle<'_> {
         state.running.revoked.insert(block);
     }
 
-    /// Blocks that may be used again once the transaction is durable.
+    /// Notes blocks that may be used again once the transaction is durable.
     pub(crate) fn freed(&self, start: FsBlock, len: u32) {
         self.journal.state.lock().running.freed.push((start, len));
     }
 
-    /// Aborts the journal if a change failed half-way: the transaction must not be committed.
+    /// Aborts the journal if a change failed halfway: such a transaction must not be committed.
     pub(crate) fn or_abort<R>(&self, done: Result<R, Error>) -> Result<R, Error> {
         self.journal.check(self.store, |_| done)
     }
@@ -309,7 +311,8 @@ impl JournalHandle<'_> {
 
 impl Drop for JournalHandle<'_> {
     fn drop(&mut self) {
-        // Half of its changes must not be committed; before it ends, as a commit may be waiting for just that.
+        // If this thread panics, its changes are incomplete and must not be committed. Abort before the handle ends: a commit may be
+        // waiting for that.
         self.journal.abort_if_panicking(self.store);
         let mut state = self.journal.state.lock();
         state.open -= 1;

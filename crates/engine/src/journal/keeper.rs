@@ -1,7 +1,8 @@
-//! The keeper: the thread that commits what is old enough, so that nothing waits for ever in memory.
+//! The keeper: the thread that commits a transaction when it is old enough, so that no change stays uncommitted for long.
 //!
-//! Input: the first handle of each transaction wakes it. Output: a commit when the interval has passed; when nothing has begun for another
-//! interval, everything at home and the log empty. Invariants: it holds the volume only while it commits; started when first needed. Limits: one per volume; an error is latched by the commit itself.
+//! Input: the first handle of each transaction wakes it. Output: a commit when the interval has passed; a checkpoint when no transaction
+//! has begun for another interval. Invariants: it keeps the volume alive only while it commits; its thread is started when first needed.
+//! Limits: one per volume; an error is latched by the commit itself.
 
 use super::{CommitHooks, Store};
 use crate::locks::WORKERS;
@@ -30,9 +31,9 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Orders {
-    /// There is a transaction to be committed later.
+    /// A transaction is to be committed when the interval has passed.
     some: bool,
-    /// There is something that does not wait.
+    /// Something is to be done at once.
     now: bool,
     stop: bool,
 }
@@ -50,31 +51,31 @@ impl Keeper {
         }
     }
 
-    /// A transaction has begun.
+    /// Call when a transaction has begun.
     pub(super) fn wake(&self) {
-        // Once per interval it has to be told.
+        // The keeper needs to be woken once per interval only.
         if !std::mem::replace(&mut self.shared.orders.lock().some, true) {
             self.shared.woken.notify_one();
             if !self.start() {
-                // The next one tries again.
+                // The next transaction tries again.
                 self.shared.orders.lock().some = false;
             }
         }
     }
 
-    /// Something failed, and is to be written down by who holds no lock.
+    /// Commits at once. Also called when something has failed: the keeper holds no lock, so it can write the failure down.
     pub(super) fn hurry(&self) {
         self.shared.orders.lock().now = true;
         self.shared.woken.notify_one();
         self.start();
     }
 
-    /// Says whether there is a thread.
+    /// Starts the thread if there is none. Returns whether there is one.
     fn start(&self) -> bool {
         let mut thread = self.thread.lock();
         if thread.is_none() {
             let (mine, hooks, interval) = (self.shared.clone(), self.hooks.clone(), self.interval);
-            // Without a thread the commit comes with the next sync, or when the transaction is full.
+            // Without a thread, commits come with syncs and when a transaction is full.
             *thread = thread::Builder::new()
                 .name("diorite-journal".into())
                 .spawn(move || mine.keep(&hooks, interval))
@@ -86,7 +87,7 @@ impl Keeper {
 
 impl Shared {
     fn keep(&self, hooks: &Weak<dyn CommitHooks>, interval: Duration) {
-        // Transactions may be in the log only.
+        // There may be transactions that are in the log only.
         let mut away = false;
         loop {
             let mut orders = self.orders.lock();
@@ -129,7 +130,7 @@ impl Shared {
     }
 }
 
-/// Brings home what is only in the log, where nobody can be told: a failure is latched, and written down.
+/// Makes a checkpoint. Nobody can be given an error here: it is latched, and written down.
 fn bring_home_best_effort(store: &Store) {
     if let Some(journal) = store.journal_if_any() {
         let _latched = journal.checkpoint(store);
@@ -137,7 +138,7 @@ fn bring_home_best_effort(store: &Store) {
     }
 }
 
-/// A panic has aborted the journal, and left nobody to be told here.
+/// Contains a panic: it has aborted the journal, and nobody waits for the result.
 fn best_effort(part: impl FnOnce()) {
     let _latched = contained(|| {
         part();
@@ -150,7 +151,7 @@ impl Drop for Keeper {
         self.shared.orders.lock().stop = true;
         self.shared.woken.notify_all();
         if let Some(thread) = self.thread.lock().take() {
-            // The last reference to the volume may be dropped by this very thread, which then ends by itself.
+            // The keeper's own thread may drop the last reference to the volume. It cannot join itself, and ends on its own.
             if thread.thread().id() != thread::current().id() {
                 let _said = thread.join();
             }

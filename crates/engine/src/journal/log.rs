@@ -1,9 +1,9 @@
-//! The log (jbd2): transactions on their way home.
+//! The log (jbd2): makes transactions durable before their blocks are written home.
 //!
 //! Input: frozen transactions. Output: descriptors, blocks, revokes and a commit block in the log; later the blocks at home. Invariants:
-//! everything of a transaction is durable before its commit block is; a block goes home only after its transaction is committed; the
-//! log's tail moves only after what it gives up is durable at home. Limits: one writer, who holds the journal's medium; a checkpoint
-//! brings everything home at once.
+//! everything else of a transaction is durable before its commit block is written; a block is written home only after its transaction is
+//! committed; the log's tail advances over a transaction only when the blocks of that transaction are durable at home. Limits: one writer,
+//! the holder of the journal's medium; a checkpoint writes everything home at once.
 
 use super::commit::{Frozen, FrozenBlock};
 use crate::disk::Disk;
@@ -18,9 +18,9 @@ use std::collections::BTreeMap;
 #[cfg(test)]
 mod tests;
 
-/// Bytes of blocks that are kept in memory between their commit and their way home: 20 MiB.
+/// Most bytes of blocks that are kept in memory between their commit and the checkpoint: 20 MiB.
 const MOST_BYTES: u32 = 0x0140_0000;
-/// However large blocks are: a handle may need a quarter of them.
+/// But at least so many blocks, however large they are: a handle may need a quarter of them.
 const LEAST_BLOCKS: u32 = 512;
 
 /// Where the log's blocks are on its device, as runs.
@@ -41,27 +41,27 @@ impl Places {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Log {
-    /// The log's own device, if it is not the volume's.
+    /// The log's own device, if the journal is external.
     external: Option<Blocking>,
     places: Places,
     /// The block with the journal superblock.
     super_at: u32,
-    /// That superblock, parsed and raw.
+    /// That superblock, parsed and as raw bytes.
     journal: JournalSuper,
     raw: Vec<u8>,
-    /// The next block to be written, and how many hold transactions that are not home.
+    /// The next block of the log to write, and the number of blocks with transactions that are not home.
     head: u32,
     used: u32,
-    /// The log's superblock says where it begins.
+    /// The log's superblock names the start of the log: recovery has something to do.
     announced: bool,
     checkpoints: u64,
     next: Tid,
-    /// The newest committed bytes of what is not home.
+    /// The newest committed bytes of blocks that are not home.
     home: BTreeMap<FsBlock, MetaRef>,
 }
 
 impl Log {
-    /// Over an empty log, whose superblock is `raw`, in its block `super_at`. Nothing is written yet.
+    /// A log that is empty. `raw` is its superblock, at block `super_at`. Writes nothing yet.
     pub(crate) fn new(
         external: Option<Blocking>,
         (places, super_at): (Places, u32),
@@ -83,22 +83,22 @@ impl Log {
         }
     }
 
-    /// The first transaction's number.
+    /// The number of the next transaction.
     pub(crate) fn next_tid(&self) -> Tid {
         self.next
     }
 
-    /// How often it was emptied.
+    /// How many times the log was emptied.
     pub(super) fn checkpoints(&self) -> u64 {
         self.checkpoints
     }
 
-    /// Blocks that one transaction may change.
+    /// The largest number of blocks that one transaction may change.
     pub(crate) fn most_blocks(&self) -> u32 {
         (self.capacity() / 4).min(self.most_in_memory() / 2)
     }
 
-    /// Blocks that are in memory because they are not home, at most, whatever the log could hold.
+    /// The largest number of blocks kept in memory because they are not home, however large the log is.
     fn most_in_memory(&self) -> u32 {
         (MOST_BYTES / self.journal.block_size).max(LEAST_BLOCKS)
     }
@@ -107,7 +107,7 @@ impl Log {
         self.journal.log_end() - self.journal.first
     }
 
-    /// Makes a transaction durable. Brings earlier ones home if there is no room for it.
+    /// Makes a transaction durable. Makes a checkpoint first if there is no room for it, and afterwards if the log is half full.
     pub(super) fn commit(&mut self, disk: &Disk, frozen: &Frozen) -> Result<(), Error> {
         let tid = frozen.transaction.tid;
         let revokes = self.revokes(frozen);
@@ -153,9 +153,9 @@ impl Log {
         Ok(())
     }
 
-    /// Brings everything home and empties the log.
+    /// Writes everything home and empties the log.
     pub(super) fn checkpoint(&mut self, disk: &Disk) -> Result<(), Error> {
-        // It is while anything is in the log.
+        // The log is announced while it has anything in it.
         if !self.announced {
             return Ok(());
         }
@@ -175,7 +175,7 @@ impl Log {
         Ok(())
     }
 
-    /// Revoke blocks.
+    /// The revoke blocks of a transaction.
     fn revokes(&self, frozen: &Frozen) -> Vec<Vec<u8>> {
         let transaction = &frozen.transaction;
         let revoked: Vec<FsBlock> = transaction.revoked.iter().copied().collect();
@@ -189,7 +189,7 @@ impl Log {
             .collect()
     }
 
-    /// A descriptor, and the blocks that it announces.
+    /// A descriptor block, and the copies of blocks that it describes.
     fn described(&self, tid: Tid, blocks: &[FrozenBlock]) -> Vec<Vec<u8>> {
         let mut out = vec![self.block()];
         let mut tags = Vec::with_capacity(blocks.len());
@@ -212,10 +212,10 @@ impl Log {
         vec![0; self.journal.block_size as usize]
     }
 
-    /// Writes blocks at the head, runs of neighbours together, which makes durable all of the transaction and of the volume's data but the
-    /// commit block; and zeros where the commit block is going to be: then that differs in
-    /// its first sector alone from what is there, and no power cut can leave a half of it over a block of an earlier lap. Its checksum would be
-    /// wrong, which e2fsck and the kernel take for damage, not for the log's end.
+    /// Writes blocks at the head, as long bios, durably: then the whole transaction but its commit block, and the volume's data, are
+    /// durable. Writes zeros at the place of the commit block, too. So that block will differ in its first sector only from what is there,
+    /// and no power cut can leave half of it over a block of an earlier lap. Such a half has a wrong checksum, which e2fsck and the kernel
+    /// take for damage, not for the end of the log.
     fn append(
         &mut self,
         disk: &Disk,
@@ -225,7 +225,7 @@ impl Log {
     ) -> Result<(), Error> {
         let taken = (0..count).map(|_| self.advance()).collect::<Vec<u32>>();
         let places = taken.into_iter().chain([self.head]);
-        // Made as they are written: there are as many bytes of them as of the transaction.
+        // An iterator, so that the copies are made while they are written: they have as many bytes as the transaction.
         let described = frozen
             .blocks
             .chunks(write::tags_per_descriptor(&self.journal))
@@ -238,7 +238,7 @@ impl Log {
         disk.write_blocks_durably_to(self.log_device(disk), placed)
     }
 
-    /// The next block of the log, which is taken.
+    /// Takes the next block of the log.
     fn advance(&mut self) -> u32 {
         let block = self.head;
         self.head += 1;
@@ -263,7 +263,7 @@ impl Log {
         self.write_durably(disk, self.places.of(block), bytes)
     }
 
-    /// Writes the log's superblock: where recovery would have to begin.
+    /// Writes the log's superblock with the position at which recovery would begin; 0 for an empty log.
     fn announce(&mut self, disk: &Disk, position: LogPosition) -> Result<(), Error> {
         write::set_position(&mut self.raw, position);
         self.write_super(disk)?;
@@ -271,7 +271,7 @@ impl Log {
         Ok(())
     }
 
-    /// Says in the log's superblock by what error the journal was aborted.
+    /// Records the error that aborted the journal in the log's superblock.
     pub(super) fn note_errno(&mut self, disk: &Disk, errno: i32) -> Result<(), Error> {
         write::set_errno(&mut self.raw, errno);
         self.write_super(disk)

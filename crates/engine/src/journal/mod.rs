@@ -1,74 +1,78 @@
-//! The journal room: changes of metadata become transactions, transactions become durable, and get home.
+//! The journal room: changes of metadata become transactions, which are made durable and then written home.
 //!
 //! | file | takes -> gives |
 //! |---|---|
 //! | `store` | a disk and its journal -> blocks that change together |
-//! | `hooks` | a commit -> what whoever is above adds to it |
-//! | `handle` | a wish to change blocks -> a handle in the running transaction |
+//! | `hooks` | a commit -> what the rooms above add to it |
+//! | `handle` | the wish to change blocks -> a handle in the running transaction |
 //! | `transaction` | what handles changed -> one transaction; who waits for what |
-//! | `group` | changes of many handles -> all of them in one commit, or in none |
+//! | `atomic` | changes of many handles -> all of them in one commit, or in none |
 //! | `commit` | the running transaction -> durable in the log, or at home in rounds |
 //! | `log` | frozen blocks -> a jbd2 log: descriptors, revokes, commit blocks, its superblock |
-//! | `home` | blocks -> their places, durably |
-//! | `order` | names that change -> what goes home before what, without a journal |
-//! | `rounds` | the same without a journal: ordered write-back |
+//! | `order` | names that change -> which blocks go home before which, without a journal |
+//! | `rounds` | frozen blocks -> at home, in ordered writes, without a journal |
 //! | `keeper` | time -> the periodic commit and checkpoint |
 //! | `recovery` | what a crash left in the log -> the blocks that it holds, in memory or at home |
 //!
-//! Input: changes of blocks, under handles. Output: durable transactions. Invariants: a commit waits for no data, and for no handle that
-//! waits for anything but metadata; a handle is begun with no lock held; the first error aborts, and everybody is told. Limits: a
-//! transaction has at most a quarter of the log's blocks.
+//! A block is *home* when its bytes are durable at its own place on the volume, not only in the log.
+//!
+//! Input: changes of blocks, under handles. Output: durable transactions. Invariants: a commit does not wait for data, and open handles
+//! wait for nothing but metadata; a handle is begun with no lock held; the first error aborts the journal, and every waiting and every
+//! later caller gets that error. Limits: a transaction changes at most a quarter of the log's blocks.
 //!
 //! # Transactions and commits
 //!
-//! A handle is begun with no lock held, may change so many blocks, and joins the running transaction. Changes go to the metadata cache:
-//! blocks are changed in place unless somebody holds their bytes, a reader or the committing transaction; then the change makes a copy,
-//! so what is being written to the log never changes under it. A node of an extent tree that was edited in place, or a block of names,
-//! gets its sum when the transaction is frozen; a bitmap and its descriptor, whose sums name each other, get theirs with every batch of
-//! conversions (a crc32c of 4 KiB is a third of a microsecond).
+//! A handle has credits: the number of blocks that it may change. It is begun with no lock held and joins the running transaction. Changes
+//! are made in the metadata cache. If a reader or the committing transaction holds a block's bytes, the change copies them first, so what
+//! is being written to the log never changes. Two kinds of checksums are not updated by each change. That of an extent tree node that was
+//! edited in place, or of a block of names, is made when the transaction is frozen. Those of a bitmap and its descriptor, which depend on
+//! each other, are made once per batch of conversions (a crc32c of 4 KiB takes a third of a microsecond).
 //!
-//! Times move with the host's timer tick, as the kernel's do: an fsync that finds that tick's time committed only flushes. Times that
-//! were only noted are written by handles with credits: an fsync or O_SYNC write puts its own inode's into the running transaction, the
-//! keeper, `Volume::sync` and close all of them, 64 inodes a handle (`inode/dirty_times.rs`). A commit itself adds one block, the
-//! superblock's, for which each transaction keeps room.
+//! Times advance with the host's timer tick, as the kernel's do: an fsync whose tick's time is committed already only flushes. Times that
+//! are only noted in memory are written by handles with credits: an fsync or O_SYNC write adds its own inode's to the running
+//! transaction; the keeper, `Volume::sync` and close add those of all inodes, 64 inodes a handle (`inode/dirty_times.rs`). A commit itself
+//! adds one block, the superblock, for which each transaction keeps room.
 //!
-//! Whoever needs a commit makes it, in its own thread (there is one at a time); a keeper thread makes the periodic one. It first waits,
-//! at most half as long as the last commit took, for as many as were about at that one: four threads that call fsync share one commit,
-//! not two.
+//! A thread that needs a commit makes it itself; only one commit runs at a time. The keeper thread makes the periodic commit. A commit
+//! first waits for as many threads as took part in the last one, at most half as long as that one took: so four threads that call fsync
+//! share one commit instead of two.
 //!
-//! 1. no handle begins; open ones end (they wait for nothing but metadata); free counts are added
-//! 2. the blocks are frozen - their bytes are held - and the next transaction begins
-//! 3. revokes, descriptors and blocks go to the log; flush, of the volume's device first; the commit block, durably. Where FUA is a
-//!    flush behind the write that the host makes (`Geometry::fua_flushes`), writing and flushing are one wait each time, not two
-//! 4. what the transaction freed may be used again; who waited goes on
+//! 1. No new handle begins, and the open ones end (they wait for nothing but metadata). Free counts are added.
+//! 2. The blocks are frozen, that is, the commit holds their bytes. The next transaction begins.
+//! 3. Revokes, descriptors and blocks are written to the log, and flushed, the volume's device first. Then the commit block is written
+//!    durably. Where the host turns FUA into a flush behind the write (`Geometry::fua_flushes`), writing and flushing are one wait each
+//!    time.
+//! 4. What the transaction freed may be used again, and the threads that waited go on.
 //!
-//! A **checkpoint** brings the newest committed bytes of every block home, flushes, and empties the log: when it is half full or has 20
-//! MiB that are not home, or has no room for a transaction, or the volume is closed. Without a journal a commit is a round: flush
-//! (data), blocks that nothing points to yet, flush, descriptors of groups that have more inodes in use than ever (e2fsck looks at no
-//! others), flush, the rest, flush; blocks and numbers of inodes that it frees are used again after it. An error in any of this aborts:
-//! nothing more is written, and everybody who waits or comes later is told.
+//! A **checkpoint** writes the newest committed bytes of every block home, flushes, and empties the log. It is made when the log is half
+//! full, when 20 MiB of blocks are not home, when a transaction has no room, and when the volume is closed.
 //!
-//! Where names were moved or put in the place of others, the rest of a round goes home in turns, a flush behind each
-//! (`journal/order.rs`): inodes and maps; blocks of names; what lost its last name, with the superblock that names orphans. A block of
-//! the inode table that has both a new file and one that goes is written twice, at first with the latter's place as it is on the
-//! device. Among blocks of names the one that gets a name comes before the one that loses it. Names in new blocks of a directory are
-//! there with the directory's inode, which goes home with the names then, and before the blocks from which these came. A move that
-//! would close a circle commits first. Rounds without such names keep the one turn.
+//! Without a journal a commit is a **round** of ordered writes: a flush (for data); blocks that nothing on disk points to yet; a flush;
+//! descriptors of groups whose inode tables are in use further than before (e2fsck looks at no others); a flush; the rest; a flush. Blocks
+//! and inode numbers that a round frees may be used again after it. An error in any step aborts: nothing more is written.
 //!
-//! A **group** (`Volume::group`, `journal/group.rs`) is many changes as one transaction: while it is open nobody commits, what would
-//! need a commit in the middle fails, inodes that lose their last name wait on the list of orphans. At its end comes one commit; or it
-//! is given up: what is committed goes home, the volume is closed, and what the group has changed was in memory only. So what is behind
-//! the new end of a file that became shorter is not zeroed by the group, but by who makes the file longer afterwards; until then the
-//! file cannot grow over it. What an inode's flag `S` asks for is durable with the group. Data that a group wrote through the journal
-//! cannot be cut before its commit.
+//! If names were moved or replaced, the rest of a round is written in phases with a flush behind each (`journal/order.rs`): inodes and
+//! maps; blocks of names; then inodes that lost their last name, and the superblock, which names orphans. If an inode table block has both
+//! a new inode and one that goes, it is written twice, the first time with the place of the inode that goes as it is on the device. Of two
+//! blocks of names, the one that gets a name precedes the one that loses it. If a directory has moved names into new blocks of its own,
+//! these names become visible with the directory's inode. So that inode is written in the phase of names, before the blocks that held the
+//! names until then. A move that would close a circle in this order commits first. A round without such names writes the rest in one
+//! phase.
 //!
-//! Data that goes through the journal (`inode/journalled.rs`) is blocks of a transaction like metadata: reads of such a file come from
-//! the metadata cache, where what is not home is. All space that a write needs is had before its first handle (`inode/beforehand.rs`).
-//! Before a range operation or a deletion touches it, all is committed and brought home and the cache lets go of it, so that no log and
-//! no cache has anything of blocks that become another's.
+//! An **atomic change** (`Volume::atomic`, `journal/atomic.rs`) is many changes in one transaction. While it is open nobody commits,
+//! requests that need a commit fail, and inodes that lose their last name wait on the orphan list. It ends with one commit, or it is
+//! abandoned: what is committed is written home, the volume is closed, and the atomic change's changes, which were in memory only, are
+//! lost. Data must survive an abandoned change, so the atomic change does not zero the bytes behind the new end of a truncated file; they
+//! are zeroed when the file is extended later, and until the atomic change has ended the file cannot be extended over them. Changes of
+//! inodes with the flag `S` are durable with it. Data that an atomic change wrote through the journal cannot be cut off before its commit.
+//!
+//! Data that goes through the journal (`inode/journalled.rs`) is part of transactions like metadata. Such files are read from the metadata
+//! cache, which has the blocks that are not home yet. All space for a write is allocated before its first handle (`inode/beforehand.rs`).
+//! Before a range operation or a deletion touches the data, everything is committed, written home and dropped from the cache, so that
+//! neither the log nor the cache has old contents of blocks that become another file's.
 
+mod atomic;
 mod commit;
-mod group;
 mod handle;
 mod hooks;
 mod keeper;
@@ -81,7 +85,7 @@ mod store;
 mod tests;
 mod transaction;
 
-pub use group::GroupFill;
+pub use atomic::AtomicFill;
 pub(crate) use handle::JournalHandle;
 pub(crate) use hooks::CommitHooks;
 pub(crate) use log::{Log, Places};
@@ -107,26 +111,26 @@ const ROUND_BLOCKS: u32 = 4096;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    /// Held by whoever commits.
+    /// Held by the thread that commits.
     medium: Mutex<Medium>,
     state: Mutex<State>,
-    /// What somebody may wait for in `state`: the last open handle has ended; handles may begin; a commit has ended.
+    /// Conditions on `state`: the last open handle has ended; handles may begin; a commit has ended.
     quiet: Condvar,
     opened: Condvar,
     committed: Condvar,
-    /// One more waits for a commit.
+    /// One more thread waits for a commit.
     arrived: Condvar,
     /// Blocks that handles may change in one transaction.
     most: u32,
     keeper: Keeper,
 }
 
-/// Where transactions go.
+/// How transactions become durable.
 #[derive(Debug)]
 enum Medium {
-    /// Into a log first, home later.
+    /// Written to a log first, and home later.
     Log(Box<Log>),
-    /// Home, in rounds.
+    /// Written home, in ordered rounds.
     Rounds(Rounds),
 }
 
@@ -149,7 +153,7 @@ impl Drop for AbortOnPanic<'_> {
 }
 
 impl Journal {
-    /// With a log, or in rounds without one. A transaction is at most `interval` old when it is committed.
+    /// A journal with a log, or without one. A transaction is committed when it is `interval` old, if not before.
     pub(crate) fn new(
         level: u8,
         log: Option<Log>,
@@ -176,7 +180,7 @@ impl Journal {
         }
     }
 
-    /// For changes that stay in memory: home at once, and the superblock says nothing of a volume in use.
+    /// A journal for a volume on a device in memory: no log, and the superblock is never marked as in use.
     pub(crate) fn in_memory(
         level: u8,
         interval: Duration,
@@ -187,7 +191,7 @@ impl Journal {
         journal
     }
 
-    /// Makes durable all of `tid` and before, if it is not yet. Blocks; no lock may be held.
+    /// Makes durable transaction `tid` and all before it, unless they are. Blocks; no lock may be held.
     pub(crate) fn commit_up_to(&self, hooks: &dyn CommitHooks, tid: Tid) -> Result<(), Error> {
         let mut counted = false;
         loop {
@@ -198,7 +202,7 @@ impl Journal {
             if !tid.is_after(state.committed) {
                 return Ok(());
             }
-            state.check_no_group()?;
+            state.check_no_atomic()?;
             if !std::mem::replace(&mut counted, true) {
                 state.crowd.arrived += 1;
                 self.arrived.notify_one();
@@ -206,7 +210,7 @@ impl Journal {
             drop(state);
             match self.medium.try_lock() {
                 Some(mut medium) => {
-                    // Somebody may have committed it between the look and the lock.
+                    // Another thread may have committed it since the check above.
                     if !tid.is_after(self.committed()) {
                         return Ok(());
                     }
@@ -218,25 +222,25 @@ impl Journal {
         }
     }
 
-    /// Something will have to be committed when the interval has passed.
+    /// Tells the keeper that there is something to commit when the interval has passed.
     pub(crate) fn expect_commit(&self) {
         self.keeper.wake();
     }
 
-    /// As [`Journal::expect_commit`], without waiting for the interval.
+    /// As [`Journal::expect_commit`], but the keeper commits at once.
     pub(crate) fn hurry_commit(&self) {
         self.keeper.hurry();
     }
 
-    /// Commits what is running, if there is anything. Blocks; no lock may be held.
+    /// Commits the running transaction, if it has changes. Blocks; no lock may be held.
     pub(crate) fn commit_running(&self, hooks: &dyn CommitHooks) -> Result<(), Error> {
         let tid = self.state.lock().running.tid;
         self.commit_up_to(hooks, tid)
     }
 
-    /// Commits what there is and brings it home, so that the volume needs no recovery, unless somebody changes something meanwhile.
-    /// Blocks; no lock may be held.
-    pub(crate) fn settle(&self, hooks: &dyn CommitHooks) -> Result<(), Error> {
+    /// Commits, writes everything home and marks the volume as clean, so that it needs no recovery. If somebody changes something
+    /// meanwhile it stays marked as in use. Blocks; no lock may be held.
+    pub(crate) fn make_clean(&self, hooks: &dyn CommitHooks) -> Result<(), Error> {
         let disk = hooks.store();
         let mut medium = self.medium.lock();
         {
@@ -244,7 +248,7 @@ impl Journal {
             if let Some(error) = &state.aborted {
                 return Err(error.clone());
             }
-            state.check_no_group()?;
+            state.check_no_atomic()?;
         }
         self.commit(hooks, &mut medium)?;
         self.check(disk, |journal| journal.bring_home(disk, &mut medium))?;
@@ -257,8 +261,8 @@ impl Journal {
         marked
     }
 
-    /// Keeps handles out while the superblock says that the volume is clean, if it does not say so yet. Not if one is open or has changed
-    /// something since the last commit: the superblock in memory may hold a part of that.
+    /// Keeps handles from beginning while the superblock is marked as clean. Returns false, and does not, if the volume is not marked as
+    /// in use, a handle is open, or something changed since the last commit: then the superblock in memory may have a part of that change.
     fn begin_to_mark_clean(&self) -> bool {
         let mut state = self.state.lock();
         let may = state.marked && state.open == 0 && state.running.is_empty();
@@ -268,7 +272,7 @@ impl Journal {
         may
     }
 
-    /// Brings home what is committed and empties the log; the volume stays marked as in use. Blocks; no lock may be held.
+    /// Writes home what is committed and empties the log. The volume stays marked as in use. Blocks; no lock may be held.
     pub(crate) fn checkpoint(&self, disk: &Disk) -> Result<(), Error> {
         let mut medium = self.medium.lock();
         if let Some(error) = self.aborted() {
@@ -277,7 +281,7 @@ impl Journal {
         self.check(disk, |journal| journal.bring_home(disk, &mut medium))
     }
 
-    /// What it has done so far. Waits for a commit under way.
+    /// What the journal has done so far. Waits for a commit under way.
     pub(crate) fn stats(&self) -> JournalStats {
         let medium = self.medium.lock();
         JournalStats {
@@ -286,7 +290,7 @@ impl Journal {
         }
     }
 
-    /// Blocks that one handle should change at most.
+    /// The largest number of credits that one handle should ask for.
     pub(crate) fn most_credits(&self) -> u32 {
         self.most / 2
     }
@@ -306,18 +310,18 @@ impl Journal {
         !tid.is_after(self.committed())
     }
 
-    /// Nothing will ever be committed any more.
+    /// Will nothing be committed any more?
     pub(crate) fn is_aborted(&self) -> bool {
         self.state.lock().aborted.is_some()
     }
 
-    /// Why nothing can be changed any more, if that is so.
+    /// The error that aborted the journal, if one did.
     fn aborted(&self) -> Option<Error> {
         self.state.lock().aborted.clone()
     }
 
-    /// Latches the first error: nothing more is written, everybody who waits is told. May be called under locks, so that it is written down
-    /// later.
+    /// Aborts the journal; the first error is kept. Nothing more is written, and everybody who waits is woken and gets it. May be called
+    /// with locks held, so the keeper writes the error down later.
     pub(crate) fn abort(&self, disk: &Disk, error: &Error) {
         self.state
             .lock()
@@ -329,8 +333,8 @@ impl Journal {
         self.keeper.hurry();
     }
 
-    /// Tells the next open and e2fsck why the journal was aborted, if it was, as well as the device lets us: in the journal's
-    /// superblock, which recovery reads first, then in the volume's. Blocks; no lock may be held.
+    /// Writes down why the journal was aborted, if it was, for the next open and for e2fsck: in the journal's superblock, which recovery
+    /// reads first, then in the volume's. Best effort. Blocks; no lock may be held.
     pub(crate) fn write_failure_down(&self, disk: &Disk) {
         let mut medium = self.medium.lock();
         let Some(error) = self.aborted() else {
@@ -342,19 +346,19 @@ impl Journal {
         if let Medium::Log(log) = &mut *medium {
             let _best_effort = log.note_errno(disk, Code::of(&error).in_journal());
         }
-        // From the bytes at home: those in memory have changes that nobody will ever commit.
+        // Based on the superblock on the device: the one in memory has changes that will never be committed.
         let edit = |sb: &mut SuperblockEdit<'_>| sb.record_error(&record);
         let _best_effort = edit_superblock(&disk.blocking, disk.block_size(), edit);
     }
 
-    /// Aborts if this thread panics: what it was changing, or writing, is half-way.
+    /// Aborts the journal if this thread is panicking: what it was changing or writing is incomplete.
     fn abort_if_panicking(&self, disk: &Disk) {
         if std::thread::panicking() {
             self.abort(disk, &Error::Panicked);
         }
     }
 
-    /// Runs a part whose failure aborts.
+    /// Runs `part`; aborts the journal if it fails or panics.
     fn check<R>(
         &self,
         disk: &Disk,
@@ -364,7 +368,8 @@ impl Journal {
         part(self).inspect_err(|error| self.abort(disk, error))
     }
 
-    /// Waits a little for those who have lately waited for commits at the same time: one commit for all is cheaper than one for each half.
+    /// Waits briefly for the threads that lately waited for commits together: one commit for all is cheaper than one for each half of
+    /// them.
     fn gather(&self) {
         let mut state = self.state.lock();
         let deadline = Instant::now() + state.crowd.patience;
@@ -380,7 +385,7 @@ impl Journal {
     fn wait_for_commit(&self, tid: Tid) {
         let state = self.state.lock();
         if state.aborted.is_none() && tid.is_after(state.committed) {
-            // Bounded: the one who commits may be ahead of this transaction and leave it to us.
+            // With a timeout: the commit under way may be of an earlier transaction, and then this one is ours to commit.
             drop(self.committed.wait_timeout(state, Duration::from_millis(1)));
         }
     }

@@ -1,14 +1,15 @@
-//! Without a journal: what of a round goes home before what, so that a name that gets another inode stands for one of the two after any
-//! cut.
+//! Without a journal: which blocks of a round are written before which, so that after a power cut a replaced name refers either to the old
+//! inode or to the new one.
 //!
-//! Input: places where names changed, which of them comes before which, and inodes that lose their last name. Output: phases. Invariants:
-//! what a name stands for is there before the name; a name that is moved is at its new place before it is gone from the old one, also where
-//! a directory grows; what a name stood for goes after all names.
-//! Limits: an order that goes round in a circle is refused, and who asks for it commits first; exchanges between two blocks have no order.
+//! Input: places where names changed, the order that moves ask for, and inodes that lose their last name. Output: write phases.
+//! Invariants:
+//! an inode is on disk before its name; a name that moves is at its new place before it is gone from the old one, also where a
+//! directory grows; an inode that a name referred to before is written after all names.
+//! Limits: an order that would be circular is refused, and the caller commits first; exchanges between two blocks have no order.
 //!
-//! An example: `mv new old`, both in one directory, and their inodes in one block of the table. In one write that block would make the one
-//! known and let the other go. It is written twice: first with the new inode and the old one as it was (Standing), then, behind the block
-//! of names, as it is (Last).
+//! An example: `mv new old` in one directory, with both inodes in one block of the inode table. A single write of that block would make
+//! the new inode known and delete the old one at once. So it is written twice: first with the new inode, and the old one as it was
+//! (`Standing`); then, after the block of names, as it is now (`Last`).
 
 use super::commit::WritePhase;
 use crate::disk::Disk;
@@ -18,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[cfg(test)]
 mod tests;
 
-/// What of the names goes home at once: a block, or what an inode's place holds where the names are inside the inode.
+/// A place whose names become durable at once: a block, or an inode whose names are inside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum NamesAt {
     Block(FsBlock),
@@ -28,27 +29,27 @@ pub(crate) enum NamesAt {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Order {
-    /// Something was put in the place of another, or moved: else all goes home in any order.
+    /// Something was replaced or moved. Otherwise everything may be written in any order.
     is_asked_for: bool,
-    /// Where names changed, and what comes after each of these.
+    /// Places where names changed, and for each the places that must be written after it.
     names: BTreeMap<NamesAt, BTreeSet<NamesAt>>,
-    /// New places of names, and what makes each of them a place that is found.
+    /// New places of names, and for each the place that makes it reachable: a new block's inode, a new inode's name.
     carriers: BTreeMap<NamesAt, NamesAt>,
-    /// The same, and where what is in them was before.
+    /// New places of names, and for each the places on disk that held its names before.
     sources: BTreeMap<NamesAt, BTreeSet<NamesAt>>,
     going: BTreeSet<Ino>,
-    /// Nodes of maps that were written anew in their places.
+    /// Nodes of maps that were rewritten in place, and the inodes that they belong to.
     nodes: BTreeMap<FsBlock, Ino>,
 }
 
-/// The bytes of an inode's place in a block of the table that stay as they are on disk until it is their phase.
+/// The bytes of one inode in a block of the inode table, which stay as they are on disk until this phase.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) from: usize,
     pub(super) phase: WritePhase,
 }
 
-/// WritePhases of what is not written with the rest.
+/// The phases of blocks, and parts of blocks, that are not written with the rest.
 #[derive(Debug, Default)]
 pub(super) struct WritePhases {
     blocks: BTreeMap<FsBlock, WritePhase>,
@@ -56,12 +57,12 @@ pub(super) struct WritePhases {
 }
 
 impl Order {
-    /// Names changed here.
+    /// See [`super::JournalHandle::names`].
     pub(super) fn names(&mut self, at: NamesAt) {
         self.names.entry(at).or_default();
     }
 
-    /// A directory gets new blocks, with names that were in these places.
+    /// See [`super::JournalHandle::spread`].
     pub(super) fn spread(&mut self, dir: Ino, from: &[NamesAt], to: impl Iterator<Item = FsBlock>) {
         self.is_asked_for |= !from.is_empty();
         let carrier = NamesAt::Inode(dir);
@@ -73,7 +74,7 @@ impl Order {
         self.comes_before(carrier, sources);
     }
 
-    /// A directory begins, with its names in a block or in the inode; its own name is at this place.
+    /// See [`super::JournalHandle::begins`].
     pub(super) fn begins(&mut self, dir: Ino, block: Option<FsBlock>, at: NamesAt) {
         let inode = NamesAt::Inode(dir);
         self.carriers.insert(inode, at);
@@ -84,12 +85,12 @@ impl Order {
         }
     }
 
-    /// Names are put in the place of others, or exchanged.
+    /// See [`super::JournalHandle::replaces`].
     pub(super) fn replaces(&mut self) {
         self.is_asked_for = true;
     }
 
-    /// A name comes to the first place, and its inode's name at the second goes. False: the first place has to wait for the second.
+    /// See [`super::JournalHandle::moves`]. False if `then` has to be written before `first`.
     pub(super) fn moves(&mut self, first: NamesAt, then: NamesAt) -> bool {
         self.is_asked_for = true;
         let first = self.found_by(first);
@@ -104,22 +105,22 @@ impl Order {
         true
     }
 
-    /// An inode has lost its last name.
+    /// See [`super::JournalHandle::goes`].
     pub(super) fn goes(&mut self, ino: Ino) {
         self.going.insert(ino);
     }
 
-    /// Its number is another's already.
+    /// See [`super::JournalHandle::is_replaced`].
     pub(super) fn is_replaced(&mut self, ino: Ino) {
         self.going.remove(&ino);
     }
 
-    /// A node of an inode's map was written anew.
+    /// See [`super::JournalHandle::node`].
     pub(super) fn node(&mut self, at: FsBlock, of: Ino) {
         self.nodes.insert(at, of);
     }
 
-    /// The phases of all this.
+    /// The phases of all blocks that the transaction changes.
     pub(super) fn phases(&self, disk: &Disk, blocks: &BTreeMap<FsBlock, bool>) -> WritePhases {
         let mut phases = WritePhases::default();
         if !self.is_asked_for {
@@ -130,7 +131,7 @@ impl Order {
             let phase = WritePhase::Names(*level);
             match at {
                 NamesAt::Block(at) => drop(phases.blocks.insert(*at, phase)),
-                // It is new: what names it waits for it.
+                // A new inode needs no hold: the place that names it is written after it.
                 NamesAt::Inode(_) if self.carriers.contains_key(at) => {}
                 NamesAt::Inode(ino) => phases.hold(disk, blocks, *ino, phase),
             }
@@ -142,7 +143,7 @@ impl Order {
         let nodes = nodes.filter_map(|(at, of)| Some((*at, self.phase_of_map(*of, &levels)?)));
         phases.blocks.extend(nodes);
         if !self.going.is_empty() {
-            // It names orphans.
+            // The superblock names orphans.
             phases
                 .blocks
                 .insert(disk.sb.super_block(), WritePhase::Last);
@@ -150,7 +151,7 @@ impl Order {
         phases
     }
 
-    /// A map that leads to new names goes home with them, and one that goes stays as it is until the end.
+    /// The phase of a map's node: of an inode with new names, that inode's phase; of an inode that goes, the last.
     fn phase_of_map(&self, of: Ino, levels: &BTreeMap<NamesAt, u32>) -> Option<WritePhase> {
         if self.going.contains(&of) {
             return Some(WritePhase::Last);
@@ -160,7 +161,7 @@ impl Order {
             .map(|n| WritePhase::Names(*n))
     }
 
-    /// All of these come after the first, where they are others.
+    /// Notes that `first` is written before each of `later`, where these differ.
     fn comes_before(&mut self, first: NamesAt, later: impl IntoIterator<Item = NamesAt>) {
         self.names(first);
         for at in later.into_iter().filter(|at| *at != first) {
@@ -169,13 +170,14 @@ impl Order {
         }
     }
 
-    /// Where on disk the names of a place are.
+    /// The places on disk that hold a place's names at the moment.
     fn on_disk(&self, at: NamesAt) -> BTreeSet<NamesAt> {
         let sources = self.sources.get(&at);
         sources.cloned().unwrap_or_else(|| BTreeSet::from([at]))
     }
 
-    /// The place on disk that has to change for names at a place to be found. What is new was made after what carries it, so this ends.
+    /// The place on disk whose write makes the names at `at` reachable. A new place was made after the one that carries it, so the search
+    /// ends.
     fn found_by(&self, at: NamesAt) -> NamesAt {
         let carriers = std::iter::successors(Some(at), |at| self.carriers.get(at).copied());
         carriers.take(self.carriers.len() + 1).last().unwrap_or(at)
@@ -194,7 +196,7 @@ impl Order {
         false
     }
 
-    /// How many places come before each, one after the other.
+    /// For each place, the length of the longest chain of places before it.
     fn levels(&self) -> BTreeMap<NamesAt, u32> {
         let mut levels: BTreeMap<_, _> = self.names.keys().map(|at| (*at, 0)).collect();
         let mut waits_for: BTreeMap<NamesAt, u32> = BTreeMap::new();
@@ -220,17 +222,17 @@ impl Order {
 }
 
 impl WritePhases {
-    /// The phase of a block that was there before.
+    /// The phase of a block that something on disk points to, if it is not written with the rest.
     pub(super) fn of(&self, at: FsBlock) -> Option<WritePhase> {
         self.blocks.get(&at).copied()
     }
 
-    /// What of it waits for later phases.
+    /// The parts of the block that wait for later phases.
     pub(super) fn held(&mut self, at: FsBlock) -> Vec<Held> {
         self.held.remove(&at).unwrap_or_default()
     }
 
-    /// A block of the table to which nothing points yet has nothing on disk that could be held.
+    /// Holds an inode back until `phase`. Not in a block that nothing on disk points to yet: it has no old contents to keep.
     fn hold(&mut self, disk: &Disk, blocks: &BTreeMap<FsBlock, bool>, ino: Ino, phase: WritePhase) {
         let place = disk.inode_place(ino).ok();
         if let Some((at, from)) = place.filter(|(at, _)| blocks.get(at) == Some(&false)) {

@@ -1,10 +1,10 @@
-//! Without a journal: metadata goes home in ordered rounds.
+//! Without a journal: a commit writes metadata home in ordered rounds.
 //!
-//! Input: frozen transactions. Output: blocks at home. Invariants: data first, by a flush; then blocks that nothing on disk points to; a
-//! flush; then descriptors of groups more of whose inodes are used than before, a flush, because e2fsck looks at no others and may give away what these have;
-//! then the rest, and a flush: at once, or in the phases that names ask for (`order`), a flush behind each; only then may what the round
-//! freed be used again (design: no file shows bytes never written to it once e2fsck has run). Limits: names and counts may be torn by a
-//! crash between the flushes; e2fsck mends them.
+//! Input: frozen transactions. Output: blocks at home. Invariants: the order, with a flush behind each step: data; blocks that nothing on
+//! disk points to yet; descriptors of groups whose inode tables are in use further than before, since e2fsck looks at no inodes
+//! behind that and might give away their blocks; the rest, at once or in the phases that names ask for (`order`). Only then may what the
+//! round freed be used again, so that no file shows bytes never written to it once e2fsck has run. Limits: a crash between the flushes may
+//! leave names and counts inconsistent; e2fsck repairs them.
 
 use super::commit::{Frozen, FrozenBlock, WritePhase};
 use crate::disk::Disk;
@@ -17,13 +17,13 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug)]
 pub(super) struct Rounds;
 
-/// One of the things that are written of a block.
+/// One of the versions of a block that are written, one per phase.
 struct Version<'a> {
     phase: WritePhase,
     bytes: Cow<'a, [u8]>,
 }
 
-/// What is written in one phase.
+/// The blocks of one phase.
 type Written<'a> = Vec<(FsBlock, Cow<'a, [u8]>)>;
 
 impl Rounds {
@@ -47,8 +47,8 @@ impl Rounds {
     }
 }
 
-/// What is written of a block, and when. What is held back of it stays as it is on disk until its phase, so the versions differ in whole
-/// inodes.
+/// The versions of a block, and the phase of each. Parts that are held back stay as they are on disk until their phase, so the versions
+/// differ in whole inodes.
 fn versions<'a>(disk: &Disk, block: &'a FrozenBlock) -> Result<Vec<Version<'a>>, Error> {
     if block.held.is_empty() {
         let (phase, bytes) = (block.phase, Cow::Borrowed(&*block.bytes));

@@ -1,8 +1,9 @@
-//! The store: a disk whose blocks change together.
+//! The store: a disk and the journal for its changes.
 //!
-//! Input: a [`Disk`], and the journal once its place is known. Output: handles for changes; what is durable. Invariants: a volume that is
-//! open for writing has a journal, unless that is on a device that nobody named; damage that is met during a change ends all changes, or is
-//! written down, as the superblock says. Limits: whatever may commit takes the [`super::CommitHooks`] of who stands above.
+//! Input: a [`Disk`]; the journal, once its place is known. Output: handles for changes; whether a transaction is durable. Invariants: a
+//! volume that is open for writing has a journal, unless that is on an external device that was not named; damage found during a change
+//! aborts the journal, or is only recorded in the superblock, as the superblock's `errors=` behaviour says. Limits: calls that may commit
+//! take the [`super::CommitHooks`] from above.
 
 use super::Journal;
 use crate::disk::Disk;
@@ -15,7 +16,7 @@ use std::sync::OnceLock;
 #[derive(Debug)]
 pub(crate) struct Store {
     disk: Disk,
-    /// Where changes of metadata go, once there may be some.
+    /// The journal, set once changes of metadata are possible.
     journal: OnceLock<Journal>,
 }
 
@@ -36,12 +37,12 @@ impl Store {
         }
     }
 
-    /// Gives it what a writer needs beside files' data.
+    /// Sets the journal; a volume that is written needs one for everything but overwrites of data.
     pub(crate) fn set_journal(&self, journal: Journal) {
         self.journal.get_or_init(|| journal);
     }
 
-    /// The journal of a volume whose metadata may be changed.
+    /// The journal. Fails if the volume's metadata cannot be changed.
     pub(crate) fn journal(&self) -> Result<&Journal, Error> {
         self.check_writable()?;
         self.journal.get().ok_or_else(|| {
@@ -52,17 +53,17 @@ impl Store {
         })
     }
 
-    /// The journal, whatever has become of it.
+    /// The journal, even if it was aborted.
     pub(crate) fn journal_if_any(&self) -> Option<&Journal> {
         self.journal.get()
     }
 
-    /// Nobody writes metadata: the volume's journal is on a device that was not named.
+    /// Is the volume writable for overwrites of data only, because its external journal was not named?
     pub(crate) fn takes_overwrites_alone(&self) -> bool {
         self.journal.get().is_none()
     }
 
-    /// The newest transaction that may have changed something and is not durable.
+    /// The newest transaction that is not durable and may have changes.
     pub(crate) fn newest_uncommitted(&self) -> Option<Tid> {
         self.journal.get().and_then(Journal::newest_uncommitted)
     }
@@ -72,18 +73,18 @@ impl Store {
         self.journal.get().is_none_or(|j| j.is_committed(tid))
     }
 
-    /// Is a group of changes open?
-    pub(crate) fn has_group(&self) -> bool {
-        self.journal.get().is_some_and(Journal::has_group)
+    /// Is an atomic change open?
+    pub(crate) fn has_atomic(&self) -> bool {
+        self.journal.get().is_some_and(Journal::has_atomic)
     }
 
-    /// Blocks that one handle should change at most, so that it fits into any journal.
+    /// The largest number of credits that one handle should ask for, so that it fits into the journal.
     pub(crate) fn most_credits(&self) -> u32 {
         self.journal.get().map_or(0, Journal::most_credits)
     }
 
-    /// The result of a part of a change of metadata: damage that it met is written down, and ends all changes unless the superblock says
-    /// to go on.
+    /// Passes on the result of a step in a change of metadata. Damage is recorded in the superblock, and aborts the journal unless the
+    /// superblock says `errors=continue`.
     pub(crate) fn watched<R>(&self, result: Result<R, Error>) -> Result<R, Error> {
         result.inspect_err(|error| {
             if error.is_corrupt() {

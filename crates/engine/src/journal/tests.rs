@@ -1,4 +1,4 @@
-//! The journal's own numbers: who counts as waiting, how large a handle may be, when a volume may be marked clean.
+//! The journal's state: which threads count as waiting, how large a handle may be, when a volume may be marked as clean.
 //!
 //! Input: journals without a volume, and one small volume. Output: none. Invariants: none of its own. Limits: what reaches a device is
 //! looked at in `tests/journal.rs`.
@@ -354,21 +354,21 @@ fn a_failure_during_a_commit_waits_for_the_mark() {
     assert!(!inner.owes_record() && journal.is_marked());
 }
 
-/// A journal that is aborted in the middle of a group ends it: nobody waits for its end any more, and times that were noted are let go
-/// of. The defect: they held the volume, and its device, for ever.
+/// A journal that is aborted in the middle of an atomic change ends it: nobody waits for its end any more, and times that were noted are
+/// let go of. The defect: they held the volume, and its device, for ever.
 #[test]
 fn an_abort_ends_the_group() {
     let volume = small_volume("16M", &[]);
     let gone = Arc::downgrade(volume.inner());
-    let group = volume.group().unwrap();
+    let group = volume.atomic().unwrap();
     let file = volume.create("/file", 0o644).unwrap();
     file.write_at(0, Buf::zeroed(1024)).1.unwrap();
     file.write_at(0, Buf::zeroed(1024)).1.unwrap();
     file.truncate(100).unwrap();
     let journal = volume.inner().journal().unwrap();
     journal.abort(volume.inner(), &Error::Damaged("by a test".to_owned()));
-    assert!(!journal.has_group());
-    // What the group has cut off was committed before, and is nobody's to zero.
+    assert!(!journal.has_atomic());
+    // What the atomic change has cut off was committed before, and is nobody's to zero.
     assert!(journal.check_tail(file.ino(), 0).is_err());
     drop((group, file, volume));
     // The keeper may have it for a moment.

@@ -1,9 +1,10 @@
-//! The running transaction and who waits for what.
+//! The running transaction, and the state that commits and handles wait on.
 //!
-//! Input: handles that begin, change blocks and end. Output: one [`Transaction`], whole, for the commit. Invariants: a transaction is taken
-//! only when no handle is open in it; a block is in it once; tids go up by one. Limits: guarded by one lock, held for a few instructions.
+//! Input: handles that begin, change blocks and end. Output: one complete [`Transaction`] for the commit. Invariants: a transaction is
+//! taken only when no handle in it is open; it has each block once; tids go up by one. Limits: guarded by one lock, held for a few
+//! instructions.
 
-use super::group::Group;
+use super::atomic::Atomic;
 use super::order::Order;
 use crate::error::Error;
 use crate::stats::JournalStats;
@@ -12,27 +13,27 @@ use diorite_format::{FsBlock, Tid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// Blocks that a commit changes by itself: the superblock's.
+/// Blocks that a commit itself changes: the superblock.
 pub(super) const COMMIT_CREDITS: u32 = 1;
 
-/// The longest that a commit waits for others to join it.
+/// The longest time that a commit waits for other threads to join it.
 const MOST_PATIENCE: Duration = Duration::from_millis(1);
 
-/// What a commit has to write, and what becomes possible after it.
+/// What a commit has to write, and what it makes possible.
 #[derive(Debug)]
 pub(super) struct Transaction {
     pub(super) tid: Tid,
-    /// The blocks that were changed. True: nothing on disk points to it yet.
+    /// The blocks that were changed. True if nothing on disk points to the block yet.
     pub(super) blocks: BTreeMap<FsBlock, bool>,
-    /// Of these must come before the rest what says how far inode tables are used, where there is no log.
+    /// Blocks that, without a log, are written before the rest: group descriptors, which say how much of the inode tables is in use.
     pub(super) leading: BTreeSet<FsBlock>,
-    /// And in which order names come and go there.
+    /// Without a log: the order in which changed names are written.
     pub(super) order: Order,
-    /// Blocks that were metadata and are none any more.
+    /// Blocks that were metadata and are not any more.
     pub(super) revoked: BTreeSet<FsBlock>,
-    /// Runs of blocks that may be used again once this is durable.
+    /// Runs of blocks that may be used again once the transaction is durable.
     pub(super) freed: Vec<(FsBlock, u32)>,
-    /// Of the data that it shows, which no flush may have lost: from when on.
+    /// The oldest epoch of data that the transaction makes visible: no flush may have failed since.
     pub(super) relies_on: Option<Epoch>,
     /// When the first handle began.
     pub(super) since: Option<Instant>,
@@ -61,46 +62,46 @@ impl Transaction {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) running: Transaction,
-    /// Handles open in it, and the blocks that they may still add.
+    /// Open handles in the running transaction, and the credits that they have left.
     pub(super) open: u32,
     pub(super) credits: u32,
-    /// No handle may begin: the transaction is being closed.
+    /// The transaction is being closed: no handle may begin.
     pub(super) closing: bool,
     pub(super) committed: Tid,
     pub(super) aborted: Option<Error>,
-    /// What is running is to be committed as a whole, and by who says so.
-    pub(super) group: Option<Group>,
-    /// The volume is marked as in use.
+    /// The open atomic change, if there is one: the running transaction belongs to it, and only its end commits it.
+    pub(super) atomic: Option<Atomic>,
+    /// The superblock says that the volume is in use.
     pub(super) marked: bool,
     pub(super) stats: JournalStats,
     pub(super) crowd: Crowd,
 }
 
-/// Who waits for commits, so that one commit may serve as many as possible.
+/// Threads that wait for commits, counted so that one commit may serve as many as possible.
 #[derive(Debug, Default)]
 pub(super) struct Crowd {
-    /// Came since the last transaction was frozen.
+    /// Those that came since the last transaction was frozen.
     pub(super) arrived: u32,
-    /// Are served by the commit under way, or were by the last one.
+    /// Those that the commit under way, or else the last one, serves.
     served: u32,
-    /// Were about when the last commit ended: served by it, or come meanwhile.
+    /// Those around when the last commit ended: served by it, or come during it.
     expected: u32,
     /// How long a commit waits for them at most: half the time that the last one took.
     pub(super) patience: Duration,
 }
 
 impl Crowd {
-    /// Everybody is here who was about lately.
+    /// Are as many threads waiting as were around lately?
     pub(super) fn is_complete(&self) -> bool {
         self.arrived >= self.expected
     }
 
-    /// A transaction was frozen: who comes from now on needs the next one.
+    /// A transaction was frozen: threads that come from now on need the next one.
     pub(super) fn freeze(&mut self) {
         self.served = std::mem::take(&mut self.arrived);
     }
 
-    /// The commit has ended, which took so long.
+    /// A commit has ended, after this time.
     pub(super) fn end(&mut self, took: Duration) {
         self.expected = self.served + self.arrived;
         self.patience = (took / 2).min(MOST_PATIENCE);
@@ -116,14 +117,15 @@ impl State {
             closing: false,
             committed: Tid::new(first.get().wrapping_sub(1)),
             aborted: None,
-            group: None,
+            atomic: None,
             marked: false,
             stats: JournalStats::default(),
             crowd: Crowd::default(),
         }
     }
 
-    /// The newest transaction that has something in it, or may get it, and is not durable; it may be on its way into the log.
+    /// The newest transaction that is not durable and has changes, or an open handle that may still make some. It may be being written to
+    /// the log.
     pub(super) fn newest_uncommitted(&self) -> Option<Tid> {
         if self.open > 0 || !self.running.is_empty() {
             return Some(self.running.tid);
@@ -132,20 +134,20 @@ impl State {
         last.is_after(self.committed).then_some(last)
     }
 
-    /// May a handle with so many credits begin now?
+    /// May a handle with so many credits begin now? `most` is the largest number of blocks in a transaction.
     pub(super) fn has_room(&self, credits: u32, most: u32) -> bool {
         let used = self.used();
-        // A handle alone may be larger than what is left of an empty transaction.
+        // A transaction that is empty takes any handle, even one larger than `most`.
         used + u64::from(self.credits) == 0
             || used + u64::from(self.credits + credits) <= u64::from(most)
     }
 
-    /// How much of the running transaction is taken.
+    /// Blocks that the running transaction changes or revokes.
     pub(super) fn used(&self) -> u64 {
         self.running.blocks.len() as u64 + self.running.revoked.len() as u64
     }
 
-    /// Takes the running transaction; the next one begins.
+    /// Takes the running transaction and begins the next one.
     pub(super) fn take(&mut self) -> Transaction {
         let next = Tid::new(self.running.tid.get().wrapping_add(1));
         std::mem::replace(&mut self.running, Transaction::new(next))

@@ -1,23 +1,24 @@
-//! What a loop device's queue keeps of each bio while the request that it became is under way.
+//! What the queue of a loop device keeps of each bio while its request is under way.
 //!
-//! Input: what has to be known when the request has ended. Output: a token for the request; the same back for it. Invariants: every request has a token
-//! of its own, whatever its submitter's is: several bios of one submitter may share theirs. Limits: as many as the queue below has slots.
+//! Input: what has to be known of the bio when its request has ended. Output: a token for the request; for the token, what was kept.
+//! Invariants: every request has a token of its own, while several bios of one submitter may have the same token. Limits: as many as the
+//! queue below has slots.
 
 use diorite_block::{Bio, BioFlags};
 
-/// See the module.
+/// What is kept of one bio.
 #[derive(Debug)]
 pub(super) struct Flight {
-    /// The submitter's.
+    /// The bio's token, chosen by its submitter.
     pub(super) token: u64,
     pub(super) flags: BioFlags,
-    /// It was told to wait although it had not asked, and is done again.
+    /// The request was submitted a second time, because the first ended with `WouldBlock` although the bio may wait.
     pub(super) again: bool,
-    /// The bio, if its request has no memory to bring back.
+    /// The bio itself, for operations on ranges: their requests carry no buffer from which the bio could be made again.
     pub(super) range: Option<Box<Bio>>,
 }
 
-/// Those that are under way, by the tokens of their requests.
+/// All that is kept, indexed by the tokens of the requests.
 #[derive(Debug, Default)]
 pub(super) struct Flying {
     all: Vec<Option<Flight>>,
@@ -25,7 +26,7 @@ pub(super) struct Flying {
 }
 
 impl Flying {
-    /// Keeps it; gives its request's token.
+    /// Keeps `flight`; returns the token for its request.
     pub(super) fn put(&mut self, flight: Flight) -> u64 {
         let index = match self.free.pop() {
             Some(index) => {
@@ -40,7 +41,7 @@ impl Flying {
         index as u64
     }
 
-    /// The one of a request that has ended.
+    /// What was kept for the request with this token, which has ended.
     pub(super) fn take(&mut self, token: u64) -> Flight {
         let index = usize::try_from(token).expect("the token is an index");
         let flight = self.all[index].take();

@@ -3,18 +3,19 @@
 //! | file | takes -> gives |
 //! |---|---|
 //! | `queue` | bios -> requests on a queue of the volume below -> the same bios, ended |
-//! | `words` | what a bio asks for, in the words of files, and back |
+//! | `flying` | what a bio's request does not carry -> a token -> the same, when the request has ended |
+//! | `words` | a bio -> the operation on the file; a completion -> the bio's result |
 //!
-//! Input: a file. Output: a device. Invariants: it has no thread of its own; what its file cannot do is neither
-//! announced nor asked for (rule L5). Limits: one level per volume in a stack.
+//! Input: a file. Output: a device. Invariants: it has no thread of its own; what its file cannot do is neither announced in the geometry
+//! nor asked of the file (rule L5). Limits: each volume in a stack is one level above the volume of its device.
 //!
 //! # Stacks of volumes
 //!
-//! `outer.img!/inner.img` is a loop device on a file in a volume. Its queue holds a queue of the volume below, its submit is that
-//! queue's submit. One waker, made for the top queue, is handed down, so whatever happens at any height wakes the one thread that
-//! waits. It is the top queue's alone to clear: any thread may reap a lower queue, and would take the owner's kick away. A request that
-//! ends as it is submitted (a read of a hole, a refusal) kicks too: who sent it down need not be who waits. Each volume has workers of
-//! its own, and a volume waits only downwards.
+//! `outer.img!/inner.img` is a loop device on a file in a volume. The loop device's queue holds a queue of the volume below, and its
+//! submit is that queue's submit. All queues of a stack share one waker, made for the top queue, so an event at any level wakes the one
+//! thread that waits. Only the top queue's owner clears the waker: any thread may reap a lower queue, and if it cleared the waker the
+//! owner would miss its kick. A request that ends while it is submitted (a read of a hole, a refusal) kicks too, since the thread that
+//! submitted it may be another than the one that waits. Each volume has workers of its own, and a volume waits only for volumes below it.
 
 mod flying;
 mod queue;
@@ -53,19 +54,19 @@ use words::Abilities;
 /// # }
 /// ```
 ///
-/// Send and Sync; not for use after a fork; dropping it closes the file.
+/// Send and Sync; it must not be used in the child after a fork; dropping it closes the file.
 #[derive(Debug)]
 pub struct LoopDevice {
     file: File,
     name: String,
     able: Abilities,
-    /// The volume, where it was opened for this device: it is settled when the device goes, and does not keep the devices below until
-    /// its next commit.
+    /// The volume, if it was opened for this device: then it is committed and checkpointed when the device is dropped. Otherwise its file
+    /// system would keep the devices below until its next commit.
     _volume: Option<Volume>,
 }
 
 impl LoopDevice {
-    /// A device on `file`, named for messages. It is read-only if the file is.
+    /// A device on `file`, with a name for messages. It is read-only if `file` cannot be written.
     #[must_use]
     pub fn new(file: File, name: String) -> LoopDevice {
         let kind = file.metadata().map_kind();
@@ -81,7 +82,7 @@ impl LoopDevice {
         }
     }
 
-    /// A device on a file of a volume that was opened for it alone, and goes with it.
+    /// A device on a file of a volume that was opened for this device alone, and is dropped with it.
     pub(crate) fn with_volume(volume: Volume, file: File, name: String) -> LoopDevice {
         LoopDevice {
             _volume: Some(volume),
@@ -99,15 +100,15 @@ impl Device for LoopDevice {
         let below = self.volume().device.geometry();
         let writable = self.file.open_file().check_writable().is_ok();
         Geometry {
-            // The last partial sector counts: it reads as its bytes and zeros (rule L2).
+            // A last partial sector counts: it reads as the file's bytes followed by zeros (rule L2).
             size: self.file.size().next_multiple_of(u64::from(below.logical)),
             read_only: !writable,
             discard: self.able.punch && writable,
             write_zeroes: self.able.zero && writable,
             max_transfer: below.max_transfer.min(1 << 30),
-            // Rule D2: what the file's map and size were changed by is durable with a sync of the file only, whatever its device is like.
+            // Rule D2: changes of the file's map and size are durable only after a sync of the file, whatever cache its device has.
             volatile_cache: true,
-            // An O_DSYNC write of the file: without a cache below, a flush of its own costs nothing.
+            // FUA is an O_DSYNC write of the file. If the device below has no volatile cache, its flushes cost nothing.
             fua: below.fua || !below.volatile_cache,
             fua_flushes: false,
             ..below

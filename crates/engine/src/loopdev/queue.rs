@@ -1,8 +1,8 @@
 //! The queue of a loop device.
 //!
-//! Input: bios. Output: the same bios, ended, by way of requests on a queue of the volume below. Invariants: submit and reap go straight
-//! down; a full queue below leaves bios in the submitter's list; flush is a sync of the file, FUA an O_DSYNC write of it, discard a hole
-//! in it (rule L5); who did not ask not to wait is not told to (rule L6). Limits: none of its own.
+//! Input: bios. Output: the same bios, ended, by way of requests on a queue of the volume below. Invariants: submit and reap call the
+//! queue below directly; if that is full, bios stay in the submitter's list; flush is a sync of the file, FUA an O_DSYNC write, discard a
+//! punched hole (rule L5); a bio without `nowait` never ends with `WouldBlock` (rule L6). Limits: none of its own.
 
 use super::flying::{Flight, Flying};
 use super::words::{self, Abilities, Wish};
@@ -23,8 +23,8 @@ pub(super) struct LoopQueue {
     lists: Mutex<Lists>,
 }
 
-/// Requests on their way down, none of which is left when the lock is, and completions on their way up: kept so that none is allocated
-/// per bio.
+/// Lists for requests to be submitted and for reaped completions. They are kept so that no bio costs an allocation. `requests` is empty
+/// whenever the lock is free.
 #[derive(Debug, Default)]
 struct Lists {
     requests: VecDeque<Request>,
@@ -52,7 +52,7 @@ impl LoopQueue {
         }
     }
 
-    /// Makes a request of a bio, or ends it.
+    /// Makes a request of a bio and puts it into `requests`; or ends the bio at once, into `ended`.
     fn take(&self, lists: &mut Lists, mut bio: Bio) {
         let checked = self.geometry.check(&bio);
         let op = match checked.and_then(|()| self.able.wish(&bio)) {

@@ -1,7 +1,6 @@
-//! What a bio asks for and how it ends, word by word; tokens of requests under way.
+//! Translation of bios into requests and back, operation by operation; tokens of requests under way.
 //!
-//! Input: bios, completions, errors. Output: none. Invariants: none of its own. Limits: what files make of it is looked at in
-//! `tests/rules`.
+//! Input: bios, completions, errors. Output: none. Invariants: none of its own. Limits: the effects on files are tested in `tests/rules`.
 
 use super::flying::{Flight, Flying};
 use super::words::{self, Abilities, Wish};
@@ -15,8 +14,8 @@ use diorite_format::Ino;
 const PUNCH: Op = Op::Fallocate(Fallocate::PunchHole);
 const ZERO: Op = Op::Fallocate(Fallocate::ZeroRange { keep_size: true });
 
-/// Rule L5: what each operation becomes, by what the file can do; nothing where nothing is asked of it, and no error where nothing is
-/// promised.
+/// Rule L5: the request for each operation, depending on what the file can do; none for an empty range; a discard that the file cannot do
+/// is no error.
 #[test]
 fn what_a_bio_asks_of_the_file() {
     let wish = |able: Abilities, op, len| match able.wish(&Bio::range(op, 0, len, 0)) {
@@ -61,7 +60,7 @@ fn done(op: Op, len: usize, result: Result<usize, Error>) -> Completion {
     }
 }
 
-/// Rule L2: a read that meets the end of the file has zeros behind it; one that found nothing has failed. A write or a flush is what it is.
+/// Rule L2: a read that meets the end of the file is filled with zeros; a read behind the end fails. Writes and flushes are not changed.
 #[test]
 fn how_a_request_ends() {
     for (count, good) in [(1024, true), (512, true), (1, true), (0, false)] {
@@ -96,7 +95,7 @@ fn how_a_request_ends() {
     assert_eq!(refused.result, Err(BioError::new(BioErrorKind::Gone)));
 }
 
-/// Rule L4: errors of the file are told apart as a device's are.
+/// Rule L4: the kinds of errors of the file become the corresponding kinds of errors of a device.
 #[test]
 fn errors_in_the_words_of_devices() {
     let ino = Ino::ROOT;
@@ -140,7 +139,7 @@ fn errors_in_the_words_of_devices() {
     }
 }
 
-/// Rule L6: what is done again may wait, and is as durable as it was to be.
+/// Rule L6: a request that is submitted again has no `nowait`, and the same durability.
 #[test]
 fn what_is_done_again() {
     for durable in [true, false] {

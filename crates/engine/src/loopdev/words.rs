@@ -1,7 +1,7 @@
-//! What a bio asks for, in the words of files, and how a request ended, in the words of devices.
+//! Translation between bios and requests of a file, in both directions.
 //!
 //! Input: bios; completions of the requests that were made of them. Output: requests; ended bios. Invariants: a discard that the file
-//! cannot do has ended well, for it promises nothing; write-zeroes that it cannot do is refused. Limits: pure.
+//! cannot do succeeds without effect, as a discard promises nothing; write-zeroes that it cannot do is refused. Limits: pure functions.
 
 use crate::error::Error;
 use crate::op::Fallocate;
@@ -11,7 +11,7 @@ use diorite_block::{Bio, BioError, BioErrorKind, BioFlags, BioOp};
 
 const ZERO: Fallocate = Fallocate::ZeroRange { keep_size: true };
 
-/// What the file below can do with ranges: by the kind of its map, which a file that has one keeps.
+/// Which operations on ranges the file supports. Depends on the kind of its map.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Abilities {
     pub(super) punch: bool,
@@ -23,12 +23,12 @@ pub(super) struct Abilities {
 pub(super) enum Wish {
     /// A request of the file.
     Ask(Op),
-    /// Nothing.
+    /// Nothing: the bio ends at once, successfully.
     Nothing,
 }
 
 impl Abilities {
-    /// What a bio asks of the file. Rule L5.
+    /// The operation on the file that a bio asks for (rule L5).
     pub(super) fn wish(self, bio: &Bio) -> Result<Wish, BioError> {
         let ask = |mode| Ok(Wish::Ask(Op::Fallocate(mode)));
         match bio.op {
@@ -47,7 +47,7 @@ impl Abilities {
     }
 }
 
-/// The request of `file` that a bio is turned into; its memory goes with it.
+/// The request of `file` for a bio. It takes the bio's buffer.
 pub(super) fn request(file: FileId, op: Op, bio: &mut Bio) -> Request {
     let flags = RequestFlags {
         nowait: bio.flags.nowait,
@@ -65,7 +65,7 @@ pub(super) fn request(file: FileId, op: Op, bio: &mut Bio) -> Request {
     }
 }
 
-/// Rule L6: what would have waited is done once more, and may.
+/// The same request once more, without `nowait`, after it ended with `WouldBlock` (rule L6).
 pub(super) fn again(file: FileId, done: Completion, durable: bool, token: u64) -> Request {
     let flags = RequestFlags {
         dsync: durable,
@@ -82,7 +82,7 @@ pub(super) fn again(file: FileId, done: Completion, durable: bool, token: u64) -
     }
 }
 
-/// The bio of a request with data, or of a flush, with its submitter's token.
+/// The ended bio of a request with data or of a flush, with its submitter's token.
 pub(super) fn ended(done: Completion, token: u64) -> Bio {
     let (pos, len) = (done.pos, done.buf.len() as u64);
     let op = match done.op {
@@ -101,7 +101,7 @@ pub(super) fn ended(done: Completion, token: u64) -> Bio {
     };
     match done.result {
         Err(error) => bio.result = Err(bio_error(&error)),
-        // Rule L2: the rest of the last sector is zeros; a read wholly past the end has failed.
+        // Rule L2: the rest of the last sector reads as zeros; a read wholly past the end of the file fails.
         Ok(count) if op == BioOp::Read && count < bio.buf.len() => {
             bio.buf.zero(count..bio.buf.len());
             bio.result = if count == 0 {

@@ -1,9 +1,9 @@
-//! Reading a file's map from disk into the tree, node by node.
+//! Reads a file's map from disk into the in-core tree, node by node.
 //!
-//! Input: an inode's root, and blocks of its map through the metadata cache. Output: views in which a range is loaded.
-//! Invariants: a node is checked against what its parent says of it, so its depth falls and its range shrinks with every
-//! step and no cycle can be walked; an extent that overlaps known metadata is corrupt. Limits: what is loaded counts
-//! against the volume's budget; when that is exceeded, maps fall back to their roots.
+//! Input: the map's root in an inode, and blocks of the map through the metadata cache. Output: views in which a range is loaded.
+//! Invariants: a node is checked against what its parent says of it, so with every step its depth falls and its range shrinks
+//! and no cycle is possible; an extent that overlaps the volume's own structures is corrupt. Limits: loaded segments count
+//! against the volume's budget; when that is exceeded, maps are reduced to their roots.
 
 use super::{MapView, Segment, SegmentKind, Tree};
 use crate::disk::cache::{Kind, MetaRef};
@@ -17,7 +17,7 @@ use std::ops::Range;
 /// One past the last file block that can be mapped.
 pub(super) const END: u32 = u32::MAX;
 
-/// The view that the inode alone gives: its root's extents, and its root's pointers as nodes that are not loaded.
+/// The view that the inode alone gives: extents of its root, and the nodes that the root points to as not loaded.
 pub(crate) fn root_view(volume: &Store, inode: &DiskInode) -> Result<MapView, Error> {
     let segments = root_segments(volume, inode)?;
     let mut tree = Tree::new();
@@ -27,7 +27,7 @@ pub(crate) fn root_view(volume: &Store, inode: &DiskInode) -> Result<MapView, Er
     Ok(MapView { tree, edits: 0 })
 }
 
-/// What the inode alone says of its map, checked.
+/// The segments of the map's root in the inode, checked.
 pub(crate) fn root_segments(volume: &Store, inode: &DiskInode) -> Result<Vec<Segment>, Error> {
     let segments = match inode.map_kind() {
         MapKind::Extents => extent_segments(&ExtentNode::parse_root(&volume.sb, inode)?),
@@ -53,7 +53,7 @@ pub(super) fn extent_segments(node: &ExtentNode) -> Vec<Segment> {
     }
 }
 
-/// An extent as the in-core map shows it.
+/// An extent as a segment of the in-core map.
 pub(super) fn extent_segment(extent: &Extent) -> Segment {
     let start = u32::try_from(extent.block.get());
     Segment {
@@ -67,7 +67,7 @@ pub(super) fn extent_segment(extent: &Extent) -> Segment {
     }
 }
 
-/// What the pointers in the inode map themselves.
+/// The segments of the direct pointers in the inode.
 pub(super) fn direct_segments(sb: &Superblock, inode: &DiskInode) -> Result<Vec<Segment>, Error> {
     let mut segments = Vec::new();
     for slot in 0..indirect::DIRECT {
@@ -91,7 +91,7 @@ fn indirect_root(volume: &Store, inode: &DiskInode) -> Result<Vec<Segment>, Erro
     Ok(segments)
 }
 
-/// A pointer to data, merged with its predecessor where both are neighbours in the file and on the volume.
+/// Adds a pointer to data; extends the previous segment where the block follows it both in the file and on the volume.
 fn push_pointer(segments: &mut Vec<Segment>, block: u32, at: FsBlock) {
     if at.is_none() {
         return;
@@ -128,7 +128,7 @@ fn push_indirect(segments: &mut Vec<Segment>, blocks: Range<u64>, at: FsBlock, l
     });
 }
 
-/// No file's data, and no node of a file's map, lies in the volume's own structures.
+/// Checks that neither data nor nodes of a file's map lie in the volume's own structures.
 pub(super) fn check_places(
     volume: &Store,
     inode: &DiskInode,
@@ -172,7 +172,7 @@ pub(super) fn extent_node(
     Ok((raw, node))
 }
 
-/// Reads a block of pointers; what they point to is checked when they are taken from it.
+/// Reads a block of pointers. The pointers are checked when they are taken from it.
 pub(super) fn pointer_block(volume: &Store, at: FsBlock) -> Result<MetaRef, Error> {
     let unchecked = |_: &[u8]| Ok(());
     volume
@@ -180,7 +180,7 @@ pub(super) fn pointer_block(volume: &Store, at: FsBlock) -> Result<MetaRef, Erro
         .read(&volume.blocking, at, Kind::Map, unchecked)
 }
 
-/// What the bytes of a block of pointers map, that `node` stands for.
+/// The segments of the pointers in the block `raw`, for which `node` is the segment of the view.
 pub(super) fn pointer_segments(
     sb: &Superblock,
     ino: Ino,
@@ -205,7 +205,7 @@ pub(super) fn pointer_segments(
     Ok(segments)
 }
 
-/// What a node of an inode's map holds, checked against what its parent says of it. Blocks while the device reads.
+/// Reads a node of an inode's map and checks it against what its parent says of it. Blocks while the device reads.
 pub(crate) fn read_node(
     volume: &Store,
     disk: &DiskInode,

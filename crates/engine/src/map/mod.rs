@@ -1,15 +1,15 @@
 //! The map room: from file blocks to the blocks of the volume.
 //!
-//! Input: an inode and a range. Output: [`Mapping`]s that cover it in order. Invariants: an iteration covers its range
+//! Input: an inode and a range. Output: [`Mapping`]s that cover the range in order. Invariants: an iteration covers its range
 //! without gap or overlap and always makes progress; a view never changes once it is published. Limits: file blocks are
-//! 32 bits, the last one that can be mapped is 2^32 - 2.
+//! 32-bit numbers, the last one that can be mapped is 2^32 - 2.
 //!
 //! # Views
 //!
-//! The in-core map is an immutable tree of small nodes; a change copies one node per level and publishes a new root. Publication stores
-//! the root under a short lock and then raises a number. A queue keeps the version it saw last and compares numbers, one load per
-//! request, so lookups neither share a reference count nor a lock. Nodes of the disk's tree are read one by one when a request needs
-//! them; under memory pressure a map falls back to its root.
+//! The in-core map is an immutable tree of small nodes. A change copies one node per level and publishes a new root: it stores the root
+//! under a lock that is held briefly, then raises a sequence number. Each queue keeps the view that it fetched last and compares numbers,
+//! one load per request, so lookups share neither a reference count nor a lock. Nodes of the map on disk are read one by one, when a
+//! request needs them. When memory is short, a map is reduced to the root inside the inode.
 
 pub(crate) mod edit;
 mod load;
@@ -23,26 +23,26 @@ pub(crate) use tree::Tree;
 use crate::mapping::{Mapping, MappingState};
 use diorite_format::FsBlock;
 
-/// A run of file blocks in one state.
+/// A run of file blocks in one state, or below one node of the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     /// The first file block.
     pub(crate) start: u32,
-    /// How many, one or more; `start + len` is at most 2^32 - 1.
+    /// The number of blocks, one or more; `start + len` is at most 2^32 - 1.
     pub(crate) len: u32,
     pub(crate) kind: SegmentKind,
 }
 
-/// What a segment stands for. What no segment covers is a hole.
+/// What is mapped in a segment. File blocks that no segment covers are holes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SegmentKind {
     /// Data, from this block of the volume on.
     Written(FsBlock),
     /// Allocated from this block on; reads as zeros.
     Unwritten(FsBlock),
-    /// An extent tree's node of this depth, not read yet.
+    /// A node of the extent tree, at this depth, that has not been read.
     ExtentNode(FsBlock, u16),
-    /// An indirect block of this level (1 to 3), not read yet.
+    /// An indirect block of this level (1 to 3) that has not been read.
     IndirectNode(FsBlock, u16),
 }
 
@@ -61,37 +61,37 @@ impl Segment {
     }
 }
 
-/// The map cannot be walked on: the node that covers this file block has not been read.
+/// The lookup cannot go on: the node that covers this file block has not been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotLoaded {
     pub(crate) block: u32,
 }
 
-/// One published state of an inode's map.
+/// A published version of an inode's map.
 #[derive(Debug)]
 pub(crate) struct MapView {
     pub(crate) tree: Tree,
-    /// How often the map was changed on disk until this view. Nodes that an older view shows as not loaded may be gone.
+    /// The number of edits of the map on disk before this view. Nodes that an older view shows as not loaded may have been freed since.
     edits: u64,
 }
 
 impl MapView {
-    /// How often the map was changed on disk until this view.
+    /// The number of edits of the map on disk before this view.
     pub(crate) fn edits(&self) -> u64 {
         self.edits
     }
 
-    /// Was nothing changed on disk between the two?
+    /// Was the map on disk not edited between the two views?
     pub(crate) fn is_of_same_map(&self, other: &MapView) -> bool {
         self.edits == other.edits
     }
 
-    /// The same as the view so many edits behind the first.
+    /// The view, with another number of edits.
     pub(crate) fn after(self, edits: u64) -> MapView {
         MapView { edits, ..self }
     }
 
-    /// The same map, with another tree.
+    /// A view of the same map with another tree: more or fewer nodes are loaded.
     pub(crate) fn with_tree(&self, tree: Tree) -> MapView {
         MapView {
             tree,
@@ -110,7 +110,7 @@ impl MapView {
         }
     }
 
-    /// The mappings that cover `first..end` (file blocks), in order.
+    /// Iterates over the mappings that cover the file blocks `first..end`, in order.
     #[inline]
     pub(crate) fn walk(&self, first: u64, end: u64) -> Walk<'_> {
         Walk {
@@ -137,7 +137,7 @@ impl Iterator for Walk<'_> {
         if self.next >= self.end {
             return None;
         }
-        // Past the last block that can be mapped there are only holes.
+        // Behind the last block that can be mapped there are only holes.
         let segment = u32::try_from(self.next)
             .ok()
             .and_then(|b| self.view.tree.at_or_after(b));

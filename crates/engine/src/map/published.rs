@@ -1,8 +1,8 @@
-//! A value that changes rarely and is read always: readers keep the version they have until a newer one is published.
+//! A value that changes rarely and is read often: readers keep the version that they have until a newer one is published.
 //!
-//! Input: new versions from whoever holds the map lock. Output: the latest one, through each reader's own [`Cached`].
-//! Invariant: a reader that sees the new number finds a version at least as new; reading an unchanged value touches
-//! nothing that another reader writes. Limits: a reader keeps its last version alive until it looks again.
+//! Input: new versions, from the holder of the map lock. Output: the latest one, through each reader's own [`Cached`].
+//! Invariant: a reader that sees a new sequence number gets a version at least as new; reading an unchanged value touches
+//! nothing that another reader writes. Limits: a reader keeps its version alive until its next refresh.
 
 use crate::locks::MAP_VIEW;
 use diorite_block::sync::Mutex;
@@ -17,7 +17,7 @@ pub(crate) struct Published<T> {
     latest: Mutex<Arc<T>>,
 }
 
-/// A reader's own copy of the latest version that it has seen.
+/// A reader's copy of the latest version that it has seen.
 #[derive(Debug)]
 pub(crate) struct Cached<T> {
     seq: u64,
@@ -36,7 +36,7 @@ impl<T> Published<T> {
     pub(crate) fn publish(&self, value: Arc<T>) {
         // The old version is dropped outside the lock: freeing a large tree takes time.
         let old = std::mem::replace(&mut *self.latest.lock(), value);
-        // After the value: who sees the number fetches this version or a later one.
+        // After the value, so that a reader that sees the number gets this version or a later one.
         self.seq.fetch_add(1, Ordering::Release);
         drop(old);
     }
@@ -46,7 +46,7 @@ impl<T> Published<T> {
         self.latest.lock().clone()
     }
 
-    /// A reader's cache, filled.
+    /// A new reader's cache, with the latest version.
     pub(crate) fn cached(&self) -> Cached<T> {
         let seq = self.seq.load(Ordering::Acquire);
         Cached {
@@ -57,13 +57,13 @@ impl<T> Published<T> {
 }
 
 impl<T> Cached<T> {
-    /// Nothing was published since the last call of [`Cached::refresh`].
+    /// Has nothing been published since the last [`Cached::refresh`]?
     #[inline]
     pub(crate) fn is_latest(&self, of: &Published<T>) -> bool {
         of.seq.load(Ordering::Acquire) == self.seq
     }
 
-    /// Takes the latest version; true if it is another one. One load if nothing was published.
+    /// Takes the latest version; returns whether it is a new one. Costs one atomic load if nothing was published.
     #[inline]
     pub(crate) fn refresh(&mut self, from: &Published<T>) -> bool {
         let seq = from.seq.load(Ordering::Acquire);

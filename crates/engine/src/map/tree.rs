@@ -1,28 +1,28 @@
 //! The in-core extent map: a path-copying ordered tree of small nodes.
 //!
-//! Input: segments that `load` read from disk, and changes of them. Output: a new tree that shares all it can with the
-//! old one, so readers of the old one never notice. Invariants: segments are sorted and disjoint; every leaf has the
-//! same depth; no node but the root is empty. Limits: a change costs one node per level plus what it inserts, however
+//! Input: segments that `load` read from disk, and changes of them. Output: a new tree that shares as many nodes as possible with the
+//! old one, which its readers can go on using. Invariants: segments are sorted and disjoint; all leaves have the
+//! same depth; only the root may be empty. Limits: a change costs one node per level plus what it inserts, however
 //! many extents the file has.
 
 use super::Segment;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Entries per node, at most: keys fill three cache lines.
+/// Most entries per node: their keys fill three cache lines.
 const FAN: usize = 48;
 
-/// The key of an unused place. No segment starts there: the last block that can be mapped is one before.
+/// The key of an unused entry. No segment starts there: the last block that can be mapped is one before.
 const UNUSED: u32 = u32::MAX;
 
-/// A node: the first file blocks of its entries side by side, so that a search touches them alone, then the entries.
+/// A node: first the keys of its entries, side by side, so that a search touches only them; then the entries.
 #[derive(Clone, Debug)]
 enum Node {
     Leaf(Entries<Segment>),
     Inner(Entries<Arc<Node>>),
 }
 
-/// Up to [`FAN`] entries in the order of their first file blocks.
+/// Up to [`FAN`] entries, sorted by their first file blocks, which are the keys.
 #[derive(Clone, Debug)]
 struct Entries<T> {
     firsts: [u32; FAN],
@@ -42,7 +42,7 @@ impl<T: Clone> Entries<T> {
         }
     }
 
-    /// How many entries begin at or before `block`. Without a branch: the whole array is compared.
+    /// The number of entries that begin at or before `block`. The whole array is compared, which needs no branch.
     #[inline]
     fn up_to(&self, block: u32) -> usize {
         let below = self
@@ -50,7 +50,7 @@ impl<T: Clone> Entries<T> {
             .iter()
             .map(|first| u32::from(*first <= block))
             .sum::<u32>();
-        // Only the block that cannot be mapped compares with unused places.
+        // Unused keys are counted only if `block` is the one that cannot be mapped.
         (below as usize).min(self.items.len())
     }
 
@@ -64,7 +64,7 @@ impl<T: Clone> Entries<T> {
 }
 
 impl Entries<Segment> {
-    /// The same with `new` in the place of some entries, and room for a few more.
+    /// A copy with some entries replaced by `new`, and capacity for a few more.
     fn spliced(&self, at: Range<usize>, new: &[Segment]) -> Entries<Segment> {
         let after = self.items.len() - at.len() + new.len();
         let mut items = Vec::with_capacity((after + 2).min(FAN));
@@ -77,7 +77,7 @@ impl Entries<Segment> {
         all
     }
 
-    /// The entries from `from` on are others now.
+    /// Updates the keys of the entries from `from` on.
     fn note_firsts(&mut self, from: usize) {
         let starts = self.items[from..].iter().map(|item| item.start);
         let all = starts.chain(std::iter::repeat(UNUSED));
@@ -85,19 +85,19 @@ impl Entries<Segment> {
         firsts.zip(all).for_each(|(first, start)| *first = start);
     }
 
-    /// The entries that start in `from..=last`, if `new` ones fit in their place, into two nodes at most, and no entry lies partly in the
-    /// range. What a leaf further left holds ends before the key that leads here.
+    /// The entries that start in `from..=last`, if they can be replaced by `new` entries: no entry may lie partly in the range, and the
+    /// result must fit into two nodes. Leaves further left need no check: their segments end before the key that leads here.
     fn fits(&self, from: u32, last: u32, new: usize) -> Option<Range<usize>> {
         let start = self.items.partition_point(|s| s.start < from);
         let end = start + self.items[start..].partition_point(|s| s.start <= last);
         let after = self.items.len() - (end - start) + new;
         let ends = |at: usize, by: u32| at == 0 || self.items[at - 1].last() <= by;
         let whole = (start == 0 || ends(start, from - 1)) && ends(end, last);
-        // A node that gets empty, or too full, is the whole tree's affair.
+        // A leaf that would become empty or too full needs a change of the whole tree.
         (whole && (1..=2 * FAN).contains(&after)).then_some(start..end)
     }
 
-    /// The half of what is too much for one node that a new node on the right takes.
+    /// If the leaf has too many entries, moves the upper half into a new leaf, which belongs on its right.
     fn split(&mut self) -> Option<Child> {
         (self.items.len() > FAN).then(|| {
             let right = self.items.split_off(self.items.len() / 2);
@@ -110,7 +110,7 @@ impl Entries<Segment> {
 }
 
 impl Entries<Arc<Node>> {
-    /// Puts a node in the place `at`. If that is one too many, a new node on the right takes half of them.
+    /// Inserts a node at `at`. If the entries then do not fit, a new node, which belongs on the right, takes half of them.
     fn insert(&mut self, at: usize, (first, node): Child) -> Option<Child> {
         if self.items.len() < FAN {
             self.firsts.copy_within(at..FAN - 1, at + 1);
@@ -133,7 +133,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// The map in which everything is a hole.
+    /// The map of a file without blocks: one hole.
     pub(crate) fn new() -> Tree {
         Tree {
             root: Arc::new(Node::Leaf(Entries::new(&[]))),
@@ -144,7 +144,7 @@ impl Tree {
     #[inline]
     pub(crate) fn at_or_after(&self, block: u32) -> Option<Segment> {
         let mut node = &*self.root;
-        // Where to look when the leaf that should hold `block` ends before it: the next child to the right.
+        // Where to look if the leaf for `block` ends before it: the next child to the right.
         let mut right: Option<&Node> = None;
         loop {
             match node {
@@ -172,7 +172,7 @@ impl Tree {
         }
     }
 
-    /// Replaces every segment that starts in `from..=last` by `new`, which must lie in that range and be in order.
+    /// Replaces all segments that start in `from..=last` by `new`, which must be sorted and lie in that range.
     pub(crate) fn splice(&self, from: u32, last: u32, new: &[Segment]) -> Tree {
         debug_assert!(
             new.iter().all(|s| s.start >= from && s.last() <= last),
@@ -198,9 +198,9 @@ impl Tree {
         Tree { root }
     }
 
-    /// As [`Tree::splice`], of this very tree, if the range begins and ends inside one leaf and cuts no segment in two: nodes that no other
-    /// tree shares are changed where they are, so of many small changes each costs little once the nodes on its way are this tree's own.
-    /// Says how many segments it replaced; None, and nothing done, if it is no such range.
+    /// As [`Tree::splice`], but changes this tree itself. Nodes that no other tree shares are changed in place, so a series of small
+    /// changes copies each node at most once. Returns the number of segments replaced. Returns None, and does nothing, unless the range
+    /// begins and ends inside one leaf and cuts no segment in two.
     pub(crate) fn splice_leaf(&mut self, from: u32, last: u32, new: &[Segment]) -> Option<usize> {
         let (replaced, right) = Node::splice_leaf(&mut self.root, from, last, new)?;
         if let Some(right) = right {
@@ -210,12 +210,12 @@ impl Tree {
         Some(replaced)
     }
 
-    /// How many segments start in `from..=last`.
+    /// The number of segments that start in `from..=last`.
     pub(crate) fn count(&self, from: u32, last: u32) -> usize {
         self.root.count(from, last)
     }
 
-    /// Every segment in order.
+    /// All segments in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Segment> {
         let mut next = Some(0u32);
         std::iter::from_fn(move || {
@@ -237,7 +237,7 @@ impl Node {
         }
     }
 
-    /// The key of its first entry.
+    /// The key of the node's first entry.
     fn key(&self) -> u32 {
         match self {
             Node::Leaf(leaf) => leaf.firsts[0],
@@ -262,7 +262,7 @@ impl Node {
         }
     }
 
-    /// See [`Tree::splice_leaf`]. Gives the node that belongs on this one's right, too, if there is one now.
+    /// See [`Tree::splice_leaf`]. Also returns the new node that belongs on the right of this one, if the change made one.
     fn splice_leaf(
         node: &mut Arc<Node>,
         from: u32,
@@ -279,7 +279,7 @@ impl Node {
         };
         let shared = Arc::get_mut(node).is_none();
         if let (true, Node::Leaf(leaf)) = (shared, &**node) {
-            // Others have it: one copy, with the change already in it.
+            // Other trees share it: make one copy that has the change already.
             let mut copy = leaf.spliced(at.clone(), new);
             let right = copy.split();
             *node = Arc::new(Node::Leaf(copy));
@@ -292,7 +292,8 @@ impl Node {
                 leaf.note_firsts(at.start.min(leaf.items.len()));
                 Some((at.len(), right))
             }
-            // The key above stays, unless what is put in comes before everything that there is: all below a key begins behind it.
+            // The parent's key changes only if the new segments begin before everything in the tree: all entries of a child begin at or
+            // behind its key.
             Node::Inner(inner) => {
                 let child = &mut inner.items[at.start];
                 let (replaced, right) = Node::splice_leaf(child, from, last, new)?;
@@ -302,7 +303,7 @@ impl Node {
         }
     }
 
-    /// The nodes, of this node's height, that take its place.
+    /// The nodes, of the same height, that replace this node.
     fn splice(&self, from: u32, last: u32, new: &[Segment]) -> Vec<Child> {
         match self {
             Node::Leaf(leaf) => {
@@ -337,7 +338,7 @@ fn pack_inner(children: &[Child]) -> Vec<Child> {
     pack(children, Node::Inner)
 }
 
-/// Entries in as few nodes as hold them, all nearly equally full.
+/// Distributes entries over as few nodes as possible, all nearly equally full.
 fn pack<T: Clone>(entries: &[(u32, T)], node: fn(Entries<T>) -> Node) -> Vec<Child> {
     let (len, count) = (entries.len(), entries.len().div_ceil(FAN));
     let runs = (0..count).map(|i| &entries[i * len / count..(i + 1) * len / count]);
@@ -345,7 +346,7 @@ fn pack<T: Clone>(entries: &[(u32, T)], node: fn(Entries<T>) -> Node) -> Vec<Chi
         .collect()
 }
 
-/// Joins neighbouring nodes that together are at most half full.
+/// Joins adjacent nodes that together are at most half full.
 fn merge_small(children: Vec<Child>) -> Vec<Child> {
     let mut out: Vec<Child> = Vec::with_capacity(children.len());
     for child in children {
@@ -383,7 +384,7 @@ mod tests {
         }
     }
 
-    /// Keys rise, and all below one lies between it and the next.
+    /// Checks that keys ascend, and that everything below a key lies between it and the next.
     fn check_keys(node: &Node, below: Range<u64>) {
         let firsts = match node {
             Node::Leaf(leaf) => &leaf.firsts[..leaf.items.len()],
@@ -428,7 +429,7 @@ mod tests {
                 new.push(written(at, len));
                 at += len + rng.below(3) as u32;
             }
-            // As in use: what is spliced away lies in the range whole.
+            // As in real use: segments that are replaced lie completely in the range.
             let old = tree.clone();
             let cut = |s: &Segment| {
                 s.start < from && s.last() >= from || s.start <= last && s.last() > last
@@ -436,7 +437,7 @@ mod tests {
             if model.values().any(cut) {
                 continue;
             }
-            // One tree for each change, or one for many: what others hold stays as it is.
+            // Sometimes a new tree, sometimes a change in place: the old tree, which is shared, must not change.
             let replaced = model.range(from..=last).count();
             let here = rng.below(2) == 0;
             match here.then(|| tree.splice_leaf(from, last, &new)).flatten() {

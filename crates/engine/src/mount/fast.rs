@@ -1,8 +1,8 @@
-//! Fast commits on the way to a volume: what they change, in memory.
+//! Replays fast commits while a volume is opened, in memory.
 //!
-//! Input: a device that shows the volume as its log leaves it, and the fast commits that follow. Output: the blocks that they change, as
-//! they are then. Invariants: nothing is written below; readers and writers get the same. Limits: the blocks are held in memory; a volume
-//! whose features forbid writing is replayed for readers as far as the records go.
+//! Input: a device that shows the volume after replay of its log, and the fast commits that follow. Output: the blocks that they change,
+//! with their new contents. Invariants: nothing is written to the device below; readers and writers get the same. Limits: the blocks are
+//! held in memory; for readers it runs on volumes with features that forbid writing, too.
 
 use super::journal;
 use super::look::look;
@@ -20,7 +20,7 @@ use diorite_format::journal::FastCommits;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Nothing is to be committed because it is old.
+/// The commit interval: longer than any replay, so that nothing is committed because of its age.
 const NEVER: Duration = Duration::from_secs(1 << 20);
 
 /// The blocks that fast commits change. Blocks the calling thread.
@@ -38,7 +38,7 @@ pub(super) fn replay(
         mounted_on: None,
         access_times: AccessTimes::Never,
         commit_interval: NEVER,
-        // What was acknowledged has its space, whoever recovers it.
+        // The operations were acknowledged, so they may use reserved blocks, whoever recovers the volume.
         caller: Caller {
             uid: 0,
             gids: Vec::new(),

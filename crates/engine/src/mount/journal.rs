@@ -1,8 +1,8 @@
-//! Where the journal is and what its superblock says: in an inode, or on a device of its own.
+//! Finds the journal, in an inode or on a device of its own, and reads its superblock.
 //!
-//! Input: a volume being opened, and the locator of its journal if that is elsewhere. Output: [`Found`]; the journal's blocks guarded
-//! against files that point there. Invariant: reads only; a journal device is that of this volume. Limits: without the locator, a
-//! journal device is not looked for.
+//! Input: a volume being opened, and the locator of its journal if that is on another device. Output: [`Found`]; the blocks of an
+//! internal journal are guarded against files that point there. Invariant: reads only; a journal device is used only if it is this
+//! volume's. Limits: a journal device has to be named or given, it is not searched for.
 
 use super::{OpenLog, log_places};
 use crate::disk::{Zone, read_bytes};
@@ -20,17 +20,17 @@ use diorite_format::superblock::{JournalDevice, JournalPlace, SUPERBLOCK_OFFSET,
 use diorite_format::{FsBlock, Ino};
 use std::sync::Arc;
 
-/// A journal, found.
+/// The journal of a volume.
 pub(super) struct Found {
     pub(super) journal: JournalSuper,
     pub(super) source: LogSource,
-    /// Where no copy may go.
+    /// Which blocks a replay may write.
     pub(super) bounds: Bounds,
-    /// Why its log can be neither written nor believed: of the places where it lies.
+    /// Why the log can be neither written nor replayed: what is wrong with the blocks in which it lies.
     pub(super) fault: Option<String>,
 }
 
-/// The volume's blocks without the journal's own.
+/// All blocks of the volume except the journal's own.
 pub(super) struct Bounds {
     end: u64,
     own: Zone,
@@ -46,7 +46,7 @@ impl Target for Bounds {
     }
 }
 
-/// Looks at the journal of a volume that is being opened; none if it has none, or if it is elsewhere and not named.
+/// The journal of a volume that is being opened. None if the volume has no journal, or has it on a device that nobody named.
 pub(super) fn find(
     fs: &Arc<Fs>,
     device: &Arc<dyn Device>,
@@ -60,7 +60,7 @@ pub(super) fn find(
     }
 }
 
-/// The journal on a device of its own: that of the caller, or the one that is named.
+/// The journal on a device of its own: the caller's device, or the one that the locator names.
 fn elsewhere(
     fs: &Arc<Fs>,
     uuid: [u8; 16],
@@ -80,7 +80,7 @@ fn elsewhere(
     found.map(Some).map_err(|e| e.at(name))
 }
 
-/// Guards a journal in the volume against files that point there.
+/// Guards the blocks of an internal journal against files that point there.
 pub(super) fn guard(fs: &Arc<Fs>, device: &Arc<dyn Device>) -> Result<(), Error> {
     match fs.sb.journal() {
         JournalPlace::Internal(ino) => in_file(fs, device, ino).map(drop),
@@ -91,7 +91,7 @@ pub(super) fn guard(fs: &Arc<Fs>, device: &Arc<dyn Device>) -> Result<(), Error>
 fn in_file(fs: &Arc<Fs>, device: &Arc<dyn Device>, ino: Ino) -> Result<Found, Error> {
     let file = fs.inode(ino).map_err(|e| e.at("the journal"))?;
     let volume_bytes = fs.sb.geometry().volume_bytes();
-    // Before its map is walked: a few blocks that point to themselves can map any size.
+    // Checked before its map is read: a few nodes that point to themselves can map any size.
     if file.size() > volume_bytes {
         let what = format!(
             "the journal's size {} is larger than the volume ({volume_bytes} bytes); run e2fsck",
@@ -161,8 +161,7 @@ fn look(fs: &Arc<Fs>, mut source: LogSource, blocks: u64, own: Zone) -> Result<F
     })
 }
 
-/// Gives a volume opened for writing what its changes of metadata go through: its log, which is empty, or rounds without one. Nothing is
-/// written yet.
+/// Gives a volume opened for writing its journal: the log, which is empty, or rounds for a volume without a log. Writes nothing yet.
 pub(super) fn start(
     fs: &Arc<Fs>,
     found: Option<Found>,
@@ -174,7 +173,7 @@ pub(super) fn start(
     let log = match (fs.sb.journal(), found) {
         (JournalPlace::None, _) => None,
         (_, Some(found)) => Some(found.into_log(fs)?),
-        // Its journal is on a device that nobody named: no metadata can be changed.
+        // The journal is on a device that nobody named, so no metadata can be changed.
         (_, None) => return Ok(()),
     };
     let journal = Journal::new(fs.level, log, options.commit_interval, fs.hooks());
@@ -183,7 +182,7 @@ pub(super) fn start(
 }
 
 impl Found {
-    /// The log of an empty journal, in the form that a mount gives it.
+    /// The log, empty, with its superblock in the form that a mount gives it.
     fn into_log(mut self, fs: &Arc<Fs>) -> Result<Log, Error> {
         let sb = &fs.sb;
         let wide = sb.features().incompat.has(Incompat::BIT64);

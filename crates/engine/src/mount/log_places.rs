@@ -1,9 +1,9 @@
-//! Where the log of a journal in a file lies, and whether one may be written there.
+//! The places of the log of an internal journal, and whether the log may be written there.
 //!
-//! Input: the journal's file. Output: [`LogPlaces`]: its runs, and the first reason not to trust them. Invariants: no block of it is one
-//! of the volume's structures at fixed places, of its own map, or in it twice (rule D10); the walk ends at the first that is, so it never
-//! visits more blocks than the volume has. Limits: that no file has a block of it is asked of each file's map, as it is read (see
-//! `Disk::metadata_in`).
+//! Input: the journal's file. Output: [`LogPlaces`]: its runs, and the first reason not to trust them. Invariants: trusted runs have no
+//! block of the volume's structures at fixed places or of the file's own map, and none twice (rule D10); the iteration ends at the first
+//! such block, so it visits no more blocks than the volume has. Limits: whether another file has a block of the log is checked when that
+//! file's map is read (see `Disk::metadata_in`).
 
 use crate::error::Error;
 use crate::inode::{Fs, Inode};
@@ -12,23 +12,23 @@ use diorite_format::FsBlock;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-/// See the module.
+/// Where the log lies, and what is wrong with that.
 #[derive(Debug, Default)]
 pub(super) struct LogPlaces {
-    /// Up to where they can be trusted.
+    /// The runs of the file, up to the first that cannot be trusted.
     pub(super) runs: Vec<Mapping>,
-    /// The first block of the file that is nowhere.
+    /// The first block of the file that is a hole.
     pub(super) hole: Option<u64>,
-    /// Why they cannot be trusted: something else lies there.
+    /// Why the runs cannot be trusted: what else lies there.
     pub(super) shared: Option<String>,
 }
 
-/// Blocks of the volume that are known to be the journal's, by first block, with the end of each run.
+/// Blocks of the volume that are known to be the journal's, as runs: the end by the first block.
 #[derive(Default)]
 struct Known(BTreeMap<u64, u64>);
 
 impl Known {
-    /// Adds a run. False if it has a block of one that is there.
+    /// Adds a run. Returns false if it overlaps a known run.
     fn add(&mut self, at: FsBlock, len: u64) -> bool {
         let (start, end) = (at.get(), at.get().saturating_add(len));
         let before = self.0.range(..end).next_back();
@@ -40,7 +40,7 @@ impl Known {
     }
 }
 
-/// Walks the map of a journal of so many blocks.
+/// Reads the map of a journal file of so many blocks.
 pub(super) fn of_file(fs: &Fs, inode: &Inode, blocks: u64) -> Result<LogPlaces, Error> {
     let (mut places, mut known) = (LogPlaces::default(), Known::default());
     let taken = |at: FsBlock, len: u64| {
@@ -52,7 +52,7 @@ pub(super) fn of_file(fs: &Fs, inode: &Inode, blocks: u64) -> Result<LogPlaces, 
         places.shared = taken(node, 1).or_else(twice);
         flow(&places)
     })?;
-    // Also where that is settled: the journal's superblock is in its first run.
+    // Also if a node is shared: the first run is needed for the journal's superblock.
     inode.walk_map(0..blocks, |mapping| {
         let (MappingState::Written(at) | MappingState::Unwritten(at)) = mapping.state else {
             places.hole.get_or_insert(mapping.start);
@@ -78,7 +78,7 @@ fn flow(places: &LogPlaces) -> ControlFlow<()> {
 }
 
 impl LogPlaces {
-    /// Why a log of so many blocks can neither be written there nor be believed.
+    /// Why a log of so many blocks can be neither written nor replayed there.
     pub(super) fn fault(&self, blocks: u64) -> Option<String> {
         let hole = || {
             let at = self.hole.filter(|at| *at < blocks)?;

@@ -1,7 +1,7 @@
-//! A first look: the superblock, the features, the group descriptors, the state.
+//! The first look at a volume: superblock, features, group descriptors, state.
 //!
-//! Input: a device. Output: [`Mounted`], from which the file system is put together. Invariants: reads only; the
-//! alignment of the device below never surprises a request later. Limits: superblock and descriptors are read once.
+//! Input: a device. Output: [`Mounted`], from which the file system is assembled. Invariants: reads only; a device whose logical block is
+//! larger than the file system's block is refused, so no request fails later for that. Limits: superblock and descriptors are read once.
 
 use crate::disk::{Parts, Zone, find_superblock, read_groups};
 use crate::error::Error;
@@ -13,14 +13,14 @@ use diorite_format::superblock::JournalPlace;
 use diorite_format::{Access, Superblock};
 use std::sync::Arc;
 
-/// What opening has read.
+/// What was read of a volume.
 pub(super) struct Mounted {
     pub(super) parts: Parts,
     pub(super) notes: Vec<String>,
     pub(super) data_journalled: bool,
 }
 
-/// Reads what a volume is put together from. Its state is not judged: see [`check_state`].
+/// Reads and checks the parts of a volume. Whether its state allows to open it is left to [`check_state`].
 pub(super) fn look(
     device: &Arc<dyn Device>,
     options: &OpenOptions,
@@ -69,14 +69,14 @@ pub(super) fn look(
 const DATA_MODE: u32 = 0x60;
 const DATA_JOURNAL: u32 = 0x20;
 
-/// Can metadata be changed? Not with a log on a device that nobody named.
+/// Can metadata be changed? Only in a volume opened for writing, and not if its log is on a device that nobody named.
 pub(super) fn can_change(sb: &Superblock, options: &OpenOptions) -> bool {
     let apart = matches!(sb.journal(), JournalPlace::External { .. });
     options.write && (!apart || options.names_journal())
 }
 
-/// Recorded errors, orphans and a log that cannot be reached keep writers out, and readers are told; so does a cluster that is not whole, as
-/// blocks of one cluster of a file would come into two.
+/// Checks the state of a volume. Recorded errors, orphans and a log that cannot be reached are refused for writing, and noted for
+/// reading. A short last cluster is refused for writing, as a file's blocks of one cluster would come into two.
 pub(super) fn check_state(
     sb: &Superblock,
     options: &OpenOptions,

@@ -1,25 +1,32 @@
-//! The mount room: from a device to a file system that can be used.
+//! The mount room: from a device to an open file system.
 //!
-//! Input: a device, and options. Output: [`Opened`]. Invariants: probing never writes; nothing is opened for writing that is not fully
-//! understood, and recovered first if it has to be; every structure is checked before it is used. Limits: the group descriptors are read
+//! | file | takes -> gives |
+//! |---|---|
+//! | `look` | a device -> superblock, features, group descriptors, checked; whether the state allows to open it |
+//! | `journal`, `log_places` | a volume -> its journal and the places of its log, checked |
+//! | `recover` | a volume that needs recovery -> recovered, in memory for readers, on disk for writers |
+//! | `fast` | fast commits behind a log -> the blocks that they change |
+//!
+//! Input: a device, and options. Output: [`Opened`]. Invariants: nothing but recovery writes; a volume is opened for writing only if all
+//! of it is understood and it has been recovered; every structure is checked before it is used. Limits: the group descriptors are read
 //! whole, 512 KiB for a TiB.
 //!
 //! # Recovery
 //!
-//! `mount/recover.rs` puts a volume together once from what is on the device, to find the journal's inode. If its log is empty that
-//! volume is handed out. Else the log is read in three passes (`scan`: where does it end; what is revoked; `replay`: the last copy of
-//! each block), all in memory, each block of the log taken once. Readers get a volume over an `Overlay`, a device that patches what is
-//! read. For writers the state after recovery is judged first, through such an overlay, so that a volume that is going to be refused
-//! stays as it is; then:
+//! `mount/recover.rs` assembles a volume once from what is on the device, to find the journal's inode. If the log is empty, that volume
+//! is used. Else the log is read in three passes (`journal/recovery`: `scan` finds where it ends and what is revoked, `replay` takes the
+//! last copy of each block), all in memory; a pass takes each block of the log once, even if the log is damaged. Readers get a volume
+//! over an `Overlay`, a device that replaces blocks in what is read. For writers the state after recovery is checked first, through such
+//! an overlay, so that a volume that is going to be refused is not changed; then:
 //!
-//! 1. the blocks go home, flush: until then the log is whole, and recovery starts again
-//! 2. if the journal was aborted, the superblock's error state, flush
-//! 3. the log's start is set to 0 and its sequence one past what it could hold, flush
-//! 4. `needs_recovery` is cleared, flush
+//! 1. The blocks are written home; flush. Until then the log is complete, and an interrupted recovery starts again.
+//! 2. If the journal was aborted, the error state is written to the superblock; flush.
+//! 3. The log's start is set to 0 and its sequence to one past what it could hold; flush.
+//! 4. `needs_recovery` is cleared; flush.
 //!
-//! A superblock with a wrong sum goes the same way: the block with a copy in its place is one more block to bring home, unless the log
-//! has a newer one. The head of the chain of orphans, which no copy has, is taken from the torn one if the sector around it is the
-//! volume's.
+//! A superblock with a wrong checksum is recovered in the same way: its block, with a copy in its place, is one more block to write home,
+//! unless the log has a newer one. The head of the orphan chain is in no copy; it is taken from the torn superblock, if the sector
+//! around it is this volume's.
 
 mod fast;
 mod journal;
@@ -34,12 +41,12 @@ use crate::inode::Fs;
 use diorite_block::Device;
 use std::sync::Arc;
 
-/// Opens the device of a journal at a locator, for a volume with blocks of this size.
+/// Opens the device of a journal by its locator, for a volume with blocks of this many bytes.
 pub(crate) type OpenLog<'a> = &'a dyn Fn(&str, u32) -> Result<Arc<dyn Device>, Error>;
 
-/// A file system, opened.
+/// An open file system.
 pub(crate) struct Opened {
     pub(crate) fs: Arc<Fs>,
-    /// What a person should know about how that went, one line each.
+    /// Messages for a person about how it was opened, one line each.
     pub(crate) notes: Vec<String>,
 }

@@ -1,9 +1,9 @@
-//! Recovery on the way to a volume: what must be replayed is, in memory for readers, at home for writers.
+//! Recovery while a volume is opened: replays the journal, in memory for readers, on the device for writers.
 //!
-//! Input: a device. Output: a file system that shows what its log holds. Invariants: a volume that is refused for what its superblock or
-//! its log says stays as it is: for writing, its state is judged as it will be after recovery, before that is written. Limits: damaged
-//! logs, and fast commits that are not understood or do not fit the volume, are left to the kernel and e2fsck: refused for writing, a
-//! note for reading.
+//! Input: a device. Output: a file system that includes what its log holds. Invariants: a volume that is refused because of its
+//! superblock or its log is not changed: for writing, its state after recovery is checked before anything is written. Limits: damaged
+//! logs, and fast commits that are not understood or do not fit the volume, are left to the kernel and e2fsck: opening for writing is
+//! refused, opening for reading adds a note.
 
 use super::fast;
 use super::journal::{self, Found};
@@ -24,17 +24,17 @@ use std::sync::Arc;
 const REFUSED: &str = "opening for writing is refused";
 const ELSEWHERE: &str = "mount it once with the kernel, or run e2fsck";
 
-/// What has to be done to a volume before it can be used.
+/// What has to be written to a volume before it can be used.
 struct Due {
-    /// Blocks as they should be.
+    /// The blocks that the log holds, and a superblock from a copy, if one is needed.
     blocks: Arc<Blocks>,
-    /// What fast commits change in the volume with those blocks.
+    /// The blocks that fast commits change after that.
     changed: Arc<Blocks>,
-    /// The log they come from, and where it ends, if it can be emptied.
+    /// The log, and where it ends. None if the log cannot be emptied.
     log: Option<(Found, LogEnd)>,
 }
 
-/// Opens the volume on a device, recovering it first if it has to be.
+/// Opens the volume on a device, after recovery if that is needed. Blocks.
 pub(crate) fn open(
     device: Arc<dyn Device>,
     options: &OpenOptions,
@@ -64,7 +64,7 @@ pub(crate) fn open(
         state?;
         return start(fs, log, options, looked);
     }
-    // Its caches hold what was there before.
+    // Its caches hold blocks from before recovery.
     drop((fs, below));
     let due = read_log(found.patch, log, (&device, block_size), options, &mut notes)?;
     let recovered = due.over(&device, block_size);
@@ -79,15 +79,15 @@ pub(crate) fn open(
     reopen((&device, &device), options, &notes, open_log)
 }
 
-/// A volume that is put together, and not in use yet.
+/// A volume that is assembled from what was read, and not in use yet.
 struct Assembled {
     fs: Arc<Fs>,
-    /// What forbids to use it as asked, as far as its superblock knows.
+    /// The reason, by its superblock, why it may not be opened as asked.
     state: Result<(), Error>,
     notes: Vec<String>,
 }
 
-/// The volume on `device`.
+/// Assembles the volume on `device`.
 fn assemble(
     device: &Arc<dyn Device>,
     options: &OpenOptions,
@@ -106,7 +106,7 @@ fn assemble(
     })
 }
 
-/// The volume after recovery. The log is looked at where it lies, not through what was replayed.
+/// Opens the volume after recovery. The log is read from `bottom`, not through the overlay of replayed blocks.
 fn reopen(
     (device, bottom): (&Arc<dyn Device>, &Arc<dyn Device>),
     options: &OpenOptions,
@@ -124,7 +124,7 @@ fn reopen(
     start(fs, log, options, notes)
 }
 
-/// Gives a volume that is to be written its journal, and deals with the orphans that are left in it.
+/// Gives a volume opened for writing its journal, and recovers its orphan list.
 fn start(
     fs: Arc<Fs>,
     log: Option<Found>,
@@ -138,7 +138,7 @@ fn start(
     Ok(Opened { fs, notes })
 }
 
-/// Rule D10: a log is not written where something else lies, or nowhere.
+/// Rule D10: refuses to write a log that has holes, or lies over other structures.
 fn check_places(log: Option<&Found>, options: &OpenOptions) -> Result<(), Error> {
     match log.and_then(|l| l.fault.as_ref()) {
         Some(fault) if options.write => {
@@ -162,7 +162,7 @@ fn over(device: &Arc<dyn Device>, block_size: u32, blocks: &Arc<Blocks>) -> Arc<
     }
 }
 
-/// Replays the log into `blocks`, and then what fast commits follow.
+/// Replays the log, and the fast commits behind it, in memory; `blocks` is the superblock from a copy, if one is needed.
 fn read_log(
     blocks: Arc<Blocks>,
     log: Option<Found>,
@@ -234,7 +234,7 @@ fn read_log(
 }
 
 impl Due {
-    /// Replays fast commits over the log's blocks; says how many there are.
+    /// Replays fast commits over the log's blocks; returns how many there are.
     fn replay_fast(
         &mut self,
         fast: Result<FastCommits, Error>,
@@ -254,13 +254,13 @@ impl Due {
         Ok(fast.commits.len())
     }
 
-    /// The device as it will be.
+    /// The device as it will be after recovery.
     fn over(&self, device: &Arc<dyn Device>, block_size: u32) -> Arc<dyn Device> {
         let replayed = over(device, block_size, &self.blocks);
         over(&replayed, block_size, &self.changed)
     }
 
-    /// Does it, on the device itself.
+    /// Writes the recovered blocks to the device, and empties the log.
     fn finish(
         self,
         device: &Arc<dyn Device>,

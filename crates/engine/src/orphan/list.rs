@@ -1,8 +1,8 @@
-//! The list of orphans, in memory as it is on disk.
+//! The list of orphans, on disk and in memory.
 //!
-//! Input: inodes, under a handle. Output: the chain through the superblock and the inodes changed, or a slot of the orphan file. Invariants: an
-//! inode's deletion time is changed only here and by its deletion, and in no other copy of the inode; changes of the chain are
-//! serialised by one lock, taken after any map lock. Limits: two blocks and the superblock are changed at most.
+//! Input: inodes, under a handle. Output: the chain through the superblock and the inodes changed, or a slot of the orphan file.
+//! Invariants: an inode's deletion time is changed only here and by its deletion, and in no other copy of the inode; changes of the chain
+//! are serialised by one lock, taken after any map lock. Limits: changes at most two inodes' blocks and the superblock.
 
 use super::damaged;
 use super::slots::{Slot, SlotFile, Slots};
@@ -14,20 +14,20 @@ use diorite_block::sync::Mutex;
 use diorite_format::Ino;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Blocks that putting an inode on the list, or taking it off, changes beside its own: a neighbour's or a slot's, and the superblock.
+/// Upper bound for the blocks that adding an inode or removing it changes: its own, a neighbour's or a slot's, and the superblock.
 pub(crate) const ORPHAN_CREDITS: u32 = 3;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Orphans {
     list: Mutex<List>,
-    /// Inodes that lost their last name, and now their last user.
+    /// Inodes without names that have lost their last user, to be deleted.
     doomed: Mutex<Vec<Ino>>,
 }
 
 #[derive(Debug, Default)]
 struct List {
-    /// The newest first, as the superblock names it.
+    /// The chain as on disk, newest first: the superblock has the first one.
     chain: VecDeque<Ino>,
     in_slots: BTreeMap<Ino, Slot>,
     slots: Slots,
@@ -47,7 +47,7 @@ impl Orphans {
         }
     }
 
-    /// Takes over what is on disk: the chain, and what the orphan file holds. Gives all of it. Blocks while metadata is read.
+    /// Takes over the list on disk: the chain, and the numbers in the orphan file. Returns all of them. Blocks while metadata is read.
     pub(crate) fn load(
         &self,
         disk: &Disk,
@@ -68,44 +68,44 @@ impl Orphans {
         Ok(all)
     }
 
-    /// Does something while the list stays as it is.
+    /// Calls `part` under the lock, so that the list does not change meanwhile.
     pub(crate) fn while_still<R>(&self, part: impl FnOnce() -> R) -> R {
         let _list = self.list.lock();
         part()
     }
 
-    /// Nobody uses this inode any more, and nothing names it.
+    /// Notes that this inode, which has no name, has lost its last user and is to be deleted.
     pub(crate) fn doom(&self, ino: Ino) {
         self.doomed.lock().push(ino);
     }
 
-    /// It could not be deleted: after the others it is tried again.
+    /// Notes an inode that could not be deleted: it is tried again after the others.
     pub(crate) fn doom_later(&self, ino: Ino) {
         self.doomed.lock().insert(0, ino);
     }
 
-    /// One that is to be deleted.
+    /// Takes an inode that is to be deleted.
     pub(crate) fn next_doomed(&self) -> Option<Ino> {
         self.doomed.lock().pop()
     }
 
-    /// Is this one on it?
+    /// Is this inode on the list?
     pub(crate) fn has(&self, ino: Ino) -> bool {
         self.list.lock().has(ino)
     }
 
-    /// Is there any?
+    /// Is any inode on the list?
     pub(crate) fn any(&self) -> bool {
         let list = self.list.lock();
         !list.chain.is_empty() || !list.in_slots.is_empty()
     }
 
-    /// Does the orphan file name any?
+    /// Is any inode in the orphan file?
     pub(crate) fn in_file(&self) -> bool {
         !self.list.lock().in_slots.is_empty()
     }
 
-    /// Puts an inode on the list, unless it is there; `set_dtime` changes its deletion time. Blocks while metadata is read.
+    /// Puts an inode on the list, unless it is there already. `set_dtime` changes its deletion time. Blocks while metadata is read.
     pub(crate) fn add(
         &self,
         handle: &JournalHandle<'_>,
@@ -127,11 +127,12 @@ impl Orphans {
         Ok(())
     }
 
-    /// Takes an inode off the list, if it is there; `dtime` is its deletion time afterwards. `set_dtime` changes that of an inode: of this
-    /// one, or of a neighbour, which may have no user and then is not in memory. Blocks while metadata is read.
+    /// Removes an inode from the list, if it is there; `dtime` is its deletion time afterwards. `set_dtime` changes the deletion time of
+    /// an inode: of this one, or of its neighbour in the chain, which may have no user and then is not in memory. Blocks while metadata is
+    /// read.
     ///
     /// # Errors
-    /// It is on the list still, here and on disk; or the journal is aborted.
+    /// If the inode is still on the list, in memory and on disk; or if the journal was aborted.
     pub(crate) fn remove(
         &self,
         handle: &JournalHandle<'_>,
@@ -157,5 +158,5 @@ impl Orphans {
     }
 }
 
-/// The end of the chain.
+/// The number 0, which ends the chain.
 const NONE: Ino = Ino::new(0);

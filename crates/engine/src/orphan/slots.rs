@@ -1,7 +1,7 @@
-//! The orphan file: inodes' numbers in slots, so that they need no chain.
+//! The orphan file: inode numbers in slots, instead of a chain.
 //!
-//! Input: numbers, under a handle. Output: slots taken and emptied. Invariants: a slot is one inode's; its block is sealed with every change.
-//! Limits: when all slots are taken the chain serves; a volume without the file has none.
+//! Input: inode numbers, under a handle. Output: slots filled and emptied. Invariants: each slot belongs to one inode; every change
+//! updates the block's checksum. Limits: when all slots are full the chain is used; a volume without the file has no slots.
 
 use super::damaged;
 use crate::disk::Disk;
@@ -12,20 +12,20 @@ use diorite_format::{FsBlock, Ino, Inode as DiskInode, orphan};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The orphan file: its inode, and its blocks.
+/// The orphan file: its inode and its blocks.
 pub(crate) struct SlotFile {
     pub(crate) inode: Arc<DiskInode>,
     pub(crate) blocks: Vec<FsBlock>,
 }
 
-/// Where an inode's number is.
+/// The place of an inode's number in the orphan file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
     block: FsBlock,
     slot: u32,
 }
 
-/// The blocks of the file. None: there is no file.
+/// The orphan file's blocks; none if the volume has no orphan file.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     file: Option<Arc<DiskInode>>,
@@ -33,7 +33,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Reads the file, if the volume has one: its blocks, and the numbers in them.
+    /// Reads the orphan file, if the volume has one: its blocks, and the numbers in them.
     pub(super) fn load(
         disk: &Disk,
         file: Option<SlotFile>,
@@ -65,7 +65,7 @@ impl Slots {
         Ok((slots, found))
     }
 
-    /// Puts a number into a free slot, if there is one.
+    /// Puts a number into a free slot; None if there is none.
     pub(super) fn take(&self, handle: &JournalHandle<'_>, ino: Ino) -> Result<Option<Slot>, Error> {
         for block in &self.blocks {
             let raw = handle.read(*block, Kind::Data, |_| Ok(()))?;

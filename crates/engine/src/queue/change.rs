@@ -1,7 +1,7 @@
-//! A file, changed: its size, what it is mapped to, what its inode says.
+//! Calls that change an open file without writing data: size, allocation, attributes; and the search for data and holes.
 //!
-//! Input: an open file. Output: requests of it, or changes of its inode. Invariants: what waits for direct requests is a request itself. Limits:
-//! all of it blocks.
+//! Input: an open file. Output: requests on a queue for blocking calls, or changes of the inode. Invariants: a change that has to wait for
+//! direct requests in flight is a request itself. Limits: every call blocks.
 
 use super::File;
 use crate::attr::{SetAttr, keep_inside, set_attr};
@@ -12,8 +12,9 @@ use crate::request::{FileId, Request};
 use diorite_format::InodeFlags;
 
 impl File {
-    /// Makes the file `size` bytes long: what lies behind is given back, what is new reads as zeros. Waits for direct requests in flight.
-    /// Blocks. A crash shows the old size or the new one. Data in the inode stays there if that has room for so much.
+    /// Makes the file `size` bytes long. Blocks behind the new end are freed; bytes that are new read as zeros. Waits for direct requests
+    /// in flight. Blocks. After a crash the file has the old size or the new one. Inline data stays in the inode as long as it fits
+    /// there.
     ///
     /// # Errors
     /// The file or the volume may not be changed; `TooBig`; damage; a device that fails.
@@ -22,20 +23,21 @@ impl File {
         self.run(request).result.map(|_| ())
     }
 
-    /// Changes what a range of the file is mapped to. Waits for direct requests in flight. Blocks. A crash shows a part of the range done;
-    /// of a shift, see [`Fallocate::CollapseRange`], all or nothing as long as the map behind the range fits one transaction, and else the
-    /// hole on its way.
+    /// Changes what `len` bytes at `pos` are mapped to. Waits for direct requests in flight. Blocks. After a crash a part of the range
+    /// may be done. A shift ([`Fallocate::CollapseRange`], [`Fallocate::InsertRange`]) is done wholly or not at all if the map behind the
+    /// range fits into one transaction; else a crash may leave the hole at any place between the start of the range and the end of the
+    /// file.
     ///
     /// # Errors
-    /// `NotSupported` for a file without extents, which can only be punched; `Invalid` for an empty range or one that is not as the mode
-    /// wants it; `NoSpace`, with nothing changed; as [`File::truncate`].
+    /// `NotSupported` for a file without extents, in which holes can be punched but nothing else; `Invalid` for an empty range, or one
+    /// that the mode does not allow; `NoSpace`, with nothing changed; those of [`File::truncate`].
     pub fn fallocate(&self, mode: Fallocate, pos: u64, len: u64) -> Result<(), Error> {
         let request = Request::fallocate(FileId::NONE, mode, pos, len, 0);
         self.run(request).result.map(|_| ())
     }
 
-    /// The first byte of data or of a hole from `from` on; none from the file's end on, or if there is no more data. Blocks while the map
-    /// is read.
+    /// The first byte of data, or of a hole, at or behind `from` (lseek with SEEK_DATA, SEEK_HOLE). None if `from` is at or behind the
+    /// file's end, or if no data follows. Blocks while the map is read.
     ///
     /// # Errors
     /// Damage; a device that fails.
@@ -43,9 +45,9 @@ impl File {
         range::seek(self.inode(), from, what)
     }
 
-    /// Puts the whole contents of an empty file into its inode, on a volume that keeps small files there. False, and nothing done, if
-    /// there is no room for it, or something is in the file: then it has to be written. Durable when the call returns where a write would
-    /// be. Waits for direct requests in flight. Blocks.
+    /// Stores the whole contents of an empty file in its inode, on a volume with inline data. Returns false, and does nothing, if `data`
+    /// does not fit there or the file is not empty: then write it. Durable when the call returns if a write would be. Waits for direct
+    /// requests in flight. Blocks.
     ///
     /// # Errors
     /// The file or the volume may not be changed; damage; a device that fails.
@@ -53,7 +55,7 @@ impl File {
         keep_inside(self.open_file(), data)
     }
 
-    /// As [`crate::Volume::set_attr`], also for a file without a name.
+    /// As [`crate::Volume::set_attr`]; works for a file without a name, too.
     ///
     /// # Errors
     /// Those of [`crate::Volume::set_attr`].
@@ -61,7 +63,7 @@ impl File {
         set_attr(self.inode(), set, None)
     }
 
-    /// As [`crate::Volume::set_flags`], also for a file without a name.
+    /// As [`crate::Volume::set_flags`]; works for a file without a name, too.
     ///
     /// # Errors
     /// Those of [`crate::Volume::set_flags`].

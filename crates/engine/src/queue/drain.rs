@@ -1,8 +1,8 @@
 //! Draining a queue: what its owner does when it reaps, and what any thread of the volume may do on its behalf.
 //!
-//! Input: the device's ended bios and the inbox. Output: finished requests on the ready list, holds released, work for
-//! workers. Invariants: nothing here waits for I/O or for another request; a foreign drain leaves the completions for
-//! the owner. Limits: runs under the queue's lock.
+//! Input: the device's ended bios and the inbox. Output: finished requests on the ready list, in-flight counts released, jobs for
+//! workers. Invariants: no drain waits for I/O or for another request; a foreign drain leaves the completions for the owner. Limits: a
+//! drain holds the queue's lock; functions that sleep release it first.
 
 use super::{LONGEST_PAUSE, SHORTEST_PAUSE};
 use crate::complete;
@@ -18,8 +18,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Takes in everything that has happened, and pushes down what can go. Requests that went straight down and ended well go
-/// straight to `out`, if the owner is here; all others to the ready list. Says whether anything had happened.
+/// Takes in ended bios and the inbox, and sends down bios for which the device has room. With `out` (the caller is the owner), requests of
+/// the fast attempt that ended well go straight there; all others go to the ready list. Returns whether there was anything to take in.
 #[inline]
 pub(crate) fn drain(
     queue: &Arc<QueueShared>,
@@ -33,7 +33,7 @@ pub(crate) fn drain(
     }
     let some = !reaped.is_empty();
     if some {
-        // As in submit: a list without a ring.
+        // A Vec is iterated with fewer instructions than a ring, as in submit.
         let mut bios = Vec::from(reaped);
         match out {
             Some(out) => take_singles(queue, state, &mut bios, out),
@@ -49,7 +49,7 @@ pub(crate) fn drain(
     some
 }
 
-/// A loop of its own, so that what it needs stays in registers.
+/// Completes bios that are a whole request each. A function of its own, so that what its loop needs stays in registers.
 #[inline(never)]
 fn take_singles(
     queue: &Arc<QueueShared>,
@@ -59,8 +59,8 @@ fn take_singles(
 ) {
     out.reserve(reaped.len());
     let before = out.len();
-    // Requests of one file mostly end together: those of the first bio's file leave its gate together. Those of others are counted, not
-    // they: nothing is left to do for most.
+    // Requests of one file mostly end together: those of the first bio's file leave its gate in one step. So the loop counts only
+    // requests of other files, of which there are mostly none.
     let Some(first) = reaped
         .first()
         .map(|bio| state.slots[complete::slot_of(bio)].file)
@@ -70,7 +70,7 @@ fn take_singles(
     let mut of_others = 0;
     for bio in reaped.iter_mut() {
         let index = complete::slot_of(bio);
-        // What went down by the fast attempt ends inline, if it ends well: it owes nothing.
+        // A request of the fast attempt that ended well owes nothing, so it is completed here.
         let ended = if bio.result.is_ok() {
             state.slots.end_single(index, bio, out)
         } else {
@@ -85,7 +85,7 @@ fn take_singles(
             None => complete::take_bio(queue, state, std::mem::replace(bio, Bio::flush(0))),
         }
     }
-    // Every one of them has given its memory away above.
+    // Each bio was moved out of, or has given its buffer away, in the loop above.
     forget_moved(reaped);
     let ended = out.len() - before;
     leave(state, first, ended - of_others);
@@ -93,7 +93,7 @@ fn take_singles(
     state.counters.inline += ended as u64;
 }
 
-/// Counts `ended` requests of an attached file out. Mostly once per batch, so not part of its loop.
+/// Takes `ended` requests of an attached file out of its in-flight count. Called mostly once per batch, so it stays out of the loop.
 #[inline(never)]
 fn leave(state: &mut QueueState, file: u32, ended: usize) {
     if ended > 0 {
@@ -107,7 +107,7 @@ fn leave(state: &mut QueueState, file: u32, ended: usize) {
 
 fn read_inbox(queue: &Arc<QueueShared>, state: &mut QueueState) -> bool {
     let some = !queue.inbox.is_empty();
-    // A message may end a request, which may release another one of this very queue.
+    // A message may end a request, and that may release another request of this very queue.
     while !queue.inbox.is_empty() {
         let mut messages = std::mem::take(&mut state.messages);
         queue.inbox.take(&mut messages);
@@ -144,7 +144,7 @@ fn receive(queue: &Arc<QueueShared>, state: &mut QueueState, message: Message) {
     }
 }
 
-/// Hands what ended requests owe to the workers.
+/// Hands the jobs of ended requests to the workers.
 #[inline]
 pub(crate) fn hand_over(queue: &QueueShared, state: &mut QueueState) {
     if !state.owed.is_empty() {
@@ -152,9 +152,9 @@ pub(crate) fn hand_over(queue: &QueueShared, state: &mut QueueState) {
     }
 }
 
-/// Does what ended requests owe, as far as that need not wait for others: whoever calls would sleep else. The rest goes to the
-/// workers. What has come from the device meanwhile stays there, or the workers would be woken for it if these are enough for the
-/// caller.
+/// Runs the jobs of ended requests in the calling thread, which would sleep otherwise, as far as they need not wait for others; the rest
+/// goes to the workers. The device is not reaped afterwards: if the completions of these jobs are enough for the caller, jobs of
+/// further bios would only wake the workers.
 #[cold]
 pub(super) fn run_owed<'a>(
     queue: &'a Arc<QueueShared>,
@@ -171,14 +171,14 @@ pub(super) fn run_owed<'a>(
     state
 }
 
-/// Runs the caller's only bio in its own thread. Blocks, without the lock; who drains this queue meanwhile finds a bio in flight.
+/// Runs the bio of a blocking call in its own thread. Blocks, without the queue's lock; a foreign drain meanwhile sees a bio in flight.
 fn run_own_bio(queue: &Arc<QueueShared>, bio: Bio) {
     let mut lost = Bio::flush(bio.token);
     (lost.op, lost.pos, lost.len, lost.flags) = (bio.op, bio.pos, bio.len, bio.flags);
     let ran = contained(|| Ok(queue.volume.device.run_here(bio)));
     let mut state = queue.lock();
     state.runs_own = false;
-    // With a panic goes the bio, and the request's memory with it.
+    // A panic loses the bio, and the request's buffer with it.
     let ran = ran.unwrap_or_else(|_| {
         state.slots.forget_split(complete::slot_of(&lost));
         lost.result = Err(BioError::new(BioErrorKind::Gone));
@@ -194,8 +194,8 @@ fn run_own_bio(queue: &Arc<QueueShared>, bio: Bio) {
     }
 }
 
-/// Blocks until something may have happened, for a thread that takes completions out: gives the lock away, and comes back with it and
-/// without a kick, which stood for what the caller is going to see.
+/// Blocks until something may have happened; for a thread that takes completions out. Releases the lock, and takes it again. Clears the
+/// waker's kick: the caller looks at everything that the kick may have announced.
 pub(super) fn wait<'a>(
     queue: &'a Arc<QueueShared>,
     mut state: MutexGuard<'_, QueueState>,
@@ -210,7 +210,7 @@ pub(super) fn wait<'a>(
     state
 }
 
-/// Blocks until something may have happened. Gives the lock away, and leaves a kick standing.
+/// Blocks until something may have happened. Releases the lock, and does not clear the waker's kick.
 pub(super) fn sleep(
     queue: &Arc<QueueShared>,
     mut state: MutexGuard<'_, QueueState>,
@@ -232,7 +232,7 @@ pub(super) fn sleep(
     let pause = state.pause;
     drop(state);
     if depends {
-        // What this caller waits for may sit in a queue whose owner does not come back.
+        // What this caller waits for may be in a queue whose owner does not come back to reap.
         let progress = drain_others(queue);
         queue.lock().pause = if progress {
             SHORTEST_PAUSE
@@ -252,8 +252,8 @@ pub(super) fn sleep(
         .wait(u32::try_from(min).unwrap_or(u32::MAX), timeout);
 }
 
-/// Drains the volume's other queues, whose owners may not come back: for a thread that has found nothing, while requests here may wait
-/// for theirs, and that does not wait itself. It looks once more.
+/// Drains the volume's other queues, whose owners may not come back to reap. For a thread that does not wait, has found nothing, and whose
+/// requests may wait for requests there; it looks at its own queue once more afterwards.
 #[cold]
 pub(super) fn help_others<'a>(
     queue: &'a Arc<QueueShared>,
@@ -264,8 +264,8 @@ pub(super) fn help_others<'a>(
     queue.lock()
 }
 
-/// Whoever is done with taking completions out tells the threads that sleep, as the kick that it has consumed may have been theirs: of
-/// what has ended, and that nothing is in use any more.
+/// Kicks the other threads that sleep on this queue, if there are completions left or no request is in use any more. A thread that stops
+/// taking completions out calls this, as the kick that it has cleared may have been meant for the others.
 pub(super) fn pass_on(queue: &QueueShared, state: &QueueState) {
     let none_left = state.waiters > 0 && state.slots.used() == 0;
     if none_left || !state.ready.is_empty() {
@@ -273,8 +273,8 @@ pub(super) fn pass_on(queue: &QueueShared, state: &QueueState) {
     }
 }
 
-/// Drains on behalf of the owner: accounting and hand-off only, the completions stay here. Says whether anything had
-/// happened.
+/// Drains a queue on behalf of its owner: accounting and hand-off of jobs only, the completions stay in the queue. Returns whether there
+/// was anything to take in.
 pub(crate) fn drain_foreign(queue: &Arc<QueueShared>) -> bool {
     let mut state = queue.lock();
     let of_owner = |state: &QueueState| {
@@ -284,7 +284,7 @@ pub(crate) fn drain_foreign(queue: &Arc<QueueShared>) -> bool {
     let before = of_owner(&state);
     let progress = drain(queue, &mut state, None);
     hand_over(queue, &mut state);
-    // The owner may be asleep waiting for the very bios that were taken in here, or has to do what follows itself.
+    // The owner may sleep waiting for the very bios that were taken in here, or may have to run the work that follows itself.
     if of_owner(&state) != before {
         drop(state);
         queue.waker.kick();
@@ -292,8 +292,9 @@ pub(crate) fn drain_foreign(queue: &Arc<QueueShared>) -> bool {
     progress
 }
 
-/// Drains until `done`, waiting in between; gives the lock, so that it stays so. What else has ended is told to the owner at once, by a
-/// kick that stands until the owner has looked: it is not cleared here, and this thread sleeps on something else meanwhile.
+/// Drains until `done` holds, waiting in between; returns with the lock, so that it still holds. Other requests that ended are announced
+/// to the owner by a kick at once. This function does not clear that kick, so it lasts until the owner has looked; meanwhile this thread
+/// sleeps on a condition variable of its own.
 pub(super) fn wait_until(
     queue: &Arc<QueueShared>,
     mut done: impl FnMut(&QueueState) -> bool,
@@ -320,12 +321,12 @@ pub(super) fn wait_until(
     }
 }
 
-/// Drains queues on behalf of their owners; says whether that made progress.
+/// Drains queues on behalf of their owners; returns whether any of them had anything to take in.
 pub(super) fn drain_each<'a>(queues: impl Iterator<Item = &'a Arc<QueueShared>>) -> bool {
     queues.fold(false, |progress, queue| drain_foreign(queue) | progress)
 }
 
-/// Drains every queue of the volume but one.
+/// Drains every queue of the volume but `mine`.
 fn drain_others(mine: &Arc<QueueShared>) -> bool {
     let queues = mine.service.open_queues();
     drain_each(queues.iter().filter(|queue| !Arc::ptr_eq(queue, mine)))

@@ -1,8 +1,8 @@
-//! Files: how a path or an inode number becomes something to attach to a queue, and the blocking calls on top.
+//! Open files, and their blocking calls.
 //!
-//! Input: a volume and a path. Output: [`File`]s. Invariant: a blocking call is a request on a queue that nobody else uses
-//! meanwhile, and its own deferred work runs in the calling thread. Limits: direct I/O only; [`File::read_bytes`] copes with any
-//! alignment by going through a bounce buffer.
+//! Input: an inode and how it is opened. Output: [`File`]s. Invariant: a blocking call is a request on a queue that nobody else uses
+//! meanwhile, and its deferred work runs in the calling thread. Limits: direct I/O only; [`File::read_bytes`] takes any alignment, through
+//! a bounce buffer.
 
 use super::Pool;
 use crate::error::Error;
@@ -15,8 +15,8 @@ use diorite_block::Buf;
 use diorite_format::Ino;
 use std::sync::Arc;
 
-/// An open file. Send and Sync; cheap to clone: clones are one open file, which is told of a failed flush once. Dropping it waits for
-/// nothing: queues that have it attached keep it.
+/// An open file. Send and Sync; cheap to clone. Clones are one open file: a failed flush is reported to one of them, once. Dropping it
+/// does not wait; a queue that has it attached keeps it open.
 #[derive(Clone, Debug)]
 pub struct File {
     pool: Arc<Pool>,
@@ -49,21 +49,22 @@ impl File {
         self.inode().ino
     }
 
-    /// The size in bytes.
+    /// The size in bytes, including appends that are complete but not yet committed.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.inode().size()
     }
 
-    /// The inode as it is now; what is not committed yet is in it.
+    /// The inode as it is now, including changes that are not committed yet.
     #[must_use]
     pub fn metadata(&self) -> Arc<diorite_format::Inode> {
         self.inode().disk()
     }
 
-    /// Reads into `buf` from byte `pos`; gives the buffer back with the count (short only at the end of the file). Position and length
-    /// must be multiples of the device's logical block ([`crate::device::Geometry::logical`], mostly 512), the address of its DMA
-    /// alignment, which that of every [`Buf`] made by `zeroed` is; at most [`crate::request::MAX_REQUEST`] bytes. Blocks.
+    /// Reads into `buf` from byte `pos`. Returns the buffer and the count of bytes, which is smaller than the buffer only at the end of
+    /// the file. Position and length must be multiples of the device's logical block ([`crate::device::Geometry::logical`], mostly 512
+    /// bytes); the buffer's address must have the device's DMA alignment, as every [`Buf`] of `zeroed` has. The length is at most
+    /// [`crate::request::MAX_REQUEST`] bytes. Blocks.
     ///
     /// # Errors
     /// `Unaligned`; a damaged map; the device's.
@@ -71,8 +72,8 @@ impl File {
         self.call(Op::Read, pos, buf, RequestFlags::default())
     }
 
-    /// Writes `buf` at byte `pos`, also over holes and behind the end. Alignment as for [`File::read_at`]. All of it or an error. Blocks;
-    /// with [`OpenFlags::dsync`] until the data is durable.
+    /// Writes `buf` at byte `pos`, which may be in a hole or behind the end. Alignment as for [`File::read_at`]. Writes the whole buffer
+    /// or returns an error. Blocks; with [`OpenFlags::dsync`] until the data is durable.
     ///
     /// # Errors
     /// `Unaligned`; `ReadOnly`; `TooBig`; `NoSpace`; `NotPermitted` by the file's flags; a damaged map; the device's.
@@ -80,28 +81,29 @@ impl File {
         self.call(Op::Write, pos, buf, RequestFlags::default())
     }
 
-    /// Writes `buf` at the end of the file, behind every append before; says at which byte it went. The buffer's length and the file's
-    /// end must be multiples of the device's logical block, its address is as for [`File::read_at`]. Blocks.
+    /// Writes `buf` at the end of the file, behind all earlier appends. Returns the byte position at which it was written. The buffer's
+    /// length and the file's end must be multiples of the device's logical block; its address must be as for [`File::read_at`]. Blocks.
     ///
     /// # Errors
-    /// `Unaligned`; `NoSpace`, and then nothing is written; `TooBig`; those of [`File::write_at`].
+    /// `Unaligned`; `NoSpace`, with nothing written; `TooBig`; those of [`File::write_at`].
     pub fn append(&self, buf: Buf) -> (Buf, Result<u64, Error>) {
         let done = self.run(Request::append(FileId::NONE, buf, 0));
         (done.buf, done.result.map(|_| done.pos))
     }
 
-    /// Writes the first `len` bytes of `buf` at `pos` as the last ones of the file, which ends at `pos + len` afterwards, also inside a
-    /// logical block of the device. `buf` ends with that block; what it has behind those bytes becomes zeros. Else as [`File::write_at`].
-    /// Blocks.
+    /// Writes the first `len` bytes of `buf` at `pos` as the last bytes of the file, which ends at `pos + len` afterwards. `len` need not
+    /// be aligned: `buf` is `len` rounded up to logical blocks of the device, and its bytes behind `len` become zeros. Alignment
+    /// otherwise and durability as for [`File::write_at`]. Blocks.
     ///
     /// # Errors
-    /// `Invalid` if the file does not become longer by it, or the buffer is longer than the last block; those of [`File::write_at`].
+    /// `Invalid` if the file does not become longer by this, or if the buffer is longer than the last block; those of [`File::write_at`].
     pub fn write_last(&self, pos: u64, buf: Buf, len: u64) -> (Buf, Result<usize, Error>) {
         let done = self.run(Request::write_last(FileId::NONE, pos, buf, len, 0));
         (done.buf, done.result)
     }
 
-    /// As [`File::read_at`] and [`File::write_at`], with flags.
+    /// Runs a request of any operation, with flags; `pos` and `buf` are as in [`Request`]. Blocks, as far as `flags` allow. The errors are
+    /// those of the operation; [`Op::Fallocate`] always fails, as there is no length.
     pub fn call(
         &self,
         op: Op,
@@ -117,25 +119,26 @@ impl File {
         (done.buf, done.result)
     }
 
-    /// Runs a request of this file, whatever file it names. Blocks.
+    /// Runs a request on this file; `request.file` is ignored. Blocks.
     pub(crate) fn run(&self, request: Request) -> Completion {
         self.pool.call(self, request)
     }
 
-    /// Makes durable every write that was acknowledged before (fsync). Of a directory, opened without `write`: every name that was made,
-    /// moved or removed in it before, by whomever. A file that is to be found after a crash needs both: its own, and that of the
-    /// directory with its name. Blocks.
+    /// Makes durable every write of the file that was acknowledged before (fsync). For a directory, opened without `write`: every name
+    /// that was created, moved or removed in it before, by anybody. A new file that must be found after a crash needs both: a sync of the
+    /// file, and one of the directory with its name. Blocks.
     ///
     /// # Errors
-    /// The device's. Where a flush of the volume's device has failed, whoever asked for it, what was written before may be lost: each open
-    /// file is told so once, by the first sync after it. The one after that promises what was written since.
+    /// The device's. After a flush of the volume's device has failed, whoever asked for it, earlier writes may be lost: the first sync of
+    /// each open file after that fails, once. The next sync covers what was written since.
     pub fn sync(&self) -> Result<(), Error> {
         self.call(Op::Sync, 0, Buf::empty(), RequestFlags::default())
             .1
             .map(|_| ())
     }
 
-    /// The same without what no reader of the data needs (fdatasync): times, mostly. Of a directory it is the same. Blocks.
+    /// As [`File::sync`], but without what no reader of the data needs, mostly times (fdatasync). For a directory it is [`File::sync`].
+    /// Blocks.
     ///
     /// # Errors
     /// Those of [`File::sync`].
@@ -145,8 +148,8 @@ impl File {
             .map(|_| ())
     }
 
-    /// Reads any range, aligned or not, through a bounce buffer; says how many bytes there were before the end of the
-    /// file. Blocks.
+    /// Reads any range, aligned or not, through a bounce buffer. Returns how many bytes were read: all of `out`, or fewer if the file ends
+    /// before. Blocks.
     ///
     /// # Errors
     /// Those of [`File::read_at`].
@@ -172,18 +175,18 @@ impl File {
         Ok(done)
     }
 
-    /// The mappings of `pos..pos + len` (bytes), rounded out to blocks; holes included. Reads the map as needed: blocks.
+    /// The mappings of `len` bytes at `pos`, rounded out to whole blocks, holes included. Blocks while the map is read.
     ///
     /// # Errors
-    /// A corrupt map, a failing device.
+    /// A corrupt map; a device that fails.
     pub fn mappings(&self, pos: u64, len: u64) -> Result<Vec<Mapping>, Error> {
         let bits = self.inode().volume.block_size().trailing_zeros();
         let end = pos.saturating_add(len).div_ceil(1 << bits);
         self.inode().mappings(pos >> bits..end)
     }
 
-    /// Keeps direct requests out of the file until the guard is dropped: those in flight end first, later ones wait. Blocks,
-    /// draining the volume's queues, so it does not depend on their owners.
+    /// Keeps direct requests out of the file until the guard is dropped. Waits for those in flight; later ones wait for the guard.
+    /// Blocks. While it waits it drains the volume's queues, so it does not depend on their owners.
     #[must_use]
     pub fn quiesce(&self) -> Quiesced<'_> {
         self.inode().quiesce()

@@ -1,32 +1,32 @@
-//! The lists that callers keep: of requests to be started, and of completions handed back.
+//! The kinds of list that callers may use: for requests to submit, and for completions.
 //!
-//! Input: a caller's list. Output: the same as the one kind of list that the queue works on. Invariants: the form of a whole list changes
-//! without moving its members or allocating; nothing of the caller's runs under the queue's lock. Limits: sealed, for that reason.
+//! Input: a caller's list. Output: the same as a `Vec`, on which the queue works. Invariants: converting a whole list neither moves its
+//! elements nor allocates; no code of the caller runs under the queue's lock. Limits: the traits are sealed, for that reason.
 
 use crate::request::{Completion, Request};
 use std::collections::VecDeque;
 
-/// What [`super::Queue::submit_from`] takes requests from, from the front: a `VecDeque`, a `Vec`, an `Option` for one.
+/// The lists from which [`super::Queue::submit_from`] takes requests, front first: `VecDeque`, `Vec`, and `Option` for a single request.
 pub trait Batch: Lend {}
 
 impl<T: Lend> Batch for T {}
 
-/// What [`super::Queue::reap`] puts completions into, at the end: a `Vec`, a `VecDeque`.
+/// The lists to whose end [`super::Queue::reap`] adds completions: `Vec`, `VecDeque`.
 pub trait Completions: Fill {}
 
 impl<T: Fill> Completions for T {}
 
-/// See [`Batch`].
+/// The methods of a [`Batch`], hidden so that nobody else can implement it.
 pub trait Lend {
-    /// How many there are.
+    /// How many requests there are.
     #[doc(hidden)]
     fn count(&self) -> usize;
 
-    /// The first `count`, in a list of their own; in `spare` if they are not all.
+    /// Takes the first `count` requests out, as a `Vec`: the list's own memory if these are all, else `spare`'s.
     #[doc(hidden)]
     fn lend(&mut self, count: usize, spare: &mut Vec<Request>) -> Vec<Request>;
 
-    /// Gives back the room of that list, emptied.
+    /// Takes back the memory of the emptied `Vec` from `lend`, to where it came from.
     #[doc(hidden)]
     fn take_back(&mut self, list: Vec<Request>, spare: &mut Vec<Request>);
 }
@@ -37,7 +37,7 @@ impl Lend for VecDeque<Request> {
         self.len()
     }
 
-    // A list without a ring is walked and written with fewer instructions. A part of it moves, so that what stays is not touched.
+    // A Vec is iterated and filled with fewer instructions than a ring. If only a part is taken it is copied, so that the rest stays.
     #[inline(always)]
     fn lend(&mut self, count: usize, spare: &mut Vec<Request>) -> Vec<Request> {
         if count == self.len() {
@@ -102,9 +102,9 @@ impl Lend for Option<Request> {
     }
 }
 
-/// See [`Completions`].
+/// The method of [`Completions`], hidden so that nobody else can implement it.
 pub trait Fill {
-    /// Lets `fill` add to the list.
+    /// Runs `fill` on the list as a `Vec`, to which it may only add.
     #[doc(hidden)]
     fn fill<R>(&mut self, fill: impl FnOnce(&mut Vec<Completion>) -> R) -> R;
 }

@@ -1,20 +1,21 @@
 //! The queue room: requests in, completions out, exactly once each.
 //!
-//! Input: [`Request`]s from one thread, usually; bios that ended; messages of gates and workers. Output: [`Completion`]s.
-//! Invariants: the only place that replies; one slot per accepted request, none allocated later; any thread of the volume
-//! may drain a queue, only its owner takes completions out. Limits: the depth is fixed when the queue is opened; a full
-//! queue leaves requests in the caller's list.
+//! Input: [`Request`]s, usually from one thread; ended bios; messages of gates and workers. Output: [`Completion`]s. Invariants: this is
+//! the only place that replies; each accepted request has a slot, and all slots are allocated when the queue is opened; any thread of the
+//! volume may drain a queue, only its owner takes completions out. Limits: the depth is fixed when the queue is opened; a full queue
+//! leaves requests in the caller's list.
 //!
 //! # Who reaps, and blocking calls
 //!
-//! No request's accounting depends on its submitter coming back. Any thread of the volume may drain any queue: a foreign drain does
-//! everything but hand completions out, and kicks the owner, who may be asleep waiting for the very bios that were taken in.
-//! `File::quiesce`, `Volume::close`, dropping a queue and the owner of a parked request do that while they wait. So rings of queues
-//! that users hold never defer task work to their submitter.
+//! The accounting of a request does not depend on its submitter coming back to reap. Any thread of the volume may drain any queue: a
+//! foreign drain does everything except handing completions out, and kicks the owner, who may sleep waiting for the very bios that the
+//! drain took in. `File::quiesce`, `Volume::close`, the drop of a queue, and the owner of a parked request drain other queues while they
+//! wait. For the same reason the io_uring rings of users' queues never defer task work to their submitter.
 //!
-//! `read_at`, `write_at` and `sync` go through a queue of their own, one request at a time. What such a request owes is done by the
-//! thread that waits for it, and so is its bio, if it has one and the device can run it in the calling thread (`Device::run_here`: a
-//! plain `pwrite` or `fdatasync`, outside every lock). Metadata and the log are read and written in the same way.
+//! `read_at`, `write_at` and `sync` go through a queue for blocking calls, one request at a time. The thread that waits for such a request
+//! also runs its deferred work; if the request is one bio and the device can run it in the calling thread (`Device::run_here`: a
+//! plain `pwrite` or `fdatasync`), that thread runs the bio too, without holding a lock. Metadata and the log are read and written in the
+//! same way.
 
 mod change;
 mod drain;
@@ -46,19 +47,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// How long a caller with parked requests waits for its own device before it drains the volume's other queues again: at
-/// first, and at most. The pause doubles while those drains find nothing.
+/// The pause, at first and at most, for which a caller with parked requests waits for its own device before it drains the volume's other
+/// queues again. The pause doubles while those drains find nothing.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
-/// The generation of the file that is attached next, to whichever queue: the id that one queue has given names no file of another. Of the
-/// host's own kind, as nothing is ordered by it.
+/// The generation for the next attached file, counted over all queues: so an id of one queue names no file of another. An atomic of std,
+/// not of `diorite_block::sync`, as nothing is ordered by it.
 static GENERATIONS: AtomicU32 = AtomicU32::new(1);
 
-/// The largest depth of a queue.
+/// The largest depth of a queue, in requests.
 pub const MAX_DEPTH: u32 = 32_768;
 
-/// A queue of asynchronous requests over one volume.
+/// A queue of asynchronous requests to the files of one volume.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs"));
@@ -78,9 +79,8 @@ pub const MAX_DEPTH: u32 = 32_768;
 /// # }
 /// ```
 ///
-/// Send and Sync; meant for one thread at a time, threads that share one wait for each other's short critical sections.
-/// Dropping it waits for what is in flight and discards completions that nobody reaped. It must not be used in the
-/// child after a fork.
+/// Send and Sync; meant for one thread at a time; threads that share a queue wait for each other's short critical sections. Dropping it
+/// waits for what is in flight and discards completions that nobody has reaped. It must not be used in the child after a fork.
 #[derive(Debug)]
 pub struct Queue {
     pub(crate) shared: Arc<QueueShared>,
@@ -99,7 +99,7 @@ impl Queue {
         Queue::open_with(service, depth, work, options, waker)
     }
 
-    /// As [`Queue::open`], kicking the waker of the queue above in a stack of devices.
+    /// As [`Queue::open`], for the queue of a loop device: it kicks the waker of the queue above, which is in `options`.
     pub(crate) fn open_under(
         service: &Arc<Service>,
         options: QueueOptions,
@@ -158,8 +158,8 @@ impl Queue {
         Ok(Queue { shared })
     }
 
-    /// Makes a file known to the queue, once for many requests. The id is good in this queue only, until [`Queue::detach`]: a request
-    /// with another one comes back with `Invalid`.
+    /// Makes a file known to the queue, once for many requests. The id is valid in this queue only, until [`Queue::detach`]: a request
+    /// with an id that is not valid is accepted and fails with `Invalid`.
     ///
     /// # Errors
     /// The file belongs to another volume, or is encrypted or protected by verity (refused by name).
@@ -188,7 +188,8 @@ impl Queue {
         })
     }
 
-    /// Forgets a file. Waits until its requests in this queue have ended; their completions stay to be reaped.
+    /// Detaches a file; an unknown id is ignored. Blocks until the file's requests in this queue have ended; their completions can still
+    /// be reaped.
     pub fn detach(&self, file: FileId) {
         let idle = |state: &QueueState| state.attached(file).is_none_or(|a| a.requests == 0);
         let mut state = drain::wait_until(&self.shared, idle);
@@ -200,25 +201,25 @@ impl Queue {
         drop(detached);
     }
 
-    /// Starts one request. Else as [`Queue::submit_from`]; for many, a list costs less.
+    /// Starts one request; blocks as [`Queue::submit`]. For many requests a list costs less.
     ///
     /// # Errors
-    /// The request, if the queue is full: every slot has one that was not handed back yet.
+    /// The request, if the queue is full: all slots hold requests that were not reaped yet.
     pub fn push(&self, request: Request) -> Result<(), Request> {
         let mut one = Some(request);
         self.submit_from(&mut one);
         one.map_or(Ok(()), Err)
     }
 
-    /// Takes requests from the front of `batch` and starts them; says how many. What does not fit stays in the list.
-    /// A request that fails a check is accepted and comes back with its error. Does not block on I/O, nor, for requests with
-    /// `nowait`, on anything else.
+    /// Takes requests from the front of `batch` and starts them; returns how many. Requests for which there is no slot stay in the list.
+    /// A request that fails a check is accepted, and its completion has the error. Does not block on I/O. It may wait for the queue's
+    /// lock, and for requests without `nowait` for inode locks.
     pub fn submit(&self, batch: &mut VecDeque<Request>) -> usize {
         self.submit_from(batch)
     }
 
-    /// As [`Queue::submit`], from any of the lists of [`Batch`]: `Vec`, `VecDeque`, `Option`. A list that is taken whole keeps its room,
-    /// and nothing is allocated; of a `Vec` that is not, the rest moves to the front.
+    /// As [`Queue::submit`], from any of the lists of [`Batch`]: `Vec`, `VecDeque`, `Option`. A list that is taken whole keeps its
+    /// memory, and nothing is allocated. If a `Vec` is taken in part, its rest moves to the front.
     pub fn submit_from(&self, batch: &mut impl Batch) -> usize {
         let mut state = self.shared.lock();
         state.follow(&self.shared.service, &self.shared.volume);
@@ -239,15 +240,16 @@ impl Queue {
         accepted
     }
 
-    /// Moves finished requests to the end of `out`, at least `min` of them unless `timeout` passes first or fewer are under way; says how
-    /// many. `min` 0 never blocks. While it waits it does what may unblock its requests, and maps what they wrote. `out` is a `Vec` or a
-    /// `VecDeque`; it is made longer for as many as there are, so one that is used again is not allocated again.
+    /// Moves completions to the end of `out`, a `Vec` or a `VecDeque`; returns how many. Blocks until at least `min` were moved,
+    /// `timeout` has passed (None: no limit), or no request is in use any more; with `min` 0 it never blocks. While it waits it converts
+    /// extents that its requests have written, and drains the volume's other queues if its requests may wait for requests there. `out`
+    /// grows as needed: if it is used again, nothing is allocated.
     pub fn reap(&self, out: &mut impl Completions, min: usize, timeout: Option<Duration>) -> usize {
         out.fill(|list| self.reap_into(list, min, timeout))
     }
 
-    /// Takes one finished request, waiting for it until `timeout` passes: none then, nor if none is under way. For many, [`Queue::reap`]
-    /// costs less.
+    /// Takes one completion. Blocks until there is one, `timeout` has passed (None: no limit), or no request is in use; returns None in
+    /// the last two cases. For many completions [`Queue::reap`] costs less.
     pub fn reap_one(&self, timeout: Option<Duration>) -> Option<Completion> {
         let deadline = deadline(timeout);
         let mut helped = false;
@@ -279,7 +281,7 @@ impl Queue {
         let before = out.len();
         let deadline = deadline(timeout);
         let mut helped = false;
-        // Before the look, as every waiter does: a kick left standing would keep a poll loop awake for nothing.
+        // Cleared before the look at the queue, as by every waiter: a kick that is not cleared would keep a poll loop awake for nothing.
         self.shared.waker.clear();
         let mut state = self.shared.lock();
         loop {
@@ -307,9 +309,9 @@ impl Queue {
         }
     }
 
-    /// As [`Queue::reap`] with `min` 0, for the queue of a device that stands on this volume. The waker is that of the queue on top, and
-    /// its owner's alone to clear: any thread of the volume above may come here, and a kick that it took away would leave the owner
-    /// asleep. Whoever looks from above waits for none of the queues down here: what this queue's requests wait for is drained as well.
+    /// As [`Queue::reap`] with `min` 0, for a loop device on this volume. It does not clear the waker, which is that of the top queue and
+    /// may be cleared by its owner only: this may be called by any thread of the volume above, and without the kick the owner would go on
+    /// sleeping. As the caller waits for none of the queues of this volume, the queues that these requests wait for are drained here.
     pub(crate) fn reap_below(&self, out: &mut Vec<Completion>) {
         let mut state = self.shared.lock();
         for helped in [false, true] {
@@ -323,27 +325,27 @@ impl Queue {
         }
     }
 
-    /// Requests accepted and not yet handed back.
+    /// Requests that were accepted and not reaped yet.
     #[must_use]
     pub fn in_use(&self) -> usize {
         self.shared.lock().slots.used()
     }
 
-    /// Slots that could take a request now.
+    /// Slots without a request: so many requests can be submitted now.
     #[must_use]
     pub fn free(&self) -> usize {
         self.shared.lock().slots.free()
     }
 
-    /// Blocks until about `min` requests may have finished, or the time is over; does meanwhile what may unblock them.
-    /// May return early for no reason.
+    /// Blocks until about `min` completions may be there to reap, or `timeout` has passed (None: no limit). Meanwhile it does what its
+    /// requests wait for, as [`Queue::reap`]. May return early without a reason.
     pub fn wait(&self, min: usize, timeout: Option<Duration>) {
         let timeout = timeout.filter(|timeout| deadline(Some(*timeout)).is_some());
         let mut state = self.shared.lock();
         if !state.ready.is_empty() {
             return;
         }
-        // With nothing in use it waits for a submission: it is not woken because nothing is in use.
+        // If no request is in use this waits for a submission; then it must not be woken because none is in use.
         let counted = u32::from(state.slots.used() > 0);
         state.waiters += counted;
         drain::sleep(&self.shared, state, min, timeout);
@@ -351,52 +353,55 @@ impl Queue {
         state.waiters -= counted;
         let others = state.waiters > 0;
         drop(state);
-        // What woke this thread may be consumed, and its caller need not reap: the others are told of what has ended.
+        // This thread may have consumed a kick that was meant for others, and its caller need not reap: so it tells the others what has
+        // ended.
         if others {
             drain::drain_foreign(&self.shared);
         }
     }
 
-    /// Slots in all.
+    /// The number of slots.
     #[must_use]
     pub fn depth(&self) -> usize {
         let state = self.shared.lock();
         state.slots.used() + state.slots.free()
     }
 
-    /// A descriptor that becomes readable when [`Queue::reap`] may have something to do: for poll loops. Reading it is
-    /// the queue's business.
+    /// A descriptor for poll loops. It becomes readable when [`Queue::reap`] may have something to do. Do not read from it: the queue
+    /// does.
     ///
-    /// Where a volume has several queues, a request may wait for one of another queue: for the turn on its file, or, an append, for the
-    /// size to move. While the owner of that queue stays away, nothing makes this descriptor readable: poll with a timeout of some
-    /// milliseconds while anything is in use, and reap after it too.
+    /// In a volume with several queues a request may wait for a request of another queue: for the exclusive turn on its file, or, an
+    /// append, for the size to move. While the owner of that queue does not reap, nothing makes this descriptor readable. So poll with a
+    /// timeout of some milliseconds while any request is in use, and reap after a timeout too.
     #[must_use]
     pub fn eventfd(&self) -> BorrowedFd<'_> {
-        // Whoever polls sees every signal, also one made after its kick was consumed: each reap empties the descriptor.
+        // From now on every kick signals the descriptor, and every reap empties it, even of a signal that came after its kick was
+        // consumed.
+        // the next.
         self.shared.waker.kernel_signals();
         self.shared.waker.watch();
         self.signal_waker();
         self.shared.waker.as_fd()
     }
 
-    /// Tells who waits, or will, to come and reap.
+    /// Wakes the thread that waits for this queue, or the next that will.
     pub(crate) fn kick(&self) {
         self.shared.waker.kick();
     }
 
-    /// As [`Queue::eventfd`], for a queue whose waker belongs to the queue above it.
+    /// Makes the device signal this queue's waker as [`Queue::eventfd`] needs it; for a queue whose waker belongs to the queue above it.
     pub(crate) fn signal_waker(&self) {
         self.shared.device.signal_waker();
     }
 
-    /// What this queue has counted.
+    /// The counters of this queue since it was opened.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.shared.lock().counters.clone()
     }
 }
 
-/// When a timeout ends. One past what the clock can say never does.
+/// When a timeout ends. None, which is never, for no timeout and for one beyond what the clock can represent.
 fn deadline(timeout: Option<Duration>) -> Option<Instant> {
     timeout.and_then(|timeout| Instant::now().checked_add(timeout))
 }
@@ -413,8 +418,8 @@ impl Drop for Queue {
         drop(state);
         drop(files);
         self.shared.service.retire(&self.shared, &counters);
-        // A worker that has just reported, or a foreign drain, may still hold the queue for an instant. Who drops a queue,
-        // a volume and opens the image again must not find it held by its own past.
+        // A worker that has just posted its answer, or a foreign drain, may still hold the queue for an instant. A caller that drops
+        // queue and volume and opens the image again must not find it in use because of that.
         while Arc::strong_count(&self.shared) > 1 {
             thread::yield_now();
         }

@@ -1,7 +1,8 @@
-//! The queues of blocking calls, and drains on behalf of all.
+//! The pool of queues for blocking calls, and drains of all queues of the volume.
 //!
-//! Input: blocking calls; whoever waits for requests of others. Output: completions; progress of queues whose owners do not come back.
-//! Invariants: an idle queue holds the volume, so none is kept once the volume's last handle is gone. Limits: a few idle queues are kept.
+//! Input: blocking calls; threads that wait for requests of others. Output: completions; progress of queues whose owners do not reap.
+//! Invariants: an idle queue keeps the file system open, so none is kept once the volume's last handle is gone. Limits: at most 16 idle
+//! queues are kept.
 
 use super::sync::SyncQueue;
 use super::{File, drain};
@@ -13,10 +14,10 @@ use crate::slots::Service;
 use diorite_block::sync::Mutex;
 use std::sync::Arc;
 
-/// Queues for blocking calls that are kept for later callers.
+/// How many idle queues for blocking calls are kept at most.
 const SYNC_QUEUES_KEPT: usize = 16;
 
-/// See the module.
+/// The pool; implements [`Queues`] for the rooms below.
 #[derive(Debug)]
 pub(crate) struct Pool {
     service: Arc<Service>,
@@ -38,7 +39,7 @@ impl Pool {
         &self.service
     }
 
-    /// Runs a request of a file to its end. Blocks.
+    /// Runs a request of a file until it has ended. Blocks.
     pub(crate) fn call(&self, file: &File, request: Request) -> Completion {
         match self.take() {
             Ok(mut queue) => {
@@ -50,20 +51,20 @@ impl Pool {
         }
     }
 
-    /// Lets go of the queues of blocking calls, which hold this; no more are kept.
+    /// Closes the idle queues, which hold this pool's file system. From now on none is kept.
     pub(crate) fn end_blocking_calls(&self) {
         let pool = self.idle.lock().take();
         drop(pool);
     }
 
-    /// A queue for one blocking call.
+    /// A queue for one blocking call: an idle one or a new one.
     fn take(&self) -> Result<SyncQueue, Error> {
         self.service.fs.check_open()?;
         let kept = self.idle.lock().as_mut().and_then(Vec::pop);
         kept.map_or_else(|| SyncQueue::open(&self.service), Ok)
     }
 
-    /// Keeps the queue for the next call.
+    /// Keeps the queue for the next call, unless enough are kept.
     fn keep(&self, mut queue: SyncQueue) {
         queue.let_go_of_unlinked();
         let mut pool = self.idle.lock();

@@ -1,7 +1,7 @@
 //! Queues for blocking calls: one request at a time, in the calling thread.
 //!
-//! Input: a file and one request. Output: its completion. Invariant: the queue belongs to one caller at a time; what the
-//! request owes is done by that caller, without a hop. Limits: the file attached last stays attached, for the next call.
+//! Input: a file and one request. Output: its completion. Invariant: the queue belongs to one caller at a time, whose thread also runs the
+//! request's deferred work, without a hop to a worker. Limits: the file of the last call stays attached, for the next call.
 
 use super::{File, Queue};
 use crate::error::Error;
@@ -10,10 +10,10 @@ use crate::slots::{BlockingWork, Service};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Bios of one blocking request that may be in flight at once.
+/// How many bios of a blocking request may be in flight at once.
 const DEPTH: u32 = 32;
 
-/// See the module.
+/// A queue for blocking calls, with the file of the last call.
 #[derive(Debug)]
 pub(crate) struct SyncQueue {
     queue: Queue,
@@ -33,7 +33,7 @@ impl SyncQueue {
         })
     }
 
-    /// Detaches a file that has no name any more, so that it goes with its last user.
+    /// Detaches the file of the last call if it has no name any more, so that it can be deleted when its last user is gone.
     pub(crate) fn let_go_of_unlinked(&mut self) {
         if let Some((_, id)) = self.attached.take_if(|(f, _)| f.inode().is_unlinked()) {
             self.queue.detach(id);
@@ -54,7 +54,7 @@ impl SyncQueue {
         }
     }
 
-    /// Runs one request of the file to its end. Blocks.
+    /// Runs one request of the file until it has ended. Blocks.
     pub(crate) fn call(&mut self, file: &File, request: Request) -> Completion {
         let file = match self.attach(file) {
             Ok(file) => file,

@@ -1,8 +1,8 @@
-//! Allocation ahead of writing: unwritten blocks for holes.
+//! Preallocation: unwritten blocks for holes.
 //!
-//! Input: an inode whose gate is closed, and a range. Output: no hole in it. Invariants: what is allocated reads as zeros until it is written;
-//! a run is claimed first, then mapped in a handle of its own; where there is no space for all, the holes are holes again. Limits: after
-//! another error, or a power cut, a part may be allocated; the size is where it was.
+//! Input: an inode whose gate is closed, and a range. Output: no hole in it. Invariants: what is allocated reads as zeros until it is
+//! written; each run is claimed first, then mapped in a handle of its own; if there is not enough space, the holes that were filled are
+//! made holes again. Limits: after any other error, or a power cut, a part may be allocated; the size has not changed.
 
 use super::punch;
 use crate::error::Error;
@@ -14,24 +14,24 @@ use std::ops::Range;
 #[cfg(test)]
 mod tests;
 
-/// Blocks that are claimed at once: as many as two unwritten extents have.
+/// How many blocks are claimed at once: as many as two unwritten extents can have.
 const MOST_AT_ONCE: u64 = 65534;
 
-/// Leaves between which a hole may lie.
+/// A hole lies between at most so many leaves of the map.
 const LEAVES_AROUND: u32 = 2;
 
-/// Maps every hole of the range to unwritten blocks, or none. Gives those that were filled.
+/// Maps every hole of the range to unwritten blocks, or none. Returns the ranges that were filled.
 pub(super) fn fill_holes(inode: &Inode, blocks: Range<u64>) -> Result<Vec<Range<u32>>, Error> {
     check_space(inode, blocks.clone())?;
     let mut filled = Vec::new();
     let done = fill_all(inode, blocks, &mut filled);
     inode.claims.close(inode);
-    // Others were faster, or the map itself needs more than there is.
+    // There may still be too little space: others have taken it meanwhile, or the map needs more nodes.
     undo_without_space(inode, &filled, done)?;
     Ok(filled)
 }
 
-/// Makes holes again of what was filled, if what came then found no space.
+/// Makes the filled ranges holes again, if `done` is an error for lack of space.
 pub(super) fn undo_without_space<T>(
     inode: &Inode,
     filled: &[Range<u32>],
@@ -44,10 +44,10 @@ pub(super) fn undo_without_space<T>(
     done
 }
 
-/// Refuses at once what there is no space for: most wishes that fail do so here, with their whole number of blocks.
+/// Fails at once if there is too little space for the range. Most failures are found here, and report the whole number of blocks.
 fn check_space(inode: &Inode, blocks: Range<u64>) -> Result<(), Error> {
     let ratio = u64::from(inode.volume.sb.geometry().cluster_ratio());
-    // A cluster at the edge of a hole may be the file's already.
+    // The file may already have the clusters at the edges of a hole, so only whole ones are counted.
     let whole = |m: &Mapping| {
         let inside = m.start.next_multiple_of(ratio)..(m.start + m.len) / ratio * ratio;
         inside.end.saturating_sub(inside.start) / ratio
@@ -65,7 +65,7 @@ fn check_space(inode: &Inode, blocks: Range<u64>) -> Result<(), Error> {
     volume.with_all_space(reserve).map(drop)
 }
 
-/// Fills holes one after the other, and notes where.
+/// Fills the holes one after the other, and adds each to `filled`.
 fn fill_all(inode: &Inode, blocks: Range<u64>, filled: &mut Vec<Range<u32>>) -> Result<(), Error> {
     let mut at = blocks.start;
     while at < blocks.end {
@@ -82,7 +82,7 @@ fn fill_all(inode: &Inode, blocks: Range<u64>, filled: &mut Vec<Range<u32>>) -> 
     Ok(())
 }
 
-/// The mapping of `at`, as far as that is in memory and before `end`.
+/// The mapping of `at` and the blocks behind it, as far as it is loaded and before `end`.
 pub(super) fn mapping_at(inode: &Inode, at: u64, end: u64) -> Result<Mapping, Error> {
     let view = inode.load_map(at..at + 1)?;
     let first = view.walk(at, end).next();
@@ -91,7 +91,7 @@ pub(super) fn mapping_at(inode: &Inode, at: u64, end: u64) -> Result<Mapping, Er
         .expect("its first block was loaded a line above"))
 }
 
-/// Fills a hole from its start; gives the blocks that were filled.
+/// Fills a hole from its start; returns the blocks that were filled.
 fn fill(inode: &Inode, hole: &Mapping) -> Result<Range<u32>, Error> {
     let volume = &inode.volume;
     let file_block = u32::try_from(hole.start).expect("the largest size was checked");

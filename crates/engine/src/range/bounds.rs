@@ -1,8 +1,8 @@
-//! Which bytes a range operation is about: judged once, before the request waits for anything.
+//! Which bytes a range operation concerns: checked once, before the request waits for anything.
 //!
-//! Input: what a caller asks: a mode, a position, a length; or a size. Output: bytes that the file can have, `start <= end <= max_size`,
-//! so that rounding them to blocks never wraps; or a refusal. Invariant: nothing behind this door adds a caller's numbers again (rule
-//! D7). Limits: what lies behind what a file can have is a hole already, so a hole that reaches there is cut; one that begins there is
+//! Input: a caller's mode, position and length; or a size. Output: bytes that the file can have, `start <= end <= max_size`, so that
+//! rounding them to blocks cannot wrap; or a refusal. Invariant: the code behind this check adds no numbers of a caller any more (rule
+//! D7). Limits: a hole that reaches behind the largest size is cut there, as there is nothing to punch; one that begins behind it is
 //! refused.
 
 use crate::error::Error;
@@ -10,7 +10,7 @@ use crate::inode::Inode;
 use crate::op::Fallocate;
 use std::ops::Range;
 
-/// The bytes of a [`Fallocate`].
+/// The bytes that a [`Fallocate`] concerns.
 pub(super) fn of_range(
     inode: &Inode,
     mode: Fallocate,
@@ -39,7 +39,7 @@ pub(super) fn of_range(
     }
 }
 
-/// A size, as the end of no bytes: one that the file's map cannot have is refused.
+/// A size, as an empty range at the new end. A size that the file's map cannot have is refused.
 pub(super) fn of_size(inode: &Inode, size: u64) -> Result<Range<u64>, Error> {
     let (ino, most) = (inode.ino, inode.max_size);
     if size > most {

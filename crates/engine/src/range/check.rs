@@ -1,7 +1,7 @@
-//! What is asked of an operation on a range before it waits for anybody.
+//! The checks of a range operation before its request waits for anybody.
 //!
-//! Input: an attached file and a caller's numbers. Output: the bytes that it is about, or why it is refused. Invariants: what is refused has
-//! waited for nobody. Limits: asked again with the turn.
+//! Input: an attached file and a caller's numbers. Output: the bytes that the operation concerns, or the reason of a refusal. Invariants:
+//! a refused request has not waited. Limits: the same checks are made again when the request has the turn.
 
 use super::bounds;
 use crate::error::Error;
@@ -10,8 +10,8 @@ use crate::op::Op;
 use diorite_format::InodeFlags;
 use std::ops::Range;
 
-/// May this be done to the file? Asked before the request waits for its turn, and again when it has it. Gives the bytes that it is about;
-/// of a truncation, none at the new end.
+/// Checks whether the operation is allowed and its range possible. Called before the request waits for its turn, and again when it has it.
+/// Returns the bytes that it concerns; for a truncation an empty range at the new end.
 pub(crate) fn check(file: &Handle, op: Op, pos: u64, len: u64) -> Result<Range<u64>, Error> {
     let inode = &file.inode;
     file.check_writable(true)?;
@@ -28,7 +28,7 @@ pub(crate) fn check(file: &Handle, op: Op, pos: u64, len: u64) -> Result<Range<u
     }
 }
 
-/// What such a file holds stays where it is.
+/// Refuses an operation that would change existing data of an append-only file.
 fn check_append_only(inode: &Inode, moves_data: bool) -> Result<(), Error> {
     if moves_data && inode.disk().flags.has(InodeFlags::APPEND) {
         let (ino, flag) = (inode.ino, "append-only");

@@ -1,21 +1,20 @@
-//! The range room: operations that change a file's size or what its blocks are mapped to, but not by writing data.
+//! The range room: operations that change a file's size or its map without writing data (truncate, fallocate, seek).
 //!
 //! | file | takes -> gives |
 //! |---|---|
 //! | `bounds` | a caller's numbers -> bytes that the file can have |
-//! | `check` | a request for any of them -> the bytes that it is about |
-//! | `pieces` | a long range -> pieces of it that one handle can change, and the handles |
+//! | `check` | the arguments of an operation -> the bytes that it concerns, or the reason of a refusal |
 //! | `truncate` | a size -> the file with that size |
-//! | `nodes` | what is going to be split -> blocks for the nodes of the map |
+//! | `nodes` | extents that are going to be split -> blocks reserved for nodes of the map |
 //! | `allocate` | holes -> unwritten blocks |
-//! | `punch` | bytes -> zeros: no blocks, unwritten ones, or written ones |
-//! | `shift` | a range -> taken out, or put in |
+//! | `punch` | bytes -> zeros: as a hole, as unwritten blocks, or as written blocks |
+//! | `shift` | a range -> removed from the file (collapse), or inserted |
 //! | `seek` | a position -> the next data or hole |
 //!
-//! Input: requests, of a queue or of a call on a file. Output: changed maps and sizes, each step in a journal handle. Invariants:
-//! direct requests are kept out, and those in flight have ended, before the size is looked at (rules G13, G15); the turn that does that
-//! is all that is held: who submits parks before the gate and waits for no lock; no handle is open while anything but metadata is waited
-//! for. Limits: all of it blocks, so it runs on a worker.
+//! Input: requests of a queue, or calls on a file. Output: changed maps and sizes, each step in a journal handle. Invariants: before the
+//! size is looked at, direct requests are kept out and those in flight have ended (rules G13, G15); for that only the exclusive turn is
+//! held, so submitters park at the gate and wait for no lock; no handle is open while anything but metadata is waited for. Limits: all of
+//! it blocks, so it runs on a worker.
 
 mod allocate;
 mod bounds;
@@ -37,7 +36,7 @@ use crate::op::Fallocate;
 use nodes::{Becomes, Nodes};
 use std::ops::Range;
 
-/// Does it. Blocks; the caller has the turn, and the bytes from [`bounds`].
+/// Runs a fallocate operation. Blocks; the caller has the turn, and `bytes` come from [`bounds`].
 pub(crate) fn fallocate(inode: &Inode, mode: Fallocate, bytes: Range<u64>) -> Result<(), Error> {
     let end = bytes.end;
     end_cut(inode)?;
@@ -61,7 +60,7 @@ pub(crate) fn fallocate(inode: &Inode, mode: Fallocate, bytes: Range<u64>) -> Re
         Fallocate::WriteZeroes { keep_size } => {
             let _nodes = zero(inode, bytes.clone(), Becomes::Zeros)?;
             grow_to(inode, end, keep_size)?;
-            // Written blocks behind the size are nothing that a map may have.
+            // Only up to the size: a map may not have written blocks behind it.
             let seen = blocks_of(inode, bytes.start..end.min(inode.size()));
             let short = |b: u64| u32::try_from(b).unwrap_or(crate::inode::pieces::END);
             punch::write_zeros(inode, short(seen.start)..short(seen.end))
@@ -69,13 +68,13 @@ pub(crate) fn fallocate(inode: &Inode, mode: Fallocate, bytes: Range<u64>) -> Re
     }
 }
 
-/// The range reads as zeros and has blocks. What is set aside is for what it becomes in the end.
+/// Makes the range read as zeros and have blocks. The returned reserve of nodes is for the final state, `becomes`.
 fn zero(inode: &Inode, bytes: Range<u64>, becomes: Becomes) -> Result<Nodes<'_>, Error> {
-    // First what there may be no space for: nothing is zeroed then.
+    // First the steps for which there may be no space: if they fail nothing has been zeroed.
     let filled = allocate::fill_holes(inode, blocks_of(inode, bytes.clone()))?;
     let whole = punch::whole_blocks(inode, bytes.clone());
     let changed = match becomes {
-        // The blocks at the ends, too.
+        // The blocks that the range only touches become written, too.
         Becomes::Zeros => blocks_of(inode, bytes.clone()),
         _ => long(&whole),
     };

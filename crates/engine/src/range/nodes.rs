@@ -1,7 +1,8 @@
-//! Nodes of a map that a range operation may need, set aside before it changes anything: so it fails for space with all as it was.
+//! Blocks for nodes of the map that a range operation may need, reserved before it changes anything: so a lack of space changes nothing.
 //!
-//! Input: whole blocks, and what happens to them. Output: a part of the free count that this file's map takes from, until it is dropped. Invariant: what splits
-//! no extent needs nothing, so on a full volume a hole can be made where that frees something. Limits: the operation has the turn; blocks.
+//! Input: whole blocks, and what becomes of them. Output: a part of the free count from which only this file's map takes, until it is
+//! dropped. Invariant: an operation that splits no extent needs no reserve, so on a full volume a hole can be punched if that frees
+//! blocks. Limits: the operation has the turn; blocks.
 
 use super::allocate::mapping_at;
 use crate::error::Error;
@@ -14,17 +15,17 @@ use std::ops::Range;
 /// What becomes of the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Becomes {
-    /// Nothing: it is taken out of the map.
+    /// A hole: it is removed from the map.
     Hole,
-    /// Unwritten.
+    /// Unwritten blocks.
     Unwritten,
-    /// Written, after it was made unwritten.
+    /// Written zeros; the blocks are unwritten in between.
     Zeros,
-    /// What begins there moves away from what lies before it.
+    /// Its start is separated from what lies before it, as for an insertion.
     Apart,
 }
 
-/// See the module.
+/// A reserve, given back when it is dropped.
 pub(super) struct Nodes<'a> {
     inode: &'a Inode,
     share: NodesNeeded,
@@ -36,7 +37,7 @@ impl Drop for Nodes<'_> {
     }
 }
 
-/// Sets aside what the change may need, if it splits extents.
+/// Reserves the nodes that the change may need if it splits extents.
 pub(super) fn set_aside(
     inode: &Inode,
     blocks: Range<u64>,
@@ -53,7 +54,7 @@ pub(super) fn set_aside(
         }
         match becomes {
             Becomes::Hole => {
-                // Both ends of one extent, of which two remain.
+                // Only if both ends are in the same extent does the map get an extent more.
                 let first = mapping_at(inode, blocks.start, blocks.end)?;
                 let one = splits.len() == 2 && first.start + first.len >= blocks.end;
                 splits.truncate(usize::from(one));
@@ -68,7 +69,7 @@ pub(super) fn set_aside(
     Ok(Nodes { inode, share })
 }
 
-/// Sets aside the nodes that one handle writes anew when it moves a part of the map.
+/// Reserves the nodes that one handle writes anew when it moves a part of the map.
 pub(super) fn set_aside_to_move(inode: &Inode) -> Result<Nodes<'_>, Error> {
     let leaves = inode.leaves_per_handle();
     let nodes = edit::most_moved(&inode.volume, &inode.disk(), leaves);
@@ -76,7 +77,7 @@ pub(super) fn set_aside_to_move(inode: &Inode) -> Result<Nodes<'_>, Error> {
     Ok(Nodes { inode, share })
 }
 
-/// The blocks before and at this one, if they are in one extent.
+/// The mapping of the blocks before and at `at`, if both are in one extent.
 fn inside(inode: &Inode, at: u64) -> Result<Option<Mapping>, Error> {
     if at == 0 {
         return Ok(None);

@@ -1,8 +1,8 @@
-//! Ranges made zeros: by taking their blocks away, by making these unwritten, or by writing zeros.
+//! Makes ranges zeros: by removing their blocks from the map, by making the blocks unwritten, or by writing zeros.
 //!
-//! Input: an inode whose gate is closed, and a range of bytes. Output: zeros in it, nothing else changed. Invariants: parts of blocks at the ends are
-//! zeroed on the device before any handle begins; whole blocks go piece by piece, each step a file whose bytes are old or zero; a block
-//! becomes written only after zeros were written to it. Limits: a failure half-way leaves a part of the range done.
+//! Input: an inode whose gate is closed, and a range of bytes. Output: zeros in it, nothing else changed. Invariants: parts of blocks at
+//! the ends are zeroed on the device before any handle begins; whole blocks are changed piece by piece, and after each step every byte is
+//! old or zero; a block becomes written only after zeros were written to it. Limits: a failure leaves a part of the range done.
 
 use crate::error::Error;
 use crate::inode::pieces::END;
@@ -13,10 +13,10 @@ use diorite_block::{Bio, BioErrorKind, BioOp, Buf};
 use diorite_format::FsBlock;
 use std::ops::Range;
 
-/// Bytes of zeros written at once where the device cannot make them itself.
+/// How many bytes of zeros are written at once if the device has no write-zeroes.
 const AT_ONCE: u64 = 1_048_576;
 
-/// The whole blocks in a range of bytes. What is behind the size in its block is not seen, so that block counts as whole.
+/// The whole blocks in a range of bytes. A block with the file's end counts as whole if the range reaches the end.
 pub(super) fn whole_blocks(inode: &Inode, bytes: Range<u64>) -> Range<u32> {
     let whole = between(inode, &bytes);
     let short = |b: u64| u32::try_from(b / u64::from(inode.volume.block_size())).unwrap_or(END);
@@ -26,7 +26,7 @@ pub(super) fn whole_blocks(inode: &Inode, bytes: Range<u64>) -> Range<u32> {
     }
 }
 
-/// The bytes from the first end of a block to the last: none if they are less than a block, or lie in two.
+/// The whole blocks of a range, in bytes. If there is none, the result is empty, or its start is behind its end.
 fn between(inode: &Inode, bytes: &Range<u64>) -> Range<u64> {
     let block = u64::from(inode.volume.block_size());
     let end = match bytes.end >= inode.size() {
@@ -36,7 +36,7 @@ fn between(inode: &Inode, bytes: &Range<u64>) -> Range<u64> {
     bytes.start.next_multiple_of(block)..end / block * block
 }
 
-/// Zeros the parts of blocks at the ends of a range of bytes, as they are outside its whole blocks.
+/// Zeros the parts of the range that lie outside its whole blocks.
 pub(super) fn zero_edges(inode: &Inode, bytes: Range<u64>) -> Result<(), Error> {
     let whole = between(inode, &bytes);
     if whole.start > whole.end {
@@ -46,7 +46,7 @@ pub(super) fn zero_edges(inode: &Inode, bytes: Range<u64>) -> Result<(), Error> 
     inode.zero_within(whole.end..bytes.end.max(whole.end))
 }
 
-/// Takes away all blocks of a range.
+/// Removes all blocks of a range from the map, and frees them.
 pub(super) fn punch(inode: &Inode, blocks: Range<u32>) -> Result<(), Error> {
     inode.claims.close(inode);
     take_away(inode, blocks, |remap| {
@@ -54,7 +54,7 @@ pub(super) fn punch(inode: &Inode, blocks: Range<u32>) -> Result<(), Error> {
     })
 }
 
-/// Takes away blocks that were only just allocated: for the times nothing has happened.
+/// Frees blocks that were only just allocated; mtime and ctime do not change.
 pub(super) fn unallocate(inode: &Inode, blocks: Range<u32>) -> Result<(), Error> {
     take_away(inode, blocks, |_| ())
 }
@@ -90,7 +90,7 @@ pub(super) fn write_zeros(inode: &Inode, blocks: Range<u32>) -> Result<(), Error
     })
 }
 
-/// Maps all mapped blocks of a range to where they are, in another state; `before` makes that true of those that are not in it.
+/// Makes all mapped blocks of a range written or unwritten. `before` is called for each run that is in the other state.
 fn remap_all(
     inode: &Inode,
     blocks: Range<u32>,
@@ -147,7 +147,7 @@ fn runs_in(inode: &Inode, blocks: Range<u32>) -> Result<Vec<NewRun>, Error> {
     Ok(runs)
 }
 
-/// Zeros on the device, made by it if it can.
+/// Writes zeros to the device, with its write-zeroes if it has that.
 fn zero_run(inode: &Inode, start: FsBlock, len: u32) -> Result<(), Error> {
     let volume = &inode.volume;
     let block = u64::from(volume.block_size());

@@ -1,8 +1,8 @@
-//! The next data, or the next hole.
+//! Search for the next data, or the next hole.
 //!
-//! Input: a position. Output: the first byte from there on that is data, or is none. Invariants: unwritten blocks are holes; the file's
-//! end is one too; the map is walked node by node, over no more blocks than the volume has. Limits: what is being written is data when it
-//! is published.
+//! Input: a position. Output: the first byte from there on that is data, or in a hole. Invariants: unwritten blocks are holes; the file's
+//! end is one too; the map is read node by node, and no more blocks than the volume has. Limits: a write in progress is data once it is
+//! published.
 
 use crate::error::Error;
 use crate::inode::Inode;

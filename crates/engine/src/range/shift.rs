@@ -1,10 +1,11 @@
-//! Ranges taken out of a file, or put into it: what lies behind moves.
+//! Collapse and insertion of ranges: what lies behind the range moves.
 //!
-//! Input: an inode with extents whose gate is closed; a range of whole blocks, or clusters. Output: the map behind it shifted, the size
-//! with it. Invariants: where one handle can hold it, a crash shows all or nothing. Else it goes leaf by leaf, each handle leaving a
-//! sound tree, and a crash shows the range's hole, with nothing lost, somewhere behind its place: collapse moves from the front and sets
-//! the size last, insert from the end and sets the size first. Without a journal each such handle is a round of its own, and its nodes
-//! are written anew, for which space is set aside. Limits: work grows with the leaves behind the range.
+//! Input: an inode with extents whose gate is closed; a range of whole blocks, or clusters. Output: the map behind it shifted, and the
+//! size changed. Invariants: if one handle can hold the change, a crash leaves all of it or nothing. Else the map is shifted leaf by
+//! leaf, and each handle leaves a consistent tree: after a crash the hole of the range is somewhere behind its place, and no data is
+//! lost. Collapse moves from the front and sets the size last, insertion moves from the end and sets the size first. Without a journal
+//! each such handle is a round of its own, and its nodes are written anew, for which blocks are reserved. Limits: the work grows with the
+//! leaves behind the range.
 
 use super::nodes::{self, Becomes};
 use super::{bounds, long, punch};
@@ -14,7 +15,7 @@ use crate::inode::{Inode, timestamp};
 use crate::map::edit::{self, End};
 use std::ops::Range;
 
-/// Takes a range out, which ends before the file does.
+/// Removes a range that ends before the file does.
 pub(super) fn collapse(inode: &Inode, bytes: Range<u64>) -> Result<(), Error> {
     let out = whole_blocks(inode, &bytes)?;
     let (size, len) = (inode.size(), bytes.end - bytes.start);
@@ -49,7 +50,7 @@ pub(super) fn collapse(inode: &Inode, bytes: Range<u64>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes room for a range before the file's end.
+/// Inserts a hole that begins before the file's end.
 pub(super) fn insert(inode: &Inode, bytes: Range<u64>) -> Result<(), Error> {
     let new = whole_blocks(inode, &bytes)?;
     let (size, pos, len) = (inode.size(), bytes.start, bytes.end - bytes.start);
@@ -62,7 +63,7 @@ pub(super) fn insert(inode: &Inode, bytes: Range<u64>) -> Result<(), Error> {
     let size_then = bounds::of_size(inode, size.saturating_add(len))?.end;
     inode.claims.close(inode);
     let _nodes = nodes::set_aside(inode, long(&new), Becomes::Apart)?;
-    // The first handle sets the size.
+    // Checked before the first handle, which sets the size.
     inode.check_nodes(new.start)?;
     let by = i64::from(new.end - new.start);
     let mut end = END;
@@ -75,7 +76,7 @@ pub(super) fn insert(inode: &Inode, bytes: Range<u64>) -> Result<(), Error> {
 }
 
 fn whole_blocks(inode: &Inode, bytes: &Range<u64>) -> Result<Range<u32>, Error> {
-    // What moves keeps its place in its clusters.
+    // Whole clusters, as blocks that move keep their offsets in clusters.
     let (pos, end) = (bytes.start, bytes.end);
     let unit = u64::from(inode.volume.sb.geometry().cluster_size());
     if pos % unit != 0 || end % unit != 0 {
@@ -89,8 +90,8 @@ fn whole_blocks(inode: &Inode, bytes: &Range<u64>) -> Result<Range<u32>, Error> 
     Ok(short(bytes.start)..short(bytes.end))
 }
 
-/// Takes the range out in one handle, if all that it touches fits. False: it does not, or there is no space now; then no more than a hole
-/// was made of it.
+/// Collapses the range in one handle, if everything that it touches fits. Returns false if it does not fit, or if there is no space now;
+/// then the range is unchanged, or has become a hole.
 fn at_once(inode: &Inode, out: &Range<u32>, size: u64) -> Result<bool, Error> {
     let piece = inode.piece_to_free(out.clone(), End::First)?;
     let rest = next_part(inode, out.end..END, End::First)?;
@@ -117,14 +118,14 @@ fn at_once(inode: &Inode, out: &Range<u32>, size: u64) -> Result<bool, Error> {
     })
 }
 
-/// What one handle moves.
+/// The part of the map that one handle moves.
 struct Part {
     blocks: Range<u32>,
-    /// Leaves that it touches at most.
+    /// How many leaves it touches at most.
     leaves: u32,
 }
 
-/// The part at one end of the range. It ends with a cluster: two places of the file in one cluster are nothing that a crash may show.
+/// The part at one end of the range. It ends at a cluster's end: after a crash no cluster may have blocks at two places of the file.
 fn next_part(inode: &Inode, range: Range<u32>, end: End) -> Result<Part, Error> {
     let ratio = inode.volume.sb.geometry().cluster_ratio();
     let mut leaves = inode.leaves_per_handle();
@@ -133,19 +134,19 @@ fn next_part(inode: &Inode, range: Range<u32>, end: End) -> Result<Part, Error> 
         if blocks.end < range.end {
             blocks.end = blocks.end / ratio * ratio;
         }
-        // The range begins with one.
+        // The range begins with a whole cluster.
         let next = blocks.start.checked_next_multiple_of(ratio);
         blocks.start = next.unwrap_or(blocks.end);
         if !blocks.is_empty() || range.is_empty() {
             return Ok(Part { blocks, leaves });
         }
-        // One cluster is in more leaves than that.
+        // The blocks of one cluster are in more leaves than that.
         leaves *= 2;
     }
 }
 
-/// One handle of it; the size goes with every one of them. Without a journal it is a round of its own: what moves next may come to where
-/// this was.
+/// Shifts one part, in one handle, and sets the size. Without a journal that is a round of its own, since the next part may move to the
+/// place of this one.
 fn shift_part(inode: &Inode, part: &Part, by: i64, size: u64) -> Result<(), Error> {
     let _nodes = nodes::set_aside_to_move(inode)?;
     let credits = inode.credits_to_change(part.leaves, &[]);
@@ -157,7 +158,7 @@ fn shift_part(inode: &Inode, part: &Part, by: i64, size: u64) -> Result<(), Erro
         remap.written_at(now);
         remap.publish()
     })?;
-    if inode.volume.has_journal() || inode.volume.has_group() {
+    if inode.volume.has_journal() || inode.volume.has_atomic() {
         return Ok(());
     }
     inode.volume.commit_running()

@@ -1,12 +1,12 @@
-//! Truncation: a new size, and what lies behind it given back.
+//! Truncation: sets a new size, and frees the blocks behind it.
 //!
 //! Input: an inode whose gate is closed, and a size. Output: the size; blocks behind it freed, from the end backward. Invariants: the
 //! rest of the new last block is zeros on the device before the handle with the size begins (rule B5); the first handle sets the size
-//! and, if there will be another, puts the inode on the orphan list; the last one takes it off again. So a crash shows the old size, or
-//! the new one and an orphan whose truncation recovery ends. What takes several handles is looked through before the first: damage and
-//! a group without room for it change nothing. Limits: blocks. In a group the reservations of all handles count together, which is more
-//! than they change. A device that fails between two handles leaves the new size, and written
-//! blocks behind it, which whoever makes the file longer gives back first.
+//! and, if there will be another, puts the inode on the orphan list; the last one takes it off. So a crash leaves the old size, or the
+//! new one and an orphan whose truncation recovery completes. Before a truncation of several handles, all nodes of the map are checked
+//! and, in an atomic change, the room for all handles: damage or lack of room changes nothing. Limits: blocks. In an atomic change the
+//! credits of all handles count together, which is more than they change. If the device fails between two handles, the new size stays, with
+//! written blocks behind it; they are freed before the file becomes longer.
 
 use crate::error::Error;
 use crate::inode::pieces::{END, Piece};
@@ -15,7 +15,7 @@ use crate::map::edit::End;
 use diorite_block::Epoch;
 use std::cmp::Ordering::{Equal, Greater, Less};
 
-/// Gives the file this size.
+/// Gives the file this size. Blocks; the caller has the turn.
 pub(crate) fn truncate(inode: &Inode, size: u64) -> Result<(), Error> {
     if size >= inode.size() {
         end_cut(inode)?;
@@ -27,17 +27,17 @@ pub(crate) fn truncate(inode: &Inode, size: u64) -> Result<(), Error> {
     }
 }
 
-/// Moves the size up; what it moves over is a hole, or unwritten.
+/// Makes the file longer; the new part is a hole, or was unwritten already.
 pub(super) fn grow(inode: &Inode, size: u64) -> Result<(), Error> {
     let began = inode.volume.data_epoch();
     inode.zero_tail()?;
     set_size(inode, size, began)?;
-    // What is known is known of the old end.
+    // The zeros were behind the old end; nothing is known of the bytes behind the new one.
     inode.forget_tail();
     Ok(())
 }
 
-/// A size for which no block has to be given back.
+/// Sets a size for which no block has to be freed.
 fn set_size(inode: &Inode, size: u64, began: Epoch) -> Result<(), Error> {
     let now = timestamp(inode.volume.now_nanos());
     let credits = inode.credits_to_map(0, &[]);
@@ -50,7 +50,7 @@ fn set_size(inode: &Inode, size: u64, began: Epoch) -> Result<(), Error> {
     })
 }
 
-/// Gives back what a truncation that failed has left behind the size.
+/// Frees the blocks that a failed truncation has left behind the size.
 pub(crate) fn end_cut(inode: &Inode) -> Result<(), Error> {
     match inode.is_cut() {
         true => shrink(inode, inode.size()),
@@ -58,19 +58,20 @@ pub(crate) fn end_cut(inode: &Inode) -> Result<(), Error> {
     }
 }
 
-/// Moves the size down, or gives back what lies behind it.
+/// Makes the file shorter, or frees what lies behind its size.
 pub(crate) fn shrink(inode: &Inode, size: u64) -> Result<(), Error> {
     let block = u64::from(inode.volume.block_size());
     let keep = u32::try_from(size.div_ceil(block)).unwrap_or(END);
     let mut piece = first_piece(inode, keep)?;
-    // What is freed as metadata is revoked.
+    // Blocks that are freed as metadata are revoked, so they need no checkpoint.
     if !inode.holds_metadata() {
-        inode.settle_data()?;
+        inode.checkpoint_data()?;
     }
-    // A group may yet give back what is behind: whoever makes the file longer zeros it then.
+    // If an atomic change is abandoned the bytes behind the end are needed again. So they stay, and are zeroed before the file becomes
+    // longer.
     let is_cut = !size.is_multiple_of(block);
     let left = is_cut && inode.volume.journal()?.leaves_tail(inode.ino, size / block);
-    // What is known of the end is known of the old one until the size has moved (rule D9).
+    // Until the size has moved, what is known of the tail is about the old end (rule D9).
     inode.forget_tail();
     let before = inode.before_zeros();
     if is_cut && !left {
@@ -91,15 +92,15 @@ pub(crate) fn shrink(inode: &Inode, size: u64) -> Result<(), Error> {
     }
 }
 
-/// What the first handle frees: the end. Where it takes more than one, all of it will succeed as far as the map and the journal say: nothing
-/// takes the first one back.
+/// The piece at the end, which the first handle frees. If there will be more handles, it checks first that they will not fail because of
+/// the map or for lack of room in the atomic change's transaction, since the first handle cannot be undone.
 fn first_piece(inode: &Inode, keep: u32) -> Result<Piece, Error> {
     let first = inode.piece_to_free(keep..END, End::Last)?;
     if first.blocks.start <= keep {
         return Ok(first);
     }
     inode.check_nodes(keep)?;
-    if inode.volume.has_group() {
+    if inode.volume.has_atomic() {
         let (mut end, mut credits) = (first.blocks.start, first.credits);
         while end > keep {
             let piece = inode.piece_to_free(keep..end, End::Last)?;
@@ -111,7 +112,7 @@ fn first_piece(inode: &Inode, keep: u32) -> Result<Piece, Error> {
     Ok(first)
 }
 
-/// One handle of it: frees a piece.
+/// Frees a piece, in one handle.
 fn free(inode: &Inode, piece: &Piece, size: u64, is_last: bool) -> Result<(), Error> {
     let volume = &inode.volume;
     let now = timestamp(volume.now_nanos());
@@ -120,7 +121,7 @@ fn free(inode: &Inode, piece: &Piece, size: u64, is_last: bool) -> Result<(), Er
         remap.replace(piece.blocks.clone(), &[])?;
         remap.disk.size = size;
         remap.written_at(now);
-        // The blocks are free already.
+        // The blocks have been freed in this handle, so a failure here aborts the journal.
         handle.or_abort(if !is_last {
             inode.begin_orphan(handle)
         } else if inode.disk().links > 0 {

@@ -1,13 +1,14 @@
-//! What a queue keeps of an attached file: its hold on the gate, the view of the map it saw last, the run it found last.
+//! What a queue keeps of an attached file: its shard of the gate's count, the view of the map it saw last, the run it found last.
 //!
-//! Input: an open file. Output: a look at the map that costs one load, and the one of `dio::fast` that costs a comparison more.
-//! Invariants: gate, then size, then map; what was found in an older view is forgotten. Limits: used under its queue's lock.
+//! Input: an open file. Output: the newest view of the map, at the cost of one load if nothing was published; for `dio::fast` the place
+//! of a range, at one comparison more. Invariants: gate, size and map are read in this order; a run found in an older view is forgotten.
+//! Limits: used under its queue's lock.
 
 use crate::inode::{Handle, Inode, OpenFile};
 use crate::map::{Cached, MapView};
 use std::sync::Arc;
 
-/// A written run, in bytes: where it begins in the file and on the device, and how long it is.
+/// A written run, in bytes: where it starts in the file (`start`) and on the device (`at`), and its length.
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
     start: u64,
@@ -31,7 +32,7 @@ pub(crate) struct Attached {
     view: Cached<MapView>,
     /// The written run of `view` that was looked up last.
     last_run: Run,
-    /// Its requests in the queue's slots that are not ready.
+    /// How many slots of the queue hold requests of this file that are not ready.
     pub(crate) requests: u32,
     pub(crate) generation: u32,
 }
@@ -48,15 +49,15 @@ impl Attached {
         }
     }
 
-    /// The file, and the newest view of its map: one load if nothing was published since the last call.
+    /// The file, and the newest view of its map. Costs one load if nothing was published since the last call.
     #[inline]
     pub(crate) fn with_latest_map(&mut self) -> (&Handle, &Arc<MapView>) {
         self.refresh();
         (&self.handle, self.view.value())
     }
 
-    /// Counts a request for `len` bytes at `pos` in flight, if they lie inside the size and in one written run; gives the
-    /// byte of the device where they begin. Gate, size, map, in this order.
+    /// Counts a request for `len` bytes at `pos` in flight, if they lie inside the size and in one written run. Returns the byte of the
+    /// device at which they start. Reads gate, size and map in this order.
     #[inline(always)]
     pub(crate) fn enter_for_run(&mut self, pos: u64, len: u64) -> Option<u64> {
         let Attached {
@@ -102,7 +103,7 @@ impl Attached {
         run.covers(pos, len).then(|| run.at + (pos - run.start))
     }
 
-    /// Takes the newest view; what was found in an older one is forgotten.
+    /// Takes the newest view; if it is another, forgets the run found in the older one.
     #[inline]
     fn refresh(&mut self) {
         if self.view.refresh(&self.handle.inode.map) {

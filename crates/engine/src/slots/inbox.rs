@@ -1,18 +1,18 @@
-//! What other threads leave for a queue: requests that a gate released, and requests that a worker finished.
+//! The inbox of a queue: messages of other threads about requests that a gate released or a worker finished.
 //!
-//! Input: gates and workers, holding whatever locks they hold. Output: messages, taken by whoever drains the queue.
-//! Invariant: a message is posted before the waker is kicked, so a waiter that wakes finds it. Limits: at most one message
-//! per slot is on its way.
+//! Input: messages from gates and workers, which may hold any lock of a lower rank. Output: the messages, taken by whoever drains the
+//! queue. Invariant: a message is posted before the waker is kicked, so a waiter that wakes finds it. Limits: at most one message per
+//! slot is on its way.
 
 use crate::locks::INBOX;
 use crate::turn::Message;
 use diorite_block::sync::Mutex;
 use diorite_block::sync::atomic::{AtomicBool, Ordering};
 
-/// See the module.
+/// The messages for one queue, under a lock of their own.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    /// There may be messages.
+    /// There may be messages; tells so without the lock.
     some: AtomicBool,
     messages: Mutex<Vec<Message>>,
 }
@@ -25,7 +25,7 @@ impl Inbox {
         }
     }
 
-    /// Posts messages. The caller kicks the queue's waker after it.
+    /// Posts messages. The caller kicks the queue's waker afterwards.
     pub(crate) fn post(&self, new: impl IntoIterator<Item = Message>) {
         let mut messages = self.messages.lock();
         messages.extend(new);
@@ -43,7 +43,7 @@ impl Inbox {
         }
     }
 
-    /// Nothing waits here.
+    /// There is no message.
     pub(crate) fn is_empty(&self) -> bool {
         !self.some.load(Ordering::Acquire)
     }

@@ -1,4 +1,4 @@
-//! What every request of a queue is measured by: the device's and the volume's numbers, and what the policy lets the fast attempt do.
+//! Alignments and sizes that every request of a queue is checked against, and what the policy lets the fast attempt do.
 //!
 //! Input: a file system, a policy. Output: [`Limits`], [`Fast`]. Invariants: limits do not change while a queue is open. Limits: none.
 
@@ -8,23 +8,23 @@ use crate::ioend::{CachedPages, Facts, Verdict, decide};
 use crate::policy::{Policy, ReadLock, Unaligned};
 use crate::request::MAX_REQUEST;
 
-/// What does not change while a queue is open: the device's and the volume's numbers that every request needs.
+/// Numbers of the device and the volume that every request needs, and that do not change while a queue is open.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Logical block - 1.
+    /// The device's logical block in bytes, minus 1.
     pub(crate) logical_mask: u64,
-    /// DMA alignment - 1.
+    /// The device's DMA alignment in bytes, minus 1.
     pub(crate) dma_mask: usize,
-    /// log2 of the file system's block size, and that size - 1.
+    /// log2 of the file system's block size in bytes, and that size minus 1.
     pub(crate) block_bits: u32,
     pub(crate) block_mask: u64,
-    /// The largest bio.
+    /// The largest bio, in bytes.
     pub(crate) max_transfer: u32,
-    /// The largest request that one bio can carry.
+    /// The largest request, in bytes, that one bio can carry.
     pub(crate) most_single: u64,
-    /// FUA makes a write durable by itself.
+    /// The device has FUA: such a write is durable without a flush.
     pub(crate) fua: bool,
-    /// Writes need FUA or a flush to be durable.
+    /// The device has a volatile cache: without FUA or a flush writes are not durable.
     pub(crate) volatile_cache: bool,
 }
 
@@ -44,14 +44,14 @@ impl Limits {
         }
     }
 
-    /// Does the request begin and end at file-system blocks?
+    /// Are start and end of the request aligned to file-system blocks?
     #[inline]
     pub(crate) fn is_block_aligned(&self, slot: &Slot) -> bool {
         (slot.pos | u64::from(slot.len)) & self.block_mask == 0
     }
 }
 
-/// What the policy lets the fast attempt do; worked out once per batch.
+/// Which requests the policy lets the fast attempt take; computed when the policy changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fast {
     pub(crate) reads: bool,
@@ -69,7 +69,7 @@ impl Fast {
             cached: CachedPages::None,
         };
         let inline = decide(policy.completion, nothing_owed) == Verdict::Inline;
-        // One run is one extent, so only a policy that wants every unaligned write alone keeps them out.
+        // The fast attempt stays in one extent, so only a policy that runs every unaligned write alone excludes them.
         let unaligned_writes = inline && policy.unaligned != Unaligned::Exclusive;
         Fast {
             reads: policy.read_lock == ReadLock::None,
@@ -78,7 +78,7 @@ impl Fast {
         }
     }
 
-    /// The same without writes.
+    /// The same without writes, for a volume that is not open for them any more.
     pub(crate) fn for_reading(self) -> Fast {
         Fast {
             writes: false,

@@ -2,10 +2,10 @@
 //!
 //! | file | takes -> gives |
 //! |---|---|
-//! | `state` | a queue's parts, under its lock |
-//! | `slot` | a request -> its slot, and what became of it |
-//! | `attached` | a file -> the newest view of its map, the run found last |
-//! | `limits` | a device and a policy -> what every request is measured by |
+//! | `state` | the parts of a queue, and the lock that guards them |
+//! | `slot` | a request -> its slot, which keeps its progress until it is reaped |
+//! | `attached` | a file -> the newest view of its map, the run that was found last |
+//! | `limits` | a device and a policy -> alignment and sizes that every request is checked against |
 //! | `plan` | mappings -> the pieces of a request |
 //! | `inbox` | messages of other threads -> the queue's next drain |
 //! | `service` | a file system -> its workers, its policy, its queues |

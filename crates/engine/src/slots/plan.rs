@@ -1,4 +1,4 @@
-//! The plan of a request: which bytes come from or go to which place of the device, which are zeros.
+//! The plan of a request: which of its bytes go to or come from which place on the device, and which are zeros.
 //!
 //! Input: mappings that cover the request's blocks, and its byte range. Output: [`Piece`]s that cover the range in order.
 //! Invariants: pure; pieces are not empty, cover the range exactly, and a data piece never leaves its mapping's blocks.
@@ -10,21 +10,21 @@ use crate::mapping::{Mapping, MappingState};
 /// One piece of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// From or to the device at this byte.
+    /// Bytes of the request, to or from this place on the device.
     Data {
         /// The first byte on the device.
         at: u64,
         /// How many bytes.
         len: u32,
     },
-    /// Zeros to the device that are not in the request: the rest of a new block.
+    /// Zeros written to the device around the request's bytes: the rest of a new block.
     Pad {
         /// The first byte on the device.
         at: u64,
         /// How many bytes.
         len: u32,
     },
-    /// Zeros, without the device.
+    /// Bytes of a read that are zeros, without I/O.
     Zero {
         /// How many bytes.
         len: u32,
@@ -34,24 +34,24 @@ pub(crate) enum Piece {
 /// Why a plan cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle {
-    /// Part of the map has to be read first.
+    /// A part of the map has to be loaded first.
     NotLoaded(NotLoaded),
-    /// A write meets space that holds no data yet.
+    /// A write meets a hole or unwritten blocks.
     NotWritten(Mapping),
 }
 
-/// What a range is for.
+/// How a plan treats blocks that are not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Holes and unwritten blocks read as zeros.
     Read,
     /// Every block must be written already.
     Overwrite,
-    /// Blocks that are not written are new: what the request leaves of them becomes zeros.
+    /// For a write into new space: unwritten blocks get zeros around the request's bytes. Holes are an obstacle.
     Fill,
 }
 
-/// Plans `pos..pos + len` over `mappings`, which start at `pos`'s block. Gives the number of written mappings met.
+/// Plans `len` bytes at `pos` over `mappings`, which start at the block of `pos`. Returns how many written mappings there are.
 #[inline]
 pub(crate) fn plan(
     purpose: Purpose,
@@ -88,7 +88,7 @@ pub(crate) fn plan(
             MappingState::Unwritten(block) if purpose == Purpose::Fill => {
                 let mask = (1 << block_bits) - 1;
                 let place = (block.get() << block_bits) + (at - start);
-                // Only the request's own ends can lie inside a block.
+                // Only the request's own first and last byte can be inside a block.
                 pad(pieces, place - (at & mask), at & mask);
                 data(pieces, place, stop - at, max_transfer);
                 pad(pieces, place + (stop - at), stop.wrapping_neg() & mask);
@@ -103,7 +103,7 @@ pub(crate) fn plan(
     Ok(written)
 }
 
-/// A length within one request.
+/// A length within one request, as 32 bits.
 fn short(len: u64) -> u32 {
     u32::try_from(len).expect("a piece is no longer than its request, which is at most 1 GiB")
 }

@@ -1,8 +1,7 @@
-//! What serves a file system: its workers, the policy, and its queues - those that users have, drained by anybody, and those that blocking
-//! calls share.
+//! What serves a file system: its workers, its policy, and the list of its queues, which any thread may drain.
 //!
-//! Input: queues as they come and go; blocking calls. Output: drains on behalf of owners, sums of counters, idle queues. Invariants: a queue that is
-//! being dropped is drained no more and its counts stay. Limits: a few idle queues are kept.
+//! Input: queues as they are opened and dropped. Output: the open queues, the sum of their counters. Invariants: a queue that is being
+//! dropped is not drained any more, and its counters stay in the sum. Limits: none of its own.
 
 use super::QueueShared;
 use crate::inode::Fs;
@@ -15,7 +14,7 @@ use diorite_block::sync::Mutex;
 use diorite_block::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-/// See the module.
+/// A file system with its workers, its policy and its queues.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) fs: Arc<Fs>,
@@ -27,7 +26,7 @@ pub(crate) struct Service {
 #[derive(Debug, Default)]
 struct Registry {
     queues: Vec<Weak<QueueShared>>,
-    /// What the queues that are gone have counted.
+    /// The sum of the counters of queues that were dropped.
     retired: Counters,
 }
 
@@ -48,12 +47,12 @@ impl Service {
         Policy::unpack(self.policy.load(Ordering::Relaxed))
     }
 
-    /// Changes the policy for requests from now on.
+    /// Changes the policy for requests that are submitted from now on.
     pub(crate) fn set_policy(&self, policy: Policy) {
         self.policy.store(policy.pack(), Ordering::Relaxed);
     }
 
-    /// What all queues have counted.
+    /// The sum of the counters of all queues, dropped ones included.
     pub(crate) fn counted(&self) -> Counters {
         let (queues, mut sum) = {
             let registry = self.registry.lock();
@@ -70,7 +69,7 @@ impl Service {
         self.registry.lock().queues.push(Arc::downgrade(queue));
     }
 
-    /// Forgets a queue that is being dropped.
+    /// Takes a queue that is being dropped off the list, and keeps its counters.
     pub(crate) fn retire(&self, queue: &Arc<QueueShared>, counters: &Counters) {
         let mut registry = self.registry.lock();
         registry.retired.add(counters);

@@ -1,7 +1,7 @@
-//! The fixed pool of slots of a queue: one for each request that was accepted and not yet handed back.
+//! The fixed pool of slots of a queue: one for each request that was accepted and not yet reaped.
 //!
-//! Input: requests. Output: the same, with what became of them. Invariant: a slot is in one [`SlotState`] at a time, and
-//! only the holder of the queue's lock changes it. Limits: the pool never grows.
+//! Input: requests. Output: their completions. Invariant: a slot is in one [`SlotState`] at a time, and only the holder of the queue's
+//! lock changes it. Limits: the pool never grows.
 
 use crate::error::Error;
 use crate::ioend::Gather;
@@ -11,23 +11,23 @@ use crate::request::{Completion, Request, RequestFlags};
 use crate::turn::Hold;
 use diorite_block::{Bio, BioError, BioOp, Buf, Epoch, Split};
 
-/// No slot.
+/// The end of the list of free slots.
 const NONE: u32 = u32::MAX;
 
 /// Where a slot's request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlotState {
-    /// Nowhere: the slot is free.
+    /// There is no request: the slot is free.
     Free,
-    /// In hand, or with the device.
+    /// Being processed by the queue, or with the device.
     Active,
-    /// With the device in a single bio that carries all its memory, counted in flight, and owing nothing at its end.
+    /// With the device, as a single bio that has the whole buffer; counted in flight; owes nothing when it ends.
     Single,
-    /// On a gate's list.
+    /// Parked, on the list of its file's gate or pending map.
     Parked,
-    /// With a worker, before submission or for its completion.
+    /// With a worker, either before its data goes down or for its deferred completion.
     Worker,
-    /// Finished: waits to be handed back.
+    /// Finished, not reaped yet.
     Ready,
 }
 
@@ -38,47 +38,48 @@ pub(crate) struct Slot {
     next_free: u32,
     pub(crate) state: SlotState,
     pub(crate) hold: Hold,
-    /// What it will hold once the gate that it is parked on releases it.
+    /// The hold that it gets when the gate on which it is parked releases it.
     pub(crate) wanted: Hold,
     pub(crate) op: Op,
     pub(crate) flags: RequestFlags,
-    /// The volume's policy when it began (rule D6).
+    /// The volume's policy when the request began. It keeps this policy until it ends (rule D6).
     pub(crate) policy: Policy,
-    /// A flush must follow the data before the request is acknowledged.
+    /// The device must be flushed after the data before the request is acknowledged.
     pub(crate) owes_flush: bool,
-    /// Of a write that has to be mapped, or be durable: an epoch before its first bio went down. Of a sync: of which failed flush its open file had been
-    /// told when it began.
+    /// For a write that has to be mapped or to be durable: an epoch before its first bio went down. For a sync: what its open file said
+    /// when the sync began, of the last failed flush that it had been told of.
     pub(crate) began: Option<Epoch>,
-    /// Its first block in the pending map, if it is there.
+    /// The first block of its entry in the pending map, if it has one.
     pub(crate) entry: Option<u64>,
-    /// It ended past the size when that was looked at last.
+    /// Its end was behind the size when they were compared last.
     pub(crate) past_end: bool,
-    /// It is counted in the order in which the size moves.
+    /// It is counted among the extending requests, over which the size moves in offset order.
     pub(crate) extends: bool,
-    /// It has ended and waits for the size to move over others, which may be another queue's.
+    /// It has ended, and waits until the size has moved over earlier extending requests, which may belong to other queues.
     pub(crate) held: bool,
-    /// The block behind the file's end in which it may leave bytes.
+    /// The block behind the file's end in which it may leave bytes that are not zeros.
     pub(crate) tail: Option<u64>,
-    /// What it wrote is not mapped yet.
+    /// What it wrote has to be mapped before it is seen.
     pub(crate) owes_map: bool,
-    /// The transaction that last changed the file must be durable before the request is acknowledged.
+    /// The transaction that changed the file last must be durable before the request is acknowledged.
     pub(crate) owes_commit: bool,
-    /// Several bios carry parts of the buffer: see [`Slots::splits`].
+    /// Several bios have parts of the buffer: see [`Slots::splits`].
     pub(crate) in_parts: bool,
-    /// Index of the attached file.
+    /// Index of the attached file in the queue.
     pub(crate) file: u32,
-    /// Bytes asked; fewer than the buffer has only for [`Request::write_last`].
+    /// Bytes asked for; less than the buffer's length only for [`Request::write_last`].
     pub(crate) len: u32,
-    /// The same, where no buffer holds them: of an operation on a range.
+    /// Bytes asked for by an operation on a range, which has no buffer.
     pub(crate) range_len: u64,
-    /// Bytes that a success reports.
+    /// Bytes that the completion reports if the request succeeds.
     pub(crate) done: u32,
-    /// Bytes that move. Those in `done..moved` are past the end of the file: of a read they are zeroed at the end, of a write at the start.
+    /// Bytes that are transferred. Those in `done..moved` are behind the end of the file: they become zeros in the buffer, of a read when
+    /// it ends, of a write before it goes down.
     pub(crate) moved: u32,
     pub(crate) pos: u64,
     pub(crate) token: u64,
     pub(crate) gather: Gather,
-    /// The request's memory, unless bios have it.
+    /// The request's buffer, unless bios have it.
     pub(crate) buf: Buf,
     pub(crate) error: Option<Box<Error>>,
 }
@@ -127,34 +128,34 @@ impl Slot {
         self.owes_commit = false;
     }
 
-    /// One past the last byte asked. Cannot wrap: the position was checked when the request started.
+    /// One past the last byte asked for. Cannot wrap: the position was checked when the request started.
     pub(crate) fn end(&self) -> u64 {
         self.pos.saturating_add(u64::from(self.len))
     }
 
-    /// It writes the last bytes of a file, and zeros behind them. To be asked before the buffer goes down.
+    /// It is a [`Request::write_last`]: the last bytes of a file, and zeros behind them. Valid only before the buffer goes down.
     pub(crate) fn is_last(&self) -> bool {
         self.op == Op::Write && self.len as usize != self.buf.len()
     }
 
-    /// Others may wait for its range, or for the size to move over it: it must not wait for them to end (rule D6).
+    /// Others may wait for its range, or for the size to move over it. So it must not wait for them to end (rule D6).
     pub(crate) fn is_waited_for(&self) -> bool {
         self.entry.is_some() || self.extends
     }
 
-    /// Notes why the request fails; the first reason sticks.
+    /// Notes why the request fails, unless it has failed already.
     pub(crate) fn fail(&mut self, error: Box<Error>) {
         self.error.get_or_insert(error);
     }
 }
 
-/// The pool.
+/// The slots of a queue.
 #[derive(Debug)]
 pub(crate) struct Slots {
     slots: Box<[Slot]>,
-    /// The buffers of the slots that are `in_parts`.
+    /// The divided buffers of the slots that are `in_parts`.
     splits: Box<[Option<Split>]>,
-    /// The first free slot, which names the next; [`NONE`] if all are taken.
+    /// The first free slot, head of a list through `next_free`; [`NONE`] if all are taken.
     first_free: u32,
     free: usize,
 }
@@ -171,22 +172,22 @@ impl Slots {
         }
     }
 
-    /// Slots that could take a request.
+    /// How many slots are free.
     #[inline]
     pub(crate) fn free(&self) -> usize {
         self.free
     }
 
-    /// Slots with a request.
+    /// How many slots have a request.
     #[inline]
     pub(crate) fn used(&self) -> usize {
         self.slots.len() - self.free
     }
 
-    /// Puts a request of `len` bytes into a free slot, to be served under this policy from its beginning to its end.
+    /// Puts a request of `len` bytes into a free slot. It is served under `policy` until it ends. Returns the slot's index.
     ///
     /// # Panics
-    /// If there is none: the caller counted.
+    /// If no slot is free: the caller has to count.
     #[inline]
     pub(crate) fn put(&mut self, request: &mut Request, len: u32, policy: Policy) -> u32 {
         let index = self.first_free;
@@ -213,10 +214,10 @@ impl Slots {
         index
     }
 
-    /// Puts a request into a free slot whose memory goes straight into its only bio.
+    /// Puts a request into a free slot whose buffer goes straight into its only bio. Returns the slot's index.
     ///
     /// # Panics
-    /// If there is none: the caller counted.
+    /// If no slot is free: the caller has to count.
     #[inline(always)]
     pub(crate) fn put_single(&mut self, request: &Request) -> u32 {
         let index = self.first_free;
@@ -234,14 +235,14 @@ impl Slots {
         index
     }
 
-    /// Did the request go straight down, in one bio?
+    /// Was the request sent by the fast attempt, in one bio?
     #[inline(always)]
     pub(crate) fn is_single(&self, index: u32) -> bool {
         self.slots[index as usize].state == SlotState::Single
     }
 
-    /// Ends a request that went straight down: frees its slot, moves its completion to `out`, gives the index of its file; none,
-    /// and nothing done, for any other. [`Slots::note_ended`] follows, once for the batch.
+    /// Completes a request of the fast attempt that ended well: frees its slot, moves its completion to `out`, and returns the index of
+    /// its file. Does nothing and returns None for any other request. The caller calls [`Slots::note_ended`] once for the batch.
     #[inline(always)]
     pub(crate) fn end_single(
         &mut self,
@@ -273,12 +274,12 @@ impl Slots {
         Some(slot.file)
     }
 
-    /// Counts the slots that [`Slots::end_single`] freed.
+    /// Counts slots as free that [`Slots::end_single`] has freed.
     pub(crate) fn note_ended(&mut self, count: usize) {
         self.free += count;
     }
 
-    /// Makes a single bio's request like any other, its bio just back.
+    /// Fills in the slot of a request of the fast attempt, so that it can be ended like any other; its only bio has just come back.
     pub(crate) fn generalise(&mut self, index: u32, bio: &Bio) {
         let slot = &mut self.slots[index as usize];
         slot.state = SlotState::Active;
@@ -293,7 +294,7 @@ impl Slots {
             dsync: false,
             sync: false,
         };
-        // It was let go straight down because it ends inline, whatever the policy is by now.
+        // The fast attempt took it because it ends inline; so it does, even if the policy has changed since.
         slot.policy = Policy {
             completion: CompletionPolicy::Inline,
             ..Policy::DIORITE
@@ -304,7 +305,7 @@ impl Slots {
         slot.gather.start();
     }
 
-    /// Takes back a bio's buffer and its verdict. True if it was the last reference.
+    /// Takes back a bio's buffer and its result. True if it was the request's last reference.
     #[inline]
     pub(crate) fn take_back(&mut self, index: u32, bio: Bio) -> bool {
         let slot = &mut self.slots[index as usize];
@@ -317,7 +318,7 @@ impl Slots {
         last
     }
 
-    /// A bio that wrote zeros around the request's data is back. True if it was the last reference.
+    /// Takes back the result of a bio that wrote zeros around the request's data. True if it was the last reference.
     pub(crate) fn take_back_pad(&mut self, index: u32, result: Result<(), BioError>) -> bool {
         self.slots[index as usize].gather.put(result)
     }
@@ -327,14 +328,14 @@ impl Slots {
         split.expect("a slot in parts has its split").absorb(part);
     }
 
-    /// The buffer, cut for several bios.
+    /// The request's buffer, to be divided among several bios.
     pub(crate) fn split_for(&mut self, index: u32) -> &mut Split {
         let slot = &mut self.slots[index as usize];
         slot.in_parts = true;
         self.splits[index as usize].get_or_insert_with(|| Split::new(std::mem::take(&mut slot.buf)))
     }
 
-    /// References of the request that bios have.
+    /// How many bios of the request are with the device.
     pub(crate) fn with_device(&self, index: u32) -> u32 {
         let slot = &self.slots[index as usize];
         match slot.state {
@@ -343,18 +344,18 @@ impl Slots {
         }
     }
 
-    /// Slots in all.
+    /// The number of slots.
     pub(crate) fn count(&self) -> u32 {
         u32::try_from(self.slots.len()).expect("the depth has 32 bits")
     }
 
-    /// A part of the buffer will not come back, and so the whole does not.
+    /// Drops the divided buffer: a part of it is lost, so it cannot be joined.
     pub(crate) fn forget_split(&mut self, index: u32) {
         self.splits[index as usize] = None;
         self.slots[index as usize].in_parts = false;
     }
 
-    /// The buffer is whole again.
+    /// Joins the parts of the buffer, which all are back.
     pub(crate) fn join(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         if let Some(split) = self.splits[index as usize].take() {
@@ -363,7 +364,7 @@ impl Slots {
         slot.in_parts = false;
     }
 
-    /// Takes a finished request out and frees its slot.
+    /// Takes a finished request out, and frees its slot.
     #[inline]
     pub(crate) fn take(&mut self, index: u32) -> Completion {
         let slot = &mut self.slots[index as usize];

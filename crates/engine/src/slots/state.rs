@@ -1,7 +1,7 @@
-//! What a queue is made of: its slots, its files, its bios, under one lock.
+//! The state of a queue: its slots, its attached files, its bios, under one lock.
 //!
-//! Input: none of its own. Output: [`QueueShared`], [`QueueState`]. Invariants: what the lock guards is changed by its holder only. Limits:
-//! what is done with it is in the rooms above: `dio`, `complete`, `queue`.
+//! Input: none of its own. Output: [`QueueShared`], [`QueueState`]. Invariants: what the lock guards is changed by its holder only.
+//! Limits: data only; the rooms above work on it: `dio`, `complete`, `queue`.
 
 use super::plan::Piece;
 use super::{Attached, Fast, Inbox, Limits, Service, Slots};
@@ -18,22 +18,22 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes of writes after which a queue tells its volume.
+/// After so many bytes of writes a queue adds them to its volume's count.
 const WRITTEN_UNTOLD: u64 = 4 << 20;
 
-/// In a bio's token, above the 32 bits of its slot: it carries zeros, not a part of the request's memory.
+/// A flag in a bio's token, above the 32 bits of its slot: the bio writes padding zeros, and its memory is not the request's.
 pub(crate) const PAD: u64 = 0x1_0000_0000;
 
-/// Who does what a request owes that blocks.
+/// Who runs the deferred work of a queue's requests, which may block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockingWork {
     /// The volume's workers.
     Workers,
-    /// The thread that waits in a blocking call: no hop.
+    /// The thread that waits in a blocking call, without a hop to a worker.
     Caller,
 }
 
-/// What a queue is made of, shared with gates and workers that hold its requests.
+/// A queue, shared with gates and workers that have its requests.
 pub(crate) struct QueueShared {
     pub(crate) service: Arc<Service>,
     pub(crate) volume: Arc<Fs>,
@@ -52,57 +52,57 @@ impl std::fmt::Debug for QueueShared {
     }
 }
 
-/// What the queue's lock guards.
+/// The part of a queue that its lock guards.
 #[derive(Debug)]
 pub(crate) struct QueueState {
     pub(crate) slots: Slots,
     pub(crate) files: Vec<Option<Attached>>,
     /// Finished requests, in the order in which they ended.
     pub(crate) ready: VecDeque<u32>,
-    /// Requests being taken in, when that is only a part of a batch.
+    /// Memory for the requests being submitted, if they are only a part of the caller's list.
     pub(crate) requests: Vec<Request>,
-    /// How long the next wait of an owner with parked requests lasts at most.
+    /// How long an owner with parked requests waits at most before it drains other queues again; it doubles up to a limit.
     pub(crate) pause: Duration,
-    /// Bios on their way to the device; what it does not take yet stays here.
+    /// Bios on their way to the device; those that it has no room for stay here.
     pub(crate) bios: Vec<Bio>,
-    /// Bios that came back, while they are looked at.
+    /// Memory for bios that the device gave back, while they are processed.
     pub(crate) reaped: BioList,
     pub(crate) messages: Vec<Message>,
     pub(crate) limits: Limits,
-    /// The time of the batch in hand, in nanoseconds since 1970; 0 until a write asks for it.
+    /// The time of the current batch, in nanoseconds since 1970; 0 until a write of the batch needs it.
     pub(crate) now: u64,
-    /// The policy of the batch in hand, and what it lets the fast attempt do.
+    /// The policy of the current batch, and what it lets the fast attempt do.
     pub(crate) policy: Policy,
     pub(crate) fast: Fast,
-    /// Bytes of writes that the volume has not been told of: that is not worth a shared counter per batch.
+    /// Bytes of writes not yet added to the volume's count, as a shared counter per batch would cost too much.
     pub(crate) written: u64,
-    /// The volume's condition, as the batch in hand has found it.
+    /// The volume's condition at the start of the current batch.
     pub(crate) condition: Condition,
-    /// The pieces of the request being planned.
+    /// Memory for the pieces of the request being planned.
     pub(crate) pieces: Vec<Piece>,
-    /// Completions of this pass that workers will be given together.
+    /// Jobs of requests that ended in this pass; workers get them together.
     pub(crate) owed: Vec<Job>,
-    /// What the caller of a blocking call has to do itself.
+    /// Deferred work that the caller of a blocking call has to do itself.
     pub(crate) own_work: VecDeque<Work>,
-    /// Of such a caller: its only bio, which it runs in its own thread.
+    /// The only bio of a blocking call, which the caller runs in its own thread.
     pub(crate) own_bio: Option<Bio>,
-    /// The device can do that.
+    /// The device can run a bio in the calling thread, and the queue is one for blocking calls.
     pub(crate) runs_here: bool,
-    /// The caller is at that bio.
+    /// The caller is running `own_bio`.
     pub(crate) runs_own: bool,
-    /// The device has panicked: of what it was given something may never come back.
+    /// The device has panicked: some of the bios that it was given may never come back.
     pub(crate) lost: bool,
-    /// Requests on gates' lists.
+    /// How many requests are parked, on lists of gates and pending maps.
     pub(crate) parked: u32,
-    /// Requests that wait for the size to move over others.
+    /// How many requests have ended and wait for the size to move.
     pub(crate) held: u32,
-    /// Threads asleep, or about to be, that something in use may wake: who takes requests out tells them when nothing is left.
+    /// Threads that sleep, or are about to, and that a request in use may wake. The thread that reaps the last request kicks them.
     pub(crate) waiters: u32,
     pub(crate) counters: Counters,
 }
 
 impl QueueState {
-    /// Takes the volume's policy and condition for the next batch.
+    /// Takes the volume's current policy and condition for the next batch.
     #[inline]
     pub(crate) fn follow(&mut self, service: &Service, volume: &Fs) {
         let (policy, condition) = (service.policy(), volume.condition());
@@ -118,7 +118,7 @@ impl QueueState {
         }
     }
 
-    /// Moves finished requests to the owner's list.
+    /// Moves the finished requests to the owner's list.
     #[inline]
     pub(crate) fn hand_out(&mut self, out: &mut Vec<Completion>) {
         while let Some(index) = self.ready.pop_front() {
@@ -126,7 +126,7 @@ impl QueueState {
         }
     }
 
-    /// Notes that the file's data was written: once per batch and file there is something to do.
+    /// Notes a write of the file's data at the time of the batch, for mtime and ctime; cheap but for the first call per batch and file.
     #[inline]
     pub(crate) fn touch(now: &mut u64, inode: &Arc<Inode>) {
         if *now == 0 {
@@ -135,13 +135,13 @@ impl QueueState {
         inode.touch(*now);
     }
 
-    /// Are there requests that may wait for those of other queues?
+    /// Are there requests that may wait for requests of other queues?
     #[inline]
     pub(crate) fn depends(&self) -> bool {
         self.parked > 0 || self.held > 0
     }
 
-    /// The attached file of this id, if it is.
+    /// The attached file with this id; None if the id is not valid.
     pub(crate) fn attached(&self, file: FileId) -> Option<&Attached> {
         self.files
             .get(file.index as usize)?
@@ -156,7 +156,7 @@ impl QueueState {
             .filter(|a| a.generation == file.generation)
     }
 
-    /// The attached file of a slot that holds a request of it.
+    /// The attached file of the request in this slot.
     pub(crate) fn file_of(&self, slot: u32) -> &Attached {
         let index = self.slots[slot].file as usize;
         self.files[index]
@@ -178,7 +178,7 @@ impl Mail for QueueShared {
 }
 
 impl QueueShared {
-    /// Are there requests whose completion is not ready?
+    /// Are there requests that have not finished?
     pub(crate) fn busy(&self) -> bool {
         let state = self.state.lock();
         state.slots.used() != state.ready.len()
@@ -188,7 +188,7 @@ impl QueueShared {
         self.state.lock()
     }
 
-    /// Gives blocking work to whoever does it for this queue.
+    /// Gives blocking work to a worker, or to the caller of a blocking call, as this queue wants it.
     pub(crate) fn hand_off(&self, state: &mut QueueState, work: Work) {
         match self.blocking_work {
             crate::slots::BlockingWork::Caller => state.own_work.push_back(work),
@@ -196,8 +196,9 @@ impl QueueShared {
         }
     }
 
-    /// Tells the owner of requests that ended without a kick, as those do that need no device: it may poll the descriptor; in a stack it
-    /// may be asleep, as who submits need not be who waits, or goes to sleep right after a drain that has sent them down.
+    /// Kicks the owner if requests have finished without a kick, as those that need no device do. The owner may poll the descriptor; in a
+    /// stack it may sleep, as the thread that submits need not be the one that waits, or as it goes to sleep right after a drain that has
+    /// sent these requests down.
     #[inline]
     pub(crate) fn tell_ready(&self, state: &QueueState) {
         if !state.ready.is_empty() {

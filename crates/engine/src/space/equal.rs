@@ -1,9 +1,9 @@
-//! Which blocks of attributes are known, by the hash of their entries.
+//! Finds attribute blocks that inodes can share, by the hash of their entries.
 //!
-//! Input: blocks as they are made, and as their last users leave them. Output: a block that may have the same entries. Invariants: a block is
-//! known from when it is made until its last user leaves it, and both, as the look and the count of a new user, are one step under the lock;
-//! so what is found is in use. Limits: the last [`SLOTS`] or fewer blocks that were written since the volume was opened; none with a value in
-//! an inode of its own, which counts the blocks that name it.
+//! Input: blocks as they are written, and as their last users leave them. Output: a block that may have the same entries. Invariants: a
+//! block is known from when it is written until its last user leaves it. Leaving it and forgetting it are one step under the lock, and so
+//! are finding it and counting a new user; so a block that is found is in use. Limits: at most [`SLOTS`] blocks, of those written since
+//! the volume was opened; none that has a value in an inode of its own, since such an inode counts the blocks that refer to it.
 
 use crate::error::Error;
 use crate::locks::EQUAL_BLOCKS;
@@ -11,28 +11,28 @@ use diorite_block::sync::Mutex;
 use diorite_format::FsBlock;
 use diorite_format::xattr::{self, XattrEntry};
 
-/// Who has a block that an inode was to leave.
+/// Who uses a block after an inode was to leave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// Others.
+    /// Other inodes.
     ToOthers,
-    /// Nobody: it is free.
+    /// Nobody: it was freed.
     ToNobody,
-    /// The inode still.
+    /// Still the inode.
     NotYet,
 }
 
-/// Blocks known at most.
+/// The largest number of known blocks.
 const SLOTS: usize = 1024;
 
-/// The blocks of attributes that are known, by the hash of their entries.
+/// The known attribute blocks, by the hash of their entries.
 #[derive(Debug)]
 pub(crate) struct EqualBlocks(Mutex<Vec<Known>>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     hash: u32,
-    /// None: nothing is known here.
+    /// None if the slot is empty.
     at: Option<FsBlock>,
 }
 
@@ -41,7 +41,7 @@ impl EqualBlocks {
         EqualBlocks(Mutex::at_level(&EQUAL_BLOCKS, level, Vec::new()))
     }
 
-    /// A block that is in use has these entries now.
+    /// Notes that a block in use has these entries now.
     pub(crate) fn note(&self, at: FsBlock, entries: &[XattrEntry<'_>]) {
         let Some(hash) = hash_of(entries) else { return };
         let mut slots = self.0.lock();
@@ -51,14 +51,14 @@ impl EqualBlocks {
         slots[slot_of(hash)] = Known { hash, at: Some(at) };
     }
 
-    /// Does `with` while no block begins or ends to be known, with the one that is by this hash.
+    /// Calls `with` with the block known for this hash, if there is one, under the lock: meanwhile no block becomes known or is forgotten.
     pub(crate) fn holding<R>(&self, hash: u32, with: impl FnOnce(Option<FsBlock>) -> R) -> R {
         let slots = self.0.lock();
         let known = slots.get(slot_of(hash)).filter(|known| known.hash == hash);
         with(known.and_then(|known| known.at))
     }
 
-    /// Does `leave`, which says who has a block then: what nobody has is not known either.
+    /// Calls `leave`, which returns who uses the block afterwards, under the lock. Forgets the block if nobody does.
     pub(crate) fn leaving(
         &self,
         block: FsBlock,
@@ -78,7 +78,7 @@ fn slot_of(hash: u32) -> usize {
     hash as usize % SLOTS
 }
 
-/// By what a block with these entries is found; none if it is for one inode.
+/// The hash by which a block with these entries is found; None if such a block is not shared.
 pub(crate) fn hash_of(entries: &[XattrEntry<'_>]) -> Option<u32> {
     let alone = entries.is_empty() || entries.iter().any(XattrEntry::is_held);
     let hash = xattr::block_hash(entries);

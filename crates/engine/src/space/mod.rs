@@ -1,10 +1,10 @@
-//! The space room: what is claimed, kept ahead or shared, in memory. Numbers only.
+//! The space room: blocks that several inodes share, in memory. It knows only numbers.
 //!
 //! | file | takes -> gives |
 //! |---|---|
-//! | `equal` | the entries of a block of attributes -> an equal block that is in use |
+//! | `equal` | the entries of an attribute block -> a block in use with equal entries |
 //!
-//! Input: numbers of blocks. Output: the same. Invariants: those of each file. Limits: nothing here waits for I/O.
+//! Input: block numbers. Output: block numbers. Invariants: those of each file. Limits: nothing here waits for I/O.
 
 mod equal;
 

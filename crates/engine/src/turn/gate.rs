@@ -1,17 +1,17 @@
-//! The gate of an inode and its sharded count of direct requests in flight.
+//! The gate of an inode: its count of direct requests in flight, in shards, and the exclusive turn.
 //!
-//! Input: requests that enter and leave, each through its queue's own [`Shard`]; holders that close the gate (exclusive
-//! writes now; truncate and its kin). Output: parked requests released in order to their queues. Invariants: while a
-//! holder has its turn the count is zero but for the holder; who leaves last wakes the holder; nobody who leaves ever
-//! waits. Limits: the shards are summed only while the gate is closed.
+//! Input: requests that enter and leave, each through its queue's own [`Shard`]; operations that need the file for themselves and close
+//! the gate (exclusive writes, truncate, fallocate, ...). Output: parked requests, released in order to their queues. Invariants: while
+//! one has the turn, nobody else is in flight; the last one that leaves wakes the one that waits for the turn; leaving never waits.
+//! Limits: the shards are summed only while the gate is closed.
 //!
 //! # The count in flight
 //!
-//! An inode's in-flight count is sharded: one counter on a cache line of its own per queue that has the file attached. Entering is an
-//! increment and a load of `closed`; closing is a store of `closed` and a sum of the shards. Both sides are sequentially consistent, so
-//! either the closer sees the count or the one who enters sees that the gate is closed and leaves again. Who leaves while the gate is
-//! closed looks whether the count has reached zero and wakes the holder. Turns are given in order; requests parked between two turns
-//! are let in together and the next turn waits for them.
+//! An inode's in-flight count has a shard for each queue that has the file attached: a counter on its own cache line. To enter is to
+//! increment the shard and load `closed`; to close is to store `closed` and sum the shards. Both sides are sequentially consistent, so
+//! either the closer sees the count, or the one that enters sees the closed gate and leaves again. A request that leaves while the gate is
+//! closed checks whether the count has reached zero, and then grants the turn. Turns are granted in order; requests parked between two
+//! turns enter together, and the next turn waits for them.
 
 use crate::locks::GATE;
 use crate::turn::Parked;
@@ -22,11 +22,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a thread that waits for a turn sleeps before it drains the volume's queues again: at first, and at most. The pause doubles
-/// while those drains find nothing: in a stack a request goes through many hands, and each may wait for the next drain.
+/// while these drains find nothing. In a stack of volumes a request passes through several queues, and each may need another drain.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
-/// One queue's part of an inode's in-flight count, on a cache line of its own.
+/// The part of an inode's in-flight count that belongs to one queue; on its own cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Shard {
@@ -44,29 +44,29 @@ pub(crate) struct Gate {
 #[derive(Debug, Default)]
 struct Inner {
     shards: Vec<Arc<Shard>>,
-    /// Somebody has the turn, or waits in `draining` for it.
+    /// Somebody has the turn, or waits for it in `draining`.
     held: bool,
-    /// The holder-to-be, until the count is zero.
+    /// The one that gets the turn when the count is zero.
     draining: Option<Waiter>,
     parked: VecDeque<Waiter>,
 }
 
 #[derive(Debug)]
 enum Waiter {
-    /// A request that wants to enter; it is counted in the shard when it is released.
+    /// A request that wants to enter. It is counted in the shard when it is released.
     Enter(Parked, Arc<Shard>),
     /// A request that wants the turn.
-    Turn(Parked),
+    Exclusive(Parked),
     /// A thread that wants the turn and sleeps on `turn_granted`.
     Thread(Arc<AtomicBool>),
 }
 
-/// What became of a wish to enter or to take the turn.
+/// The answer to a request that wants to enter or to take the turn.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     /// Granted: go on.
     Now,
-    /// On the gate's list; the queue's inbox will say when it is granted.
+    /// The request is on the gate's list; a message to its queue will say when this is granted.
     Parked,
 }
 
@@ -79,14 +79,14 @@ impl Gate {
         }
     }
 
-    /// A new shard for one queue.
+    /// Adds a shard for one queue.
     pub(crate) fn add_shard(&self) -> Arc<Shard> {
         let shard = Arc::new(Shard::default());
         self.inner.lock().shards.push(shard.clone());
         shard
     }
 
-    /// Takes a shard out again; its count must be zero.
+    /// Removes a shard, whose count must be zero.
     pub(crate) fn remove_shard(&self, shard: &Arc<Shard>) {
         debug_assert_eq!(
             shard.count.load(Ordering::SeqCst),
@@ -96,10 +96,10 @@ impl Gate {
         self.inner.lock().shards.retain(|s| !Arc::ptr_eq(s, shard));
     }
 
-    /// Counts a request in, unless the gate is closed.
+    /// Counts a request as in flight. Returns false, and does not, if the gate is closed.
     #[inline]
     pub(crate) fn enter(&self, shard: &Shard) -> bool {
-        // SeqCst on both sides: either the closer sees this count, or we see that it has closed the gate.
+        // SeqCst on both sides: either the closer sees this count, or this side sees the closed gate.
         shard.count.fetch_add(1, Ordering::SeqCst);
         if self.closed.load(Ordering::SeqCst) {
             self.leave(shard);
@@ -108,13 +108,13 @@ impl Gate {
         true
     }
 
-    /// Counts a request out. Never waits for I/O.
+    /// Ends the count of a request in flight. Never waits for I/O.
     #[inline]
     pub(crate) fn leave(&self, shard: &Shard) {
         self.leave_many(shard, 1);
     }
 
-    /// Counts several requests out.
+    /// Ends the count of several requests.
     #[inline]
     pub(crate) fn leave_many(&self, shard: &Shard, requests: u64) {
         let before = shard.count.fetch_sub(requests, Ordering::SeqCst);
@@ -124,7 +124,7 @@ impl Gate {
         }
     }
 
-    /// Enters, or parks the request until the holder's turn has ended.
+    /// Counts a request as in flight, or parks it until the turn of another has ended.
     pub(crate) fn enter_or_park(
         &self,
         shard: &Arc<Shard>,
@@ -141,11 +141,11 @@ impl Gate {
         Admission::Now
     }
 
-    /// Takes the turn, or parks the request until it has it. A request that has entered must leave first.
+    /// Takes the turn, or parks the request until it has it. A request that is counted in flight must leave first.
     pub(crate) fn take_turn(&self, request: impl FnOnce() -> Parked) -> Admission {
         let mut inner = self.inner.lock();
         if inner.held {
-            inner.parked.push_back(Waiter::Turn(request()));
+            inner.parked.push_back(Waiter::Exclusive(request()));
             return Admission::Parked;
         }
         inner.held = true;
@@ -153,11 +153,11 @@ impl Gate {
         if inner.in_flight() == 0 {
             return Admission::Now;
         }
-        inner.draining = Some(Waiter::Turn(request()));
+        inner.draining = Some(Waiter::Exclusive(request()));
         Admission::Parked
     }
 
-    /// Takes the turn if nobody is in flight and nobody has it.
+    /// Takes the turn if nobody has it and nothing is in flight.
     pub(crate) fn try_turn(&self) -> bool {
         let mut inner = self.inner.lock();
         if inner.held {
@@ -171,8 +171,8 @@ impl Gate {
         inner.held
     }
 
-    /// Takes the turn from a thread that may block; calls `drain` again and again while it waits, so that nobody's
-    /// accounting depends on a submitter that does not come back. `drain` says whether it made progress.
+    /// Takes the turn for the calling thread, which may block. It calls `drain` repeatedly while it waits, so that requests in flight are
+    /// completed even if their submitter does not come back. `drain` returns whether it made progress.
     pub(crate) fn wait_turn(&self, mut drain: impl FnMut() -> bool) {
         let granted = Arc::new(AtomicBool::new(false));
         self.ask_turn(&granted);
@@ -205,7 +205,7 @@ impl Gate {
         }
     }
 
-    /// Ends the turn: releases who is parked, in order, up to the next that wants the turn for itself.
+    /// Ends the turn: releases parked requests in order, up to the next one that wants the turn.
     pub(crate) fn end_turn(&self) {
         let mut inner = self.inner.lock();
         debug_assert!(
@@ -215,7 +215,7 @@ impl Gate {
         inner.held = false;
         while let Some(waiter) = inner.parked.pop_front() {
             if let Waiter::Enter(request, shard) = waiter {
-                // Counted in on its behalf, so that the next holder waits for it.
+                // Counted here for the released request, so that the next turn waits for it.
                 shard.count.fetch_add(1, Ordering::SeqCst);
                 request.release();
                 continue;
@@ -231,7 +231,7 @@ impl Gate {
         self.closed.store(false, Ordering::SeqCst);
     }
 
-    /// Requests counted in.
+    /// The number of requests in flight.
     pub(crate) fn in_flight(&self) -> u64 {
         self.inner.lock().in_flight()
     }
@@ -248,7 +248,7 @@ impl Gate {
 
     fn grant(&self, waiter: Waiter) {
         match waiter {
-            Waiter::Turn(request) | Waiter::Enter(request, _) => request.release(),
+            Waiter::Exclusive(request) | Waiter::Enter(request, _) => request.release(),
             Waiter::Thread(granted) => {
                 granted.store(true, Ordering::SeqCst);
                 self.turn_granted.notify_all();
@@ -270,7 +270,7 @@ impl Inner {
 mod tests {
     use crate::turn::gate::*;
 
-    /// A file that is attached again and again keeps nothing of the queues that have let it go: each turn would sum them all up.
+    /// A removed shard is dropped at once: otherwise a file that is attached again and again would have ever more shards to sum.
     #[test]
     fn a_shard_goes_with_its_queue() {
         let gate = Gate::new(1);

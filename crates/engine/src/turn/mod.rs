@@ -1,12 +1,14 @@
-//! The turn room: who waits for whom. Numbers only: of slots, bytes and blocks; what waits is named by its queue's [`Mail`].
+//! The turn room: which request waits for which. It knows only numbers of slots, bytes and blocks; a waiting request is named by its
+//! queue's [`Mail`] and its slot.
 //!
 //! | file | takes -> gives |
 //! |---|---|
 //! | `gate` | requests that enter and leave -> the exclusive turn, and the count in flight |
-//! | `pending` | writes into new space -> who has a range; the order in which the size moves |
+//! | `pending` | writes into new space -> which of them has a range; the order in which the size grows |
 //! | `mail` | answers for requests -> their queues |
 //!
-//! Input: requests. Output: the right to go on, now or by a message. Invariants: those of each file. Limits: nothing here waits for I/O.
+//! Input: requests. Output: the right to go on, at once or by a message. Invariants: those of each file. Limits: nothing here waits for
+//! I/O.
 
 pub(crate) mod gate;
 mod mail;

@@ -1,43 +1,43 @@
-//! The pending map of an inode: writes into space that is not written yet, from before their mapping is looked up until what they wrote
-//! is published; and the order in which the size moves.
+//! The pending map of an inode: writes into holes and unwritten blocks, from before their mapping is looked up until what they wrote
+//! is published; and the order in which the size grows.
 //!
-//! Input: ranges of file blocks, rounded out; extending requests by their bytes. Output: who has a range now, who is parked for it, which
-//! extending requests the size may move over. Invariants: entries do not overlap, so a later write of a block starts again when the
-//! earlier one has ended, and mostly finds it written (rules B4, B5); the size moves in offset order over requests that have ended
-//! (rule U9); an extending request takes no block that one before it in that order still needs, or each would wait for the other; no append
-//! gets a place behind one that may yet be refused. Limits: overwrites never come here; an append that waits for another's block counts as
-//! one that will not be refused.
+//! Input: ranges of file blocks, rounded out to units; extending requests, by their bytes. Output: which request has a range now, which is
+//! parked for it, over which extending requests the size may move. Invariants: entries do not overlap, so a later write of a block starts
+//! again when the earlier one has ended, and usually finds the block written (rules B4, B5); the size moves in offset order over requests
+//! that have ended (rule U9); an extending request takes no block that an earlier one in that order still needs, or each would wait for
+//! the other; no append gets a place behind one that may yet be refused. Limits: overwrites are not registered here; an append that waits
+//! for another request's block counts as one that will not be refused.
 //!
 //! # New space
 //!
-//! Space that holds no data is either reserved in memory (a *claim*: free on disk, nobody else's in memory) or unwritten on disk. A
-//! write into it goes down at once; what it wrote is mapped when it is there, so neither a reader nor a crash ever sees what was in
-//! those blocks before.
+//! New space is space without data: either claimed (in memory only: free on disk, but not available to others) or unwritten on disk. The
+//! data of a write into it goes to the device at once, and is mapped when it is there. So neither a reader nor a crash ever shows what was
+//! in these blocks before.
 //!
-//! - The **pending map** of an inode has the block ranges of such writes, from before their mapping is looked up until it is published,
-//!   in whole clusters where space is had in these (bigalloc): then a cluster is claimed, and only what was written is mapped. Ranges
-//!   do not overlap: who needs a block that another has is parked and then mostly finds it written. So writers of different sectors of
-//!   one new block never zero each other, and exactly one writes the zeros around its sectors.
-//! - Claims belong to the pending entry: what is not mapped when it is released goes back. What is known of the bytes behind the end is
-//!   forgotten when a write goes down to that block, and learnt from its publication; the complete worker zeroes what a failed one left
-//!   before the size may pass (`inode/tail.rs`).
-//! - A request keeps the policy that it began under; one with a pending entry, or a place in the order of the size, never wants the
+//! - The **pending map** of an inode has the block ranges of such writes, from before their mapping is looked up until it is published.
+//!   With bigalloc they are ranges of whole clusters: a cluster is claimed as a whole, and only what was written is mapped. Ranges do not
+//!   overlap: a request for a block in another's range is parked, and usually finds the block written afterwards. So writers of different
+//!   sectors of a new block never zero each other's data, and exactly one of them writes the zeros around its sectors.
+//! - Claims belong to the pending entry: those that are not mapped when it is released are given back. What is known of the bytes behind
+//!   the end is forgotten when a write to that block is issued, and known again when it is published. If a write has failed, the complete
+//!   worker zeroes what it left there before the size may pass (`inode/tail.rs`).
+//! - A request keeps the policy under which it began; one with a pending entry, or a place in the order of the size, never asks for the
 //!   turn.
-//! - A conversion larger than a handle goes in parts in file order, the size moving with each (`jobs/parts.rs`). How runs are joined,
-//!   divided and counted is pure (`jobs/runs.rs`).
-//! - The same map keeps extending requests in the order of their offsets. A request whose data is there waits (counted `held-for-size`)
-//!   until all before it have ended; then size and map move together. An append takes the first byte behind all reserved ones. A
-//!   request never takes a block that one before it in this order still needs: each would wait for the other.
-//! - **Conversion** (`jobs/convert.rs`) sorts what a worker found by file and offset, joins neighbours, and does all of it in as few
-//!   handles as hold it: bitmaps, tree, inode; then the new map is published, then the size.
-//! - What a **conversion** may need for nodes of the map is taken from the free count before the data goes down
-//!   (`inode/node_reserve.rs`), and given back as writes end: a write that was issued never fails for space. A range operation that is
-//!   going to split extents sets the same aside before it changes anything (`range/nodes.rs`).
-//! - Data in an inode (`inode/inline.rs`) is put there whole, made shorter, longer or zero there, each in one handle, as long as it has
-//!   room and no request of the file is under way. The first direct write moves it out: its block goes down, then one handle maps it
-//!   and takes the data out of the inode.
-//! - A file that is written on and on keeps a window of claimed blocks ahead; it is given back when the file is let go, or when anybody
-//!   would be told that the volume is full.
+//! - A conversion that is larger than a handle is made in parts in file order, and the size moves with each (`jobs/parts.rs`). Joining,
+//!   dividing and counting runs is pure code (`jobs/runs.rs`).
+//! - The same map has extending requests in the order of their offsets. A request whose data is there waits (counted as `held-for-size`)
+//!   until all before it have ended; then size and map change together. An append gets the first byte behind all registered ones. A
+//!   request never takes a block that an earlier one in this order still needs: each would wait for the other.
+//! - **Conversion** (`jobs/convert.rs`) maps what was written: it sorts what a worker found by file and offset, joins neighbours, and
+//!   changes bitmaps, tree and inode in as few handles as possible; then it publishes the new map, then the size.
+//! - The nodes of the map that a **conversion** may need are taken from the free count before the data is issued
+//!   (`inode/node_reserve.rs`), and given back as writes end: a write that was issued never fails for space. A range operation that will
+//!   split extents reserves nodes in the same way before it changes anything (`range/nodes.rs`).
+//! - Inline data (`inode/inline.rs`) is written, truncated, extended or zeroed inside the inode, each in one handle, as long as it has
+//!   room there and no request of the file is in flight. The first direct write moves it out: its block is written, then one handle maps
+//!   the block and removes the data from the inode.
+//! - A file that grows by many writes keeps a window of claimed blocks ahead. It is given back when the file is released, or before
+//!   anybody would be told that the volume is full.
 
 use crate::alloc::Run;
 use crate::locks::PENDING;
@@ -48,26 +48,26 @@ use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Blocks that were claimed for a part of an entry.
+/// Blocks that were claimed for a part of an entry's range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claimed {
     pub(crate) file_block: u32,
     pub(crate) run: Run,
 }
 
-/// What was claimed for an entry: mostly one run.
+/// The claims of an entry: usually one run.
 pub(crate) type Claims = SmallVec<[Claimed; 1]>;
 
 /// What the conversion of one write may need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodesNeeded {
-    /// Nodes of the map that it makes at most.
+    /// The largest number of nodes of the map that it makes.
     pub(crate) nodes: u32,
-    /// Entries that it adds to leaves at most.
+    /// The largest number of entries that it adds to leaves.
     pub(crate) entries: u32,
 }
 
-/// See the module. `J`: what waits for the size to move over it.
+/// See the module. `J` is a job that waits for the size to move over it.
 #[derive(Debug)]
 pub(crate) struct Pending<J> {
     inner: Mutex<Inner<J>>,
@@ -75,11 +75,11 @@ pub(crate) struct Pending<J> {
 
 #[derive(Debug)]
 struct Inner<J> {
-    /// By first block.
+    /// Writes into new space, by the first block of their range.
     entries: BTreeMap<u64, Entry>,
-    /// Extending requests that the size has not moved over, by first byte.
+    /// Extending requests that the size has not moved over yet, by their first byte.
     extending: BTreeMap<u64, Extending<J>>,
-    /// What they reach at most. The last of them need not reach farthest: a write may begin before an append and end behind it.
+    /// The farthest end of these. It need not be the end of the last one: a write may begin before an append and end behind it.
     reach: u64,
 }
 
@@ -94,41 +94,41 @@ struct Entry {
 #[derive(Debug)]
 struct Extending<J> {
     end: u64,
-    /// It may be refused for want of space, or because it does not want to wait: its place is not sure.
+    /// The request may yet be refused, for lack of space or because of `nowait`: appends cannot be placed behind it.
     unsure: bool,
     state: Progress<J>,
     parked: Vec<Parked>,
 }
 
-/// Why an append gets no place now.
+/// Why an append cannot be placed now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoPlace {
     /// It would end past what the file's map can hold.
     TooBig,
-    /// The file ends here, inside a logical block of the device.
+    /// The file ends at this byte, which is not at the start of a logical block of the device.
     Inside(u64),
-    /// The one before may yet be refused.
+    /// The append before it may yet be refused.
     Unsure,
 }
 
-/// Who has a part of a range.
+/// What a request has to wait for.
 #[derive(Clone, Copy, Debug)]
 enum Holder {
-    /// The entry with this first block.
+    /// The entry with this first block: it has a part of the range.
     Entry(u64),
-    /// The extending request with this first byte, which comes first.
+    /// The extending request with this first byte: it comes earlier in the order of the size.
     Before(u64),
 }
 
-/// A range of file blocks that a request wants, rounded out to units: blocks, or clusters where space is had in these; its bytes if it
+/// What a request wants: a range of file blocks, rounded out to units, which are blocks, or clusters with bigalloc; and its bytes, if it
 /// extends the file.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) units: Range<u64>,
     pub(crate) extends: Option<Range<u64>>,
-    /// It is among the extending requests already.
+    /// The request is registered as extending already.
     pub(crate) counted: bool,
-    /// log2 of the bytes of a unit.
+    /// log2 of the number of bytes in a unit.
     pub(crate) bits: u32,
 }
 
@@ -137,9 +137,9 @@ enum Progress<J> {
     UnderWay,
     /// It ended well and waits for those before it.
     Held(J),
-    /// It is being published: no append goes over it, and nothing behind it is published before it.
+    /// It is being published: no append may be placed as if it were over, and nothing behind it is published before it.
     Moving,
-    /// It ended with nothing written.
+    /// It is over: it wrote nothing, or it has been published.
     Failed,
 }
 
@@ -155,8 +155,8 @@ impl<J> Pending<J> {
         }
     }
 
-    /// Takes the range if nobody has a part of it, and counts the request as extending if it is. Its first block names the entry from
-    /// now on.
+    /// Registers an entry for the range, named by its first block from now on, unless another request has a part of the range. If the
+    /// request extends the file, registers that as well.
     pub(crate) fn register(&self, wanted: &Wanted) -> bool {
         let mut inner = self.inner.lock();
         if inner.holder(wanted).is_some() {
@@ -175,7 +175,7 @@ impl<J> Pending<J> {
         true
     }
 
-    /// Parks a request until who has a part of the range lets go of it. False if nobody has.
+    /// Parks a request until whoever has a part of the range releases it. Returns false if nobody has one.
     pub(crate) fn park(&self, wanted: &Wanted, request: impl FnOnce() -> Parked) -> bool {
         let mut inner = self.inner.lock();
         let list = match inner.holder(wanted) {
@@ -188,28 +188,28 @@ impl<J> Pending<J> {
         true
     }
 
-    /// Blocks were claimed for a part of the entry.
+    /// Notes blocks that were claimed for a part of the entry.
     pub(crate) fn add_claim(&self, entry: u64, claim: Claimed) {
         let mut inner = self.inner.lock();
         let entry = inner.entries.get_mut(&entry);
         entry.expect("who claims has registered").claims.push(claim);
     }
 
-    /// What was claimed for the entry.
+    /// The blocks claimed for the entry.
     pub(crate) fn claims(&self, entry: u64) -> Claims {
         let inner = self.inner.lock();
         let entry = inner.entries.get(&entry);
         entry.map(|e| e.claims.clone()).unwrap_or_default()
     }
 
-    /// What its conversion may need was set aside.
+    /// Notes what was reserved for the entry's conversion.
     pub(crate) fn note_share(&self, entry: u64, share: NodesNeeded) {
         let mut inner = self.inner.lock();
         let entry = inner.entries.get_mut(&entry);
         entry.expect("who sets aside has registered").share = share;
     }
 
-    /// What was set aside for the entry.
+    /// What was reserved for the entry's conversion.
     pub(crate) fn share(&self, entry: u64) -> NodesNeeded {
         let inner = self.inner.lock();
         inner
@@ -218,7 +218,7 @@ impl<J> Pending<J> {
             .map_or(NodesNeeded::default(), |e| e.share)
     }
 
-    /// What was claimed for the entry before this file block is not its any more.
+    /// Removes the entry's claims before this file block: they are mapped, and are not given back when the entry is released.
     pub(crate) fn forget_claims_before(&self, entry: u64, block: u64) {
         let mut inner = self.inner.lock();
         let entry = inner.entries.get_mut(&entry);
@@ -233,7 +233,7 @@ impl<J> Pending<J> {
         }
     }
 
-    /// These claims are not the entry's any more.
+    /// Removes these claims from the entry: they are mapped, and are not given back when the entry is released.
     pub(crate) fn forget_claims(&self, entry: u64, which: impl Fn(&Claimed) -> bool) {
         let mut inner = self.inner.lock();
         let entry = inner.entries.get_mut(&entry);
@@ -241,7 +241,8 @@ impl<J> Pending<J> {
         claims.retain(|c| !which(c));
     }
 
-    /// Lets go of an entry: `claimed` gets what it still has, then who is parked for it starts again. Says what was set aside for it.
+    /// Releases an entry: calls `claimed` with the claims that it still has, then starts the parked requests again. Returns what was
+    /// reserved for its conversion.
     pub(crate) fn release(&self, entry: u64, claimed: impl FnOnce(&[Claimed])) -> NodesNeeded {
         let entry = self.inner.lock().entries.remove(&entry);
         let Entry {
@@ -255,9 +256,9 @@ impl<J> Pending<J> {
         share
     }
 
-    /// An append begins: gives it the first byte that no request before it has, at a multiple of `logical`. Its place is not sure until
-    /// [`Pending::make_sure`] says so. `size` is asked for behind the lock: what is no longer counted has been published, or two appends
-    /// would get the same place.
+    /// Places an append: at the first byte that no earlier request has, which must be a multiple of `logical`. It may yet be refused until
+    /// [`Pending::make_sure`] is called. `size` is called under the lock: a request that is not registered any more is published, so the
+    /// size includes it. Otherwise two appends could get the same place.
     pub(crate) fn append(
         &self,
         size: impl FnOnce() -> u64,
@@ -279,7 +280,7 @@ impl<J> Pending<J> {
         Ok(at)
     }
 
-    /// The append at `pos` has what it needs: who waited for that starts again.
+    /// Notes that the append at `pos` will not be refused any more, and starts the requests again that waited for this.
     pub(crate) fn make_sure(&self, pos: u64) {
         let mut inner = self.inner.lock();
         let append = inner.extending.get_mut(&pos).filter(|e| e.unsure);
@@ -291,7 +292,7 @@ impl<J> Pending<J> {
         parked.into_iter().flatten().for_each(Parked::release);
     }
 
-    /// Parks an append until the place of the one before is sure. False if it is.
+    /// Parks an append while the one before it may yet be refused. Returns false if it may not.
     pub(crate) fn park_append(&self, request: impl FnOnce() -> Parked) -> bool {
         let mut inner = self.inner.lock();
         let last = inner.extending.values_mut().next_back();
@@ -302,8 +303,9 @@ impl<J> Pending<J> {
         true
     }
 
-    /// The extending request that begins at `pos` has ended: with `job` if its data is there. Gives the jobs that may be published now, in
-    /// order; each is followed by [`Pending::published`]. If this one has to wait for others, `held` is told before anybody can publish it.
+    /// Notes that the extending request at `pos` has ended, with `job` if its data is there. Returns the jobs that may be published now,
+    /// in order; call [`Pending::published`] after each. If this one has to wait for others, `held` is called before anybody can publish
+    /// it.
     pub(crate) fn ended(&self, pos: u64, job: Option<J>, held: impl FnOnce(&J)) -> Vec<J> {
         let mut inner = self.inner.lock();
         let is_last = inner.extending.range(pos + 1..).next().is_none();
@@ -317,7 +319,7 @@ impl<J> Pending<J> {
         let refused = was_unsure && job.is_none();
         request.state = job.map_or(Progress::Failed, Progress::Held);
         if refused && is_last {
-            // Nobody has a place behind it: it was never there.
+            // Nobody has a place behind it, so its place can be given out again.
             inner.extending.remove(&pos);
             inner.reach = inner.extending.values().map(|e| e.end).max().unwrap_or(0);
         }
@@ -331,7 +333,7 @@ impl<J> Pending<J> {
         free
     }
 
-    /// What began at `pos` can be seen, or failed in being published. Gives the jobs that may be published next.
+    /// Notes that the request at `pos` was published, or could not be. Returns the jobs that may be published next.
     pub(crate) fn published(&self, pos: u64) -> Vec<J> {
         let mut inner = self.inner.lock();
         inner.of(pos).state = Progress::Failed;
@@ -341,13 +343,13 @@ impl<J> Pending<J> {
         free
     }
 
-    /// Ranges, and places in the order of sizes, that somebody has.
+    /// The number of entries and extending requests.
     pub(crate) fn count(&self) -> usize {
         let inner = self.inner.lock();
         inner.entries.len() + inner.extending.len()
     }
 
-    /// Is the size about to move over an extending request, other than those that begin at these bytes?
+    /// Is an extending request being published, other than those at these positions?
     pub(crate) fn moves_besides(&self, places: &[u64]) -> bool {
         let inner = self.inner.lock();
         let mut others = inner
@@ -357,7 +359,7 @@ impl<J> Pending<J> {
         others.any(|(_, e)| matches!(e.state, Progress::Moving))
     }
 
-    /// Nothing is pending.
+    /// Is nothing registered?
     pub(crate) fn is_empty(&self) -> bool {
         let inner = self.inner.lock();
         inner.entries.is_empty() && inner.extending.is_empty()
@@ -365,7 +367,7 @@ impl<J> Pending<J> {
 }
 
 impl Claimed {
-    /// The file blocks that they are for.
+    /// The file blocks that the blocks were claimed for.
     pub(crate) fn blocks(&self) -> Range<u64> {
         let start = u64::from(self.file_block);
         start..start + u64::from(self.run.len)
@@ -390,8 +392,8 @@ impl<J> Inner<J> {
         request.expect("who ends has begun, and ends once")
     }
 
-    /// Forgets what is over, up to the first that is not; if nothing is being published, what has ended is from now on. Who was parked
-    /// for what is forgotten comes out too.
+    /// Removes requests that are over from the front of the order. Then marks the following ones that have ended as being published,
+    /// unless one is being published already. Returns their jobs, and the requests that were parked for removed ones.
     fn pass(&mut self) -> (Vec<J>, Vec<Parked>) {
         let (mut free, mut released) = (Vec::new(), Vec::new());
         while let Some(first) = self.extending.first_entry() {
@@ -416,7 +418,7 @@ impl<J> Inner<J> {
         (free, released)
     }
 
-    /// Who has a part of the range, or comes before who wants it.
+    /// What the request has to wait for: an entry with a part of its range, or an earlier request in the order of the size.
     fn holder(&self, wanted: &Wanted) -> Option<Holder> {
         let units = &wanted.units;
         let entry = self.entries.range(..units.end).next_back();
@@ -424,10 +426,10 @@ impl<J> Inner<J> {
             return Some(Holder::Entry(*start));
         }
         let from = wanted.extends.as_ref()?.start;
-        // An append may have been given the very byte that a write begins at.
+        // An append may have been given the same first byte as this write.
         let others = if wanted.counted { from } else { from + 1 };
         let (pos, before) = self.extending.range(..others).next_back()?;
-        // The last one before, if an earlier one does not reach farther: that one is a write, and its entry was found above.
+        // Looking at the last one before is enough: an earlier one that reaches farther is a write, and its entry was found above.
         let reaches = before.end.div_ceil(1 << wanted.bits) > units.start;
         reaches.then_some(Holder::Before(*pos))
     }

@@ -1,7 +1,7 @@
-//! What inodes say of themselves, by number: permissions, owners, times, flags, attributes.
+//! Attributes of inodes by number: permissions, owners, times, inode flags, generation, extended attributes.
 //!
-//! Input: numbers of inodes. Output: their attributes, or these changed. Invariants: those of the rooms `inode` and `xattr`. Limits: all of it
-//! blocks; who may do what is the caller's policy.
+//! Input: inode numbers. Output: their attributes, or changes of them. Invariants: those of the rooms `inode` and `xattr`. Limits: every
+//! call blocks; the caller's permissions are not checked: frontends do that.
 
 use super::Volume;
 use crate::attr::{self, SetAttr, set_attr};
@@ -11,44 +11,45 @@ use crate::xattr::{self, Xattr, XattrWhen};
 use diorite_format::{Ino, InodeFlags, Timestamp};
 
 impl Volume {
-    /// Sets what an inode says of itself. Durable with the next [`Volume::sync`] or commit, or at once where it has the flag `S`. Blocks.
+    /// Sets permissions, owner, group or times of an inode. Durable with the next [`Volume::sync`] or commit; when the call returns if the
+    /// inode has the flag `S` (sync). Blocks.
     ///
     /// # Errors
-    /// `NotPermitted` by the inode's flags; the volume may not be changed; damage; a device that fails.
+    /// `NotPermitted` if the inode's flags forbid it; the volume may not be changed; damage; a device that fails.
     pub fn set_attr(&self, ino: Ino, set: &SetAttr) -> Result<(), Error> {
         self.inner().check_open()?;
         let inode = self.inner().inode(ino)?;
         set_attr(&inode, set, Some(self.maker()))
     }
 
-    /// The volume's clock, as an inode stores it.
+    /// The time of the volume's clock, in the form in which inodes store it.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         timestamp(self.inner().now_nanos())
     }
 
-    /// Sets the flags of an inode, as FS_IOC_SETFLAGS does: those that are not a user's to change stay. Durable as what
-    /// [`Volume::set_attr`] sets, where it had or has the flag `S`. Blocks; where a file begins or ends to have its data go through the
-    /// journal, until its requests have ended.
+    /// Sets the flags of an inode, as FS_IOC_SETFLAGS does: flags that a user may not change keep their values. Durable with the next
+    /// [`Volume::sync`] or commit; when the call returns if the inode had or gets the flag `S`. Blocks; a change of the flag `j` (data
+    /// through the journal) waits until the file's requests have ended.
     ///
     /// # Errors
-    /// `NotSupported` for flags that inodes of this kind do not have; `NotPermitted` for an immutable inode that stays so, and
-    /// the volume's own; the volume may not be changed; damage; a device that fails.
+    /// `NotSupported` for flags that inodes of this kind do not have; `NotPermitted` for an inode that is immutable and stays so, and for
+    /// the volume's own inodes; the volume may not be changed; damage; a device that fails.
     pub fn set_flags(&self, ino: Ino, flags: InodeFlags) -> Result<(), Error> {
         self.inner().check_open()?;
         self.inner().inode(ino)?.set_flags(flags)
     }
 
-    /// Sets the generation number of an inode, as FS_IOC_SETVERSION does. Else as [`Volume::set_flags`].
+    /// Sets the generation number of an inode, as FS_IOC_SETVERSION does. Durability and blocking as for [`Volume::set_flags`].
     ///
     /// # Errors
-    /// `NotSupported` on a volume whose checksums the number is a part of; those of [`Volume::set_flags`].
+    /// `NotSupported` on a volume with metadata checksums, which include the generation; those of [`Volume::set_flags`].
     pub fn set_generation(&self, ino: Ino, generation: u32) -> Result<(), Error> {
         self.inner().check_open()?;
         self.inner().inode(ino)?.set_generation(generation)
     }
 
-    /// Every extended attribute of an inode, those kept inside it first. Blocks while metadata is read.
+    /// All extended attributes of an inode, those inside the inode first. Blocks while metadata is read.
     ///
     /// # Errors
     /// Damaged attributes.
@@ -56,7 +57,7 @@ impl Volume {
         xattr::all(&*self.inner().inode(ino)?)
     }
 
-    /// One extended attribute of an inode, by its whole name. Blocks while metadata is read.
+    /// The value of one extended attribute of an inode, by its full name with the prefix (`user.x`). Blocks while metadata is read.
     ///
     /// # Errors
     /// `NoAttribute`; damaged attributes.
@@ -64,12 +65,13 @@ impl Volume {
         xattr::one(&*self.inner().inode(ino)?, name.as_ref())
     }
 
-    /// Sets an attribute by its whole name; the value of an ACL is that of the kernel's interface, and changes the mode. Durable with the
-    /// next [`Volume::sync`] or commit, or at once where the inode has the flag `S`. Blocks.
+    /// Sets an extended attribute by its full name. The value of an ACL has the form of the kernel's setxattr interface, and setting it
+    /// changes the mode. Durable with the next [`Volume::sync`] or commit; when the call returns if the inode has the flag `S`. Blocks.
     ///
     /// # Errors
-    /// `AttributesFull`; `NoSpace`, `NoInodes`; `AttributeName` for a name that is too long, `AttributeTooBig` for a value; `Invalid` and
-    /// `NotSupported` for a name that cannot be stored; `NotPermitted` by the inode's flags or kind; damage; a device that fails.
+    /// `AttributesFull`; `NoSpace`, `NoInodes`; `AttributeName` for a name that is too long, `AttributeTooBig` for such a value; `Invalid`
+    /// and `NotSupported` for a name that cannot be stored; `NotPermitted` if the inode's flags or type forbid it; damage; a device that
+    /// fails.
     pub fn set_xattr(
         &self,
         ino: Ino,
@@ -79,7 +81,7 @@ impl Volume {
         self.set_xattr_when(ino, name, value, XattrWhen::Always)
     }
 
-    /// As [`Volume::set_xattr`], if it is there, or is not.
+    /// As [`Volume::set_xattr`], on the condition that the attribute exists, or that it does not.
     ///
     /// # Errors
     /// `AttributeExists`, `NoAttribute`; those of [`Volume::set_xattr`].
@@ -94,10 +96,10 @@ impl Volume {
         attr::set_xattr(self.inner(), ino, named, when, self.maker())
     }
 
-    /// Removes an attribute by its whole name. Else as [`Volume::set_xattr`].
+    /// Removes an extended attribute by its full name. Durability and blocking as for [`Volume::set_xattr`].
     ///
     /// # Errors
-    /// `NoAttribute`, but for an access control list, which need not be there; those of [`Volume::set_xattr`].
+    /// `NoAttribute`, except for an ACL, whose absence is no error; those of [`Volume::set_xattr`].
     pub fn remove_xattr(&self, ino: Ino, name: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), Error> {
         attr::remove_xattr(self.inner(), ino, name.as_ref())
     }

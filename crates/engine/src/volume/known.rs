@@ -1,7 +1,8 @@
-//! Inodes that a frontend knows by their numbers, each as often as it was told of them.
+//! Inodes that a frontend refers to by number, with a count of references for each (the lookup count of FUSE).
 //!
-//! Input: numbers, as they are handed out and forgotten. Output: none. Invariants: what is known stays what it is: an inode that has lost its last
-//! name keeps its number and its data until it is forgotten. Limits: in memory; a crash leaves such inodes on the list of orphans.
+//! Input: inode numbers, when they are handed out and when they are forgotten. Output: none. Invariants: a known inode is not deleted: if
+//! it loses its last name, its number and its data stay until it is forgotten. Limits: the counts are in memory only; after a crash such
+//! inodes are on the orphan list, and recovery deletes them.
 
 use super::Volume;
 use crate::delete;
@@ -13,7 +14,7 @@ use diorite_format::Ino;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// See the module.
+/// The known inodes, each with its count of references; see the module.
 #[derive(Debug)]
 pub(super) struct Known(Mutex<BTreeMap<Ino, (Arc<Inode>, u64)>>);
 
@@ -22,7 +23,7 @@ impl Known {
         Known(Mutex::at_level(&KNOWN, level, BTreeMap::new()))
     }
 
-    /// Forgets all.
+    /// Drops all references.
     pub(super) fn clear(&self) {
         let all = std::mem::take(&mut *self.0.lock());
         drop(all);
@@ -34,9 +35,8 @@ impl Known {
 }
 
 impl Volume {
-    /// Notes that somebody has been told of this inode, once more: until it is forgotten as often it can be opened and changed by its number,
-    /// also when it has lost its last name. What a FUSE server says behind a LOOKUP, a file server when it gives out a handle. Blocks while
-    /// metadata is read.
+    /// Adds a reference to an inode: as long as it has one it can be opened and changed by number, even after it has lost its last name.
+    /// A FUSE server calls this for each successful LOOKUP, a file server when it gives out a handle. Blocks while metadata is read.
     ///
     /// # Errors
     /// `NotInUse`; damage; a device that fails.
@@ -49,8 +49,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Forgets an inode so many times; more often than it is known is as often. One without a name that nobody else uses is deleted then; what
-    /// cannot be deleted stays on the list of orphans. Blocks where that is so.
+    /// Drops `times` references of an inode, or all if it has fewer. If the last one is dropped, and the inode has no name and no other
+    /// user, it is deleted; an inode whose deletion fails stays on the orphan list. Blocks only for such a deletion.
     pub fn forget(&self, ino: Ino, times: u64) {
         let mut known = self.known().0.lock();
         let Some((_, left)) = known.get_mut(&ino) else {

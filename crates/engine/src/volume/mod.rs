@@ -1,22 +1,21 @@
-//! The volume: everything that the open files and queues of one file system share.
+//! The volume: the public face of an open file system.
 //!
 //! | file | takes -> gives |
 //! |---|---|
-//! | `inodes` | an inode's number -> the inode in memory |
-//! | `queues` | queues that come and go -> drains on behalf of others, counters |
-//! | `known` | numbers that a frontend has been told -> inodes that stay what they are |
-//! | `space` | a moment -> how large, how full |
-//! | `group` | many changes -> all of them, or none |
-//! | `dirty_times` | times that were only noted -> times in the running transaction |
-//! | `usage` | a moment -> what is held then |
-//! | `durable` | changes of metadata -> handles, commits, the way home |
+//! | `names` | paths, or names in directories -> inodes, files, directory entries |
+//! | `attributes` | inode numbers -> permissions, owners, times, flags, extended attributes |
+//! | `known` | numbers that a frontend has been told -> inodes that are not deleted until they are forgotten |
+//! | `space` | a moment -> size and free space, as statvfs(3) |
+//! | `usage` | a moment -> what the volume holds in memory and in flight |
+//! | `trim` | a range -> its free blocks discarded on the device |
+//! | `group` | many changes -> one transaction |
 //!
-//! Input: a device and what `mount` read from it. Output: files, queues, counters. Invariants: a volume outlives its files
-//! and queues; one in-core inode per number. Limits: the public [`Volume`] may be dropped while files are open: they keep what they
-//! need.
+//! Input: a file system that `mount` has opened. Output: files, queues, counters. Invariants: one in-core inode per number; open files and
+//! queues keep what they need of the file system, so the last [`Volume`] may be dropped before them. Limits: the caller's permissions are
+//! not checked.
 
+mod atomic;
 mod attributes;
-mod group;
 mod known;
 mod names;
 mod space;
@@ -33,29 +32,29 @@ use crate::policy::Policy;
 use crate::queue::{File, Pool, Queue};
 use crate::slots::{BlockingWork, Service};
 use crate::stats::{Counters, JournalStats};
+pub use atomic::Atomic;
 use diorite_block::Device;
 use diorite_block::sync::thread;
 use diorite_format::{GroupDesc, Ino, Superblock};
-pub use group::Group;
 use known::Known;
 pub use space::Space;
 use std::sync::Arc;
 
-/// An open volume. Send and Sync; cheap to clone. Dropping the last one keeps files and queues working; use
-/// [`Volume::close`] to end everything. It must not be used in the child after a fork.
+/// An open volume. Send and Sync; cheap to clone. If the last handle is dropped, open files and queues keep working; [`Volume::close`]
+/// ends them too. It must not be used in the child after a fork.
 #[derive(Clone, Debug)]
 pub struct Volume {
     shared: Arc<Owner>,
-    /// Who makes what is made through this handle.
+    /// User, group and umask of what is created through this handle.
     maker: Maker,
 }
 
-/// Ends the pool of blocking queues, which hold the volume, when the last handle goes.
+/// What all handles share. When the last handle goes, this ends the pool of queues for blocking calls, which hold the file system.
 #[derive(Debug)]
 struct Owner {
     pool: Arc<Pool>,
     known: Known,
-    /// What was noted while it was opened.
+    /// Notes for a person from opening the volume; see [`Volume::notes`].
     notes: Vec<String>,
 }
 
@@ -66,12 +65,12 @@ impl Drop for Owner {
         self.known.clear();
         fs.recent.close();
         delete::delete_doomed_best_effort(fs);
-        fs.settle_best_effort();
+        fs.make_clean_best_effort();
     }
 }
 
 impl Volume {
-    /// The volume of a file system that was opened so.
+    /// Starts serving a mounted file system. `notes` are what opening it has noted.
     pub(crate) fn serve(fs: Arc<Fs>, options: &OpenOptions, notes: Vec<String>) -> Volume {
         fs.recent.open();
         let known = Known::new(fs.level);
@@ -82,7 +81,7 @@ impl Volume {
         }
     }
 
-    /// The same volume for another user: what is created through this handle is theirs. For frontends that serve many.
+    /// A handle on the same volume that creates inodes for another user and group. For frontends that serve several users.
     #[must_use]
     pub fn with_owner(&self, uid: u32, gid: u32) -> Volume {
         Volume {
@@ -91,10 +90,11 @@ impl Volume {
         }
     }
 
-    /// The same volume for a process of this user: what is made or given permissions through this handle is as such a process makes it. It
-    /// belongs to the user and to the first of the groups, or that of a directory that gives its own; `umask` is taken from its permissions where
-    /// the directory has no default list; set-group-id is not given with a group that the user is not in. Who may do what is not asked: that is
-    /// the frontend's. What writes take away is the volume's ([`OpenOptions::caller`]). For frontends that serve many: it costs a clone.
+    /// A handle on the same volume for a process of this user. What it creates belongs to the user and to the first of the groups, or to
+    /// the group of a directory with set-group-id; `umask` clears permissions unless the directory has a default ACL; set-group-id is not
+    /// given together with a group that the user is not in. Access is not checked: frontends do that. Which rights of a file a write clears
+    /// (set-user-id and others) depends on [`OpenOptions::caller`], not on this user. For frontends that serve several users; the call
+    /// costs as much as a clone.
     #[must_use]
     pub fn for_caller(&self, caller: &Caller, umask: u16) -> Volume {
         Volume {
@@ -103,7 +103,7 @@ impl Volume {
         }
     }
 
-    /// Who makes what is made through this handle.
+    /// User, group and umask of what is created through this handle.
     pub(crate) fn maker(&self) -> &Maker {
         &self.maker
     }
@@ -124,42 +124,42 @@ impl Volume {
         self.shared.pool.service()
     }
 
-    /// The checked superblock.
+    /// The superblock, checked, as it was when the volume was opened.
     #[must_use]
     pub fn superblock(&self) -> &Superblock {
         &self.inner().sb
     }
 
-    /// The checked group descriptors.
+    /// The group descriptors, checked, as they were when the volume was opened.
     #[must_use]
     pub fn groups(&self) -> &[GroupDesc] {
         &self.inner().groups
     }
 
-    /// The device below.
+    /// The device that the volume is on.
     #[must_use]
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.inner().device
     }
 
-    /// What a person should know about how the volume was opened, one line each.
+    /// Messages for a person about how the volume was opened, one line each.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.shared.notes
     }
 
-    /// The policy in force.
+    /// The policy that new requests follow.
     #[must_use]
     pub fn policy(&self) -> Policy {
         self.service().policy()
     }
 
-    /// Changes the policy for requests from now on.
+    /// Changes the policy, for requests that are submitted from now on.
     pub fn set_policy(&self, policy: Policy) {
         self.service().set_policy(policy);
     }
 
-    /// Opens a queue of `depth` slots, 1 to [`crate::queue::MAX_DEPTH`].
+    /// Opens a queue of `depth` slots, at least 1 and at most [`crate::queue::MAX_DEPTH`]; other values are clamped.
     ///
     /// # Errors
     /// The host has no memory or descriptors left, or the volume is closed.
@@ -170,7 +170,7 @@ impl Volume {
     /// Opens a file by its inode's number. Blocks while metadata is read.
     ///
     /// # Errors
-    /// No such inode, a damaged one, or one that may not be opened this way.
+    /// `NotInUse`; the inode is damaged; with [`OpenFlags::write`]: the volume or such an inode may not be written.
     pub fn open_ino(&self, ino: Ino, flags: OpenFlags) -> Result<File, Error> {
         self.inner().bound_noted_times_best_effort();
         let inode = self.inner().inode(ino)?;
@@ -184,11 +184,12 @@ impl Volume {
         Ok(File::new(self.pool(), inode, flags))
     }
 
-    /// Opens a file by its path, following symbolic links; a directory, too, for what it says of itself and for [`File::sync`]. Paths are
-    /// bytes everywhere in this crate - text, `b"..."`, a `Vec<u8>` - so that every name can be opened. Blocks while metadata is read.
+    /// Opens a file by its path, following symbolic links. A directory can be opened too, without [`OpenFlags::write`], for its metadata
+    /// and for [`File::sync`]. Paths are bytes everywhere in this crate (text, `b"..."`, a `Vec<u8>`), so that every name can be opened.
+    /// Blocks while metadata is read.
     ///
     /// # Errors
-    /// As [`Volume::open_ino`], and a path that leads nowhere.
+    /// As [`Volume::open_ino`] and [`Volume::resolve`].
     pub fn open_path(
         &self,
         path: &(impl AsRef<[u8]> + ?Sized),
@@ -204,43 +205,44 @@ impl Volume {
         })
     }
 
-    /// Makes durable all that was acknowledged, of all files and names. Blocks. As a request of a queue it is
-    /// [`crate::Request::sync_volume`].
+    /// Makes durable everything that was acknowledged before this call, of all files and names (syncfs). Blocks. As a request of a queue
+    /// it is [`crate::Request::sync_volume`].
     ///
     /// # Errors
-    /// The device's, once also if it failed somebody else's flush since the last such call: what was written before may be lost. Or the
-    /// volume may not be changed any more.
+    /// Errors of the device. If any flush of the device has failed since the last such call, no matter who requested it, this call fails
+    /// too, once, because data that was written before may be lost. Also an error if the volume cannot be changed any more.
     pub fn sync(&self) -> Result<(), Error> {
         let fs = self.inner();
         delete::sync(fs, fs.told.since())
     }
 
-    /// What all queues of the volume have counted.
+    /// The sum of the counters of all queues of the volume, closed ones included.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.service().counted()
     }
 
-    /// What the journal has done so far. Blocks while a commit is under way.
+    /// Statistics of the journal since the volume was opened. Blocks while a commit is under way.
     #[must_use]
     pub fn journal_stats(&self) -> JournalStats {
         let journal = self.inner().journal_if_any();
         journal.map_or_else(JournalStats::default, Journal::stats)
     }
 
-    /// Blocks of metadata read from the device so far.
+    /// How many blocks of metadata were read from the device since the volume was opened.
     #[must_use]
     pub fn metadata_loads(&self) -> u64 {
         self.inner().cache.loads()
     }
 
-    /// Refuses new requests, waits for those in flight, and flushes the device. Completions stay to be reaped. Blocks.
+    /// Closes the volume: refuses new requests (`ShutDown`), waits for those in flight, commits what was changed, and flushes the device.
+    /// Completions that were not reaped can still be reaped. Blocks.
     ///
     /// # Errors
     /// Those of [`Volume::sync`].
     pub fn close(self) -> Result<(), Error> {
         let (service, fs) = (self.service(), self.inner());
-        // Asked before it waits: who syncs meanwhile may be told of a failed flush, and this is told of it as well.
+        // Taken before it waits: if a sync by others is told of a failed flush meanwhile, close is told of it as well.
         let told = (&fs.told, fs.told.since());
         fs.shut_down();
         self.pool().end_blocking_calls();
@@ -254,7 +256,7 @@ impl Volume {
         }
         let data = fs.data_epoch();
         delete::commit_deleted(fs)?;
-        fs.settle()?;
+        fs.make_clean()?;
         fs.end_sync(told, fs.flush_since(data))
     }
 }

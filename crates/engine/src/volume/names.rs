@@ -1,7 +1,7 @@
-//! Names: made, moved, removed, looked up.
+//! Names: lookup, creation, links, rename, removal.
 //!
-//! Input: paths, or directories and names in them: [`At`]. Output: inodes and files; directories' entries. Invariants: those of the room
-//! `dir`. Limits: all of it blocks; who may do what is the caller's policy.
+//! Input: paths, or directories and names in them: [`At`]. Output: inodes, files, directory entries. Invariants: those of the room `dir`.
+//! Limits: every call blocks; the caller's permissions are not checked: frontends do that.
 
 use super::Volume;
 use crate::dir::{self, At, ReadDir, RenameFlags, Spot};
@@ -25,16 +25,17 @@ impl Volume {
         dir::spot(self.inner(), at.into(), self.maker())
     }
 
-    /// The inode at `path`, bytes from the volume's root; a leading slash makes no difference. A symbolic link at the end is followed if
-    /// `follow` says so, one on the way always. Blocks while metadata is read.
+    /// The inode at `path`, which starts at the volume's root with or without a leading slash. Symbolic links on the way are followed;
+    /// one at the end only with `follow`. Blocks while metadata is read.
     ///
     /// # Errors
-    /// The path leads nowhere, through a file, or in circles; damaged directories.
+    /// A part of the path does not exist or is not a directory; too many symbolic links; damaged directories.
     pub fn resolve(&self, path: &(impl AsRef<[u8]> + ?Sized), follow: bool) -> Result<Ino, Error> {
         dir::resolve(self.inner(), path.as_ref(), follow).map(|inode| inode.ino)
     }
 
-    /// What a name in a directory stands for; none if it is not there. A symbolic link is not followed. Blocks while metadata is read.
+    /// The inode that a name in a directory refers to; None if there is no such name. A symbolic link is not followed. Blocks while
+    /// metadata is read.
     ///
     /// # Errors
     /// `NotADirectory`; `NameTooLong` for what can be no name; damaged directories.
@@ -56,33 +57,33 @@ impl Volume {
     /// The entries of a directory. Blocks while metadata is read.
     ///
     /// # Errors
-    /// It is no directory, or damaged.
+    /// The inode is not a directory, or the directory is damaged.
     pub fn read_dir(&self, ino: Ino) -> Result<ReadDir, Error> {
         self.inner().bound_noted_times_best_effort();
         ReadDir::new(self.inner().inode(ino)?)
     }
 
-    /// The entries of a directory from a position on that [`ReadDir::position`] gave, of this stream or an earlier one of the same directory;
-    /// 0 is the beginning. Blocks while metadata is read.
+    /// The entries of a directory from a position on. The position is 0 for the beginning, or one that [`ReadDir::position`] returned, in
+    /// this or an earlier listing of the same directory. Blocks while metadata is read.
     ///
     /// # Errors
-    /// `Invalid` for a position that is none of this directory's; as [`Volume::read_dir`].
+    /// `Invalid` for a position that this directory does not have; those of [`Volume::read_dir`].
     pub fn read_dir_from(&self, ino: Ino, position: u64) -> Result<ReadDir, Error> {
         self.inner().bound_noted_times_best_effort();
         ReadDir::from(self.inner().inode(ino)?, position)
     }
 
-    /// Where a symbolic link points. Blocks while metadata is read.
+    /// The target of a symbolic link. Blocks while metadata is read.
     ///
     /// # Errors
-    /// It is no symbolic link, or damaged.
+    /// The inode is not a symbolic link, or the link is damaged.
     pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>, Error> {
         self.inner().bound_noted_times_best_effort();
         dir::link_target(&self.inner().inode(ino)?)
     }
 
-    /// Makes an empty regular file and opens it for writing. Durable with the next [`Volume::sync`] or commit, or a
-    /// [`File::sync`] of it or its directory; in a directory with the flag `D` or `S` when the call returns. Blocks.
+    /// Creates an empty regular file and opens it for writing. Durable with the next [`Volume::sync`] or commit, or with a [`File::sync`]
+    /// of the file or its directory; when the call returns if the directory has the flag `D` or `S`. Blocks.
     ///
     /// # Errors
     /// `Exists`; the directory is not there, or may not be changed; no inode or block is left; damage; a device that fails.
@@ -91,7 +92,7 @@ impl Volume {
         Ok(File::new(self.pool(), inode, WRITABLE))
     }
 
-    /// Makes an empty directory. Else as [`Volume::create`].
+    /// Creates an empty directory. Durability and blocking as for [`Volume::create`].
     ///
     /// # Errors
     /// Those of [`Volume::create`]; `TooManyLinks`.
@@ -99,10 +100,10 @@ impl Volume {
         Ok(dir::mkdir(&self.spot(at)?, permissions)?.ino)
     }
 
-    /// Makes a symbolic link to `target`, which need not be there. Else as [`Volume::create`].
+    /// Creates a symbolic link to `target`, which need not exist. Durability and blocking as for [`Volume::create`].
     ///
     /// # Errors
-    /// Those of [`Volume::create`]; `NotFound` for an empty target, `NameTooLong` for one that does not fit a block.
+    /// Those of [`Volume::create`]; `NotFound` for an empty target, `NameTooLong` for one that does not fit into a block.
     pub fn symlink<'a>(
         &self,
         target: &(impl AsRef<[u8]> + ?Sized),
@@ -111,10 +112,10 @@ impl Volume {
         Ok(dir::symlink(&self.spot(at)?, target.as_ref())?.ino)
     }
 
-    /// Makes a pipe, a socket or a device; `device` counts for devices only. Else as [`Volume::create`].
+    /// Creates a FIFO, a socket or a device node; `device` is used for devices only. Durability and blocking as for [`Volume::create`].
     ///
     /// # Errors
-    /// Those of [`Volume::create`]; `Invalid` for other kinds, or a device's number that has no room.
+    /// Those of [`Volume::create`]; `Invalid` for other kinds, and for a device number that ext4 cannot store.
     pub fn mknod<'a>(
         &self,
         at: impl Into<At<'a>>,
@@ -125,8 +126,8 @@ impl Volume {
         Ok(dir::mknod(&self.spot(at)?, kind, permissions, device)?.ino)
     }
 
-    /// Makes a regular file without a name, near the directory at `path`, and opens it for writing. It goes with its last user, unless
-    /// [`Volume::link_file`] gives it a name. Blocks.
+    /// Creates a regular file without a name (O_TMPFILE), near the directory at `path`, and opens it for writing. It is deleted with its
+    /// last user, unless [`Volume::link_file`] gives it a name. Blocks.
     ///
     /// # Errors
     /// Those of [`Volume::create`].
@@ -140,7 +141,7 @@ impl Volume {
         self.temporary_near(&dir::resolve(self.inner(), path, true)?, permissions, shown)
     }
 
-    /// The same near the directory with this inode. Blocks.
+    /// As [`Volume::temporary`], with the directory's inode number instead of its path. Blocks.
     ///
     /// # Errors
     /// Those of [`Volume::create`].
@@ -162,7 +163,7 @@ impl Volume {
         Ok(File::new(self.pool(), inode, WRITABLE))
     }
 
-    /// Removes a name. With the last one the file goes too, once nobody has it open. Durable as what [`Volume::create`] does. Blocks.
+    /// Removes a name. A file without a name is deleted once nobody has it open. Durability as for [`Volume::create`]. Blocks.
     ///
     /// # Errors
     /// `NotFound`; `IsADirectory`; the directory or the file may not be changed; damage; a device that fails.
@@ -170,7 +171,7 @@ impl Volume {
         dir::unlink(&self.spot(at)?)
     }
 
-    /// Removes an empty directory. Else as [`Volume::unlink`].
+    /// Removes an empty directory. Durability and blocking as for [`Volume::unlink`].
     ///
     /// # Errors
     /// `NotADirectory`; `NotEmpty`; `Busy` for the root; those of [`Volume::unlink`].
@@ -178,7 +179,7 @@ impl Volume {
         dir::rmdir(&self.spot(at)?)
     }
 
-    /// Gives the inode at `from` another name; a symbolic link there is not followed. Durable as what [`Volume::create`] does. Blocks.
+    /// Gives the inode at `from` another name; a symbolic link at `from` is not followed. Durability as for [`Volume::create`]. Blocks.
     ///
     /// # Errors
     /// `Exists`; `NotPermitted` for a directory; `TooManyLinks`; those of [`Volume::create`].
@@ -191,7 +192,7 @@ impl Volume {
         dir::link(&inode, &self.spot(to)?)
     }
 
-    /// Gives an inode that has a name another one. Else as [`Volume::link`].
+    /// As [`Volume::link`], with an inode's number instead of its path. The inode must have a name.
     ///
     /// # Errors
     /// Those of [`Volume::link`].
@@ -200,19 +201,20 @@ impl Volume {
         dir::link(&inode, &self.spot(to)?)
     }
 
-    /// Gives an open file another name, also one that [`Volume::temporary`] made, but none that has lost its last.
+    /// Gives an open file another name. It may be a file of [`Volume::temporary`] that has none yet, but not one that has lost its last
+    /// name. Durability and blocking as for [`Volume::link`].
     ///
     /// # Errors
-    /// Those of [`Volume::link`]; `NotFound`.
+    /// Those of [`Volume::link`]; `NotFound` for a file that has lost its last name.
     pub fn link_file<'a>(&self, file: &File, to: impl Into<At<'a>>) -> Result<(), Error> {
         dir::link(file.inode(), &self.spot(to)?)
     }
 
-    /// As [`Volume::link_file`]; what has the name already loses it, in the same step: who looks it up, or recovers after a crash, finds what
-    /// was there before or the whole new file. Blocks.
+    /// As [`Volume::link_file`], but replaces the name if it exists already. This is atomic: a lookup, or recovery after a crash, finds
+    /// under the name either the old inode or the whole new file. Blocks.
     ///
     /// # Errors
-    /// `IsADirectory` for what is there; else those of [`Volume::link_file`] and [`Volume::unlink`].
+    /// `IsADirectory` if the name is a directory's; else those of [`Volume::link_file`] and [`Volume::unlink`].
     pub fn replace_file<'a>(&self, file: &File, to: impl Into<At<'a>>) -> Result<(), Error> {
         let to = to.into();
         loop {
@@ -226,13 +228,13 @@ impl Volume {
         }
     }
 
-    /// Moves the name `from` to `to`; what `to` stood for loses that name. Symbolic links at the end are not followed. Durable
-    /// as what [`Volume::create`] does, for both directories at once. Blocks.
+    /// Moves the name `from` to `to`; the inode that `to` referred to loses that name. Symbolic links at the end are not followed.
+    /// Durability as for [`Volume::create`], for both directories in one transaction. Blocks.
     ///
     /// # Errors
-    /// `NotFound`; `Exists` with `no_replace`; `NotADirectory`, `IsADirectory`, `NotEmpty` where one takes the other's place; `Invalid`
-    /// for a directory into itself and for flags that do not go together; `Busy` for "." and the root; `TooManyLinks`; those of
-    /// [`Volume::create`].
+    /// `NotFound`; `Exists` with `no_replace`; `NotADirectory`, `IsADirectory`, `NotEmpty` if `to` exists and cannot be replaced by
+    /// `from`; `Invalid` for a directory that would move into itself or below, and for flags that exclude each other; `Busy` for "." and
+    /// the root; `TooManyLinks`; those of [`Volume::create`].
     pub fn rename<'a, 'b>(
         &self,
         from: impl Into<At<'a>>,

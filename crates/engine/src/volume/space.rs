@@ -1,33 +1,33 @@
-//! How large a volume is, and how much of it is free: what statvfs(3) tells.
+//! Size and free space of a volume, as statvfs(3) reports them.
 //!
-//! Input: the superblock, and what is free now. Output: [`Space`]. Invariants: no I/O. Limits: exact only while nobody works.
+//! Input: the superblock, and the allocator's counts. Output: [`Space`]. Invariants: no I/O. Limits: exact only while nothing changes.
 //! Source: man 3 statvfs; what counts as overhead, and the id: the kernel's mount, compared in tests.
 
 use super::Volume;
 
-/// Sizes and counts of a volume, in the words of statvfs(3).
+/// Sizes and counts of a volume, as in statvfs(3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// Bytes of a block.
+    /// Bytes of a block. All counts of blocks here are in this unit.
     pub block_size: u32,
-    /// Blocks that files can have, but for those that the volume's own structures take.
+    /// Blocks of the volume without its own structures.
     pub blocks: u64,
-    /// Blocks that are free; what was deleted and is not committed counts.
+    /// Free blocks, including those that were freed by a transaction which is not committed yet.
     pub free: u64,
-    /// Those of them that are not kept for the privileged.
+    /// Free blocks without those that are reserved for privileged users.
     pub available: u64,
-    /// Inodes, and those of them that are free.
+    /// Inodes of the volume.
     pub inodes: u64,
-    /// See `inodes`.
+    /// Free inodes.
     pub free_inodes: u64,
-    /// Bytes of a name, at most.
+    /// The longest name, in bytes.
     pub most_name: u32,
-    /// A number of the volume, from its UUID.
+    /// The file system id: a number made from the volume's UUID.
     pub id: u64,
 }
 
 impl Volume {
-    /// How large the volume is, and how much of it is free. Does not block on I/O.
+    /// Size and free space of the volume. Does not block on I/O.
     #[must_use]
     pub fn space(&self) -> Space {
         let (sb, fs) = (self.superblock(), self.inner());
@@ -42,7 +42,7 @@ impl Volume {
                 (geometry.free_blocks_count(), free_inodes)
             }
         };
-        // What mke2fs has counted; older ones have not.
+        // mke2fs writes the overhead into the superblock; volumes of older versions have 0 there.
         let overhead = match sb.info().overhead_clusters {
             0 => fs.own_blocks(),
             noted => u64::from(noted) * u64::from(sb.geometry().cluster_ratio()),

@@ -1,7 +1,8 @@
-//! Telling the device which blocks hold nothing.
+//! Discarding free blocks (fstrim).
 //!
-//! Input: a range of the volume's bytes. Output: its free runs discarded. Invariants: a run is claimed while it is discarded, so nobody writes to it;
-//! what a transaction that is not durable freed is no free run (rule G17). Limits: runs of fewer than `least` bytes are passed over.
+//! Input: a range of the volume's bytes. Output: its free runs discarded. Invariants: a run is claimed while it is discarded, so nobody
+//! writes to it; blocks freed by a transaction that is not durable are not discarded (rule G17). Limits: runs of fewer than `least` bytes
+//! are skipped.
 
 use crate::alloc::Loan;
 use crate::error::Error;
@@ -11,10 +12,11 @@ use diorite_format::FsBlock;
 use std::ops::Range;
 
 impl Volume {
-    /// Discards the free blocks that lie in a range of the volume's bytes, in runs of `least` bytes or more; says how many bytes. Blocks.
+    /// Discards the free blocks that lie in a range of the volume's bytes, in runs of at least `least` bytes. Returns how many bytes were
+    /// discarded. Blocks.
     ///
     /// # Errors
-    /// `NotSupported` by the device; the volume may not be written; damage; a device that fails.
+    /// `NotSupported` if the device cannot discard; the volume may not be written; damage; a device that fails.
     pub fn trim(&self, range: Range<u64>, least: u64) -> Result<u64, Error> {
         let volume = self.inner();
         volume.check_open()?;

@@ -1,15 +1,15 @@
 //! What a volume holds at one moment: space, requests, memory.
 //!
-//! Input: counts that are kept anyway, and looks into what is in memory. Output: a [`Usage`]. Invariants: nothing is changed, nothing
-//! waited for but short locks. Limits: taken part by part: exact while nobody works.
+//! Input: counters, and the inodes and queues in memory. Output: a [`Usage`]. Invariants: nothing is changed; only short locks are taken.
+//! Limits: the parts are counted one after the other, so the sum is exact only while nothing changes.
 
 use super::Volume;
 use crate::stats::Usage;
 
 impl Volume {
-    /// What the volume holds now. What has ended holds nothing: after files are let go of and a [`Volume::sync`], all free blocks are
-    /// free for everybody, and no request, range or pin is left. For tests and monitoring; exact only while nobody works. Does not block
-    /// on I/O; its cost grows with the inodes and metadata blocks in memory.
+    /// What the volume holds now. A request that has ended holds nothing: after all files are dropped and a [`Volume::sync`], no free
+    /// block waits for a commit, and there is no request, range or pin. For tests and monitoring; exact only while nothing changes. Does
+    /// not block on I/O; its cost grows with the inodes and metadata blocks in memory.
     #[must_use]
     pub fn usage(&self) -> Usage {
         let volume = self.inner();

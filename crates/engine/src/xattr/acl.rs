@@ -1,13 +1,13 @@
-//! Access control lists: what else changes with them, and what a new inode has from its directory.
+//! ACLs (access control lists): how they and the permissions change each other, and what a new inode inherits from its directory.
 //!
-//! Input: a list that is set; permissions that are; a directory and the kind of a new inode in it. Output: the attribute and the mode, in one handle.
-//! Invariants: the mode always says what the list does; a list that says no more than a mode is not kept, but for a directory's
-//! default one. Limits: a list of an inode whose value is in an inode of its own is changed only where it fits elsewhere.
-//! Source: man 5 acl, man 2 chmod; experiments with setfacl, chmod, umask and new files on the kernel's mount.
+//! Input: a new ACL; new permissions; a directory and the type of a new inode in it. Output: the attribute and the mode, changed in one
+//! handle. Invariants: the mode always agrees with the access ACL; an access ACL that says no more than the mode is not stored. Limits: an
+//! ACL that is stored in a value inode can follow a change of the mode only if it fits into the inode or its attribute block. Source: man 5
+//! acl, man 2 chmod; experiments with setfacl, chmod, umask and new files on the kernel's mount.
 
 use super::attribute;
 use super::block::{fit_block, put_block};
-use super::remove::Named;
+use super::names::Named;
 use super::set::{Setting, XattrWhen};
 use super::set::{set_attribute, set_xattr};
 use super::shared::share_instead;
@@ -27,25 +27,21 @@ const ACCESS: Named<'_> = (NameIndex::ACL_ACCESS, b"");
 const DEFAULT: Named<'_> = (NameIndex::ACL_DEFAULT, b"");
 const SETGID: u16 = 0o2000;
 
-/// What a new inode has from who makes it, and from its directory's default list.
+/// What a new inode gets from its maker and from its directory's default ACL.
 #[derive(Debug, Default)]
 pub(crate) struct Inherited {
-    /// User, and group unless the directory gives its own.
+    /// User and group. A set-group-id directory gives its own group instead.
     pub(crate) owner: (u32, u32),
     pub(crate) permissions: u16,
-    /// The lists have no room in an inode.
+    /// The ACLs do not fit into the new inode, so it needs an attribute block.
     pub(crate) needs_block: bool,
-    /// It is a directory that begins in its inode, where the attribute for the rest of its names comes first.
+    /// It is an inline directory: its first attribute is `system.data`, for the second part of its names.
     pub(crate) begins_inside: bool,
     lists: Vec<(Named<'static>, Vec<u8>)>,
 }
 
-pub(super) fn is_acl((index, _): Named<'_>) -> bool {
-    matches!(index, NameIndex::ACL_ACCESS | NameIndex::ACL_DEFAULT)
-}
-
-/// Sets a list, in the interface's form, in a handle of its own; one without entries takes it away. Who gives permissions to a group of
-/// others takes set-group-id away with it. Blocks; no lock may be held.
+/// Sets an ACL, given in the form of the kernel's interface, in a handle of its own. One without entries removes the ACL. Set-group-id is
+/// cleared if `maker` may not give it. Blocks; no lock may be held.
 pub(super) fn set_acl(
     inode: &Inode,
     which: Named<'_>,
@@ -83,7 +79,7 @@ pub(super) fn set_acl(
     )
 }
 
-/// Changes the list with the permissions that the mode is going to have. What fails has changed nothing. The map lock is held.
+/// Adapts the access ACL to the permissions that the mode will have. A failure has changed nothing. The map lock is held.
 pub(crate) fn follow_mode(
     inode: &Inode,
     handle: &JournalHandle<'_>,
@@ -113,7 +109,7 @@ pub(crate) fn follow_mode(
     )
 }
 
-/// What a new inode in this directory has from it. Blocks while metadata is read.
+/// What a new inode in this directory inherits. Blocks while metadata is read.
 pub(crate) fn inherit_acl(
     inode: &Inode,
     kind: FileType,
@@ -125,7 +121,8 @@ pub(crate) fn inherit_acl(
         _ => stored_acl(inode, DEFAULT)?,
     };
     let parent = inode.disk();
-    // A directory that gives its group gives the right to act as that group to its members alone.
+    // A file made in a set-group-id directory gets the directory's group. Only a member of that group may make it a file that runs as that
+    // group.
     let acts_as_group = kind != FileType::Directory && permissions & 0o2010 == 0o2010;
     let permissions = match acts_as_group && parent.mode & 0o2000 != 0 {
         true => maker.without_foreign_group(permissions, parent.gid),
@@ -182,7 +179,7 @@ fn stored_acl(inode: &Inode, which: Named<'_>) -> Result<Option<Acl>, Error> {
     }
 }
 
-/// Puts the lists into a new inode: into its own area, and what has no room there into a block that was taken for it.
+/// Stores the inherited ACLs of a new inode: in its own area, and those without room there in the block that was allocated for them.
 pub(crate) fn put_inherited(
     inode: &Inode,
     handle: &JournalHandle<'_>,
@@ -206,7 +203,7 @@ pub(crate) fn put_inherited(
 }
 
 impl Inherited {
-    /// The entries that a new inode's own area has room for, and the others.
+    /// The entries that fit into a new inode's own area, and the others.
     fn split(
         &self,
         disk: &DiskInode,

@@ -1,9 +1,9 @@
-//! An inode's block of attributes: read, made, changed, copied, let go.
+//! An inode's attribute block: read, created, changed, copied, dropped.
 //!
-//! Input: the block as it is, and the entries that it shall have, under a handle and the map lock. Output: the inode with that block, or without one.
-//! Invariants: a block that other inodes use too is not changed, the inode gets one of its own; how many use it is asked and changed in one step, so
-//! of two that leave it one is the last; what may fail for space comes first and has changed nothing. Limits: what does not fit a block is
-//! refused.
+//! Input: the block's contents and the entries that it is to have; a handle, and the map lock. Output: the inode with that block, or
+//! without one. Invariants: a block that other inodes share is not changed: the inode gets a copy of its own; the user count is read and
+//! changed in one step, so if two inodes drop a block concurrently, exactly one of them is the last user; the step that may fail for lack
+//! of space is the first, and a failure of it has changed nothing. Limits: entries that do not fit into one block are refused.
 
 use super::value::Holder;
 use super::value::{add_users, holders, take_back_users};
@@ -16,13 +16,28 @@ use crate::space::Left;
 use diorite_format::xattr::{self, NameIndex, XattrEntry, Xattrs};
 use diorite_format::{FormatError, FsBlock};
 
-/// An inode's block of attributes, as it was read.
+/// An inode's attribute block, as it was read; `at` is none if it has no block.
 pub(super) struct Block {
     pub(super) at: Option<FsBlock>,
     pub(super) raw: Vec<u8>,
 }
 
-/// The block, checked, if the inode has one. Blocks while it is read.
+impl Block {
+    /// The block's entries; empty if the inode has no block.
+    pub(super) fn parse(&self, inode: &Inode) -> Result<Xattrs<'_>, Error> {
+        match self.at {
+            None => Ok(Xattrs::default()),
+            Some(at) => Ok(Xattrs::parse_block(
+                &inode.volume.sb,
+                inode.ino,
+                at,
+                &self.raw,
+            )?),
+        }
+    }
+}
+
+/// The attribute block, checked, if the inode has one. Blocks while it is read.
 pub(super) fn read_attribute_block(inode: &Inode) -> Result<Option<(FsBlock, MetaRef)>, Error> {
     let (volume, at) = (&inode.volume, inode.disk().file_acl);
     if at.is_none() {
@@ -33,7 +48,7 @@ pub(super) fn read_attribute_block(inode: &Inode) -> Result<Option<(FsBlock, Met
     Ok(Some((at, read?)))
 }
 
-/// The block as it is now, for who changes it.
+/// The attribute block as the running transaction has it, for a caller that changes it.
 pub(super) fn block_now(inode: &Inode, handle: &JournalHandle<'_>) -> Result<Block, Error> {
     let at = inode.disk().file_acl;
     if at.is_none() {
@@ -47,13 +62,13 @@ pub(super) fn block_now(inode: &Inode, handle: &JournalHandle<'_>) -> Result<Blo
     })
 }
 
-/// Do these entries fit a block?
+/// Do these entries fit into one block?
 pub(super) fn fit_block(inode: &Inode, entries: &[XattrEntry<'_>]) -> bool {
     let mut scratch = vec![0; inode.volume.block_size() as usize];
     xattr::write_block(&inode.volume.sb, FsBlock::NONE, entries, 1, &mut scratch).is_ok()
 }
 
-/// Gives the inode a block with these entries, which fit, in the place of the one it has.
+/// Gives the inode an attribute block with these entries, which must fit, instead of its present one. Without entries it gets none.
 pub(super) fn replace_block(
     inode: &Inode,
     handle: &JournalHandle<'_>,
@@ -84,7 +99,8 @@ pub(super) fn replace_block(
     copy_block(inode, handle, block, at, entries)
 }
 
-/// Makes its block its own, so that a change of the list or the capability in it does not fail for space.
+/// Copies the inode's attribute block if it is shared and contains the access ACL or the capability. Later changes of these (by chmod, or
+/// by a write) then need no space.
 pub(crate) fn own_attribute_block(inode: &Inode, handle: &JournalHandle<'_>) -> Result<(), Error> {
     let block = block_now(inode, handle)?;
     let attrs = block.parse(inode)?;
@@ -96,7 +112,7 @@ pub(crate) fn own_attribute_block(inode: &Inode, handle: &JournalHandle<'_>) -> 
     }
 }
 
-/// A block of its own, in the place of a shared one.
+/// Replaces a shared block by the inode's own block with these entries.
 fn copy_block(
     inode: &Inode,
     handle: &JournalHandle<'_>,
@@ -114,16 +130,17 @@ fn copy_block(
     })())
 }
 
-/// Leaves the block that names these values. Each inode with a value counts the blocks that name it: one more now for each value,
-/// also of what is not in the block that comes instead, as that is the caller's to let go of. If nobody has the old block any more,
-/// it counts no longer: then all is as it was. What fails has changed nothing, or aborts.
+/// Drops the inode's reference to its old attribute block, whose entries refer to the value inodes `named`. A value inode counts the blocks
+/// that refer to it. If other inodes keep the old block, the inode's new block is one more, so each count is incremented. That includes
+/// values that the new block does not have any more: the caller drops those. If the inode was the last user of the old block, the counts
+/// stay as they were. A failure has changed nothing, or aborts the journal.
 fn leave_named(
     inode: &Inode,
     handle: &JournalHandle<'_>,
     old: FsBlock,
     named: &[Holder],
 ) -> Result<(), Error> {
-    // Before it is left: who has it then may let go of all values in it.
+    // Incremented before the block is left: afterwards its other users may drop all values in it.
     handle.or_abort(add_users(handle, named))?;
     let left = leave_block(inode, handle, old, |_| true);
     if !matches!(left, Ok(Left::ToOthers)) {
@@ -132,7 +149,7 @@ fn leave_named(
     left.map(drop)
 }
 
-/// The inode's first block of attributes.
+/// Allocates and writes the inode's first attribute block.
 fn new_block(
     inode: &Inode,
     handle: &JournalHandle<'_>,
@@ -144,7 +161,7 @@ fn new_block(
     handle.or_abort(put_block(inode, handle, new, entries))
 }
 
-/// Gives an inode without a block of attributes one that was taken for it.
+/// Writes an attribute block, which is allocated already, and gives it to an inode without one.
 pub(super) fn put_block(
     inode: &Inode,
     handle: &JournalHandle<'_>,
@@ -155,7 +172,7 @@ pub(super) fn put_block(
     name_block(inode, handle, new)
 }
 
-/// A block is the inode's, which had none.
+/// Sets the attribute block of an inode that had none, and adds it to `i_blocks`.
 pub(super) fn name_block(
     inode: &Inode,
     handle: &JournalHandle<'_>,
@@ -182,8 +199,8 @@ fn write_new(
     Ok(())
 }
 
-/// Drops the inode's reference to its block of attributes. False, and nothing done, if nobody else has the block and values in inodes
-/// of their own are in it: these go first, each in a handle.
+/// Drops the inode's reference to its attribute block. Returns false, and does nothing, if the inode is its only user and the block refers
+/// to value inodes: those attributes must be removed first, each in a handle.
 pub(crate) fn release_xattr_block(
     inode: &Inode,
     handle: &JournalHandle<'_>,
@@ -199,7 +216,7 @@ pub(crate) fn release_xattr_block(
     name_no_block(inode, handle).map(|()| true)
 }
 
-/// The inode has left its block.
+/// Clears the inode's reference to its attribute block, and subtracts the block from `i_blocks`.
 fn name_no_block(inode: &Inode, handle: &JournalHandle<'_>) -> Result<(), Error> {
     let units = u64::from(inode.volume.sb.geometry().cluster_size() / 512);
     handle.or_abort(inode.change(handle, |disk| {
@@ -208,7 +225,7 @@ fn name_no_block(inode: &Inode, handle: &JournalHandle<'_>) -> Result<(), Error>
     }))
 }
 
-/// One user of a block less; with the last it is free, if it may go with these attributes.
+/// Decrements a block's user count. The last user frees the block, if `may_go` accepts its entries.
 pub(super) fn leave_block(
     inode: &Inode,
     handle: &JournalHandle<'_>,
@@ -239,7 +256,7 @@ pub(super) fn leave_block(
     Ok(left)
 }
 
-/// What a block of attributes must be, where nothing else of the volume lies.
+/// The check of an attribute block at this place. An error if the place belongs to other metadata of the volume.
 pub(super) fn check_of_block(
     inode: &Inode,
     at: FsBlock,
@@ -254,7 +271,7 @@ pub(super) fn check_of_block(
     Ok(move |raw: &[u8]| Xattrs::parse_block(sb, ino, at, raw).map(|_| ()))
 }
 
-/// Is there anything in it that changes with mode and owner?
+/// Has it an entry that changes with the mode or the owner: the access ACL, or the capability?
 fn follows_others(attrs: &Xattrs<'_>) -> bool {
     let mut named = attrs.entries.iter().map(|e| (e.index, e.name));
     named.any(|which| which == CAPABILITY || which.0 == NameIndex::ACL_ACCESS)

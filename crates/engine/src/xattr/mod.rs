@@ -1,34 +1,38 @@
-//! The xattr room: extended attributes, wherever they are.
+//! The xattr room: the extended attributes of inodes.
 //!
 //! | file | takes -> gives |
 //! |---|---|
-//! | `names` | an attribute's whole name -> how it is stored, and whether this inode may have it |
-//! | `set`, `remove` | an attribute -> in the inode, in a block, in an inode of its own; gone |
-//! | `block` | the entries of an inode's block -> that block: made, changed, copied where it is shared, let go |
-//! | `shared` | the entries of a block -> an equal one that others have, which counts one user more |
-//! | `acl` | a list or permissions -> both in agreement; a directory's default list -> what is in it is made with |
-//! | `value` | a value -> an inode that holds it; one attribute more or less that names it |
+//! | `names` | an attribute's whole name -> its stored form, if this inode may have such an attribute |
+//! | `change` | a name and a value -> `set`, `remove`, or for an ACL `acl` |
+//! | `set`, `remove` | an attribute -> stored in the inode, in its attribute block or in a value inode; or removed |
+//! | `block` | the entries of an attribute block -> the block: created, changed, copied if it is shared, or dropped |
+//! | `shared` | the entries of an attribute block -> an equal block of other inodes, with one more user |
+//! | `acl` | an ACL or permissions -> both, in agreement; a directory's default ACL -> what a new inode inherits |
+//! | `value` | a value -> an inode that stores it, and how many attributes refer to that inode |
 //!
-//! Input: an inode with its own bytes. Output: names and values; the tail of inline data; attributes changed, each in one handle.
-//! Invariants: entry hashes and checksums are verified; a value in an inode of its own is bounded before it is read; an attribute is in
-//! one place. Limits: values up to 64 KiB, which is what the kernel's interface can carry.
+//! Input: an inode and its bytes in the inode table. Output: names and values; attributes changed, each in one handle. Invariants: entry
+//! hashes and checksums are verified; the length of a value in a value inode is checked before the value is read; an attribute is stored in
+//! only one place. Limits: values up to 64 KiB, as much as the kernel's interface can carry.
 //!
 //! # Where attributes are
 //!
-//! An attribute is in the inode's own area if that has room, else in its block, else - with ea_inode - its value is in an inode of its
-//! own. All of a change is in one handle under the inode's map lock: the new entry, the old one gone, a block that others share copied,
-//! one user more or less of a value. An inode for a value is made before, as an orphan, in handles of its own; the handle that names it
-//! takes it off the list. What nothing names goes back onto it.
+//! An attribute is stored in the inode's own area if there is room, else in its attribute block. If that has no room either, and the volume
+//! has the feature ea_inode, the value is stored in an inode of its own, a value inode. A change is one handle under the inode's map lock:
+//! it adds the new entry and removes the old one, copies an attribute block that other inodes share, and updates the user counts of value
+//! inodes. A new value inode is created before, as an orphan, in handles of its own; the handle that adds the attribute takes it off the
+//! orphan list. A value inode to which no attribute refers any more is put onto that list.
 //!
-//! Inodes with the same entries have one block (`xattr/shared.rs`): blocks that were written since the volume was opened are known by
-//! the hash of their entries, until their last user leaves. The look among them, the comparison of all bytes and the count of a user
-//! more are one step under a lock, as are a user less and the end of being known, so nobody gets a block that is free or changes.
+//! Inodes with the same entries share an attribute block (`xattr/shared.rs`). Blocks that were written since the volume was opened are
+//! found by the hash of their entries, until their last user drops them. One lock covers the search for a block, the comparison of all
+//! bytes and the increment of its user count; the same lock covers a decrement and the end of being found. So no inode gets a block that is
+//! free or about to change.
 //!
-//! What stands between a file and plain writes - rights that a write takes away, data in the inode or through the journal, immutable,
-//! append-only - is one word of the inode that every write loads, so a change of it is known to queues that have written already.
+//! What a write has to do or check first (rights to clear, inline data, data journalling, the flags immutable and append-only) is in one
+//! word of the inode that every write loads (`inode/first.rs`). So a change of it also reaches queues that had the file attached before.
 
 mod acl;
 mod block;
+mod change;
 mod names;
 mod remove;
 mod set;
@@ -37,10 +41,10 @@ mod value;
 
 pub(crate) use acl::{Inherited, follow_mode, inherit_acl, put_inherited};
 pub(crate) use block::{own_attribute_block, release_xattr_block};
-pub(crate) use names::{missing, to_change};
-pub(crate) use remove::{Named, attribute_credits, held_attribute, remove, remove_xattr};
+pub(crate) use change::{remove, set};
+pub(crate) use names::{Named, missing, to_change};
+pub(crate) use remove::{attribute_credits, held_attribute, remove_xattr};
 pub use set::XattrWhen;
-pub(crate) use set::set;
 
 use crate::error::Error;
 use crate::inode::Inode;
@@ -55,13 +59,13 @@ pub(crate) const MOST_VALUE: u32 = 64 << 10;
 /// One extended attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Xattr {
-    /// The whole name, as `getfattr` shows it; `system.posix_acl_access` for ACLs.
+    /// The whole name, as `getfattr` prints it; `system.posix_acl_access` or `system.posix_acl_default` for an ACL.
     pub name: Vec<u8>,
-    /// The value, as the kernel's interface gives it.
+    /// The value, in the form of the kernel's interface: an ACL is converted from its form on disk.
     pub value: Vec<u8>,
 }
 
-/// Every attribute of an inode, those kept inside it first.
+/// All attributes of an inode, those in its own area first. Blocks.
 pub(crate) fn all(inode: &Inode) -> Result<Vec<Xattr>, Error> {
     let mut all = Vec::new();
     each_entry(inode, |entry| {
@@ -75,7 +79,7 @@ pub(crate) fn all(inode: &Inode) -> Result<Vec<Xattr>, Error> {
     Ok(all)
 }
 
-/// One of them, by its whole name.
+/// The value of the attribute with this whole name; an error if there is none. Blocks.
 pub(crate) fn one(inode: &Inode, name: &[u8]) -> Result<Vec<u8>, Error> {
     let found = match NameIndex::split(name).filter(|which| *which != inline::REST) {
         Some(which) => attribute(inode, which)?,
@@ -84,7 +88,7 @@ pub(crate) fn one(inode: &Inode, name: &[u8]) -> Result<Vec<u8>, Error> {
     found.ok_or_else(|| names::missing(name))
 }
 
-/// The value of an attribute, as the kernel's interface gives it.
+/// The value of an attribute, in the form of the kernel's interface; none if there is no such attribute. Blocks.
 pub(crate) fn attribute(inode: &Inode, (index, name): Named<'_>) -> Result<Option<Vec<u8>>, Error> {
     let mut found = None;
     each_entry(inode, |entry| {
@@ -96,7 +100,7 @@ pub(crate) fn attribute(inode: &Inode, (index, name): Named<'_>) -> Result<Optio
     Ok(found)
 }
 
-/// Every entry, of its own area and of its block.
+/// Calls `each` with every entry in the inode's own area, then with every entry in its attribute block.
 fn each_entry(
     inode: &Inode,
     mut each: impl FnMut(&XattrEntry<'_>) -> Result<(), Error>,

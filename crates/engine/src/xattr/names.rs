@@ -1,10 +1,9 @@
-//! Names of attributes: how they are stored, and whether an inode may have them.
+//! Names of attributes: their stored form, and which inodes may have them.
 //!
-//! Input: an inode's number and a whole name. Output: the inode and the stored name; or why not. Invariants: what is refused here has changed
-//! nothing. Limits: who may use which namespace is the caller's policy.
-//! Source: man 7 xattr, man 2 setxattr; experiments with the kernel's mount.
+//! Input: an inode number and a whole name. Output: the inode and the stored form of the name, or the reason of the refusal. Invariants: a
+//! refusal has changed nothing. Limits: which user may use which namespace is left to the caller. Source: man 7 xattr, man 2 setxattr;
+//! experiments with the kernel's mount.
 
-use super::remove::Named;
 use crate::error::Error;
 use crate::inode::{Fs, Inode};
 use diorite_format::features::Compat;
@@ -12,15 +11,23 @@ use diorite_format::xattr::NameIndex;
 use diorite_format::{FileType, Ino};
 use std::sync::Arc;
 
-/// The longest whole name.
+/// An attribute's name in its stored form: the index of the prefix, and the rest.
+pub(crate) type Named<'n> = (NameIndex, &'n [u8]);
+
+/// The longest whole name, in bytes.
 const MOST_NAME: usize = 255;
+
+/// Is it an ACL, which changes with the permissions?
+pub(super) fn is_acl((index, _): Named<'_>) -> bool {
+    matches!(index, NameIndex::ACL_ACCESS | NameIndex::ACL_DEFAULT)
+}
 
 pub(crate) fn missing(name: &[u8]) -> Error {
     let name = String::from_utf8_lossy(name).into_owned();
     Error::NoAttribute { name }
 }
 
-/// The inode whose attribute changes, and how the name is stored.
+/// The inode whose attribute is to be changed, and the stored form of the name.
 pub(crate) fn to_change<'n>(
     fs: &Arc<Fs>,
     ino: Ino,
@@ -39,7 +46,7 @@ pub(crate) fn to_change<'n>(
     Ok((inode, which))
 }
 
-/// How a name is stored. `system.` has no names but those of the access control lists.
+/// The stored form of a whole name. The only names with the prefix `system.` are those of the ACLs.
 fn stored(name: &[u8]) -> Result<Named<'_>, Error> {
     let shown = || String::from_utf8_lossy(name).into_owned();
     if name.len() > MOST_NAME {
@@ -55,7 +62,7 @@ fn stored(name: &[u8]) -> Result<Named<'_>, Error> {
         .ok_or_else(|| Error::NotSupported(format!("an attribute {}", shown())))
 }
 
-/// Which kinds of inodes have attributes of this sort?
+/// May an inode of this type have attributes in this namespace?
 fn check_kind(inode: &Inode, (index, _): Named<'_>) -> Result<(), Error> {
     let (ino, disk) = (inode.ino, inode.disk());
     match index {

@@ -1,46 +1,23 @@
-//! One attribute taken away.
+//! One attribute removed.
 //!
-//! Input: an inode and an attribute, under a handle and the map lock. Output: the inode's own area, or its block of attributes, without
-//! it; a value in an inode of its own is named by one less. Invariants: what may fail for space comes first and has changed nothing.
-//! Limits: none of its own.
+//! Input: an inode and an attribute; a handle, and the map lock. Output: the inode's own area, or its attribute block, without the
+//! attribute; if the value was in a value inode, that has one reference less. Invariants: the step that may fail for lack of space is the
+//! first, and a failure of it has changed nothing. Limits: none of its own.
 
-use super::acl;
-use super::acl::set_acl;
-use super::block::Block;
 use super::block::{block_now, read_attribute_block, replace_block};
-use super::set::note_attributes;
+use super::names::Named;
 use super::value::{holders, let_go};
 use crate::error::Error;
 use crate::inode::Inode;
 use crate::journal::JournalHandle;
 use crate::orphan::ORPHAN_CREDITS;
-use diorite_format::Ino;
-use diorite_format::xattr::{NameIndex, XattrEntry, XattrValue, Xattrs};
+use diorite_format::xattr::{NameIndex, XattrEntry, Xattrs};
 
-/// The block of attributes, one that may be equal and a new one, their bitmaps and descriptors, the inode; the inode of a value that
-/// comes, and of one that goes.
+/// Credits: the attribute block, an equal block, a new one, bitmaps and group descriptors, the inode; the value inodes of the new and of
+/// the old value.
 const CHANGE_CREDITS: u32 = 8 + 2 * (1 + ORPHAN_CREDITS);
 
-/// Which attribute, as it is stored.
-pub(crate) type Named<'n> = (NameIndex, &'n [u8]);
-
-/// Takes an attribute away; false if it is not there. What it alone named is doomed; the caller deletes it, and settles the inode. Blocks; no
-/// lock may be held.
-pub(crate) fn remove(inode: &Inode, which: Named<'_>) -> Result<bool, Error> {
-    if acl::is_acl(which) {
-        return set_acl(inode, which, &[], None).map(|()| true);
-    }
-    inode.volume.in_handle(attribute_credits(inode)?, |handle| {
-        let _map = inode.map_lock.lock();
-        let is_there = remove_xattr(inode, handle, which)?;
-        if is_there {
-            handle.or_abort(note_attributes(inode, handle, None, 0))?;
-        }
-        Ok(is_there)
-    })
-}
-
-/// What a handle needs that changes one attribute: of a block that is shared each value in an inode of its own gets another user.
+/// Credits for changing one attribute. If the attribute block is shared, every value inode to which it refers gets another reference.
 pub(crate) fn attribute_credits(inode: &Inode) -> Result<u32, Error> {
     let held = match read_attribute_block(inode)? {
         None => 0,
@@ -52,8 +29,8 @@ pub(crate) fn attribute_credits(inode: &Inode) -> Result<u32, Error> {
     Ok(CHANGE_CREDITS + u32::try_from(held).expect("fewer than a block has bytes"))
 }
 
-/// Takes an attribute away, wherever it is; false, and nothing done, if it is not there. Blocks; the map lock is held, so that nobody
-/// else does.
+/// Removes an attribute, wherever it is stored. Returns false, and does nothing, if there is none. Blocks; the map lock is held, so no
+/// other thread changes attributes.
 pub(crate) fn remove_xattr(
     inode: &Inode,
     handle: &JournalHandle<'_>,
@@ -76,7 +53,8 @@ pub(crate) fn remove_xattr(
     Ok(old != [None, None])
 }
 
-/// The first attribute whose value is in an inode of its own and named by this inode alone.
+/// The first attribute that has a value inode and has to be removed before this inode is deleted. An attribute in a block that is shared
+/// does not count.
 pub(crate) fn held_attribute(inode: &Inode) -> Result<Option<(NameIndex, Vec<u8>)>, Error> {
     let sb = &inode.volume.sb;
     let (disk, raw) = (inode.disk(), inode.raw());
@@ -91,27 +69,4 @@ pub(crate) fn held_attribute(inode: &Inode) -> Result<Option<(NameIndex, Vec<u8>
     let attrs = Xattrs::parse_block(sb, inode.ino, at, &raw)?;
     let held = attrs.entries.iter().find(|e| e.is_held());
     Ok(held.filter(|_| attrs.refcount <= 1).map(named))
-}
-
-impl Block {
-    /// Its entries; none of no block.
-    pub(super) fn parse(&self, inode: &Inode) -> Result<Xattrs<'_>, Error> {
-        match self.at {
-            None => Ok(Xattrs::default()),
-            Some(at) => Ok(Xattrs::parse_block(
-                &inode.volume.sb,
-                inode.ino,
-                at,
-                &self.raw,
-            )?),
-        }
-    }
-}
-
-/// The inode that holds an entry's value, if one does, and the value's length.
-pub(super) fn held(entry: &XattrEntry<'_>) -> Option<(Ino, u32)> {
-    match entry.value {
-        XattrValue::Inode { ino, size } => Some((ino, size)),
-        XattrValue::Bytes(_) => None,
-    }
 }

@@ -1,82 +1,47 @@
 //! One attribute set.
 //!
-//! Input: an inode, a name, a value. Output: the attribute in the inode's own area if that has room, else in its block of attributes,
-//! else, with the feature ea_inode, its value in an inode of its own. Invariants: it is in one of these places; one handle puts the new
-//! and takes the old away; what may fail for space comes first and has changed nothing. Limits: values of 64 KiB; without ea_inode all
-//! attributes have the inode's area and one block.
+//! Input: an inode, a name, a value. Output: the attribute, in the inode's own area if there is room, else in its attribute block, else,
+//! with the feature ea_inode, in a value inode. Invariants: it is in only one of these places; one handle stores the new value and removes
+//! the old one; the step that may fail for lack of space is the first, and a failure of it has changed nothing. Limits: values of 64 KiB;
+//! without ea_inode all attributes together must fit into the inode's area and one block.
 
-use super::MOST_VALUE;
-use super::acl;
-use super::acl::set_acl;
 use super::block::{block_now, fit_block, replace_block};
-use super::names::missing;
-use super::remove::Named;
+use super::names::{Named, missing};
 use super::remove::{attribute_credits, remove_xattr};
 use super::shared::share_block;
 use super::value::Holder;
 use super::value::{adopt, holders, let_go, make_holder};
-use crate::caller::Maker;
 use crate::error::Error;
 use crate::inode::{CAPABILITY, Inode, timestamp};
 use crate::journal::JournalHandle;
 use diorite_format::features::Incompat;
 use diorite_format::xattr::{self, XattrEntry, XattrValue, Xattrs, held_hash, value_sum};
 
-/// When an attribute is set.
+/// Whether an attribute may or must exist before it is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XattrWhen {
-    /// Whether it is there or not.
+    /// Sets it in either case.
     #[default]
     Always,
-    /// Only if it is not there (XATTR_CREATE).
+    /// Sets it only if it does not exist (XATTR_CREATE).
     Missing,
-    /// Only if it is there (XATTR_REPLACE).
+    /// Sets it only if it exists (XATTR_REPLACE).
     Present,
 }
 
-/// Sets an attribute. What was named before, or was made in vain, is doomed; the caller deletes it, and settles the inode. Blocks; no lock may be
-/// held.
-pub(crate) fn set(
-    inode: &Inode,
-    which: Named<'_>,
-    value: &[u8],
-    when: XattrWhen,
-    maker: &Maker,
-) -> Result<(), Error> {
-    if value.len() > MOST_VALUE as usize {
-        let (ino, len) = (inode.ino, value.len());
-        return Err(Error::AttributeTooBig { ino, len });
-    }
-    if acl::is_acl(which) {
-        return set_acl(inode, which, value, Some(maker));
-    }
-    set_attribute(
-        inode,
-        &Setting {
-            which,
-            value: Some(value),
-            when,
-            holder: None,
-            permissions: None,
-            loses: 0,
-            shares: true,
-        },
-    )
-}
-
-/// What is to be set.
+/// A change of one attribute.
 pub(super) struct Setting<'a> {
     pub(super) which: Named<'a>,
-    /// None: it is taken away.
+    /// The new value; none removes the attribute.
     pub(super) value: Option<&'a [u8]>,
     pub(super) when: XattrWhen,
-    /// Holds the value, which is not beside the entry then.
+    /// The value inode that stores the value, if the value is not to be stored beside the entry.
     pub(super) holder: Option<&'a Holder>,
-    /// Permissions that the mode gets with it.
+    /// Permissions that the inode's mode gets in the same handle.
     pub(super) permissions: Option<u16>,
-    /// Bits that the mode loses with it.
+    /// Bits that the inode's mode loses in the same handle.
     pub(super) loses: u16,
-    /// A block that others have will do. Else what changes next in the inode's own needs no space.
+    /// May the inode share an equal attribute block of other inodes? If not, it has a block of its own, whose next change needs no space.
     pub(super) shares: bool,
 }
 
@@ -99,7 +64,7 @@ impl Setting<'_> {
     }
 }
 
-/// Attributes have changed now, and maybe permissions with them.
+/// Sets ctime after a change of attributes, and the permissions if there are new ones.
 pub(super) fn note_attributes(
     inode: &Inode,
     handle: &JournalHandle<'_>,
@@ -115,7 +80,7 @@ pub(super) fn note_attributes(
     })
 }
 
-/// Sets an attribute in a handle of its own; if there is no room for the value, in an inode of its own. Blocks; no lock may be held.
+/// Changes an attribute in a handle of its own. If there is no room for the value, it goes into a value inode. Blocks; no lock may be held.
 pub(super) fn set_attribute(inode: &Inode, set: &Setting<'_>) -> Result<(), Error> {
     let volume = &inode.volume;
     let value = set.value.unwrap_or_default();
@@ -145,7 +110,7 @@ fn set_in_handle(inode: &Inode, set: &Setting<'_>) -> Result<(), Error> {
     })
 }
 
-/// Sets an attribute. The map lock is held, so that nobody else does. Blocks.
+/// Sets an attribute. The map lock is held, so no other thread changes attributes. Blocks.
 pub(super) fn set_xattr(
     inode: &Inode,
     handle: &JournalHandle<'_>,
@@ -185,7 +150,7 @@ pub(super) fn set_xattr(
     })
 }
 
-/// Is it set at all?
+/// Checks what [`XattrWhen`] demands.
 fn check_when(set: &Setting<'_>, is_there: bool) -> Result<(), Error> {
     let shown = || {
         let (index, name) = set.which;

@@ -1,10 +1,11 @@
-//! Blocks of attributes that several inodes have: one with the same entries is found, and gets another user.
+//! Attribute blocks that several inodes share: an equal block is found, and gets one more user.
 //!
-//! Input: entries that an inode's block shall have, under a handle and the inode's map lock. Output: a block with just these bytes, which counts the inode.
-//! Invariants: a block is known from when it is made until its last user leaves it, and both, as the look and the count of a new user, are one step
-//! under the lock; so what is found is in use. What is found is compared byte by byte. Limits: the last 1024 or fewer blocks that were
-//! written since the volume was opened; none with a value in an inode of its own, which counts the blocks that name it; [`MOST_USERS`].
-//! Source: the kernel's ext4 documentation, "extended attributes" (`h_refcount`, `h_hash`); e2fsck takes 1024 users at most.
+//! Input: the entries that an inode's attribute block is to have; a handle, and the inode's map lock. Output: a block with exactly these
+//! entries, whose user count includes the inode. Invariants: a block can be found from its creation until its last user drops it. One lock
+//! covers the search together with the increment of the user count, and a decrement together with the end of being found, so a block that
+//! is found is in use. It is compared byte by byte. Limits: at most 1024 blocks can be found, all written since the volume was opened; none
+//! of them refers to a value inode, because that would have to count it; [`MOST_USERS`]. Source: the kernel's ext4 documentation, "extended
+//! attributes" (`h_refcount`, `h_hash`); e2fsck takes 1024 users at most.
 
 use super::block::Block;
 use super::block::{check_of_block, leave_block, name_block};
@@ -17,9 +18,10 @@ use crate::space::hash_of;
 use diorite_format::FsBlock;
 use diorite_format::xattr::{self, XattrEntry, Xattrs};
 
-/// Inodes that have one block.
+/// The most inodes that may share one block.
 const MOST_USERS: u32 = 1024;
-/// Gives the inode a block with these entries that others have, in the place of the one it has; false, and nothing done, if none is known.
+
+/// Gives the inode an equal block of other inodes instead of its present one. Returns false, and does nothing, if no such block is found.
 pub(super) fn share_block(
     inode: &Inode,
     handle: &JournalHandle<'_>,
@@ -42,7 +44,7 @@ pub(super) fn share_block(
     Ok(true)
 }
 
-/// The same for a new inode, for which a block was taken: that is free again.
+/// As [`share_block`], for a new inode: the block that was allocated for its attributes is freed.
 pub(super) fn share_instead(
     inode: &Inode,
     handle: &JournalHandle<'_>,
@@ -57,7 +59,7 @@ pub(super) fn share_instead(
     Ok(true)
 }
 
-/// A block with just these entries, other than `own`, which has one user more now.
+/// Finds a block with exactly these entries, other than `own`, and counts one more user of it.
 fn use_equal(
     inode: &Inode,
     handle: &JournalHandle<'_>,
@@ -78,7 +80,7 @@ fn use_equal(
     })
 }
 
-/// Counts one user more of a block, if it has just these entries and not too many.
+/// Counts one more user of a block. Returns false, and does nothing, if its entries are others or it has too many users.
 fn add_user(
     inode: &Inode,
     at: FsBlock,

@@ -1,13 +1,12 @@
-//! Values in inodes of their own (feature ea_inode): made, named by one attribute more or less, read.
+//! Value inodes (feature ea_inode): inodes that store the value of an attribute. They are created, referred to, and read here.
 //!
-//! Input: a value; an entry that names an inode. Output: an inode with the value as its data, which goes through the journal. Invariants:
-//! one that is made has no name, and is on the list of orphans, until the handle that puts an attribute which names it; one that no
-//! attribute names any more goes the same way. On that list it is a file whose data goes through the journal. Limits: equal values do not
-//! share an inode when they are set here; what others share stays shared. Source: the kernel's ext4 documentation, "extended attributes";
-//! experiments with the kernel's mount, debugfs and e2fsck.
+//! Input: a value; an entry that refers to an inode. Output: an inode whose data, written through the journal, is the value. Invariants: a
+//! new value inode is on the orphan list until the handle that adds an attribute referring to it; one to which no attribute refers any more
+//! is put onto the list again. While it is there, its flags are those of a file with data journalling. Limits: equal values that are set
+//! here do not share an inode; an inode that others made shared stays shared. Source: the kernel's ext4 documentation, "extended
+//! attributes"; experiments with the kernel's mount, debugfs and e2fsck.
 
 use super::MOST_VALUE;
-use super::remove::held;
 use crate::alloc::{MARK_CREDITS, NEW_INODE_CREDITS, Run};
 use crate::disk::cache::Kind;
 use crate::error::Error;
@@ -18,20 +17,28 @@ use crate::map::edit::NewRun;
 use crate::orphan::ORPHAN_CREDITS;
 use diorite_block::Buf;
 use diorite_format::inode::NewInode;
-use diorite_format::xattr::{XattrEntry, value_sum, verify_ea_inode};
+use diorite_format::xattr::{XattrEntry, XattrValue, value_sum, verify_ea_inode};
 use diorite_format::{FileType, FsBlock, Ino, Inode as DiskInode, InodeFlags};
 use std::sync::Arc;
 
-/// Owner's read and write.
+/// The permissions of a value inode: its owner may read and write.
 const PERMISSIONS: u16 = 0o600;
 
-/// An inode with a value: which attributes name it, and how much it takes from whom they belong to.
+/// A value inode, and the length of the value.
 pub(super) struct Holder {
     pub(super) inode: Arc<Inode>,
     pub(super) size: u32,
 }
 
-/// The value of an attribute of this inode, from the inode that holds it.
+/// The value inode to which an entry refers, and the value's length; none if the value is beside the entry.
+pub(super) fn held(entry: &XattrEntry<'_>) -> Option<(Ino, u32)> {
+    match entry.value {
+        XattrValue::Inode { ino, size } => Some((ino, size)),
+        XattrValue::Bytes(_) => None,
+    }
+}
+
+/// Reads the value of an entry of this inode from its value inode, and verifies it.
 pub(super) fn held_value(
     inode: &Inode,
     entry: &XattrEntry<'_>,
@@ -56,7 +63,7 @@ pub(super) fn held_value(
     Ok(value.to_vec())
 }
 
-/// The inodes that hold these entries' values.
+/// The value inodes to which these entries refer.
 pub(super) fn holders<'e>(
     inode: &Inode,
     entries: impl Iterator<Item = &'e XattrEntry<'e>>,
@@ -84,7 +91,7 @@ fn holder(inode: &Inode, ino: Ino, size: u32) -> Result<Holder, Error> {
     Ok(Holder { inode, size })
 }
 
-/// One attribute more names each of these.
+/// Counts one more reference to each of these.
 pub(super) fn add_users(handle: &JournalHandle<'_>, holders: &[Holder]) -> Result<(), Error> {
     for Holder { inode, .. } in holders {
         inode.change(handle, |disk| {
@@ -94,7 +101,7 @@ pub(super) fn add_users(handle: &JournalHandle<'_>, holders: &[Holder]) -> Resul
     Ok(())
 }
 
-/// The same, taken back: each has been named since.
+/// Undoes [`add_users`].
 pub(super) fn take_back_users(handle: &JournalHandle<'_>, holders: &[Holder]) -> Result<(), Error> {
     for Holder { inode, .. } in holders {
         inode.change(handle, |disk| {
@@ -104,7 +111,8 @@ pub(super) fn take_back_users(handle: &JournalHandle<'_>, holders: &[Holder]) ->
     Ok(())
 }
 
-/// One attribute of this inode less names each of these; what none names is going to be deleted.
+/// Counts one reference less to each of these, and subtracts its space from `i_blocks` of `owner`. One without references becomes an
+/// orphan.
 pub(super) fn let_go(
     owner: &Inode,
     handle: &JournalHandle<'_>,
@@ -133,7 +141,8 @@ pub(super) fn let_go(
     Ok(())
 }
 
-/// The first attribute that names a value: it is not an orphan any more.
+/// Takes a new value inode off the orphan list, as an attribute of `inode` refers to it now, and adds its space to `i_blocks` of
+/// `inode`.
 pub(super) fn adopt(
     inode: &Inode,
     handle: &JournalHandle<'_>,
@@ -150,14 +159,14 @@ pub(super) fn adopt(
     inode.change(handle, |disk| disk.blocks += units)
 }
 
-/// What a value counts in the space of whom it belongs to: whole clusters, in units of 512 bytes.
+/// How much a value adds to `i_blocks` of the inode that has the attribute: whole clusters, in units of 512 bytes.
 fn units_of_value(inode: &Inode, size: u32) -> u64 {
     let cluster = inode.volume.sb.geometry().cluster_size();
     u64::from(size.div_ceil(cluster)) * u64::from(cluster / 512)
 }
 
-/// Makes an inode that holds a value, for an attribute of this one. Blocks; no lock may be held and no handle open. What is let go
-/// before it is adopted is deleted.
+/// Creates a value inode for an attribute of `owner`, as an orphan: it is deleted if it is dropped before [`adopt`]. Blocks; no lock may be
+/// held and no handle open.
 pub(super) fn make_holder(owner: &Inode, value: &[u8]) -> Result<Holder, Error> {
     let volume = &owner.volume;
     let credits = NEW_INODE_CREDITS + ORPHAN_CREDITS;
@@ -214,7 +223,7 @@ fn write_holder(
     )
 }
 
-/// Puts the value into a holder, run by run.
+/// Writes the value into a new value inode, one run of blocks per handle.
 fn fill_holder(inode: &Inode, value: &[u8]) -> Result<(), Error> {
     let volume = &inode.volume;
     let size = volume.block_size() as usize;
@@ -263,7 +272,7 @@ fn fill_run(
     Ok(new.len)
 }
 
-/// A run that could not be mapped is free again.
+/// Frees a run that could not be mapped.
 fn take_back(inode: &Inode, handle: &JournalHandle<'_>, run: Run) -> Result<(), Error> {
     let blocks = run.start.get()..run.end().get();
     blocks.for_each(|at| handle.forget(FsBlock::new(at)));

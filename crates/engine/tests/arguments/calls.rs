@@ -592,13 +592,13 @@ fn group_or_close(world: &mut World, rng: &mut Rng) {
             expect(world.volume.clone().close());
         }
         1 => {
-            if let Some(group) = expect(world.volume.group()) {
+            if let Some(group) = expect(world.volume.atomic()) {
                 (0..3).for_each(|_| name(world, rng));
                 expect(group.abandon());
             }
         }
         _ => {
-            if let Some(group) = expect(world.volume.group()) {
+            if let Some(group) = expect(world.volume.atomic()) {
                 for _ in 0..4 {
                     name(world, rng);
                     blocking(world, rng);

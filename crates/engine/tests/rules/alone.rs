@@ -247,7 +247,7 @@ fn the_turn_is_had_without_waiting_where_it_is_free() {
     let mut done = Vec::new();
     queue.submit(&mut [write(3)].into());
     queue.reap(&mut done, 1, None);
-    let refused = matches!(done[0].result, Err(Error::WouldBlock(Wait::Turn)));
+    let refused = matches!(done[0].result, Err(Error::WouldBlock(Wait::Exclusive)));
     assert!(refused, "{done:?}");
     bed.valve.hold_reads(0..0);
     queue.reap(&mut done, 1, None);

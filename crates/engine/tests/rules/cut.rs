@@ -186,7 +186,7 @@ fn a_slot_that_cannot_be_read_keeps_its_orphan() {
     valve.fail_reads(place * 1024..(place + 1) * 1024);
     drop(file);
     // It begins with what has to be deleted, as far as that goes.
-    volume.group().unwrap().commit().unwrap();
+    volume.atomic().unwrap().commit().unwrap();
     valve.fail_reads(0..0);
     volume.close().unwrap();
     stage.save();
@@ -232,12 +232,12 @@ fn a_group_cuts_all_or_nothing() {
     let image = made(dir.path(), EXT3);
     let stage = Stage::mem(&image);
     let volume = stage.open(&OpenOptions::writable()).unwrap();
-    let group = volume.group().unwrap();
+    let group = volume.atomic().unwrap();
     let file = volume.open_path("/file", writable()).unwrap();
     // An empty transaction takes one handle of any size, not many.
     let refused = file.truncate(0).unwrap_err();
     volume.mkdir("/made", 0o755).unwrap();
-    assert!(matches!(refused, Error::GroupTooLarge { .. }), "{refused}");
+    assert!(matches!(refused, Error::AtomicTooLarge { .. }), "{refused}");
     assert!(group.fill().is_full);
     group.commit().unwrap();
     assert_eq!(file.size(), SIZE);

@@ -398,10 +398,10 @@ fn times_in_a_group_are_neither_promised_nor_kept() {
     let before = Arc::strong_count(&stage.device);
     let volume = stage.open(&quiet()).unwrap();
     let file = volume.open_path("/odd", writable()).unwrap();
-    let group = volume.group().unwrap();
+    let group = volume.atomic().unwrap();
     volume.sync().unwrap();
     put(&file, (4096, 7, 512), LAZY);
-    assert!(matches!(volume.sync(), Err(Error::InGroup)));
+    assert!(matches!(volume.sync(), Err(Error::InAtomic)));
     drop((file, volume));
     group.abandon().unwrap();
     assert_eq!(Arc::strong_count(&stage.device), before);

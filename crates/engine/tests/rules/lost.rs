@@ -160,7 +160,7 @@ fn the_volume_is_told_by_whatever_syncs_it() {
     let bed = Bed::new(DISKS[0]);
     let file = bed.open("/odd");
     bed.lose(&file);
-    let group = bed.volume.group().unwrap();
+    let group = bed.volume.atomic().unwrap();
     bed.volume.create("/new", 0o644).unwrap();
     assert_failed(group.commit(), "the group");
     bed.volume.sync().unwrap();

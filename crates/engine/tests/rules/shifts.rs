@@ -124,7 +124,7 @@ fn in_a_group() {
         let bed = Bed::new(recipe, &quiet());
         let (file, ..) = bed.open("/sparse");
         let mut model = striped(&bed.volume, &file, 0, 200);
-        let group = bed.volume.group().unwrap();
+        let group = bed.volume.atomic().unwrap();
         bed.volume.create("/first", 0o600).unwrap();
         let commits = bed.volume.journal_stats().commits;
         for (mode, block, count) in [(COLLAPSE, 1, 2), (INSERT, 3, 2), (INSERT, 0, 1)] {

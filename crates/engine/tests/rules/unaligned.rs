@@ -132,7 +132,10 @@ fn the_presets_run_alone_what_they_say() {
             }
             for done in done {
                 let kept_out = done.token >= 10 && alone;
-                let eagain = matches!(done.result, Err(Error::WouldBlock(Wait::Gate | Wait::Turn)));
+                let eagain = matches!(
+                    done.result,
+                    Err(Error::WouldBlock(Wait::Gate | Wait::Exclusive))
+                );
                 assert!(
                     if kept_out {
                         eagain

@@ -209,7 +209,7 @@ fn removed_directories_and_groups() {
     dir.sync().unwrap();
     drop(dir);
     let old = bed.names_now("/flagged");
-    let group = bed.volume.group().unwrap();
+    let group = bed.volume.atomic().unwrap();
     bed.volume.create("/flagged/of the group", 0o600).unwrap();
     assert_eq!(bed.after_a_cut("/flagged"), old);
     group.commit().unwrap();

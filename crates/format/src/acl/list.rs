@@ -1,7 +1,7 @@
-//! An access control list taken apart: what it makes of a mode, and a mode of it.
-//! Input: the interface's or the stored form; permission bits. Output: [`Acl`], the stored form, permission bits. Invariant: the
-//! entries are in the one order that is allowed - owner, users, owning group, groups, mask, others - and there is a mask
-//! where a user or a group is named. Limit: names that come twice are taken as they are, as by the kernel.
+//! A parsed access control list: the permission bits that it implies, and its changes by permission bits.
+//! Input: the interface's or the stored form; permission bits. Output: [`Acl`], the stored form, permission bits. Invariant:
+//! the entries are in the one valid order (owner, users, owning group, groups, mask, others), and there is a mask if a user or
+//! a group is named. Limit: duplicate ids are accepted, as by the kernel.
 //! Source: man 5 acl; man 2 chmod; experiments with setfacl, chmod and new files on the kernel's mount.
 
 use crate::error::{Corrupt, Result, bad};
@@ -29,10 +29,10 @@ struct Entry {
 pub struct Acl(Vec<Entry>);
 
 impl Acl {
-    /// From the interface's form; none of a list without entries, which stands for no list.
+    /// From the interface's form; none for a list without entries, which means that there is no list.
     ///
     /// # Errors
-    /// `Acl` for another version, and what is no list that a file can have.
+    /// `Acl` for another version, or a list that a file cannot have.
     pub fn parse(value: &[u8]) -> Result<Option<Self>> {
         if value.is_empty() {
             return Ok(None);
@@ -72,19 +72,19 @@ impl Acl {
         out
     }
 
-    /// Says no more than permission bits do: owner, owning group and others alone.
+    /// Whether the list says no more than permission bits: only owner, owning group and others.
     #[must_use]
     pub fn is_minimal(&self) -> bool {
         self.0.len() == 3
     }
 
-    /// The permission bits that go with it; those of the group are the mask's, where there is one.
+    /// The permission bits of the list; the group's bits are those of the mask, if there is one.
     #[must_use]
     pub fn permissions(&self) -> u16 {
         self.perm(OWNER) << 6 | self.perm(self.group_class()) << 3 | self.perm(OTHERS)
     }
 
-    /// Changes it with the permission bits (chmod).
+    /// Changes the list to these permission bits (chmod).
     pub fn set_permissions(&mut self, permissions: u16) {
         let group = self.group_class();
         for entry in &mut self.0 {
@@ -98,7 +98,7 @@ impl Acl {
         }
     }
 
-    /// Takes away what a creator did not ask for; gives the permission bits of what is created.
+    /// Removes permissions that the creator did not request; returns the permission bits of the created file.
     pub fn limit_to(&mut self, permissions: u16) -> u16 {
         let limited = self.permissions() & permissions;
         self.set_permissions(limited);
@@ -201,7 +201,7 @@ mod tests {
         for entries in wrong {
             assert!(Acl::parse(&list(entries)).is_err(), "{entries:?}");
         }
-        // The kernel takes these.
+        // The kernel accepts duplicate ids.
         let twice = [
             (1, 6, NO),
             (2, 5, 9),

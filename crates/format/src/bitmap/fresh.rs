@@ -1,7 +1,7 @@
-//! Bitmaps that were never written, as they would be: what a group needs before its first block or inode is taken.
-//! Input: the group, and the descriptors of every group whose bitmaps or table may lie in it. Output: a block of bits.
-//! Invariant: bits past the group's end are set, so that nobody takes them; with bigalloc a cluster is in use if any
-//! of its blocks is. Limit: only for groups whose descriptor says that the bitmap was never written.
+//! The initial contents of bitmaps that were never written: needed before a group's first block or inode is allocated.
+//! Input: the group, and the descriptors of every group whose bitmaps or inode table may lie in it. Output: a block of bits.
+//! Invariant: bits past the group's end are set, so that they are never allocated; with bigalloc a cluster is in use if any of
+//! its blocks is. Limit: only for groups whose descriptor says that the bitmap was never written.
 //! Source: the kernel's ext4 documentation, "layout", "flexible block groups", "meta block groups", "lazy block group
 //! initialization"; the free counts that mke2fs stores beside such bitmaps, and e2fsck, agree in tests.
 
@@ -12,9 +12,9 @@ use crate::num;
 use crate::superblock::Superblock;
 use crate::types::{FsBlock, GroupNo};
 
-/// Fills `out`, a block, with the block bitmap of `group` as it is before its first allocation: its copy of the
-/// superblock and the descriptors, and every bitmap and inode table of `descs` that lies in it. Give it all groups'
-/// descriptors: with flex_bg any group's tables may lie here.
+/// Fills `out`, a block, with the block bitmap of `group` before its first allocation: in use are its copy of the superblock
+/// and of the descriptors, and every bitmap and inode table of `descs` that lies in the group. `descs` must be the descriptors
+/// of all groups: with flex_bg any group's tables may lie here.
 ///
 /// # Errors
 /// `Short` if `out` is smaller than a block.
@@ -44,7 +44,7 @@ pub fn fresh_blocks<'a>(
     Ok(())
 }
 
-/// Fills `out`, a block, with an inode bitmap that has no inode in use.
+/// Fills `out`, a block, with an inode bitmap without used inodes.
 ///
 /// # Errors
 /// `Short` if `out` is smaller than a block.

@@ -1,7 +1,7 @@
-//! Runs of bits: looking for them, counting them, changing them.
-//! Input: a bitmap's bytes and bit numbers. Output: positions and counts, or the bytes changed.
-//! Invariant: a change is done whole or not at all: if a bit is not in the state that it should leave, nothing changes and
-//! that bit is named. Limit: what a bit stands for, and how many count, the caller knows; bits past the slice do not exist.
+//! Runs of bits: find, count and change them.
+//! Input: a bitmap's bytes and bit numbers. Output: positions and counts, or changed bytes. Invariant: a change is made
+//! completely or not at all: if a bit is not in the expected state, nothing changes and that bit is returned. Limit: the caller
+//! knows what a bit means and how many bits are valid; bits past the slice do not exist.
 //! Source: the kernel's ext4 documentation, "block and inode bitmaps" (bit order).
 
 use crate::bitmap::BitmapKind;
@@ -15,14 +15,14 @@ const WORD: u32 = 64;
 /// Why a range of bits was not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BitClash {
-    /// This bit already had the new state.
+    /// This bit was already in the new state.
     Already(u32),
-    /// The range ends behind the bitmap, which has this many bits.
+    /// The range ends past the bitmap, which has this many bits.
     Outside(u64),
 }
 
 impl BitClash {
-    /// As damage of a group's bitmap.
+    /// The same as damage of a group's bitmap.
     #[must_use]
     pub fn corrupt(self, group: GroupNo, kind: BitmapKind) -> Corrupt {
         let (what, bit) = match self {
@@ -77,9 +77,9 @@ pub fn next_one(bitmap: &[u8], from: u32, to: u32) -> Option<u32> {
     next(bitmap, from, to, 0)
 }
 
-/// The first run of clear bits in `from..to`: where it starts, and its length up to `max`.
+/// The first run of clear bits in `from..to`: its start, and its length up to `max`.
 ///
-/// Example: of the bits 1 1 0 0 0 1, from 0 and with `max` 2, it is (2, 2).
+/// Example: for the bits 1 1 0 0 0 1, from 0 and with `max` 2, the run is (2, 2).
 #[must_use]
 pub fn next_zero_run(bitmap: &[u8], from: u32, to: u32, max: u32) -> Option<(u32, u32)> {
     let to = to.min(bits_of(bitmap));
@@ -115,7 +115,7 @@ pub fn clear_range(bitmap: &mut [u8], start: u32, len: u32) -> Result<(), BitCla
     Ok(())
 }
 
-/// Sets the bits of `start..end` in whatever state they are; what lies past the slice does not exist.
+/// Sets the bits of `start..end` whatever their state; bits past the slice do not exist.
 pub(super) fn force(bitmap: &mut [u8], start: u32, end: u32) {
     let end = end.min(bits_of(bitmap));
     change(bitmap, start, end, |byte, mask| byte | mask);
@@ -133,7 +133,7 @@ fn end_of(bitmap: &[u8], start: u32, len: u32) -> Result<u32, BitClash> {
         .ok_or(BitClash::Outside(bits))
 }
 
-/// The 64 bits among which bit `at` is; bits past the slice are clear.
+/// The 64 bits that contain bit `at`; bits past the slice are clear.
 fn word(bitmap: &[u8], at: u32) -> u64 {
     let byte = num::usize32(at / WORD).saturating_mul(8);
     let rest = bitmap.get(byte..).unwrap_or(&[]);
@@ -143,19 +143,19 @@ fn word(bitmap: &[u8], at: u32) -> u64 {
     }
 }
 
-/// The first bit of the word after that of bit `at`.
+/// The first bit of the word after the one with bit `at`.
 fn next_word(at: u32) -> u32 {
     (at / WORD).saturating_add(1).saturating_mul(WORD)
 }
 
-/// Of the word of bit `at`, the bits of `at..to`.
+/// A mask of the bits of `at..to` in the word with bit `at`.
 fn inside(at: u32, to: u32) -> u64 {
     let low = u64::MAX.checked_shl(at % WORD).unwrap_or(0);
     let past = next_word(at).saturating_sub(to);
     low & u64::MAX.checked_shr(past).unwrap_or(0)
 }
 
-/// The first bit in `from..to` that is set once the words are inverted by `flip`.
+/// The first bit in `from..to` that is set after the words were XORed with `flip`.
 fn next(bitmap: &[u8], from: u32, to: u32, flip: u64) -> Option<u32> {
     let to = to.min(bits_of(bitmap));
     let mut at = from;

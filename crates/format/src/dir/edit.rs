@@ -1,8 +1,8 @@
-//! Changing a block of a directory: a name in, a name out, another inode under a name, a new block.
-//! Input: a directory and one of its blocks, checked when it is opened. Output: the block changed and sealed.
-//! Invariant: after every call the block is one that [`super::DirBlock::parse`] accepts; removed names leave no bytes behind.
-//! Limits: in a hashed directory only the block that the tree names for a hash may get the name, and a full one is not
-//! split here; that a name is not in another block is the caller's to know; encrypted names are not made here.
+//! Changes to a directory's block: insert a name, remove a name, point a name to another inode, initialise a block.
+//! Input: a directory and one of its blocks, checked when it is opened. Output: the changed block with its checksum. Invariant:
+//! after every call [`super::DirBlock::parse`] accepts the block; removed names leave no bytes behind. Limits: in a hashed
+//! directory, only the block that the tree names for a hash may get the name, and a full block is not split here; the caller
+//! ensures that no other block has the name; encrypted names are not created.
 //! Source: the kernel's ext4 documentation, "linear directories", "hash tree directories", "inline directories"; the record
 //! of a whole 64 KiB block, stored as 65,535, by experiment with mke2fs -b 65536; e2fsck on changed images in tests.
 
@@ -15,23 +15,24 @@ use crate::num;
 use crate::superblock::Superblock;
 use crate::types::{FileBlock, Ino};
 
+use super::walk::{Slot, record_size};
 use super::{DirBlock, DirBlockKind, Format, MIN_RECORD, TAIL_TYPE, checksum, is_hashed, walk};
 
 /// Longest name, in bytes.
 pub const MAX_NAME: usize = 255;
 
-/// What became of an insertion.
+/// The result of an insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inserted {
-    /// The name is in the block, in the record at this byte.
+    /// The name was inserted, in the record at this byte.
     At(u32),
-    /// The name was there already; nothing changed.
+    /// The name already exists; nothing changed.
     Exists(Ino),
     /// No record has room for it; nothing changed.
     Full,
 }
 
-/// A checked block under change.
+/// A checked block being changed.
 #[derive(Debug)]
 pub struct DirBlockEdit<'a> {
     sb: &'a Superblock,
@@ -44,23 +45,16 @@ pub struct DirBlockEdit<'a> {
     seals: Seals,
 }
 
-/// When a changed block gets its sum.
+/// When a changed block gets its checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seals {
     AtOnce,
-    /// By whoever opened it.
+    /// By the caller, later.
     Later,
 }
 
-/// A record's place.
-#[derive(Clone, Copy)]
-pub(super) struct Slot {
-    pub(super) offset: u32,
-    pub(super) len: u32,
-}
-
 impl<'a> DirBlockEdit<'a> {
-    /// Checks block `block` of the directory `dir` and starts to change it.
+    /// Checks block `block` of the directory `dir` and opens it for changes.
     ///
     /// # Errors
     /// As [`DirBlock::parse`].
@@ -75,7 +69,8 @@ impl<'a> DirBlockEdit<'a> {
         Ok(Self::begin(sb, dir, block, looks, raw))
     }
 
-    /// The same for a block that was checked before: see [`DirBlock::checked_before`]. Who changes it this way seals it later: no change does.
+    /// As [`DirBlockEdit::open`] for a block that was checked before: see [`DirBlock::checked_before`]. The caller writes the
+    /// checksum later; the changes do not.
     #[must_use]
     pub fn open_checked_before(
         sb: &'a Superblock,
@@ -112,7 +107,7 @@ impl<'a> DirBlockEdit<'a> {
             covered,
             seals: Seals::AtOnce,
         };
-        // Without sums an inner node of the tree looks like an empty leaf; its limit gives it away.
+        // Without checksums an inner node of the tree looks like an empty leaf; its limit field distinguishes them.
         if kind == DirBlockKind::Linear && is_hashed(sb, dir) && dx::looks_like_node(sb, this.bytes)
         {
             this.kind = DirBlockKind::DxNode;
@@ -120,7 +115,7 @@ impl<'a> DirBlockEdit<'a> {
         this
     }
 
-    /// Checks one part of an inline directory, as [`DirBlock::parse_inline`] takes it, and starts to change it.
+    /// Checks one part of an inline directory, as [`DirBlock::parse_inline`] takes it, and opens it for changes.
     ///
     /// # Errors
     /// As [`DirBlock::parse_inline`].
@@ -129,7 +124,7 @@ impl<'a> DirBlockEdit<'a> {
         Ok(Self::of_inline(sb, dir, part))
     }
 
-    /// The same for a part that was checked before.
+    /// As [`DirBlockEdit::open_inline`] for a part that was checked before.
     pub(super) fn of_inline(sb: &'a Superblock, dir: &'a Inode, part: &'a mut [u8]) -> Self {
         Self {
             sb,
@@ -143,7 +138,7 @@ impl<'a> DirBlockEdit<'a> {
         }
     }
 
-    /// Puts a name into the first record with room for it: an unused one, or what is left behind a name.
+    /// Inserts a name into the first record with room for it: an unused record, or the space after a name.
     ///
     /// # Errors
     /// `Rule` and `Value` for a name or a number that no entry can have.
@@ -161,7 +156,7 @@ impl<'a> DirBlockEdit<'a> {
         self.insert_new(name, ino, kind)
     }
 
-    /// The same for a name that is not in the block, as the caller knows.
+    /// As [`DirBlockEdit::insert`] for a name that the caller knows is not in the block.
     ///
     /// # Errors
     /// As [`DirBlockEdit::insert`].
@@ -193,7 +188,7 @@ impl<'a> DirBlockEdit<'a> {
         Ok(Inserted::At(new.offset))
     }
 
-    /// Takes a name out and returns its inode: its room goes to the record before it; the first record stays, unused.
+    /// Removes a name and returns its inode. Its space goes to the record before it; the first record stays, unused.
     ///
     /// # Errors
     /// `Rule` for "." and "..".
@@ -209,14 +204,14 @@ impl<'a> DirBlockEdit<'a> {
             self.put_len(before.offset, before.len.saturating_add(slot.len));
         }
         self.wipe(slot.offset, slot.len);
-        // Also where the record before it takes its room: a write that is torn between the two leaves a record that is not used, and the
-        // way to the next.
+        // Also if the record before it takes its space: if a torn write separates the two changes, this record is unused but
+        // still leads to the next one.
         self.put_len(slot.offset, slot.len);
         self.seal();
         Ok(Some(ino))
     }
 
-    /// Lets a name, also "..", stand for another inode; the one before, or `None` if the name is not here.
+    /// Points a name, also "..", to another inode; returns the former one, or `None` if the name is not here.
     ///
     /// # Errors
     /// `Value` for a number that no entry can have.
@@ -322,12 +317,12 @@ pub fn init_first_block(
     Ok(())
 }
 
-/// Puts the sum into the record at the end of a block of entries. Nothing without metadata_csum.
+/// Writes the checksum into the record at the end of a block of entries. Does nothing without metadata_csum.
 pub fn seal(sb: &Superblock, dir: &Inode, block: &mut [u8]) {
     seal_with(sb, dir.csum_seed(), block);
 }
 
-/// The same by the seed of the directory's sums.
+/// As [`seal`], with the seed of the directory's checksums.
 pub fn seal_with(sb: &Superblock, seed: u32, block: &mut [u8]) {
     if sb.has_metadata_csum() {
         let b = block
@@ -345,7 +340,7 @@ fn blank<'a>(sb: &Superblock, raw: &'a mut [u8]) -> core::result::Result<&'a mut
     Ok(b)
 }
 
-/// Bytes of a block that hold entries.
+/// Length of a block's area with entries.
 pub(super) fn entries_len(sb: &Superblock) -> u32 {
     let tail = if sb.has_metadata_csum() {
         de_tail::SIZE
@@ -355,7 +350,7 @@ pub(super) fn entries_len(sb: &Superblock) -> u32 {
     sb.block_size().saturating_sub(num::count32(tail))
 }
 
-/// The record with the sum, and the sum.
+/// Writes the record for the checksum, and the checksum.
 pub(super) fn finish(sb: &Superblock, dir: &Inode, b: &mut [u8]) {
     if sb.has_metadata_csum() {
         let at = b.len().saturating_sub(de_tail::SIZE);
@@ -386,7 +381,7 @@ pub(super) fn put_record(
     e.fill(0);
     put_le32(e, de::INODE, ino.get());
     put_le16(e, de::REC_LEN, stored_len(format, at.len));
-    // At most 255, so the byte behind it is the type, or the zero upper half of the length.
+    // At most 255, so the byte after it is the type, or the zero upper half of the length.
     put_le16(e, de::NAME_LEN, num::low16(num::count32(name.len())));
     if format.has_type {
         put(e, de::FILE_TYPE, &[kind.to_dirent()]);
@@ -394,12 +389,7 @@ pub(super) fn put_record(
     put(e, de::SIZE, name);
 }
 
-/// Bytes that an entry needs: the fixed part and the name, in multiples of 4.
-pub(super) fn record_size(name_len: usize) -> u32 {
-    num::count32(de::SIZE.saturating_add(name_len)).saturating_add(3) & !3
-}
-
-/// A record length as stored; only that of a whole 64 KiB block does not fit.
+/// A record length as stored; only the length of a whole 64 KiB block does not fit in 16 bits.
 pub(super) fn stored_len(format: Format, len: u32) -> u16 {
     if format.huge_block && len > u32::from(u16::MAX) {
         return u16::MAX;

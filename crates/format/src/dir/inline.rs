@@ -1,7 +1,7 @@
-//! Changing the names of an inline directory: a name in, a name out, another inode under a name.
-//! Input: the directory's inode and the value of its attribute `system.data`. Output: both parts, changed. Invariants: each part stays a chain of
-//! records that [`DirBlock::parse_inline`] accepts, and no record reaches from one into the other. Limits: "." and ".." are no
-//! records here; how long the second part may be is the caller's to know.
+//! Changes to the names of an inline directory: insert, remove, point to another inode.
+//! Input: the directory's inode and the value of its attribute `system.data`. Output: both parts, changed. Invariants:
+//! [`DirBlock::parse_inline`] accepts each part, and no record crosses from one part into the other. Limits: "." and ".." are
+//! not records here; the caller knows the maximum length of the second part.
 //! Source: the kernel's ext4 documentation, "inline directories"; experiments with the kernel's mount, debugfs and e2fsck.
 
 use crate::error::{Result, Unfit};
@@ -16,10 +16,10 @@ use crate::types::Ino;
 
 use super::{DirBlock, DirBlockEdit, Inserted, MIN_RECORD};
 
-/// Bytes of the parent's number, before the first record.
+/// Bytes of the parent's inode number, before the first record.
 const PARENT: usize = 4;
 
-/// The names of an inline directory under change.
+/// The names of an inline directory being changed.
 #[derive(Debug, Clone)]
 pub struct InlineDirEdit<'a> {
     sb: &'a Superblock,
@@ -34,7 +34,7 @@ impl<'a> InlineDirEdit<'a> {
     /// Checks both parts; `rest` is the value of `system.data`, empty if there is none.
     ///
     /// # Errors
-    /// Those of [`InlineData::new`] and [`DirBlock::parse_inline`].
+    /// The errors of [`InlineData::new`] and [`DirBlock::parse_inline`].
     pub fn open(sb: &'a Superblock, dir: &'a Inode, rest: &[u8]) -> Result<Self> {
         let data = InlineData::new(dir, rest)?;
         for part in data.dir_parts().into_iter().filter(|p| !p.is_empty()) {
@@ -49,7 +49,7 @@ impl<'a> InlineDirEdit<'a> {
         })
     }
 
-    /// Puts a name that is not there into the first record with room for it.
+    /// Inserts a name that does not exist into the first record with room for it.
     ///
     /// # Errors
     /// As [`DirBlockEdit::insert_new`].
@@ -66,7 +66,7 @@ impl<'a> InlineDirEdit<'a> {
         Ok(inserted.unwrap_or(Inserted::Full))
     }
 
-    /// Takes a name out and returns its inode.
+    /// Removes a name and returns its inode.
     ///
     /// # Errors
     /// As [`DirBlockEdit::remove`].
@@ -74,7 +74,7 @@ impl<'a> InlineDirEdit<'a> {
         self.first_of(|part| part.remove(name))
     }
 
-    /// Lets a name stand for another inode; the one before, or `None` if the name is not here.
+    /// Points a name to another inode; returns the former one, or `None` if the name is not here.
     ///
     /// # Errors
     /// As [`DirBlockEdit::replace`].
@@ -87,8 +87,8 @@ impl<'a> InlineDirEdit<'a> {
         self.first_of(|part| part.replace(name, ino, kind))
     }
 
-    /// Makes the second part `len` bytes long, a multiple of 4: the last record there is the longer, or the only one. False, and nothing done, if
-    /// that would not make room.
+    /// Extends the second part to `len` bytes, a multiple of 4, by extending its last record or adding the only one. Returns
+    /// false, with nothing changed, if that would not make room.
     #[must_use]
     pub fn stretch(&mut self, len: usize) -> bool {
         let more = num::count32(len.saturating_sub(self.rest.len()));
@@ -107,13 +107,13 @@ impl<'a> InlineDirEdit<'a> {
         true
     }
 
-    /// What `i_block` and `system.data` shall hold.
+    /// The new contents of `i_block` and `system.data`.
     #[must_use]
     pub fn into_parts(self) -> ([u8; I_BLOCK_SIZE], Vec<u8>) {
         (self.i_block, self.rest)
     }
 
-    /// The first answer of a part.
+    /// The first result of any part.
     fn first_of<R>(
         &mut self,
         mut ask: impl FnMut(&mut DirBlockEdit<'_>) -> core::result::Result<Option<R>, Unfit>,
@@ -129,14 +129,14 @@ impl<'a> InlineDirEdit<'a> {
     }
 }
 
-/// Do new directories of this volume begin in their inodes? These need room for an attribute without a value.
+/// Whether new directories of this volume begin inline. They need room in the inode for an attribute without a value.
 #[must_use]
 pub fn begins_inline(sb: &Superblock) -> bool {
     let empty = rest_entry(&[]);
     sb.features().incompat.has(Incompat::INLINE_DATA) && empty.fits_in(fresh_xattr_len(sb))
 }
 
-/// Makes a fresh directory an inline one, without names. The attribute `system.data`, without a value, is put there apart from this.
+/// Makes a new directory an inline one, without names. The caller adds the attribute `system.data`, with an empty value.
 pub fn init_inline(dir: &mut Inode, parent: Ino) {
     let flags = dir.flags.without(InodeFlags::EXTENTS);
     dir.flags = flags.with(InodeFlags::INLINE_DATA);

@@ -1,7 +1,9 @@
-//! A block of entries made into one or two with room for a new name, and the first block of a directory freed of its entries.
-//! Input: a checked block and a name that does not fit into it as it is. Output: whole blocks, sealed, in memory. Invariant: every entry is
-//! in exactly one of them, as it was stored; of two, the second has the higher hashes, and the boundary lies between two hashes unless
-//! all that fits is between two names of one hash. Limit: a block of one entry has room for a second, so there are two to part.
+//! Splits a block of entries into one or two blocks with room for a new name, and copies the entries out of a directory's first
+//! block.
+//! Input: a checked block and a name that does not fit into it. Output: whole blocks with checksums, in memory. Invariant:
+//! every entry is in exactly one of them, as it was stored. If there are two, the second has the higher hashes, and the
+//! boundary lies between two hashes unless the entries fit only if names of one hash are separated. Limit: a block with one
+//! entry has room for a second, so there are at least two entries to divide.
 //! Source: the kernel's ext4 documentation, "hash tree directories"; bit 0 of the boundary from FreeBSD's ext2fs (BSD licence).
 
 use crate::error::Unfit;
@@ -12,32 +14,33 @@ use crate::num;
 use crate::superblock::Superblock;
 use crate::types::Ino;
 
-use super::edit::{check_name, entries_len, finish, put_record, record_size, stored_len};
-use super::{DirBlock, Format, Slot};
+use super::edit::{check_name, entries_len, finish, put_record, stored_len};
+use super::walk::{Slot, record_size};
+use super::{DirBlock, Format};
 
 type Fitted<T> = core::result::Result<T, Unfit>;
 
-/// What became of a block's entries and a new name.
+/// The result: a block's entries and a new name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spread {
     /// The block, or its part with the lower hashes.
     pub low: Vec<u8>,
     /// The part with the higher hashes, if there are two.
     pub high: Option<High>,
-    /// Whether the new name is in that one.
+    /// Whether the new name is in the high part.
     pub in_high: bool,
 }
 
 /// The part with the higher hashes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct High {
-    /// From which hash on; bit 0 set: names of that hash are also in the lower part.
+    /// Its lowest hash; with bit 0 set, names of that hash are also in the lower part.
     pub from: u32,
     /// The block.
     pub block: Vec<u8>,
 }
 
-/// An entry on its way: its hash, and its record without what was behind the name.
+/// An entry being moved: its hash, and its record without the space after the name.
 struct Moving {
     hash: u32,
     record: Vec<u8>,
@@ -50,7 +53,8 @@ impl Moving {
     }
 }
 
-/// Puts a name into a block in which no record has room for it: packed, if that makes room, else split by hash. "." and ".." are left out.
+/// Inserts a name into a block in which no record has room for it: packs the block if that makes room, otherwise splits it by
+/// hash. Omits "." and "..".
 ///
 /// # Errors
 /// `Rule` and `Value` for a name that no entry can have.
@@ -121,7 +125,7 @@ pub fn block_with(
     Ok(pack(sb, dir, &[only]))
 }
 
-/// How many entries stay in the lower part: the parts as equal as they can be, between two hashes if both fit then.
+/// How many entries stay in the lower part: the parts as equal as possible, divided between two hashes if both parts fit then.
 fn boundary(all: &[Moving], sum: u32, most: u32) -> usize {
     let mut best: Option<((bool, u32), usize)> = None;
     let mut low = 0u32;
@@ -136,7 +140,7 @@ fn boundary(all: &[Moving], sum: u32, most: u32) -> usize {
             }
         }
     }
-    // An entry is at most 264 bytes, so there are two parts of any block that fit: see the module.
+    // An entry is at most 264 bytes, so every block can be divided into two parts that fit: see the module.
     best.map_or(1, |(_, at)| at)
 }
 
@@ -160,7 +164,7 @@ fn record(sb: &Superblock, ino: Ino, name: &[u8], kind: FileType) -> Vec<u8> {
     bytes
 }
 
-/// A block of these, one after another; the last has what is left.
+/// A block of these entries in sequence; the last record gets the remaining space.
 fn pack(sb: &Superblock, dir: &Inode, all: &[Moving]) -> Vec<u8> {
     let (format, end) = (Format::of(sb), entries_len(sb));
     let mut b = vec![0; num::usize32(sb.block_size())];

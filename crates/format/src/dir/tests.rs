@@ -118,7 +118,7 @@ fn new_dir(sb: &Superblock) -> Inode {
     )
 }
 
-/// Names and inodes of a block that must be sound.
+/// Names and inodes of a valid block.
 fn list(sb: &Superblock, d: &Inode, block: u64, raw: &[u8]) -> Vec<(Vec<u8>, u32)> {
     let b = DirBlock::parse(sb, d, FileBlock::new(block), raw).unwrap();
     b.entries()
@@ -258,7 +258,7 @@ fn inline_parts_have_no_sum() {
     assert_eq!(b.entries().count(), 2);
 }
 
-/// A directory that begins in its inode takes names as far as its two parts have room; none lies across.
+/// A directory that begins inline takes names until its two parts are full; no record crosses between them.
 #[test]
 fn inline_directories_take_names() {
     let sb = summed();
@@ -304,7 +304,7 @@ fn inline_directories_take_names() {
     assert_eq!(names.collect::<Vec<_>>(), expected);
 }
 
-/// Whatever the bytes are, they are refused or stay chains of records.
+/// Arbitrary bytes are refused, or remain chains of records.
 #[test]
 fn hostile_inline_directories_never_panic() {
     let sb = volume();

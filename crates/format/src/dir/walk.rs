@@ -1,7 +1,7 @@
-//! Walking the records of a checked directory block.
-//! Input: the bytes that hold entries. Output: an iterator of [`DirEntry`]. Invariant: it never panics and always
-//! advances; on bytes that were checked it shows every record. Source: the kernel's ext4 documentation,
-//! "directory entries"; the 64 KiB encoding found by experiment with mke2fs -b 65536.
+//! Iterates over the records of a checked directory block.
+//! Input: the bytes with entries. Output: an iterator of [`DirEntry`]. Invariant: it never panics and always advances; for
+//! checked bytes it returns every record. Source: the kernel's ext4 documentation, "directory entries"; the 64 KiB encoding
+//! found by experiment with mke2fs -b 65536.
 
 use crate::inode::FileType;
 use crate::layout::de;
@@ -9,22 +9,34 @@ use crate::le::{le16, le32, u8_at};
 use crate::num;
 use crate::types::Ino;
 
-use super::{Format, Slot};
+use super::Format;
 use crate::record::record_len;
 
 /// One record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirEntry<'a> {
-    /// What it names; 0 for an unused record.
+    /// The inode; 0 for an unused record.
     pub ino: Ino,
     /// The name, 1..=255 bytes (anything for an unused record).
     pub name: &'a [u8],
-    /// The type stored beside it; `None` where the volume stores none, or an unknown one.
+    /// The stored file type; `None` if the volume stores none, or for an unknown one.
     pub file_type: Option<FileType>,
     /// Byte of the record within its block.
     pub offset: u32,
     /// Bytes to the next record.
     pub rec_len: u32,
+}
+
+/// The position of a record.
+#[derive(Clone, Copy)]
+pub(super) struct Slot {
+    pub(super) offset: u32,
+    pub(super) len: u32,
+}
+
+/// Bytes that an entry needs: the fixed part and the name, in multiples of 4.
+pub(super) fn record_size(name_len: usize) -> u32 {
+    num::count32(de::SIZE.saturating_add(name_len)).saturating_add(3) & !3
 }
 
 /// Iterator over the records of a block.
@@ -46,13 +58,13 @@ impl<'a> Entries<'a> {
         }
     }
 
-    /// The same from the record at this byte on.
+    /// The same, beginning with the record at this byte.
     pub(super) fn from(self, offset: u32) -> Self {
         Self { offset, ..self }
     }
 }
 
-/// The fixed parts of records, one after another, and where they begin: what the searches look at.
+/// Iterates over the fixed parts of records with their positions: what the searches need.
 struct Heads<'a> {
     bytes: &'a [u8],
     format: Format,
@@ -96,14 +108,14 @@ fn heads(bytes: &[u8], format: Format) -> Heads<'_> {
     }
 }
 
-/// Where the record with this name begins.
+/// The position of the record with this name.
 pub(super) fn find(bytes: &[u8], format: Format, name: &[u8]) -> Option<u32> {
     heads(bytes, format)
         .find(|head| head.is_of(bytes, name))
         .map(|head| head.offset)
 }
 
-/// The same, and the record before it: where each begins and how long it is.
+/// As [`find`], with the record before it: position and length of each.
 pub(super) fn find_with_before(
     bytes: &[u8],
     format: Format,
@@ -124,7 +136,7 @@ pub(super) fn find_with_before(
 }
 
 impl Head {
-    /// Has it this name? Names of one length mostly differ at their ends: the last byte is looked at first.
+    /// Whether the record has this name. Names of equal length mostly differ at the end, so the last byte is compared first.
     #[inline]
     fn is_of(&self, bytes: &[u8], name: &[u8]) -> bool {
         if num::usize16(self.name_len) != name.len() || !self.used {
@@ -136,16 +148,12 @@ impl Head {
     }
 }
 
-/// The first record that has so many bytes behind its name, or is unused: where it begins, how long it is, how much of it is used.
+/// The first record that has this many bytes after its name, or is unused: its position, its length, and the used part of it.
 pub(super) fn find_room(bytes: &[u8], format: Format, need: u32) -> Option<(u32, u32, u32)> {
     heads(bytes, format)
         .map(|head| {
             let name = num::usize16(head.name_len);
-            let used = if head.used {
-                super::edit::record_size(name)
-            } else {
-                0
-            };
+            let used = if head.used { record_size(name) } else { 0 };
             (head.offset, head.rec_len, used)
         })
         .find(|(_, len, used)| len.saturating_sub(*used) >= need)

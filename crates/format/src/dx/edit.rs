@@ -1,7 +1,7 @@
-//! Nodes of a hash tree written.
-//! Input: a directory, the entries that a node shall have, and for a root what stands in front of them. Output: whole blocks, sealed.
-//! Invariant: a block made here is one that [`super::DxRoot::parse`] or [`super::DxNode::parse`] accepts, if its entries ascend and point into the
-//! directory as it will be. Limit: what does not fit a node is refused; splitting is the caller's.
+//! Writes nodes of a hash tree.
+//! Input: a directory, the entries of a node, and for a root the records before them. Output: whole blocks with checksums.
+//! Invariant: [`super::DxRoot::parse`] or [`super::DxNode::parse`] accepts the blocks, if their entries ascend and point into
+//! the directory as it will be. Limit: entries that do not fit a node are refused; the caller splits nodes.
 //! Source: the kernel's ext4 documentation, "hash tree directories"; e2fsck on trees made of these, in tests.
 
 use crate::dir::DirBlock;
@@ -18,7 +18,7 @@ use super::{DxEntry, HashVersion, entry_at, limit_at, seal};
 
 type Fitted<T> = core::result::Result<T, Unfit>;
 
-/// Levels of inner nodes that a tree may have: 1, or 2 with large_dir.
+/// The maximum number of inner levels: 1, or 2 with large_dir.
 #[must_use]
 pub fn most_levels(sb: &Superblock) -> u8 {
     if sb.features().incompat.has(Incompat::LARGE_DIR) {
@@ -28,15 +28,16 @@ pub fn most_levels(sb: &Superblock) -> u8 {
     }
 }
 
-/// The hash by which new trees of the volume are ordered.
+/// The hash version for new trees of the volume.
 ///
 /// # Errors
-/// `Unsupported` if the volume asks for one that is not known here.
+/// `Unsupported` if the volume names an unknown one.
 pub fn default_hash(sb: &Superblock) -> Result<HashVersion> {
     HashVersion::from_disk(sb.hash().default_version, sb.hash().unsigned_chars)
 }
 
-/// The root of a new tree, from the first block of a directory without one, which has "." and ".." in front ([`DirBlock::dots`]).
+/// The root of a new tree, made from the first block of a directory without one, which has "." and ".." at its start
+/// ([`DirBlock::dots`]).
 ///
 /// # Errors
 /// `Value` if the entries do not fit.
@@ -52,7 +53,7 @@ pub fn new_root(
     for (entry, (at, len)) in first.entries().zip(frames) {
         put(&mut b, at, first.fixed_part(&entry));
         put(&mut b, at.saturating_add(de::SIZE), entry.name);
-        // Less than 64 KiB by the "." in front of it.
+        // Less than 64 KiB, because "." is before it.
         put_le16(&mut b, at.saturating_add(de::REC_LEN), num::low16(len));
     }
     put(&mut b, dx_root::HASH_VERSION, &[sb.hash().default_version]);
@@ -61,7 +62,7 @@ pub fn new_root(
     Ok(b)
 }
 
-/// Gives a checked root other entries and levels.
+/// Replaces the entries and the number of levels of a checked root.
 ///
 /// # Errors
 /// `Short`; `Value` if the entries do not fit.
@@ -93,14 +94,14 @@ pub fn node(
     entries: &[DxEntry],
 ) -> Fitted<Vec<u8>> {
     let mut b = vec![0; num::usize32(sb.block_size())];
-    // One unused record over the whole block; that of a 64 KiB block is stored as 65,535.
+    // One unused record over the whole block; in a 64 KiB block its length is stored as 65,535.
     let len = u16::try_from(sb.block_size()).unwrap_or(u16::MAX);
     put_le16(&mut b, de::REC_LEN, len);
     put_entries(sb, dir, block, &mut b, entries)?;
     Ok(b)
 }
 
-/// Entries that the root, or an inner node, has room for.
+/// The maximum number of entries of the root, or of an inner node.
 #[must_use]
 pub fn capacity(sb: &Superblock, is_root: bool) -> usize {
     let at = if is_root {
@@ -132,7 +133,7 @@ fn put_entries(
         fit("a directory's block", number, u64::from(super::BLOCK_MASK))?;
         put_le32(b, place.saturating_add(4), num::low32(number));
     }
-    // In the place of the first entry's hash.
+    // Stored in place of the first entry's hash.
     put_le16(b, at, num::low16(most));
     let count = num::count32(entries.len());
     put_le16(b, at.saturating_add(2), num::low16(count));

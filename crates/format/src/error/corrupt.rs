@@ -1,5 +1,5 @@
-//! What can be wrong with bytes: one variant per check. Input: every parser's findings. Output: errors that say which structure, where,
-//! what was found and what should be. Invariant: a variant is made by one check only. Limits: none of its own.
+//! Damage: one variant per check. Input: every parser's findings. Output: errors that name the structure, the place, what was
+//! found and what was expected. Invariant: exactly one check creates a variant. Limits: none.
 
 use thiserror::Error;
 
@@ -72,7 +72,7 @@ pub enum Corrupt {
     /// Reserved group-descriptor blocks.
     #[error("superblock: {found} blocks reserved for group descriptors; at most {max}")]
     ReservedGdt { found: u32, max: u32 },
-    /// More reserved than there is.
+    /// More reserved blocks than blocks.
     #[error("superblock: {found} blocks are reserved, more than the {total} that exist")]
     ReservedBlocks { found: u64, total: u64 },
     /// First meta block group beyond the descriptors.
@@ -83,10 +83,10 @@ pub enum Corrupt {
     /// Flexible group size.
     #[error("superblock: flexible group size 2^{log} is too large")]
     FlexBg { log: u8 },
-    /// Volume larger than its device.
+    /// The volume is larger than its device.
     #[error("volume needs {needed} bytes but the device has {have}")]
     DeviceTooSmall { needed: u64, have: u64 },
-    /// A journal device was expected.
+    /// The superblock is not that of a journal device.
     #[error("this is no journal device: the feature journal_dev is not set")]
     NoJournalDevice,
     /// Number out of range.
@@ -151,7 +151,7 @@ pub enum Corrupt {
         stored: u32,
         computed: u32,
     },
-    /// A bit that contradicts what shall be done with it.
+    /// A bit that is not in the state that the change expects.
     #[error("group {group}: {kind} bitmap: bit {bit} {what}")]
     BitmapBit {
         group: GroupNo,
@@ -194,7 +194,7 @@ pub enum Corrupt {
         size: u64,
         why: &'static str,
     },
-    /// Asked for a map that the inode does not have.
+    /// The inode does not have the requested kind of map.
     #[error("inode {ino} is not mapped by {what}")]
     WrongMap { ino: Ino, what: &'static str },
 
@@ -239,14 +239,14 @@ pub enum Corrupt {
         stored: u32,
         computed: u32,
     },
-    /// Extent of no length.
+    /// An extent of length zero.
     #[error("inode {ino}: extent node {at}: the extent at file block {block} has length 0")]
     ExtentLength {
         ino: Ino,
         at: Place,
         block: FileBlock,
     },
-    /// Unsorted or overlapping.
+    /// Entries unsorted or overlapping.
     #[error(
         "inode {ino}: extent node {at}: entry at file block {found} starts before {previous_end}, where the one before ends"
     )]
@@ -256,7 +256,7 @@ pub enum Corrupt {
         previous_end: FileBlock,
         found: FileBlock,
     },
-    /// Outside what the parent says the node covers.
+    /// Entries outside the range that the parent gives to the node.
     #[error(
         "inode {ino}: extent node {at}: file blocks {start} to {} are outside {low} to {}, which the node covers",
         .end.saturating_sub(1),
@@ -270,7 +270,7 @@ pub enum Corrupt {
         low: u64,
         high: u64,
     },
-    /// Outside the volume.
+    /// Blocks outside the volume.
     #[error(
         "inode {ino}: extent node {at}: blocks {start}+{len} are outside the volume ({count} blocks)"
     )]
@@ -463,7 +463,7 @@ pub enum Corrupt {
         found: u64,
         why: &'static str,
     },
-    /// A record of a fast commit, whose sum holds.
+    /// A record of a fast commit whose checksum is valid.
     #[error("journal, fast commits: {what} is wrong in a record of {len} bytes")]
     FastCommitRecord { what: &'static str, len: u32 },
     /// Journal superblock checksum.

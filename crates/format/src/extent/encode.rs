@@ -1,7 +1,7 @@
-//! A node of an extent tree into bytes: the root into an inode's `i_block`, any other into its block.
-//! Input: an [`ExtentNode`] as the caller wants it. Output: header, entries and sum. Invariant: what is written here is
-//! what the parser accepts; on an error nothing changes. Bytes behind the last entry, and the header's last word, stay.
-//! Limit: whether entries lie within the parent's range, or share blocks with others, is the caller's to know.
+//! Encodes a node of an extent tree: the root into an inode's `i_block`, any other into its block.
+//! Input: an [`ExtentNode`]. Output: header, entries and checksum. Invariant: the parser accepts what is written here; on an
+//! error nothing changes. Bytes after the last entry, and the header's last word, are kept. Limit: the caller ensures that
+//! entries lie within the parent's range and share no blocks.
 //! Source: the kernel's ext4 documentation, "extent tree"; an unwritten extent stores its length plus 32,768, so it has
 //! at most 32,767 blocks; e2fsck and debugfs on changed images in tests.
 
@@ -16,7 +16,7 @@ use crate::types::{FsBlock, Ino};
 use super::{END, ENTRY, Entries, Extent, ExtentIndex, ExtentNode, MAGIC, MAX_DEPTH, MAX_WRITTEN};
 use super::{checksum, slot, tail_offset};
 
-/// Entries for which the root has room.
+/// Maximum number of entries of the root.
 pub const ROOT_CAPACITY: u16 = 4;
 /// Most blocks of one written extent.
 pub const MAX_WRITTEN_LEN: u32 = MAX_WRITTEN;
@@ -29,7 +29,7 @@ const _: () = assert!(I_BLOCK_SIZE == eh::SIZE + 4 * ENTRY);
 
 type Written = core::result::Result<(), Unfit>;
 
-/// Entries for which a block of this volume has room: 84, 169, 340 or 5,460 with 1, 2, 4 or 64 KiB. A sum fits behind
+/// Maximum number of entries in a block of this volume: 84, 169, 340 or 5,460 with 1, 2, 4 or 64 KiB. The checksum fits after
 /// them with every block size.
 #[must_use]
 pub fn block_capacity(sb: &Superblock) -> u16 {
@@ -48,7 +48,7 @@ pub const fn max_len(unwritten: bool) -> u32 {
 }
 
 impl ExtentNode {
-    /// A root without entries, as a new file has it.
+    /// An empty root, as in a new file.
     #[must_use]
     pub const fn empty_root() -> Self {
         Self {
@@ -58,7 +58,7 @@ impl ExtentNode {
         }
     }
 
-    /// Writes the root. The inode's own sum covers it.
+    /// Writes the root. The inode's checksum covers it.
     ///
     /// # Errors
     /// `Value` and `Rule`, as for [`Self::write_block`].
@@ -68,7 +68,7 @@ impl ExtentNode {
         Ok(())
     }
 
-    /// Writes a node into its block and seals it with the file's number and generation.
+    /// Writes a node into its block, with a checksum over the file's inode number and generation.
     ///
     /// # Errors
     /// `Short`; `Value` for more entries than `max`, a `max` above the capacity, a depth above [`MAX_DEPTH`], a length
@@ -139,7 +139,7 @@ impl ExtentNode {
     }
 }
 
-/// Puts the sum behind the room for entries. Nothing without metadata_csum.
+/// Writes the checksum after the room for entries. Does nothing without metadata_csum.
 pub fn seal_block(sb: &Superblock, ino: Ino, generation: u32, block: &mut [u8]) {
     if sb.has_metadata_csum() {
         let max = le16(block, eh::MAX);

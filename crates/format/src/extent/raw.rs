@@ -1,7 +1,8 @@
-//! One entry of a node, read and changed where it lies.
-//! Input: the bytes of a node that [`ExtentNode`](super::ExtentNode) accepted before, in its block or in `i_block`. Output: entries found by
-//! binary search; a few of them replaced. Invariant: work grows with the entries moved, not with those that are there; on a refusal nothing
-//! changes. Limit: the order of what is put in is the caller's to know, and so is the sum: see [`super::seal_block`].
+//! Reads and changes single entries of a node in place.
+//! Input: the bytes of a node that [`ExtentNode`](super::ExtentNode) accepted before, in its block or in `i_block`. Output:
+//! entries found by binary search; some entries replaced. Invariant: the work grows with the entries moved, not with those in
+//! the node; a refused change changes nothing. Limit: the caller keeps the order of the entries and updates the checksum: see
+//! [`super::seal_block`].
 
 use crate::layout::{eh, ei};
 use crate::le::{le16, le32, put, put_le16};
@@ -12,13 +13,13 @@ use crate::types::FsBlock;
 use super::encode::{block_capacity, encode_extent, encode_index};
 use super::{Extent, ExtentIndex, MAGIC, decode_extent, slot};
 
-/// Entries in use.
+/// The number of used entries.
 #[must_use]
 pub fn count(node: &[u8]) -> usize {
     num::usize16(le16(node, eh::ENTRIES))
 }
 
-/// Entries for which the node has room.
+/// The maximum number of entries.
 #[must_use]
 pub fn room(node: &[u8]) -> usize {
     num::usize16(le16(node, eh::MAX))
@@ -52,7 +53,7 @@ pub fn up_to(node: &[u8], block: u32) -> usize {
     low
 }
 
-/// The child of an index node below which `block` belongs, if it is not before the first.
+/// The child of an index node that covers `block`; none if `block` is before the first entry.
 #[must_use]
 pub fn child(node: &[u8], block: u32) -> Option<FsBlock> {
     let n = up_to(node, block).checked_sub(1)?;
@@ -61,14 +62,14 @@ pub fn child(node: &[u8], block: u32) -> Option<FsBlock> {
     Some(FsBlock::new(num::join(high, le32(entry, ei::LEAF_LO))))
 }
 
-/// The first block of the entry behind those that begin at or before `block`, if there is one.
+/// The first block of the entry after those that begin at or before `block`, if there is one.
 #[must_use]
 pub fn next_key(node: &[u8], block: u32) -> Option<u32> {
     let n = up_to(node, block);
     (n < count(node)).then(|| le32(node, slot(n)))
 }
 
-/// Replaces extents `from..to` of a leaf by `new`. False, and nothing done, if there is no room for them.
+/// Replaces extents `from..to` of a leaf by `new`. Returns false, with nothing changed, if there is no room for them.
 #[must_use]
 pub fn splice(leaf: &mut [u8], from: usize, to: usize, new: &[Extent]) -> bool {
     if !make_room(leaf, from, to, new.len()) {
@@ -80,7 +81,7 @@ pub fn splice(leaf: &mut [u8], from: usize, to: usize, new: &[Extent]) -> bool {
     true
 }
 
-/// Puts the entry of a child in the place `n` of an index node. False, and nothing done, if there is no room for it.
+/// Inserts the entry of a child at position `n` of an index node. Returns false, with nothing changed, if there is no room.
 #[must_use]
 pub fn insert_child(node: &mut [u8], n: usize, entry: &ExtentIndex) -> bool {
     let fits = make_room(node, n, n, 1);
@@ -90,7 +91,8 @@ pub fn insert_child(node: &mut [u8], n: usize, entry: &ExtentIndex) -> bool {
     fits
 }
 
-/// Makes of a block of zeros a leaf with the extents `from..` of another one. False, and nothing done, if there are none, or no room for them.
+/// Makes a zeroed block a leaf with the extents `from..` of another leaf. Returns false, with nothing changed, if there are
+/// none or no room for them.
 #[must_use]
 pub fn copy_upper(leaf: &[u8], from: usize, into: &mut [u8], sb: &Superblock) -> bool {
     let upper = count(leaf).saturating_sub(from);
@@ -108,7 +110,8 @@ pub fn copy_upper(leaf: &[u8], from: usize, into: &mut [u8], sb: &Superblock) ->
     true
 }
 
-/// Makes the entries `from..to` of a node `new` ones, whose bytes are to be put there. False, and nothing done, if there is no room for them.
+/// Resizes the entries `from..to` of a node to `new` entries, whose bytes the caller writes. Returns false, with nothing
+/// changed, if there is no room.
 fn make_room(node: &mut [u8], from: usize, to: usize, new: usize) -> bool {
     let before = count(node);
     let after = before

@@ -1,4 +1,4 @@
-//! Nodes made by hand: each rule broken once.
+//! Nodes made by hand, each breaking one rule.
 
 use super::*;
 use crate::layout::{inode as at, sb as sb_at};

@@ -1,7 +1,7 @@
-//! The verdict on every feature, one row each, decided one by one.
-//! Input: nothing. Output: rows for `Features::check`, `diorite info` and the README.
-//! Invariant: a bit appears at most once; names are those of `dumpe2fs` 1.47 (checked by experiment, bit by bit;
-//! those it does not know keep their name in the kernel's documentation). Limit: see `Verdict::Partial`.
+//! The verdict on every feature, one row each.
+//! Input: nothing. Output: rows for `Features::check`, `diorite info` and the README. Invariant: a bit appears at most once;
+//! names are those of `dumpe2fs` 1.47 (checked by experiment, bit by bit; those it does not know have their name in the
+//! kernel's documentation). Limit: see `Verdict::Partial`.
 
 /// Which feature word a bit belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -14,12 +14,12 @@ pub enum Set {
     RoCompat,
 }
 
-/// How far a feature is served.
+/// How far a feature is supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// Everything works.
     Full,
-    /// The volume opens; the single files (or operations) that the feature touches are refused by name.
+    /// The volume opens; single files or operations that use the feature are refused by name.
     Partial,
     /// The volume is not opened.
     Refused,
@@ -34,11 +34,11 @@ pub struct FeatureVerdict {
     pub bit: u32,
     /// The name.
     pub name: &'static str,
-    /// Opening for reading.
+    /// The verdict for reading.
     pub read: Verdict,
-    /// Opening for writing.
+    /// The verdict for writing.
     pub write: Verdict,
-    /// Why it is limited and what to do; empty when both are full.
+    /// Why it is limited and what to do; empty if both verdicts are full.
     pub help: &'static str,
 }
 
@@ -63,18 +63,18 @@ const fn row(
     }
 }
 
-/// The reasoning, row by row:
+/// The reasons, row by row:
 ///
-/// - Compat bits are hints by contract, so none refuses. `fast_commit` on an unclean journal is decided where
+/// - Compat bits are hints by contract, so none refuses. For `fast_commit` on an unclean journal the decision is made when
 ///   the journal is read ([`crate::journal::JournalSuper`]): replay without its area would lose acknowledged writes.
-/// - `compression` and `dirdata` change what file and directory bytes mean and no tool of today makes them.
+/// - `compression` and `dirdata` change the meaning of file and directory bytes, and no current tool creates them.
 /// - `journal_dev` is a journal, not a file system.
-/// - `mmp`: a writer must keep its beat in the block for the whole time; until we do, only reading is safe (and
-///   reading while another host writes shows moving data, which `info` says).
-/// - `encrypt`, `verity`: the volume's own structures are plain; single files are refused.
-/// - `casefold`: exact names work by scanning; what needs case folding is refused.
-/// - `quota`, `project`: a writer that does not keep the usage files makes them wrong.
-/// - `shared_blocks`: writing one file would change another. `read-only`: the image says no.
+/// - `mmp`: a writer has to update the sequence number in the block for the whole time. diorite does not, so only reading is
+///   safe; reading while another host writes shows changing data, which `info` says.
+/// - `encrypt`, `verity`: the volume's own structures are plain; only single files are refused.
+/// - `casefold`: exact names are found by scanning; operations that need case folding are refused.
+/// - `quota`, `project`: a writer that does not update the usage files makes them wrong.
+/// - `shared_blocks`: writing one file would change another. `read-only`: the image forbids writing.
 /// - `snapshot`, `replica`: never in a released kernel.
 static TABLE: &[FeatureVerdict] = &[
     row(C, 0x1, "dir_prealloc", Full, Full, ""),

@@ -1,8 +1,8 @@
-//! A changed group descriptor back into its bytes.
-//! Input: a checked [`GroupDesc`] whose counts, flags or bitmap sums were changed, and the bytes it was parsed from.
-//! Output: those bytes with the changes and their sum. Invariant: the places of bitmaps and table, and bytes that this
-//! crate does not know, stay as they are; on an error nothing changes. Limit: copies of the descriptors are not updated
-//! by a mounted volume, so there is nothing here for them.
+//! Writes a changed group descriptor back into its bytes.
+//! Input: a checked [`GroupDesc`] whose counts, flags or bitmap checksums were changed, and the bytes it was parsed from.
+//! Output: those bytes with the changes and their checksum. Invariant: the places of bitmaps and table, and bytes that this
+//! crate does not know, are kept; on an error nothing changes. Limit: a mounted volume does not update the copies of the
+//! descriptors, so nothing here does.
 //! Source: the kernel's ext4 documentation, "block group descriptors", "checksums"; e2fsck on changed images in tests.
 
 use crate::bitmap::{self, BitmapKind};
@@ -17,11 +17,11 @@ use super::{GroupDesc, checksum, has_sums};
 type Field = (&'static str, u32, usize, usize);
 
 impl GroupDesc {
-    /// Puts counts, flags and bitmap sums into `raw` and seals it. Without descriptor sums the flags of uninitialised
-    /// groups and the number of never used inodes mean nothing and stay as stored.
+    /// Writes counts, flags and bitmap checksums into `raw` with the descriptor's checksum. Without descriptor checksums, the
+    /// flags of uninitialised groups and the number of never used inodes have no meaning and are kept as stored.
     ///
     /// # Errors
-    /// `Short`; `Value` for a count above what the group has, or a 32-byte descriptor can store.
+    /// `Short`; `Value` for a count above what the group has, or above what a 32-byte descriptor can store.
     pub fn write(&self, sb: &Superblock, raw: &mut [u8]) -> core::result::Result<(), Unfit> {
         let size = num::usize32(sb.geometry().desc_size());
         let b = room("a group descriptor", raw, size)?;
@@ -105,7 +105,7 @@ impl GroupDesc {
         Ok(())
     }
 
-    /// Takes over the sum of the group's changed block bitmap. Nothing without metadata_csum.
+    /// Stores the checksum of the group's changed block bitmap. Does nothing without metadata_csum.
     ///
     /// # Errors
     /// `Short`.
@@ -117,7 +117,7 @@ impl GroupDesc {
         Ok(())
     }
 
-    /// Takes over the sum of the group's changed inode bitmap. Nothing without metadata_csum.
+    /// Stores the checksum of the group's changed inode bitmap. Does nothing without metadata_csum.
     ///
     /// # Errors
     /// `Short`.

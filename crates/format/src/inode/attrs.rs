@@ -1,14 +1,13 @@
-//! The parts of an inode that are codes: file type, attribute flags, device numbers, and the kind of map.
-//! Input: words of a parsed inode. Output: closed enums and typed bits. Invariant: every code that is not listed
-//! here has no name and decides nothing. Source: the kernel's ext4 documentation, "index nodes"; man 1 chattr,
-//! man 1 lsattr (letters).
+//! Coded fields of an inode: file type, attribute flags, device numbers, and the kind of map.
+//! Input: words of a parsed inode. Output: closed enums and typed bits. Invariant: a code that is not listed here has no name
+//! and no effect. Source: the kernel's ext4 documentation, "index nodes"; man 1 chattr, man 1 lsattr (letters).
 
 use crate::le::{le32, u8_at};
 use crate::types::Ino;
 
 use super::{I_BLOCK_SIZE, Inode};
 
-/// What kind of file an inode or directory entry is.
+/// The file type of an inode or directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FileType {
     /// A named pipe.
@@ -175,7 +174,7 @@ impl InodeFlags {
     }
 }
 
-/// How an inode's data are found.
+/// How to find an inode's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MapKind {
     /// An extent tree with its root in `i_block`.
@@ -184,7 +183,7 @@ pub enum MapKind {
     Indirect,
     /// Data in `i_block` and the attribute `system.data`.
     Inline,
-    /// The link's target is in `i_block`.
+    /// The target of the symbolic link is in `i_block`.
     FastSymlink,
     /// A device number is in `i_block`.
     Device,
@@ -200,7 +199,7 @@ impl MapKind {
             None if inode.ino != Ino::BAD_BLOCKS && inode.links == 0 => Self::None,
             _ if inode.flags.has(InodeFlags::INLINE_DATA) => Self::Inline,
             _ if inode.flags.has(InodeFlags::EXTENTS) => Self::Extents,
-            // A target of 60 bytes or more never fits with its NUL; a shorter one is always kept in the inode.
+            // A target of 60 bytes or more never fits with its NUL; a shorter one is always stored in the inode.
             Some(FileType::Symlink) if inode.size < 60 && !inode.flags.has(InodeFlags::ENCRYPT) => {
                 Self::FastSymlink
             }
@@ -219,8 +218,8 @@ pub struct Rdev {
 }
 
 impl Rdev {
-    /// The first word of `i_block` is the old form, 8 and 8 bits; if it is zero, the second is the new one, with
-    /// the minor's upper 12 bits above the major.
+    /// The first word of `i_block` is the old form, 8 and 8 bits; if it is zero, the second word is the new form, with the
+    /// minor's upper 12 bits above the major.
     #[must_use]
     pub fn decode(i_block: &[u8; I_BLOCK_SIZE]) -> Self {
         let old = le32(i_block, 0);

@@ -1,8 +1,7 @@
-//! A new inode, as it is before anything is in it.
-//! Input: what its creator decides. Output: an [`Inode`] to be changed further and put into its slot with
-//! [`Inode::write_new`]. Invariant: its map is the empty one of its kind, its extra size is what the volume asks for.
-//! Limit: names, links above the first, attributes and quota are the creator's; flags are taken as given, except the one
-//! for an extent tree.
+//! New inodes.
+//! Input: the creator's choices. Output: an [`Inode`], to be changed further and written with [`Inode::write_new`]. Invariant:
+//! its map is the empty map of its kind, its extra size is the one that the volume requests. Limit: the creator handles names,
+//! further links, attributes and quota; flags are used as given, except the one for an extent tree.
 //! Source: the kernel's ext4 documentation, "index nodes" (s_want_extra_isize, i_block by kind of file), "super block".
 
 use crate::csum;
@@ -20,7 +19,7 @@ use super::{FileType, I_BLOCK_SIZE, Inode, InodeFlags, OLD_SIZE, Rdev, Timestamp
 const KNOWN_EXTRA: u16 = 32;
 const _: () = assert!(at::SIZE - OLD_SIZE == 32);
 
-/// What the creator of an inode decides.
+/// The choices of an inode's creator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewInode {
     /// Its number.
@@ -33,17 +32,17 @@ pub struct NewInode {
     pub gid: u32,
     /// Project; 0 = none.
     pub projid: u32,
-    /// Attribute bits, inherited or wished.
+    /// Attribute bits, inherited or requested.
     pub flags: InodeFlags,
-    /// A number that the inode did not have the last time it was used.
+    /// A number that differs from that of the inode's last use.
     pub generation: u32,
     /// Now.
     pub time: Timestamp,
 }
 
 impl Inode {
-    /// An inode without data: one link (a directory two), an empty map. Regular files and directories get an extent
-    /// tree where the volume has that feature and no inline data were asked for.
+    /// An inode without data: one link (a directory two), an empty map. Regular files and directories get an extent tree if the
+    /// volume has that feature and no inline data was requested.
     #[must_use]
     pub fn fresh(sb: &Superblock, new: &NewInode) -> Self {
         let extra = wanted_extra(sb);
@@ -83,15 +82,15 @@ impl Inode {
         inode
     }
 
-    /// The data of a file leaves the inode: it gets an empty map of its volume's kind. The attribute with the rest of the data is taken away
-    /// apart from this.
+    /// Ends inline data: the inode gets an empty map of the volume's kind. The caller removes the attribute with the rest of
+    /// the data.
     pub fn end_inline(&mut self, sb: &Superblock) {
         self.flags = self.flags.without(InodeFlags::INLINE_DATA);
         self.i_block = [0; I_BLOCK_SIZE];
         self.begin_map(sb);
     }
 
-    /// Gives an inode without data the empty map of the volume: an extent tree, or pointers where there are none.
+    /// Gives an inode without data the empty map of the volume: an extent tree, or block pointers on volumes without extents.
     pub fn begin_map(&mut self, sb: &Superblock) {
         if sb.features().incompat.has(Incompat::EXTENTS) {
             self.flags = self.flags.with(InodeFlags::EXTENTS);
@@ -100,8 +99,8 @@ impl Inode {
         }
     }
 
-    /// Puts the target of a symbolic link into the inode. False, and nothing done, if it has no room for it: 59 bytes
-    /// at most.
+    /// Stores the target of a symbolic link in the inode. Returns false, with nothing changed, if it does not fit: at most 59
+    /// bytes.
     #[must_use]
     pub fn set_fast_symlink(&mut self, target: &[u8]) -> bool {
         if target.len() >= I_BLOCK_SIZE || target.is_empty() {
@@ -115,13 +114,13 @@ impl Inode {
 }
 
 impl Rdev {
-    /// `i_block` of a device: the old form where both numbers have 8 bits, else the new one. Bits above 12 (major) and
-    /// 20 (minor) are cut.
+    /// `i_block` of a device: the old form if both numbers have 8 bits, otherwise the new one. Bits above 12 (major) and 20
+    /// (minor) are cut off.
     #[must_use]
     pub fn encode(self) -> [u8; I_BLOCK_SIZE] {
         let mut i_block = [0; I_BLOCK_SIZE];
         let (major, minor) = (self.major & 0xFFF, self.minor & 0xF_FFFF);
-        // Device 0:0 in the old form would look like the new one, and is the same there.
+        // Device 0:0 in the old form is identical to the new form.
         if major < 256 && minor < 256 {
             put_le32(&mut i_block, 0, major << 8 | minor);
         } else {
@@ -141,7 +140,7 @@ pub(crate) fn fresh_xattr_len(sb: &Superblock) -> usize {
     super::xattr_bounds(size, wanted_extra(sb)).map_or(0, |(start, end)| end.saturating_sub(start))
 }
 
-/// What the volume asks for, at least the fields known here, as far as the inode has room.
+/// The extra size that the volume requests, at least the fields known here, as far as the inode has room.
 fn wanted_extra(sb: &Superblock) -> u16 {
     let room = num::usize32(sb.geometry().inode_size()).saturating_sub(OLD_SIZE);
     let room = u16::try_from(room).unwrap_or(u16::MAX) & !3;
@@ -152,7 +151,7 @@ fn wanted_extra(sb: &Superblock) -> u16 {
         0
     };
     let wanted = asked & !3;
-    // A volume that asks for more than there is was never checked for it.
+    // A requested size that exceeds the room was never validated.
     let wanted = if wanted > room { 0 } else { wanted };
     wanted.max(KNOWN_EXTRA).min(room)
 }

@@ -1,7 +1,7 @@
-//! What no reader minds and a checker does: fields of an inode that have to be zero, and flags that do not go with its type.
-//! Input: a checked inode and its bytes. Output: one sentence for each oddity. Invariant: an inode that the kernel or mke2fs made has none.
-//! Limit: nothing here makes an inode unreadable. Source: the kernel's ext4 documentation, "index nodes"; what e2fsck -fn says of inodes
-//! changed field by field.
+//! Oddities that only a consistency check reports: inode fields that must be zero, and flags that do not fit the type. Input: a
+//! checked inode and its bytes. Output: one sentence per oddity. Invariant: an inode that the kernel or mke2fs made has none.
+//! Limit: no oddity makes an inode unreadable. Source: the kernel's ext4 documentation, "index nodes"; what e2fsck -fn says
+//! about inodes changed field by field.
 
 use crate::features::{Compat, Incompat, RoCompat};
 use crate::indirect::max_file_blocks;

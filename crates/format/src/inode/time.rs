@@ -1,6 +1,6 @@
-//! File times: 32 bits of seconds, stretched by two bits of epoch and given nanoseconds where there is room.
-//! Input: the two stored words. Output: seconds since 1970 and nanoseconds, both signed wide enough.
-//! Invariant: nanoseconds are below 10^9 (a larger stored value is cut). Range: 1901-12-13 to 2446-05-10.
+//! File times: 32 bits of seconds, extended by two epoch bits and by nanoseconds if the inode has room.
+//! Input: the two stored words. Output: seconds since 1970 and nanoseconds, wide enough for the full range. Invariant:
+//! nanoseconds are below 10^9 (a larger stored value is cut). Range: 1901-12-13 to 2446-05-10.
 //! Source: the kernel's ext4 documentation, "inode timestamps".
 
 use crate::num;
@@ -15,7 +15,7 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// From the 32-bit seconds and, where the inode has it, the extra word: two low bits of epoch, 30 of nanoseconds.
+    /// From the 32-bit seconds and, if the inode has it, the extra word: two low bits of epoch, 30 of nanoseconds.
     #[must_use]
     pub fn decode(seconds: u32, extra: u32, has_extra: bool) -> Self {
         let base = num::signed32(seconds);
@@ -32,7 +32,7 @@ impl Timestamp {
         }
     }
 
-    /// The two stored words, or `None` when the time is out of range.
+    /// The two stored words, or `None` if the time is out of range.
     #[must_use]
     pub fn encode(self) -> Option<(u32, u32)> {
         let low = num::low32(u64::from_ne_bytes(self.secs.to_ne_bytes()));
@@ -43,8 +43,8 @@ impl Timestamp {
 }
 
 impl Timestamp {
-    /// The two words to store: of a time out of range, those of the nearest in range. Without room for the extra word
-    /// the range ends in 2038 and that word is 0.
+    /// The two words to store; a time out of range becomes the nearest in range. Without the extra word the range ends in 2038
+    /// and that word is 0.
     #[must_use]
     pub fn stored(self, has_extra: bool) -> (u32, u32) {
         let (first, last) = (
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn the_documented_epochs() {
-        // The table of the kernel's documentation: epoch bits, sign of the seconds, what they stand for.
+        // The table of the kernel's documentation: epoch bits, sign of the seconds, meaning.
         for (lo, extra, secs) in [
             (0x8000_0000, 0, -0x8000_0000i64),
             (0xFFFF_FFFF, 0, -1),

@@ -1,14 +1,15 @@
-//! Inodes that hold the value of an attribute (ea_inode): the value's sum, and how many attributes name it. Input: an inode that is made
-//! for a value, or one that holds one. Output: its fields. Invariant: what is written here [`crate::xattr::verify_ea_inode`] accepts. Limit:
-//! the value itself is the inode's data, and the caller's. Source: the kernel's ext4 documentation, "extended attributes"; experiments with
-//! the kernel's mount and debugfs (an orphan with the flag stops its clean-up): the sum is in the access time, the count in the version,
-//! its upper half in the time of change.
+//! Inodes that store the value of an attribute (ea_inode): the value's checksum, and the number of attributes that refer to it.
+//! Input: an inode created for a value, or one that stores one. Output: its fields. Invariant:
+//! [`crate::xattr::verify_ea_inode`] accepts what is written here. Limit: the value itself is the inode's data, which the
+//! caller writes. Source: the kernel's ext4 documentation, "extended attributes"; experiments with the kernel's mount and
+//! debugfs (an orphan with the flag stops the kernel's orphan processing): the checksum is in the access time, the count in the
+//! version, the count's upper half in the time of change.
 
 use super::{Inode, InodeFlags, Timestamp};
 use crate::num;
 
 impl Inode {
-    /// Makes a new inode one that holds a value with this sum, named by one attribute.
+    /// Makes a new inode a value inode, for a value with this checksum, referred to by one attribute.
     pub fn begin_value(&mut self, sum: u32) {
         self.flags = self.flags.with(InodeFlags::EA_INODE);
         let secs = if self.has_wide_times() {
@@ -20,8 +21,8 @@ impl Inode {
         self.set_value_users(1);
     }
 
-    /// Whether attributes name it. If none does it is a file whose data went through the journal: that is how everybody who deletes orphans
-    /// knows what to do with it, while the kernel refuses an orphan that says it holds a value.
+    /// Sets whether attributes refer to it. If none does, it is marked as a file whose data went through the journal.
+    /// Everything that deletes orphans can handle such a file, while the kernel refuses an orphan flagged as a value inode.
     pub fn set_named_by_attributes(&mut self, named: bool) {
         let (holds, was) = (InodeFlags::EA_INODE, InodeFlags::JOURNAL_DATA);
         self.flags = match named {
@@ -30,20 +31,20 @@ impl Inode {
         };
     }
 
-    /// Whether it holds an attribute's value.
+    /// Whether it stores an attribute's value.
     #[must_use]
     pub fn holds_value(&self) -> bool {
         self.is_file() && self.flags.has(InodeFlags::EA_INODE)
     }
 
-    /// How many attributes name it.
+    /// How many attributes refer to it.
     #[must_use]
     pub fn value_users(&self) -> u64 {
         let high = u64::from_ne_bytes(self.ctime.secs.to_ne_bytes());
         num::join(num::low32(high), num::low32(self.version))
     }
 
-    /// Sets how many attributes name it.
+    /// Sets how many attributes refer to it.
     pub fn set_value_users(&mut self, users: u64) {
         let (high, low) = num::split(users);
         self.version = u64::from(low);

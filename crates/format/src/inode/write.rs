@@ -1,10 +1,10 @@
-//! A changed inode back into its bytes.
-//! Input: a checked [`Inode`] whose public fields were changed, and the bytes it was parsed from. Output: those bytes
-//! with the changes and their sum. Invariant: bytes that this crate does not know stay (attributes behind the fields,
-//! reserved words); on an error nothing changes. Limit: a time out of range is stored as the nearest that is in range,
-//! and an inode without room for nanoseconds, creation time or the upper half of the version does not keep them.
-//! Source: the kernel's ext4 documentation, "index nodes", "inode timestamps", "checksums"; unchanged inodes of mke2fs's
-//! volumes come out byte for byte, changed ones pass e2fsck and debugfs shows the new values, in tests.
+//! Writes a changed inode back into its bytes.
+//! Input: a checked [`Inode`] whose public fields were changed, and the bytes it was parsed from. Output: those bytes with the
+//! changes and their checksum. Invariant: bytes that this crate does not know are kept (attributes after the fields, reserved
+//! words); on an error nothing changes. Limit: a time out of range is stored as the nearest in range, and an inode without room
+//! for nanoseconds, creation time or the upper half of the version does not store them. Source: the kernel's ext4
+//! documentation, "index nodes", "inode timestamps", "checksums"; in tests, unchanged inodes of mke2fs's volumes are written
+//! byte for byte, and changed ones pass e2fsck and debugfs shows the new values.
 
 use crate::error::{Unfit, fit, room};
 use crate::features::{Incompat, RoCompat};
@@ -16,24 +16,24 @@ use crate::types::Ino;
 
 use super::{Inode, InodeFlags, OLD_SIZE, Timestamp, checksum, has_extra, has_wide_size, max_size};
 
-/// Largest count of blocks in the inode's 48 bits.
+/// Largest block count in the inode's 48 bits.
 const MAX_BLOCKS: u64 = (1 << 48) - 1;
 
 type Written = Result<(), Unfit>;
 
-/// How the space in use is stored: the number, and whether it counts blocks instead of 512-byte units.
+/// The stored form of the space in use: the number, and whether it counts blocks instead of 512-byte units.
 struct StoredBlocks {
     count: u64,
     in_blocks: bool,
 }
 
 impl Inode {
-    /// Puts every field into `raw`, the inode's bytes, and seals them. `file_type` and what is derived from it follow
-    /// `mode`; the flag that says in which unit the space is counted is chosen here, on volumes with huge_file.
+    /// Writes every field into `raw`, the inode's bytes, with the checksum. `file_type` and values derived from it follow
+    /// `mode`. The flag for the unit of the space count is chosen here, on volumes with huge_file.
     ///
     /// # Errors
-    /// `Short`; `Value` for a size, block count, attribute block or project that this volume cannot store, or an extra
-    /// size that the inode has no room for.
+    /// `Short`; `Value` for a size, block count, attribute block or project that this volume cannot store, or an extra size for
+    /// which the inode has no room.
     pub fn write(&self, sb: &Superblock, raw: &mut [u8]) -> Written {
         let size = num::usize32(sb.geometry().inode_size());
         let b = room("an inode", raw, size)?;
@@ -46,10 +46,10 @@ impl Inode {
         Ok(())
     }
 
-    /// As [`Self::write`], into a slot of which nothing shall stay: for an inode that was just taken.
+    /// As [`Self::write`], into a slot whose old bytes are all dropped: for an inode that was just allocated.
     ///
     /// # Errors
-    /// As [`Self::write`]; then nothing changed either.
+    /// As [`Self::write`]; on an error nothing changes.
     pub fn write_new(&self, sb: &Superblock, raw: &mut [u8]) -> Written {
         let size = num::usize32(sb.geometry().inode_size());
         let b = room("an inode", raw, size)?;
@@ -87,7 +87,7 @@ impl Inode {
         self.stored_blocks(sb)
     }
 
-    /// 32 bits of 512-byte units; with huge_file 48, or 48 of blocks where the count is larger or was so before.
+    /// 32 bits of 512-byte units; with huge_file 48 bits, or 48 bits of blocks if the count is larger or was stored so before.
     fn stored_blocks(&self, sb: &Superblock) -> Result<StoredBlocks, Unfit> {
         let what = "a file's space in 512-byte units";
         if !sb.features().ro_compat.has(RoCompat::HUGE_FILE) {
@@ -155,7 +155,7 @@ impl Inode {
         put_le32(b, at::FLAGS, flags);
     }
 
-    /// The fields behind the first 128 bytes for which `extra_isize` has room.
+    /// Writes the fields after the first 128 bytes that `extra_isize` includes.
     fn put_extra(&self, b: &mut [u8]) {
         let extra = self.extra_isize;
         let has = |field: usize| has_extra(extra, field, 4);
@@ -190,7 +190,7 @@ impl Inode {
     }
 }
 
-/// Puts the sum into the inode's bytes: 16 bits, or 32 where the extra fields include the upper half. Nothing without
+/// Writes the checksum into the inode's bytes: 16 bits, or 32 if the extra fields include the upper half. Does nothing without
 /// metadata_csum.
 pub fn seal(sb: &Superblock, ino: Ino, raw: &mut [u8]) {
     if !sb.has_metadata_csum() {

@@ -1,7 +1,7 @@
-//! The header with which every block of the log begins that is not plain data, and the form that one log's blocks share.
-//! Input: a block of the log. Output: [`LogHeader`], or `None` where no journal block begins.
-//! Invariant: a header with the magic number is taken as it is; whether its sequence fits is the reader's question.
-//! Limit: an unknown block type is handed on as a number. Source: the kernel's documentation, "journal (jbd2)".
+//! The header of every log block that is not a copy of a block, and the form that all blocks of one log have in common.
+//! Input: a block of the log. Output: [`LogHeader`], or `None` if there is no journal block. Invariant: a header with the magic
+//! number is returned as it is; the reader checks its sequence. Limit: an unknown block type is returned as a number. Source:
+//! the kernel's documentation, "journal (jbd2)".
 
 use crate::csum;
 use crate::le::be32;
@@ -19,7 +19,7 @@ pub(super) const DESCRIPTOR: u32 = 1;
 pub(super) const COMMIT: u32 = 2;
 pub(super) const REVOKE: u32 = 5;
 
-/// What a block of the log is.
+/// The type of a log block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogBlockKind {
     /// Type 1: names the blocks whose contents follow.
@@ -42,7 +42,7 @@ pub struct LogHeader {
 }
 
 impl LogHeader {
-    /// The header, or `None` where the magic number is missing.
+    /// The header, or `None` if the magic number is missing.
     #[must_use]
     pub fn parse(raw: &[u8]) -> Option<Self> {
         if be32(raw, 0) != MAGIC {
@@ -59,21 +59,21 @@ impl LogHeader {
     }
 }
 
-/// How the blocks of one log are laid out and protected.
+/// How the blocks of one log are laid out and checksummed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogForm {
     /// Bytes per block.
     pub block_size: u32,
     /// Block numbers have 64 bits.
     pub is_64bit: bool,
-    /// How blocks are protected.
+    /// How blocks are checksummed.
     pub checksum: JournalChecksum,
     /// Seed of the crc32c sums.
     pub seed: u32,
 }
 
 impl LogForm {
-    /// Whether blocks carry sums of their own (v2, v3).
+    /// Whether every block has a checksum of its own (v2, v3).
     #[must_use]
     pub const fn sums_blocks(&self) -> bool {
         matches!(self.checksum, JournalChecksum::V2 | JournalChecksum::V3)
@@ -83,7 +83,7 @@ impl LogForm {
         num::usize32(self.block_size)
     }
 
-    /// The bytes of a descriptor or revocation block that hold entries end here.
+    /// Where the entries of a descriptor or revocation block end.
     pub(super) const fn entries_end(&self) -> usize {
         if self.sums_blocks() {
             self.size().saturating_sub(TAIL)
@@ -92,7 +92,7 @@ impl LogForm {
         }
     }
 
-    /// Stored and computed checksum of a block that ends in one, if the log's blocks have any.
+    /// Stored and computed checksum of a block with a checksum at its end, if the log has such checksums.
     pub(super) fn tail_sums(&self, block: &[u8]) -> Option<(u32, u32)> {
         let at = self.entries_end();
         let sums = || {

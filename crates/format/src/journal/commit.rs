@@ -1,7 +1,7 @@
 //! Commit blocks: the transaction before them is complete.
-//! Input: a commit block and the log's form; with v1 checksums the blocks before it. Output: [`Commit`].
-//! Invariant: none but the length: a reader that meets a wrong sum must still see the time, to tell the remains of an
-//! older log from damage. Limit: v1 sums are crc32 only, as every writer makes them.
+//! Input: a commit block and the log's form; with v1 checksums also the blocks before it. Output: [`Commit`]. Invariant: only
+//! the length is checked: a reader that finds a wrong checksum still needs the time, to tell the remains of an older log from
+//! damage. Limit: v1 checksums are crc32 only, as every writer makes them.
 //! Source: the kernel's documentation, "journal (jbd2)"; what the v1 sum covers, by experiment with debugfs and e2fsck.
 
 use crate::csum;
@@ -20,14 +20,14 @@ const SIZE: usize = 0x3C;
 /// jbd2's code of crc32, and its length.
 const CRC32: (u8, u8) = (1, 4);
 
-/// How a commit block stands to the sum that it should carry.
+/// The state of a commit block's checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommitSum {
-    /// The log has no sums, or this writer made none.
+    /// The log has no checksums, or this writer made none.
     None,
-    /// It holds.
+    /// It is valid.
     Good,
-    /// It does not.
+    /// It is not valid.
     Bad {
         /// As stored.
         stored: u32,
@@ -43,7 +43,7 @@ pub struct Commit {
     pub seconds: u64,
     /// And nanoseconds; not checked.
     pub nanoseconds: u32,
-    /// Whether the sum holds: the transaction's with v1, the block's own with v2 and v3.
+    /// Whether the checksum is valid: the transaction's with v1, the block's own with v2 and v3.
     pub sum: CommitSum,
 }
 
@@ -60,7 +60,7 @@ impl Default for TransactionSum {
 }
 
 impl TransactionSum {
-    /// The sum with one more descriptor block or copy.
+    /// The checksum after one more descriptor block or copy.
     #[must_use]
     pub fn with(self, block: &[u8]) -> Self {
         let mut digest = CRC32_BE.digest_with_initial(self.0);
@@ -70,7 +70,7 @@ impl TransactionSum {
 }
 
 impl LogForm {
-    /// Takes a commit block apart. `sum` is what its transaction has added up to; it is looked at with v1 checksums only.
+    /// Parses a commit block. `sum` is the running checksum of its transaction; it is used with v1 checksums only.
     ///
     /// # Errors
     /// `Short`.

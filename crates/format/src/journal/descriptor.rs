@@ -1,4 +1,4 @@
-//! Descriptor blocks: which blocks of the volume the next blocks of the log are copies of.
+//! Descriptor blocks: the volume's blocks that the next log blocks are copies of.
 //! Input: a descriptor block and the log's form. Output: its [`Tag`]s, in the order of the copies.
 //! Invariant: no tag reaches past the block (before its checksum, if it has one), so the count is bounded by its size.
 //! Limit: block numbers are not compared with the volume's size here. Source: the kernel's documentation, "journal
@@ -26,11 +26,11 @@ pub(super) const UUID: usize = 16;
 /// One copied block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag {
-    /// Where the copy belongs.
+    /// The block that the copy belongs to.
     pub block: FsBlock,
     /// The copy's first four bytes were the magic number, and are zeros in the log.
     pub escaped: bool,
-    /// Marked as deleted by the transaction; no writer is known to set it, and recovery pays it no attention.
+    /// Marked as deleted by the transaction; no writer is known to set it, and recovery ignores it.
     pub deleted: bool,
     /// The copy's checksum, if the log's blocks have any: 32 bits (v3), or the low 16 (v2).
     pub checksum: Option<u32>,
@@ -48,8 +48,7 @@ impl LogForm {
         }
     }
 
-    /// The tags of the descriptor block at block `at` of the log. The checksum is not looked at: see
-    /// [`Self::verify_descriptor`].
+    /// The tags of the descriptor block at block `at` of the log. The checksum is not checked: see [`Self::verify_descriptor`].
     ///
     /// # Errors
     /// `Short`.
@@ -68,7 +67,7 @@ impl LogForm {
         Ok(tags)
     }
 
-    /// The sum of a copy as it lies in the log: over its transaction's sequence, then the copy.
+    /// The checksum of a copy as stored in the log: over its transaction's sequence, then the copy.
     pub(super) fn copy_sum(&self, sequence: Tid, copy: &[u8]) -> u32 {
         let sum = csum::crc32c(self.seed, &sequence.get().to_be_bytes());
         csum::crc32c(sum, copy)
@@ -110,8 +109,7 @@ impl LogForm {
 }
 
 impl Tag {
-    /// Compares the copy at block `at` of the log with the tag's checksum: over the sequence and the copy as it lies in
-    /// the log.
+    /// Compares the copy at block `at` of the log with the tag's checksum, over the sequence and the copy as stored in the log.
     ///
     /// # Errors
     /// `JournalCopyChecksum`.
@@ -136,7 +134,7 @@ impl Tag {
         Ok(())
     }
 
-    /// Gives an escaped copy its magic number back.
+    /// Restores the magic number of an escaped copy.
     pub fn unescape(&self, copy: &mut [u8]) {
         if let (true, Some(first)) = (self.escaped, copy.first_chunk_mut::<4>()) {
             *first = MAGIC.to_be_bytes();

@@ -1,10 +1,10 @@
-//! Fast commits: what was done since the last transaction, as records in an area behind the log.
-//! Input: the area's blocks, in their order, and the transaction that the log ended before. Output: [`FastCommits`], the records of whole
-//! fast commits. Invariants: a fast commit counts if its sum holds, it names that transaction, and all before it count; every length
-//! is bounded by its block; a record that is not understood is an error if it is part of one that counts, and else the end.
-//! Limits: numbers of inodes and blocks are not compared with a volume here.
-//! Source: the kernel's ext4 documentation, "fast commits"; numbers and layouts of records, what the sum covers and how blocks are filled
-//! up by experiment with crash images of mounts with fast_commit.
+//! Fast commits: records, in an area after the log, of changes since the last transaction.
+//! Input: the area's blocks in their order, and the transaction that would have been next in the log. Output: [`FastCommits`],
+//! the records of complete fast commits. Invariants: a fast commit counts if its checksum is valid, it names that transaction,
+//! and all before it count; every length is bounded by its block; a record that is not understood is an error in a fast commit
+//! that counts, and otherwise the end. Limits: inode and block numbers are not compared with a volume here. Source: the
+//! kernel's ext4 documentation, "fast commits"; numbers and layouts of records, the extent of the checksum and the padding of
+//! blocks by experiment with crash images of mounts with fast_commit.
 //!
 //! | tag | record | value |
 //! |---|---|---|
@@ -12,12 +12,12 @@
 //! | 2 | remove range | inode, first file block, count |
 //! | 3, 4, 5 | create, link, unlink | directory, inode, name |
 //! | 6 | inode | inode, its bytes without the attributes in it |
-//! | 7 | pad | what is left of the block |
-//! | 8 | tail | transaction, sum; and what is left of the block |
+//! | 7 | pad | fills the block |
+//! | 8 | tail | transaction, checksum; fills the block |
 //! | 9 | head | features, transaction; at the area's start |
 //!
-//! All is little-endian. A tag and a length of two bytes each come before the value. The sum is a crc32c from 0, over all bytes from the
-//! end of the tail before to the sum itself.
+//! All values are little-endian. A tag and a length of two bytes each precede the value. The checksum is a crc32c from 0, over
+//! all bytes from the end of the previous tail to the checksum itself.
 
 use crate::csum;
 use crate::error::{Corrupt, FormatError, Result, Unsupported, bad};
@@ -54,10 +54,10 @@ const INODE_AT: usize = 4;
 const OLD_INODE: usize = 128;
 /// The longest name.
 const MOST_NAME: usize = 255;
-/// Where an extent ends at the latest.
+/// Extents end at or before this block.
 const LAST_END: u64 = 0xFFFF_FFFF;
 
-/// A name in a directory, and the inode that it stands for.
+/// A directory entry: a name and its inode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FastName {
     /// The directory.
@@ -68,32 +68,32 @@ pub struct FastName {
     pub name: Vec<u8>,
 }
 
-/// Something that was done.
+/// A recorded change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FastRecord {
-    /// The inode has this extent, whatever it had there before. Its file blocks end below 2^32 - 1.
+    /// The inode gets this extent, which replaces what it had there. Its file blocks end below 2^32 - 1.
     AddRange {
         /// The inode.
         ino: Ino,
-        /// What it has.
+        /// The extent.
         extent: Extent,
     },
-    /// Nothing is mapped from `start` on, for `len` file blocks.
+    /// Nothing remains mapped from `start` on, for `len` file blocks.
     RemoveRange {
         /// The inode.
         ino: Ino,
         /// First file block.
         start: u32,
-        /// How many, also more than a file can have.
+        /// How many, possibly more than a file can have.
         len: u32,
     },
-    /// A new inode got its name.
+    /// A new inode got its first name.
     Create(FastName),
-    /// An inode got a name.
+    /// An inode got another name.
     Link(FastName),
-    /// A name went.
+    /// A name was removed.
     Unlink(FastName),
-    /// An inode is this now: its first bytes, 128 of them or more.
+    /// The new contents of an inode: its first bytes, 128 of them or more.
     Inode {
         /// Its number.
         ino: Ino,
@@ -105,10 +105,10 @@ pub enum FastRecord {
 /// The records of one fast commit.
 pub type FastCommit = Vec<FastRecord>;
 
-/// What an area holds.
+/// The contents of an area.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FastCommits {
-    /// Those that count, in their order.
+    /// The fast commits that count, in their order.
     pub commits: Vec<FastCommit>,
 }
 
@@ -119,12 +119,12 @@ pub struct FastScan {
     at_start: bool,
     sum: u32,
     running: FastCommit,
-    /// A record of the running one is not understood.
+    /// A record of the current fast commit is not understood.
     doubt: Option<FormatError>,
     whole: FastCommits,
 }
 
-/// What a record means for the scan.
+/// The effect of a record on the scan.
 enum Step {
     Record(FastRecord),
     Filler,
@@ -133,7 +133,7 @@ enum Step {
 }
 
 impl FastScan {
-    /// Of an area whose records must follow the transactions before `expected`.
+    /// A scan of an area whose records must name the transaction `expected`.
     #[must_use]
     pub fn new(expected: Tid) -> Self {
         Self {
@@ -146,10 +146,10 @@ impl FastScan {
         }
     }
 
-    /// Takes the next block; false where nothing follows.
+    /// Parses the next block; returns false if nothing follows.
     ///
     /// # Errors
-    /// `FastCommitRecord`, `Unsupported`: in a fast commit that counts there is something that is not understood.
+    /// `FastCommitRecord`, `Unsupported`: a record of a fast commit that counts is not understood.
     pub fn block(&mut self, block: &[u8]) -> Result<bool> {
         let mut at = 0usize;
         while at < block.len() {
@@ -177,7 +177,7 @@ impl FastScan {
         Ok(true)
     }
 
-    /// What was found.
+    /// The result.
     #[must_use]
     pub fn finish(self) -> FastCommits {
         self.whole
@@ -196,7 +196,7 @@ impl FastScan {
             LINK => name(value).map(FastRecord::Link),
             UNLINK => name(value).map(FastRecord::Unlink),
             INODE => inode(value),
-            // What was never written.
+            // Space that was never written.
             0 => return Ok(Step::End),
             _ => Err(unknown(format!("fast commit records with tag {tag}"))),
         };
@@ -209,7 +209,7 @@ impl FastScan {
         })
     }
 
-    /// The first record says what all belong to.
+    /// The first record names the transaction of the whole area.
     fn head(&mut self, tag: u16, value: &[u8]) -> Result<Step> {
         if tag != HEAD || value.len() != HEAD_LEN || le32(value, 4) != self.expected.get() {
             return Ok(Step::End);
@@ -221,7 +221,7 @@ impl FastScan {
         Ok(Step::Filler)
     }
 
-    /// Does the fast commit count that ends with this record?
+    /// Whether the fast commit counts that ends with this record.
     fn tail(&mut self, whole: &[u8], value: &[u8]) -> Result<bool> {
         let summed = whole.get(..PREFIX.saturating_add(4)).unwrap_or(whole);
         let sum = csum::crc32c(std::mem::take(&mut self.sum), summed);
@@ -302,7 +302,7 @@ fn inode(value: &[u8]) -> Result<FastRecord> {
 }
 
 impl JournalSuper {
-    /// The first block of the fast-commit area, if there is one: a block is left free between it and the log.
+    /// The first block of the fast-commit area, if there is one: one block between it and the log stays free.
     #[must_use]
     pub fn fast_commit_start(&self) -> Option<u32> {
         let start = self.log_end().saturating_add(1);

@@ -1,4 +1,4 @@
-//! Revocation blocks: blocks of the volume of which no copy up to this transaction may be replayed.
+//! Revocation blocks: blocks of the volume whose copies up to this transaction must not be replayed.
 //! Input: a revocation block and the log's form. Output: the block numbers in it.
 //! Invariant: the count lies inside the block, before its checksum if it has one. Limit: block numbers are not
 //! compared with the volume's size here. Source: the kernel's documentation, "journal (jbd2)".
@@ -31,7 +31,7 @@ impl LogForm {
             }
             _ => {}
         }
-        // The count is in bytes, and counts itself and the header.
+        // The count is in bytes, and includes itself and the header.
         let (bytes, max) = (be32(b, HEADER), self.entries_end());
         if num::usize32(bytes) > max {
             let max = num::sat32(num::wide(max));

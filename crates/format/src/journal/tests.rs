@@ -89,7 +89,7 @@ fn headers() {
     assert_eq!(LogHeader::parse(&b[..3]), None);
 }
 
-/// Without a last tag the block's end is the end, and the checksum is no tag.
+/// Without a last tag the block's end ends the list, and the checksum is not a tag.
 #[test]
 fn tags_stay_inside_the_block() {
     let counts = [[126, 84], [126, 84], [100, 72], [63, 63]];

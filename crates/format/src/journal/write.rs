@@ -1,8 +1,8 @@
-//! Blocks of the log as a writer makes them: descriptor, revoke and commit blocks, and the journal superblock's changes.
-//! Input: a transaction's blocks and numbers. Output: whole, sealed blocks in the form that [`JournalSuper`] says.
-//! Invariant: what is made here is what the parsers beside accept; nothing past the block is written. Limits: sums of
-//! version 1 are not made: [`modernise`] clears that feature, as mounting does. Source: the kernel's "Journal (jbd2)" documentation;
-//! the two odd bytes of version 2's tags by experiment with `debugfs -R "jw"`.
+//! Blocks of the log as a writer makes them: descriptor, revoke and commit blocks, and changes of the journal superblock.
+//! Input: a transaction's blocks and numbers. Output: whole blocks with checksums, in the form that [`JournalSuper`] describes.
+//! Invariant: the parsers next to this module accept them; nothing past the block is written. Limits: checksums of version 1
+//! are not made: [`modernise`] clears that feature, as mounting does. Source: the kernel's "Journal (jbd2)" documentation; the
+//! two extra bytes of version 2's tags by experiment with `debugfs -R "jw"`.
 
 use super::block::{COMMIT, DESCRIPTOR, REVOKE, TAIL};
 use super::commit::{CHECKSUM, NANOSECONDS, SECONDS};
@@ -18,14 +18,14 @@ use crate::types::{FsBlock, Tid};
 /// Bytes of the header of every block of the log.
 pub const HEADER: usize = super::block::HEADER;
 
-/// What a block of a transaction needs in its descriptor.
+/// The data for a block's tag in the descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag {
-    /// Its place on the volume.
+    /// Its block number on the volume.
     pub block: FsBlock,
-    /// It begins with the magic number, which the log holds as zeros.
+    /// It begins with the magic number, which is replaced by zeros in the log.
     pub escaped: bool,
-    /// crc32c of the sequence number and the block as the log holds it: see [`block_sum`].
+    /// crc32c of the sequence number and the block as stored in the log: see [`block_sum`].
     pub sum: u32,
 }
 
@@ -41,7 +41,7 @@ fn tail_size(journal: &JournalSuper) -> usize {
     }
 }
 
-/// How many blocks one descriptor can announce.
+/// How many blocks one descriptor can describe.
 #[must_use]
 pub fn tags_per_descriptor(journal: &JournalSuper) -> usize {
     let used = HEADER
@@ -51,7 +51,7 @@ pub fn tags_per_descriptor(journal: &JournalSuper) -> usize {
     room.checked_div(tag_size(journal)).unwrap_or(0)
 }
 
-/// How many blocks one revoke block can name.
+/// How many blocks one revoke block can list.
 #[must_use]
 pub fn revokes_per_block(journal: &JournalSuper) -> usize {
     let room = num::usize32(journal.block_size)
@@ -61,7 +61,7 @@ pub fn revokes_per_block(journal: &JournalSuper) -> usize {
         .unwrap_or(0)
 }
 
-/// Makes a block fit for the log: zeros the magic number at its head. True if it was there.
+/// Escapes a block for the log: zeros the magic number at its start. Returns true if it was there.
 pub fn escape(block: &mut [u8]) -> bool {
     let escaped = block.starts_with(&MAGIC.to_be_bytes());
     if escaped {
@@ -70,7 +70,7 @@ pub fn escape(block: &mut [u8]) -> bool {
     escaped
 }
 
-/// The sum that a block of the log has in its tag; 0 where the log has none.
+/// The checksum of a log block for its tag; 0 if the log has no checksums.
 #[must_use]
 pub fn block_sum(journal: &JournalSuper, sequence: Tid, block: &[u8]) -> u32 {
     let form = journal.form();
@@ -144,7 +144,7 @@ pub fn revoke(journal: &JournalSuper, sequence: Tid, blocks: &[FsBlock], block: 
     seal_tail(journal, block);
 }
 
-/// Fills `block` with the record that ends a transaction; `seconds` and `nanos` since 1970.
+/// Fills `block` with a commit block; `seconds` and `nanos` since 1970.
 pub fn commit(journal: &JournalSuper, sequence: Tid, seconds: u64, nanos: u32, block: &mut [u8]) {
     header(block, COMMIT, sequence);
     put_be64(block, SECONDS, seconds);
@@ -155,7 +155,7 @@ pub fn commit(journal: &JournalSuper, sequence: Tid, seconds: u64, nanos: u32, b
     }
 }
 
-/// The sum of a block that ends in one, over the block with that field zero.
+/// Writes the checksum at the end of a block, computed with that field zero.
 fn seal_tail(journal: &JournalSuper, block: &mut [u8]) {
     if tail_size(journal) > 0 {
         let sum = csum::crc32c(journal.csum_seed(), block);
@@ -164,30 +164,30 @@ fn seal_tail(journal: &JournalSuper, block: &mut [u8]) {
     }
 }
 
-/// Where the log stands, as its superblock says it.
+/// The position of the log in its superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogPosition {
-    /// Block of the first transaction that recovery must look at; 0 = none.
+    /// Block of the first transaction that recovery must read; 0 = none.
     pub start: u32,
     /// Its sequence number, or the next one to be used.
     pub sequence: Tid,
 }
 
-/// Writes the log's position into the journal superblock and seals it.
+/// Writes the log's position into the journal superblock, with its checksum.
 pub fn set_position(raw: &mut [u8], position: LogPosition) {
     put_be32(raw, jsb::SEQUENCE, position.sequence.get());
     put_be32(raw, jsb::START, position.start);
     seal_super(raw);
 }
 
-/// Writes the error that aborted the journal (an errno, negated; 0 = none) into its superblock and seals it.
+/// Writes the error that aborted the journal (a negated errno; 0 = none) into its superblock, with its checksum.
 pub fn set_errno(raw: &mut [u8], errno: i32) {
     put(raw, jsb::ERRNO, &errno.to_be_bytes());
     seal_super(raw);
 }
 
-/// Gives the superblock of an empty log the features that a mount gives it: revokes; 64-bit block numbers if the volume has them;
-/// sums of version 3 if it has metadata_csum, else none.
+/// Sets the features of an empty log as a mount does: revokes; 64-bit block numbers if the volume has them; checksums of
+/// version 3 with metadata_csum, otherwise none.
 pub fn modernise(raw: &mut [u8], wide: bool, metadata_csum: bool) {
     const V1: u32 = 0x1;
     const REVOKES: u32 = 0x1;

@@ -1,4 +1,4 @@
-//! Usage files made by hand: every check, and walks that end whatever refers to whatever.
+//! Usage files made by hand: every check, and walks that end whatever the references are.
 
 use super::*;
 use crate::error::FormatError;
@@ -26,7 +26,7 @@ fn sample() -> Vec<u8> {
     file
 }
 
-/// All entries, and all that is wrong.
+/// All entries, and all errors.
 fn walked(file: &[u8]) -> (Vec<Entry>, Vec<Corrupt>) {
     let mut wrong = Vec::new();
     let mut note = |e| match e {

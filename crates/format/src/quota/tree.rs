@@ -1,6 +1,7 @@
-//! The tree of a usage file: four levels of references, one for each byte of an id, down to blocks of entries that several ids share.
-//! Input: blocks, as they are asked for. Output: which blocks are next; entries; whatever is wrong. Invariants: a block is asked for once, whatever the bytes are, so
-//! the walk ends; memory grows with the references that were read. Limit: blocks on the list of free ones are not looked at.
+//! The tree of a usage file: four levels of references, one per byte of an id, above blocks of entries that several ids share.
+//! Input: the requested blocks. Output: which blocks to read next; entries; errors. Invariants: every block is requested at
+//! most once, whatever the bytes are, so the walk ends; memory grows with the references read. Limit: blocks on the list of
+//! free ones are not read.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,7 @@ use crate::types::Ino;
 /// Levels of references above the entries.
 const LEVELS: u32 = 4;
 
-/// A reference: a block, and the only id, or the least one, that it is for.
+/// A reference: a block, and the only or the lowest id that it covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Branch {
     /// The block of the file.
@@ -23,7 +24,7 @@ pub struct Branch {
 }
 
 impl Branch {
-    /// Where the block lies in the file, in bytes.
+    /// Position of the block in the file, in bytes.
     #[must_use]
     pub fn byte(self) -> u64 {
         u64::from(self.block).saturating_mul(num::wide(BLOCK_SIZE))
@@ -35,11 +36,11 @@ impl Branch {
 pub struct Tree {
     ino: Ino,
     blocks: u32,
-    /// Levels that were asked for.
+    /// Levels requested so far.
     depth: u32,
     /// The header, and blocks of references.
     seen: BTreeSet<u32>,
-    /// What the level that was asked for last refers to.
+    /// The references of the level that was requested last.
     below: Vec<Branch>,
 }
 
@@ -66,7 +67,7 @@ impl Tree {
         Some(self.take())
     }
 
-    /// Takes the references of a block of the level that was asked for last. Wrong are `Short`, `QuotaReference`, `QuotaTwice`.
+    /// Reads the references of a block of the level that was requested last. Errors: `Short`, `QuotaReference`, `QuotaTwice`.
     pub fn references(&mut self, at: Branch, raw: &[u8], wrong: &mut dyn FnMut(FormatError)) {
         if let Err(e) = want("a block of a usage file", raw, BLOCK_SIZE) {
             return wrong(e);
@@ -93,7 +94,7 @@ impl Tree {
         }
     }
 
-    /// Whether a block may be referred to: one of references once, one of entries often, but not as both.
+    /// Whether a block may be referred to: a block of references once, a block of entries repeatedly, but no block as both.
     fn is_new(&mut self, block: u32) -> bool {
         if self.depth < LEVELS {
             self.seen.insert(block)
@@ -102,12 +103,12 @@ impl Tree {
         }
     }
 
-    /// After the last level: blocks of entries, ascending, with the ids for which each is, for [`Tree::entries`].
+    /// After the last level: the blocks of entries, ascending, with their ids, for [`Tree::entries`].
     pub fn leaves(&mut self) -> Vec<Branch> {
         self.take()
     }
 
-    /// The entries of a block, of which `ids` are all references. Wrong are `Short`, `QuotaEntries`, `QuotaAstray`, `QuotaNoEntry`.
+    /// The entries of a block; `ids` are all references to it. Errors: `Short`, `QuotaEntries`, `QuotaAstray`, `QuotaNoEntry`.
     pub fn entries(
         &self,
         ids: &[Branch],

@@ -1,4 +1,4 @@
-//! Where copies of the superblock may lie when the primary cannot be read.
+//! Where copies of the superblock may lie if the primary cannot be read.
 //! Input: nothing but a device size. Output: byte offsets to try, in a fixed order.
 //! Invariant: at most 7 x 10 candidates, none beyond the device. Limit: volumes made with an unusual number of
 //! blocks per group, or with sparse_super2 backups elsewhere, are not guessed.
@@ -21,14 +21,14 @@ const GROUPS: [u32; 10] = [1, 3, 5, 7, 9, 25, 27, 49, 81, 125];
 pub struct BackupCandidate {
     /// Byte offset from the start of the volume.
     pub at: DevByte,
-    /// The block size for which the place is a backup; a copy found there must claim it, and must claim
-    /// `group` in `s_block_group_nr`.
+    /// The block size for which this is the place of a backup; a copy found here must have this block size, and `group` in
+    /// `s_block_group_nr`.
     pub block_size: u32,
     /// The group that starts there.
     pub group: u32,
 }
 
-/// Places of copies for every block size, commonest first, on a device of `device_bytes`.
+/// Places of copies for every block size, most common first, on a device of `device_bytes`.
 #[must_use]
 pub fn backup_candidates(device_bytes: u64) -> Vec<BackupCandidate> {
     let mut out = Vec::new();
@@ -53,10 +53,12 @@ pub fn backup_candidates(device_bytes: u64) -> Vec<BackupCandidate> {
     out
 }
 
-/// Makes the bytes of a copy those of a primary superblock: as part of group 0, sealed. `torn` is the primary, whose sum is wrong.
+/// Turns the bytes of a copy into those of a primary superblock: in group 0, with a valid checksum. `torn` is the primary,
+/// whose checksum is wrong.
 ///
-/// No copy has the head of the chain of orphans. A disk writes a sector whole: if what lies around the head is the volume's own and
-/// never changes while it is in use, then that sector was written with the head, before the write that was torn or by it.
+/// No copy has the head of the orphan list, so it is taken from the torn primary if possible. A disk writes a sector as a unit:
+/// if the fields around the head are those of the volume and never change while it is in use, then that sector was written with
+/// the head, either before the torn write or by it.
 pub fn as_primary(raw: &mut [u8; SUPERBLOCK_SIZE], torn: &[u8; SUPERBLOCK_SIZE]) {
     put(raw, sb::BLOCK_GROUP_NR, &0u16.to_le_bytes());
     if LASTING
@@ -68,8 +70,8 @@ pub fn as_primary(raw: &mut [u8; SUPERBLOCK_SIZE], torn: &[u8; SUPERBLOCK_SIZE])
     SuperblockEdit::new(raw).seal();
 }
 
-/// What of the first sector is as it was made: counts of inodes and blocks, the geometry of groups, the volume's name for itself, where the
-/// journal is, the seed of hashes.
+/// The fields of the first sector that never change: counts of inodes and blocks, the geometry of groups, the volume's UUID, the
+/// place of the journal, the hash seed.
 const LASTING: [Range<usize>; 5] = [
     sb::INODES_COUNT..sb::R_BLOCKS_COUNT_LO,
     sb::FIRST_DATA_BLOCK..sb::MTIME,

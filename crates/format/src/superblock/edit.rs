@@ -1,8 +1,8 @@
 //! Changes of the primary superblock, in its bytes.
-//! Input: the 1,024 bytes of a superblock that parsed, and values. Output: the same bytes with the changes, sealed.
-//! Invariant: only what a setter names changes; geometry, places and features other than the two that come and go with a
-//! mount, and the one that comes with the first large file, are not touched. Limits: the checked [`super::Superblock`] is not changed along (parse the bytes again), and
-//! nothing is summed before [`SuperblockEdit::seal`].
+//! Input: the 1,024 bytes of a superblock that was parsed, and values. Output: the same bytes with the changes and a checksum.
+//! Invariant: a setter changes only its field; geometry, places and features do not change, except the two features that are
+//! set and cleared by a mount, and the one set by the first large file. Limits: the checked [`super::Superblock`] does not
+//! follow the changes (parse the bytes again), and no checksum is computed before [`SuperblockEdit::seal`].
 //! Source: the kernel's ext4 documentation, "super block"; `dumpe2fs -h` and e2fsck on changed images in tests.
 
 use crate::csum;
@@ -17,11 +17,11 @@ use super::{ErrorRecord, STATE_ERROR, STATE_VALID, SUPERBLOCK_SIZE};
 /// Seconds in the 40 bits of a superblock's times.
 const MAX_TIME: i64 = (1 << 40) - 1;
 
-/// Of revision 0.
+/// The first ordinary inode of revision 0.
 const OLD_FIRST_INO: u32 = 11;
 const OLD_INODE_SIZE: u16 = 128;
 
-/// The bytes of a superblock under change.
+/// The bytes of a superblock being changed.
 #[derive(Debug)]
 pub struct SuperblockEdit<'a>(&'a mut [u8; SUPERBLOCK_SIZE]);
 
@@ -32,7 +32,7 @@ impl<'a> SuperblockEdit<'a> {
         Self(raw)
     }
 
-    /// Free blocks (not clusters). Without 64bit the upper half is not stored.
+    /// Sets the free blocks (not clusters). Without 64bit the upper half is not stored.
     pub fn set_free_blocks(&mut self, count: u64) {
         let (high, low) = num::split(count);
         put_le32(self.0, sb::FREE_BLOCKS_COUNT_LO, low);
@@ -41,17 +41,17 @@ impl<'a> SuperblockEdit<'a> {
         }
     }
 
-    /// Free inodes.
+    /// Sets the free inodes.
     pub fn set_free_inodes(&mut self, count: u32) {
         put_le32(self.0, sb::FREE_INODES_COUNT, count);
     }
 
-    /// Whether the volume was cleanly unmounted.
+    /// Sets whether the volume was cleanly unmounted.
     pub fn set_valid(&mut self, valid: bool) {
         self.set_state(STATE_VALID, valid);
     }
 
-    /// Whether the volume has errors and should be checked.
+    /// Sets whether the volume has errors and should be checked.
     pub fn set_error_state(&mut self, error: bool) {
         self.set_state(STATE_ERROR, error);
     }
@@ -61,20 +61,20 @@ impl<'a> SuperblockEdit<'a> {
         put_le16(self.0, sb::STATE, if on { state | bit } else { state });
     }
 
-    /// Whether the journal must be replayed (incompat feature `needs_recovery`): set while a volume with a journal is
+    /// Sets whether the journal must be replayed (incompat feature `needs_recovery`): set while a volume with a journal is
     /// mounted for writing.
     pub fn set_needs_recovery(&mut self, on: bool) {
         self.set_feature(sb::FEATURE_INCOMPAT, Incompat::RECOVER.bits(), on);
     }
 
-    /// Whether the orphan file may have entries (ro_compat feature `orphan_present`): set while a volume with an orphan
+    /// Sets whether the orphan file may have entries (ro_compat feature `orphan_present`): set while a volume with an orphan
     /// file is mounted for writing.
     pub fn set_orphan_present(&mut self, on: bool) {
         self.set_feature(sb::FEATURE_RO_COMPAT, RoCompat::ORPHAN_PRESENT.bits(), on);
     }
 
-    /// A file has grown past 2 GiB (ro_compat feature `large_file`): never taken back. Revision 0 has no features: it becomes revision 1,
-    /// with the sizes that revision 0 has always had.
+    /// Sets that a file has grown past 2 GiB (ro_compat feature `large_file`); never cleared. Revision 0 has no features, so it
+    /// becomes revision 1, with the sizes that revision 0 always has.
     pub fn set_large_file(&mut self) {
         if le32(self.0, sb::REV_LEVEL) == 0 {
             put_le32(self.0, sb::REV_LEVEL, 1);
@@ -89,27 +89,27 @@ impl<'a> SuperblockEdit<'a> {
         put_le32(self.0, word, if on { bits | bit } else { bits });
     }
 
-    /// Head of the list of orphan inodes; 0 empties it.
+    /// Sets the head of the orphan list; 0 empties it.
     pub fn set_last_orphan(&mut self, ino: Ino) {
         put_le32(self.0, sb::LAST_ORPHAN, ino.get());
     }
 
-    /// Mounts since the last full check.
+    /// Sets the number of mounts since the last full check.
     pub fn set_mount_count(&mut self, count: u16) {
         put_le16(self.0, sb::MNT_COUNT, count);
     }
 
-    /// Time of the last mount, in seconds since 1970.
+    /// Sets the time of the last mount, in seconds since 1970.
     pub fn set_mount_time(&mut self, secs: i64) {
         self.set_time(sb::MTIME, sb::MTIME_HI, secs);
     }
 
-    /// Time of the last write, in seconds since 1970.
+    /// Sets the time of the last write, in seconds since 1970.
     pub fn set_write_time(&mut self, secs: i64) {
         self.set_time(sb::WTIME, sb::WTIME_HI, secs);
     }
 
-    /// 32 bits, and 8 above them elsewhere; before 1970 is stored as 1970.
+    /// 32 bits, and 8 higher bits in another field; a time before 1970 is stored as 1970.
     fn set_time(&mut self, lo: usize, hi: usize, secs: i64) {
         let secs = u64::try_from(secs.clamp(0, MAX_TIME)).unwrap_or(0);
         let (high, low) = num::split(secs);
@@ -117,7 +117,7 @@ impl<'a> SuperblockEdit<'a> {
         put(self.0, hi, &[high.to_le_bytes()[0]]);
     }
 
-    /// Directory of the mount; what does not fit 63 bytes is cut.
+    /// Sets the directory of the mount; cut after 63 bytes.
     pub fn set_last_mounted(&mut self, path: &[u8]) {
         self.set_text::<64>(sb::LAST_MOUNTED, path);
     }
@@ -128,13 +128,12 @@ impl<'a> SuperblockEdit<'a> {
         put(self.0, at, text.get(..N.saturating_sub(1)).unwrap_or(text));
     }
 
-    /// KiB written in the volume's life.
+    /// Sets the KiB written in the volume's lifetime.
     pub fn set_kbytes_written(&mut self, kib: u64) {
         put_le64(self.0, sb::KBYTES_WRITTEN, kib);
     }
 
-    /// Writes a failure down: as the latest, as the first if there was none before, and one more in their number; and
-    /// sets the error state.
+    /// Records a failure: as the latest, as the first if there was none before, and in their count; sets the error state.
     pub fn record_error(&mut self, record: &ErrorRecord) {
         let count = le32(self.0, sb::ERROR_COUNT);
         if count == 0 {
@@ -154,7 +153,7 @@ impl<'a> SuperblockEdit<'a> {
         put(self.0, at.code, &[record.code]);
     }
 
-    /// Puts the sum behind the changes. Nothing without metadata_csum.
+    /// Writes the checksum after the changes. Does nothing without metadata_csum.
     pub fn seal(self) {
         if le32(self.0, sb::FEATURE_RO_COMPAT) & RoCompat::METADATA_CSUM.bits() != 0 {
             let sum = csum::crc32c(csum::SEED, self.0.get(..sb::CHECKSUM).unwrap_or(&[]));
@@ -163,7 +162,7 @@ impl<'a> SuperblockEdit<'a> {
     }
 }
 
-/// Where one of the two error records lies.
+/// The position of one of the two error records.
 struct RecordAt {
     time: usize,
     time_hi: usize,

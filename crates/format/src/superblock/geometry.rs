@@ -1,7 +1,7 @@
-//! Sizes and counts of a volume, validated once, and the arithmetic that needs nothing else.
-//! Input: superblock bytes. Output: [`Geometry`], whose getters cannot fail or be out of range.
-//! Invariant: `block_size` is 2^10..=2^16, groups x inodes_per_group = inodes_count, every shift is in range.
-//! Limit: at most 2^48 blocks, 2^63 bytes and 2^32-1 inodes, as the format has it.
+//! Sizes and counts of a volume, validated once, and arithmetic on them.
+//! Input: superblock bytes. Output: [`Geometry`], whose getters cannot fail or be out of range. Invariant: `block_size` is
+//! 2^10..=2^16, groups x inodes_per_group = inodes_count, every shift is in range. Limit: at most 2^48 blocks, 2^63 bytes and
+//! 2^32-1 inodes, as in the format.
 
 use crate::error::{Corrupt, Result, bad};
 use crate::features::{Features, Incompat, RoCompat};
@@ -12,9 +12,9 @@ use crate::types::{FsBlock, GroupNo};
 
 use super::split64;
 
-/// Extent trees address 48 bits of block number.
+/// Extent trees have 48-bit block numbers.
 const MAX_BLOCKS: u64 = 1 << 48;
-/// Size of an inode in revision 0, and the least in revision 1.
+/// Inode size in revision 0, and the minimum in revision 1.
 const OLD_INODE_SIZE: u32 = 128;
 
 const _: () = assert!(inode::EXTRA_ISIZE == 128 && gd::BLOCK_BITMAP_HI == 32);
@@ -222,8 +222,8 @@ impl Geometry {
         self.check_counts()
     }
 
-    /// Of the counts only that of reserved blocks is used. What is free the groups say: a superblock that counts more than
-    /// there is was left by a crash, or by e2fsck -E journal_only, and its next writer puts it right.
+    /// Only the count of reserved blocks is used. The groups say what is free: a superblock that counts more than there is was
+    /// left by a crash, or by e2fsck -E journal_only, and its next writer corrects it.
     fn check_counts(&self) -> Result<()> {
         let (found, total) = (self.r_blocks_count, self.blocks_count);
         if found > total {
@@ -345,7 +345,7 @@ impl Geometry {
         self.desc_size
     }
 
-    /// Blocks set aside behind the descriptors for growing.
+    /// Blocks reserved behind the descriptors for growing.
     #[must_use]
     pub fn reserved_gdt_blocks(&self) -> u32 {
         self.reserved_gdt_blocks

@@ -1,6 +1,6 @@
-//! A journal device: a superblock that has little more than a UUID, and the log behind it.
-//! Input: the 1,024 bytes at byte 1,024. Output: [`JournalDevice`]. Invariant: the block size is one that volumes have.
-//! Limit: the log has a superblock of its own, see [`crate::journal`].
+//! A journal device: a superblock with little more than a UUID, followed by the log.
+//! Input: the 1,024 bytes at byte 1,024. Output: [`JournalDevice`]. Invariant: the block size is one that volumes have. Limit:
+//! the log has a superblock of its own, see [`crate::journal`].
 //! Source: the kernel's ext4 documentation, "journal (jbd2)", "External Journal"; mke2fs -O journal_dev.
 
 use crate::csum;
@@ -14,7 +14,7 @@ use super::SUPERBLOCK_SIZE;
 /// A checked superblock of a journal device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalDevice {
-    /// What [`super::JournalPlace::External`] names.
+    /// The UUID in [`super::JournalPlace::External`].
     pub uuid: [u8; 16],
     /// Bytes per block.
     pub block_size: u32,
@@ -23,7 +23,7 @@ pub struct JournalDevice {
 }
 
 impl JournalDevice {
-    /// Takes the superblock apart.
+    /// Parses the superblock.
     ///
     /// # Errors
     /// `SuperMagic`, `SuperChecksum`, `BlockSize`, `NoJournalDevice`.

@@ -1,6 +1,6 @@
-//! Where things are: groups, descriptor blocks, inodes; and the doors through which numbers become typed.
-//! Input: a checked superblock and a number. Output: a place inside the volume, or an error naming the number.
-//! Invariant: a place handed out lies within the volume's blocks, except where the doc says so.
+//! Places of groups, descriptor blocks and inodes; and the functions that check numbers and make them typed.
+//! Input: a checked superblock and a number. Output: a place inside the volume, or an error with the number. Invariant: a
+//! returned place lies within the volume's blocks, except where the doc says otherwise.
 //! Source: the kernel's ext4 documentation, "block group descriptors", "meta block groups"; man 5 ext4
 //! (sparse_super, sparse_super2); compared with `dumpe2fs` in tests.
 
@@ -58,7 +58,7 @@ impl Superblock {
         DevByte::new(super::block_bytes(block.get(), self.block_size()))
     }
 
-    /// A pointer read from disk as a block that data or metadata may lie in: behind the superblock, inside the
+    /// Checks a pointer read from disk: a block that may hold data or metadata lies behind the superblock and inside the
     /// volume.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl Superblock {
         })
     }
 
-    /// Whether `len` blocks from `start` may be pointed to by a file or a descriptor.
+    /// Whether a file or a descriptor may point to `len` blocks from `start`.
     #[must_use]
     pub fn holds(&self, start: FsBlock, len: u64) -> bool {
         let end = start.get().checked_add(len);
@@ -89,7 +89,7 @@ impl Superblock {
         u64::from(self.geometry.first_data_block).saturating_add(1)
     }
 
-    /// A number read from disk as an inode of this volume.
+    /// Checks an inode number read from disk.
     ///
     /// # Errors
     /// `InoRange` for 0 and for numbers above the count.
@@ -104,7 +104,7 @@ impl Superblock {
         Ok(Ino::new(number))
     }
 
-    /// A number as a group of this volume.
+    /// Checks a group number.
     ///
     /// # Errors
     /// `GroupRange`.
@@ -139,7 +139,7 @@ impl Superblock {
         num::sat32(left.min(u64::from(self.geometry.blocks_per_group)))
     }
 
-    /// Clusters of a group: bits of its block bitmap that stand for blocks of the volume.
+    /// Clusters of a group: the used bits of its block bitmap.
     #[must_use]
     pub fn group_clusters(&self, group: GroupNo) -> u32 {
         self.group_blocks(group)
@@ -167,7 +167,7 @@ impl Superblock {
         Some((group, num::sat32(bit)))
     }
 
-    /// Where an inode lies; the group's descriptor then names the table's first block.
+    /// The place of an inode; the group's descriptor then names the table's first block.
     ///
     /// # Errors
     /// `InoRange`.
@@ -201,8 +201,8 @@ impl Superblock {
         n == 1 || is_power_of(n, 3) || is_power_of(n, 5) || is_power_of(n, 7)
     }
 
-    /// Blocks at the start of a group that hold a copy of the superblock (in group 0 the block in front of it too),
-    /// descriptors, and the room for more of them.
+    /// Blocks at the start of a group with a copy of the superblock (in group 0 also the block before it), descriptors, and
+    /// reserved descriptor blocks.
     #[must_use]
     pub fn group_head_blocks(&self, group: GroupNo) -> u32 {
         let g = &self.geometry;
@@ -216,7 +216,7 @@ impl Superblock {
         let meta = self.features.incompat.has(Incompat::META_BG);
         let index = group.get().checked_div(per_block).unwrap_or(0);
         let descs = if meta && index >= g.first_meta_bg {
-            // Of the groups that one block of descriptors describes, the first, the second and the last hold it.
+            // Of the groups that one block of descriptors describes, the first, the second and the last have a copy of it.
             let place = group.get().checked_rem(per_block).unwrap_or(0);
             u32::from(place < 2 || place == per_block.saturating_sub(1))
         } else if has_super {
@@ -239,10 +239,10 @@ impl Superblock {
 
     /// The block with the `index`-th block of group descriptors, from 0 to `gdt_blocks() - 1`.
     ///
-    /// Without meta_bg, or below `first_meta_bg`, the descriptors follow the primary superblock. With it, each
-    /// block of descriptors lies in the first of the groups that it describes, behind that group's superblock
-    /// copy if it has one. Example: 1 KiB blocks, 32-byte descriptors: 32 per block, so block 2 of the
-    /// descriptors is at the start of group 64.
+    /// Without meta_bg, or below `first_meta_bg`, the descriptors follow the primary superblock. With it, each block of
+    /// descriptors lies in the first of the groups that it describes, behind that group's superblock copy if it has one.
+    /// Example: with 1 KiB blocks and 32-byte descriptors there are 32 per block, so block 2 of the descriptors is at the start
+    /// of group 64.
     ///
     /// # Errors
     /// `BlockRange` if that is outside the volume.
@@ -273,8 +273,8 @@ impl Superblock {
         self.group_first_block(group).get().saturating_add(skip)
     }
 
-    /// Where copies of the `index`-th block of descriptors lie, for when the first cannot be read: nearest first, at
-    /// most eight, each inside the volume. Copies may be out of date in their counts and flags, not in their places.
+    /// Where copies of the `index`-th block of descriptors lie, if the first cannot be read: nearest first, at most eight, each
+    /// inside the volume. Counts and flags of a copy may be out of date, but not its places.
     #[must_use]
     pub fn gdt_copies(&self, index: u32) -> Vec<FsBlock> {
         let meta =

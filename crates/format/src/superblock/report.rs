@@ -1,13 +1,13 @@
-//! The superblock's fields that steer nothing: what `dumpe2fs -h` and `diorite info` print.
-//! Input: superblock bytes. Output: [`SuperInfo`], plain values. Invariant: parsing cannot fail.
-//! Limit: nothing here is validated beyond its width; never use it to compute a place.
+//! Superblock fields without effect on the layout: what `dumpe2fs -h` and `diorite info` print.
+//! Input: superblock bytes. Output: [`SuperInfo`], plain values. Invariant: parsing cannot fail. Limit: nothing here is
+//! validated beyond its width; never compute a place from it.
 //! Source: the kernel's ext4 documentation, "super block"; man 5 ext4.
 
 use crate::features::{Features, Incompat, RoCompat};
 use crate::layout::sb;
 use crate::le::{bytes, c_bytes, le16, le32, le64, u8_at};
 
-/// A failure that a driver wrote into the superblock.
+/// A failure that a driver recorded in the superblock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorRecord {
     /// Seconds since 1970.
@@ -50,7 +50,7 @@ pub struct SuperInfo {
     pub mount_time: i64,
     /// Last write.
     pub write_time: i64,
-    /// When it was made.
+    /// Creation of the file system.
     pub mkfs_time: i64,
     /// Last full check.
     pub check_time: i64,
@@ -88,9 +88,9 @@ pub struct SuperInfo {
     pub checksum_type: u8,
     /// The checksum as stored; 0 without metadata_csum.
     pub checksum: u32,
-    /// The first group whose descriptors are spread (meta_bg); 0 = all.
+    /// The first group whose descriptors are distributed (meta_bg); 0 = all.
     pub first_meta_bg: u32,
-    /// KiB written in its life.
+    /// KiB written in its lifetime.
     pub kbytes_written: u64,
     /// Clusters (blocks) of metadata, 0 = not computed.
     pub overhead_clusters: u32,
@@ -110,7 +110,7 @@ pub struct SuperInfo {
     pub journal_backup_type: u8,
     /// The journal inode's 60 bytes of map, then size high and low: little-endian words.
     pub journal_backup: [u32; 17],
-    /// Failures written down by drivers.
+    /// Failures recorded by drivers.
     pub errors_recorded: Option<RecordedErrors>,
     /// Whether the free-block count and descriptors are in clusters.
     pub bigalloc: bool,
@@ -168,7 +168,7 @@ impl SuperInfo {
     }
 }
 
-/// A time of 32 bits with 8 more kept elsewhere.
+/// A time of 32 bits with 8 higher bits in another field.
 fn time(b: &[u8], lo: usize, hi: usize) -> i64 {
     i64::from(le32(b, lo)) | i64::from(u8_at(b, hi)) << 32
 }

@@ -1,7 +1,7 @@
-//! What no reader of a superblock minds and a checker does: fields that nothing uses on this volume, with values that they cannot have.
-//! Input: a checked superblock and its bytes. Output: one sentence for each oddity. Invariant: a volume that mke2fs made has none. Limit:
-//! nothing here makes a volume unreadable. Source: the kernel's ext4 documentation, "super block"; what e2fsck -fn says of superblocks
-//! changed field by field.
+//! Oddities that only a consistency check reports: superblock fields that nothing uses on this volume, with impossible values.
+//! Input: a checked superblock and its bytes. Output: one sentence per oddity. Invariant: a volume that mke2fs made has none.
+//! Limit: no oddity makes a volume unreadable. Source: the kernel's ext4 documentation, "super block"; what e2fsck -fn says
+//! about superblocks changed field by field.
 
 use crate::features::{Compat, Incompat, RoCompat};
 use crate::layout::{inode, sb};
@@ -22,7 +22,7 @@ impl Superblock {
         let quota = features.ro_compat.has(RoCompat::QUOTA);
         let casefold = features.incompat.has(Incompat::CASEFOLD);
         let known = !features.names().iter().any(|n| n.starts_with("FEATURE_"));
-        // These have names, and nobody who would write them.
+        // These features have names, but no writer.
         let dead = features.compat.has(Compat::LAZY_BG)
             || features.compat.has(Compat::EXCLUDE_BITMAP)
             || features.ro_compat.has(RoCompat::HAS_SNAPSHOT)
@@ -80,13 +80,14 @@ impl Superblock {
             .collect()
     }
 
-    /// Bytes of fields behind the first 128 of an inode that it cannot have. Nobody reads them where inodes have no more than those.
+    /// Whether inodes cannot have this many bytes of fields after the first 128. The value is unused if inodes have only 128
+    /// bytes.
     fn odd_extra(&self, bytes: u16) -> bool {
         let room = num::usize32(self.geometry().inode_size()).saturating_sub(inode::EXTRA_ISIZE);
         room != 0 && (usize::from(bytes) > room || !bytes.is_multiple_of(4))
     }
 
-    /// The journal is in one place, and only if there is one.
+    /// The journal must be in at most one place, and only if the volume has one.
     fn odd_journal(&self, b: &[u8]) -> Option<&'static str> {
         let inside = le32(b, sb::JOURNAL_INUM) != 0;
         let outside = bytes::<16>(b, sb::JOURNAL_UUID) != [0; 16];

@@ -3,7 +3,7 @@
 use super::*;
 use crate::types::GroupNo;
 
-/// A legal superblock of a 32 MiB volume with 1 KiB blocks, without checksums.
+/// A valid superblock of a 32 MiB volume with 1 KiB blocks, without checksums.
 pub(crate) fn sample() -> [u8; 1024] {
     let mut b = [0u8; 1024];
     let put32 =
@@ -70,7 +70,7 @@ fn impossible_geometry_is_refused() {
     }
 }
 
-/// The kernel goes by what the groups say.
+/// The kernel uses the counts of the groups.
 #[test]
 fn counts_of_what_is_free_may_be_anything() {
     for at in [sb::FREE_INODES_COUNT, sb::FREE_BLOCKS_COUNT_LO] {

@@ -1,6 +1,6 @@
-//! Hashes of extended attributes, by which equal blocks are found and values in inodes are verified.
-//! Input: name and value. Output: the hash, or an error when a stored one differs. Invariant: total.
-//! Limit: entry hashes are not a protection against damage; checksums are.
+//! Hashes of extended attributes: they find equal blocks, and verify values in inodes.
+//! Input: name and value. Output: the hash, or an error if a stored one differs. Invariant: defined for all input. Limit: entry
+//! hashes do not protect against damage; checksums do.
 //! Source: the kernel's ext4 documentation, "extended attributes"; both forms checked against mke2fs and the
 //! kernel by experiment.
 
@@ -13,14 +13,14 @@ use crate::types::Ino;
 
 use super::XattrEntry;
 
-/// The hash of an entry whose value is beside it: 5 bits of rotation for each byte of the name, 16 for each
-/// little-endian word of the value (filled up with zeros).
+/// The hash of an entry with its value in the same area: a rotation by 5 bits for each byte of the name, by 16 for each
+/// little-endian word of the value (padded with zeros).
 #[must_use]
 pub fn entry_hash(name: &[u8], value: &[u8]) -> u32 {
     over_value(name_hash(name, false), value)
 }
 
-/// What older drivers, whose characters are signed, also stored.
+/// Also accepts the hash of older drivers with signed characters.
 pub(super) fn accepted(name: &[u8], value: &[u8]) -> [u32; 2] {
     [
         entry_hash(name, value),
@@ -45,8 +45,8 @@ fn over_value(hash: u32, value: &[u8]) -> u32 {
     })
 }
 
-/// Checks a value that was read from an inode of its own: its flag, its length, the crc32c kept in the inode's
-/// access time, and the entry's hash made of that.
+/// Checks a value that was read from an inode of its own: the inode's flag, the length, the crc32c in the inode's access time,
+/// and the entry's hash of that.
 ///
 /// # Errors
 /// `XattrHash`; `InodeFlags` if the inode is not one that holds a value.

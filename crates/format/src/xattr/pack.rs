@@ -1,8 +1,8 @@
-//! Attributes written back, without one of them or with another.
-//! Input: checked entries, one of them left out or new. Output: an inode's area or a block, packed: entries from the front, values from the back, both in
-//! order. Invariant: what is packed parses to the same entries; an inode's area without attributes is zeros. Limit: what
-//! does not fit is refused. Source: the kernel's ext4 documentation, "extended attributes"; the header's hash compared with blocks that
-//! the kernel made.
+//! Writes attributes back, with one removed, added or changed.
+//! Input: checked entries, one of them removed or new. Output: an inode's area or a block, packed: entries from the front,
+//! values from the back, both in order. Invariant: what is packed parses to the same entries; an inode's area without
+//! attributes is zeros. Limit: entries that do not fit are refused. Source: the kernel's ext4 documentation, "extended
+//! attributes"; the header's hash compared with blocks that the kernel made.
 
 use crate::error::{Unfit, room};
 use crate::inode::Inode;
@@ -14,12 +14,13 @@ use crate::types::FsBlock;
 
 use super::{MAGIC, NameIndex, XattrEntry, XattrValue, Xattrs, entry_hash, set_refcount};
 
-/// Bytes of an inode's area that are no entries: the magic number, and the zeros behind the last one.
+/// Bytes of an inode's area that are not entries: the magic number, and the zeros after the last entry.
 const AROUND: usize = 8;
 
 type Packed = core::result::Result<(), Unfit>;
 
-/// Writes the attributes behind an inode's fields; `raw` is what the inode was parsed from, and is not sealed again. On an error nothing changes.
+/// Writes the attributes after an inode's fields; `raw` is what the inode was parsed from; its checksum is not updated. On an
+/// error nothing changes.
 ///
 /// # Errors
 /// `Rule` if they do not fit.
@@ -36,7 +37,7 @@ pub fn write_inode(inode: &Inode, entries: &[XattrEntry<'_>], raw: &mut [u8]) ->
     Ok(())
 }
 
-/// Writes a block of attributes and seals it. On an error nothing changes.
+/// Writes an attribute block with its checksum. On an error nothing changes.
 ///
 /// # Errors
 /// `Short`; `Rule` if they do not fit.
@@ -58,7 +59,7 @@ pub fn write_block(
     set_refcount(sb, block, b, refcount)
 }
 
-/// Of all entries' hashes; 0, which is never shared, if one has none.
+/// The hash over all entries' hashes; 0, which is never shared, if an entry has none.
 #[must_use]
 pub fn block_hash(entries: &[XattrEntry<'_>]) -> u32 {
     if entries.iter().any(|e| e.hash == 0) {
@@ -70,7 +71,7 @@ pub fn block_hash(entries: &[XattrEntry<'_>]) -> u32 {
 }
 
 impl<'a> XattrEntry<'a> {
-    /// An attribute whose value is beside it.
+    /// An attribute with its value in the same area.
     #[must_use]
     pub fn new(index: NameIndex, name: &'a [u8], value: &'a [u8]) -> Self {
         Self {
@@ -83,7 +84,7 @@ impl<'a> XattrEntry<'a> {
 }
 
 impl<'a> Xattrs<'a> {
-    /// All entries with one more, or with another value of one, in the order that blocks have.
+    /// All entries with one added, or with a new value of one, in the order of blocks.
     #[must_use]
     pub fn with(&self, new: XattrEntry<'a>) -> Vec<XattrEntry<'a>> {
         let others = self.without(new.index, new.name);
@@ -93,7 +94,7 @@ impl<'a> Xattrs<'a> {
         all
     }
 
-    /// All entries but one; none if that is not there.
+    /// All entries but one; `None` if it does not exist.
     #[must_use]
     pub fn without(&self, index: NameIndex, name: &[u8]) -> Option<Vec<XattrEntry<'a>>> {
         self.get(index, name)?;
@@ -105,7 +106,8 @@ impl<'a> Xattrs<'a> {
         )
     }
 
-    /// The longest value, in multiples of 4, with which an attribute fits into the inode beside the others of these. None: not even an empty one fits.
+    /// The longest value, in multiples of 4, with which an attribute fits into the inode next to the others of these. None: not
+    /// even an empty value fits.
     #[must_use]
     pub fn room_for(&self, inode: &Inode, (index, name): (NameIndex, &[u8])) -> Option<usize> {
         let area = inode.xattr_area()?.len();
@@ -118,12 +120,12 @@ impl<'a> Xattrs<'a> {
 }
 
 impl XattrEntry<'_> {
-    /// Does it fit into so many bytes of an inode, alone?
+    /// Whether it fits alone into this many bytes of an inode.
     pub(crate) fn fits_in(&self, area: usize) -> bool {
         self.packed_len().saturating_add(AROUND) <= area
     }
 
-    /// Bytes of the entry and, if it is beside it, the value.
+    /// Bytes of the entry and, if it is in the same area, of the value.
     fn packed_len(&self) -> usize {
         let value = match self.value {
             XattrValue::Inode { .. } => 0,
@@ -133,7 +135,7 @@ impl XattrEntry<'_> {
     }
 }
 
-/// Entries from `base` on, values from the end.
+/// Writes entries from `base` on, values from the end.
 fn pack(bytes: &mut [u8], base: usize, entries: &[XattrEntry<'_>]) -> Packed {
     let (mut at, mut values) = (base, bytes.len());
     for entry in entries {
@@ -143,7 +145,7 @@ fn pack(bytes: &mut [u8], base: usize, entries: &[XattrEntry<'_>]) -> Packed {
             XattrValue::Bytes(value) => (0, value.len(), value),
         };
         values = values.saturating_sub(up(value.len()));
-        // Behind the last entry there are four bytes of zeros.
+        // Four zero bytes follow the last entry.
         if at.saturating_add(len).saturating_add(4) > values {
             return Err(Unfit::Rule {
                 what: "extended attributes",

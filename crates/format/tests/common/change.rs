@@ -1,4 +1,4 @@
-//! Changes of an image, made with the crate under test and booked wherever e2fsck counts.
+//! Changes of an image, made with the crate under test and accounted wherever e2fsck counts.
 
 use diorite_format::superblock::SuperblockEdit;
 use diorite_format::{FsBlock, GroupDesc, Ino, Inode, bitmap};
@@ -21,7 +21,7 @@ pub fn edit_super(image: &Image, edit: impl Fn(&mut SuperblockEdit<'_>)) {
     image.put(1024, &raw);
 }
 
-/// Takes `blocks` blocks in a row, in whole clusters, and books them everywhere; returns the first.
+/// Allocates `blocks` contiguous blocks, in whole clusters, and updates all counts; returns the first.
 pub fn take_blocks(image: &Image, blocks: u32) -> FsBlock {
     let v = Volume::open(&image.path);
     let ratio = v.sb.geometry().cluster_ratio();
@@ -56,7 +56,7 @@ pub fn put_inode(image: &Image, v: &Volume, inode: &Inode) {
     image.put(v.inode_at(inode.ino), &raw);
 }
 
-/// Changes the bit and the counts of an inode: taken (`take`) or given back.
+/// Changes the bit and the counts of an inode: allocated (`take`) or freed.
 pub fn book_inode(image: &Image, ino: Ino, take: bool, is_dir: bool) {
     let v = Volume::open(&image.path);
     let place = v.sb.inode_place(ino).unwrap();
@@ -82,7 +82,7 @@ pub fn book_inode(image: &Image, ino: Ino, take: bool, is_dir: bool) {
     });
 }
 
-/// The first free inode of group 0, booked.
+/// Allocates the first free inode of group 0.
 pub fn take_inode(image: &Image, is_dir: bool) -> Ino {
     let v = Volume::open(&image.path);
     let map = v.block(v.groups[0].inode_bitmap);

@@ -1,4 +1,4 @@
-//! Images made by the installed mke2fs, debugfs and e2fsck, and a reader just big enough to test the parsers.
+//! Images made by the installed mke2fs, debugfs and e2fsck, and a minimal reader to test the parsers.
 #![allow(dead_code, clippy::unwrap_used, unreachable_pub)]
 
 pub mod change;
@@ -16,17 +16,17 @@ use diorite_format::inline::InlineData;
 use diorite_format::xattr::{NameIndex, XattrValue, Xattrs, verify_ea_inode};
 use diorite_format::{FileBlock, FsBlock, GroupDesc, GroupNo, Ino, Inode, MapKind, Superblock};
 
-/// Islands of data in the fragmented file, and bytes from one to the next.
+/// Number of data islands in the fragmented file, and bytes from one to the next.
 pub const ISLANDS: u64 = 300;
 pub const STRIDE: u64 = 128 * 1024;
 /// Files in the big directory.
 pub const MANY: usize = 500;
-/// Files in it where its hash tree shall have an inner level.
+/// Files in it if its hash tree needs an inner level.
 pub const VERY_MANY: usize = 9000;
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// An image in a directory of its own, removed with it.
+/// An image in a directory of its own, which is removed with it.
 pub struct Image {
     pub dir: PathBuf,
     pub path: PathBuf,
@@ -38,7 +38,7 @@ impl Drop for Image {
     }
 }
 
-/// Runs a program; its output, or `None` when it is not installed.
+/// Runs a program; its output, or `None` if it is not installed.
 pub fn run(program: &str, args: &[&str]) -> Option<(i32, String)> {
     match xtask::run::tool(program).args(args).output() {
         Ok(out) => {
@@ -55,7 +55,7 @@ pub fn run(program: &str, args: &[&str]) -> Option<(i32, String)> {
 }
 
 impl Image {
-    /// Makes a populated image; `None` (with the reason printed) where the tools are missing.
+    /// Makes a populated image; `None` (with the reason printed) if tools are missing.
     pub fn make(args: &[&str], size: &str, many: usize) -> Option<Self> {
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("diorite-format-{}-{n}", std::process::id()));
@@ -84,7 +84,7 @@ impl Image {
         Some(image)
     }
 
-    /// What mke2fs cannot copy.
+    /// Adds what mke2fs cannot copy.
     fn edit(&self) -> Option<()> {
         fs::write(self.dir.join("v500"), [b'm'; 300]).unwrap();
         fs::write(self.dir.join("v5000"), [b'L'; 700]).unwrap();
@@ -132,7 +132,7 @@ impl Image {
         file.write_all_at(bytes, at).unwrap();
     }
 
-    /// A full check finds nothing to say.
+    /// Asserts that a full check finds nothing.
     pub fn assert_clean(&self) {
         let (code, text) = run("e2fsck", &["-fn", self.path.to_str().unwrap()]).unwrap();
         assert_eq!(code, 0, "{text}");
@@ -223,14 +223,14 @@ impl Volume {
         block[offset as usize..offset as usize + self.sb.geometry().desc_size() as usize].to_vec()
     }
 
-    /// Byte of a group's descriptor.
+    /// Position of a group's descriptor.
     pub fn desc_at(&self, group: GroupNo) -> u64 {
         let (index, offset) = self.sb.desc_place(group).unwrap();
         let block = self.sb.gdt_location(index).unwrap();
         self.sb.byte_of(block).get() + u64::from(offset)
     }
 
-    /// Byte of an inode.
+    /// Position of an inode.
     pub fn inode_at(&self, ino: Ino) -> u64 {
         let place = self.sb.inode_place(ino).unwrap();
         let table = self.groups[place.group.get() as usize].inode_table;

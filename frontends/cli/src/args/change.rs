@@ -1,6 +1,6 @@
-//! The command line of what changes names and what inodes say of their files, in coreutils' words.
+//! Options of the commands that change names and inodes, as in coreutils.
 //!
-//! Input: the process's arguments. Output: options. Invariant: as for all of them. Limits: none of its own.
+//! Input: the process's arguments. Output: options. Invariant: parsing opens nothing. Limits: none of its own.
 
 use crate::modes::ModeChange;
 use crate::owners::Owner;
@@ -12,13 +12,13 @@ use std::ffi::OsString;
 /// `mkdir`.
 #[derive(Args, Debug)]
 pub(crate) struct MkdirArgs {
-    /// Directories above, too; what is there already is no error
+    /// Also make missing parent directories; a directory that exists is no error
     #[arg(short, long)]
     pub(crate) parents: bool,
     /// Permissions, as for chmod
     #[arg(short, long, value_parser = ModeChange::parse)]
     pub(crate) mode: Option<ModeChange>,
-    /// Say what is done
+    /// Print each change
     #[arg(short, long)]
     pub(crate) verbose: bool,
     /// The image
@@ -31,13 +31,13 @@ pub(crate) struct MkdirArgs {
 /// `rmdir`.
 #[derive(Args, Debug)]
 pub(crate) struct RmdirArgs {
-    /// The directories above, too, as far as they are named: a/b removes a/b, then a
+    /// Also remove the parent directories in the path: a/b removes a/b, then a
     #[arg(short, long)]
     pub(crate) parents: bool,
-    /// That one is not empty is no error
+    /// A directory that is not empty is no error
     #[arg(long)]
     pub(crate) ignore_fail_on_non_empty: bool,
-    /// Say what is done
+    /// Print each change
     #[arg(short, long)]
     pub(crate) verbose: bool,
     /// The image
@@ -50,16 +50,16 @@ pub(crate) struct RmdirArgs {
 /// `rm`.
 #[derive(Args, Debug)]
 pub(crate) struct RmArgs {
-    /// Directories with all that is in them, too
+    /// Also remove directories with everything below them
     #[arg(short, long, visible_short_alias = 'R')]
     pub(crate) recursive: bool,
-    /// Empty directories, too
+    /// Also remove empty directories
     #[arg(short, long)]
     pub(crate) dir: bool,
-    /// What is not there is no error
+    /// A path that does not exist is no error
     #[arg(short, long)]
     pub(crate) force: bool,
-    /// Say what is done
+    /// Print each change
     #[arg(short, long)]
     pub(crate) verbose: bool,
     /// The image
@@ -72,13 +72,13 @@ pub(crate) struct RmArgs {
 /// `mv`.
 #[derive(Args, Debug)]
 pub(crate) struct MvArgs {
-    /// What is there under the new name stays, and nothing is moved there
+    /// Do not replace existing files
     #[arg(short, long)]
     pub(crate) no_clobber: bool,
-    /// DEST is the new name, also if it is a directory
+    /// Take DEST as the new name even if it is a directory
     #[arg(short = 'T', long)]
     pub(crate) no_target_directory: bool,
-    /// Say what is done
+    /// Print each change
     #[arg(short, long)]
     pub(crate) verbose: bool,
     /// The image
@@ -94,21 +94,21 @@ pub(crate) struct MvArgs {
 /// `ln`.
 #[derive(Args, Debug)]
 pub(crate) struct LnArgs {
-    /// A symbolic link: TARGET is its text, and need not be there
+    /// Make a symbolic link: TARGET is its text and need not exist
     #[arg(short, long)]
     pub(crate) symbolic: bool,
-    /// Remove what is there under the new name
+    /// Replace an existing file at the new name
     #[arg(short, long)]
     pub(crate) force: bool,
-    /// LINK is the new name, also if it is a directory
+    /// Take LINK as the new name even if it is a directory
     #[arg(short = 'T', long)]
     pub(crate) no_target_directory: bool,
-    /// Say what is done
+    /// Print each change
     #[arg(short, long)]
     pub(crate) verbose: bool,
     /// The image
     pub(crate) img: String,
-    /// What to link to
+    /// The file to link to
     pub(crate) target: OsString,
     /// The new name, or a directory for it
     pub(crate) link: OsString,
@@ -124,16 +124,16 @@ pub(crate) struct MknodArgs {
     pub(crate) img: String,
     /// The new name
     pub(crate) path: OsString,
-    /// Of which kind
+    /// The type of node
     #[arg(value_enum, value_name = "TYPE")]
     pub(crate) kind: NodeType,
-    /// A device's major number
+    /// Major number of a device
     pub(crate) major: Option<u32>,
-    /// Its minor number
+    /// Minor number of a device
     pub(crate) minor: Option<u32>,
 }
 
-/// The kinds of nodes, by mknod's letters.
+/// The types of nodes, by mknod's letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum NodeType {
     /// Block device
@@ -150,25 +150,25 @@ pub(crate) enum NodeType {
 /// `touch`.
 #[derive(Args, Debug)]
 pub(crate) struct TouchArgs {
-    /// The time of the last access only
+    /// Set only the access time
     #[arg(short)]
     pub(crate) access: bool,
-    /// The time of the last change only
+    /// Set only the modification time
     #[arg(short)]
     pub(crate) modification: bool,
-    /// Make no file that is not there
+    /// Do not create files
     #[arg(short = 'c', long)]
     pub(crate) no_create: bool,
-    /// A symbolic link itself, not what it points to
+    /// Use a symbolic link itself, not its target
     #[arg(long)]
     pub(crate) no_dereference: bool,
-    /// This time instead of now: @SECONDS since 1970, or 2001-02-03, 2001-02-03 04:05:06 (local time), 2001-02-03T04:05:06Z
+    /// Use this time instead of now: @SECONDS since 1970, or 2001-02-03, 2001-02-03 04:05:06 (local time), 2001-02-03T04:05:06Z
     #[arg(short, long, value_name = "TIME", value_parser = times::parse, conflicts_with = "reference")]
     pub(crate) date: Option<Timestamp>,
-    /// This time instead of now: [[CC]YY]MMDDhhmm[.ss], local
+    /// Use this time instead of now: [[CC]YY]MMDDhhmm[.ss], local time
     #[arg(short = 't', value_name = "STAMP", value_parser = times::parse_stamp, conflicts_with_all = ["date", "reference"])]
     pub(crate) stamp: Option<Timestamp>,
-    /// The times of this file of the image instead of now
+    /// Use the times of this file of the image instead of now
     #[arg(short, long, value_name = "FILE")]
     pub(crate) reference: Option<OsString>,
     /// The image
@@ -181,15 +181,15 @@ pub(crate) struct TouchArgs {
 /// `chmod`.
 #[derive(Args, Debug)]
 pub(crate) struct ChmodArgs {
-    /// Directories with all that is in them
+    /// Include everything below directories
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
-    /// Say what is done
+    /// Print each change
     #[arg(short, long)]
     pub(crate) verbose: bool,
     /// The image
     pub(crate) img: String,
-    /// Octal, or letters: u+x, go-w,a=rX; without a letter for whom all are meant
+    /// An octal number, or letters: u+x, go-w,a=rX; without u, g or o it applies to all
     #[arg(value_parser = ModeChange::parse, allow_hyphen_values = true)]
     pub(crate) mode: ModeChange,
     /// The files
@@ -200,13 +200,13 @@ pub(crate) struct ChmodArgs {
 /// `chown`.
 #[derive(Args, Debug)]
 pub(crate) struct ChownArgs {
-    /// Directories with all that is in them
+    /// Include everything below directories
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
-    /// Symbolic links themselves, not what they point to
+    /// Use a symbolic link itself, not its target
     #[arg(long)]
     pub(crate) no_dereference: bool,
-    /// Say what is done
+    /// Print each change
     #[arg(short, long)]
     pub(crate) verbose: bool,
     /// The image

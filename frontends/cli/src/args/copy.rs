@@ -1,6 +1,6 @@
-//! The command line of what copies out and in, and of what does many changes at once.
+//! Options of the commands that copy files out and in, and of the command that runs scripts.
 //!
-//! Input: the process's arguments. Output: options. Invariant: as for all of them. Limits: none of its own.
+//! Input: the process's arguments. Output: options. Invariant: parsing opens nothing. Limits: none of its own.
 
 use crate::modes::ModeChange;
 use clap::Args;
@@ -13,17 +13,17 @@ pub(crate) struct GetArgs {
     /// Directories are always copied whole; for those whose fingers type it
     #[arg(short, hide = true)]
     pub(crate) recursive: bool,
-    /// Give copies the owner and group (as numbers) that they have in the image; so for root unless told otherwise
+    /// Give copies the owner and group (as numbers) that they have in the image; the default for root
     #[arg(
         long,
         visible_alias = "numeric-owner",
         overrides_with = "no_same_owner"
     )]
     pub(crate) same_owner: bool,
-    /// Copies belong to whoever runs this
+    /// Copies belong to the user who runs the command
     #[arg(long)]
     pub(crate) no_same_owner: bool,
-    /// No extended attributes
+    /// Copy no extended attributes
     #[arg(long)]
     pub(crate) no_xattrs: bool,
     /// No progress on the terminal
@@ -51,10 +51,10 @@ pub(crate) struct PutArgs {
     /// The copies belong to this group, given as a number
     #[arg(long, value_name = "GID", value_parser = ids())]
     pub(crate) group: Option<u32>,
-    /// Change the permissions of the copies as chmod does: u=rwX,go=rX; octal ones are for all but directories
+    /// Change the permissions of the copies as chmod does: u=rwX,go=rX; octal modes apply to all but directories
     #[arg(long, value_name = "MODE", value_parser = ModeChange::parse)]
     pub(crate) mode: Option<ModeChange>,
-    /// No extended attributes, no ACLs
+    /// Copy no extended attributes and no ACLs
     #[arg(long)]
     pub(crate) no_xattrs: bool,
     /// What is there already stays; directories are merged all the same
@@ -104,20 +104,21 @@ pub(crate) struct EditArgs {
     /// The script; - for standard input
     #[arg(short = 'f', long, value_name = "FILE")]
     pub(crate) script: PathBuf,
-    /// Each line is a transaction of its own
+    /// Make each line a transaction of its own
     #[arg(long)]
     pub(crate) each: bool,
-    /// Commit between lines whenever the transaction is getting full: each line is done whole or not at all, the script is not
+    /// Commit between lines whenever the transaction is nearly full: each line is applied completely or not at all, but not the
+    /// whole script
     #[arg(long, conflicts_with_all = ["each", "dry_run"])]
     pub(crate) batch: bool,
-    /// Do everything, in one transaction, and give it up: the image stays as it is
+    /// Do everything in one transaction, then discard it: the image does not change
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
     /// The image
     pub(crate) img: String,
 }
 
-/// Users and groups; the last number stands for none.
+/// Users and groups; the last number means none.
 fn ids() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(..i64::from(u32::MAX))
 }

@@ -363,6 +363,10 @@ pub(super) struct RunOptions {
 pub(super) enum Child {
     Engine,
     Overwrite,
+    /// Writes past the end of a file
+    Append,
+    /// Writes into holes, each block once
+    Fill,
     Raw,
     Open,
     /// Random writes into a hole, of zeros

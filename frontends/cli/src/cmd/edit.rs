@@ -18,7 +18,7 @@ mod words;
 use crate::args::{EditArgs, Global};
 use crate::image;
 use crate::report::Report;
-use diorite::{Error, GroupFill, Volume};
+use diorite::{AtomicFill, Error, Volume};
 use diorite_format::superblock::JournalPlace;
 use script::Transaction;
 use std::io::{self, Read};
@@ -98,21 +98,21 @@ fn one(
     args: &EditArgs,
     transaction: &Transaction,
     report: &mut Report,
-) -> Result<Option<GroupFill>, Error> {
-    let group = volume.group()?;
+) -> Result<Option<AtomicFill>, Error> {
+    let atomic = volume.atomic()?;
     for (line, step) in transaction {
         report.place = Some(place(args, *line));
         step.apply(volume, report);
         report.place = None;
         if report.has_failed() {
-            let fill = group.fill();
-            group.abandon()?;
+            let fill = atomic.fill();
+            atomic.abandon()?;
             return Ok(Some(fill));
         }
     }
     match args.dry_run {
-        true => group.abandon()?,
-        false => group.commit()?,
+        true => atomic.abandon()?,
+        false => atomic.commit()?,
     }
     Ok(None)
 }
@@ -126,7 +126,7 @@ fn place(args: &EditArgs, line: usize) -> String {
 fn give_up(
     args: &EditArgs,
     transaction: &Transaction,
-    (done, fill): (usize, GroupFill),
+    (done, fill): (usize, AtomicFill),
     report: &mut Report,
 ) {
     let first = transaction.first().map_or(0, |step| step.0);

@@ -22,28 +22,28 @@ pub struct Aims {
 #[derive(Clone, Copy)]
 struct Carrier {
     began: usize,
-    settled: usize,
+    durable_at: usize,
 }
 
 impl Aims {
     /// See the module.
     #[must_use]
     pub fn of(log: &[Event], told: &Told) -> Aims {
-        let settled = settled(log);
+        let durable_at = durable_at(log);
         let mut carriers: HashMap<u32, Vec<Carrier>> = HashMap::new();
         for (began, event) in log.iter().enumerate() {
             let Event::Write { id, data, .. } = event else {
                 continue;
             };
-            let settled = settled.get(id).copied().unwrap_or(usize::MAX);
+            let durable_at = durable_at.get(id).copied().unwrap_or(usize::MAX);
             for write in stamps(data) {
-                let carrier = Carrier { began, settled };
+                let carrier = Carrier { began, durable_at };
                 carriers.entry(write).or_default().push(carrier);
             }
         }
         let early = |write: u32, ack: usize| {
             let mut all = carriers.get(&write).into_iter().flatten();
-            all.any(|c| c.began < ack && c.settled > ack)
+            all.any(|c| c.began < ack && c.durable_at > ack)
         };
         let covered = covered(told);
         let mut suspicious: Vec<usize> = covered
@@ -94,8 +94,8 @@ fn stamps(data: &Data) -> Vec<u32> {
 }
 
 /// When each write to a disk became durable.
-fn settled(log: &[Event]) -> HashMap<u64, usize> {
-    let mut settled = HashMap::new();
+fn durable_at(log: &[Event]) -> HashMap<u64, usize> {
+    let mut durable_at = HashMap::new();
     // Of a write its disk, and whether it is durable by itself; of a flush its disk, and what it covers.
     let mut writes: HashMap<u64, (usize, bool)> = HashMap::new();
     let mut flushes: HashMap<u64, Vec<u64>> = HashMap::new();
@@ -124,12 +124,12 @@ fn settled(log: &[Event]) -> HashMap<u64, usize> {
             Event::Ended { id } => {
                 let reached = flushes.remove(id).unwrap_or_default();
                 reached.iter().for_each(|id| {
-                    settled.entry(*id).or_insert(place);
+                    durable_at.entry(*id).or_insert(place);
                 });
                 ended.retain(|(id, _)| !reached.contains(id));
                 match writes.get(id) {
                     Some((_, true)) => {
-                        settled.insert(*id, place);
+                        durable_at.insert(*id, place);
                     }
                     Some((disk, false)) => ended.push((*id, *disk)),
                     None => {}
@@ -138,5 +138,5 @@ fn settled(log: &[Event]) -> HashMap<u64, usize> {
             Event::Mark => {}
         }
     }
-    settled
+    durable_at
 }

@@ -205,12 +205,12 @@ impl<'a> Walk<'a> {
             self.ended += 1;
         }
         if let Some(reach) = self.flushes.remove(&id) {
-            self.settle(reach);
+            self.make_durable(reach);
         }
     }
 
     /// Puts into the images what is durable now.
-    fn settle(&mut self, reach: Reach) {
+    fn make_durable(&mut self, reach: Reach) {
         let early = |w: &Unsettled| {
             w.disk == reach.disk && w.ended.is_some_and(|ended| ended < reach.before)
         };

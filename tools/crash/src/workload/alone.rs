@@ -5,7 +5,7 @@
 
 use super::{Driver, LENGTHS};
 use crate::error::Result;
-use crate::history::{Note, Start, Usage, What};
+use crate::history::{Start, Usage, What};
 use crate::rng::Rng;
 use crate::stamp::{SECTOR, fill};
 use crate::states::{Change, KeepSize};
@@ -193,13 +193,13 @@ impl Driver<'_> {
         match self.rng.below(12) {
             0 => {
                 let number = self.begin(What::SyncAll)?;
-                let well = self.volume.sync().is_ok();
-                return self.end(number, well);
+                let made = self.volume.sync();
+                return self.end(number, made);
             }
             1 | 2 if self.alone[which].file.is_some() => {
                 let number = self.begin(What::Sync { file })?;
-                let well = self.alone[which].open().sync().is_ok();
-                return self.end(number, well);
+                let made = self.alone[which].open().sync();
+                return self.end(number, made);
             }
             3 if self.alone[which].file.is_some() => {
                 let open = self.alone[which].open().clone();
@@ -216,9 +216,6 @@ impl Driver<'_> {
         })?;
         let made = self.alone[which].make(self.volume, number, &change);
         self.alone[which].follow(&mut self.rng, &change);
-        (self.sink)(match made {
-            Ok(()) => Note::Acked(number),
-            Err(_) => Note::Failed(number),
-        })
+        self.end(number, made)
     }
 }

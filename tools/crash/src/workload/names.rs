@@ -108,8 +108,8 @@ impl Driver<'_> {
         };
         self.hold(&op);
         let number = self.begin(What::Names(op.clone()))?;
-        let well = op.ask(self.volume).is_ok();
-        self.end(number, well)
+        let made = op.ask(self.volume);
+        self.end(number, made)
     }
 
     /// Opens what is about to lose its name, every other time, and keeps it open for a while. Nothing if it is not there.
@@ -142,8 +142,8 @@ impl Driver<'_> {
             .volume
             .open_path(&format!("{TOP}{path}"), OpenFlags::default())?;
         let number = self.begin(What::SyncName(path))?;
-        let well = file.sync().is_ok();
-        self.end(number, well)
+        let made = file.sync();
+        self.end(number, made)
     }
 }
 

@@ -1,7 +1,7 @@
-//! Linux AIO's system calls and structures, as io_submit(2), io_getevents(2) and linux/aio_abi.h (UAPI) describe them.
+//! System calls and structures of Linux AIO, as in io_submit(2), io_getevents(2) and linux/aio_abi.h (UAPI).
 //!
-//! Input: control blocks. Output: events. Invariant: a control block and all that it names stay in place until its
-//! event is seen; the caller argues that. Limits: Linux.
+//! Input: control blocks. Output: events. Invariant: a control block and all memory that it names stay in place until its event
+//! was seen; the caller guarantees that. Limits: Linux.
 
 use std::io;
 
@@ -62,7 +62,7 @@ impl Context {
         }
     }
 
-    /// Submits control blocks; how many the kernel took, or the error of the first.
+    /// Submits control blocks. Returns how many the kernel took, or the error of the first.
     ///
     /// # Safety
     /// Every pointer names a control block that, with all it names, stays in place until its event has been seen.
@@ -73,7 +73,7 @@ impl Context {
         usize::try_from(res).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Events that are there now.
+    /// The events that are available now.
     pub(super) fn events(&self, events: &mut [Event]) -> usize {
         let now = libc::timespec {
             tv_sec: 0,

@@ -1,4 +1,4 @@
-//! Ends of files, wrong requests, odd offsets, and file systems that refuse direct I/O.
+//! Ends of files, invalid requests, odd offsets, and file systems that refuse direct I/O.
 
 use super::*;
 use std::fs::OpenOptions;
@@ -25,7 +25,7 @@ fn a_partial_last_sector_is_read_whole() {
     });
 }
 
-/// Rule L2: a backing that shrank reads as zeros, and fails.
+/// Rule L2: reads past the end of a backing file that shrank return zeros and an error.
 #[test]
 fn reads_beyond_a_shrunken_end_are_zeros_and_errors() {
     every_engine(65536, |device, image| {
@@ -154,7 +154,7 @@ fn a_file_grows_as_far_as_it_may() {
     }
 }
 
-/// Rule L9.
+/// Rule L9: direct I/O only if the offset is a multiple of the backing's alignment; otherwise buffered.
 #[test]
 fn an_odd_offset_of_an_image_is_served_buffered() {
     let image = Image::new("/dev/shm", 65536).expect("tmpfs");
@@ -179,7 +179,7 @@ fn an_odd_offset_of_an_image_is_served_buffered() {
     }
 }
 
-/// Rule L10: direct I/O leaves the host's page cache as it is; buffered I/O fills it.
+/// Rule L10: direct I/O does not fill the host's page cache; buffered I/O does.
 #[test]
 fn direct_io_leaves_the_page_cache_alone() {
     const SIZE: usize = 4 << 20;
@@ -187,7 +187,7 @@ fn direct_io_leaves_the_page_cache_alone() {
         let file = std::fs::File::open(&image.path).expect("the test's own file");
         file.sync_all().expect("it can be synced");
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("advice");
-        // A file system in memory has nothing but its cache.
+        // A file system in memory keeps its files in the page cache.
         let before = cached(image).filter(|pages| *pages < 64 && device.report().direct);
         let Some(before) = before else {
             return xtask::skip::skipped(format_args!(
@@ -211,7 +211,7 @@ fn direct_io_leaves_the_page_cache_alone() {
     });
 }
 
-/// Pages of the file in the host's cache, by fincore; none where there is no such tool.
+/// The number of a file's pages in the host's cache, from fincore; none if the tool is not installed.
 fn cached(image: &Image) -> Option<u64> {
     let asked = xtask::run::tool("fincore")
         .args(["--noheadings", "--output", "PAGES"])

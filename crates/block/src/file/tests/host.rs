@@ -31,7 +31,7 @@ impl Loop {
         })
     }
 
-    /// Opens the device. A child that another test has just forked holds what we have closed until it runs its program.
+    /// Opens the device. A child that another test has just forked keeps closed descriptors open until its exec.
     fn open(&self, engine: IoEngine) -> FileDevice {
         for _ in 0..500 {
             match FileDevice::open(&options(&self.device, engine)) {
@@ -86,7 +86,7 @@ fn a_block_device_by_every_engine() {
     }
 }
 
-/// One write and one flush below us, whether the caller asks for both or for FUA; and one wait instead of two.
+/// One write and one flush below the device, whether the caller asks for both or for FUA; and one wait instead of two.
 #[test]
 fn fua_on_a_disk_without_it_flushes_once() {
     let Some(disk) = Loop::new("512") else {
@@ -108,7 +108,7 @@ fn fua_on_a_disk_without_it_flushes_once() {
         let written = blocking.write_durably(0, filled(4096, 7));
         assert_eq!(written, Ok(()));
         let more = flushes() - before;
-        // A thread's system call ends with a flush of its own.
+        // A thread's system call includes a flush of its own.
         let most = if engine == IoEngine::Threads { 2 } else { 1 };
         assert!((1..=most).contains(&more), "{engine}: {more} flushes");
         let two = BioList::from([0, 8192].map(|pos| Bio::write(pos, filled(512, 8), 0)));
@@ -121,7 +121,8 @@ fn fua_on_a_disk_without_it_flushes_once() {
     }
 }
 
-/// The kernel opens a write-protected device for writing, and refuses the first write: a volume on it was opened, and failed in the middle.
+/// Defect: the kernel opens a write-protected device for writing and refuses the first write, so a volume on it was opened and
+/// failed in the middle.
 #[test]
 fn a_write_protected_device_is_refused_for_writing() {
     let Some(disk) = Loop::with(&["--read-only"]) else {
@@ -178,7 +179,7 @@ fn a_block_device_with_larger_sectors() {
 fn a_partition_is_a_device() {
     let image = Image::new("/dev/shm", 4 << 20).expect("tmpfs");
     let mut script = xtask::run::tool("sfdisk");
-    // Without this it waits for all file systems of the machine.
+    // Without this option sfdisk waits for all file systems of the machine.
     script.arg("--no-tell-kernel").arg(&image.path);
     script.stdin(std::process::Stdio::piped());
     let Ok(mut child) = script.stdout(std::process::Stdio::null()).spawn() else {

@@ -1,9 +1,9 @@
-//! Hosts that forbid things: io_uring by seccomp, locked memory by a limit.
+//! Hosts with restrictions: seccomp forbids io_uring, a limit restricts locked memory.
 
 use super::*;
 use std::process::Command;
 
-/// Forbids system calls to the calling thread and those that it starts, as containers do: they fail with `errno`.
+/// Forbids system calls to the calling thread and its children, as containers do: they fail with `errno`.
 fn forbid(calls: &[libc::c_long], errno: i32) {
     let op = |code: u32, jf: u8, k: u32| libc::sock_filter {
         code: code as u16,
@@ -38,7 +38,7 @@ fn forbid(calls: &[libc::c_long], errno: i32) {
     assert_eq!(res, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Opens an image in a thread that may not make these calls, reads from it, and gives the device's report.
+/// Opens an image in a thread that may not make these calls, reads from it, and returns the device's report.
 fn report_without(calls: &'static [libc::c_long]) -> DeviceReport {
     let run = move || {
         forbid(calls, libc::EPERM);
@@ -81,14 +81,14 @@ fn where_aio_is_forbidden_too_threads_do_it() {
     );
 }
 
-/// io_uring that may be set up and not be used further is found out when the first queue is opened.
+/// An io_uring that can be set up but not used further is detected when the first queue is opened.
 #[test]
 fn a_ring_that_cannot_register_falls_back() {
     let report = report_without(&[libc::SYS_io_uring_register]);
     assert_eq!(report.engine, "aio", "{report:?}");
 }
 
-/// A kernel without memory for requests takes none: they stay where they are, and whoever comes by hands them over.
+/// A kernel without memory for requests takes none: the entries stay in the ring, and the next caller submits them.
 #[test]
 fn what_the_kernel_does_not_take_at_once_is_not_lost() {
     let image = Image::new("/dev/shm", 1 << 20).expect("tmpfs");
@@ -121,7 +121,8 @@ fn what_the_kernel_does_not_take_at_once_is_not_lost() {
     }
 }
 
-/// Defect: nobody came by for what the kernel had not taken where the owner only polls, or slept before. Both are told to.
+/// Defect: entries that the kernel had not taken were never submitted if the queue's owner only polls or already slept. Both
+/// are notified.
 #[test]
 fn what_the_kernel_does_not_take_is_told_to_who_sleeps() {
     let image = Image::new("/dev/shm", 1 << 20).expect("tmpfs");
@@ -135,7 +136,7 @@ fn what_the_kernel_does_not_take_is_told_to_who_sleeps() {
         }
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // Long enough for the other to fall asleep, mostly.
+                // Usually long enough for the other thread to fall asleep.
                 std::thread::sleep(Duration::from_millis(2));
                 forbid(&[libc::SYS_io_uring_enter], libc::EAGAIN);
                 let read = Bio::read(0, Buf::zeroed(4096), 0);
@@ -153,7 +154,7 @@ fn what_the_kernel_does_not_take_is_told_to_who_sleeps() {
     }
 }
 
-/// Defect: who armed the poll of the waker, and was refused, left it to nobody to tell the kernel of it: kicks woke no later waiter.
+/// Defect: a thread armed the poll of the waker, was refused, and nobody told the kernel of it: kicks woke no later waiter.
 #[test]
 fn a_kick_is_seen_though_the_poll_for_it_was_refused() {
     let image = Image::new("/dev/shm", 1 << 20).expect("tmpfs");
@@ -179,7 +180,7 @@ fn a_kick_is_seen_though_the_poll_for_it_was_refused() {
 
 const CHILD: &str = "DIORITE_BLOCK_TEST_CHILD";
 
-/// The limit belongs to a process: a child of this very test program.
+/// The limit applies to a process, so the test starts itself as a child.
 #[test]
 fn registration_beyond_the_memory_lock_limit_goes_plain() {
     let own = std::env::current_exe().expect("a test has a program");
@@ -233,7 +234,7 @@ fn child_with_little_locked_memory() {
     }
 }
 
-/// Root's memory is not limited: be nobody.
+/// The limit does not apply to root: switch to nobody.
 fn nobody() -> libc::c_int {
     // SAFETY: geteuid and setuid take and give integers.
     unsafe {

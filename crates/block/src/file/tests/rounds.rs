@@ -1,10 +1,10 @@
-//! What the host's answers mean: every answer, for every kind of request, without a host that gives it.
+//! The meaning of the host's results: every result for every kind of request, without a host that returns it.
 
-use super::super::settle::{Settled, plan, settle};
+use super::super::round::{Round, apply_result, plan};
 use super::super::slots::{HostOp, Slots};
 use super::*;
 
-/// Gives a bio these answers one after the other; how it ended, and where the next round would have begun.
+/// Gives a bio these results one after another; returns how it ended, and where the next round would have begun.
 fn answer(bio: Bio, answers: &[i64]) -> (Option<Bio>, u64) {
     let image = Image::new("/dev/shm", 65536).expect("tmpfs");
     let device = image.open(IoEngine::Threads);
@@ -15,7 +15,7 @@ fn answer(bio: Bio, answers: &[i64]) -> (Option<Bio>, u64) {
     let op = plan(&device.target, &bio);
     slot.fill(bio, op);
     for (i, answer) in answers.iter().enumerate() {
-        if settle(&device.target, slot, *answer) == Settled::Ended {
+        if apply_result(&device.target, slot, *answer) == Round::Ended {
             assert_eq!(i + 1, answers.len(), "it ended early: {:?}", slot.bio);
             return (slot.bio.take(), slot.done);
         }
@@ -39,18 +39,18 @@ const fn no(errno: i32) -> i64 {
     -(errno as i64)
 }
 
-/// Rules L2, L3.
+/// Rules L2, L3: short transfers continue.
 #[test]
 fn short_transfers_go_on() {
     assert_eq!(ended(read(8192), &[512, 7680]), Ok(()));
     assert_eq!(ended(write(8192), &[4096, 512, 3584]), Ok(()));
     assert_eq!(answer(write(8192), &[4096]).1, 4096);
-    // Not at a block's end, and not at the file's: the block again.
+    // Neither at a block boundary nor at the end of the file: the block is requested again.
     assert_eq!(answer(read(8192), &[1000]).1, 512);
     assert_eq!(answer(write(8192), &[1000]).1, 512);
 }
 
-/// Rule G11.
+/// Rule G11: EAGAIN without NOWAIT is retried.
 #[test]
 fn interruptions_are_asked_again() {
     let storm = [no(libc::EINTR), no(libc::EAGAIN), no(libc::ECANCELED), 4096];
@@ -74,7 +74,7 @@ fn nowait_is_told_that_it_would_block() {
     bio.flags.nowait = true;
     let error = ended(bio, &[no(libc::EAGAIN)]).expect_err("it would block");
     assert_eq!(error.kind, BioErrorKind::WouldBlock);
-    // A file system that does not know NOWAIT is asked without.
+    // A file system without NOWAIT is asked again without it.
     let mut bio = write(4096);
     bio.flags.nowait = true;
     assert_eq!(ended(bio, &[no(libc::EOPNOTSUPP), 4096]), Ok(()));

@@ -1,4 +1,4 @@
-//! Waiting, kicking, foreign reapers, threads that go away, queues that are dropped.
+//! Waiting, kicks, other threads that reap, threads that exit, queues that are dropped.
 
 use super::*;
 use std::thread;
@@ -21,7 +21,7 @@ fn a_kick_ends_a_wait_for_many() {
     });
 }
 
-/// Rule G14, for bios: what is reaped by another thread does not leave the waiter asleep, who is kicked then.
+/// Rule G14, for bios: a waiter whose bios another thread reaps is kicked and does not stay asleep.
 #[test]
 fn a_waiter_whose_bios_a_foreigner_reaps_wakes() {
     every_engine(1 << 20, |device, _| {
@@ -122,7 +122,7 @@ fn a_file_can_be_opened_again_at_once() {
     every_engine(65536, |device, image| {
         let (engine, path) = (device.engine(), image.path.with_extension("again"));
         std::fs::copy(&image.path, &path).expect("the test's own file");
-        // Each waits until the kernel has given back the last one's memory.
+        // Each round waits until the kernel has returned the memory of the ring before.
         let rounds = if short_of_lockable_memory() { 3 } else { 50 };
         for _ in 0..rounds {
             let device =
@@ -150,7 +150,7 @@ fn depths_that_cannot_be_are_refused() {
     });
 }
 
-/// Many threads on one queue: every bio comes back once, to somebody.
+/// Many threads on one queue: every bio is reaped once, by any of them.
 #[test]
 fn a_queue_shared_by_many_threads() {
     every_engine(1 << 20, |device, _| {
@@ -213,7 +213,7 @@ fn a_queue_owned_by_its_reaper() {
                     .map(|i| Bio::read(i * 4096, Buf::zeroed(4096), i))
                     .collect();
                 own.queue.submit(&mut bios);
-                // Without a wait, as a thread that polls does.
+                // Without a wait, like a thread that polls.
                 let mut done = BioList::new();
                 while done.len() < 16 {
                     own.queue.reap(&mut done);

@@ -1,20 +1,20 @@
-//! The registered buffers of one ring: which regions the kernel has pinned, and under which number.
+//! The registered buffers of one ring: which regions the kernel has pinned, and under which index.
 //!
-//! Input: bufs on their way down. Output: the number to name in a READ_FIXED or WRITE_FIXED, or none: plain then.
-//! Invariant: a number is only given for the region id it was registered under, and ids are never used again. Limits:
-//! [`TABLE`] regions per ring; a region is registered when it is seen the second time, so that memory wrapped for one
-//! request costs nothing; after [`MAX_FAILURES`] refusals (memory lock limit) the ring stops asking.
+//! Input: bufs to submit. Output: the index for READ_FIXED or WRITE_FIXED, or none for an unregistered transfer. Invariant: an
+//! index is only given for the region id that it was registered for, and ids are never reused. Limits: [`TABLE`] regions per
+//! ring. A region is registered when it is seen for the second time, so memory wrapped for one request costs nothing. After
+//! [`MAX_FAILURES`] refusals (memory lock limit) the ring stops trying.
 
 use crate::buf::Buf;
 use crate::file::target::Target;
 use io_uring::IoUring;
 use std::sync::atomic::Ordering;
 
-/// Regions that one ring registers at most.
+/// The most regions that one ring registers.
 const TABLE: u32 = 64;
 /// Entries of the look-up table; a power of two.
 const CACHE: usize = 256;
-/// Refusals after which a ring asks no more.
+/// Refusals after which a ring stops trying.
 const MAX_FAILURES: u32 = 4;
 
 /// What is known of the region that hashes to an entry.
@@ -28,10 +28,10 @@ enum Known {
 /// A ring's table.
 pub(super) struct Regs {
     cache: Box<[(u64, Known)]>,
-    /// The region in every number of the kernel's table, in order of registration.
+    /// The region of every index of the kernel's table, in order of registration.
     table: Vec<u64>,
     failures: u32,
-    /// The kernel has a table at all.
+    /// The kernel has a buffer table.
     usable: bool,
 }
 
@@ -46,7 +46,7 @@ impl Regs {
         }
     }
 
-    /// The number under which the buf's region is registered.
+    /// The index under which the buf's region is registered.
     #[inline]
     pub(super) fn look_up(&mut self, ring: &IoUring, target: &Target, buf: &Buf) -> Option<u16> {
         let (_, _, id) = buf.registrable()?;
@@ -57,7 +57,7 @@ impl Regs {
         }
     }
 
-    /// A region that is new, or whose entry another one has taken.
+    /// A new region, or one whose cache entry another region has taken.
     #[cold]
     fn meet(&mut self, ring: &IoUring, target: &Target, buf: &Buf) -> Option<u16> {
         let (_, _, id) = buf.registrable()?;

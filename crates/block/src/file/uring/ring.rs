@@ -1,13 +1,13 @@
-//! Making rings: with the newest flags first, then plainer, and the probe that says whether this process may at all.
+//! Creates rings: first with the newest flags, then with fewer; and probes whether this process may use io_uring.
 //!
-//! Input: a depth, and whether one thread will own the ring. Output: a ring whose completion queue can hold all that may
-//! be in flight, or the reason why not. Invariant: unless it is owned, any thread may submit and reap: neither
+//! Input: a depth, and whether one thread will own the ring. Output: a ring whose completion queue holds all bios that may be
+//! in flight, or the reason why there is none. Invariant: unless it is owned, any thread may submit and reap: neither
 //! SINGLE_ISSUER nor DEFER_TASKRUN is set. Limits: kernels without EXT_ARG and NODROP (before 5.11) are refused.
 
 use io_uring::{IoUring, Probe, opcode};
 use std::io;
 
-/// Entries of the submission queue at most: a longer list is submitted in several calls.
+/// The most entries of the submission queue: a longer list is submitted in several calls.
 const MAX_SQ: u32 = 1024;
 
 /// Who may use a ring.
@@ -15,13 +15,14 @@ const MAX_SQ: u32 = 1024;
 pub(super) enum Users {
     /// Any thread.
     All,
-    /// The thread that enables it: completions wait for that thread, and wake it once for as many as it waits for.
+    /// The thread that enables it: completions wait for that thread, and wake it once, when there are as many as
+    /// it waits for.
     One,
-    /// Any thread, on a kernel that knows no more than that.
+    /// Any thread, on a kernel that does not know the newer flags.
     Plain,
 }
 
-/// A ring for `depth` bios in flight; an owned one where the kernel can, and then it is to be enabled first.
+/// A ring for `depth` bios in flight. It is an owned ring if the kernel supports that, and must then be enabled first.
 pub(super) fn make(depth: u32, owned: bool) -> io::Result<(IoUring, Users)> {
     let sq = (depth + 2).next_power_of_two().clamp(8, MAX_SQ);
     let cq = (depth + 8).next_power_of_two().max(sq * 2);
@@ -53,7 +54,8 @@ fn build(sq: u32, cq: u32, users: Users) -> io::Result<IoUring> {
     builder.dontfork().setup_clamp().setup_cqsize(cq);
     match users {
         Users::Plain => {}
-        // Completions wait for the issuer's next system call instead of interrupting it, and a flag says that they do.
+        // Completions wait for the submitter's next system call instead of interrupting it, and a flag tells that there are
+        // some.
         Users::All => {
             builder
                 .setup_submit_all()
@@ -72,7 +74,7 @@ fn build(sq: u32, cq: u32, users: Users) -> io::Result<IoUring> {
     builder.build(sq)
 }
 
-/// May this process use io_uring, with all the operations that we need?
+/// Whether this process may use io_uring with all operations that diorite needs.
 pub(in crate::file) fn probe() -> io::Result<()> {
     let (ring, _) = make(2, false)?;
     let mut probe = Probe::new();

@@ -1,4 +1,4 @@
-//! Where directories go, on groups that are nothing but counts.
+//! Which groups directories go to, tested on groups that are nothing but counts.
 
 use crate::alloc::orlov::{Counts, MOST_DEBT, Orlov, Sight};
 use diorite_format::GroupNo;

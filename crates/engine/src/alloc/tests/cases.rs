@@ -1,4 +1,4 @@
-//! Single situations: the last block, what is kept for the privileged, cold bitmaps, memory, goals, damage.
+//! Single cases: the last block, blocks reserved for privileged users, bitmaps not in memory, the memory budget, goals, damage.
 
 use super::super::{Alloc, MARK_CREDITS, NEW_INODE_CREDITS, Run};
 use super::{Image, run};

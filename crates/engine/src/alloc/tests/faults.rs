@@ -1,4 +1,4 @@
-//! Reads that fail: whichever it is, what was asked for has not happened, and happens when it is asked for again.
+//! Failing reads: whichever read fails, the operation has changed nothing, and succeeds when it is repeated.
 
 use super::super::{Alloc, MARK_CREDITS, NEW_INODE_CREDITS};
 use super::Image;

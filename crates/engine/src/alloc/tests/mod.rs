@@ -1,4 +1,4 @@
-//! Tests of the room, on images of many kinds, over poisoned space: what was never written betrays itself to e2fsck.
+//! Tests of the room, on images of many kinds whose free space is filled with a pattern, so that e2fsck notices blocks never initialised.
 //!
 //! Input: mke2fs arguments. Output: an open volume, and what `dumpe2fs` says of the image when it is closed or settled. Invariants: the
 //! image is clean by e2fsck before it is opened. Limits: the tools are those installed.

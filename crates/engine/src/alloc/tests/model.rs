@@ -342,7 +342,7 @@ fn it_agrees_with_a_list_of_states_on_every_kind_of_volume() {
             walk.step();
             if step % 500 == 499 {
                 walk.commit();
-                shared.settle().unwrap();
+                shared.make_clean().unwrap();
                 walk.model.check_dump(&image.dump());
             }
         }

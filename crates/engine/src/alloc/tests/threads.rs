@@ -1,4 +1,4 @@
-//! Several threads: no run is given twice, and nobody is refused while there is space.
+//! Several threads: no run is given out twice, and no claim is refused while there is free space.
 
 use super::super::{Alloc, MARK_CREDITS, Run};
 use super::Image;

@@ -1,10 +1,10 @@
 //! The metadata cache: one per volume, bounded.
 //!
-//! Input: block numbers and the check that their bytes must pass; changes, from journal handles only. Output: [`MetaRef`]s,
+//! Input: block numbers, with the check that the block's bytes must pass; changes, by journal handles only. Output: [`MetaRef`]s,
 //! read-only handles on the bytes as they were when the handle was taken. Invariants: a block is verified once per load and kind of use,
-//! before anyone sees it; a change never touches bytes that somebody else holds, readers and the committing transaction included:
-//! it copies then; only blocks whose latest bytes are home and that nobody holds are evicted. Limits: `budget` bytes, exceeded only by
-//! blocks that are held or not home at the moment.
+//! before anyone sees it; a change never touches bytes that a reader or the committing transaction holds, but copies them first; a block
+//! is evicted only if its latest bytes are home and nobody holds them. Limits: `budget` bytes, exceeded only by blocks that are held or
+//! not home at the moment.
 
 mod verified;
 
@@ -24,11 +24,11 @@ use verified::Verified;
 
 const SHARDS: usize = 16;
 
-/// What the sum is made with of a block that gets it when the transaction ends.
+/// How to compute the checksum of a block whose checksum is made only when its transaction is frozen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unsealed {
     Node(NodeOf),
-    /// Names of a directory, by the seed of its sums.
+    /// A block of a directory's names, with the seed of the directory's checksums.
     Names(u32),
 }
 
@@ -41,14 +41,14 @@ impl Unsealed {
     }
 }
 
-/// Whose a node of an extent tree is: what its sum is made with, besides its bytes.
+/// The owner of an extent tree node: inode number and generation go into the node's checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeOf {
     pub(crate) ino: Ino,
     pub(crate) generation: u32,
 }
 
-/// A block's bytes at one moment.
+/// The bytes of a block at the moment when this handle was taken.
 #[derive(Clone, Debug)]
 pub(crate) struct MetaRef(Arc<MetaBlock>);
 
@@ -69,7 +69,7 @@ impl std::ops::Deref for MetaRef {
 #[derive(Debug)]
 pub(crate) struct MetaCache {
     shards: Box<[Mutex<Shard>]>,
-    /// Blocks per shard.
+    /// The largest number of blocks per shard.
     most: usize,
     block_size: u32,
     loads: AtomicU64,
@@ -77,24 +77,24 @@ pub(crate) struct MetaCache {
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// Hashed with a seed of its own: block numbers come from the image.
+    /// Hashed with a random seed, since block numbers come from the image and may be chosen to collide.
     blocks: HashMap<FsBlock, Entry, RandomState>,
-    /// The clock: every block of the shard, in the order of the hand.
+    /// The eviction clock: every block of the shard, the next candidate first.
     clock: VecDeque<FsBlock>,
-    /// Blocks that were changed and then left, forgotten ones included.
+    /// How many changed blocks have left the shard, by eviction or because they were forgotten.
     gone: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
     latest: Arc<MetaBlock>,
-    /// The last transaction that changed it, until its bytes are home.
+    /// The last transaction that changed the block, until these bytes are home.
     dirty: Option<Tid>,
-    /// It was changed since it came.
+    /// The block was changed since it was loaded.
     changed: bool,
-    /// Its sum is out of date: it is made when the transaction ends.
+    /// The checksum is out of date: freezing the transaction makes it.
     unsealed: Option<Unsealed>,
-    /// Used since the clock's hand last passed.
+    /// The block was used since the clock last passed it.
     used: bool,
 }
 
@@ -112,7 +112,7 @@ impl MetaCache {
         }
     }
 
-    /// The block's bytes, verified by `verify` when they are used as `kind` for the first time since they were loaded.
+    /// The block's bytes. `verify` checks them at their first use as `used` since they were loaded.
     /// Blocks while the device reads.
     pub(crate) fn read(
         &self,
@@ -126,13 +126,13 @@ impl MetaCache {
         Ok(MetaRef(found))
     }
 
-    /// The block's bytes if they are in memory and verified as `kind`. Never blocks on I/O.
+    /// The block's bytes, if they are in memory and verified as `kind`. Never blocks on I/O.
     pub(crate) fn peek(&self, block: FsBlock, kind: Kind) -> Option<MetaRef> {
         let found = self.find(block).ok()?;
         found.verified.holds(kind.into()).then_some(MetaRef(found))
     }
 
-    /// As [`MetaCache::change`], for a block that `change` leaves without a new sum: [`MetaCache::freeze`] makes it.
+    /// As [`MetaCache::change`], for a block whose checksum `change` does not update: [`MetaCache::freeze`] does that.
     pub(crate) fn change_unsealed<R>(
         &self,
         blocking: &Blocking,
@@ -148,8 +148,8 @@ impl MetaCache {
         })
     }
 
-    /// Changes a block in a transaction: `change` gets its bytes, verified as `kind`, and must not fail after it has changed one.
-    /// Says beside `change`'s result whether this was the transaction's first change of the block. Blocks while the device reads.
+    /// Changes a block in a transaction: `change` gets its bytes, verified, and must not fail once it has changed a byte.
+    /// Returns `change`'s result, and whether this was the transaction's first change of the block. Blocks while the device reads.
     pub(crate) fn change<R>(
         &self,
         blocking: &Blocking,
@@ -178,14 +178,14 @@ impl MetaCache {
             entry.changed = true;
             Ok((result, entry.dirty.replace(tid) != Some(tid)))
         };
-        // Mostly it is there.
+        // The common case: the block is in memory.
         if let Some(entry) = self.shard(block).lock().blocks.get_mut(&block)
             && entry.latest.verified.holds(used)
         {
             entry.used = true;
             return changed(entry);
         }
-        // Read outside the lock; the handle is let go before the change, so that it does not force a copy.
+        // Read it without holding the lock. The handle is dropped before the change, since holding it would force a copy.
         drop(self.read(blocking, block, used, verify)?);
         loop {
             let mut shard = self.shard(block).lock();
@@ -198,7 +198,7 @@ impl MetaCache {
         }
     }
 
-    /// Makes a block whose old contents do not matter: `fill` gets zeros. Says whether this was the transaction's first change of the
+    /// Makes a block whose old contents do not matter: `fill` gets zeros. Returns whether this was the transaction's first change of the
     /// block.
     pub(crate) fn create(
         &self,
@@ -216,10 +216,11 @@ impl MetaCache {
         before.and_then(|e| e.dirty) != Some(tid)
     }
 
-    /// The bytes that a transaction which has just ended leaves; `seal` makes the sum of a block that has none.
+    /// The bytes that a transaction leaves in a block, when the transaction has just ended. `seal` makes the checksum if it is out of
+    /// date.
     ///
     /// # Panics
-    /// If the block is not in memory: what a transaction has changed stays until it is home.
+    /// If the block is not in memory: a block that a transaction has changed stays in memory until it is home.
     pub(crate) fn freeze(&self, block: FsBlock, seal: impl FnOnce(Unsealed, &mut [u8])) -> MetaRef {
         let mut shard = self.shard(block).lock();
         let entry = shard.blocks.get_mut(&block);
@@ -230,7 +231,7 @@ impl MetaCache {
         MetaRef(entry.latest.clone())
     }
 
-    /// These bytes of the block are home; it may be evicted unless there are newer ones.
+    /// Notes that these bytes of the block are home. The block may be evicted then, unless it has newer bytes.
     pub(crate) fn is_home(&self, block: FsBlock, bytes: &MetaRef) {
         if let Some(entry) = self.shard(block).lock().blocks.get_mut(&block)
             && Arc::ptr_eq(&entry.latest, &bytes.0)
@@ -239,19 +240,19 @@ impl MetaCache {
         }
     }
 
-    /// The block holds no metadata any more: its bytes go, changed or not.
+    /// Drops the block, changed or not: it holds no metadata any more.
     pub(crate) fn forget(&self, block: FsBlock) {
         let mut shard = self.shard(block).lock();
         shard.blocks.remove(&block);
         shard.gone += 1;
     }
 
-    /// Lets blocks go that are of this kind and home.
+    /// Drops all blocks that were used as this kind and are home.
     pub(crate) fn drop_clean(&self, kind: Kind) {
         self.drop_unless(|entry| !entry.latest.verified.has_been(kind));
     }
 
-    /// Lets all blocks go that are home, and what is being loaded: whatever they were for, some may be a file's data by now.
+    /// Drops all blocks that are home, and makes loads under way void. Some of these blocks may hold a file's data by now.
     pub(crate) fn drop_all_clean(&self) {
         self.drop_unless(|_| false);
     }
@@ -265,7 +266,7 @@ impl MetaCache {
         }
     }
 
-    /// Blocks in memory, and those of them whose bytes somebody holds.
+    /// The number of blocks in memory, and how many of them somebody holds.
     pub(crate) fn count(&self) -> (u64, u64) {
         let (mut blocks, mut held) = (0, 0);
         for shard in &self.shards {
@@ -277,17 +278,17 @@ impl MetaCache {
         (blocks, held)
     }
 
-    /// Blocks read from the device so far.
+    /// Number of blocks read from the device so far.
     pub(crate) fn loads(&self) -> u64 {
         self.loads.load(Ordering::Relaxed)
     }
 
     fn shard(&self, block: FsBlock) -> &Mutex<Shard> {
-        // Neighbours go to different shards.
+        // Neighbouring blocks go to different shards.
         &self.shards[(block.get() % SHARDS as u64) as usize]
     }
 
-    /// The block, if it is in memory; else how many of its shard had gone by then.
+    /// The block, if it is in memory; else the shard's count of changed blocks that have left it.
     fn find(&self, block: FsBlock) -> Result<Arc<MetaBlock>, u64> {
         let mut shard = self.shard(block).lock();
         let gone = shard.gone;
@@ -296,8 +297,8 @@ impl MetaCache {
         Ok(found.latest.clone())
     }
 
-    /// The block, loaded if it is not in memory. Loads again whenever a change came and went meanwhile, so each turn is one that somebody
-    /// else's change has made.
+    /// The block, loaded if it is not in memory. If a changed block left the shard during the load, the block is loaded again: each
+    /// repetition is thus caused by another thread's change.
     fn fetch(&self, blocking: &Blocking, block: FsBlock) -> Result<Arc<MetaBlock>, Error> {
         loop {
             let gone = match self.find(block) {
@@ -311,7 +312,7 @@ impl MetaCache {
         }
     }
 
-    /// Reads what is on the device, whatever is in memory. Blocks.
+    /// Reads the block from the device, even if it is in memory. Blocks.
     pub(crate) fn load(&self, blocking: &Blocking, block: FsBlock) -> Result<Buf, Error> {
         self.loads.fetch_add(1, Ordering::Relaxed);
         let pos = block.get() * u64::from(self.block_size);
@@ -324,12 +325,12 @@ impl MetaCache {
         })
     }
 
-    /// Keeps a loaded block, unless another thread was first. None if the bytes may be out of date: they were loaded when `gone` changed
-    /// ones had left the shard. Without this:
+    /// Puts a loaded block into the cache, unless another thread has done so first. Returns None if the bytes may be out of date: `gone`
+    /// was the shard's count before the load, and it has changed since. Without this check:
     ///
     /// 1. A loads a block and loses the CPU.
-    /// 2. B loads it too, keeps it, changes it; the change is committed and brought home; the block is evicted.
-    /// 3. A finds the block not in memory and keeps what it was before the change.
+    /// 2. B loads it too, puts it into the cache and changes it; the change is committed and written home; the block is evicted.
+    /// 3. A does not find the block in memory and would put its bytes of before the change into the cache.
     fn keep(&self, block: FsBlock, bytes: Buf, gone: u64) -> Option<Arc<MetaBlock>> {
         let mut shard = self.shard(block).lock();
         if let Some(first) = shard.blocks.get(&block) {
@@ -367,9 +368,9 @@ impl MetaBlock {
 }
 
 impl Entry {
-    /// The latest bytes, nobody else's: a copy if somebody holds them.
+    /// The latest bytes, for changing them. They are copied first if somebody else holds them.
     fn own_bytes(&mut self, kind: Kind) -> &mut [u8] {
-        // What was a block of one kind is none of another after a change.
+        // After a change as one kind, the block counts as verified for no other kind.
         let verified = self.latest.verified.after_change(kind);
         if Arc::get_mut(&mut self.latest).is_none() {
             let old = self.latest.bytes.as_slice();
@@ -394,7 +395,7 @@ impl Shard {
         };
         let before = self.blocks.insert(block, new);
         if before.is_none() {
-            // What was forgotten is still on the clock; so that it does not grow for ever, it is wound up anew.
+            // Blocks that were forgotten are still on the clock. It is rebuilt when it has grown too long.
             if self.clock.len() > 64 + 2 * self.blocks.len() {
                 self.clock = self.blocks.keys().copied().collect();
             } else {
@@ -404,7 +405,8 @@ impl Shard {
         before
     }
 
-    /// Evicts by the clock until one more block fits, passing over blocks that are held, not home, or were used since last time.
+    /// Evicts blocks in the clock's order until there is room for one more. Skips blocks that are held, not home, or used since the last
+    /// pass.
     fn make_room(&mut self, most: usize) {
         let mut looks = 2 * self.clock.len();
         while self.blocks.len() >= most && looks > 0 {
@@ -497,7 +499,7 @@ mod tests {
         assert!(cache.peek(at.0, Kind::Map).is_none());
     }
 
-    /// What was loaded before a change of the block came, got home and left is not kept.
+    /// A load is not put into the cache if a change of the block was made, written home and evicted during the load.
     #[test]
     fn a_slow_load_does_not_bring_back_what_was_changed_meanwhile() {
         let blocking = Blocking::new(Arc::new(MemDevice::new(16 << 20)));
@@ -530,7 +532,7 @@ mod tests {
         assert_eq!(now.expect("memory can be read")[0], 77);
     }
 
-    /// Evictions of what nobody changed make nobody load again; a block that was forgotten does.
+    /// Evictions of unchanged blocks do not make a load void; forgetting a block does.
     #[test]
     fn only_changes_that_went_make_a_load_void() {
         let blocking = Blocking::new(Arc::new(MemDevice::new(16 << 20)));

@@ -1,8 +1,8 @@
-//! As what a block of metadata was verified: no block is trusted as something that it was not looked at as.
+//! Which uses a cached block has been verified for. A block that passed the check for one use is not trusted in any other.
 //!
-//! Input: uses, with their checks. Output: whether a check can be left out. Invariants: a note is one store and a question one load, so neither sees half
-//! of another; blocks of directories count for one place in one directory only, which their sums name too. Limits: of several
-//! directories that claim one block, the last one that looked at it.
+//! Input: uses whose checks have passed. Output: whether a check can be skipped. Invariants: a note is one atomic store and a query one
+//! load, so no query sees half a note; a directory block counts as verified for one place in one directory only, since its checksum
+//! depends on that directory. Limits: if several directories claim one block, only the last one that verified it is remembered.
 
 use diorite_block::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use diorite_format::Ino;
@@ -30,14 +30,14 @@ pub(crate) enum Kind {
     HashNode,
 }
 
-/// What a block is used as, and for blocks of directories of which one it is which.
+/// What a block is used as; for blocks of directories also the directory, and the block's number in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UsedAs {
     pub(super) kind: Kind,
     place: u64,
 }
 
-/// The place of no block: no inode has the number 0.
+/// The place of blocks that do not belong to a directory: no inode has the number 0.
 const NOWHERE: u64 = 0;
 
 impl From<Kind> for UsedAs {
@@ -61,13 +61,13 @@ impl UsedAs {
 pub(super) struct Verified {
     /// One bit per [`Kind`].
     kinds: AtomicU32,
-    /// Where it is a block of names, and where one of a hash tree.
+    /// For which place it was verified as a block of names, and for which as a node of a hash tree.
     names: AtomicU64,
     node: AtomicU64,
 }
 
 impl Verified {
-    /// Was it looked at as this?
+    /// Was the block verified for this use?
     #[inline]
     pub(super) fn holds(&self, used: UsedAs) -> bool {
         match self.place(used.kind) {
@@ -76,7 +76,7 @@ impl Verified {
         }
     }
 
-    /// It was looked at as this, and is what it should be.
+    /// Notes that the block passed the check for this use.
     pub(super) fn note(&self, used: UsedAs) {
         match self.place(used.kind) {
             Some(place) => place.store(used.place, Ordering::Release),
@@ -87,7 +87,7 @@ impl Verified {
         }
     }
 
-    /// Was it ever looked at as this, wherever?
+    /// Was the block ever verified as this kind, at any place?
     pub(super) fn has_been(&self, kind: Kind) -> bool {
         match self.place(kind) {
             Some(place) => place.load(Ordering::Acquire) != NOWHERE,
@@ -95,7 +95,7 @@ impl Verified {
         }
     }
 
-    /// What holds of it after a change as `kind`: that, and of a directory's block its place; nothing else.
+    /// What remains verified after a change as `kind`: that kind alone. A directory's block keeps its place, too.
     pub(super) fn after_change(&self, kind: Kind) -> Verified {
         let only = Verified::default();
         match (self.place(kind), only.place(kind)) {

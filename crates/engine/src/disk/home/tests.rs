@@ -1,4 +1,4 @@
-//! Which bios a list of blocks becomes.
+//! How a list of blocks is turned into bios.
 
 use crate::disk::home::*;
 use crate::testing::small_volume;

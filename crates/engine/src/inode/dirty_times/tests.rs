@@ -1,13 +1,13 @@
-//! Whose times an entry of the list stands for.
+//! Entries of the list of noted times when an inode number is used again.
 //!
-//! Input: a small volume. Output: none. Invariants: none of its own. Limits: what becomes of times is looked at in `tests/rules/times.rs`.
+//! Input: a small volume. Output: none. Invariants: none of its own. Limits: times themselves are tested in `tests/rules/times.rs`.
 
 use crate::inode::read_inode;
 use crate::testing::small_volume;
 use std::sync::Arc;
 
-/// A number is given out again while the list's writer still has the inode that had it before, of which no time is owed any more: what is
-/// noted of the new one stays noted.
+/// An inode number is used again while the thread that writes the list still has the old inode, which owes no times any more. The times
+/// noted of the new inode must stay in the list.
 #[test]
 fn another_one_with_the_same_number_stays() {
     let volume = small_volume("16M", &[]);

@@ -1,4 +1,4 @@
-//! A flag that changes the way of a file's data.
+//! Changes of the flag by which a file's data goes through the journal (`j`).
 
 use crate::disk::cache::Kind;
 use crate::error::Error;
@@ -20,8 +20,8 @@ fn holds(file: &File, byte: u8) {
     assert!(read.as_slice().iter().all(|b| *b == byte));
 }
 
-/// The cache has a block as it was before it was the file's: of somebody who looked at attributes that were just taken away, say. Data that
-/// begins to go through the cache is what was written since.
+/// The cache has a block from before it was the file's, as when somebody read attributes that were removed since. When the file's data
+/// begins to go through the cache, a read must return what was written since.
 #[test]
 fn data_through_the_journal_begins_with_what_is_on_the_device() {
     let volume = small_volume("16M", &[]);
@@ -43,9 +43,9 @@ fn data_through_the_journal_begins_with_what_is_on_the_device() {
     volume.close().unwrap();
 }
 
-/// Two set flags of a file, the one with what was there before the other changed it. The defect: whether data begins or ends to go
-/// through the journal was asked before any lock, so it ended without a commit, and what was in the log came home over what was written
-/// since.
+/// Two threads set flags of a file, and one has the flags from before the other's change. The defect: whether the data begins or ceases
+/// to go through the journal was decided before any lock was taken. So it ceased without a commit, and blocks of the log were written
+/// home over newer data.
 #[test]
 fn data_leaves_the_journal_only_with_the_turn() {
     let volume = small_volume("16M", &[]);
@@ -74,7 +74,7 @@ fn data_leaves_the_journal_only_with_the_turn() {
     volume.close().unwrap();
 }
 
-/// What may be changed is asked of the flags that are changed: one that another has made immutable meanwhile stays as it is.
+/// Whether flags may be changed is checked under the lock: an inode that another thread has made immutable meanwhile stays as it is.
 #[test]
 fn an_inode_is_immutable_from_when_it_is_made_so() {
     let volume = small_volume("16M", &[]);

@@ -1,10 +1,10 @@
-//! Data that leaves the inode, by two at once.
+//! Two threads move a file's inline data out at the same time.
 
 use crate::testing::small_volume;
 use diorite_block::Buf;
 
-/// Two writers find the data in the inode, and one is slow: by the time that it goes on the other has moved the data and written over it.
-/// The defect: with clusters it took the file's own block for a new one and put the old data there.
+/// Two writers find inline data, and one is slow: when it goes on, the other has moved the data out and written over it. The defect: with
+/// clusters the slow one took the file's own block for a new one, and wrote the old data there.
 #[test]
 fn who_comes_late_moves_nothing_out() {
     let more = ["-I", "256", "-O", "inline_data,bigalloc"];

@@ -1,8 +1,8 @@
-//! What a handle is given room for: as many blocks as its change may touch, and no more than a small journal holds.
+//! How many credits a handle gets: as many as its change may need, and no more than a small journal holds.
 //!
-//! Input: volumes of 1 KiB blocks with the smallest journal: of one group, of groups of 256 blocks, of files without extents. Output: none.
-//! Invariant: where bounds are exact they are asked for exactly: whatever is missing breaks a transaction, whatever is too much divides it.
-//! Limits: what an edit of the map takes is `edit`'s word.
+//! Input: volumes of 1 KiB blocks with the smallest journal: of one group, of groups of 256 blocks, of files without extents. Output:
+//! none. Invariant: exact bounds are tested exactly, as a missing credit breaks a transaction and a needless one divides a change.
+//! Limits: the credits of an edit of the map are tested in `edit`.
 
 use crate::inode::pieces::*;
 use crate::op::Fallocate;
@@ -11,7 +11,7 @@ use crate::testing::small_volume;
 use crate::volume::Volume;
 use diorite_format::InodeFlags;
 
-/// The inode, and what puts it on the list of orphans.
+/// Credits for the inode, and for its place on the orphan list.
 const OWN: u32 = 1 + ORPHAN_CREDITS;
 
 fn one_group(more: &[&str]) -> Volume {
@@ -56,8 +56,8 @@ fn nodes(inode: &Inode, leaves: u32, new: &[NewRun]) -> u32 {
     edit::credits(&inode.volume, &inode.disk(), leaves, new)
 }
 
-/// Rule D5. Beside the blocks of the map a change takes the inode, its place on the list of orphans, and one bitmap with its descriptor for
-/// each group: exactly those where there is one group.
+/// Rule D5. Beside the nodes of the map a change needs credits for the inode, its place on the orphan list, and one bitmap with its
+/// descriptor for each group: exactly those if there is one group.
 #[test]
 fn one_group_has_one_bitmap() {
     let volume = one_group(&[]);

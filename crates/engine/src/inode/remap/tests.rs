@@ -1,7 +1,7 @@
-//! Blocks that are used already, put into maps as fast commits do.
+//! Mapping of blocks that are marked used already, as the replay of fast commits does it.
 //!
-//! Input: small volumes, blocks of theirs that are free. Output: none. Invariants: none of its own. Limits: fast commits themselves are
-//! looked at in `tests/recovery`.
+//! Input: small volumes, free blocks of theirs. Output: none. Invariants: none of its own. Limits: fast commits themselves are tested in
+//! `tests/recovery`.
 
 use super::*;
 use crate::Volume;

@@ -1,8 +1,7 @@
-//! The keeper's patience and its end.
+//! When the keeper starts, waits and stops.
 //!
-//! Input: a small volume whose interval is an hour. Output: none. Invariants: none of its own. Limits: that a transaction is
-//! committed when the
-//! interval has passed is looked at in `tests/keeping.rs`.
+//! Input: a small volume whose interval is an hour. Output: none. Invariants: none of its own. Limits: `tests/keeping.rs` tests that a
+//! transaction is committed when the interval has passed.
 
 use super::*;
 use crate::Volume;

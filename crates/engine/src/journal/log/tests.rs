@@ -1,8 +1,7 @@
-//! The log's room, its numbers, and what it says of an abort.
+//! The log's free blocks, transaction numbers after reopening, and the error number of an aborted journal.
 //!
-//! Input: a small volume, and transactions of nothing but revokes, which have any number of blocks. Output: none. Invariants: none of
-//! its own.
-//! Limits: what recovery makes of a log is looked at in `tests/recovery`.
+//! Input: a small volume, and transactions that consist of revokes only, which can have any number of blocks. Output: none. Invariants:
+//! none of its own. Limits: `tests/recovery` tests the recovery of a log.
 
 use super::super::transaction::State;
 use super::super::{Journal, Medium};

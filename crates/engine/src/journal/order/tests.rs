@@ -1,4 +1,4 @@
-//! The order of names: without a volume, and what operations on a volume without a journal note of it.
+//! The order of writes for names: computed without a volume, and as operations on a volume without a journal note it.
 
 use super::*;
 use crate::Volume;

@@ -1,12 +1,11 @@
-//! Fast commits: the area behind the log read, and what was made of it committed.
+//! Fast commits: reads the area behind the log, and commits what their replay has changed.
 //!
-//! Input: the log's end, and blocks that a replay has changed. Output: the fast commits that follow that end; later those blocks as one
-//! transaction of the log, which takes the place of the fast commits. Invariants: the log is at home before it is given up; until the
-//! commit block is durable the fast commits count, from then on they do not: so a crash anywhere leaves one or the other, whole. Limits:
-//! what was changed has to fit into the log.
+//! Input: the log's end; blocks that the replay of fast commits has changed. Output: the fast commits that follow that end; later those
+//! blocks as one transaction of the log, which replaces the fast commits. Invariants: all transactions of the log are home before the log
+//! is overwritten; the fast commits are valid until the transaction's commit block is durable, and invalid afterwards, so after a crash at
+//! any point exactly one of the two is found, complete. Limits: the changed blocks have to fit into the log.
 
-use super::replay::LogEnd;
-use super::scan::Ring;
+use super::scan::{LogEnd, Ring};
 use super::source::{LogBlocks, LogSource};
 use crate::disk::Blocks;
 use crate::error::Error;
@@ -15,7 +14,7 @@ use diorite_format::journal::{FastCommits, FastScan, JournalSuper};
 use diorite_format::{FsBlock, Tid};
 use std::time::Duration;
 
-/// The fast commits that follow the transactions before `end`.
+/// Reads the fast commits that follow the transactions before `end`.
 pub(super) fn fast_commits(
     journal: &JournalSuper,
     log: &mut dyn LogBlocks,
@@ -33,13 +32,13 @@ pub(super) fn fast_commits(
     Ok(scan.finish())
 }
 
-/// Blocks of the log that a transaction of so many takes: with descriptors and the commit block.
+/// The number of blocks of the log that a transaction of so many blocks takes: with descriptors and the commit block.
 fn needed(journal: &JournalSuper, blocks: usize) -> usize {
     let each = write::tags_per_descriptor(journal).max(1);
     blocks + blocks.div_ceil(each) + 1
 }
 
-/// Do these blocks fit into the log, as one transaction?
+/// Checks that these blocks fit into the log as one transaction.
 pub(crate) fn check_fits(journal: &JournalSuper, blocks: &Blocks) -> Result<(), Error> {
     let (needed, room) = (needed(journal, blocks.len()), Ring::of(journal).len());
     if needed < room as usize {
@@ -50,7 +49,8 @@ pub(crate) fn check_fits(journal: &JournalSuper, blocks: &Blocks) -> Result<(), 
     Err(Error::refused(what, "run e2fsck"))
 }
 
-/// Commits blocks as the transaction with which the log goes on. What the log holds is at home, durably. `now` is the time of that commit.
+/// Commits blocks as the next transaction of the log, durably. Everything in the log must be home, durably. `now` is the time of the
+/// commit.
 pub(super) fn commit(
     journal: &JournalSuper,
     log: &mut LogSource,
@@ -62,7 +62,7 @@ pub(super) fn commit(
         start: end.at,
         sequence: end.tid,
     };
-    // Recovery begins where it ended: there it finds nothing, or what follows.
+    // The log begins at its present end from now on: recovery finds nothing there, or the new transaction.
     let mut raw = log.read_super()?;
     set_position(&mut raw, position);
     log.write_super(&raw)?;
@@ -80,7 +80,7 @@ pub(super) fn commit(
         }
     }
     let mut last = vec![0; journal.block_size as usize];
-    // As in every commit: the commit block differs from what is in its place in its first sector alone.
+    // As in every commit: zeros first, so that the commit block differs in its first sector only from what is in its place.
     let place = at;
     log.write(place, &last)?;
     log.flush()?;
@@ -95,7 +95,7 @@ pub(super) fn commit(
     log.flush()
 }
 
-/// A descriptor, and the blocks that it announces.
+/// A descriptor block, and the copies of blocks that it describes.
 fn described(journal: &JournalSuper, tid: Tid, blocks: &[(FsBlock, &[u8])]) -> Vec<Vec<u8>> {
     let mut out = vec![vec![0; journal.block_size as usize]];
     let mut tags = Vec::with_capacity(blocks.len());

@@ -1,19 +1,20 @@
-//! Replayed blocks on their way home, and the log emptied behind them.
+//! Writes replayed blocks home, and empties the log afterwards.
 //!
-//! Input: a [`Replay`]'s blocks. Output: a volume that needs no recovery. Invariants: the order below, each step durable before the next
-//! begins, so that a crash anywhere leaves an image that recovers to the same content. Limits: blocks the calling thread.
+//! Input: the blocks of a [`Replay`](super::replay::Replay). Output: a volume that needs no recovery. Invariants: the order below, each
+//! step durable before the next begins, so that a crash at any point leaves an image that recovers to the same content. Limits: blocks the
+//! calling thread.
 //!
-//! 1. The log itself: who wrote it may have ended before its flush, and what was read here came from a cache. What is home must not be
-//!    newer than the log that a next recovery finds.
-//! 2. The blocks, each to its place. Until then the log is untouched: recovery starts again.
-//! 3. If there were fast commits: what they have changed, as one transaction more, in the place of the log; then that to its places. Until it is
-//!    committed the fast commits count, and recovery makes the same of them; afterwards it is a log like any other.
-//! 4. If the journal was aborted by an error: the superblock's error state. The log still says so, too.
+//! 1. The log itself is flushed: its writer may have ended before its own flush, and what was read here may have come from a cache. Blocks
+//!    at home must not be newer than the log that the next recovery finds.
+//! 2. The blocks are written home. Until that is durable the log is untouched, and recovery can start again.
+//! 3. If there were fast commits: what they have changed is committed as one more transaction in place of the log, then written home.
+//!    Until that commit the fast commits count, and recovery does the same with them again; afterwards it is a log like any other.
+//! 4. If an error aborted the journal: the superblock's error state is set. The log still has the error, too.
 //! 5. The log is emptied and its error cleared. Recovery would find nothing to do.
 //! 6. The superblock's `needs_recovery` is cleared.
 
 use super::fast::commit;
-use super::replay::LogEnd;
+use super::scan::LogEnd;
 use super::source::LogSource;
 use crate::disk::{Blocks, edit_superblock, flush, write_block};
 use crate::error::Error;
@@ -23,20 +24,20 @@ use diorite_format::journal::JournalSuper;
 use diorite_format::journal::write::{LogPosition, set_errno, set_position};
 use std::time::Duration;
 
-/// Bytes of neighbours that are written together.
+/// Most bytes of neighbouring blocks that are written together.
 const MOST: usize = 1 << 20;
 
-/// What comes after the log's own blocks.
+/// What there is to do after the log's own blocks.
 pub(crate) struct After<'a> {
     pub(crate) journal: &'a JournalSuper,
     pub(crate) log: &'a mut LogSource,
-    /// The sequence with which an emptied log goes on.
+    /// The sequence with which the emptied log goes on.
     pub(crate) next: Tid,
-    /// What fast commits have changed, where the log ends, and the time.
+    /// What fast commits have changed, where the log ends, and the time of the commit.
     pub(crate) fast: Option<(&'a Blocks, LogEnd, Duration)>,
 }
 
-/// Brings `blocks` home on the device below `blocking`; then deals with the log, if there is one, and empties it.
+/// Writes `blocks` home on the device below `blocking`, then what fast commits have changed; empties the log, if there is one.
 pub(crate) fn bring_home(
     blocking: &Blocking,
     block_size: u32,

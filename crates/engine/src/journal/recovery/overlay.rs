@@ -1,8 +1,8 @@
-//! A device seen through a few blocks that are not written yet.
+//! A read-only device with some blocks replaced: the volume as it will be once replayed blocks are written.
 //!
-//! Input: bios, and replayed blocks. Output: the same bios, ended by the device below; what was read is patched. Invariants:
-//! nothing is ever written; a bio is patched once, after the device below has ended it well. Limits: none on alignment or on the
-//! shape of buffers; geometry and reports are those of the device below, but read-only.
+//! Input: bios, and replayed blocks. Output: the bios, ended by the device below, with replayed blocks copied over what was read.
+//! Invariants: nothing is ever written; a bio is patched once, after the device below has ended it without an error. Limits: none on
+//! alignment or on the shape of buffers; geometry and reports are those of the device below, but read-only.
 
 use crate::disk::Blocks;
 use diorite_block::sync::{DEVICE_SHARED, Mutex};
@@ -27,7 +27,7 @@ struct Patches {
 }
 
 impl Overlay {
-    /// `below` with these blocks in place of its own.
+    /// A device like `below` with these blocks in place of its own.
     pub(crate) fn new(below: Arc<dyn Device>, block_size: u32, blocks: Arc<Blocks>) -> Overlay {
         let block_size = u64::from(block_size);
         let patches = Patches { block_size, blocks };
@@ -69,7 +69,7 @@ impl Device for Overlay {
 struct OverlayQueue {
     below: Box<dyn DeviceQueue>,
     patches: Patches,
-    /// Bios that would have changed something.
+    /// Refused bios, which would have changed something; they end at the next reap.
     refused: Mutex<Vec<Bio>>,
 }
 
@@ -80,7 +80,7 @@ impl DeviceQueue for OverlayQueue {
             let mut first: BioList = bios.drain(..n).collect();
             self.below.submit(&mut first);
             if !first.is_empty() {
-                // The queue is full: what did not fit goes back to the front, in its order.
+                // The queue is full: what did not fit goes back to the front, in order.
                 first.append(bios);
                 *bios = first;
                 return;
@@ -127,7 +127,7 @@ impl Patches {
     }
 }
 
-/// Puts blocks in the place of what was read where they lie.
+/// Copies blocks over the parts of a read bio that they cover.
 pub(super) fn patch(bio: &mut Bio, block_size: u64, blocks: &Blocks) {
     let (start, end) = (bio.pos, bio.pos + bio.buf.len() as u64);
     let first = FsBlock::new(start / block_size);
@@ -147,7 +147,7 @@ mod tests {
 
     const SIZE: usize = 64 << 10;
 
-    /// A device of ones under patches of their own numbers, and what reading it must give.
+    /// A device of ones under patches filled with 100 + their number, and the bytes that reading it must give.
     fn patched() -> (Arc<MemDevice>, Arc<dyn Device>, Vec<u8>) {
         let below = Arc::new(MemDevice::new(SIZE as u64));
         let mut want = vec![1u8; SIZE];

@@ -1,12 +1,12 @@
-//! The second and third pass: what was revoked, and the newest copy of each block that was not.
+//! The second and third pass: which blocks were revoked, and the newest copy of each block that was not.
 //!
-//! Input: the log. Output: [`Replay`]. Invariants: a revocation in a transaction silences copies of that and all earlier ones,
-//! wherever in them it stands; of several copies the last one counts; a copy is verified before it is taken, even if a later
-//! one replaces it; its place lies inside the volume and outside the journal. Limits: all or nothing: the first copy that does
-//! not check out is an error.
+//! Input: the log. Output: [`Replay`]. Invariants: a revoke in a transaction cancels copies in that transaction and all earlier ones,
+//! wherever in the transaction it is; of several copies of a block the last one counts; a copy is verified before it is taken, even if a
+//! later one replaces it; its target lies inside the volume and outside the journal. Limits: all or nothing: the first copy that fails a
+//! check is an error.
 
 use super::fast::fast_commits;
-use super::scan::{Piece, Ring, scan};
+use super::scan::{LogEnd, Piece, Ring, scan};
 use super::source::LogBlocks;
 use crate::disk::Blocks;
 use crate::error::Error;
@@ -15,52 +15,28 @@ use diorite_format::{FsBlock, Tid};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What a log has to say.
+/// What a log holds.
 #[derive(Debug)]
 pub(crate) struct Replay {
-    /// The blocks' contents.
+    /// The newest copies, by their places on the volume.
     pub(crate) blocks: Blocks,
-    /// Transactions in the log.
+    /// The number of transactions in the log.
     pub(crate) transactions: u32,
-    /// What comes behind them.
+    /// Where these transactions end.
     pub(crate) end: LogEnd,
-    /// This transaction is damaged, and nothing from it on was taken.
+    /// Set if this transaction is damaged: nothing from it on was taken.
     pub(crate) damaged: Option<Tid>,
     /// The fast commits after the last transaction; or why they cannot be replayed.
     pub(crate) fast: Result<FastCommits, Error>,
 }
 
-/// Where a log ends, and with which transaction it would go on.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LogEnd {
-    /// A block of the log.
-    pub(crate) at: u32,
-    pub(crate) tid: Tid,
-}
-
-impl LogEnd {
-    /// Of a log without transactions, which goes on with the sequence that it names.
-    pub(crate) fn of_empty(journal: &JournalSuper) -> LogEnd {
-        LogEnd {
-            at: journal.first,
-            tid: Tid::new(journal.sequence.get().wrapping_sub(1)),
-        }
-    }
-
-    /// The sequence with which a log goes on that was emptied after `more` transactions from here: one is left out, so that nothing in
-    /// the log now is ever taken for new.
-    pub(crate) fn next(self, more: u32) -> Tid {
-        Tid::new(self.tid.get().wrapping_add(more).wrapping_add(1))
-    }
-}
-
-/// Where copies may go.
+/// Decides which blocks of the volume copies may be written to.
 pub(crate) trait Target {
-    /// What is wrong with this place, if something is.
+    /// Why nothing may be written to this block; None if it may.
     fn refuses(&self, block: FsBlock) -> Option<&'static str>;
 }
 
-/// Replays a log in memory.
+/// Replays a log in memory, without writing anything.
 pub(crate) fn replay(
     journal: &JournalSuper,
     log: &mut dyn LogBlocks,
@@ -71,13 +47,13 @@ pub(crate) fn replay(
     let mut revoked = HashMap::new();
     for piece in pieces() {
         if let Piece::Revoked { tid, blocks } = piece {
-            // The log's order is the transactions' order, so the last one is the latest.
+            // Revokes come in the log's order, so the last one of a block is the latest.
             let blocks = blocks.clone()?;
             revoked.extend(blocks.into_iter().map(|block| (block, *tid)));
         }
     }
     let mut blocks = Blocks::new();
-    // A log in a sparse image has many blocks of zeros that take no room there: here they are one.
+    // A log in a sparse image may have many holes, which take no space there. All blocks of zeros share one copy in memory.
     let zeros: Arc<[u8]> = vec![0; journal.block_size as usize].into();
     for piece in pieces() {
         let Piece::Copies { tid, first, tags } = piece else {
@@ -142,7 +118,7 @@ mod tests {
     use diorite_format::journal::write;
     use std::collections::HashSet;
 
-    /// A log of which all blocks are holes but these.
+    /// A log whose blocks are all holes, except these.
     struct Sparse(HashMap<u32, Vec<u8>>, Vec<u8>);
 
     impl LogBlocks for Sparse {
@@ -159,7 +135,7 @@ mod tests {
         }
     }
 
-    /// Twenty descriptors, and behind each as many holes as it has room to name. The defect: a block of memory for each.
+    /// Twenty descriptors, each followed by as many holes as it can name. The defect: memory for each of these blocks.
     #[test]
     fn copies_that_are_holes_take_no_memory() {
         const SIZE: u32 = 4096;
@@ -185,7 +161,7 @@ mod tests {
             at += 1 + each;
             named = blocks.end;
         }
-        // The last one is no hole.
+        // The last copy is not a hole.
         let mut data = hole.clone();
         data[SIZE as usize - 1] = 1;
         log.0.insert(at - 1, data.clone());

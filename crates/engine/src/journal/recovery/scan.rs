@@ -1,16 +1,16 @@
-//! The first pass: the log's transactions, and the one with which it ends.
+//! The first pass: finds the log's transactions, and the one with which the log ends.
 //!
 //! Input: the journal's superblock and blocks. Output: [`Scan`]. Invariant: ends where the kernel ends (found by experiment with kernel
 //! 6.18 and e2fsck 1.47, recorded in PROVENANCE.md):
 //!
-//! | what is met | the log |
+//! | what is found | what it means |
 //! |---|---|
-//! | no magic number, another sequence, an unknown type | ends before this transaction |
-//! | a commit block whose sum is wrong, older than the commit before it | ends before it: remains of an older log |
-//! | a commit block whose sum is wrong | ends before it, and is damaged; not damaged in a log with asynchronous commits, unless (v1) another commit block follows |
-//! | a descriptor or revocation block whose sum is wrong | counts when the commit block is met: older as above, it ends; else nothing may be replayed |
+//! | no magic number, another sequence, an unknown type | the log ends before this transaction |
+//! | commit block: wrong checksum, older than the commit before it | left from an older log: the log ends before it |
+//! | commit block: wrong checksum, not older | ends before it, damaged; asynchronous: damaged only if v1 and a commit block follows |
+//! | descriptor or revoke block: wrong checksum | at the commit block: if that is older, the log ends; else nothing may be replayed |
 //!
-//! Limits: each block of the log is passed once; tags are held for the later passes, no more of them than blocks were passed.
+//! Limits: each block of the log is scanned once; tags are kept for the later passes, no more of them than blocks were scanned.
 
 use super::source::LogBlocks;
 use crate::error::Error;
@@ -19,38 +19,62 @@ use diorite_format::journal::{
 };
 use diorite_format::{Corrupt, FormatError, FsBlock, Tid};
 
-/// What a transaction did, in the order of the log.
+/// A part of a transaction, in the order of the log.
 #[derive(Debug)]
 pub(super) enum Piece {
-    /// Copies of blocks, the first of them in block `first` of the log.
+    /// Copies of blocks; the first of them is in block `first` of the log.
     Copies {
         tid: Tid,
         first: u32,
         tags: Vec<Tag>,
     },
-    /// Blocks revoked; or what is wrong with the list.
+    /// Revoked blocks; or the error in the list.
     Revoked {
         tid: Tid,
         blocks: Result<Vec<FsBlock>, FormatError>,
     },
 }
 
+/// Where a log ends, and the number of the transaction that would come next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogEnd {
+    /// The block of the log.
+    pub(crate) at: u32,
+    pub(crate) tid: Tid,
+}
+
+impl LogEnd {
+    /// The end of a log without transactions, which goes on with the sequence in its superblock.
+    pub(crate) fn of_empty(journal: &JournalSuper) -> LogEnd {
+        LogEnd {
+            at: journal.first,
+            tid: Tid::new(journal.sequence.get().wrapping_sub(1)),
+        }
+    }
+
+    /// The sequence for a log that is emptied after `more` further transactions. One number is left out, so that no old block of the log
+    /// is ever taken for one of a new transaction.
+    pub(crate) fn next(self, more: u32) -> Tid {
+        Tid::new(self.tid.get().wrapping_add(more).wrapping_add(1))
+    }
+}
+
 /// What the log holds.
 #[derive(Debug)]
 pub(super) struct Scan {
-    /// Transactions before `end` count, the others do not.
+    /// The parts of all transactions. Only those of transactions before `end` count.
     pub(super) pieces: Vec<Piece>,
-    /// The first transaction that is not, or not wholly, in the log.
+    /// The first transaction that is not, or not completely, in the log.
     pub(super) end: Tid,
-    /// The block of the log where that one begins, or would.
+    /// The block of the log where that transaction begins, or would begin.
     pub(super) end_at: u32,
-    /// Transactions before it.
+    /// The number of transactions before `end`.
     pub(super) transactions: u32,
-    /// The log ends here because of damage, not because nothing more was written.
+    /// Set if the log ends with this transaction because of damage, not because nothing more was written.
     pub(super) damaged: Option<Tid>,
 }
 
-/// What to do after a block.
+/// Whether the log goes on after a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Go,
@@ -62,20 +86,20 @@ struct Scanner<'a> {
     form: LogForm,
     ring: Ring,
     asynchronous: bool,
-    /// The transaction that must come next.
+    /// The transaction that the next block must belong to.
     tid: Tid,
     sum: TransactionSum,
-    /// The time of the last commit block.
+    /// The time of the last commit block, in seconds.
     committed: Option<u64>,
-    /// A wrong sum in the running transaction.
+    /// A wrong checksum in the transaction that is being scanned.
     doubt: Option<FormatError>,
-    /// In a log with asynchronous commits: the transaction whose commit block had a wrong sum.
+    /// In a log with asynchronous commits: the transaction whose commit block had a wrong checksum.
     pending: Option<Tid>,
     damaged: Option<Tid>,
     pieces: Vec<Piece>,
 }
 
-/// A place in the log, which goes around.
+/// The area of the log, which wraps around at its end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ring {
     first: u32,
@@ -94,18 +118,18 @@ impl Ring {
         self.end - self.first
     }
 
-    /// The block `by` further on; `by` is at most the log's length.
+    /// The block that is `by` blocks after `at`; `by` is at most the log's length.
     pub(super) fn step(self, at: u32, by: u32) -> u32 {
         let (into, len) = (
             u64::from(at - self.first) + u64::from(by),
             u64::from(self.len()),
         );
-        // Less than the length, which is a u32.
+        // The remainder is less than the length, which is a u32.
         self.first + (into % len) as u32
     }
 }
 
-/// Passes the log.
+/// Scans the log.
 pub(super) fn scan(journal: &JournalSuper, log: &mut dyn LogBlocks) -> Result<Scan, Error> {
     let ring = Ring::of(journal);
     let mut scanner = Scanner {
@@ -123,7 +147,7 @@ pub(super) fn scan(journal: &JournalSuper, log: &mut dyn LogBlocks) -> Result<Sc
     };
     let (mut at, mut left) = (journal.start, ring.len());
     let mut end_at = at;
-    // A log that is wholly in use comes back to its start, and there the sequence is wrong.
+    // In a log that is completely in use, the scan would come back to its start, where the sequence is wrong.
     while left > 0 {
         let before = scanner.tid;
         let taken = match scanner.block(at)? {
@@ -140,7 +164,7 @@ pub(super) fn scan(journal: &JournalSuper, log: &mut dyn LogBlocks) -> Result<Sc
 }
 
 impl Scanner<'_> {
-    /// Takes the block at `at` with what belongs to it; gives the number of blocks, or none at the log's end.
+    /// Scans the block at `at` with the copies that belong to it. Returns the number of blocks, or None at the log's end.
     fn block(&mut self, at: u32) -> Result<Option<u32>, Error> {
         let raw = self.log.read(at)?;
         let Some(header) = LogHeader::parse(raw).filter(|h| h.sequence == self.tid) else {

@@ -1,8 +1,8 @@
-//! A device that may be written without anything being written: what is changed stays in memory.
+//! A device whose writes stay in memory, over a device that is not changed.
 //!
-//! Input: bios. Output: reads from the device below, with what was written here in its place; and, at the end, all that was. Invariants:
-//! nothing goes down but reads; a write is there for every read that is reaped after it. Limits: writes are whole blocks; discard and
-//! write-zeroes are not understood; memory grows with the blocks that are written.
+//! Input: bios. Output: reads from the device below, with blocks that were written here in place of its own; at the end, all these blocks.
+//! Invariants: only reads reach the device below; a write is visible to every read that is reaped after it. Limits: writes are whole
+//! blocks; discard and write-zeroes are not supported; memory grows with the blocks that are written.
 
 use crate::disk::Blocks;
 use diorite_block::sync::{DEVICE_SHARED, Mutex};
@@ -26,7 +26,7 @@ struct Written {
 }
 
 impl Scratch {
-    /// Over `below`, unchanged so far.
+    /// A device like `below`, with nothing written yet.
     pub(crate) fn new(below: Arc<dyn Device>, block_size: u32) -> Scratch {
         let blocks = Mutex::at_level(&DEVICE_SHARED, below.level(), Blocks::new());
         let block_size = block_size as usize;
@@ -34,7 +34,7 @@ impl Scratch {
         Scratch { below, written }
     }
 
-    /// What was written, which is not here any more.
+    /// Takes the blocks that were written; the device is as `below` again.
     pub(crate) fn take(&self) -> Blocks {
         std::mem::take(&mut *self.written.blocks.lock())
     }
@@ -75,7 +75,7 @@ impl Device for Scratch {
 struct ScratchQueue {
     below: Box<dyn DeviceQueue>,
     written: Arc<Written>,
-    /// What needed nothing from below.
+    /// Bios that ended without the device below.
     ended: Mutex<Vec<Bio>>,
 }
 
@@ -125,7 +125,7 @@ impl DeviceQueue for ScratchQueue {
 }
 
 impl Written {
-    /// Takes a write, or anything else that is no read.
+    /// Executes a bio that is not a read.
     fn take_in(&self, bio: &Bio) -> Result<(), BioError> {
         let size = self.block_size as u64;
         match bio.op {
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
     use diorite_block::{Blocking, Buf, MemDevice};
 
-    /// What was written is read, in whole blocks and parts of them, and the device below stays as it is.
+    /// What was written is read back, in whole blocks and parts of them, and the device below does not change.
     #[test]
     fn writes_stay_here() {
         let below = Arc::new(MemDevice::new(64 << 10));

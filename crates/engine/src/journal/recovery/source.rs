@@ -1,6 +1,6 @@
 //! Where the blocks of a log are: in the journal's inode, or on a device of its own.
 //!
-//! Input: a number in the log. Output: the block. Invariants: a number outside the log, or in a hole of the journal's file, is
+//! Input: a block number in the log. Output: the block. Invariants: a number outside the log, or in a hole of the journal's file, is
 //! an error. Limits: reads ahead by [`WINDOW`] bytes, and keeps no more than that; blocks the calling thread.
 
 use crate::disk::{flush, write_block};
@@ -12,12 +12,12 @@ use diorite_block::{Blocking, Buf, Device};
 use diorite_format::FsBlock;
 use std::sync::Arc;
 
-/// Bytes read at once.
+/// Bytes that are read ahead at once.
 const WINDOW: u32 = 256 << 10;
 
-/// Blocks of a log by their numbers.
+/// Access to the blocks of a log by their numbers.
 pub(crate) trait LogBlocks {
-    /// Block `at`, whole.
+    /// Reads block `at`.
     fn read(&mut self, at: u32) -> Result<&[u8], Error>;
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct LogSource {
 }
 
 impl LogSource {
-    /// The log in an inode with this map.
+    /// A log in a file with this map.
     pub(crate) fn in_file(device: Arc<dyn Device>, block_size: u32, map: &[Mapping]) -> LogSource {
         let runs = map.iter().filter_map(|m| match m.state {
             MappingState::Written(at) | MappingState::Unwritten(at) => {
@@ -44,7 +44,7 @@ impl LogSource {
         LogSource::new(device, block_size, 0, runs.collect())
     }
 
-    /// The log on a device of its own, whose blocks are numbered from the device's start.
+    /// A log on an external device: its blocks are numbered from the start of the device.
     pub(crate) fn on_device(device: Arc<dyn Device>, block_size: u32, super_at: u32) -> LogSource {
         let end = device.geometry().size / u64::from(block_size);
         let len = u32::try_from(end).unwrap_or(u32::MAX);
@@ -67,17 +67,17 @@ impl LogSource {
         }
     }
 
-    /// The device, where the blocks are on it, and which of them has the journal's superblock.
+    /// The device, where the log's blocks are on it, and the number of the block with the journal's superblock.
     pub(crate) fn into_parts(self) -> (Blocking, Places, u32) {
         (self.blocking, self.places, self.super_at)
     }
 
-    /// The block with the journal's superblock.
+    /// Reads the block with the journal's superblock.
     pub(crate) fn read_super(&mut self) -> Result<Vec<u8>, Error> {
         self.read(self.super_at).map(<[u8]>::to_vec)
     }
 
-    /// Writes the block with the journal's superblock and makes it durable.
+    /// Writes the block with the journal's superblock, durably.
     pub(crate) fn write_super(&mut self, raw: &[u8]) -> Result<(), Error> {
         self.write(self.super_at, raw)?;
         self.flush()
@@ -94,12 +94,12 @@ impl LogSource {
         )
     }
 
-    /// Makes durable what was written to the log's device.
+    /// Makes durable what was written to the log's device before.
     pub(super) fn flush(&self) -> Result<(), Error> {
         flush(&self.blocking)
     }
 
-    /// Where block `at` is, and how many of the log follow it there, itself included.
+    /// Where block `at` is on the device, and how many blocks of the log are contiguous from there, itself included.
     fn place(&self, at: u32) -> Result<(FsBlock, u32), Error> {
         let runs = &self.places.runs;
         let next = runs.partition_point(|(first, ..)| *first <= at);

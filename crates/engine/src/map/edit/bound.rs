@@ -1,8 +1,9 @@
-//! How many nodes a map may get by mapping some runs, and how much room it has.
+//! How many nodes a map may need for mapping some runs, and how many entries it has room for.
 //!
-//! Input: an inode, and the lengths of runs that are going to be mapped one after another. Output: upper bounds. Invariants: a split leaves half of
-//! both nodes free, so the next one of the same node takes as many entries as that; a run splits one node of each level, and the root may
-//! move down; without a journal a split makes two nodes, and what they replace is free only later. Limits: says nothing of joins, which need no blocks.
+//! Input: an inode, and the lengths of runs that are going to be mapped one after another. Output: upper bounds. Invariants: a split
+//! leaves both nodes half free, so the next split of the same node is that many entries away; a run splits one node of each level, and the
+//! root may move down; without a journal a split makes two new nodes, and the one that they replace is free only later. Limits: ignores
+//! joins, which need no blocks.
 
 use crate::journal::Store;
 use crate::map::load::{extent_node, pointer_block};
@@ -10,7 +11,7 @@ use diorite_format::extent::{ExtentNode, MAX_DEPTH, MAX_UNWRITTEN_LEN, block_cap
 use diorite_format::indirect::{self, PointerBlock};
 use diorite_format::{Inode as DiskInode, MapKind};
 
-/// Nodes that mapping runs of these lengths makes at most, and entries that it adds to leaves.
+/// The largest number of nodes that mapping runs of these lengths makes, and of entries that it adds to leaves.
 pub(crate) fn most_nodes(
     volume: &Store,
     inode: &DiskInode,
@@ -44,24 +45,24 @@ pub(crate) fn most_nodes(
     }
 }
 
-/// How many nodes a split makes.
+/// How many new nodes a split makes: two without a journal, since the old one is not changed in place.
 pub(super) fn made_by_a_split(volume: &Store) -> u32 {
     if volume.has_journal() { 1 } else { 2 }
 }
 
-/// Nodes that are written anew when what is in so many leaves moves.
+/// The largest number of nodes that are rewritten in new blocks when the extents in `leaves` leaves move to other file blocks.
 pub(crate) fn most_moved(volume: &Store, inode: &DiskInode, leaves: u32) -> u32 {
     let depth = u32::from(raw::depth(&inode.i_block).min(MAX_DEPTH));
     match depth {
         _ if volume.has_journal() => 0,
         0 => 0,
         1 => u32::try_from(raw::count(&inode.i_block)).unwrap_or(u32::MAX),
-        // Above the leaves of one part there are two nodes a level at most, or fewer than there are leaves.
+        // The leaves of one part have at most two parents per level, or fewer than there are leaves.
         _ => leaves + 2 * depth,
     }
 }
 
-/// Entries that can be added where `block` belongs before a node has to be made there; 0 if that cannot be told. Blocks while the device reads.
+/// How many entries can be added where `block` belongs before a new node is needed; 0 if unknown. Blocks while the device reads.
 pub(crate) fn room_at(volume: &Store, inode: &DiskInode, block: u64) -> u32 {
     match inode.map_kind() {
         MapKind::Extents => room_in_leaf(volume, inode, block).unwrap_or(0),
@@ -79,7 +80,7 @@ fn room_in_leaf(volume: &Store, inode: &DiskInode, block: u64) -> Option<u32> {
         let after = node.indexes().partition_point(|e| e.block.get() <= block);
         let child = node.indexes().get(after.saturating_sub(1))?;
         let expect = node.expect_child(child);
-        // Who converts meanwhile may have taken it away: then nothing is known.
+        // A conversion may have removed the node meanwhile; then the answer is unknown.
         node = extent_node(volume, inode, child.child, expect).ok()?.1;
     }
     let used = u32::from(raw_count(&node));
@@ -90,7 +91,7 @@ fn raw_count(leaf: &ExtentNode) -> u16 {
     u16::try_from(leaf.extents().len()).unwrap_or(u16::MAX)
 }
 
-/// Is there a block of pointers for this block, or does it need none?
+/// Does a block of pointers for this file block exist, or does it need none?
 fn has_pointers(volume: &Store, inode: &DiskInode, block: u64) -> Option<bool> {
     let sb = &volume.sb;
     let direct = u64::from(indirect::DIRECT);

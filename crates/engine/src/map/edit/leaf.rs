@@ -1,9 +1,9 @@
-//! What a change makes of the extents of one leaf.
+//! Applies a change to the extents of one leaf.
 //!
 //! Input: a leaf's extents, and a change of a range of file blocks. Output: the extents afterwards, and the pieces that were removed.
-//! Invariants: pure; extents outside the range keep their blocks; an extent is cut where the range ends inside it, and joined where two
-//! meet that continue one another in the file, on the volume and in state. Limits: extents are joined at the range's ends and among
-//! what is new, nowhere else; the result may have more entries than a leaf.
+//! Invariants: pure; extents outside the range keep their blocks; an extent is cut where the range ends inside it, and two are joined
+//! where they are contiguous in the file and on the volume, and in the same state. Limits: extents are joined only at the range's ends and
+//! among new ones; the result may have more entries than a leaf has room for.
 
 use super::NewRun;
 use crate::map::load::END;
@@ -28,7 +28,7 @@ enum Kind {
 #[derive(Debug)]
 pub(super) struct Changed {
     pub(super) extents: Vec<Extent>,
-    /// What the range was mapped to.
+    /// The extents that the range was mapped to.
     pub(super) removed: Vec<Extent>,
 }
 
@@ -63,7 +63,7 @@ impl Change {
         matches!(self.kind, Kind::Shift(_))
     }
 
-    /// The extents that it maps.
+    /// The extents that the change maps.
     pub(super) fn new_extents(&self) -> &[Extent] {
         match &self.kind {
             Kind::Replace(new) => new,
@@ -71,12 +71,13 @@ impl Change {
         }
     }
 
-    /// Where extents of `blocks`, a leaf's range, may lie before or after the change. None if they leave what can be mapped.
+    /// The file blocks that extents of a leaf with the range `blocks` may cover before or after the change. None if that leaves what can
+    /// be mapped.
     pub(super) fn reach(&self, blocks: Range<u64>) -> Option<Range<u32>> {
         let (from, to) = (u64::from(self.range.start), u64::from(self.range.end));
         let (mut start, mut end) = (blocks.start, blocks.end);
         if let Kind::Shift(by) = self.kind {
-            // Only what is in the range moves, into what was a hole.
+            // Only extents in the range move, and what they move into was a hole.
             start = start.min(start.max(from).saturating_add_signed(by));
             end = end
                 .max(end.min(to).saturating_add_signed(by))
@@ -86,8 +87,8 @@ impl Change {
         Some(u32::try_from(start).ok()?..u32::try_from(end).ok()?)
     }
 
-    /// Applies it to a leaf; the first leaf that it touches takes what is new. None if something would be moved out of what a file
-    /// can map.
+    /// Applies the change to a leaf. The first leaf that the range touches gets the new extents. None if an extent would be moved to file
+    /// blocks that cannot be mapped.
     pub(super) fn apply(&self, leaf: &[Extent], is_first: bool) -> Option<Changed> {
         let (from, to) = (u64::from(self.range.start), u64::from(self.range.end));
         let whole = |e: &Extent| e.block.get()..e.end();
@@ -116,7 +117,7 @@ impl Change {
     }
 }
 
-/// The part of an extent in a range.
+/// The part of an extent in a range; None if that is empty.
 fn cut(extent: &Extent, range: Range<u64>) -> Option<Extent> {
     let start = extent.block.get().max(range.start);
     let end = extent.end().min(range.end);
@@ -137,7 +138,7 @@ fn moved(extent: &Extent, by: i64) -> Option<Extent> {
     })
 }
 
-/// Appends an extent of any length: joined with the last one as far as one extent may be long, the rest in pieces.
+/// Appends an extent of any length. It is joined with the last one as far as an extent may be long, and the rest is added in pieces.
 fn push(list: &mut Vec<Extent>, mut extent: Extent) {
     let most = max_len(extent.unwritten);
     if let Some(last) = list.last_mut().filter(|l| continues(l, &extent)) {
@@ -158,7 +159,7 @@ fn push(list: &mut Vec<Extent>, mut extent: Extent) {
     }
 }
 
-/// What is left of an extent without its first blocks.
+/// An extent without its first `by` blocks.
 fn advance(extent: &Extent, by: u32) -> Option<Extent> {
     cut(extent, extent.block.get() + u64::from(by)..extent.end())
 }

@@ -1,7 +1,8 @@
-//! What a range is mapped to on disk, where the in-core map may not be asked.
+//! Looks up a range in the map on disk, for callers that may not use the in-core map.
 //!
-//! Input: an inode with extents, as it is in the running transaction, and a range. Output: the runs that it maps there. Invariants: every node is
-//! checked against its parent; nothing is changed. Limits: blocks while the device reads; the caller holds the map lock.
+//! Input: an inode with extents, as it is in the running transaction, and a range. Output: the runs that the range is mapped to.
+//! Invariants:
+//! every node is checked against its parent; nothing is changed. Limits: blocks while the device reads; the caller holds the map lock.
 
 use super::runs::Run;
 use crate::error::Error;
@@ -11,7 +12,7 @@ use diorite_format::extent::{Entries, ExtentIndex, ExtentNode};
 use diorite_format::{FsBlock, Inode as DiskInode};
 use std::ops::Range;
 
-/// The blocks of the volume to which an extent tree maps file blocks of `range`.
+/// The runs of blocks to which an extent tree maps the file blocks of `range`.
 pub(crate) fn mapped_to(
     volume: &Store,
     inode: &DiskInode,

@@ -1,38 +1,39 @@
-//! Changing a file's map on disk: extent trees and blocks of pointers.
+//! Changes a file's map on disk: extent trees, and the indirect blocks of ext2 and ext3.
 //!
 //! | file | takes -> gives |
 //! |---|---|
-//! | `quick` | one run into one leaf -> that leaf, changed where it lies |
-//! | `split` | a leaf that is full -> two, the second named by their parent |
+//! | `quick` | one run that fits into one leaf -> that leaf, changed in place |
+//! | `split` | a full leaf -> two, the second with an entry in their parent |
 //! | `leaf` | a leaf's extents and a change -> its extents afterwards, and what was removed |
-//! | `tree` | an extent tree and a change -> the way down, and a new root |
-//! | `nodes` | children as they will be -> joined, split, placed; their index entries |
-//! | `pointers` | the same for the map of ext2 and ext3 |
-//! | `plan` | nodes read, blocks taken, nodes to write -> all of it in one handle, or nothing |
+//! | `tree` | an extent tree and a change -> the edit from the root down, and a new root |
+//! | `nodes` | edited children -> joined, split, placed; their index entries |
+//! | `pointers` | a map of indirect blocks and a change -> the same for ext2 and ext3 |
+//! | `plan` | nodes to read, blocks to take, nodes to write -> all of it in one handle, or nothing |
 //! | `part` | a long range -> a part of it that one handle can change |
 //! | `look` | a range -> what it is mapped to on disk |
-//! | `bound` | runs to be mapped -> the nodes that this may need, the room that there is |
-//! | `runs` | blocks removed and blocks mapped again -> blocks to free |
-//! | `view` | what was edited -> the next view of the in-core map |
+//! | `bound` | runs that will be mapped -> the nodes that this may need, the free entries that there are |
+//! | `runs` | blocks that were mapped, blocks that are mapped now -> blocks to free |
+//! | `view` | the result of an edit -> the next view of the in-core map |
 //!
-//! Input: a range of file blocks and the runs that it shall be mapped to, under a journal handle and the map lock. Output: changed blocks
+//! Input: a range of file blocks and the runs to map it to, under a journal handle and the map lock. Output: changed blocks
 //! in the handle's transaction, a changed `i_block`, and [`Edited`]. Invariants: everything is read and planned before anything is
-//! written, so an error leaves all as it was; every node is checked against its parent as when it is loaded; an index entry's key is the
-//! first key of its child wherever a node was changed. Limits: work grows with the leaves that a range touches: see [`part`].
+//! written, so an error changes nothing; every node is checked against its parent, as when it is loaded; wherever a node was changed, the
+//! key of its index entry is its first key. Limits: the work grows with the leaves that a range touches: see [`part`].
 //!
 //! # Edits
 //!
-//! `map::edit` changes the map on disk, under the map lock and in one handle: it reads all nodes on the way and takes all blocks that
-//! it needs, and only then writes, so what fails has changed nothing. A range that touches more leaves than a handle should change is
-//! done part by part. The edit says which file blocks views are out of date about, and what is there now; that is spliced into the
-//! newest view. A view counts the edits before it: who loads a node for an older view starts again from the newest, because the node
-//! may be gone.
+//! An edit runs under the map lock, in one handle. It reads all nodes on its way and takes all blocks that it needs before it writes
+//! anything, so a failed edit has changed nothing. A range that touches more leaves than a handle should change is edited part by part.
+//! The edit returns its window, the file blocks about which views are out of date, and the segments that are there now; these are spliced
+//! into the latest view. A view has the number of edits before it. A thread that has loaded a node for an older view has to start again
+//! from the latest one, because the node may have been freed.
 
 mod bound;
 mod leaf;
 mod look;
 mod nodes;
 mod part;
+mod place;
 mod plan;
 mod pointers;
 mod quick;
@@ -64,7 +65,7 @@ pub(crate) struct NewRun {
     pub(crate) file_block: u32,
     pub(crate) len: u32,
     pub(crate) start: FsBlock,
-    /// Only in files with extents.
+    /// Possible only in files with extents.
     pub(crate) unwritten: bool,
 }
 
@@ -74,30 +75,30 @@ impl NewRun {
     }
 }
 
-/// Where blocks for the map's own nodes come from.
+/// Allocates blocks for the nodes of a map.
 pub(crate) trait TreeBlocks {
-    /// Takes a block, near `goal` if it can.
+    /// Takes a block, near `goal` if possible.
     fn take(&mut self, goal: FsBlock) -> Result<FsBlock, Error>;
     /// Undoes a `take` whose block was never used.
     fn give_back(&mut self, block: FsBlock) -> Result<(), Error>;
 }
 
-/// What an edit did. The caller frees the blocks in the same handle, counts them in the inode, and publishes the view.
+/// The result of an edit. The caller frees the blocks in the same handle, updates the inode's block count, and publishes the next view.
 #[derive(Debug, Default)]
 #[must_use]
 pub(crate) struct Edited {
-    /// Runs of data blocks to which the range was mapped and is not any more, in the order of their places.
+    /// Runs of blocks that the range was mapped to before and is not any more, sorted.
     pub(crate) removed: Vec<(FsBlock, u32)>,
-    /// Blocks of the map's own that are in use no more: forgotten, not freed yet.
+    /// Blocks of nodes that are not part of the map any more: forgotten by the journal, not freed yet.
     pub(crate) nodes_removed: Vec<FsBlock>,
-    /// Blocks of the map's own that were taken.
+    /// Number of blocks that were taken for nodes.
     pub(crate) nodes_taken: u32,
-    /// File blocks about which views of the map are out of date, and all that is there now. Empty if nothing was changed.
+    /// The file blocks about which views are out of date, and all segments that are there now. Empty if nothing was changed.
     window: Range<u32>,
     segments: SmallVec<[Segment; 3]>,
 }
 
-/// Maps `range` to `new`, which are in order and lie inside it; what they leave out becomes a hole. Writes `inode.i_block`, in memory
+/// Maps `range` to the runs `new`, which are sorted and lie in it; the rest of the range becomes a hole. Changes `inode.i_block` in memory
 /// only: the caller writes the inode in the same handle. Blocks while the device reads. The caller holds the map lock.
 pub(crate) fn replace(
     handle: &JournalHandle<'_>,
@@ -135,8 +136,8 @@ pub(crate) fn replace(
     }
 }
 
-/// Moves all that `range` is mapped to by `by` blocks, for files with extents; an extent that straddles an end of the range is cut
-/// there. Where it moves to and the range does not reach, there must be a hole. Else as [`replace`].
+/// Moves everything that `range` is mapped to by `by` file blocks; only for files with extents. An extent that crosses an end of the range
+/// is cut there. The part of the target outside the range must be a hole. Otherwise as [`replace`].
 pub(crate) fn shift(
     handle: &JournalHandle<'_>,
     blocks: &mut impl TreeBlocks,

@@ -1,9 +1,10 @@
-//! The nodes on which an edit comes back: joined, split, placed.
+//! The way back up of an edit: joins, splits and places the children of a node.
 //!
-//! Input: the children of one node, in order, with their entries as they will be. Output: the index entries for them, and nodes to write
-//! in the plan. Invariants: an empty child is let go; a child that fits stays where it is and is written only if it changed; an entry's
-//! key is its child's first; without a journal no entry is in two nodes on disk at any instant. Limits: joins only children that lie side by
-//! side, and only if one of them shrank; none without a journal, since what is let go has to be enough for itself on a full volume.
+//! Input: the children of one node in order, with their entries after the edit. Output: index entries for them, and nodes to write, in the
+//! plan. Invariants: an empty child is removed; a child that fits keeps its block, and is written only if it changed; an index entry's key
+//! is its child's first key; without a journal no entry is in two nodes on disk at any instant. Limits: joins only adjacent children, and
+//! only if one of them shrank; none without a journal: it would have to go to a new block, and a removal must not need space on a full
+//! volume.
 
 use super::plan::{Node, Plan};
 use crate::error::Error;
@@ -11,35 +12,38 @@ use crate::map::load::END;
 use diorite_format::extent::{Entries, Expect, ExtentIndex, ExtentNode, block_capacity};
 use diorite_format::{FileBlock, FsBlock};
 
-/// A node below the one that is being edited, with its entries as they will be.
+/// A child of the node that is being edited, with its entries after the edit.
 pub(super) struct Child {
-    /// Its block, if it has one.
+    /// Its block. None for a new node.
     pub(super) at: Option<FsBlock>,
     pub(super) expect: Expect,
     pub(super) max: u16,
     pub(super) was: usize,
     pub(super) now: Entries,
     pub(super) state: State,
-    /// What is new in it comes behind all that was there.
+    /// All new entries come after all old ones.
     pub(super) is_append: bool,
 }
 
-/// What became of a node.
+/// How a child has changed.
 #[derive(PartialEq, Eq)]
 pub(super) enum State {
-    /// It was read only to be joined with its neighbour.
+    /// Not at all: it was read only because its neighbour may be joined with it.
     Adopted,
     Unchanged,
     Changed,
 }
 
-/// May nodes be joined? Without a journal the left one could be on disk with what its parent still has on its right.
+/// May nodes be joined? Not without a journal: the left one could be on disk with entries that its parent still has on the right.
 pub(super) fn joins(plan: &Plan<'_>) -> bool {
     plan.volume().has_journal()
 }
 
-/// Joins, splits and places children; gives their index entries.
-pub(super) fn settle(plan: &mut Plan<'_>, children: Vec<Child>) -> Result<Vec<ExtentIndex>, Error> {
+/// Joins, splits and places children; returns their index entries.
+pub(super) fn place_children(
+    plan: &mut Plan<'_>,
+    children: Vec<Child>,
+) -> Result<Vec<ExtentIndex>, Error> {
     let mut joined: Vec<Child> = Vec::with_capacity(children.len());
     for child in children {
         if len(&child.now) == 0 {
@@ -68,7 +72,7 @@ impl Child {
         joins(plan) && (self.shrank() || next.shrank()) && len(&self.now) + len(&next.now) <= most
     }
 
-    /// Takes in the entries of the node to the right.
+    /// Takes over all entries of the next child.
     fn join(&mut self, next: Child, plan: &mut Plan<'_>) -> Result<(), Error> {
         self.note_adopted(plan);
         match (&mut self.now, &next.now) {
@@ -86,8 +90,8 @@ impl Child {
         self.at.map_or(Ok(()), |at| plan.let_go(at))
     }
 
-    /// Views may have an adopted node as one that is not loaded: they have to learn of its change. Nodes on the edit's own way down are
-    /// loaded wherever the leaf below them is, and where it is not, the view falls back.
+    /// A view may show an adopted node as not loaded, and has to learn of its change. The nodes on the edit's own way down need no note:
+    /// if a view has loaded the leaf below them it has loaded them, too, and if not, the view is reduced to its root.
     fn note_adopted(&self, plan: &mut Plan<'_>) {
         if self.state == State::Adopted {
             let block = |b: u64| u32::try_from(b).unwrap_or(END);
@@ -95,8 +99,9 @@ impl Child {
         }
     }
 
-    /// Where its first part goes: where it was, unless it is split without a journal, or what is in it moves in the file. Then all is in new nodes,
-    /// which one write of a node above them names, or of the inode; until then, what is named is whole.
+    /// The block for the child's first part: its own block, unless without a journal the child is split or its extents move to other file
+    /// blocks. Then all parts go to new nodes. They become part of the map by one write, of a node above them or of the inode, and the old
+    /// ones are complete until then.
     fn stays(&self, plan: &mut Plan<'_>) -> Result<Option<FsBlock>, Error> {
         let is_split = len(&self.now) > usize::from(self.max);
         let moves = is_split || plan.shifts && self.state == State::Changed;
@@ -107,7 +112,7 @@ impl Child {
         Ok(None)
     }
 
-    /// Writes the node, or as many as its entries need, and adds their index entries.
+    /// Writes the child as one node, or as many as it needs, and adds their index entries.
     pub(super) fn place(self, plan: &mut Plan<'_>, to: &mut Vec<ExtentIndex>) -> Result<(), Error> {
         let capacity = block_capacity(&plan.volume().sb);
         let (total, depth) = (len(&self.now), self.expect.depth);
@@ -152,7 +157,7 @@ pub(super) fn len(entries: &Entries) -> usize {
     }
 }
 
-/// The first key of a node that is not empty.
+/// The key of the first entry. The node must not be empty.
 fn key(entries: &Entries) -> FileBlock {
     match entries {
         Entries::Leaf(list) => list[0].block,
@@ -160,7 +165,7 @@ fn key(entries: &Entries) -> FileBlock {
     }
 }
 
-/// A block near which a node without a place should lie.
+/// A goal for a node that has no block yet: near its first entry's blocks.
 fn near(entries: &Entries) -> FsBlock {
     match entries {
         Entries::Leaf(list) => list[0].start,
@@ -175,7 +180,7 @@ fn split_off(entries: &mut Entries, at: usize) -> Entries {
     }
 }
 
-/// All but the last entry, which may have been lengthened, stayed, and there are more.
+/// Were entries only appended? The last old entry may have become longer.
 pub(super) fn is_append(was: &Entries, now: &Entries) -> bool {
     let kept = len(was).saturating_sub(1);
     len(now) > len(was)
@@ -186,7 +191,7 @@ pub(super) fn is_append(was: &Entries, now: &Entries) -> bool {
         }
 }
 
-/// Where each child's range ends: at its neighbour's first block, or with the parent's range.
+/// Sets where each child's range ends: at the key of the next child, the last one's at the end of the parent's range.
 pub(super) fn with_ends(mut list: Vec<ExtentIndex>, end: u64) -> Vec<ExtentIndex> {
     let starts: Vec<u64> = list.iter().skip(1).map(|e| e.block.get()).collect();
     for (n, entry) in list.iter_mut().enumerate() {
@@ -195,8 +200,8 @@ pub(super) fn with_ends(mut list: Vec<ExtentIndex>, end: u64) -> Vec<ExtentIndex
     list
 }
 
-/// Into which nodes `total` entries go: one if the `first` has room; else as few as can be, full from the left when entries were
-/// appended, since more will be, and nearly equal otherwise.
+/// How many of `total` entries go into each node. One node if the first one, with room for `first`, has room for all; otherwise as few as
+/// possible. After an append they are filled from the left, since more will be appended; else they are nearly equally full.
 pub(super) fn sizes(total: usize, first: usize, each: usize, is_append: bool) -> Vec<usize> {
     if total <= first {
         return vec![total];

@@ -1,11 +1,11 @@
-//! A long range in parts that fit into one handle each.
+//! Splits a long range into parts that fit into one handle each.
 //!
-//! Input: a range, and how many leaves one edit may touch. Output: the first or the last part of the range that touches so many, and how
-//! many blocks an edit of it changes at most. Invariants: a part is never empty while the range is not, so a loop over parts ends;
-//! leaves themselves are not read. Limits: blocks while the device reads.
+//! Input: a range, and how many leaves one edit may touch. Output: the first or the last part of the range that touches so many leaves,
+//! and the credits for an edit of it. Invariants: a part is empty only if the range is, so a loop over parts ends; leaves themselves are
+//! not read. Limits: blocks while the device reads.
 //!
 //! A truncation to `from` is: `while from < end { let p = part(.., from..end, leaves, End::Last)?; replace(.., p, &[])?; end = p.start }`,
-//! one handle per turn.
+//! with one handle per iteration.
 
 use crate::error::Error;
 use crate::journal::Store;
@@ -19,15 +19,15 @@ use std::ops::Range;
 use super::NewRun;
 use super::bound::made_by_a_split;
 
-/// From which end of the range the part is taken.
+/// The end of the range from which the part is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     First,
     Last,
 }
 
-/// Blocks of the map that an edit changes, makes or lets go at most, if its range touches `leaves` leaves (or blocks of pointers to
-/// data) and is mapped to `new`.
+/// Credits for an edit: the largest number of blocks of the map that it changes, makes or removes if its range touches `leaves` leaves (or
+/// blocks of pointers to data) and is mapped to `new`.
 pub(crate) fn credits(volume: &Store, inode: &DiskInode, leaves: u32, new: &[NewRun]) -> u32 {
     match inode.map_kind() {
         MapKind::Extents => extent_credits(volume, inode, leaves, new),
@@ -41,7 +41,7 @@ pub(crate) fn credits(volume: &Store, inode: &DiskInode, leaves: u32, new: &[New
     }
 }
 
-/// Every level may have as many nodes as there are leaves below, each with two neighbours to join and one split.
+/// Each level may have as many nodes as there are leaves, plus two neighbours to join, plus the nodes that splits make.
 fn extent_credits(volume: &Store, inode: &DiskInode, leaves: u32, new: &[NewRun]) -> u32 {
     let depth = u32::from(raw::depth(&inode.i_block).min(MAX_DEPTH));
     let capacity = u32::from(block_capacity(&volume.sb));
@@ -52,12 +52,12 @@ fn extent_credits(volume: &Store, inode: &DiskInode, leaves: u32, new: &[NewRun]
         more = more.div_ceil(capacity) + 1;
         sum += leaves + 2 + more * made_by_a_split(volume);
     }
-    // The root may move into new blocks, once or twice.
+    // The root's entries may move into new blocks, once or twice.
     sum + more.div_ceil(capacity) + 2
 }
 
-/// The part of `range` at one of its ends that touches at most `leaves` leaves, which is one at least. Files without a map of blocks are
-/// one part.
+/// The part of `range` at one of its ends that touches at most `leaves` leaves; `leaves` is at least one. In a file without a map of
+/// blocks the whole range is one part.
 pub(crate) fn part(
     volume: &Store,
     inode: &DiskInode,
@@ -89,7 +89,7 @@ pub(crate) fn part(
     })
 }
 
-/// A walk from one end of the range that counts leaves.
+/// A traversal from one end of the range that counts leaves.
 struct Count<'a> {
     volume: &'a Store,
     inode: &'a DiskInode,
@@ -99,7 +99,7 @@ struct Count<'a> {
 }
 
 impl Count<'_> {
-    /// The file blocks of the leaf with which the count is full, if there are so many.
+    /// The file blocks of the leaf at which the count is reached; None if there are fewer leaves.
     fn extents(&mut self, node: &ExtentNode) -> Result<Option<Range<u64>>, Error> {
         let all = node.indexes().iter();
         let meets = all.filter(|e| e.block.get() < self.range.end && e.end > self.range.start);

@@ -1,9 +1,9 @@
-//! A plan: what an edit reads, takes, writes and lets go, before any of it happens.
+//! A plan: everything that an edit reads, takes, writes and removes, collected before any of it is changed.
 //!
-//! Input: nodes as an edit wants them. Output: all changes in one handle, or none. Invariants: until [`Plan::run`] has the whole plan
-//! and all bytes, nothing is changed but the allocation of taken blocks, which an error gives back; what was read stays in memory until it
-//! is written, so writing needs no device; a block is visited once, so a damaged map ends in an error. Limits: holds the nodes of
-//! one edit in memory.
+//! Input: nodes as an edit wants them to be. Output: all changes in one handle, or none. Invariants: until [`Plan::run`] has the whole
+//! plan and all bytes, nothing is changed except that blocks are taken, which an error gives back; what was read stays in memory until it
+//! is written, so writing needs no device; a block is visited once, so a damaged map with a cycle ends in an error. Limits: holds the
+//! nodes of one edit in memory.
 
 use super::runs::{self, Run};
 use super::{Edited, TreeBlocks};
@@ -22,15 +22,15 @@ use std::ops::Range;
 pub(super) struct Plan<'a> {
     handle: &'a JournalHandle<'a>,
     blocks: &'a mut dyn TreeBlocks,
-    /// The inode as it will be: its `i_block` is the plan's to change.
+    /// The inode as it will be. The plan changes only its `i_block`.
     pub(super) inode: DiskInode,
-    /// Extents move to other places of the file.
+    /// The edit moves extents to other file blocks.
     pub(super) shifts: bool,
     read: BTreeMap<FsBlock, Old>,
     written: BTreeMap<FsBlock, Node>,
     taken: Vec<FsBlock>,
     let_go: Vec<FsBlock>,
-    /// What was mapped and what is mapped now, of the range.
+    /// The blocks that the range was mapped to, and those that it is mapped to now.
     pub(super) old_runs: Vec<Run>,
     pub(super) new_runs: Vec<Run>,
     window: Option<Range<u32>>,
@@ -43,14 +43,14 @@ struct Old {
     node: Option<ExtentNode>,
 }
 
-/// What a block will hold.
+/// The future contents of a block.
 pub(super) enum Node {
     Extents(ExtentNode),
     /// A block of pointers, as it is stored.
     Pointers(Vec<u8>),
 }
 
-/// A block's bytes, ready to be written.
+/// The bytes of a block, ready to be written.
 struct Ready {
     at: FsBlock,
     bytes: Vec<u8>,
@@ -58,7 +58,7 @@ struct Ready {
 }
 
 impl<'a> Plan<'a> {
-    /// Makes a plan and carries it out.
+    /// Makes a plan and executes it.
     pub(super) fn run(
         handle: &'a JournalHandle<'a>,
         blocks: &'a mut dyn TreeBlocks,
@@ -96,7 +96,7 @@ impl<'a> Plan<'a> {
         self.handle.store()
     }
 
-    /// Reads an extent node, for the first and only time.
+    /// Reads an extent node. Fails if the plan has met this block before.
     pub(super) fn read_node(&mut self, at: FsBlock, expect: Expect) -> Result<ExtentNode, Error> {
         self.check_first(at)?;
         let (bytes, node) = extent_node(self.volume(), &self.inode, at, expect)?;
@@ -105,7 +105,7 @@ impl<'a> Plan<'a> {
         Ok(node)
     }
 
-    /// Reads a block of pointers, for the first and only time.
+    /// Reads a block of pointers. Fails if the plan has met this block before.
     pub(super) fn read_pointers(&mut self, at: FsBlock) -> Result<Vec<u8>, Error> {
         self.check_first(at)?;
         let bytes = pointer_block(self.volume(), at)?;
@@ -121,7 +121,7 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// An extent node as it will be, if it was read or made.
+    /// An extent node as it will be, if the plan has read or made it.
     pub(super) fn known(&self, at: FsBlock) -> Option<&ExtentNode> {
         match self.written.get(&at) {
             Some(Node::Extents(node)) => Some(node),
@@ -130,7 +130,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Takes a block for a node near another block.
+    /// Takes a block for a new node, near another block.
     pub(super) fn take(&mut self, near: FsBlock) -> Result<FsBlock, Error> {
         let block = self.blocks.take(near)?;
         self.taken.push(block);
@@ -144,7 +144,7 @@ impl<'a> Plan<'a> {
         self.written.insert(at, node);
     }
 
-    /// Lets a node's block go.
+    /// Removes a node from the map. A block that the plan itself has taken is given back.
     pub(super) fn let_go(&mut self, at: FsBlock) -> Result<(), Error> {
         self.written.remove(&at);
         match self.taken.iter().position(|t| *t == at) {
@@ -159,7 +159,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Views are out of date about these file blocks.
+    /// Adds file blocks to the window, the range about which views are out of date.
     pub(super) fn touch(&mut self, blocks: Range<u32>) {
         self.window = Some(match self.window.take() {
             None => blocks,
@@ -171,7 +171,7 @@ impl<'a> Plan<'a> {
         self.window.clone().unwrap_or(0..0)
     }
 
-    /// The bytes of everything that is to be written: from here on nothing can fail but the device.
+    /// The bytes of everything to be written. After this only the device can fail.
     fn ready(&self) -> Result<Vec<Ready>, Error> {
         let sb = &self.volume().sb;
         let mut all = Vec::with_capacity(self.written.len());
@@ -209,7 +209,7 @@ impl<'a> Plan<'a> {
                 self.handle.create(block.at, Kind::Map, fill);
             } else {
                 self.handle.node(block.at, inode.ino);
-                // Its old bytes are held by `read`, so they are in memory and verified: this does not fail.
+                // `read` holds its old bytes, so the block is in memory and verified, and the update cannot fail.
                 self.handle.update(
                     block.at,
                     Kind::Map,
@@ -232,7 +232,7 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// Gives back what was taken, after an error: if that fails too, blocks stay in use by nobody until e2fsck frees them.
+    /// Gives back the blocks that were taken, after an error. If that fails too, they stay allocated and unused until e2fsck frees them.
     fn undo_best_effort(&mut self) {
         for block in std::mem::take(&mut self.taken) {
             let _first_error_wins = self.blocks.give_back(block);
@@ -240,7 +240,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// A block that is a node of the map already, and is met again.
+/// The error for a block that the map contains twice.
 pub(super) fn twice(inode: &DiskInode, at: FsBlock) -> Error {
     let ino = inode.ino;
     Error::Damaged(format!(

@@ -1,8 +1,8 @@
-//! Editing the map of ext2 and ext3: pointers in the inode, and blocks of pointers.
+//! Edits the map of ext2 and ext3: pointers in the inode, and indirect blocks.
 //!
-//! Input: the pointers in the inode, a range, and the runs that it shall be mapped to. Output: blocks of pointers to write in the plan,
-//! new pointers in the inode, and the segments that views are to show. Invariants: a block of pointers that would hold none is let go;
-//! one is taken only for pointers to put in it. Limits: maps written blocks only.
+//! Input: the pointers in the inode, a range, and the runs to map it to. Output: blocks of pointers to write in the plan,
+//! new pointers in the inode, and the segments for views. Invariants: a block of pointers that would be empty is removed;
+//! one is taken only if there are pointers for it. Limits: maps written blocks only.
 
 use super::NewRun;
 use super::plan::{Node, Plan};
@@ -13,18 +13,18 @@ use diorite_format::FsBlock;
 use diorite_format::indirect::{self, PointerBlock};
 use std::ops::Range;
 
-/// An edit on its way through the levels.
+/// The parameters of an edit.
 struct Edit<'a> {
     range: Range<u64>,
     new: &'a [NewRun],
-    /// Pointers in a block.
+    /// Pointers per block.
     per: u64,
 }
 
-/// A place in the map where a block of pointers is or could be.
+/// A place in the map for a block of pointers, which may not exist.
 #[derive(Clone, Copy)]
 struct Spot {
-    /// Levels of pointers, 1 to 3.
+    /// The number of levels of pointers below it, itself included: 1 to 3.
     level: u16,
     /// The first file block below it.
     start: u64,
@@ -87,7 +87,7 @@ impl Edit<'_> {
         Ok(())
     }
 
-    /// Edits what is below a pointer; gives the pointer that takes its place.
+    /// Edits everything below a pointer; returns the pointer that replaces it.
     fn below(&self, plan: &mut Plan<'_>, spot: Spot, at: FsBlock) -> Result<FsBlock, Error> {
         let blocks = self.meets(self.blocks(spot));
         if blocks.is_empty() || at.is_none() && !self.has_new(&blocks) {
@@ -139,7 +139,8 @@ impl Edit<'_> {
         Ok(())
     }
 
-    /// Gives a block of pointers what it will hold, a place if it has none, or lets it go.
+    /// Plans the write of a block of pointers; takes a block for it if it has none, or removes it if it is empty. Returns the pointer to
+    /// it.
     fn place(
         &self,
         plan: &mut Plan<'_>,
@@ -167,7 +168,7 @@ impl Edit<'_> {
         Ok(FsBlock::NONE)
     }
 
-    /// What a block of the range is mapped to now; what it was mapped to is noted.
+    /// The new pointer of a block in the range. Notes the block that it was mapped to before.
     fn replaced(&self, plan: &mut Plan<'_>, block: u64, old: FsBlock) -> FsBlock {
         if !old.is_none() {
             plan.old_runs.push((old, 1));
@@ -199,7 +200,7 @@ impl Edit<'_> {
     }
 }
 
-/// The node that stands for a block of pointers in a view.
+/// The segment of a view for a block of pointers that is not loaded.
 fn segment(blocks: Range<u64>, at: FsBlock, level: u16) -> Segment {
     let short = |b: u64| u32::try_from(b).unwrap_or(END);
     let start = short(blocks.start);

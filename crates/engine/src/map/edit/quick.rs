@@ -1,20 +1,21 @@
-//! The common edit, done where it lies: one run into one leaf, which may have to be split first.
+//! The common edit, made in place: one run into one leaf, which may have to be split first.
 //!
-//! Input: a run for a hole, or for a part of an unwritten extent that has the same blocks. Output: a few entries of one leaf replaced; or
-//! nothing done, and the general edit takes over. Invariants: every node on the way was checked when it was loaded; the leaf keeps its
-//! first key, so no node above it changes but for a split's new entry; entries that have become neighbours are joined. Limits: what would
-//! remove blocks, split more than the leaf or touch two of them is not for here.
+//! Input: a run for a hole, or for a part of an unwritten extent that keeps its blocks. Output: a few entries of one leaf replaced; or
+//! None and nothing done, and then the general edit is used. Invariants: every node on the way was checked when it was loaded; the leaf
+//! keeps its first key, so the nodes above it do not change, except for the new entry of a split; entries that have become contiguous are
+//! joined. Limits: edits that remove blocks, split more than the leaf, or touch two leaves are left to the general edit.
 
+use super::place::{Place, find_leaf, owner, too_full};
 use super::{Edited, NewRun, TreeBlocks, split};
-use crate::disk::cache::{Kind, MetaRef, NodeOf, Unsealed};
+use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::journal::JournalHandle;
 use crate::map::load::extent_segment;
-use diorite_format::extent::{Extent, MAX_DEPTH, max_len, raw};
-use diorite_format::{FileBlock, FsBlock, Ino, Inode as DiskInode, MapKind};
+use diorite_format::extent::{Extent, max_len, raw};
+use diorite_format::{FileBlock, FsBlock, Inode as DiskInode, MapKind};
 use smallvec::{SmallVec, smallvec};
 
-/// Does it, if it is such an edit. Blocks while the device reads. The caller holds the map lock.
+/// Makes the edit if it is of this kind. Blocks while the device reads. The caller holds the map lock.
 pub(super) fn try_replace(
     handle: &JournalHandle<'_>,
     blocks: &mut impl TreeBlocks,
@@ -34,7 +35,7 @@ pub(super) fn try_replace(
     let Some((place, end)) = find_leaf(handle, inode, new.file_block) else {
         return Ok(None);
     };
-    // The next leaf's key may lie before its first entry.
+    // The range of the next leaf may begin before its first entry.
     if new.file_block.checked_add(new.len).is_none_or(|b| b > end) {
         return Ok(None);
     }
@@ -44,7 +45,7 @@ pub(super) fn try_replace(
     if step.fits(&place.leaf) {
         return step.carry_out(handle, inode, place).map(Some);
     }
-    // What is appended leaves its leaf full, which is the general edit's to do.
+    // Appending is left to the general edit, which leaves the left leaf full instead of half full.
     if step.is_last {
         return Ok(None);
     }
@@ -52,7 +53,7 @@ pub(super) fn try_replace(
         return Ok(None);
     };
     drop(place);
-    // The half in which the run belongs has room, and stays in memory: it belongs to the handle's transaction.
+    // The half that the run belongs to has room. It is in memory, since the handle's transaction has changed it.
     let place = halves.place(handle, new.file_block);
     let step = place.and_then(|place| Some((plan(&place.leaf, new)?, place)));
     let split_in_vain = || Error::Damaged(format!("inode {}: its map is not in order", inode.ino));
@@ -65,66 +66,14 @@ pub(super) fn try_replace(
     }))
 }
 
-/// A leaf, where it lies, and the node that names it: None for the root.
-pub(super) struct Place {
-    pub(super) at: FsBlock,
-    pub(super) leaf: MetaRef,
-    pub(super) parent: Option<(FsBlock, MetaRef)>,
-    /// All nodes on the way, the leaf last.
-    pub(super) way: SmallVec<[FsBlock; MAX_DEPTH as usize]>,
-}
-
-/// The leaf below which the block belongs, if it is not before all that the tree holds, and the block with which the next one begins.
-fn find_leaf(handle: &JournalHandle<'_>, inode: &DiskInode, block: u32) -> Option<(Place, u32)> {
-    let (mut parent, mut way) = (None, SmallVec::new());
-    let mut depth = raw::depth(&inode.i_block);
-    let end_in = |node: &[u8]| raw::next_key(node, block).unwrap_or(u32::MAX);
-    let mut end = end_in(&inode.i_block);
-    let mut at = raw::child(&inode.i_block, block)?;
-    loop {
-        depth = depth.checked_sub(1)?;
-        // What is in memory was checked against its parent; what is not is left to the general edit, which knows the parent's range.
-        let leaf = handle.store().cache.peek(at, Kind::Map)?;
-        if raw::depth(&leaf) != depth {
-            return None;
-        }
-        way.push(at);
-        if depth == 0 {
-            let place = Place {
-                at,
-                leaf,
-                parent,
-                way,
-            };
-            return Some((place, end));
-        }
-        end = end.min(end_in(&leaf));
-        let next = raw::child(&leaf, block)?;
-        (parent, at) = (Some((at, leaf)), next);
-    }
-}
-
-/// A node that has less room than it said.
-pub(super) fn too_full(ino: Ino) -> Error {
-    Error::Damaged(format!("inode {ino}: a node of its map is too full"))
-}
-
-/// What seals a node of the inode's map, at the commit.
-pub(super) fn owner(inode: &DiskInode) -> Unsealed {
-    Unsealed::Node(NodeOf {
-        ino: inode.ino,
-        generation: inode.generation,
-    })
-}
-
-/// Entries of a leaf to be replaced, and what they become.
+/// A replacement of some entries of a leaf.
 struct Step {
     from: usize,
     to: usize,
     entries: SmallVec<[Extent; 3]>,
-    /// File blocks that these cover.
+    /// The file blocks that the entries cover.
     window: (u64, u64),
-    /// They come behind all others.
+    /// The entries are the last of the leaf.
     is_last: bool,
 }
 
@@ -133,14 +82,14 @@ impl Step {
         raw::count(leaf) - (self.to - self.from) + self.entries.len() <= raw::room(leaf)
     }
 
-    /// Into its leaf, which has room.
+    /// Replaces the entries in the leaf, which has room.
     fn carry_out(
         self,
         handle: &JournalHandle<'_>,
         inode: &DiskInode,
         place: Place,
     ) -> Result<Edited, Error> {
-        // Let go, so that the change need not copy the block.
+        // Dropped, so that the change need not copy the block.
         drop(place.leaf);
         if inode.is_dir() {
             handle.node(place.at, inode.ino);
@@ -166,7 +115,7 @@ impl Step {
     }
 }
 
-/// What becomes of the entries around the run, if it fits between or into them.
+/// The replacement that maps the run, if it lies between two extents of the leaf or inside one.
 fn plan(leaf: &[u8], new: &NewRun) -> Option<Step> {
     let (start, end) = (
         u64::from(new.file_block),
@@ -201,8 +150,9 @@ fn plan(leaf: &[u8], new: &NewRun) -> Option<Step> {
     Some(step)
 }
 
-/// Behind the last entry of a leaf. On disk that may have more space there than views know that show it as not loaded, since its neighbour's first
-/// entries went: with the entry before it in the window, these learn of what is there now.
+/// Adds a run behind the last entry of a leaf. The leaf's range on disk may be larger than in views that show the leaf as not loaded:
+/// it has grown if the first entries of the next leaf were removed. So the entry before the run is part of the window, too, and
+/// such views learn what is there now.
 fn behind_all(at: usize, before: Extent, run: Extent) -> Step {
     let entries = match joined(&before, &run) {
         Some(both) => smallvec![both],
@@ -217,7 +167,7 @@ fn behind_all(at: usize, before: Extent, run: Extent) -> Step {
     }
 }
 
-/// A part of an extent changes its state.
+/// Changes the state of a part of an extent, from unwritten to written or back.
 fn inside(leaf: &[u8], at: usize, old: &Extent, run: Extent) -> Option<Step> {
     let skip = run.block.get() - old.block.get();
     let same_place = old.start.get() + skip == run.start.get();
@@ -240,7 +190,7 @@ fn inside(leaf: &[u8], at: usize, old: &Extent, run: Extent) -> Option<Step> {
     Some(step)
 }
 
-/// The blocks `from..to` of an extent.
+/// The part of an extent with the file blocks `from..to`; None if that is empty.
 fn part(of: &Extent, from: u64, to: u64) -> Option<Extent> {
     let len = u32::try_from(to.checked_sub(from)?).ok()?;
     (len > 0).then(|| Extent {
@@ -252,7 +202,7 @@ fn part(of: &Extent, from: u64, to: u64) -> Option<Extent> {
 }
 
 impl Step {
-    /// Joins the first entry with the one on its left.
+    /// Joins the first entry with the entry on its left, if they are contiguous.
     fn join_left(&mut self, leaf: &[u8]) {
         let left = self.from.checked_sub(1).and_then(|n| raw::extent(leaf, n));
         if let Some(both) = left.and_then(|left| joined(&left, &self.entries[0])) {
@@ -273,7 +223,7 @@ impl Step {
     }
 }
 
-/// Two neighbours as one extent, if they are neighbours on the volume too.
+/// Two extents as one, if they are contiguous in the file and on the volume, and not too long.
 fn joined(a: &Extent, b: &Extent) -> Option<Extent> {
     let len = a.len + b.len;
     let fits = a.unwritten == b.unwritten

@@ -1,15 +1,15 @@
-//! Which blocks a change leaves unmapped.
+//! The blocks that a change of a map leaves unmapped.
 //!
 //! Input: runs of blocks that were mapped, and runs that are mapped now. Output: the former without the latter. Invariant: no block is
-//! given twice; a file that maps a block twice is damaged. Limits: knows only what it is given.
+//! returned twice; a file that maps a block twice is damaged. Limits: knows only what it is given.
 
 use crate::error::Error;
 use diorite_format::{FsBlock, Ino};
 
-/// A run of blocks: its first, and its length.
+/// A run of blocks: the first block, and the length.
 pub(crate) type Run = (FsBlock, u32);
 
-/// The blocks of `old` that are not in `new`, in as few runs as can be, in the order of their places.
+/// The blocks of `old` that are not in `new`, in as few runs as possible, sorted.
 pub(crate) fn without(ino: Ino, old: &[Run], new: &[Run]) -> Result<Vec<Run>, Error> {
     let (old, new) = (sorted(old), sorted(new));
     if let Some(w) = old.windows(2).find(|w| w[0].1 > w[1].0) {

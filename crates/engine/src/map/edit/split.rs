@@ -1,13 +1,13 @@
-//! Splitting a full leaf where it lies.
+//! Splits a full leaf in place.
 //!
-//! Input: a leaf in memory whose parent has room for one more entry. Output: its upper entries in a new leaf on its right, which the parent
-//! names; or nothing done. Invariants: what the file is mapped to stays the same, and so does every view of it; the new entry's key is the new
-//! leaf's first; a block is taken before anything is changed. Limits: a parent that is full, too, is the general edit's affair, and so is a
-//! volume without a journal: the leaf could be on disk whole, and its upper half a second time.
+//! Input: a leaf in memory whose parent has room for one more entry. Output: its upper entries in a new leaf on its right, which has an
+//! entry in the parent; or None and nothing done. Invariants: the file's mappings do not change, so all views stay right; the new index
+//! entry's key is the new leaf's first; the block is taken before anything is changed. Limits: a full parent is left to the general edit.
+//! So is a volume without a journal: the old leaf could be on disk unchanged beside the new one, with its upper entries twice.
 
 use super::TreeBlocks;
+use super::place::{Place, owner, too_full};
 use super::plan::twice;
-use super::quick::{Place, owner, too_full};
 use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::journal::JournalHandle;
@@ -15,19 +15,21 @@ use diorite_format::extent::{ExtentIndex, raw, seal_block};
 use diorite_format::{FsBlock, Inode as DiskInode};
 use smallvec::SmallVec;
 
-/// A leaf with less room than this is not worth it: both halves must take what an edit adds.
+/// Leaves with fewer entries are not split: both halves must have room for what an edit adds.
 const LEAST_ROOM: usize = 8;
 
-/// What became of a leaf.
+/// The two leaves after a split.
 pub(super) struct Halves {
     left: FsBlock,
     right: FsBlock,
-    /// The first block of the right one.
+    /// The first file block of the right one.
     key: u64,
 }
 
 impl Halves {
-    /// The leaf in which a file block belongs now: it is in memory, as what the handle's transaction has changed. Nobody asks for what is above it.
+    /// The leaf to which a file block belongs now. It is in memory, since the handle's transaction has changed it. The nodes above it are
+    /// left out:
+    /// nobody asks for them.
     pub(super) fn place(&self, handle: &JournalHandle<'_>, block: u32) -> Option<Place> {
         let right = u64::from(block) >= self.key;
         let at = if right { self.right } else { self.left };
@@ -41,7 +43,7 @@ impl Halves {
     }
 }
 
-/// Does it, if it can be done so. Blocks while the device reads.
+/// Splits the leaf if this is possible in place. Blocks while the device reads.
 pub(super) fn leaf(
     handle: &JournalHandle<'_>,
     blocks: &mut impl TreeBlocks,
@@ -79,7 +81,7 @@ pub(super) fn leaf(
     }))
 }
 
-/// Both nodes are held by `full`, so they are in memory and verified until they are changed.
+/// Makes the split. `full` holds both old nodes, so they stay in memory and verified until they are changed.
 fn split(
     handle: &JournalHandle<'_>,
     inode: &mut DiskInode,

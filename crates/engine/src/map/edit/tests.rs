@@ -1,4 +1,4 @@
-//! Edits of real maps against a model, and e2fsck's opinion of what they leave.
+//! Edits of real maps, compared with a model and judged by e2fsck.
 
 mod aged;
 mod hostile;

@@ -1,12 +1,12 @@
-//! Editing an extent tree.
+//! Edits an extent tree.
 //!
-//! Input: the root in the inode, and a change. Output: nodes to write in the plan, a new root, and the segments that views are to
-//! show. Invariants: an edit goes down once, one node per level and leaf that the range touches, and comes back with the entries that
-//! take their place; a node that was changed is keyed by its first entry, as e2fsck wants it. Limits: depth 5; nodes that were full stay as
-//! full as an edit leaves them, so e2fsck may offer to make a tree narrower, as it does for the kernel's; it finds no fault with them.
+//! Input: the root in the inode, and a change. Output: nodes to write in the plan, a new root, and the segments for views.
+//! Invariants: an edit goes down once, through one node per level and leaf that the range touches, and returns the entries that replace
+//! each; the key of a changed node's index entry is its first key, as e2fsck wants it. Limits: depth 5; edits do not compact a tree, so
+//! e2fsck may offer to make it narrower, as it does for the kernel's trees; it reports no error.
 
 use super::leaf::Change;
-use super::nodes::{Child, State, is_append, joins, len, settle, with_ends};
+use super::nodes::{Child, State, is_append, joins, len, place_children, with_ends};
 use super::plan::Plan;
 use crate::error::Error;
 use crate::map::load::{END, check_places, extent_segments};
@@ -17,7 +17,7 @@ use diorite_format::extent::{
 };
 use std::ops::Range;
 
-/// Edits the tree of the plan's inode.
+/// Edits the extent tree of the plan's inode.
 pub(super) fn edit(plan: &mut Plan<'_>, change: &Change) -> Result<(), Error> {
     plan.shifts = change.is_shift();
     let new = change.new_extents();
@@ -44,7 +44,7 @@ pub(super) fn edit(plan: &mut Plan<'_>, change: &Change) -> Result<(), Error> {
     Ok(())
 }
 
-/// The entries that take the place of a node's.
+/// Edits a node; returns the entries that replace its own.
 fn edit_node(
     plan: &mut Plan<'_>,
     change: &Change,
@@ -82,7 +82,7 @@ fn edit_node(
     }
     let (begin, end) = adopt(plan, node, begin..end, &mut children)?;
     let mut all = list[..begin].to_vec();
-    all.extend(settle(plan, children)?);
+    all.extend(place_children(plan, children)?);
     all.extend_from_slice(&list[end..]);
     Ok(Entries::Index(with_ends(all, expect.end)))
 }
@@ -112,7 +112,8 @@ fn edit_child(
     })
 }
 
-/// Adds the neighbours of children that shrank so far that they may be joined with them. Gives the entries that `children` stand for.
+/// Reads the neighbours of children that have shrunk so far that they may be joined. Returns the range of entries that `children` now
+/// cover.
 fn adopt(
     plan: &mut Plan<'_>,
     node: &ExtentNode,
@@ -151,7 +152,7 @@ fn adopt(
     Ok((begin, end))
 }
 
-/// Puts one more level under the root until its entries fit.
+/// Adds levels below the root until the root's entries fit into the inode.
 fn grow(
     plan: &mut Plan<'_>,
     mut entries: Entries,
@@ -185,7 +186,7 @@ fn grow(
     Ok((entries, depth))
 }
 
-/// Takes the entries of an only child into the root while they fit.
+/// Removes levels: while the root has one child whose entries fit into the root, they replace it.
 fn shrink(
     plan: &mut Plan<'_>,
     mut entries: Entries,
@@ -222,7 +223,7 @@ fn shrink(
     Ok((entries, depth))
 }
 
-/// The segments that a view shows where the edit touched it: what was read as it is now, what was not as nodes to load.
+/// Collects the segments for views in the edit's window. Nodes that the edit has not read appear as nodes to load.
 fn collect(plan: &mut Plan<'_>, node: &ExtentNode, end: u64, to: &mut Vec<Segment>) {
     let list = match &node.entries {
         Entries::Leaf(_) => {
@@ -240,7 +241,7 @@ fn collect(plan: &mut Plan<'_>, node: &ExtentNode, end: u64, to: &mut Vec<Segmen
         }
         match plan.known(entry.child).cloned() {
             Some(child) => collect(plan, &child, entry.end, to),
-            // What it holds lies before the window, though the space behind it is its own now.
+            // Its entries lie before the window, though its range now reaches into the window.
             None if entry.block.get() < from => {}
             None => {
                 let (start, end) = (short(entry.block.get()), short(entry.end));

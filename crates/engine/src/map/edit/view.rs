@@ -1,24 +1,24 @@
-//! The in-core map after an edit.
+//! The next view of the in-core map after an edit.
 //!
-//! Input: the latest view, and what an edit touched. Output: the next view. Invariants: a node that a view shows as not loaded is where
-//! the view says, of that depth, and all that it holds lies in its segment, though its space may have grown to the right since; what an
-//! edit changed beyond that is in its window. Limits: costs what a leaf has entries; where a part of a window lies in a node that is not
-//! loaded, the view falls back to the root.
+//! Input: the latest view, and the results of edits. Output: the next view. Invariants: a node that a view shows as not loaded is at the
+//! block that the view says, and at that depth; all its entries lie in its segment, although its range on disk may have grown to the right
+//! since; what edits have put beyond that is in their windows. Limits: costs as much as a leaf has entries; if a window begins or ends
+//! inside a node that is not loaded, the view is reduced to the root.
 //!
-//! Example: a leaf of blocks 1000 to 1999 is emptied and goes. To the disk its space belongs to the leaf on its left now, which
-//! views show as not loaded, with the blocks up to 999. That stays true of its contents until something is mapped at 1000; then that leaf is
-//! the one that the edit reads, and its whole range is the edit's window.
+//! Example: a leaf with the range 1000 to 1999 is emptied and removed. On disk its range belongs to the leaf on its left now, which
+//! views show as not loaded, with the blocks up to 999. That is still true of its contents until something is mapped at 1000; the edit for
+//! that reads this leaf, and its whole range is in the edit's window.
 
 use super::Edited;
 use crate::map::{MapView, Tree};
 
-/// What comes behind a view.
+/// The view after the latest one.
 pub(crate) enum Next {
-    /// The same.
+    /// The latest view is still right.
     Same,
-    /// What the root alone gives, so many edits behind the first.
+    /// The view of the root alone, with this number of edits before it.
     Root(u64),
-    /// This one; it has so many segments in the place of so many.
+    /// This view. `after` of its segments replace `before` segments of the latest one.
     View {
         view: MapView,
         before: usize,
@@ -26,7 +26,7 @@ pub(crate) enum Next {
     },
 }
 
-/// What some edits, in their order, make of the latest view.
+/// The view after some edits, in their order.
 pub(crate) fn next_view(latest: &MapView, all: &[Edited]) -> Next {
     let all: Vec<&Edited> = all.iter().filter(|e| !e.window.is_empty()).collect();
     if all.is_empty() {

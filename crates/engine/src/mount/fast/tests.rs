@@ -1,4 +1,4 @@
-//! Fast commits over a list of orphans that was committed before them.
+//! Replay of fast commits over an orphan list that was committed before them.
 
 use super::replay;
 use crate::disk::cache::Kind;
@@ -20,7 +20,7 @@ fn filled(byte: u8) -> Buf {
     buf
 }
 
-/// A file of four blocks, as it is between two handles of a truncation: its size is the new one, and it is on the list.
+/// A file of four blocks, in the state between two handles of a truncation: it has its new size, and is on the orphan list.
 fn half_truncated(volume: &Volume, path: &str) -> Ino {
     let file = volume.create(path, 0o644).unwrap();
     file.write_at(0, filled(0x55)).1.unwrap();
@@ -33,7 +33,7 @@ fn half_truncated(volume: &Volume, path: &str) -> Ino {
     file.ino()
 }
 
-/// What stands in an inode's place, as a fast commit has it.
+/// The bytes of an inode, as a fast commit has them.
 fn record(volume: &Volume, ino: Ino) -> FastRecord {
     let inner = volume.inner();
     let (block, at) = inner.inode_place(ino).unwrap();
@@ -43,7 +43,7 @@ fn record(volume: &Volume, ino: Ino) -> FastRecord {
     FastRecord::Inode { ino, raw }
 }
 
-/// The size, nothing behind it, and zeros when it is made longer.
+/// Checks the size, that nothing is mapped behind it, and that the file reads zeros there when it is made longer.
 fn is_truncated(file: &File) {
     assert_eq!(file.size(), SIZE);
     let behind = file.mappings(2 * BLOCK as u64, 1 << 20).unwrap();
@@ -60,8 +60,8 @@ fn is_truncated(file: &File) {
     assert!(zeros.iter().all(|b| *b == 0));
 }
 
-/// The defect: a fast commit about a file with a name took it off the list, so that what its truncation had left behind its size stayed
-/// there, for who would make it longer.
+/// The defect: a fast commit about a file with a name took the file off the orphan list. So the blocks that its truncation had left
+/// behind the size stayed there, and a longer file would have shown them.
 #[test]
 fn a_truncation_that_was_begun_before_is_ended() {
     for list in ["^orphan_file", "orphan_file"] {

@@ -1,4 +1,4 @@
-//! Holes filled where clusters lie in two leaves, and wishes for more than there is.
+//! Preallocation of holes whose clusters lie in two leaves, and of more than there is space for.
 
 use crate::error::Error;
 use crate::mapping::MappingState;
@@ -15,7 +15,7 @@ fn place(file: &File, block: u64) -> Option<u64> {
     }
 }
 
-/// A block whose cluster the file has already, by a block that the next leaf names, gets its place in that cluster, whatever
+/// A block whose cluster the file has already, because of a block that the next leaf maps, gets its place in that cluster, whatever part
 /// of the map is in memory.
 #[test]
 fn a_cluster_in_the_next_leaf_is_found() {
@@ -33,7 +33,7 @@ fn a_cluster_in_the_next_leaf_is_found() {
     }
 }
 
-/// Rule G8. What there is no space for is refused with the whole wish in whole clusters, before anything is claimed or mapped.
+/// Rule G8. A request for more space than there is fails with its whole number of clusters, before anything is claimed or mapped.
 #[test]
 fn a_wish_is_counted_in_clusters() {
     let volume = small_volume("16M", &["-O", "bigalloc", "-C", "4096", "-m", "0"]);

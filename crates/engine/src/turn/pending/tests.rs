@@ -1,6 +1,6 @@
 use crate::turn::pending::*;
 
-/// It has ended; nobody is to be told that it waits.
+/// Ends a request; nobody has to be told that it waits.
 fn ended(pending: &Pending<u32>, pos: u64, job: Option<u32>) -> Vec<u32> {
     pending.ended(pos, job, |_| ())
 }

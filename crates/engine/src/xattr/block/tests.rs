@@ -1,6 +1,7 @@
-//! Blocks of attributes with values in inodes of their own in them, which two files have.
+//! Attribute blocks that two files share and that refer to value inodes.
 //!
-//! Without a kernel's mount: the second file is given the first one's block by hand, as the kernel gives it to files with equal attributes.
+//! No mount of the kernel is needed: the tests give the second file the first one's block, as the kernel does for files with equal
+//! attributes.
 
 use super::*;
 use crate::options::OpenFlags;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 
 const CAPABILITY_NAME: &str = "security.capability";
 
-/// Files `/a` and `/b`, empty, with one block of attributes. Inodes of 128 bytes have no room for any.
+/// Two empty files `/a` and `/b` that share an attribute block. Their inodes of 128 bytes have no room for attributes.
 struct Pair {
     volume: Volume,
     a: Arc<Inode>,
@@ -52,14 +53,14 @@ impl Pair {
         }
     }
 
-    /// The inode with the value of an attribute of `/a`.
+    /// The value inode of an attribute of `/a`.
     fn holder(&self, name: &str) -> Ino {
         let (_, raw) = read_attribute_block(&self.a).unwrap().unwrap();
         let sb = &self.volume.inner().sb;
         let attrs = Xattrs::parse_block(sb, self.a.ino, self.a.disk().file_acl, &raw).unwrap();
         let (index, name) = NameIndex::split(name.as_bytes()).unwrap();
         let entry = attrs.get(index, name).unwrap();
-        crate::xattr::remove::held(entry).unwrap().0
+        crate::xattr::value::held(entry).unwrap().0
     }
 
     fn users(&self, holder: Ino) -> u64 {
@@ -71,7 +72,7 @@ impl Pair {
             .value_users()
     }
 
-    /// The volume is consistent, and without the files all is free.
+    /// Checks that the volume is consistent, and that nothing stays allocated after the files are deleted.
     fn end(self) {
         let Pair { volume, a, b, .. } = self;
         drop((a, b));
@@ -90,7 +91,7 @@ impl Pair {
     }
 }
 
-/// The check has nothing to say.
+/// The consistency check finds nothing.
 fn judge(volume: &Volume) {
     let device = &volume.inner().device;
     let report = check_device(device, &CheckOptions::default(), &|_| ()).unwrap();
@@ -98,7 +99,7 @@ fn judge(volume: &Volume) {
     assert!(report.is_clean(), "{found:?}");
 }
 
-/// The defect: a value that was taken from one file was deleted while the block of the other named it.
+/// The defect: a value that was removed from one file was deleted while the block of the other file referred to it.
 #[test]
 fn a_value_goes_with_the_last_block_that_names_it() {
     let long = format!("user.{}", "n".repeat(200));
@@ -122,7 +123,7 @@ fn a_value_goes_with_the_last_block_that_names_it() {
     }
 }
 
-/// The same of a capability that a write takes away, and of one that has no room beside its name.
+/// The defect of the test above, with a capability that a write clears and whose value is in a value inode.
 #[test]
 fn a_capability_goes_with_the_last_block_that_names_it() {
     let capability = [&[1, 0, 0, 2][..], &[0; 16]].concat();
@@ -142,8 +143,8 @@ fn a_capability_goes_with_the_last_block_that_names_it() {
     pair.end();
 }
 
-/// Another leaves the block between the look at its users and the copy, which so is the last to leave it. The defect: what was taken away
-/// was let go of twice, and what was kept no longer counted in the inode's space.
+/// The other file drops the block between the read of its user count and the copy, so the copying file is its last user. The defect: a
+/// removed value lost two references, and a kept one was no longer counted in the file's space.
 #[test]
 fn who_copies_a_block_and_is_its_last_user_keeps_the_values() {
     let (gone, kept) = ("g".repeat(200), "k".repeat(200));
@@ -175,8 +176,8 @@ fn who_copies_a_block_and_is_its_last_user_keeps_the_values() {
     pair.end();
 }
 
-/// Two files with one block are deleted together, and each is asked for values while the other has the block, too. The defect: both left
-/// it, and nobody let go of the values.
+/// Two files that share a block are deleted, and each is asked for its value inodes while the other one still has the block. The defect:
+/// both dropped the block, and nobody dropped the values.
 #[test]
 fn the_last_of_two_that_are_deleted_lets_go_of_the_values() {
     let name = format!("user.{}", "n".repeat(200));
@@ -190,7 +191,7 @@ fn the_last_of_two_that_are_deleted_lets_go_of_the_values() {
     assert!(!release(&pair.b).unwrap());
     assert_eq!(pair.users(holder), 1);
     assert!(held_attribute(&pair.b).unwrap().is_some());
-    // The space of its value that is not its own any more.
+    // The value does not belong to `/a` any more, so its space must not count there.
     let cleared = volume.in_handle(1, |handle| pair.a.change(handle, |disk| disk.blocks = 0));
     cleared.unwrap();
     pair.end();

@@ -1,4 +1,4 @@
-//! Areas made record by record, as the kernel makes them, and what each broken byte of them does.
+//! Areas built record by record, as the kernel makes them, and the effect of each damaged byte.
 
 use super::*;
 
@@ -9,7 +9,7 @@ const TID: u32 = 7;
 #[derive(Default)]
 struct Area {
     bytes: Vec<u8>,
-    /// Where the running fast commit begins.
+    /// Where the current fast commit begins.
     from: usize,
 }
 
@@ -28,7 +28,7 @@ impl Area {
         self
     }
 
-    /// What is left of the block.
+    /// The rest of the block.
     fn left(&self) -> usize {
         BLOCK - self.bytes.len() % BLOCK
     }
@@ -121,13 +121,13 @@ fn every_record() {
     assert_eq!(all[1], [put, gone]);
 }
 
-/// A bit that is changed silences the fast commit that it is in and those behind it, and nothing else. Behind the sum of a tail it changes
-/// nothing.
+/// A changed bit invalidates the fast commit that contains it and those after it, and nothing else. After the checksum of a
+/// tail it has no effect.
 #[test]
 fn every_bit_counts() {
     let good = whole();
     let all = good.scan().unwrap();
-    // Two blocks are the first one's, the third the second's.
+    // The first fast commit has two blocks, the second one.
     for at in 0..good.bytes.len() {
         let mut bytes = good.bytes.clone();
         bytes[at] ^= 1 << (at % 8);
@@ -161,7 +161,7 @@ fn fast_commits_of_another_transaction_do_not_count() {
     assert!(scan.finish().commits.is_empty());
 }
 
-/// What is not understood is refused by name if it counts, and ends the area if it does not.
+/// A record that is not understood is refused by name if it counts, and ends the area otherwise.
 #[test]
 fn records_that_are_not_understood() {
     let long = [b'x'; 256];

@@ -1,8 +1,9 @@
 //! What does not change from run to run: instructions per read and overwrite, what opening costs, what many extents cost.
 //!
-//! Input: images made here. Output: `instructions`, `instructions-over-raw`, `instructions-overwrite`, `open-rss`, `open-bytes`, `extents-100k`.
-//! Invariant: instructions are a difference of two runs, so that starting up cancels. Limits: callgrind (valgrind) must be
-//! installed; a part that cannot be done is skipped with its reason.
+//! Input: images made here. Output: `instructions`, `instructions-over-raw`, `instructions-overwrite`, `instructions-append`, `instructions-fill`,
+//! `open-rss`, `open-bytes`, `extents-100k`. Invariant: instructions are a difference of two runs, so that starting up cancels. Limits:
+//! callgrind (valgrind) must be installed; a part that cannot be done is skipped with its reason; of appends and fills only what the
+//! calling thread does is counted, and hash tables with random keys make the figure differ by some per mille from run to run.
 
 use super::super::args::Options;
 use super::super::bed::{self, Image, Scratch, Shape};
@@ -21,6 +22,7 @@ use std::sync::Arc;
 pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
     report.device("mem:", "mem")?;
     part("instructions", report, instructions)?;
+    part("instructions-append", report, new_space)?;
     part("open-rss", report, opening)?;
     part("extents-100k", report, |report| extents(options, report))
 }
@@ -45,9 +47,9 @@ fn instructions(report: &mut Report) -> Result<(), Failure> {
     )?;
     let dir = Scratch::in_memory()?;
     let image = bed::make_image(&dir, Image::with_file(128 << 20, 32 << 20))?;
-    let engine = per_request("engine", &image, &dir)?;
-    let raw = per_request("raw", &image, &dir)?;
-    let overwrite = per_request("overwrite", &image, &dir)?;
+    let engine = per_request("engine", &image, COUNT, &dir)?;
+    let raw = per_request("raw", &image, COUNT, &dir)?;
+    let overwrite = per_request("overwrite", &image, COUNT, &dir)?;
     report.note(format!(
         "read {engine:.1}, overwrite {overwrite:.1}, raw device queue {raw:.1}"
     ))?;
@@ -62,10 +64,28 @@ fn instructions(report: &mut Report) -> Result<(), Failure> {
     report.ratio("instructions-overwrite", &overwrite, "mem:", true)
 }
 
-fn per_request(what: &str, image: &Path, dir: &Scratch) -> Result<f64, Failure> {
-    let once = callgrind(what, image, COUNT, dir)?;
-    let twice = callgrind(what, image, 2 * COUNT, dir)?;
-    Ok((twice - once) / COUNT as f64)
+/// Requests in the shorter run of appends or fills, and how many times these runs are made.
+const NEW_BLOCKS: u64 = 10_000;
+const NEW_ROUNDS: usize = 5;
+
+fn new_space(report: &mut Report) -> Result<(), Failure> {
+    report.heading("instructions per 4k append and fill of a hole, the same, with the copy")?;
+    let dir = Scratch::in_memory()?;
+    let image = bed::make_image(&dir, Image::with_file(512 << 20, 1 << 20))?;
+    for what in ["append", "fill"] {
+        let round = |_| per_request(what, &image, NEW_BLOCKS, &dir);
+        let rounds: Vec<f64> = (0..NEW_ROUNDS).map(round).collect::<Result<_, _>>()?;
+        let spread = Spread::of(&rounds);
+        report.ratio(&format!("instructions-{what}"), &spread, "mem:", true)?;
+    }
+    Ok(())
+}
+
+/// Instructions per request, from a run of `count` requests and one of twice as many.
+fn per_request(what: &str, image: &Path, count: u64, dir: &Scratch) -> Result<f64, Failure> {
+    let once = callgrind(what, image, count, dir)?;
+    let twice = callgrind(what, image, 2 * count, dir)?;
+    Ok((twice - once) / count as f64)
 }
 
 /// Instructions that the measured functions of a child took for so many requests.

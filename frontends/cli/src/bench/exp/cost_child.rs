@@ -32,6 +32,7 @@ pub(in super::super) fn run(options: &ChildOptions) -> Result<(), Failure> {
         Child::Open => return open(options),
         Child::Sparse => return sparse(options),
         Child::Check => return super::check::child(options),
+        Child::Append | Child::Fill => return new_space(options),
         Child::Engine | Child::Overwrite | Child::Raw => {}
     }
     let size = std::fs::metadata(&options.image)
@@ -72,6 +73,41 @@ pub(in super::super) fn run(options: &ChildOptions) -> Result<(), Failure> {
             make(file, pos, buf, token)
         });
     }
+    Ok(())
+}
+
+/// Blocks between two fills that follow each other: no two of a batch can be merged into one extent.
+const FILL_STRIDE: u64 = 4093;
+
+/// Appends blocks to a file, or fills the blocks of a hole, each once. Commits happen only where the journal needs room.
+fn new_space(options: &ChildOptions) -> Result<(), Failure> {
+    let size = std::fs::metadata(&options.image)
+        .map_err(|e| Failure::host("the image", e))?
+        .len();
+    let device = MemDevice::try_new(size)?;
+    bed::load_image(&options.image, |pos, bytes| device.write_at(pos, bytes))?;
+    let open = OpenOptions {
+        commit_interval: Duration::from_secs(3600),
+        ..OpenOptions::writable()
+    };
+    let volume = Volume::open_device(Arc::new(device), &open)?;
+    let flags = OpenFlags {
+        write: true,
+        ..OpenFlags::default()
+    };
+    let file = volume.open_path(bed::FILE, flags)?;
+    file.truncate(0)?;
+    let blocks = options.count;
+    if options.what == Child::Fill {
+        file.truncate(blocks * BS as u64)?;
+    }
+    volume.sync()?;
+    let queue = volume.queue(DEPTH)?;
+    let id = queue.attach(&file)?;
+    through_engine(&queue, options.count, |buf, token| match options.what {
+        Child::Append => Request::append(id, buf, token),
+        _ => Request::write(id, token * FILL_STRIDE % blocks * BS as u64, buf, token),
+    });
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use super::script::Transaction;
 use crate::args::{EditArgs, Global};
 use crate::image;
 use crate::report::Report;
-use diorite::{Error, Group, GroupFill, Volume};
+use diorite::{Atomic, AtomicFill, Error, Volume};
 
 /// Does the lines; gives back the volume, or says what is not done: then that is closed.
 pub(super) fn run(
@@ -34,7 +34,7 @@ pub(super) fn run(
                 return None;
             }
             Ok(End::Full(next)) => {
-                // A group that is given up takes its volume with it.
+                // An atomic change that is abandoned closes its volume.
                 drop(batch.volume);
                 let volume = image::open_for_writing(&args.img, global, report)?;
                 batch = Batch { volume, ..batch };
@@ -78,42 +78,42 @@ struct Batch<'a> {
 impl Batch<'_> {
     /// Does lines until all are done or one fails.
     fn go_on(&mut self, report: &mut Report) -> Result<End, Error> {
-        let mut group = self.volume.group()?;
+        let mut atomic = self.volume.atomic()?;
         for next in self.first..self.lines.len() {
             let trial = self.step(next, report);
-            let fill = group.fill();
+            let fill = atomic.fill();
             if trial.has_failed() && fill.is_full && next > self.first {
-                group.abandon()?;
+                atomic.abandon()?;
                 return Ok(End::Full(next));
             }
             let has_failed = trial.has_failed();
             report.absorb(trial);
             if has_failed {
                 self.explain(next, fill, report);
-                group.abandon()?;
+                atomic.abandon()?;
                 return Ok(End::Failed);
             }
             if fill.changed > fill.most / 2 {
-                group = self.commit(group, next + 1)?;
+                atomic = self.commit(atomic, next + 1)?;
             }
         }
         self.first = self.lines.len();
-        group.commit()?;
+        atomic.commit()?;
         Ok(End::Done)
     }
 
     /// Does the lines before `next` once more and commits them. What they had to say has been said.
     fn again(&mut self, next: usize, report: &mut Report) -> Result<bool, Error> {
-        let group = self.volume.group()?;
+        let atomic = self.volume.atomic()?;
         for line in self.first..next {
             let trial = self.step(line, report);
             if trial.has_failed() {
                 report.absorb(trial);
-                group.abandon()?;
+                atomic.abandon()?;
                 return Ok(false);
             }
         }
-        group.commit()?;
+        atomic.commit()?;
         self.first = next;
         Ok(true)
     }
@@ -125,14 +125,14 @@ impl Batch<'_> {
         trial
     }
 
-    fn commit(&mut self, group: Group, next: usize) -> Result<Group, Error> {
-        group.commit()?;
+    fn commit(&mut self, atomic: Atomic, next: usize) -> Result<Atomic, Error> {
+        atomic.commit()?;
         self.first = next;
-        self.volume.group()
+        self.volume.atomic()
     }
 
     /// A line for which there is no room though nothing is before it in its transaction.
-    fn explain(&self, line: usize, fill: GroupFill, report: &mut Report) {
+    fn explain(&self, line: usize, fill: AtomicFill, report: &mut Report) {
         if fill.is_full {
             report.host(format_args!(
                 "{}: this line alone does not fit into a transaction of this image, which may change {} blocks of metadata: divide it",

@@ -88,7 +88,7 @@ fn an_edit_of_a_deep_tree_reads_no_more_than_its_path() {
     (0..8000).for_each(|n| map_one(&mut rig, &mut rng, n * 2));
     let volume = rig.volume.clone();
     for at in [1u32, 7001, 15_001] {
-        volume.inner().settle().unwrap();
+        volume.inner().make_clean().unwrap();
         rig.file.inode.drop_loaded_map();
         let before = volume.metadata_loads();
         map_one(&mut rig, &mut rng, at);
@@ -113,7 +113,7 @@ fn leaves_are_split_in_little_memory() {
         let next = left.swap_remove(rng.below(left.len() as u64) as usize);
         map_one(&mut rig, &mut rng, next);
         if left.len().is_multiple_of(8) {
-            rig.volume.inner().settle().unwrap();
+            rig.volume.inner().make_clean().unwrap();
         }
     }
     assert_eq!(rig.depth(), 3);

@@ -1,4 +1,4 @@
-//! Damaged maps, and blocks that cannot be had: an error that changes nothing, or a change; never a panic or a loop.
+//! Damaged maps, and failing allocations: an edit either succeeds, or fails and changes nothing; it never panics or loops.
 
 use super::super::{End, NewRun, part, replace, shift};
 use super::EXT4;

@@ -1,7 +1,8 @@
 //! What e2fsck and debugfs say of a volume whose maps were edited.
 //!
-//! Input: a rig at its end. Output: what e2fsck offers to do better. Invariants: every free block is mapped to the pool, so bitmaps and counts
-//! have to fit to the last bit; e2fsck finds no fault, debugfs lists what the model has. Limits: skips where the tools are not installed.
+//! Input: a rig at its end. Output: what e2fsck offers to optimise. Invariants: every free block is mapped to the pool, so bitmaps and
+//! counts have to fit to the last bit; e2fsck finds no fault, debugfs lists what the model has. Limits: skips where the tools are not
+//! installed.
 
 use super::super::NewRun;
 use super::rig::{Blocks, Rig};

@@ -1,4 +1,4 @@
-//! A real volume with files whose blocks a test deals out itself.
+//! A real volume with files whose blocks the test allocates itself.
 //!
 //! Input: mke2fs's options. Output: edits of files' maps, each compared with a model that knows block by block where a file is.
 //! Invariant: all free blocks of the test belong to the file `pool` when it begins and when it ends, so that e2fsck has to agree with
@@ -111,7 +111,7 @@ impl Rig {
 
     /// What is on the device once all that was changed is home.
     pub(super) fn bytes(&self) -> Vec<u8> {
-        self.volume.inner().settle().unwrap();
+        self.volume.inner().make_clean().unwrap();
         let mut bytes = std::fs::read(&self.image).unwrap();
         self.device.read_at(0, &mut bytes);
         bytes

@@ -1,4 +1,4 @@
-//! The parts of an edit that are pure, and views that meet an edit.
+//! The pure functions of an edit, and views after edits.
 
 use super::super::NewRun;
 use super::super::leaf::Change;

@@ -138,10 +138,10 @@ fn all_or_nothing() {
                 volume.mkdir("/first", 0o755).unwrap();
             }
             let was = tree_of(&volume);
-            let group = volume.group().unwrap();
+            let group = volume.atomic().unwrap();
             assert!(matches!(
-                volume.group(),
-                Err(Error::Invalid(_) | Error::InGroup)
+                volume.atomic(),
+                Err(Error::Invalid(_) | Error::InAtomic)
             ));
             if given_up && !first {
                 change(&volume, "given up");
@@ -183,7 +183,7 @@ fn stopped_in_the_middle() {
         let stage = Stage::mem(&make(dir.path(), args));
         let volume = stage.open(&OpenOptions::writable()).unwrap();
         let before = tree_of(&volume);
-        let group = volume.group().unwrap();
+        let group = volume.atomic().unwrap();
         change(&volume, "new");
         let middle = stage.bytes();
         let want = tree_of(&volume);
@@ -217,9 +217,9 @@ fn no_commit_of_others_cuts_it_in_two() {
     let volume = stage.open(&OpenOptions::writable()).unwrap();
     let commits = || volume.journal_stats().commits;
     let one = |name: &str| {
-        let group = match volume.group() {
+        let group = match volume.atomic() {
             Ok(group) => group,
-            Err(Error::Invalid(_) | Error::InGroup | Error::WouldBlock(_)) => return None,
+            Err(Error::Invalid(_) | Error::InAtomic | Error::WouldBlock(_)) => return None,
             Err(error) => panic!("{error}"),
         };
         let before = commits();
@@ -258,7 +258,7 @@ fn what_does_not_fit() {
     let stage = Stage::mem(&make(dir.path(), &args));
     let before = tree_of(&stage.open(&OpenOptions::default()).unwrap());
     let volume = stage.open(&OpenOptions::writable()).unwrap();
-    let group = volume.group().unwrap();
+    let group = volume.atomic().unwrap();
     let many = |volume: &Volume| -> Result<(), Error> {
         for n in 0..2000 {
             volume.create(&format!("/sub/new {n}"), 0o600)?;
@@ -269,14 +269,14 @@ fn what_does_not_fit() {
     assert!(
         matches!(
             error,
-            Error::GroupTooLarge {
+            Error::AtomicTooLarge {
                 most: 100..1000,
                 ..
             }
         ),
         "{error}"
     );
-    let Error::GroupTooLarge {
+    let Error::AtomicTooLarge {
         changed,
         needed,
         most,
@@ -295,21 +295,21 @@ fn what_does_not_fit() {
     check(&stage, &before);
 
     let volume = stage.open(&OpenOptions::writable()).unwrap();
-    let group = volume.group().unwrap();
+    let group = volume.atomic().unwrap();
     let file = volume.open_path("/f30", writable()).unwrap();
     file.truncate(50).unwrap();
     assert!(!group.fill().is_full);
     let longer = file.truncate(5000);
     assert!(
-        matches!(longer, Err(Error::CutInGroup { .. })),
+        matches!(longer, Err(Error::CutInAtomic { .. })),
         "{longer:?}"
     );
     // Nothing that could be wanted back is behind a file without blocks.
     file.truncate(0).unwrap();
     file.truncate(5000).unwrap();
     file.truncate(9000).unwrap();
-    assert!(matches!(file.sync(), Err(Error::InGroup)));
-    assert!(matches!(volume.sync(), Err(Error::InGroup)));
+    assert!(matches!(file.sync(), Err(Error::InAtomic)));
+    assert!(matches!(volume.sync(), Err(Error::InAtomic)));
     drop(file);
     group.abandon().unwrap();
     drop(volume);
@@ -329,13 +329,13 @@ fn what_does_not_fit() {
     drop(big);
     volume.sync().unwrap();
     let was = tree_of(&volume).len();
-    let group = volume.group().unwrap();
+    let group = volume.atomic().unwrap();
     volume.unlink("/big").unwrap();
     let file = volume.temporary("/", 0o600).unwrap();
     let mode = diorite::Fallocate::Allocate { keep_size: false };
     let error = file.fallocate(mode, 0, most as u64).unwrap_err();
     assert!(
-        matches!(error.root(), Error::NoSpace { .. } | Error::InGroup),
+        matches!(error.root(), Error::NoSpace { .. } | Error::InAtomic),
         "{error}"
     );
     drop(file);
@@ -360,7 +360,7 @@ fn orphans_from_before_a_group_are_found() {
     volume.unlink("/f20").unwrap();
     volume.sync().unwrap();
     let want = tree_of(&volume);
-    let group = volume.group().unwrap();
+    let group = volume.atomic().unwrap();
     volume.mkdir("/new", 0o755).unwrap();
     group.abandon().unwrap();
     drop((file, volume));

@@ -1,35 +1,35 @@
-//! What a bio asks of the host, and what the host's answer means for it: the same for every I/O engine.
+//! Translates a bio into host operations, and the host's result into the bio's result: the same for every I/O engine.
 //!
-//! Input: a bio and the target's geometry; later, the host's result (bytes, or a negated errno). Output: a [`HostOp`];
-//! later, whether the bio has ended ([`Settled::Ended`], its result set) or the rest must be asked for again. Invariants:
-//! short transfers go on; EINTR, ECANCELED and EAGAIN without NOWAIT are asked again; a read past the backing's end is
-//! zero-filled (rule L2). Limits: [`MAX_IDLE`] rounds without progress end a bio with an error.
+//! Input: a bio and the target's geometry; then the host's result (bytes, or a negated errno). Output: a [`HostOp`]; then
+//! whether the bio has ended ([`Round::Ended`], with its result set) or the rest must be requested again. Invariants: short
+//! transfers continue; EINTR, ECANCELED and EAGAIN without NOWAIT are retried; a read past the end of the backing file is
+//! zero-filled (rule L2). Limits: a bio fails after [`MAX_IDLE`] rounds without progress.
 
 use super::slots::{HostOp, Slot};
 use super::target::Target;
 use crate::bio::{Bio, BioError, BioErrorKind, BioOp};
 use std::sync::atomic::Ordering;
 
-/// Rounds without progress after which a bio fails: a host that answers EAGAIN for ever must not hang a reaper.
+/// Rounds without progress before a bio fails: a host that always answers EAGAIN must not block a reaper for ever.
 const MAX_IDLE: u32 = 10_000;
-/// The most that one round asks for; a multiple of every block size.
+/// The most bytes of one round; a multiple of every block size.
 pub(super) const MAX_ROUND: u64 = 1 << 30;
-/// The most iovecs that the host takes at once.
+/// The most iovecs that the host accepts at once.
 const MAX_IOVECS: usize = 1024;
 
-/// What became of a round.
+/// The result of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Settled {
+pub(super) enum Round {
     /// The bio's result is set.
     Ended,
-    /// Ask for the rest.
+    /// Request the rest.
     Again,
 }
 
 const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
 const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
 
-/// The first question to the host for `bio`.
+/// The first host operation for `bio`.
 #[inline]
 pub(super) fn plan(target: &Target, bio: &Bio) -> Result<HostOp, BioError> {
     target.geometry.check(bio)?;
@@ -89,7 +89,7 @@ pub(super) fn rest(slot: &Slot) -> (*mut u8, u32) {
     (start.as_ptr().wrapping_add(slot.done as usize), left as u32)
 }
 
-/// Writes the iovecs for the rest of a vectored buf; how many, or none if no legal round can be cut.
+/// Writes the iovecs for the rest of a vectored buf. Returns their number, or none if no valid round can be cut.
 pub(super) fn fill_iovecs(slot: &mut Slot, logical: u32) -> Option<usize> {
     let mut skip = slot.done;
     let mut total = 0u64;
@@ -110,7 +110,7 @@ pub(super) fn fill_iovecs(slot: &mut Slot, logical: u32) -> Option<usize> {
             break;
         }
     }
-    // A round that does not reach the end must still be a multiple of the logical block.
+    // A round that does not reach the end must be a multiple of the logical block.
     let mut excess = (total % u64::from(logical)) as usize;
     while excess > 0 {
         let last = iovecs.last_mut()?;
@@ -126,28 +126,28 @@ pub(super) fn fill_iovecs(slot: &mut Slot, logical: u32) -> Option<usize> {
     (count > 0).then_some(count)
 }
 
-/// What the host's answer `res` means for the bio in `slot`.
+/// Applies the host's result `res` to the bio in `slot`.
 #[inline]
-pub(super) fn settle(target: &Target, slot: &mut Slot, res: i64) -> Settled {
+pub(super) fn apply_result(target: &Target, slot: &mut Slot, res: i64) -> Round {
     match slot.op {
         HostOp::Read | HostOp::Write if res > 0 && slot.done + res as u64 == slot.bio().len => {
             slot.bio_mut().result = Ok(());
-            Settled::Ended
+            Round::Ended
         }
         HostOp::Nothing => {
             let verdict = slot.verdict;
             slot.bio_mut().result = verdict;
-            Settled::Ended
+            Round::Ended
         }
-        _ => settle_rest(target, slot, res),
+        _ => apply_any_result(target, slot, res),
     }
 }
 
 #[cold]
-fn settle_rest(target: &Target, slot: &mut Slot, res: i64) -> Settled {
+fn apply_any_result(target: &Target, slot: &mut Slot, res: i64) -> Round {
     if res < 0 {
         let errno = i32::try_from(-res).unwrap_or(libc::EIO);
-        return settle_error(target, slot, errno);
+        return apply_error(target, slot, errno);
     }
     match slot.op {
         HostOp::Read => short_read(target, slot, res as u64),
@@ -156,35 +156,35 @@ fn settle_rest(target: &Target, slot: &mut Slot, res: i64) -> Settled {
     }
 }
 
-fn end(slot: &mut Slot, result: Result<(), BioError>) -> Settled {
+fn end(slot: &mut Slot, result: Result<(), BioError>) -> Round {
     slot.bio_mut().result = result;
-    Settled::Ended
+    Round::Ended
 }
 
-fn again(slot: &mut Slot, errno: i32) -> Settled {
+fn again(slot: &mut Slot, errno: i32) -> Round {
     slot.idle_rounds += 1;
     if slot.idle_rounds > MAX_IDLE {
-        // Not EAGAIN's own kind: the caller did not ask not to wait.
+        // Not the kind of EAGAIN: the caller did not ask for NOWAIT.
         let stuck = BioError {
             kind: BioErrorKind::Io,
             os: BioError::from_errno(errno).os,
         };
         return end(slot, Err(stuck));
     }
-    Settled::Again
+    Round::Again
 }
 
-fn settle_error(target: &Target, slot: &mut Slot, errno: i32) -> Settled {
+fn apply_error(target: &Target, slot: &mut Slot, errno: i32) -> Round {
     let nowait = slot.bio().flags.nowait;
     let failed = Err(BioError::from_errno(errno));
     match (errno, slot.op) {
-        // ECANCELED: the thread that submitted has exited and the host let go of what it had queued for it.
+        // ECANCELED: the submitting thread has exited, and the host cancelled the requests that it had queued.
         (libc::EINTR | libc::ECANCELED, _) => again(slot, errno),
         (libc::EAGAIN, _) if !nowait => again(slot, errno),
         (libc::EOPNOTSUPP, HostOp::Read | HostOp::Write) if nowait => {
-            // A file system without NOWAIT: no engine waits in the submitter's thread anyway.
+            // The file system does not support NOWAIT. No engine blocks in the submitter's thread anyway.
             slot.bio_mut().flags.nowait = false;
-            Settled::Again
+            Round::Again
         }
         (libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV, HostOp::Fallocate(mode)) => {
             fallocate_refused(target, slot, mode, failed)
@@ -198,18 +198,18 @@ fn fallocate_refused(
     slot: &mut Slot,
     mode: i32,
     failed: Result<(), BioError>,
-) -> Settled {
+) -> Round {
     if mode == PUNCH {
         target.punch_off.store(true, Ordering::Relaxed);
     } else {
         target.zero_off.store(true, Ordering::Relaxed);
     }
     match slot.bio().op {
-        // What a discarded range reads as is undefined: leaving it as it is, is allowed.
+        // The contents of a discarded range are undefined, so leaving them unchanged is allowed.
         BioOp::Discard => end(slot, Ok(())),
         BioOp::WriteZeroesUnmap if mode == PUNCH => {
             slot.op = HostOp::Fallocate(ZERO);
-            Settled::Again
+            Round::Again
         }
         _ => end(
             slot,
@@ -221,7 +221,7 @@ fn fallocate_refused(
     }
 }
 
-/// Counts `n` more bytes, down to whole blocks; was there progress?
+/// Adds `n` bytes, rounded down to whole blocks. Returns whether there was progress.
 fn advance(target: &Target, slot: &mut Slot, n: u64) -> bool {
     let block = u64::from(target.geometry.logical);
     let done = (slot.done + n) / block * block;
@@ -233,27 +233,27 @@ fn advance(target: &Target, slot: &mut Slot, n: u64) -> bool {
     progress
 }
 
-fn short_write(target: &Target, slot: &mut Slot, n: u64) -> Settled {
+fn short_write(target: &Target, slot: &mut Slot, n: u64) -> Round {
     if advance(target, slot, n) {
-        Settled::Again
+        Round::Again
     } else {
         again(slot, libc::EIO)
     }
 }
 
-fn short_read(target: &Target, slot: &mut Slot, n: u64) -> Settled {
+fn short_read(target: &Target, slot: &mut Slot, n: u64) -> Round {
     let reached = slot.done + n;
     let len = slot.bio().len;
     let at_end = n == 0 || target.is_past_end(slot.bio().pos + reached);
     if !at_end {
         return if advance(target, slot, n) {
-            Settled::Again
+            Round::Again
         } else {
             again(slot, libc::EIO)
         };
     }
-    // Rule L2: the backing ends inside the request. The sector it ends in is zero-filled and whole; sectors wholly
-    // beyond the end are zero-filled too, and an error.
+    // Rule L2: the backing file ends inside the request. The sector with the end is zero-filled and valid; sectors entirely
+    // past the end are zero-filled, too, and an error.
     let block = u64::from(target.geometry.logical);
     let whole = reached.next_multiple_of(block).min(len);
     slot.bio_mut().buf.zero(reached as usize..len as usize);
