@@ -1,4 +1,4 @@
-# What a person types here is what CI types (.ci/run calls `make lint` and `make test`).
+# People and CI use the same targets (.ci/run calls `make lint` and `make test`).
 # Every target first looks for what it needs and installs only what is missing (scripts/setup).
 
 .DEFAULT_GOAL := help

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Cuts small real inputs for the fuzz targets from images that mke2fs makes, into fuzz/corpus/<target>/.
+# Makes seed inputs for the fuzz targets in fuzz/corpus/<target>/: small pieces of images that mke2fs makes.
 # Needs mke2fs and debugfs. Run it from anywhere.
 set -eu
 export PATH="$PATH:/usr/sbin:/sbin" LC_ALL=C
@@ -20,10 +20,10 @@ inode() {
     set -- "$1" "$2" $(debugfs -R "imap $3" "$1" 2> /dev/null | sed -n 's/.*located at block \([0-9]*\), offset 0x\([0-9a-f]*\)/\1 \2/p') "$4"
     dd if="$1" bs=1 skip=$(($3 * $5 + 0x$4)) count="$2" 2> /dev/null
 }
-# block IMAGE BLOCKSIZE NUMBER
+# block IMAGE BLOCKSIZE NUMBER: the bytes of a block
 block() { dd if="$1" bs="$2" skip="$3" count=1 2> /dev/null; }
 
-# make NAME KIND BLOCKSIZE INODESIZE FEATURES: KIND is the first byte of src/lib.rs::volume, three octal digits
+# make NAME KIND BLOCKSIZE INODESIZE FEATURES: KIND is the argument of src/lib.rs::volume, in three octal digits
 make() {
     img="$work/$1.img"
     mke2fs -q -F -t ext4 -b "$3" -I "$4" -O "^metadata_csum,^has_journal,$5" -d "$work/src" "$img" 16M > /dev/null
@@ -52,7 +52,7 @@ make k1 314 1024 256 64bit
 make k1-inline 334 1024 256 64bit,inline_data,ea_inode
 make k2-old 011 2048 128 ^64bit,^extent
 make k4 356 4096 256 64bit,large_dir
-# whole NAME BLOCKSIZE FEATURES: an image for the targets that take images alone
+# whole NAME BLOCKSIZE FEATURES: an image that only the targets `image` and `check` use
 whole() {
     img="$work/$1.img"
     mke2fs -q -F -t ext4 -b "$2" -O "^metadata_csum,$3" -d "$work/src" "$img" 8M > /dev/null
@@ -66,7 +66,7 @@ head -c 5000 "$work/src/big" > "$work/src/big-value"
 whole k1-clusters 1024 bigalloc,quota,project,ea_inode,^has_journal
 whole k4-more 4096 orphan_file,ea_inode,inline_data,has_journal,casefold
 { printf '\314'; head -c 256 /dev/zero; printf '\1\0\0\0\1\0\6\0\2\0\7\0\350\3\0\0\4\0\4\0\20\0\7\0\40\0\4\0'; } > "$here/corpus/xattr/acl"
-# log NAME FORM FEATURES OPEN: FORM is the first byte of the journal target
+# log NAME FORM FEATURES OPEN: blocks of a log; FORM is the first byte of the journal target's input, OPEN opens the journal in debugfs
 log() {
     img="$work/$1.img"
     mke2fs -q -F -t ext4 -b 1024 -O "$3" "$img" 16M > /dev/null

@@ -1,6 +1,7 @@
-//! A whole image, checked: the passes end whatever the image says, nothing is written, and what is found does not depend on how many look for it.
+//! The check of a whole image: every pass ends whatever the image contains, nothing is written, and the findings do not depend on
+//! the number of threads.
 //!
-//! The input is what `images` in src takes; the upper half of its first byte says whether two threads check once more.
+//! The input has the form of `images` in src. If its first byte is 128 or more, the check runs a second time, with two threads.
 #![no_main]
 
 use diorite::OpenOptions;

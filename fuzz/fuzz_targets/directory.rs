@@ -50,7 +50,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// The records lie end to end over all `len` bytes.
+/// The records are contiguous and cover all `len` bytes.
 fn covers(block: &DirBlock<'_>, len: usize) {
     let mut at = 0;
     for e in block.slots() {

@@ -1,7 +1,7 @@
-//! A whole image, opened and walked by the engine: every directory, file, link and attribute within bounds, and nothing but data
-//! and errors comes of it.
+//! A whole image, opened and read by the engine: every directory, file, link and attribute within bounds. Each call returns data or
+//! an error; none panics or hangs.
 //!
-//! The input is what `images` in src takes.
+//! The input has the form of `images` in src.
 #![no_main]
 
 use diorite::{LoopDevice, OpenFlags, OpenOptions, Volume};

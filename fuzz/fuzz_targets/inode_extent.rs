@@ -1,4 +1,4 @@
-//! An inode, then blocks of its map, walked from the root down.
+//! An inode, then blocks of its map, read from the root down.
 #![no_main]
 
 use diorite_format::extent::ExtentNode;
@@ -33,7 +33,7 @@ fuzz_target!(|data: &[u8]| {
         }
         MapKind::Inline => {
             if let Ok(inline) = InlineData::new(&inode, data) {
-                // A regular file may go on in zeros.
+                // A regular file may be longer than its inline data; the rest reads as zeros.
                 let len = inline.len() as u64;
                 assert!(len == inode.size || len < inode.size && inode.is_file());
                 let mut out = [0u8; 200];
@@ -44,7 +44,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// `low` is where the extents seen so far end: those of the whole tree ascend.
+/// `low` is the end of the extents seen so far: in the whole tree, extents are in ascending order.
 fn walk(sb: &Superblock, inode: &Inode, node: &ExtentNode, data: &mut &[u8], low: &mut u64) {
     for e in node.extents() {
         assert!(e.block.get() >= *low && e.len >= 1 && e.len <= 32768);

@@ -1,7 +1,7 @@
-//! A journal's superblock and a block of its log, in every form of tags and sums: whatever they are, what comes of them is bounded
-//! by the block.
+//! A journal's superblock and a block of its log, with every form of tags and checksums. Whatever they contain, the results are
+//! bounded by the block.
 //!
-//! The first byte chooses the form, the rest is the block, followed by zeros.
+//! The first byte chooses the form; the rest is the block, filled up with zeros.
 #![no_main]
 
 use diorite_format::journal::{FastScan, JournalChecksum, JournalSuper, LogForm, LogHeader, TransactionSum};
@@ -40,7 +40,7 @@ fuzz_target!(|data: &[u8]| {
     let _ = form.commit(&block, TransactionSum::default().with(&block));
 });
 
-/// A block of fast commits, as the first one and as a later one. What comes of it is bounded by its bytes.
+/// A block of fast commits, parsed as the first block and as a later one. The results are bounded by its bytes.
 fn fast_commits(block: &[u8; BLOCK]) {
     let tid = u32::from_le_bytes([block[8], block[9], block[10], block[11]]);
     let mut scan = FastScan::new(Tid::new(tid));

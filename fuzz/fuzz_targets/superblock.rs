@@ -1,4 +1,4 @@
-//! A superblock, then what hangs on it: descriptors, bitmaps, the journal's superblock, mmp, orphan blocks.
+//! A superblock, then what depends on it: descriptors, bitmaps, the journal's superblock, mmp, orphan blocks.
 #![no_main]
 
 use diorite_format::journal::JournalSuper;

@@ -1,4 +1,4 @@
-//! An inode's attributes, a block of them, and access control lists in both forms.
+//! An inode's attributes, an attribute block, and access control lists in both formats.
 #![no_main]
 
 use diorite_format::xattr::{NameIndex, XattrValue, Xattrs, verify_ea_inode};

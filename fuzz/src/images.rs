@@ -1,7 +1,8 @@
-//! Whole images, changed in a few places.
-//! Input: a seed image's number, then changes of it: two bytes that choose a word, four that are written there. A mutator that had to get past megabytes
-//! of zeros would find nothing. Output: a device with the changed image, which is put right again afterwards.
-//! Limit: the images are those of `seed.sh` in corpus/image-bases; where there are none the input is the image.
+//! What it is: whole images, changed in a few places.
+//! Input: the number of a seed image, then changes of it: two bytes that choose a word, four that are written there. A mutator that
+//! had to find the used words among megabytes of zeros would find nothing. Output: a device with the changed image; the changes are
+//! undone afterwards.
+//! Limit: the seed images are those that `seed.sh` puts into corpus/image-bases; without them the input itself is the image.
 
 use diorite_block::MemDevice;
 use std::sync::{Arc, OnceLock};
@@ -9,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 /// A seed image.
 struct Base {
     image: Vec<u8>,
-    /// The places of its words that are not zero: what is not used is not worth a change.
+    /// The positions of its words that are neither zeros nor file contents; only these are changed.
     words: Vec<usize>,
     device: Arc<MemDevice>,
 }
@@ -36,7 +37,7 @@ fn device_of(image: &[u8]) -> Arc<MemDevice> {
     Arc::new(device)
 }
 
-/// Gives `look` the image that the input describes, and the input's first byte.
+/// Calls `look` with the image that the input describes, and with the input's first byte.
 pub fn changed(data: &[u8], look: impl FnOnce(Arc<MemDevice>, u8)) {
     match (bases(), data) {
         ([], whole) => look(device_of(whole), 0),

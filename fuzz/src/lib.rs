@@ -1,12 +1,12 @@
-//! Volumes for the targets, and how an input is cut into pieces.
+//! What it is: volumes for the targets, and functions that cut an input into pieces.
 //! Input: the first byte of a fuzz input. Output: a checked superblock of that kind, without checksums.
 
 pub mod images;
 
 use diorite_format::Superblock;
 
-/// Bits of the first byte: 0-1 block size (1, 2, 4, 64 KiB), 2 64bit, 3 filetype, 4 inline_data and ea_inode,
-/// 5 large_dir, 6 256-byte inodes, 7 dir_index.
+/// Makes a superblock. Bits of the first byte: 0-1 block size (1, 2, 4, 64 KiB), 2 64bit, 3 filetype, 4 inline_data and ea_inode, 5
+/// large_dir, 6 256-byte inodes, 7 dir_index.
 pub fn volume(kind: u8) -> Superblock {
     let log = [0u32, 1, 2, 6][usize::from(kind & 3)];
     let bit = |n: u8, value: u32| if kind >> n & 1 != 0 { value } else { 0 };
@@ -39,7 +39,7 @@ pub fn volume(kind: u8) -> Superblock {
     Superblock::parse(&b).expect("a legal volume")
 }
 
-/// Takes `n` bytes off the front, filled up with zeros.
+/// Takes `n` bytes from the front, filled up with zeros.
 pub fn take(data: &mut &[u8], n: usize) -> Vec<u8> {
     let have = n.min(data.len());
     let mut piece = data[..have].to_vec();

@@ -1,10 +1,11 @@
 //! Locators: text that names a device, and opening the device.
 //!
 //! Input: `disk.img?offset=1M&part=2&sector=4096&ro`, `mem:64M`, `sim:64M,latency=230us`, `LOCATOR!/path/inside`,
-//! `disk.img:/path/inside`.
+//! `disk.img:/path/inside:/path/inside/that`.
 //! Output: a [`Locator`], and from it a [`Device`]. Invariant: `parse` of a locator's text returns an equal locator. Limits: a
 //! file whose name contains `?` or `!/`, or begins like a scheme, is used if it exists under exactly that name; `./mem:1` is
-//! always a file; `:/` is a separator only after an existing file or block device; at most 16 nested volumes.
+//! always a file; `:/` is a separator only after an existing file or block device, and after such a separator; at most 16 nested
+//! volumes.
 
 use crate::device::{Device, DeviceError, DeviceErrorKind};
 use crate::file::{FileDevice, FileOptions, IoEngine};
@@ -127,16 +128,13 @@ impl Locator {
         if exists(text) {
             return Ok(Locator::file(text));
         }
-        let is_file = |(path, params): (&str, &str)| exists(path) && !params.contains(":/");
+        let is_file = |(path, params): (&str, &str)| exists(path) && !params.contains('/');
         if text.rsplit_once('?').is_some_and(is_file) {
             return parse_file(text);
         }
         if let Some((outer, path)) = text.rsplit_once("!/") {
             if inside == MOST_INSIDE {
-                let what = format!(
-                    "cannot understand the locator: it names more than {MOST_INSIDE} volumes inside each other"
-                );
-                return Err(DeviceError::new(DeviceErrorKind::Locator, what));
+                return Err(too_many());
             }
             return Ok(Locator::Inside {
                 outer: Box::new(Locator::parse_inside(outer, inside + 1)?),
@@ -162,14 +160,8 @@ impl Locator {
                 ));
             }
         }
-        match text
-            .split_once(":/")
-            .and_then(|(outer, path)| Some((holder(outer)?, path)))
-        {
-            Some((outer, path)) => Ok(Locator::Inside {
-                outer: Box::new(outer),
-                path: format!("/{path}"),
-            }),
+        match holder(text) {
+            Some((outer, inner)) => below(outer, inner, inside),
             None => parse_file(text),
         }
     }
@@ -206,13 +198,40 @@ impl FileLocator {
     }
 }
 
-/// The text before `:/`, if it is an existing file or block device: other names may contain a colon.
-fn holder(text: &str) -> Option<Locator> {
-    let Ok(Locator::File(file)) = parse_file(text) else {
-        return None;
+/// The text before a `:/`, if it is an existing file or block device, and the text behind it: other names may contain a colon.
+fn holder(text: &str) -> Option<(Locator, &str)> {
+    text.match_indices(":/")
+        .take(MOST_INSIDE)
+        .find_map(|(at, colon)| {
+            let Ok(Locator::File(file)) = parse_file(&text[..at]) else {
+                return None;
+            };
+            let kind = file.path.metadata().ok()?.file_type();
+            let is_there = kind.is_file() || kind.is_block_device();
+            is_there.then_some((Locator::File(file), &text[at + colon.len()..]))
+        })
+}
+
+/// Nested files, the outermost first, separated by `:/`. `inside` files were named already.
+fn below(outer: Locator, inner: &str, inside: usize) -> Result<Locator, DeviceError> {
+    let mut names = inner.split(":/");
+    let most = MOST_INSIDE.saturating_sub(inside);
+    let one = |outer, name| Locator::Inside {
+        outer: Box::new(outer),
+        path: format!("/{name}"),
     };
-    let kind = file.path.metadata().ok()?.file_type();
-    (kind.is_file() || kind.is_block_device()).then_some(Locator::File(file))
+    let named = names.by_ref().take(most).fold(outer, one);
+    match names.next() {
+        Some(_) => Err(too_many()),
+        None => Ok(named),
+    }
+}
+
+fn too_many() -> DeviceError {
+    let what = format!(
+        "cannot understand the locator: it names more than {MOST_INSIDE} volumes inside each other"
+    );
+    DeviceError::new(DeviceErrorKind::Locator, what)
 }
 
 fn parse_file(text: &str) -> Result<Locator, DeviceError> {

@@ -118,7 +118,8 @@ fn entry(
         let computed = held_hash(entry.name, sum);
         if !is_held_hash(entry.hash, entry.name, sum) || holder.size != u64::from(size) {
             let what = format_args!(
-                "inode {owner}: an attribute of {size} bytes with the hash {:#010x} has its value in inode {ino}, of {} bytes and {computed:#010x}",
+                "inode {owner}: an attribute of {size} bytes with the hash {:#010x} has its value in inode {ino}, \
+                 of {} bytes and {computed:#010x}",
                 entry.hash, holder.size
             );
             check.found.inode(Kind::Xattr, owner, what);

@@ -98,8 +98,8 @@ fn without_journal(uuid: &[u8; 16], device: u32, found: &Collector) {
     ];
     let uuid = parts.join("-");
     let what = format_args!(
-        "the journal has to be replayed, and is on a device that was not named: its UUID is {uuid}, its device number was {device:#06x}; name \
-         it (--journal). Nothing else was checked"
+        "the journal has to be replayed, and is on a device that was not named: its UUID is {uuid}, its device number was {device:#06x}; \
+         name it (--journal). Nothing else was checked"
     );
     found.add(Kind::Journal, what);
     found.unfinished();

@@ -1,24 +1,26 @@
-//! A log that several threads append to: each record is durable when its call returns, and those that wait at one time share a commit.
+//! A log file that several threads append to. A record is durable when its call returns; threads that wait at the same time share a
+//! commit.
 //!
 //!     cargo run --release -p diorite --example append_log -- disk.img /log
 //!
-//! Input: an image, and the path of a log in it. Output: the log, longer by the records of four threads. Invariants: records do not overlap, whoever
-//! appends; what `append` has acknowledged survives a power cut. Limits: records are whole blocks, as direct I/O has it.
+//! Input: an image, and the path of a log in it. Output: the log, longer by the records of four threads. Invariants: records do not
+//! overlap, whichever threads append; what `append` has acknowledged survives a power cut. Limits: records are whole blocks, as
+//! direct I/O requires.
 
 use diorite::{Buf, Error, File, OpenOptions, Volume};
 
 const THREADS: u8 = 4;
 const RECORD: usize = 4096;
 
-/// Appends one record and makes it durable; says where it is.
+/// Appends one record, makes it durable, and returns its offset.
 fn append(log: &File, record: Buf) -> Result<u64, Error> {
     let (_buf, at) = log.append(record);
-    // Syncs that wait while a commit runs are answered by the next one, all together.
+    // Syncs that wait while a commit runs all share the next commit.
     log.sync_data()?;
     at
 }
 
-/// Lets each thread append `records`; says how many commits of the journal that took.
+/// Each thread appends `records` records. Returns how many commits of the journal that took.
 pub fn append_log(image: &str, path: &str, records: usize) -> Result<u64, Error> {
     let volume = Volume::open(image, &OpenOptions::writable())?;
     let log = volume.create(path, 0o644)?;

@@ -1,10 +1,10 @@
-//! A volume on a loop device, on a file in a volume, on a loop device, on a file in a volume: all of it in this process.
+//! Three nested volumes in one process: a volume on a loop device on a file in a volume on a loop device on a file in a volume.
 //!
 //!     cargo run --release -p diorite --example loop_in_loop -- outer.img /middle.img /inner.img /file
 //!
-//! Input: an image, a path of an image in it, a path of an image in that, a path of a file. Output: that file's bytes on standard output. Invariant: a
-//! read of the innermost file is a read of the outermost device; nothing is copied out, and no layer has a cache of data. Limits: see
-//! `diorite::loopdev`. `outer.img!/middle.img!/inner.img` as a locator says the same in a word.
+//! Input: an image, the path of an image in it, the path of an image in that one, the path of a file. Output: that file's bytes on
+//! standard output. Invariant: a read of the innermost file is a read of the outermost device; nothing is copied out, and no layer
+//! caches data. Limits: see `diorite::loopdev`. The locator `outer.img!/middle.img!/inner.img` opens the same volume in one step.
 
 use diorite::{Error, LoopDevice, OpenFlags, OpenOptions, Volume};
 use std::io::Write;
@@ -17,7 +17,7 @@ fn inside(outer: &Volume, path: &str) -> Result<Volume, Error> {
     Volume::open_device(Arc::new(device), &OpenOptions::default())
 }
 
-/// The bytes of the file `path` in the image `inner` in the image `middle` in the image `outer`.
+/// Returns the bytes of the file `path` in the image `inner` in the image `middle` in the image `outer`.
 pub fn read(outer: &str, middle: &str, inner: &str, path: &str) -> Result<Vec<u8>, Error> {
     let outer = Volume::open(outer, &OpenOptions::default())?;
     let middle = inside(&outer, middle)?;

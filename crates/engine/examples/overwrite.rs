@@ -2,15 +2,15 @@
 //!
 //!     cargo run --release -p diorite --example overwrite -- disk.img /database
 //!
-//! Input: an image and a file in it. Output: that file, each block filled with its own number. Invariants: a buffer is in one place at a time, with
-//! the program or in a request; what is acknowledged is durable after `sync`. Limits: the file's whole blocks of 4 KiB.
+//! Input: an image and a file in it. Output: that file, each block filled with its own number. Invariants: a buffer belongs either
+//! to the program or to a request; what was acknowledged is durable after `sync`. Limits: the file's whole blocks of 4 KiB.
 
 use diorite::{Buf, Completion, Error, OpenFlags, OpenOptions, Request, Volume};
 
 const BLOCK: u64 = 4096;
 const IN_FLIGHT: u32 = 256;
 
-/// Overwrites `path` in the image; says how many requests that took.
+/// Overwrites `path` in the image. Returns the number of requests that took.
 pub fn overwrite(image: &str, path: &str) -> Result<u64, Error> {
     let volume = Volume::open(image, &OpenOptions::writable())?;
     let flags = OpenFlags {
@@ -33,7 +33,7 @@ pub fn overwrite(image: &str, path: &str) -> Result<u64, Error> {
         .map(|block| write(Buf::zeroed(BLOCK as usize), block))
         .collect();
     let mut done: Vec<Completion> = Vec::new();
-    // Each that ends gives its buffer to the next one.
+    // Each finished request gives its buffer to the next one.
     while !batch.is_empty() {
         queue.submit_from(&mut batch);
         queue.reap(&mut done, 1, None);

@@ -1,5 +1,5 @@
-//! Access control lists: what they make of the mode and the mode of them, and what new files have from their directory; each beside the
-//! kernel's mount, on which the same is done.
+//! Access control lists: how lists and the mode change each other, and what new files inherit from their directory. The same steps
+//! are made on the kernel's mount and compared.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -31,7 +31,7 @@ fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     out
 }
 
-/// A list that is mostly one.
+/// A random list, mostly a valid one.
 fn some_list(rng: &mut Rng) -> Vec<u8> {
     let mut perm = || rng.below(8) as u16;
     let (owner, group, others, mask, a, b) = (perm(), perm(), perm(), perm(), perm(), perm());
@@ -57,7 +57,7 @@ fn some_list(rng: &mut Rng) -> Vec<u8> {
     if rng.below(20) == 0 {
         kept.reverse();
     }
-    // Users enough for a block, now and then.
+    // Now and then enough users to need a block.
     if rng.below(12) == 0 && kept.len() == 6 {
         let more = (0..20 + rng.below(30)).map(|n| (2, 5, 2000 + n as u32));
         kept.splice(2..2, more);
@@ -65,7 +65,7 @@ fn some_list(rng: &mut Rng) -> Vec<u8> {
     list(&kept)
 }
 
-/// What is said of a file: its mode and both lists.
+/// A file's mode and both of its lists.
 type Said = (u32, Option<Vec<u8>>, Option<Vec<u8>>);
 
 fn said_by_us(volume: &Volume, ino: Ino) -> Said {
@@ -87,7 +87,7 @@ fn said_by_the_kernel(path: &Path) -> Said {
     (lstat(path).unwrap().st_mode, get(ACCESS), get(DEFAULT))
 }
 
-/// One step of the game.
+/// One step, made by diorite and by the kernel.
 #[derive(Debug)]
 enum Step {
     Set(String, &'static str, Vec<u8>),
@@ -133,7 +133,7 @@ fn steps(rng: &mut Rng) -> Vec<Step> {
     steps
 }
 
-/// Does it here; false if it was refused.
+/// Makes the step with diorite. Returns false if it was refused.
 fn by_us(volume: &Volume, step: &Step) -> bool {
     let ino = |path: &str| volume.resolve(format!("/{path}").as_bytes(), true).unwrap();
     let done = match step {
@@ -211,7 +211,7 @@ fn the_kernel_does_the_same() {
         );
         let steps = steps(&mut rng);
         let mut told = Vec::new();
-        // What is created is made without a mask.
+        // Files are created without a umask.
         let before = rustix::process::umask(Mode::empty());
         let could = mounted(&theirs, "rw,acl", |at| {
             for step in &steps {
@@ -243,7 +243,7 @@ fn the_kernel_does_the_same() {
     }
 }
 
-/// A link has none, and gets none; a file without a name gets what one with a name does.
+/// A symbolic link inherits no list and accepts none; a file without a name gets the same as one with a name.
 #[test]
 fn links_and_files_without_names() {
     let dir = scratch();
@@ -276,7 +276,7 @@ fn links_and_files_without_names() {
     fsck(&image);
 }
 
-/// A list that has no room in an inode needs a block; without one nothing is made.
+/// A list that does not fit into an inode needs a block; without a free one, nothing is created.
 #[test]
 fn without_room() {
     let dir = scratch();

@@ -1,7 +1,7 @@
-//! The public API as somebody meets it who has this crate only: no other crate of ours is named here.
+//! The public API, used as by a program that depends on this crate only: no other crate of the project is named here.
 //!
-//! Input: images of mke2fs in memory. Output: calls of every kind. Invariant: what is written is read back, and the image is sound in the
-//! end. Limits: what the calls do in detail is tested elsewhere.
+//! Input: images of mke2fs in memory. Output: calls of every kind. Invariant: what is written is read back, and the image is
+//! consistent in the end. Limits: what the calls do in detail is tested elsewhere.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use diorite::device::{
@@ -41,7 +41,7 @@ fn sound(device: &Arc<dyn Device>) {
     assert!(found.is_clean(), "{:?}", found.kept().collect::<Vec<_>>());
 }
 
-/// A name that is not UTF-8 could be made and not be opened: `open_path` took text.
+/// The defect: a file whose name is not UTF-8 could be created but not opened, because `open_path` took text.
 #[test]
 fn every_name_can_be_used_everywhere() {
     let device: Arc<dyn Device> = example_volume();
@@ -83,7 +83,7 @@ fn every_name_can_be_used_everywhere() {
     sound(&device);
 }
 
-/// Appends and writes of the last block existed on queues only.
+/// The defect: appends and writes of the last bytes could only be requested through queues.
 #[test]
 fn blocking_appends_and_last_blocks() {
     let device: Arc<dyn Device> = example_volume();
@@ -98,12 +98,12 @@ fn blocking_appends_and_last_blocks() {
     assert_eq!(file.size(), 5 * 512 + 77);
     let bytes = content(&file);
     assert!(bytes[5 * 512..].iter().all(|b| *b == 9));
-    // The end lies inside a sector now.
+    // The end is inside a sector now, so an append has no valid place.
     assert!(matches!(
         file.append(filled(1, 512)).1,
         Err(Error::Unaligned { .. })
     ));
-    // It would not be the last.
+    // The file has bytes after this range, so these would not be its last.
     assert!(matches!(
         file.write_last(0, filled(1, 512), 10).1,
         Err(Error::Invalid(_))
@@ -113,7 +113,8 @@ fn blocking_appends_and_last_blocks() {
     sound(&device);
 }
 
-/// Requests come from a `VecDeque`, a `Vec`, an `Option`, or one by one; what does not fit stays where it was, in order.
+/// Requests are taken from a `VecDeque`, a `Vec`, an `Option`, or one by one; those for which there is no room stay where they
+/// were, in order.
 #[test]
 fn lists_of_requests_and_completions() {
     let volume = writable(example_volume());
@@ -158,7 +159,7 @@ fn lists_of_requests_and_completions() {
     assert_eq!(content(&file), expect);
 }
 
-/// A list that is used again and again keeps its room: nothing is allocated for a batch.
+/// A list that is used repeatedly keeps its capacity: a batch needs no allocation.
 #[test]
 fn lists_keep_their_room() {
     let volume = writable(example_volume());
@@ -177,7 +178,7 @@ fn lists_keep_their_room() {
     }
 }
 
-/// Who polls the descriptor comes again for what [`Queue::reap_one`] has left.
+/// The descriptor becomes readable again for completions that [`Queue::reap_one`] has left.
 #[test]
 fn the_descriptor_tells_of_what_was_left() {
     let volume = writable(example_volume());
@@ -206,7 +207,8 @@ fn the_descriptor_tells_of_what_was_left() {
     assert!(queue.reap_one(Some(Duration::ZERO)).is_none());
 }
 
-/// The volume's sync as a request: no file, answered once, what was acknowledged before is on the disk after a power cut. Rule D1.
+/// A sync of the volume as a request: it needs no file, completes once, and what was acknowledged before it survives a power cut.
+/// Rule D1.
 #[test]
 fn a_volume_is_synced_by_a_request() {
     let source = example_volume();
@@ -240,7 +242,7 @@ fn a_volume_is_synced_by_a_request() {
         after.resolve("/dir", true).unwrap();
     }
 
-    // Of a file, by hand, it is the same; a closed volume refuses it.
+    // With a file id it does the same; a closed volume refuses it.
     let id = queue.attach(&file).unwrap();
     let by_hand = Request {
         op: Op::SyncVolume,
@@ -251,7 +253,7 @@ fn a_volume_is_synced_by_a_request() {
     queue.detach(id);
     let (_, result) = file.call(Op::SyncVolume, 0, Buf::empty(), RequestFlags::default());
     assert!(matches!(result, Ok(0)));
-    // A name of a file that is attached no more is nobody's: it is not counted on who has its place now.
+    // The id of a detached file is invalid: the request is not counted for the file that has its place now.
     let other = queue
         .attach(&volume.create("/other", 0o644).unwrap())
         .unwrap();
@@ -268,8 +270,8 @@ fn a_volume_is_synced_by_a_request() {
     assert!(matches!(closed, Err(Error::ShutDown)));
 }
 
-/// Ids were counted queue by queue: what one queue had given was another file's in the next, and a write went to a file that nobody had
-/// named.
+/// The defect: each queue counted its own ids, so an id of one queue was another file's in the next, and a write went to a file
+/// that the caller had not named.
 #[test]
 fn an_id_is_good_in_its_own_queue_only() {
     let (volume, other) = (writable(example_volume()), writable(example_volume()));
@@ -314,7 +316,7 @@ fn an_id_is_good_in_its_own_queue_only() {
     assert_eq!(files[0].size(), 512);
 }
 
-/// A sync that was sent with a buffer lost it: the flush's own, which is empty, took its place.
+/// The defect: a sync that was submitted with a buffer lost it: the empty buffer of the flush took its place.
 #[test]
 fn whatever_is_sent_comes_back() {
     let volume = writable(example_volume());
@@ -339,7 +341,7 @@ fn whatever_is_sent_comes_back() {
     }
 }
 
-/// A timeout past what a clock can say was added to the clock: a panic.
+/// The defect: a timeout too long for the clock was added to the clock, which panicked.
 #[test]
 fn a_timeout_may_be_as_long_as_it_likes() {
     let volume = writable(example_volume());
@@ -355,7 +357,7 @@ fn a_timeout_may_be_as_long_as_it_likes() {
     }
 }
 
-/// A failed commit is told to every sync that waited for it.
+/// Every sync that waits for a commit gets the commit's error.
 #[test]
 fn a_failed_sync_of_the_volume_says_so() {
     let device = Arc::new(Mine {
@@ -375,7 +377,8 @@ fn a_failed_sync_of_the_volume_says_so() {
     }
 }
 
-/// A device may stand on as many volumes as there are levels below its own. The defect: on one more, opening panicked, or wrapped around.
+/// The levels of nested devices are limited to 255. The defect: opening a volume at one more level panicked, or the level wrapped
+/// around.
 #[test]
 fn a_device_on_too_many_volumes_is_refused() {
     for (level, opens) in [(254, true), (255, false)] {
@@ -394,7 +397,7 @@ fn a_device_on_too_many_volumes_is_refused() {
     }
 }
 
-/// A device of one's own, with what this crate exports: changes fail while it is told to.
+/// A device written only with what this crate exports. While `fails` is set, changes fail.
 struct Mine {
     below: Arc<dyn Device>,
     fails: Arc<AtomicBool>,
@@ -459,7 +462,7 @@ impl DeviceQueue for MyQueue {
     }
 }
 
-/// What a program names in its own signatures is here: types that only travelled through calls could not be written down.
+/// All types in public signatures are exported. The defect: some could be passed between calls but not be named.
 #[test]
 fn one_crate_is_enough() {
     fn takes(_: &Queue, _: FileId, _: &BufPool, _: InodeFlags, _: FileType) {}
@@ -491,7 +494,7 @@ fn one_crate_is_enough() {
     assert!(disk.open_queue(QueueOptions::new(1).unwrap()).is_ok());
 }
 
-/// The path of an image need not be text.
+/// The path of an image need not be UTF-8.
 #[test]
 fn an_image_whose_path_is_not_text() {
     use std::os::unix::ffi::OsStrExt;

@@ -1,5 +1,6 @@
-//! Rule U5: on a volume without space a write into new space is refused before anything is done, or it is done: what its conversion needs was set aside.
-//! Without that the first round fails: writes go down whose leaves have to be split, and no block is left for it.
+//! Rule U5: on a full volume, a write into new space is either refused at once, or it succeeds, because the blocks that its
+//! conversion needs were reserved. Without that the first round fails: data is written, but its conversion has to split leaves and
+//! finds no free block.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -42,7 +43,7 @@ fn fill(file: &File) {
     }
 }
 
-/// Single blocks all over the file, in flight together; says how many were written.
+/// Writes single blocks all over the file, many in flight together. Returns the number that succeeded.
 fn scatter(volume: &Volume, file: &File, blocks: &mut Vec<u64>, model: &mut [u8]) -> usize {
     let queue = volume.queue(16).unwrap();
     let id = queue.attach(file).unwrap();
@@ -104,7 +105,7 @@ fn what_goes_down_can_be_mapped() {
             }
             fill(&filler);
             volume.sync().unwrap();
-            // A few blocks, or none.
+            // Leaves a few blocks free, or none.
             let spare = rng.below(12);
             if args[1] != "ext4" || spare > 0 {
                 let end = filler.size();
@@ -121,7 +122,7 @@ fn what_goes_down_can_be_mapped() {
             let mut found = vec![0xee; size as usize];
             file.read_bytes(0, &mut found).unwrap();
             assert!(found == model, "{args:?}");
-            // Space comes back, and with it the right to write.
+            // Once there is space again, writes succeed.
             filler.truncate(0).unwrap();
             volume.sync().unwrap();
             let at = blocks.pop().unwrap();

@@ -1,4 +1,4 @@
-//! Groups of changes: all of them after the commit, none of them after it was given up or the machine stopped in the middle.
+//! Groups of changes: after the commit all of them are there; after an abandoned group or a crash in the middle, none.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -46,7 +46,7 @@ fn contents(file: &File) -> Vec<u8> {
     bytes
 }
 
-/// Everything below the root: what it is, and what is in it.
+/// Everything below the root: kinds, modes and contents.
 fn tree_of(volume: &Volume) -> BTreeMap<Vec<u8>, (u16, u16, Vec<u8>)> {
     let mut all = BTreeMap::new();
     let mut todo = vec![(b"".to_vec(), diorite_format::Ino::ROOT)];
@@ -78,7 +78,7 @@ fn fill(file: &File, byte: u8, len: usize) {
     assert_eq!(file.write_at(0, buf).1.unwrap(), len);
 }
 
-/// A bit of everything that changes names, inodes and maps.
+/// Some of every kind of change of names, inodes and maps.
 fn change(volume: &Volume, mark: &str) {
     volume.mkdir(&format!("/{mark}"), 0o755).unwrap();
     for n in 0..30 {
@@ -134,7 +134,7 @@ fn all_or_nothing() {
         for (given_up, first) in [(true, false), (false, false), (true, true)] {
             let volume = stage.open(&OpenOptions::writable()).unwrap();
             if first {
-                // What was committed before in the same session stays.
+                // What was committed before the group stays.
                 volume.mkdir("/first", 0o755).unwrap();
             }
             let was = tree_of(&volume);
@@ -151,7 +151,7 @@ fn all_or_nothing() {
                 check(&stage, &before);
             } else if given_up {
                 volume.unlink("/f20").unwrap();
-                // Dropping it is giving it up.
+                // Dropping the group abandons it.
                 drop(group);
                 drop(volume);
                 check(&stage, &was);
@@ -159,7 +159,7 @@ fn all_or_nothing() {
                 change(&volume, "kept");
                 let want = tree_of(&volume);
                 group.commit().unwrap();
-                // Behind the new end of a file that became shorter there are zeros, though nobody wrote them before.
+                // Past the new end of a truncated file there are zeros, although the group did not write them.
                 let file = volume.open_path("/f38", writable()).unwrap();
                 file.truncate(4000).unwrap();
                 let mut bytes = vec![38; 100];
@@ -174,7 +174,7 @@ fn all_or_nothing() {
     }
 }
 
-/// The machine stops in the middle of a group, and of its commit: the next open finds all of it or nothing.
+/// A crash in the middle of a group, and after its commit: the next open finds all of it or nothing.
 #[test]
 fn stopped_in_the_middle() {
     for args in KINDS {
@@ -206,8 +206,8 @@ fn stopped_in_the_middle() {
     }
 }
 
-/// One after the other begins a group, on a disk whose commits take their time. Who commits what came before his own looks whether there is
-/// a group, waits a little for others who commit, and then there may be one: he does not commit it in its middle.
+/// Several threads begin one group after the other, on a disk with slow commits. A thread commits earlier changes before its own
+/// group begins. Between its check for another group and that commit, a group may begin: it must not be committed in its middle.
 #[test]
 fn no_commit_of_others_cuts_it_in_two() {
     const GROUPS: usize = 60;
@@ -227,7 +227,8 @@ fn no_commit_of_others_cuts_it_in_two() {
         std::thread::sleep(Duration::from_micros(300));
         volume.mkdir(&format!("{name}/inside"), 0o755).unwrap();
         let after = commits();
-        // The next one may have begun before the sync that ends this one: whoever began it committed this one first.
+        // Read before the commit: the next group may begin before the sync that ends this one, after its owner has committed this
+        // one.
         group.commit().unwrap();
         Some(after - before)
     };
@@ -250,7 +251,7 @@ fn no_commit_of_others_cuts_it_in_two() {
     fsck(&stage.image);
 }
 
-/// What would need a commit in the middle fails, and nothing of the group is done.
+/// A change that would need a commit in the middle of a group fails; once the group is abandoned, nothing of it is there.
 #[test]
 fn what_does_not_fit() {
     let dir = scratch();
@@ -304,7 +305,7 @@ fn what_does_not_fit() {
         matches!(longer, Err(Error::CutInAtomic { .. })),
         "{longer:?}"
     );
-    // Nothing that could be wanted back is behind a file without blocks.
+    // A file without blocks has no bytes past its end that could have to be restored.
     file.truncate(0).unwrap();
     file.truncate(5000).unwrap();
     file.truncate(9000).unwrap();
@@ -349,8 +350,8 @@ fn what_does_not_fit() {
     fsck(&stage.image);
 }
 
-/// A file has lost its name and is in use when a group begins that is given up. Its place in the orphan file is on the device, which others
-/// look at only if the superblock says that there is one.
+/// A file is unlinked but open when a group begins that is then abandoned. Its slot in the orphan file is on the device, but others
+/// read the orphan file only if the superblock says that it has entries.
 #[test]
 fn orphans_from_before_a_group_are_found() {
     let dir = scratch();

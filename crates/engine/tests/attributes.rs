@@ -1,4 +1,4 @@
-//! What an inode says of itself: permissions, owners, times, and what they take away. e2fsck has nothing to say.
+//! An inode's permissions, owners and times, and the rights that changes remove. e2fsck judges the end.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -9,7 +9,7 @@ use diorite::{Caller, OpenFlags, OpenOptions, SetAttr, Volume};
 use diorite_block::Buf;
 use diorite_format::{InodeFlags, Timestamp};
 
-/// Permissions, owners, times; what another owner and a write take away.
+/// Permissions, owners, times; which rights a change of owner and a write remove.
 #[test]
 fn what_an_inode_says_of_itself() {
     let dir = scratch();
@@ -45,7 +45,7 @@ fn what_an_inode_says_of_itself() {
     let disk = look();
     assert_eq!((disk.mode, disk.uid, disk.gid), (0o100_755, 70_000, 7));
     assert!(found(&volume, ino).is_empty());
-    // A write takes away what was given since, but for root only the capability.
+    // A write removes the rights that were given since; a write by root removes only the capability.
     volume.set_attr(ino, &permissions(0o4711)).unwrap();
     volume
         .set_xattr(ino, b"security.capability", &[1; 20])
@@ -64,7 +64,7 @@ fn what_an_inode_says_of_itself() {
     fsck(&image);
 }
 
-/// What reading does to the time of access, as the volume was told; it goes with a commit, and no read waits for it.
+/// How a read changes the access time under each setting. The time is committed later, and no read waits for that.
 #[test]
 fn times_of_access() {
     use diorite::AccessTimes;
@@ -104,7 +104,7 @@ fn times_of_access() {
             AccessTimes::Relative => assert!(first > before && second == first),
             AccessTimes::Always => assert!(first > before && second > first),
         }
-        // After a write it is older than that, and moves again.
+        // After a write the access time is older than the modification time, and moves again.
         later(10);
         file.write_at(0, Buf::zeroed(4096)).1.unwrap();
         volume.sync().unwrap();
@@ -124,8 +124,8 @@ fn times_of_access() {
     }
 }
 
-/// The same for the names of a directory, and for the target of a link, read or followed: what makes it newer makes the next read count
-/// again.
+/// The same for directories, and for the targets of symbolic links, read or followed: after a change, the next read moves the
+/// access time again.
 #[test]
 fn times_of_access_of_directories_and_links() {
     use diorite::AccessTimes;

@@ -1,5 +1,5 @@
-//! Volumes that allocate in clusters (bigalloc): growth, holes, ranges and truncation against an array, with requests in flight; e2fsck has nothing
-//! to say after each session, and the kernel reads the same and goes on with it.
+//! Volumes that allocate in clusters (bigalloc): growth, holes, range operations and truncation against an array, with requests in
+//! flight. e2fsck judges each run, and the kernel reads the same bytes and continues from there.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -25,7 +25,7 @@ const KINDS: [(u64, u64); 6] = [
     (4096, 65536),
 ];
 
-/// Free blocks hold this, so that what was never written shows.
+/// Free blocks hold this byte, so that a read of a block that was never written shows.
 const POISON: u8 = 0xee;
 
 fn make(dir: &Path, (block, cluster): (u64, u64), more: &[&str]) -> PathBuf {
@@ -79,7 +79,7 @@ fn reap_all(queue: &Queue, mut batch: VecDeque<Request>) -> Vec<Completion> {
     done
 }
 
-/// Writes that do not overlap, many to a cluster, all in flight together.
+/// Writes that do not overlap, several to a cluster, all in flight together.
 fn writes(queue: &Queue, file: &File, model: &mut Vec<u8>, rng: &mut Rng) {
     let id = queue.attach(file).unwrap();
     let (mut batch, mut sent) = (VecDeque::new(), HashMap::new());
@@ -164,7 +164,7 @@ fn shift(file: &File, model: &mut Vec<u8>, (pos, len): (u64, u64), cluster: u64,
     }
 }
 
-/// The kernel reads the same, and both of us can go on from what the other left.
+/// The kernel reads the same bytes, and diorite and the kernel can each continue from what the other left.
 fn kernel_goes_on(image: &Path, model: &mut Vec<u8>, rng: &mut Rng) {
     let (pos, byte) = (512 * rng.below(1500), rng.below(200) as u8);
     let before = model.clone();
@@ -230,7 +230,7 @@ fn every_size_against_an_array() {
     campaign(KINDS[4], &["-O", "^has_journal"], &mut rng);
 }
 
-/// One block of a cluster costs a cluster, the next ones nothing; it comes back with the last of them.
+/// The first block of a cluster allocates the cluster, the next ones nothing more; the cluster is freed with the last of them.
 #[test]
 fn a_cluster_is_the_file_s_while_a_block_of_it_is() {
     let dir = scratch();
@@ -270,7 +270,7 @@ fn a_cluster_is_the_file_s_while_a_block_of_it_is() {
     fsck(&image);
 }
 
-/// Names and files that go, with their last cluster.
+/// Files are created and deleted, and their last cluster is freed.
 #[test]
 fn files_come_and_go() {
     let dir = scratch();
@@ -294,7 +294,7 @@ fn files_come_and_go() {
     fsck(&image);
 }
 
-/// Rule G8: all clusters taken, some by single blocks; what is refused changes nothing.
+/// Rule G8: all clusters are in use, some for single blocks; a refused request changes nothing.
 #[test]
 fn no_space() {
     let dir = scratch();
@@ -323,7 +323,7 @@ fn no_space() {
     fsck(&image);
 }
 
-/// Makes the file one of many extents, several to a cluster: most leaves of its map end within one.
+/// Gives the file many extents, several to a cluster: most leaves of its map end within a cluster.
 fn fragment(image: &Path) {
     let (volume, file) = open(image);
     let allocate = Fallocate::Allocate { keep_size: false };
@@ -343,8 +343,8 @@ fn fragment(image: &Path) {
     fsck(image);
 }
 
-/// A file of so many extents that a shift takes several transactions, with several extents to a cluster. Whatever is on the device when one
-/// fails, no cluster is at two places of the file: our own check sees that, e2fsck does not.
+/// A file with so many extents that a shift takes several transactions, and with several extents to a cluster. Whatever is on the
+/// device when a request fails, no cluster is at two places of the file: diorite's own check would see that, e2fsck does not.
 #[test]
 fn a_shift_that_ends_in_the_middle() {
     let dir = scratch();
@@ -382,8 +382,9 @@ fn a_shift_that_ends_in_the_middle() {
     assert!(failed > 3, "{failed} requests failed");
 }
 
-/// One cluster at two places of a file, one behind the other: e2fsck -fy mends the counts and sees nothing wrong (as a power cut without a journal may leave it,
-/// in the middle of a shift); the check names it, counts the cluster once as e2fsck does, and finds nothing else.
+/// One cluster at two places of a file, one after the other, as a power cut during a shift may leave it without a journal:
+/// `e2fsck -fy` corrects the counts and then finds nothing wrong. Diorite's check reports it, counts the cluster once as e2fsck
+/// does, and finds nothing else.
 #[test]
 fn one_cluster_at_two_places_is_found() {
     let dir = scratch();
@@ -401,7 +402,7 @@ fn one_cluster_at_two_places_is_found() {
         let number = said.lines().find_map(|line| line.parse::<u64>().ok());
         number.unwrap()
     };
-    // The word of the second extent that says where it lies.
+    // The word of the second extent that holds its location.
     let moved = format!("sif /file block[8] {}\n", at(0) + 2);
     debugfs(&image, dir.path(), &moved);
     let mended = xtask::run::tool("e2fsck")
@@ -419,7 +420,7 @@ fn one_cluster_at_two_places_is_found() {
     assert_eq!(found, [expected]);
 }
 
-/// A file without extents is none of a volume that allocates in clusters: nothing is added to it, and nothing taken from it.
+/// A file without extents is invalid on a volume with clusters: diorite neither adds blocks to it nor frees any.
 #[test]
 fn a_file_without_extents_is_damaged() {
     let dir = scratch();
@@ -444,7 +445,8 @@ fn a_file_without_extents_is_damaged() {
     assert_eq!(volume.usage().pending, 0);
 }
 
-/// Blocks of one cluster of a file would come into two of the volume. No tool makes such a volume; one that was made by hand is read.
+/// If the volume's last cluster is short, blocks of one cluster of a file could fall into two of the volume. No tool makes such a
+/// volume; one that was made by hand is read-only.
 #[test]
 fn a_volume_with_a_short_last_cluster_is_only_read() {
     let dir = scratch();

@@ -1,4 +1,4 @@
-//! The programs of `examples/` do what they say.
+//! The programs in `examples/` work.
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
 mod common;

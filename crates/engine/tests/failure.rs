@@ -1,5 +1,5 @@
-//! What a volume does after a failure: an aborted journal, damage met while metadata is changed, a host that is full; who is told, what
-//! still works, and what the next open and e2fsck find (man 8 tune2fs, `-e`).
+//! A volume after a failure: an aborted journal, damage found while metadata is changed, a full host; who gets an error, what still
+//! works, and what the next open and e2fsck find (man 8 tune2fs, `-e`).
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -27,7 +27,7 @@ fn writable() -> OpenFlags {
     }
 }
 
-/// A volume with this `errors=`, a file of 64 KiB and an empty one.
+/// A volume with this setting of `errors=`, a file of 64 KiB and an empty one.
 fn make(dir: &Path, errors: &str, more: &[&str]) -> PathBuf {
     let tree = dir.join("tree");
     std::fs::create_dir_all(&tree).unwrap();
@@ -37,7 +37,7 @@ fn make(dir: &Path, errors: &str, more: &[&str]) -> PathBuf {
     image(dir, "64M", &args, &tree)
 }
 
-/// The bytes of the device in which the journal lies.
+/// The byte range of the device that holds the journal.
 fn journal_at(stage: &Stage) -> Range<u64> {
     let volume = stage.open(&OpenOptions::default()).unwrap();
     let file = volume.open_ino(Ino::new(8), OpenFlags::default()).unwrap();
@@ -61,7 +61,8 @@ fn dumpe2fs(image: &Path) -> String {
     run("dumpe2fs", &["-h", image.to_str().unwrap()])
 }
 
-/// Opening for writing is refused for the recorded error; e2fsck mends, and finds nothing the second time.
+/// Asserts that opening for writing is refused because of the recorded error, and that e2fsck repairs the image and then finds
+/// nothing.
 fn judge(stage: &Stage, code: &str) {
     stage.save();
     let again = stage.open(&OpenOptions::writable());
@@ -82,7 +83,7 @@ fn judge(stage: &Stage, code: &str) {
     common::fsck(&stage.image);
 }
 
-/// Opens over a journal whose `n`th write fails with `kind`, and writes until it has.
+/// Opens a volume, the second write to whose journal fails with `kind`, and calls `test` after that failure.
 fn with_broken_journal(
     errors: &str,
     kind: BioErrorKind,
@@ -115,8 +116,8 @@ fn with_broken_journal(
     stage
 }
 
-/// A write to the journal fails: the volume is read-only at once, for handles that were attached before too, whatever `errors=` says
-/// short of panic. Reading goes on.
+/// After a write to the journal has failed the volume is read-only at once, also for files opened before, whatever `errors=` says
+/// other than panic. Reads still work.
 #[test]
 fn an_aborted_journal_makes_the_volume_read_only() {
     for errors in ["continue", "remount-ro"] {
@@ -133,7 +134,7 @@ fn an_aborted_journal_makes_the_volume_read_only() {
     }
 }
 
-/// As above, with the file attached, and its fast path warm, before the failure.
+/// As above, for a file that was attached, and used on the fast path, before the failure.
 #[test]
 fn writes_through_old_handles_are_refused() {
     let dir = scratch();
@@ -179,7 +180,7 @@ fn panic_closes_the_volume() {
     });
 }
 
-/// A host without space below the journal aborts it; the error names the device and is not the volume's own.
+/// If the host has no space for the journal, the journal aborts; the error names the device and differs from that of a full volume.
 #[test]
 fn a_full_host_is_told_apart_from_a_full_volume() {
     with_broken_journal("remount-ro", BioErrorKind::NoSpace, |_, _, error| {
@@ -207,8 +208,8 @@ fn damage_bitmaps(stage: &Stage) {
     }
 }
 
-/// Damage is met while a block is claimed. `continue`: that write fails, others go on, and it is written down with the next commit; else
-/// the volume is read-only.
+/// Damage is found while a block is claimed. With `continue` that write fails, others succeed, and the error is recorded with the
+/// next commit; otherwise the volume becomes read-only.
 #[test]
 fn damage_met_by_a_change_is_written_down() {
     for errors in ["continue", "remount-ro"] {
@@ -237,8 +238,8 @@ fn damage_met_by_a_change_is_written_down() {
     }
 }
 
-/// Rule L6: a request on a loop device that did not ask not to wait is done again when the device below says that it would; once, and one
-/// that did ask is told.
+/// Rule L6: if the device below answers EAGAIN to a bio of a loop device without NOWAIT, the bio is retried, once; a bio with
+/// NOWAIT gets the error.
 #[test]
 fn a_loop_device_does_again_what_would_have_waited() {
     let dir = scratch();
@@ -276,7 +277,7 @@ fn a_loop_device_does_again_what_would_have_waited() {
         let kind = done.result.err().map(|e| e.kind);
         let told = fails.then_some(BioErrorKind::WouldBlock);
         assert_eq!(kind, told, "{times}, {write}, {nowait}");
-        // The queue is as good as before.
+        // The queue works as before.
         assert!(
             blocking
                 .run(Bio::read(0, Buf::zeroed(4096), 7))

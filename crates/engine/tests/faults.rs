@@ -1,5 +1,5 @@
-//! Faults: a device that fails any request, refuses to block, is full, read-only or gone; each error reaches exactly the request that
-//! it hit, and everything goes on.
+//! A device that fails any request, answers EAGAIN, is full, read-only or gone: each error reaches exactly the requests that it
+//! hit, and everything else goes on.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -34,7 +34,7 @@ fn kind(done: &Completion) -> Option<BioErrorKind> {
             assert_eq!((full.op, full.pos), (done.op, done.pos));
             Some(BioErrorKind::NoSpace)
         }
-        // Rule G10: a retry code is no I/O error.
+        // Rule G10: EAGAIN is not an I/O error.
         Err(Error::WouldBlock(Wait::Device)) => Some(BioErrorKind::WouldBlock),
         Err(other) => panic!("{other:?}"),
     }
@@ -51,8 +51,8 @@ fn over(below: Arc<FaultDevice>, options: OpenOptions) -> Volume {
     .unwrap()
 }
 
-/// Rules G6, G7, G9, G10, L4: every nth bio fails; exactly the requests whose range was hit fail, the others are whole, the file and
-/// the queue stay usable; a failed write is looked at by a worker and is old or new in each sector.
+/// Rules G6, G7, G9, G10, L4: one block of the device fails. Exactly the requests that touch it fail, the others return all their
+/// data, file and queue stay usable; a worker handles a failed write, and each of its sectors is old or new.
 #[test]
 fn an_error_reaches_the_request_that_it_hit() {
     let (_dir, image, files) = made(0);
@@ -73,7 +73,7 @@ fn an_error_reaches_the_request_that_it_hit() {
                 panic!()
             };
             drop((file, probe));
-            // One block of the file is bad, for ever.
+            // One block of the file fails permanently.
             let at = (first.get() + 7) * 4096;
             let fault = Fault::new(bad, When::Every(1)).within(at..at + 4096);
             let device = faulty(stage.device.clone(), vec![fault]);
@@ -135,7 +135,8 @@ fn an_error_reaches_the_request_that_it_hit() {
     }
 }
 
-/// Rule G6: of a request in many pieces any piece may fail, at every depth; the first error wins and the buffer comes back whole.
+/// Rule G6: any bio of a request with several may fail, at every depth; the first error is returned, and the buffer comes back
+/// complete.
 #[test]
 fn any_piece_may_fail() {
     let (_dir, image, files) = made(1);
@@ -169,14 +170,14 @@ fn any_piece_may_fail() {
                 "{done:?}"
             );
             assert!(done[0].buf.as_slice() == &pieces.bytes[..len]);
-            // Old and new are the same here.
+            // The write has the old bytes, so its buffer equals the file either way.
             assert!(done[1].result.is_ok() && done[1].buf.as_slice() == &pieces.bytes[..len]);
         }
     }
 }
 
-/// Metadata: opening, walking, mapping with every nth read failing is an error or data, and the next attempt without the fault is
-/// whole: nothing wrong was cached.
+/// Metadata: opening, walking and mapping with every nth read failing returns an error or data. The next attempt without the fault
+/// returns everything: no wrong data was cached.
 #[test]
 fn metadata_reads_may_fail() {
     for recipe in [1, 2] {
@@ -216,8 +217,8 @@ fn metadata_reads_may_fail() {
     }
 }
 
-/// A flush that fails fails the write that waited for it, the next sync of its file or the one that asked for it, and nothing else (rule
-/// C4: not acknowledged).
+/// A failed flush fails the write that waited for it, and the next sync of its file or the sync that asked for it, and nothing else
+/// (rule C4: not acknowledged).
 #[test]
 fn flushes_may_fail() {
     let (_dir, image, _) = made(0);
@@ -254,7 +255,7 @@ fn flushes_may_fail() {
                     _ => Request::write(id, 0, Buf::zeroed(4096), n).with_flags(dsync),
                 };
                 let done = run_all(&queue, vec![request]);
-                // A write answers for its own data, the next sync for what else the flush may have lost.
+                // A write reports the failure for its own data, the next sync for other data that the flush may have lost.
                 let fails = n == nth || n == told;
                 assert_eq!(done[0].result.is_err(), fails, "{name}: {done:?}");
             }
@@ -263,8 +264,8 @@ fn flushes_may_fail() {
     }
 }
 
-/// Rules G10, G11, L6: storms of EAGAIN from below, asked for or not, end every request once; a request without NOWAIT is retried or
-/// fails with it, a NOWAIT one may fail.
+/// Rules G10, G11, L6: with many EAGAIN from below, to bios with and without NOWAIT, every request completes once; a request
+/// without NOWAIT is retried or fails with that error, one with NOWAIT may fail.
 #[test]
 fn storms_of_eagain() {
     let mut rng = Rng::from_env("eagain");
@@ -323,7 +324,7 @@ fn storms_of_eagain() {
     }
 }
 
-/// A device that turns read-only, or goes away, under an open volume: writes fail by name, reads go on, nothing hangs on close.
+/// A device becomes read-only, or disappears, under an open volume: writes fail with that error, reads go on, close does not hang.
 #[test]
 fn a_device_turns_read_only() {
     let _watchdog = Watchdog::new(LIMIT, "read-only");
@@ -357,7 +358,7 @@ fn a_device_turns_read_only() {
     let _ = volume.close();
 }
 
-/// The volume is closed with requests held below: close waits for them, and no longer.
+/// The volume is closed while the device holds requests: close waits for them, and no longer.
 #[test]
 fn close_waits_for_what_the_device_holds() {
     let _watchdog = Watchdog::new(LIMIT, "close");
@@ -399,8 +400,8 @@ fn close_waits_for_what_the_device_holds() {
     }
 }
 
-/// Whatever fails while files grow: every request ends once; when the journal is aborted later writes say so; and after e2fsck the volume
-/// is clean and holds what was acknowledged as durable (rules G7, U10).
+/// Whatever fails while files grow: every request completes once; after the journal was aborted, later writes report that; and
+/// after e2fsck the volume is consistent and holds what was acknowledged as durable (rules G7, U10).
 #[test]
 fn bios_fail_while_files_grow() {
     for recipe in [0, 1, 2, 3] {
@@ -416,7 +417,7 @@ fn bios_fail_while_files_grow() {
             let durable = grow_and_fail(&volume);
             let _ = volume.close();
             stage.save();
-            // It recovers, and may have counts to mend; then there is nothing left to say.
+            // e2fsck recovers the image and may correct counts; a second run finds nothing.
             let image = stage.image.to_str().unwrap();
             let mended = xtask::run::tool("e2fsck").args(["-fy", image]).output();
             assert!(mended.unwrap().status.code().is_some_and(|c| c < 4));
@@ -437,7 +438,8 @@ fn bios_fail_while_files_grow() {
     }
 }
 
-/// Appends, fills of holes, every third one durable; gives those that were acknowledged so: path, position, content, length.
+/// Appends and fills of holes, every third one durable. Returns those that were acknowledged as durable: path, position, content,
+/// length.
 fn grow_and_fail(volume: &Volume) -> Vec<(&'static str, u64, u8, usize)> {
     let paths = ["/empty", "/sparse"];
     let files = paths.map(|path| volume.open_path(path, writable()).unwrap());

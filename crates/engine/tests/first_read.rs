@@ -1,4 +1,4 @@
-//! One file of a real image, read and overwritten with many requests in flight, every byte compared.
+//! Reads and overwrites one file of a real image with many requests in flight, and compares every byte.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -9,7 +9,7 @@ use diorite_block::Buf;
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-/// Locks are counted for the process: one test at a time.
+/// Lock statistics are per process, so only one test runs at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -80,7 +80,7 @@ fn a_real_image_is_read_and_overwritten() {
     );
 }
 
-/// Rules U6, C2: neither a reader nor an overwrite's completion takes the inode lock, by the locks' own counts.
+/// Rules U6, C2: neither a read nor the completion of an overwrite takes the inode lock, according to the lock statistics.
 #[test]
 fn readers_and_completions_take_no_inode_lock() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,7 +104,7 @@ fn readers_and_completions_take_no_inode_lock() {
     };
     let run = |write: bool| {
         let before = taken();
-        // The last ones reach past the end, and are no multiple of a block.
+        // The last requests reach past the end, and are not a multiple of a block.
         let requests = (0..200u64).map(|n| match write {
             true => Request::write(id, n * 4096, Buf::zeroed(4096), n),
             false => Request::read(id, n * 5632, Buf::zeroed(5632), n),

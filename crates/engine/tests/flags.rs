@@ -1,5 +1,5 @@
-//! Flags of inodes: which may be set on what, what new inodes have of them, what they forbid; each beside the kernel's mount, on which the
-//! same is done.
+//! Inode flags: which may be set on which inodes, which are inherited, what they forbid. The same steps are made on the kernel's
+//! mount and compared.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -38,8 +38,8 @@ enum Step {
     Mkdir(String),
 }
 
-/// Bits that are tried: all but those that need more than root, turn a map into another, or end the game, and an old one that nobody
-/// sets and the kernel lets through.
+/// A random flag bit. Left out are those that need privileges, change the kind of map, or forbid further steps; and EOFBLOCKS, an
+/// old flag that the kernel lets through and nobody sets.
 fn bits(rng: &mut Rng) -> u32 {
     let not = [
         InodeFlags::JOURNAL_DATA,
@@ -80,7 +80,7 @@ fn steps(rng: &mut Rng) -> Vec<Step> {
     steps
 }
 
-/// Does it on the kernel's mount; gives the flags that are there then, and whether it was allowed.
+/// Makes the step on the kernel's mount. Returns whether it was allowed, and the flags afterwards.
 fn by_the_kernel(at: &Path, step: &Step) -> (bool, u32) {
     let (Step::Flip(path, _) | Step::Create(path) | Step::Mkdir(path)) = step;
     let path = at.join(path);
@@ -142,7 +142,7 @@ fn the_kernel_does_the_same() {
     fsck(&ours);
 }
 
-/// An inode that may not be changed, or only be added to.
+/// Inodes that may not be changed (immutable), or only be added to (append-only).
 #[test]
 fn what_they_forbid() {
     let dir = scratch();
@@ -202,7 +202,7 @@ fn what_they_forbid() {
     refused(volume.create("/d/z", 0o644).map(drop));
     refused(volume.mkdir("/d/z", 0o755).map(drop));
     refused(volume.rename("/f", "/d/z", RenameFlags::default()));
-    // Of one that stays immutable nothing else changes.
+    // While an inode stays immutable, no other flag can be changed.
     let more = flags_of(&volume, ino).with(InodeFlags::NODUMP);
     refused(volume.set_flags(ino, more));
     volume
@@ -214,7 +214,7 @@ fn what_they_forbid() {
     fsck(&image);
 }
 
-/// A file's data begins to go through the journal, and ends to, under a queue that reads and writes it.
+/// A file's data begins to be journalled, and later stops, while a queue reads and writes it.
 #[test]
 fn data_through_the_journal_and_back() {
     let dir = scratch();

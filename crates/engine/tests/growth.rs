@@ -1,5 +1,5 @@
-//! Writes into new space against a byte array: holes, appends, writes past the end, aligned and not, many in flight; every byte read
-//! back by diorite, by debugfs, and e2fsck with nothing to say.
+//! Writes into new space against a byte array: holes, appends, writes past the end, aligned and not, many in flight. Every byte is
+//! read back by diorite and by debugfs, and e2fsck judges the image.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -34,7 +34,7 @@ const KINDS: [(&str, &str, &[&str]); 7] = [
     ),
 ];
 
-/// An image with a few files: empty, of some odd size, sparse.
+/// An image with a few files: an empty one, one of odd size, a sparse one.
 fn make(dir: &Path, size: &str, args: &[&str]) -> PathBuf {
     let tree = dir.join("tree");
     std::fs::create_dir_all(&tree).unwrap();
@@ -45,7 +45,7 @@ fn make(dir: &Path, size: &str, args: &[&str]) -> PathBuf {
     image(dir, size, args, &tree)
 }
 
-/// What a file must hold.
+/// The expected contents of a file.
 struct Model {
     name: &'static str,
     bytes: Vec<u8>,
@@ -89,7 +89,7 @@ fn same(what: &str, found: &[u8], model: &Model) {
     }
 }
 
-/// What e2fsck, debugfs and a new opening say.
+/// Compares with e2fsck, with debugfs, and with a newly opened volume.
 fn judge(what: &str, image: &Path, dir: &Path, models: &[Model]) {
     fsck(image);
     let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::default()).unwrap();
@@ -109,14 +109,14 @@ fn judge(what: &str, image: &Path, dir: &Path, models: &[Model]) {
     }
 }
 
-/// Random writes that do not overlap within one round, all of a round in flight together.
+/// One round of random writes that do not overlap, all in flight together.
 fn round(volume: &Volume, queue: &Queue, files: &[File], models: &mut [Model], rng: &mut Rng) {
     let logical = volume.device().geometry().logical as u64;
     let ids: Vec<_> = files.iter().map(|f| queue.attach(f).unwrap()).collect();
     let mut batch = VecDeque::new();
     let mut flying: HashMap<u64, (usize, Vec<u8>)> = HashMap::new();
     for (which, id) in ids.iter().enumerate() {
-        // Places that grow, so that no two of a round overlap.
+        // Positions increase, so that no two writes of a round overlap.
         let mut at = rng.below(64) * logical;
         for _ in 0..rng.below(12) {
             let most = if rng.below(3) == 0 { 40 } else { 9 };
@@ -142,7 +142,7 @@ fn round(volume: &Volume, queue: &Queue, files: &[File], models: &mut [Model], r
             at += len + rng.below(200) * logical;
         }
     }
-    // Appends would race with writes past the end: a round has the one or the other in a file.
+    // Appends would race with writes past the end, so in each file a round has only one of the two.
     let appended: Vec<bool> = (0..files.len())
         .map(|w| {
             batch
@@ -210,7 +210,7 @@ fn campaign(what: &str, args: (&str, &[&str]), policy: Policy, rounds: u64, rng:
     }
 }
 
-/// Rules U1, U4, U9, U11, B4, B5 as far as contents show them.
+/// Rules U1, U4, U9, U11, B4, B5, as far as contents show them.
 #[test]
 fn every_kind_of_volume() {
     let mut rng = Rng::from_env("growth");
@@ -233,7 +233,7 @@ fn every_policy() {
     }
 }
 
-/// Appends of many queues: each byte once, no gap, sizes in order.
+/// Appends from many queues: each byte is there once, without gaps, and the sizes are in order.
 #[test]
 fn appends_from_everywhere() {
     let dir = scratch();

@@ -1,5 +1,6 @@
-//! Hash trees that grow under us: made from a directory of one block, split at every level, at each block size, with and without sums, ordered by
-//! each hash, begun by us or by others. e2fsck has nothing to say, debugfs and the kernel find the same names.
+//! Directory indexes (hash trees) that grow: made from a directory of one block, split at every level, at each block size, with and
+//! without checksums, for each hash, made by diorite or by other tools. e2fsck judges the image; debugfs and the kernel find the
+//! same names.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -21,7 +22,7 @@ fn make(dir: &Path, size: &str, args: &[&str]) -> PathBuf {
     image(dir, size, args, &tree)
 }
 
-/// Names of all lengths that occur, mostly short.
+/// A name of a random length, mostly short.
 fn name(n: u64, rng: &mut Rng) -> String {
     let len = match rng.below(20) {
         0 => 255,
@@ -42,7 +43,7 @@ fn shuffle(names: &mut [String], rng: &mut Rng) {
     }
 }
 
-/// All three see these names in `/d`.
+/// Asserts that diorite, debugfs and the kernel see these names in `/d`.
 fn judge(image: &Path, expected: &BTreeSet<String>) {
     fsck(image);
     let same = |who: &str, found: &BTreeSet<String>| {
@@ -60,12 +61,12 @@ fn judge(image: &Path, expected: &BTreeSet<String>) {
     }
 }
 
-/// Made and removed in random order, by one name too many for each level.
+/// Names are made and removed in random order, enough to split every level.
 fn grow_and_empty(what: &str, size: &str, args: &[&str], count: u64, hashed: bool) {
     let mut rng = Rng::from_env(what);
     let dir = scratch();
     let image = make(dir.path(), size, args);
-    // Of many random names two may be the same.
+    // Random names may be equal.
     let all: BTreeSet<String> = (0..count).map(|n| name(n, &mut rng)).collect();
     let mut names: Vec<String> = all.iter().cloned().collect();
     shuffle(&mut names, &mut rng);
@@ -77,7 +78,7 @@ fn grow_and_empty(what: &str, size: &str, args: &[&str], count: u64, hashed: boo
     volume.close().unwrap();
     judge(&image, &all);
 
-    // Another opening removes half, and makes some again.
+    // After reopening, removes half of the names and makes some again.
     shuffle(&mut names, &mut rng);
     let (gone, kept) = names.split_at(names.len() / 2);
     let volume = writable(&image);
@@ -156,7 +157,7 @@ fn other_formats() {
     }
 }
 
-/// The largest blocks: record lengths of 64 KiB, hundreds of names before there is a tree.
+/// Large blocks, up to 64 KiB, where record lengths are encoded differently: hundreds of names fit before there is an index.
 #[test]
 fn large_blocks() {
     for size in ["16384", "65536"] {
@@ -180,7 +181,7 @@ fn large_blocks() {
     }
 }
 
-/// Trees that e2fsck has made, by each hash and with each reading of characters; names with bytes above 127 tell the two apart.
+/// Indexes made by e2fsck, for each hash and with signed and unsigned characters; names with bytes above 127 tell the two apart.
 #[test]
 fn trees_of_others() {
     for alg in ["legacy", "half_md4", "tea"] {
@@ -204,7 +205,7 @@ fn trees_of_others() {
                 "debugfs",
                 &["-w", "-R", &format!("ssv flags {flags}"), path],
             );
-            // It says with its exit code that it has made trees.
+            // e2fsck returns 1 because it has made indexes.
             let made = xtask::run::tool("e2fsck").args(["-fyD", path]).output();
             assert!(made.unwrap().status.code().unwrap() <= 1);
             let volume = writable(&image);
@@ -224,10 +225,10 @@ fn trees_of_others() {
     }
 }
 
-/// More names of one hash than a block holds go on in the blocks behind it, and are all found, removed, and made again.
+/// More names with the same hash than a block holds continue in the following blocks; all are found, removed, and made again.
 #[test]
 fn names_of_one_hash() {
-    // Found by trying: with 240 times "n" in front they all have the same hash (legacy).
+    // Found by trying: after 240 times "n" these endings all give the same hash (legacy).
     const ENDS: [&str; 16] = [
         "000000", "04m1Ko", "2eeB2d", "60F7PX", "7HekDj", "AVqhTr", "Apg9Gk", "EXBmZQ", "GIOj2e",
         "KhKNOH", "LpGwu4", "Oi1rd8", "RS7Ak6", "TDzJ6T", "VDv6qw", "VqdDKX",
@@ -268,7 +269,7 @@ fn names_of_one_hash() {
     judge(&image, &all);
 }
 
-/// A tree that can have no more levels is full, by name; nothing was changed, and names can go.
+/// If the index can have no more levels, the error says that the directory is full; nothing has changed, and names can be removed.
 #[test]
 fn a_full_tree() {
     let dir = scratch();
@@ -284,7 +285,7 @@ fn a_full_tree() {
     ];
     let image = make(dir.path(), "256M", &args);
     let volume = writable(&image);
-    // Three names in a block, so the tree is full after some forty thousand.
+    // A block holds three names, so the index is full after at most some forty thousand.
     let name = |n: u32| format!("/d/{n:0>255}");
     let mut made = 0;
     let full = loop {
@@ -301,7 +302,7 @@ fn a_full_tree() {
     assert_eq!(by_debugfs(&image, "/d").len(), made as usize - 1);
 }
 
-/// A look-up in a large directory reads a block for each level and the leaf, whatever its size.
+/// A lookup in a large directory reads one block per level and the leaf, whatever the directory's size.
 #[test]
 fn a_lookup_costs_a_few_blocks() {
     let dir = scratch();
@@ -321,13 +322,14 @@ fn a_lookup_costs_a_few_blocks() {
         let before = volume.metadata_loads();
         let found = volume.resolve(format!("/d/{n:0>20}").as_bytes(), true);
         assert_eq!(found.is_ok(), n < 20_000);
-        // The map's leaf, the root, a node, the leaf, the inode.
+        // The map's leaf, the index root, a node, the leaf, the inode.
         let loads = volume.metadata_loads() - before;
         assert!(loads <= 6, "{loads} blocks were read");
     }
 }
 
-/// Who reads a directory sees each name once that is there all the time, though it gets a tree and splits meanwhile.
+/// A reader of a directory sees each name that stays exactly once, although the directory gets an index and splits leaves
+/// meanwhile.
 #[test]
 fn readers_while_it_grows() {
     let mut rng = Rng::from_env("readers while it grows");
@@ -375,8 +377,8 @@ fn readers_while_it_grows() {
     judge(&image, &there);
 }
 
-/// Names of a directory that folds case are found as they are written, by reading all of it: its tree has the hashes of folded names. The defect: of
-/// names with capitals most were missing, though they were listed, and in a volume open for writing some were not listed.
+/// Names of a directory that folds case are found as they are written, by reading all of it: its tree has the hashes of folded names. The
+/// defect: of names with capitals most were missing, though they were listed, and in a volume open for writing some were not listed.
 #[test]
 fn names_in_a_tree_that_folds_case_are_found() {
     let dir = scratch();

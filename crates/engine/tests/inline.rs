@@ -1,5 +1,6 @@
-//! Files whose data is in their inode: a truncation or a hole that needs no block is made there, the first direct write moves it out, in
-//! a handle; every byte against an array, read meanwhile too; e2fsck has nothing to say, and the kernel reads the same.
+//! Files with inline data: truncations and holes that need no block are done inside the inode; the first direct write moves the
+//! data out, in one handle. Every byte is compared with an array, also during reads; e2fsck judges the image, and the kernel reads
+//! the same bytes.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -81,7 +82,7 @@ fn write(file: &File, model: &mut Vec<u8>, pos: usize) {
     model[pos..pos + 512].fill(0xaa);
 }
 
-/// Those that need extents say so where there are none.
+/// Returns false if the operation needs extents and the file has none.
 fn allocate(file: &File, mode: Fallocate, pos: u64, len: u64) -> bool {
     match file.fallocate(mode, pos, len) {
         Ok(()) => true,
@@ -142,7 +143,7 @@ fn is_inside(file: &File) -> bool {
     file.metadata().map_kind() == MapKind::Inline
 }
 
-/// Every operation on files of all sizes, and whether their data is where it should be then.
+/// Every operation on files of all sizes; asserts whether the data is still inline afterwards.
 #[test]
 fn what_needs_a_block_moves_data_out() {
     for args in KINDS {
@@ -156,7 +157,7 @@ fn what_needs_a_block_moves_data_out() {
                 operation(&file, &mut model);
                 let shown = format!("{size} bytes, {what}, {args:?}");
                 assert_eq!(read_all(&file), model, "{shown}");
-                // mke2fs makes no inode with data of an empty file.
+                // mke2fs makes no inline data for an empty file.
                 let stays = ["a truncation to less", "a punch"].contains(&what);
                 let refused = what == "an append" || args.contains(&"inline_data,^extent,^64bit");
                 let inode: usize = args[3].parse().unwrap();
@@ -184,7 +185,7 @@ fn what_needs_a_block_moves_data_out() {
     }
 }
 
-/// What stays is not touched: other attributes, and a file that only a failed check has seen.
+/// Inline data that is not written, and other attributes, stay as they are; so does a file after a refused request.
 #[test]
 fn what_is_not_written_stays_inside() {
     let dir = scratch();
@@ -218,7 +219,7 @@ fn what_is_not_written_stays_inside() {
     fsck(&image);
 }
 
-/// A large inode has room for more than a sector: what lies in the second is read from there, and zeros behind it.
+/// A large inode has room for more than a sector: the second sector is read from there, with zeros after the end.
 #[test]
 fn more_than_a_sector_is_inside() {
     let dir = scratch();
@@ -250,7 +251,7 @@ fn more_than_a_sector_is_inside() {
     fsck(&image);
 }
 
-/// Many first writes at once, with reads of the same bytes: each byte is what it was or what was written.
+/// Many first writes at once, with reads of the same bytes: each byte read is old or new.
 #[test]
 fn first_writes_and_reads_at_once() {
     let mut rng = Rng::from_env("first writes");
@@ -299,8 +300,8 @@ fn first_writes_and_reads_at_once() {
     }
 }
 
-/// Small files made here stay in their inodes as far as these have room, beside attributes; larger ones are left to be written. What was
-/// put there moves out as any other.
+/// Small new files are stored inline as far as the inode has room beside attributes; larger ones have to be written. Such data
+/// moves out like any other inline data.
 #[test]
 fn small_files_are_put_inside() {
     for args in KINDS {
@@ -318,7 +319,7 @@ fn small_files_are_put_inside() {
             let id = queue.attach(&file).unwrap();
             let inside = file.keep_inside(&contents(size)).unwrap();
             assert_eq!(file.size(), if inside { size as u64 } else { 0 });
-            // Once, and not over what is there.
+            // Only into an empty file, so a second call is refused.
             assert!(!inside || !file.keep_inside(b"again").unwrap());
             let read = Request::read(id, 0, Buf::zeroed(4096), 0);
             let done = common::fixture::run_all(&queue, vec![read]).remove(0);
@@ -357,7 +358,7 @@ fn small_files_are_put_inside() {
                 _ => volume.set_xattr(file.ino(), b"user.b", &[2; 200]).unwrap(),
             }
         }
-        // Put inside and moved out again while it is open.
+        // Stored inline and moved out again while the file is open.
         let file = volume.create("/both", 0o644).unwrap();
         assert!(file.keep_inside(&contents(50)).unwrap());
         file.write_at(512, Buf::zeroed(512)).1.unwrap();
@@ -372,14 +373,14 @@ fn small_files_are_put_inside() {
     }
 }
 
-/// Sizes, holes and new contents at random, as long as there is room: the data stays in the inode, and the kernel and e2fsck find it there.
+/// Random sizes, holes and new contents, within the available room: the data stays inline, and the kernel and e2fsck find it there.
 #[test]
 fn sizes_change_inside() {
     let mut rng = Rng::from_env("sizes inside");
     for args in KINDS {
         let dir = scratch();
         let image = make(dir.path(), args);
-        // Behind the fields, 28 bytes of the area for attributes are something else.
+        // After the inode's fields, 28 bytes of the attribute area are used for the header and the entry of the data.
         let inode: usize = args[3].parse().unwrap();
         let room = (60 + inode - 128 - 32 - 28) as u64;
         let mut model = contents(100);
@@ -416,7 +417,7 @@ fn sizes_change_inside() {
             drop(file);
             volume.close().unwrap();
             fsck(&image);
-            // The kernel changes it where it is, too, and we what that has left.
+            // The kernel changes the inline data, too, and diorite continues with the result.
             kernel::mounted(&image, "rw", |at| {
                 let path = at.join("f100");
                 assert_eq!(std::fs::read(&path).unwrap(), model);
@@ -434,7 +435,7 @@ fn sizes_change_inside() {
         model.resize(room as usize + 1, 0);
         assert!(!is_inside(&file));
         assert_eq!(read_all(&file), model);
-        // What is empty has room again, wherever it was.
+        // An empty file has room for inline data again, wherever its data was.
         file.truncate(0).unwrap();
         assert!(file.keep_inside(&contents(30)).unwrap());
         write(&file, &mut model, 0);
@@ -445,7 +446,8 @@ fn sizes_change_inside() {
     }
 }
 
-/// Nothing of it needs a block; rights go with it, as with any change of data; a sync makes it durable.
+/// On a full volume these changes succeed, since they need no block; they remove set-user-id as any change of data does; a sync
+/// makes them durable.
 #[test]
 fn inside_on_a_full_volume() {
     let dir = scratch();
@@ -458,7 +460,7 @@ fn inside_on_a_full_volume() {
     };
     volume.set_attr(small.ino(), &mode).unwrap();
     let all = Fallocate::Allocate { keep_size: true };
-    // The first takes nearly everything; what it leaves goes block by block.
+    // The first file takes nearly all space; further ones take the rest block by block.
     let mut others = vec![volume.temporary("/", 0o600).unwrap()];
     assert!(others[0].fallocate(all, 0, 1 << 30).is_err());
     while others.last().unwrap().fallocate(all, 0, 4096).is_ok() {
@@ -491,7 +493,7 @@ fn inside_on_a_full_volume() {
     fsck(&image);
 }
 
-/// Who reads while the size changes sees all of it before or all of it after, whichever way the data goes.
+/// A reader sees the data before or after a change of size, never a mix, whether the data moves in or out.
 #[test]
 fn read_while_sizes_change() {
     let dir = scratch();
@@ -533,7 +535,7 @@ fn read_while_sizes_change() {
     fsck(&image);
 }
 
-/// Data in the inode is data to its last byte; what the size has behind it is a hole, and so is the end.
+/// SEEK_DATA and SEEK_HOLE: inline data is data to its last byte; the rest up to the size is a hole, and so is the end.
 #[test]
 fn where_data_is() {
     let dir = scratch();

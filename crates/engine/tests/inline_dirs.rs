@@ -1,5 +1,5 @@
-//! Directories that are kept in their inode: made, changed there, moved out when they are full, also by the kernel; against a model, on a full
-//! volume, beside attributes that want the same room. e2fsck, our check and the kernel see the same names.
+//! Inline directories: made, changed in the inode, moved out when they are full, also by the kernel; against a model, on a full
+//! volume, and beside attributes that need the same room. e2fsck, diorite's check and the kernel see the same names.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -13,7 +13,7 @@ use diorite_format::{Ino, MapKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Inodes of all sizes that mke2fs makes with inline_data; those of 128 bytes it refuses.
+/// Inodes of all sizes for which mke2fs accepts inline_data; it refuses 128 bytes.
 const KINDS: [&[&str]; 4] = [
     &["-b", "4096", "-I", "256", "-O", "inline_data"],
     &["-b", "1024", "-I", "512", "-O", "inline_data"],
@@ -54,7 +54,7 @@ fn is_inside(volume: &Volume, path: &str) -> bool {
     inside
 }
 
-/// Puts names of four bytes into a directory until it leaves its inode; says how many were in it there.
+/// Creates names of four bytes in a directory until it leaves its inode. Returns how many were in the inode.
 fn fill_up(volume: &Volume, path: &str) -> usize {
     let mut n = 0;
     while is_inside(volume, path) {
@@ -68,7 +68,7 @@ fn numbered(count: usize) -> BTreeSet<String> {
     (0..count).map(|n| format!("{n:04}")).collect()
 }
 
-/// The kernel puts names of four bytes, too; it has the same room.
+/// The kernel creates names of four bytes, too; it has the same room.
 fn by_kernel_fill_up(image: &Path, names: usize) {
     mounted(image, "rw", |at| {
         std::fs::create_dir(at.join("theirs")).unwrap();
@@ -80,7 +80,7 @@ fn by_kernel_fill_up(image: &Path, names: usize) {
 
 #[test]
 fn as_many_names_as_the_kernel_has() {
-    // Four in `i_block`, the others in what the inode has left for one attribute.
+    // Four in `i_block`, the others in the attribute area of the inode.
     for (kind, names) in [(0, 4 + 5), (1, 4 + 27), (2, 4 + 69), (3, 4 + 27)] {
         let dir = scratch();
         let image = made(dir.path(), kind);
@@ -107,7 +107,7 @@ fn as_many_names_as_the_kernel_has() {
         {
             assert!(is_inside(&volume, dir));
             assert_eq!(by_diorite(&volume, dir), numbered(names));
-            // One goes and another comes; then there is one too many.
+            // One name is replaced by another; then one more does not fit.
             volume.unlink(&format!("{dir}/0002")).unwrap();
             volume.create(&format!("{dir}/more"), 0o644).unwrap();
             assert!(is_inside(&volume, dir));
@@ -119,7 +119,7 @@ fn as_many_names_as_the_kernel_has() {
     }
 }
 
-/// A directory of names, what they stand for, and the attributes of the directory.
+/// The names of a directory, the inodes they refer to, and the attributes of the directory.
 #[derive(Clone, Debug, Default)]
 struct Known {
     names: BTreeMap<String, Ino>,
@@ -134,7 +134,7 @@ fn name(rng: &mut Rng) -> String {
     format!("{n}{}", "x".repeat(len))
 }
 
-/// One random operation on two of the directories.
+/// One random operation on one or two of the directories.
 fn step(volume: &Volume, model: &mut Model, rng: &mut Rng) {
     let dirs: Vec<String> = model.keys().cloned().collect();
     let mut some = || dirs[rng.below(dirs.len() as u64) as usize].clone();
@@ -229,7 +229,8 @@ fn by_others(image: &Path, model: &Model) {
     }
 }
 
-/// Names and attributes at random, in few directories: some stay inside, others grow out. Then all names go again, and the directories.
+/// Random names and attributes in a few directories: some stay inline, others grow out. Then all names and the directories are
+/// removed.
 #[test]
 fn against_a_model() {
     let rounds = scaled("DIORITE_STEPS", 4);
@@ -272,7 +273,7 @@ fn against_a_model() {
     }
 }
 
-/// The kernel, debugfs and we take turns with the same directories.
+/// The kernel, debugfs and diorite change the same directories in turn.
 #[test]
 fn in_turns_with_the_kernel() {
     let mut rng = Rng::from_env("in turns");
@@ -334,7 +335,7 @@ fn moved_with_all_that_is_in_them() {
     volume.rename("/b/few", "/b/there", PLAIN).unwrap();
     assert!(matches!(volume.rmdir("/b"), Err(Error::NotEmpty { .. })));
     volume.rmdir("/a").unwrap();
-    // Within one that leaves its inode for the new name.
+    // A rename within one directory, which leaves its inode because of the new name.
     let names = ["1", "2", "3", "4", "5", "6"];
     for name in names {
         volume.create(&format!("/b/there/{name}"), 0o644).unwrap();
@@ -352,7 +353,7 @@ fn moved_with_all_that_is_in_them() {
     assert_eq!(by_debugfs(&image, "/b/there"), expected);
 }
 
-/// Who reads a directory while it grows out of its inode sees each of its names once.
+/// A reader of a directory that grows out of its inode sees each name once.
 #[test]
 fn read_while_it_grows_out() {
     let dir = scratch();
@@ -378,7 +379,7 @@ fn read_while_it_grows_out() {
     fsck(&image);
 }
 
-/// Without a free block names come and go inside; only one too many is refused, and changes nothing.
+/// Without a free block, names can be made and removed inline; only a name that does not fit is refused, and changes nothing.
 #[test]
 fn without_a_block() {
     let dir = scratch();
@@ -389,7 +390,7 @@ fn without_a_block() {
     for n in 0..9 {
         volume.create(&format!("/few/{n:04}"), 0o644).unwrap();
     }
-    // Others to take the space: the root has to have a block, and room in it.
+    // Other inodes use up the space; the root directory needs a block for their names, with room in it.
     let mut full = 0;
     let target = "t".repeat(1000);
     while volume.symlink(&target, &format!("/full-{full}")).is_ok() {
@@ -416,7 +417,7 @@ fn without_a_block() {
     assert_eq!(by_debugfs(&image, "/empty"), ["0004".to_owned()].into());
 }
 
-/// Attributes and names want the same room: who comes first has it, and what has none is elsewhere.
+/// Attributes and names share the room: the first to come gets it, and what does not fit goes elsewhere.
 #[test]
 fn beside_attributes() {
     for kind in 0..KINDS.len() {
@@ -435,7 +436,7 @@ fn beside_attributes() {
         for n in 0..all {
             volume.create(&format!("/both/{n:04}"), 0o644).unwrap();
         }
-        // The names have all the room: into a block.
+        // The names have used all room, so the attribute goes to a block.
         set("/both").unwrap();
         assert!(is_inside(&volume, "/both"));
         volume.unlink("/both/0000").unwrap();
@@ -449,7 +450,7 @@ fn beside_attributes() {
     }
 }
 
-/// What a directory has from the one above it is beside its names, or in a block where the inode is small.
+/// An inherited default list is stored beside the names, or in a block where the inode is small.
 #[test]
 fn with_lists_from_above() {
     let entries = [
@@ -491,7 +492,7 @@ fn with_lists_from_above() {
     }
 }
 
-/// Names and attributes of one directory, changed at once: neither loses what the other has put into the inode.
+/// Names and attributes of one directory are changed at the same time: neither change loses the other's bytes in the inode.
 #[test]
 fn attributes_while_names_change() {
     let dir = scratch();

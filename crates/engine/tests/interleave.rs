@@ -1,10 +1,10 @@
-//! Interleavings: of the gate, the in-flight count, parked requests, the inbox, the pending map and map publication, each alone, and of whole
-//! volumes; shuttle for the schedules, loom for the memory order.
+//! Interleavings of the gate, the in-flight count, parked requests, the inbox, the pending map and map publication, each by itself,
+//! and of whole volumes; shuttle explores schedules, loom the memory order.
 //!
-//! Whole volumes are the engine itself, with its workers, over a device in memory. For what is looked at alone the rooms' own files are
-//! compiled into this test, over a queue that is nothing but an inbox and a waker: no lock or atomic of theirs is replaced but by the `sync`
-//! module. Not modelled: the block crate's `Waker`, an eventfd over std atomics, whose threads sleep on a condition variable under shuttle;
-//! what stands here in its place keeps its protocol (kick after posting; clear before looking).
+//! Whole volumes are the engine itself, with its workers, on a device in memory. For single components, the rooms' own files are
+//! compiled into this test, with a queue that has only an inbox and a waker; their locks and atomics are replaced only through the
+//! `sync` module. Not modelled: the block crate's `Waker`, an eventfd and std atomics, whose threads sleep on a condition variable
+//! under shuttle. The waker here keeps its protocol: kick after posting; clear before looking.
 #![cfg(any(feature = "shuttle", feature = "loom"))]
 #![allow(
     clippy::unwrap_used,
@@ -49,7 +49,7 @@ use turn::{Mail, Message, Parked};
 
 static WAKER: LockClass = LockClass::new("test-waker", 900);
 
-/// What a gate and a worker know of a queue.
+/// The part of a queue that a gate and a worker use.
 #[derive(Debug)]
 pub(crate) struct QueueShared {
     inbox: Inbox,
@@ -103,7 +103,7 @@ impl QueueShared {
         })
     }
 
-    /// Waits for messages as a queue's owner does.
+    /// Waits for messages, as a queue's owner does.
     fn receive(&self) -> Vec<Message> {
         loop {
             self.waker.clear();
@@ -117,7 +117,7 @@ impl QueueShared {
     }
 }
 
-/// Who is inside, judged by ordinary counters beside the gate.
+/// Counts who is inside the gate, with ordinary counters beside it.
 #[derive(Debug)]
 struct Room {
     gate: Gate,
@@ -134,7 +134,7 @@ impl Room {
         })
     }
 
-    /// Rule G13: nobody is inside while somebody has the turn.
+    /// Rule G13: while one request has the exclusive turn, no other is inside.
     fn visit(&self) {
         self.guests.fetch_add(1, Ordering::SeqCst);
         assert!(
@@ -156,7 +156,7 @@ impl Room {
         self.owner.store(false, Ordering::SeqCst);
     }
 
-    /// A request: the fast way, else parked until the inbox says that it is counted.
+    /// A request: enters the gate directly, else is parked until the inbox says that it is counted.
     fn request(&self, shard: &Arc<Shard>) {
         if !self.gate.enter(shard) {
             let queue = QueueShared::new();
@@ -203,7 +203,7 @@ fn latest(cached: &mut Cached<usize>, published: &Published<usize>) -> usize {
     **cached.value()
 }
 
-/// Rule G5: released once.
+/// Rule G5: asserts that the parked request is released exactly once.
 fn released(queue: &QueueShared) {
     let messages = queue.receive();
     assert!(
@@ -226,7 +226,7 @@ mod volumes;
 mod shuttled {
     use super::*;
 
-    /// Schedules per test; `DIORITE_SCHEDULES` for more.
+    /// Schedules per test; `DIORITE_SCHEDULES` sets more.
     pub(super) fn schedules(few: usize) -> usize {
         let more = std::env::var("DIORITE_SCHEDULES").ok();
         more.and_then(|n| n.parse().ok()).unwrap_or(few)
@@ -240,8 +240,8 @@ mod shuttled {
         shuttle::check_pct(move || again(), schedules / 3, 3);
     }
 
-    /// Rules G13, G14, B3: guests, turns and closers in every mix; nobody meets who must not, and everybody gets in: a lost release
-    /// would be a deadlock.
+    /// Rules G13, G14, B3: requests, exclusive turns and closers in every mix. None are inside together that exclude each other,
+    /// and all get inside: a lost release would be a deadlock.
     #[test]
     fn the_gate_lets_everybody_in_once() {
         check(|| {
@@ -279,7 +279,7 @@ mod shuttled {
         });
     }
 
-    /// Rule G14: the count of a request is given back by whoever reaps, not by who submitted: here by a third thread.
+    /// Rule G14: the thread that reaps decrements the in-flight count, not the one that submitted; here it is a third thread.
     #[test]
     fn who_leaves_need_not_be_who_entered() {
         check(|| {
@@ -317,7 +317,7 @@ mod shuttled {
         });
     }
 
-    /// No message is lost or doubled between posters and an owner that sleeps when there is none.
+    /// No message is lost or duplicated between posters and an owner that sleeps while there is none.
     #[test]
     fn the_inbox_keeps_every_message() {
         check(|| {
@@ -349,8 +349,8 @@ mod shuttled {
         });
     }
 
-    /// The map before the size: a reader that sees what a writer stored after it published finds that version, or a later one; versions
-    /// never go back.
+    /// The map is published before the size: a reader that sees a size which a writer stored after publishing finds that map
+    /// version or a later one; versions never go back.
     #[test]
     fn published_versions_only_rise() {
         check(|| {
@@ -393,10 +393,10 @@ mod loomed {
         model.check(test);
     }
 
-    /// What is inside the gate is memory that loom watches: a count given back or a turn ended without the right order is a race.
-    /// loom takes SeqCst for AcqRel but in fences, and so refutes what every machine keeps: who enters or leaves changes the count
-    /// and then reads the flag, who closes sets the flag and then reads the counts. These two steps are left to shuttle; here
-    /// the gate is entered under its lock, and the owner tries again instead of waiting to be woken.
+    /// Loom watches the memory inside the gate: leaving or ending a turn without the right memory order is a data race. Loom treats
+    /// SeqCst as AcqRel except in fences, so it rejects a protocol that holds on every machine: a request changes the count and
+    /// then reads the flag, a closer sets the flag and then reads the counts. That part is left to shuttle; here the gate is
+    /// entered under its lock, and the owner retries instead of waiting to be woken.
     #[test]
     fn what_a_guest_did_is_seen_by_the_next_owner() {
         check(|| {
@@ -425,7 +425,8 @@ mod loomed {
         });
     }
 
-    /// The number after the value: who reads the new number with Acquire finds the value, whatever the hardware reorders.
+    /// The number is stored after the value: a reader that loads the new number with Acquire finds the value, whatever the hardware
+    /// reorders.
     #[test]
     fn a_published_value_is_no_older_than_its_number() {
         check(|| {

@@ -1,4 +1,4 @@
-//! What the journal writes, looked at below: write by write, on a device that remembers.
+//! What the journal writes, looked at write by write on a recording device.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -22,7 +22,7 @@ const BLOCK: usize = 1024;
 /// A commit block begins with the log's magic number and its kind, big-endian.
 const COMMIT: [u8; 8] = [0xC0, 0x3B, 0x39, 0x98, 0, 0, 0, 2];
 
-/// Transactions are numbered round, and 0 comes behind 2^32 - 1: what it changed is not durable before it is committed, as with any other.
+/// Transaction numbers wrap, and 0 follows 2^32 - 1: a change in transaction 0 is not durable before its commit, as any other.
 #[test]
 fn what_transaction_0_changed_is_committed_by_a_sync() {
     let _watchdog = Watchdog::new(LIMIT, "transaction 0");
@@ -57,8 +57,8 @@ fn what_transaction_0_changed_is_committed_by_a_sync() {
     fsck(&path);
 }
 
-/// A commit block that a power cut tore between its sectors, over a block of an earlier lap, has the head of the new and the
-/// tail of the old: its checksum was wrong, and e2fsck, the kernel and diorite all took the log for damaged.
+/// The defect: a commit block that a power cut tore between its sectors, over a block of an earlier lap, had the head of the new
+/// block and the tail of the old one. Its checksum was wrong, and e2fsck, the kernel and diorite all took the log for damaged.
 #[test]
 fn a_commit_block_goes_where_nothing_but_zeros_is() {
     let dir = scratch();
@@ -92,7 +92,7 @@ fn a_commit_block_goes_where_nothing_but_zeros_is() {
             Data::Zeros(len) => bytes[at..at + len].fill(0),
         }
     }
-    // More than one lap of 1,024 blocks.
+    // More than one lap of the log of 1,024 blocks.
     assert!(commits >= 300, "{commits}");
     std::fs::write(&path, &bytes).unwrap();
     fsck(&path);
@@ -117,8 +117,8 @@ fn append_and_commit(device: &RecordDevice, times: usize) {
     volume.close().unwrap();
 }
 
-/// A file was made, or changed and let go of; who opens it and asks for an fsync means that too. The inode in memory was another one,
-/// which knew of no change: nothing was committed.
+/// An fsync also covers changes that were made through an earlier handle of the file, which was dropped. The defect: the newly
+/// loaded inode knew of no change, so nothing was committed.
 #[test]
 fn an_fsync_covers_what_was_done_before_the_file_was_opened() {
     let dir = scratch();
@@ -158,8 +158,8 @@ fn an_fsync_covers_what_was_done_before_the_file_was_opened() {
     volume.close().unwrap();
 }
 
-/// The last handle of a volume goes while a file of it is changed by somebody else. The defect: the superblock said "clean" in the middle
-/// of that, with fields that no commit had.
+/// The last handle of a volume is dropped while another thread changes a file of it. The defect: in the middle of that the
+/// superblock was marked as clean, with fields that no commit had.
 #[test]
 fn a_volume_that_is_being_changed_is_not_marked_clean() {
     let _watchdog = Watchdog::new(LIMIT, "marked clean");
@@ -181,7 +181,7 @@ fn a_volume_that_is_being_changed_is_not_marked_clean() {
         Superblock::parse(&bytes).unwrap().needs_recovery()
     };
     assert!(needs_recovery());
-    // All is committed: what is written with FUA next is the log's superblock, after everything has come home.
+    // Everything is committed, so the next write with FUA is that of the log's superblock, after the checkpoint.
     valve.hold_fua(true);
     let last = std::thread::spawn(move || drop(volume));
     while valve.holding() == 0 {

@@ -1,5 +1,5 @@
-//! Files whose data goes through the journal: by the volume's option, by the file's flag, by the caller's wish. Against an array; after a crash; with
-//! blocks that others get afterwards; e2fsck has nothing to say, and the kernel reads the same.
+//! Files whose data is journalled: by the volume's option, the file's flag, or the caller's option. Compared with an array; after a
+//! crash; with blocks that other files get afterwards. e2fsck judges the image, and the kernel reads the same bytes.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -27,7 +27,7 @@ const KINDS: [&[&str]; 6] = [
     &["-t", "ext4", "-b", "4096", "-O", "^has_journal"],
 ];
 
-/// What begins a block of the log itself.
+/// The magic number at the start of a block of the log.
 const MAGIC: [u8; 4] = [0xc0, 0x3b, 0x39, 0x98];
 
 fn make(dir: &Path, args: &[&str], default: bool) -> PathBuf {
@@ -72,7 +72,7 @@ fn resize(file: &File, model: &mut Vec<u8>, size: u64) {
     model.resize(size as usize, 0);
 }
 
-/// Writes and appends in flight together, with reads; what appends get is told by their completions.
+/// Writes and appends in flight together, with reads; completions of appends tell their places.
 fn round(volume: &Volume, file: &File, model: &mut Vec<u8>, rng: &mut Rng) {
     let queue = volume.queue(32).unwrap();
     let id = queue.attach(file).unwrap();
@@ -177,7 +177,7 @@ fn every_kind_against_an_array() {
     }
 }
 
-/// What a crash leaves, for three who recover it.
+/// Recovers copies of the image after a crash with diorite, e2fsck and the kernel, and calls `look` on each.
 fn crashed(image: &Path, dir: &Path, look: impl Fn(&str, &dyn Fn(&str) -> Vec<u8>)) {
     let copy = |name: &str| {
         let to = dir.join(name);
@@ -206,7 +206,7 @@ fn crashed(image: &Path, dir: &Path, look: impl Fn(&str, &dyn Fn(&str) -> Vec<u8
     });
 }
 
-/// What was acknowledged as durable is there after a crash, also what looks like a block of the log; a part of it may be of the next write.
+/// Data acknowledged as durable is there after a crash, even if it looks like a block of the log; later writes overlap it in part.
 #[test]
 fn a_crash_keeps_what_was_acknowledged() {
     for args in &KINDS[..5] {
@@ -238,7 +238,7 @@ fn a_crash_keeps_what_was_acknowledged() {
     }
 }
 
-/// Blocks of such a file that became another's hold the other's data after a crash: nothing of the log comes back over it.
+/// After a crash, blocks of a journalled file that another file got hold the other file's data: the log does not overwrite them.
 #[test]
 fn what_was_freed_does_not_come_back() {
     for (n, unlinked) in [(0, false), (1, true), (2, false)] {
@@ -288,7 +288,7 @@ fn what_was_freed_does_not_come_back() {
     }
 }
 
-/// The caller's wish goes before the superblock's; who does not want to wait is told.
+/// The caller's option takes precedence over the superblock's; a NOWAIT request gets EAGAIN.
 #[test]
 fn options_and_nowait() {
     let dir = scratch();
@@ -320,7 +320,8 @@ fn options_and_nowait() {
     fsck(&image);
 }
 
-/// One without a name, open or temporary, was taken for the value of an attribute: nothing was settled before its ranges changed, and they read as before.
+/// The defect: a file without a name, unlinked or temporary, was taken for the value inode of an attribute: its data was not
+/// checkpointed before its ranges changed, and reads returned the old bytes.
 #[test]
 fn files_without_names() {
     let dir = scratch();
@@ -354,9 +355,8 @@ fn files_without_names() {
     volume.close().unwrap();
 }
 
-/// Who cuts a file needs its data committed. In a group that is so, unless the group has written some of it: that would have to be
-/// committed in
-/// the middle.
+/// Truncating a journalled file needs its data to be committed. In a group that holds unless the group has written some of the
+/// data: that would need a commit in the middle of the group, so the truncation fails.
 #[test]
 fn in_a_group() {
     let dir = scratch();
@@ -378,8 +378,9 @@ fn in_a_group() {
     fsck(&image);
 }
 
-/// A file is deleted whose data is in the log alone, while the map of another one is read, whose own data is settled already. The other
-/// one gets its blocks, as zeros that the device makes; what was in them comes back neither to who reads nor after a crash.
+/// A file whose data is only in the log is deleted while the map of another file is read, after that file's own data was
+/// checkpointed. The other file then gets the blocks, zeroed by the device: the deleted data reappears neither in reads nor after a
+/// crash.
 #[test]
 fn what_is_deleted_meanwhile_does_not_come_back() {
     let _watchdog = Watchdog::new(LIMIT, "deleted meanwhile");

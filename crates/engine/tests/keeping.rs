@@ -1,4 +1,4 @@
-//! What a volume keeps for itself: its journal on another device, its superblock's accounts, commits and checkpoints in the background.
+//! What a volume maintains: a journal on another device, the superblock's statistics, commits and checkpoints in the background.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -17,7 +17,7 @@ fn read_all(file: &File) -> Vec<u8> {
     bytes
 }
 
-/// A file as a loop device; it goes when this is dropped. None, with the reason printed, without the rights.
+/// A file as the kernel's loop device, detached on drop. None, with the reason printed, without the rights.
 struct Loop(String);
 
 impl Loop {
@@ -63,8 +63,8 @@ fn with_journal_device(dir: &Path, block: &str) -> Option<(PathBuf, PathBuf)> {
     Some((journal, image))
 }
 
-/// Changes go through a journal on a device of its own: files are made and written, more often than the log has room for; closed, e2fsck
-/// with that journal has nothing to say; not closed, they are recovered from it.
+/// Changes go through a journal on another device: a file is written, more often than the log has room for. After a close, e2fsck
+/// with that journal finds nothing; without one, the changes are recovered from it.
 #[test]
 fn a_journal_on_another_device_is_written() {
     for block in ["1024", "4096"] {
@@ -83,7 +83,7 @@ fn a_journal_on_another_device_is_written() {
             file.write_at(n * 8192, filled(n as u8, 4096)).1.unwrap();
             file.sync().unwrap();
         }
-        // A crash: both as they are now.
+        // A crash: copies of both as they are now.
         let copies = (
             dir.path().join("journal.copy"),
             dir.path().join("image.copy"),
@@ -117,7 +117,7 @@ fn a_journal_on_another_device_is_written() {
     }
 }
 
-/// Without its journal a volume takes overwrites, and syncs of them: no time is written, and nobody is told that one could not be. The
+/// Without its journal a volume accepts overwrites, and syncs of them: no time is written, and no error is returned for that. The
 /// defect: every fsync and O_SYNC write failed.
 #[test]
 fn overwrites_without_the_journal_are_synced() {
@@ -154,7 +154,7 @@ fn overwrites_without_the_journal_are_synced() {
     run("e2fsck", &["-fn", "-j", j, i]);
 }
 
-/// Nobody syncs: after the interval the change is in the log, after another one at home, and the log is empty.
+/// Without a sync, a change is in the log after the interval; after another interval it is written home, and the log is empty.
 #[test]
 fn an_idle_volume_is_committed_and_checkpointed() {
     let _watchdog = Watchdog::new(Duration::from_secs(60), "the keeper");
@@ -171,7 +171,7 @@ fn an_idle_volume_is_committed_and_checkpointed() {
     let before = volume.journal_stats().checkpoints;
     let file = volume.create("/file", 0o644).unwrap();
     file.write_at(0, filled(7, 65536)).1.unwrap();
-    // What a crash would leave: what is there is found without the log, which is empty.
+    // After a crash now, the file would have to be found without the log, which has to be empty.
     let lost = || {
         stage.save();
         let seen = run("dumpe2fs", &["-h", path.to_str().unwrap()]);
@@ -198,20 +198,20 @@ fn an_idle_volume_is_committed_and_checkpointed() {
     common::fsck(&path);
 }
 
-/// A line of `dumpe2fs -h`.
+/// The value of a line of `dumpe2fs -h`.
 fn field(image: &Path, name: &str) -> String {
     let seen = run("dumpe2fs", &["-h", image.to_str().unwrap()]);
     let found = seen.lines().find_map(|l| l.strip_prefix(name));
     found.unwrap_or_default().trim().to_owned()
 }
 
-/// "Lifetime writes" in KiB; dumpe2fs rounds them.
+/// "Lifetime writes" in KiB, as rounded by dumpe2fs.
 fn lifetime(image: &Path) -> u64 {
     let volume = Stage::mem(image).open(&OpenOptions::default()).unwrap();
     volume.superblock().info().kbytes_written
 }
 
-/// The same session by the kernel and by diorite leaves the same in the superblock.
+/// The same operations by the kernel and by diorite leave the same statistics in the superblock.
 #[test]
 fn the_superblock_is_kept_as_the_kernel_keeps_it() {
     let dir = scratch();
@@ -251,7 +251,7 @@ fn the_superblock_is_kept_as_the_kernel_keeps_it() {
         assert_eq!(field(&mine, name), field(&theirs, name), "{name}");
     }
     let (ours, kernels) = (lifetime(&mine) - before, lifetime(&theirs) - before);
-    // Each writes the file once, and its own metadata beside it.
+    // Each writes the file once, and in addition its own metadata.
     for written in [ours, kernels] {
         assert!((8192..12288).contains(&written), "{ours}, {kernels}");
     }

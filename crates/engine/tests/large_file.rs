@@ -1,4 +1,4 @@
-//! Files past 2 GiB on volumes that have had none: the superblock says so from the same transaction on (ro_compat large_file).
+//! The first file of 2 GiB or more on a volume: the superblock gets ro_compat large_file in the same transaction.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -11,7 +11,7 @@ use diorite_block::{Buf, SimOptions};
 use std::path::{Path, PathBuf};
 
 const GIB: u64 = 1 << 30;
-/// A resize inode is itself a large file.
+/// Without resize_inode, since that inode is itself a large file.
 const KINDS: [&[&str]; 4] = [
     &[
         "-t",
@@ -65,7 +65,8 @@ fn change(image: &Path, change: impl FnOnce(&File)) {
     fsck(image);
 }
 
-/// A sparse file of 3 GiB comes by a write, an append, a truncation and an allocation; up to one byte less nothing is said.
+/// A sparse file of 3 GiB by a write, an append, a truncation or an allocation; a file one byte below 2 GiB does not set the
+/// feature.
 #[test]
 fn the_first_large_file_is_announced() {
     let ways: [fn(&File); 4] = [
@@ -83,7 +84,7 @@ fn the_first_large_file_is_announced() {
     ];
     for args in KINDS {
         for (n, way) in ways.iter().enumerate() {
-            // Without extents nothing is preallocated.
+            // Without extents there is no preallocation.
             if n == 3 && args[1] != "ext4" {
                 continue;
             }
@@ -97,14 +98,14 @@ fn the_first_large_file_is_announced() {
                 way(file);
             });
             assert!(says_so(&image), "{args:?}, way {n}");
-            // It stays, and is not written again and again.
+            // The feature stays set when the file becomes small.
             change(&image, |file| file.truncate(5).unwrap());
             assert!(says_so(&image), "{args:?}");
         }
     }
 }
 
-/// The power goes right after the size is durable: the feature is too.
+/// A power cut right after the size is durable: the feature is, too.
 #[test]
 fn announced_in_the_same_transaction() {
     for args in &KINDS[1..3] {
@@ -118,7 +119,7 @@ fn announced_in_the_same_transaction() {
         assert_eq!(done.unwrap(), 4096);
         let cut = dir.path().join("cut");
         std::fs::write(&cut, stage.bytes()).unwrap();
-        // The journal only; whatever else were wrong would be found by the check after it.
+        // Only replays the journal; the check after it would find anything else that is wrong.
         run(
             "e2fsck",
             &["-y", "-E", "journal_only", cut.to_str().unwrap()],

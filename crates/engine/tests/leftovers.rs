@@ -1,9 +1,9 @@
-//! What is left of requests that have ended: nothing. Rules D8, D11.
+//! Requests that have ended leave nothing behind. Rules D8, D11.
 //!
-//! Input: requests of one kind after the other, `DIORITE_STEPS` of each, one in some fifty failed by the device. Output: nothing, or what
-//! has grown. Invariants: memory, descriptors, slots, attached files, ranges, claims, pins and free space are after all of them what they
-//! were after the first tenth. Limits: resident memory has some noise, so a leak is seen from some bytes per request on; the longer the
-//! run, the fewer.
+//! Input: requests of one kind after the other, `DIORITE_STEPS` of each; the device fails about one in fifty. Output: nothing, or
+//! what has grown. Invariants: memory, descriptors, slots, attached files, ranges, claims, pins and free space after all of them
+//! are what they were after the first tenth. Limits: resident memory is noisy, so only a leak of several bytes per request is seen;
+//! a longer run sees smaller ones.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -22,13 +22,13 @@ use diorite::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Writes that begin with it are failed: no metadata does.
+/// Writes that begin with this byte are failed: no metadata begins with it.
 const BAD: u8 = 0xF9;
 const DEPTH: u32 = 32;
-/// Bytes of the file that is read and overwritten, and of the one whose space comes and goes.
+/// Sizes of the file that is read and overwritten, and of the one that grows and shrinks.
 const OLD: u64 = 4 << 20;
 const NEW: u64 = 2 << 20;
-/// Resident memory that comes and goes by itself.
+/// Resident memory may vary by this much without a leak.
 const NOISE: u64 = 3 << 20;
 
 struct Bed {
@@ -58,7 +58,7 @@ impl Bed {
         }
     }
 
-    /// A range of the file, of `len` bytes, at a multiple of that.
+    /// A random position in the file for `len` bytes, a multiple of `len`.
     fn place(&mut self, size: u64, len: u64) -> u64 {
         self.rng.below(size / len) * len
     }
@@ -75,7 +75,7 @@ impl Bed {
         }
     }
 
-    /// Runs what was pushed. Only the faults that were asked for are met.
+    /// Runs the queued requests. Only the requested faults may occur.
     fn run(&mut self) {
         while !self.batch.is_empty() || self.queue.in_use() > 0 {
             self.queue.submit_from(&mut self.batch);
@@ -87,7 +87,7 @@ impl Bed {
                 Err(Error::Device { .. } | Error::WouldBlock(_) | Error::NotFound { .. }) => {
                     self.failed += 1
                 }
-                // An append that waited for a place behind one that has failed.
+                // Any other error was not requested.
                 Err(error) => panic!("{:?}: {error}", done.op),
             }
         }
@@ -102,11 +102,11 @@ impl Bed {
     }
 }
 
-/// A kind of request, so many at most of it, and one pass of some of them: says how many.
+/// A kind of request: its name, the most that are made of it, and one pass, which returns how many it made.
 type Kind = (&'static str, u64, fn(&mut Bed) -> u64);
 
 const ALL: u64 = u64::MAX;
-/// What commits, or changes names, takes longer.
+/// Kinds that commit, or change names, take longer: they make a tenth of the requests.
 const SLOW: u64 = 10;
 
 const KINDS: [Kind; 18] = [
@@ -153,7 +153,7 @@ fn durable(bed: &mut Bed) -> u64 {
     DEPTH.into()
 }
 
-/// Fills all of the holes of a file, at most one request in each block, and makes them anew.
+/// Fills all holes of a file, with at most one request per block, and punches them again.
 fn fill(bed: &mut Bed, len: u64) -> u64 {
     bed.new.0.truncate(0).unwrap();
     bed.new.0.truncate(NEW).unwrap();
@@ -199,7 +199,7 @@ fn extend(bed: &mut Bed) -> u64 {
     NEW / 2048
 }
 
-/// A change and a sync of it, again and again.
+/// A change and a sync of it, repeatedly.
 fn sync(bed: &mut Bed, op: Op) -> u64 {
     for token in 0..16 {
         let (pos, buf, id) = (bed.place(OLD, 4096), bed.data(4096), bed.old.1);
@@ -246,13 +246,13 @@ fn blocking(bed: &mut Bed) -> u64 {
         };
         bed.asked(result.map(drop));
     }
-    // The other file, so that one is attached and let go of.
+    // Uses the other file, so that one is attached and detached each time.
     let new = bed.new.0.clone();
     bed.asked(new.read_at(0, Buf::zeroed(512)).1.map(drop));
     32
 }
 
-/// What fails before it has begun. Rule D7.
+/// Requests that are refused before they begin. Rule D7.
 fn refused(bed: &mut Bed) -> u64 {
     let id = bed.old.1;
     let requests = (0..8).flat_map(|token| {
@@ -283,7 +283,7 @@ fn names(bed: &mut Bed) -> u64 {
         volume.mkdir(&b, 0o755).unwrap();
         volume.rmdir(&b).unwrap();
         drop(volume.temporary("/", 0o600).unwrap());
-        // One that goes with its last user, with blocks.
+        // A file with blocks that is deleted with its last user.
         let file = volume.create(&b, 0o644).unwrap();
         file.write_at(0, Buf::zeroed(8192)).1.unwrap();
         volume.unlink(&b).unwrap();
@@ -311,7 +311,7 @@ fn queues(bed: &mut Bed) -> u64 {
         let id = queue.attach(&file).unwrap();
         let (pos, buf) = (bed.place(OLD, 4096), bed.data(4096));
         queue.push(Request::write(id, pos, buf, token)).unwrap();
-        // Some are let go of with their completion still there.
+        // Some files are detached with their completion still in the queue.
         match bed.rng.below(2) {
             0 => drop(queue.reap_one(None)),
             _ => queue.detach(id),
@@ -323,7 +323,7 @@ fn queues(bed: &mut Bed) -> u64 {
     8
 }
 
-/// What there is when nothing is under way.
+/// The resources in use while no request is in flight.
 #[derive(Debug)]
 struct Level {
     resident: u64,
@@ -335,7 +335,7 @@ impl Level {
     fn of(bed: &mut Bed) -> Level {
         bed.run();
         bed.new.0.truncate(0).unwrap();
-        // Blocking calls keep the last file attached.
+        // Blocking calls keep their last file attached, so this makes it the same file each time.
         bed.asked(bed.old.0.read_at(0, Buf::zeroed(512)).1.map(drop));
         bed.volume.sync().unwrap();
         Level {
@@ -369,7 +369,7 @@ impl Level {
             said()
         );
         assert!(now.inodes <= then.inodes + 1, "{}", said());
-        // What is committed and not home is pinned, up to 512 blocks of it; the cache has its budget.
+        // Committed blocks that are not written home are pinned, at most 512 of them; the cache has its own limit.
         assert!(
             now.pinned_blocks <= 512 && now.cached_blocks <= 1024,
             "{}",
@@ -425,14 +425,14 @@ fn bed(dir: &std::path::Path) -> (Stage, Bed) {
     (stage, bed)
 }
 
-/// Pads of sub-block writes into new space were never given back, 16 KiB for each; conversions that failed kept their claims.
+/// The defects: zeros for sub-block writes into new space were never freed, 16 KiB each; conversions that failed kept their claims.
 #[test]
 fn what_has_ended_holds_nothing() {
     let steps = scaled("DIORITE_STEPS", 100_000);
     let dir = scratch();
     let watchdog = Watchdog::new(Duration::from_secs(600), "making an image");
     let (stage, mut bed) = bed(dir.path());
-    // Every thread, list and page of memory that there will be is there once all kinds were.
+    // One pass of every kind first, so that all threads, lists and memory that stay are there before measuring.
     for (_, _, pass) in KINDS {
         pass(&mut bed);
     }

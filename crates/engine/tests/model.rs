@@ -1,6 +1,6 @@
-//! Direct I/O against a byte-array model, over every device and under every policy; e2fsck and the kernel judge the end.
+//! Direct I/O against a byte-array model, on every device and under every policy; e2fsck and the kernel judge the end.
 //!
-//! `DIORITE_MODEL_REQUESTS` makes the campaign longer.
+//! `DIORITE_MODEL_REQUESTS` makes the test longer.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -18,10 +18,11 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
 
-/// How far a file may grow in one storm, in blocks: the images are small.
+/// How far a file may grow in one run, in blocks: the images are small.
 const GROWTH: u64 = 24;
 
-/// Every file in a storm of several threads, each with a region of its own; the last one reaches past the end, and moves it.
+/// Each file gets random requests from several threads, each with a region of its own; the last region reaches past the end and
+/// moves it.
 fn campaign(volume: &Volume, files: &mut [Known], requests: u64, rng: &mut Rng) {
     for known in files {
         let file = volume.open_path(&known.path, writable()).unwrap();
@@ -55,7 +56,7 @@ fn campaign(volume: &Volume, files: &mut [Known], requests: u64, rng: &mut Rng) 
     }
 }
 
-/// The whole file is what the model says.
+/// Asserts that the whole file equals the model.
 fn whole(file: &File, known: &Known) {
     let mut out = vec![0x77; known.bytes.len() + 5];
     let got = file.read_bytes(0, &mut out).unwrap();
@@ -64,7 +65,7 @@ fn whole(file: &File, known: &Known) {
     assert_eq!(wrong, None, "{}: first wrong byte", known.path);
 }
 
-/// As root, the kernel reads the same bytes.
+/// Asserts that the kernel reads the same bytes, if root runs the test.
 fn kernel_reads(image: &Path, files: &[Known]) {
     let dir = scratch();
     let at = dir.path().to_str().unwrap();
@@ -113,7 +114,7 @@ fn every_device_does_what_the_model_does() {
     }
 }
 
-/// Every preset and every other combination of switches, changed while requests are in flight as well.
+/// Every preset and every other combination of switches; policies are also changed while requests are in flight.
 #[test]
 fn every_policy_does_what_the_model_does() {
     let mut rng = Rng::from_env("model-policies");
@@ -144,7 +145,7 @@ fn every_policy_does_what_the_model_does() {
         let options = OpenOptions {
             policy: *policy,
             workers: 1 + n as u32 % 3,
-            // A map budget that is exceeded all the time.
+            // Half of the runs have a map cache so small that it always evicts.
             map_cache: if n % 2 == 0 { 64 } else { 32 << 20 },
             ..OpenOptions::writable()
         };
@@ -174,8 +175,8 @@ fn every_policy_does_what_the_model_does() {
     kernel_reads(&image, &files);
 }
 
-/// Rule G18: overlapping writes from many threads; every sector ends as one writer's content in full, and what no writer
-/// covered is as it was.
+/// Rule G18: overlapping writes from many threads. Every sector ends with one writer's content in full, and sectors that no writer
+/// covers are unchanged.
 #[test]
 fn overlapping_writes_leave_whole_sectors() {
     let mut rng = Rng::from_env("overlap");
@@ -242,8 +243,8 @@ fn overlapping_writes_leave_whole_sectors() {
     }
 }
 
-/// The kernel's word counts: a mount that it refuses for what is in the image is no test that cannot run here. The defect: as root any mount that failed
-/// was a skip, and the test was green.
+/// The kernel's word counts: a mount that it refuses for what is in the image is no test that cannot run here. The defect: as root any
+/// mount that failed was a skip, and the test was green.
 #[test]
 fn an_image_that_the_kernel_refuses_is_no_skip() {
     let dir = scratch();

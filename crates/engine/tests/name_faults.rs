@@ -1,5 +1,6 @@
-//! A device that fails one request in the middle of an operation on names: a read that fails leaves all as it was, and the operation can be done
-//! again, unless it comes when something was changed already: then, as after a write that fails, nothing more is changed, and what is on the device is the tree before some operation.
+//! A device fails one request in the middle of an operation on names. After a failed read everything is as before, and the
+//! operation can be repeated, unless something had been changed already. In that case, and after a failed write, nothing more can
+//! be changed, and the device holds the tree as it was before some operation.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -20,7 +21,7 @@ const KINDS: [&[&str]; 3] = [
     &["-t", "ext3", "-b", "1024"],
 ];
 
-/// Directories of several blocks, with and without a tree.
+/// An image with directories of several blocks, with and without an index.
 fn make(dir: &Path, args: &[&str]) -> PathBuf {
     let tree = dir.join("tree");
     std::fs::create_dir_all(tree.join("a/b")).unwrap();
@@ -36,7 +37,7 @@ fn make(dir: &Path, args: &[&str]) -> PathBuf {
 
 type Op = (&'static str, fn(&Volume) -> Result<(), Error>);
 
-/// One of each, in an order in which all can be done.
+/// One operation of each kind, in an order in which all are possible.
 const OPS: [Op; 16] = [
     ("create", |v| v.create("/a/new", 0o644).map(drop)),
     ("create, a leaf splits", |v| {
@@ -105,7 +106,7 @@ fn back_on_disk(mem: &MemDevice, to: &Path) {
 fn open(device: &Arc<FaultDevice>) -> Result<Volume, Error> {
     let options = OpenOptions {
         workers: 1,
-        // Small, so that blocks are read again.
+        // A small cache, so that blocks are read again.
         metadata_cache: 64 << 10,
         ..OpenOptions::writable()
     };
@@ -116,7 +117,7 @@ fn is_device(error: &Error) -> bool {
     matches!(error.root(), Error::Device { .. } | Error::Aborted(_))
 }
 
-/// Every path, with kinds.
+/// Every path, with its mode and link count.
 fn tree(volume: &Volume) -> Vec<String> {
     let (mut all, mut todo) = (Vec::new(), vec![String::new()]);
     while let Some(dir) = todo.pop() {
@@ -152,7 +153,7 @@ fn a_read_that_fails_changes_nothing() {
             let mem = in_memory(&image);
             let fault = Fault::new(BioErrorKind::Io, When::nth(n)).on(BioOp::Read);
             let device = faulty(mem.clone(), vec![fault]);
-            // Some hit the opening.
+            // Some faults hit the opening of the volume.
             let Ok(volume) = open(&device) else {
                 continue;
             };
@@ -164,12 +165,12 @@ fn a_read_that_fails_changes_nothing() {
                     continue;
                 }
                 match done {
-                    // It did not matter.
+                    // The failed read was not needed.
                     Ok(()) => {}
                     Err(error) if is_device(&error) => match op(&volume) {
                         Ok(()) => again += 1,
                         Err(Error::Exists { .. }) if what.contains("splits") => again += 1,
-                        // It hit what must not be left half done.
+                        // The failed read hit a change that must not be left half done.
                         Err(Error::Aborted(_)) => aborted += 1,
                         Err(other) => panic!("{what}, read {n}: {error}, then {other}"),
                     },
@@ -193,7 +194,7 @@ fn a_read_that_fails_changes_nothing() {
     }
 }
 
-/// With a journal the tree is that before one of the operations, or after the last.
+/// With a journal the tree is as it was before one of the operations, or after the last.
 #[test]
 fn a_write_that_fails_ends_all_changes() {
     let most = scaled("DIORITE_STEPS", 40);
@@ -205,7 +206,7 @@ fn a_write_that_fails_ends_all_changes() {
         let mut failed = 0;
         for n in 0..=most {
             let mem = in_memory(&image);
-            // The first time nothing fails, and the trees are noted.
+            // In the first run nothing fails, and the trees are recorded.
             let fault = Fault::new(BioErrorKind::Io, When::nth(n.max(1))).on(BioOp::Write);
             let device = faulty(mem.clone(), Vec::from_iter((n > 0).then_some(fault)));
             let Ok(volume) = open(&device) else {
@@ -233,7 +234,7 @@ fn a_write_that_fails_ends_all_changes() {
             if has_journal {
                 let volume = Volume::open(copy.to_str().unwrap(), &OpenOptions::default()).unwrap();
                 let mut seen = tree(&volume);
-                // Of several names made by one step some may be there.
+                // An operation that makes several names may have made some of them.
                 seen.retain(|path| !path.contains("/x000"));
                 let is_one = trees.iter().any(|tree| {
                     let tree = tree.iter().filter(|path| !path.contains("/x000"));

@@ -1,5 +1,5 @@
-//! Files made and names removed: linear and hashed directories, open files without a name, attributes, many links; e2fsck has nothing
-//! to say after each session.
+//! Names made and removed: linear and indexed directories, open files without a name, attributes, many links; e2fsck judges each
+//! volume after it is closed.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -56,7 +56,7 @@ fn free_blocks(image: &Path) -> String {
     line("Free blocks:") + &line("Free inodes:")
 }
 
-/// What is made is there, for debugfs too; what is removed leaves nothing behind.
+/// What is made is found, by debugfs, too; what is removed leaves nothing behind.
 #[test]
 fn made_and_removed() {
     for args in KINDS {
@@ -95,7 +95,7 @@ fn made_and_removed() {
     }
 }
 
-/// A link is one name of several; symbolic links go with or without a block of their own.
+/// Removing one of several names leaves the others; symbolic links are removed with or without a block of their own.
 #[test]
 fn links() {
     for args in KINDS {
@@ -119,7 +119,7 @@ fn links() {
     }
 }
 
-/// A file that is open keeps working without a name, also in blocking calls' queues, and goes with its last user.
+/// An open file keeps working without a name, also in the queues of blocking calls, and is deleted with its last user.
 #[test]
 fn open_without_a_name() {
     for args in KINDS {
@@ -144,7 +144,7 @@ fn open_without_a_name() {
             assert!(buf.as_slice().iter().all(|b| usize::from(*b) == n));
             fill(file, 9, 32768);
         }
-        // From the middle, the newest and the oldest of the list.
+        // The files are closed in this order: from the middle of the orphan list, its newest, its oldest.
         let mut files: Vec<Option<File>> = files.into_iter().map(Some).collect();
         for n in [1, 3, 2, 4, 0] {
             files[n] = None;
@@ -156,7 +156,7 @@ fn open_without_a_name() {
     }
 }
 
-/// A linear directory grows block by block; the names stay findable, for e2fsck too.
+/// A linear directory grows block by block; its names stay findable, and e2fsck accepts it.
 #[test]
 fn a_directory_grows() {
     for args in KINDS {
@@ -178,7 +178,8 @@ fn a_directory_grows() {
     }
 }
 
-/// The owner of new files is what the options say, or the handle that they are made through; a file without a name cannot be opened by its number.
+/// The owner of new files is the one in the options, or that of the handle that they are made through. A file without a name cannot
+/// be opened by its number.
 #[test]
 fn owner_and_number() {
     let dir = scratch();
@@ -224,7 +225,7 @@ fn owner_and_number() {
     fsck(&image);
 }
 
-/// Names are bytes: any but NUL and slash, one to 255 of them, in linear and hashed directories.
+/// Names are bytes: 1 to 255 of any but NUL and slash, in linear and indexed directories.
 #[test]
 fn names_of_every_byte() {
     let names: Vec<Vec<u8>> = (1..=255u8)
@@ -279,8 +280,8 @@ fn names_of_every_byte() {
     }
 }
 
-/// A path leads where it does on the kernel's mount, or fails the same way. The defects: a slash or "." behind a file or a link was taken for nothing, and a
-/// name that is too long for one that is missing.
+/// A path leads where it does on the kernel's mount, or fails the same way. The defects: a slash or "." behind a file or a link was taken
+/// for nothing, and a name that is too long for one that is missing.
 #[test]
 fn paths_lead_where_the_kernel_goes() {
     let dir = scratch();

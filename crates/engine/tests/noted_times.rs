@@ -1,7 +1,7 @@
-//! The list of inodes whose times are only noted: it is bounded, and nobody is called for it who could do nothing.
+//! The list of inodes with noted times is bounded, and the keeper is not woken when it could do nothing.
 //!
-//! Input: a volume with many directories, and locks counted over the whole process: so these tests are one. Output: none. Invariants: none
-//! of its own. Limits: what does not happen is looked for long enough to be seen, and no longer.
+//! Input: a volume with many directories. Lock statistics are per process, so this file has a single test. Output: none.
+//! Invariants: none of its own. Limits: that something does not happen is observed for a limited time only.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -17,10 +17,10 @@ use std::thread;
 use std::time::Duration;
 
 const DIRECTORIES: usize = 4400;
-/// So many may be in the list before who reads another one writes them.
+/// At this length of the list, a thread that reads another directory writes the list first.
 const TOO_MANY: u64 = 4096;
 
-/// No commit comes by itself.
+/// Options for a volume on which nothing commits by itself.
 fn options() -> OpenOptions {
     OpenOptions {
         commit_interval: Duration::from_secs(3600),
@@ -40,8 +40,8 @@ fn commits_asked_for() -> u64 {
     journal.unwrap().1.acquired
 }
 
-/// The defects: who only reads directories made the list as long as they are many; in a group every further entry woke the keeper, who may
-/// not commit.
+/// The defects: reading directories made the list as long as there were directories; in a group, every further entry woke the
+/// keeper, which may not commit then.
 #[test]
 fn it_is_bounded_and_the_keeper_is_not_called_for_nothing() {
     let _watchdog = Watchdog::new(2 * LIMIT, "noted times");
@@ -74,7 +74,8 @@ fn in_a_group(stage: &Stage) {
 fn without_one(stage: &Stage) {
     let valve = Valve::new(stage.device.clone());
     let volume = Volume::open_device(Arc::new(valve.clone()), &options()).unwrap();
-    // The superblock, whose block begins with zeros, comes before the first handle: the keeper cannot write any of them.
+    // The superblock, whose block begins with zeros, is written before the first handle begins: while it is held, the keeper cannot
+    // write any times.
     valve.hold(&[0]);
     let reader = {
         let volume = volume.clone();

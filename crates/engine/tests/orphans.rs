@@ -1,4 +1,4 @@
-//! Orphans that somebody else left: made by debugfs, in the chain and in the orphan file, with and without names; and damaged lists.
+//! Orphans that other tools left, made by debugfs, in the chain and in the orphan file, with and without names; and damaged lists.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -45,7 +45,7 @@ fn ino_of(image: &Path, name: &str) -> u32 {
     volume.resolve(name.as_bytes(), true).unwrap().get()
 }
 
-/// A chain of f0 (no name), f1 (with a name and a size that is cut), f2 (no name).
+/// A chain of f0 (no name), f1 (with a name, to be truncated to its size), f2 (no name).
 fn orphans(image: &Path) {
     let ino: Vec<u32> = (0..3).map(|n| ino_of(image, &format!("/f{n}"))).collect();
     let mut commands = vec!["unlink /f0".to_owned(), "unlink /f2".to_owned()];
@@ -90,7 +90,7 @@ fn orphans_of_others_are_dealt_with() {
     }
 }
 
-/// A volume that goes without being closed leaves its orphans to the next.
+/// Orphans of a volume that was not closed are deleted by the next opening.
 #[test]
 fn orphans_of_our_own() {
     for args in KINDS {
@@ -107,7 +107,7 @@ fn orphans_of_our_own() {
             })
             .collect();
         volume.sync().unwrap();
-        // As after a power cut.
+        // The state after a power cut.
         std::fs::copy(&image, &copy).unwrap();
         drop(files);
         volume.close().unwrap();
@@ -124,15 +124,17 @@ fn orphans_of_our_own() {
     }
 }
 
-/// A volume that was closed while unlinked files were open leaves them on the list, with nothing in the log. The next one who opens it says in the
-/// superblock that it is in use; that write may be torn, and then a copy stands in for it, which knows of no orphans.
+/// A volume that was closed while unlinked files were open leaves them on the list, with nothing in the log. The next opening for
+/// writing marks the superblock as in use. If that write is torn, a backup copy is used, which knows of no orphans; they must be
+/// found all the same.
 #[test]
 fn orphans_survive_a_torn_superblock() {
     for args in [
         &["-t", "ext4", "-b", "1024", "-O", "^orphan_file"],
         KINDS[1],
     ] {
-        // What the write has changed in the sector that arrived, the other one with the sum being old: mounts and their time.
+        // The bytes that differ in the sector that was written, while the sector with the checksum is old: those of mount time and
+        // mount count, as by marking the volume; or those of mount count, orphan list and hash seed: marking changes only the first.
         for (torn, survive) in [(&[0x2C, 0x34][..], true), (&[0x34, 0xE8, 0xEC], false)] {
             let dir = scratch();
             let image = make(dir.path(), args);
@@ -154,7 +156,7 @@ fn orphans_survive_a_torn_superblock() {
             let said = volume.notes().join("; ");
             assert!(said.contains("stands in for it"), "{said}");
             let deleted = said.contains("orphaned inodes: 3 deleted");
-            // The file of orphans is found by its number, which copies have.
+            // The orphan file is found by its inode number, which backup copies have.
             assert_eq!(deleted, survive || args == KINDS[1], "{said}");
             volume.close().unwrap();
             if deleted {
@@ -189,7 +191,7 @@ fn damaged_lists_are_named() {
     }
 }
 
-/// What is deleted makes room at once, for who would else be told that there is none: also while its last times are only noted.
+/// Deleted files free their space at once, since other callers would be refused space; also while their last times are only noted.
 #[test]
 fn what_is_deleted_makes_room() {
     for args in KINDS {
@@ -221,8 +223,8 @@ fn what_is_deleted_makes_room() {
     }
 }
 
-/// An opening that fails lets go of the device, whatever it had in memory. The defect: a directory that was looked at was kept there, and with it the
-/// volume, so that the image stayed locked for as long as the process lived.
+/// An opening that fails lets go of the device, whatever it had in memory. The defect: a directory that was looked at was kept there, and
+/// with it the volume, so that the image stayed locked for as long as the process lived.
 #[test]
 fn an_opening_that_fails_holds_nothing() {
     let dir = scratch();

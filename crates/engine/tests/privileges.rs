@@ -1,5 +1,6 @@
-//! Rights that a write takes away: set-user-id, set-group-id of what the group executes, and capabilities, in the inode, in a block, in a
-//! shared block; before the data, in a transaction; by truncation and by range operations too.
+//! Rights that a write removes: set-user-id, set-group-id of group-executable files, and capabilities, stored in the inode, in a
+//! block, or in a shared block. They are removed before the data is written, in a transaction; also by truncation and by range
+//! operations.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -18,7 +19,7 @@ const FILES: [(&str, u16, u16); 5] = [
     ("setuid", 0o4755, 0o0755),
     ("setgid", 0o2775, 0o0775),
     ("both", 0o6711, 0o0711),
-    // What locks, where locks are mandatory.
+    // Set-group-id without group execution: mandatory locking.
     ("locked", 0o2644, 0o2644),
     ("plain", 0o0644, 0o0644),
 ];
@@ -62,14 +63,14 @@ fn make(dir: &Path, args: &[&str]) -> PathBuf {
     image
 }
 
-/// Gives two files one block of attributes; e2fsck counts its users.
+/// Gives two files one attribute block; e2fsck corrects its count of users.
 fn share(image: &Path, dir: &Path) {
     let stat = run("debugfs", &["-R", "stat /shared", image.to_str().unwrap()]);
     let block = stat.split("File ACL: ").nth(1).unwrap();
     let block = block.split_whitespace().next().unwrap();
     let script = format!("set_inode_field /sharer file_acl {block}\n");
     debugfs(image, dir, &script);
-    // It says by its exit code that it changed something.
+    // e2fsck returns 1 because it changed something.
     let out = xtask::run::tool("e2fsck")
         .args(["-fy", image.to_str().unwrap()])
         .output()
@@ -77,12 +78,12 @@ fn share(image: &Path, dir: &Path) {
     assert_eq!(out.status.code(), Some(1), "{out:?}");
 }
 
-/// For an ordinary user who is in the group of the files.
+/// Opens for an ordinary user who is in the group of the files.
 fn open(image: &Path) -> Volume {
     open_for(image, 1000, &[own_group()])
 }
 
-/// The group of the files, which is that of whoever runs this.
+/// The group of the files, which is the group of the user who runs the test.
 fn own_group() -> u32 {
     rustix::process::getegid().as_raw()
 }
@@ -152,8 +153,8 @@ fn modes_lose_what_a_write_takes() {
     }
 }
 
-/// Another owner or group takes away what runs as the old one, whoever gives the file: not set-group-id of a file that its group does not
-/// execute, which is a wish for mandatory locks.
+/// A change of owner or group removes set-user-id and set-group-id, whoever makes it, except set-group-id without group execution,
+/// which means mandatory locking.
 #[test]
 fn who_is_given_a_file_gets_no_rights_with_it() {
     let given = [
@@ -181,8 +182,8 @@ fn who_is_given_a_file_gets_no_rights_with_it() {
     }
 }
 
-/// As the kernel has it: root's writes and truncations take nothing away but capabilities; those of somebody outside the group take
-/// set-group-id from files that it does not execute, too. Defect: any truncation took all, whoever asked for it.
+/// As in the kernel: root's writes and truncations remove nothing but capabilities; those of a user outside the group also remove
+/// set-group-id from files that the group cannot execute. The defect: a truncation removed everything, whoever made it.
 #[test]
 fn who_writes_decides_what_goes() {
     for (what, operation) in operations() {
@@ -211,7 +212,7 @@ fn who_writes_decides_what_goes() {
     }
 }
 
-/// What the kernel does to the same files, for the same users.
+/// Compares with what the kernel does to the same files, for the same users.
 #[test]
 fn the_kernel_agrees() {
     for (what, words) in [
@@ -256,7 +257,7 @@ fn the_kernel_agrees() {
                     "a write" => write(&ours),
                     _ => ours.truncate(5000).unwrap(),
                 }
-                // Who may write was no part of the question.
+                // Write permission was added only for the kernel's run, so it is not compared.
                 let theirs = mode(&file(&theirs, name)) & !0o222;
                 assert_eq!(
                     mode(&ours) & !0o222,
@@ -298,7 +299,7 @@ fn what_fails_a_check_takes_nothing() {
     fsck(&image);
 }
 
-/// In the inode, and in blocks: alone, beside others, shared with another file.
+/// Capabilities in the inode and in blocks: alone, beside others, shared with another file.
 #[test]
 fn capabilities_go() {
     for args in [
@@ -318,7 +319,7 @@ fn capabilities_go() {
             write(&file);
             assert_eq!(names(&volume, &file), kept, "{name}");
         }
-        // Its own area may have had it too; the block is as it was.
+        // The file may have had the capability in its inode, too; the shared block is unchanged.
         let sharer = file(&volume, "sharer");
         let block = names(&volume, &sharer);
         assert!(!block.is_empty() && block.iter().all(|n| before.contains(n)));
@@ -343,8 +344,8 @@ fn capabilities_go() {
     }
 }
 
-/// What is given, or forbidden, while a queue has the file attached and writes to it: the next write through that queue
-/// knows. Defect: the queue had noted once that its writes are plain, and kept to that.
+/// Rights or flags that are set while a queue has the file attached and writes to it: the next write through that queue observes
+/// them. The defect: the queue had noted once that its writes are plain, and never checked again.
 #[test]
 fn a_queue_that_writes_already_knows() {
     let dir = scratch();

@@ -1,7 +1,7 @@
-//! The nth request to the device fails while a range of a file is changed, for every n: the operation says so or is whole, nobody else's
-//! data suffers, and after e2fsck every byte is what it was, what it was to become, or zero (rules G7, G9, U10).
+//! The nth request to the device fails while a range of a file is changed, for every n: the operation fails or is complete, other
+//! files are unchanged, and after e2fsck every byte is old, new, or zero (rules G7, G9, U10).
 //!
-//! `DIORITE_FAULT_STRIDE=1` takes every n; by default a seeded choice.
+//! `DIORITE_FAULT_STRIDE=1` runs every n; the default is a seeded choice.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -23,7 +23,7 @@ const KINDS: [(&str, &[&str]); 3] = [
     ("ext3-1k", &["-t", "ext3", "-b", "1024"]),
 ];
 
-/// The file: pieces of data with holes between, the same number of each.
+/// The file has pieces of data of this size, with as many holes between.
 const PIECE: usize = 12_288;
 const PIECES: usize = 40;
 
@@ -38,7 +38,7 @@ enum Change {
 
 const KEEP: bool = true;
 
-/// What is done, and whether a file without extents can do it.
+/// The changes, and whether a file without extents supports them.
 const CHANGES: [(Change, bool); 12] = [
     (Change::Truncate(0), true),
     (Change::Truncate(100_001), true),
@@ -109,7 +109,7 @@ impl Change {
         }
     }
 
-    /// The file after it; None if it is gone.
+    /// The file's contents afterwards; None if it is deleted.
     fn after(self) -> Option<Vec<u8>> {
         let mut bytes = old();
         match self {
@@ -132,7 +132,7 @@ impl Change {
     }
 }
 
-/// Runs it with the nth request failing; None if no request failed, else whether everybody was told that all is well.
+/// Makes the change with the nth request failing. None if no request failed, else whether no call returned an error.
 fn with_fault(stage: &Stage, change: Change, nth: u64) -> Option<bool> {
     let device = faulty(
         stage.device.clone(),
@@ -147,7 +147,7 @@ fn with_fault(stage: &Stage, change: Change, nth: u64) -> Option<bool> {
     (device.plan().failed() > 0).then_some(told.is_ok())
 }
 
-/// The file as it reads now; None if it is gone.
+/// The file's contents as they are read; None if it is deleted.
 fn read(volume: &Volume, path: &str) -> Option<Vec<u8>> {
     let file = volume.open_path(path, OpenFlags::default()).ok()?;
     let mut bytes = vec![0xee; file.size() as usize];

@@ -1,4 +1,5 @@
-//! Operations on ranges as requests of a queue: in order with the others, done by workers, and never waiting for who submitted them.
+//! Range operations as requests of a queue: done by workers, in order with other requests, and independent of whether the submitter
+//! comes back.
 //!
 //! Everything here that could wait for ever runs under a watchdog.
 #![allow(clippy::unwrap_used, missing_docs)]
@@ -43,11 +44,11 @@ fn filled(len: u64, byte: u8) -> Buf {
     buf
 }
 
-/// Writes with range operations among them, and what the file holds when all of it was done in order.
+/// Writes with range operations among them, and the file's contents if all are done in order.
 fn storm(id: FileId) -> (VecDeque<Request>, Vec<u8>) {
     let (mut batch, mut model, mut token) = (VecDeque::new(), vec![0x55; 100_001], 0);
     let mut writes = |batch: &mut VecDeque<Request>, model: &mut Vec<u8>, byte: u8| {
-        // Sectors and blocks; inside, into holes, and past the end.
+        // Sectors and blocks; inside the file, into holes, and past the end.
         for n in 0..100u64 {
             let (pos, len) = (n * 2 * BLOCK, if n % 3 == 0 { 512 } else { BLOCK });
             token += 1;
@@ -91,8 +92,8 @@ fn same(what: &str, file: &File, model: &[u8]) {
     assert_eq!(wrong, None, "{what}");
 }
 
-/// Hundreds of writes with truncations and holes among them, one worker per class; nobody reaps them until the file was quiesced, the
-/// queue's file detached, or the volume closed by somebody else. Every byte as if all was done in order.
+/// Hundreds of writes with truncations and holes among them, one worker per class. Nobody reaps them before another thread has
+/// quiesced the file, detached it, or closed the volume. Every byte is as if all were done in order.
 #[test]
 fn among_writes_and_never_reaped() {
     for kind in KINDS {
@@ -155,7 +156,7 @@ fn deferred(queue: &Queue) -> u64 {
     all[at.unwrap()]
 }
 
-/// A queue is dropped with range operations under way, in this thread and in another: it waits for them.
+/// A queue is dropped with range operations under way, in this thread and in another: the drop waits for them.
 #[test]
 fn a_dropped_queue_waits() {
     for elsewhere in [false, true] {
@@ -183,7 +184,7 @@ fn a_dropped_queue_waits() {
     }
 }
 
-/// Three volumes deep with one worker per class: nobody reaps, at any height; then e2fsck from the inside out.
+/// Three nested volumes with one worker per class: nobody reaps at any level. Then e2fsck judges each image.
 #[test]
 fn three_volumes_deep_with_one_worker() {
     let dir = scratch();
@@ -196,7 +197,7 @@ fn three_volumes_deep_with_one_worker() {
             map_cache: 0,
             ..one_worker()
         };
-        // Who opens it must not find it held by a worker on its way out.
+        // Waits until no worker of the previous round holds the image any more.
         let bottom = Path::new(nest.split('!').next().unwrap());
         drop(Stage::new(bottom, Below::File(IoEngine::Uring)));
         let volume = Volume::open(&nest, &options).unwrap();
@@ -224,7 +225,7 @@ fn three_volumes_deep_with_one_worker() {
     unnest(dir.path(), &nest);
 }
 
-/// What cannot be done is said, has waited for nobody, and left everything as it was.
+/// A request that cannot be done is refused, has waited for nothing, and leaves everything as it was.
 #[test]
 fn refusals() {
     let dir = scratch();
@@ -258,7 +259,7 @@ fn refusals() {
     assert!(matches!(errors[6], Error::ReadOnly(_)));
     assert_eq!((deferred(&queue), queue.counters().parked), (0, 0));
     drop(gate);
-    // Only at its turn is it known that there is no space.
+    // That there is no space is known only when the request has the exclusive turn.
     let too_much = Request::fallocate(id, allocate, 0, 64 << 20, 0);
     let after = Request::write(id, 0, filled(4096, 7), 1);
     let done = run_all(&queue, vec![too_much, after]);
@@ -274,7 +275,7 @@ fn refusals() {
     volume.close().unwrap();
     stage.save();
     fsck(&image);
-    // A volume that may not be written at all, and one that is closed.
+    // A volume that is open for reading only, and one that is closed.
     let volume = stage.open(&OpenOptions::default()).unwrap();
     let file = volume.open_path("/file", OpenFlags::default()).unwrap();
     let queue = volume.queue(4).unwrap();
@@ -286,7 +287,7 @@ fn refusals() {
     assert!(matches!(done[0].result, Err(Error::ShutDown)));
 }
 
-/// Append-only files and immutable ones keep what they have; space ahead may be allocated for the first.
+/// Append-only and immutable files keep their bytes; space past the end may be allocated for append-only ones.
 #[test]
 fn append_only_files_keep_their_bytes() {
     let dir = scratch();
@@ -318,7 +319,7 @@ fn append_only_files_keep_their_bytes() {
     assert!(refused(file.fallocate(allocate, 0, 4096)));
 }
 
-/// With `dsync` the change is durable when it is acknowledged: what the disk holds then is the new size.
+/// With `dsync` the change is durable when it is acknowledged: the disk then holds the new size.
 #[test]
 fn durable_when_acknowledged() {
     let dir = scratch();
@@ -340,7 +341,7 @@ fn durable_when_acknowledged() {
         let request = Request::truncate(id, 50_000 + n, n).with_flags(flags);
         assert!(run_all(&queue, vec![request])[0].result.is_ok());
         assert_eq!(commits(), before + 1);
-        // Cut here, the image recovers to the new size.
+        // After a power cut here, the image recovers to the new size.
         let other = dir.path().join("cut");
         std::fs::write(&other, stage.bytes()).unwrap();
         let cut = Volume::open(other.to_str().unwrap(), &OpenOptions::writable()).unwrap();
@@ -352,7 +353,7 @@ fn durable_when_acknowledged() {
     }
 }
 
-/// Zeros in written blocks are made by the device where it can do that, in one request per run and without data.
+/// Zeros in written blocks are written by the device where it can do that, in one request per run and without data.
 #[test]
 fn zeros_are_made_by_the_device() {
     let dir = scratch();
@@ -378,7 +379,8 @@ fn zeros_are_made_by_the_device() {
     fsck(&image);
 }
 
-/// The times move with every change of contents, also where only a part of a block became zeros; space ahead is no change.
+/// The times change with every change of contents, also if only a part of a block is zeroed; allocating space past the end is no
+/// change.
 #[test]
 fn times_of_contents() {
     const LONG_AGO: Duration = Duration::from_secs(1_000_000_000);

@@ -1,4 +1,4 @@
-//! Operations on ranges of a file against a byte array, with requests in flight; e2fsck has nothing to say after each session.
+//! Range operations on a file against a byte array, with requests in flight; e2fsck judges each volume after it is closed.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -64,7 +64,7 @@ fn write_somewhere(file: &File, model: &mut Vec<u8>, rng: &mut Rng) {
     write(file, model, 512 * rng.below(2000) as usize, &data);
 }
 
-/// Truncations up and down between writes; every byte as it should be, also behind a size that moved over it.
+/// Truncations up and down between writes: every byte is as expected, also past a former end.
 #[test]
 fn truncations() {
     let mut rng = Rng::from_env("truncations");
@@ -93,7 +93,7 @@ fn truncations() {
     }
 }
 
-/// A file in many pieces takes many handles of a small journal; all its space comes back.
+/// Truncating a file with many extents takes many handles of a small journal; all its space is freed.
 #[test]
 fn a_fragmented_file_goes_in_many_handles() {
     for (name, args) in KINDS {
@@ -119,13 +119,13 @@ fn a_fragmented_file_goes_in_many_handles() {
 
 const POISON: u8 = 0xee;
 
-/// An image whose free blocks hold poison.
+/// An image with poison in its free blocks.
 fn poisoned(dir: &Path, size: u64, args: &[&str]) -> PathBuf {
     std::fs::write(dir.join("image"), vec![POISON; size as usize]).unwrap();
     make(dir, &format!("{}k", size >> 10), args)
 }
 
-/// One operation on the file and on the array.
+/// Makes one operation on the file and on the array.
 fn operate(file: &File, model: &mut Vec<u8>, rng: &mut Rng, extents: bool) {
     let (pos, len) = (rng.below(600_000), 1 + rng.below(200_000));
     let size = model.len() as u64;
@@ -170,10 +170,10 @@ fn operate(file: &File, model: &mut Vec<u8>, rng: &mut Rng, extents: bool) {
     }
 }
 
-/// A multiple of every kind's block.
+/// A multiple of the block size of every kind.
 const BLOCK: u64 = 4096;
 
-/// Reads in flight all the time: whatever they see was written to this file.
+/// Keeps reads in flight: all bytes that they return were written to this file.
 fn read_meanwhile(volume: &Volume, file: &File, stop: &AtomicBool, mut rng: Rng) {
     let queue = volume.queue(16).unwrap();
     let id = queue.attach(file).unwrap();
@@ -230,7 +230,7 @@ fn every_mode_against_an_array() {
     }
 }
 
-/// Writers, appenders and range operations at once: nobody hangs, nothing stale is seen, the volume is sound.
+/// Writers, appenders and range operations at once: none hangs, no stale data is read, and the volume is consistent.
 #[test]
 fn writers_and_ranges_at_once() {
     let mut rng = Rng::from_env("writers and ranges");
@@ -265,7 +265,7 @@ fn writers_and_ranges_at_once() {
                         }
                         for completion in done.drain(..) {
                             match (completion.op, completion.result) {
-                                // Rule G1: the size is odd after some of the truncations.
+                                // Rule G1: after some of the truncations the size is not a multiple of a sector.
                                 (Op::Append, Err(Error::Unaligned { .. })) => {}
                                 (_, result) => assert!(result.is_ok(), "{result:?}"),
                             }
@@ -304,7 +304,7 @@ fn writers_and_ranges_at_once() {
     }
 }
 
-/// Rule G8: what was there stays, and no new space does; the error has the whole wish.
+/// Rule G8: old data stays, and no space is allocated; the error has the number of blocks that the whole request needs.
 #[test]
 fn no_space_for_all_of_it() {
     let dir = scratch();
@@ -331,7 +331,7 @@ fn no_space_for_all_of_it() {
     fsck(&image);
 }
 
-/// Collapse and insert behind many leaves: many handles of a small journal.
+/// Collapse and insert range in front of many leaves take many handles of a small journal.
 #[test]
 fn shifting_many_leaves() {
     for (name, args) in &KINDS[..3] {
@@ -357,7 +357,8 @@ fn shifting_many_leaves() {
     }
 }
 
-/// A file whose map fits one transaction, in however many leaves it lies, gets a range taken out in one handle: a crash shows all or nothing.
+/// If a file's map fits into one transaction, however many leaves it has, a range is collapsed in one handle: a crash shows all of
+/// that or nothing.
 #[test]
 fn a_shift_that_fits_is_one_handle() {
     let dir = scratch();
@@ -370,7 +371,7 @@ fn a_shift_that_fits_is_one_handle() {
     let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
     let file = volume.create("/new", 0o600).unwrap();
     let mut model = Vec::new();
-    // As many leaves as hold 84 extents each, or half of that.
+    // As many leaves as it takes with 84 extents each, or half of that.
     for n in 0..2000usize {
         write(&file, &mut model, n * 2048, &[n as u8; 1024]);
     }
@@ -383,7 +384,7 @@ fn a_shift_that_fits_is_one_handle() {
     same("collapsed", &file, &model);
 }
 
-/// What makes no sense is refused and changes nothing.
+/// Invalid arguments are refused and change nothing.
 #[test]
 fn refusals() {
     for (name, args) in KINDS {
@@ -434,7 +435,7 @@ fn data_and_holes() {
     volume.close().unwrap();
 }
 
-/// Rule G17: what is discarded is free, and no transaction that may be lost freed it.
+/// Rule G17: only free space is discarded, and none that an uncommitted transaction freed.
 #[test]
 fn trimming() {
     let dir = scratch();
@@ -454,7 +455,7 @@ fn trimming() {
     fsck(&image);
 }
 
-/// A part of the volume is trimmed in whole blocks that lie inside it; parts that follow each other are the whole.
+/// Trimming a part of the volume discards the whole blocks inside it; consecutive parts together discard the same as the whole.
 #[test]
 fn trimming_in_parts() {
     let dir = scratch();
@@ -480,7 +481,7 @@ fn trimming_in_parts() {
     fsck(&image);
 }
 
-/// A device that finds only when it is asked that it cannot discard is one that cannot.
+/// A device that reports only in answer to a discard that it does not support it counts as one without discard.
 #[test]
 fn trimming_what_cannot_discard() {
     let dir = scratch();

@@ -1,4 +1,5 @@
-//! The blocks that are kept for root (man 8 tune2fs -m, -u, -g): others get the last block that is not kept, the privileged the last one.
+//! Blocks reserved for root (man 8 tune2fs -m, -u, -g): others get all blocks but the reserved ones, privileged callers all of
+//! them.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -29,8 +30,7 @@ fn appended(file: &File, blocks: u64) -> Result<usize, Error> {
     file.call(Op::Append, 0, buf, RequestFlags::default()).1
 }
 
-/// By single blocks after large pieces, so that what is left in the end is no block that the caller could use; gives what dumpe2fs
-/// says is free then.
+/// Appends large pieces and then single blocks, until the caller can use no more. Returns what dumpe2fs then reports as free.
 fn fill(image: &Path, caller: Caller) -> u64 {
     let options = OpenOptions {
         caller,
@@ -66,7 +66,7 @@ fn only_the_privileged_take_the_last_blocks() {
         (&["-u", "1000"], [true, true, false]),
         (&["-g", "77"], [true, false, true]),
         (&["-u", "1000", "-g", "77"], [true, true, true]),
-        // Nothing is kept.
+        // No blocks are reserved.
         (&["-m", "0"], [true, true, true]),
     ];
     for (tune, privileged) in cases {
@@ -90,7 +90,7 @@ fn only_the_privileged_take_the_last_blocks() {
     }
 }
 
-/// A group 0 is nobody's privilege; and what root has used is not there for others, who get nothing until some of it is free again.
+/// Group 0 gives no privilege. If root uses reserved blocks, others get no space until more than the reserved number is free again.
 #[test]
 fn what_is_kept_stays_kept() {
     let dir = scratch();
@@ -103,7 +103,7 @@ fn what_is_kept_stays_kept() {
     let image = image(dir.path(), "16M", &kind, &tree);
     let kept = number(&image, "Reserved block count:");
     assert_eq!(fill(&image, caller(1000, &[0, 1000])), kept);
-    // The same by the owner of this process, whoever that is: as root they get the rest.
+    // Root gets some of the rest.
     let open = |who: Caller| {
         let options = OpenOptions {
             caller: who,
@@ -122,7 +122,7 @@ fn what_is_kept_stays_kept() {
         volume.open_path("/other", writable()).unwrap(),
     );
     assert!(appended(&other, 1).is_err());
-    // The hundred come first, then what is free is free for all.
+    // The first hundred freed blocks restore the reserve; only what is free beyond that is available to all.
     file.truncate(file.size() - 101 * BLOCK).unwrap();
     assert_eq!(appended(&other, 1).unwrap() as u64, BLOCK);
     assert!(appended(&other, 1).is_err());
@@ -136,7 +136,8 @@ fn what_is_kept_stays_kept() {
     );
 }
 
-/// Blocks for the nodes of a map are taken by the same right as blocks for data: here by writes into unwritten space, which split its extents.
+/// Blocks for nodes of a map are subject to the same reserve as blocks for data: here for writes into unwritten extents, which
+/// split them.
 #[test]
 fn nodes_of_a_map_are_no_exception() {
     for (uid, may) in [(1000, false), (0, true)] {

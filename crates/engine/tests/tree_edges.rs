@@ -1,4 +1,4 @@
-//! Trees of names at their edges: many threads in them, more links than can be counted, blocks used again, what is inherited, the longest names.
+//! Trees of names at their limits: many threads, more links than can be counted, reused blocks, inheritance, the longest names.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -12,7 +12,7 @@ use diorite_block::Buf;
 use diorite_format::inode::Rdev;
 use diorite_format::{FileType, Ino};
 use std::os::unix::fs::MetadataExt;
-/// Threads that move directories into each other: none becomes a part of itself, nothing is lost.
+/// Threads move directories into each other: none becomes its own descendant, and nothing is lost.
 #[test]
 fn towards_circles() {
     let dir = scratch();
@@ -53,7 +53,7 @@ fn towards_circles() {
             });
         }
     });
-    // All are still there, once.
+    // All directories are still there, once.
     let mut found = Vec::new();
     let mut todo = vec![String::new()];
     while let Some(path) = todo.pop() {
@@ -72,7 +72,8 @@ fn towards_circles() {
     fsck(&image);
 }
 
-/// Threads in directories of their own, and all in one: each name made or removed is, whoever wins.
+/// Threads work in directories of their own, and all in one: every name that was made or removed is there or gone, whichever thread
+/// won.
 #[test]
 fn threads() {
     let dir = scratch();
@@ -92,7 +93,7 @@ fn threads() {
                     volume.create(&format!("/own{n}/{at:0>40}"), 0o600).unwrap();
                     let won = volume.mkdir(&format!("/all/{}", at % 50), 0o755);
                     if won.is_ok() {
-                        // Its number was another's a moment ago.
+                        // The name belonged to another thread's directory a moment ago.
                         volume.rmdir(&format!("/all/{}", at % 50)).unwrap();
                     }
                     volume
@@ -107,7 +108,7 @@ fn threads() {
     fsck(&image);
 }
 
-/// More subdirectories than can be counted: the count says 1 from then on, or one more is refused.
+/// More subdirectories than can be counted: from then on the link count is 1, or one more is refused.
 #[test]
 fn many_subdirectories() {
     let dir = scratch();
@@ -154,7 +155,7 @@ fn many_subdirectories() {
     volume.close().unwrap();
 }
 
-/// A block that held names, or a link's target, and then holds data, is not overwritten by what the log has of it.
+/// A block that held names, or the target of a link, and then holds data, is not overwritten when the log is replayed.
 #[test]
 fn a_removed_directory_does_not_come_back() {
     let dir = scratch();
@@ -177,7 +178,7 @@ fn a_removed_directory_does_not_come_back() {
         volume.rmdir(&format!("/{n}")).unwrap();
     }
     volume.sync().unwrap();
-    // All that is free now, in pieces that are found.
+    // Allocates all space that is free now, in smaller and smaller pieces.
     let file = volume.open_path("/f", write).unwrap();
     let mut end = 0;
     for size in [65536, 4096, 1024] {
@@ -206,7 +207,7 @@ fn a_removed_directory_does_not_come_back() {
     assert!(end > 2 << 20 && bytes.iter().all(|b| *b == 0x5a));
 }
 
-/// What a new inode has from its directory, as the kernel gives it.
+/// What a new inode inherits from its directory, as in the kernel.
 #[test]
 fn inheritance() {
     let dir = scratch();
@@ -215,7 +216,7 @@ fn inheritance() {
     volume.mkdir("/d", 0o2755).unwrap();
     volume.close().unwrap();
     let path = image.to_str().unwrap();
-    // A, d, S and D, and extents.
+    // The flags A, d, S, D and extents.
     for (field, value) in [("flags", "0x900c8"), ("gid", "77")] {
         common::run(
             "debugfs",
@@ -241,7 +242,7 @@ fn inheritance() {
     fsck(&image);
 }
 
-/// Names and targets at their limits, special names, and files that have lost their last name.
+/// The longest names and targets, special names, and open files whose last name was removed.
 #[test]
 fn edges() {
     let dir = scratch();
@@ -302,7 +303,7 @@ fn edges() {
     volume.link_file(&temporary, "/two").unwrap();
     assert_eq!(temporary.metadata().links, 2);
     drop((file, temporary, volume.temporary("/slash", 0o600).unwrap()));
-    // A directory that goes while somebody reads it.
+    // A directory is removed while it is read.
     let reader = volume
         .read_dir(volume.resolve(b"/slash", true).unwrap())
         .unwrap();

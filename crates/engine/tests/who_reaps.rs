@@ -1,4 +1,4 @@
-//! Who reaps: no request's accounting depends on its submitter coming back (design: fast, slow, parked; rule G14).
+//! No request's accounting depends on its submitter coming back to reap (ARCHITECTURE: fast, slow, parked; rule G14).
 //!
 //! Everything here runs under a watchdog: the defect that these tests look for is a wait that never ends.
 #![allow(clippy::unwrap_used)]
@@ -19,7 +19,7 @@ use diorite_block::{Buf, IoEngine, SimOptions};
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
-/// The policies that differ in who may have to wait for whom.
+/// Policies under which different requests have to wait for others.
 fn policies() -> Vec<Policy> {
     let mut policies: Vec<Policy> = ["diorite", "linux-6.5", "linux-5.10", "linux-2.6.31"]
         .iter()
@@ -34,7 +34,7 @@ fn policies() -> Vec<Policy> {
     policies
 }
 
-/// Reads and writes, aligned and not, DSYNC among them; not one is reaped. Aligned requests go first.
+/// Submits reads and writes, aligned and not, some with DSYNC, and reaps none. Aligned requests go first.
 fn leave(queue: &Queue, id: FileId, count: u64) {
     let mut batch: VecDeque<Request> = (0..count)
         .map(|n| {
@@ -58,7 +58,7 @@ fn leave(queue: &Queue, id: FileId, count: u64) {
     assert_eq!(queue.submit(&mut batch), count as usize);
 }
 
-/// All `count` completions are there, each once, all good.
+/// Reaps `count` completions, each once, all without an error.
 fn collect(queue: &Queue, count: u64) {
     let mut done = Vec::new();
     while done.len() < count as usize {
@@ -75,7 +75,7 @@ fn collect(queue: &Queue, count: u64) {
     assert_eq!(queue.in_use(), 0);
 }
 
-/// Runs it here or in a thread of its own.
+/// Runs it in this thread or in another.
 fn maybe_elsewhere(elsewhere: bool, what: impl FnOnce() + Send) {
     if elsewhere {
         std::thread::scope(|s| s.spawn(what).join().unwrap());
@@ -84,8 +84,8 @@ fn maybe_elsewhere(elsewhere: bool, what: impl FnOnce() + Send) {
     }
 }
 
-/// Rules G13, G14. 64 requests, never reaped; then the gate is closed, the file synced and dropped, the volume closed, by the same
-/// thread and by another: each returns, and the completions are still there.
+/// Rules G13, G14. 64 requests are never reaped. Then the gate is closed, the file is synced and dropped, the volume closed, by the
+/// same thread and by another: each call returns, and the completions are still there.
 #[test]
 fn nobody_has_to_come_back() {
     let mut rng = Rng::from_env("nobody-has-to-come-back");
@@ -137,7 +137,7 @@ fn nobody_has_to_come_back() {
     }
 }
 
-/// A queue with unreaped requests is dropped, by its thread and by another; the volume goes first or last.
+/// A queue with unreaped requests is dropped, by its thread and by another, before the volume or after it.
 #[test]
 fn a_queue_is_dropped_with_requests_in_flight() {
     let mut rng = Rng::from_env("dropped");
@@ -170,7 +170,7 @@ fn a_queue_is_dropped_with_requests_in_flight() {
     }
 }
 
-/// Rules B3, G14 under the exclusive presets: two queues take turns on one file, and the owner of the first never comes back.
+/// Rules B3, G14 under the exclusive presets: two queues alternate on one file, and the owner of the first never comes back.
 #[test]
 fn a_turn_passes_through_a_queue_whose_owner_is_gone() {
     let mut rng = Rng::from_env("gone-owner");
@@ -209,14 +209,15 @@ fn collect_some(queue: &Queue, count: usize) {
     assert!(done.iter().all(|d| d.result.is_ok()));
 }
 
-/// The same for an owner that waits in a poll loop on the queue's descriptor, as an event loop does, and never calls a blocking
-/// reap. Every completion is announced, also those that another thread took in; when all are reaped it stops announcing.
+/// The same for an owner that polls the queue's descriptor, as an event loop does, and never calls a blocking reap. Every
+/// completion makes the descriptor readable, also one that another thread reaped from the device; once all are reaped it stops
+/// being readable.
 #[test]
 fn a_poll_loop_gets_every_completion_and_then_sleeps() {
     let mut rng = Rng::from_env("poll-loop");
     let dir = scratch();
     let (image, _) = recipe::make(dir.path(), &RECIPES[0], &mut rng);
-    // The simulated disk ends its requests by the clock, at reap: nobody is there to signal.
+    // The simulated disk completes requests by the clock, when it is reaped: nothing would signal the descriptor.
     for below in Below::ALL.into_iter().filter(|b| *b != Below::Sim) {
         for policy in policies() {
             for foreign in [false, true] {
@@ -246,7 +247,7 @@ fn a_poll_loop_gets_every_completion_and_then_sleeps() {
                         queue.reap(&mut done, 0, None);
                     }
                 }
-                // Late kicks may come; a descriptor that stays readable would turn the loop into a spin.
+                // A few late kicks are allowed; a descriptor that stays readable would make an event loop spin.
                 let mut looks = 0;
                 while readable(&queue, 50) {
                     queue.reap(&mut Vec::new(), 0, None);
@@ -261,8 +262,8 @@ fn a_poll_loop_gets_every_completion_and_then_sleeps() {
     }
 }
 
-/// A request that needs no device has ended when it was submitted, and a drain by `detach` leaves what has ended in the queue: who waits, or
-/// polls the descriptor, is told of both as of any other end.
+/// A request that needs no device I/O has ended once it is submitted, and `detach` leaves other requests that have ended in the
+/// queue: a thread that waits, or polls the descriptor, is notified of both as of any other completion.
 #[test]
 fn what_ends_at_once_is_told() {
     let mut rng = Rng::from_env("ends-at-once");
@@ -283,13 +284,13 @@ fn what_ends_at_once_is_told() {
             let of_no_file = Request::read(of_another_queue, 0, Buf::zeroed(4096), 0);
             for request in [behind_the_end, of_no_file] {
                 queue.push(request).unwrap();
-                // Whoever has been told once, and has not reaped, is told again.
+                // An owner that was notified but did not reap is notified again.
                 if !polled {
                     (0..2).for_each(|_| queue.wait(1, None));
                 }
                 told(&queue, polled, &format!("{below:?}, at once"));
             }
-            // Whatever detach finds to have ended: at its first look, or at a later one.
+            // Requests that `detach` finds ended: on its first look, or on a later one.
             for detached in [other, id] {
                 let read = |n| Request::read(id, n * 4096, Buf::zeroed(4096), n);
                 queue.submit(&mut (0..4).map(read).collect());
@@ -316,7 +317,7 @@ fn what_ends_at_once_is_told() {
     }
 }
 
-/// Reaps what is in use, looking only when told to.
+/// Reaps all requests, but only after a notification.
 fn told(queue: &Queue, polled: bool, what: &str) {
     let mut done = Vec::new();
     while queue.in_use() > 0 {
@@ -345,8 +346,8 @@ fn readable(queue: &Queue, millis: i64) -> bool {
     poll(&mut fds, Some(&timeout)).unwrap() > 0
 }
 
-/// Rule G13: a closed gate keeps requests out, NOWAIT ones get EAGAIN at once (rule G12), and they run when it opens; the guard may
-/// be dropped by anyone.
+/// Rule G13: a closed gate keeps requests out; NOWAIT requests get EAGAIN at once (rule G12), others run when it opens. Any thread
+/// may drop the guard.
 #[test]
 fn a_closed_gate_parks_and_opens() {
     let mut rng = Rng::from_env("closed-gate");
@@ -387,7 +388,7 @@ fn a_closed_gate_parks_and_opens() {
             );
             assert!(eagain, "{done:?}");
         }
-        // A sync waits for what was acknowledged, and nothing was.
+        // A sync waits for acknowledged writes only, and none was acknowledged.
         file.sync().unwrap();
         let second = std::thread::scope(|s| {
             let waits = s.spawn(|| drop(file.quiesce()));
@@ -406,14 +407,14 @@ trait Probe {
 }
 
 impl Probe for File {
-    /// The gate opens again after use.
+    /// Quiesces the file and reads afterwards: the gate is open again.
     fn quiesce_then_reads(&self) -> bool {
         drop(self.quiesce());
         self.read_at(0, Buf::zeroed(512)).1.is_ok()
     }
 }
 
-/// Rules C4, G14: deferred completions that owe a flush, on a queue that only others drain; every policy of completion.
+/// Rules C4, G14: deferred completions that owe a flush, on a queue that only other threads drain, under every completion policy.
 #[test]
 fn foreign_drains_hand_deferred_work_over() {
     let mut rng = Rng::from_env("foreign-deferred");
@@ -451,8 +452,8 @@ fn foreign_drains_hand_deferred_work_over() {
     }
 }
 
-/// Three volumes deep with one worker per class: 2,048 unaligned exclusive writes parked at every level, deferred completion, nobody
-/// reaps; quiesce, sync and the rest come through. Then e2fsck, from the inside out.
+/// Three nested volumes with one worker per class: 2,048 unaligned exclusive writes are parked at every level, completions are
+/// deferred, and nobody reaps. Quiesce, sync and the other calls return. Then e2fsck judges each image.
 #[test]
 fn three_volumes_deep_with_one_worker() {
     let dir = scratch();
@@ -464,14 +465,14 @@ fn three_volumes_deep_with_one_worker() {
             let options = OpenOptions {
                 policy,
                 workers: 1,
-                // Not forced, as in [`Stage::new`]: the next engine serves where rings find no lockable memory.
+                // Not forced, as in [`Stage::new`]: the next engine is used if there is no lockable memory for rings.
                 io_engine: (engine != IoEngine::Uring).then_some(engine),
                 metadata_cache: 64 << 10,
                 map_cache: 0,
                 ..OpenOptions::writable()
             };
             let outermost = std::path::Path::new(nest.split('!').next().unwrap());
-            // Also waits until whatever the round before has left to its workers has let go of the image.
+            // Also waits until the workers of the previous round have released the image.
             if Stage::new(outermost, Below::File(engine)).is_none() {
                 continue;
             }
@@ -489,7 +490,8 @@ fn three_volumes_deep_with_one_worker() {
                     .collect();
                 assert_eq!(queue.submit(&mut batch), count as usize);
             };
-            // A turn that only foreign drains pass on takes some milliseconds here: all 2,048 once, fewer elsewhere.
+            // Passing the exclusive turn through drains by other threads only takes some milliseconds each: all 2,048 once, fewer
+            // elsewhere.
             let alone = policy.unaligned == Unaligned::Exclusive;
             let first =
                 engine == IoEngine::Uring && policy.completion == CompletionPolicy::Deferred;
@@ -540,7 +542,8 @@ fn dropping_in_any_order() {
             let options = OpenOptions {
                 policy,
                 workers: 1,
-                // Times that are not committed keep the volume and its device, when a file outlives the last handle of it.
+                // If a file outlives the last handle of its volume, uncommitted times keep the volume and its device until the next
+                // commit.
                 commit_interval: Duration::from_millis(20),
                 ..OpenOptions::writable()
             };
@@ -570,8 +573,8 @@ fn dropping_in_any_order() {
     }
 }
 
-/// An append whose size waits for one in another queue, which nobody comes back to: the owner slept for ever, because only parked
-/// requests made it drain other queues.
+/// An append whose size has to wait for an append in another queue, whose owner never comes back. The defect: the waiting owner
+/// slept for ever, because only parked requests made it drain other queues.
 #[test]
 fn an_append_behind_one_that_nobody_reaps() {
     within("an append behind another queue's", || {

@@ -1,7 +1,7 @@
-//! Who waits: several threads at one queue, owners that only poll or only look, stacks of volumes (rule G14).
+//! Waiting: several threads on one queue, owners that only poll or only look, stacks of volumes (rule G14).
 //!
-//! Input: images under devices that tell who is about to sleep, and hold requests back. Output: none. Invariants: everything runs under a
-//! watchdog, and what is looked for is a wait that never ends. Limits: no time is asserted.
+//! Input: images on devices that report which thread is about to sleep, and hold requests back. Output: none. Invariants:
+//! everything runs under a watchdog, since the defect looked for is a wait that never ends. Limits: no time is asserted.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -27,23 +27,25 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A device that can keep back what has ended, and that tells who waits on it for ever that it is about to sleep. What it lets go of
-/// wakes nobody: for who waits it is as if it had ended in the moment in which another thread reaps it.
+/// A device that can keep completions back, and that tells the test when a thread is about to wait on it without a timeout.
+/// Releasing completions wakes nobody: to a waiting thread it looks as if they had ended at the moment when another thread reaps
+/// them.
 #[derive(Clone)]
 struct Bedside {
     below: Arc<dyn Device>,
     shared: Arc<Shared>,
 }
 
-/// Of what has ended: what is kept back.
+/// Selects which completions are kept back.
 type Keeps = fn(&Bio) -> bool;
 
 #[derive(Default)]
 struct Shared {
     keeps: Mutex<Option<Keeps>>,
-    /// Bios that were reaped.
+    /// The number of bios that were reaped.
     given: AtomicUsize,
-    /// Told once, by the first who waits without a timeout; it sleeps when it hears of the other end.
+    /// Used once, by the first thread that waits without a timeout: it sends on the one channel, and sleeps once it receives on the
+    /// other.
     bed: Mutex<Option<(Sender<()>, Receiver<()>)>>,
 }
 
@@ -55,7 +57,7 @@ impl Bedside {
         }
     }
 
-    /// From now on nothing is reaped; the ends that hear of who is about to sleep, and let it.
+    /// From now on nothing is reaped. Returns the ends of the channels: to learn that a thread is about to sleep, and to let it.
     fn keep(&self) -> (Receiver<()>, Sender<()>) {
         let ((about, told), (go, gone)) = (channel(), channel());
         self.keep_only(|_| true);
@@ -105,7 +107,7 @@ impl Device for Bedside {
 struct BedsideQueue {
     below: Box<dyn DeviceQueue>,
     shared: Arc<Shared>,
-    /// What has ended, and was not reaped.
+    /// Bios that have ended and are kept back.
     kept: Mutex<BioList>,
 }
 
@@ -154,7 +156,7 @@ fn read(id: FileId, token: u64) -> Request {
     Request::read(id, token % 16 * 4096, Buf::zeroed(4096), token)
 }
 
-/// A device of [`Bedside`] over memory, and a volume on it.
+/// A volume on a `Bedside` device over memory.
 fn beside_memory() -> (tempfile::TempDir, Bedside, Volume) {
     let (dir, image, _) = made(0);
     let device = Bedside::new(Stage::mem(&image).device);
@@ -162,7 +164,8 @@ fn beside_memory() -> (tempfile::TempDir, Bedside, Volume) {
     (dir, device, volume.unwrap())
 }
 
-/// Defect: a thread went to sleep for a request that another one took out meanwhile; with nothing left in use nobody woke it.
+/// The defect: a thread went to sleep for a request that another thread took out meanwhile; as nothing was left in use, nobody woke
+/// it.
 #[test]
 fn who_takes_the_last_request_wakes_the_others() {
     let _watchdog = Watchdog::new(LIMIT, "the last one");
@@ -170,7 +173,7 @@ fn who_takes_the_last_request_wakes_the_others() {
     let file = volume.open_path("/even", writable()).unwrap();
     let queue = volume.queue(4).unwrap();
     let id = queue.attach(&file).unwrap();
-    // By reap, by reap_one, and by a thread that takes nothing out but eats the kick.
+    // By reap, by reap_one, and by reap_one followed by a second call that finds nothing and consumes the wake-up.
     for way in 0..3 {
         let (told, go) = device.keep();
         queue.push(read(id, 0)).unwrap();
@@ -193,13 +196,13 @@ fn who_takes_the_last_request_wakes_the_others() {
     }
 }
 
-/// Who drains for others takes in what an owner is about to sleep for, and wakes it.
+/// A thread that drains other owners' queues reaps what an owner is about to sleep for, and wakes the owner.
 #[test]
 fn who_drains_for_others_wakes_the_owner() {
     let _watchdog = Watchdog::new(LIMIT, "drained by others");
     let (_dir, device, volume) = beside_memory();
     let file = volume.open_path("/even", writable()).unwrap();
-    // So that the device is all that is waited for.
+    // Loads the map, so that only the device is waited for.
     file.mappings(0, file.size()).unwrap();
     let queue = volume.queue(4).unwrap();
     let id = queue.attach(&file).unwrap();
@@ -215,7 +218,7 @@ fn who_drains_for_others_wakes_the_owner() {
     });
 }
 
-/// So does who waits to detach a file, for requests of others, although it goes on waiting.
+/// So does a thread that waits to detach a file, for requests of other files, although it continues to wait.
 #[test]
 fn who_detaches_wakes_an_owner_that_sleeps() {
     let _watchdog = Watchdog::new(LIMIT, "detach beside a sleeper");
@@ -248,8 +251,8 @@ fn who_detaches_wakes_an_owner_that_sleeps() {
     assert_eq!(queue.reap_one(None).unwrap().token, 1);
 }
 
-/// With nothing left to reap the descriptor is silent, whichever way its owner looks, and also after it has slept in the queue: an event
-/// loop would spin.
+/// Once everything is reaped, the descriptor is not readable, however the owner looks for completions, and also after it has waited
+/// in the queue: otherwise an event loop would spin.
 #[test]
 fn an_owner_who_has_all_is_left_in_peace() {
     let (_dir, image, _) = made(0);
@@ -287,7 +290,7 @@ fn an_owner_who_has_all_is_left_in_peace() {
     }
 }
 
-/// An owner who polls the top of a stack is told of what the device at its bottom has done.
+/// An owner that polls a queue at the top of a stack is notified of completions of the device at its bottom.
 #[test]
 fn who_polls_the_top_of_a_stack_is_told() {
     let _watchdog = Watchdog::new(LIMIT, "polling a stack");
@@ -317,7 +320,7 @@ fn who_polls_the_top_of_a_stack_is_told() {
     }
 }
 
-/// A device whose callers run what they may themselves, and that notes the first byte of each write that one of them ran.
+/// A device that runs bios in the calling thread, and records the first byte of each write that it ran there.
 struct InCallers {
     below: Arc<dyn Device>,
     ran: Mutex<Vec<u8>>,
@@ -352,8 +355,8 @@ impl Device for InCallers {
     }
 }
 
-/// A blocking call runs its only bio in its own thread, without a hop; not one with FUA, which costs less through a queue, and after that
-/// as before.
+/// A blocking call runs its only bio in its own thread, without a handover; but not one with FUA, which costs less through a queue.
+/// The next call does so again.
 #[test]
 fn a_blocking_call_runs_its_own_bio() {
     let _watchdog = Watchdog::new(LIMIT, "its own bio");
@@ -388,7 +391,7 @@ fn a_blocking_call_runs_its_own_bio() {
     volume.close().unwrap();
 }
 
-/// Several threads take from one queue until there is nothing: each of them finds that out.
+/// Several threads reap from one queue until it is empty: each of them notices that.
 #[test]
 fn each_of_several_consumers_ends() {
     let (_dir, image, _) = made(0);
@@ -433,8 +436,8 @@ fn each_of_several_consumers_ends() {
     }
 }
 
-/// Defect: a thread that detaches a file takes in what has ended of others, and told their owner only when its own wait was over. The owner
-/// polls, or sleeps.
+/// The defect: a thread that detached a file reaped completions of other files, and notified their owner only when its own wait was
+/// over. The owner polls, or sleeps.
 #[test]
 fn who_detaches_tells_the_owner_of_other_requests_at_once() {
     let _watchdog = Watchdog::new(LIMIT, "detach");
@@ -458,7 +461,7 @@ fn who_detaches_tells_the_owner_of_other_requests_at_once() {
         }
         std::thread::scope(|s| {
             let detaches = s.spawn(|| queue.detach(held_id));
-            // So that it is at it, mostly, when the other request is submitted, and takes that in.
+            // Long enough, mostly, for the detaching thread to wait when the next request is submitted, and to reap it.
             for token in 10..40 {
                 std::thread::sleep(Duration::from_millis(1));
                 queue.push(read(other_id, token)).unwrap();
@@ -478,8 +481,8 @@ fn who_detaches_tells_the_owner_of_other_requests_at_once() {
     }
 }
 
-/// Defect: who drains the queues of a volume on their owners' behalf reached no other queue of the volume below, where the owner of what
-/// keeps the gate closed does not come back.
+/// The defect: a thread that drained the queues of a volume for their owners did not drain other queues of the volume below; there,
+/// the owner of the request that kept the gate closed never came back.
 #[test]
 fn an_absent_owner_below_holds_up_nobody_above() {
     let dir = scratch();
@@ -492,7 +495,7 @@ fn an_absent_owner_below_holds_up_nobody_above() {
             .unwrap();
         let inner = lower.open_path("/inner", writable()).unwrap();
         let device = Arc::new(LoopDevice::new(inner.clone(), "loop".into()));
-        // Without a journal to be kept: nothing of it comes by.
+        // Opened for reading: no commits of its journal reach the volume below.
         let upper = Volume::open_device(device, &OpenOptions::default()).unwrap();
         let file = upper.open_path("/inner", OpenFlags::default()).unwrap();
         file.mappings(0, file.size()).unwrap();
@@ -516,7 +519,7 @@ fn an_absent_owner_below_holds_up_nobody_above() {
     }
 }
 
-/// How an owner looks for what has ended without ever waiting in its queue.
+/// A way for an owner to look for completions without ever waiting in its queue.
 type Look = fn(&Queue, &mut Vec<Completion>);
 
 const LOOKS: [(&str, Look); 3] = [
@@ -527,15 +530,15 @@ const LOOKS: [(&str, Look); 3] = [
     ("reap_one of no time", |queue, out| {
         out.extend(queue.reap_one(Some(Duration::ZERO)));
     }),
-    // As the queue's documentation asks for where a volume has several queues.
+    // As the documentation of the queue recommends if a volume has several queues.
     ("poll", |queue, out| {
         readable(queue, 5);
         queue.reap(out, 0, None);
     }),
 ];
 
-/// Defect: owners that never wait drained nobody else's queue, and their requests stayed behind those of an owner who is gone: for the turn
-/// of the exclusive policies, and for the size that an earlier append moves.
+/// The defect: owners that never wait did not drain other queues, and their requests waited for ever for those of an owner that was
+/// gone: for the exclusive turn, and for the size that an earlier append moves.
 #[test]
 fn who_never_waits_gets_past_an_absent_owner() {
     let (_dir, image, _) = made(0);
@@ -570,7 +573,7 @@ fn who_never_waits_gets_past_an_absent_owner() {
     }
 }
 
-/// Defect: a device of faults stood at the bottom of the lock order whatever it stands on.
+/// The defect: a fault-injecting device was at the lowest level of the lock order, whatever it was stacked on.
 #[test]
 fn what_stands_between_passes_the_level_on() {
     let (_dir, image, _) = made(0);

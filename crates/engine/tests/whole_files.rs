@@ -1,5 +1,5 @@
-//! Files that are put in whole: their last bytes need not fill a sector, they get a name when all of them is there, and take the place of
-//! what had that name in one step.
+//! Files that are stored as a whole: their last bytes need not fill a sector, they get a name only when they are complete, and they
+//! replace the file with that name in one step.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -41,7 +41,7 @@ fn bytes_of(len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// A buffer of whole sectors: the bytes, and rubbish behind them.
+/// A buffer of whole sectors: the bytes, followed by garbage.
 fn padded(bytes: &[u8]) -> Buf {
     let mut buf = Buf::zeroed(bytes.len().next_multiple_of(512));
     buf.as_mut_slice().fill(0xee);
@@ -108,7 +108,7 @@ fn any_size_without_a_name_first() {
             }
             volume.close().unwrap();
             fsck(&image);
-            // What is behind the end is zeros: seen when the file becomes longer.
+            // Past the end there are zeros, which show when the file becomes longer.
             let volume = open(&image, None);
             for size in sizes {
                 let path = format!("/sub/{size}");
@@ -128,7 +128,7 @@ fn any_size_without_a_name_first() {
     }
 }
 
-/// Last bytes are refused where bytes are behind them, and where the buffer is not theirs.
+/// A write of last bytes is refused if the file has bytes after them, or if the buffer does not fit their length.
 #[test]
 fn only_the_last_bytes() {
     let dir = scratch();
@@ -154,7 +154,7 @@ fn only_the_last_bytes() {
         assert_eq!(done.buf.len(), has);
     }
     assert_eq!(read_all(&file), vec![7; 300_001]);
-    // One byte more than the file has makes it longer.
+    // One byte past the old end: the file becomes longer.
     let request = Request::write_last(id, 299_520, padded(&[9; 482]), 482, 0);
     assert_eq!(run(&queue, [request]).remove(0).result.unwrap(), 482);
     let mut want = vec![7; 299_520];
@@ -165,7 +165,8 @@ fn only_the_last_bytes() {
     fsck(&image);
 }
 
-/// The name stands for the old file or the whole new one; the old one lives on in who has it open, and under its other names.
+/// The name refers to the old file or to the complete new one; the old file stays usable for those who have it open, and under its
+/// other names.
 #[test]
 fn in_the_place_of_another() {
     for args in KINDS {
@@ -178,7 +179,7 @@ fn in_the_place_of_another() {
             let file = volume.temporary("/", 0o600).unwrap();
             write_whole(&volume, &file, &bytes_of(n * 1000));
             volume.replace_file(&file, "/old").unwrap();
-            // Once more is no change.
+            // A second call changes nothing.
             volume.replace_file(&file, "/old").unwrap();
             assert_eq!(file.metadata().links, 1);
             assert_eq!(read_path(&volume, "/old"), bytes_of(n * 1000));

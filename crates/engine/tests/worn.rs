@@ -1,7 +1,9 @@
-//! Aged and nearly full volumes: files written, grown, punched, shifted and removed for long, mostly with no space left, against arrays.
+//! Aged and nearly full volumes: files are written, grown, punched, shifted and removed for a long time, mostly with no space left,
+//! against arrays.
 //!
-//! What fails for space has changed nothing, or what it was asked for up to some block; e2fsck has nothing to say after each session, and
-//! the kernel (debugfs, where it cannot mount) reads the same bytes. `DIORITE_WORN_ROUNDS` makes the sessions longer.
+//! An operation that fails for lack of space has changed nothing, or has been done up to some block. e2fsck judges each volume
+//! after it is closed, and the kernel (debugfs, where it cannot mount) reads the same bytes. `DIORITE_WORN_ROUNDS` makes the runs
+//! longer.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -60,10 +62,10 @@ const KINDS: [(&str, &str, &[&str]); 9] = [
     ("ext2", "2M", &["-t", "ext2", "-b", "1024"]),
 ];
 
-/// Bytes of which every size and position of a range that is shifted is a multiple.
+/// Sizes and positions of shifted ranges are multiples of this.
 const UNIT: u64 = 65_536;
 
-/// Bytes that are free when a session begins.
+/// The bytes that are free when a run begins.
 const LITTLE: usize = 1 << 20;
 
 struct Worn {
@@ -83,7 +85,7 @@ impl Worn {
         self.volume.open_path(&format!("/{name}"), flags).unwrap()
     }
 
-    /// One operation on a random file; one that there is no room for is counted.
+    /// Makes one operation on a random file; one that fails for lack of space is counted.
     fn step(&mut self) {
         let name = format!("f{}", self.rng.below(16));
         let done = match self.models.contains_key(&name) {
@@ -97,7 +99,7 @@ impl Worn {
         }
     }
 
-    /// A file that takes whatever room there is, but for a little.
+    /// Makes a file take all free space except a little.
     fn fill_up(&mut self) {
         const NAME: &str = "ballast";
         if !self.models.contains_key(NAME) && self.create(NAME).is_err() {
@@ -134,7 +136,7 @@ impl Worn {
         }
     }
 
-    /// Rule G8: what does not fit leaves the file as it was.
+    /// Rule G8: a write that does not fit leaves the file as it was.
     fn write(&mut self, name: &str, file: &File, at_end: bool) -> Result<(), Error> {
         let model = self.models.get_mut(name).unwrap();
         let len = 512 * (1 + self.rng.below(150)) as usize;
@@ -162,7 +164,7 @@ impl Worn {
         match done {
             Ok(()) => model[range].fill(0),
             Err(_) => {
-                // Splitting an extent may take a block: what was punched by then is zeros.
+                // Splitting an extent may need a block: what was punched before that failed is zeros.
                 let now = read(file);
                 let kept = |i: usize| now[i] == model[i] || now[i] == 0 && range.contains(&i);
                 assert!((0..model.len()).all(kept), "{name}: a punch that failed");
@@ -227,7 +229,7 @@ fn read(file: &File) -> Vec<u8> {
     bytes
 }
 
-/// An image of poison with nothing in it.
+/// An empty image with poison in its free space.
 fn make(dir: &Path, size: &str, args: &[&str]) -> PathBuf {
     let mib: usize = size.strip_suffix('M').unwrap().parse().unwrap();
     let path = dir.join("image");
@@ -239,7 +241,7 @@ fn make(dir: &Path, size: &str, args: &[&str]) -> PathBuf {
     path
 }
 
-/// What the kernel has to say of it; where it cannot mount, debugfs.
+/// Compares with the kernel, or with debugfs where the kernel cannot mount.
 fn by_others(what: &str, image: &Path, dir: &Path, models: &BTreeMap<String, Vec<u8>>) {
     let seen = |root: &Path| {
         for (name, model) in models {

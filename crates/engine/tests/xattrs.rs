@@ -1,5 +1,6 @@
-//! Extended attributes set, replaced and removed - in the inode, in a block, in inodes of their own - against a model, on images of many
-//! shapes; what the kernel wrote, read and changed. e2fsck has nothing to say, the kernel sees the same.
+//! Extended attributes are set, replaced and removed (in the inode, in a block, in inodes of their own) against a model, on images
+//! of many shapes; attributes made by the kernel are read and changed. e2fsck judges the image, the kernel sees the same
+//! attributes.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -35,12 +36,12 @@ const KINDS: [&[&str]; 9] = [
     &["-t", "ext3", "-b", "1024", "-O", "ea_inode"],
 ];
 
-/// As they were when it was opened.
+/// The number of free inodes according to the group descriptors, as they were when the volume was opened.
 fn free_inodes(volume: &Volume) -> u32 {
     volume.groups().iter().map(|group| group.free_inodes).sum()
 }
 
-/// The kernel's view of a file's attributes, but for those of the host's security modules.
+/// A file's attributes as the kernel sees them, except those of the host's security modules.
 fn seen(file: &Path) -> Attrs {
     let mut names = vec![0; 64 << 10];
     let len = llistxattr(file, &mut names[..]).unwrap();
@@ -154,7 +155,7 @@ impl Game {
         });
     }
 
-    /// The kernel sets and removes some; where there is none to do that, nothing has changed.
+    /// The kernel sets and removes some attributes; where mounting is not allowed, nothing is changed.
     fn let_the_kernel_play(&mut self) {
         let plan: Vec<_> = (0..60)
             .map(|_| (self.rng.below(6) as usize, self.name(), self.value()))
@@ -223,7 +224,7 @@ fn against_a_model() {
     }
 }
 
-/// What the interface says no to, and how.
+/// Names and values that are refused, and with which error.
 #[test]
 fn names_and_values_that_cannot_be() {
     let dir = scratch();
@@ -269,13 +270,13 @@ fn names_and_values_that_cannot_be() {
     fsck(&image);
 }
 
-/// The attribute whose value is in an inode of its own.
+/// The name of the attribute whose value is in an inode of its own.
 fn apart() -> String {
     format!("user.{}", "n".repeat(200))
 }
 
-/// Files a and b with one block of attributes that the kernel gave them, a value in an inode of its own in it. None where the kernel's
-/// mount is not to be had.
+/// Files a and b, whose attributes the kernel put into one shared block; one value is in an inode of its own. None where mounting
+/// is not allowed.
 fn shared(dir: &Path, half: &[u8]) -> Option<PathBuf> {
     let image = make(dir, &["-t", "ext4", "-b", "4096", "-O", "ea_inode"]);
     let mounted = mounted(&image, "rw", |at| {
@@ -304,7 +305,7 @@ fn block(volume: &Volume, path: &str) -> FsBlock {
     file.metadata().file_acl
 }
 
-/// A change by one leaves the other's as it was.
+/// A change of one file's attributes leaves the other's as they were.
 #[test]
 fn shared_blocks_are_copied() {
     let (dir, half) = (scratch(), vec![b'h'; 3000]);
@@ -331,7 +332,7 @@ fn shared_blocks_are_copied() {
     fsck(&image);
 }
 
-/// The defect: a value that one of them took away, or set to another, was deleted, and the other's block named it still.
+/// The defect: a value that one file removed or replaced was deleted, although the other file's attributes still referred to it.
 #[test]
 fn a_value_in_a_shared_block_stays_the_others() {
     let (half, other) = (vec![b'h'; 3000], vec![b'o'; 7000]);
@@ -361,7 +362,7 @@ fn a_value_in_a_shared_block_stays_the_others() {
     }
 }
 
-/// Fills the volume but for so many blocks.
+/// Allocates all space except so many blocks.
 fn fill(volume: &Volume, leave: u64) {
     let file = volume.create("/filler", 0o600).unwrap();
     let keep = Fallocate::Allocate { keep_size: true };
@@ -379,7 +380,7 @@ fn fill(volume: &Volume, leave: u64) {
     volume.sync().unwrap();
 }
 
-/// Without room for all that a change needs - a block, an inode, the blocks of a value - nothing of it is done.
+/// If there is no room for all that a change needs (a block, an inode, the blocks of a value), none of it is done.
 #[test]
 fn without_room_nothing_is_half_done() {
     for (leave, args) in (0..10).zip([&["-N", "64"][..], &["-N", "32"]].into_iter().cycle()) {
@@ -417,8 +418,8 @@ fn without_room_nothing_is_half_done() {
     }
 }
 
-/// An attribute that says that its value is in one of the volume's own inodes, which says that it holds one: damage. The defect: with the
-/// attribute that inode was deleted.
+/// An attribute whose value is said to be in one of the volume's own inodes, which is flagged to match, is damage. The defect: that
+/// inode was deleted together with the attribute.
 #[test]
 fn values_are_not_in_the_volumes_own_inodes() {
     const OWN: u32 = 9;
@@ -440,7 +441,7 @@ fn values_are_not_in_the_volumes_own_inodes() {
         let request = format!("sif <{OWN}> {field} {value}");
         run("debugfs", &["-w", "-R", &request, path]);
     }
-    // An entry: one letter, "user.", no value beside it; the inode, the size.
+    // The entry: one letter in the namespace "user.", no value beside it; then the inode and the size.
     let mut bytes = std::fs::read(&image).unwrap();
     let size = 5000u32.to_le_bytes();
     let is_entry = |e: &[u8]| e[..4] == [1, 1, 0, 0] && e[8..12] == size && e[16] == b'v';

@@ -16,7 +16,7 @@ pub(crate) use change::{
     ChmodArgs, ChownArgs, LnArgs, MkdirArgs, MknodArgs, MvArgs, NodeType, RmArgs, RmdirArgs,
     TouchArgs,
 };
-pub(crate) use copy::{CpArgs, EditArgs, GetArgs, PutArgs};
+pub(crate) use copy::{CopiesArgs, CpArgs, EditArgs, GetArgs, PutArgs};
 pub(crate) use look::{
     CatArgs, CheckArgs, CmpArgs, DfArgs, DuArgs, ExtentsArgs, FindArgs, InfoArgs, LsArgs,
     ReadlinkArgs, StatArgs, TimeStyle, TreeArgs, When,
@@ -45,8 +45,8 @@ Images (IMG):
   disk.img?part=2        a partition of it (MBR or GPT)
   disk.img?offset=1M     the file system begins there; also size=, sector=, ro
   outer.img:/inner.img   an image inside an image, where outer.img is there; of disk.img?part=2
-                         too, but the inner one has no ?part=
-  outer.img!/inner.img   the same, any number of times; in a shell ! and ? need quotes: 'a!/b!/c'
+                         too, but the inner one has no ?part=; any number of times: a:/b:/c
+  outer.img!/inner.img   the same, also where a name has a colon; in a shell ! and ? need quotes
 
 Sizes:
   4096, 4K, 4KiB, 0x1000 bytes; 4KB is 4000; 2048s are sectors of 512; and so on up to E
@@ -127,7 +127,7 @@ pub(crate) enum Command {
         long_about = FIND,
         after_help = "Examples:\n  diorite find disk.img /etc -name '*.conf'\n  diorite find disk.img -type f -size +1M -o -type l\n  diorite find disk.img / -perm /6000 -uid 0\n  diorite find --json disk.img -empty | jq -r .path\n  diorite find disk.img /var/cache -type f -mtime +30 -delete\n  diorite find disk.img -newer /etc/build-id -printf '%s %p\\n'"
     )]
-    Find(FindArgs),
+    Find(Writing<FindArgs>),
     /// Print what is known of files
     #[command(
         after_help = "Examples:\n  diorite stat disk.img /etc/passwd\n  diorite stat --json disk.img /bin /sbin\n  diorite stat -c '%a %U:%G %s %n' disk.img /etc/shadow"
@@ -174,11 +174,11 @@ pub(crate) enum Command {
         after_help = "Examples:\n  diorite put disk.img ./rootfs/. /\n  diorite put disk.img app.conf /etc/\n  curl -s https://example.org/rootfs.img | diorite put disk.img - /rootfs.img\n  diorite put --owner 0 --group 0 --mode u=rwX,go=rX disk.img build/out /opt/app\n  find . -name '*.so' | xargs diorite put -t /usr/lib disk.img"
     )]
     Put(Writing<PutArgs>),
-    /// Copy files and whole directories between the host and an image
+    /// Copy files and whole directories between the host and an image, or from image to image
     #[command(
         long_about = CP,
-        override_usage = "diorite cp [OPTIONS] <SOURCE>... <IMG>:/<DEST>\n       diorite cp [OPTIONS] <IMG>:/<PATH>... <DEST>",
-        after_help = "Examples:\n  diorite cp app.conf disk.img:/etc/\n  diorite cp 'disk.img?part=2:/var/log' ./logs"
+        override_usage = "diorite cp [OPTIONS] <SOURCE>... <IMG>:/<DEST>\n       diorite cp [OPTIONS] <IMG>:/<PATH>... <DEST>\n       diorite cp [OPTIONS] <IMG>:/<PATH>... <IMG>:/<DEST>",
+        after_help = "Examples:\n  diorite cp app.conf disk.img:/etc/\n  diorite cp 'disk.img?part=2:/var/log' ./logs\n  diorite cp old.img:/home/. new.img:/home\n  diorite cp -v disk.img:/etc/fstab disk.img:/etc/fstab.old"
     )]
     Cp(Writing<CpArgs>),
     /// Change an image by a script of commands, in transactions
@@ -321,7 +321,7 @@ Tests: -name, -iname, -path, -ipath PATTERN; -type f,d,l,b,c,p,s; -size [+-]N[cw
 (octal); -newer FILE of the image; -mtime, -atime, -ctime [+-]DAYS; -empty; -true. How deep: -maxdepth N, -mindepth N, -depth. Joined by -a (or \
 nothing), -o, !, and parentheses. What is done: -print, and so without another of these; -print0 ends paths with a NUL; -printf FORMAT: %p %f %h %P %H \
 path and its parts, %s size, %m %M permissions, %y type, %u %g owner, %i inode, %n links, %l target, %d depth, %b %k blocks, %t %a %c times, %TX a part \
-X of one (@ Y m d H M S F T + and others); -delete removes, directories after what is in them. Options stand before IMG.
+X of one (@ Y m d H M S F T + and others); -delete removes, directories after what is in them, and opens the image for writing. Options stand before IMG.
 
 Exit status: 0 if all could be read; 1 if something could not be; 2 for wrong usage.";
 
@@ -352,8 +352,12 @@ message and exit code 1, leaves nothing behind, and the others are copied. All i
 Exit status: 0 if all was copied; 1 if something could not be; 2 for wrong usage.";
 
 const CP: &str = "\
-Copy files and whole directories between the host and an image, as `put` and `get` do, which have more options. A path in an image is IMG:/path, where IMG \
-is a file or block device that is there, with ?part= and the like; or IMG!/path.
+Copy files and whole directories between the host and an image as `put` and `get` do, or from one image to another, or within one, as `put` does from \
+the host. A path in an image is IMG:/path, where IMG is a file or block device that is there, with ?part= and the like; IMG:/inner.img:/path is one in an image \
+inside it, to any depth; ! does in place of each colon.
+
+An image that is only copied from is opened for reading. Both may lie in one, or one in the other. Within an image no directory is copied into itself. Of \
+the options --owner, --group, --mode and --no-clobber are for copies in an image.
 
 Exit status: 0 if all was copied; 1 if something could not be; 2 for wrong usage.";
 

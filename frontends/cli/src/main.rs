@@ -17,7 +17,7 @@
 //! | `format` | a template, an inode -> text |
 //! | `facts`, `names`, `times` | what an image holds -> words, JSON |
 //! | `stream` | a file -> its bytes, in order |
-//! | `flow`, `process`, `progress` | what `get` and `put` share: requests in flight, limits, the bar |
+//! | `flow`, `process`, `progress` | what `get`, `put` and `cp` share: requests in flight, limits, the bar |
 //! | `report` | errors -> messages and the exit code |
 //! | `owners` | a word -> a user and a group |
 //! | `output` | lines -> standard output |
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
         Command::Info(args) => cmd::info::run(global, args),
         Command::Ls(args) => cmd::ls::run(global, args),
         Command::Tree(args) => cmd::tree::run(global, args),
-        Command::Find(args) => cmd::find::run(global, args),
+        Command::Find(w) => cmd::find::run(&w.global(global), &w.args),
         Command::Stat(args) => cmd::stat::run(global, args),
         Command::Cat(args) => cmd::cat::run(global, args),
         Command::Readlink(args) => cmd::readlink::run(global, args),

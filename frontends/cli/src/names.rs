@@ -73,6 +73,14 @@ pub(crate) fn base_name(path: &[u8]) -> &[u8] {
     path.rsplit(|b| *b == b'/').next().unwrap_or(path)
 }
 
+/// Why something that a directory has for a name is none, and would lead elsewhere in a path.
+pub(crate) fn unusable(name: &[u8]) -> Option<&'static str> {
+    let is_none = name.is_empty() || name.contains(&b'/') || name.contains(&0);
+    is_none.then_some(
+        "the name holds a slash or a NUL byte: not copied; the directory is corrupt, run e2fsck",
+    )
+}
+
 /// `dir` and `name` with one slash between.
 pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     let slash: &[u8] = if dir.is_empty() || dir.ends_with(b"/") {

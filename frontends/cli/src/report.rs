@@ -11,6 +11,7 @@ use indicatif::ProgressBar;
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::fmt;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Why something failed, in words.
@@ -201,6 +202,13 @@ impl Report {
     pub(crate) fn host(&mut self, what: impl fmt::Display) {
         self.failed(1);
         self.say(what);
+    }
+
+    /// A file that is none of this image failed.
+    pub(crate) fn elsewhere(&mut self, path: &Path, reason: impl fmt::Display) {
+        self.failed(1);
+        let path = path.to_string_lossy();
+        self.say(format_args!("{}: {reason}", shown(&path)));
     }
 
     /// Worth knowing, but no failure.

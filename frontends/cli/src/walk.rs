@@ -1,11 +1,13 @@
 //! A file's extents, one after the other, without ever holding all of them.
 //!
-//! Input: an open file. Output: [`Extent`]s in the order of the file, holes left out. Invariants: the map is read in windows,
-//! so memory is bounded however many extents a hostile map claims; neighbours that touch on both sides and are in the same
-//! state are one. Limits: a window is 2^18 blocks.
+//! Input: an open file. Output: [`Extent`]s in the order of the file, holes left out; the ranges of bytes that hold data. Invariants: the
+//! map is read in windows, so memory is bounded however many extents a hostile map claims; neighbours that touch on both sides and are in
+//! the same state are one. Limits: a window is 2^18 blocks.
 
-use diorite::{Error, File, Mapping, MappingState};
-use diorite_format::FsBlock;
+use crate::report::Reason;
+use diorite::{Error, File, Mapping, MappingState, Volume};
+use diorite_format::{FsBlock, MapKind};
+use std::ops::Range;
 
 /// Blocks looked at in one go.
 const WINDOW: u64 = 1 << 18;
@@ -118,6 +120,83 @@ impl Iterator for Extents<'_> {
                     return Some(Err(error));
                 }
                 None => return self.held.take().map(Ok),
+            }
+        }
+    }
+}
+
+/// The ranges of bytes of a file that hold data, in order, not touching; the last one may end in the block behind the file's end. Ends
+/// after an error.
+pub(crate) struct Written<'a> {
+    extents: Option<Extents<'a>>,
+    block: u64,
+    /// Blocks that the file may still map before it is damaged.
+    left: u64,
+    /// What comes next.
+    held: Range<u64>,
+}
+
+impl<'a> Written<'a> {
+    pub(crate) fn of(volume: &Volume, file: &'a File) -> Written<'a> {
+        let size = volume.superblock().block_size();
+        let block = u64::from(size);
+        let is_inside = file.metadata().map_kind() == MapKind::Inline;
+        Written {
+            extents: (!is_inside).then(|| Extents::before(file, size, file.size().div_ceil(block))),
+            block,
+            left: volume.superblock().geometry().blocks_count(),
+            // What is longer than an inode, and so than a block, goes on in zeros.
+            held: 0..if is_inside { file.size().min(block) } else { 0 },
+        }
+    }
+
+    /// The next extent with data.
+    fn extent(&mut self) -> Option<Result<Extent, Reason>> {
+        let is_data = |found: &Result<Extent, Error>| found.as_ref().map_or(true, |e| e.written);
+        let extent = match self.extents.as_mut()?.find(is_data)? {
+            Ok(extent) => extent,
+            Err(error) => return Some(Err(error.into())),
+        };
+        match self.left.checked_sub(extent.len) {
+            Some(left) => {
+                self.left = left;
+                Some(Ok(extent))
+            }
+            None => Some(Err(Reason::new(
+                "it maps more blocks than the volume has: it is corrupt, run e2fsck",
+            ))),
+        }
+    }
+}
+
+impl Iterator for Written<'_> {
+    type Item = Result<Range<u64>, Reason>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let next = match self.extent() {
+                Some(Ok(extent)) => {
+                    extent.start * self.block..(extent.start + extent.len) * self.block
+                }
+                Some(Err(reason)) => {
+                    self.extents = None;
+                    self.held = 0..0;
+                    return Some(Err(reason));
+                }
+                None => {
+                    self.extents = None;
+                    let last = std::mem::replace(&mut self.held, 0..0);
+                    return (!last.is_empty()).then_some(Ok(last));
+                }
+            };
+            // Neighbours in the file are one, wherever they lie.
+            if next.start == self.held.end {
+                self.held.end = next.end;
+                continue;
+            }
+            let done = std::mem::replace(&mut self.held, next);
+            if !done.is_empty() {
+                return Some(Ok(done));
             }
         }
     }

@@ -20,7 +20,8 @@ fn no_command_writes_to_an_image_that_is_held() {
     let host = host.to_str().unwrap();
     let holder = Volume::open(&img, &OpenOptions::writable()).unwrap();
     let before = fs::read(&img).unwrap();
-    let commands: [&[&str]; 20] = [
+    let (inside, copy) = (format!("{img}:/new"), format!("{img}:/small"));
+    let commands: [&[&str]; 23] = [
         &["rm", "-f", &img, "/small"],
         &["rm", "-rf", &img, "/many"],
         &["rm", "--force", &img, "/small"],
@@ -40,6 +41,9 @@ fn no_command_writes_to_an_image_that_is_held() {
         &["setfacl", "-m", "u:1:r", &img, "/small"],
         &["chattr", &img, "+A", "/small"],
         &["sync", &img],
+        &["find", &img, "/small", "-delete"],
+        &["cp", host, &inside],
+        &["cp", &copy, &inside],
         &["recover", &img],
     ];
     for command in commands {
@@ -59,7 +63,7 @@ fn no_command_writes_to_an_image_that_is_held() {
     let check = diorite(&["check", "--json", &img]).text();
     assert!(check.contains("a writer is present"), "{check}");
     assert!(before == fs::read(&img).unwrap(), "the image has changed");
-    diorite(&["rm", "--ignore-lock", &img, "/small"]).ok();
+    diorite(&["find", "--ignore-lock", &img, "/small", "-delete"]).ok();
     assert!(before != fs::read(&img).unwrap(), "nothing was removed");
     drop(holder);
 }

@@ -1,7 +1,8 @@
-//! What it is: the image that a workload begins with.
-//! Input: a mode, a size, a seed. Output: the image's bytes, and the files in it with every sector stamped.
-//! The host file is full of the stale pattern before mke2fs runs, so space that nobody wrote to betrays itself.
-//! Invariant: `e2fsck -fn` is silent on it. Limit: the files are small; most of the image is free space.
+//! What it is: makes the image that a workload begins with.
+//! Input: a journal mode, a size, a seed. Output: the image's bytes, and a list of the files in it, which have a stamp in every
+//! sector.
+//! The host file is filled with the stale pattern before mke2fs runs, so space that nobody wrote to can be recognised.
+//! Invariant: `e2fsck -fn` finds nothing in it. Limit: the files are small; most of the image is free space.
 
 use crate::error::{Result, at};
 use crate::history::{Start, Usage};
@@ -15,7 +16,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use xtask::run;
 
-/// How data and journal go together.
+/// How data and the journal work together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -25,7 +26,7 @@ pub enum Mode {
     Writeback,
     /// A journal, `data=journal` as the volume's default.
     Journal,
-    /// No journal. No power cut tears a block then.
+    /// No journal. A power cut then tears no block (see [`Bed::tear_unit`]).
     None,
 }
 
@@ -33,13 +34,13 @@ impl Mode {
     /// All of them.
     pub const ALL: [Mode; 4] = [Mode::Ordered, Mode::Writeback, Mode::Journal, Mode::None];
 
-    /// By the name that the command line and reports use.
+    /// The mode with this name, as the command line and reports use it.
     #[must_use]
     pub fn named(name: &str) -> Option<Mode> {
         Mode::ALL.into_iter().find(|mode| mode.name() == name)
     }
 
-    /// See [`Mode::named`].
+    /// The name of this mode; see [`Mode::named`].
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -51,7 +52,7 @@ impl Mode {
     }
 }
 
-/// An image to begin with.
+/// An image for a workload to begin with.
 #[derive(Debug)]
 pub struct Bed {
     /// The image.
@@ -60,28 +61,28 @@ pub struct Bed {
     pub files: Vec<Start>,
     /// Bytes per block.
     pub block: u32,
-    /// What mke2fs was told beside that.
+    /// The options of mke2fs, except the block size.
     pub shape: String,
     /// How data and journal go together.
     pub mode: Mode,
 }
 
-/// Blocks of the file in which every other one is a hole: more pieces than a leaf of 1 KiB holds extents.
+/// Blocks of the file in which every other block is a hole: it has more extents than a leaf of 1 KiB holds.
 const COMB: u64 = 200;
 
-/// The same of a file for large truncations: more leaves than one handle changes, where blocks are small.
+/// The same for the files of large truncations: more leaves than one handle changes, if blocks are small.
 const LONG_COMB: u64 = 1600;
-/// Its bytes at most.
+/// The size limit of these files in bytes.
 const LONGEST: u64 = 1600 << 10;
 
-/// Names of files that a workload makes and removes.
+/// Names of files that a workload creates and removes.
 const NEW: [&str; 3] = ["/new-0", "/dir/new-1", "/dir/new-2"];
 
-/// Bytes of the blocks of [`SHAPES`].
+/// The block sizes of [`SHAPES`] in bytes.
 pub(crate) const SMALLEST_BLOCK: u64 = 1024;
 pub(crate) const LARGEST_BLOCK: u64 = 4096;
 
-/// Combinations that the seed chooses from: bytes per block, and what mke2fs is told.
+/// Combinations that the seed chooses from: bytes per block, and options of mke2fs.
 const SHAPES: [(u32, &[&str]); 8] = [
     (4096, &["-t", "ext4"]),
     (1024, &["-t", "ext4", "-O", "metadata_csum,64bit"]),
@@ -110,7 +111,7 @@ const SHAPES: [(u32, &[&str]); 8] = [
 ];
 
 impl Bed {
-    /// Makes one.
+    /// Makes an image.
     ///
     /// # Errors
     /// A tool is missing or fails; the host has no room.
@@ -138,8 +139,8 @@ impl Bed {
         })
     }
 
-    /// Between which multiples a write may be torn. Without a journal metadata blocks must not be, and nobody below can tell
-    /// them from data.
+    /// A torn write ends at a multiple of this many bytes. Without a journal, metadata blocks must not be torn, and the device
+    /// cannot distinguish them from data.
     #[must_use]
     pub fn tear_unit(&self) -> usize {
         match self.mode {
@@ -149,7 +150,7 @@ impl Bed {
     }
 }
 
-/// A scratch directory, in memory where the host offers that.
+/// A scratch directory, in memory if the host has `/dev/shm`.
 pub(crate) fn scratch() -> Result<tempfile::TempDir> {
     let shm = Path::new("/dev/shm");
     let parent = if shm.is_dir() {
@@ -176,7 +177,7 @@ fn mke2fs(image: &Path, source: &Path, block: u32, args: &[&str], mode: Mode) ->
     ];
     all.extend(["-b", &block.0]);
     all.extend(args);
-    // The smallest journal that there may be, so that the log wraps.
+    // The smallest journal that mke2fs accepts (1,024 blocks), so that the log wraps.
     let journal = format!("size={}", (u64::from(block.1) * 1024) >> 20);
     if mode == Mode::None {
         all.extend(["-O", "^has_journal"]);
@@ -196,12 +197,12 @@ fn mke2fs(image: &Path, source: &Path, block: u32, args: &[&str], mode: Mode) ->
     Ok(())
 }
 
-/// A file to be copied in.
+/// A file that mke2fs copies into the image.
 struct Source {
     size: u64,
-    /// Bytes that hold data; the rest is holes.
+    /// The bytes that hold data; the rest is holes.
     data: Vec<Range<u64>>,
-    /// Blocks to be preallocated, on volumes that can.
+    /// Blocks to preallocate, if the volume has extents.
     unwritten: Option<Range<u64>>,
     usage: Usage,
 }
@@ -220,7 +221,7 @@ impl Source {
         }
     }
 
-    /// Every other block is a hole.
+    /// A file in which every other block is a hole.
     fn comb(blocks: u64, block: u64) -> Source {
         let teeth = (0..blocks).step_by(2);
         Source::sparse(blocks * block, teeth.map(|n| n * block..(n + 1) * block))
@@ -232,8 +233,8 @@ impl Source {
     }
 }
 
-/// Whole blocks, odd ends, a few bytes, every other block a hole, few blocks in a large hole, nothing at all, preallocated; then those that are changed by one
-/// request at a time.
+/// The files: whole blocks, odd ends, a few bytes, every other block a hole, a few blocks in a large hole, empty, preallocated; the
+/// last three are changed by one request at a time.
 fn sources(block: u64, rng: &mut Rng) -> Vec<Source> {
     let middle = (400 << 10)..(400 << 10) + 4 * block;
     vec![
@@ -243,7 +244,7 @@ fn sources(block: u64, rng: &mut Rng) -> Vec<Source> {
         Source::full(64 << 10),
         Source::full(256 << 10),
         Source::full((4096 + rng.below(200 << 10)) & !511),
-        // In its inode, where the volume can.
+        // Stored in its inode, if the volume has inline_data.
         Source::full(100),
         Source::comb(COMB, block),
         Source::sparse(1 << 20, [middle]),
@@ -262,7 +263,7 @@ fn sources(block: u64, rng: &mut Rng) -> Vec<Source> {
     ]
 }
 
-/// Writes the sources below `root`, every other one in a directory.
+/// Writes the sources below `root`, every other one in a subdirectory.
 fn write_sources(root: &Path, sources: &[Source]) -> Result<Vec<Start>> {
     let inner = root.join("dir");
     std::fs::create_dir_all(&inner).map_err(at(&inner))?;
@@ -309,8 +310,9 @@ fn write_source(path: &Path, number: u32, source: &Source) -> std::io::Result<()
     Ok(())
 }
 
-/// Preallocates what the sources ask for, where files have extents: of the empty ones not those that may be `inside` their inodes. On volumes with such
-/// files mke2fs makes every file end with its data, so sizes are set again.
+/// Preallocates the `unwritten` blocks of the sources; call it only if files have extents. With `inside` (inline_data), empty files
+/// are left out, as they may be stored in their inodes. On volumes with inline_data, mke2fs ends every file after its last data, so
+/// the sizes are set again.
 fn preallocate(image: &Path, files: &[Start], sources: &[Source], inside: bool) -> Result<()> {
     let image = image.display().to_string();
     for (file, source) in files.iter().zip(sources) {

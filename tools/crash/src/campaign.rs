@@ -1,7 +1,7 @@
-//! What it is: rounds of bed, workload, cuts and checks.
+//! What it is: rounds of image, workload, cuts and checks.
 //! Input: a [`Wish`]. Output: an [`Outcome`]; a line per round through `say`.
-//! Invariants: every processor judges states of the same log, each with an image of its own; a state in which something is
-//! found is kept before anything else is done. Limit: after [`MOST_FOUND`] such states the campaign ends.
+//! Invariants: every processor judges states of the same log, each with an image of its own; a state in which something is found is
+//! stored before the next one is judged. Limit: the campaign ends after [`MOST_FOUND`] such states.
 
 use crate::bed::{Bed, Mode};
 use crate::check::{Also, Judge, Verdict};
@@ -19,54 +19,54 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// States of one workload.
+/// States judged per workload.
 const PER_ROUND: usize = 250;
-/// Times that a workload opens the volume and closes it.
+/// How often a workload opens and closes the volume.
 const SESSIONS: u32 = 4;
-/// Actions between the two.
+/// Actions between an open and a close.
 const ACTIONS: u32 = 100;
-/// How old a transaction may become.
+/// The commit intervals that a round chooses from.
 const INTERVALS: [Duration; 3] = [
     Duration::from_millis(1),
     Duration::from_millis(20),
     Duration::from_secs(5),
 ];
-/// States with findings, after which the campaign ends.
+/// The campaign ends after this many states with findings.
 pub const MOST_FOUND: usize = 5;
 
-/// What to do.
+/// The parameters of a campaign.
 #[derive(Debug, Clone)]
 pub struct Wish {
-    /// States in all.
+    /// The total number of states.
     pub states: usize,
-    /// Another seed, other workloads and other cuts.
+    /// The seed of workloads and cuts.
     pub seed: u64,
-    /// Size of the images.
+    /// The size of the images in MiB.
     pub mib: u64,
-    /// The rounds take turns at these.
+    /// The journal modes; the rounds use them in turn.
     pub modes: Vec<Mode>,
-    /// Every so many states the kernel and debugfs are asked too.
+    /// One in this many states is judged by the kernel and debugfs, too.
     pub sample: usize,
-    /// May the kernel be asked?
+    /// True if the kernel may be used, which needs root.
     pub kernel: bool,
     /// Where states with findings are kept.
     pub keep: PathBuf,
 }
 
-/// What came of it.
+/// The result of a campaign.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// States judged.
     pub states: usize,
-    /// States that the kernel was asked about too.
+    /// States that the kernel has judged, too.
     pub by_kernel: usize,
-    /// States whose superblock was torn, had no copy, and could not be mended.
+    /// States whose superblock was torn, had no backup, and could not be restored.
     pub lost: usize,
-    /// Directories of the states in which something was found, with the first finding.
+    /// The directories of states with findings, each with its first finding.
     pub found: Vec<(PathBuf, String)>,
 }
 
-/// A workload that has run.
+/// A workload that has run, with its log.
 struct Round {
     number: usize,
     seed: u64,
@@ -79,7 +79,7 @@ struct Round {
 /// See the module.
 ///
 /// # Errors
-/// A tool is missing, the host has no room, or the engine fails where the device below is well.
+/// A tool is missing, the host has no room, or the engine fails although the device below works.
 pub fn run(wish: &Wish, say: &mut dyn FnMut(&str)) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut seeds = Rng::new(wish.seed);
@@ -123,7 +123,7 @@ impl Outcome {
 }
 
 impl Round {
-    /// Makes the bed and runs the workload on it.
+    /// Makes the image and runs the workload on it.
     fn new(wish: &Wish, number: usize, seed: u64) -> Result<Round> {
         let mut rng = Rng::new(seed);
         let mode = wish.modes[number % wish.modes.len()];
@@ -174,7 +174,7 @@ impl Round {
     }
 }
 
-/// A disk with a volatile cache that ends requests in an order of its own, with the image on it.
+/// A disk with a volatile cache that completes requests in random order, with the image on it.
 fn disk(image: &[u8], rng: &mut Rng) -> Result<SimDevice> {
     let fua = if rng.one_in(2) { "yes" } else { "no" };
     let (size, seed) = (image.len(), rng.next());
@@ -184,7 +184,7 @@ fn disk(image: &[u8], rng: &mut Rng) -> Result<SimDevice> {
     Ok(disk)
 }
 
-/// Judges the states, those of each processor in the order of the log.
+/// Judges all states on all processors; each processor takes its states in the order of the log.
 fn judge_all(wish: &Wish, round: &Round, cuts: &[Cut]) -> Result<Outcome> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let total = Mutex::new(Outcome::default());
@@ -202,7 +202,7 @@ fn judge_all(wish: &Wish, round: &Round, cuts: &[Cut]) -> Result<Outcome> {
     Ok(total.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Every `step`th cut from `first` on.
+/// Judges every `step`th cut from `first` on.
 fn judge_some(
     wish: &Wish,
     round: &Round,

@@ -1,10 +1,13 @@
-//! What it is: the judges of one state. Input: an image as a power cut or a kill left it, and what its files may hold. Output: findings,
-//! in words. Steps: where there is a journal our check finds nothing in the state as it is; without one `e2fsck -fy` comes first, as
-//! users are told to; then copy A is recovered by diorite, copy B by `e2fsck -E journal_only`, which deals with orphans too, copy C
-//! (where asked) by the kernel; the trees must be the same, `e2fsck -fn` silent on each and our own check of its opinion, and A's files
-//! hold what they may hold; debugfs (where asked) must tell of B what diorite does; a recovery that is cut short (where asked) ends in
-//! the same tree when it is begun again. Where the superblock is torn B takes `e2fsck -fy`, for the copies of the descriptors that come
-//! with a copy of it are old, and the kernel cannot help. Limits: one state at a time; a judge's files lie in memory and are used again.
+//! What it is: the judges of one state.
+//! Input: an image as a power cut or a kill left it, and what its files may hold. Output: findings, in words.
+//! Steps: with a journal, diorite's check must find nothing in the state as it is; without one, `e2fsck -fy` runs first, as users
+//! are told to run it. Then copy A is recovered by diorite, copy B by `e2fsck -E journal_only`, which also processes orphans, and
+//! copy C (if requested) by the kernel. The trees must be equal, `e2fsck -fn` and diorite's check must find nothing in any copy,
+//! and A's files must hold what they may hold. debugfs (if requested) must report of B what diorite reports of A. A recovery that
+//! is interrupted (if requested) must produce the same tree when it is repeated.
+//! If the superblock is torn, B is repaired with `e2fsck -fy` instead, because the group descriptors beside a backup superblock are
+//! old; the kernel cannot recover such a volume.
+//! Limits: one state at a time; a judge's files are in memory and are reused.
 
 mod again;
 mod verdict;
@@ -27,25 +30,25 @@ use xtask::images::{told_by_debugfs, told_by_kernel};
 use xtask::manifest::Entry;
 use xtask::run;
 
-/// What to do beside the recoveries by diorite and e2fsck.
+/// What to do besides the recoveries by diorite and e2fsck.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Also {
-    /// Ask the kernel, which needs root.
+    /// Recover a copy with the kernel, which needs root.
     pub kernel: bool,
-    /// Ask debugfs.
+    /// Compare with what debugfs reports.
     pub debugfs: bool,
-    /// Cut diorite's own recovery short, by power too, and recover once more.
+    /// Cut diorite's own recovery with a simulated power loss, and recover again.
     pub again: bool,
 }
 
-/// What the judges say of a state.
+/// The verdict of the judges on a state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// All is well.
+    /// Nothing was found.
     Well,
-    /// The superblock is torn and has no copy; diorite refuses it, as everybody else does.
+    /// The superblock is torn and has no backup; diorite refuses it, as e2fsck and the kernel do.
     Lost,
-    /// These are wrong.
+    /// These findings.
     Wrong(Vec<String>),
 }
 
@@ -59,21 +62,22 @@ impl Verdict {
     }
 }
 
-/// See the module.
+/// A judge with the memory and files that it reuses. See the module.
 pub struct Judge {
     scratch: tempfile::TempDir,
     mem: Arc<MemDevice>,
-    /// Copy A and copy B once they are recovered; kept, because fresh memory costs more than the copying.
+    /// Copy A and copy B after their recovery. The buffers are reused, because fresh memory costs more than the copying.
     ours: Vec<u8>,
     theirs: Vec<u8>,
-    /// Recovery has truncations to finish. Whoever does that says when: the kernel and diorite say now, e2fsck leaves the time as it is.
+    /// Recovery has truncations to finish, which set times: the kernel and diorite set the current time, e2fsck leaves the time as
+    /// it is.
     times_differ: bool,
-    /// It has orphans, which may have attributes: e2fsck does not free all of those.
+    /// The state has orphans, which may have attributes; e2fsck does not free all blocks and inodes of those.
     attributes_may_be_left: bool,
-    /// e2fsck leaves blocks of a file that it truncates, or the size wrong, where these come in clusters and their map has several leaves
-    /// (1.47; of the kernel's files too): nobody is to be compared with it.
+    /// When e2fsck (1.47) truncates a file of clusters whose map has several leaves, it leaves blocks allocated or a wrong size,
+    /// also for files that the kernel wrote. The trees of such a state are not compared with e2fsck's.
     truncated_wrongly: bool,
-    /// There is no journal, so `e2fsck -fy` has come first.
+    /// The volume has no journal, so `e2fsck -fy` has run first.
     mended: bool,
 }
 
@@ -101,10 +105,10 @@ impl Judge {
         })
     }
 
-    /// What is to be said of this state.
+    /// Judges a state.
     ///
     /// # Errors
-    /// A tool is missing, or the host has no room. What a tool or diorite says against the state is a finding.
+    /// A tool is missing, or the host has no room. An error that a tool or diorite reports about the state is a finding.
     pub fn judge(
         &mut self,
         mode: Mode,
@@ -133,7 +137,8 @@ impl Judge {
         Ok(Verdict::of(found))
     }
 
-    /// Nobody but diorite can help: it may know what the half-written sectors were to be.
+    /// Judges a state whose primary superblock is torn and has no backup. Only diorite may recover it: it may know what the torn
+    /// sectors should hold.
     fn without_superblock(&mut self, mode: Mode, image: &[u8], expect: &Expect) -> Result<Verdict> {
         self.mem.write_at(0, image);
         if open(self.mem.clone(), false).is_err() {
@@ -144,7 +149,8 @@ impl Judge {
         Ok(Verdict::of(found))
     }
 
-    /// The state itself, which has a journal to replay, and orphans: our check judges it as it will be then, and finds nothing.
+    /// Checks the state itself, whose journal is not replayed and which may have orphans. diorite's check judges it as it will be
+    /// after replay, and must find nothing.
     fn as_it_is(&self, image: &[u8], found: &mut Vec<String>) {
         self.mem.write_at(0, image);
         match self.checked() {
@@ -159,7 +165,7 @@ impl Judge {
         }
     }
 
-    /// Copy B: recovered by e2fsck. Lends the kept memory.
+    /// Copy B: recovered by e2fsck. Takes the kept buffer out of `self`; the caller puts it back.
     fn by_fsck(
         &mut self,
         image: &[u8],
@@ -181,7 +187,7 @@ impl Judge {
         Ok(theirs)
     }
 
-    /// Copy A, against copy B and whoever else is to be asked.
+    /// Recovers copy A and compares it with copy B, and with the kernel and debugfs if requested.
     fn compare_all(
         &mut self,
         mode: Mode,
@@ -219,8 +225,8 @@ impl Judge {
         Ok(())
     }
 
-    /// Copy A: opened for writing, which recovers it, and closed; then looked at. Leaves it in the memory device; gives the
-    /// tree and what the recovery changed.
+    /// Copy A: opened for writing, which recovers it, and closed; then judged. Leaves the copy in the memory device; returns its
+    /// tree and the writes of the recovery.
     fn by_diorite(
         &mut self,
         mode: Mode,
@@ -229,7 +235,7 @@ impl Judge {
         found: &mut Vec<String>,
     ) -> Result<(Vec<Entry>, Vec<Event>)> {
         self.mem.write_at(0, image);
-        // Looked at by a reader, who replays the log in memory, and leaves the orphans as they are.
+        // A volume opened for reading replays the log in memory and leaves the orphans as they are.
         let before = open(self.mem.clone(), false);
         let sb = before.ok().map(|volume| volume.superblock().clone());
         self.times_differ = sb.as_ref().is_some_and(has_orphans);
@@ -255,7 +261,7 @@ impl Judge {
         Ok((tree, device.log()))
     }
 
-    /// Copy C: mounted, which recovers it, walked, unmounted.
+    /// Copy C: the kernel mounts it, which recovers it, its tree is read, and it is unmounted.
     fn by_kernel(&self, image: &[u8], ours: &[Entry], found: &mut Vec<String>) -> Result<()> {
         let c = self.file("c", image)?;
         match told_by_kernel(&c, true) {
@@ -269,7 +275,7 @@ impl Judge {
         Ok(())
     }
 
-    /// What diorite finds in the memory device, which must be clean.
+    /// The tree that diorite reads from the memory device; the volume must be clean.
     fn tree(&self, name: &str, found: &mut Vec<String>) -> Vec<Entry> {
         match open(self.mem.clone(), false) {
             Ok(volume) => {
@@ -289,13 +295,13 @@ impl Judge {
         }
     }
 
-    /// Adds who said what to the differences of two trees.
+    /// Adds the differences of two trees to the findings, with the name of whose tree was compared.
     fn differ(&self, who: &str, theirs: &[Entry], ours: &[Entry], found: &mut Vec<String>) {
         let mut differences = Vec::new();
         compare(theirs, ours, &mut differences);
         let of_time = |d: &String| d.contains(": mtime is ") || d.contains(": ctime is ");
         differences.retain(|d| !(self.times_differ && of_time(d)));
-        // What of an attribute without its value is told, and which of two with one name, is everybody's own.
+        // The tools differ in what they report of an attribute without its value, and of which of two attributes with one name.
         differences.retain(|d| !(self.mended && d.contains(": xattrs is ")));
         found.extend(
             differences
@@ -306,7 +312,7 @@ impl Judge {
 
     fn file(&self, name: &str, bytes: &[u8]) -> Result<PathBuf> {
         let path = self.scratch.path().join(name);
-        // Over what the last state left, so that the host's pages are used again.
+        // Writes over the file of the last state, so that the host's pages are reused.
         let open = File::options()
             .write(true)
             .create(true)
@@ -321,13 +327,14 @@ impl Judge {
     }
 }
 
-/// Without a journal an attribute may get to the disk and the inode with its value not, or the other way round, and e2fsck sees neither:
-/// an attribute stays without its value, and a value that nobody names gets a name like any other file. The kernel refuses both.
+/// True for the kernel's errors about attribute values that it refuses. Without a journal, a power cut may leave an attribute whose
+/// value inode was not written, or the reverse. e2fsck detects neither: the attribute stays without its value, and a value inode
+/// that no attribute names is linked into lost+found like any file. The kernel refuses both.
 fn is_refused_value(error: &str) -> bool {
     error.contains("Structure needs cleaning") || error.contains("Stale file handle")
 }
 
-/// diorite's words for such an attribute.
+/// True for diorite's error about such an attribute.
 fn is_lost_value(line: &str) -> bool {
     line.contains(": inode ") && line.ends_with(": no such file or directory")
 }

@@ -1,22 +1,22 @@
-//! What it is: what keeps a round from running at all; what a judge finds is no error but a finding.
-//! Input: failures of tools, of the host, of the engine where nothing may fail. Output: one message.
-//! Limit: errors are final.
+//! What it is: the errors that stop a round. What a judge finds is a finding, not an error.
+//! Input: failures of tools, of the host, and of the engine in places where it must not fail. Output: one message.
+//! Limit: errors are final; nothing retries.
 
 use std::path::{Path, PathBuf};
 
 /// See the module.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A tool of e2fsprogs, or the kernel.
+    /// A tool of e2fsprogs, or the kernel, failed.
     #[error(transparent)]
     Tool(#[from] xtask::error::Error),
-    /// The engine, where the device below is well.
+    /// The engine failed although the device below works.
     #[error("diorite: {0}")]
     Engine(#[from] diorite::Error),
-    /// The simulated disk.
+    /// The simulated disk failed.
     #[error(transparent)]
     Device(#[from] diorite_block::DeviceError),
-    /// A file of the host.
+    /// A file of the host could not be used.
     #[error("{}: {source}", path.display())]
     Io {
         /// Which one.
@@ -34,10 +34,10 @@ pub enum Error {
     },
 }
 
-/// The result of everything here.
+/// The result of the functions of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Turns an I/O error into ours, naming the path.
+/// Converts an I/O error and adds the path.
 pub(crate) fn at(path: &Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
     move |source| Error::Io {
         path: path.to_path_buf(),
@@ -45,7 +45,7 @@ pub(crate) fn at(path: &Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
     }
 }
 
-/// Turns an error of serde_json into ours, naming what was read.
+/// Converts an error of serde_json and adds what was read.
 pub(crate) fn notes(what: &'static str) -> impl FnOnce(serde_json::Error) -> Error {
     move |source| Error::Notes { what, source }
 }

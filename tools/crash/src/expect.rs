@@ -1,10 +1,11 @@
-//! What it is: what a state's files may hold, and the judge of what they do hold.
-//! Input: a history, a place in the log, a recovered volume. Output: findings, in words.
-//! The rule is that of a register: a sector may hold any value whose writer had begun, unless a later value must be there,
-//! that is, one that began after the first was acknowledged and is settled itself. Settled is what is durable; with a
-//! journal also what was acknowledged before anything began that shows in a file's size, since transactions follow one
-//! another and data goes before them; and an append that the size covers, since the size moves over appends in order.
-//! Invariant: every sector of every file is read. Limit: a few findings of a file are told, the others counted.
+//! What it is: what the files of a state may hold, and the judge of what they do hold.
+//! Input: a history, a position in the log, a recovered volume. Output: findings, in words.
+//! The rule is that of a register: a sector may hold any value whose write had begun, unless a later value must be there, that is,
+//! the value of a settled write that began after the first one was acknowledged. A write is settled if it is durable. With a
+//! journal it is also settled if it was acknowledged before the start of a change that shows in a file's size, because transactions
+//! are durable in order and data is written before them; and an append is settled if the size covers it, because the size grows
+//! over appends in order.
+//! Invariant: every sector of every file is read. Limit: a few findings of a file are listed, the others counted.
 
 mod alone;
 mod names;
@@ -19,30 +20,30 @@ use diorite::{OpenFlags, Volume};
 use serde::{Deserialize, Serialize};
 use value::{Value, tell};
 
-/// Findings that are told of one file.
+/// How many findings of one file are listed.
 const TOLD: usize = 4;
 
-/// What all files may hold when the first `at` events of the log have happened. A file's place in the history's list is
-/// its number in the stamps.
+/// What all files may hold after the first `at` events of the log. A file's index in the history's list is its number in the
+/// stamps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expect {
-    /// What was done.
+    /// What was requested and acknowledged.
     pub history: History,
-    /// See there.
+    /// The position of the cut in the log.
     pub at: usize,
 }
 
-/// What is known of a state beside its history.
+/// What is known of a state besides its history.
 #[derive(Debug, Clone, Copy)]
 struct Known<'a> {
     expect: &'a Expect,
     mode: Mode,
-    /// What was acknowledged before this place is settled.
+    /// Everything that was acknowledged before this position is settled.
     shown: usize,
 }
 
 impl Expect {
-    /// Compares with what the volume's files hold.
+    /// Compares what the volume's files hold with what they may hold.
     pub fn judge(&self, volume: &Volume, mode: Mode, found: &mut Vec<String>) {
         self.judge_names(volume, mode, found);
         if mode == Mode::None {
@@ -56,7 +57,7 @@ impl Expect {
             }
             match contents(volume, &start.path) {
                 Ok(bytes) => files.push((number, start, bytes)),
-                // Of a map that was cut in two e2fsck may clear so much that it clears the inode too.
+                // If a map was only partly written, e2fsck may clear so much of it that it clears the inode, too.
                 Err(diorite::Error::NotFound { .. }) if self.may_lose(number, mode) => {}
                 Err(error) => found.push(format!("{}: {error}", start.path)),
             }
@@ -74,8 +75,9 @@ impl Expect {
         }
     }
 
-    /// Without a journal a change of a map that takes several blocks can be cut in two, and e2fsck then clears what does not fit:
-    /// there are holes where data was, though never bytes that were not written to this file. A change that is durable cannot be cut any more.
+    /// True if data of this file may be lost. Without a journal, a power cut can divide a change of a map that takes several
+    /// blocks. e2fsck then clears what is inconsistent: holes appear where data was, but never bytes that were not written to this
+    /// file. A durable change can no longer be divided.
     fn may_lose(&self, file: u32, mode: Mode) -> bool {
         let in_place = |what: &What| matches!(what, What::Write { in_place: true, .. });
         let mut begun = self.history.begun(self.at);
@@ -85,7 +87,7 @@ impl Expect {
             })
     }
 
-    /// May its data have gone through the journal, where what one request writes needs several transactions?
+    /// True if data of this file may have gone through the journal. There, one request may need several transactions.
     fn in_parts(&self, file: u32, mode: Mode) -> bool {
         match mode {
             Mode::Journal => true,
@@ -94,12 +96,12 @@ impl Expect {
         }
     }
 
-    /// Was it, when the power went?
+    /// True if the action was durable when the power was cut.
     fn is_durable(&self, action: &Action) -> bool {
         action.durable.is_some_and(|mark| mark < self.at)
     }
 
-    /// Where began whatever shows in the files' sizes, at the earliest.
+    /// The position where the changes that show in the files' sizes began: the earliest of each file, and the latest of these.
     fn shown_by<'a>(
         &self,
         sizes: impl Iterator<Item = (u32, &'a Start, u64)>,
@@ -109,7 +111,7 @@ impl Expect {
         let began = grown.filter_map(|(file, _, size)| {
             let of_file = self.history.begun(self.at);
             let reach = of_file.filter(|(_, a)| a.changes() == Some(file));
-            // An append that nobody placed could have ended anywhere.
+            // An append whose position is not known could have ended anywhere.
             let may = reach.filter(|(_, a)| a.reaches().is_none_or(|end| end == size));
             may.map(|(_, a)| a.begun).min()
         });
@@ -124,7 +126,7 @@ fn contents(volume: &Volume, path: &str) -> Result<Vec<u8>, diorite::Error> {
     Ok(bytes)
 }
 
-/// What began to change one file, with its number.
+/// The changes of one file that had begun, with their numbers.
 type Changes<'a> = Vec<(u32, &'a Action)>;
 
 impl<'a> Known<'a> {
@@ -164,7 +166,7 @@ impl<'a> Known<'a> {
         begun.filter(|(_, a)| a.changes() == Some(file)).collect()
     }
 
-    /// Must what it did be there, in a file of this size?
+    /// True if the action's data must be there, in a file of this size.
     fn is_settled(&self, action: &Action, size: u64) -> bool {
         let covered = self.mode != Mode::None
             && matches!(action.what, What::Append { .. })
@@ -172,18 +174,18 @@ impl<'a> Known<'a> {
         covered || self.is_kept(action)
     }
 
-    /// Must it be there whatever the file's size is?
+    /// True if the action's data must be there whatever the file's size is.
     fn is_kept(&self, action: &Action) -> bool {
         self.expect.is_durable(action) || action.acked.is_some_and(|mark| mark < self.shown)
     }
 
-    /// The rule of the register, for one sector.
+    /// The values that a sector may hold by the rule of the register.
     fn may_hold(&self, changes: &Changes<'a>, sector: u64, size: u64) -> Vec<Value> {
         let of_sector = |(number, action): &(u32, &'a Action)| {
             Value::of(*number, action, sector).map(|value| (value, *action))
         };
         let writers: Vec<_> = changes.iter().filter_map(of_sector).collect();
-        // The latest beginning among those that must be there: whoever was acknowledged before it is gone.
+        // Writes that were acknowledged before the last settled write began have been replaced.
         let settled = writers.iter().filter(|(value, action)| {
             !matches!(value, Value::Append(_, None)) && self.is_settled(action, size)
         });

@@ -1,8 +1,8 @@
-//! What it is: what was asked, what was acknowledged, and what is durable from which place of the device's log on.
-//! Input: [`Note`]s of a workload, each with its place in that log. Output: the actions that had begun at a place, for
+//! What it is: what was requested, what was acknowledged, and from which position of the device's log on it is durable.
+//! Input: the [`Note`]s of a workload, each with its position in that log. Output: the actions that had begun at a position, for
 //! [`crate::expect`].
-//! Invariants: actions are numbered from 1 in the order in which they begin; places only rise.
-//! Limits: writes that failed may be there in part for ever; one history is of one workload.
+//! Invariants: actions are numbered from 1 in the order in which they begin; positions never decrease.
+//! Limits: any part of a failed write may be there forever; a history describes one workload.
 
 use crate::check::Verdict;
 use crate::names::NameOp;
@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// What a workload did.
+/// One action of a workload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum What {
-    /// Wrote these sectors of a file, which grows if it ends before them.
+    /// Write these sectors of a file, which grows if it ends before them.
     Write {
         /// The file's number.
         file: u32,
@@ -23,49 +23,50 @@ pub enum What {
         sectors: Range<u64>,
         /// O_DSYNC: durable when it is acknowledged.
         dsync: bool,
-        /// All of them held data, so that nothing but data changes.
+        /// All of them held data before, so no metadata changes except times.
         in_place: bool,
     },
-    /// Wrote so many sectors behind the end of a file, wherever that is then.
+    /// Write this many sectors at the end of a file, wherever the end is then.
     Append {
         /// The file's number.
         file: u32,
         /// How many sectors.
         sectors: u64,
-        /// As of a write.
+        /// As in a write.
         dsync: bool,
     },
-    /// fsync or fdatasync: what was acknowledged for the file before is durable when this is acknowledged.
+    /// fsync or fdatasync: data of the file that was acknowledged before the sync began is durable when the sync is acknowledged.
     Sync {
         /// The file's number.
         file: u32,
     },
-    /// Changed a file that nothing else changes meanwhile.
+    /// Change a file that no other request changes at the same time.
     Change {
         /// The file's number.
         file: u32,
-        /// How.
+        /// The change.
         change: Change,
     },
-    /// Had the data of a file go through the journal from then on, or no longer. Nothing in it changes.
+    /// Set or clear the flag that sends a file's data through the journal. Its contents do not change.
     Toggle {
         /// The file's number.
         file: u32,
     },
-    /// Changed the tree of names.
+    /// Change the tree of names.
     Names(NameOp),
-    /// fsync of a file in that tree: its last change is durable when this is acknowledged, and so is every one before it.
+    /// fsync of a file in that tree: when it is acknowledged, the file's last change is durable, and so are all operations on names
+    /// that were acknowledged before that change.
     SyncName(String),
-    /// The volume was synced: as a sync of every file.
+    /// Sync the volume: has the effect of a sync of every file.
     SyncAll,
-    /// The volume was closed: the same.
+    /// Close the volume: the same effect.
     Close,
 }
 
-/// How many failed actions are told.
+/// How many failed actions are listed.
 const MOST_TOLD: usize = 10;
 
-/// Something that becomes known while a workload runs. Actions are numbered from 1 in the order in which they begin.
+/// An event of a workload. Actions are numbered from 1 in the order in which they begin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Note {
     /// An action is about to begin.
@@ -74,60 +75,60 @@ pub enum Note {
     Placed(u32, u64),
     /// The action with this number was acknowledged.
     Acked(u32),
-    /// The action with this number was answered by this error.
+    /// The action with this number failed with this error.
     Failed(u32, String),
 }
 
-/// What a workload does with a file.
+/// How a workload uses a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Usage {
-    /// Many writes in flight together.
+    /// Many writes are in flight at the same time.
     Together,
     /// One change of any kind at a time.
     Alone,
-    /// The same, and the file is not there at the beginning.
+    /// One change at a time, and the file does not exist at the beginning.
     New,
 }
 
-/// A file as it was at the beginning.
+/// A file as it is at the beginning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
     /// Its path in the image.
     pub path: String,
     /// Its size in bytes.
     pub size: u64,
-    /// Sectors that are stamped with write 0; the others are holes, or unwritten.
+    /// Sectors with stamps of write 0; the others are holes or unwritten.
     pub data: Vec<Range<u64>>,
-    /// What is done with it.
+    /// How the workload uses it.
     pub usage: Usage,
 }
 
 impl Start {
-    /// Does this sector hold a stamp?
+    /// True if this sector holds a stamp at the beginning.
     #[must_use]
     pub fn has_data(&self, sector: u64) -> bool {
         self.data.iter().any(|run| run.contains(&sector))
     }
 }
 
-/// An action with its places in the log.
+/// An action with its positions in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Action {
-    /// See there.
+    /// What was requested.
     pub what: What,
-    /// Where an append went.
+    /// The first sector of an append.
     pub place: Option<u64>,
-    /// The log's length when it began.
+    /// The log's length when the action began.
     pub begun: usize,
-    /// And when it was acknowledged.
+    /// The log's length when it was acknowledged.
     pub acked: Option<usize>,
-    /// And when what it did became durable.
+    /// The log's length when its effect became durable.
     pub durable: Option<usize>,
 }
 
 impl Action {
-    /// The file whose contents it changes.
+    /// The file whose contents the action changes.
     #[must_use]
     pub fn changes(&self) -> Option<u32> {
         match self.what {
@@ -143,7 +144,7 @@ impl Action {
         }
     }
 
-    /// The sectors that it writes, if it is known which.
+    /// The sectors that the action writes, if they are known.
     #[must_use]
     pub fn sectors(&self) -> Option<Range<u64>> {
         match &self.what {
@@ -159,24 +160,24 @@ impl Action {
         }
     }
 
-    /// The size, in bytes, that the file has at least when it is done.
+    /// The end, in bytes, of the sectors that it writes: the file's size is at least this afterwards.
     #[must_use]
     pub fn reaches(&self) -> Option<u64> {
         self.sectors().map(|s| s.end * SECTOR as u64)
     }
 }
 
-/// See the module.
+/// The actions of a workload. See the module.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
     pub(crate) files: Vec<Start>,
     pub(crate) actions: Vec<Action>,
-    /// The errors that actions were answered by; the first [`MOST_TOLD`] of them.
+    /// The errors of failed actions; at most [`MOST_TOLD`] of them.
     failed: Vec<String>,
 }
 
 impl History {
-    /// Nothing has happened to these files yet.
+    /// A history of these files without actions.
     #[must_use]
     pub fn new(files: Vec<Start>) -> Self {
         Self {
@@ -192,7 +193,8 @@ impl History {
         u32::try_from(self.actions.len() + 1).expect("a workload is shorter than 2^32 actions")
     }
 
-    /// What the judges found, that requests failed although the device below is well, and that appends got the same place.
+    /// All findings of a state: those of the judges, requests that failed although the device below works, and appends at
+    /// overlapping positions.
     #[must_use]
     pub fn findings(&self, verdict: &Verdict) -> Vec<String> {
         let clash = self.clash();
@@ -204,7 +206,7 @@ impl History {
         found.iter().cloned().chain(failed).chain(clash).collect()
     }
 
-    /// Two appends that went to the same sectors, in words.
+    /// Two appends that wrote the same sectors, in words.
     fn clash(&self) -> Option<String> {
         let appends = (1..).zip(&self.actions);
         let mut appends: Vec<(u32, Option<u32>, Range<u64>)> = appends
@@ -218,13 +220,13 @@ impl History {
         Some(format!("appends {} and {} overlap", two[0].0, two[1].0))
     }
 
-    /// Actions begun.
+    /// The number of actions that have begun.
     #[must_use]
     pub fn len(&self) -> usize {
         self.actions.len()
     }
 
-    /// None?
+    /// True if no action has begun.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.actions.is_empty()
@@ -236,13 +238,13 @@ impl History {
         numbered.filter(move |(_, action)| action.begun < at)
     }
 
-    /// May data of this file have gone through the journal for its own flag's sake, when the log had `at` events?
+    /// True if data of this file may have gone through the journal because of its own flag, when the log had `at` events.
     pub(crate) fn toggled(&self, file: u32, at: usize) -> bool {
         let mut begun = self.begun(at);
         begun.any(|(_, a)| a.what == What::Toggle { file })
     }
 
-    /// Takes a note that stands at `mark` of the log. Places only rise. A number that no action has is passed over.
+    /// Records a note at position `mark` of the log. Positions must not decrease. A number that no action has is ignored.
     pub fn note(&mut self, note: &Note, mark: usize) {
         match note {
             Note::Begun(what) => self.actions.push(Action {
@@ -301,7 +303,7 @@ impl History {
         }
     }
 
-    /// What was acknowledged before `begun` for these files is durable from `mark` on.
+    /// Data of these files that was acknowledged before `begun` is durable from `mark` on.
     fn durable(&mut self, begun: usize, mark: usize, of: impl Fn(u32) -> bool) {
         for action in &mut self.actions {
             let concerned = action.changes().is_some_and(&of);
@@ -320,7 +322,8 @@ impl History {
         });
     }
 
-    /// A process was killed and nothing lost power: of data that went where data was, all that was acknowledged is there, unless it waited for a commit.
+    /// After a kill nothing loses power: overwrites of data that were acknowledged are there, except those that waited for a commit
+    /// because their file's data may go through the journal.
     pub fn keeps_what_was_acked(&mut self) {
         let toggled = |a: &Action| match a.what {
             What::Toggle { file } => Some(file),

@@ -1,6 +1,6 @@
-//! What it is: a state in which something was found, kept so that it can be looked at again.
-//! Input: the image before any recovery, what it may hold, what was found. Output: a directory with `state.img`,
-//! `state.json` and `found.txt`. Invariant: judging a kept state again needs nothing else.
+//! What it is: a state in which something was found, kept so that it can be judged again.
+//! Input: the image before any recovery, what it may hold, what was found. Output: a directory with `state.img`, `state.json` and
+//! `found.txt`. Invariant: nothing else is needed to judge the state again.
 
 use crate::bed::Mode;
 use crate::check::{Also, Judge, Verdict};
@@ -9,12 +9,12 @@ use crate::expect::Expect;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// All that a judge must know of a state beside its image.
+/// Everything that a judge must know of a state besides its image.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Kept {
-    /// How data and journal go together.
+    /// The journal mode of the volume.
     pub mode: Mode,
-    /// Where it came from, in words: seed, round, place in the log, what survived.
+    /// The origin of the state in words: seed, round, position in the log, which writes survived.
     pub origin: String,
     /// What its files may hold.
     pub expect: Expect,
@@ -46,7 +46,7 @@ impl Kept {
     }
 }
 
-/// Judges a kept state again: its origin, and what is found now.
+/// Judges a kept state again; returns its origin and the new verdict.
 ///
 /// # Errors
 /// The directory does not hold a state, or a tool is missing.

@@ -1,9 +1,10 @@
-//! What it is: writers that are killed at any instruction, hundreds of times.
-//! Input: how many, and a seed. Output: as of a campaign.
-//! The writer is this program in another process: it runs a workload on an image file of the host and tells each note on
-//! its standard output before or after the act. A kill is no power cut: what was acknowledged must be there, unless data goes through the journal.
-//! Invariant: only the child that was started here is ever killed. Limit: what the writer could not tell any more is
-//! taken to have begun only if it was told.
+//! What it is: processes that write to an image and are killed at any instruction, hundreds of times.
+//! Input: a number of kills and a seed. Output: the same as of a campaign of power cuts.
+//! The writer is this program in another process: it runs a workload on an image file of the host, and prints each note on its
+//! standard output before or after the act. A kill is no power cut: data that was acknowledged must be there, unless it goes
+//! through the journal.
+//! Invariant: only a child that was started here is killed. Limit: an action counts as begun only if the writer printed its note
+//! before the kill.
 
 use crate::bed::{Bed, Mode, scratch};
 use crate::campaign::{MOST_FOUND, Outcome, Wish};
@@ -19,10 +20,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Actions of a writer that nobody kills.
+/// The number of actions of a writer that is not killed.
 const ACTIONS: u32 = 2000;
 
-/// The writer: what the hidden argument `--writer IMAGE FILES SEED` of the command runs.
+/// The writer process: what the hidden argument `--writer IMAGE FILES SEED` runs.
 ///
 /// # Errors
 /// The image cannot be used.
@@ -33,7 +34,8 @@ pub fn writer(image: &str, files: &str, seed: u64) -> Result<()> {
     let mut sink = |note: Note| {
         let mut line = serde_json::to_vec(&note).map_err(notes("a note"))?;
         line.push(b'\n');
-        // One write: it is in the pipe whole before the act, or after it.
+        // A single write, so the note is in the pipe completely before the act that it announces, and after the act that it
+        // confirms.
         out.write_all(&line).map_err(at(Path::new("the pipe")))?;
         out.flush().map_err(at(Path::new("the pipe")))
     };
@@ -54,7 +56,7 @@ pub fn run(wish: &Wish, kills: usize, say: &mut dyn FnMut(&str)) -> Result<Outco
         std::fs::write(&image, &bed.image).map_err(at(&image))?;
         let mut history = one(&bed, &image, rng.next(), rng.below(1500))?;
         if mode != Mode::Journal {
-            // There data waits for its commit in the writer's memory.
+            // In that mode, data that was acknowledged is in the writer's memory until its commit.
             history.keeps_what_was_acked();
         }
         judge(wish, mode, number, &history, &image, &mut outcome)?;
@@ -68,7 +70,7 @@ pub fn run(wish: &Wish, kills: usize, say: &mut dyn FnMut(&str)) -> Result<Outco
     Ok(outcome)
 }
 
-/// Runs a writer and kills it when it has told `after` notes; gives what it told.
+/// Runs a writer and kills it when it has printed `after` notes; returns the history of what it printed.
 fn one(bed: &Bed, image: &Path, seed: u64, after: u64) -> Result<History> {
     let program = std::env::current_exe().map_err(at(Path::new("this program")))?;
     let files = serde_json::to_string(&bed.files).map_err(notes("a list of files"))?;
@@ -83,12 +85,12 @@ fn one(bed: &Bed, image: &Path, seed: u64, after: u64) -> Result<History> {
     let mut history = History::new(bed.files.clone());
     for (mark, line) in BufReader::new(pipe).split(b'\n').enumerate() {
         let line = line.map_err(at(&program))?;
-        // A kill may cut the last line; what it would have told had not begun, or was not acknowledged.
+        // A kill may cut the last line. What that line announces had not begun; what it confirms was not acknowledged to anybody.
         if let Ok(note) = serde_json::from_slice(&line) {
             history.note(&note, mark);
         }
         if mark as u64 == after {
-            // That it has ended already is no failure.
+            // The writer may have ended already, which is no failure.
             let _ended = child.kill();
         }
     }

@@ -1,19 +1,19 @@
-//! What it is: power cuts at every point of a workload, killed writers, and the judges of what is left.
-//! Input: a number of states and a seed. Output: nothing found, or a directory per state that something was found in.
-//! The floor plan, in the order of a round: an image is made, a workload runs on it while the device below remembers,
-//! every cut of that log is recovered by diorite, by e2fsck and, a sample, by the kernel, and judged.
-//! Limits: images live in memory; what diorite cannot do yet is not in the workload.
+//! What it is: tests by power cuts at any point of a workload and by killed writers, with the judges of what is left.
+//! Input: a number of states and a seed. Output: nothing found, or a directory for each state in which something was found.
+//! The modules below are in the order of a round: an image is made; a workload runs on it while the device below records its
+//! writes; every chosen cut of that record is recovered by diorite, by e2fsck and (a sample) by the kernel, and judged.
+//! Limits: images are in memory; the workload has only operations that diorite implements.
 
-// A sector that says which write it came from.
+// The stamp in a sector: which file, place and write the sector came from.
 pub mod stamp;
 
-// What was asked and acknowledged, and what a file may therefore hold at any place of the log.
+// What was requested and acknowledged, and what a file may therefore hold at any position of the device's log.
 pub mod history;
 
 // The states of a file that is changed by one request at a time.
 pub mod states;
 
-// What a state's files may hold, and the judge of what they do hold.
+// What the files of a crash state may hold, and the judge of what they do hold.
 pub mod expect;
 
 // The image that a workload begins with.
@@ -22,28 +22,28 @@ pub mod bed;
 // Random requests, many in flight, noted in the history.
 pub mod workload;
 
-// An image as diorite sees it, in the form of a manifest, and the comparison of two of them.
+// An image as diorite reads it, in the form of a manifest, and the comparison of two of them.
 pub mod view;
 
-// The superblock of a state: whole, torn, or lost.
+// The primary superblock of a state: whole, torn, or lost.
 pub mod torn;
 
-// One state: recovered three ways, compared, checked.
+// Judges one state: recovers it in three ways, compares the results, checks them.
 pub mod check;
 
-// Rounds of bed, workload, cuts and checks, on every processor.
+// Rounds of image, workload, cuts and checks, on every processor.
 pub mod campaign;
 
-// States in which something was found: kept, and looked at again.
+// States in which something was found: stored, and judged again.
 pub mod keep;
 
-// Power cuts right behind acknowledgements of several threads.
+// Power cuts right after acknowledgements to several threads.
 pub mod acks;
 
 // Writers that are killed.
 pub mod kill;
 
-// What keeps a round from running at all.
+// Errors that stop a round; findings are not errors.
 pub mod error;
 
 mod names;

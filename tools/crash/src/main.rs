@@ -1,6 +1,6 @@
-//! `cargo xtask crash`: power cuts and kills, from the command line.
-//! Input: the command line. Output: a line per round; for each state in which something was found where it is kept and how
-//! to look at it again; exit code 0 only if nothing was found.
+//! The command `cargo xtask crash`: power cuts and kills.
+//! Input: the command line. Output: a line per round; for each state in which something was found, where it is kept and how to
+//! judge it again. The exit code is 0 only if nothing was found.
 
 #![expect(clippy::print_stdout, reason = "a command line tool prints")]
 
@@ -33,7 +33,7 @@ is found is kept in DIR (target/crash); --repeat judges it again.
 FUA, a cache, a journal disk, a loop device; the power goes right behind acknowledgements, and what was promised must be there.
 ";
 
-/// What the command line asks for.
+/// What the command line requests.
 enum Task {
     Run {
         wish: Wish,
@@ -81,7 +81,7 @@ fn is_root() -> bool {
 }
 
 fn parse(args: &[String]) -> std::result::Result<Task, String> {
-    // How `kill` starts this program again.
+    // `kill` starts this program again with these arguments.
     if let [writer, image, files, seed] = args
         && writer == "--writer"
     {
@@ -179,7 +179,7 @@ fn run(wish: &Wish, kills: usize, behind: &Behind) -> Result<bool> {
     Ok(tell(&cuts.found) & tell(&killed.found) & tell(&promised.found))
 }
 
-/// Says what was found and how to look at it again; true if nothing was.
+/// Prints what was found and how to judge it again; true if nothing was found.
 fn tell(found: &[(PathBuf, String)]) -> bool {
     for (dir, first) in found {
         let dir = dir.canonicalize().unwrap_or_else(|_| dir.clone());

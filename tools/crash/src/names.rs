@@ -1,7 +1,8 @@
 //! What it is: a tree of names that one thread changes, one operation at a time.
-//! Input: operations in their order. Output: the tree after each of them (`tree`); what a recovered volume shows, in the same form (`look`).
-//! Invariant: an operation that the tree does not allow changes nothing. Limits: everything lies below [`TOP`]; files are empty, or their few bytes are in
-//! their inodes.
+//! Input: operations in their order. Output: the tree after each of them (`tree`); what a recovered volume shows, in the same form
+//! (`look`).
+//! Invariant: an operation that the tree does not allow changes nothing. Limits: all names are below [`TOP`]; files are empty, or
+//! have a few bytes in their inodes.
 
 mod extras;
 mod look;
@@ -18,74 +19,74 @@ use diorite_format::{FileType, InodeFlags};
 use extras::ATTRIBUTES;
 use serde::{Deserialize, Serialize};
 
-/// The directory with all of it.
+/// The directory that holds the tree.
 pub(crate) const TOP: &str = "/tree";
 const DEVICE: Rdev = Rdev { major: 8, minor: 1 };
-/// What attributes and contents are made of.
+/// The byte that fills attribute values and contents.
 pub(crate) const FILLING: u8 = b'v';
 
-/// What is made.
+/// What an operation creates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Make {
     /// An empty file.
     File,
-    /// An empty file that has no name at first, and then gets it.
+    /// An empty file that is created without a name and then linked.
     Temporary,
     /// An empty directory.
     Dir,
-    /// A symbolic link with so many bytes to its target.
+    /// A symbolic link whose target has this many bytes.
     Link(u16),
     /// A character device.
     Device,
 }
 
-/// How a name is moved.
+/// How a name is moved (flags of renameat2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum How {
-    /// Over what is there.
+    /// Replacing the target.
     Replace,
-    /// Not over what is there.
+    /// Failing if the target exists.
     NoReplace,
-    /// In exchange for what is there.
+    /// Exchanging source and target.
     Exchange,
-    /// A whiteout takes its place.
+    /// Leaving a whiteout at the source.
     Whiteout,
 }
 
-/// One operation. Paths begin below [`TOP`].
+/// One operation. Paths are relative to [`TOP`] and begin with a slash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NameOp {
-    /// Something new.
+    /// Create something.
     Make(String, Make),
-    /// A second name.
+    /// Give a file a second name.
     Link(String, String),
-    /// A name of anything but a directory is removed.
+    /// Remove a name of anything but a directory.
     Unlink(String),
-    /// An empty directory is removed.
+    /// Remove an empty directory.
     Rmdir(String),
-    /// A name is moved.
+    /// Move a name.
     Rename(String, String, How),
-    /// Permissions are set.
+    /// Set the permissions.
     Mode(String, u16),
-    /// The attribute with this number gets so many bytes, or is removed.
+    /// Set the attribute with this number to a value of this many bytes, or remove it.
     Attribute(String, u8, Option<u32>),
-    /// A list of who may do what is set, or removed.
+    /// Set an access control list, or remove it.
     Acl(String, Which, Option<List>),
-    /// Flags are set: these of those that operations change, and no others.
+    /// Set exactly these of the flags in [`extras::CHANGED`].
     Flags(String, u32),
-    /// An empty file gets so many bytes, in its inode.
+    /// Give an empty file this many bytes, stored in its inode.
     Inside(String, u16),
 }
 
-/// What a volume has that not all have.
+/// Optional features of a volume.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Powers {
-    /// Values of attributes in inodes of their own.
+    /// Attribute values may have inodes of their own (ea_inode).
     pub(crate) values: bool,
-    /// Small files in their inodes.
+    /// Small files may be stored in their inodes (inline_data).
     pub(crate) inside: bool,
 }
 
@@ -100,7 +101,7 @@ impl Powers {
 }
 
 impl NameOp {
-    /// Asks a volume to do it.
+    /// Performs the operation on a volume.
     pub(crate) fn ask(&self, volume: &Volume) -> Result<(), Error> {
         let at = |path: &str| format!("{TOP}{path}");
         let ino = |path: &str| volume.resolve(at(path).as_bytes(), false);
@@ -148,7 +149,7 @@ impl NameOp {
         }
     }
 
-    /// Does it change the inode that this path stands for afterwards?
+    /// True if the operation changes the inode that this path names afterwards.
     pub(crate) fn concerns(&self, path: &str) -> bool {
         match self {
             NameOp::Make(of, _)

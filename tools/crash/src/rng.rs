@@ -1,8 +1,8 @@
-//! What it is: numbers from a seed (splitmix64).
-//! Input: a seed. Output: numbers. Invariant: the sequence of a seed never changes, so that a printed seed repeats a
-//! workload. Limit: not cryptographic.
+//! What it is: random numbers from a seed (splitmix64).
+//! Input: a seed. Output: numbers. Invariant: the sequence of a seed never changes, so a printed seed repeats a workload. Limit:
+//! not cryptographic.
 
-/// A sequence of numbers.
+/// A sequence of random numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct Rng(u64);
 
@@ -24,12 +24,12 @@ impl Rng {
         self.next().checked_rem(n).unwrap_or(0)
     }
 
-    /// True once in `n` times.
+    /// True once in `n` calls, on average.
     pub(crate) fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    /// One of these.
+    /// One of these, each equally likely.
     pub(crate) fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         let index = usize::try_from(self.below(of.len() as u64));
         &of[index.expect("less than a length")]

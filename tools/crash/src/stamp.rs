@@ -1,40 +1,40 @@
-//! What it is: a sector that says which file, which place and which write it came from.
-//! Input: those three. Output: 512 bytes, and what any 512 bytes turn out to be.
-//! Invariants: the stamp fills the sector, so half a sector is no stamp; no stamp is all zero or the stale pattern.
+//! What it is: the stamp that fills a sector and says which file, position and write the sector came from.
+//! Input: these three. Output: the 512 bytes of a stamp; and for any 512 bytes, what they are.
+//! Invariants: the stamp fills the whole sector, so half a sector is no valid stamp; no stamp is all zeros or the stale pattern.
 
-/// Bytes of a sector, the unit that no power cut tears.
+/// Bytes of a sector, the unit that a power cut does not tear.
 pub const SECTOR: usize = 512;
 
-/// What the device is full of before an image is made on it: nobody ever wrote it to a file.
+/// The device is filled with this byte before an image is made on it; no workload writes it to a file.
 pub const STALE: u8 = 0xA5;
 
-/// Marks the number of a sector whose place in the file nobody knew when it was filled.
+/// Set in the sector number of an append's stamps: its position in the file was not known when the buffer was filled.
 pub const OF_APPEND: u64 = 1 << 63;
 
 const MAGIC: u64 = 0x6469_6f72_6974_6521;
 const RECORD: usize = 32;
 
-/// Which write a sector came from.
+/// The origin of a sector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     /// The file's number in the workload.
     pub file: u32,
-    /// The sector's number in the file; of an append its number in that, with [`OF_APPEND`] set.
+    /// The sector's number in the file; for an append, its number within the append, with [`OF_APPEND`] set.
     pub sector: u64,
-    /// The write's number in the history; 0 is what the file began with.
+    /// The write's number in the history; 0 for the contents that the file began with.
     pub write: u32,
 }
 
-/// What a sector turns out to hold.
+/// What a sector holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
-    /// One write's sector, whole.
+    /// A complete sector of one write.
     Stamp(Stamp),
     /// Zeros.
     Zeros,
-    /// What was on the device before: never written to any file.
+    /// The stale pattern of the device: never written to any file.
     Stale,
-    /// Nothing that anybody wrote: a torn or foreign sector.
+    /// Bytes that no write produced: a torn or foreign sector.
     Other,
 }
 
@@ -50,7 +50,7 @@ impl Stamp {
         record
     }
 
-    /// Fills one sector, or the part of it that lies inside a file.
+    /// Fills one sector, or the part of the last one that is inside the file.
     pub fn fill(self, sector: &mut [u8]) {
         let record = self.record();
         for part in sector.chunks_mut(RECORD) {
@@ -59,7 +59,7 @@ impl Stamp {
     }
 }
 
-/// The bytes of `write` for the sectors of a file from `first` on.
+/// Fills `bytes` with the stamps of `write`, for the sectors of a file from `first` on.
 pub fn fill(bytes: &mut [u8], file: u32, first: u64, write: u32) {
     for (sector, part) in (first..).zip(bytes.chunks_mut(SECTOR)) {
         let stamp = Stamp {
@@ -71,7 +71,7 @@ pub fn fill(bytes: &mut [u8], file: u32, first: u64, write: u32) {
     }
 }
 
-/// What a sector, or the part of it that lies inside a file, holds.
+/// What a sector, or the part of the last one that is inside the file, holds.
 #[must_use]
 pub fn held(bytes: &[u8]) -> Held {
     let all = |byte: u8| bytes.iter().all(|b| *b == byte);

@@ -1,46 +1,47 @@
-//! What it is: the states that a file goes through which is changed by one request at a time.
-//! Input: what it began with, and its changes in their order. Output: after each change its size and what its blocks are mapped to; and of each sector
-//! that it ever had on the device, all that was written there.
-//! Invariants: a sector of the device (a cell) that moves to another place in the file keeps its number; one that is freed never comes back, for
-//! it is not used again before the state without it is durable. Of a cluster only the whole is freed: a block that has become a hole gets its cells back while
-//! another of the cluster is there. Limits: sizes and ranges are whole sectors.
+//! What it is: the states of a file that is changed by one request at a time.
+//! Input: what the file begins with, and its changes in their order. Output: after each change, the file's size and what its blocks
+//! are mapped to; and for each sector that the file ever had on the device, everything that was written there.
+//! Invariants: a sector of the device (a cell) keeps its number if it moves to another position in the file. A freed cell never
+//! returns to the file, because space is not reused before the state without it is durable. Clusters are freed as a whole: a block
+//! that has become a hole gets its cells back while another block of its cluster is mapped. Limits: sizes and ranges are whole
+//! sectors.
 
 use crate::history::Start;
 use crate::stamp::SECTOR;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// How a file was changed. All ranges are of sectors.
+/// A change of a file. All ranges are in sectors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    /// It was made, empty.
+    /// Create it, empty.
     Create,
-    /// Its only name was removed.
+    /// Remove its only name.
     Unlink,
-    /// These were written; the file grows if it ends before them.
+    /// Write these sectors; the file grows if it ends before them.
     Write(Range<u64>),
-    /// It was given this size.
+    /// Set this size.
     Truncate(u64),
-    /// Holes became unwritten blocks; the file grows unless it keeps its size.
+    /// Make unwritten blocks of holes; the file grows to the range's end unless it keeps its size.
     Allocate(Range<u64>, KeepSize),
-    /// The range became a hole.
+    /// Make a hole of the range.
     Punch(Range<u64>),
-    /// The range became zeros that are allocated.
+    /// Make the range zeros, with its blocks allocated.
     Zero(Range<u64>, KeepSize),
-    /// The range was taken out.
+    /// Remove the range from the file; later data moves down.
     Collapse(Range<u64>),
-    /// The range was put in, as a hole.
+    /// Insert the range as a hole; later data moves up.
     Insert(Range<u64>),
 }
 
-/// Does the size stay?
+/// Whether a change keeps the file's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeepSize {
-    /// It does.
+    /// The size does not change.
     Yes,
-    /// The file ends behind the range, or farther.
+    /// The file ends at the end of the range or after it.
     No,
 }
 
@@ -48,14 +49,14 @@ pub enum KeepSize {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
     Zeros,
-    /// This sector of the file, as it was numbered then, by the action with this number.
+    /// This sector of the file (by its number at that time), written by the action with this number.
     Stamp {
         sector: u64,
         write: u32,
     },
 }
 
-/// What a block of the file is mapped to: the number of its first cell.
+/// What a block of the file is mapped to; the number is that of its first cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Block {
     Hole,
@@ -63,24 +64,24 @@ pub(crate) enum Block {
     Written(usize),
 }
 
-/// A file between two changes.
+/// A file after a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) there: bool,
-    /// Its size.
+    /// The size in sectors.
     pub(crate) sectors: u64,
     pub(crate) blocks: Vec<Block>,
 }
 
-/// See the module.
+/// All states of a file. See the module.
 #[derive(Debug)]
 pub(crate) struct States {
-    /// Sectors of a block, and blocks of a cluster.
+    /// Sectors per block, and blocks per cluster.
     per: u64,
     cluster: u64,
-    /// What was written to each cell, by the change with this place in the list of states.
+    /// The writes to each cell, each with the index in `list` of the state that it led to.
     cells: Vec<Vec<(usize, Content)>>,
-    /// The first is what the file began with.
+    /// The first state is what the file begins with.
     pub(crate) list: Vec<State>,
 }
 
@@ -93,7 +94,7 @@ impl State {
         &mut self.blocks[at]
     }
 
-    /// The same with a hole of so many blocks put in.
+    /// This state with a hole of `blocks` blocks inserted at block `at`.
     pub(crate) fn with_hole(mut self, at: u64, blocks: u64) -> State {
         let at = place(at);
         if self.blocks.len() > at {
@@ -103,7 +104,7 @@ impl State {
         self
     }
 
-    /// The same with what a write has made of its blocks before `end`, after which it is as in `after`.
+    /// This state with its blocks before `end` as in `after`: a write that is there only in part.
     pub(crate) fn written(mut self, after: &State, end: u64, per: u64) -> State {
         let now = place(end).min(after.blocks.len());
         if self.blocks.len() < now {
@@ -114,7 +115,7 @@ impl State {
         self
     }
 
-    /// The same with so many blocks taken out.
+    /// This state with these blocks removed.
     pub(crate) fn without(mut self, blocks: Range<u64>) -> State {
         let end = place(blocks.end).min(self.blocks.len());
         self.blocks.drain(place(blocks.start).min(end)..end);
@@ -127,7 +128,7 @@ fn place(number: u64) -> usize {
 }
 
 impl States {
-    /// A file as it begins, on a volume with blocks of `block` bytes, of which `cluster` are had together.
+    /// A file as it begins, on a volume with blocks of `block` bytes and clusters of `cluster` blocks.
     pub(crate) fn new(start: &Start, there: bool, (block, cluster): (u32, u32)) -> States {
         let per = u64::from(block) / SECTOR as u64;
         let mut states = States {
@@ -148,12 +149,12 @@ impl States {
         states
     }
 
-    /// Sectors of a block.
+    /// Sectors per block.
     pub(crate) fn per_block(&self) -> u64 {
         self.per
     }
 
-    /// What may be in a cell when all that came up to the change `base` is settled, and nothing behind the change `last` has begun.
+    /// What a cell may hold when all changes up to `base` are settled, and none after `last` has begun.
     pub(crate) fn may_hold(&self, cell: usize, base: usize, last: usize) -> Vec<Content> {
         let written = &self.cells[cell];
         let settled = written.iter().rposition(|(at, _)| *at <= base).unwrap_or(0);
@@ -161,7 +162,7 @@ impl States {
         later.map(|(_, content)| *content).collect()
     }
 
-    /// The action with this number changes the file.
+    /// Adds the state after the change that the action with this number makes.
     pub(crate) fn apply(&mut self, number: u32, change: &Change) {
         let at = self.list.len();
         let mut state = self.list.last().expect("the first is always there").clone();
@@ -210,12 +211,12 @@ impl States {
         self.list.push(state);
     }
 
-    /// The blocks that a range of sectors touches.
+    /// The blocks that a range of sectors touches, also in part.
     pub(crate) fn blocks(&self, sectors: &Range<u64>) -> Range<u64> {
         sectors.start / self.per..sectors.end.div_ceil(self.per)
     }
 
-    /// The cells of a block that was a hole: those of the cluster, if another block of the file has that, else new ones.
+    /// The cells of a block that was a hole: those of its cluster if another block of the file maps it, else new ones.
     fn new_block(&mut self, state: &State, block: u64) -> usize {
         let first = block - block % self.cluster;
         for other in first..first + self.cluster {
@@ -230,7 +231,7 @@ impl States {
         cells + place((block - first) * self.per)
     }
 
-    /// The rest of a block that held no data is filled with zeros.
+    /// Writes sectors. In a block that held no data before, the other sectors become zeros.
     fn write(&mut self, state: &mut State, at: usize, number: u32, sectors: &Range<u64>) {
         for block in self.blocks(sectors) {
             let (cell, was_written) = match *state.block(block) {
@@ -253,7 +254,7 @@ impl States {
         }
     }
 
-    /// Zeros written to sectors of one block, if it holds data.
+    /// Writes zeros to sectors of one block, if that block holds data.
     fn zero_within(&mut self, state: &mut State, at: usize, sectors: Range<u64>) {
         if sectors.is_empty() {
             return;
@@ -265,7 +266,8 @@ impl States {
         }
     }
 
-    /// The whole blocks of a range, when the parts of blocks at its ends have been zeroed. What is behind the size counts as covered.
+    /// Zeroes the partial blocks at the ends of a range and returns the whole blocks between them. A range that reaches the size
+    /// includes the rest of its last block.
     fn zero_edges(&mut self, state: &mut State, at: usize, sectors: &Range<u64>) -> Range<u64> {
         let end = if sectors.end >= state.sectors {
             sectors.end.next_multiple_of(self.per)

@@ -1,23 +1,23 @@
 //! What it is: the state of the primary superblock, whose 1,024 bytes a power cut may tear between their two sectors.
-//! Input: an image. Output: [`Super`]. Invariant: only a wrong checksum counts as torn, as it does for diorite; volumes
-//! without checksums are never found torn. Limit: copies are looked for where mke2fs puts them by default.
+//! Input: an image. Output: [`Super`]. Invariant: only a wrong checksum counts as torn, as in diorite; volumes without checksums
+//! are never reported as torn. Limit: backups are searched where mke2fs puts them by default.
 
 use diorite_format::features::RoCompat;
 use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, backup_candidates};
 use diorite_format::{Corrupt, FormatError, Superblock};
 
-/// What can be hoped for.
+/// Whether the superblock can be used or replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Super {
-    /// The primary is what somebody wrote.
+    /// The primary superblock is valid.
     Whole,
-    /// It is not, and a copy can stand in for it.
+    /// The primary superblock is torn, and a backup can replace it.
     Torn,
-    /// It is not, and there is no copy: e2fsck and the kernel give up.
+    /// The primary superblock is torn, and there is no backup: e2fsck and the kernel give up.
     Lost,
 }
 
-/// Looks at the image.
+/// The state of the image's primary superblock.
 #[must_use]
 pub fn superblock(image: &[u8]) -> Super {
     match parse(image, SUPERBLOCK_OFFSET) {
@@ -33,7 +33,7 @@ pub fn superblock(image: &[u8]) -> Super {
     if found { Super::Torn } else { Super::Lost }
 }
 
-/// Does it name orphans, whose deletion or truncation is not done?
+/// True if the superblock has orphans: inodes whose deletion or truncation is not finished.
 #[must_use]
 pub fn has_orphans(sb: &Superblock) -> bool {
     !sb.last_orphan().is_none() || sb.features().ro_compat.has(RoCompat::ORPHAN_PRESENT)
@@ -58,9 +58,9 @@ mod tests {
                 panic!("mke2fs is there, and there is room");
             };
             assert_eq!(superblock(&bed.image), Super::Whole);
-            // The time of the last write.
+            // The low byte of s_wtime.
             bed.image[1024 + 0x30] ^= 1;
-            // Larger blocks, and clusters, make groups that the whole image fits in.
+            // With larger blocks, or with clusters, the whole image is one group, which has no backup.
             let has_copies = bed.block == 1024 && !bed.shape.contains("bigalloc");
             let has_sum = !bed.shape.contains("^metadata_csum") && !bed.shape.contains("ext3");
             let torn = superblock(&bed.image);

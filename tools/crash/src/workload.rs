@@ -1,8 +1,9 @@
-//! What it is: random requests against the engine's public interface, many in flight.
-//! Input: a volume, its stamped files, a seed. Output: [`Note`]s, each told before what it announces and after what it
-//! confirms.
-//! Invariants: the same seed asks the same; every sector written carries the number of its action; at the end everything is
-//! reaped and the volume closed. Limits: one thread asks; the order of endings is the engine's and the device's.
+//! What it is: random requests to the engine's public interface, many in flight.
+//! Input: a volume, its stamped files, a seed. Output: [`Note`]s, each given to the sink before the act that it announces and after
+//! the act that it confirms.
+//! Invariants: the same seed makes the same requests; every sector that is written has the number of its action; at the end
+//! everything is reaped and the volume is closed. Limits: one thread submits; the order of completions depends on the engine and
+//! the device.
 
 mod alone;
 mod names;
@@ -19,44 +20,44 @@ use diorite_format::InodeFlags;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Requests that may be in flight in each queue.
+/// The depth of each queue.
 const DEPTH: u32 = 32;
 const QUEUES: usize = 2;
-/// So many files keep their size and are full from the beginning on: nothing of their metadata ever changes but times.
+/// The first files keep their size and are full of data from the beginning: of their metadata only times change.
 const OVERWRITTEN: usize = 2;
-/// Bytes that every other file may grow to.
+/// The size in bytes that every other file may grow to.
 const LARGE: u64 = 512 << 10;
-/// Sectors of a request, at most.
+/// Upper limits of a request's length in sectors, one of which is chosen at random.
 const LENGTHS: [u64; 7] = [1, 1, 2, 8, 8, 16, 128];
 
-/// One in so many actions changes a file that is changed by one request at a time.
+/// On average one in this many actions changes a file that is changed by one request at a time.
 const ALONE: u64 = 3;
-/// One in so many changes the tree of names, or syncs one of its files.
+/// On average one in this many actions changes the tree of names, or syncs one of its files.
 const NAMES: u64 = 3;
 
-/// What may be asked next. A new operation is a kind here, a case in [`Driver::step`], and a [`What`].
+/// The next action. A new operation is a kind here, a case in [`Driver::step`], and a [`What`].
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// Write a few sectors, or many, where there is data, where there is none yet, behind the end.
+    /// Write a few or many sectors, into data, into holes or unwritten space, or after the end.
     Write { place: Place, dsync: bool },
-    /// Write at the end, wherever that is then.
+    /// Append at the end, wherever it is then.
     Append { dsync: bool },
-    /// Through a queue, while others are in flight.
+    /// Sync through a queue, while other requests are in flight.
     Sync { data_only: bool },
-    /// As a caller would who has nothing else to do.
+    /// Sync with a blocking call.
     BlockingSync,
-    /// Have its data go through the journal from now on, or no longer (chattr +j, -j).
+    /// Set or clear the flag that sends the file's data through the journal (chattr +j, -j).
     Toggle,
-    /// Ask nothing, take completions.
+    /// Submit nothing new; reap completions.
     Reap,
 }
 
 /// Where a write goes.
 #[derive(Debug, Clone, Copy)]
 enum Place {
-    /// Somewhere below the end that has been asked for.
+    /// Before the end that requests so far reach.
     Inside,
-    /// At that end, or a little behind it.
+    /// At that end, or a little after it.
     Behind,
 }
 
@@ -86,10 +87,10 @@ impl Step {
 struct Target {
     file: File,
     start: Start,
-    /// The sector behind all that has been asked for, and the one that no request goes beyond.
+    /// The sector after everything requested so far, and the sector that no request goes past.
     end: u64,
     most: u64,
-    /// As each queue knows it.
+    /// The file's id in each queue.
     ids: Vec<FileId>,
 }
 
@@ -100,19 +101,19 @@ struct Driver<'a> {
     batches: Vec<VecDeque<Request>>,
     targets: Vec<Target>,
     alone: Vec<Alone>,
-    /// The tree of names, if there is one.
+    /// The tree of names, if the image has one.
     tree: Option<Tree>,
-    /// What was open when it lost a name: orphans, while commits go by.
+    /// Files that were open when they lost their names: orphans that live across commits.
     held: VecDeque<File>,
     /// The number of the next action.
     next: u32,
     sink: &'a mut dyn FnMut(Note) -> Result<()>,
 }
 
-/// Runs `actions` actions, numbered from `first`, then closes the volume; gives the number after the last.
+/// Runs `actions` actions, numbered from `first`, then closes the volume; returns the number after the last.
 ///
 /// # Errors
-/// The volume cannot be used at all, or `sink` fails; a request that fails is told to `sink`.
+/// The volume cannot be used at all, or `sink` fails. A request that fails is only noted.
 pub fn run(
     volume: Volume,
     files: &[Start],
@@ -123,7 +124,7 @@ pub fn run(
     let queues: Vec<Queue> = (0..QUEUES)
         .map(|_| volume.queue(DEPTH))
         .collect::<std::result::Result<_, _>>()?;
-    // Those that are written together come first.
+    // The files that many requests write at the same time come first.
     let (together, alone): (Vec<_>, Vec<_>) = files
         .iter()
         .enumerate()
@@ -198,7 +199,7 @@ fn flags(dsync: bool) -> RequestFlags {
 impl Driver<'_> {
     fn step(&mut self, step: Step) -> Result<()> {
         let all = self.targets.len();
-        // Half of everything goes to the files that begin with more space than data.
+        // Half of the steps use the second half of the files, which begins with more space than data.
         let least = if self.rng.one_in(2) { all / 2 } else { 0 };
         let target = least + self.rng.below((all - least) as u64) as usize;
         let queue = self.rng.below(QUEUES as u64) as usize;
@@ -242,7 +243,8 @@ impl Driver<'_> {
                 flags.with(journals)
             };
             let made = self.volume.set_flags(file.ino(), toggled);
-            // A write in flight may have moved inline data into extents since the flags were read: to take flag e away again is refused.
+            // A write in flight may have moved inline data into extents since the flags were read; clearing the extents flag is
+            // refused.
             if made.is_ok() || file.metadata().flags == flags {
                 break made;
             }
@@ -270,7 +272,7 @@ impl Driver<'_> {
         self.ask(queue, request.with_flags(flags(dsync)))
     }
 
-    /// Some sectors of the file.
+    /// A random range of sectors of the file.
     fn range(&mut self, target: usize, place: Place) -> Range<u64> {
         let (end, most) = (self.targets[target].end, self.targets[target].most);
         let place = if target < OVERWRITTEN {
@@ -295,7 +297,7 @@ impl Driver<'_> {
         let longest = *self.rng.pick(&LENGTHS);
         let sectors = 1 + self.rng.below(longest);
         let (file, of) = (target as u32, &mut self.targets[target]);
-        // Behind an end that is no sector's direct I/O cannot write.
+        // Direct I/O cannot append at an end that is not a multiple of a sector.
         if of.end + sectors > of.most || of.start.size % SECTOR as u64 != 0 {
             return self.write(target, queue, Place::Inside, dsync);
         }
@@ -312,7 +314,7 @@ impl Driver<'_> {
         self.ask(queue, request.with_flags(flags(dsync)))
     }
 
-    /// Announces an action; its number.
+    /// Announces an action; returns its number.
     fn begin(&mut self, what: What) -> Result<u32> {
         (self.sink)(Note::Begun(what))?;
         self.next += 1;
@@ -326,7 +328,7 @@ impl Driver<'_> {
         })
     }
 
-    /// Puts a request into the queue's batch, and hands the batch over at times.
+    /// Adds a request to the queue's batch, and submits the batch at random.
     fn ask(&mut self, queue: usize, request: Request) -> Result<()> {
         self.batches[queue].push_back(request);
         if self.batches[queue].len() >= DEPTH as usize || self.rng.one_in(3) {

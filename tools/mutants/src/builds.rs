@@ -1,7 +1,8 @@
 //! What it is: a copy of the workspace with all mutants woven in, and its tests built.
-//! Input: the mutants. Output: test binaries, and which mutants do not build (cargo-mutants would call them unviable) or have no place.
-//! Invariant: the copy holds what git knows or would add; the sources that people edit are never touched.
-//! Limit: each round of the compiler takes at least one mutant out, so the rounds end.
+//! Input: the mutants. Output: test binaries, and the mutants that do not compile (cargo-mutants calls them unviable) or cannot be
+//! woven in.
+//! Invariant: the copy holds the files that git tracks or would add; the original sources are never changed.
+//! Limit: each run of the compiler removes at least one mutant, so the loop ends.
 
 use crate::error::{Error, Result};
 use crate::list::Mutant;
@@ -21,9 +22,9 @@ const WOVEN: [(&str, &str); 2] = [
 /// Why a mutant is not judged.
 #[derive(Debug, Default)]
 pub(crate) struct NotJudged {
-    /// The compiler does not take it.
+    /// The compiler rejects it.
     pub(crate) unviable: BTreeSet<u32>,
-    /// There is no way to weave it in: `let` in a condition, a constant function.
+    /// It cannot be woven in: `let` in a condition, a constant function.
     pub(crate) no_place: BTreeSet<u32>,
 }
 
@@ -56,7 +57,7 @@ struct Span {
     is_primary: bool,
 }
 
-/// A copy of the workspace in the making.
+/// A copy of the workspace that is being made.
 pub(crate) struct Copy<'a> {
     pub(crate) dir: PathBuf,
     mutants: &'a [Mutant],
@@ -65,10 +66,10 @@ pub(crate) struct Copy<'a> {
 }
 
 impl<'a> Copy<'a> {
-    /// Copies the workspace `from` to `dir`, what was built there kept, and adds the switch to it.
+    /// Copies the workspace `from` to `dir` and adds the switch to it. What was built in `dir` before is kept.
     ///
     /// # Errors
-    /// Of the host.
+    /// A file of the host cannot be read or written, or git cannot be started.
     pub(crate) fn make(from: &Path, dir: PathBuf, mutants: &'a [Mutant]) -> Result<Self> {
         let listed = Command::new("git")
             .current_dir(from)
@@ -89,7 +90,8 @@ impl<'a> Copy<'a> {
         Ok(copy)
     }
 
-    /// Copies one file; sources with mutants wait for the weaving, so that each is written once and cargo sees no change where there is none.
+    /// Copies one file. Sources with mutants are written by `weave`, so that each is written once and cargo sees no change if there
+    /// is none.
     fn take(&mut self, from: &Path, file: &Path) -> Result<()> {
         let bytes = fs::read(from.join(file)).map_err(Error::io(file.display()))?;
         if self.mutants.iter().any(|mutant| mutant.file == file) {
@@ -108,7 +110,7 @@ impl<'a> Copy<'a> {
         self.write(file, &bytes)
     }
 
-    /// Leaves alone what is the same, so that cargo does too.
+    /// Writes a file unless it already has these bytes, so that cargo does not rebuild it.
     fn write(&self, file: &Path, bytes: &[u8]) -> Result<()> {
         let path = self.dir.join(file);
         if fs::read(&path).is_ok_and(|old| old == bytes) {
@@ -128,10 +130,10 @@ impl<'a> Copy<'a> {
         )
     }
 
-    /// Weaves what is viable and has the compiler check it, until it has no complaint.
+    /// Weaves the viable mutants in and compiles, until the compiler reports no error.
     ///
     /// # Errors
-    /// When the compiler complains of something that no mutant did.
+    /// The compiler reports an error that no mutant caused.
     pub(crate) fn take_unviable_out(&mut self, not: &mut NotJudged) -> Result<()> {
         loop {
             self.weave(not)?;
@@ -172,7 +174,7 @@ impl<'a> Copy<'a> {
         Ok(())
     }
 
-    /// Takes out the mutants that an error names; says how many.
+    /// Removes the mutants that caused an error; returns their number.
     fn blame(&self, message: &Message, not: &mut NotJudged) -> Result<usize> {
         let is = |wanted| {
             message
@@ -180,9 +182,9 @@ impl<'a> Copy<'a> {
                 .as_ref()
                 .is_some_and(|code| code.code == wanted)
         };
-        // A call of the switch in a constant function; a match that is not exhaustive without one of its arms.
+        // E0015: a call of the switch in a constant function. E0004: a match that is not exhaustive without one of its arms.
         let (is_constant, is_uncovered) = (is("E0015"), is("E0004"));
-        // `impl Iterator`: what the mutant returns has another type than the body.
+        // With a return type `impl Iterator`, the mutant returns another type than the body.
         let rendered = message.rendered.as_deref().unwrap_or_default();
         let beside_return = ["Empty<", "Once<"]
             .iter()
@@ -213,10 +215,10 @@ impl<'a> Copy<'a> {
         Err(Error::Cargo(rendered.to_owned()))
     }
 
-    /// Builds these test targets, or all; gives the binaries.
+    /// Builds these test targets, or all if there are none; returns the binaries.
     ///
     /// # Errors
-    /// When they do not build.
+    /// They do not build.
     pub(crate) fn build(&self, targets: &[String]) -> Result<Vec<PathBuf>> {
         let mut args = vec!["test", "--no-run"];
         for target in targets {

@@ -1,7 +1,9 @@
-//! What it is: one mutant after the other turned on, and the tests that reach it run until one notices.
-//! Input: mutants, recorded tests. Output: a line per mutant in the file of verdicts, as soon as it is known.
-//! Invariant: a mutant survives only when every recorded test that reaches it has passed with it, or the time for one mutant is over.
-//! Limits: tests run in batches, quick ones first; a batch is ended at several times what it took without a mutant, and that counts as noticed.
+//! What it is: turns on one mutant at a time and runs the tests that reach it until one notices it.
+//! Input: mutants, recorded tests. Output: a line per mutant in the file of verdicts, as soon as the verdict is known.
+//! Invariant: a mutant survives only if every recorded test that reaches it has passed with it, or the time for one mutant is used
+//! up.
+//! Limits: tests run in batches, quick ones first. A batch is killed after several times the time that it takes without a mutant;
+//! that counts as noticed.
 
 use crate::error::{Error, Result};
 use crate::list::Mutant;
@@ -14,21 +16,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// Tests that have killed the most in the same file, which are tried first.
+/// How many of the tests that killed most mutants of the same file are run first.
 const FIRST: usize = 6;
 
-/// What became of a mutant.
+/// The verdict on a mutant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Fate {
     /// A test failed.
     Killed,
-    /// A test did not end.
+    /// A test did not end in time.
     Hung,
     /// Every test that runs its code passed.
     Survived,
     /// No test runs its code.
     NotReached,
-    /// The compiler does not take it.
+    /// The compiler rejects it.
     Unviable,
     /// It cannot be woven in.
     NoPlace,
@@ -43,19 +45,19 @@ pub(crate) struct Verdict {
     pub(crate) by: String,
 }
 
-/// How much one campaign does at a time, and for how long.
+/// How many mutants are judged at once, and how long each.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
     /// Mutants that are judged at once.
     pub(crate) jobs: usize,
-    /// Seconds of tests, by the record, that one mutant is worth.
+    /// The time limit for the tests of one mutant in seconds, by the times recorded without a mutant.
     pub(crate) worth: f64,
 }
 
 /// Judges the mutants and appends the verdicts to `file`.
 ///
 /// # Errors
-/// When tests cannot be started, or the file cannot be written.
+/// Tests cannot be started, or the file cannot be written.
 pub(crate) fn judge(
     mutants: Vec<&Mutant>,
     tests: &[Test],
@@ -88,7 +90,7 @@ pub(crate) fn judge(
     })
 }
 
-/// How often a test killed a mutant of a file.
+/// How often each test killed a mutant of a file.
 type Killers = HashMap<(PathBuf, String), usize>;
 
 fn judge_one(
@@ -144,7 +146,8 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// The tests that reach a mutant: those that have killed its neighbours first, then quick ones, more in a batch the longer it has lived.
+/// Batches of the tests that reach a mutant: first those that have killed other mutants of the file, then quick ones. Batches grow
+/// with the time already spent on the mutant.
 fn batches(
     number: u32,
     tests: &[Test],
@@ -169,7 +172,7 @@ fn batches(
             .all(|(_, killer)| !std::ptr::eq(*killer, *test))
     });
     let mut batches: Vec<_> = killers.iter().map(|(_, test)| Batch::of(test)).collect();
-    // Batches that have grown full stay as they are.
+    // At most the last 8 batches take more tests.
     let (mut spent, mut open) = (0.0, batches.len());
     for test in reaching {
         if spent > worth {
@@ -194,10 +197,10 @@ fn batches(
     batches
 }
 
-/// The verdicts that a file has, the last of each mutant.
+/// The verdicts in a file, in the order in which they were written.
 ///
 /// # Errors
-/// When a line is none.
+/// A line is not a verdict.
 pub(crate) fn read(path: &Path) -> Result<Vec<Verdict>> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,

@@ -1,6 +1,7 @@
-//! What it is: the mutants of cargo-mutants, as it lists them.
-//! Input: `cargo mutants --list --json` and the rooms of `.cargo/mutants.toml`. Output: mutants with a number each, from 1.
-//! Invariant: numbers are those of one list; a name holds file, line and column and so is good for one state of the sources.
+//! What it is: the mutants as cargo-mutants lists them.
+//! Input: `cargo mutants --list --json`, and the files that `.cargo/mutants.toml` names. Output: mutants, numbered from 1.
+//! Invariant: a number is valid within one list; a name contains file, line and column, so it is valid for one version of the
+//! sources.
 
 use crate::error::{Error, Result};
 use crate::places::Spot;
@@ -50,10 +51,10 @@ pub(crate) struct Mutant {
     pub(crate) spot: Spot,
 }
 
-/// Lists the mutants of the workspace in `dir`: those of `files` alone, or of all rooms where there are none.
+/// Lists the mutants of the workspace in `dir`: those of `files`, or of all configured files if `files` is empty.
 ///
 /// # Errors
-/// When cargo-mutants is not there, or says something else than a list.
+/// cargo-mutants is not installed, or its output is not a list.
 pub(crate) fn mutants(dir: &Path, files: &[String]) -> Result<Vec<Mutant>> {
     let mut command = Command::new("cargo");
     command
@@ -69,7 +70,7 @@ pub(crate) fn mutants(dir: &Path, files: &[String]) -> Result<Vec<Mutant>> {
         ));
     }
     let mut listed: Vec<Listed> = serde_json::from_slice(&output.stdout)?;
-    // It adds the files that are named to the rooms of its configuration.
+    // cargo-mutants adds the files of its configuration to those on the command line.
     let is_named = |listed: &Listed| files.iter().any(|file| listed.file == Path::new(file));
     listed.retain(|listed| files.is_empty() || is_named(listed));
     Ok((1..).zip(listed).map(numbered).collect())

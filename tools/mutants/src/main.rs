@@ -1,9 +1,9 @@
-//! `cargo xtask mutants`: the mutants of cargo-mutants, all in one build, each judged by the tests that reach it.
-//! Input: the command line, the sources. Output: a line per mutant and a table; exit code 1 when one survives that
-//! docs/mutants.md does not name.
+//! The command `cargo xtask mutants`: the mutants of cargo-mutants, all in one build, each judged by the tests that reach it.
+//! Input: the command line, the sources. Output: a line per mutant and a table; exit code 1 if a mutant survives that
+//! docs/mutants.md does not explain.
 //!
-//! The route: `list` asks cargo-mutants; `weave` puts every mutant behind a question to the switch; `builds` lets the compiler take
-//! out what does not build; `tests` records what each test reaches; `judge` turns one mutant on at a time.
+//! The steps: `list` gets the mutants from cargo-mutants; `weave` puts each behind a call of the switch; `builds` compiles and
+//! removes those that do not compile; `runs` records which mutants each test reaches; `judge` turns on one mutant at a time.
 
 #![expect(clippy::print_stdout, reason = "a command line tool prints")]
 
@@ -37,7 +37,7 @@ are kept in DIR/verdicts.jsonl, and a later run goes on behind them; --again jud
 FILE: these sources alone.
 ";
 
-/// Interleavings, which want features, and long campaigns: not run against mutants.
+/// Test binaries that are not run against mutants: interleavings, which need features, and long campaigns.
 const NOT: [&str; 3] = ["interleave-", "golden-", "damage-"];
 
 struct Wish {
@@ -108,7 +108,7 @@ fn slice(text: &str) -> Option<(usize, usize)> {
     (1 <= k && k <= n).then_some((k, n))
 }
 
-/// Runs all of it; gives how many survived without a reason.
+/// Runs the whole campaign; returns the number of survivors without a reason.
 fn campaign(wish: &Wish) -> Result<usize> {
     let root = std::env::current_dir().map_err(Error::io("the current folder"))?;
     let mutants = list::mutants(&root, &wish.files)?;
@@ -145,7 +145,7 @@ fn is_wanted(binary: &Path) -> bool {
     !NOT.iter().any(|not| name.starts_with(not))
 }
 
-/// What an earlier run found not to build, so that the compiler need not be asked again.
+/// The mutants that an earlier run found not to compile, so that they are left out at once.
 fn not_judged(mutants: &[Mutant], known: &[Verdict]) -> NotJudged {
     let with = |fate| {
         let names: HashSet<_> = known
@@ -195,7 +195,7 @@ fn write_not_judged(
     Ok(())
 }
 
-/// Those that are to be judged now.
+/// The mutants that are to be judged now.
 fn todo<'a>(
     wish: &Wish,
     mutants: &'a [Mutant],

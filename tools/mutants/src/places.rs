@@ -1,6 +1,6 @@
-//! What it is: the places of a source file that a mutant can name, found by where they begin.
-//! Input: the text of a file. Output: byte ranges of functions' bodies, operators with their operands, arms, fields.
-//! Invariant: ranges are of the text as it was given; what stands in a macro's arguments is no place.
+//! What it is: the places of a source file that a mutant can change, indexed by the position where they begin.
+//! Input: the text of a file. Output: byte ranges of function bodies, operators with their operands, match arms, struct fields.
+//! Invariant: ranges refer to the text as given; code in a macro's arguments is not indexed.
 
 use proc_macro2::Span;
 use std::collections::HashMap;
@@ -8,32 +8,32 @@ use std::ops::Range;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-/// A line from 1 and a column from 1, as cargo-mutants counts them.
+/// Line and column, both from 1, as cargo-mutants counts them.
 pub(crate) type Spot = (usize, usize);
 
-/// Something that a mutant can be woven into.
+/// A place that a mutant can be woven into.
 #[derive(Debug, Clone)]
 pub(crate) enum Place {
     /// The body of a function, braces included.
     Body(Range<usize>),
-    /// Two operands and what stands between them.
+    /// Two operands and the operator between them.
     Binary {
         left: Range<usize>,
         right: Range<usize>,
-        /// Neither a temporary's scope nor a borrow can be put around `let` in a condition.
+        /// The condition contains `let`, which cannot be an operand of the match that weaving makes.
         lets: bool,
     },
-    /// An operand with a sign before it.
+    /// An operand with a prefix operator.
     Unary {
         whole: Range<usize>,
         operand: Range<usize>,
     },
-    /// An arm of a match: where its pattern ends, and its guard.
+    /// A match arm: its pattern, and its guard.
     Arm {
         pattern: Range<usize>,
         guard: Option<Range<usize>>,
     },
-    /// A field of a struct expression, and the expression behind its `..`.
+    /// A field of a struct expression, and the expression after its `..`.
     Field {
         value: Range<usize>,
         name: String,
@@ -41,7 +41,7 @@ pub(crate) enum Place {
     },
 }
 
-/// All places of one text: by the spot where the mutant's own span begins.
+/// All places of one text, indexed by the position where the mutant's span begins.
 #[derive(Default)]
 pub(crate) struct Places {
     by_spot: HashMap<Spot, Vec<Place>>,
@@ -49,14 +49,14 @@ pub(crate) struct Places {
 
 impl Places {
     /// # Errors
-    /// When the text is no Rust.
+    /// The text is not valid Rust.
     pub(crate) fn of(text: &str) -> syn::Result<Self> {
         let mut places = Self::default();
         places.visit_file(&syn::parse_file(text)?);
         Ok(places)
     }
 
-    /// The first place that begins here and that `fits`.
+    /// The first place at this position that `fits`.
     pub(crate) fn at(&self, spot: Spot, fits: impl Fn(&Place) -> bool) -> Option<&Place> {
         self.by_spot.get(&spot)?.iter().find(|place| fits(place))
     }
@@ -69,7 +69,7 @@ impl Places {
             .push(place);
     }
 
-    /// A body is named by its first statement, or by its braces where it has none.
+    /// A body is indexed by its first statement, and by its brace.
     fn note_body(&mut self, block: &syn::Block) {
         let range = block.span().byte_range();
         self.note(block.span(), Place::Body(range.clone()));
@@ -79,7 +79,7 @@ impl Places {
     }
 }
 
-/// Whether a condition has `let` among what `&&` joins.
+/// True if one of the operands of `&&` in a condition is a `let`.
 fn has_let(expr: &syn::Expr) -> bool {
     match expr {
         syn::Expr::Let(_) => true,

@@ -1,6 +1,6 @@
-//! What it is: the verdicts as a table, and the survivors that nobody has given a reason for.
+//! What it is: the verdicts as a table, and the survivors without a documented reason.
 //! Input: mutants, verdicts, docs/mutants.md. Output: text on standard output.
-//! Invariant: a survivor counts as explained when docs/mutants.md has its name without line and column in a line of its table.
+//! Invariant: a survivor is explained if docs/mutants.md contains its name without line and column.
 
 use crate::error::{Error, Result};
 use crate::judge::{Fate, Verdict};
@@ -8,14 +8,14 @@ use crate::list::Mutant;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-/// Prints the table; gives how many survive without a reason.
+/// Prints the table; returns the number of survivors without a reason.
 ///
 /// # Errors
-/// When docs/mutants.md cannot be read.
+/// docs/mutants.md cannot be read.
 pub(crate) fn report(root: &Path, mutants: &[Mutant], verdicts: &[Verdict]) -> Result<usize> {
     let doc = root.join("docs/mutants.md");
     let reasons = std::fs::read_to_string(&doc).map_err(Error::io(doc.display()))?;
-    // A cell of a table has its bars escaped.
+    // Vertical bars are escaped in the cells of a Markdown table.
     let reasons = reasons.replace(r"\|", "|");
     let fates: HashMap<_, _> = verdicts.iter().map(|v| (v.name.as_str(), v.fate)).collect();
     let mut table: BTreeMap<&Path, [usize; 6]> = BTreeMap::new();
@@ -41,7 +41,7 @@ pub(crate) fn report(root: &Path, mutants: &[Mutant], verdicts: &[Verdict]) -> R
     Ok(unexplained)
 }
 
-/// A name that outlives changes elsewhere in the file: `file: what`.
+/// The name without line and column, so that it stays valid when other code of the file changes: `file: what`.
 fn lasting_name(mutant: &Mutant) -> String {
     let what = mutant.name.splitn(4, ':').nth(3).unwrap_or_default();
     format!("{}:{what}", mutant.file.display())

@@ -1,7 +1,7 @@
-//! What it is: tests as processes: which there are, what each reaches, how long each takes.
-//! Input: test binaries. Output: for each test its seconds and the mutants whose code it runs.
-//! Invariants: each test of the record runs in a process of its own; it runs without any mutant.
-//! Limit: what hangs is ended at its limit, with all processes that it started.
+//! What it is: runs tests as processes: lists them, and records what each reaches and how long it takes.
+//! Input: test binaries. Output: for each test its time in seconds, and the mutants whose code it runs.
+//! Invariants: for the record, each test runs in its own process and without a mutant.
+//! Limit: a process that takes too long is killed, with all processes that it started.
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -15,13 +15,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// A test that takes longer is not run against mutants.
+/// A test that takes longer than this is not run against mutants.
 const SLOWEST: Duration = Duration::from_secs(40);
 
-/// Who runs the tests where root would.
+/// The user and group that runs the tests if this process is root.
 const NOBODY: u32 = 65534;
 
-/// What one test does without any mutant.
+/// The record of a test that ran without a mutant.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Test {
     pub(crate) binary: PathBuf,
@@ -45,10 +45,10 @@ pub(crate) struct Ran {
     pub(crate) failed: Vec<String>,
 }
 
-/// A test binary with these tests, `env` set, ended at `limit`. Blocks.
+/// Runs a test binary with these tests and with `env` set, and kills it after `limit`. Blocks.
 ///
 /// # Errors
-/// When it cannot be started.
+/// The binary cannot be started.
 pub(crate) fn run(
     binary: &Path,
     names: &[&str],
@@ -73,13 +73,13 @@ pub(crate) fn run(
         .stdout(writer)
         .stderr(Stdio::null());
     if is_root() {
-        // Broken code must not have its images mounted by this kernel.
+        // Mutated code runs without root, so that the kernel does not mount its images.
         chown(scratch.path(), Some(NOBODY), Some(NOBODY)).map_err(Error::io("a scratch folder"))?;
         command.uid(NOBODY).gid(NOBODY);
     }
     let mut child = command.spawn().map_err(Error::io(binary.display()))?;
     let ended = wait(&mut child, limit);
-    // Its children too, and what they left running.
+    // Kills its children, too, and whatever they left running.
     let group = format!("-{}", child.id());
     let _gone = Command::new("kill")
         .args(["-KILL", "--", &group])
@@ -94,7 +94,7 @@ pub(crate) fn run(
 
 fn failed(mut said: File) -> Vec<String> {
     let mut text = Vec::new();
-    // What cannot be read names nobody: how the process ended counts.
+    // If the output cannot be read, no test is named; only the exit status counts.
     let _read = said.rewind().and_then(|()| said.read_to_end(&mut text));
     let text = String::from_utf8_lossy(&text);
     let name = |line: &str| {
@@ -107,7 +107,7 @@ fn failed(mut said: File) -> Vec<String> {
     text.lines().filter_map(name).collect()
 }
 
-/// Whether what this process makes belongs to root.
+/// True if this process runs as root.
 fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
@@ -125,7 +125,7 @@ fn wait(child: &mut Child, limit: Duration) -> Ended {
     }
 }
 
-/// The folder of the package that a binary in `target/debug/deps` tests.
+/// The folder of the package whose tests are in this binary of `target/debug/deps`.
 fn package_of(binary: &Path) -> PathBuf {
     let root = binary.ancestors().nth(4).unwrap_or(Path::new("."));
     let name = binary.file_name().unwrap_or_default().to_string_lossy();
@@ -151,10 +151,10 @@ fn names(binary: &Path) -> Result<Vec<String>> {
         .collect())
 }
 
-/// What was recorded in `file`, where no binary has been built since; else as [`record`], and kept there.
+/// The tests recorded in `file`, if no binary was built since then; else records them with [`record`] and writes the file.
 ///
 /// # Errors
-/// As [`record`]; when the file cannot be read or written.
+/// As [`record`]; or the file cannot be read or written.
 pub(crate) fn recorded(
     file: &Path,
     binaries: &[PathBuf],
@@ -177,11 +177,11 @@ pub(crate) fn recorded(
     Ok(tests)
 }
 
-/// Runs every test of the binaries by itself, `jobs` at a time, and records what it reaches; those that are slow or fail are left out,
-/// and named.
+/// Runs every test of the binaries in its own process, `jobs` at a time, and records what it reaches. Tests that are slow or fail
+/// are left out, and printed.
 ///
 /// # Errors
-/// When a test cannot be started.
+/// A test cannot be started.
 fn record(binaries: &[PathBuf], most: u32, jobs: usize) -> Result<Vec<Test>> {
     let mut work = Vec::new();
     for binary in binaries {

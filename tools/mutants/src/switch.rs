@@ -1,6 +1,6 @@
-//! What it is: the crate that woven code asks whether a mutant is on.
-//! Input: the environment: `DIORITE_MUTANT=N` turns one on; `DIORITE_MUTANTS_SEEN=FILE` records which were asked for,
-//! one byte each at the mutant's number.
+//! What it is: the crate that mutated code calls to learn whether a mutant is on.
+//! Input: the environment: `DIORITE_MUTANT=N` turns on one mutant; `DIORITE_MUTANTS_SEEN=FILE` records which mutants' code was run,
+//! as a byte 1 at the mutant's number.
 //! Invariant: every process of a test reads the environment once; a child process inherits it.
 
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// More than the largest number of a mutant.
+/// Larger than any mutant's number.
 const MOST: usize = 1 << 16;
 
 struct Switch {
@@ -28,7 +28,7 @@ fn read() -> Switch {
     }
 }
 
-/// Whether mutant `number` is on; recorded where a record is kept.
+/// True if mutant `number` is on; records the call if `DIORITE_MUTANTS_SEEN` is set.
 pub fn on(number: u32) -> bool {
     let switch = SWITCH.get_or_init(read);
     if let Some(record) = &switch.record

@@ -1,10 +1,10 @@
-//! What it is: all mutants of a file woven into its text, each behind a question to the switch (`switch.rs`).
-//! Input: a text and its mutants. Output: the woven text, and which part of it belongs to which mutant.
-//! Invariants: with no mutant on, the woven text does what the text did; operands are evaluated once, in their order, and stand in
-//! the woven text once, so mutants inside them are woven too.
+//! What it is: weaves all mutants of a file into its text, each behind a call of the switch (`switch.rs`).
+//! Input: a text and its mutants. Output: the mutated text, and which part of it belongs to which mutant.
+//! Invariants: with no mutant on, the mutated text behaves like the original; operands are evaluated once, in their order, and are
+//! in the mutated text once, so mutants inside them are woven in, too.
 //!
-//! `a < b` becomes `(match (&(a), &(b)) { (l, r) => if on(7) { *l <= *r } else { *l < *r } })`: as in `assert_eq!`, the match
-//! keeps temporaries alive, and comparing takes references as the operator does.
+//! `a < b` becomes `(match (&(a), &(b)) { (l, r) => if on(7) { *l <= *r } else { *l < *r } })`. As in `assert_eq!`, the match keeps
+//! temporaries alive, and the comparison takes references, as the operator does.
 
 use crate::list::{Genre, Mutant};
 use crate::places::{Place, Places};
@@ -17,26 +17,26 @@ mod tests;
 pub(crate) struct Woven {
     pub(crate) text: String,
     parts: Vec<Part>,
-    /// Those for which there was no place.
+    /// The numbers of the mutants that could not be woven in.
     pub(crate) left_out: Vec<u32>,
 }
 
-/// A range of the woven text, and whose it is.
+/// A range of the mutated text, and the mutants that it belongs to.
 struct Part {
     range: Range<usize>,
-    /// Of all that was woven for one spot; none of a branch.
+    /// Set for the whole text of one place; none for the branch of one mutant.
     genre: Option<Genre>,
     mutants: Vec<u32>,
 }
 
-/// Text to put in at a byte of the source, in the place of the `cut` bytes there.
+/// Text to insert at byte `at` of the source, replacing `cut` bytes.
 #[derive(Default)]
 struct Insertion {
     at: usize,
     cut: usize,
     text: String,
     branches: Vec<(Range<usize>, u32)>,
-    /// Ends come before beginnings at one byte; inner ends before outer ends, outer beginnings before inner ones.
+    /// Order at the same byte: ends before beginnings, inner ends before outer ends, outer beginnings before inner ones.
     order: (bool, isize),
     node: usize,
 }
@@ -51,7 +51,7 @@ struct Loom<'a> {
 /// Weaves `mutants`, all of one file, into its text.
 ///
 /// # Errors
-/// When the text is no Rust.
+/// The text is not valid Rust.
 pub(crate) fn weave(text: &str, mutants: &[&Mutant]) -> syn::Result<Woven> {
     let places = Places::of(text)?;
     let mut loom = Loom {
@@ -84,7 +84,7 @@ fn on(number: u32) -> String {
     format!("::diorite_mutant::on({number}u32)")
 }
 
-/// Text in the making, with the branch of each mutant.
+/// A piece of text with the branches of its mutants.
 #[derive(Default)]
 struct Pieces {
     text: String,
@@ -104,7 +104,7 @@ impl Pieces {
         self
     }
 
-    /// `if on(N) { body }`, where the body is the mutant's.
+    /// Adds `if on(N) { body }`, where `body` is the mutated code.
     fn branch(mut self, number: u32, body: &str) -> Self {
         self.text.push_str(&format!("if {} {{ ", on(number)));
         let start = self.text.len();
@@ -116,7 +116,7 @@ impl Pieces {
 }
 
 impl Loom<'_> {
-    /// Weaves mutants of one spot; false where none fits.
+    /// Weaves in the mutants of one place; false if no place fits.
     fn put(&mut self, places: &Places, genre: Genre, mutants: &[&Mutant]) -> bool {
         let fits = |place: &Place| {
             matches!(
@@ -184,7 +184,8 @@ impl Loom<'_> {
         self.insert(right.end, 0, pieces, (false, length));
     }
 
-    /// `a && b` asks for `b` where `a` holds, `a || b` where it does not: the mutant, which is the other one, turns that round.
+    /// `a && b` evaluates `b` if `a` is true, `a || b` if `a` is false. The only mutant is the other operator, which inverts that
+    /// condition.
     fn lazy(&mut self, left: &Range<usize>, right: &Range<usize>, and: bool, mutants: &[&Mutant]) {
         let not = if and { "" } else { "!" };
         let middle = format!(") {{ __l => if __l ^ {not}{} {{ ", on(mutants[0].number));
@@ -204,7 +205,7 @@ impl Loom<'_> {
         );
     }
 
-    /// The right side is evaluated first, as it is where both are numbers.
+    /// The right side is evaluated first, as Rust does for numbers.
     fn assign(&mut self, left: &Range<usize>, right: &Range<usize>, op: &str, mutants: &[&Mutant]) {
         let target = &self.text[left.clone()];
         let mut pieces = Pieces::of(") { __r => ");
@@ -305,7 +306,8 @@ impl Loom<'_> {
         let mut whole: Vec<Option<Range<usize>>> = vec![None; self.nodes.len()];
         let mut done = 0;
         for insertion in &self.insertions {
-            // Inside of what an assignment repeats: its target stands in the text more than once and has no mutants of its own.
+            // This insertion is inside the target of an assignment, which is repeated in the mutated text; mutants in there are
+            // left out.
             if insertion.at < done {
                 continue;
             }
@@ -339,7 +341,7 @@ impl Loom<'_> {
     }
 }
 
-/// The operator in what stands between two operands, comments left out.
+/// The operator in the text between two operands, without comments.
 fn operator(between: &str) -> &str {
     let is_code = |line: &&str| !line.is_empty() && !line.starts_with("//");
     let words = between
@@ -351,8 +353,8 @@ fn operator(between: &str) -> &str {
 }
 
 impl Woven {
-    /// Whose fault an error at these bytes is: the smallest part around them, else all that they touch; where a body does not fit to
-    /// what was returned before it, the mutants of that function's value.
+    /// The mutants that an error at these bytes belongs to: those of the smallest part that contains it, else of all parts that it
+    /// touches. With `beside_return` it is instead the value mutants of the function before it, whose type its body does not fit.
     pub(crate) fn owners(&self, error: &Range<usize>, beside_return: bool) -> Vec<u32> {
         let around = |part: &&Part| part.range.start <= error.start && error.end <= part.range.end;
         if let Some(part) = self
@@ -383,7 +385,7 @@ impl Woven {
 }
 
 impl Woven {
-    /// The mutants in the block that begins behind this byte: the arms of a match.
+    /// The arm mutants in the block that begins after this byte: a match.
     pub(crate) fn arms_behind(&self, at: usize) -> Vec<u32> {
         let mut depth = 0;
         let is_end = |byte: u8| {

@@ -1,17 +1,17 @@
 //! What it is: the checksum of a file's contents that manifests carry.
 //! Input: pieces of the file in rising order of offset. Output: a `u32`.
-//! The file is seen as chunks of 4096 bytes, the last one padded with zeros; a chunk that is
-//! all zero counts for nothing, any other adds its index (`u64`, little-endian) and its bytes.
-//! Invariant: holes, unwritten space and written zeros give the same digest, so a sparse file
-//! of 5 GiB costs what its data costs; the size is recorded apart.
+//! The file is divided into chunks of 4096 bytes; the last one is padded with zeros. A chunk of zeros is skipped; any other chunk
+//! adds its index (`u64`, little-endian) and its bytes to the checksum.
+//! Invariant: holes, unwritten space and written zeros give the same digest, so the cost for a sparse file of 5 GiB is that of its
+//! data. The size is recorded separately.
 
 /// Bytes per chunk.
 pub const CHUNK: usize = 4096;
 
-/// What most chunks of a sparse file are; compared as a whole, for that is a memcmp.
+/// A chunk of zeros. A chunk is compared with it as a whole, which is one memcmp.
 static ZEROS: [u8; CHUNK] = [0; CHUNK];
 
-/// A digest under way.
+/// A digest that is being computed.
 #[derive(Debug, Clone)]
 pub struct Digest {
     crc: u32,
@@ -38,7 +38,7 @@ impl Digest {
         Self::default()
     }
 
-    /// The digest of one whole byte string.
+    /// The digest of a byte string.
     #[must_use]
     pub fn of(bytes: &[u8]) -> u32 {
         let mut digest = Self::new();
@@ -46,15 +46,14 @@ impl Digest {
         digest.finish()
     }
 
-    /// Takes `bytes` found at `offset`. What lies between the end of the last piece and
-    /// `offset` counts as zeros.
+    /// Adds `bytes`, which are at `offset` of the file. The bytes between the last piece's end and `offset` count as zeros.
     ///
     /// # Panics
-    /// When `offset` lies before the end of the last piece.
+    /// If `offset` is before the end of the last piece.
     pub fn write(&mut self, offset: u64, mut bytes: &[u8]) {
         self.advance(offset);
         while !bytes.is_empty() {
-            // A hole of gigabytes comes through here when debugfs tells a sparse file.
+            // debugfs writes the holes of a sparse file as zeros, which may be gigabytes.
             if self.filled == 0 && bytes.starts_with(&ZEROS) {
                 self.index += 1;
                 bytes = &bytes[CHUNK..];
@@ -71,14 +70,14 @@ impl Digest {
         }
     }
 
-    /// Ends the last chunk and gives the digest.
+    /// Ends the last chunk and returns the digest.
     #[must_use]
     pub fn finish(mut self) -> u32 {
         self.close_chunk();
         self.crc
     }
 
-    /// Moves to `offset` over zeros.
+    /// Moves to `offset`; the bytes in between are zeros.
     fn advance(&mut self, offset: u64) {
         let chunk = CHUNK as u64;
         let here = self.index * chunk + self.filled as u64;
@@ -94,7 +93,7 @@ impl Digest {
         self.filled = (offset % chunk) as usize;
     }
 
-    /// Counts the chunk unless it is all zero, and starts the next one.
+    /// Adds the chunk unless it is all zeros, and starts the next one.
     fn close_chunk(&mut self) {
         if self.chunk[..] != ZEROS[..] {
             self.crc = crc32c::crc32c_append(self.crc, &self.index.to_le_bytes());

@@ -1,6 +1,6 @@
-//! What it is: every way in which making an image can fail.
-//! Input: failures of the tools, of the host's files, of their answers. Output: one message.
-//! Each variant says which tool or path it was, because the reader did not type the command.
+//! What it is: the errors of making an image.
+//! Input: failures of tools and of the host's files, and output of tools that cannot be parsed. Output: one message.
+//! Each variant names the tool or the path, because the user did not type the command.
 //! Limit: errors are final; nothing is retried.
 
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
-    /// A program ended with a failure, or complained where it should be silent.
+    /// A program failed, or printed a complaint where it must print none.
     #[error("{command} failed ({status}): {output}")]
     Tool {
         /// The command line.
@@ -39,15 +39,15 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
-    /// A tool's answer was not understood.
+    /// A tool's output could not be parsed.
     #[error("{what} was not understood: {text:?}")]
     Answer {
-        /// Whose answer.
+        /// The tool.
         what: &'static str,
         /// The text in question.
         text: String,
     },
-    /// The manifest is not one of ours.
+    /// The manifest is not in this format.
     #[error("{}: line {line}: {why}", path.display())]
     Manifest {
         /// The manifest's path.
@@ -59,10 +59,10 @@ pub enum Error {
     },
 }
 
-/// The result of everything here.
+/// The result of the functions of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Turns an I/O error into ours, naming the path.
+/// Converts an I/O error and adds the path.
 pub(crate) fn at<E: Into<std::io::Error>>(path: &Path) -> impl FnOnce(E) -> Error + '_ {
     move |source| Error::Io {
         path: path.to_path_buf(),

@@ -1,7 +1,7 @@
-//! What it is: the maker of test images, and the reader of the truth about them.
-//! Input: a recipe name and a directory. Output: `NAME.img` and `NAME.manifest.jsonl` in it.
-//! The images are made by the real `mke2fs`, `debugfs`, `tune2fs` and, as root, the kernel.
-//! Invariant: nothing here links diorite, so what it says about an image is a second opinion.
+//! What it is: makes test images, and records what is in them.
+//! Input: a recipe's name and a directory. Output: `NAME.img` and `NAME.manifest.jsonl` in it.
+//! The images are made by `mke2fs`, `debugfs`, `tune2fs` and, as root, the kernel.
+//! Invariant: no crate of diorite is linked, so a manifest is an independent opinion about an image.
 
 // Recipes, and how an image is made from one.
 pub mod images;

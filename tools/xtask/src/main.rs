@@ -1,5 +1,5 @@
-//! `cargo xtask`: what the project does beside building.
-//! Input: the command line. Output: images and their manifests; one line each on standard output.
+//! The command `cargo xtask`: tasks of the project besides building.
+//! Input: the command line. Output: images and their manifests, with a line for each on standard output.
 
 #![expect(clippy::print_stdout, reason = "a command line tool prints")]
 
@@ -25,7 +25,7 @@ end. An image that is there already is kept unless --force is given. Without --o
 $DIORITE_IMAGES, or target/images.
 ";
 
-/// What the command line asks for.
+/// What the command line requests.
 struct Wish {
     out: PathBuf,
     root: RootFill,
@@ -57,19 +57,19 @@ fn main() -> ExitCode {
     }
 }
 
-/// Hands over to the package that links diorite, which this one does not.
+/// Runs the package of this task, which links diorite; this package does not.
 fn crash(args: &[String]) -> ExitCode {
     let words = "run --quiet --locked --package diorite-crash --";
     become_cargo(words, args, &[])
 }
 
-/// The same.
+/// Runs the package of this task.
 fn mutants(args: &[String]) -> ExitCode {
     let words = "run --quiet --locked --package diorite-mutants --";
     become_cargo(words, args, &[])
 }
 
-/// The same: the campaign is a test of the engine.
+/// Runs the campaign, which is a test of the engine.
 fn damage(args: &[String]) -> ExitCode {
     let (mut cases, mut seed) = ("20000".to_owned(), "1".to_owned());
     for pair in args.chunks(2) {
@@ -87,7 +87,7 @@ fn damage(args: &[String]) -> ExitCode {
     become_cargo(words, &[], &env)
 }
 
-/// Runs cargo in the place of this process.
+/// Replaces this process by cargo.
 fn become_cargo(words: &str, args: &[String], env: &[(&str, String)]) -> ExitCode {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let error = std::process::Command::new(cargo)
@@ -131,7 +131,7 @@ fn parse(args: &[String]) -> Result<Wish, String> {
     Ok(wish)
 }
 
-/// Whether one of the patterns names it; no pattern names everything.
+/// True if one of the patterns matches the name, or if there is no pattern.
 fn wanted(only: &[String], name: &str) -> bool {
     let fits = |pattern: &String| match pattern.strip_suffix('*') {
         Some(start) => name.starts_with(start),
@@ -168,7 +168,7 @@ fn images(wish: &Wish) -> ExitCode {
     }
 }
 
-/// Makes one image, or keeps it, and says so; false if it could not be made.
+/// Makes one image, or keeps the existing one, and prints its path; false if it could not be made.
 fn image(name: &str, wish: &Wish) -> bool {
     let start = Instant::now();
     let one = if wish.force { make } else { ensure };

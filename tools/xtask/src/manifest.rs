@@ -1,20 +1,20 @@
-//! What it is: the record of what an image holds, as somebody else than diorite sees it.
-//! Input: walks of the kernel's mount or of debugfs. Output: `NAME.manifest.jsonl`.
-//! Format: JSON, one object a line. The first line is a [`Header`]; each further line is an
-//! [`Entry`]. Bytes that need not be UTF-8 (paths, symlink targets) are percent-encoded:
-//! `%XX` for `%`, control bytes and bytes from 0x7f up. Values of xattrs are hexadecimal.
-//! Invariants: entries are sorted by path bytes; paths start with `/`; a second name of an inode
-//! carries only `path`, `ino` and `link_of`; integers are whole, never floating point.
+//! What it is: the record of what an image holds, as the kernel or debugfs reports it.
+//! Input: the tree of a kernel mount, or as debugfs lists it. Output: `NAME.manifest.jsonl`.
+//! Format: JSON, one object per line. The first line is a [`Header`], each further line an [`Entry`]. Bytes that need not be UTF-8
+//! (paths, symlink targets) are percent-encoded: `%XX` for `%`, control bytes and bytes from 0x7f up. Values of xattrs are
+//! hexadecimal.
+//! Invariants: entries are sorted by path bytes; paths start with `/`; further names of an inode have only `path`, `ino` and
+//! `link_of`; numbers are integers, never floating point.
 
 use crate::error::{Error, Result, at};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::path::Path;
 
-/// The version of the format, raised when a recipe's filling or what a judge tells changes too.
+/// The version of the format. It is also raised when a recipe's filling or the reported fields change.
 pub const VERSION: u32 = 2;
 
-/// The first line.
+/// The first line of a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     /// [`VERSION`].
@@ -23,13 +23,13 @@ pub struct Header {
     pub recipe: String,
     /// Bytes per block.
     pub block_size: u32,
-    /// Whether the maker was root and allowed to use it on this image.
+    /// True if the maker was root and allowed to mount this image.
     pub root_used: bool,
-    /// Whether the kernel added its part of the filling.
+    /// True if the kernel added its part of the filling.
     pub kernel_filled: bool,
-    /// Who was asked: `kernel` or `debugfs`.
+    /// The judge: `kernel` or `debugfs`.
     pub truth: String,
-    /// Why not the kernel, when it was not.
+    /// Why the judge was not the kernel.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
 }
@@ -71,16 +71,16 @@ impl Kind {
     }
 }
 
-/// A time: seconds since 1970, and nanoseconds from 0 up.
+/// A time: seconds since 1970, and nanoseconds (0 or more).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Time(pub i64, pub u32);
 
-/// One xattr: the full name (`user.x`) and the value in hexadecimal. ACLs
-/// (`system.posix_acl_*`) have the form that `getxattr` gives, not the one on disk.
+/// One xattr: the full name (`user.x`) and the value in hexadecimal. ACLs (`system.posix_acl_*`) have the format that `getxattr`
+/// returns, not the one on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Xattr(pub String, pub String);
 
-/// Everything about an inode that its names share.
+/// Everything that the names of an inode share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// The type.
@@ -91,9 +91,9 @@ pub struct Facts {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Bytes; of a symlink the length of its target.
+    /// Size in bytes; for a symlink the length of its target.
     pub size: u64,
-    /// Names.
+    /// Number of names.
     pub nlink: u64,
     /// Last change of contents.
     pub mtime: Time,
@@ -101,7 +101,7 @@ pub struct Facts {
     pub atime: Time,
     /// Last change of the inode.
     pub ctime: Time,
-    /// Birth, where the inode has room for it and the judge tells.
+    /// Birth time, if the inode has room for it and the judge reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crtime: Option<Time>,
     /// Major and minor number of a device.
@@ -110,14 +110,14 @@ pub struct Facts {
     /// A symlink's target, percent-encoded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// Sorted by name.
+    /// Extended attributes, sorted by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub xattrs: Vec<Xattr>,
-    /// A regular file's contents as [`crate::digest::Digest`].
+    /// The digest of a regular file's contents; see [`crate::digest::Digest`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<u32>,
-    /// Ranges (offset, length) that SEEK_DATA showed; everything else reads as zeros. Only from
-    /// the kernel, and not for files of more than [`MAX_RANGES`] ranges.
+    /// Ranges (offset, length) that SEEK_DATA reported; everything else reads as zeros. Only from the kernel, and not for files of
+    /// more than [`MAX_RANGES`] ranges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Vec<(u64, u64)>>,
 }
@@ -125,17 +125,17 @@ pub struct Facts {
 /// The longest list of data ranges that is recorded.
 pub const MAX_RANGES: usize = 1000;
 
-/// One path.
+/// One path of the image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Absolute, percent-encoded.
+    /// The absolute path, percent-encoded.
     pub path: String,
     /// Inode number.
     pub ino: u64,
-    /// The first path of the same inode, when this is not it.
+    /// The first path of the same inode, if that is another path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_of: Option<String>,
-    /// The inode, at its first path only.
+    /// The inode; only at its first path.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub facts: Option<Facts>,
 }
@@ -161,7 +161,7 @@ impl Manifest {
     /// Reads a manifest.
     ///
     /// # Errors
-    /// When the file cannot be read or a line is not understood.
+    /// The file cannot be read or a line cannot be parsed.
     pub fn load(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(at(path))?;
         let wrong = |line: usize, why: String| Error::Manifest {
@@ -184,10 +184,10 @@ impl Manifest {
         Ok(Self { header, entries })
     }
 
-    /// Writes it beside its name and renames, so that a manifest is whole or absent.
+    /// Writes the manifest to a temporary file and renames that, so that a manifest is complete or absent.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// The file cannot be written.
     pub fn store(&self, path: &Path) -> Result<()> {
         let part = path.with_extension("part");
         let file = std::fs::File::create(&part).map_err(at(&part))?;
@@ -220,7 +220,7 @@ pub fn encode(bytes: &[u8]) -> String {
     text
 }
 
-/// Undoes [`encode`]. A `%` that no two hexadecimal digits follow stands for itself.
+/// Reverses [`encode`]. A `%` without two hexadecimal digits after it stands for itself.
 #[must_use]
 pub fn decode(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
@@ -251,7 +251,7 @@ pub fn hex(bytes: &[u8]) -> String {
         })
 }
 
-/// Undoes [`hex`]; `None` when it is not hexadecimal.
+/// Reverses [`hex`]; `None` if the text is not hexadecimal.
 #[must_use]
 pub fn unhex(text: &str) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(2) || !text.is_ascii() {

@@ -1,14 +1,13 @@
-//! What it is: whether a mount that failed is one that cannot be had here, or the kernel's word on the image.
-//! Input: the image, and the options of the mount. Output: whether the kernel mounts a new image with the same features, with these options.
-//! Invariant: nothing stays mounted.
-//! Limit: a kernel that knows a feature may still refuse what a larger image needs of it.
+//! What it is: whether a failed mount is due to this machine, or to the image. Input: the image, and the options of the mount. Output:
+//! whether the kernel mounts a new image with the same features, with these options. Invariant: nothing stays mounted. Limit: a kernel
+//! that knows a feature may still refuse what a larger image needs of it.
 
 use crate::run::tool;
 use std::path::Path;
 use std::time::Duration;
 
-/// Does the kernel mount a new image that is like this one? Then it refuses this one for what is in it. So it does if nothing can be
-/// read from its superblock.
+/// Does the kernel mount a new image with the features and sizes of this one? If so, it refuses this one for its contents. Also true if
+/// the superblock cannot be read.
 ///
 /// # Panics
 /// If the new image stays mounted.
@@ -24,7 +23,7 @@ pub fn mounts_one_like(image: &Path, options: &str) -> bool {
         let mut found = lines.filter(|(field, _)| *field == name);
         found.next().map_or("", |(_, value)| value.trim())
     };
-    // These a volume gets while it is used.
+    // A volume has these only while it is in use.
     let of_use = ["needs_recovery", "orphan_present"];
     let names = field("Filesystem features").split_whitespace();
     let names: Vec<&str> = names.filter(|name| !of_use.contains(name)).collect();

@@ -1,22 +1,23 @@
-//! What it is: how the tools of e2fsprogs and util-linux are run.
-//! Input: a program and its arguments. Output: what it printed, or an error that shows it.
-//! Everything runs with `LC_ALL=C`, `TZ=UTC` and no standard input; `/sbin` is on the path.
-//! Invariant: debugfs exits 0 whatever happens, so for it any complaint on stderr is a failure.
+//! What it is: runs the tools of e2fsprogs and util-linux.
+//! Input: a program and its arguments. Output: what it printed, or an error that contains that.
+//! Every program runs with `LC_ALL=C`, `TZ=UTC` and no standard input, and is also searched in `/usr/sbin` and `/sbin`.
+//! Invariant: debugfs exits with 0 even after errors, so any complaint of it on standard error is a failure.
 
 use crate::error::{Error, Result};
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// Times that e2fsck may need to put a volume in order.
+/// How often e2fsck is run at most to repair a volume.
 const REPAIRS: usize = 8;
 
-/// A tool with the environment that makes answers comparable, found in `/usr/sbin` and `/sbin` too: an ordinary user's PATH has neither.
+/// A tool with an environment that makes its output comparable. It is also searched in `/usr/sbin` and `/sbin`, which an ordinary
+/// user's PATH does not have.
 pub fn tool(program: &str) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
     let path = format!("{path}:/usr/sbin:/sbin");
-    // By its full path the program is spawned; searched for along a changed PATH it would be forked, and every page of
-    // this process copied when it is next written.
+    // With its full path, the program is spawned. If std searched it in a changed PATH, it would fork instead, and every page of
+    // this process would be copied when it is next written.
     let found = std::env::split_paths(&path)
         .map(|dir| dir.join(program))
         .find(|path| path.is_file());
@@ -29,7 +30,7 @@ pub fn tool(program: &str) -> Command {
     command
 }
 
-/// Runs a program and gives its output, whatever its exit code.
+/// Runs a program and returns its output, whatever its exit code.
 fn output<S: AsRef<OsStr>>(program: &str, args: &[S]) -> Result<Output> {
     tool(program)
         .args(args)
@@ -49,13 +50,13 @@ fn package_of(program: &str) -> &'static str {
     }
 }
 
-/// The error of a command that did not do what it should.
+/// The error of a command that failed.
 fn failed<S: AsRef<OsStr>>(program: &str, args: &[S], output: &Output) -> Error {
     let args: Vec<_> = args
         .iter()
         .map(|a| a.as_ref().to_string_lossy().into_owned())
         .collect();
-    // What debugfs prints on stdout is an echo of the script.
+    // On standard output debugfs echoes the script.
     let text = if program == "debugfs" {
         output.stderr.clone()
     } else {
@@ -68,10 +69,10 @@ fn failed<S: AsRef<OsStr>>(program: &str, args: &[S], output: &Output) -> Error 
     }
 }
 
-/// Runs a program that must exit with 0; gives its standard output.
+/// Runs a program that must exit with 0; returns its standard output.
 ///
 /// # Errors
-/// When it cannot be started or exits with anything else: the error shows what it printed.
+/// It cannot be started, or exits with another code; the error contains its output.
 pub fn run<S: AsRef<OsStr>>(program: &str, args: &[S]) -> Result<Vec<u8>> {
     let output = output(program, args)?;
     if output.status.success() {
@@ -81,7 +82,7 @@ pub fn run<S: AsRef<OsStr>>(program: &str, args: &[S]) -> Result<Vec<u8>> {
     }
 }
 
-/// `e2fsck -fn`: exit code 0, or an error with what it found.
+/// `e2fsck -fn`: succeeds with exit code 0, else the error contains what it found.
 ///
 /// # Errors
 /// As [`run`].
@@ -89,7 +90,7 @@ pub fn check(image: &Path) -> Result<()> {
     run("e2fsck", &[OsStr::new("-fn"), image.as_os_str()]).map(drop)
 }
 
-/// As [`check`], of a volume whose journal is in the file `journal`.
+/// As [`check`], for a volume whose journal is in the file `journal`.
 ///
 /// # Errors
 /// As [`run`].
@@ -105,7 +106,7 @@ pub fn check_with(image: &Path, journal: &Path) -> Result<()> {
 /// `e2fsck -fy` of a volume whose journal is in the file `journal`, once.
 ///
 /// # Errors
-/// When e2fsck cannot be started, or something could not be repaired.
+/// e2fsck cannot be started, or something could not be repaired.
 pub fn repair_with(image: &Path, journal: &Path) -> Result<()> {
     let [options, j] = ["-fy", "-j"].map(OsStr::new);
     changing(
@@ -118,16 +119,16 @@ pub fn repair_with(image: &Path, journal: &Path) -> Result<()> {
 /// `e2fsck -E journal_only -y`: replays the journal and does nothing else.
 ///
 /// # Errors
-/// When e2fsck cannot be started, or finds more than a journal to replay.
+/// e2fsck cannot be started, or fails.
 pub fn replay_journal(image: &Path) -> Result<()> {
     let words = ["-E", "journal_only", "-y"].map(OsStr::new);
     changing("e2fsck", &[&words[..], &[image.as_os_str()]].concat()).map(drop)
 }
 
-/// `e2fsck -fy`: repairs whatever it finds, again and again: where it clears one entry of a node it passes over the next.
+/// `e2fsck -fy`, repeated until it finds nothing more: when it clears an entry of a node, it skips the next one.
 ///
 /// # Errors
-/// When e2fsck cannot be started, or something could not be repaired, or a few times are not enough.
+/// e2fsck cannot be started, or something could not be repaired, or `REPAIRS` runs are not enough.
 pub fn repair(image: &Path) -> Result<()> {
     for _ in 0..REPAIRS {
         changing("e2fsck", &[OsStr::new("-fy"), image.as_os_str()])?;
@@ -138,12 +139,12 @@ pub fn repair(image: &Path) -> Result<()> {
     check(image)
 }
 
-/// `e2fsck -fyD`: indexes directories, and squares accounts that debugfs leaves open.
+/// `e2fsck -fyD`: indexes directories, and corrects the counts that debugfs leaves wrong.
 pub(crate) fn rebuild_dirs(image: &Path) -> Result<()> {
     changing("e2fsck", &[OsStr::new("-fyD"), image.as_os_str()]).map(drop)
 }
 
-/// Runs e2fsck where its exit code 1, "changed something", is what was asked for; gives all that it says.
+/// Runs e2fsck where its exit code 1, "changed something", is a success; returns its whole output.
 fn changing(program: &str, args: &[&OsStr]) -> Result<String> {
     let output = output(program, args)?;
     if matches!(output.status.code(), Some(0 | 1)) {
@@ -154,7 +155,7 @@ fn changing(program: &str, args: &[&OsStr]) -> Result<String> {
     }
 }
 
-/// Runs one debugfs request and gives its output.
+/// Runs one debugfs request and returns its output.
 pub(crate) fn debugfs(image: &Path, request: &str) -> Result<Vec<u8>> {
     debugfs_with(&[OsStr::new("-R"), OsStr::new(request), image.as_os_str()])
 }
@@ -180,7 +181,7 @@ fn debugfs_with(args: &[&OsStr]) -> Result<Vec<u8>> {
     }
 }
 
-/// A program whose output is read as a stream.
+/// Starts a program whose output is read as a stream.
 pub(crate) fn stream(program: &str, args: &[&OsStr]) -> Result<std::process::Child> {
     let started = tool(program)
         .args(args)

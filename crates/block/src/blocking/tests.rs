@@ -205,8 +205,8 @@ fn what_needs_a_queue_is_done_without_one() {
     assert_eq!(gone.kind, BioErrorKind::Gone);
 }
 
-/// Rule D1. Such a flush may take what others have written with it: a flush of theirs that begins behind it does not count before it has ended. The
-/// defect: it was in the account only once it had failed.
+/// Rule D1. A flush without a queue may report the failure of other threads' writes: a flush that begins after it counts only once
+/// it has ended. The defect: it was entered in the account only when it had failed.
 #[test]
 fn a_flush_without_a_queue_is_in_the_account_from_its_beginning() {
     let device = Scarce::new(true, true);

@@ -79,6 +79,18 @@ fn a_colon_behind_a_file_leads_inside() {
     );
     assert_eq!(parse(&at("a.img:/b!/c")), parse(&at("a.img!/b!/c")));
     assert_eq!(parse(&at("a.img!/b:/c")), inside("a.img", "/b:/c"));
+    assert_eq!(
+        parse(&at("a.img?part=2!/vm/b")),
+        inside("a.img?part=2", "/vm/b")
+    );
+    // To any depth, and in front of `!/`; behind that a colon is part of the name.
+    assert_eq!(parse(&at("a.img:/b:/c")), parse(&at("a.img!/b!/c")));
+    assert_eq!(
+        parse(&at("a.img?part=2:/b:/vm/c:/d?e")),
+        parse(&at("a.img?part=2!/b!/vm/c!/d?e"))
+    );
+    assert_eq!(parse(&at("a.img:/b:/c!/d")), parse(&at("a.img!/b!/c!/d")));
+    assert_eq!(parse(&at("a.img:/b:c")), inside("a.img", "/b:c"));
     let shown = parse(&at("a.img:/b.img")).to_string();
     assert_eq!(shown, at("a.img!/b.img"));
     // Other names with a colon remain file names, and so do names after a directory.
@@ -162,11 +174,28 @@ fn some(rng: &mut crate::rng::Rng, limit: u64) -> Option<u64> {
 fn volumes_inside_each_other_are_bounded() {
     let inside = |n: usize| format!("disk.img{}", "!/a".repeat(n));
     assert_eq!(parse(&inside(16)).to_string(), inside(16));
-    for n in [17, 40_000] {
-        let error = Locator::parse(&inside(n)).expect_err("too many");
+    let refused = |text: &str| {
+        let error = Locator::parse(text).expect_err("too many");
         assert_eq!(error.kind, DeviceErrorKind::Locator);
         let said = error.to_string();
         assert!(said.contains("more than 16 volumes inside"), "{said}");
+    };
+    refused(&inside(17));
+    refused(&inside(40_000));
+    // So with colons, and with both.
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("disk.img");
+    std::fs::write(&path, "x").expect("the test's own file");
+    let at = path.to_str().expect("plain ASCII");
+    let mixed = |colons: usize, marks: usize| {
+        format!("{at}{}{}", ":/a".repeat(colons), "!/a".repeat(marks))
+    };
+    for (colons, marks) in [(16, 0), (7, 9)] {
+        let named = parse(&mixed(colons, marks)).to_string();
+        assert_eq!(named, mixed(0, 16));
+    }
+    for (colons, marks) in [(17, 0), (40_000, 0), (8, 9), (1, 16)] {
+        refused(&mixed(colons, marks));
     }
 }
 

@@ -30,7 +30,8 @@ fn run_to_end(device: &SimDevice, queue: &dyn DeviceQueue) -> BioList {
 #[test]
 fn a_locator_says_it_all() {
     let o = SimOptions::parse(
-        "64M,latency=230us,jitter=5us,parallel=1000,cache=volatile,fua=no,seed=9,clock=auto,logical=4096,crash=yes,eio=write:every-3,eagain=5+2",
+        "64M,latency=230us,jitter=5us,parallel=1000,cache=volatile,fua=no,seed=9,clock=auto,logical=4096,crash=yes,\
+         eio=write:every-3,eagain=5+2",
     )
     .expect("it is well formed");
     assert_eq!(

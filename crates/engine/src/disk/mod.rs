@@ -178,9 +178,12 @@ impl Disk {
             .or_else(|| self.journal_zone.get().and_then(|z| z.find(at, len)))
     }
 
-    /// Number of blocks of the volume's own structures, including the journal's once they are known.
+    /// Number of blocks of the volume's own structures, including the journal's once they are known, and of the blocks before the
+    /// first one of group 0. A cluster with some of them counts as a whole.
     pub(crate) fn own_blocks(&self) -> u64 {
-        self.zone.blocks() + self.journal_zone.get().map_or(0, Zone::blocks)
+        let ratio = u64::from(self.sb.geometry().cluster_ratio());
+        let journal = self.journal_zone.get().map_or(0, |zone| zone.blocks(ratio));
+        self.zone.blocks(ratio) + journal + self.sb.geometry().first_data_block().get()
     }
 
     /// Adds the journal's blocks to those that no file may be mapped to.

@@ -72,9 +72,15 @@ impl Zone {
         }
     }
 
-    /// Number of blocks in the zone.
-    pub(crate) fn blocks(&self) -> u64 {
-        self.runs.iter().map(|r| r.end - r.start).sum()
+    /// Number of blocks of all clusters, of `ratio` blocks each, that have a block in the zone.
+    pub(crate) fn blocks(&self, ratio: u64) -> u64 {
+        let (mut count, mut counted) = (0, 0);
+        for run in &self.runs {
+            let start = (run.start / ratio).max(counted);
+            counted = run.end.div_ceil(ratio).max(start);
+            count += counted - start;
+        }
+        count * ratio
     }
 
     /// The structure that lies in `len` blocks from `at`, if any does.
@@ -103,32 +109,22 @@ fn super_block_of(sb: &Superblock, group: GroupNo) -> u64 {
     }
 }
 
-/// The primary group descriptors with the blocks reserved for their growth, and the copies of both behind each backup superblock.
+/// The group descriptors and their copies, each with the blocks reserved for their growth.
 fn push_descriptors(sb: &Superblock, runs: &mut Vec<Run>) -> Result<(), Error> {
     let geometry = sb.geometry();
     for index in 0..geometry.gdt_blocks() {
         push(runs, sb.gdt_location(index)?.get(), 1, "group descriptors");
     }
-    let reserved = u64::from(geometry.reserved_gdt_blocks());
-    let with_meta_bg = sb
-        .features()
-        .incompat
-        .has(diorite_format::features::Incompat::META_BG);
-    let copied = if with_meta_bg {
-        0
-    } else {
-        u64::from(geometry.gdt_blocks()) + reserved
-    };
-    for group in (0..geometry.group_count())
-        .map(GroupNo::new)
-        .filter(|g| sb.has_super_backup(*g))
-    {
-        push(
-            runs,
-            super_block_of(sb, group) + 1,
-            copied,
-            "group descriptors",
-        );
+    for group in (0..geometry.group_count()).map(GroupNo::new) {
+        let first = sb.group_first_block(group).get();
+        let end = first.saturating_add(sb.group_head_blocks(group).into());
+        let start = match sb.has_super_backup(group) {
+            true => super_block_of(sb, group) + 1,
+            false => first,
+        };
+        if start < end {
+            push(runs, start, end - start, "group descriptors");
+        }
     }
     Ok(())
 }

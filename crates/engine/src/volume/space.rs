@@ -1,9 +1,17 @@
 //! Size and free space of a volume, as statvfs(3) reports them.
 //!
 //! Input: the superblock, and the allocator's counts. Output: [`Space`]. Invariants: no I/O. Limits: exact only while nothing changes.
-//! Source: man 3 statvfs; what counts as overhead, and the id: the kernel's mount, compared in tests.
+//! Source: man 3 statvfs; what counts as overhead, what the kernel reserves for itself, and the id: the kernel's mount, compared in tests.
 
 use super::Volume;
+use crate::inode::Fs;
+use diorite_format::GroupDesc;
+use diorite_format::features::{Incompat, RoCompat};
+
+/// In volumes with extents the kernel reserves one of this many clusters for maps that grow during writeback.
+const CLUSTERS_PER_KEPT: u64 = 50;
+/// The most clusters that it reserves.
+const MOST_KEPT: u64 = 4096;
 
 /// Sizes and counts of a volume, as in statvfs(3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +22,7 @@ pub struct Space {
     pub blocks: u64,
     /// Free blocks, including those that were freed by a transaction which is not committed yet.
     pub free: u64,
-    /// Free blocks without those that are reserved for privileged users.
+    /// Free blocks without those that are reserved for privileged users, and those that the kernel reserves for maps.
     pub available: u64,
     /// Inodes of the volume.
     pub inodes: u64,
@@ -36,30 +44,55 @@ impl Volume {
                 let (free, waiting) = alloc.now_free();
                 (free + waiting, u64::from(alloc.free_inodes()))
             }
+            // The groups' counts: those of the superblock may be out of date.
             None => {
-                let geometry = sb.geometry();
-                let free_inodes = u64::from(geometry.free_inodes_count());
-                (geometry.free_blocks_count(), free_inodes)
+                let ratio = u64::from(sb.geometry().cluster_ratio());
+                let free = sum(&fs.groups, |group| group.free_clusters);
+                (
+                    free.saturating_mul(ratio),
+                    sum(&fs.groups, |group| group.free_inodes),
+                )
             }
         };
-        // mke2fs writes the overhead into the superblock; volumes of older versions have 0 there.
-        let overhead = match sb.info().overhead_clusters {
-            0 => fs.own_blocks(),
-            noted => u64::from(noted) * u64::from(sb.geometry().cluster_ratio()),
-        };
+        let kept = sb.geometry().r_blocks_count() + kept_for_maps(fs);
         let half = |at: usize| {
             let bytes = sb.uuid()[at..at + 8].try_into();
             u64::from_le_bytes(bytes.expect("8 of its 16 bytes"))
         };
         Space {
             block_size: sb.block_size(),
-            blocks: sb.geometry().blocks_count().saturating_sub(overhead),
+            blocks: sb.geometry().blocks_count().saturating_sub(overhead(fs)),
             free,
-            available: free.saturating_sub(sb.geometry().r_blocks_count()),
+            available: free.saturating_sub(kept),
             inodes: u64::from(sb.geometry().inodes_count()),
             free_inodes,
             most_name: 255,
             id: half(0) ^ half(8),
         }
     }
+}
+
+fn sum(groups: &[GroupDesc], count: impl Fn(&GroupDesc) -> u32) -> u64 {
+    groups.iter().map(|group| u64::from(count(group))).sum()
+}
+
+/// Blocks of the volume's own structures. In volumes with clusters the count that mke2fs wrote, if it is possible, as in the kernel.
+fn overhead(fs: &Fs) -> u64 {
+    let (geometry, noted) = (fs.sb.geometry(), fs.sb.info().overhead_clusters);
+    let noted = u64::from(noted);
+    let is_noted = (1..=geometry.blocks_count()).contains(&noted);
+    match fs.sb.features().ro_compat.has(RoCompat::BIGALLOC) && is_noted {
+        true => noted * u64::from(geometry.cluster_ratio()),
+        false => fs.own_blocks(),
+    }
+}
+
+/// Blocks that the kernel reserves for maps.
+fn kept_for_maps(fs: &Fs) -> u64 {
+    if !fs.sb.features().incompat.has(Incompat::EXTENTS) {
+        return 0;
+    }
+    let ratio = u64::from(fs.sb.geometry().cluster_ratio());
+    let clusters = fs.sb.geometry().blocks_count() / ratio;
+    (clusters / CLUSTERS_PER_KEPT).min(MOST_KEPT) * ratio
 }

@@ -1,7 +1,7 @@
-//! One call, with any arguments, of any kind.
+//! Calls of every kind, with arbitrary arguments.
 //!
-//! Input: a world and randomness. Output: a changed world. Invariant: whatever a call answers is an answer: an error that can be shown,
-//! or a success. Limits: names of bystanders are never used.
+//! Input: a world and randomness. Output: a changed world. Invariant: every call returns: a success, or an error whose message can
+//! be formatted. Limits: files that serve as bystanders are never named.
 
 use crate::common::Rng;
 use crate::values::{self, length, number, one, path, rarely};
@@ -15,10 +15,10 @@ use diorite::{
 };
 use std::time::Duration;
 
-/// A kind of call: its name, how often it comes, a call.
+/// A kind of call: its name, its relative frequency, the call.
 type Kind = (&'static str, u64, fn(&mut World, &mut Rng));
 
-/// All of them.
+/// All kinds of calls.
 pub const KINDS: [Kind; 20] = [
     ("requests", 30, requests),
     ("requests while quiet", 2, requests_while_quiet),
@@ -42,7 +42,7 @@ pub const KINDS: [Kind; 20] = [
     ("group, close", 1, group_or_close),
 ];
 
-/// The next kind.
+/// The next kind, chosen at random by frequency.
 pub fn pick(rng: &mut Rng) -> usize {
     let mut at = rng.below(KINDS.iter().map(|k| k.1).sum());
     let found = KINDS.iter().position(|(_, share, _)| {
@@ -69,7 +69,7 @@ fn lane<'a>(world: &'a mut World, rng: &mut Rng) -> Option<&'a mut Lane> {
     world.lanes.get_mut(at)
 }
 
-/// An id that is good, was good, or is another queue's.
+/// A file id: mostly a valid one, else a detached one, or one of another queue or volume.
 fn any_id(world: &World, lane: usize, rng: &mut Rng) -> Option<FileId> {
     let mine = &world.lanes[lane];
     let of = match rng.below(12) {
@@ -126,7 +126,7 @@ fn requests(world: &mut World, rng: &mut Rng) {
     }
 }
 
-/// Requests that come while the file is kept quiet wait, and are there afterwards.
+/// Requests that are submitted while the file is quiesced wait, and are still there afterwards.
 fn requests_while_quiet(world: &mut World, rng: &mut Rng) {
     let Some(file) = file(world, rng) else { return };
     let guard = file.quiesce();
@@ -198,13 +198,13 @@ fn detach(world: &mut World, rng: &mut Rng) {
     let id = lane.ids.swap_remove(at % lane.ids.len());
     lane.queue.detach(id);
     lane.stale.push(id);
-    // Again is nothing.
+    // A second detach does nothing.
     lane.queue.detach(id);
 }
 
 fn queues(world: &mut World, rng: &mut Rng) {
     if world.lanes.len() > 3 {
-        // With what is in flight.
+        // Drops a queue with requests in flight.
         world.lanes.swap_remove(rng.below(4) as usize);
         return;
     }
@@ -231,7 +231,7 @@ fn open(world: &mut World, rng: &mut Rng) {
             .temporary(if rarely(rng, 2) { &b"/"[..] } else { &path[..] }, 0o600),
         _ => world.volume.open_path(&path, flags),
     };
-    // A directory takes no data; most calls are to be of files.
+    // Directories take no data, so most are dropped: most calls are to have a file.
     let keeps = |file: &File| file.metadata().is_file() || rarely(rng, 8);
     if let Some(file) = expect(found).filter(keeps) {
         world.files.push(file);
@@ -295,7 +295,7 @@ fn range(world: &mut World, rng: &mut Rng) {
             length(rng),
         ))),
     }
-    // So that not every file is as long as a file can be.
+    // So that not every file has the largest size.
     if rarely(rng, 3) {
         expect(file.truncate(rng.below(256) * 512));
     }
@@ -454,7 +454,7 @@ fn flags(world: &mut World, rng: &mut Rng) {
     }
 }
 
-/// By the numbers of inodes, which may be anybody's, only what changes no contents.
+/// Calls by inode number, which may be that of any inode; so only calls that change no contents.
 fn by_number(world: &mut World, rng: &mut Rng) {
     let volume = &world.volume;
     let last = volume.superblock().geometry().inodes_count();
@@ -558,7 +558,7 @@ fn any_bio(rng: &mut Rng) -> Bio {
     }
 }
 
-/// Bios of every kind on a device that is a file.
+/// Bios of every kind on a loop device.
 fn loop_device(world: &mut World, rng: &mut Rng) {
     let Some(file) = file(world, rng) else { return };
     let device = LoopDevice::new(file, "any file".into());
@@ -585,7 +585,7 @@ fn loop_device(world: &mut World, rng: &mut Rng) {
     assert_eq!(queue.in_flight(), 0);
 }
 
-/// What ends a volume: a group that is given up, a close with requests in flight, a failure. Calls on what is closed are answered.
+/// Calls that end a volume: an abandoned group, a close with requests in flight, a failure. Calls on what is closed return errors.
 fn group_or_close(world: &mut World, rng: &mut Rng) {
     match rng.below(4) {
         0 => {

@@ -1,7 +1,9 @@
-//! Any call with any arguments, from a seed: an error or a success, never a panic, a hang, a leak, or a file changed that was not named.
+//! Any call with any arguments, from a seed, returns an error or a success. It never panics, hangs, leaks, or changes a file that
+//! was not named.
 //!
-//! Input: images of mke2fs, `DIORITE_SEED`, `DIORITE_STEPS` calls. Output: nothing, or what was being called. Invariants: a seed's calls
-//! are always the same ones; rules D7, D8, D11 are asked of what is left. Limits: one thread calls, workers are beside it.
+//! Input: images of mke2fs, `DIORITE_SEED`, `DIORITE_STEPS` calls. Output: nothing, or the call that failed. Invariants: a seed
+//! always makes the same calls; rules D7, D8, D11 are checked at the end of each world. Limits: one thread calls; the workers run
+//! beside it.
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
 #[path = "../common/mod.rs"]
@@ -17,13 +19,14 @@ use std::sync::Mutex;
 use std::time::Duration;
 use world::World;
 
-/// Calls on one world.
+/// The number of calls on one world.
 const SESSION: u64 = 400;
 
-/// What is being called.
+/// The call under way.
 static NOW: Mutex<String> = Mutex::new(String::new());
 
-/// A panic ends the process, whichever thread it is in: the engine turns those of its workers into errors, and what a panic leaves hangs.
+/// A panic in any thread ends the process: the engine would turn a panic of its worker into an error, and a panic here may cause a
+/// hang.
 fn end_at_a_panic() {
     let said = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

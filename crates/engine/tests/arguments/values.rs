@@ -1,13 +1,13 @@
-//! What callers may hand over: numbers at every edge, buffers of every shape, paths of every kind.
+//! Arguments that callers may pass: numbers at every edge, buffers of every shape, paths of every kind.
 //!
-//! Input: seeded randomness. Output: arguments, most of which make sense, so that what follows is reached too. Invariants: none of its
-//! own. Limits: one buffer in some hundreds is larger than a MiB, so that a run is not spent on clearing memory.
+//! Input: seeded randomness. Output: arguments. Most are valid, so that the code after the checks is reached, too. Invariants: none
+//! of its own. Limits: one buffer in some hundreds is larger than 1 MiB, so that a run does not spend its time on clearing memory.
 
 use crate::common::Rng;
 use diorite::policy::PRESETS;
 use diorite::{Buf, Fallocate, Op, OpenFlags, Policy, RequestFlags};
 
-/// Sizes and offsets around which things change.
+/// Sizes and offsets at which behaviour changes.
 const EDGES: [u64; 20] = [
     0,
     512,
@@ -31,7 +31,7 @@ const EDGES: [u64; 20] = [
     u64::MAX,
 ];
 
-/// So many of the last edges no sound request reaches.
+/// The number of edges, from the end of the list, that no valid request reaches.
 const ABSURD: u64 = 12;
 
 /// One of these.
@@ -62,7 +62,8 @@ pub fn number(rng: &mut Rng) -> u64 {
     }
 }
 
-/// The length of a range: mostly one that a small volume has room for, as all of its space is taken, and given back, before one is refused.
+/// The length of a range: mostly one that fits into a small volume, since a larger one first allocates all space, and frees it
+/// again when it is refused.
 pub fn length(rng: &mut Rng) -> u64 {
     match rarely(rng, 12) {
         true => number(rng),
@@ -70,7 +71,7 @@ pub fn length(rng: &mut Rng) -> u64 {
     }
 }
 
-/// Memory for a request: mostly as a device wants it.
+/// Memory for a request: mostly aligned as a device requires.
 pub fn buf(rng: &mut Rng) -> Buf {
     match rng.below(200) {
         0..=99 => filled(rng, &[512, 1024, 4096, 8192, 16384, 65536]),
@@ -84,7 +85,7 @@ pub fn buf(rng: &mut Rng) -> Buf {
         196 => Buf::empty(),
         197 => filled(rng, &[1 << 20, (1 << 20) + 512]),
         198 => Buf::zeroed(one(rng, &[(1 << 30) + 512, (1 << 31) - 512, 1 << 31])),
-        // Larger than a word of 32 bits says, in parts that are not.
+        // Longer than 32 bits can count, from parts that are not.
         _ => Buf::from_parts(vec![Buf::zeroed(1 << 31), Buf::zeroed(1 << 31)]),
     }
 }
@@ -100,7 +101,7 @@ fn vectored(rng: &mut Rng) -> Buf {
     let mut parts: Vec<Buf> = (0..1 + rng.below(5))
         .map(|_| Buf::zeroed(one(rng, &[0usize, 1, 255, 511, 512, 513, 1024, 4096, 5000])))
         .collect();
-    // Mostly whole sectors in all.
+    // Mostly whole sectors in total.
     let len: usize = parts.iter().map(Buf::len).sum();
     if !rarely(rng, 4) {
         parts.push(Buf::zeroed(len.next_multiple_of(512) - len));
@@ -149,7 +150,7 @@ pub fn op(rng: &mut Rng) -> Op {
     }
 }
 
-/// A preset, or one with a switch that is otherwise.
+/// A preset, or a preset with one switch changed.
 pub fn policy(rng: &mut Rng) -> Policy {
     let mut policy = one(rng, &PRESETS).1;
     let other = one(rng, &PRESETS).1;
@@ -163,7 +164,7 @@ pub fn policy(rng: &mut Rng) -> Policy {
     policy
 }
 
-/// A name of a target, or a path that leads to none.
+/// The name of a target, or a path that leads to none.
 pub fn path(rng: &mut Rng) -> Vec<u8> {
     let name = |n: u64| format!("/t{n}").into_bytes();
     match rng.below(24) {

@@ -1,7 +1,8 @@
-//! The volumes that calls are made on, the files that they may change, and those that nobody names.
+//! The volumes that calls are made on: files that the calls may change, and files that no call names.
 //!
-//! Input: a recipe and a seed. Output: a volume with targets and bystanders, another volume for strangers, queues on both. Invariants: at
-//! the end nothing is held any more, every bystander holds what it held, and e2fsck and our check find nothing. Limits: one thread.
+//! Input: a recipe and a seed. Output: a volume with targets and bystanders, a second volume with a file and a queue (the
+//! strangers), queues on both. Invariants: at the end nothing is held, every bystander has its old contents, and e2fsck and
+//! diorite's own check find nothing. Limits: one thread.
 
 use crate::common::recipe::{self, Known, RECIPES};
 use crate::common::stage::{Stage, faulty};
@@ -11,7 +12,7 @@ use diorite::device::{BioErrorKind, BioOp, Fault, SimOptions, When};
 use diorite::{Buf, Error, File, FileId, OpenFlags, OpenOptions, Queue, Volume};
 use std::sync::Arc;
 
-/// A queue, with files attached to it, and ids that are not good any more.
+/// A queue, with the ids of files attached to it, and ids that are no longer valid.
 pub struct Lane {
     pub queue: Queue,
     pub ids: Vec<FileId>,
@@ -25,7 +26,7 @@ pub struct World {
     bystanders: Vec<Known>,
     pub files: Vec<File>,
     pub lanes: Vec<Lane>,
-    /// Another volume, one of its files, a queue with it.
+    /// A second volume, one of its files, and a queue with that file.
     _other_dir: tempfile::TempDir,
     other: Volume,
     pub stranger: File,
@@ -75,7 +76,7 @@ impl World {
         }
     }
 
-    /// The volume was closed, or has failed: another begins on the same device.
+    /// After the volume was closed or has failed: opens a new one on the same device.
     pub fn reopen(&mut self, rng: &mut Rng) {
         self.let_go();
         expect(self.volume.clone().close());
@@ -90,7 +91,7 @@ impl World {
         self.volume = open(&self.stage, false, rng).expect("what is mended opens");
     }
 
-    /// Faults may have left what wants e2fsck, and says so.
+    /// Repairs the image with e2fsck. Faults may have left damage that the open refuses.
     fn mend(&mut self) {
         assert!(self.faults, "nothing has failed here");
         self.stage.save();
@@ -107,7 +108,7 @@ impl World {
         self.files.clear();
     }
 
-    /// Nothing is held, nobody but those who were named has changed, and the image is sound.
+    /// Asserts that nothing is held, that only named files have changed, and that the image is consistent.
     pub fn judge(mut self, rng: &mut Rng) {
         self.let_go();
         drain(&self.strangers.queue);
@@ -118,7 +119,7 @@ impl World {
         let held = (usage.requests, usage.in_flight, usage.pending);
         assert_eq!(held, (0, 0, 0), "requests, in flight, pending");
         if synced.is_ok() {
-            // Deferred deletions and the commit behind them give the rest back.
+            // Deferred deletions, and the commit after them, release the rest.
             let _again = self.volume.sync();
             let usage = self.volume.usage();
             assert_eq!(usage.claimed(), 0, "rule D11: {usage:?}");
@@ -130,7 +131,7 @@ impl World {
         let closed = self.volume.clone().close();
         assert!(self.faults || closed.is_ok(), "{closed:?}");
         self.volume = self.other.clone();
-        // What a fault has left is recovered.
+        // Opening the volume again recovers what a fault has left.
         self.volume = match open(&self.stage, false, rng) {
             Some(volume) => volume,
             None => {
@@ -144,7 +145,7 @@ impl World {
         fsck(&self.stage.image);
     }
 
-    /// Blocking calls keep the file of the last one, and the blocks that it keeps ahead: this is another.
+    /// Blocking calls keep their last file attached, with the blocks claimed ahead for it. Reading another file releases that one.
     fn read_another(&self) {
         let path = &self.bystanders[0].path;
         let other = expect(self.volume.open_path(path, OpenFlags::default()));
@@ -167,7 +168,7 @@ impl World {
     }
 }
 
-/// Takes everything back.
+/// Reaps everything that is in the queue.
 pub fn drain(queue: &Queue) {
     while let Some(done) = queue.reap_one(None) {
         expect(done.result);
@@ -175,7 +176,7 @@ pub fn drain(queue: &Queue) {
     assert_eq!(queue.in_use(), 0);
 }
 
-/// Any outcome will do, but for a panic that was turned into one. Every message can be made.
+/// Accepts any result except a panic that was turned into an error. Formatting an error must work.
 pub fn expect<T>(result: Result<T, Error>) -> Option<T> {
     match result {
         Ok(value) => Some(value),

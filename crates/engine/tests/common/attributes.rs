@@ -1,6 +1,6 @@
-//! Files with attributes from debugfs, in inodes and in blocks.
+//! Files with extended attributes set by debugfs, in inodes and in blocks.
 //!
-//! Input: what mke2fs is told. Output: images, and what a file has. Invariants: none of its own. Limits: five small files.
+//! Input: arguments of mke2fs. Output: images, and the attributes of a file. Invariants: none of its own. Limits: five small files.
 
 use super::{image, run};
 use diorite::{OpenOptions, Volume};
@@ -14,7 +14,7 @@ pub fn open(image: &Path) -> Volume {
     Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap()
 }
 
-/// Files a to e, and a directory; what debugfs gives c and d is in blocks.
+/// Files a to e, and a directory. The attributes that debugfs sets on c and d are in blocks.
 pub fn make(dir: &Path, args: &[&str]) -> PathBuf {
     let tree = dir.join("tree");
     std::fs::create_dir_all(tree.join("dir")).unwrap();

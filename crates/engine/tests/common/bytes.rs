@@ -1,6 +1,6 @@
-//! What operations on files make of their bytes.
+//! A model of what fallocate operations do to a file's bytes.
 //!
-//! Input: the bytes that a file has, and an operation that it takes. Output: the bytes that it has then. Invariants: what was never written is zero.
+//! Input: the bytes of a file, and an operation on it. Output: its bytes afterwards. Invariants: what was never written is zero.
 //! Limits: files that fit into memory.
 
 use diorite::Fallocate;

@@ -1,4 +1,4 @@
-/// An empty ext4 volume in memory, made by the installed mke2fs: what the examples in the documentation work on.
+/// An empty ext4 volume in memory, made by the installed mke2fs, for the examples in the documentation.
 fn example_volume() -> std::sync::Arc<diorite::device::MemDevice> {
     let (process, thread) = (std::process::id(), std::thread::current().id());
     let path = std::env::temp_dir().join(format!("diorite-example-{process}-{thread:?}"));

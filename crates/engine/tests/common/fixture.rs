@@ -1,4 +1,4 @@
-//! What most tests begin with: flags, limits, an image with known files, requests run to their ends.
+//! What most tests start from: flags, limits, an image with known files, a way to run requests to completion.
 //!
 //! Input: a recipe's number. Output: images, stages, completions. Invariants: none of its own. Limits: none of its own.
 
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A test that has made no progress for so long hangs.
+/// A test without progress for this long counts as hung.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 pub const NOWAIT: RequestFlags = RequestFlags {
@@ -32,14 +32,14 @@ pub fn writable() -> OpenFlags {
     }
 }
 
-/// So many bytes, all the same.
+/// A buffer of `len` equal bytes.
 pub fn filled(byte: u8, len: usize) -> Buf {
     let mut buf = Buf::zeroed(len);
     buf.as_mut_slice().fill(byte);
     buf
 }
 
-/// The recipe's image and what its files hold.
+/// Makes the recipe's image. Returns it with the contents of its files.
 pub fn made(recipe: usize) -> (tempfile::TempDir, PathBuf, Vec<Known>) {
     let mut rng = Rng::from_env(RECIPES[recipe].name);
     let dir = scratch();
@@ -51,7 +51,7 @@ pub fn known<'a>(files: &'a [Known], path: &str) -> &'a Known {
     files.iter().find(|k| k.path == path).unwrap()
 }
 
-/// Submits these and reaps them all, in the order of their tokens.
+/// Submits these requests and reaps them all. Returns the completions in the order of their tokens.
 pub fn run_all(queue: &Queue, requests: Vec<Request>) -> Vec<Completion> {
     let (count, mut batch, mut done) = (requests.len(), VecDeque::from(requests), Vec::new());
     while done.len() < count {
@@ -62,7 +62,7 @@ pub fn run_all(queue: &Queue, requests: Vec<Request>) -> Vec<Completion> {
     done
 }
 
-/// The image on a simulated disk.
+/// Puts the image on a simulated disk with these parameters.
 pub fn sim(image: &Path, params: &str) -> Stage {
     Stage::sim(image, SimOptions::parse(&format!("0,{params}")).unwrap())
 }

@@ -1,9 +1,9 @@
-//! The kernel's ext4 on an image, for those who may mount.
+//! The kernel's ext4 on an image, for users who may mount.
 
 use super::{run, scratch};
 use std::path::Path;
 
-/// Mounts the image and lets `look` see it; false, with the reason printed, where that is not to be had.
+/// Mounts the image and calls `look` on it. Returns false, with the reason printed, if it cannot be mounted here.
 pub fn mounted(image: &Path, options: &str, look: impl FnOnce(&Path)) -> bool {
     let at = scratch();
     let (from, to) = (image.to_str().unwrap(), at.path().to_str().unwrap());
@@ -25,10 +25,10 @@ pub fn mounted(image: &Path, options: &str, look: impl FnOnce(&Path)) -> bool {
     true
 }
 
-/// Says why the kernel's view of an image is missing, which it was to have with these options.
+/// Prints why the kernel's view of an image is missing, which was to be mounted with these options.
 ///
 /// # Panics
-/// If it is missing because of the image: the kernel mounts a new one that is like it.
+/// The kernel refuses the image, and mounts a new one with the same features.
 #[track_caller]
 pub fn not_mounted(image: &Path, options: &str, tried: &impl std::fmt::Debug) {
     if !rustix::process::geteuid().is_root() {
@@ -41,7 +41,7 @@ pub fn not_mounted(image: &Path, options: &str, tried: &impl std::fmt::Debug) {
     xtask::skip::skipped(format_args!("the kernel's mount: {tried:?}"));
 }
 
-/// A process that another thread is just starting may hold a file there for an instant.
+/// Retries: a process that another thread is just starting may hold a file there for an instant.
 fn unmount(at: &str) {
     for _ in 0..100 {
         let out = xtask::run::tool("umount").arg(at).output();
@@ -53,7 +53,7 @@ fn unmount(at: &str) {
     run("umount", &[at]);
 }
 
-/// The kernel lets go of a loop device some time after the unmount: until then its image is held.
+/// The kernel releases a loop device some time after the unmount, and holds the image until then.
 fn wait_for_loop(image: &str) {
     let backs = || {
         let disks = std::fs::read_dir("/sys/block")

@@ -1,7 +1,7 @@
-//! The log of an image, found by debugfs: where its blocks are, which are in use, and turning it around.
+//! The log of an image, found by debugfs: where its blocks are, and which are in use; can rotate the log.
 //!
-//! Input: an image's bytes. Output: places. Invariant: independent of the code under test but for the journal superblock's sum.
-//! Limits: logs inside the volume.
+//! Input: an image's bytes. Output: places. Invariant: independent of the code under test except for the checksum of the journal
+//! superblock. Limits: logs inside the volume.
 
 use super::run;
 use diorite_format::Tid;
@@ -14,7 +14,7 @@ pub const MAGIC: u32 = 0xC03B_3998;
 
 pub struct Log {
     pub block: usize,
-    /// Where each block of the log is, its superblock first.
+    /// The location of each block of the log, its superblock first.
     places: Vec<u64>,
     all: HashSet<u64>,
     start: u32,
@@ -62,7 +62,7 @@ impl Log {
         self.all.contains(&block)
     }
 
-    /// The byte at which block `at` of the log starts.
+    /// The offset in the image of block `at` of the log.
     pub fn byte_of(&self, at: u32) -> usize {
         self.places[at as usize] as usize * self.block
     }
@@ -71,7 +71,7 @@ impl Log {
         (self.start, self.sequence)
     }
 
-    /// The blocks from the log's start to the last commit block.
+    /// The blocks from the log's start to its last commit block.
     pub fn used(&self, image: &[u8]) -> Vec<u32> {
         let end = self.places.len() as u32;
         let is_commit = |at: &u32| {
@@ -82,7 +82,7 @@ impl Log {
         (self.start..=last).collect()
     }
 
-    /// Moves all blocks of the log `by` backwards, around its beginning.
+    /// Moves all blocks of the log backwards by `by`, wrapping at its beginning, as if the log had started elsewhere.
     pub fn rotate(&self, image: &mut [u8], by: u32) {
         let count = self.places.len() as u32 - 1;
         let old = image.to_vec();

@@ -37,7 +37,7 @@ pub fn run(program: &str, args: &[&str]) -> String {
     text
 }
 
-/// A scratch directory on tmpfs if there is one.
+/// A scratch directory, on tmpfs if there is one.
 pub fn scratch() -> tempfile::TempDir {
     let shm = Path::new("/dev/shm");
     let made = if shm.is_dir() {
@@ -61,7 +61,7 @@ pub fn image(dir: &Path, size: &str, args: &[&str], source: &Path) -> PathBuf {
     path
 }
 
-/// e2fsck finds nothing, and our own check neither.
+/// Asserts that e2fsck finds nothing, and diorite's own check neither.
 pub fn fsck(image: &Path) {
     run("e2fsck", &["-fn", image.to_str().unwrap()]);
     let found = diorite_check::check(image.to_str().unwrap(), &CheckOptions::default(), &|_| ());
@@ -73,7 +73,7 @@ pub fn fsck(image: &Path) {
     );
 }
 
-/// A number that a longer campaign sets by an environment variable.
+/// A number that an environment variable may raise for a longer run.
 pub fn scaled(name: &str, default: u64) -> u64 {
     std::env::var(name)
         .ok()
@@ -81,16 +81,16 @@ pub fn scaled(name: &str, default: u64) -> u64 {
         .unwrap_or(default)
 }
 
-/// splitmix64, its seed printed.
+/// A random generator (splitmix64) whose seed is printed.
 pub struct Rng(u64);
 
 impl Rng {
-    /// The same numbers for the same seed; the caller prints it.
+    /// A generator from this seed; the caller prints the seed.
     pub fn new(seed: u64) -> Rng {
         Rng(seed)
     }
 
-    /// A generator that goes its own way from here.
+    /// A second generator, seeded from this one and independent from here on.
     pub fn fork(&mut self) -> Rng {
         Rng(self.next())
     }

@@ -1,7 +1,7 @@
-//! What others find in a directory: debugfs, and the kernel where it lets us mount.
+//! The names in a directory as found by debugfs, and by the kernel where mounting is allowed.
 //!
-//! Input: an image that nobody has open. Output: names. Invariants: neither changes the image. Limits: names without a slash or a line's end; the
-//! kernel is asked by root with loop devices only, and says nothing else.
+//! Input: an image that nobody has open. Output: names. Invariants: neither changes the image. Limits: names without a slash or a
+//! newline; the kernel is asked only by root with loop devices.
 
 use super::kernel::mounted;
 use super::{image, run};
@@ -9,7 +9,7 @@ use diorite::{OpenFlags, OpenOptions, Volume};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// The names in a directory, without "." and "..", as debugfs has them.
+/// The names in a directory as debugfs lists them, without "." and "..".
 pub fn by_debugfs(image: &Path, dir: &str) -> BTreeSet<String> {
     let listed = run(
         "debugfs",
@@ -20,7 +20,7 @@ pub fn by_debugfs(image: &Path, dir: &str) -> BTreeSet<String> {
     names.filter(shown).map(str::to_owned).collect()
 }
 
-/// The same as the kernel has them, if it mounts the image. Each name is looked up, too.
+/// The names as the kernel lists them, if it can mount the image. Each name is looked up, too.
 pub fn by_kernel(image: &Path, dir: &str) -> Option<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     let mounted = mounted(image, "ro", |at| {
@@ -33,7 +33,7 @@ pub fn by_kernel(image: &Path, dir: &str) -> Option<BTreeSet<String>> {
     mounted.then_some(names)
 }
 
-/// The same as diorite has them: each once.
+/// The names as diorite lists them; asserts that each is listed once.
 pub fn by_diorite(volume: &Volume, dir: &str) -> BTreeSet<String> {
     let ino = volume.resolve(dir.as_bytes(), true).unwrap();
     let mut names = BTreeSet::new();
@@ -45,7 +45,7 @@ pub fn by_diorite(volume: &Volume, dir: &str) -> BTreeSet<String> {
     names
 }
 
-/// How a directory is stored, by its inode's flags.
+/// Has the directory an index (htree), according to its inode's flags?
 pub fn is_hashed(volume: &Volume, dir: &str) -> bool {
     let ino = volume.resolve(dir.as_bytes(), true).unwrap();
     let file = volume.open_ino(ino, OpenFlags::default()).unwrap();

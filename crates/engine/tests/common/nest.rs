@@ -1,11 +1,12 @@
 //! Images inside images.
 //!
-//! Input: a directory to make them in. Output: a locator; then each image on its own, checked. Invariants: none of its own. Limits: three levels.
+//! Input: a directory to make them in. Output: a locator; then each image extracted and checked. Invariants: none of its own.
+//! Limits: three levels.
 
 use super::{Rng, fsck, image, run};
 use std::path::Path;
 
-/// An image in an image in an image; the innermost has the file `/data`.
+/// Makes an image in an image in an image. The innermost has the file `/data`.
 pub fn nested(dir: &Path) -> String {
     let mut data = vec![0; 2 << 20];
     Rng::new(7).fill(&mut data);
@@ -30,7 +31,7 @@ pub fn nested(dir: &Path) -> String {
     format!("{locator}!/inner!/inner")
 }
 
-/// Takes the images apart with debugfs and checks each.
+/// Extracts each image with debugfs and checks it.
 pub fn unnest(dir: &Path, locator: &str) {
     let mut image = locator.split('!').next().unwrap().to_owned();
     fsck(Path::new(&image));

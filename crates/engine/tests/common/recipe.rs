@@ -1,8 +1,8 @@
-//! Images whose every byte is known: files with holes, unwritten ranges and many extents, over poisoned free space.
+//! Images whose every byte is known: files with holes, unwritten ranges and many extents; free space is filled with poison.
 //!
-//! Input: mke2fs arguments. Output: the image, and for each file what it holds and which of its blocks are written.
-//! Invariants: free space is poison before mke2fs runs, so a block that was never written to a file betrays itself; e2fsck is
-//! silent before the image is handed out. Limits: the tools are those installed.
+//! Input: mke2fs arguments. Output: the image, and for each file its contents and which of its blocks are written. Invariants: free
+//! space holds poison before mke2fs runs, so a read of a block that was never written shows it; e2fsck finds nothing before the
+//! image is handed out. Limits: uses the installed tools.
 
 use super::{Rng, fsck, run};
 use std::fmt::Write as _;
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 
 pub const POISON: u8 = 0xA5;
 
-/// What a file must hold.
+/// The expected contents of a file.
 #[derive(Clone)]
 pub struct Known {
     pub path: String,
     pub bytes: Vec<u8>,
     pub block: u64,
-    /// Per block: holds data, so it may be overwritten.
+    /// For each block: is it written, so that a write to it is an overwrite?
     pub written: Vec<bool>,
 }
 
@@ -40,7 +40,7 @@ impl Known {
         }
     }
 
-    /// These bytes are there now.
+    /// Records that these bytes were written.
     pub fn write(&mut self, pos: u64, bytes: &[u8]) {
         let (at, end) = (pos as usize, pos as usize + bytes.len());
         if self.bytes.len() < end {
@@ -53,7 +53,7 @@ impl Known {
         self.written[(pos / self.block) as usize..last].fill(true);
     }
 
-    /// Takes over what another model of the same file says of a range.
+    /// Takes over a range from another model of the same file.
     pub fn take_over(&mut self, other: &Known, range: std::ops::Range<u64>) {
         let (from, to) = (
             range.start as usize,
@@ -81,7 +81,7 @@ impl Known {
     }
 }
 
-/// One kind of volume.
+/// One kind of volume: mke2fs options, and what follows from them.
 #[derive(Clone, Copy, Debug)]
 pub struct Recipe {
     pub name: &'static str,
@@ -147,7 +147,7 @@ pub fn make(dir: &Path, recipe: &Recipe, rng: &mut Rng) -> (PathBuf, Vec<Known>)
     let mut files = plain_files(&source, recipe, rng);
     let image = poisoned(dir, recipe, &source);
     let mut script = String::new();
-    // Every other pad goes: what is written next lies in pieces.
+    // Delete every other pad file, so that what is written next is fragmented.
     for n in (0..800).step_by(2) {
         writeln!(script, "rm /pads/{n}").unwrap();
     }
@@ -162,7 +162,7 @@ pub fn make(dir: &Path, recipe: &Recipe, rng: &mut Rng) -> (PathBuf, Vec<Known>)
     if recipe.extents {
         std::fs::write(dir.join("holed"), &holed.bytes).unwrap();
     } else {
-        // debugfs 1.47 punches more of an indirect map than it is asked to: the source has the holes.
+        // debugfs 1.47 punches more of an indirect map than requested, so the source file has the holes already.
         write_sparse(&dir.join("holed"), &mut holed, rng);
     }
     writeln!(script, "write {} holed", dir.join("holed").display()).unwrap();
@@ -175,7 +175,7 @@ pub fn make(dir: &Path, recipe: &Recipe, rng: &mut Rng) -> (PathBuf, Vec<Known>)
     (image, files)
 }
 
-/// A volume with little on it, its free space poison: `/empty`, `/odd` of 100,001 bytes, `/sparse`, a hole of a MiB.
+/// Makes an almost empty volume with poison in its free space: `/empty`; `/odd` of 100,001 bytes; `/sparse`, a hole of 1 MiB.
 pub fn bare(dir: &Path, recipe: &Recipe) -> PathBuf {
     let source = dir.join("source");
     std::fs::create_dir_all(&source).unwrap();
@@ -199,7 +199,7 @@ fn plain_files(source: &Path, recipe: &Recipe, rng: &mut Rng) -> Vec<Known> {
         std::fs::write(source.join(name), &bytes).unwrap();
         files.push(Known::new(&format!("/{name}"), bytes, recipe.block));
     }
-    // Sparse: 64 KiB of data, 64 KiB of hole; it ends in a hole.
+    // A sparse file: 64 KiB of data, 64 KiB of hole, and so on; it ends in a hole.
     let size = 10 * 65536 + 4096 + 100;
     let mut sparse = Known::new("/sparse", vec![0; size], recipe.block);
     let file = std::fs::File::create(source.join("sparse")).unwrap();
@@ -218,7 +218,7 @@ fn plain_files(source: &Path, recipe: &Recipe, rng: &mut Rng) -> Vec<Known> {
     files
 }
 
-/// A host file with a hole for every other page in its first half, and for runs of pages in the second.
+/// Writes a host file with a hole for every other page in its first half, and with holes of several pages in the second.
 fn write_sparse(path: &Path, known: &mut Known, rng: &mut Rng) {
     let file = std::fs::File::create(path).unwrap();
     let size = known.bytes.len() as u64;
@@ -254,7 +254,7 @@ fn poisoned(dir: &Path, recipe: &Recipe, source: &Path) -> PathBuf {
     image
 }
 
-/// Punches two of three groups of blocks here and there, every other block in a stretch, and allocates some of it unwritten.
+/// Punches two of three groups of blocks in places, every other block in one stretch, and allocates some of the holes unwritten.
 fn punch_and_allocate(script: &mut String, file: &mut Known, recipe: &Recipe, rng: &mut Rng) {
     let cluster = recipe.cluster;
     let mut punch = |file: &mut Known, from: u64, to: u64| {
@@ -275,7 +275,7 @@ fn punch_and_allocate(script: &mut String, file: &mut Known, recipe: &Recipe, rn
         writeln!(script, "fallocate {} 1440 1449", file.path).unwrap();
         for _ in 0..40 {
             let from = rng.below(1400);
-            // Unwritten blocks at what were holes; written ones stay.
+            // Allocates unwritten blocks in what were holes; written blocks stay.
             writeln!(
                 script,
                 "fallocate {} {from} {}",

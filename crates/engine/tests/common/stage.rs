@@ -1,7 +1,7 @@
-//! A real image under any device: a file behind each I/O engine, memory, a simulated disk.
+//! A real image under any device: a file through each I/O engine, memory, a simulated disk.
 //!
-//! Input: an image's path. Output: the device to open it on. Invariant: [`Stage::save`] leaves in the file what the device
-//! holds, so that e2fsck and the kernel can judge it. Limits: images are small, they are held in memory whole.
+//! Input: an image's path. Output: the device to open it on. Invariant: [`Stage::save`] writes what the device holds back to the
+//! file, so that e2fsck and the kernel can judge it. Limits: images are held in memory whole, so they must be small.
 
 use diorite::{Error, OpenOptions, Policy, Volume};
 use diorite_block::device::{DeviceError, DeviceErrorKind};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub enum Below {
     File(IoEngine),
     Mem,
-    /// Latency, a volatile cache, no FUA.
+    /// A simulated disk with latency and a volatile cache, without FUA.
     Sim,
 }
 
@@ -29,7 +29,7 @@ impl Below {
     ];
 }
 
-/// For writing under a policy, with one worker of each class.
+/// Options for writing under a policy, with one worker of each class.
 pub fn one_worker(policy: Policy) -> OpenOptions {
     OpenOptions {
         policy,
@@ -46,7 +46,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// None, with the reason printed, where this machine does not allow that engine.
+    /// Returns None, with the reason printed, where this machine does not allow that I/O engine.
     pub fn new(image: &Path, below: Below) -> Option<Stage> {
         match below {
             Below::Mem => Some(Stage::mem(image)),
@@ -55,8 +55,8 @@ impl Stage {
                 SimOptions::parse("0,latency=60us,jitter=60us,cache=volatile,fua=no").unwrap(),
             )),
             Below::File(engine) => {
-                // The first choice is not forced: rings lie in lockable memory, and where that is used up (64 KiB, and
-                // tests side by side) the next engine has to serve, as it would for a user.
+                // Io_uring is tried first but not forced: rings need lockable memory. Where that is used up (64 KiB, and tests in
+                // parallel), the next engine has to serve, as it would for a user.
                 let options = locator::OpenOptions {
                     io_engine: (engine != IoEngine::Uring).then_some(engine),
                     ..locator::OpenOptions::default()
@@ -87,7 +87,7 @@ impl Stage {
         }
     }
 
-    /// A simulated disk of the image's size with these options.
+    /// Puts the image on a simulated disk of the same size with these options.
     pub fn sim(image: &Path, options: SimOptions) -> Stage {
         let bytes = std::fs::read(image).unwrap();
         let options = SimOptions {
@@ -112,7 +112,7 @@ impl Stage {
         Volume::open_device(self.device.clone(), options)
     }
 
-    /// What is on the device now.
+    /// The current contents of the device.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; std::fs::metadata(&self.image).unwrap().len() as usize];
         match (&self.mem, &self.sim) {
@@ -123,7 +123,7 @@ impl Stage {
         bytes
     }
 
-    /// Writes what the device holds back into the image's file.
+    /// Writes the contents of the device back to the image's file.
     pub fn save(&self) {
         if self.mem.is_some() || self.sim.is_some() {
             std::fs::write(&self.image, self.bytes()).unwrap();
@@ -131,7 +131,8 @@ impl Stage {
     }
 }
 
-/// A worker may hold a volume's device for a moment after its last handle was dropped: the image counts as held until then.
+/// Retries while the image counts as held: a worker may hold a volume's device for a moment after the last handle of that volume
+/// was dropped.
 pub fn patiently<T>(mut open: impl FnMut() -> Result<T, DeviceError>) -> Result<T, DeviceError> {
     for _ in 0..500 {
         match open() {
@@ -151,7 +152,7 @@ pub fn mem_of(bytes: &[u8]) -> MemDevice {
     mem
 }
 
-/// `below` with faults between.
+/// Puts a device that injects faults above `below`.
 pub fn faulty(below: Arc<dyn Device>, faults: Vec<diorite_block::Fault>) -> Arc<FaultDevice> {
     Arc::new(FaultDevice::new(below, FaultPlan::new(faults, 1)))
 }

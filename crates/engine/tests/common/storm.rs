@@ -1,7 +1,7 @@
-//! Random requests against a byte-array model: what a thread with a region of a file of its own asks, and what must come back.
+//! Random requests against a byte-array model: each thread has a region of a file, and checks what its requests return.
 //!
-//! Input: a file, what it holds, a region, which may reach past the end. Output: the region as it must be now. Invariants: a thread never
-//! has two requests in flight over the same bytes if one of them writes; every completion is compared, counted and matched with its
+//! Input: a file, its contents, a region, which may reach past the end. Output: the expected region. Invariants: a thread never has
+//! two requests in flight over the same bytes if one of them writes; every completion is compared, counted and matched with its
 //! token. Limits: regions of different threads do not overlap.
 
 use super::Rng;
@@ -12,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
-/// What bytes past the end of a read must be: as they were, or zero.
+/// What a buffer holds before a read. Bytes past the end of a short read must keep it, or be zero.
 const UNTOUCHED: u8 = 0xEE;
 
 struct Asked {
@@ -34,7 +34,7 @@ impl Region<'_> {
         self.model.bytes.len() as u64
     }
 
-    /// A range that reaches a little past the end of the file at times, in multiples of the logical block.
+    /// A random range, in multiples of the logical block. At times it reaches a little past the end of the file.
     fn pick(&self, rng: &mut Rng) -> (u64, usize) {
         let (block, l) = (self.model.block, self.logical);
         let end = self.range.end.min(self.size() + 4 * block);
@@ -62,7 +62,7 @@ impl Region<'_> {
         (pos, len.min((end - pos) / l * l) as usize)
     }
 
-    /// A buf of `len` bytes, in several parts at times.
+    /// A buffer of `len` bytes, at times in several parts.
     fn buf(&self, rng: &mut Rng, len: usize) -> Buf {
         if len < 1024 || rng.below(3) != 0 {
             return Buf::zeroed(len);
@@ -124,7 +124,7 @@ impl Region<'_> {
     }
 }
 
-/// Runs `requests` random requests over `range` of the file with several queues and blocking calls; gives the model back.
+/// Runs `requests` random requests over `range` of the file with several queues and blocking calls. Returns the model.
 pub fn storm(
     volume: &Volume,
     file: &File,
@@ -215,7 +215,7 @@ fn queued(volume: &Volume, region: &mut Region<'_>, requests: u64, rng: &mut Rng
                 len
             };
             let end = pos + len as u64;
-            // Who moves the size, and who reads up to it, would see one or the other.
+            // A read that reaches the end of the file may see either size while a write moves it, so the two do not run together.
             let moves = |op, end| op == Op::Write && end > region.size();
             let meets = |op, end| op == Op::Read && end > region.size();
             let clash = flying.values().any(|(a, _)| {

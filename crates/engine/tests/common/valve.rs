@@ -1,9 +1,9 @@
-//! A device that holds back or fails writes by their first byte, or requests by their place, and watches that no two requests in flight
-//! overlap of which one writes.
+//! A device wrapper for tests. It holds back or fails writes by their first byte, or requests by their place, and reports pairs of
+//! overlapping requests in flight of which one writes.
 //!
-//! Input: bios on their way to another device. Output: the same, later or failed; the overlaps that were seen. Invariants: a bio is watched
-//! from before the device below has it until it is reaped; every bio ends once. Limits: small queues; what is held is found by looking
-//! again and again.
+//! Input: bios on their way to another device. Output: the same bios, later or failed; the overlaps that were seen. Invariants: a
+//! bio is watched from before the device below gets it until it is reaped; every bio ends once. Limits: small queues; whether a bio
+//! is still to be held is found by polling.
 
 use diorite_block::{
     Bio, BioError, BioErrorKind, BioList, BioOp, Device, DeviceError, DeviceQueue, DeviceReport,
@@ -53,7 +53,7 @@ impl Valve {
         }
     }
 
-    /// The same for a device that wants its memory aligned.
+    /// A valve that requires this alignment of memory.
     pub fn aligned(below: Arc<dyn Device>, dma_align: u32) -> Valve {
         Valve {
             dma_align,
@@ -61,12 +61,12 @@ impl Valve {
         }
     }
 
-    /// Holds writes back that begin with one of these bytes; lets go of the others.
+    /// Holds writes that begin with one of these bytes; releases the others.
     pub fn hold(&self, first: &[u8]) {
         self.shared.lock().unwrap().held = first.to_vec();
     }
 
-    /// Holds writes with FUA back, or lets go of them: a commit then stands between its flush and its end.
+    /// Holds writes with FUA, or releases them. A commit whose write with FUA is held is between its flush and its end.
     pub fn hold_fua(&self, hold: bool) {
         self.shared.lock().unwrap().held_fua = hold;
     }
@@ -76,7 +76,7 @@ impl Valve {
         self.shared.lock().unwrap().failing = first.to_vec();
     }
 
-    /// Holds reads back that take bytes of the device from this range; lets go of the others.
+    /// Holds reads of this range of the device; releases the others.
     pub fn hold_reads(&self, range: Range<u64>) {
         self.shared.lock().unwrap().held_reads = range;
     }
@@ -86,47 +86,48 @@ impl Valve {
         self.shared.lock().unwrap().failing_at = range;
     }
 
-    /// Says of writes that begin with one of these bytes that they failed, and does them: what an error leaves is old, new or torn.
+    /// Executes writes that begin with one of these bytes, and reports that they failed: after an error a sector may be old, new or
+    /// torn.
     pub fn lie(&self, first: &[u8]) {
         self.shared.lock().unwrap().lying = first.to_vec();
     }
 
-    /// Fails reads that take bytes of the device from this range.
+    /// Fails reads of this range of the device.
     pub fn fail_reads(&self, range: Range<u64>) {
         self.shared.lock().unwrap().failing_reads = range;
     }
 
-    /// Holds flushes back, or lets go of them.
+    /// Holds flushes, or releases them.
     pub fn hold_flushes(&self, hold: bool) {
         self.shared.lock().unwrap().held_flushes = hold;
     }
 
-    /// Fails the next flushes, so many.
+    /// Fails the next `count` flushes.
     pub fn fail_flushes(&self, count: usize) {
         self.shared.lock().unwrap().failing_flushes = count;
     }
 
-    /// How many requests it holds back.
+    /// The number of requests that are held.
     pub fn holding(&self) -> usize {
         self.shared.lock().unwrap().holding
     }
 
-    /// How many requests it has that have not been reaped.
+    /// The number of requests that were submitted and not reaped.
     pub fn in_flight(&self) -> usize {
         self.shared.lock().unwrap().flying.len()
     }
 
-    /// Requests so far that asked not to wait.
+    /// The number of requests so far with the flag `nowait`.
     pub fn not_to_wait(&self) -> u64 {
         self.shared.lock().unwrap().not_to_wait
     }
 
-    /// The most requests that came together since this was asked.
+    /// The largest number of requests submitted in one call since the last call of this function.
     pub fn most_at_once(&self) -> usize {
         std::mem::take(&mut self.shared.lock().unwrap().most_at_once)
     }
 
-    /// What overlapped so far.
+    /// The overlaps so far.
     pub fn overlaps(&self) -> Vec<String> {
         self.shared.lock().unwrap().overlaps.clone()
     }
@@ -152,7 +153,7 @@ impl Shared {
         by_byte || bio.op == BioOp::Write && meets(&self.failing_at, bio)
     }
 
-    /// What is done, and called a failure.
+    /// Is this bio to be executed and then reported as failed?
     fn denies(&self, bio: &Bio) -> bool {
         match bio.op {
             BioOp::Read => meets(&self.failing_reads, bio),
@@ -239,7 +240,7 @@ struct Kept {
 }
 
 impl ValveQueue {
-    /// Passes on what is not held any more.
+    /// Passes on bios that need not be held any more.
     fn look_again(&self) {
         let mut kept = self.kept.lock().unwrap();
         let mut shared = self.shared.lock().unwrap();
@@ -247,7 +248,7 @@ impl ValveQueue {
             kept.held.drain(..).partition(|bio| shared.holds(bio));
         shared.holding -= go.len();
         drop(shared);
-        // A device may tell who waits whenever anything is sent down.
+        // Not if the list is empty: a device may wake its waiters at every submit.
         if !go.is_empty() {
             self.below.submit(&mut go);
         }

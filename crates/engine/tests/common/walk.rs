@@ -1,7 +1,7 @@
-//! Walking whatever an image holds: every directory, file, link and attribute, within bounds, without judging what is found.
+//! Visits everything that an image holds (directories, files, links, attributes), within bounds, without judging what it finds.
 //!
-//! Input: a device with any bytes. Output: how far it got. Invariants: every error is taken and passed over; what is asked
-//! is bounded, so a walk that does not end is the engine's fault. Limits: 4,000 inodes, 256 KiB per file.
+//! Input: a device with any bytes. Output: how far it got. Invariants: errors are counted and skipped; the number of requests is
+//! bounded, so a walk that does not end is the engine's fault. Limits: 4,000 inodes, 256 KiB per file.
 
 use diorite::{Error, LoopDevice, OpenFlags, OpenOptions, Volume};
 use diorite_block::{Buf, Device};
@@ -17,7 +17,7 @@ pub struct Walked {
     pub bytes: usize,
 }
 
-/// Opens and walks, and checks.
+/// Opens the volume, visits everything in it, and runs the consistency check.
 pub fn open_and_walk(device: Arc<dyn Device>) -> Walked {
     let mut walked = Walked::default();
     let options = OpenOptions {
@@ -56,7 +56,7 @@ pub fn walk(volume: &Volume, walked: &mut Walked) {
         };
         let mut note = |e: Option<Error>| {
             if let Some(e) = e {
-                // Every message can be made.
+                // Formatting an error message must not fail.
                 assert!(!e.to_string().is_empty());
                 walked.errors += 1;
             }
@@ -96,7 +96,7 @@ pub fn walk(volume: &Volume, walked: &mut Walked) {
     }
 }
 
-/// The beginning, the middle and the end of a file, and its map.
+/// Reads the beginning, the middle and the end of a file, and its map.
 fn read_some(file: &diorite::File, errors: &mut usize) -> usize {
     let size = file.size();
     let mut bytes = 0;

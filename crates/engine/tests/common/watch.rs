@@ -1,14 +1,14 @@
-//! A watchdog: a test that does not end in time ends the process, with what was being done printed.
+//! A watchdog: if a test does not end in time, it prints what was being done and aborts the process.
 //!
-//! Input: a limit and a label. Output: nothing, or an abort that names the label. Invariant: it measures nothing and passes
-//! no judgement on speed: the limits are those of a hang. Limits: one thread per guard.
+//! Input: a limit and a label. Output: nothing, or an abort that names the label. Invariant: it measures no speed; the limits are
+//! long enough that only a hang exceeds them. Limits: one thread per guard.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Aborts the process when it is not dropped, or fed, for `limit`.
+/// Aborts the process unless it is dropped, or fed, within `limit`.
 pub struct Watchdog {
     state: Arc<(AtomicBool, Mutex<(Instant, String)>)>,
 }
@@ -25,7 +25,7 @@ impl Watchdog {
                 std::thread::sleep(Duration::from_millis(50));
                 let now = mine.1.lock().unwrap();
                 if now.0.elapsed() > limit && !mine.0.load(Ordering::Relaxed) {
-                    // Past the capture of the test's output, which dies with the process.
+                    // Written past the capture of the test's output, which is lost with the process.
                     let said = writeln!(
                         std::io::stderr(),
                         "HANG: no progress for {limit:?} at: {}",
@@ -39,7 +39,7 @@ impl Watchdog {
         Watchdog { state }
     }
 
-    /// There was progress; this is next.
+    /// Notes progress: the limit starts anew, with this label.
     pub fn feed(&self, label: impl Into<String>) {
         *self.state.1.lock().unwrap() = (Instant::now(), label.into());
     }
@@ -51,7 +51,7 @@ impl Drop for Watchdog {
     }
 }
 
-/// Runs `what`, which must end within a minute.
+/// Runs `what` and aborts if it takes longer than a minute.
 pub fn within<T>(label: &str, what: impl FnOnce() -> T) -> T {
     let _watchdog = Watchdog::new(Duration::from_secs(60), label);
     what()

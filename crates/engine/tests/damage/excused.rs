@@ -1,6 +1,7 @@
-//! What e2fsck finds and we do not, with the reason of each.
+//! Damage that e2fsck finds and diorite's check does not, with the reason for each.
 //!
-//! Input: a place. Output: the reason, if there is one. Invariant: a row is as narrow as its reason. Limits: none of its own.
+//! Input: a place. Output: the reason, if there is one. Invariant: an entry excuses no more than its reason covers. Limits: none of
+//! its own.
 
 use crate::places::Place;
 

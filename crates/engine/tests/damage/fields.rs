@@ -1,6 +1,7 @@
-//! The fields of every structure: name, byte, bytes.
+//! The fields of every structure: name, offset, length in bytes.
 //!
-//! Input: nothing. Output: tables. Invariants: offsets are those of the kernel's ext4 documentation. Limits: reserved words are fields too, by one name.
+//! Input: nothing. Output: tables. Invariants: offsets are those of the kernel's ext4 documentation. Limits: reserved words are
+//! listed, too, under one name.
 
 pub(crate) type Field = (&'static str, usize, usize);
 
@@ -227,7 +228,7 @@ pub(crate) const XATTR_ENTRY: &[Field] = &[
 
 pub(crate) const ORPHAN_TAIL: &[Field] = &[("ob_magic", 0, 4), ("ob_checksum", 4, 4)];
 
-/// Without the two that say that somebody has the volume open: then e2fsck waits, and refuses.
+/// Without the two fields that say that the volume is open: if they are set, e2fsck waits and then refuses.
 pub(crate) const MMP: &[Field] = &[
     ("mmp_magic", 0x0, 4),
     ("mmp_time", 0x8, 8),

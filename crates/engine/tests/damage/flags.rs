@@ -1,7 +1,7 @@
-//! Every flag of some kinds of inodes: what `e2fsck -fn` minds `check` minds.
+//! Every flag on some kinds of inodes: `check` reports exactly those that `e2fsck -fn` reports.
 //!
-//! Input: an image with a file, a directory, a journal and slots that are kept. Output: assertions. Invariant: sums are right, so it is the flag that both see. Limits: one
-//! flag at a time.
+//! Input: an image with a file, a directory, a journal and reserved inodes. Output: assertions. Invariant: checksums are right, so
+//! both judge the flag itself. Limits: one flag at a time.
 
 use crate::common::recipe::debugfs;
 use crate::common::{image, scratch};
@@ -39,7 +39,8 @@ fn every_flag_that_e2fsck_minds() {
     }
 }
 
-/// An attribute `encryption.c` is what an encrypted file needs; debugfs makes it by another name.
+/// An encrypted file needs the attribute `encryption.c`, which debugfs cannot make; so it makes another name, and the entry is
+/// patched.
 #[test]
 fn a_file_that_says_how_it_is_encrypted_is_clean() {
     let dir = scratch();
@@ -57,7 +58,7 @@ fn a_file_that_says_how_it_is_encrypted_is_clean() {
     let bytes = std::fs::read(&image).unwrap();
     let at = crate::seal::Bytes::new(&bytes).inode_at(Ino::new(12)) as usize;
     let mut changed = bytes.clone();
-    // Behind the fields and the magic number: the length of the name, what it begins with.
+    // After the inode's fields and the magic number: the length of the name, and the index of its prefix.
     assert_eq!(bytes[at + 164..at + 166], [1, 1]);
     changed[at + 165] = 9;
     std::fs::write(&image, &changed).unwrap();

@@ -1,19 +1,20 @@
-//! Damage on purpose: every field of every structure changed, the checksum made right again in half of the cases, and the verdict of
-//! `check` compared with that of `e2fsck -fn`.
+//! Deliberate damage: every field of every structure is changed, in half of the cases with its checksum recomputed, and the verdict
+//! of `check` is compared with that of `e2fsck -fn`.
 //!
-//! `cargo xtask damage --cases N --seed S` sets `DIORITE_DAMAGE_CASES` and `DIORITE_SEED` for a longer one, or another one; each case says what was changed where.
-//! A damage that e2fsck finds and we do not fails the test, unless [`excused`] knows the reason. What we find alone is printed.
+//! `cargo xtask damage --cases N --seed S` sets `DIORITE_DAMAGE_CASES` and `DIORITE_SEED` for a longer or a different run; each
+//! case prints what was changed where. Damage that e2fsck finds and `check` does not fails the test, unless [`excused`] has a
+//! reason. Damage that only `check` finds is printed.
 //!
 //! | file | takes -> gives |
 //! |---|---|
 //! | `victim` | a kind of volume -> an image with one of everything |
 //! | `fields` | structures -> their fields |
 //! | `places` | an image -> every field of every structure in it |
-//! | `seal` | changed bytes -> their checksum made right |
-//! | `quotas` | volumes that keep usage -> the verdict of both on every way to get that wrong |
+//! | `seal` | changed bytes -> their checksum recomputed |
+//! | `quotas` | volumes with quotas -> the verdict of both on every way in which the recorded usage can be wrong |
 //! | `flags` | inodes -> the verdict of both on every flag |
-//! | `verdicts` | states that crashes and other tools leave, and that the kernel refuses -> the verdict of both |
-//! | `excused` | what e2fsck finds and we do not, with reasons |
+//! | `verdicts` | states that crashes and other tools leave, and states that the kernel refuses -> the verdict of both |
+//! | `excused` | damage that e2fsck finds and `check` does not, with reasons |
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]
@@ -43,13 +44,13 @@ use victim::{KINDS, victim};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What became of all cases.
+/// The counts of all cases.
 #[derive(Default)]
 struct Tally {
     cases: u64,
     both_damaged: u64,
     both_clean: u64,
-    /// By structure and field: how often, and the first case.
+    /// By structure and field: the number of cases, and the first case.
     ours_only: BTreeMap<String, (u64, String)>,
     theirs_only: BTreeMap<String, (u64, String)>,
     missed: Vec<String>,
@@ -57,7 +58,7 @@ struct Tally {
 
 #[test]
 fn damage_is_found_as_e2fsck_finds_it() {
-    // The same cases each time: a new miss is for the campaign to find, not for a build of something else.
+    // The default seed is fixed: a new difference is for long runs to find, not for the build of an unrelated change.
     let seed = scaled("DIORITE_SEED", 1);
     eprintln!("damage: DIORITE_SEED={seed}");
     let mut rng = Rng::new(seed);
@@ -90,18 +91,18 @@ fn damage_is_found_as_e2fsck_finds_it() {
     tally.into_inner().unwrap().judge();
 }
 
-/// Goes through all places of one image, as often as there are cases for it.
+/// Runs its share of the cases on one image.
 fn campaign(patient: &mut Patient, kind: &str, cases: u64, rng: &mut Rng, tally: &Mutex<Tally>) {
     let places = places(&patient.pristine);
     let watchdog = Watchdog::new(LIMIT, "start");
-    // Structures in turn, so that those with many places do not crowd the others out.
+    // Structures in turn, so that those with many places do not dominate.
     let mut names: Vec<&str> = places.iter().map(|p| p.structure).collect();
     names.sort_unstable();
     names.dedup();
     for n in 0..cases {
         let structure = names[(n % names.len() as u64) as usize];
         let of: Vec<&Place> = places.iter().filter(|p| p.structure == structure).collect();
-        // And fields in turn, whatever the number of places that have them.
+        // Fields at random with equal weight, however many places a field has.
         let mut of_fields: Vec<&str> = of.iter().map(|p| p.field).collect();
         of_fields.sort_unstable();
         of_fields.dedup();
@@ -118,7 +119,7 @@ fn campaign(patient: &mut Patient, kind: &str, cases: u64, rng: &mut Rng, tally:
 /// One change.
 struct Case {
     label: String,
-    /// The image with it.
+    /// The byte ranges that differ from the undamaged image.
     bytes: Vec<(u64, Vec<u8>)>,
 }
 
@@ -151,7 +152,7 @@ impl Case {
     }
 }
 
-/// Another value, of the kind that damage and attackers make.
+/// Another value, of the kind that damage and attackers produce.
 fn mutated(old: &[u8], rng: &mut Rng) -> Vec<u8> {
     let mut word = [0; 8];
     word[..old.len()].copy_from_slice(old);
@@ -178,7 +179,7 @@ fn mutated(old: &[u8], rng: &mut Rng) -> Vec<u8> {
     }
 }
 
-/// An image that is damaged and repaired again and again.
+/// An image that is damaged and restored for each case.
 struct Patient {
     image: PathBuf,
     file: std::fs::File,
@@ -197,7 +198,7 @@ impl Patient {
         }
     }
 
-    /// Whether we, and whether they, find it damaged; and the first words of each.
+    /// For `check` and for e2fsck: whether it finds the image damaged, and the first words of its output.
     fn judge(&self, case: &Case) -> [(bool, String); 2] {
         for (at, bytes) in &case.bytes {
             self.file.write_all_at(bytes, *at).unwrap();
@@ -229,7 +230,7 @@ fn ours(image: &Path) -> (bool, String) {
     }
 }
 
-/// Whether e2fsck finds it damaged, and its first words.
+/// Whether e2fsck finds the image damaged, and the first words of its output.
 fn theirs(image: &Path) -> (bool, String) {
     let out = xtask::run::tool("e2fsck")
         .arg("-fn")

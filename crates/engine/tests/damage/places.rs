@@ -1,7 +1,7 @@
 //! Every field of every structure of an image.
 //!
-//! Input: an image's bytes. Output: places, each with the sum that covers it. Invariants: the image is sound, so structures are found by reading it. Limits: of what there are
-//! many (inodes, extents, entries) a few of each kind.
+//! Input: an image's bytes. Output: places, each with the checksum that covers it. Invariants: the image is undamaged, so
+//! structures are found by parsing it. Limits: of structures that are many (inodes, extents, entries) only a few of each kind.
 
 use crate::fields::{self, Field};
 use crate::seal::{Bytes, Seal};
@@ -25,7 +25,7 @@ pub(crate) struct Place {
     pub(crate) seal: Seal,
 }
 
-/// The files that are looked at, by what is worth looking at.
+/// The files whose structures are used, each with a structure of its own kind.
 const FILES: [&str; 12] = [
     "/",
     "/dir",
@@ -119,7 +119,7 @@ impl Found<'_> {
         }
     }
 
-    /// Usage files of quotas: their blocks are as large as the image's.
+    /// The quota files: their blocks are as large as the image's.
     fn quotas(&mut self) {
         for kind in Kind::ALL {
             let Some(ino) = quota::usage_file(self.volume.superblock(), kind) else {
@@ -197,7 +197,7 @@ impl Found<'_> {
         }
     }
 
-    /// The slot behind the last inode in use of group 0.
+    /// The first unused inode of group 0.
     fn free_inode(&mut self) {
         let count = self.bytes.sb.geometry().inodes_per_group();
         let desc = self.bytes.desc(GroupNo::new(0));
@@ -209,7 +209,7 @@ impl Found<'_> {
         }
     }
 
-    /// (file block, block) of all that is mapped.
+    /// (file block, block) of everything that is mapped.
     fn blocks(&self, ino: Ino) -> Vec<(u64, FsBlock)> {
         let file = self.volume.open_ino(ino, OpenFlags::default()).unwrap();
         let mappings = file.mappings(0, file.size()).unwrap();
@@ -264,7 +264,7 @@ impl Found<'_> {
         }
     }
 
-    /// Blocks of pointers: the first slots of the first, and of the one below a double one.
+    /// Blocks of pointers: some slots of the indirect block and of the double-indirect block.
     fn pointers(&mut self, at: u64) {
         let word =
             |at: u64| u32::from_le_bytes(self.bytes.image[at as usize..][..4].try_into().unwrap());

@@ -1,7 +1,8 @@
-//! Volumes that keep count of what users, groups and projects use: `check` comes to the verdict of `e2fsck -fn`, where they are right and where not.
+//! Volumes with quotas for users, groups and projects: `check` agrees with `e2fsck -fn`, on right and on wrong usage.
 //!
-//! Input: images of mke2fs, owners and damage of debugfs; where it may be mounted, use that the kernel has counted. Output: assertions. Invariants: both find it damaged, or
-//! neither. Limits: what only the bytes of usage files say wrong is for the campaign.
+//! Input: images of mke2fs, owners and damage set with debugfs; where mounting is allowed, usage that the kernel has counted.
+//! Output: assertions. Invariants: both find an image damaged, or neither does. Limits: wrong bytes inside quota files are left to
+//! the test of fields.
 
 use crate::common::kernel::mounted;
 use crate::common::recipe::debugfs;
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 const FILES: u32 = 40;
 
-/// An image with files of many owners, whose usage files are right.
+/// An image with files of many owners, whose quota files are right.
 fn kept(dir: &Path, args: &[&str]) -> PathBuf {
     let source = dir.join("source");
     std::fs::create_dir_all(&source).unwrap();
@@ -30,7 +31,7 @@ fn kept(dir: &Path, args: &[&str]) -> PathBuf {
     for n in 0..FILES {
         let id = [n, n << 8 | 7, n << 24, u32::MAX - 9][n as usize % 4];
         writeln!(script, "sif /f{n} uid {id}\nsif /f{n} gid {}", id ^ 1).unwrap();
-        // Inodes of 128 bytes have no project.
+        // Inodes of 128 bytes have no project id.
         if args.contains(&PROJECT) {
             writeln!(script, "sif /f{n} projid {id}").unwrap();
         }
@@ -40,7 +41,7 @@ fn kept(dir: &Path, args: &[&str]) -> PathBuf {
     }
     let value = dir.join("value");
     let (mut names, mut len) = (vec!["large"], 900);
-    // A block has room for one.
+    // An attribute block has room for only one of these values.
     if args.iter().any(|a| a.contains("ea_inode")) {
         (names, len) = (vec!["large", "too"], 5000);
     }
@@ -103,7 +104,7 @@ fn what_is_kept_right_is_clean_and_another_owner_is_found() {
     }
 }
 
-/// Both find it damaged, or neither does.
+/// Asserts that both find the image damaged, or neither. Returns whether they do.
 fn agree(image: &Path, what: &str) -> bool {
     let (ours, theirs) = (ours(image), theirs(image));
     assert_eq!(ours.0, theirs.0, "{what}: {ours:?}, e2fsck: {theirs:?}");

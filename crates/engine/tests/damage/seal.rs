@@ -1,14 +1,15 @@
-//! Checksums made right again, so that damage gets past them.
+//! Recomputes checksums, so that damage is not found by its checksum alone.
 //!
-//! Input: an image with a change in it. Output: the same image, the changed structure's sum as a writer would have made it; which KiB were touched. Invariants: nothing but sums is
-//! changed; a structure is described as it was before the change. Limits: sums of what lies below a changed inode's generation stay.
+//! Input: an image with a change in it. Output: the same image, with the checksum of the changed structure recomputed; the KiB that
+//! were touched. Invariants: only checksums are changed; where a structure is and how it is read is taken from the undamaged image.
+//! Limits: if an inode's generation is changed, checksums of the blocks below the inode are not recomputed.
 
 use diorite_format::bitmap::{self, BitmapKind};
 use diorite_format::superblock::SuperblockEdit;
 use diorite_format::{FileBlock, FsBlock, GroupDesc, GroupNo, Ino, Inode, Superblock, csum};
 use diorite_format::{dir, dx, extent, group, inode, orphan, xattr};
 
-/// Which sum covers a place.
+/// The checksum that covers a place.
 #[derive(Clone, Debug)]
 pub(crate) enum Seal {
     None,
@@ -69,7 +70,7 @@ impl<'a> Bytes<'a> {
 }
 
 impl Seal {
-    /// Makes the sum right; gives the KiB that it changed.
+    /// Recomputes the checksum. Returns the KiB that it changed.
     pub(crate) fn apply(&self, image: &mut [u8], pristine: &[u8]) -> Vec<u64> {
         let was = Bytes::new(pristine);
         let sb = &was.sb;
@@ -92,7 +93,7 @@ impl Seal {
             Seal::Extent(ino, at) => {
                 let raw = block_of(image, at);
                 let max = u16::from_le_bytes([raw[4], raw[5]]);
-                // A room that is not there has no place for a sum behind it.
+                // With a wrong number of entries, the place of the checksum is outside the block.
                 if usize::from(max) * 12 + 16 <= raw.len() {
                     extent::seal_block(sb, ino, was.inode(ino).generation, raw);
                 }
@@ -103,7 +104,7 @@ impl Seal {
                 vec![at.get()]
             }
             Seal::Dx(ino, block, at) => {
-                // One that does not fit has no place for a sum either.
+                // The same holds for a node whose limit does not fit.
                 let _ = dx::seal(sb, &was.inode(ino), block, block_of(image, at));
                 vec![at.get()]
             }
@@ -130,7 +131,7 @@ impl Seal {
                 let raw = block_of(image, at);
                 raw[0xFC..0x100].fill(0);
                 let sum = csum::crc32c(csum::SEED, raw);
-                // Only journals of a later form have one.
+                // Only journals with checksums of version 2 or 3 have one.
                 if raw[0x28..0x2C] != [0; 4] && raw[0x2B] & 0x18 != 0 {
                     raw[0xFC..0x100].copy_from_slice(&sum.to_be_bytes());
                 }

@@ -1,8 +1,8 @@
-//! Verdicts on states that are rare and were judged wrongly: what crashes and other tools leave and is no damage; what the kernel refuses
-//! and is.
+//! Verdicts on rare states that were once judged wrongly: states that crashes and other tools leave and that are no damage; and
+//! states that the kernel refuses and that are damage.
 //!
-//! Input: images changed by debugfs, or byte by byte. Output: assertions. Invariant: e2fsck is asked too, wherever it has an opinion of
-//! the same state. Limits: what e2fsck says of orphans is what it says once it has dealt with them.
+//! Input: images changed by debugfs, or byte by byte. Output: assertions. Invariant: e2fsck judges the same state wherever it has
+//! an opinion. Limits: for orphans, what counts is e2fsck's verdict after it has processed them.
 
 use crate::common::recipe::debugfs;
 use crate::common::{self, run, scratch};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 const NOTHING: (bool, String) = (false, String::new());
 
-/// An image of a few files, in blocks of 1 KiB and without checksums.
+/// An image with a few files, with blocks of 1 KiB and without checksums.
 struct Bench {
     dir: tempfile::TempDir,
     image: PathBuf,
@@ -38,7 +38,7 @@ impl Bench {
         debugfs(&self.image, self.dir.path(), script);
     }
 
-    /// The first number that debugfs answers.
+    /// The first number in debugfs' answer.
     fn ask(&self, request: &str) -> u64 {
         let said = run("debugfs", &["-R", request, self.image.to_str().unwrap()]);
         said.split_whitespace()
@@ -56,26 +56,26 @@ impl Bench {
         std::fs::write(&self.image, &image).unwrap();
     }
 
-    /// Neither finds anything.
+    /// Asserts that neither finds anything.
     fn both_clean(&self, what: &str) {
         assert_eq!(ours(&self.image), NOTHING, "{what}");
         assert!(!theirs(&self.image).0, "{what}: {:?}", theirs(&self.image));
     }
 
-    /// Both find something, and ours begins with these words behind the inode.
+    /// Asserts that both find damage, and that the first finding of `check` contains these words.
     fn both_damaged(&self, words: &str) {
         self.ours_damaged(words);
         assert!(theirs(&self.image).0, "{words}");
     }
 
-    /// We find something, and e2fsck says so, although its exit code does not.
+    /// Asserts that `check` finds damage, and that e2fsck prints the same, although its exit code is 0.
     fn both_say(&self, ours: &str, theirs_begins: &str) {
         self.ours_damaged(ours);
         let said = theirs(&self.image).1;
         assert!(said.starts_with(theirs_begins), "{said}");
     }
 
-    /// debugfs gives a file an attribute with its value in another inode, and does not count that.
+    /// Gives a file an attribute with its value in another inode. debugfs does not update the counts, so e2fsck repairs them.
     fn give_large_attribute(&self, path: &str, name: &str) {
         let value = self.dir.path().join("value");
         std::fs::write(&value, vec![b'x'; 5000]).unwrap();
@@ -91,19 +91,19 @@ impl Bench {
         assert!(damaged && said.contains(words), "{words}: {said:?}");
     }
 
-    /// We find nothing; e2fsck deals with the orphans, and neither finds anything then.
+    /// Asserts that `check` finds nothing, and that both find nothing after e2fsck has processed the orphans.
     fn clean_but_for_orphans(&self, what: &str) {
         assert_eq!(ours(&self.image), NOTHING, "{what}");
         let image = self.image.to_str().unwrap();
-        // 0 or 1 by the version: orphans count as put right, or not.
+        // The exit code is 0 or 1 depending on the version: orphans count as repaired, or not.
         let _ = xtask::run::tool("e2fsck").args(["-p", image]).output();
         self.both_clean(what);
     }
 }
 
-/// A directory that lost its last name while it was open, then a crash: its ".." counted as a link of the directory above, which had
-/// given that up. A long link or a file on its way out, already of size 0 or of its new size, with its blocks there yet: its target and
-/// its blocks were compared with that.
+/// The defects: after a crash, the ".." of a directory that was removed while open was counted as a link of its parent, which had
+/// lost that link. A long symbolic link or a file that was being deleted or truncated, with its new size but still with its blocks,
+/// had its target and blocks compared with that size.
 #[test]
 fn orphans_half_way_out_are_no_damage() {
     let fresh = || {
@@ -133,7 +133,7 @@ fn orphans_half_way_out_are_no_damage() {
     let (bench, [.., file]) = fresh();
     bench.debugfs(&format!("sif file size 5000\nssv last_orphan {file}\n"));
     bench.clean_but_for_orphans("a file that is being truncated");
-    // What an orphaned directory names is lost with it.
+    // The entries of an orphaned directory are lost with it.
     let (bench, _) = fresh();
     let above = bench.ino("above");
     bench.debugfs(&format!(
@@ -142,8 +142,8 @@ fn orphans_half_way_out_are_no_damage() {
     bench.ours_damaged("no name leads to it");
 }
 
-/// mke2fs keeps files of zeros, and holes, in their inodes, whatever their size, and stores nothing of them. `check` called that damage,
-/// and nobody could read them; the kernel and e2fsck do.
+/// mke2fs keeps files of zeros, and holes, as inline data of any size and stores none of their bytes. The defect: `check` called
+/// that damage, and diorite could not read such files; the kernel and e2fsck accept them.
 #[test]
 fn inline_files_of_zeros_of_any_size() {
     let sizes = [30, 60, 61, 100, 1024, 5000, 100_000];
@@ -163,7 +163,7 @@ fn inline_files_of_zeros_of_any_size() {
     };
     assert!(flags("zeros100000").contains("Flags: 0x10000000"));
     bench.debugfs("mkdir inside\n");
-    // Of a link the kernel and e2fsck want as much as its size says, no less and no more; of a directory e2fsck does.
+    // For a symbolic link the kernel and e2fsck require exactly the bytes that its size says; for a directory e2fsck does.
     for (what, size) in [("link", 99), ("link", 101), ("link", 10), ("inside", 64)] {
         let before = std::fs::read(&bench.image).unwrap();
         bench.debugfs(&format!("sif {what} size {size}\n"));
@@ -172,7 +172,7 @@ fn inline_files_of_zeros_of_any_size() {
     }
 }
 
-/// The Merkle tree of a verity file lies behind its size. It was called blocks that should not be there.
+/// The Merkle tree of a verity file lies past its size. The defect: its blocks were reported as blocks that should not be there.
 #[test]
 fn a_merkle_tree_lies_behind_the_size() {
     let bench = Bench::new("verity", |source| {
@@ -184,7 +184,8 @@ fn a_merkle_tree_lies_behind_the_size() {
     bench.both_clean("a verity file");
 }
 
-/// Old mke2fs made the journal's inode a block shorter than its map. e2fsck and the kernel take it, if the log's own length fits.
+/// Old versions of mke2fs made the size in the journal's inode a block less than its map has. e2fsck and the kernel accept that, if
+/// the length of the log fits the size.
 #[test]
 fn a_journal_may_be_a_block_longer_than_its_inode_says() {
     let bench = Bench::with("has_journal,extents", &["-J", "size=2"], |_| ());
@@ -202,8 +203,8 @@ fn a_journal_may_be_a_block_longer_than_its_inode_says() {
     }
 }
 
-/// Drivers whose characters are signed hash the names of attributes in another way. That was taken where a value is beside its entry, not
-/// where it is in an inode.
+/// ext4 drivers built with signed characters hash attribute names differently. The defect: such a hash was accepted where the value
+/// is beside its entry, but not where it is in an inode.
 #[test]
 fn hashes_of_signed_characters_for_values_in_inodes() {
     let name = "n\u{e4}m\u{e9}";
@@ -232,7 +233,7 @@ fn hashes_of_signed_characters_for_values_in_inodes() {
             hash.rotate_left(5) ^ c
         })
     };
-    // The value's part is the same: what is over the name is turned by 16 bits before it.
+    // The hash is that of the name, rotated by 16 bits, and the value's part; only the name's part differs.
     let signed = hash ^ (over(true) ^ over(false)).rotate_left(16);
     bench.patch(entry + 12, &signed.to_le_bytes());
     bench.both_clean("a signed hash");
@@ -240,8 +241,9 @@ fn hashes_of_signed_characters_for_values_in_inodes() {
     bench.both_damaged("hash");
 }
 
-/// Files of a volume with shared_blocks share blocks with each other, with themselves and with maps. A block that a file has twice in a
-/// row was called damage, and a map whose block was shared was not gone into, so that all below it seemed free.
+/// On a volume with shared_blocks, files share blocks with each other, with themselves and with maps. The defects: a block that a
+/// file has twice in a row was called damage; and a block of pointers that was shared was not read, so everything below it seemed
+/// free.
 #[test]
 fn shared_blocks_are_shared_with_anybody() {
     let bench = Bench::new("^extents", |source| {
@@ -264,15 +266,15 @@ fn shared_blocks_are_shared_with_anybody() {
         free + 2
     ));
     assert!(ours(&bench.image).0 && theirs(&bench.image).0);
-    // The feature shared_blocks: byte 1 of the third word of features.
+    // The feature shared_blocks is in byte 1 of the third word of features.
     let bytes = std::fs::read(&bench.image).unwrap();
     let word = 1024 + 0x64 + 1;
     bench.patch(word, &[bytes[word] | 0x40]);
     bench.both_clean("shared blocks");
 }
 
-/// The kernel refuses an inode flagged as holding an attribute's value wherever a name, or the mount, leads to it, and links and pipes
-/// that are immutable or append-only. Of the first e2fsck finds nothing.
+/// The kernel refuses an inode with the EA_INODE flag when a name, or the mount, leads to it; and symbolic links and pipes that are
+/// immutable or append-only. Of the former e2fsck finds nothing.
 #[test]
 fn flags_that_the_kernel_refuses() {
     const EA_INODE: u32 = 0x20_0000;
@@ -311,7 +313,7 @@ fn flags_that_the_kernel_refuses() {
     }
 }
 
-/// "." and ".." are ended by a NUL, which is behind their names.
+/// "." and ".." are followed by a NUL.
 #[test]
 fn dots_are_ended() {
     let bench = Bench::new("has_journal", |source| {
@@ -329,7 +331,8 @@ fn dots_are_ended() {
     }
 }
 
-/// What the superblock requires and wants of inodes has to fit them, in whole words. The kernel does not mount what asks for more.
+/// The extra size that the superblock requires of inodes (minimum and wanted) has to fit into them and be a multiple of 4. The
+/// kernel mounts no volume with other values.
 #[test]
 fn what_inodes_are_to_have_fits_them() {
     let bench = Bench::new("has_journal", |_| ());
@@ -357,7 +360,7 @@ fn what_inodes_are_to_have_fits_them() {
     }
 }
 
-/// An inode that holds a value, that no attribute names and that is on no list of orphans: with a link, or without.
+/// An inode that holds an attribute's value, but that no attribute refers to and that is not an orphan: with a link, and without.
 #[test]
 fn values_that_nobody_has() {
     let bench = Bench::new("ea_inode", |source| {
@@ -371,7 +374,7 @@ fn values_that_nobody_has() {
     bench.debugfs(&format!("sif <{}> links_count 0\n", file + 1));
     bench.both_damaged("has no links");
     std::fs::write(&bench.image, pristine).unwrap();
-    // What an orphan has goes with it.
+    // With its reference count set to 0 it counts as unused, which does not excuse it.
     bench.debugfs(&format!("sif <{}> version 0\n", file + 1));
     bench.both_damaged("no attribute has its value in it");
 }

@@ -1,6 +1,7 @@
-//! Images with one of everything, small, in blocks of 1 KiB and three groups.
+//! Small images with one of everything, with blocks of 1 KiB and three groups.
 //!
-//! Input: a kind. Output: an image that e2fsck and we call clean. Invariants: the same for every run. Limits: what only the kernel can make is not in it.
+//! Input: a kind. Output: an image that e2fsck and `check` call clean. Invariants: the same for every run. Limits: nothing that
+//! only the kernel can make.
 
 use crate::common::{self, Rng};
 use std::fmt::Write as _;
@@ -57,7 +58,7 @@ pub(crate) const KINDS: [Kind; 7] = [
     ),
 ];
 
-/// Names of more than one level of a hash tree.
+/// Enough names for an index of more than one level.
 const MANY: usize = 700;
 
 pub(crate) fn victim(dir: &Path, kind: &Kind) -> PathBuf {
@@ -82,19 +83,19 @@ pub(crate) fn victim(dir: &Path, kind: &Kind) -> PathBuf {
     let args: Vec<&str> = ["-b", "1024"].iter().chain(kind.args).copied().collect();
     let image = common::image(dir, "24M", &args, &source);
     common::recipe::debugfs(&image, dir, &script(dir, kind));
-    // Directories get their hash trees, and usage files are made right.
+    // Makes the indexes of directories, and corrects the quota files.
     let _ = xtask::run::tool("e2fsck")
         .args(["-fyD", image.to_str().unwrap()])
         .output();
     if kind.name.ends_with("csum") {
-        // At the end: whoever writes to a volume that has it waits for seconds.
+        // Last, since every tool that opens such a volume for writing waits for seconds.
         common::run("tune2fs", &["-O", "mmp", image.to_str().unwrap()]);
     }
     common::fsck(&image);
     image
 }
 
-/// What mke2fs cannot copy: holes in pieces, a device, attributes beside and behind inodes.
+/// What mke2fs cannot copy: many holes, a device, attributes in inodes and in blocks.
 fn script(dir: &Path, kind: &Kind) -> String {
     let mut script = String::new();
     if !matches!(kind.name, "ext2" | "ext3" | "bigalloc") {
@@ -112,7 +113,7 @@ fn script(dir: &Path, kind: &Kind) -> String {
     writeln!(script, "ea_set -f {} /file user.large", value("large", 700)).unwrap();
     writeln!(script, "ea_set /dir user.dir some").unwrap();
     if kind.name == "quota" {
-        // More than a block of entries holds, in several parts of the tree.
+        // More owners than a block of quota entries holds, in several parts of the tree.
         for n in 0..20_u32 {
             let owner = [1000 + n, 70_000 * n, 0xFFFF_FFF0][n as usize % 3];
             let set = |field: &str, to: u32| format!("sif /dir/name{n} {field} {to}\n");

@@ -1,5 +1,5 @@
-//! Panics below the engine's own threads, and below who calls it: what was being done fails, half a change is never committed, and nobody waits
-//! for ever.
+//! Panics of a device, in the engine's own threads or in its caller's. The operation under way fails, half a change is never
+//! committed, and no thread waits for ever.
 //!
 //! Everything here runs under a watchdog: the defect that these tests look for is a wait that never ends.
 
@@ -19,21 +19,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What a bio has to be for the device to panic, once.
+/// A test for bios: the device panics, once, at the first bio for which it returns true.
 type Fuse = Box<dyn Fn(&Bio) -> bool + Send>;
 
-/// A device that panics when a bio comes that it was told of.
+/// A device that panics at a bio of the test's choice.
 #[derive(Clone)]
 struct Bomb {
     below: Arc<dyn Device>,
     fuse: Arc<Mutex<Option<Fuse>>>,
-    /// It does nothing in the calling thread.
+    /// It runs no bio in the calling thread.
     queued: bool,
-    /// What comes together with such a bio goes with the panic.
+    /// Bios submitted together with such a bio are lost in the panic.
     eats: bool,
-    /// It panics when the bio comes back.
+    /// It panics in reap, when the bio comes back, instead of in submit.
     at_reap: bool,
-    /// So many bios it has at a time.
+    /// The number of bios that it accepts at a time.
     most: Arc<AtomicUsize>,
 }
 
@@ -57,7 +57,7 @@ impl Bomb {
         *self.fuse.lock().unwrap() = Some(Box::new(fuse));
     }
 
-    /// A write that begins as blocks of the journal do.
+    /// Panics at a write that begins like a block of the log.
     fn arm_journal(&self) {
         let magic = |b: &[u8]| b.starts_with(&0xC03B_3998u32.to_be_bytes());
         self.arm(move |bio| bio.op == BioOp::Write && bio.buf.parts().next().is_some_and(magic));
@@ -160,7 +160,7 @@ impl DeviceQueue for BombQueue {
     }
 }
 
-/// Nothing is committed but what a test asks for.
+/// Options for a volume on which only a test's own requests commit.
 fn quiet() -> OpenOptions {
     OpenOptions {
         commit_interval: Duration::from_secs(3600),
@@ -181,7 +181,8 @@ fn aborted<T: std::fmt::Debug>(result: Result<T, Error>) {
     assert!(result.as_ref().is_err_and(by_panic), "{result:?}");
 }
 
-/// Nothing may be changed any more, and all can be read, `/even` here; queues and the volume end.
+/// Asserts that nothing can be changed any more, that files can be read (here `/even`), and that queue and volume end without a
+/// hang.
 fn is_over(volume: Volume, file: File) {
     let (read, result) = file.read_at(0, filled(0, 4096));
     assert_eq!(result.unwrap(), 4096);
@@ -195,7 +196,7 @@ fn is_over(volume: Volume, file: File) {
     assert!(volume.close().is_err());
 }
 
-/// Several wait for the commit that panics: each is told.
+/// Several threads wait for the commit that panics: each gets an error.
 #[test]
 fn a_commit_that_panics_is_told_to_all_who_wait() {
     let dir = scratch();
@@ -222,7 +223,7 @@ fn a_commit_that_panics_is_told_to_all_who_wait() {
     judge(&stage, "EIO");
 }
 
-/// By a worker, for a request of a queue: first what is before the handle, then the commit.
+/// A panic in a worker, for a request of a queue: first before the handle begins, then in the commit.
 #[test]
 fn a_worker_that_panics_fails_what_it_was_at() {
     let before: fn(&Bomb) = |bomb| bomb.arm(|bio| bio.op == BioOp::Write && bio.pos < 4096);
@@ -244,7 +245,7 @@ fn a_worker_that_panics_fails_what_it_was_at() {
     }
 }
 
-/// A file whose map is in a node of its own.
+/// Makes a file whose map has a node of its own.
 pub(crate) fn with_a_node(stage: &Stage) {
     let volume = stage.open(&OpenOptions::writable()).unwrap();
     let file = open(&volume, "/empty");
@@ -255,7 +256,7 @@ pub(crate) fn with_a_node(stage: &Stage) {
     volume.close().unwrap();
 }
 
-/// A map that is being read changes nothing: only that request fails.
+/// A panic while a map is read leaves nothing half-changed: only that request fails.
 #[test]
 fn a_panic_outside_a_handle_is_that_request_s_alone() {
     let dir = scratch();
@@ -284,7 +285,7 @@ fn a_panic_outside_a_handle_is_that_request_s_alone() {
     fsck(&stage.image);
 }
 
-/// A call of the volume that panics in the middle of its handle takes the caller with it, and none of it is ever committed.
+/// If a call of the volume panics inside its handle, the caller panics, too, and nothing of the change is ever committed.
 #[test]
 fn half_a_handle_is_not_committed() {
     let dir = scratch();
@@ -304,7 +305,7 @@ fn half_a_handle_is_not_committed() {
     assert!(volume.open_path("/new", OpenFlags::default()).is_err());
 }
 
-/// Nobody waits for the periodic commit: the next one who comes is told, and the volume can be dropped.
+/// If the periodic commit panics, no caller waits for it: the next one gets an error, and the volume can be dropped.
 #[test]
 fn a_keeper_that_panics_ends_all_changes() {
     let dir = scratch();
@@ -328,7 +329,7 @@ fn a_keeper_that_panics_ends_all_changes() {
     judge(&stage, "EIO");
 }
 
-/// The bio of a blocking call, run in its own thread: its buffer is lost with it, and nothing else.
+/// A panic of the device while a blocking call runs its only bio in the caller's thread: the buffer is lost, and nothing else.
 #[test]
 fn a_bio_that_panics_in_its_caller_fails() {
     let dir = scratch();
@@ -355,7 +356,8 @@ fn a_bio_that_panics_in_its_caller_fails() {
     fsck(&stage.image);
 }
 
-/// What is left of a failed append is zeroed by who completes it. Defect: a panic there lost the request, and all that were with it.
+/// The bytes that a failed append left are zeroed by the thread that completes it. The defect: a panic there lost the request, and
+/// all others with it.
 #[test]
 fn a_tail_that_cannot_be_zeroed_fails_its_append() {
     for by_worker in [true, false] {
@@ -391,8 +393,8 @@ fn a_tail_that_cannot_be_zeroed_fails_its_append() {
     }
 }
 
-/// What a conversion costs is asked for before its handle begins, which may read its map. Defect: as above; and where the read failed, it
-/// was not counted at all.
+/// The credits of a conversion are computed before its handle begins, which may read the map. The defects: as above; and if the
+/// read failed, the failure was not counted.
 #[test]
 fn a_conversion_whose_cost_cannot_be_told_fails() {
     for by_worker in [true, false] {
@@ -431,14 +433,14 @@ fn a_conversion_whose_cost_cannot_be_told_fails() {
                 (1..6144).step_by(16).for_each(|n| {
                     drop(volume.open_ino(diorite_format::Ino::new(n), OpenFlags::default()));
                 });
-                // Of this file alone anything is read now.
+                // From here on, only blocks of this file are read.
                 bomb.arm(|bio| bio.op == BioOp::Read);
                 valve.hold(&[]);
                 write.join().unwrap()
             });
             assert!(bomb.fuse.lock().unwrap().is_none(), "it has not panicked");
             panicked(written);
-            // All that was claimed for it is given back, and the file is as good as before.
+            // All claimed blocks were given back, and the file can be written as before.
             file.write_at(1 << 19, filled(8, 8192)).1.unwrap();
             drop((queue, file));
             volume.sync().unwrap();
@@ -450,8 +452,8 @@ fn a_conversion_whose_cost_cannot_be_told_fails() {
     }
 }
 
-/// A device that panics as it takes bios, or gives them back: their requests fail. Defect: the bios were forgotten, and who waited for
-/// them, as everybody does who drops a queue, waited for ever.
+/// If a device panics in submit or reap, the requests concerned fail. The defect: the bios were forgotten, and a thread that waited
+/// for them, as every thread does that drops a queue, waited for ever.
 #[test]
 fn what_a_device_loses_in_a_panic_fails() {
     for (eats, at_reap) in [(false, false), (true, false), (false, true)] {
@@ -469,7 +471,7 @@ fn what_a_device_loses_in_a_panic_fails() {
             let gone = |result: Result<usize, Error>| {
                 assert!(matches!(result, Err(Error::Device { .. })), "{result:?}");
             };
-            // The last one in several bios.
+            // The last request consists of several bios.
             for (path, op, len) in [
                 ("/even", BioOp::Read, 4096),
                 ("/even", BioOp::Write, 4096),
@@ -494,7 +496,7 @@ fn what_a_device_loses_in_a_panic_fails() {
                 assert_eq!(call().unwrap(), len);
                 queue.detach(id);
             }
-            // Into new space: what was claimed for it comes back.
+            // A write into new space: its claimed blocks are given back.
             let new = volume.create("/new", 0o644).unwrap();
             new.write_at(0, filled(7, 4096)).1.unwrap();
             let id = queue.attach(&new).unwrap();
@@ -512,7 +514,7 @@ fn what_a_device_loses_in_a_panic_fails() {
     }
 }
 
-/// What comes later and finds no room waits for it, as with any device. Defect: it failed while anything was in flight.
+/// Bios that come later and find no room in the device wait, as with any device. The defect: they failed if anything was in flight.
 #[test]
 fn what_waits_for_room_behind_a_panic_goes_down() {
     let dir = scratch();
@@ -550,8 +552,8 @@ fn what_waits_for_room_behind_a_panic_goes_down() {
     fsck(&stage.image);
 }
 
-/// As above, where what waits for room still waits when nothing is in flight any more, as behind other queues of the device: it is not
-/// lost with the others, and goes down.
+/// As above, if there is still no room when nothing of this queue is in flight any more, because of other queues of the device: the
+/// waiting bio does not fail with the lost ones, and is submitted later.
 #[test]
 fn what_waits_for_room_is_not_lost_with_others() {
     let dir = scratch();
@@ -594,8 +596,8 @@ fn what_waits_for_room_is_not_lost_with_others() {
     fsck(&stage.image);
 }
 
-/// A blocking call of more parts than its queue takes at once: the last one is its caller's to run, and the device panics as it gives the
-/// others back. The call ends when that one has ended too, and later calls are their own.
+/// A blocking call of more bios than its queue takes at once: the caller runs the last one itself, and the device panics as it
+/// returns the others. The call ends only when that last bio has ended, too, and later calls are not affected.
 #[test]
 fn a_part_that_its_caller_runs_is_waited_for_behind_a_panic() {
     const PARTS: u64 = 33;
@@ -634,8 +636,8 @@ fn a_part_that_its_caller_runs_is_waited_for_behind_a_panic() {
     fsck(&stage.image);
 }
 
-/// Blocks that are claimed while the device is at them are free again when it panics. The defect: they were nobody's until the volume was
-/// opened anew.
+/// Claimed blocks on which the device works are free again if it panics. The defect: they were lost until the volume was opened
+/// again.
 #[test]
 fn a_panic_leaks_no_blocks() {
     let dir = scratch();
@@ -652,7 +654,7 @@ fn a_panic_leaks_no_blocks() {
         assert!(catch_unwind(AssertUnwindSafe(trim)).is_err());
         assert_eq!(volume.usage().free, free);
         assert_eq!(trim().unwrap(), free * 4096);
-        // The data leaves the inode before the first write.
+        // Inline data is moved out of the inode before the first write.
         let sevens = |b: &[u8]| b.starts_with(&[7; 40]);
         bomb.arm(move |bio| bio.op == BioOp::Write && bio.buf.parts().next().is_some_and(sevens));
         panicked(file.write_at(4096, filled(9, 4096)).1);

@@ -1,7 +1,7 @@
-//! A host that gives no queue after a volume was opened: descriptors are short, say.
+//! A host that gives no device queue after a volume was opened, for example because file descriptors have run out.
 //!
-//! Input: a device that runs what it can in its caller's thread. Output: none. Invariant: nothing that could be done so fails. Limits: none of
-//! its own.
+//! Input: a device that can run bios in the caller's thread. Output: none. Invariant: nothing fails that can be done in this way.
+//! Limits: none of its own.
 
 use super::{make, writable};
 use crate::common::fixture::filled;
@@ -51,7 +51,7 @@ impl Device for Scarce {
     }
 }
 
-/// Defect: the first commit needed a queue, got none, and aborted the journal.
+/// The defect: the first commit needed a queue, got none, and aborted the journal.
 #[test]
 fn a_commit_without_a_queue_is_made() {
     let dir = scratch();

@@ -1,7 +1,8 @@
-//! A host that gives no thread: what needs one fails, what is done in the caller's own does not, and when there are threads again all goes on.
+//! A host that gives no thread: operations that need one fail, those that run in the caller's thread succeed, and everything works
+//! again once there are threads.
 //!
-//! The test runs itself again in a process of its own, as the limit is one of the whole process: its threads have large stacks, for which no
-//! addresses are left.
+//! The test runs itself in a process of its own, since the limit applies to a whole process: threads get large stacks, for which
+//! the limit leaves no address space.
 
 use super::{make, one, writable};
 use crate::common::fixture::filled;
@@ -16,7 +17,7 @@ use std::time::Duration;
 const CHILD: &str = "DIORITE_WITHOUT_THREADS";
 const STACK: u64 = 1 << 30;
 
-/// So many bytes of addresses are left to this process.
+/// Limits the address space of this process to what it uses now plus so many bytes.
 fn limit(left: Option<u64>) {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
@@ -30,8 +31,8 @@ fn refused(queue: &Queue, request: Request) {
     assert!(matches!(&result, Err(Error::Open(_))), "{result:?}");
 }
 
-/// Defect: the first worker of a class that could not be started was a panic in the submitter, or in who drained its queue, and the work
-/// stayed on its list; a keeper that could not be started once was never started again.
+/// The defects: if the first worker of a class could not be started, the submitter panicked, or the thread that drained its queue,
+/// and the job stayed on the list; a keeper that could not be started once was never started again.
 #[test]
 fn a_host_without_threads_fails_what_needs_one() {
     if std::env::var(CHILD).is_ok() {
@@ -60,7 +61,7 @@ fn without_threads() {
         .unwrap();
     drop(journalled);
     volume.close().unwrap();
-    // It has not begun anything when the limit comes.
+    // A new volume, which has started no thread when the limit comes.
     let volume = stage
         .open(&OpenOptions {
             commit_interval: Duration::from_millis(10),
@@ -82,7 +83,7 @@ fn without_threads() {
     limit(Some(STACK / 2));
     refused(&queue, load());
     refused(&queue, prepare());
-    // What a worker would do for it is done here: its block is claimed from a bitmap that is read.
+    // The caller does the work of a worker: this loads the bitmap from which the next append claims its block.
     other.write_at(0, filled(1, 4096)).1.unwrap();
     refused(&queue, complete());
     refused(&queue, range());
@@ -94,7 +95,7 @@ fn without_threads() {
     for request in [load(), prepare(), complete(), range(), buffered()] {
         one(&queue, request).result.unwrap();
     }
-    // The keeper commits what nobody asks for.
+    // The keeper runs: it commits without a request.
     let before = volume.journal_stats().commits;
     other.write_at(1 << 20, filled(1, 4096)).1.unwrap();
     while volume.journal_stats().commits == before {

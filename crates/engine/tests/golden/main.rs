@@ -1,8 +1,9 @@
-//! The golden walk: what diorite finds in images of real mke2fs, debugfs and kernel is what the kernel or debugfs found.
+//! The golden walk: diorite finds in images made by mke2fs, debugfs and the kernel what the kernel or debugfs found there.
 //!
-//! Input: the recipes of xtask, each an image and a manifest. Output: none; every difference is told, a few per image.
-//! Invariants: an image itself is only read; the overwrite goes to a copy, which must then be the image but for times and journal, and
-//! which e2fsck must pass in silence. Limits: the few that run always are made without root, so debugfs is their judge.
+//! Input: the recipes of xtask, each an image and a manifest. Output: none; differences are reported, a few per image. Invariants:
+//! an image is only read; the overwrite test works on a copy, which must then equal the image except for times and journal, and in
+//! which e2fsck finds nothing. Limits: the few images that every test run uses are made without root, so debugfs provides the
+//! manifest.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]
@@ -19,10 +20,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use xtask::images::{Made, RECIPES, Recipe, RootFill, default_dir, ensure};
 use xtask::manifest::{Entry, Manifest};
 
-/// Differences that are told of one image; the others are counted.
+/// The number of differences reported per image; the others are counted.
 const TOLD: usize = 12;
 
-/// The images that are about a feature: its name, and which features keep writers out.
+/// The images for single features: their names, the feature, and the features for which opening for writing is refused.
 const FEATURES: &[(&str, &str, &[&str])] = &[
     ("feature-quota", "quota", &["quota"]),
     ("feature-project", "project", &["quota", "project"]),
@@ -62,7 +63,7 @@ fn every_feature_image_has_a_verdict_here() {
     assert_eq!(made, expected);
 }
 
-/// Walks the images, two at a time, and fails with everything that was found.
+/// Checks the images, two at a time, and fails with everything that was found.
 fn walk_all(names: &[&str], dir: &Path, root: RootFill) {
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
@@ -88,7 +89,7 @@ fn walk_all(names: &[&str], dir: &Path, root: RootFill) {
     assert!(failed.is_empty(), "\n{}", failed.join("\n"));
 }
 
-/// The first differences of an image, and how many more there are.
+/// The first differences of an image, and the number of others.
 fn told(name: &str, found: &[String]) -> Vec<String> {
     let mut lines: Vec<String> = found
         .iter()
@@ -104,7 +105,7 @@ fn told(name: &str, found: &[String]) -> Vec<String> {
     lines
 }
 
-/// Everything that is to be said of one image.
+/// All differences of one image.
 fn judge(recipe: &Recipe, made: &Made, dir: &Path) -> Vec<String> {
     let manifest = match Manifest::load(&made.manifest) {
         Ok(manifest) => manifest,
@@ -116,7 +117,7 @@ fn judge(recipe: &Recipe, made: &Made, dir: &Path) -> Vec<String> {
         Err(error) => return vec![format!("open: {error}")],
     };
     let mut found = Vec::new();
-    // What the host does not give (locked memory for a ring, say) is said in a note too, and says nothing of the image.
+    // A note may also say what the host does not give (such as locked memory for a ring); such a note does not concern the image.
     let of_host = volume.device().report().fallbacks;
     for note in volume.notes().iter().filter(|n| !of_host.contains(n)) {
         found.push(format!("a clean image has a note: {note}"));
@@ -147,7 +148,7 @@ fn judge(recipe: &Recipe, made: &Made, dir: &Path) -> Vec<String> {
     found
 }
 
-/// Every path by its names, through the index where there is one; and names that are not there.
+/// Looks up every path by its names, through the index where there is one, and names that do not exist.
 fn lookups(volume: &Volume, judged: &[Entry], found: &mut Vec<String>) {
     for entry in judged {
         let path = entry.path_bytes();
@@ -169,7 +170,7 @@ fn lookups(volume: &Volume, judged: &[Entry], found: &mut Vec<String>) {
     }
 }
 
-/// Opening for writing is refused with these names, and reading is offered.
+/// Asserts that opening for writing is refused with these names, and that the error offers reading.
 fn refusal(locator: &str, names: &[&str], found: &mut Vec<String>) {
     match Volume::open(locator, &OpenOptions::writable()) {
         Ok(_) => found.push(format!("opened for writing in spite of {names:?}")),

@@ -1,8 +1,8 @@
-//! One block of one file is overwritten with what it holds: afterwards the image is the same, byte for byte, but for the
+//! Overwrites one block of one file with what it holds. Afterwards the image must be the same, byte for byte, except for the
 //! superblock, the file's times and the journal.
 //!
-//! Input: an image and its manifest. Output: what is not so. Invariants: the image is copied first, holes kept; the copy
-//! lies beside it, because images of 16 TiB do not fit every file system. Limits: the first file that may be overwritten.
+//! Input: an image and its manifest. Output: the differences. Invariants: the image is copied first, with its holes, to the same
+//! directory, because images of 16 TiB do not fit every file system. Limits: the first file that may be overwritten.
 
 use crate::common::run;
 use diorite::{File, MappingState, OpenFlags, OpenOptions, Volume};
@@ -40,7 +40,7 @@ pub(crate) fn same_bytes(image: &Path, entries: &[Entry], dir: &Path, found: &mu
     }
 }
 
-/// What an overwrite may change beside the data: byte ranges of the image.
+/// What an overwrite may change besides the data: byte ranges of the image.
 type Changed = Vec<Range<u64>>;
 
 /// Opens for writing, writes, syncs, closes.
@@ -89,7 +89,7 @@ fn may_change(volume: &Volume, ino: Ino) -> Result<Changed, diorite::Error> {
     Ok(changed)
 }
 
-/// A file that may be overwritten, and a written block of it, or the part of that before the end of the file.
+/// A file that may be overwritten, and the position and length of a written block in it, cut at the end of the file.
 fn candidate(volume: &Volume, entries: &[Entry]) -> Result<(File, u64, usize), String> {
     let block = u64::from(volume.superblock().block_size());
     let logical = u64::from(volume.device().geometry().logical);
@@ -122,7 +122,7 @@ fn candidate(volume: &Volume, entries: &[Entry]) -> Result<(File, u64, usize), S
     Err("no file has a block to overwrite".into())
 }
 
-/// Whether two sparse files hold the same bytes.
+/// Do two sparse files hold the same bytes?
 fn same(one: &Path, other: &Path, changed: &Changed) -> Result<(), String> {
     let open = |path: &Path| std::fs::File::open(path).unwrap();
     let (one, other) = (open(one), open(other));
@@ -134,7 +134,7 @@ fn same(one: &Path, other: &Path, changed: &Changed) -> Result<(), String> {
     contained(&other, &one, changed)
 }
 
-/// Whether the other file holds what the first has in its data; where that has holes, the other way round tells.
+/// Does the second file hold the same bytes where the first has data? Its holes are compared by calling this the other way round.
 fn contained(one: &std::fs::File, other: &std::fs::File, changed: &Changed) -> Result<(), String> {
     let (mut mine, mut yours, mut at) = (vec![0; 1 << 20], vec![0; 1 << 20], 0);
     // ENXIO: no data behind `at`.

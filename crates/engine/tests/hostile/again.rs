@@ -1,4 +1,4 @@
-//! Directories that say that they have the same blocks again and again: a check reads no more for it.
+//! Directories that map the same blocks again and again: the number of blocks that a check reads stays bounded.
 
 use crate::common::stage::Stage;
 use crate::common::watch::Watchdog;
@@ -10,14 +10,14 @@ use std::path::Path;
 
 /// Blocks of the volume, 1 KiB each.
 const BLOCKS: u64 = 4096;
-/// Directories in it.
+/// The number of directories in it.
 const COUNT: u64 = 300;
-/// Where an inode has its flags, its size and its map.
+/// Offsets in an inode of its flags, its size and its map.
 const FLAGS: usize = 0x20;
 const SIZE: usize = 4;
 const MAP: usize = 0x28;
 
-/// A volume of directories, and where each has its inode and its only block.
+/// A volume with many directories, with the offset of each inode and the number of its only block.
 struct Crowd {
     bytes: Vec<u8>,
     dirs: Vec<(usize, usize)>,
@@ -43,7 +43,7 @@ impl Crowd {
         ];
         let image = common::image(dir, "4M", &args, &source);
         let (bytes, table) = (std::fs::read(&image).unwrap(), inode_at(&image, 1) as usize);
-        // Of the root's own directories no other is known here than that they are directories of one block.
+        // The directories are not looked up by name: any directory of one block will do.
         let first = ino_of(&image, "/dir0") as usize;
         let is_one = |at: &usize| {
             bytes[*at..at + 2] == 0o40755u16.to_le_bytes()
@@ -58,7 +58,7 @@ impl Crowd {
         Crowd { bytes, dirs }
     }
 
-    /// Gives directory `n` these extents - file block, length, block - and a size to match.
+    /// Gives directory `n` these extents (file block, length, block) and a size to match.
     fn map(&mut self, n: usize, extents: &[(u32, u16, u32)]) {
         let at = self.dirs[n].0;
         let mut map = Vec::new();
@@ -76,7 +76,7 @@ impl Crowd {
         self.bytes[at + SIZE..][..4].copy_from_slice(&size.to_le_bytes());
     }
 
-    /// Blocks that a check reads.
+    /// The number of blocks that a check reads.
     fn read_by_check(&self, dir: &Path) -> u64 {
         let image = dir.join("crowd");
         std::fs::write(&image, &self.bytes).unwrap();
@@ -95,8 +95,8 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
 }
 
-/// Four extents of each directory are the same blocks, and those are the same for all: 48 bytes for thousands of reads. The defect: the
-/// search for paths, and that for names that are there twice, read all of them, for every directory.
+/// Each of sixty directories maps the same blocks four times: 48 bytes of extents cause thousands of reads. The defect: the search
+/// for paths, and the search for duplicate names, read all of them, for every directory.
 #[test]
 fn a_check_of_directories_that_share_their_blocks_is_bounded() {
     let dir = scratch();
@@ -109,8 +109,8 @@ fn a_check_of_directories_that_share_their_blocks_is_bounded() {
     assert!(read < 10 * BLOCKS, "{read} blocks were read of {BLOCKS}");
 }
 
-/// The root of each directory's hash tree leads to a hundred nodes, which are the same blocks for all. The defect: nodes did not count as
-/// blocks that are read.
+/// The index root of each directory leads to a hundred nodes, in the same blocks for all directories. The defect: nodes were not
+/// counted as blocks that the check reads.
 #[test]
 fn a_check_of_hash_trees_that_share_their_nodes_is_bounded() {
     let dir = scratch();
@@ -121,7 +121,7 @@ fn a_check_of_hash_trees_that_share_their_nodes_is_bounded() {
         crowd.map(n, &[(0, 1, own as u32), (1, 123, start)]);
         let flags = word(&crowd.bytes, inode + FLAGS) | 0x1000;
         crowd.bytes[inode + FLAGS..][..4].copy_from_slice(&flags.to_le_bytes());
-        // "..", as long as the block; half MD4, one level; as many entries as fit.
+        // The entry ".." fills the block; half MD4, one level; as many index entries as fit.
         let root = &mut crowd.bytes[own * 1024..][..1024];
         root[16..18].copy_from_slice(&1012u16.to_le_bytes());
         root[24..32].copy_from_slice(&[0, 0, 0, 0, 1, 8, 1, 0]);
@@ -135,14 +135,14 @@ fn a_check_of_hash_trees_that_share_their_nodes_is_bounded() {
     assert!(read < 10 * BLOCKS, "{read} blocks were read of {BLOCKS}");
 }
 
-/// A hundred thousand names and more that are in a directory twice, because the same blocks are. The defect: each was compared with all that were met
-/// before, and the check did not end.
+/// More than a hundred thousand names, each of which is twice in its directory, because the directory maps the same blocks twice.
+/// The defect: each was compared with all those met before, and the check did not end.
 #[test]
 fn a_check_of_a_directory_that_has_all_its_names_twice_ends() {
     let dir = scratch();
     let watchdog = Watchdog::new(LIMIT, "names that are there twice");
     let mut crowd = Crowd::new(dir.path());
-    // Behind all that the volume has.
+    // Past everything that the volume uses.
     let start = BLOCKS as usize - 2000;
     let mut number = 0u32;
     for block in crowd.bytes[start * 1024..]
@@ -155,7 +155,7 @@ fn a_check_of_a_directory_that_has_all_its_names_twice_ends() {
             entry[8..].copy_from_slice(&letters);
             number += 1;
         }
-        // The last of 85 ends with the block.
+        // The last of 85 entries ends with the block.
         block[84 * 12 + 4] = 16;
     }
     crowd.map(0, &[(0, 2000, start as u32), (2000, 2000, start as u32)]);

@@ -1,4 +1,4 @@
-//! Images that are cut off, bits at random, words that say absurd things.
+//! Truncated images, random bit flips, words with absurd values.
 
 use crate::common::stage::mem_of;
 use crate::common::walk::open_and_walk;
@@ -40,7 +40,7 @@ fn truncated_images() {
                 !walked.opened || len + 511 >= bytes.len(),
                 "{label}: it opened"
             );
-            // The same length by the device, the rest zeros: what a lost tail looks like.
+            // The same length, but zeros at the end, as if the tail had been lost.
             survive(&watchdog, &format!("{name} zeros from {len}"), base, || {
                 let mut cut = bytes.clone();
                 cut[len..].fill(0);
@@ -53,7 +53,7 @@ fn truncated_images() {
 fn mutate(patient: &Patient, rng: &mut Rng) -> Vec<(u64, Vec<u8>)> {
     (0..1 + rng.below(4))
         .map(|_| {
-            // Half of it where the structures are: the first 300 KiB.
+            // Half of the flips hit the first 300 KiB, where the structures are.
             let sector = if rng.below(2) == 0 {
                 patient.busy[rng.below(patient.busy.len().min(400) as u64) as usize]
             } else {
@@ -95,7 +95,7 @@ fn flipped_bits() {
     }
 }
 
-/// Absurd counts: every word of the superblock, of the group descriptors and of the inodes in use, one at a time.
+/// Absurd values: in every word of the superblock, of the group descriptors and of the inodes in use, one at a time.
 #[test]
 fn absurd_words() {
     let dir = scratch();

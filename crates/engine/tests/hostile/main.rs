@@ -1,13 +1,13 @@
-//! Hostile images: whatever the bytes are, an error or data, never a panic, a hang, or memory without bound.
+//! Hostile images: whatever the bytes are, the result is an error or data, never a panic, a hang, or unbounded memory.
 //!
-//! `DIORITE_HOSTILE_IMAGES` makes the campaigns longer. Each image has a seed of its own, printed when it fails.
+//! `DIORITE_HOSTILE_IMAGES` makes the tests longer. Each image has a seed of its own, printed when it fails.
 //!
-//! | file | what is hurt |
+//! | file | what is damaged |
 //! |---|---|
-//! | `bytes` | images that are cut off, bits at random, words that say absurd things |
-//! | `maps` | maps that go in circles or lie, data over the volume's own structures |
-//! | `names` | directories and hash trees that go in circles |
-//! | `again` | directories that have the same blocks again and again |
+//! | `bytes` | truncated images, random bit flips, words with absurd values |
+//! | `maps` | maps with cycles or wrong fields, data over the volume's own structures |
+//! | `names` | directories and directory indexes with cycles |
+//! | `again` | directories that map the same blocks again and again |
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]
@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(20);
-/// More than this, beyond what the test itself holds, is memory without bound.
+/// More memory than this, beyond what the test itself holds, counts as unbounded.
 const MOST_MEMORY: u64 = 200 << 20;
 
 const KINDS: [(&str, &[&str]); 6] = [
@@ -94,7 +94,7 @@ fn victim(dir: &Path, name: &str, args: &[&str]) -> PathBuf {
     std::fs::create_dir_all(&out).unwrap();
     let image = common::image(&out, "5M", args, &source);
     let mut script = String::new();
-    // A tree of depth: every other block of the file is a hole.
+    // A tree with nodes: every other block of the file is a hole.
     if !matches!(name, "ext2" | "ext3" | "bigalloc") {
         (0..400)
             .step_by(2)
@@ -105,7 +105,7 @@ fn victim(dir: &Path, name: &str, args: &[&str]) -> PathBuf {
     std::fs::write(&big, "v".repeat(700)).unwrap();
     script.push_str(&format!("ea_set -f {} /file user.large\n", big.display()));
     common::recipe::debugfs(&image, dir, &script);
-    // Directories get their hash trees.
+    // Makes the indexes of directories.
     let _ = xtask::run::tool("e2fsck")
         .args(["-fyD", image.to_str().unwrap()])
         .output();
@@ -120,13 +120,13 @@ fn survive(watchdog: &Watchdog, label: &str, base: u64, walk: impl FnOnce() -> W
     let Ok(walked) = walked else {
         panic!("it panicked: {label}");
     };
-    // The most, not what is left: what one walk takes and gives back counts too.
+    // The peak, not what is left: memory that was freed again counts, too.
     let now = most_resident().saturating_sub(base);
     assert!(now < MOST_MEMORY, "{label}: {} MiB", now >> 20);
     walked
 }
 
-/// Where an inode lies in the image, as debugfs says.
+/// The offset of an inode in the image, according to debugfs.
 fn inode_at(image: &Path, ino: u32) -> u64 {
     let text = run(
         "debugfs",
@@ -160,7 +160,7 @@ fn ino_of(image: &Path, path: &str) -> u32 {
         .unwrap()
 }
 
-/// A block that holds data of `path`.
+/// The block with this block of data of `path`.
 fn block_of(image: &Path, path: &str, block: u32) -> u32 {
     let text = run(
         "debugfs",
@@ -173,7 +173,7 @@ fn block_of(image: &Path, path: &str, block: u32) -> u32 {
     text.lines().next().unwrap().trim().parse().unwrap()
 }
 
-/// A victim in memory that is damaged and repaired again and again.
+/// An image in memory that is damaged and restored for each case.
 struct Patient {
     bytes: Vec<u8>,
     device: Arc<MemDevice>,
@@ -194,7 +194,7 @@ impl Patient {
         }
     }
 
-    /// Writes `changes`, walks, and writes back what was there.
+    /// Writes `changes`, walks the image, and restores the old bytes.
     fn try_with(&self, changes: &[(u64, Vec<u8>)]) -> Walked {
         for (at, new) in changes {
             self.device.write_at(*at, new);

@@ -1,4 +1,4 @@
-//! Maps that go in circles or lie, data over the volume's own structures.
+//! Maps with cycles or wrong fields, and data over the volume's own structures.
 
 use crate::common::stage::Stage;
 use crate::common::watch::{Watchdog, resident};
@@ -31,7 +31,7 @@ fn extent(block: u32, len: u16, start: u32) -> Vec<u8> {
     .concat()
 }
 
-/// Extent trees that go in circles, lie about their depth, or whose children claim other ranges than their parents say.
+/// Extent trees with cycles, with wrong depths, or with nodes whose keys differ from those in their parents.
 #[test]
 fn cyclic_extent_trees() {
     let dir = scratch();
@@ -50,7 +50,7 @@ fn cyclic_extent_trees() {
                 let mut child = header(entries, 84, node_depth);
                 for n in 0..u32::from(entries) {
                     let b = first.saturating_add(n);
-                    // To itself, to the other node, and so in circles.
+                    // Entries point to the node itself and to the other node, so there are cycles.
                     child.extend(index(b, if n % 2 == 0 { node } else { second }));
                 }
                 let changes = [
@@ -68,7 +68,7 @@ fn cyclic_extent_trees() {
                     Volume::open_device(patient.device.clone(), &OpenOptions::default()).unwrap();
                 let file = volume.open_path("/sub/deep/other", OpenFlags::default());
                 let read = file.and_then(|f| f.read_at(0, Buf::zeroed(49_152)).1);
-                // A child that begins later than its parent says leaves a hole before it.
+                // A child that begins later than its parent's key says leaves a hole before it.
                 let hole = first > 0 && read.as_ref().is_ok_and(|n| *n > 0);
                 assert!(
                     hole || read.as_ref().is_err_and(Error::is_corrupt),
@@ -85,7 +85,7 @@ fn cyclic_extent_trees() {
     }
 }
 
-/// Extents (and pointers) over the volume's own structures are corrupt, on read and on write, and nothing is written.
+/// Extents (and pointers) over the volume's own structures are reported as corrupt, by reads and by writes, and nothing is written.
 #[test]
 fn data_over_metadata() {
     let dir = scratch();
@@ -144,7 +144,7 @@ fn data_over_metadata() {
                 let read = file.clone().and_then(|f| f.read_at(0, Buf::zeroed(2048)).1);
                 let write = file.and_then(|f| f.write_at(0, Buf::zeroed(2048)).1);
                 for result in [read, write] {
-                    // The parser knows that no data lies before block 2; the rest is the map's to know.
+                    // The parser refuses data before block 2; other places are refused by the map.
                     let refused = result.as_ref().is_err_and(|e| match e.root() {
                         Error::BadMap(_) => true,
                         other => other.is_corrupt() && start < 2,
@@ -158,7 +158,7 @@ fn data_over_metadata() {
     }
 }
 
-/// Indirect blocks that point to themselves, on three levels, under a size that covers them: bounded reads end.
+/// Indirect blocks that point to themselves, on three levels, with a size that covers them: bounded reads end.
 #[test]
 fn indirect_blocks_that_point_to_themselves() {
     let dir = scratch();
@@ -183,8 +183,8 @@ fn indirect_blocks_that_point_to_themselves() {
     }
 }
 
-/// The journal's own map is walked when a volume is opened: an indirect block that points to itself under a huge size must not
-/// make that long or large. A journal is no larger than its volume.
+/// Opening a volume reads the journal's map: an indirect block that points to itself under a huge size must not make that slow or
+/// use much memory. A journal is no larger than its volume.
 #[test]
 fn a_journal_that_claims_to_be_huge() {
     let dir = scratch();
@@ -214,9 +214,9 @@ fn a_journal_that_claims_to_be_huge() {
     }
 }
 
-/// A leaf whose key in the node above is lower than its first extent: less than the format wants, and every reader takes it. What is mapped
-/// between the two comes into the leaf below whose key it is, or the key moves; no extent reaches across it. The defect: a run behind the last
-/// extent of the leaf before was added there, whatever came next, and the next leaf was unreadable.
+/// A leaf whose key in its parent is lower than its first extent. The format wants them equal, but all readers accept it. A block
+/// between the two is mapped in the leaf with that key, or the key is moved; no extent crosses the key. The defect: a run that
+/// followed the last extent of the previous leaf was appended to it across the key, and the next leaf became unreadable.
 #[test]
 fn a_key_before_its_leaf() {
     let dir = scratch();
@@ -234,7 +234,7 @@ fn a_key_before_its_leaf() {
     };
     let volume = Volume::open(path, &OpenOptions::writable()).unwrap();
     let file = volume.create("/keys", 0o644).unwrap();
-    // One block in four, so that each is an extent.
+    // One block in four, so that each is an extent of its own.
     for n in 0..200 {
         file.write_at(n * 4096, piece(1, 1)).1.unwrap();
     }
@@ -251,7 +251,7 @@ fn a_key_before_its_leaf() {
     std::fs::write(&image, &bytes).unwrap();
     let volume = Volume::open(path, &OpenOptions::writable()).unwrap();
     let file = volume.open_path("/keys", write).unwrap();
-    // Both leaves are in memory, and the first one has room.
+    // Loads both leaves, and makes room in the first.
     file.read_at(0, Buf::zeroed(199 * 4096)).1.unwrap();
     file.fallocate(Fallocate::PunchHole, 0, 1024).unwrap();
     let hole = u64::from(key - 3) * 1024;

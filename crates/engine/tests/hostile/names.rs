@@ -1,11 +1,11 @@
-//! Directories and hash trees that go in circles.
+//! Directories and directory indexes with cycles.
 
 use crate::common::scratch;
 use crate::common::watch::{Watchdog, resident};
 use crate::{KINDS, LIMIT, Patient, block_of, ino_of, survive, victim};
 use diorite::{OpenOptions, Volume};
 
-/// Directories that contain themselves and their parents, ".." that goes anywhere: paths of any length end.
+/// Directories that contain themselves or their parents, and ".." entries that point anywhere: walking paths of any length ends.
 #[test]
 fn cyclic_directories() {
     let dir = scratch();
@@ -27,7 +27,7 @@ fn cyclic_directories() {
     watchdog.feed("a long path through the circle");
     let _ = volume.resolve(deep.as_bytes(), true);
     let _ = volume.resolve("../".repeat(10_000).as_bytes(), true);
-    // Each directory's first block: "." and ".." point anywhere.
+    // The "." and ".." in each directory's first block point to arbitrary inodes.
     for path in ["/", "/sub", "/sub/deep", "/big"] {
         let block = u64::from(block_of(&image, path, 0)) * 1024;
         for target in [
@@ -50,7 +50,7 @@ fn cyclic_directories() {
     }
 }
 
-/// Hash trees whose entries point to the root, to themselves, to one leaf a hundred times, with hashes that all collide.
+/// Indexes whose entries point to the root, to themselves, or to one leaf a hundred times, with hashes that all collide.
 #[test]
 fn cyclic_hash_trees() {
     let dir = scratch();

@@ -1,9 +1,9 @@
-//! Files that grow: the pending map between requests that begin, end well or not, are parked, and are published by whoever comes by; and
-//! the gate, when somebody truncates meanwhile.
+//! Files that grow: the pending map under requests that begin, succeed, fail, are parked, and are published by any thread; and the
+//! gate, when a file is truncated meanwhile.
 //!
-//! Input: threads that are each a request or a truncation, and its worker when it ends. Output: nothing, or the schedule in which a rule was broken.
-//! Invariants: rule U9, judged beside the map by what the threads noted; a request that has to wait is brought back. Limits: conversion
-//! itself is a note that the bytes are there; what worker does it is what thread ended last.
+//! Input: threads, each of which is a request, with its worker when it ends, or a truncation. Output: nothing, or the schedule in
+//! which a rule was broken. Invariants: rule U9, judged by what the threads noted, independent of the map; a parked request is
+//! always released. Limits: a conversion only notes that the bytes are there; it runs in the thread whose request ended last.
 
 use super::shuttled::check;
 use super::{Admission, Gate, Parked, QueueShared, Shard, released};
@@ -28,14 +28,14 @@ struct Growing {
     notes: Mutex<Notes>,
 }
 
-/// What is known beside the map.
+/// What the test knows, independent of the pending map.
 #[derive(Default)]
 struct Notes {
-    /// Bytes of extending requests that are not over.
+    /// Bytes of extending requests that have not been published or failed.
     under_way: Vec<Range<u64>>,
     /// Places of appends that have not failed.
     appended: Vec<Range<u64>>,
-    /// First blocks of the requests that have them.
+    /// The blocks of requests that hold their range.
     taken: Vec<Range<u64>>,
 }
 
@@ -43,9 +43,9 @@ struct Notes {
 struct Job {
     bytes: Range<u64>,
     entry: Range<u64>,
-    /// Where it is counted in flight.
+    /// The shard in which the request is counted in flight.
     shard: Arc<Shard>,
-    /// Its queue knows that it waits.
+    /// Its queue was told that it waits for earlier requests.
     told: AtomicBool,
 }
 
@@ -53,7 +53,7 @@ struct Job {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Well,
-    /// Before any data went down: no space. Not once it has waited for another's block.
+    /// No space, before any data was submitted. Not used once the request has waited for another's block.
     Refused,
     /// The device failed.
     Failed,
@@ -81,7 +81,7 @@ impl Growing {
         self.size.load(Ordering::Acquire)
     }
 
-    /// Parks, if there still is a reason to, and waits to be brought back.
+    /// Parks the request, if there still is a reason to, and waits until it is released.
     fn park(&self, on: impl FnOnce(&dyn Fn() -> Parked) -> bool) {
         let queue = QueueShared::new();
         let parked = || Parked {
@@ -93,7 +93,7 @@ impl Growing {
         }
     }
 
-    /// Counted in flight from now on.
+    /// Waits until the request is counted in flight.
     fn enter(&self) -> Arc<Shard> {
         let shard = self.gate.add_shard();
         if !self.gate.enter(&shard) {
@@ -102,7 +102,7 @@ impl Growing {
         shard
     }
 
-    /// Rule G13: with the turn nothing is pending, so what was reserved is forgotten.
+    /// Rule G13: with the exclusive turn nothing is pending, so reserved places are forgotten.
     fn truncate(&self, to: u64) {
         self.gate.wait_turn(|| {
             thread::yield_now();
@@ -133,7 +133,7 @@ impl Growing {
         self.go_on(shard, bytes, false, end);
     }
 
-    /// From its place to its end. An append is counted among the extending ones already.
+    /// From the place of a request to its end. An append is already counted among the extending requests.
     fn go_on(&self, shard: Arc<Shard>, bytes: Range<u64>, append: bool, mut end: End) {
         let extends = loop {
             let extends = append || bytes.end > self.size();
@@ -185,7 +185,7 @@ impl Growing {
         }
     }
 
-    /// What a worker does with a request that has ended, and with those whose turn it is then.
+    /// What a worker does with an ended request, and with those that can be published after it.
     fn end(&self, job: &Arc<Job>, end: End) {
         let well = (end == End::Well).then(|| job.clone());
         if well.is_none() {
@@ -212,7 +212,7 @@ impl Growing {
         done.iter().for_each(|job| self.let_go(job));
     }
 
-    /// Rule U9: the size moves over nobody who is still under way.
+    /// Rule U9: the size does not move past the start of a request that is still under way.
     fn publish(&self, job: &Arc<Job>) {
         thread::yield_now();
         let before = self.notes.lock().under_way.clone();
@@ -234,7 +234,7 @@ impl Growing {
     }
 }
 
-/// Runs each in a thread of its own; in the end nothing is pending. Gives the size then, and where appends went.
+/// Runs each in a thread of its own; asserts that nothing is pending in the end. Returns the size, and the places of the appends.
 fn race(requests: &[fn(&Growing)]) -> (u64, Vec<Range<u64>>) {
     let file = Growing::new();
     let threads: Vec<_> = requests
@@ -266,7 +266,7 @@ fn appends_leave_no_gap() {
     });
 }
 
-/// The size moves over what failed when something behind it ended well.
+/// The size moves over a failed request once a later one has succeeded.
 #[test]
 fn a_failure_holds_nobody_up() {
     check(|| {
@@ -279,7 +279,7 @@ fn a_failure_holds_nobody_up() {
     });
 }
 
-/// Writes behind the end, before and over the places that appends are given, and inside the size by the time that they come.
+/// Writes past the end, before and over the places that appends get; some are inside the size by the time that they are checked.
 #[test]
 fn writes_and_appends_wait_for_each_other_in_one_order() {
     check(|| {
@@ -294,7 +294,8 @@ fn writes_and_appends_wait_for_each_other_in_one_order() {
     });
 }
 
-/// Rules G13, G15, U9: who truncates waits for all of them, also for those that are parked, and the next append goes where the file ends then.
+/// Rules G13, G15, U9: a truncation waits for all requests, also for parked ones, and the next append is placed where the file ends
+/// then.
 #[test]
 fn a_truncation_waits_for_all_and_forgets_what_was_reserved() {
     check(|| {

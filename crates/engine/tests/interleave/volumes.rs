@@ -1,9 +1,10 @@
-//! Whole volumes: the engine itself under shuttle, over a device that remembers; what is read, what is there in the end, and what power
-//! cuts leave.
+//! Whole volumes: the engine itself under shuttle, on a recording device. Judges what is read, what is there in the end, and what
+//! power cuts leave.
 //!
-//! Input: threads that do to one small, nearly full volume what users do. Output: nothing, or the schedule in which a rule was broken.
-//! Invariants: every block holds bytes of its own file's history, or zeros; an image of a power cut is consistent and has what was made
-//! durable. Limits: no time passes, so the journal's keeper never comes; what a commit waits for others is yields; no block is torn.
+//! Input: threads that act like users on a small, nearly full volume. Output: nothing, or the schedule in which a rule was broken.
+//! Invariants: every block holds bytes of its own file's history, or zeros; the image of a power cut is consistent and has what was
+//! made durable. Limits: no time passes, so the journal's keeper never runs; a commit waits for others by yielding; no block is
+//! torn.
 
 use crate::common::fixture::{DSYNC, filled, run_all, writable};
 use crate::common::run;
@@ -22,20 +23,20 @@ const SYNC: RequestFlags = RequestFlags {
 };
 /// One block.
 const BLOCK: usize = 1024;
-/// What lies in blocks that belong to nobody.
+/// The bytes in blocks that are free in the initial image.
 const STALE: u8 = 0xEE;
-/// What the files held before.
+/// The bytes of the files in the initial image.
 const OLD: u8 = 1;
-/// A file's blocks: written, unwritten, and holes, four of each.
+/// The number of blocks of a file: four written, four unwritten, four holes.
 const BLOCKS: u64 = 12;
-/// What is written into the one file, and into the other.
+/// The bytes that are written into the one file, and into the other.
 const FILE: [u8; 5] = [11, 12, 13, 14, 15];
 const OTHER: [u8; 3] = [15, 40, 41];
-/// Schedules of each kind of scheduler, and power cuts after each.
+/// Schedules per kind of scheduler, and power cuts after each.
 const SCHEDULES: usize = 120;
 const CUTS: usize = 2;
 
-/// The volume that everything begins with: `/file` and `/other`, and little more room.
+/// The initial image: `/file` and `/other`, and little free space.
 fn image() -> &'static [u8] {
     static IMAGE: OnceLock<Vec<u8>> = OnceLock::new();
     IMAGE.get_or_init(|| {
@@ -45,7 +46,7 @@ fn image() -> &'static [u8] {
         for name in ["file", "other"] {
             std::fs::write(source.join(name), [OLD; 4 * BLOCK]).unwrap();
         }
-        // All but 14 blocks: what one file gives back the next one gets.
+        // Leaves 14 blocks free, so blocks that one file frees are soon used by the other.
         std::fs::write(source.join("rest"), [OLD; 1028 * BLOCK]).unwrap();
         std::fs::write(&path, vec![STALE; 2100 * BLOCK]).unwrap();
         let (path, source) = (path.to_str().unwrap(), source.to_str().unwrap());
@@ -61,21 +62,21 @@ fn image() -> &'static [u8] {
     })
 }
 
-/// What one thread does.
+/// The actions of one thread.
 type Action = fn(&Arc<Bed>);
 
-/// A volume, its two files, and what is known of them.
+/// A volume, its two files, and what must be durable.
 struct Bed {
     memory: Arc<MemDevice>,
     device: RecordDevice,
     volume: Volume,
     file: File,
     other: File,
-    /// What is durable, and from which place in the log on.
+    /// What must be durable, and from which position in the log on.
     durable: std::sync::Mutex<Vec<(usize, Sector)>>,
 }
 
-/// A block that was written: of `/other` or of `/file`.
+/// A block that was written, of `/other` or of `/file`.
 #[derive(Clone, Copy, Debug)]
 struct Wrote {
     other: bool,
@@ -83,7 +84,7 @@ struct Wrote {
     value: u8,
 }
 
-/// One of its two sectors.
+/// One of a block's two sectors.
 #[derive(Clone, Copy, Debug)]
 struct Sector {
     other: bool,
@@ -138,7 +139,7 @@ impl Bed {
         })
     }
 
-    /// Writes a block, or says that there was no space for it.
+    /// Writes a block. Returns false if there was no space.
     fn put(&self, wrote: Wrote) -> bool {
         let file = if wrote.other { &self.other } else { &self.file };
         let pos = wrote.block * BLOCK as u64;
@@ -151,7 +152,7 @@ impl Bed {
         wrote
     }
 
-    /// The same, durable when it returns.
+    /// Writes a block of `/file`, so that it is durable when the call returns, and notes that.
     fn put_durably(&self, block: u64, value: u8, flags: RequestFlags) {
         let pos = block * BLOCK as u64;
         assert!(had_space(
@@ -162,7 +163,7 @@ impl Bed {
         self.is_durable(&[Wrote::file(block, value)]);
     }
 
-    /// Takes what others gave back.
+    /// Writes to `/other`, so that it allocates blocks that others freed.
     fn reuse(&self, blocks: std::ops::Range<u64>, value: u8) {
         for block in blocks {
             self.put(Wrote {
@@ -183,7 +184,7 @@ impl Bed {
         self.keep(wrote.iter().flat_map(sectors).collect());
     }
 
-    /// The first sector of the block is.
+    /// Notes that the first sector of the block is durable.
     fn is_durable_half(&self, block: u64, value: u8) {
         self.keep(vec![Sector::of(Wrote::file(block, value), 0)]);
     }
@@ -206,7 +207,7 @@ fn had_space(result: Result<usize, Error>) -> bool {
     }
 }
 
-/// What each sector of a file holds.
+/// The value of each sector of a file.
 fn sectors(file: &File) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(file.size()).unwrap()];
     let read = file.read_bytes(0, &mut bytes).unwrap();
@@ -217,7 +218,7 @@ fn sectors(file: &File) -> Vec<u8> {
     bytes[..read].chunks(512).map(whole).collect()
 }
 
-/// Rules U1, U2, G16: in every sector is what its own file held once.
+/// Rules U1, U2, G16: asserts that every sector has a value that its own file once had.
 fn judge(file: &File, values: &[u8]) -> Vec<u8> {
     let sectors = sectors(file);
     for (n, value) in sectors.iter().enumerate() {
@@ -229,7 +230,7 @@ fn judge(file: &File, values: &[u8]) -> Vec<u8> {
     sectors
 }
 
-/// Nothing is inconsistent on a device.
+/// Asserts that a check finds nothing on the device.
 fn check_all(device: Arc<dyn Device>) {
     let options = CheckOptions {
         threads: 1,
@@ -240,11 +241,12 @@ fn check_all(device: Arc<dyn Device>) {
     assert!(found.is_clean(), "{said:?}");
 }
 
-/// Power cuts anywhere in the log, and right behind each acknowledgement with nothing left but what is durable: the volume is consistent,
-/// nothing in it is a stranger's, and what was durable is there.
+/// Power cuts anywhere in the log, and right after each acknowledgement with nothing left but what is durable. Asserts that the
+/// volume is consistent, that no file shows another's bytes, and that durable data is there.
 fn cut(log: &[Event], durable: &[(usize, Sector)]) {
     let seed = shuttle::rand::thread_rng().gen_range(0..u64::MAX);
-    // A superblock that is torn is found by a check, and mended by the next who writes: that is looked at elsewhere.
+    // Blocks are not torn: a torn superblock would be found by the check, and repaired by the next opening for writing; other tests
+    // cover that.
     let mut cuts = plan(log, CUTS, seed, BLOCK);
     cuts.extend(durable.iter().map(|(at, _)| Cut {
         at: at + 1,
@@ -259,7 +261,7 @@ fn cut(log: &[Event], durable: &[(usize, Sector)]) {
         let volume = Volume::open_device(left, &OpenOptions::default()).unwrap();
         let open = |path| volume.open_path(path, OpenFlags::default()).unwrap();
         let (file, other) = (judge(&open("/file"), &FILE), judge(&open("/other"), &OTHER));
-        // What is made durable of a sector later may be there already.
+        // What became durable later for the same sector may be there already.
         for (n, (at, sector)) in durable.iter().enumerate() {
             let same = |s: &Sector| (s.other, s.number) == (sector.other, sector.number);
             let later = durable[n + 1..].iter().filter(|(_, s)| same(s));
@@ -274,8 +276,8 @@ fn cut(log: &[Event], durable: &[(usize, Sector)]) {
     }
 }
 
-/// Runs each in a thread of its own, on a fresh volume or this one; then looks at what is there, closes the volume, and looks at what
-/// power cuts would have left.
+/// Runs each in a thread of its own, on a fresh volume; then looks at the result, closes the volume, and judges what power cuts
+/// would have left.
 fn race(actions: &[Action], look: impl Fn(&Bed)) {
     race_on(Bed::new(), actions, look);
 }
@@ -297,7 +299,7 @@ fn race_on(bed: Arc<Bed>, actions: &[Action], look: impl Fn(&Bed)) {
     cut(&bed.device.log(), &bed.durable.into_inner().unwrap());
 }
 
-/// As many of these, chosen by the schedule.
+/// `count` of these actions, chosen by the schedule.
 fn some(actions: &[Action], count: usize) -> Vec<Action> {
     let mut rng = shuttle::rand::thread_rng();
     let mut left = actions.to_vec();
@@ -307,8 +309,8 @@ fn some(actions: &[Action], count: usize) -> Vec<Action> {
     left
 }
 
-/// Rules C5, C13, G8: while one thread commits, others' handles join the running transaction, change blocks that are being written to the
-/// log, wait for their conversions and then for the commit.
+/// Rules C5, C13, G8: while one thread commits, handles of others join the running transaction, change blocks that are being
+/// written to the log, wait for their conversions and then for the commit.
 #[test]
 fn commits_meet_conversions() {
     check(|| {
@@ -354,8 +356,8 @@ fn commits_meet_conversions() {
     });
 }
 
-/// Rules D1, C4, C7: what is overwritten and synced while others commit. The defect: who found a commit under way waited for it, though
-/// its flush had begun before the overwrite ended; who found nothing to commit made no flush.
+/// Rules D1, C4, C7: overwrites and syncs while others commit. The defects: a sync that found a commit under way waited for that
+/// only, though the commit's flush had begun before the overwrite ended; one that found nothing to commit made no flush.
 #[test]
 fn overwrites_are_synced_while_others_commit() {
     check(|| {
@@ -395,8 +397,9 @@ fn overwrites_are_synced_while_others_commit() {
     });
 }
 
-/// Rules D3, C13: an overwrite that has to be durable sees the block that another request has just mapped. The defect: the map was shown
-/// before its transaction was noted, so the overwrite was acknowledged without that commit, and the block was a hole after a power cut.
+/// Rules D3, C13: a durable overwrite meets the block that another request has just mapped. The defect: the map was published
+/// before its transaction was noted, so the overwrite was acknowledged without that commit, and the block was a hole after a power
+/// cut.
 #[test]
 fn a_durable_overwrite_meets_the_write_that_mapped_its_block() {
     check(|| {
@@ -405,7 +408,7 @@ fn a_durable_overwrite_meets_the_write_that_mapped_its_block() {
                 bed.put_file(4, 11);
             },
             |bed| {
-                // Both write the block: its second half is the first writer's alone.
+                // Both write the block; its second half is written by the first writer only.
                 let pos = 4 * BLOCK as u64;
                 let half = filled(11, BLOCK / 2);
                 assert_eq!(bed.file.call(Op::Write, pos, half, DSYNC).1.unwrap(), 512);
@@ -418,8 +421,8 @@ fn a_durable_overwrite_meets_the_write_that_mapped_its_block() {
     });
 }
 
-/// Rules U1, C8: who waits for writes of his own converts them himself, where nobody is in the way; else a worker does. Two do that in
-/// one file, while a third commits and a fourth changes the file's map.
+/// Rules U1, C8: a caller that waits for its own writes converts them itself if nothing it needs is held by others; else a worker
+/// does. Two threads do that in one file, while a third commits and a fourth changes the file's map.
 #[test]
 fn who_waits_converts_or_a_worker_does() {
     check(|| {
@@ -443,7 +446,7 @@ fn who_waits_converts_or_a_worker_does() {
     });
 }
 
-/// Writes blocks of `/file` by a queue, all at once.
+/// Writes blocks of `/file` through a queue, all at once.
 fn write_all(bed: &Bed, blocks: &[(u64, u8)]) {
     let queue = bed.volume.queue(2).unwrap();
     let id = queue.attach(&bed.file).unwrap();
@@ -454,8 +457,8 @@ fn write_all(bed: &Bed, blocks: &[(u64, u8)]) {
     assert!(ended.into_iter().all(|done| had_space(done.result)));
 }
 
-/// Rules G13 to G17, U1, U9: who shortens or punches a file while it is read, written in every way and committed; the blocks that are
-/// given back are another file's at once.
+/// Rules G13 to G17, U1, U9: a file is truncated and punched while it is read, written in every way and committed; freed blocks go
+/// to another file at once.
 #[test]
 fn truncations_meet_all() {
     check(|| {
@@ -498,7 +501,8 @@ fn truncations_meet_all() {
     });
 }
 
-/// Rule G17: what one file gives back is another's only when nobody can see it in the first any more, whoever commits.
+/// Rule G17: blocks that one file frees can be used by another only once the first no longer shows them on disk, whichever thread
+/// commits.
 #[test]
 fn what_is_freed_waits_for_its_commit() {
     check(|| {

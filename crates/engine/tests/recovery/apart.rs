@@ -1,21 +1,21 @@
-//! A journal on a device of its own.
+//! Recovery from a journal on a device of its own.
 
 use crate::common::{run, scratch};
 use diorite::{OpenFlags, OpenOptions, Volume};
 use diorite_check::{CheckOptions, check};
 use std::path::{Path, PathBuf};
 
-/// What is done to a volume before it crashes.
+/// The work on a volume before it crashes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
     Files,
-    /// And one of them has no name any more and is in use.
+    /// Files, one of which was unlinked while open.
     Nameless,
-    /// Each of them is synced by a fast commit.
+    /// Files, each of them synced by a fast commit.
     Fast,
 }
 
-/// A volume with its journal on another device, crashed: both images. None without the rights.
+/// A crashed volume with its journal on another device: both images. None without the rights to mount.
 fn crashed_with_journal_device(dir: &Path, block: &str, work: Work) -> Option<(PathBuf, PathBuf)> {
     let (journal, image, at) = (dir.join("journal"), dir.join("image"), dir.join("mnt"));
     std::fs::create_dir_all(&at).unwrap();
@@ -108,7 +108,7 @@ fn a_journal_on_a_device_of_its_own() {
             journal: Some(journal.to_owned()),
             ..OpenOptions::default()
         };
-        // No journal at all, in place of the journal.
+        // A device that holds no journal.
         assert!(Volume::open(i, &with(false, i)).is_err());
         let volume = Volume::open(i, &with(false, j)).unwrap();
         let said = volume.notes().join("\n");
@@ -147,7 +147,8 @@ fn a_journal_on_a_device_of_its_own() {
     }
 }
 
-/// Orphans were thought to be out of reach with any journal on a device of its own: the volume was refused for writing, named or not.
+/// The defect: orphans were taken to be unreachable with any journal on a device of its own, so the volume was refused for writing,
+/// whether that device was named or not.
 #[test]
 fn orphans_beside_a_journal_on_a_device_of_its_own() {
     let dir = scratch();
@@ -168,8 +169,8 @@ fn orphans_beside_a_journal_on_a_device_of_its_own() {
     run("e2fsck", &["-fn", "-j", j, i]);
 }
 
-/// The kernel writes fast commits to a journal on a device of its own, too. e2fsck 1.47 replays them there and then gives up, with the
-/// superblock's sum.
+/// The kernel writes fast commits to a journal on a device of its own, too. e2fsck 1.47 replays them there and then gives up
+/// because of the superblock's checksum.
 #[test]
 fn fast_commits_in_a_journal_on_a_device_of_its_own() {
     let dir = scratch();

@@ -1,4 +1,4 @@
-//! Logs with damage in them.
+//! Recovery from damaged logs.
 
 use crate::common::log::Log;
 use crate::common::watch::Watchdog;
@@ -8,12 +8,13 @@ use crate::{by_e2fsck, in_memory, on_disk, same};
 use std::path::Path;
 use std::time::Duration;
 
-/// Flips in headers, tags, lists, copies and commit blocks: the log ends, or recovery fails, where e2fsck says so.
+/// Bits flipped in headers, tags, lists, copies and commit blocks: the log ends, or recovery fails, exactly where it does for
+/// e2fsck.
 #[test]
 fn damaged_logs_end_where_e2fsck_ends_them() {
     let dir = scratch();
     let mut rng = Rng::from_env("recovery");
-    // Without sums a flipped tag makes e2fsck write anywhere; the forms that have them are compared.
+    // Without checksums a flipped tag makes e2fsck write anywhere, so only logs with checksums are compared.
     for (args, options) in [CRASHES[0], CRASHES[1], CRASHES[2], CRASHES[5]] {
         let Some(image) = crashed(dir.path(), args, options) else {
             return;
@@ -38,7 +39,7 @@ fn damaged_logs_end_where_e2fsck_ends_them() {
     }
 }
 
-/// e2fsck's verdict and ours on a damaged log.
+/// Compares e2fsck's verdict with diorite's on a damaged log.
 fn judge(dir: &Path, log: &Log, hurt: &[u8], label: &str) {
     let theirs = by_e2fsck(dir, hurt);
     let mine = in_memory(hurt).unwrap_or_else(|e| panic!("{label}: {e}"));
@@ -60,7 +61,7 @@ fn judge(dir: &Path, log: &Log, hurt: &[u8], label: &str) {
         mine.said,
         theirs.said
     );
-    // When recovery fails e2fsck leaves what it had replayed by then; we replay nothing.
+    // If recovery fails, e2fsck leaves what it had replayed by then; diorite replays nothing.
     if !failed {
         same(log, &mine.bytes, &theirs.bytes, label);
     }
@@ -73,7 +74,7 @@ fn judge(dir: &Path, log: &Log, hurt: &[u8], label: &str) {
     }
 }
 
-/// Logs without sums, with bytes of every kind in their descriptors: an error or data, and an end.
+/// Logs without checksums, with random bytes in their descriptors: recovery returns an error or data, and always ends.
 #[test]
 fn hostile_logs_end() {
     let dir = scratch();
@@ -89,7 +90,7 @@ fn hostile_logs_end() {
             let (from, len) = (rng.below(64) as usize, 1 + rng.below(64) as usize);
             match rng.below(3) {
                 0 => rng.fill(&mut hurt[at + from..at + from + len]),
-                // Descriptors of this transaction everywhere: a log that never commits.
+                // The whole log filled with this descriptor: a log that never commits.
                 1 => {
                     for block in 1..1024 {
                         let to = log.byte_of(block);

@@ -1,15 +1,15 @@
-//! Recovery against e2fsck: logs made by debugfs and by the running kernel, whole and damaged.
+//! Recovery against e2fsck: logs made by debugfs and by the running kernel, undamaged and damaged.
 //!
-//! `e2fsck -E journal_only` replays a copy; what diorite replays in memory, and what it brings home, must be the same in every block
-//! but the journal's own and the superblock. `DIORITE_RECOVERY_FLIPS` makes the campaign of damaged logs longer.
+//! `e2fsck -E journal_only` replays a copy. What diorite replays in memory, and what it writes home, must be equal to it in every
+//! block except the journal's own and the superblock. `DIORITE_RECOVERY_FLIPS` sets how many damaged logs are tried.
 //!
 //! | file | what is recovered |
 //! |---|---|
-//! | `whole` | logs that are whole: made by debugfs, and left by the kernel |
-//! | `damaged` | logs with damage in them |
-//! | `states` | what a superblock or a journal says of itself, and power cuts meanwhile |
+//! | `whole` | undamaged logs: made by debugfs, and left by the kernel |
+//! | `damaged` | damaged logs |
+//! | `states` | states of the superblock and the journal, and power cuts during recovery |
 //! | `apart` | a journal on a device of its own |
-//! | `fast` | fast commits, whole and cut off anywhere |
+//! | `fast` | fast commits, undamaged and truncated anywhere |
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]
@@ -29,13 +29,13 @@ use diorite_block::{Blocking, Buf, MemDevice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What an image is like after recovery, and what was said about it.
+/// An image after recovery, and the notes or output of the recovery.
 struct After {
     bytes: Vec<u8>,
     said: String,
 }
 
-/// Reads the volume's blocks through the device that a reader sees.
+/// Reads the volume's blocks as a reader sees them, with the log replayed in memory.
 fn in_memory(bytes: &[u8]) -> Result<After, Error> {
     let device = Arc::new(mem_of(bytes));
     let volume = Volume::open_device(device.clone(), &OpenOptions::default())?;
@@ -61,7 +61,7 @@ fn all_of(device: &MemDevice, len: usize) -> Vec<u8> {
     out
 }
 
-/// Opens for writing; what is on the device then.
+/// Opens the volume for writing. Returns what is on the device then.
 fn on_disk(bytes: &[u8]) -> Result<After, Error> {
     let device = Arc::new(mem_of(bytes));
     let opened = Volume::open_device(device.clone(), &OpenOptions::writable());
@@ -80,7 +80,7 @@ fn on_disk(bytes: &[u8]) -> Result<After, Error> {
     Ok(After { bytes: out, said })
 }
 
-/// What e2fsck makes of a copy.
+/// The result of e2fsck on a copy.
 fn by_e2fsck(dir: &Path, bytes: &[u8]) -> After {
     let copy = dir.join("judge");
     std::fs::write(&copy, bytes).unwrap();
@@ -97,7 +97,7 @@ fn by_e2fsck(dir: &Path, bytes: &[u8]) -> After {
     After { bytes, said }
 }
 
-/// The same in every block but the journal's and the superblock.
+/// Asserts that all blocks are equal except those of the journal and the superblock.
 fn same(log: &Log, mine: &[u8], theirs: &[u8], label: &str) {
     assert_eq!(mine.len(), theirs.len(), "{label}");
     let size = log.block;
@@ -107,7 +107,7 @@ fn same(log: &Log, mine: &[u8], theirs: &[u8], label: &str) {
             continue;
         }
         if n == 1024 / size {
-            // The superblock is the whole block, or lies behind the boot block.
+            // The superblock fills the block, or follows the boot block in it.
             if size == 1024 {
                 continue;
             }
@@ -118,7 +118,7 @@ fn same(log: &Log, mine: &[u8], theirs: &[u8], label: &str) {
     }
 }
 
-/// Both ways of recovery against e2fsck's, of a log that is whole.
+/// Compares both ways of recovery with e2fsck's, for an undamaged log.
 fn compare(dir: &Path, image: &[u8], label: &str) -> After {
     let log = Log::of(dir, image);
     let theirs = by_e2fsck(dir, image);
@@ -158,7 +158,7 @@ fn mke2fs(dir: &Path, args: &[&str], size: &str) -> PathBuf {
     path
 }
 
-/// Runs a debugfs script; what it prints is left to the comparison with e2fsck.
+/// Runs a debugfs script. Its output is not checked: the comparison with e2fsck judges the result.
 fn debugfs(dir: &Path, image: &Path, script: &str) {
     std::fs::write(dir.join("script"), script).unwrap();
     let script = dir.join("script");

@@ -1,4 +1,4 @@
-//! What a superblock or a journal says of itself, and power cuts meanwhile.
+//! States of the superblock and the journal, and power cuts during recovery.
 
 use crate::common::log::Log;
 use crate::common::stage::{Stage, mem_of};
@@ -40,7 +40,7 @@ fn power_cuts_during_recovery() {
     }
 }
 
-/// A superblock whose sum is wrong: a copy stands in, the log is replayed, and the primary is written again.
+/// A superblock with a wrong checksum: a backup copy is used, the log is replayed, and the primary is written again.
 #[test]
 fn a_torn_superblock() {
     let dir = scratch();
@@ -60,7 +60,7 @@ fn a_torn_superblock() {
     fsck(&mine);
 }
 
-/// An error of the journal becomes the volume's, and is cleared in the journal.
+/// An error recorded in the journal is recorded in the volume, and cleared in the journal.
 #[test]
 fn an_aborted_journal() {
     let dir = scratch();

@@ -1,4 +1,4 @@
-//! Logs that are whole: made by debugfs, and left by the kernel.
+//! Undamaged logs: made by debugfs, and left by the kernel.
 
 use crate::common::log::{Log, MAGIC};
 use crate::common::stage::mem_of;
@@ -11,7 +11,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Five transactions: copies that need escaping, that are copied again, that are revoked and copied again; the last one has no commit.
+/// Five transactions: with copies that need escaping, copies of the same block, revocations, and new copies of revoked blocks; the
+/// last one has no commit block.
 pub(crate) fn written_by_debugfs(dir: &Path, block: usize, features: &str, open: &str) -> Vec<u8> {
     let size = block.to_string();
     let image = mke2fs(dir, &["-b", &size, "-O", features], "24M");
@@ -31,11 +32,11 @@ pub(crate) fn written_by_debugfs(dir: &Path, block: usize, features: &str, open:
             .collect();
         names.join(",")
     };
-    // With v2 tags debugfs writes a second descriptor that nobody can read.
+    // With v2 tags debugfs writes a second descriptor that cannot be read, so the first one must hold all tags.
     let first = if open.ends_with("-v 2") { 60 } else { 200 };
     write("d1", first, &format!("-b {}", list(0, first)));
     write("d2", 3, &format!("-b {}", list(2, 3)));
-    // debugfs sums revocations into v1 commits, which nobody expects: the log ends there.
+    // debugfs includes revocations in the checksum of v1 commits, which recovery does not expect: the log ends there.
     writeln!(script, "jw -r {}", list(10, 5)).unwrap();
     let mut write = |name: &str, count: usize, args: &str| {
         let data = vec![count as u8; count * block];
@@ -81,7 +82,7 @@ fn logs_written_by_debugfs() {
     }
 }
 
-/// A revocation in a log with v1 sums as debugfs writes it: the sum is not the one that recovery expects.
+/// A revocation in a log with v1 checksums, as debugfs writes it: its checksum is not the one that recovery expects.
 #[test]
 fn a_transaction_that_e2fsck_calls_corrupt() {
     let dir = scratch();
@@ -167,14 +168,15 @@ fn what_the_kernel_leaves_in_a_crash() {
         let mine = dir.path().join("mine");
         std::fs::write(&mine, &after.bytes).unwrap();
         fsck(&mine);
-        // The kernel takes it without a word of recovery.
+        // The kernel mounts the result without recovery.
         let features = run("dumpe2fs", &["-h", mine.to_str().unwrap()]);
         assert!(!features.contains("needs_recovery"), "{label}");
     }
 }
 
-/// A process died between the end of its commit block and the flush behind it: what recovery reads there is in a cache only. The log is made
-/// durable before anything that it says goes home, or a power cut then leaves a newer home than log.
+/// A process may have died between writing its commit block and the flush after it: then recovery reads a log that is only in a
+/// cache. Recovery flushes the log before it writes anything home; otherwise a power cut could leave home blocks that are newer
+/// than the log.
 #[test]
 fn a_log_is_flushed_before_it_is_believed() {
     let dir = scratch();

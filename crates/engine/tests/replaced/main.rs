@@ -1,8 +1,9 @@
-//! Power cuts without a journal while names are put in the place of others: what such a name stands for is there, the old or the new.
+//! Power cuts without a journal while names are replaced: each such name refers to the old or the new contents.
 //!
-//! Input: small volumes without a journal, on a recording device with a volatile cache, and random names that are replaced, moved and
-//! exchanged. Output: none. Invariant: once e2fsck has run, every name stands for one of the whole contents that it may have, and what only
-//! moved is there. Limits: `DIORITE_CUTS` states per volume, spread over the whole log, half of them torn between sectors.
+//! Input: small volumes without a journal, on a recording device with a volatile cache, and random names that are replaced, moved
+//! and exchanged. Output: none. Invariant: once e2fsck has run, every name refers to the whole of one of the contents that it may
+//! have, and contents that only moved have a name. Limits: `DIORITE_CUTS` states per volume, spread over the whole log; half of
+//! them are torn between sectors.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -29,9 +30,9 @@ use world::World;
 /// A kind of volume.
 struct Kind {
     args: &'static [&'static str],
-    /// Names in each directory that stand for empty files.
+    /// The number of names in each directory that refer to empty files.
     fillers: usize,
-    /// Do directories get hash trees?
+    /// Do directories get a hash index?
     hashed: bool,
 }
 
@@ -94,15 +95,15 @@ const KINDS: [Kind; 8] = [
     },
 ];
 
-/// How many operations a volume sees.
+/// The number of operations on each volume.
 const STEPS: usize = 60;
 
-/// What was found in how many states.
+/// Counts of states and of what was found in them.
 #[derive(Default)]
 struct Tally {
     states: usize,
     wrong: usize,
-    /// e2fsck found a block of names torn, and takes out of it what it understands.
+    /// States in which e2fsck found a torn directory block and kept only the entries that it could read.
     lossy: usize,
     first: String,
 }
@@ -154,7 +155,7 @@ fn campaign(kind: &Kind, tears: bool, states: usize, rng: &mut Rng, tally: &mut 
         let mut bytes = walk.with_image(cut, <[u8]>::to_vec);
         let primary: [u8; SUPERBLOCK_SIZE] = bytes[1024..2048].try_into().unwrap();
         if Superblock::parse(&primary).is_err() {
-            // Torn, and so small a volume has no copy.
+            // The superblock is torn, and so small a volume has no backup copy.
             bytes[1024..2048].copy_from_slice(&superblock);
         }
         let wrong = judge(dir.path(), &bytes, cut, &model, tally);
@@ -175,7 +176,7 @@ fn block_of(kind: &Kind) -> usize {
     kind.args[at + 1].parse().unwrap()
 }
 
-/// e2fsck mends the image; then all names are looked up. Says what is wrong.
+/// e2fsck repairs the image; then all names are looked up. Returns what is wrong.
 fn judge(dir: &Path, bytes: &[u8], cut: Cut, model: &Model, tally: &mut Tally) -> Option<String> {
     let path = dir.join("cut");
     std::fs::write(&path, bytes).unwrap();
@@ -190,8 +191,8 @@ fn judge(dir: &Path, bytes: &[u8], cut: Cut, model: &Model, tally: &mut Tally) -
         "{cut:?}\n{said}"
     );
     let volume = Volume::open(path.to_str().unwrap(), &OpenOptions::default()).unwrap();
-    // Without a sum a torn block in which records were moved together may be one that can be read, with names of which none is in the other
-    // half.
+    // Without checksums, a torn block in which entries were moved together may still be readable, but lack names that are in
+    // neither half.
     let unreadable = said.contains("directory corrupted") || said.contains("bad max hash");
     let blocks = match (cut.survival, unreadable) {
         (Survival::Chance { unit: 512, .. }, true) => Blocks::Unreadable,

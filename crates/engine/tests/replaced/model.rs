@@ -1,10 +1,10 @@
-//! What names stand for, over time, and what a power cut may leave of that.
+//! Which contents each name refers to over time, and what a power cut may leave of that.
 //!
-//! Input: operations, each with its place in the device's log, and syncs. Output: what is wrong with the names of an image. Invariants: an
-//! operation that was synced before the cut holds; a later one holds for each of its names or does not. Limits: contents are told apart by
-//! all of their bytes.
+//! Input: operations, each with its place in the device's log, and syncs. Output: what is wrong with the names of an image.
+//! Invariants: an operation that was synced before the cut holds; a later one holds or not, for each of its names separately.
+//! Limits: contents are compared byte by byte.
 
-/// What a name stands for: a number in the list of contents, or nothing.
+/// What a name refers to: an index in the list of contents, or nothing.
 pub(crate) type Content = Option<usize>;
 
 /// Names that are replaced, moved and exchanged.
@@ -12,31 +12,31 @@ pub(crate) const TARGETS: [&str; 8] = [
     "/a/one", "/a/two", "/a/three", "/a/four", "/b/one", "/b/two", "/b/three", "/b/four",
 ];
 
-/// Names that one directory has, one after the other.
+/// Names between which one directory moves, in this order.
 pub(crate) const WALKED: [&str; 4] = ["/a/walks", "/b/walks", "/a/walks-on", "/b/walks-on"];
 
-/// What is said of a directory with all that is in it.
+/// What counts as the contents of the moving directory while the file in it is there.
 pub(crate) const DIRECTORY: &[u8] = b"a directory";
 
-/// What all fillers stand for.
+/// The contents of all fillers: empty.
 const EMPTY: usize = 0;
 
-/// What became of blocks of names in a state.
+/// The condition of directory blocks in a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Blocks {
     Whole,
-    /// Some may be torn: of a move within one of them the half may be there in which the old name goes.
+    /// Some may be torn: of a move within one block, only the half may be there that removes the old name.
     Torn,
-    /// e2fsck has found one that it cannot read to its end, or not as it is meant: any name may be gone.
+    /// e2fsck has found a block that it cannot read in full or correctly: any name may be missing.
     Unreadable,
 }
 
 #[derive(Debug)]
 struct Op {
-    /// Where in the log it began.
+    /// The place in the log at which the operation began.
     at: usize,
     sets: Vec<(usize, Content)>,
-    /// Contents may be nameless in its middle: no one write changes two blocks.
+    /// In an exchange, contents may be without a name for a moment: no single write changes two blocks.
     exchange: bool,
 }
 
@@ -47,12 +47,12 @@ pub(crate) struct Model {
     first: Vec<Content>,
     pub(crate) now: Vec<Content>,
     ops: Vec<Op>,
-    /// Where in the log a sync had ended, and how many operations had been before it.
+    /// For each sync, the place in the log at which it had ended, and the number of operations before it.
     syncs: Vec<(usize, usize)>,
 }
 
 impl Model {
-    /// With so many fillers in each directory.
+    /// A model with this number of fillers in each directory.
     pub(crate) fn new(fillers: usize) -> Model {
         let mut model = Model {
             names: TARGETS.iter().chain(&WALKED).map(|&n| n.into()).collect(),
@@ -74,12 +74,12 @@ impl Model {
         }
     }
 
-    /// All is durable from here on.
+    /// Everything is durable from here on.
     pub(crate) fn begin(&mut self) {
         self.first = self.now.clone();
     }
 
-    /// A filler that was not there before.
+    /// Adds the name of a new filler.
     pub(crate) fn new_filler(&mut self) -> usize {
         let number = self.names.len();
         let dir = ["/a", "/b"][number % 2];
@@ -87,7 +87,7 @@ impl Model {
         self.new_name(name)
     }
 
-    /// Another name, which is not there.
+    /// Adds a name that does not exist yet.
     pub(crate) fn new_name(&mut self, name: String) -> usize {
         self.names.push(name);
         self.now.push(None);
@@ -99,13 +99,13 @@ impl Model {
         Some(EMPTY)
     }
 
-    /// Contents that nothing had before.
+    /// Adds contents that no name has had before.
     pub(crate) fn new_content(&mut self, bytes: Vec<u8>) -> Content {
         self.contents.push(bytes);
         Some(self.contents.len() - 1)
     }
 
-    /// An operation that begins here in the log.
+    /// Notes an operation that begins at this place in the log.
     pub(crate) fn op(&mut self, at: usize, sets: Vec<(usize, Content)>, exchange: bool) {
         for (name, content) in &sets {
             self.now[*name] = *content;
@@ -113,12 +113,12 @@ impl Model {
         self.ops.push(Op { at, sets, exchange });
     }
 
-    /// A sync has ended here in the log.
+    /// Notes a sync that has ended at this place in the log.
     pub(crate) fn synced(&mut self, at: usize) {
         self.syncs.push((at, self.ops.len()));
     }
 
-    /// What is wrong in a state.
+    /// Returns what is wrong in a state.
     pub(crate) fn judge(
         &self,
         cut: usize,
@@ -173,7 +173,7 @@ impl Model {
         ))
     }
 
-    /// A content that had a name all the time, and has none of these.
+    /// Tells if these contents had a name in every possible state, but none of those names has them now.
     fn lost(
         &self,
         what: usize,

@@ -1,7 +1,7 @@
-//! Operations on names, one at a time, noted in the model where they begin.
+//! Operations on names, one at a time, noted in the model when they begin.
 //!
-//! Input: a volume on a recording device, and a seed. Output: the model of what was done. Invariant: an operation is noted before it is
-//! asked for, a sync when it has ended. Limits: nothing commits but what is asked to.
+//! Input: a volume on a recording device, and a seed. Output: the model of what was done. Invariant: an operation is noted before
+//! it is requested, a sync once it has ended. Limits: nothing commits except on request.
 
 use crate::common::Rng;
 use crate::common::fixture::filled;
@@ -16,7 +16,7 @@ pub(crate) struct World<'v> {
     device: &'v RecordDevice,
     model: Model,
     rng: Rng,
-    /// Files that are open while their names go.
+    /// Files that are kept open while their names are removed.
     held: Vec<File>,
 }
 
@@ -26,10 +26,10 @@ const PLAIN: RenameFlags = RenameFlags {
     whiteout: false,
 };
 
-/// Names from here on are those of fillers, and of what was moved away.
+/// Names from this index on are those of fillers, and of what was moved away.
 const FILLERS: usize = TARGETS.len() + WALKED.len();
 
-/// The directories, the fillers, and half of the names.
+/// Makes the directories, the fillers, and half of the names.
 pub(crate) fn begin(volume: &Volume, model: &mut Model) {
     for dir in ["/a", "/b"] {
         volume.mkdir(dir, 0o755).unwrap();
@@ -51,7 +51,7 @@ pub(crate) fn begin(volume: &Volume, model: &mut Model) {
     model.begin();
 }
 
-/// What a name stands for on a volume.
+/// The contents that a name has on a volume.
 pub(crate) fn seen(volume: &Volume, name: &str) -> Option<Vec<u8>> {
     let ino = match volume.resolve(name.as_bytes(), false) {
         Err(Error::NotFound { .. }) => return None,
@@ -106,7 +106,7 @@ impl<'v> World<'v> {
         }
     }
 
-    /// The classical way: another file is written, and takes the name.
+    /// The classical way: another file is written, and renamed over the name.
     fn replace(&mut self) {
         let (name, temporary) = (self.target(), self.temporary());
         let file = self.volume.create(&temporary, 0o600).unwrap();
@@ -128,7 +128,7 @@ impl<'v> World<'v> {
         self.volume.replace_file(&file, TARGETS[name]).unwrap();
     }
 
-    /// As `ln -sf` does it.
+    /// With a temporary link that is renamed, as `ln -sf` does it.
     fn replace_by_link(&mut self) {
         let (name, temporary) = (self.target(), self.temporary());
         let len = [9, 200][self.rng.below(2) as usize];
@@ -149,7 +149,7 @@ impl<'v> World<'v> {
         self.rename(TARGETS[from], TARGETS[to], PLAIN);
     }
 
-    /// The directory gets another name.
+    /// Renames the directory to its next name.
     fn walk(&mut self) {
         let walked = TARGETS.len()..FILLERS;
         let is_here = |name: &usize| self.model.now[*name].is_some();
@@ -166,7 +166,7 @@ impl<'v> World<'v> {
         }
     }
 
-    /// Into a directory that nobody knows yet, in another one.
+    /// Moves a name into a directory that was just made, inside another new one.
     fn move_into_new(&mut self) {
         let from = self.target();
         let Some(content) = self.model.now[from] else {
@@ -254,7 +254,7 @@ impl<'v> World<'v> {
         format!("{dir}/temporary-{}", self.rng.next())
     }
 
-    /// A few blocks, some of them with holes between, so that the map has nodes; sometimes a part is committed before.
+    /// Writes a few blocks, some of them with holes between, so that the map has nodes; sometimes commits a part before the rest.
     fn write(&mut self, file: &File) -> Content {
         let (pieces, byte) = (self.rng.below(9), 1 + self.rng.below(250) as u8);
         let (len, stride) = match self.rng.below(3) {

@@ -1,6 +1,8 @@
-//! What is counted: requests that end deferred, inline, badly; who waits; how much is handed to the device together.
+//! The counters: requests that complete inline, deferred or with an error; requests that wait; how many bios a submit passes on at
+//! once.
 //!
-//! Input: a few requests of each kind. Output: none. Invariant: counts are exact. Limits: counters that rules with letters look at are theirs.
+//! Input: a few requests of each kind. Output: none. Invariant: counts are exact. Limits: counters that belong to a rule with a
+//! letter are tested with that rule.
 
 use crate::bed::{Bed, drain_until, quiet};
 use crate::common::fixture::{DSYNC, LIMIT, filled, run_all, sim, writable};
@@ -18,7 +20,7 @@ use diorite_format::InodeFlags;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What became of one request: completed inline, deferred by reason, served by way of the cache, failed.
+/// How the counters saw one request: completed inline, deferred by reason, buffered, failed.
 fn counted(queue: &Queue, request: Request) -> (u64, [u64; Reason::ALL.len()], u64, u64) {
     let before = queue.counters();
     let done = run_all(queue, vec![request]);
@@ -43,7 +45,8 @@ fn one(reason: Reason) -> [u64; Reason::ALL.len()] {
     all
 }
 
-/// A request that fails is counted once, wherever that is found out: before it is looked at, by a check, on the device, while it is mapped.
+/// A failed request is counted once, wherever the error is found: before any check, by a check, on the device, or while it is
+/// mapped.
 #[test]
 fn a_failure_is_counted_once() {
     let _watchdog = Watchdog::new(LIMIT, "failures");
@@ -74,7 +77,8 @@ fn a_failure_is_counted_once() {
     bed.finish();
 }
 
-/// Rule C1. A write that ends where its file does makes that no longer: it owes nothing, also if it is not for the fast attempt.
+/// Rule C1. A write that ends at the file's end does not make the file longer: it owes nothing, even if it is not one for the fast
+/// attempt.
 #[test]
 fn an_overwrite_up_to_the_end_is_inline() {
     let _watchdog = Watchdog::new(LIMIT, "up to the end");
@@ -91,7 +95,8 @@ fn an_overwrite_up_to_the_end_is_inline() {
     bed.judge();
 }
 
-/// Rule C7. A sync of data owes no commit for times, and a sync none where all is committed: without a cache they are done at once.
+/// Rule C7. A data sync owes no commit for times, and a sync owes none if everything is committed: without a cache both complete
+/// inline.
 #[test]
 fn a_sync_owes_what_is_not_committed() {
     let _watchdog = Watchdog::new(LIMIT, "syncs");
@@ -113,7 +118,7 @@ fn a_sync_owes_what_is_not_committed() {
     bed.judge();
 }
 
-/// What changes a file's map or size and moves no data is counted as that, each time.
+/// Each operation that changes a file's map or size and moves no data is counted as such.
 #[test]
 fn operations_are_counted() {
     let _watchdog = Watchdog::new(LIMIT, "operations");
@@ -133,7 +138,7 @@ fn operations_are_counted() {
     bed.finish();
 }
 
-/// Rule C3, where data goes through the journal: who does not ask for it pays for no commit, and a read never does.
+/// Rule C3, where data goes through the journal: a write that need not be durable causes no commit, and a read never does.
 #[test]
 fn only_durable_writes_through_the_journal_commit() {
     let _watchdog = Watchdog::new(LIMIT, "through the journal");
@@ -165,7 +170,7 @@ fn only_durable_writes_through_the_journal_commit() {
     }
 }
 
-/// Who syncs a file of which nothing is to be committed pays for no commit: for a flush where the device has a cache, else for nothing.
+/// A sync of a file with nothing uncommitted causes no commit: it costs a flush where the device has a cache, else nothing.
 #[test]
 fn a_sync_of_what_is_committed_commits_nothing() {
     let _watchdog = Watchdog::new(LIMIT, "nothing to commit");
@@ -180,7 +185,7 @@ fn a_sync_of_what_is_committed_commits_nothing() {
         let id = queue.attach(&file).unwrap();
         let sync = |data_only| counted(&queue, Request::sync(id, data_only, 0));
         assert_eq!((sync(false), sync(true)), (expected, expected));
-        // Written, its time is to be committed; after that nothing is.
+        // After a write, its time is uncommitted; after the sync nothing is.
         counted(&queue, Request::write(id, 0, filled(1, 512), 0));
         assert_eq!(sync(true), expected);
         assert_eq!(sync(false), (0, one(Reason::Commit), 0, 0));
@@ -190,7 +195,7 @@ fn a_sync_of_what_is_committed_commits_nothing() {
     }
 }
 
-/// Rule C5. A write into new space that has to be durable is not acknowledged before its commit, whoever maps it.
+/// Rule C5. A durable write into new space is not acknowledged before its commit, whether a worker or the caller maps it.
 #[test]
 fn a_durable_fill_is_committed() {
     let _watchdog = Watchdog::new(LIMIT, "a durable fill");
@@ -201,12 +206,12 @@ fn a_durable_fill_is_committed() {
     let queue = volume.queue(8).unwrap();
     let id = queue.attach(&file).unwrap();
     let commits = || volume.journal_stats().commits;
-    // A block of the log may be flushed with what was written before it.
+    // A block of the log may share a flush with blocks written before it.
     let flushes = || {
         let counted = stage.disk().counters();
         counted.flushes + counted.fua_writes
     };
-    // The second of each finds the volume marked as in use.
+    // From the second round on, the volume is already marked as in use.
     for n in 0..6 {
         let (before, flushed) = (commits(), flushes());
         let flags = if n % 2 == 0 {
@@ -222,7 +227,7 @@ fn a_durable_fill_is_committed() {
     }
 }
 
-/// Rule C4. Who asks for durability, by the request or when the file is opened, in one way or in several, gets it; nobody else pays for it.
+/// Rule C4. A write is durable if the request, the open file, or both ask for it; no other write pays for durability.
 #[test]
 fn every_wish_for_durability_is_heard() {
     let _watchdog = Watchdog::new(LIMIT, "wishes");
@@ -254,14 +259,14 @@ fn every_wish_for_durability_is_heard() {
     }
 }
 
-/// A read that brings bytes is noted as one, whichever way it goes; one of nothing, or behind the end, is none.
+/// A read that returns bytes is counted as a read, on every path; an empty one, or one past the end, is not.
 #[test]
 fn a_read_of_nothing_is_none() {
     let _watchdog = Watchdog::new(LIMIT, "reads of nothing");
     static SECONDS: AtomicU64 = AtomicU64::new(2_000_000_000);
     let options = OpenOptions {
         access_times: AccessTimes::Always,
-        // No two reads are of one tick.
+        // Each call returns another time, so no two reads share a tick.
         clock: || Duration::from_secs(SECONDS.fetch_add(1, Ordering::Relaxed)),
         ..quiet()
     };
@@ -296,8 +301,8 @@ fn a_read_of_nothing_is_none() {
     }
 }
 
-/// Writes into new space were each long to prepare: the first of them go down before the last are ready, some at a time. Overwrites go
-/// together.
+/// Writes into new space each take long to prepare, so they are submitted in batches: the first go down before the last are ready.
+/// Overwrites go down together.
 #[test]
 fn writes_into_new_space_go_down_some_at_a_time() {
     let _watchdog = Watchdog::new(LIMIT, "some at a time");
@@ -307,7 +312,7 @@ fn writes_into_new_space_go_down_some_at_a_time() {
         let halves = || Buf::from_parts(vec![filled(1, 2048), filled(1, 2048)]);
         (0..n).map(move |n| Request::write(id, n * 4096, halves(), n))
     };
-    // What has to be read for the others is read by the first.
+    // The first write loads the metadata that the others need.
     run_all(&queue, writes(1).collect());
     bed.valve.most_at_once();
     run_all(&queue, writes(48).collect());
@@ -318,7 +323,7 @@ fn writes_into_new_space_go_down_some_at_a_time() {
     bed.judge();
 }
 
-/// Whoever waits is counted as long as he does: at a closed gate, for another's range, for the size.
+/// A waiting request is counted for as long as it waits: at a closed gate, for another's range, for the size.
 #[test]
 fn who_waits_is_counted_while_he_does() {
     let _watchdog = Watchdog::new(LIMIT, "waiting");

@@ -1,7 +1,9 @@
-//! Which requests run alone, switch by switch: who has to, waits until the file is quiet; nobody else does (rules B1 to B3, U7).
+//! Which requests run alone under which policy switch: those that must, wait until the file has no other request in flight; no
+//! others do (rules B1 to B3, U7).
 //!
-//! Input: a file of which a read is held by the device; one request at a time. Output: none. Invariants: counts are asserted, times never;
-//! e2fsck judges the end. Limits: who wants the turn when others are in flight; not who comes after him.
+//! Input: a file with a read that the device holds; one request at a time. Output: none. Invariants: counts are asserted, times
+//! never; e2fsck judges the end. Limits: which requests want the exclusive turn while others are in flight; not what happens to
+//! later ones.
 
 use crate::common::fixture::{LIMIT, NOWAIT, filled, made, run_all, writable};
 use crate::common::fsck;
@@ -14,7 +16,7 @@ use diorite_block::Buf;
 use diorite_format::InodeFlags;
 use std::sync::Arc;
 
-/// Every way to let writes run.
+/// Every combination of the switches for writes.
 fn policies() -> impl Iterator<Item = Policy> {
     let unaligned = [
         Unaligned::Concurrent,
@@ -39,7 +41,8 @@ fn policies() -> impl Iterator<Item = Policy> {
     })
 }
 
-/// A kind of request: of which file, where (in a file of this size, for the n-th time) and how long; whether it runs alone.
+/// A kind of request: its file; its place, given the file's size and how often it was made before; its length; whether it runs
+/// alone.
 struct Kind {
     name: &'static str,
     path: &'static str,
@@ -51,7 +54,7 @@ fn never(_: &Policy) -> bool {
     false
 }
 
-/// Whatever the policy is for new space: this is a switch of its own.
+/// Growing files has a switch of its own, independent of the one for new space.
 fn grows(policy: &Policy) -> bool {
     policy.extending == Extending::Waiting
 }
@@ -140,7 +143,7 @@ impl Bed {
         (file, queue, id)
     }
 
-    /// Does this wait until a read of the file, which the device holds, has ended? It ends in either case.
+    /// Does this request wait until a read of the file, which the device holds, has ended? The request completes in either case.
     fn waits(&self, file: &File, queue: &Queue, id: FileId, request: Request) -> bool {
         let first = file.mappings(4096, 4096).unwrap()[0].state;
         let MappingState::Written(block) = first else {
@@ -174,7 +177,7 @@ impl Bed {
     }
 }
 
-/// The bytes in one piece of memory, or in two: the second never takes the fast attempt.
+/// Two buffers of this length: one piece of memory, and two pieces, which never take the fast attempt.
 fn buffers(len: usize) -> [Buf; 2] {
     let half = || filled(1, len / 2);
     [filled(1, len), Buf::from_parts(vec![half(), half()])]
@@ -211,7 +214,7 @@ fn only_who_has_to_runs_alone() {
     bed.finish(&image);
 }
 
-/// A write whose data goes through the journal runs alone whatever the policy is; reads of that file do not.
+/// A write whose data goes through the journal runs alone under every policy; reads of that file do not.
 #[test]
 fn what_goes_through_the_journal_is_written_alone() {
     let _watchdog = Watchdog::new(LIMIT, "alone with the journal");
@@ -226,7 +229,8 @@ fn what_goes_through_the_journal_is_written_alone() {
     bed.finish(&image);
 }
 
-/// Rule G12. Who may not wait gets the turn where the file is quiet; where it is not, he is told so, and does not change it.
+/// Rule G12. A NOWAIT request gets the exclusive turn if the file has nothing in flight; otherwise it gets EAGAIN and changes
+/// nothing.
 #[test]
 fn the_turn_is_had_without_waiting_where_it_is_free() {
     let _watchdog = Watchdog::new(LIMIT, "a free turn");

@@ -1,6 +1,7 @@
-//! What a loop device says of itself, and what a locator with layers means (rules D2, L5, L9).
+//! What a loop device reports in its geometry, and what a locator with layers means (rules D2, L5, L9).
 //!
-//! Input: files of a volume on devices that say whatever a test wants. Output: none. Invariants: none of its own. Limits: no I/O.
+//! Input: files of volumes on devices that report any geometry that a test wants. Output: none. Invariants: none of its own.
+//! Limits: no I/O.
 
 use crate::common::fixture::{made, writable};
 use crate::common::stage::Stage;
@@ -11,7 +12,7 @@ use diorite_block::{Device, DeviceQueue, DeviceReport, Geometry, MemDevice, Queu
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A device that says of itself what it is told to.
+/// A device that reports the given geometry.
 struct Says(Arc<dyn Device>, Geometry);
 
 impl Device for Says {
@@ -51,12 +52,12 @@ fn loop_over(below: &Arc<dyn Device>, geometry: Geometry, write: bool) -> LoopDe
     LoopDevice::new(volume.open_path("/odd", flags).unwrap(), "loop".into())
 }
 
-/// Rules D2, L5. It has a volatile cache, whatever is below; FUA where that costs less than a flush by itself, and that flushes nothing
-/// else; it can make holes and zeros where its file can and may be written; its requests are no larger than those of the device below, or
-/// than a queue takes.
+/// Rules D2, L5. A loop device has a volatile cache, whatever is below it. It has FUA where FUA costs less than a flush and flushes
+/// nothing else. It can punch holes and write zeros where its file can and is writable. Its requests are no larger than those of
+/// the device below, or than a queue takes.
 #[test]
 fn a_loop_device_says_what_it_can_do() {
-    // Extents, and without them.
+    // A volume with extents, and one without.
     for (recipe, extents) in [(0, true), (2, false)] {
         let (_dir, image, _) = made(recipe);
         let stage = Stage::mem(&image);
@@ -96,7 +97,7 @@ fn a_loop_device_says_what_it_can_do() {
     }
 }
 
-/// What `info -v` shows: every layer by itself, and direct I/O only where the bottom has it.
+/// What `info -v` shows: every layer, and direct I/O only for the lowest one.
 #[test]
 fn a_loop_device_reports_what_it_stands_on() {
     let (_dir, image, _) = made(0);
@@ -111,7 +112,7 @@ fn a_loop_device_reports_what_it_stands_on() {
     assert!(below.block_device && below.below.is_none());
 }
 
-/// An image that holds an image as `/inner`.
+/// An image that contains an image as `/inner`.
 fn layered(dir: &Path, outer: &[&str]) -> PathBuf {
     let (source, within) = (dir.join("source"), dir.join("within"));
     for path in [&source, &within] {
@@ -122,8 +123,8 @@ fn layered(dir: &Path, outer: &[&str]) -> PathBuf {
     image(dir, "24M", outer, &source)
 }
 
-/// A parameter behind the path of an inner file is part of a name, and mostly not meant so: who gets "not found" is told. Other errors, and
-/// other names, stay what they are.
+/// A parameter after the path of an inner file is taken as part of the name, and is mostly a mistake: "not found" then comes with
+/// an explanation. Other errors, and other names, are reported as usual.
 #[test]
 fn a_parameter_at_an_inner_path_is_explained() {
     let dir = scratch();
@@ -144,7 +145,8 @@ fn a_parameter_at_an_inner_path_is_explained() {
     Volume::open(&format!("{image}!/inner"), &OpenOptions::default()).unwrap();
 }
 
-/// A journal that is named is that of the innermost volume. The volumes around it, if theirs is elsewhere too, are opened without it.
+/// A journal device that is given belongs to the innermost volume. An outer volume whose journal is on another device, too, is
+/// opened without it.
 #[test]
 fn a_named_journal_is_not_that_of_the_volumes_below() {
     let dir = scratch();
@@ -173,11 +175,11 @@ fn a_named_journal_is_not_that_of_the_volumes_below() {
         let inner = Volume::open(&format!("{image}!/inner"), &options).unwrap();
         assert_eq!(inner.superblock().block_size(), 1024);
         drop(inner);
-        // The file is not held any more.
+        // The failed opening holds the image no longer.
         let again = Volume::open(image, &OpenOptions::default()).unwrap();
         drop(again.open_path("/inner", OpenFlags::default()).unwrap());
     }
-    // For writing it would need its journal.
+    // Opened for writing without its journal, the outer volume accepts no change.
     let volume = Volume::open(image, &OpenOptions::writable()).unwrap();
     assert!(
         volume

@@ -1,6 +1,7 @@
-//! A volume on a device whose writes can be held and failed, its free space poison.
+//! A volume with poison in its free space, on a device whose writes can be held and failed.
 //!
-//! Input: a recipe and how to open. Output: files with queues. Invariant: e2fsck judges the end. Limits: a device in memory.
+//! Input: a recipe and options for opening. Output: files with queues. Invariant: e2fsck judges the end. Limits: a device in
+//! memory.
 
 use crate::common::fixture::writable;
 use crate::common::recipe::{Recipe, bare};
@@ -12,7 +13,7 @@ use diorite_format::Ino;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Nothing is committed but what a test asks for.
+/// Options for a volume on which only a test's own requests commit.
 pub(crate) fn quiet() -> OpenOptions {
     OpenOptions {
         commit_interval: Duration::from_secs(3600),
@@ -20,14 +21,14 @@ pub(crate) fn quiet() -> OpenOptions {
     }
 }
 
-/// Takes what a small cache has of other blocks of metadata out of it. A block of 1 KiB has four inodes.
+/// Evicts other blocks of metadata from a small cache, by reading many inodes. A block of 1 KiB has four of them.
 pub(crate) fn push_out(volume: &Volume) {
     (1..6144)
         .step_by(4)
         .for_each(|n| drop(volume.open_ino(Ino::new(n), OpenFlags::default())));
 }
 
-/// Drains the queue until this is so; nothing may complete.
+/// Drains the queue until this is true; asserts that nothing completes.
 pub(crate) fn drain_until(queue: &Queue, until: impl Fn() -> bool) {
     let mut done = Vec::new();
     while !until() {
@@ -66,13 +67,14 @@ impl Bed {
         (file, queue, id)
     }
 
-    /// No two bios overlapped in flight; and as [`Bed::finish`].
+    /// Asserts that no two bios overlapped in flight, then as [`Bed::finish`].
     pub(crate) fn judge(self) {
         assert_eq!(self.valve.overlaps(), [""; 0], "rule B9");
         self.finish();
     }
 
-    /// Handles had room for all that they changed (rule D5). Closed, e2fsck has nothing to say.
+    /// Asserts that handles had credits for all that they changed (rule D5), and that e2fsck finds nothing once the volume is
+    /// closed.
     pub(crate) fn finish(self) {
         assert_eq!(self.volume.journal_stats().uncredited, 0, "rule D5");
         self.volume.close().unwrap();

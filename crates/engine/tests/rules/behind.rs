@@ -1,8 +1,8 @@
-//! The bytes behind a file's end, in its block: who has them zeroed, who touches them, and what is known of them after a failure (rules
-//! B5, B9, D9, U9, U11).
+//! The bytes past the end of a file, in its last block: which request zeroes them, which others touch them, and what is known of
+//! them after a failure (rules B5, B9, D9, U9, U11).
 //!
-//! Input: volumes on a device that holds, fails and lies about requests. Output: none. Invariants: counts are asserted, times never;
-//! e2fsck judges the end. Limits: the cases of a few requests.
+//! Input: volumes on a device that holds requests, fails them, or executes them and reports a failure. Output: none. Invariants:
+//! counts are asserted, times never; e2fsck judges the end. Limits: the cases of a few requests.
 
 use crate::bed::{Bed, drain_until, push_out, quiet};
 use crate::common::fixture::{LIMIT, filled, run_all};
@@ -11,14 +11,14 @@ use crate::common::watch::Watchdog;
 use diorite::{Completion, Error, File, FileId, MappingState, OpenOptions, Queue, Reason, Request};
 use std::ops::Range;
 
-/// The block of 4 KiB with the end of `/odd`.
+/// The start of the 4 KiB block in which `/odd` ends.
 const LAST: u64 = 100_001 / 4096 * 4096;
 
 fn sector(id: FileId, pos: u64, byte: u8) -> Request {
     Request::write(id, pos, filled(byte, 512), 0)
 }
 
-/// Makes `/odd` end with a sector, zeros behind it.
+/// Makes `/odd` end at a sector boundary, with zeros after it in the block.
 fn to_a_sector(file: &File, queue: &Queue, id: FileId) {
     let done = run_all(queue, vec![sector(id, 99_840, 5)]);
     assert!(done[0].result.is_ok(), "{done:?}");
@@ -44,7 +44,7 @@ fn all_are(file: &File, bytes: Range<u64>, byte: u8) -> bool {
     read.iter().all(|b| *b == byte)
 }
 
-/// Where the block of the file with this byte lies on the device.
+/// The range on the device of the file's block with this byte.
 fn place(file: &File, pos: u64) -> Range<u64> {
     let MappingState::Written(at) = file.mappings(pos, 1).unwrap()[0].state else {
         panic!("it holds data")
@@ -68,8 +68,8 @@ fn what_failed_in_the_first_block_is_not_shown() {
     bed.judge();
 }
 
-/// Rule D9. A write behind the end fails, and so do the zeros over what it has left: nothing is known of these bytes then, and the next
-/// write behind the end has them zeroed.
+/// Rule D9. A write past the end fails, and so does the zeroing of what it left there. Then nothing is known of these bytes, and
+/// the next write past the end zeroes them.
 #[test]
 fn zeros_that_failed_are_written_again() {
     let _watchdog = Watchdog::new(LIMIT, "zeros that failed");
@@ -91,7 +91,8 @@ fn zeros_that_failed_are_written_again() {
     bed.judge();
 }
 
-/// Rule B9. A write far behind the end fails, while another has the block with the end: there is nothing to zero in that for the first one.
+/// Rule B9. A write far past the end fails while another request has the block with the end: the failed one zeroes nothing in that
+/// block.
 #[test]
 fn who_fails_far_behind_the_end_leaves_its_block_alone() {
     let _watchdog = Watchdog::new(LIMIT, "failed far behind");
@@ -113,12 +114,13 @@ fn who_fails_far_behind_the_end_leaves_its_block_alone() {
     bed.judge();
 }
 
-/// Rule B9. A write behind the end begins while the size is about to move over it, by one that comes after it in the file and ended before;
-/// then it fails. What it has left is inside the file in a moment, where anybody may write: nobody zeros it.
+/// Rule B9. A write past the end begins while the size is about to move over it, because of a write further on in the file that has
+/// ended already; then the first write fails. The bytes that it left will be inside the file in a moment, where any request may
+/// write: the failed write must not zero them.
 #[test]
 fn who_fails_while_the_size_moves_leaves_the_old_end_alone() {
     let _watchdog = Watchdog::new(LIMIT, "the size moves");
-    // Without a journal what was synced is at home, and need not stay in memory.
+    // Without a journal, synced metadata is written home, and need not stay in the cache.
     let recipe = Recipe {
         args: &["-t", "ext4", "-b", "4096", "-O", "^has_journal"],
         ..RECIPES[0]
@@ -132,7 +134,7 @@ fn who_fails_while_the_size_moves_leaves_the_old_end_alone() {
     to_a_sector(&file, &queue, id);
     bed.volume.sync().unwrap();
     let left = place(&file, LAST).start + (100_352 - LAST);
-    // Its data has ended, and its inode cannot be read.
+    // The data of the write further on has ended, but the block with the inode cannot be read, so the size cannot move yet.
     bed.valve.hold(&[7]);
     queue.submit(&mut [sector(id, 204_800, 7)].into());
     drain_until(&queue, || bed.valve.holding() == 1);
@@ -143,7 +145,7 @@ fn who_fails_while_the_size_moves_leaves_the_old_end_alone() {
     let before = queue.counters().deferred[Reason::Map as usize];
     let owes = || queue.counters().deferred[Reason::Map as usize] == before + 1;
     drain_until(&queue, || owes() && bed.valve.holding() == 1);
-    // In this thread, as the worker is at that.
+    // This thread does the work itself, as the only worker is busy with the held request.
     bed.valve.lie(&[0xBD]);
     let (_, result) = file.write_at(100_352, filled(0xBD, 512));
     assert!(matches!(result, Err(Error::Device { .. })), "{result:?}");
@@ -159,8 +161,8 @@ fn who_fails_while_the_size_moves_leaves_the_old_end_alone() {
     bed.judge();
 }
 
-/// Rules U9, B8. A file that ends with a block has nothing to zero behind its end: who writes far behind it keeps nobody else out of what
-/// lies between.
+/// Rules U9, B8. A file that ends at a block boundary needs no zeros past its end: a write far past it does not keep others from
+/// the blocks between.
 #[test]
 fn who_writes_far_behind_a_whole_block_is_alone_there() {
     let _watchdog = Watchdog::new(LIMIT, "behind a whole block");
@@ -183,8 +185,9 @@ fn who_writes_far_behind_a_whole_block_is_alone_there() {
     bed.judge();
 }
 
-/// Rules B5, B9. A write far behind the end of a file in clusters begins while another sees to the bytes behind that end, and is prepared
-/// when nothing is known of them any more: they are a third one's to zero, which has their cluster.
+/// Rules B5, B9. A write far past the end of a file with clusters begins while another request takes care of the bytes past that
+/// end. When it is prepared, nothing is known of these bytes any more: a third request zeroes them, the one that holds their
+/// cluster.
 #[test]
 fn zeros_are_written_by_who_has_the_cluster() {
     let _watchdog = Watchdog::new(LIMIT, "the cluster with the end");
@@ -200,7 +203,7 @@ fn zeros_are_written_by_who_has_the_cluster() {
     bed.valve.hold(&[0xBD]);
     queue.submit(&mut [sector(id, 100_864, 0xBD)].into());
     drain_until(&queue, || bed.valve.holding() == 1);
-    // A block of another cluster, for which nothing can be claimed yet.
+    // The block is in another cluster, where nothing can be claimed until the bitmap is read.
     let bitmap = bed.volume.groups()[0].block_bitmap.get() * 4096;
     bed.valve.hold_reads(bitmap..bitmap + 4096);
     let far = bed.volume.queue(4).unwrap();
@@ -224,8 +227,8 @@ fn zeros_are_written_by_who_has_the_cluster() {
     bed.judge();
 }
 
-/// Rule U9. An append that has its place for sure waits for a block, and a write behind it waits for the append; the append fails. Whoever
-/// waits for one that fails goes on.
+/// Rule U9. An append that has reserved its place waits for a block, and a later write waits for the append; then the append fails.
+/// Requests that wait for a failed one go on.
 #[test]
 fn who_waits_for_an_append_that_fails_goes_on() {
     let _watchdog = Watchdog::new(LIMIT, "behind a failure");
@@ -236,7 +239,7 @@ fn who_waits_for_an_append_that_fails_goes_on() {
     bed.valve.fail(&[3]);
     queue.submit(&mut [sector(id, 100_352, 7)].into());
     drain_until(&queue, || bed.valve.holding() == 1);
-    // From the block of the first one into that of the last.
+    // It reaches from the block of the first write into that of the last.
     let append = Request::append(id, filled(3, 8192), 1);
     let behind = Request {
         token: 2,

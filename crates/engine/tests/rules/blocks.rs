@@ -1,7 +1,8 @@
-//! Many writers of one new block: zeros around the data once, nobody's sectors lost, nothing of it in flight twice (rules B4 to B9, G18).
+//! Many writers of one new block: the zeros around the data are written once, no writer's sectors are lost, and no two bios in
+//! flight overlap (rules B4 to B9, G18).
 //!
-//! Input: volumes whose free space is poison. Output: none. Invariants: counts are asserted, times never; e2fsck judges the end. Limits: the
-//! races are a slice by default; `DIORITE_BLOCK_ROUNDS=100000` is the long form.
+//! Input: volumes whose free space is poison. Output: none. Invariants: counts are asserted, times never; e2fsck judges the end.
+//! Limits: only some rounds of the races run by default; `DIORITE_BLOCK_ROUNDS=100000` is the long form.
 
 use crate::bed::Bed;
 use crate::common::fixture::{LIMIT, filled, made, run_all, writable};
@@ -15,7 +16,7 @@ use diorite::{Error, Fallocate, MappingState, OpenOptions, Request, Volume};
 use std::collections::VecDeque;
 use std::sync::{Arc, Barrier};
 
-/// As [`RECIPES`], with room for 64 sectors and more in a block.
+/// As [`RECIPES`], with blocks of 64 sectors or more.
 const LARGE: Recipe = Recipe {
     name: "ext4-64k",
     args: &["-t", "ext4", "-b", "65536", "-O", "^has_journal"],
@@ -25,8 +26,8 @@ const LARGE: Recipe = Recipe {
     extents: true,
 };
 
-/// Rule B4. Writers of distinct sectors of one new block: each sector ends with its own data, what nobody wrote is zeros, and the zeros
-/// were written by one of them.
+/// Rule B4. Several writers write distinct sectors of one new block: each sector ends with its writer's data, the others are zeros,
+/// and only one writer wrote zeros.
 #[test]
 fn one_writer_pads_a_new_block() {
     let _watchdog = Watchdog::new(LIMIT, "pads");
@@ -70,8 +71,9 @@ fn one_writer_pads_a_new_block() {
     }
 }
 
-/// Rules B4a, B6, G18. A writer of the whole block and a writer of some of its sectors, together, the first one failing at times: outside
-/// the second one's range there is the first one's data, or zeros if it failed; inside there is either's, in whole sectors.
+/// Rules B4a, B6, G18. One writer writes a whole new block and another some of its sectors, at the same time; at times the first
+/// one fails. Outside the second one's range the block holds the first one's data, or zeros if that failed; inside there is
+/// either's data, in whole sectors.
 #[test]
 fn whole_and_part_of_a_new_block_together() {
     let rounds = scaled("DIORITE_BLOCK_ROUNDS", 2000);
@@ -148,8 +150,8 @@ fn whole_and_part(volume: &Volume, rng: &mut Rng) {
     }
 }
 
-/// Rules B5, B7. Two writers past the end in the block that the file ends in: the second waits for the first, and both are there, with
-/// the old bytes before them and zeros between.
+/// Rules B5, B7. Two writers past the end, in the block in which the file ends: the second waits for the first. Afterwards the data
+/// of both is there, with the old bytes before them and zeros between.
 #[test]
 fn writers_behind_the_end_share_its_block() {
     let _watchdog = Watchdog::new(LIMIT, "end block");
@@ -160,7 +162,7 @@ fn writers_behind_the_end_share_its_block() {
     let file = volume.open_path("/odd", writable()).unwrap();
     let queue = volume.queue(8).unwrap();
     let id = queue.attach(&file).unwrap();
-    // It ends in the fourth sector of its last block.
+    // The file ends in the fourth sector of its last block.
     let last = 100_001 / 4096 * 4096;
     valve.hold(&[1]);
     let first = Request::write(id, last + 5 * 512, filled(1, 512), 1);
@@ -199,8 +201,8 @@ fn writers_behind_the_end_share_its_block() {
     fsck(&stage.image);
 }
 
-/// Rule B9. A storm of requests that do not overlap, over holes, unwritten runs and the end: neither do any two bios in flight of which
-/// one writes; nor do the journal's.
+/// Rule B9. Many requests that do not overlap, over holes, unwritten runs and the end: no two bios in flight overlap of which one
+/// writes, those of the journal included.
 #[test]
 fn no_two_bios_in_flight_overlap() {
     let mut rng = Rng::from_env("overlaps");
@@ -231,8 +233,8 @@ fn no_two_bios_in_flight_overlap() {
     }
 }
 
-/// Rules B5, B7, U11. While a write into the block that the file ends in has what lies behind the end zeroed, one far behind it waits, and does not zero it
-/// a second time under the first one's feet.
+/// Rules B5, B7, U11. A write into the file's last block zeroes what lies past the end. A second write far past the end waits for
+/// that, and does not zero these bytes again while the first is in flight.
 #[test]
 fn who_writes_far_behind_the_end_waits_for_its_block() {
     let _watchdog = Watchdog::new(LIMIT, "far behind");
@@ -243,7 +245,7 @@ fn who_writes_far_behind_the_end_waits_for_its_block() {
     let bed = Bed::new(&RECIPES[0], &options);
     let (file, queue, id) = bed.open("/odd");
     let last = 100_001 / 4096 * 4096;
-    // The sector that the file ends in, with zeros behind the end.
+    // Holds the write of the sector in which the file ends, with zeros past the end.
     bed.valve.hold(&[0x55]);
     queue.submit(&mut VecDeque::from([
         Request::write(id, last + 5 * 512, filled(1, 512), 1),
@@ -278,8 +280,8 @@ fn who_writes_far_behind_the_end_waits_for_its_block() {
     bed.judge();
 }
 
-/// Rule B6. Of a write into a new block one part fails: the zeros before its data, the data, or the zeros behind. The others are written all the same; the
-/// write has failed, and the block shows nothing of it, then or when it is written again.
+/// Rule B6. One part of a write into a new block fails: the zeros before the data, the data, or the zeros after it. The other parts
+/// are written all the same. The write has failed, and the block never shows any of it, also after a later write to the block.
 #[test]
 fn a_part_of_a_new_block_fails() {
     let _watchdog = Watchdog::new(LIMIT, "a part fails");
@@ -321,8 +323,8 @@ fn a_part_of_a_new_block_fails() {
     bed.judge();
 }
 
-/// Rules G18, B9. Whoever makes a file longer has what lies behind its end zeroed: in the sector of the end, and behind it. An overwrite of other sectors
-/// of that block neither waits for it nor is undone by it.
+/// Rules G18, B9. A write that makes a file longer has the bytes past the old end zeroed, in the sector of the end and after it. An
+/// overwrite of other sectors of that block neither waits for that nor is undone by it.
 #[test]
 fn zeros_behind_the_end_undo_no_overwrite() {
     let _watchdog = Watchdog::new(LIMIT, "beside the end");
@@ -330,7 +332,7 @@ fn zeros_behind_the_end_undo_no_overwrite() {
     let (file, queue, id) = bed.open("/odd");
     let (_, overwrites, over_id) = bed.open("/odd");
     let (last, end) = (100_001 / 4096 * 4096, 100_001 / 512 * 512);
-    // The bytes before the end go down with the zeros behind it.
+    // The bytes before the end are written together with the zeros after it.
     bed.valve.hold(&[0x55]);
     queue.submit(&mut [Request::write(id, last + 2 * 4096, filled(1, 4096), 0)].into());
     while bed.valve.holding() == 0 {

@@ -1,6 +1,7 @@
 //! Where requests complete and what that costs: inline or deferred, FUA or flush (rules C1 to C4, C7).
 //!
-//! Input: recipes of known files on a simulated disk that counts. Output: none. Invariant: counts are asserted, times never. Limits: overwrites.
+//! Input: recipes of known files on a simulated disk that counts. Output: none. Invariant: counts are asserted, times never.
+//! Limits: overwrites.
 
 use crate::common::Rng;
 use crate::common::fixture::{DSYNC, LIMIT, made, run_all, sim, writable};
@@ -14,7 +15,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Rules C1, C3: overwrites complete inline and carry neither FUA nor flush; counts.
+/// Rules C1, C3: overwrites complete inline and carry neither FUA nor flush, according to the counters.
 #[test]
 fn overwrites_are_inline_and_owe_nothing() {
     let _watchdog = Watchdog::new(LIMIT, "inline");
@@ -63,7 +64,7 @@ fn overwrites_are_inline_and_owe_nothing() {
     }
 }
 
-/// Rules C4, C7: what a DSYNC overwrite costs on a disk with FUA, on one that has only a flush, and on one without a cache.
+/// Rules C4, C7: the cost of a DSYNC overwrite on a disk with FUA, on one that only flushes, and on one without a cache.
 #[test]
 fn durability_costs_what_the_disk_needs() {
     let _watchdog = Watchdog::new(LIMIT, "durability");
@@ -80,7 +81,7 @@ fn durability_costs_what_the_disk_needs() {
                 let volume = stage
                     .open(&OpenOptions {
                         policy,
-                        // Times go to the journal later, and by themselves.
+                        // Times are committed later, not with these writes.
                         commit_interval: Duration::from_secs(3600),
                         ..OpenOptions::writable()
                     })
@@ -98,7 +99,7 @@ fn durability_costs_what_the_disk_needs() {
                     DSYNC
                 };
                 let before = stage.disk().counters();
-                // One by one, so that no flush is shared; the last one lies in several pieces.
+                // One at a time, so that no flush is shared; the last write has several extents.
                 let mut pieces = 10;
                 for n in 0..10u64 {
                     let done = run_all(
@@ -116,14 +117,14 @@ fn durability_costs_what_the_disk_needs() {
                 assert_eq!(did.flushes, if flush { 11 } else { 0 }, "{what}");
                 let deferred = queue.counters().deferred[Reason::Flush as usize];
                 assert_eq!(deferred, if flush { 11 } else { 0 }, "{what}");
-                // A data sync is a flush where there is a cache, and nothing where there is none.
+                // A data sync costs one flush where there is a cache, and nothing where there is none.
                 let before = stage.disk().counters();
                 let data_sync = Request::sync(id, true, 0);
                 assert!(run_all(&queue, vec![data_sync])[0].result.is_ok());
                 let did = stage.disk().counters().since(&before);
                 assert_eq!(did.flushes, u64::from(fua || flush), "{what}");
                 assert_eq!(did.writes, 0, "{what}");
-                // With the times it is a commit; a second one has nothing to do but that flush.
+                // A sync also commits the times; a second sync has only the flush to do.
                 let before = stage.disk().counters();
                 file.sync().unwrap();
                 assert!(stage.disk().counters().since(&before).writes > 0, "{what}");
@@ -140,7 +141,7 @@ fn durability_costs_what_the_disk_needs() {
     }
 }
 
-/// Rule C4: whatever was acknowledged as durable is there after a power cut at any moment; stepped clock, seeded.
+/// Rule C4: whatever was acknowledged as durable survives a power cut at any moment. The clock is stepped, the cuts are seeded.
 #[test]
 fn what_is_acknowledged_survives_a_power_cut() {
     let mut rng = Rng::from_env("power-cut");
@@ -190,7 +191,8 @@ fn what_is_acknowledged_survives_a_power_cut() {
     }
 }
 
-/// Rule C2: with the gate of one inode closed and requests parked on it, requests of other inodes come through the same queue.
+/// Rule C2: while the gate of one inode is closed and requests are parked on it, requests of other inodes pass through the same
+/// queue.
 #[test]
 fn a_closed_inode_does_not_stop_the_others() {
     let _watchdog = Watchdog::new(LIMIT, "others");

@@ -1,8 +1,8 @@
-//! Truncations of several handles that cannot be ended: what is refused has changed nothing, and what fails between two handles is ended
-//! by whoever comes next (rules G16, U10, U11).
+//! Truncations that take several handles and cannot be completed. A refused truncation has changed nothing; one that fails between
+//! two handles is completed by the next thread that needs it (rules G16, U10, U11).
 //!
-//! Input: a file of many pieces on a volume with the smallest journal and a small cache; a device that fails one read; a node that is
-//! damaged. Output: none. Invariant: e2fsck judges the end wherever the journal was not aborted. Limits: one file.
+//! Input: a file of many extents on a volume with the smallest journal and a small cache; a device that fails one read; a damaged
+//! node of a map. Output: none. Invariant: e2fsck judges the end wherever the journal was not aborted. Limits: one file.
 
 use crate::bed::push_out;
 use crate::common::fixture::{LIMIT, filled, writable};
@@ -17,13 +17,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
-/// One block of data below each block of pointers.
+/// One block of data per block of pointers.
 const STRIDE: u64 = 256 << 10;
 const BLOCKS: u64 = 80;
 
 const SIZE: u64 = (BLOCKS - 1) * STRIDE + 1024;
 
-/// A volume whose transactions are small, and on it a file that takes many to be cut.
+/// A volume whose transactions are small, with a file whose truncation takes many handles.
 fn made(dir: &Path, args: &[&str]) -> PathBuf {
     let tree = dir.join("tree");
     std::fs::create_dir_all(&tree).unwrap();
@@ -40,7 +40,7 @@ fn made(dir: &Path, args: &[&str]) -> PathBuf {
 }
 
 const EXT3: &[&str] = &["-t", "ext3", "-b", "1024", "-J", "size=1"];
-/// The list of orphans is in a file.
+/// The orphan list is in an orphan file.
 const ORPHAN_FILE: &[&str] = &[
     "-t",
     "ext4",
@@ -65,13 +65,13 @@ fn is(file: &File, from: u64, to: u64, byte: u8) -> bool {
     read.as_slice().iter().all(|b| *b == byte)
 }
 
-/// Is all of it there from this block of data on?
+/// Is all data from this offset on still there?
 fn is_whole(file: &File, from: u64) -> bool {
     let blocks = (from..BLOCKS).map(|n| n * STRIDE);
     file.size() == SIZE && blocks.into_iter().all(|pos| is(file, pos, pos + 1024, 7))
 }
 
-/// The ways in which a file becomes longer again.
+/// The ways to make a file longer again.
 fn lengthen(file: &File, way: u64) -> Result<(), Error> {
     match way {
         0 => file.write_at(MIB - 1024, filled(0, 1024)).1.map(drop),
@@ -83,8 +83,8 @@ fn lengthen(file: &File, way: u64) -> Result<(), Error> {
     }
 }
 
-/// Opens the file on a device whose nth read fails; does it, unless opening fails; and gives the volume back if anything more can be changed
-/// then. None once no read failed.
+/// Opens the file on a device whose nth read fails, calls the closure unless opening failed, and returns the volume if it still
+/// accepts changes. None once n is so large that no read failed.
 fn with_a_fault<T>(
     stage: &Stage,
     nth: u64,
@@ -101,14 +101,14 @@ fn with_a_fault<T>(
     if device.plan().failed() == 0 {
         return None;
     }
-    // A journal that was aborted changes nothing more.
+    // An aborted journal accepts no more changes.
     let sound = volume.mkdir("/sound", 0o755).is_ok();
     Some(sound.then_some((volume, done)))
 }
 
-/// The nth read fails, for many n. Nothing of half a handle is committed; and where the new size is, what was cut off never comes back. The
-/// defects: a read for the list of orphans that failed left blocks free that the map still had; a second truncation to the
-/// same size freed nothing, and who made the file longer read what had been cut off.
+/// The nth read fails during a truncation, for many n. Half of a handle is never committed, and once the new size is there, the
+/// truncated data never reappears. The defects: a failed read for the orphan list left blocks free that the map still had; a second
+/// truncation to the same size freed nothing, and after the file was made longer it showed the truncated data.
 #[test]
 fn a_read_fails_during_a_truncation() {
     let _watchdog = Watchdog::new(4 * LIMIT, "reads that fail");
@@ -134,7 +134,7 @@ fn a_read_fails_during_a_truncation() {
             let is_cut = file.size() == 0;
             assert!(is_cut || done.is_err() && is_whole(&file, 0), "read {nth}");
             cut += u64::from(is_cut && done.is_err());
-            // Sometimes by who has the file open anew.
+            // In some rounds through a newly opened file.
             let file = match nth % 2 {
                 0 => file,
                 _ => {
@@ -156,8 +156,9 @@ fn a_read_fails_during_a_truncation() {
     }
 }
 
-/// The block with the slots cannot be read when a file goes that nobody uses any more. It stays on the list, in memory and on disk, and goes
-/// with the volume. The defect: it left the list in memory alone, was deleted, and its number in the slot kept the next writer out.
+/// The block of the orphan file cannot be read when an unlinked inode loses its last user. The inode stays on the list, in memory
+/// and on disk, and is deleted when the volume is closed. The defect: it was removed from the list in memory only, then deleted,
+/// and its number in the slot made the next opening for writing fail.
 #[test]
 fn a_slot_that_cannot_be_read_keeps_its_orphan() {
     let _watchdog = Watchdog::new(LIMIT, "a slot");
@@ -171,7 +172,7 @@ fn a_slot_that_cannot_be_read_keeps_its_orphan() {
     let place: u64 = place.lines().next().unwrap().trim().parse().unwrap();
     let stage = Stage::mem(&image);
     let valve = Valve::new(stage.device.clone());
-    // The keeper commits, and brings home, soon.
+    // The keeper commits and checkpoints soon.
     let options = OpenOptions {
         commit_interval: Duration::from_millis(5),
         ..forgetful()
@@ -185,7 +186,7 @@ fn a_slot_that_cannot_be_read_keeps_its_orphan() {
     push_out(&volume);
     valve.fail_reads(place * 1024..(place + 1) * 1024);
     drop(file);
-    // It begins with what has to be deleted, as far as that goes.
+    // An atomic change first deletes pending orphans, as far as that is possible.
     volume.atomic().unwrap().commit().unwrap();
     valve.fail_reads(0..0);
     volume.close().unwrap();
@@ -195,7 +196,7 @@ fn a_slot_that_cannot_be_read_keeps_its_orphan() {
     volume.close().unwrap();
 }
 
-/// The place of a file's first block of pointers.
+/// The location of a file's first block of pointers.
 fn first_node(image: &Path) -> u64 {
     let said = run("debugfs", &["-R", "stat /file", image.to_str().unwrap()]);
     let at = said.split("(IND):").nth(1).expect("it has such a block");
@@ -203,8 +204,8 @@ fn first_node(image: &Path) -> u64 {
     digits.parse().unwrap()
 }
 
-/// The file would be cut from its end, and the damage met last. The defect: by then the new size was committed, and an orphan on the list that
-/// kept the next writer out.
+/// A truncation frees blocks from the end of the file, so it would meet the damage last. The defect: by then the new size was
+/// committed, and an orphan stayed on the list that made the next opening for writing fail.
 #[test]
 fn what_cannot_be_cut_to_the_end_is_not_begun() {
     let dir = scratch();
@@ -220,12 +221,12 @@ fn what_cannot_be_cut_to_the_end_is_not_begun() {
     let refused = file.truncate(0).unwrap_err();
     assert!(refused.is_corrupt(), "{refused}");
     assert!(is_whole(&file, 2));
-    // Behind the damage nothing is in the way.
+    // Past the damaged block nothing prevents a truncation.
     file.truncate(MIB).unwrap();
     drop((file, volume));
 }
 
-/// A group has no room for all of it. The defect: what had room was committed with the group.
+/// A group has no room for the whole truncation. The defect: the part that had room was committed with the group.
 #[test]
 fn a_group_cuts_all_or_nothing() {
     let dir = scratch();
@@ -234,7 +235,7 @@ fn a_group_cuts_all_or_nothing() {
     let volume = stage.open(&OpenOptions::writable()).unwrap();
     let group = volume.atomic().unwrap();
     let file = volume.open_path("/file", writable()).unwrap();
-    // An empty transaction takes one handle of any size, not many.
+    // An empty transaction takes one handle of any size, but not many.
     let refused = file.truncate(0).unwrap_err();
     volume.mkdir("/made", 0o755).unwrap();
     assert!(matches!(refused, Error::AtomicTooLarge { .. }), "{refused}");

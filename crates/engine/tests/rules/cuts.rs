@@ -1,9 +1,9 @@
-//! Power cuts while a volume without space gives files blocks that others have just given back: no file shows a byte that it never held (rules U2, U3,
-//! G17).
+//! Power cuts while a full volume gives files blocks that others have just freed: no file shows a byte that was never written to it
+//! (rules U2, U3, G17).
 //!
-//! Input: small volumes, their free space poison, on a recording device with a volatile cache. Output: none. Invariant: every file is of its own
-//! byte and zeros in every state that a cut may leave; without a journal, once e2fsck has run. Limits: blocks are not torn; `DIORITE_CUTS` states
-//! per volume, spread over the whole log.
+//! Input: small volumes with poison in their free space, on a recording device with a volatile cache. Output: none. Invariant: in
+//! every state that a cut may leave, each file holds its own byte and zeros only; without a journal, that holds once e2fsck has
+//! run. Limits: blocks are not torn; `DIORITE_CUTS` states per volume, spread over the whole log.
 
 use crate::common::fixture::{LIMIT, filled, run_all, writable};
 use crate::common::recipe::{RECIPES, Recipe, bare};
@@ -34,10 +34,10 @@ const INDIRECT: Recipe = Recipe {
     ..JOURNAL
 };
 
-/// The files, and what each is made of.
+/// The files, and the byte that each is filled with.
 const FILES: [(&str, u8); 3] = [("/empty", 1), ("/sparse", 2), ("/odd", 0x55)];
 
-/// Rules U2, U3, G17. A power cut anywhere, any of what was not flushed lost.
+/// Rules U2, U3, G17. The power is cut anywhere, and any of the unflushed writes are lost.
 #[test]
 fn no_cut_shows_what_a_file_never_held() {
     let mut rng = Rng::from_env("cuts");
@@ -52,7 +52,7 @@ fn no_cut_shows_what_a_file_never_held() {
         };
         let volume = Volume::open_device(Arc::new(record.clone()), &options).unwrap();
         (0..12).for_each(|round| give_and_take(&volume, round, &mut rng));
-        // All comes home, and the log is emptied: that is cut everywhere.
+        // A checkpoint writes everything home and empties the log. All its writes are cut, too.
         let home = record.log().len();
         volume.close().unwrap();
         let log = record.log();
@@ -73,7 +73,7 @@ fn no_cut_shows_what_a_file_never_held() {
     }
 }
 
-/// A cut here, with some of what was not flushed.
+/// A cut at this write, which keeps some of the unflushed ones.
 fn loss(at: usize, rng: &mut Rng) -> Cut {
     let (seed, unit) = (rng.below(u64::MAX), 1024);
     let survival = Survival::Chance { seed, unit };
@@ -105,7 +105,7 @@ fn had_space(result: Result<usize, Error>) -> bool {
     }
 }
 
-/// One file gives some blocks back, and the other takes them, or a part of them; now and then all is committed.
+/// One file frees some blocks, and another allocates some of them; now and then all is committed.
 fn give_and_take(volume: &Volume, round: u64, rng: &mut Rng) {
     let open = |path| volume.open_path(path, writable()).unwrap();
     let (grown, sparse) = (open("/empty"), open("/sparse"));
@@ -137,7 +137,7 @@ fn give_and_take(volume: &Volume, round: u64, rng: &mut Rng) {
     }
 }
 
-/// The image after e2fsck.
+/// The image after a repair by e2fsck.
 fn mended(dir: &Path, image: &[u8]) -> Vec<u8> {
     let path = dir.join("cut");
     std::fs::write(&path, image).unwrap();

@@ -1,7 +1,8 @@
-//! What was acknowledged as durable, and the power cut behind it (rules C5 to C7, C9, C13, L5); how many commits that takes.
+//! What was acknowledged as durable survives power cuts (rules C5 to C7, C9, C13, L5); and how many commits that takes.
 //!
-//! Input: small volumes on a recording device with a volatile cache. Output: none. Invariant: a promise holds in every state that a cut
-//! behind its acknowledgement may leave. Limits: blocks are not torn, as the copies of the superblock are few here; `DIORITE_CUTS` states per volume, spread over the whole log.
+//! Input: small volumes on a recording device with a volatile cache. Output: none. Invariant: a promise holds in every state that a
+//! cut after its acknowledgement may leave. Limits: blocks are not torn, as these images have few copies of the superblock;
+//! `DIORITE_CUTS` states per volume, spread over the whole log.
 
 use crate::common::fixture::{DSYNC, LIMIT, filled, run_all, writable};
 use crate::common::recipe::{RECIPES, Recipe, bare};
@@ -23,10 +24,10 @@ const NO_JOURNAL: Recipe = Recipe {
     ..RECIPES[0]
 };
 
-/// A time that no image has by itself.
+/// A time that nothing in the image has otherwise.
 const NOW: Duration = Duration::from_secs(2_000_000_000);
 
-/// From this place of the log on these bytes are in the file.
+/// From this position of the log on, the file holds these bytes.
 struct Promise {
     from: usize,
     what: &'static str,
@@ -102,7 +103,7 @@ fn what_is_acknowledged_in_new_space_survives_every_cut() {
     }
 }
 
-/// The image, and the volume on it on a device that remembers.
+/// Makes the image, and opens the volume on a recording device.
 fn session(recipe: &Recipe) -> (Vec<u8>, Session, tempfile::TempDir) {
     let dir = scratch();
     let base = std::fs::read(bare(dir.path(), recipe)).unwrap();
@@ -122,7 +123,7 @@ fn session(recipe: &Recipe) -> (Vec<u8>, Session, tempfile::TempDir) {
     (base, session, dir)
 }
 
-/// The promises hold wherever the power is cut behind them.
+/// Asserts that the promises hold wherever the power is cut after them.
 fn every_cut(base: Vec<u8>, session: Session, recipe: &Recipe) {
     let Session {
         record,
@@ -140,7 +141,7 @@ fn every_cut(base: Vec<u8>, session: Session, recipe: &Recipe) {
 }
 
 fn promises(s: &mut Session) {
-    // Before anything else takes the file's times along.
+    // First of all, so that no other commit includes the file's times.
     s.write(
         "C7: O_SYNC over what was there",
         "/odd",
@@ -175,7 +176,7 @@ fn promises(s: &mut Session) {
     s.promise("fsync after an append", "/odd", (1 << 20, 9, 4096));
     s.promise("U11: zeros before it", "/odd", (512 << 10, 0, 4096));
     s.write("C13: again", "/odd", (1 << 20, 10, 4096), DSYNC);
-    // Nothing is mapped any more: only the size moves, inside a block that is written and committed.
+    // No block is mapped: only the size moves, inside a block that is written and committed.
     let end = (1 << 20) + 4096;
     s.write(
         "a block that the file ends in",
@@ -186,7 +187,8 @@ fn promises(s: &mut Session) {
     s.write("C9: the size alone", "/odd", (end + 512, 12, 512), DSYNC);
 }
 
-/// Rules C13, L5, on a loop device: FUA over what its file has not committed, and a flush behind a write into new space, hold in the file below.
+/// Rules C13, L5, on a loop device: FUA over uncommitted changes of its file, and a flush after a write into new space, make the
+/// file below durable.
 #[test]
 fn a_loop_device_keeps_its_promises() {
     for recipe in [&RECIPES[0], &NO_JOURNAL] {
@@ -227,7 +229,7 @@ fn a_loop_device_keeps_its_promises() {
 
 fn judge(image: &[u8], at: usize, promises: &[Promise], recipe: &Recipe) {
     let volume = Volume::open_device(Arc::new(mem_of(image)), &OpenOptions::default()).unwrap();
-    // What comes later may be there or not: of several promises for the same bytes the last one counts, or what was under way.
+    // Later writes may be there or not: of several promises for the same bytes the last counts, or the write that was in flight.
     for (n, p) in promises.iter().enumerate().filter(|(_, p)| p.from < at) {
         let what = format!("{}: {} (cut at {at})", recipe.name, p.what);
         let file = volume.open_path(p.path, OpenFlags::default()).unwrap();
@@ -250,7 +252,7 @@ fn judge(image: &[u8], at: usize, promises: &[Promise], recipe: &Recipe) {
     }
 }
 
-/// One commit serves every request that had ended when it began: 64 synchronous appends in flight take few.
+/// One commit serves every request that had ended when it began: 64 synchronous appends in flight need few commits.
 #[test]
 fn many_requests_share_a_commit() {
     let _watchdog = Watchdog::new(LIMIT, "group commit");

@@ -1,8 +1,8 @@
-//! Which flush an acknowledgement follows (rule D1), what a stack makes of a cache (D2), times that are too many for one commit (D4).
+//! Which flush covers an acknowledgement (rule D1), the caches of stacked devices (D2), more times than one commit can hold (D4).
 //!
-//! Input: small volumes on a simulated disk with a volatile cache, whose power is cut right behind an acknowledgement. Output: none.
-//! Invariant: what was acknowledged as durable is there, whichever of the writes that no flush covers are lost. Limits: a commit is
-//! caught between its flush and its end by holding its commit block back, so what happens meanwhile does not depend on time.
+//! Input: small volumes on a simulated disk with a volatile cache, whose power is cut right after an acknowledgement. Output: none.
+//! Invariant: what was acknowledged as durable is there, whichever of the unflushed writes are lost. Limits: a commit is stopped
+//! between its flush and its end by holding its commit block, so what happens meanwhile does not depend on timing.
 
 use crate::common::fixture::{DSYNC, LIMIT, filled, writable};
 use crate::common::recipe::{RECIPES, bare};
@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// It does not move: all times are of one tick.
+/// The clock stands still: all times are of one tick.
 const NOW: Duration = Duration::from_secs(2_000_000_000);
-/// Power cuts behind each acknowledgement.
+/// Power cuts after each acknowledgement.
 const CUTS: u64 = 16;
 
 const LAZY: RequestFlags = RequestFlags {
@@ -29,7 +29,7 @@ const LAZY: RequestFlags = RequestFlags {
 };
 const SYNC: RequestFlags = RequestFlags { sync: true, ..LAZY };
 
-/// No commit comes by itself.
+/// Options for a volume on which nothing commits by itself.
 fn quiet() -> OpenOptions {
     OpenOptions {
         commit_interval: Duration::from_secs(3600),
@@ -47,7 +47,7 @@ fn put(file: &File, (pos, byte, len): (u64, u8, usize), flags: RequestFlags) {
     );
 }
 
-/// The first byte of a file after recovery.
+/// A byte of a file after recovery.
 fn byte_at(device: Arc<dyn Device>, path: &str, pos: u64) -> u8 {
     let volume = Volume::open_device(device, &OpenOptions::default()).unwrap();
     let file = volume.open_path(path, OpenFlags::default()).unwrap();
@@ -56,7 +56,7 @@ fn byte_at(device: Arc<dyn Device>, path: &str, pos: u64) -> u8 {
     bytes[0]
 }
 
-/// The byte is there wherever the power is cut now.
+/// Asserts that the byte is there whichever unflushed writes a power cut now loses.
 fn survives(stage: &Stage, what: &str, path: &str, (pos, byte): (u64, u8)) {
     for seed in 0..CUTS {
         let image = Arc::new(stage.disk().crash(seed).unwrap());
@@ -69,8 +69,8 @@ const DISKS: [&str; 2] = [
     "0,cache=volatile,fua=no,crash=yes",
 ];
 
-/// Rules D1, C7. The defect: the second O_SYNC overwrite of a clock tick found nothing to commit, and was acknowledged without any flush;
-/// edges that a range operation zeroed likewise.
+/// Rules D1, C7. The defect: the second O_SYNC overwrite of a clock tick found nothing to commit and was acknowledged without any
+/// flush. The same happened to the edges that a range operation zeroes.
 #[test]
 fn nothing_to_commit_is_no_reason_to_leave_the_flush_out() {
     let _watchdog = Watchdog::new(LIMIT, "nothing to commit");
@@ -99,10 +99,10 @@ fn nothing_to_commit_is_no_reason_to_leave_the_flush_out() {
     }
 }
 
-/// What is done, and how.
+/// A name, and a call that makes data durable.
 type Promise = (&'static str, fn(&Volume, &File));
 
-/// What somebody does who overwrites a block that has just been mapped, and what makes that durable.
+/// One way to overwrite a block that has just been mapped, and to make that durable.
 struct Syncing {
     name: &'static str,
     overwrite: RequestFlags,
@@ -137,8 +137,8 @@ const SYNCING: [Syncing; 5] = [
     },
 ];
 
-/// Rule D1. The defect: while somebody's commit was between its flush and its end, a sync waited for that commit, though its data had
-/// ended after the flush.
+/// Rule D1. The defect: while another thread's commit was between its flush and its end, a sync waited for that commit only, though
+/// the sync's data had ended after that flush.
 #[test]
 fn a_commit_whose_flush_began_before_covers_nothing() {
     for syncing in &SYNCING {
@@ -150,7 +150,7 @@ fn a_commit_whose_flush_began_before_covers_nothing() {
         let volume = Volume::open_device(Arc::new(valve.clone()), &quiet()).unwrap();
         let open = |path| volume.open_path(path, writable()).unwrap();
         let (other, file) = (open("/odd"), open("/sparse"));
-        // The log is announced, and two files have changed.
+        // The volume is marked as in use, and two files have changed.
         put(&other, (1 << 20, 9, 4096), LAZY);
         other.sync().unwrap();
         put(&file, (0, 1, 4096), LAZY);
@@ -160,7 +160,7 @@ fn a_commit_whose_flush_began_before_covers_nothing() {
         while valve.holding() == 0 {
             thread::yield_now();
         }
-        // Its flush is over, its commit block is on the way.
+        // The commit's flush is over, its commit block is held.
         if syncing.overwrite == LAZY {
             put(&file, (0, 2, 512), LAZY);
         }
@@ -171,7 +171,8 @@ fn a_commit_whose_flush_began_before_covers_nothing() {
             }
             (syncing.sync)(&of_volume, &of_file);
         });
-        // Long enough to find the commit under way; too short, it finds it ended, and has the same to do.
+        // Long enough for the call to meet the commit under way. If it is too short, the call finds the commit ended and owes the
+        // same.
         thread::sleep(Duration::from_millis(50));
         valve.hold_fua(false);
         syncer.join().unwrap();
@@ -184,7 +185,7 @@ fn a_commit_whose_flush_began_before_covers_nothing() {
     }
 }
 
-/// Rule D1: what is durable already is not made durable again. With one flush behind the data all that ask get their answer.
+/// Rule D1: what is durable is not made durable again. One flush that began after the data answers every later sync.
 #[test]
 fn a_flush_that_began_later_is_shared() {
     let _watchdog = Watchdog::new(LIMIT, "a shared flush");
@@ -195,19 +196,19 @@ fn a_flush_that_began_later_is_shared() {
     let file = volume.open_path("/sparse", writable()).unwrap();
     put(&file, (0, 1, 4096), LAZY);
     let before = stage.disk().counters();
-    // Its commit flushes behind the data.
+    // This sync's commit includes a flush after the data.
     file.sync().unwrap();
     let did = stage.disk().counters().since(&before);
     assert_eq!(did.flushes, 1, "{did:?}");
-    // Nothing was written since: the flush is asked for, the commit is not.
+    // Nothing was written since: the flush is repeated, the commit is not.
     let before = stage.disk().counters();
     file.sync().unwrap();
     let did = stage.disk().counters().since(&before);
     assert_eq!((did.flushes, did.writes), (1, 0), "{did:?}");
 }
 
-/// Rule D2. The defect: a loop device above a disk without a cache said that it has none either, so nobody ever synced its file, whose
-/// map was in memory only.
+/// Rule D2. The defect: a loop device above a disk without a cache reported that it has none either, so nobody ever synced its
+/// file, whose map was in memory only.
 #[test]
 fn a_stack_on_a_disk_without_a_cache_is_durable() {
     let _watchdog = Watchdog::new(LIMIT, "a stack without a cache");
@@ -272,8 +273,9 @@ fn a_stack_on_a_disk_without_a_cache_is_durable() {
     }
 }
 
-/// Rule D4. The defect: the times of all inodes that were written to went with one commit, whatever its size; of 4,400 files in 1 KiB
-/// blocks they did not fit into the smallest journal, which was aborted. Nor do they keep more inodes in memory than a bound.
+/// Rule D4. The defect: one commit wrote the times of all inodes that were written to, however many. With 4,400 files and blocks of
+/// 1 KiB they did not fit into the smallest journal, which was aborted. The number of inodes that noted times keep in memory is
+/// bounded, too.
 #[test]
 fn times_of_many_files_take_several_transactions() {
     const FILES: usize = 4400;
@@ -314,8 +316,8 @@ fn times_of_many_files_take_several_transactions() {
     }
 }
 
-/// Rule D1. The defect: who wrote noted times had taken them all out of the list first; a second sync found neither them nor a transaction, and was
-/// acknowledged before anybody had written them.
+/// Rule D1. The defect: a thread that wrote noted times first took all of them out of the list. A second sync found neither them
+/// nor a transaction, and was acknowledged before they were written.
 #[test]
 fn a_sync_does_not_overtake_who_writes_times() {
     let _watchdog = Watchdog::new(LIMIT, "two syncs");
@@ -326,7 +328,7 @@ fn a_sync_does_not_overtake_who_writes_times() {
     let volume = Volume::open_device(Arc::new(valve.clone()), &quiet()).unwrap();
     let file = volume.open_path("/odd", writable()).unwrap();
     put(&file, (4096, 7, 512), LAZY);
-    // The first handle is preceded by the superblock, whose block begins with zeros.
+    // Before the first handle, the superblock is written; its block begins with zeros.
     valve.hold(&[0]);
     let sync = |volume: &Volume| {
         let volume = volume.clone();
@@ -337,7 +339,7 @@ fn a_sync_does_not_overtake_who_writes_times() {
         thread::yield_now();
     }
     let second = sync(&volume);
-    // Long enough to be acknowledged by mistake; too short, the test sees nothing.
+    // Long enough to be acknowledged by mistake. If it is too short, the test finds nothing.
     thread::sleep(Duration::from_millis(100));
     assert!(!second.is_finished(), "nothing was written yet");
     valve.hold(&[]);
@@ -353,7 +355,8 @@ fn a_sync_does_not_overtake_who_writes_times() {
     first.join().unwrap().unwrap();
 }
 
-/// Rule D1. The defect: what was put into the inode of a file with the flag `S`, or opened with O_DSYNC, was in memory only when the call returned.
+/// Rule D1. The defect: data written into the inode of a file with the flag `S`, or opened with O_DSYNC, was in memory only when
+/// the call returned.
 #[test]
 fn what_is_kept_inside_is_durable_where_a_write_is() {
     let _watchdog = Watchdog::new(LIMIT, "kept inside");
@@ -387,8 +390,9 @@ fn what_is_kept_inside_is_durable_where_a_write_is() {
     }
 }
 
-/// Times that were noted in a group come after it. The defects: a sync in a group that had changed nothing else was acknowledged without them (rule D1); a
-/// group that was given up left them in the list, and their inodes kept the volume and its device for ever.
+/// Times that were noted in a group belong to a later transaction. The defects: a sync in a group with no other change was
+/// acknowledged without them (rule D1); an abandoned group left them in the list, and their inodes kept the volume and its device
+/// open for ever.
 #[test]
 fn times_in_a_group_are_neither_promised_nor_kept() {
     let _watchdog = Watchdog::new(LIMIT, "times in a group");

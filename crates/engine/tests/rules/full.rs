@@ -1,4 +1,5 @@
-//! A volume that is full: the last block can be used, what does not fit is refused and has changed nothing (rules G7, G8, U9, U10).
+//! A full volume: the last block can be used; a request that does not fit is refused and has changed nothing (rules G7, G8, U9,
+//! U10).
 //!
 //! Input: a small volume. Output: none. Invariants: a write returns its full length or an error; e2fsck judges the end. Limits: one thread.
 
@@ -36,7 +37,7 @@ fn is_full(result: &Result<usize, Error>) -> bool {
     matches!(result, Err(e) if matches!(e.root(), Error::NoSpace { .. }))
 }
 
-/// Appends `step` bytes again and again until there is no space; gives the size.
+/// Appends `step` bytes repeatedly until there is no space. Returns the size.
 fn fill(file: &File, step: usize) -> u64 {
     loop {
         let size = file.size();
@@ -71,7 +72,7 @@ fn opened(stage: &Stage) -> (Volume, File, Queue) {
     (volume, file, queue)
 }
 
-/// Rule G8. Large appends until one does not fit, then small ones: what is left in the end is no block that the file could use.
+/// Rule G8. Large appends until one does not fit, then small ones: no block is left in the end that the file could use.
 #[test]
 fn the_last_block_can_be_used() {
     for recipe in &SMALL {
@@ -87,15 +88,15 @@ fn the_last_block_can_be_used() {
         assert!(bytes.iter().all(|b| *b == 0x44));
         drop(file);
         volume.close().unwrap();
-        // A block of pointers may be the one that is missing.
+        // The missing block may be one for pointers.
         let left = free_blocks(&stage);
         assert!(left <= 2, "{}: {left} blocks are free", recipe.name);
         fsck(&stage.image);
     }
 }
 
-/// Rule G8. A write over many holes runs out of space in the middle: the size is as it was, every byte is old data or zeros, and what
-/// was claimed for it can be used by others.
+/// Rule G8. A write over many holes runs out of space in the middle: the size is unchanged, every byte is old data or zeros, and
+/// the blocks that were claimed for the write can be used by others.
 #[test]
 fn no_space_in_the_middle_of_a_write() {
     for recipe in &SMALL {
@@ -105,7 +106,7 @@ fn no_space_in_the_middle_of_a_write() {
         let (volume, file, queue) = opened(&stage);
         let sparse = volume.open_path("/sparse", writable()).unwrap();
         let block = recipe.block as usize;
-        // Every fourth block of it is there, then all but a few of the volume's blocks are taken.
+        // Every fourth block of the file is written, then all but a few of the volume's blocks are allocated elsewhere.
         for n in (0..64u64).step_by(4) {
             assert_eq!(
                 sparse
@@ -137,7 +138,7 @@ fn no_space_in_the_middle_of_a_write() {
                 );
             }
         }
-        // What it had claimed is there for others.
+        // The blocks that it had claimed are free for others.
         assert!(fill(&file, block) > size || free_after(&volume, &stage) <= 2);
         drop((file, sparse, queue));
         volume.close().unwrap();
@@ -152,8 +153,8 @@ fn free_after(volume: &Volume, stage: &Stage) -> u64 {
     free_blocks(stage)
 }
 
-/// Rules U9, U10. Appends in flight when the space ends: no two get the same place, and where one failed after its data was written there
-/// are zeros.
+/// Rules U9, U10. The space runs out while appends are in flight: no two get the same place, and a place whose append failed after
+/// its data was written reads as zeros.
 #[test]
 fn appends_without_space_overwrite_nothing() {
     for recipe in &SMALL {
@@ -193,7 +194,8 @@ fn appends_without_space_overwrite_nothing() {
     }
 }
 
-/// Rule U10. Writes behind the end that failed, of more bytes than the volume has: the size is where it was, and as much space is left as without them.
+/// Rule U10. Failed writes past the end, of more bytes in all than the volume has: the size is unchanged, and as much space is left
+/// as without them.
 #[test]
 fn what_failed_keeps_no_space() {
     for recipe in &SMALL {
@@ -203,7 +205,7 @@ fn what_failed_keeps_no_space() {
             let (file, queue, id) = bed.open("/empty");
             bed.valve.fail(&[2]);
             for n in (0..if fails { 240 } else { 0 }).step_by(8) {
-                // Behind the end, and far behind it.
+                // Just past the end, and far past it.
                 let append = |n| Request::append(id, filled(2, 64 << 10), n);
                 let write = |n| Request::write(id, n << 16, filled(2, 64 << 10), n);
                 let requests = (n..n + 8).map(|n| if n % 2 == 0 { append(n) } else { write(n) });
@@ -217,13 +219,13 @@ fn what_failed_keeps_no_space() {
             bed.finish();
             end
         });
-        // Another order of claims may take another node.
+        // Another order of claims may need one node of the map more or less.
         let lost = ends[0].abs_diff(ends[1]) / recipe.block;
         assert!(lost <= 2, "{}: {ends:?}", recipe.name);
     }
 }
 
-/// Rule U9. An append that there is no space for leaves no gap: the one that comes after it goes behind the one before, which is still in flight.
+/// Rule U9. An append that gets no space leaves no gap: the next one follows the one before it, which is still in flight.
 #[test]
 fn an_append_without_space_leaves_no_gap() {
     for recipe in &SMALL {
@@ -251,8 +253,9 @@ fn an_append_without_space_leaves_no_gap() {
     }
 }
 
-/// Where all is used to the last block, and the map has no room for another extent, a range changes if that splits none: a hole takes the
-/// beginning or the end of extents, room is made between two. What needs another extent is refused with all as it was (rule G8).
+/// All blocks are in use, and the root of the map has no room for another extent. A range operation succeeds if it splits no
+/// extent: punching the beginning or the end of extents, inserting between two. One that needs another extent is refused and
+/// changes nothing (rule G8).
 #[test]
 fn what_splits_no_extent_needs_no_space() {
     let _watchdog = Watchdog::new(LIMIT, "no space for a node");
@@ -260,7 +263,7 @@ fn what_splits_no_extent_needs_no_space() {
     let (filler, ..) = bed.open("/empty");
     let [file, last] = ["/file", "/last"].map(|path| bed.volume.create(path, 0o600).unwrap());
     let mut model = vec![0; 70 << 10];
-    // As many extents as the inode holds.
+    // As many extents as fit into the inode.
     for start in [0, 20, 40, 60].map(|block| block << 10) {
         let written = file.write_at(start, filled(0x66, 10 << 10)).1;
         assert_eq!(written.unwrap(), 10 << 10);

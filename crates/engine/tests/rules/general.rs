@@ -1,4 +1,4 @@
-//! Requests as such: alignment, the file's end, holes, what waits and what does not, what is refused and given back (rules G1 to G12).
+//! Requests in general: alignment, the file's end, holes, what may wait, what is refused and given back (rules G1 to G12).
 //!
 //! Input: recipes of known files. Output: none. Invariant: counts are asserted, times never. Limits: reads and overwrites.
 
@@ -13,8 +13,8 @@ use diorite_block::Buf;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Rules G1, G2: wrong alignment each way is refused, by name and by how much, and nothing changes; pieces of any size and number
-/// make a request if their sum is a multiple.
+/// Rules G1, G2: a misaligned request is refused with an error that says what is misaligned and by how much, and nothing changes.
+/// Pieces of memory may have any size and number if their sum is a multiple of the logical block.
 #[test]
 fn alignment_is_judged_by_the_device() {
     let _watchdog = Watchdog::new(LIMIT, "alignment");
@@ -64,7 +64,7 @@ fn alignment_is_judged_by_the_device() {
                 assert_eq!(done.buf.len() as u64, len, "the buffer comes back");
             }
         }
-        // Past what any file can have.
+        // Past the largest size of a file.
         let far = (u64::MAX - 1_000_000) / 4096 * 4096;
         let done = run_all(
             &queue,
@@ -81,7 +81,7 @@ fn alignment_is_judged_by_the_device() {
         );
         assert_eq!(stage.disk().counters(), taken, "no I/O");
         assert!(stage.bytes() == before);
-        // Odd pieces.
+        // Pieces of odd sizes.
         let sizes = [1, 510, 3, 4096, 1, 1, 7, 512, 2909, 8192 - 8040 + 8192];
         let parts: Vec<Buf> = sizes.iter().map(|n| Buf::zeroed(*n)).collect();
         let buf = Buf::from_parts(parts);
@@ -107,7 +107,8 @@ fn alignment_is_judged_by_the_device() {
     }
 }
 
-/// Rule G2: memory that is less aligned than the device wants it is refused, by how much; a part of a buffer that is aligned is not.
+/// Rule G2: memory that is less aligned than the device requires is refused, with the amount; an aligned part of a buffer is
+/// accepted.
 #[test]
 fn memory_is_as_aligned_as_the_device_wants_it() {
     let _watchdog = Watchdog::new(LIMIT, "memory");
@@ -141,8 +142,8 @@ fn memory_is_as_aligned_as_the_device_wants_it() {
     }
 }
 
-/// Rules G3, G4: holes and unwritten blocks read as zeros without the device; the end of the file is a short count, and the device
-/// gives no more than the sectors that hold the file's bytes.
+/// Rules G3, G4: holes and unwritten blocks read as zeros without device I/O. A read across the end of the file returns a short
+/// count, and the device reads only the sectors that hold the file's bytes.
 #[test]
 fn zeros_need_no_device() {
     let _watchdog = Watchdog::new(LIMIT, "zeros");
@@ -154,7 +155,7 @@ fn zeros_need_no_device() {
     // Loads the map.
     file.mappings(0, file.size()).unwrap();
     let blocks = holed.written.len() as u64 - 1;
-    // Behind the end of the file lies what nobody has written to it.
+    // Past the end of the file, the block has bytes that nobody wrote to the file.
     let MappingState::Written(last) = file.mappings(blocks * 4096, 1).unwrap()[0].state else {
         panic!("the last block holds data")
     };
@@ -201,8 +202,8 @@ fn zeros_need_no_device() {
     assert_eq!(stage.disk().counters(), before);
 }
 
-/// Rule G12: with a part of the map not in memory NOWAIT is EAGAIN and loads nothing; without it the map is loaded, and then NOWAIT
-/// is served. A write past the end needs zeros behind the old end first: EAGAIN too, and nothing happens.
+/// Rule G12: if a part of the map is not in memory, NOWAIT gets EAGAIN and loads nothing; a request without it loads the map, and
+/// then NOWAIT is served. A write past the end first needs zeros after the old end: EAGAIN too, and nothing happens.
 #[test]
 fn nowait_waits_for_nothing() {
     let _watchdog = Watchdog::new(LIMIT, "nowait");
@@ -247,7 +248,7 @@ fn nowait_waits_for_nothing() {
         for done in ask() {
             assert!(done.result.is_ok(), "{done:?}");
         }
-        // Another queue sees the same map.
+        // Another queue uses the same map.
         let other = volume.queue(2).unwrap();
         let id = other.attach(&file).unwrap();
         let done = run_all(
@@ -266,8 +267,8 @@ fn nowait_waits_for_nothing() {
     }
 }
 
-/// Rule G12. A request that may not wait says so to the device where it is one piece; of several, one could be refused when another was
-/// done.
+/// Rule G12. A NOWAIT request passes that flag to the device if it is a single bio. With several bios, one could be refused after
+/// another has been done.
 #[test]
 fn only_one_piece_asks_the_device_not_to_wait() {
     let _watchdog = Watchdog::new(LIMIT, "one piece");
@@ -286,7 +287,7 @@ fn only_one_piece_asks_the_device_not_to_wait() {
         assert!(done[0].result.is_ok(), "{done:?}");
         valve.not_to_wait() - before
     };
-    // In two pieces of memory, which the fast attempt does not take.
+    // Two pieces of memory, which the fast attempt does not take.
     let halves = |len: usize| Buf::from_parts(vec![Buf::zeroed(len / 2), Buf::zeroed(len / 2)]);
     let requests = |len| {
         [
@@ -304,7 +305,7 @@ fn only_one_piece_asks_the_device_not_to_wait() {
     }
 }
 
-/// Rules G5, G6: requests of many pieces through queues with fewer slots than pieces, each once, for every depth.
+/// Rules G5, G6: requests of many pieces, through queues with fewer slots than pieces: each completes exactly once, at every depth.
 #[test]
 fn more_pieces_than_slots() {
     let _watchdog = Watchdog::new(LIMIT, "pieces");
@@ -341,7 +342,7 @@ fn more_pieces_than_slots() {
     }
 }
 
-/// A request that names a file of another queue, or one that was detached, is refused and given back (rule G5).
+/// A request whose file id belongs to another queue, or was detached, is refused and given back (rule G5).
 #[test]
 fn a_stale_file_is_refused() {
     let _watchdog = Watchdog::new(LIMIT, "stale");
@@ -379,7 +380,7 @@ fn a_stale_file_is_refused() {
     );
 }
 
-/// Only file data may change in this version: directories and the volume's own inodes are not opened for writing, however named.
+/// Only regular files are opened for writing: directories and the volume's own inodes are not, by name or by number.
 #[test]
 fn only_files_are_opened_for_writing() {
     let (_dir, image, _) = made(0);
@@ -395,7 +396,7 @@ fn only_files_are_opened_for_writing() {
     fsck(&image);
 }
 
-/// After close a request is refused with ShutDown, on queues that are still there too; what was in flight is there to be reaped.
+/// After close, requests are refused with ShutDown, also by queues that still exist; requests that were in flight can be reaped.
 #[test]
 fn a_closed_volume_refuses_requests() {
     let _watchdog = Watchdog::new(LIMIT, "closed");
@@ -415,7 +416,7 @@ fn a_closed_volume_refuses_requests() {
     assert!(matches!(done[0].result, Err(Error::ShutDown)), "{done:?}");
 }
 
-/// Concurrent walks of maps that the budget throws out again: mappings are whole whatever others do.
+/// Concurrent lookups in maps that the cache budget evicts repeatedly: every caller gets complete mappings.
 #[test]
 fn maps_fall_back_to_their_roots_under_walkers() {
     let _watchdog = Watchdog::new(LIMIT, "map budget");
@@ -460,7 +461,8 @@ fn maps_fall_back_to_their_roots_under_walkers() {
     }
 }
 
-/// Two threads on one queue: one attaches and detaches while the other submits what it has just been given.
+/// Two threads on one queue: one attaches and detaches files while the other submits requests with the ids that it gets from the
+/// first.
 #[test]
 fn threads_that_share_a_queue() {
     let _watchdog = Watchdog::new(LIMIT, "shared queue");
@@ -498,7 +500,7 @@ fn threads_that_share_a_queue() {
     queue.reap(&mut done, queue.in_use(), None);
 }
 
-/// A file whose data is in its inode is read from there, and moved out by its first write; both are counted.
+/// A file with inline data is read from its inode, and its first write moves the data out to a block; both are counted.
 #[test]
 fn inline_data_is_read_and_moves_out() {
     let _watchdog = Watchdog::new(LIMIT, "inline data");

@@ -1,7 +1,8 @@
-//! Limits and failures: a caller's numbers, a policy that changes, bytes and blocks that an error leaves behind (rules D5 to D7, D9, D11).
+//! Limits and failures: extreme numbers from callers, policies that change, bytes and blocks that an error leaves behind (rules D5
+//! to D7, D9, D11).
 //!
-//! Input: volumes on a device that holds, fails and lies about requests. Output: none. Invariants: counts are asserted, times never;
-//! e2fsck judges the end. Limits: the cases of a few requests.
+//! Input: volumes on a device that holds requests, fails them, or executes them and reports a failure. Output: none. Invariants:
+//! counts are asserted, times never; e2fsck judges the end. Limits: the cases of a few requests.
 
 use crate::bed::{Bed, drain_until, push_out, quiet};
 use crate::common::fixture::{DSYNC, LIMIT, filled, known, made, run_all, sim, writable};
@@ -26,8 +27,8 @@ fn contents(file: &File) -> Vec<u8> {
     bytes
 }
 
-/// Rule D7. A hole punched at 2^64 - 101 emptied the whole file: its start was rounded up over the end of numbers. No range and no size
-/// at the ends of what 64 bits hold touches a byte, and what no file can have is refused as too big.
+/// Rule D7. The defect: punching a hole at 2^64 - 101 emptied the whole file, because rounding up its start wrapped to 0. No range
+/// and no size near the limits of 64 bits touches a byte, and one that no file can have is refused as too big.
 #[test]
 fn ranges_at_the_end_of_numbers_touch_nothing() {
     let _watchdog = Watchdog::new(LIMIT, "ranges at the end of numbers");
@@ -65,7 +66,7 @@ fn ranges_at_the_end_of_numbers_touch_nothing() {
             let too_big = matches!(done, Err(Error::TooBig { .. }));
             assert!(too_big, "{mode:?} {len} at {pos}: {done:?}");
         }
-        // The length alone wraps.
+        // Only start plus length wraps.
         let done = file.fallocate(mode, 4096, max - 4000);
         assert!(
             matches!(done, Err(Error::TooBig { .. })),
@@ -81,12 +82,12 @@ fn ranges_at_the_end_of_numbers_touch_nothing() {
     }
     assert_eq!(file.metadata().blocks, blocks);
     assert!(contents(&file) == before, "bytes of the file have changed");
-    // The largest size that there is, and back.
+    // The largest size of a file, and back.
     file.truncate(most).unwrap();
     assert_eq!(file.size(), most);
     file.truncate(before.len() as u64).unwrap();
     assert!(contents(&file) == before, "bytes of the file have changed");
-    // A hole may reach further than a file can.
+    // The range of a hole may reach past the largest size of a file.
     file.fallocate(Fallocate::PunchHole, 4096, max - 4096)
         .unwrap();
     let now = contents(&file);
@@ -94,7 +95,7 @@ fn ranges_at_the_end_of_numbers_touch_nothing() {
     bed.finish();
 }
 
-/// Rule D7. An append whose data goes through the journal may end where a file can at the latest, and not a sector behind.
+/// Rule D7. An append whose data goes through the journal may end at the largest size of a file, and not a sector past it.
 #[test]
 fn an_append_through_the_journal_ends_where_a_file_can() {
     let _watchdog = Watchdog::new(LIMIT, "the last append");
@@ -119,8 +120,8 @@ fn an_append_through_the_journal_ends_where_a_file_can() {
     bed.finish();
 }
 
-/// Rule D7. A vectored buffer of 4 GiB panicked inside the queue, whose slot stayed taken. What is too large, or no part of its request,
-/// is refused, comes back with its buffer, and leaves every slot free.
+/// Rule D7. The defect: a vectored buffer of 4 GiB panicked inside the queue and its slot stayed taken. A request that is too
+/// large, or whose range is not within its buffer, is refused, returned with its buffer, and leaves every slot free.
 #[test]
 fn requests_larger_than_a_slot_can_say_come_back() {
     let _watchdog = Watchdog::new(LIMIT, "4 GiB");
@@ -165,7 +166,7 @@ fn requests_larger_than_a_slot_can_say_come_back() {
         assert_eq!((queue.in_use(), queue.free()), (0, queue.depth()));
     };
     for make in of_data {
-        // What 32 bits would take for nothing, and for a sector.
+        // Lengths that wrap to 0 and to one sector in 32 bits.
         for more in [0, 512] {
             refused(make(id, parts(more)));
         }
@@ -178,7 +179,7 @@ fn requests_larger_than_a_slot_can_say_come_back() {
         refused(Request::write_last(id, 98_304, Buf::zeroed(4096), len, 0));
     }
     assert!(contents(&file) == before, "bytes of the file have changed");
-    // What is just not too large is served.
+    // The largest request that is allowed is served.
     for (len, got) in [(512, 512), (1 << 30, 100_001)] {
         let done = run_all(&queue, vec![Request::read(id, 0, Buf::zeroed(len), 0)]);
         assert_eq!(*done[0].result.as_ref().unwrap(), got);
@@ -186,8 +187,8 @@ fn requests_larger_than_a_slot_can_say_come_back() {
     bed.finish();
 }
 
-/// Rule D6. A write that had its range asked for the turn when the policy had become one that wants that, and waited for the other that
-/// waited for its range: for ever. Both end, under every change of one policy to another.
+/// Rule D6. The defect: a write that had its range asked for the exclusive turn, because a new policy now required that, and waited
+/// for another that waited for its range: a deadlock. Both end, under every change from one policy to another.
 #[test]
 fn a_policy_that_changes_in_mid_flight_is_for_what_comes_after() {
     let watchdog = Watchdog::new(LIMIT, "policies");
@@ -203,7 +204,7 @@ fn a_policy_that_changes_in_mid_flight_is_for_what_comes_after() {
             let file = volume.open_path("/sparse", writable()).unwrap();
             let queue = volume.queue(8).unwrap();
             let id = queue.attach(&file).unwrap();
-            // The bitmap that the first one needs.
+            // Holds the read of the bitmap that the first write needs.
             valve.hold_reads(0..u64::MAX);
             let write = |n: u64| Request::write(id, 65_536 + n * 512, filled(1 + n as u8, 512), n);
             queue.submit(&mut VecDeque::from([write(0), write(1)]));
@@ -227,7 +228,8 @@ fn a_policy_that_changes_in_mid_flight_is_for_what_comes_after() {
     }
 }
 
-/// Rule D6. The same without aim: appends, fills and overwrites of one file by two queues, while the policy changes all the time.
+/// Rule D6. As above, at random: appends, fills and overwrites of one file through two queues, while the policy changes all the
+/// time.
 #[test]
 fn a_storm_under_policies_that_change() {
     let watchdog = Watchdog::new(LIMIT, "policies in a storm");
@@ -263,7 +265,7 @@ fn a_storm_under_policies_that_change() {
         stop.store(true, Ordering::Relaxed);
     });
     bed.volume.set_policy(Policy::DIORITE);
-    // Overlapping overwrites were asked for.
+    // Overlapping overwrites are part of the test, so overlaps are not judged.
     bed.finish();
 }
 
@@ -275,21 +277,22 @@ fn storm_write(id: diorite::FileId, rng: &mut Rng, token: u64) -> Request {
     }
 }
 
-/// What happens to a file after a write behind its end has failed.
+/// What happens to a file after a write past its end has failed.
 #[derive(Clone, Copy, Debug)]
 enum After {
     Truncate,
     Write,
-    /// A write that was on its way before.
+    /// A write further on that was in flight before.
     WriteBefore,
 }
 
-/// Rules D9, U9, U10. A write into the rest of the last block reached the device and was called failed; "what lies behind the end is
-/// zeros" stayed noted, and the file that became longer showed those bytes. They read as zeros, whoever makes it longer.
+/// Rules D9, U9, U10. The defect: a write into the rest of the last block reached the device but was reported as failed. The note
+/// that the bytes past the end are zeros stayed, and once the file became longer it showed the written bytes. They read as zeros,
+/// whichever operation makes the file longer.
 #[test]
 fn what_a_failed_write_left_behind_the_end_is_not_shown() {
     let _watchdog = Watchdog::new(LIMIT, "behind the end");
-    // The second of each has the end of its last block looked at already. Before that, no write passes another.
+    // In the second of each pair, the end of the last block was zeroed before. Until then, no write overtakes another.
     let cases = [
         (After::Truncate, false),
         (After::Truncate, true),
@@ -342,8 +345,8 @@ fn what_a_failed_write_left_behind_the_end_is_not_shown() {
     }
 }
 
-/// Rule D9. A truncation noted that zeros lie behind the new end before the size had moved; it failed, and what lay behind the old end
-/// was shown when the file became longer.
+/// Rule D9. The defect: a truncation noted that the bytes past the new end are zeros before the size had moved. It failed, and the
+/// bytes past the old end became visible when the file was made longer.
 #[test]
 fn a_truncation_that_fails_knows_nothing_of_the_old_end() {
     let _watchdog = Watchdog::new(LIMIT, "a truncation that fails");
@@ -356,7 +359,7 @@ fn a_truncation_that_fails_knows_nothing_of_the_old_end() {
         map_cache: 0,
         ..quiet()
     };
-    // What somebody left behind the end, as a mapping of its last page may.
+    // Garbage past the end, as a memory mapping of the last page may leave it.
     let peek = stage.open(&OpenOptions::default()).unwrap();
     let file = peek.open_path("/pieces", OpenFlags::default()).unwrap();
     let last = file.mappings(size - 1, 1).unwrap()[0];
@@ -371,9 +374,9 @@ fn a_truncation_that_fails_knows_nothing_of_the_old_end() {
 
     let volume = Volume::open_device(Arc::new(valve.clone()), &options).unwrap();
     let file = volume.open_path("/pieces", writable()).unwrap();
-    // The root's first entry: a leaf of the map, or a node above it.
+    // The node that the root's first entry points to: a leaf of the map, or a node above one.
     let node = leaf_of(&file) * 4096;
-    // What is in the cache would be taken from there.
+    // So that it has to be read from the device.
     push_out(&volume);
     valve.fail_reads(node..node + 4096);
     let cut = file.truncate(8192);
@@ -387,15 +390,15 @@ fn a_truncation_that_fails_knows_nothing_of_the_old_end() {
     assert!(shown.is_empty(), "{shown:x?}");
 }
 
-/// The block that the first entry of the root of a file's extent tree names.
+/// The block that the first entry in the root of a file's extent tree points to.
 fn leaf_of(file: &File) -> u64 {
     let root = &file.metadata().i_block;
     assert!(root[6] > 0, "the tree has a node below its root");
     u64::from(u32::from_le_bytes(root[16..20].try_into().unwrap()))
 }
 
-/// Rule D11. A conversion that failed while its map was loaded kept what was claimed for it, until the volume was opened again. After a
-/// storm of such failures all that is free on disk can be written.
+/// Rule D11. The defect: a conversion that failed while it loaded its map kept the blocks claimed for it until the volume was
+/// opened again. After many such failures, all space that is free on disk can be written.
 #[test]
 fn claims_of_failed_conversions_come_back() {
     let watchdog = Watchdog::new(LIMIT, "failed conversions");
@@ -427,7 +430,7 @@ fn claims_of_failed_conversions_come_back() {
         let write = Request::write(id, block * 4096, filled(0xD7, 4096), 0).with_flags(DSYNC);
         queue.submit(&mut VecDeque::from([write]));
         drain_until(&queue, || valve.holding() == 1);
-        // What the caches had of the map goes.
+        // Evict the map from the caches.
         push_out(&volume);
         valve.fail_reads(leaf..leaf + 4096);
         valve.hold(&[]);
@@ -451,7 +454,7 @@ fn claims_of_failed_conversions_come_back() {
     fsck(&image);
 }
 
-/// Writes until there is no space; says how many blocks.
+/// Writes until there is no space. Returns the number of blocks.
 fn fill(volume: &Volume) -> u64 {
     let file = volume.open_path("/empty", writable()).unwrap();
     let from = file.size().next_multiple_of(4096);
@@ -464,8 +467,8 @@ fn fill(volume: &Volume) -> u64 {
     (pos - from) / 4096
 }
 
-/// Rules C7, D1. The flag S, given to a file that a queue has attached already, was not seen by that queue: its writes were acknowledged
-/// as anybody's. They are durable as long as the file has it.
+/// Rules C7, D1. The defect: if a file was given the flag S when a queue had it attached already, that queue did not notice, and
+/// acknowledged writes before they were durable. They are durable for as long as the file has the flag.
 #[test]
 fn a_flag_is_seen_by_queues_that_have_the_file() {
     let _watchdog = Watchdog::new(LIMIT, "the flag S");
@@ -477,7 +480,7 @@ fn a_flag_is_seen_by_queues_that_have_the_file() {
     let id = queue.attach(&file).unwrap();
     let plain = file.metadata().flags;
     let commits = || volume.journal_stats().commits;
-    // Flushes, commits, and whether anything was made durable by FUA.
+    // The number of flushes, of commits, and whether anything was made durable by FUA.
     let did = |request: Request| {
         let (before, commits_before) = (stage.disk().counters(), commits());
         let done = run_all(&queue, vec![request]);
@@ -490,7 +493,7 @@ fn a_flag_is_seen_by_queues_that_have_the_file() {
     let sync = || Request::sync(id, true, 0);
     let (nothing, flush, commit) = ((0, 0, false), (1, 0, false), (1, 1, true));
     assert_eq!(overwrite().flags, RequestFlags::default());
-    // The first change says in the superblock that the volume is in use.
+    // The first change marks the volume as in use in the superblock.
     did(resize(95_000));
     for size in [90_000, 80_000] {
         assert_eq!(
@@ -498,7 +501,7 @@ fn a_flag_is_seen_by_queues_that_have_the_file() {
             (nothing, nothing)
         );
         file.set_flags(plain.with(InodeFlags::SYNC)).unwrap();
-        // As O_SYNC: the data by a flush behind it, the time by a commit, if the clock has moved.
+        // As with O_SYNC: a flush makes the data durable, and a commit its time, if the clock has moved.
         let by_write = did(overwrite());
         assert!(by_write == commit || by_write == flush, "{by_write:?}");
         assert_eq!(did(sync()), flush, "a write left nothing else to an fsync");
@@ -509,12 +512,12 @@ fn a_flag_is_seen_by_queues_that_have_the_file() {
     assert_eq!(did(overwrite()), nothing);
 }
 
-/// Rule D5. A write into space that lies in thousands of pieces was converted in one handle, whose credits counted one run: its
-/// transaction could become larger than the smallest journal. It goes in parts, each of which has credits for what it changes.
+/// Rule D5. The defect: a write into thousands of separate extents was converted in one handle, with credits for one run: its
+/// transaction could become larger than the smallest journal. It is converted in parts, each with credits for what it changes.
 #[test]
 fn conversions_of_many_pieces_have_credits() {
     let watchdog = Watchdog::new(LIMIT, "pieces");
-    // What is allocated in pieces may need a node for each of them when it is written.
+    // Unwritten blocks in many extents may need a node of the map for each when they are written.
     let kinds = [
         ("ext4", false, 1u64 << 20),
         ("ext4", true, 1 << 19),
@@ -539,7 +542,7 @@ fn conversions_of_many_pieces_have_credits() {
         assert_eq!(done.unwrap() as u64, len);
         let after = volume.journal_stats();
         assert_eq!(after.uncredited, 0, "{kind}, {allocated}");
-        // What is written there already lies in many leaves: no handle holds that.
+        // With unwritten extents in many leaves, no single handle can hold the conversion.
         let handles = after.handles - before.handles;
         assert!(!allocated || handles > 1, "{handles} handles");
         assert!(contents(&file) == bytes.as_slice());
@@ -552,7 +555,7 @@ fn conversions_of_many_pieces_have_credits() {
     }
 }
 
-/// A full volume of 1 KiB blocks with the smallest journal, of whose small files every other one is gone; and `/wide`, empty.
+/// A full volume of 1 KiB blocks with the smallest journal; every other one of its small files was deleted. `/wide` is empty.
 fn in_pieces(dir: &Path, kind: &str) -> PathBuf {
     const PADS: usize = 6400;
     let source = dir.join("source");
@@ -584,8 +587,8 @@ fn in_pieces(dir: &Path, kind: &str) -> PathBuf {
     image
 }
 
-/// Blocks of pointers that point to themselves map any number of blocks: `seek` and `mappings` went over all 16 million of them, and kept
-/// them in memory. They end when that is more than the volume has.
+/// The defect: blocks of pointers that point to themselves map any number of blocks, and `seek` and `mappings` visited all 16
+/// million of them and kept them in memory. They stop with an error when a map has more blocks than the volume.
 #[test]
 fn maps_that_have_more_than_the_volume_end() {
     let _watchdog = Watchdog::new(LIMIT, "pointers to themselves");
@@ -608,7 +611,7 @@ fn maps_that_have_more_than_the_volume_end() {
     std::fs::write(&image, &bytes).unwrap();
     let volume = Stage::mem(&image).open(&OpenOptions::default()).unwrap();
     let file = volume.open_path("/odd", OpenFlags::default()).unwrap();
-    // Behind the blocks that it has itself.
+    // The first byte that the triple-indirect block maps.
     let from = (12 + 256 + 65_536) * 1024;
     let found = file.seek(from, Seek::Hole);
     assert!(matches!(found, Err(Error::Damaged(_))), "{found:?}");

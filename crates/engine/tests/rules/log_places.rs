@@ -1,7 +1,7 @@
-//! Where the log of a journal may lie: nowhere else's place, and no hole (rule D10).
+//! Where the log of a journal may be: not over other structures, and without holes (rule D10).
 //!
-//! Input: images whose journal's map was changed with debugfs. Output: none. Invariant: what is refused for writing is untouched. Limits:
-//! maps of both kinds.
+//! Input: images whose journal's map was changed with debugfs. Output: none. Invariant: an image that is refused for writing is
+//! unchanged. Limits: both kinds of maps.
 
 use crate::common::fixture::{filled, writable};
 use crate::common::recipe::{RECIPES, Recipe, bare, debugfs};
@@ -16,11 +16,11 @@ use std::time::Duration;
 const EXT4: &Recipe = &RECIPES[0];
 const EXT3: &Recipe = &RECIPES[3];
 
-/// Where things are on a sound image.
+/// Where structures are on an undamaged image.
 struct Places {
     table: u64,
     bitmap: u64,
-    /// Of the journal: its first block, and of a map of pointers its first block of these.
+    /// The first block of the journal, and, if its map is of pointers, its first block of pointers.
     log: u64,
     pointers: u32,
 }
@@ -41,7 +41,7 @@ fn places(image: &Path) -> Places {
     }
 }
 
-/// Moves the first extent of the journal; its superblock goes with it.
+/// Moves the first extent of the journal and copies its superblock there.
 fn moved(image: &Path, dir: &Path, from: u64, to: u64) {
     let mut bytes = std::fs::read(image).unwrap();
     let of = |block: u64| (block as usize * 4096)..(block as usize + 1) * 4096;
@@ -50,7 +50,7 @@ fn moved(image: &Path, dir: &Path, from: u64, to: u64) {
     debugfs(image, dir, &format!("sif <8> block[5] {to}\n"));
 }
 
-/// Of an image so changed: writers are refused with these words and nothing is written, readers are not.
+/// Asserts that the changed image is refused for writing with these words and nothing is written, and that readers can open it.
 fn refused(recipe: &Recipe, words: &str, change: impl Fn(&Path, &Path, &Places)) {
     let dir = scratch();
     let image = bare(dir.path(), recipe);
@@ -70,8 +70,8 @@ fn refused(recipe: &Recipe, words: &str, change: impl Fn(&Path, &Path, &Places))
     assert_eq!(bytes, [0x55; 512]);
 }
 
-/// Rule D10. A journal with a hole was written: its log went over blocks of files, at the place that the run before the hole would have
-/// had.
+/// Rule D10. The defect: a journal with a hole was written. Its log overwrote blocks of files, where the extent before the hole
+/// would have continued.
 #[test]
 fn a_journal_with_a_hole_is_not_written() {
     let nowhere = "has no place on the device";
@@ -87,7 +87,8 @@ fn a_journal_with_a_hole_is_not_written() {
     });
 }
 
-/// Rule D10. A journal in the inode table was written: its log went over inodes. So for every structure at a fixed place.
+/// Rule D10. The defect: a journal inside the inode table was written, and its log overwrote inodes. The same holds for every
+/// structure with a fixed place.
 #[test]
 fn a_journal_in_the_volumes_own_structures_is_not_written() {
     refused(EXT4, "an inode table", |image, dir, at| {
@@ -105,7 +106,7 @@ fn a_journal_in_the_volumes_own_structures_is_not_written() {
     }
 }
 
-/// Rule D10. Nor is one that has a block twice, or a block of its own map.
+/// Rule D10. A journal that has a block twice, or a block of its own map, is not written either.
 #[test]
 fn a_journal_over_itself_is_not_written() {
     refused(EXT3, "is in it twice", |image, dir, at| {
@@ -114,7 +115,7 @@ fn a_journal_over_itself_is_not_written() {
     refused(EXT3, "or of its map", |image, dir, at| {
         debugfs(image, dir, &format!("sif <8> block[3] {}\n", at.pointers));
     });
-    // Both halves of its pointers are the same block.
+    // The indirect block is the double-indirect block, too.
     refused(EXT3, "is in its map twice", |image, dir, at| {
         debugfs(
             image,
@@ -124,7 +125,7 @@ fn a_journal_over_itself_is_not_written() {
     });
 }
 
-/// Rule D10. What a reader replays of such a log would be something else's bytes: it replays nothing and says so.
+/// Rule D10. The blocks of such a log belong to other structures, so a reader replays nothing and says so.
 #[test]
 fn a_reader_does_not_replay_a_log_that_is_elsewhere() {
     let dir = scratch();
@@ -138,7 +139,7 @@ fn a_reader_does_not_replay_a_log_that_is_elsewhere() {
     let file = volume.open_path("/empty", writable()).unwrap();
     file.write_at(0, filled(7, 4096)).1.unwrap();
     file.sync().unwrap();
-    // The power goes.
+    // A power cut.
     let mut bytes = stage.bytes();
     drop((file, volume));
     let size_of = |bytes: &[u8]| {
@@ -153,7 +154,7 @@ fn a_reader_does_not_replay_a_log_that_is_elsewhere() {
         size == 4096 && notes.contains("was replayed in memory"),
         "{notes}"
     );
-    // The journal's fourth block is nowhere: changed by hand, as debugfs would keep its hands off.
+    // Sets the journal's fourth block to 0, a hole. The inode is changed directly, as debugfs protects it.
     let at = inode_at(&bytes, 8) + 40 + 3 * 4;
     bytes[at..at + 4].fill(0);
     let (size, notes) = size_of(&bytes);
@@ -166,7 +167,7 @@ fn a_reader_does_not_replay_a_log_that_is_elsewhere() {
     assert!(said.contains("has no place on the device"), "{said}");
 }
 
-/// Where an inode of the first group begins.
+/// The byte at which an inode of the first group begins.
 fn inode_at(bytes: &[u8], ino: usize) -> usize {
     let field = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
     let size = usize::from(u16::from_le_bytes(bytes[1112..1114].try_into().unwrap()));

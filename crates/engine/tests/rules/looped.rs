@@ -41,8 +41,8 @@ pub(crate) fn bios(device: &dyn Device, depth: u32, bios: Vec<Bio>) -> Vec<Bio> 
     out
 }
 
-/// Rule L2: the last partial sector of a loop device reads as its bytes and zeros; everything up to it is readable in any request
-/// size. Rule L4: refused requests carry their kind and do not poison the queue.
+/// Rule L2: the last partial sector of a loop device reads as its bytes followed by zeros; everything up to it is readable with any
+/// size of request. Rule L4: refused requests carry the kind of error, and the queue remains usable.
 #[test]
 fn a_loop_device_ends_in_a_whole_sector() {
     let _watchdog = Watchdog::new(LIMIT, "loop");
@@ -94,7 +94,7 @@ fn a_loop_device_ends_in_a_whole_sector() {
             ]
         );
         assert!(done[5].buf.as_slice() == &odd.bytes[..4096]);
-        // Written, it is a whole sector of the file.
+        // Once written, it is a whole sector of the file.
         let mut full = Buf::zeroed(512);
         full.as_mut_slice().fill(0x3C);
         assert!(
@@ -108,7 +108,7 @@ fn a_loop_device_ends_in_a_whole_sector() {
     }
 }
 
-/// FUA on a loop device is an O_DSYNC write of the backing, and its flush a flush below, layer by layer (rules L5, C13).
+/// FUA on a loop device is an O_DSYNC write of the backing file, and a flush is passed down layer by layer (rules L5, C13).
 #[test]
 fn durability_passes_through_a_loop_device() {
     let _watchdog = Watchdog::new(LIMIT, "loop durability");
@@ -153,7 +153,7 @@ fn durability_passes_through_a_loop_device() {
     }
 }
 
-/// A read past the end of a loop device's backing never happens by its size; an empty file is a device of no size.
+/// The size of a loop device never leads to a read past the end of its backing file; an empty file is a device of size zero.
 #[test]
 fn a_loop_device_on_an_empty_file() {
     let (_dir, image, _) = made(0);
@@ -169,8 +169,8 @@ fn a_loop_device_on_an_empty_file() {
     assert!(Volume::open_device(device, &OpenOptions::default()).is_err());
 }
 
-/// Rule L5: discard and write-zeroes with unmap make a hole of the range, write-zeroes without it zeros that keep their blocks, none of them
-/// changes the size; a file without extents has no zeros to give and says so, and its discards are holes too.
+/// Rule L5: discard, and write-zeroes with unmap, punch a hole; write-zeroes without unmap keeps the blocks and zeroes them. None
+/// of them changes the size. A file without extents does not offer write-zeroes, but its discards punch holes, too.
 #[test]
 fn ranges_of_a_loop_device() {
     let _watchdog = Watchdog::new(LIMIT, "loop ranges");
@@ -208,18 +208,18 @@ fn ranges_of_a_loop_device() {
                 .filter(|m| m.state == MappingState::Hole)
                 .count();
             assert_eq!((holes, file.size()), (2, size));
-            // Nodes of the map that the holes need count too.
+            // Punching may need nodes of the map, which are counted, too.
             assert!(file.metadata().blocks < before);
             let unwritten = |m: &&Mapping| matches!(m.state, MappingState::Unwritten(_));
             let kept: u64 = written().iter().filter(unwritten).map(|m| m.len).sum();
             assert_eq!(kept, if extents { 2 } else { 0 });
-            // Nothing at all is asked of the file for nothing.
+            // An empty range causes no request of the file.
             let done = bios(&*device, 4, vec![Bio::range(BioOp::Discard, 0, 0, 0)]);
             assert!(done[0].result.is_ok());
             let mut bytes = vec![0xee; model.len()];
             assert_eq!(file.read_bytes(0, &mut bytes).unwrap(), bytes.len());
             assert!(bytes == model);
-            // What is not there can be written, and is there.
+            // The punched ranges can be written, and then hold data.
             let full = |n: u64| Bio::write(at(n), filled(0x3C, block as usize), n);
             let done = bios(&*device, 4, vec![full(0), full(1), full(2)]);
             assert!(done.iter().all(|b| b.result.is_ok()));
@@ -232,7 +232,7 @@ fn ranges_of_a_loop_device() {
     }
 }
 
-/// Many discards among writes, a queue deep; all of them end, and once each.
+/// Many discards among writes, as many in flight as the queue has slots: each completes exactly once.
 #[test]
 fn discards_among_writes() {
     let _watchdog = Watchdog::new(LIMIT, "discards among writes");
@@ -258,7 +258,8 @@ fn discards_among_writes() {
     fsck(&image);
 }
 
-/// A volume that is trimmed gives the file back what it does not use, and both are sound; with a disk of its own that fails no flush.
+/// Trimming the inner volume frees blocks of the file that it is in, and both volumes stay consistent. The image is a host file, so
+/// that no flush fails.
 #[test]
 fn trimming_a_volume_in_a_volume() {
     let _watchdog = Watchdog::new(LIMIT, "trim");
@@ -283,13 +284,13 @@ fn trimming_a_volume_in_a_volume() {
     assert!(data.iter().any(|b| *b != 0));
     drop(file);
     volume.close().unwrap();
-    // What the inner journal wrote into holes came on top.
+    // Includes the blocks that were allocated when the inner journal wrote into holes.
     let after = blocks();
     assert!(after < before / 4, "{before}, then {after}");
     unnest(dir.path(), &nest);
 }
 
-/// Rule L8: in a stack, queues that hold one request each end all that they are given: no layer waits for room that only itself can make.
+/// Rule L8: in a stack, queues with a single slot complete all requests: no layer waits for a slot that only itself can free.
 #[test]
 fn narrow_queues_of_a_stack_do_not_starve() {
     let _watchdog = Watchdog::new(LIMIT, "narrow queues");
@@ -304,7 +305,7 @@ fn narrow_queues_of_a_stack_do_not_starve() {
             scope.spawn(move || {
                 let queue = volume.queue(1).unwrap();
                 let id = queue.attach(file).unwrap();
-                // Parts of new blocks, pads around them, a sync now and then.
+                // Parts of new blocks, with zeros around them, and a sync now and then.
                 let pos = |n: u64| (thread * 40 + n) * 4096 + 1024;
                 let write = |n| Request::write(id, pos(n), filled(7, 1024), n);
                 let sync = |n| Request::sync(id, n % 2 == 0, n);
@@ -327,7 +328,7 @@ fn narrow_queues_of_a_stack_do_not_starve() {
     unnest(dir.path(), &nest);
 }
 
-/// Bios that share their token and their position end as themselves, each with its own result.
+/// Bios with the same token and the same position complete separately, each with its own result.
 #[test]
 fn bios_with_one_token_are_told_apart() {
     let _watchdog = Watchdog::new(LIMIT, "bios with one token");
@@ -344,7 +345,7 @@ fn bios_with_one_token_are_told_apart() {
         8,
         vec![
             Bio::range(BioOp::Discard, 0, 4096, 7),
-            // There is not so much space.
+            // There is not enough space for this one.
             Bio::range(BioOp::WriteZeroes, 0, 50 << 20, 7),
             Bio::range(BioOp::Discard, 0, 8192, 7),
             Bio::range(BioOp::WriteZeroes, 0, 4096, 7),
@@ -366,7 +367,8 @@ fn bios_with_one_token_are_told_apart() {
     assert_eq!(count(BioOp::Write, 4096) + count(BioOp::Read, 8192), 2);
 }
 
-/// Rule L2: a backing that shrank reads as its bytes and zeros, whatever was in the buffer; wholly behind its end that is an error.
+/// Rule L2: if the backing file shrank, a read returns its bytes followed by zeros, whatever was in the buffer; a read wholly past
+/// its end is an error.
 #[test]
 fn a_backing_that_shrank_reads_as_zeros() {
     let _watchdog = Watchdog::new(LIMIT, "shrank");
@@ -401,7 +403,7 @@ fn a_backing_that_shrank_reads_as_zeros() {
     }
 }
 
-/// Rule L6: what is done again is as durable as it was to be.
+/// Rule L6: a bio that is retried is as durable as was requested.
 #[test]
 fn what_is_done_again_is_still_durable() {
     let _watchdog = Watchdog::new(LIMIT, "again");
@@ -431,7 +433,7 @@ fn what_is_done_again_is_still_durable() {
     assert_eq!((did.writes, did.fua_writes), (1, 1));
 }
 
-/// Rule L7: nobody tries without waiting what may wait; who asked not to wait is passed on as he is.
+/// Rule L7: bios without NOWAIT are never tried with it; bios with NOWAIT are passed down with it.
 #[test]
 fn nothing_is_tried_without_waiting() {
     let _watchdog = Watchdog::new(LIMIT, "waiting");
@@ -442,7 +444,7 @@ fn nothing_is_tried_without_waiting() {
         Volume::open_device(Arc::new(valve.clone()), &one_worker(Policy::DIORITE)).unwrap();
     let file = volume.open_path("/sparse", writable()).unwrap();
     let device = LoopDevice::new(file, "loop".into());
-    // Holes, data, and both.
+    // A hole, data, and both.
     let write = |n: u64| Bio::write(n * 8192, Buf::zeroed(8192), n);
     assert!(
         bios(&device, 8, (0..64).map(write).collect())

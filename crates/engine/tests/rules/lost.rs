@@ -1,8 +1,8 @@
-//! A flush that failed: whose data it may have lost, who is told, and how often (rule D1).
+//! A flush that failed: whose data it may have lost, who gets the error, and how often (rule D1).
 //!
-//! Input: a small volume on a simulated disk with a volatile cache, behind a valve that fails flushes. Output: none. Invariant: no promise
-//! is kept by a flush that succeeded behind one that failed, if the data is older than the failure. Limits: the disk keeps what it has;
-//! that it might have dropped it is the reason, and not shown.
+//! Input: a small volume on a simulated disk with a volatile cache, behind a valve that fails flushes. Output: none. Invariant: a
+//! flush that succeeded after a failed one covers no data that is older than the failure. Limits: the simulated disk drops nothing
+//! after a failed flush; that a real one might is the reason for these rules.
 
 use crate::common::fixture::{DSYNC, LIMIT, filled, run_all, writable};
 use crate::common::recipe::{RECIPES, Recipe, bare};
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// With FUA; with a flush behind each write that has to be durable.
+/// A disk with FUA, and one that needs a flush after each durable write.
 pub(crate) const DISKS: [&str; 2] = ["0,cache=volatile,fua=yes", "0,cache=volatile,fua=no"];
 
 pub(crate) struct Bed {
@@ -36,7 +36,7 @@ pub(crate) struct Bed {
 }
 
 impl Bed {
-    /// No commit comes by itself, and one worker does what ended requests owe.
+    /// Opens the volume so that nothing commits by itself; one worker does the deferred work of requests.
     fn new(params: &str) -> Bed {
         Bed::of(&RECIPES[0], params)
     }
@@ -47,7 +47,7 @@ impl Bed {
         Bed::on(dir, path, params)
     }
 
-    /// Of an image in that directory.
+    /// As `new`, with an existing image in that directory.
     pub(crate) fn on(dir: tempfile::TempDir, path: PathBuf, params: &str) -> Bed {
         let stage = Stage::sim(&path, SimOptions::parse(params).unwrap());
         let valve = Valve::new(stage.device.clone());
@@ -70,7 +70,7 @@ impl Bed {
         self.volume.open_path(path, writable()).unwrap()
     }
 
-    /// With a hole at its beginning.
+    /// Opens the file and punches a hole at its beginning.
     fn open_with_hole(&self, path: &str) -> File {
         let file = self.open(path);
         file.fallocate(Fallocate::PunchHole, 0, 4096).unwrap();
@@ -78,7 +78,7 @@ impl Bed {
         file
     }
 
-    /// Somebody's flush fails.
+    /// Makes a flush fail, in a sync of this file.
     pub(crate) fn lose(&self, by: &File) {
         self.valve.fail_flushes(1);
         assert_failed(by.sync_data(), "whose flush it was");
@@ -101,15 +101,15 @@ fn put(file: &File, pos: u64) {
     assert_eq!(file.write_at(pos, filled(7, 512)).1.unwrap(), 512);
 }
 
-/// The defect: the next flush succeeded, and whoever asked for it was told that his data was durable, though it had been written before the
-/// flush that failed. Everybody who had something open is told once; who opens it later is not.
+/// The defect: after a failed flush, the next one succeeded, and callers were told that their data was durable, though it had been
+/// written before the flush that failed. Every open file reports the failure once; a file that is opened later does not.
 #[test]
 fn a_failed_flush_is_told_to_every_open_file_once() {
     for params in DISKS {
         let _watchdog = Watchdog::new(LIMIT, params);
         let bed = Bed::new(params);
         let (other, overwritten) = (bed.open("/sparse"), bed.open("/odd"));
-        // One of its times is not committed.
+        // One of its times is uncommitted.
         let touched = bed.open("/odd");
         let (cloned, twice) = (overwritten.clone(), bed.open("/odd"));
         let root = bed.volume.open_path("/", OpenFlags::default()).unwrap();
@@ -141,7 +141,7 @@ fn a_failed_flush_is_told_to_every_open_file_once() {
         assert_failed(bed.volume.sync(), "the volume");
         bed.volume.sync().unwrap();
         later.sync().unwrap();
-        // What is written from now on is as durable as ever.
+        // Later writes become durable as usual.
         assert_eq!(
             later
                 .call(diorite::Op::Write, 0, filled(8, 512), DSYNC)
@@ -153,7 +153,7 @@ fn a_failed_flush_is_told_to_every_open_file_once() {
     }
 }
 
-/// Close tells of what no sync of the volume has told, and a group's end.
+/// A failure that no sync of the volume has reported is reported by close, and by the end of a group.
 #[test]
 fn the_volume_is_told_by_whatever_syncs_it() {
     let _watchdog = Watchdog::new(LIMIT, "close and groups");
@@ -171,7 +171,7 @@ fn the_volume_is_told_by_whatever_syncs_it() {
     fsck(&bed.path);
 }
 
-/// An O_DSYNC write whose own flush fails answers for its data alone: the next sync is told for the rest.
+/// If the flush of an O_DSYNC write fails, the write reports that for its own data only: the next sync reports it for the rest.
 #[test]
 fn a_failed_durable_write_tells_nobody_else() {
     let _watchdog = Watchdog::new(LIMIT, "told by a write");
@@ -185,7 +185,7 @@ fn a_failed_durable_write_tells_nobody_else() {
     assert_failed(other.sync(), "another file");
 }
 
-/// The defect: a failed flush counted from the moment at which somebody reaped it. Its owner did not come back, and a sync behind it
+/// The defect: a failed flush counted only from the moment at which its owner reaped it. The owner never did, and a later sync
 /// succeeded.
 #[test]
 fn a_failed_flush_counts_before_it_is_reaped() {
@@ -210,7 +210,7 @@ fn loop_queue(device: &LoopDevice) -> Box<dyn DeviceQueue> {
     device.open_queue(options).unwrap()
 }
 
-/// Its only bio has ended.
+/// Waits for the only bio in the queue and returns its result.
 fn end_of(queue: &dyn DeviceQueue) -> Result<(), BioError> {
     let mut out = BioList::new();
     while queue.reap(&mut out) == 0 {
@@ -230,8 +230,9 @@ fn fua(pos: u64, byte: u8) -> Bio {
     }
 }
 
-/// Of those above a loop device one is told by a durable write of his that failed: the flush of all others fails, too. The defect: the
-/// write was taken for a sync of the device's file, which was told once.
+/// If a durable write to a loop device fails with a failed flush, only that bio gets the error; the next flush of the device, for
+/// all its users, must fail, too. The defect: the write was taken for a sync of the device's file, which reports the failure only
+/// once.
 #[test]
 fn a_failed_write_with_fua_does_not_stand_for_a_flush() {
     let _watchdog = Watchdog::new(LIMIT, "fua");
@@ -240,10 +241,10 @@ fn a_failed_write_with_fua_does_not_stand_for_a_flush() {
     let device = LoopDevice::new(bed.open_with_hole("/sparse"), "loop".into());
     let queue = loop_queue(&device);
     bed.valve.hold(&[4]);
-    // Into the hole: it owes a commit.
+    // A write into the hole: it owes a commit.
     queue.submit(&mut [fua(0, 4)].into());
     while bed.valve.holding() == 0 {
-        // What a worker has made ready goes down by who reaps.
+        // What a worker has prepared is submitted by the thread that reaps.
         assert_eq!(queue.reap(&mut BioList::new()), 0);
         thread::yield_now();
     }
@@ -257,7 +258,7 @@ fn a_failed_write_with_fua_does_not_stand_for_a_flush() {
     }
 }
 
-/// Of several syncs of one open file that are under way together all are told. The defect: one was, and the others acknowledged.
+/// All concurrent syncs of one open file report the failure. The defect: one did, and the others succeeded.
 #[test]
 fn syncs_under_way_together_are_all_told() {
     let _watchdog = Watchdog::new(LIMIT, "together");
@@ -271,7 +272,7 @@ fn syncs_under_way_together_are_all_told() {
             queues[0].submit(&mut [Bio::write(0, filled(7, 4096), 0)].into());
             assert_eq!(end_of(&*queues[0]), Ok(()));
         }
-        // Neither ends before both are under way.
+        // No sync ends before both have begun.
         bed.valve.hold_flushes(true);
         for queue in &queues {
             queue.submit(&mut [Bio::flush(0)].into());
@@ -282,7 +283,7 @@ fn syncs_under_way_together_are_all_told() {
     }
 }
 
-/// The same for syncs of the volume. The defect: the second began when the first had been told, and acknowledged.
+/// The same for syncs of the volume. The defect: the second began after the first had been given the error, and succeeded.
 #[test]
 fn syncs_of_the_volume_under_way_together_are_all_told() {
     let _watchdog = Watchdog::new(LIMIT, "volume");
@@ -314,8 +315,8 @@ fn reap_until(queue: &Queue, done: &mut Vec<Completion>, is: impl Fn(&[Completio
     }
 }
 
-/// The same for data of one epoch: a flush failed when it had ended, and before its own flush began or ended. Nor does it count that it
-/// shares its flush with data that is younger than the failure.
+/// A durable write fails if any flush failed after its data had ended, whether before its own flush began or before that ended. It
+/// also fails if it shares its flush with data that is younger than the failure.
 #[test]
 fn a_durable_write_is_not_acknowledged_behind_a_failed_flush() {
     let _watchdog = Watchdog::new(LIMIT, "a durable write");
@@ -334,11 +335,11 @@ fn a_durable_write_is_not_acknowledged_behind_a_failed_flush() {
     bed.valve.hold_flushes(true);
     write(1);
     reap_until(&queue, &mut done, |_| bed.valve.holding() == 1);
-    // The worker waits for the first one's flush; the second one's data has ended when another flush fails, the third one's ends behind
-    // that.
+    // The worker waits for the flush of the first write. The data of the second has ended when another flush fails; the data of the
+    // third ends after the failure.
     write(2);
     reap_until(&queue, &mut done, |_| owing() == 2);
-    // A fourth one's may have ended before that, but it is seen later.
+    // The data of a fourth may have ended before the failure, but its end is seen later.
     bed.valve.hold(&[4]);
     write(4);
     bed.lose(&other);
@@ -352,11 +353,12 @@ fn a_durable_write_is_not_acknowledged_behind_a_failed_flush() {
     assert_eq!(well, [false, false, true, false], "{done:?}");
 }
 
-/// The same for what a commit has written to the log, and for a superblock at home. The defect: the commit's own flush succeeded, and the
-/// transaction counted as durable, though the log's blocks were written before the flush that failed.
+/// A failed flush may also lose blocks that a commit has written to the log, and a superblock written home. The defect: the
+/// commit's own flush succeeded, and the transaction counted as durable, though its blocks had been written before the flush that
+/// failed.
 #[test]
 fn a_commit_does_not_build_on_a_failed_flush() {
-    // The first byte of what is held: a descriptor's magic number, the superblock's block.
+    // The first byte of the held write: of a descriptor's magic number, and of the block with the superblock.
     for (held, has_committed) in [(0xC0, true), (0, false)] {
         for params in DISKS {
             let _watchdog = Watchdog::new(LIMIT, format!("{params}, {held:#x}"));
@@ -368,7 +370,7 @@ fn a_commit_does_not_build_on_a_failed_flush() {
             }
             bed.valve.hold(&[held]);
             let syncer = thread::spawn(move || {
-                // A whole block of a hole: no zeros around it, which would be held.
+                // A whole block inside a hole, so that no zeros are written around it: those would be held.
                 file.write_at(2 << 20, filled(7, 4096)).1?;
                 file.sync()
             });

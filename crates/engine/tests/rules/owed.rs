@@ -1,8 +1,8 @@
-//! What ended writes into new space owe: who does it, in how many handles, and what is left where half of it fails (rules C2, C7, D5, D9,
-//! D11).
+//! The deferred work of ended writes into new space: which thread does it, in how many handles, and what is left if half of it
+//! fails (rules C2, C7, D5, D9, D11).
 //!
-//! Input: volumes on a device that holds and fails requests by their place. Output: none. Invariants: counts are asserted, times never;
-//! e2fsck judges the end. Limits: the cases of a few requests, in maps with several leaves.
+//! Input: volumes on a device that holds and fails requests by their place. Output: none. Invariants: counts are asserted, times
+//! never; e2fsck judges the end. Limits: the cases of a few requests, in maps with several leaves.
 
 use crate::bed::{Bed, drain_until, push_out, quiet};
 use crate::common::fixture::{DSYNC, LIMIT, filled, run_all, sim, writable};
@@ -18,10 +18,10 @@ use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Blocks of `/sparse` as [`Striped`] makes it: every other one has data.
+/// The number of blocks of `/sparse` as [`Striped`] makes it: every other one has data.
 const BLOCKS: u64 = 1400;
 
-/// A volume whose file `/sparse` has so many extents that they lie in several leaves, none of which is in memory.
+/// A volume whose file `/sparse` has so many extents that its map has several leaves, none of which is in memory.
 struct Striped {
     _dir: tempfile::TempDir,
     stage: Stage,
@@ -37,7 +37,7 @@ impl Striped {
         Striped::made(|_| ())
     }
 
-    /// With something more done to it before its leaves leave the memory.
+    /// As `new`, calling `more` on the file before its leaves are evicted from memory.
     fn made(more: impl FnOnce(&File)) -> Striped {
         let dir = scratch();
         let stage = Stage::mem(&bare(dir.path(), &RECIPES[0]));
@@ -76,7 +76,7 @@ impl Striped {
         }
     }
 
-    /// The first file block of each leaf, and the leaf's place.
+    /// For each leaf: the first file block that it maps, and its location.
     fn leaves(&self) -> Vec<(u64, u64)> {
         let root = self.file.metadata().i_block;
         let word = |at: usize| u64::from(u32::from_le_bytes(root[at..at + 4].try_into().unwrap()));
@@ -100,12 +100,13 @@ impl Striped {
         )
     }
 
-    /// These writes, all of which end together when no leaf is in memory any more and one cannot be read: did they end well?
+    /// Submits these writes so that all end together when no leaf is in memory and this one cannot be read. Returns which
+    /// succeeded.
     fn without(&self, leaf: u64, writes: &[std::ops::Range<u64>]) -> Vec<bool> {
         self.valve.hold(&[0xD7]);
         let requests = writes.iter().map(|w| self.fill(w.clone(), 0xD7));
         self.queue.submit(&mut requests.collect());
-        // Neighbours in the file are none on the device.
+        // Blocks that are neighbours in the file are not neighbours on the device, so each is a bio.
         let bios: usize = writes.iter().map(|w| (w.end - w.start) as usize).sum();
         drain_until(&self.queue, || self.valve.holding() == bios);
         push_out(&self.volume);
@@ -137,8 +138,8 @@ impl Striped {
     }
 }
 
-/// Rule C2. With the only worker at a conversion for which the device does not give a block of the map, the writes of others end all the same: who
-/// sleeps until his own are there maps them himself, and a blocking call does all that it owes.
+/// Rule C2. The only worker is busy with a conversion that waits for a block of the map. Other requests complete all the same: a
+/// caller that would sleep until its own are complete maps them itself, and a blocking call does all its deferred work.
 #[test]
 fn who_would_sleep_needs_no_worker() {
     let _watchdog = Watchdog::new(LIMIT, "no worker");
@@ -180,8 +181,8 @@ fn who_would_sleep_needs_no_worker() {
     bed.finish();
 }
 
-/// Rules D11, G9. Where a leaf of the map cannot be read, only the writes that needed it fail, not their neighbours that end with them; what one of them
-/// has mapped already is its file's, and what it has not is free again.
+/// Rules D11, G9. If a leaf of the map cannot be read, only the writes that need it fail, not others that ended with them. Blocks
+/// that a failed write has mapped already stay in the file; those that it has not are free again.
 #[test]
 fn a_conversion_that_fails_takes_nobody_with_it() {
     let watchdog = Watchdog::new(LIMIT, "half a conversion");
@@ -192,14 +193,14 @@ fn a_conversion_that_fails_takes_nobody_with_it() {
         assert!(at % 2 == 1, "the second leaf begins with data");
         watchdog.feed(format!("case {case}, {leaves:?}"));
         let (lost, writes, well) = match case {
-            // They meet where the leaves do: in the hole before the first block of the second leaf, and in the hole behind it.
+            // The ranges meet where the leaves do: in the hole before the first block of the second leaf, and in the hole after it.
             0 => (
                 second,
                 vec![at - 1..at + 1, at + 1..at + 2],
                 vec![true, false],
             ),
             1 => (first, vec![at - 1..at, at..at + 2], vec![false, true]),
-            // One that has a block in each.
+            // One write with a block in each leaf.
             2 => (second, iter::once(at - 1..at + 2).collect(), vec![false]),
             _ => (first, iter::once(at - 1..at + 2).collect(), vec![false]),
         };
@@ -209,7 +210,7 @@ fn a_conversion_that_fails_takes_nobody_with_it() {
                 assert!(bed.all_are(blocks.clone(), 0xD7), "case {case}");
                 continue;
             }
-            // A block that is not mapped reads as zeros, one that is holds what was written.
+            // An unmapped block reads as zeros, a mapped one as the written data.
             for block in blocks.clone().filter(|b| *b != at) {
                 let seen = bed.all_are(block..block + 1, 0) || bed.all_are(block..block + 1, 0xD7);
                 assert!(seen, "case {case}: block {block}");
@@ -228,14 +229,14 @@ fn a_conversion_that_fails_takes_nobody_with_it() {
     }
 }
 
-/// Rules U9, G9. A write that makes the file longer and fails because a part of its map cannot be read leaves no written block behind the
-/// size. The defect: what had been mapped of it stayed there, and a later truncation showed it.
+/// Rules U9, G9. A write that extends the file and fails because a part of its map cannot be read leaves no written block past the
+/// size. The defect: the blocks that it had mapped stayed there, and a later truncation made them visible.
 #[test]
 fn what_is_mapped_of_a_failed_write_is_inside_the_size() {
     const MORE: u64 = BLOCKS + 8;
     let _watchdog = Watchdog::new(LIMIT, "behind the size");
     let bed = Striped::made(|file| {
-        // In the order of the file, so that its leaves are full.
+        // Written in file order, so that the leaves of the map are full.
         file.truncate(0).unwrap();
         let keep = Fallocate::Allocate { keep_size: true };
         let ahead = (1..BLOCKS).step_by(2);
@@ -257,8 +258,8 @@ fn what_is_mapped_of_a_failed_write_is_inside_the_size() {
     bed.finish();
 }
 
-/// Rules D11, U9. Of writes that make the file longer and end together one fails as it is mapped, behind the end or next to another: the others
-/// are there.
+/// Rules D11, U9. Of several extending writes that end together, one fails while it is mapped, past the end or next to another: the
+/// others succeed and their data is there.
 #[test]
 fn a_failed_write_over_the_end_takes_nobody_with_it() {
     const MORE: u64 = BLOCKS + 8;
@@ -288,8 +289,9 @@ fn a_failed_write_over_the_end_takes_nobody_with_it() {
     }
 }
 
-/// Rules U11, D9. A write over the end that fails as it is mapped has left bytes behind the end; one that is under way behind it, and left
-/// that block to the first, shows zeros there. The defect: it showed what the failed one had written.
+/// Rules U11, D9. An extending write that fails while it is mapped has left its bytes past the end. A write further on, still in
+/// flight, had left that block to the first one: zeros must be there when it moves the size. The defect: the bytes of the failed
+/// write showed.
 #[test]
 fn a_failed_conversion_leaves_zeros_behind_the_end() {
     const SIZE: u64 = (BLOCKS - 1) * 4096 + 512;
@@ -322,8 +324,8 @@ fn a_failed_conversion_leaves_zeros_behind_the_end() {
     bed.finish();
 }
 
-/// Rule D5. A write that lies in hundreds of holes is mapped in parts, each with credits for what it changes, whether a worker does it, who waits for it
-/// in a queue, or a blocking call; also where the running transaction is empty and would take all of it.
+/// Rule D5. A write into hundreds of holes is mapped in parts, each with credits for what it changes, whether a worker does it, a
+/// caller that waits in a queue, or a blocking call; also if the running transaction is empty and could hold all of it.
 #[test]
 fn a_write_into_many_holes_goes_in_parts() {
     let watchdog = Watchdog::new(LIMIT, "many holes");
@@ -334,7 +336,7 @@ fn a_write_into_many_holes_goes_in_parts() {
     ] {
         watchdog.feed(by);
         let bed = Striped::new();
-        // The volume is marked as in use before, or nothing is mapped at once.
+        // Marks the volume as in use; without that, nothing is mapped inline.
         let first = run_all(&bed.queue, vec![bed.fill(0..1, 0x3C)]);
         assert!(first[0].result.is_ok(), "{by}: {first:?}");
         bed.volume.sync().unwrap();
@@ -357,8 +359,8 @@ fn a_write_into_many_holes_goes_in_parts() {
     }
 }
 
-/// Rule D5. Fills of single blocks that end together are mapped in as few handles as have the credits for them: far behind in a file, too, they cost no
-/// more than what they change.
+/// Rule D5. Fills of single blocks that end together are mapped in as few handles as have the credits for them. A block far inside
+/// a large file needs no more credits than what it changes.
 #[test]
 fn fills_that_end_together_share_handles() {
     const FAR: u64 = 200_000;
@@ -386,8 +388,8 @@ fn fills_that_end_together_share_handles() {
     }
 }
 
-/// Rule C7. An O_DSYNC overwrite of a block that has just been mapped waits for the commit with the map, which is under way, and not for one more
-/// with its time.
+/// Rule C7. An O_DSYNC overwrite of a block that has just been mapped waits for the commit under way that has the map, and not for
+/// another one with its time.
 #[test]
 fn a_time_is_nothing_that_o_dsync_waits_for() {
     let _watchdog = Watchdog::new(LIMIT, "a time");
@@ -398,7 +400,7 @@ fn a_time_is_nothing_that_o_dsync_waits_for() {
     let file = volume.open_path("/sparse", writable()).unwrap();
     let queue = volume.queue(8).unwrap();
     let id = queue.attach(&file).unwrap();
-    // The volume is marked as in use before.
+    // The first round marks the volume as in use.
     for (n, sync) in [(2, true), (0, false)] {
         file.write_at(n * 4096, filled(1, 4096)).1.unwrap();
         if sync {
@@ -425,7 +427,7 @@ fn a_time_is_nothing_that_o_dsync_waits_for() {
     assert_eq!(volume.journal_stats().commits - before, 1);
 }
 
-/// Rule D9. A write inside a file says nothing of what lies behind its end: that is zeroed when the file becomes longer.
+/// Rule D9. A write inside a file says nothing about the bytes past its end: they are zeroed when the file becomes longer.
 #[test]
 fn a_fill_inside_says_nothing_of_the_end() {
     let _watchdog = Watchdog::new(LIMIT, "inside");
@@ -452,8 +454,8 @@ fn a_fill_inside_says_nothing_of_the_end() {
     bed.finish();
 }
 
-/// Rules D9, U11. After a success it is known that zeros lie behind the new end: appends of sectors to one block look at it once, and only a failure makes
-/// them look again.
+/// Rules D9, U11. After a success it is known that the bytes past the new end are zeros: appends of sectors to one block need
+/// preparation once, and again only after a failure.
 #[test]
 fn the_end_is_looked_at_once() {
     let _watchdog = Watchdog::new(LIMIT, "the end");
@@ -466,7 +468,7 @@ fn the_end_is_looked_at_once() {
         assert_eq!(device, byte == 3, "{done:?}");
         queue.counters().prepared - before
     };
-    // A block has to be claimed.
+    // The first append has to claim a block.
     assert_eq!(append(1), 1);
     for _ in 0..3 {
         assert_eq!(append(1), 0);

@@ -1,4 +1,4 @@
-//! What a request looks at again after it has waited: the size, the map, where it goes, whether it may (rules G15, U7).
+//! What a request checks again after it has waited: the size, the map, its place, its permissions (rules G15, U7).
 //!
 //! Input: volumes on a device that holds requests back. Output: none. Invariants: counts are asserted, times never; e2fsck judges the end.
 //! Limits: the cases of two or three requests.
@@ -29,8 +29,8 @@ fn collect(queue: &Queue, count: usize) {
     assert!(done.iter().all(|d| d.result.is_ok()), "{done:?}");
 }
 
-/// Rule G15. Who makes a file longer looks at its size when the appends before him have ended: none of them is cut off, and who makes it shorter
-/// gives back all that they have put behind the new end.
+/// Rule G15. An operation that makes a file longer checks the size after earlier appends have ended, so it cuts none of them off;
+/// one that makes the file shorter frees all that they have put past the new end.
 #[test]
 fn the_size_is_looked_at_after_the_wait() {
     let _watchdog = Watchdog::new(LIMIT, "size after the wait");
@@ -78,8 +78,9 @@ fn the_size_is_looked_at_after_the_wait() {
     }
 }
 
-/// Rule U7. A write has seen the size and a part of the map, and then has to run alone; a truncation that came meanwhile goes first. It looks at both
-/// again: the file ends where it ends, with its data, and zeros where the truncation has been. Where it need not run alone it goes first.
+/// Rule U7. A write has checked the size and a part of the map, and then finds that it must run alone; a truncation that came
+/// meanwhile goes first. The write checks both again: the file ends where the write ends, with its data, and with zeros where it
+/// was truncated. A write that need not run alone goes before the truncation.
 #[test]
 fn who_has_to_run_alone_after_all_looks_at_the_size_again() {
     let (dir, image, files) = made(0);
@@ -95,7 +96,7 @@ fn who_has_to_run_alone_after_all_looks_at_the_size_again() {
             let file = volume.open_path("/holed", writable()).unwrap();
             let queue = volume.queue(4).unwrap();
             let id = queue.attach(&file).unwrap();
-            // Its part of the map has to be read.
+            // The write needs a part of the map that has to be read.
             valve.hold_reads(0..u64::MAX);
             let pos = last * 4096;
             let write = Request::write(id, pos, filled(1, len), 0);
@@ -132,14 +133,14 @@ fn who_has_to_run_alone_after_all_looks_at_the_size_again() {
     assert_eq!(went_second, expected);
 }
 
-/// Rule U7. The map that was read for a write is out of date when it gets its range: another has filled the hole. It maps again, zeroes nothing of that
-/// one's, and both are there.
+/// Rule U7. The map that was read for a write is out of date when it gets its range, because another write has filled the hole. The
+/// write maps again and zeroes no sector of the other write: the data of both is there.
 #[test]
 fn a_map_from_before_the_range_counts_for_nothing() {
     let _watchdog = Watchdog::new(LIMIT, "an old map");
     let (dir, image, files) = made(0);
     let holed = known(&files, "/holed");
-    // The first is before the first extent: no node has to be read for it.
+    // The first block is before the first extent: no node of the map has to be read for it.
     let mut empty = (4..holed.written.len()).filter(|n| !holed.written[*n]);
     for block in [empty.next(), empty.next_back()].map(Option::unwrap) {
         let stage = Stage::mem(&image);
@@ -150,7 +151,7 @@ fn a_map_from_before_the_range_counts_for_nothing() {
         let pos = block as u64 * 4096;
         late.submit(&mut [Request::write(late_id, pos, filled(1, 512), 0)].into());
         assert_eq!(late.counters().map_loads, 1);
-        // One worker reads both parts of the map, this one's after that one's.
+        // One worker reads the map for both writes: for the second one after the first.
         let write = Request::write(early_id, pos + 512, filled(2, 512), 0);
         assert!(run_all(&early, vec![write])[0].result.is_ok());
         collect(&late, 1);
@@ -168,7 +169,7 @@ fn a_map_from_before_the_range_counts_for_nothing() {
     }
 }
 
-/// Rule U7. An append that waits for its turn goes where the file ends when it has it.
+/// Rule U7. An append that waits for the exclusive turn is placed where the file ends once it has the turn.
 #[test]
 fn an_append_that_waits_goes_where_the_file_ends_then() {
     for (name, policy) in PRESETS {
@@ -194,7 +195,8 @@ fn an_append_that_waits_goes_where_the_file_ends_then() {
     }
 }
 
-/// Rule U7. What was allowed when it was submitted is not when its wait has ended: it is refused, and has written nothing.
+/// Rule U7. A write that was allowed when it was submitted, but is not any more when its wait ends, is refused and has written
+/// nothing.
 #[test]
 fn who_may_not_write_any_more_after_the_wait_is_refused() {
     let _watchdog = Watchdog::new(LIMIT, "not any more");

@@ -1,5 +1,5 @@
-//! Who waits for whom in one file: readers for nobody, writers under the presets for those who must run alone, who changes the map for all
-//! (rules U6, U7, B2, G13, G16).
+//! Which requests of one file wait for others: readers for none; writers, depending on the preset, for those that run alone;
+//! changes of the map for all (rules U6, U7, B2, G13, G16).
 //!
 //! Input: volumes on a device that holds writes back. Output: none. Invariants: counts are asserted, times never; e2fsck judges the end.
 //! Limits: the cases of a few writers.
@@ -26,8 +26,8 @@ fn collect(queue: &Queue, count: usize) {
     assert!(done.iter().all(|d| d.result.is_ok()), "{done:?}");
 }
 
-/// Rule U6. While the device holds overwrites, fills of holes and appends of a file, all in flight, readers of that file end, in several
-/// threads; none is parked, and what they see is what was there before.
+/// Rule U6. While the device holds overwrites, fills of holes and appends of a file, readers of that file in several threads
+/// complete; none is parked, and they see the data from before the writes.
 #[test]
 fn readers_wait_for_no_writer() {
     let _watchdog = Watchdog::new(LIMIT, "readers");
@@ -63,7 +63,7 @@ fn readers_wait_for_no_writer() {
                             .map(|n| Request::read(id, 512 * rng.below(200), Buf::zeroed(4096), n));
                         for done in run_all(&queue, reads.collect()) {
                             let got = done.result.unwrap();
-                            // Sectors that are being overwritten may be either; nothing may be held.
+                            // Sectors that are being overwritten may be old or new.
                             let seen = &done.buf.as_slice()[..got];
                             assert!(seen.iter().all(|b| [0x55, 0, 0x99].contains(b)), "{path}");
                         }
@@ -85,23 +85,23 @@ fn readers_wait_for_no_writer() {
     }
 }
 
-/// Rules B2, U7. A write over a written block and a hole is no overwrite: the presets that have such writes run alone park whoever comes
-/// next, `diorite` only who needs the same block. Who was parked looks again at size and map: it finds the hole filled and the file grown,
-/// zeroes nothing of it, and both writers' sectors are there in the end.
+/// Rules B2, U7. A write over a written block and a hole is no overwrite. Presets that run such writes alone park all later writes;
+/// `diorite` parks only those that need the same block. A parked request checks size and map again: it finds the hole filled and
+/// the file longer, zeroes nothing of that, and the sectors of both writers are there in the end.
 #[test]
 fn who_was_kept_out_looks_again() {
     let _watchdog = Watchdog::new(LIMIT, "kept out");
     for (name, policy) in PRESETS {
         let bed = Bed::new(&RECIPES[0], &one_worker(policy));
         let (file, queue, id) = bed.open("/odd");
-        // The file's last block is its fourth sector's; behind it is nothing.
+        // The file ends in the fourth sector of its last block, with nothing after it.
         let last = 100_001 / 4096 * 4096;
         bed.valve.hold(&[1]);
         queue.submit(&mut VecDeque::from([
             Request::write(id, last + 6 * 512, filled(1, 4096), 1),
             Request::write(id, last + 14 * 512, filled(2, 1024), 2),
         ]));
-        // An overwrite far away in the same file: alone or not as the preset says.
+        // An overwrite far away in the same file: whether it waits depends on the preset.
         queue.submit(&mut VecDeque::from([Request::write(
             id,
             4096,
@@ -150,7 +150,7 @@ fn half_a_hole_is_no_overwrite() {
             Request::write(id, 16 * 4096, filled(2, 4096), 2),
         ]));
         let mut done = Vec::new();
-        // Whoever is not kept out ends while the first is held.
+        // A request that is not kept out completes while the first is held.
         while done.is_empty() && queue.counters().parked == 0 {
             queue.reap(&mut done, 0, None);
         }
@@ -169,7 +169,7 @@ fn half_a_hole_is_no_overwrite() {
     }
 }
 
-/// Rule G13: who closes the gate of a file waits for the writes that the device has.
+/// Rule G13: a thread that closes the gate of a file waits for the writes that the device has.
 #[test]
 fn a_closer_waits_for_what_the_device_has() {
     let _watchdog = Watchdog::new(LIMIT, "closer");
@@ -192,7 +192,7 @@ fn a_closer_waits_for_what_the_device_has() {
                 closed.store(true, Ordering::SeqCst);
             });
             start.wait();
-            // Long enough for who does not wait.
+            // Long enough for a thread that does not wait.
             std::thread::sleep(Duration::from_millis(20));
             let early = closed.load(Ordering::SeqCst);
             bed.valve.hold(&[]);
@@ -205,8 +205,8 @@ fn a_closer_waits_for_what_the_device_has() {
     bed.finish();
 }
 
-/// Rule G16. A read that the device has when its file is cut off, or punched, or given away: the blocks become another file's only once it has ended,
-/// so it brings none of that one's bytes.
+/// Rule G16. A read is on the device while its file is truncated, punched or deleted: the blocks can go to another file only once
+/// the read has ended, so it returns none of that file's bytes.
 #[test]
 fn a_read_keeps_its_blocks_until_it_has_ended() {
     let _watchdog = Watchdog::new(LIMIT, "a read and its blocks");
@@ -233,7 +233,7 @@ fn a_read_keeps_its_blocks_until_it_has_ended() {
                 take_all(&bed.volume, recipe.block as usize);
                 taken.store(true, Ordering::SeqCst);
             });
-            // Long enough for who does not wait; he may take what he likes then.
+            // Long enough for a thread that does not wait; after the read has ended it may take the blocks.
             std::thread::sleep(Duration::from_millis(20));
             while closed.load(Ordering::SeqCst) && !taken.load(Ordering::SeqCst) {
                 std::thread::yield_now();
@@ -253,7 +253,7 @@ fn a_read_keeps_its_blocks_until_it_has_ended() {
     }
 }
 
-/// Gives all space that there is to one file.
+/// Gives all free space to one file.
 fn take_all(volume: &Volume, block: usize) {
     let file = volume.open_path("/empty", writable()).unwrap();
     for len in [64 * block, block] {

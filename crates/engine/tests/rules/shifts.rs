@@ -1,7 +1,7 @@
-//! Ranges taken out of a file and put in: by one handle where one can hold it, and else by as many as have room for it (rule D5).
+//! Collapse and insert range: in one handle if that can hold the change, else in as many as have credits for it (rule D5).
 //!
-//! Input: files of many extents on small volumes. Output: none. Invariants: contents are compared with an array; e2fsck judges the end,
-//! our own check what a power cut leaves. Limits: what is between two commits is not cut.
+//! Input: files of many extents on small volumes. Output: none. Invariants: contents are compared with an array; e2fsck judges the
+//! end, diorite's own check what a power cut leaves. Limits: no power cut between two commits.
 
 use crate::bed::{Bed, quiet};
 use crate::common::bytes;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 const BLOCK: u64 = 1024;
 
-/// A journal of 1,023 blocks: a handle changes seven leaves of a map at most.
+/// A journal of 1,023 blocks: a handle can change seven leaves of a map at most.
 const SMALL: Recipe = Recipe {
     name: "small",
     args: &["-t", "ext4", "-b", "1024", "-J", "size=1"],
@@ -29,7 +29,7 @@ const NO_JOURNAL: Recipe = Recipe {
     args: &["-t", "ext4", "-b", "1024", "-O", "^has_journal"],
     ..RECIPES[1]
 };
-/// Several extents to a cluster, most leaves of a map end within one.
+/// Clusters with several extents each; most leaves of a map end within one.
 const CLUSTERS: Recipe = Recipe {
     name: "clusters",
     args: &[
@@ -40,7 +40,7 @@ const CLUSTERS: Recipe = Recipe {
     cluster: 16,
     extents: true,
 };
-/// A cluster is in more leaves than one handle changes.
+/// A cluster spans more leaves than one handle can change.
 const HUGE_CLUSTERS: Recipe = Recipe {
     name: "huge clusters",
     args: &[
@@ -51,8 +51,8 @@ const HUGE_CLUSTERS: Recipe = Recipe {
     ..CLUSTERS
 };
 
-/// Makes a file so many blocks long. From one of them on each is an extent of its own: one is unwritten, the next one written; the last
-/// ones are written first, so most leaves of the map are half full. Gives its bytes.
+/// Makes the file `blocks` long. From block `from` on each is an extent of its own, unwritten and written in turn. The last ones
+/// are written first, so that most leaves of the map are half full. Returns its bytes.
 fn striped(volume: &Volume, file: &File, from: u64, blocks: u64) -> Vec<u8> {
     let allocate = Fallocate::Allocate { keep_size: false };
     file.truncate(0).unwrap();
@@ -78,7 +78,7 @@ fn same(what: &str, file: &File, model: &[u8]) {
     assert_eq!((found.len(), differs), (model.len(), None), "{what}");
 }
 
-/// Does it to the file and to the array; says in how many handles.
+/// Applies the operation to the file and to the array. Returns the number of handles.
 fn handles(volume: &Volume, file: &File, model: &mut Vec<u8>, range: (Fallocate, u64, u64)) -> u64 {
     let (mode, block, count) = range;
     let (pos, len) = (block * BLOCK, count * BLOCK);
@@ -93,8 +93,8 @@ fn handles(volume: &Volume, file: &File, model: &mut Vec<u8>, range: (Fallocate,
 const COLLAPSE: Fallocate = Fallocate::CollapseRange;
 const INSERT: Fallocate = Fallocate::InsertRange;
 
-/// Rule D5. What one handle can hold is one handle, so no crash shows a half of it: the range that is taken out, and the map behind it.
-/// More than that goes in several, each of which has room for what it changes.
+/// Rule D5. A change that fits into one handle takes one, so no crash shows half of it: neither of the removed range nor of the map
+/// after it. A larger change takes several, each with credits for what it changes.
 #[test]
 fn one_handle_where_one_can_hold_it() {
     let _watchdog = Watchdog::new(LIMIT, "one handle");
@@ -106,7 +106,7 @@ fn one_handle_where_one_can_hold_it() {
             let did = handles(&bed.volume, &file, &mut model, (mode, block, count));
             assert_eq!(did == 1, is_one, "{mode:?} of {blocks} blocks: {did}");
         }
-        // All but the last of it: what is behind is little.
+        // All but the last blocks, so that little is left to move.
         let many = model.len() as u64 / BLOCK - 2;
         let did = handles(&bed.volume, &file, &mut model, (COLLAPSE, 1, many));
         assert_eq!(did == 1, is_one, "all of {blocks} blocks: {did}");
@@ -115,8 +115,8 @@ fn one_handle_where_one_can_hold_it() {
     bed.finish();
 }
 
-/// In a group a range is taken out of a file, and put into one, as long as there is room for what that changes; no commit is asked for,
-/// which a group does not allow.
+/// In a group, ranges are collapsed and inserted as long as the transaction has room for the change; no commit is requested, since
+/// a group does not allow one.
 #[test]
 fn in_a_group() {
     let _watchdog = Watchdog::new(LIMIT, "shifts in a group");
@@ -138,8 +138,8 @@ fn in_a_group() {
     }
 }
 
-/// What several handles take out of a file, or put in, is whole at each commit, and each has room for what it changes: no cluster is at
-/// two places of the file, not where one is in more leaves than a handle changes by itself.
+/// A collapse or insert that takes several handles is consistent at each commit, and each handle has credits for what it changes:
+/// no cluster is at two places of the file, not even where it spans more leaves than one handle changes otherwise.
 #[test]
 fn every_commit_leaves_whole_clusters() {
     let _watchdog = Watchdog::new(2 * LIMIT, "whole clusters");

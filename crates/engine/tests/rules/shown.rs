@@ -1,8 +1,9 @@
-//! What a transaction shows has to be on the device: data that a failed flush may have dropped is never made visible (rules U1, U11, G9, D1).
+//! What a transaction makes visible has to be on the device: data that a failed flush may have dropped never becomes visible (rules
+//! U1, U11, G9, D1).
 //!
-//! Input: volumes with poison in their free space on a simulated disk with a volatile cache, behind a valve that holds writes and fails
-//! flushes. Output: none. Invariant: neither a map nor a size is durable that shows what was on its way when a flush failed. Limits: as in
-//! `lost`.
+//! Input: volumes with poison in their free space on a simulated disk with a volatile cache, behind a valve that holds writes and
+//! fails flushes. Output: none. Invariant: no map and no size becomes durable that shows data which was in flight when a flush
+//! failed. Limits: as in `lost`.
 
 use crate::common::fixture::{DSYNC, LIMIT, filled};
 use crate::common::recipe::{RECIPES, Recipe, bare, debugfs};
@@ -14,7 +15,7 @@ use diorite::{
 };
 use std::thread;
 
-/// With a log, and without one.
+/// A volume with a journal, and one without.
 const VOLUMES: [usize; 2] = [0, 2];
 
 const PLAIN: RequestFlags = RequestFlags {
@@ -29,7 +30,7 @@ fn is_written(file: &File, pos: u64) -> bool {
     mappings.iter().any(written)
 }
 
-/// Runs `call` in another thread, has a flush of `other` fail while what it writes is held, and lets that go.
+/// Runs `call` in another thread, makes a flush of `other` fail while the writes of `call` are held, and releases them.
 fn lost_meanwhile<T: Send + 'static>(
     bed: &Bed,
     (byte, other): (u8, &File),
@@ -43,7 +44,7 @@ fn lost_meanwhile<T: Send + 'static>(
     called.join().unwrap()
 }
 
-/// The volume is as usable as before, and sound.
+/// Asserts that the volume is still usable, and consistent.
 fn finish(bed: Bed, file: File, pos: u64) {
     assert_eq!(file.write_at(pos, filled(9, 4096)).1.unwrap(), 4096);
     file.sync().unwrap();
@@ -53,8 +54,8 @@ fn finish(bed: Bed, file: File, pos: u64) {
     fsck(&bed.path);
 }
 
-/// The defect: the write was converted and committed, and an O_DSYNC one told of its loss after that; a block showed what had been in it
-/// before.
+/// The defect: the write was converted and committed, and an O_DSYNC write got its error only after that; a block showed its
+/// previous contents.
 #[test]
 fn a_write_is_not_mapped_whose_data_may_be_lost() {
     for (recipe, flags) in VOLUMES.into_iter().flat_map(|r| [(r, PLAIN), (r, DSYNC)]) {
@@ -68,14 +69,14 @@ fn a_write_is_not_mapped_whose_data_may_be_lost() {
             assert_failed(done.map(drop), "whose data may be lost");
             assert!(!is_written(&file, pos) && file.size() == 1 << 20);
         }
-        // It is told of the failures, and that is all.
+        // The file and the volume report the failures, and nothing else has happened.
         assert_failed(file.sync(), "its file");
         assert_failed(bed.volume.sync(), "the volume");
         finish(bed, file, 1 << 20);
     }
 }
 
-/// Of writes that are mapped together those fail whose data may be lost, and no others.
+/// Of writes that are mapped together, exactly those fail whose data may be lost.
 #[test]
 fn a_write_behind_the_failure_is_mapped() {
     let _watchdog = Watchdog::new(LIMIT, "behind the failure");
@@ -110,7 +111,7 @@ fn a_write_behind_the_failure_is_mapped() {
     finish(bed, file, 0);
 }
 
-/// What is to be shown by a commit that has not begun yet.
+/// A change that the next commit makes visible.
 fn shows(what: usize, file: &File) {
     match what {
         0 => {
@@ -130,7 +131,8 @@ fn shows(what: usize, file: &File) {
     }
 }
 
-/// The defect: the commit counted its own flush alone. A write, zeros in the place of new blocks, zeros behind the end of a file that grows.
+/// The defect: the commit considered only its own flush. Cases: a write, zeros in place of new blocks, zeros past the end of a file
+/// that grows.
 #[test]
 fn a_commit_does_not_show_what_may_be_lost() {
     for (recipe, what) in VOLUMES.into_iter().flat_map(|r| [(r, 0), (r, 1), (r, 2)]) {
@@ -144,7 +146,7 @@ fn a_commit_does_not_show_what_may_be_lost() {
         if what == 2 {
             file.write_at(65_536, filled(7, 8192)).1.unwrap();
         }
-        // All that is older is durable.
+        // Everything older is durable.
         bed.volume.sync().unwrap();
         shows(what, &file);
         bed.lose(&other);
@@ -154,7 +156,7 @@ fn a_commit_does_not_show_what_may_be_lost() {
         drop((file, other));
         bed.volume.close().unwrap_err();
         bed.stage.save();
-        // It records the error that the volume has met, and what the log holds.
+        // e2fsck replays the log and clears the recorded error.
         let mended = xtask::run::tool("e2fsck")
             .arg("-fy")
             .arg(&bed.path)
@@ -172,7 +174,7 @@ fn a_commit_does_not_show_what_may_be_lost() {
     }
 }
 
-/// Rounds: what has no log writes data first. While the flush for it is under way, nothing has gone home.
+/// Without a log, data is written before metadata. While the flush for the data is under way, no metadata has been written home.
 #[test]
 fn without_a_log_nothing_goes_home_before_the_data_is_flushed() {
     for params in DISKS {
@@ -194,7 +196,7 @@ fn without_a_log_nothing_goes_home_before_the_data_is_flushed() {
     }
 }
 
-/// What is known of the bytes behind a file's end is that zeros were written there: not that they are still there behind a failed flush.
+/// That zeros were written past a file's end is remembered only until a flush fails: they may be lost, and are written again.
 #[test]
 fn zeros_behind_the_end_are_written_again_behind_a_failed_flush() {
     let _watchdog = Watchdog::new(LIMIT, "zeros behind the end");
@@ -208,7 +210,7 @@ fn zeros_behind_the_end_are_written_again_behind_a_failed_flush() {
         panic!("{at:?}");
     };
     let tail = block.get() * 4096..(block.get() + 1) * 4096;
-    // As long as nothing failed, nobody writes there.
+    // Without a failure, nothing is written there.
     bed.valve.fail_at(tail.clone());
     file.truncate(80_000).unwrap();
     file.truncate(73_728).unwrap();
@@ -226,8 +228,8 @@ fn zeros_behind_the_end_are_written_again_behind_a_failed_flush() {
     finish(bed, file, 81_920);
 }
 
-/// The defect: durable data that was in the inode went to a block that no flush had covered, and was acknowledged with the write that had
-/// moved it.
+/// The defect: durable inline data was moved out of the inode to a block that no flush had covered, and the write that had moved it
+/// was acknowledged.
 #[test]
 fn data_stays_in_its_inode_if_its_block_may_be_lost() {
     let recipe = Recipe {

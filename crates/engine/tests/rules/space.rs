@@ -1,7 +1,8 @@
-//! New space: who sees what when, how the size moves, what an error leaves behind (rules U1, U4, U9 to U12, C8, G7, G9, G12).
+//! New space: which data is visible when, how the size moves, what an error leaves behind (rules U1, U4, U9 to U12, C8, G7, G9,
+//! G12).
 //!
-//! Input: volumes whose free space is poison. Output: none. Invariants: counts are asserted, times never; e2fsck judges the end. Limits: the
-//! racing reads are a slice by default; `DIORITE_POISON_READS=1000000` is the long form.
+//! Input: volumes whose free space is poison. Output: none. Invariants: counts are asserted, times never; e2fsck judges the end.
+//! Limits: only some of the racing reads run by default; `DIORITE_POISON_READS=1000000` is the long form.
 
 use crate::bed::{Bed, drain_until, quiet};
 use crate::common::fixture::{LIMIT, NOWAIT, filled, made, run_all, writable};
@@ -27,7 +28,7 @@ fn all(bytes: &[u8], byte: u8) -> bool {
     bytes.iter().all(|b| *b == byte)
 }
 
-/// Submits, and drains until `until` of the queue's counters is so; nothing may complete.
+/// Submits, and drains until the queue's counters satisfy `until`; asserts that nothing completes.
 fn submit_until(queue: &Queue, requests: Vec<Request>, until: impl Fn(&diorite::Counters) -> bool) {
     queue.submit(&mut VecDeque::from(requests));
     let mut done = Vec::new();
@@ -47,7 +48,7 @@ fn collect(queue: &Queue, count: usize) -> Vec<diorite::Completion> {
     done
 }
 
-/// Rule U1. Free space is poison; reads race with fills of holes and appends, aligned and not, and find none of it.
+/// Rule U1. Free space is poison; reads race with fills of holes and appends, aligned and not, and find no poison.
 #[test]
 fn reads_that_race_with_new_blocks_find_no_poison() {
     let wanted = scaled("DIORITE_POISON_READS", 30_000);
@@ -69,7 +70,7 @@ fn reads_that_race_with_new_blocks_find_no_poison() {
                 appends.join().unwrap();
                 stop.store(true, Ordering::Relaxed);
             });
-            // Reads overlap writes of the same bytes here, as asked.
+            // Here reads deliberately overlap writes of the same bytes.
             bed.finish();
             round += 1;
         }
@@ -95,7 +96,7 @@ fn race_reads(bed: &Bed, path: &str, stop: &AtomicBool, reads: &AtomicU64, rng: 
     }
 }
 
-/// Every sector of `/sparse`, in random order.
+/// All sectors of `/sparse`, in random order.
 fn fill_holes(bed: &Bed, rng: &mut Rng) {
     let (_file, queue, id) = bed.open("/sparse");
     let mut places: Vec<u64> = (0..(1 << 20) / 2048).collect();
@@ -120,8 +121,8 @@ fn grow(bed: &Bed, rng: &mut Rng) {
     }
 }
 
-/// Rule U4. A write into the middle of an unwritten run makes that written and nothing else; again changes nothing; with its neighbours it
-/// is one run in the end, in memory and on disk.
+/// Rule U4. A write into the middle of an unwritten run makes exactly its range written; a second write changes nothing; once its
+/// neighbours are written, too, it is one extent, in memory and on disk.
 #[test]
 fn conversion_takes_what_was_written_and_no_more() {
     let _watchdog = Watchdog::new(LIMIT, "conversion");
@@ -180,7 +181,8 @@ fn conversion_takes_what_was_written_and_no_more() {
     fsck(&image);
 }
 
-/// Rules U9, C10. Later appends end first: they are held, counted, not acknowledged, and the size stays; then it moves over all.
+/// Rules U9, C10. Later appends end first: they are held and counted, not acknowledged, and the size does not move; then it moves
+/// over all.
 #[test]
 fn the_size_waits_for_who_comes_first() {
     let _watchdog = Watchdog::new(LIMIT, "held");
@@ -210,8 +212,8 @@ fn the_size_waits_for_who_comes_first() {
     }
 }
 
-/// Rules U9, U10, G7. One in the middle fails: a later success moves the size over it and the gap reads zeros; the last one fails: the
-/// size stays, no block stays, and the next append begins there.
+/// Rules U9, U10, G7. If an append in the middle fails, a later success moves the size over it and the gap reads as zeros. If the
+/// last one fails, the size does not move, no block stays allocated, and the next append takes its place.
 #[test]
 fn a_failed_append_leaves_zeros_or_nothing() {
     let _watchdog = Watchdog::new(LIMIT, "failed");
@@ -247,7 +249,7 @@ fn a_failed_append_leaves_zeros_or_nothing() {
     }
 }
 
-/// Rule U11. Whatever lies behind the end in its block, and in the blocks between, reads as zeros when the size has moved over it.
+/// Rule U11. The bytes past the end in its block, and in the blocks between, read as zeros once the size has moved over them.
 #[test]
 fn the_gap_behind_the_old_end_reads_zeros() {
     let _watchdog = Watchdog::new(LIMIT, "gap");
@@ -262,7 +264,7 @@ fn the_gap_behind_the_old_end_reads_zeros() {
                 panic!("the last block holds data")
             };
             drop((file, probe));
-            // The last block again, with poison behind the end.
+            // The last block again, with poison past the end.
             let mut block = vec![POISON; recipe.block as usize];
             block[..(100_001 - last) as usize].fill(0x55);
             let device = &stage.device;
@@ -291,7 +293,7 @@ fn the_gap_behind_the_old_end_reads_zeros() {
     }
 }
 
-/// Rules U12, C8. A hole that is being filled is a hole until the request has completed, and data from then on.
+/// Rules U12, C8. A hole that is being filled reads as a hole until the request has completed, and as data from then on.
 #[test]
 fn a_fill_shows_when_it_has_completed() {
     let _watchdog = Watchdog::new(LIMIT, "fill");
@@ -318,7 +320,8 @@ fn a_fill_shows_when_it_has_completed() {
     }
 }
 
-/// Rules G9, G7. A write into a hole or an unwritten run fails: it stays what it was and reads zeros, never what the blocks held before.
+/// Rules G9, G7. If a write into a hole or an unwritten run fails, the range stays what it was and reads as zeros, never as what
+/// the blocks held before.
 #[test]
 fn a_failed_fill_changes_nothing() {
     let _watchdog = Watchdog::new(LIMIT, "failed fill");
@@ -352,8 +355,8 @@ fn a_failed_fill_changes_nothing() {
     fsck(&image);
 }
 
-/// Rule G12. NOWAIT on new space that would have to read, claim or wait: EAGAIN, by name, and nothing has happened; also no gap in the
-/// order of appends.
+/// Rule G12. NOWAIT on new space, where the request would have to read, claim or wait: EAGAIN, which names the reason, and nothing
+/// has happened; no gap is left in the order of appends.
 #[test]
 fn nowait_in_new_space_has_no_side_effect() {
     let _watchdog = Watchdog::new(LIMIT, "nowait in new space");
@@ -375,7 +378,7 @@ fn nowait_in_new_space_has_no_side_effect() {
             before
         );
         assert!(all(&bytes(&file, 0, 1 << 20), 0));
-        // With the range in another's hands.
+        // While another request has the range.
         bed.valve.hold(&[2]);
         queue.submit(&mut VecDeque::from([Request::write(
             id,
@@ -418,7 +421,8 @@ fn nowait_in_new_space_has_no_side_effect() {
     }
 }
 
-/// An append to a file that does not end at a sector has no place to go: refused by name, and nothing has happened (rule G1).
+/// An append to a file that does not end at a sector boundary has no valid place: refused with the amount, and nothing has happened
+/// (rule G1).
 #[test]
 fn an_append_behind_an_odd_end_is_refused() {
     let bed = Bed::new(&RECIPES[0], &OpenOptions::writable());
@@ -426,7 +430,7 @@ fn an_append_behind_an_odd_end_is_refused() {
     for flags in [diorite::RequestFlags::default(), NOWAIT] {
         let append = Request::append(id, filled(1, 512), 0).with_flags(flags);
         let done = run_all(&queue, vec![append]);
-        // It has 195 sectors and so many bytes.
+        // The size is 195 sectors and this many bytes.
         let by_how_much = matches!(
             done[0].result,
             Err(Error::Unaligned {
@@ -442,8 +446,8 @@ fn an_append_behind_an_odd_end_is_refused() {
     bed.judge();
 }
 
-/// Rule G12. An append that may not wait for the block that another append has is refused, and no place is kept for it: the next one goes
-/// where it would have gone.
+/// Rule G12. A NOWAIT append that would wait for the block of another append is refused, and no place is reserved for it: the next
+/// one goes where it would have gone.
 #[test]
 fn an_append_that_does_not_wait_leaves_no_gap() {
     let _watchdog = Watchdog::new(LIMIT, "refused at a block");
@@ -471,8 +475,8 @@ fn an_append_that_does_not_wait_leaves_no_gap() {
     bed.judge();
 }
 
-/// Rule U9. An append that waits for the block that another has keeps its place, and keeps nobody behind it from going down, who has a
-/// block of his own.
+/// Rule U9. An append that waits for the block of another keeps its place, and does not delay a later one that has a block of its
+/// own.
 #[test]
 fn who_waits_for_a_block_keeps_nobody_behind_up() {
     let _watchdog = Watchdog::new(LIMIT, "behind who waits");
@@ -483,7 +487,7 @@ fn who_waits_for_a_block_keeps_nobody_behind_up() {
     drain_until(&queue, || bed.valve.holding() == 1);
     let parked = || queue.counters().parked_for_range;
     let before = parked();
-    // The rest of the block, and the next one.
+    // The rest of the block, and the next block.
     queue.push(Request::append(id, filled(2, 3584), 2)).unwrap();
     queue.push(Request::append(id, filled(3, 4096), 3)).unwrap();
     drain_until(&queue, || bed.valve.holding() == 2 || parked() > before + 1);
@@ -500,7 +504,7 @@ fn who_waits_for_a_block_keeps_nobody_behind_up() {
     bed.judge();
 }
 
-/// Rule C8. The map is there before the size: who sees a size reads what was written below it.
+/// Rule C8. The map is published before the size: a reader that sees a size reads the data that was written below it.
 #[test]
 fn what_the_size_covers_is_there() {
     let _watchdog = Watchdog::new(LIMIT, "covered");
@@ -529,13 +533,13 @@ fn what_the_size_covers_is_there() {
     bed.judge();
 }
 
-/// Rule C8. The same of writes that end together and become one change: all that they have written is there before the size of the last
-/// one is.
+/// Rule C8. The same for writes that end together and are mapped as one change: all their data is visible before the size of the
+/// last one is.
 #[test]
 fn the_size_comes_after_all_maps_of_its_change() {
     const COUNT: u64 = 32;
     let _watchdog = Watchdog::new(LIMIT, "after all maps");
-    // In a log as large as this one handle takes them all.
+    // With a log as large as this, one handle holds the whole change.
     let recipe = Recipe {
         args: &["-t", "ext4", "-b", "4096", "-J", "size=16"],
         size: "40M",
@@ -557,7 +561,7 @@ fn the_size_comes_after_all_maps_of_its_change() {
             }
         });
         for first in (0..rounds).map(|round| round * COUNT) {
-            // Blocks apart from each other, so that none is mapped with its neighbour.
+            // Blocks that are not adjacent, so that each is mapped by itself.
             let write = |n| Request::write(id, n * 8192, filled(0xAB, 4096), n);
             bed.valve.hold(&[0xAB]);
             queue.submit(&mut (first..first + COUNT).map(write).collect());
@@ -572,8 +576,8 @@ fn the_size_comes_after_all_maps_of_its_change() {
     bed.judge();
 }
 
-/// Rules G12, C2. Who submits waits for no bitmap that another request of the same file has to have read. Defect: a lock of the file was held
-/// meanwhile.
+/// Rules G12, C2. A submitter does not wait while a bitmap is read for another request of the same file. The defect: a lock of the
+/// file was held meanwhile.
 #[test]
 fn a_claim_does_not_wait_for_a_bitmap_that_another_reads() {
     let _watchdog = Watchdog::new(LIMIT, "a bitmap that is being read");

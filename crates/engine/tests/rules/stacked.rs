@@ -1,7 +1,7 @@
-//! Who sends bios to a file, and what else happens to that file meanwhile (rules L1, L6, L8).
+//! Bios to a loop device, from one queue or several, while its file is used in other ways, too (rules L1, L6, L8).
 //!
-//! Input: loop devices over a device that holds writes back. Output: none. Invariants: counts are asserted, times never; e2fsck judges the end.
-//! Limits: one layer.
+//! Input: loop devices over a device that holds writes back. Output: none. Invariants: counts are asserted, times never; e2fsck
+//! judges the end. Limits: one layer.
 
 use crate::bed::Bed;
 use crate::common::fixture::{LIMIT, NOWAIT, filled, made, run_all, writable};
@@ -26,13 +26,13 @@ fn looped(bed: &Bed, path: &str, depth: u32) -> Box<dyn DeviceQueue> {
 
 fn looped_with(bed: &Bed, path: &str, options: QueueOptions) -> Box<dyn DeviceQueue> {
     let (file, ..) = bed.open(path);
-    // So that nothing of it has to be read first.
+    // So that no part of the map has to be read first.
     file.mappings(0, file.size()).unwrap();
     let device = LoopDevice::new(file, "loop".into());
     device.open_queue(options).unwrap()
 }
 
-/// All have ended, well, and each once.
+/// Asserts that each bio ends exactly once, without an error.
 fn reap(queue: &dyn DeviceQueue, count: usize) {
     let mut out = BioList::new();
     while out.len() < count {
@@ -46,8 +46,8 @@ fn reap(queue: &dyn DeviceQueue, count: usize) {
     assert_eq!(tokens, (0..count as u64).collect::<Vec<_>>());
 }
 
-/// Rule L1. What is aligned goes down at once and directly, however much is under way: no bio waits for another's end. Rule L8: what
-/// there is no room for stays with its submitter, and is taken when there is.
+/// Rule L1. Aligned bios are passed down at once and directly, however many are in flight: none waits for another's end. Rule L8:
+/// bios for which there is no room stay with the submitter, and are accepted when there is room.
 #[test]
 fn a_loop_device_passes_all_on_at_once() {
     let _watchdog = Watchdog::new(LIMIT, "all at once");
@@ -73,7 +73,8 @@ fn a_loop_device_passes_all_on_at_once() {
     bed.judge();
 }
 
-/// Rules L6, L8. What was told to wait though it had not asked is done again by who reaps: nobody has to submit for that.
+/// Rules L6, L8. If the lower device answers EAGAIN to a bio without NOWAIT, the thread that reaps retries it: that needs no
+/// further submit.
 #[test]
 fn what_is_done_again_waits_for_no_submitter() {
     let _watchdog = Watchdog::new(LIMIT, "again");
@@ -92,8 +93,8 @@ fn what_is_done_again_waits_for_no_submitter() {
     assert_eq!(device.plan().failed(), 1, "it was told to wait once");
 }
 
-/// Rule L1. The file of a loop device begins to have its data go through the journal, and ends to: each time what is in flight ends
-/// first, what comes meanwhile waits, and the last of two bios for the same bytes is there, in the file and after the volume was closed.
+/// Rule L1. The file of a loop device begins to have its data journalled, and later stops. Each time, bios in flight end first, new
+/// ones wait, and of two bios for the same bytes the last one wins, in the file and after the volume was closed.
 #[test]
 fn changing_the_path_waits_for_what_is_in_flight() {
     let _watchdog = Watchdog::new(LIMIT, "changing the path");
@@ -107,7 +108,7 @@ fn changing_the_path_waits_for_what_is_in_flight() {
             true => flags.with(data),
             false => flags.without(data),
         };
-        // What goes through the journal is held nowhere.
+        // Data that goes through the journal is not held.
         bed.valve.hold(&[1]);
         queue.submit(&mut [Bio::write(4096, filled(1, 8192), 0)].into());
         let (early, changed) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -146,8 +147,8 @@ fn changing_the_path_waits_for_what_is_in_flight() {
     bed.finish();
 }
 
-/// Rule L1. What goes by way of the cache is done one after the other, whoever sends it: appends of two queues get places of their own,
-/// and parts of one block lose none of each other's.
+/// Rule L1. Bios that cannot use direct I/O are executed one after the other, whoever sends them: appends from two queues get
+/// different places, and writes of parts of one block lose none of each other's sectors.
 #[test]
 fn what_is_not_direct_goes_one_by_one() {
     let _watchdog = Watchdog::new(LIMIT, "one by one");
@@ -181,7 +182,8 @@ fn what_is_not_direct_goes_one_by_one() {
     bed.finish();
 }
 
-/// What ends at once below, as a read of a hole does, is told to who sleeps above, whoever has sent it.
+/// If the layer below completes a bio at once, as a read of a hole, the thread that sleeps above is woken, whichever thread
+/// submitted it.
 #[test]
 fn what_ends_at_once_below_wakes_who_waits() {
     let _watchdog = Watchdog::new(LIMIT, "at once below");
@@ -193,7 +195,7 @@ fn what_ends_at_once_below_wakes_who_waits() {
     let waker = options.waker.clone();
     let queue = looped_with(&bed, "/odd", options);
     let read = |pos| Bio::read(pos, Buf::zeroed(512), 0);
-    // One that its file serves at once, and one that the loop device refuses.
+    // One read that the file serves at once, and one that the loop device refuses.
     for (pos, ended) in [(0, Ok(())), (1 << 40, Err(BioErrorKind::Invalid))] {
         for _ in 0..20 {
             let mut out = BioList::new();
@@ -202,11 +204,11 @@ fn what_ends_at_once_below_wakes_who_waits() {
                 scope.spawn(|| {
                     while queue.reap(&mut out) == 0 {
                         queue.wait(1, None);
-                        // As every owner does: a kick left standing would let it not sleep any more.
+                        // As every owner of a waker does: while a kick is pending, no wait would sleep.
                         waker.clear();
                     }
                 });
-                // Long enough for it to fall asleep, mostly.
+                // Long enough, mostly, for the thread to fall asleep.
                 std::thread::sleep(std::time::Duration::from_millis(2));
                 queue.submit(&mut [read(pos)].into());
             });
@@ -216,8 +218,8 @@ fn what_ends_at_once_below_wakes_who_waits() {
     }
 }
 
-/// As above, for parts of one read: its caller has loaded the map and sent them down when it falls asleep, and no device is asked for any
-/// of them.
+/// As above, for the parts of one read: its caller has loaded the map and submitted them when it falls asleep, and none of them
+/// reaches a device.
 #[test]
 fn parts_that_all_end_at_once_below() {
     let _watchdog = Watchdog::new(LIMIT, "parts at once below");
@@ -228,7 +230,7 @@ fn parts_that_all_end_at_once_below() {
     let punch = |file: &File, pos, len| file.fallocate(Fallocate::PunchHole, pos, len).unwrap();
     let upper = open(&nest);
     let file = upper.open_path("/data", writable()).unwrap();
-    // More parts than an inode holds.
+    // More extents than fit into an inode.
     (0..16).for_each(|n| punch(&file, n * 8192, 4096));
     let parts = file.mappings(0, 16 * 8192).unwrap();
     let at = |part: &Mapping| match part.state {
@@ -252,8 +254,8 @@ fn parts_that_all_end_at_once_below() {
     assert_eq!(upper.counters().map_loads, 1);
 }
 
-/// What the loop device itself refuses is in flight until it is reaped, beside what its file has, and who reaps is told how many there
-/// are, whatever is in the list already.
+/// Bios that the loop device itself refuses count as in flight until they are reaped, together with those of its file. `reap`
+/// returns the number that it has added, whatever is in the list already.
 #[test]
 fn what_is_refused_is_counted_until_it_is_reaped() {
     let _watchdog = Watchdog::new(LIMIT, "refused");

@@ -1,8 +1,8 @@
-//! Times of writes that overtake each other, and of what is only noted (rules C7, D1).
+//! Times of writes that overtake each other, and times that are only noted (rules C7, D1).
 //!
-//! Input: a small volume in memory, and a clock that the test sets. Output: none. Invariant: an acknowledged O_SYNC write's time is not
-//! taken back by a write that asked the clock before it and was noted after it. Limits: such a write is told apart from a clock that was
-//! put back by a second.
+//! Input: a small volume in memory, and a clock that the test sets. Output: none. Invariant: the time of an acknowledged O_SYNC
+//! write is not set back by a write that read the clock before it and was noted after it. Limits: a difference of a second or more
+//! counts as a clock that was set back, not as such a write.
 
 use crate::bed::push_out;
 use crate::common::fixture::{LIMIT, filled, writable};
@@ -22,12 +22,12 @@ thread_local! {
     static MILLIS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Of the test's thread: its calls ask the clock in it.
+/// The clock is per thread: a test's calls read it in the test's thread.
 fn clock() -> Duration {
     Duration::from_millis(MILLIS.get())
 }
 
-/// No commit comes by itself.
+/// Options for a volume on which nothing commits by itself.
 fn options() -> OpenOptions {
     OpenOptions {
         clock,
@@ -39,8 +39,8 @@ fn options() -> OpenOptions {
 
 const START: u64 = 2_000_000_000_000;
 
-/// The defect: a queue asks the clock once for several requests, so of two queues one may note the earlier time last; the time of a file
-/// went back by a tick, behind that of an acknowledged O_SYNC write.
+/// The defect: a queue reads the clock once for several requests, so of two queues one may note the earlier time last. The time of
+/// a file went back by a tick, to before an acknowledged O_SYNC write.
 #[test]
 fn a_write_that_is_noted_late_takes_no_time_back() {
     let dir = scratch();
@@ -80,7 +80,7 @@ fn behind_a_cut(stage: &Stage, path: &str) -> Arc<Inode> {
     file.metadata()
 }
 
-/// Rules C7, D1. The defect: an fsync took a noted time of a write for something to be committed, and one of a read not.
+/// Rules C7, D1. The defect: an fsync committed the noted time of a write, but not that of a read.
 #[test]
 fn an_fsync_commits_the_time_of_a_read() {
     let dir = scratch();
@@ -99,7 +99,8 @@ fn an_fsync_commits_the_time_of_a_read() {
     }
 }
 
-/// The defect: the time of a write that was only noted was written later than that of a truncation which came after it, and took it back.
+/// The defect: the noted time of a write was written to the inode later than the time of a truncation that came after it, and set
+/// it back.
 #[test]
 fn a_noted_write_takes_no_later_time_back() {
     let dir = scratch();
@@ -123,7 +124,7 @@ fn a_noted_write_takes_no_later_time_back() {
     }
 }
 
-/// Nobody syncs: what is only noted is committed when the interval has passed, and not before.
+/// Without a sync, noted times are committed when the interval has passed, and not before.
 #[test]
 fn noted_times_are_committed_when_they_are_old() {
     let _watchdog = Watchdog::new(LIMIT, "old times");
@@ -137,7 +138,7 @@ fn noted_times_are_committed_when_they_are_old() {
         };
         let volume = stage.open(&options).unwrap();
         let file = volume.open_path("/odd", writable()).unwrap();
-        // Nothing else is changed: the time alone wakes the keeper.
+        // Nothing else is changed: the noted time alone wakes the keeper.
         file.write_at(0, filled(1, 512)).1.unwrap();
         while comes && volume.usage().dirty_times > 0 {
             thread::sleep(Duration::from_millis(1));
@@ -155,7 +156,7 @@ fn noted_times_are_committed_when_they_are_old() {
     }
 }
 
-/// Rule D4: from 1,024 inodes on their times do not wait for the interval; one less, they do.
+/// Rule D4: from 1,024 inodes on, noted times do not wait for the interval; with one inode less, they do.
 #[test]
 fn many_noted_times_do_not_wait() {
     const MANY: usize = 1024;
@@ -186,7 +187,7 @@ fn many_noted_times_do_not_wait() {
     volume.close().unwrap();
 }
 
-/// What was noted of writes, of reads, or of both goes into the inode with the next sync, each into its own times and no others.
+/// The next sync writes the noted times of writes, of reads, or of both into the inode, each into its own fields and no others.
 #[test]
 fn a_sync_writes_the_times_that_were_noted_and_no_others() {
     let _watchdog = Watchdog::new(LIMIT, "times of their own");
@@ -225,12 +226,12 @@ fn a_sync_writes_the_times_that_were_noted_and_no_others() {
     }
 }
 
-/// The second of a time in an inode, since [`START`].
+/// A time in an inode, in seconds since [`START`].
 fn seconds(time: Timestamp) -> i64 {
     time.secs - START as i64 / 1000
 }
 
-/// What a test of times begins with: the file `/odd`, and its calls at a second since [`START`].
+/// What a test of times starts from: the file `/odd`, and calls on it at a second since [`START`].
 struct Odd {
     _dir: tempfile::TempDir,
     stage: Stage,
@@ -271,14 +272,14 @@ impl Odd {
         self.file.write_at(0, filled(1, 512)).1.unwrap();
     }
 
-    /// The time of access that is durable after a sync.
+    /// The access time that is durable after a sync.
     fn synced(&self) -> i64 {
         self.file.sync().unwrap();
         seconds(behind_a_cut(&self.stage, "/odd").atime)
     }
 }
 
-/// Where all times of access are kept, the last read counts, also where nothing else has happened since the one before.
+/// If every access time is kept, the last read counts, also if nothing else has happened since the one before.
 #[test]
 fn always_is_every_time() {
     let odd = Odd::new(AccessTimes::Always);
@@ -287,8 +288,8 @@ fn always_is_every_time() {
     assert_eq!(odd.synced(), 2);
 }
 
-/// Where they are kept relative to changes, a read counts that comes after a write, the first one of a day, and no other one: also after a sync, which
-/// changes the inode and none of its times.
+/// If access times are kept relative to changes, a read counts if it is the first after a write, or the first for a day, and no
+/// other; also after a sync, which changes the inode but none of its times.
 #[test]
 fn relative_is_after_a_change_and_once_a_day() {
     const DAY: u64 = 24 * 60 * 60;
@@ -309,7 +310,7 @@ fn relative_is_after_a_change_and_once_a_day() {
     assert_eq!(odd.synced(), DAY as i64 + 6, "less than a day");
 }
 
-/// What was noted of reads comes before the time that is set after them.
+/// Noted times of reads do not overwrite a time that is set explicitly later.
 #[test]
 fn a_noted_read_takes_no_time_back_that_was_set() {
     let odd = Odd::new(AccessTimes::Always);
@@ -325,7 +326,7 @@ fn a_noted_read_takes_no_time_back_that_was_set() {
     assert_eq!(odd.synced(), -7);
 }
 
-/// A write at a time that the inode has owes no time: nothing is noted, and a sync commits nothing.
+/// A write at a time that the inode already has owes no time: nothing is noted, and a sync commits nothing.
 #[test]
 fn a_time_is_written_once() {
     let odd = Odd::new(AccessTimes::Relative);
@@ -340,7 +341,8 @@ fn a_time_is_written_once() {
     assert_eq!(odd.volume.journal_stats().commits, commits);
 }
 
-/// A file that has no name goes with its last user, and what was noted of it; one that has got a name is kept until its times are written.
+/// An unlinked file is deleted with its last user, and its noted times are dropped; one that was given a name is kept until its
+/// times are written.
 #[test]
 fn a_file_that_gets_a_name_keeps_what_was_noted() {
     let odd = Odd::new(AccessTimes::Relative);
@@ -355,15 +357,15 @@ fn a_file_that_gets_a_name_keeps_what_was_noted() {
     odd.volume.link_file(&file, "/named").unwrap();
     assert_eq!(odd.volume.usage().dirty_times, 1);
     drop(file);
-    // Blocking calls keep the file that they were for last.
+    // Blocking calls keep the last file that they were used for.
     odd.write(4);
     odd.volume.sync().unwrap();
     assert_eq!(odd.volume.usage().dirty_times, 0);
     assert_eq!(seconds(behind_a_cut(&odd.stage, "/named").mtime), 2);
 }
 
-/// A time that could not be written, in a transaction that another change had begun, is tried again when the interval has passed: nobody
-/// else asks for it.
+/// A time that could not be written, in a transaction that another change had begun, is tried again when the interval has passed,
+/// without any other request for it.
 #[test]
 fn a_time_that_could_not_be_written_is_tried_again() {
     let _watchdog = Watchdog::new(LIMIT, "tried again");
@@ -385,7 +387,7 @@ fn a_time_that_could_not_be_written_is_tried_again() {
     let [file, other] =
         ["/odd", "/other23"].map(|path| volume.open_path(path, writable()).unwrap());
     push_out(&volume);
-    // Sixteen inodes to a block of the table, which the first group's descriptor names.
+    // A block of the inode table has sixteen inodes. The first group's descriptor has the table's place.
     let table = u32::from_le_bytes(stage.bytes()[4096 + 8..][..4].try_into().unwrap());
     let block = |file: &File| u64::from(table) + u64::from(file.ino().get() - 1) / 16;
     assert_ne!(block(&file), block(&other));

@@ -1,6 +1,7 @@
-//! Overwrites of parts of blocks: exactly their sectors, and who runs alone under which policy (rules B1 to B3, B8).
+//! Overwrites of parts of blocks: exactly their sectors are written; which run alone under which policy (rules B1 to B3, B8).
 //!
-//! Input: recipes of known files on a simulated disk that counts. Output: none. Invariant: counts are asserted, times never. Limits: overwrites.
+//! Input: recipes of known files on a simulated disk that counts. Output: none. Invariant: counts are asserted, times never.
+//! Limits: overwrites.
 
 use crate::common::Rng;
 use crate::common::fixture::{LIMIT, NOWAIT, known, made, run_all, sim, writable};
@@ -55,8 +56,8 @@ fn sector_overwrites_touch_their_sectors_only() {
     }
 }
 
-/// Rules B1 to B3: which writes a policy runs alone. Requests that went straight down are with the device, those that did not are
-/// parked; both are counted while the disk holds its completions back.
+/// Rules B1 to B3: which writes a policy runs alone. Writes that were submitted at once are on the device, the others are parked;
+/// both are counted while the disk holds its completions back.
 #[test]
 fn the_presets_run_alone_what_they_say() {
     let _watchdog = Watchdog::new(LIMIT, "presets");
@@ -72,7 +73,7 @@ fn the_presets_run_alone_what_they_say() {
             .unwrap();
         let file = volume.open_path("/pieces", writable()).unwrap();
         let mappings = file.mappings(0, file.size()).unwrap();
-        // Where one extent ends and the next begins, one block before.
+        // Where one extent ends and the next begins: the block before.
         let border = mappings
             .iter()
             .map(|m| m.start + m.len)
@@ -117,14 +118,14 @@ fn the_presets_run_alone_what_they_say() {
                 .collect();
             queue.submit(&mut batch);
             let parked = queue.counters().parked;
-            // A later aligned write and a read wait behind it, too; for NOWAIT that is EAGAIN (rule G12).
+            // A later aligned write and a read wait for it, too; with NOWAIT they get EAGAIN (rule G12).
             let mut more = VecDeque::from([
                 Request::read(id, 1 << 20, Buf::zeroed(4096), 10).with_flags(NOWAIT),
                 Request::write(id, 1 << 20, Buf::zeroed(4096), 11).with_flags(NOWAIT),
             ]);
             queue.submit(&mut more);
             stage.disk().hold(false);
-            // The first runs alone and keeps the two others out.
+            // The first write runs alone and keeps the two others waiting.
             assert_eq!(parked, if alone { 2 } else { 0 }, "{name}: {case}");
             let mut done = Vec::new();
             while done.len() < 5 {

@@ -1,7 +1,7 @@
-//! Zeros that the device is asked for where blocks become written (rules G9, U1): one that cannot make them, and one that fails.
+//! Ranges that become written and are zeroed by the device (rules G9, U1): a device that cannot write zeros, and one that fails.
 //!
-//! Input: a volume whose free space is poison, on a device that refuses to make zeros. Output: none. Invariant: a file shows zeros there,
-//! or nothing was done and its owner is told. Limits: one range of some MiB, more than is written at once.
+//! Input: a volume whose free space is poison, on a device that refuses to write zeros. Output: none. Invariant: the range reads as
+//! zeros, or nothing was changed and the caller gets the error. Limits: one range of some MiB, more than is written at once.
 
 use crate::bed::quiet;
 use crate::common::fixture::writable;
@@ -11,7 +11,8 @@ use crate::common::{fsck, scratch};
 use diorite::{Error, Fallocate, MappingState, Volume};
 use diorite_block::{BioErrorKind, BioOp, Fault, When};
 
-/// Where the device says that it cannot make zeros, they are written, all of them. An error is told, and no block becomes written.
+/// If the device says that it cannot write zeros, all of them are written as data. An error is returned, and no block becomes
+/// written.
 #[test]
 fn zeros_are_written_where_the_device_makes_none() {
     const LEN: usize = 5 << 20;

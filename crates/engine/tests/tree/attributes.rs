@@ -1,7 +1,7 @@
-//! Random changes of what inodes have: mode, owner, time, flags, attributes, lists.
+//! Random changes of what inodes have: mode, owner, time, flags, attributes, access control lists.
 //!
-//! Input: an inode and what the model says that it has. Output: both changed alike. Invariants: what fails has changed nothing. Limits: as many
-//! attributes as fit into the smallest block, longer ones only where a value may have an inode of its own.
+//! Input: an inode, and what the model says that it has. Output: both changed alike. Invariants: a change that fails has changed
+//! nothing. Limits: as many attributes as fit into the smallest block; longer ones only where a value may have an inode of its own.
 
 use super::common::Rng;
 use super::has::{ACCESS, DEFAULT, FLAGS, Has, List, OF_ALL, OF_HOLDERS, Sort};
@@ -10,7 +10,7 @@ use diorite::{Error, OpenFlags, SetAttr, Volume, XattrWhen};
 use diorite_format::features::{Compat, Incompat};
 use diorite_format::{Ino, InodeFlags, Timestamp};
 
-/// One change; false if there was no room for it.
+/// Makes one random change. Returns false if there was no room for it.
 pub(super) fn step(volume: &Volume, ino: Ino, sort: Sort, has: &mut Has, rng: &mut Rng) -> bool {
     let mut now = has.clone();
     let done = match rng.below(8) {
@@ -48,7 +48,7 @@ fn set_some(
         (set.uid, set.gid) = (Some(has.uid), Some(has.gid));
     }
     if rng.below(2) == 0 {
-        // What every inode has room for.
+        // A time that every size of inode can store.
         let time = Timestamp {
             secs: rng.below(1 << 31) as i64,
             nanos: 0,
@@ -79,7 +79,7 @@ fn set_flags(
     if !has_journal {
         settable = settable.without(InodeFlags::JOURNAL_DATA);
     }
-    // Some of them, and mostly few.
+    // Some of the flags, mostly few.
     let wanted = rng.next() & rng.next() & u64::from(settable.bits());
     has.flags = InodeFlags::from_bits(wanted as u32);
     let file = volume.open_ino(ino, OpenFlags::default())?;
@@ -107,7 +107,7 @@ fn set_list(
     volume.set_xattr(ino, name, &list.bytes())
 }
 
-/// Sets or removes one of a few attributes, which may be there or not.
+/// Sets or removes one of a few attributes, which may exist or not.
 fn set_attribute(volume: &Volume, ino: Ino, sort: Sort, has: &mut Has, rng: &mut Rng) -> bool {
     const NAMES: [&str; 4] = ["user.one", "user.2", "trusted.three", "security.4"];
     let plain = matches!(sort, Sort::Dir | Sort::File);
@@ -149,7 +149,8 @@ fn set_attribute(volume: &Volume, ino: Ino, sort: Sort, has: &mut Has, rng: &mut
 
 fn some_value(volume: &Volume, sort: Sort, rng: &mut Rng) -> Vec<u8> {
     let sb = volume.superblock();
-    // e2fsck 1.47 takes a short link with a value in another inode for one with blocks; one of the kernel's making, too.
+    // e2fsck 1.47 takes a short symbolic link whose attribute has a value in another inode for one with blocks, also one made by
+    // the kernel.
     let has_inodes = sort != Sort::Link && sb.features().incompat.has(Incompat::EA_INODE);
     let len = match rng.below(if has_inodes { 7 } else { 5 }) {
         0 => 0,
@@ -159,7 +160,7 @@ fn some_value(volume: &Volume, sort: Sort, rng: &mut Rng) -> Vec<u8> {
         _ => rng.below(20_000),
     };
     let mut value = vec![0; len as usize];
-    // Some are alike, so that blocks and values are shared.
+    // Some values are equal, so that blocks and value inodes are shared.
     match rng.below(3) {
         0 => value.fill(b'v'),
         _ => rng.fill(&mut value),

@@ -1,7 +1,7 @@
-//! Names that are there after a power cut: when their directory was synced, or at once where it has the flag for that.
+//! Which names survive a power cut: those whose directory was synced, or all at once in a directory with the flag for that.
 //!
-//! Input: an operation on names, on a device that loses what was not flushed. Output: the names that are found on what is left. Invariant: nothing commits but what is
-//! asked to. Limits: a journal, and ordered rounds without one.
+//! Input: an operation on names, on a device that loses what was not flushed. Output: the names that are found on what is left.
+//! Invariant: nothing commits except on request. Limits: with a journal, and with ordered writes without one.
 
 use super::common::names::{by_diorite, empty};
 use super::common::stage::mem_of;
@@ -35,7 +35,7 @@ struct Bed {
 }
 
 impl Bed {
-    /// With the directories "plain" and "flagged", which has `flag`, and some names in both; all of it durable.
+    /// Makes the directories "plain" and "flagged", the latter with `flag`, and some names in both; all of it durable.
     fn new(args: &[&str], flag: InodeFlags) -> Bed {
         Bed::with(args, |volume| {
             let ino = volume.resolve(b"/flagged", true).unwrap();
@@ -44,7 +44,7 @@ impl Bed {
         })
     }
 
-    /// With the directories, and what else is made in them before.
+    /// As `new`, with `prepare` in place of setting the flag.
     fn with(args: &[&str], prepare: impl FnOnce(&Volume)) -> Bed {
         let dir = scratch();
         let image = empty(dir.path(), "8M", args);
@@ -76,12 +76,12 @@ impl Bed {
         }
     }
 
-    /// The names in a directory after a power cut now: what was neither flushed nor written durably is lost.
+    /// The names in a directory after a power cut now, which loses what was neither flushed nor written with FUA.
     fn after_a_cut(&self, dir: &str) -> BTreeSet<String> {
         self.seen_after_a_cut(|volume| by_diorite(volume, dir))
     }
 
-    /// What is seen of the volume after a power cut now.
+    /// The result of `see` on the volume after a power cut now.
     fn seen_after_a_cut<T>(&self, see: impl FnOnce(&Volume) -> T) -> T {
         let log = self.device.log();
         let cut = Cut {
@@ -115,7 +115,7 @@ const PLAIN: RenameFlags = RenameFlags {
     whiteout: false,
 };
 
-/// Every way in which the names of the directory at a path change.
+/// Every way to change the names in the directory at a path.
 const CHANGES: [Change; 10] = [
     ("create", |v, at| {
         v.create(&format!("{at}/new"), 0o600).map(drop)
@@ -147,7 +147,7 @@ const CHANGES: [Change; 10] = [
     }),
 ];
 
-/// The call returns, and the name is there, or gone, for good; in other directories it is not yet.
+/// When the call returns, its change of names is durable; changes in directories without the flag are not yet.
 #[test]
 fn at_once_in_directories_with_the_flag() {
     for (n, (kind, args)) in (0..).zip(KINDS) {
@@ -168,7 +168,7 @@ fn at_once_in_directories_with_the_flag() {
     }
 }
 
-/// fsync of a directory, and fdatasync: for a name the same.
+/// fsync and fdatasync of a directory: for its names both do the same.
 #[test]
 fn when_the_directory_was_synced() {
     for (n, (kind, args)) in (0..).zip(KINDS) {
@@ -196,7 +196,8 @@ fn when_the_directory_was_synced() {
     }
 }
 
-/// A directory that is open does not keep from being removed; a group of changes is durable when it is committed, whatever flags there are.
+/// An open directory can be removed; a group of changes becomes durable when it is committed, not earlier, whatever flags there
+/// are.
 #[test]
 fn removed_directories_and_groups() {
     let bed = Bed::new(KINDS[0].1, InodeFlags::DIRSYNC);
@@ -216,10 +217,10 @@ fn removed_directories_and_groups() {
     assert!(bed.after_a_cut("/flagged").contains("of the group"));
 }
 
-/// A way in which an inode itself changes.
+/// A way to change an inode itself.
 type OfInode = (&'static str, fn(&Volume, Ino) -> Result<(), Error>);
 
-/// All but those of its names and its data.
+/// All changes of an inode other than of its names and its data.
 const OF_INODES: [OfInode; 11] = [
     ("chmod", |v, ino| {
         let permissions = Some(0o640);
@@ -279,7 +280,7 @@ fn of(what: impl FnOnce(&mut SetAttr)) -> SetAttr {
     set
 }
 
-/// An entry of a list, in the interface's form.
+/// An entry of an access control list, in the form of the xattr interface.
 fn entry(tag: u16, permissions: u16, id: u32) -> Vec<u8> {
     let (tag, permissions) = (tag.to_le_bytes(), permissions.to_le_bytes());
     [&tag[..], &permissions, &id.to_le_bytes()].concat()
@@ -293,7 +294,7 @@ fn writable(volume: &Volume, ino: Ino) -> diorite::File {
     volume.open_ino(ino, write).unwrap()
 }
 
-/// What an inode says of itself, and its attributes.
+/// The metadata of an inode and its attributes.
 fn facts(volume: &Volume, ino: Ino) -> (String, Vec<Xattr>) {
     let file = volume.open_ino(ino, OpenFlags::default()).unwrap();
     let disk = file.metadata();
@@ -304,7 +305,7 @@ fn facts(volume: &Volume, ino: Ino) -> (String, Vec<Xattr>) {
     (said, volume.xattrs(ino).unwrap())
 }
 
-/// The call returns, and what it changed of the inode is there for good; of others it is not yet.
+/// When the call returns, its change of the inode is durable; changes of inodes without the flag are not yet.
 #[test]
 fn at_once_of_inodes_with_the_flag() {
     for (kind, args) in KINDS {

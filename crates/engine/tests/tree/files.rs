@@ -1,7 +1,8 @@
-//! Random operations on what files hold.
+//! Random operations on the contents of files.
 //!
-//! Input: an open file and its bytes in the model. Output: both changed alike. Invariant: what fails for space has changed nothing.
-//! Limits: a file without extents is written, truncated and punched; of a volume that is nearly full every file is.
+//! Input: an open file and its bytes in the model. Output: both changed alike. Invariant: an operation that fails for lack of space
+//! has changed nothing. Limits: files without extents are only written, truncated and punched; on a nearly full volume, all files
+//! are.
 
 use super::common::Rng;
 use super::common::bytes;
@@ -10,11 +11,11 @@ use diorite::{Fallocate, File};
 use diorite_block::Buf;
 use diorite_format::MapKind;
 
-/// Places in files, mostly; a few are further away.
+/// Most operations are below this offset; a few are further away.
 const NEAR: u64 = 60_000;
 const FAR: u64 = 900_000;
 
-/// One operation; false if there was no room for it.
+/// Makes one random operation. Returns false if there was no room for it.
 pub(super) fn step(
     file: &File,
     known: &mut Vec<u8>,
@@ -91,7 +92,7 @@ fn write(
     Ok(())
 }
 
-/// The file reads as it should.
+/// Asserts that the file reads as expected.
 pub(super) fn same(what: &str, file: &File, known: &[u8]) {
     assert_eq!(file.size(), known.len() as u64, "{what}: size");
     let mut found = vec![0xEE; known.len()];

@@ -1,7 +1,7 @@
-//! What an inode has beside contents and names: mode, owner, flags, attributes, a time; and what a new one has from its directory.
+//! The properties of an inode besides contents and names (mode, owner, flags, attributes, a time), and what a new inode inherits.
 //!
-//! Input: what is set. Output: what is there then. Invariants: an access control list and the mode agree. Limits: a time is known only from where it was
-//! set to where something changes it.
+//! Input: what is set. Output: what is expected then. Invariants: an access control list and the mode agree. Limits: a time is
+//! known only from when it was set until something changes it.
 //! Source: man 5 acl, man 7 xattr, man 1 chattr; compared with the kernel in the tests of lists and flags.
 
 use diorite_format::{InodeFlags, Timestamp};
@@ -10,14 +10,15 @@ use std::collections::BTreeMap;
 pub(super) const ACCESS: &[u8] = b"system.posix_acl_access";
 pub(super) const DEFAULT: &[u8] = b"system.posix_acl_default";
 
-/// Who makes what is made.
+/// The owner of all new inodes.
 pub(super) const OWNER: (u32, u32) = (7, 8);
 
 const SETGID: u16 = 0o2000;
 
 /// Flags that are compared.
 pub(super) const FLAGS: InodeFlags = OF_ALL.with(OF_HOLDERS).with(InodeFlags::DIRSYNC);
-/// Of what a new inode has them if its directory does: all, files and directories, directories.
+/// The flags that a new inode inherits from its directory: those for all inodes; those for files and directories; DIRSYNC for
+/// directories.
 pub(super) const OF_ALL: InodeFlags = InodeFlags::NODUMP.with(InodeFlags::NOATIME);
 pub(super) const OF_HOLDERS: InodeFlags = InodeFlags::SYNC.with(InodeFlags::JOURNAL_DATA);
 
@@ -51,7 +52,7 @@ impl Has {
         }
     }
 
-    /// What a new inode of this sort has in a directory that has this.
+    /// What a new inode of this sort gets in a directory with these properties.
     pub(super) fn handed_down(&self, sort: Sort, mode: u16) -> Has {
         let gives_group = self.mode & SETGID != 0;
         let keeps = match gives_group && sort == Sort::Dir {
@@ -109,12 +110,12 @@ impl Has {
 const MASK: u16 = 16;
 const NO: u32 = u32::MAX;
 
-/// An access control list: tags, permissions, ids, in their order.
+/// An access control list: tags, permissions, ids, in order.
 #[derive(Clone, Debug)]
 pub(super) struct List(Vec<(u16, u16, u32)>);
 
 impl List {
-    /// One with nobody named, or with somebody and a mask.
+    /// A list without named entries, or with one and a mask.
     pub(super) fn new(permissions: u64, named: u32) -> List {
         let of = |shift: u32| (permissions >> shift & 7) as u16;
         let mut list = vec![(1, of(0), NO), (4, of(3), NO), (32, of(6), NO)];
@@ -144,7 +145,7 @@ impl List {
         out
     }
 
-    /// The tag that the group's permissions of a mode stand for.
+    /// The tag of the entry that the mode's group permissions stand for.
     fn group(&self) -> u16 {
         match self.0.iter().any(|e| e.0 == MASK) {
             true => MASK,

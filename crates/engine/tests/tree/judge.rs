@@ -1,7 +1,7 @@
-//! Who says whether an image holds what the model says.
+//! Compares an image with the model, as read by diorite, `check`, e2fsck, debugfs and the kernel.
 //!
-//! Input: an open volume, or an image. Output: none; a difference panics. Invariant: an image that somebody has open is only copied. Limits: the kernel is
-//! asked by root alone; without it debugfs says what names there are.
+//! Input: an open volume, or an image. Output: none; a difference panics. Invariant: an image that is open is only copied. Limits:
+//! only root can ask the kernel; otherwise debugfs lists the names.
 
 use super::common::kernel::{mounted, not_mounted};
 use super::common::names::{by_debugfs, by_diorite};
@@ -18,7 +18,7 @@ use diorite_format::inode::Rdev;
 use std::path::Path;
 use xtask::images::told_by_kernel;
 
-/// The tree that diorite finds, node by node.
+/// Compares the tree that diorite finds with the model, node by node.
 pub(super) fn compare(volume: &Volume, model: &Model) {
     for (path, n) in &model.all() {
         let node = &model.nodes[*n];
@@ -57,7 +57,7 @@ fn attributes(volume: &Volume, path: &str, file: &File, node: &Node) {
         Kind::Node(..) => FileType::CharDevice,
     };
     assert_eq!(disk.file_type, Some(kind), "{path}");
-    // lost+found, too.
+    // The root directory has one link more, from lost+found.
     let links = node.links + usize::from(path.is_empty());
     assert_eq!(usize::from(disk.links), links, "{path}: links");
     assert_eq!(disk.mode & 0o7777, has.mode, "{path}: mode");
@@ -80,7 +80,7 @@ fn attributes(volume: &Volume, path: &str, file: &File, node: &Node) {
     );
 }
 
-/// An image that nobody has open and that needs no recovery.
+/// Judges an image that nobody has open and that needs no recovery.
 pub(super) fn at_rest(image: &Path, model: &Model) {
     fsck(image);
     let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::default()).unwrap();
@@ -112,7 +112,8 @@ fn by_others_names(image: &Path, model: &Model) {
     }
 }
 
-/// An image that is open and was synced, as it would be found after a crash: by `check` as it is, and by all once somebody has recovered it.
+/// Judges an image that is open and was synced, as a crash would leave it: `check` judges it unrecovered, the others after one of
+/// them has recovered it.
 pub(super) fn recovered(image: &Path, model: &Model, rng: &mut Rng) {
     let dir = scratch();
     let copy = dir.path().join("copy");
@@ -123,7 +124,8 @@ pub(super) fn recovered(image: &Path, model: &Model, rng: &mut Rng) {
     let features = volume.superblock().features();
     let has_journal = features.compat.has(Compat::HAS_JOURNAL);
     let by = match has_journal {
-        // e2fsck 1.47 gives the values of a nameless file's attributes names in lost+found; after the kernel, too.
+        // e2fsck 1.47 links the value inodes of an unlinked file into lost+found, also after the kernel wrote them, so it does not
+        // recover these.
         true if features.incompat.has(Incompat::EA_INODE) => 1 + rng.below(2),
         true => rng.below(3),
         false => 0,

@@ -1,6 +1,7 @@
-//! Trees against a model: names made, linked, moved with every flag, removed; files written, cut, punched, also without a name; attributes, lists, flags,
-//! times. What must fail fails by the same name and changes nothing, also where space or inodes run out. Now and then, in the middle of
-//! it, the image is judged: e2fsck and `check` have nothing to say, the kernel sees what diorite does, and both what the model says.
+//! Random trees against a model. Names are made, linked, moved with every flag, removed; files are written, truncated, punched,
+//! also without a name; attributes, access control lists, flags and times are set. What must fail fails with the expected error and
+//! changes nothing, also when space or inodes run out. Now and then the image is judged: e2fsck and `check` find nothing, the
+//! kernel sees what diorite sees, and both see what the model says.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "../common/mod.rs"]
@@ -22,14 +23,14 @@ use diorite::Error;
 use model::Said;
 use world::World;
 
-/// What became of an operation.
+/// The result of an operation.
 #[derive(Debug, PartialEq, Eq)]
 enum Says {
     NoRoom,
     Said(Said),
 }
 
-/// What an error is called.
+/// The name of an error.
 fn called(result: Result<(), Error>) -> Says {
     let Err(error) = result else {
         return Says::Said(Ok(()));
@@ -91,7 +92,7 @@ const KINDS: [(&str, &[&str]); 10] = [
     ),
 ];
 
-/// Two sessions on a volume of every kind, each judged at a random place and at its end.
+/// Two runs on a volume of every kind, each judged at a random moment and at its end.
 #[test]
 fn against_a_model() {
     let steps = scaled("DIORITE_STEPS", 800);
@@ -113,7 +114,7 @@ fn against_a_model() {
     }
 }
 
-/// Few inodes, or few blocks: what has no room leaves nothing behind.
+/// With few inodes, or few blocks: an operation without room leaves nothing behind.
 #[test]
 fn without_room() {
     let small: [(&str, &str, &[&str]); 3] = [

@@ -1,6 +1,7 @@
-//! A tree of names in memory, with what they name and the kernel's rules, to compare with.
+//! A model of a tree of names in memory, with what they refer to and the kernel's rules.
 //!
-//! Input: operations on paths. Output: what each must give: done, or the name of an error. Invariants: an operation that fails changes nothing.
+//! Input: operations on paths. Output: the expected result of each: success, or the name of an error. Invariants: an operation that
+//! fails changes nothing.
 //! Limits: symbolic links are dangling, so a path through one leads nowhere.
 
 use crate::has::{Has, Sort};
@@ -11,7 +12,7 @@ pub(super) enum Kind {
     Dir(BTreeMap<String, usize>),
     File,
     Link(String),
-    /// A character device.
+    /// A device node: major and minor number.
     Node(u32, u32),
 }
 
@@ -20,9 +21,9 @@ pub(super) struct Node {
     pub(super) kind: Kind,
     pub(super) links: usize,
     pub(super) has: Has,
-    /// Of a file.
+    /// The contents of a file.
     pub(super) bytes: Vec<u8>,
-    /// It has had no name yet.
+    /// Made without a name, and not named yet.
     pub is_temporary: bool,
     parent: usize,
 }
@@ -65,7 +66,7 @@ impl Model {
         Model { nodes: vec![root] }
     }
 
-    /// Something without a name, as things in this directory are made.
+    /// A new node without a name, with what it inherits from this directory.
     fn born(&mut self, dir: usize, kind: Kind, mode: u16) -> usize {
         let has = self.nodes[dir].has.handed_down(kind.sort(), mode);
         self.nodes.push(Node {
@@ -79,7 +80,7 @@ impl Model {
         self.nodes.len() - 1
     }
 
-    /// A file without a name, near the directory at this path.
+    /// A file without a name, made in the directory at this path.
     pub(super) fn temporary(&mut self, dir: &str) -> Result<usize, &'static str> {
         let dir = match dir {
             "" => 0,
@@ -104,7 +105,7 @@ impl Model {
         matches!(self.nodes[n].kind, Kind::Dir(_))
     }
 
-    /// The names of a directory, which are going to change.
+    /// The names of a directory, to be changed.
     fn names(&mut self, n: usize) -> &mut BTreeMap<String, usize> {
         self.nodes[n].has.mtime = None;
         match &mut self.nodes[n].kind {
@@ -113,7 +114,7 @@ impl Model {
         }
     }
 
-    /// The directory of the last name, and that name.
+    /// The directory of a path's last name, and that name.
     fn spot<'p>(&self, path: &'p str) -> Result<(usize, &'p str), &'static str> {
         let (parent, name) = path.rsplit_once('/').unwrap();
         let mut at = 0;
@@ -252,7 +253,7 @@ impl Model {
         }
     }
 
-    /// Every path with its node.
+    /// Every path, with the number of its node.
     pub(super) fn all(&self) -> BTreeMap<String, usize> {
         let (mut all, mut todo) = (BTreeMap::new(), vec![(String::new(), 0)]);
         while let Some((path, n)) = todo.pop() {

@@ -1,7 +1,8 @@
-//! Equal blocks of attributes: one for all who have the same, its users counted.
+//! Attribute blocks that are shared: inodes with equal attributes have one block, which counts its users.
 //!
-//! Input: files that get equal attributes, from several threads. Output: blocks that are named by several. Invariants: every file has what it was given; e2fsck and
-//! `check` have nothing to say of counts. Limits: each thread changes files of its own.
+//! Input: files that get equal attributes, from several threads. Output: blocks that several inodes point to. Invariants: every
+//! file has the attributes that it was given; e2fsck and `check` find no wrong counts. Limits: each thread changes only its own
+//! files.
 
 use super::common::names::empty;
 use super::common::{Rng, fsck, scaled, scratch};
@@ -36,7 +37,8 @@ fn block_of(volume: &Volume, ino: Ino) -> FsBlock {
     file.metadata().file_acl
 }
 
-/// What comes to the same attributes, by whatever way, has the same block, until 1024 have it; who changes its own leaves the others theirs.
+/// Files that end with the same attributes, in whatever way, share a block, up to 1024 of them; a file whose attributes change
+/// leaves those of the others as they are.
 #[test]
 fn files_with_equal_attributes_share_a_block() {
     for args in KINDS {
@@ -85,7 +87,7 @@ fn files_with_equal_attributes_share_a_block() {
     }
 }
 
-/// A directory's default list that has no room in an inode is in one block for all that is made there.
+/// A directory's default list that does not fit into inodes is in one block, shared by everything that is made in the directory.
 #[test]
 fn what_is_inherited_is_shared() {
     let dir = scratch();
@@ -119,7 +121,7 @@ fn what_is_inherited_is_shared() {
     fsck(&image);
 }
 
-/// Attributes set, removed, with their files renamed and deleted, by threads whose files come to have the same all the time.
+/// Attributes are set and removed, and their files renamed and deleted, by threads whose files often get equal attributes.
 #[test]
 fn storms_on_many_files() {
     for (n, args) in (0..).zip(KINDS) {
@@ -138,7 +140,7 @@ fn storms_on_many_files() {
     }
 }
 
-/// What a file has, by name.
+/// A file's attributes, by name.
 type Has = BTreeMap<String, Vec<u8>>;
 
 fn storm(volume: &Volume, thread: u64, seed: u64, steps: u64) {
@@ -173,7 +175,7 @@ fn storm(volume: &Volume, thread: u64, seed: u64, steps: u64) {
                 assert_eq!(volume.remove_xattr(ino, name.as_bytes()).is_ok(), there);
             }
             _ => {
-                // Few values, so that many files come to have the same.
+                // Few different values, so that many files get equal attributes.
                 let value = vec![rng.below(2) as u8; 150 + 30 * rng.below(2) as usize];
                 volume.set_xattr(ino, name.as_bytes(), &value).unwrap();
                 has.insert(name, value);

@@ -1,7 +1,8 @@
-//! A volume and what it must hold, changed alike by random operations.
+//! A volume and its model, changed alike by random operations.
 //!
-//! Input: an image, random numbers. Output: operations on both, compared one by one. Invariant: whatever is judged is what the model says.
-//! Limits: few names, so that they meet.
+//! Input: an image, random numbers. Output: operations on both, compared one by one. Invariant: whenever the volume is judged, it
+//! agrees with the model.
+//! Limits: few names, so that operations often collide.
 
 use super::common::Rng;
 use super::has::OWNER;
@@ -15,16 +16,16 @@ use diorite_format::inode::Rdev;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Files that are open at once, at most.
+/// The maximum number of files that are open at once.
 const MOST_HELD: usize = 6;
 
 pub(super) struct World {
     image: PathBuf,
     pub(super) volume: Volume,
     pub(super) model: Model,
-    /// Open files and their nodes, some without a name.
+    /// Open files and their nodes; some have no name.
     held: Vec<(File, usize)>,
-    /// The volume is small, and there is not always room.
+    /// The volume is small, so operations may fail for lack of room.
     small: bool,
 }
 
@@ -62,7 +63,7 @@ impl World {
         }
     }
 
-    /// One random operation; false if there was no room for it.
+    /// Makes one random operation. Returns false if there was no room for it.
     pub(super) fn step(&mut self, rng: &mut Rng) -> bool {
         match rng.below(16) {
             0..8 => self.change_names(rng),
@@ -109,7 +110,7 @@ impl World {
         true
     }
 
-    /// Opens a file, or makes one without a name, names one, or lets one go.
+    /// Opens a file, makes one without a name, gives one a name, or closes one.
     fn hold(&mut self, rng: &mut Rng) -> bool {
         let at = path(rng);
         match rng.below(4) {
@@ -146,7 +147,7 @@ impl World {
         };
         let (file, node) = &self.held[n as usize];
         let done = self.volume.link_file(file, path);
-        // One that had a name and has lost it gets none.
+        // A file that had a name and lost it cannot get another.
         if self.model.nodes[*node].links == 0 && !self.model.nodes[*node].is_temporary {
             assert!(done.is_err());
             return true;
@@ -166,7 +167,7 @@ impl World {
         self.volume.open_path(path, flags).unwrap()
     }
 
-    /// Something of this kind, if a few tries find it.
+    /// A node of this kind, if a few random tries find one.
     fn some(&self, rng: &mut Rng, is_it: impl Fn(&Kind) -> bool) -> Option<(String, usize)> {
         (0..12).find_map(|_| {
             let path = path(rng);
@@ -203,7 +204,7 @@ impl World {
         attributes::step(&self.volume, ino, known.kind.sort(), &mut known.has, rng)
     }
 
-    /// Long targets of links fill a volume up; some of them go again. False if there was no room.
+    /// Fills a volume with symbolic links with long targets, and removes some of them. Returns false if there was no room.
     pub(super) fn fill_up(&mut self, rng: &mut Rng) -> bool {
         let name = format!("/full{}", self.model.nodes.len());
         let target = "f".repeat(500);
@@ -224,7 +225,7 @@ impl World {
         fits
     }
 
-    /// Everything is judged while the volume is open: what is on the device after a sync, recovered by somebody.
+    /// Judges the open volume: the image as it is after a sync, and after recovery.
     pub(super) fn judge_open(&self, rng: &mut Rng) {
         judge::compare(&self.volume, &self.model);
         for (file, node) in &self.held {
@@ -234,7 +235,7 @@ impl World {
         judge::recovered(&self.image, &self.model, rng);
     }
 
-    /// All is let go, the image judged, and opened again.
+    /// Closes everything, judges the image, and opens it again.
     pub(super) fn judge_closed(self) -> World {
         judge::compare(&self.volume, &self.model);
         drop(self.held);

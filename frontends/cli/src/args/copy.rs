@@ -26,6 +26,9 @@ pub(crate) struct GetArgs {
     /// Copy no extended attributes
     #[arg(long)]
     pub(crate) no_xattrs: bool,
+    /// Print each name when its copy is there; nothing where bytes go to standard output
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
     /// No progress on the terminal
     #[arg(short, long)]
     pub(crate) quiet: bool,
@@ -39,12 +42,9 @@ pub(crate) struct GetArgs {
     pub(crate) dest: PathBuf,
 }
 
-/// `put`.
-#[derive(Args, Debug)]
-pub(crate) struct PutArgs {
-    /// Directories are always copied whole; for those whose fingers type it
-    #[arg(short, short_aliases = ['R', 'a', 'f'], hide = true, overrides_with = "recursive")]
-    pub(crate) recursive: bool,
+/// What copies in an image are to be like: `put`, and `cp` into an image.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct CopiesArgs {
     /// The copies belong to this user, given as a number
     #[arg(long, value_name = "UID", value_parser = ids())]
     pub(crate) owner: Option<u32>,
@@ -60,6 +60,33 @@ pub(crate) struct PutArgs {
     /// What is there already stays; directories are merged all the same
     #[arg(short, long)]
     pub(crate) no_clobber: bool,
+    /// Nothing of other file systems that are mounted below SOURCE
+    #[arg(short = 'x', long)]
+    pub(crate) one_file_system: bool,
+    /// Print each name when its copy is there
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// No progress on the terminal
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+impl CopiesArgs {
+    /// An option was given that copies on the host have no use for.
+    pub(crate) fn are_of_an_image(&self) -> bool {
+        let told = self.owner.or(self.group).is_some() || self.mode.is_some();
+        told || self.no_clobber
+    }
+}
+
+/// `put`.
+#[derive(Args, Debug)]
+pub(crate) struct PutArgs {
+    /// Directories are always copied whole; for those whose fingers type it
+    #[arg(short, short_aliases = ['R', 'a', 'f'], hide = true, overrides_with = "recursive")]
+    pub(crate) recursive: bool,
+    #[command(flatten)]
+    pub(crate) copies: CopiesArgs,
     /// Copy all SOURCEs into this directory
     #[arg(
         short,
@@ -71,12 +98,6 @@ pub(crate) struct PutArgs {
     /// DEST is the new name, also if it is a directory
     #[arg(short = 'T', long)]
     pub(crate) no_target_directory: bool,
-    /// Nothing of other file systems that are mounted below SOURCE
-    #[arg(short = 'x', long)]
-    pub(crate) one_file_system: bool,
-    /// No progress on the terminal
-    #[arg(short, long)]
-    pub(crate) quiet: bool,
     /// The image
     pub(crate) img: String,
     /// What to copy, and where to
@@ -90,9 +111,8 @@ pub(crate) struct CpArgs {
     /// Directories are always copied whole; for those whose fingers type it
     #[arg(short, short_aliases = ['R', 'a', 'f'], hide = true)]
     recursive: bool,
-    /// No progress on the terminal
-    #[arg(short, long)]
-    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) copies: CopiesArgs,
     /// What to copy, and where to: paths of the host, or IMG:/path
     #[arg(required = true, num_args = 2.., value_name = "PATH")]
     pub(crate) paths: Vec<OsString>,

@@ -1,14 +1,24 @@
-//! `diorite cp`: files into an image or out of it, where each side says of itself what it is.
+//! `diorite cp`: files into an image, out of it, or from image to image; each side says of itself what it is.
 //!
-//! Input: paths of the host, and `IMG:/path` or `IMG!/path`. Output: copies, as `put` and `get` make them. Invariant: a word that names a file of the host is that
-//! file. Limits: one of both sides is the host.
+//! Input: paths of the host, and `IMG:/path` or `IMG!/path`. Output: copies, as `put` and `get` make them. Invariant: a word that names a
+//! file of the host is that file. Limits: one side at least is an image; all SOURCEs are on the same side.
+//!
+//! | module | takes -> gives |
+//! |---|---|
+//! | `pair` | two images -> both of them open, once if they are one |
+
+mod pair;
 
 use crate::args::{CpArgs, GetArgs, Global, PutArgs};
 use crate::cmd::{get, put};
+use crate::report::Report;
 use crate::usage;
 use diorite_block::Locator;
+use pair::Pair;
+use put::{Image, Origin};
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
+use std::rc::Rc;
 
 /// The name in messages.
 const NAME: &str = "cp";
@@ -19,69 +29,102 @@ pub(crate) fn run(global: &Global, args: &CpArgs) -> ExitCode {
         usage::wrong("cp needs a SOURCE and a DEST");
     };
     let from: Vec<Option<Inside>> = sources.iter().map(|word| Inside::of(word)).collect();
-    match (Inside::of(dest), from.iter().flatten().next()) {
-        (Some(dest), None) => put::run_as(NAME, global, &dest.put(args, sources)),
-        (None, Some(first)) => {
-            let image = first.img.clone();
-            let paths = from
-                .into_iter()
-                .map(|side| Some(side.filter(|s| s.img == image)?.path));
-            match paths.collect::<Option<Vec<OsString>>>() {
-                Some(paths) => get::run_as(NAME, global, &out_of(args, image, paths, dest)),
-                None => usage::wrong("the SOURCEs are to be in one image, or all on the host"),
+    let first = from.iter().flatten().next();
+    let Some((image, prefix)) = first.map(|side| (side.image.clone(), side.prefix.clone())) else {
+        return match Inside::of(dest) {
+            Some(dest) => {
+                let args = dest.put(args, sources.to_vec());
+                put::run_as((NAME, &dest.prefix), global, &args)
             }
+            None => usage::wrong("neither side is in an image: IMG:/path, where IMG is there"),
+        };
+    };
+    let paths = from
+        .into_iter()
+        .map(|side| Some(side.filter(|s| s.image == image)?.path));
+    let Some(paths) = paths.collect::<Option<Vec<OsString>>>() else {
+        usage::wrong("the SOURCEs are to be in one image, or all on the host");
+    };
+    match Inside::of(dest) {
+        Some(dest) => between(global, args, (&prefix, paths), &dest),
+        None if args.copies.are_of_an_image() => {
+            usage::wrong("--owner, --group, --mode and --no-clobber are for copies in an image")
         }
-        (None, None) => usage::wrong("neither side is in an image: IMG:/path, where IMG is there"),
-        (Some(_), Some(_)) => usage::wrong(
-            "one side is to be on the host; from image to image: 'diorite get IMG PATH - | diorite put IMG - PATH'",
-        ),
+        None => get::run_as((NAME, &prefix), global, &out_of(args, &prefix, paths, dest)),
     }
+}
+
+/// Copies from image to image.
+fn between(
+    global: &Global,
+    args: &CpArgs,
+    (prefix, paths): (&str, Vec<OsString>),
+    dest: &Inside,
+) -> ExitCode {
+    let args = dest.put(args, paths);
+    put::check(&args).unwrap_or_else(|why| usage::wrong(why));
+    let mut report = Report::new(NAME, &args.img);
+    let images = (image_of(prefix), &args.img[..]);
+    if let Some(pair) = Pair::open(images, global, &mut report) {
+        let source = Image::new(pair.source.clone(), prefix, pair.lies);
+        let origin = Origin::Image(Rc::new(source));
+        put::copy(&pair.dest, &mut report, &args, (&origin, &dest.prefix));
+        drop(origin);
+        pair::close(pair, &mut report);
+    }
+    report.exit_code()
 }
 
 /// A path in an image.
 struct Inside {
-    img: String,
+    image: Locator,
+    /// As it was written, with what stands between it and the path.
+    prefix: String,
     path: OsString,
+}
+
+/// The image of a prefix.
+fn image_of(prefix: &str) -> &str {
+    &prefix[..prefix.len() - 1]
 }
 
 impl Inside {
     /// None for a path of the host.
     fn of(word: &OsStr) -> Option<Inside> {
-        match Locator::parse(word.to_str()?) {
+        let text = word.to_str()?;
+        match Locator::parse(text) {
             Ok(Locator::Inside { outer, path }) => Some(Inside {
-                img: outer.to_string(),
+                image: *outer,
+                prefix: text.strip_suffix(&path)?.to_owned(),
                 path: path.into(),
             }),
             _ => None,
         }
     }
 
-    fn put(self, args: &CpArgs, sources: &[OsString]) -> PutArgs {
+    fn put(&self, args: &CpArgs, sources: Vec<OsString>) -> PutArgs {
+        let mut paths = sources;
+        paths.push(self.path.clone());
         PutArgs {
             recursive: true,
-            owner: None,
-            group: None,
-            mode: None,
-            no_xattrs: false,
-            no_clobber: false,
+            copies: args.copies.clone(),
             target_directory: None,
             no_target_directory: false,
-            one_file_system: false,
-            quiet: args.quiet,
-            img: self.img,
-            paths: sources.iter().cloned().chain([self.path]).collect(),
+            img: image_of(&self.prefix).to_owned(),
+            paths,
         }
     }
 }
 
-fn out_of(args: &CpArgs, img: String, paths: Vec<OsString>, dest: &OsStr) -> GetArgs {
+fn out_of(args: &CpArgs, prefix: &str, paths: Vec<OsString>, dest: &OsStr) -> GetArgs {
     GetArgs {
         recursive: true,
         same_owner: false,
         no_same_owner: false,
-        no_xattrs: false,
-        quiet: args.quiet,
-        img,
+        no_xattrs: args.copies.no_xattrs,
+        verbose: args.copies.verbose,
+        quiet: args.copies.quiet,
+        img: image_of(prefix).to_owned(),
         paths,
         dest: dest.into(),
     }

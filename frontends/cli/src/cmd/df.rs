@@ -1,8 +1,7 @@
 //! `diorite df`: how much of an image is in use.
 //!
-//! Input: an image. Output: a line under titles, as df(1) prints it, or a JSON object. Invariant: blocks that the file system needs for itself are not counted,
-//! as the kernel does not. Limits: who may not use the reserved blocks is asked for; where the superblock does not say what the file system needs for itself,
-//! all blocks count.
+//! Input: an image. Output: a line under titles, as df(1) prints it, or a JSON object. Invariant: the numbers are those of the kernel's
+//! statvfs. Limits: what is available is so to who may not use the reserved blocks.
 
 use crate::args::{DfArgs, Global};
 use crate::image;
@@ -34,27 +33,15 @@ struct Counts {
 
 impl Counts {
     fn of(volume: &Volume) -> Counts {
-        let geometry = volume.superblock().geometry();
-        let block = u64::from(geometry.block_size());
-        let ratio = u64::from(geometry.cluster_ratio());
-        // Those of the groups: the superblock's own may be older.
-        let sum = |count: fn(&diorite_format::GroupDesc) -> u32| -> u64 {
-            volume
-                .groups()
-                .iter()
-                .map(|group| u64::from(count(group)))
-                .sum()
-        };
-        let overhead = u64::from(volume.superblock().info().overhead_clusters) * ratio;
-        let free = sum(|group| group.free_clusters) * ratio;
-        let available = free.saturating_sub(geometry.r_blocks_count());
+        let space = volume.space();
+        let block = u64::from(space.block_size);
         Counts {
-            size: geometry.blocks_count().saturating_sub(overhead) * block,
-            free: free * block,
-            available: available * block,
-            inodes: geometry.inodes_count().into(),
-            free_inodes: sum(|group| group.free_inodes),
-            block: geometry.block_size(),
+            size: space.blocks.saturating_mul(block),
+            free: space.free.saturating_mul(block),
+            available: space.available.saturating_mul(block),
+            inodes: space.inodes,
+            free_inodes: space.free_inodes,
+            block: space.block_size,
         }
     }
 

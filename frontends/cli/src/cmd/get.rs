@@ -25,7 +25,7 @@ mod tree;
 use crate::args::{GetArgs, Global};
 use crate::flow::Flow;
 use crate::image::{self, bytes};
-use crate::names::base_name;
+use crate::names::{base_name, in_quotes};
 use crate::progress::Progress;
 use crate::report::{Reason, Report};
 use crate::stream::Reader;
@@ -40,15 +40,19 @@ use rustix::io::Errno;
 use std::collections::HashSet;
 use std::path::Path;
 use std::process::ExitCode;
-use tree::{Dir, Names};
+use tree::{Dir, Names, Shown};
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &GetArgs) -> ExitCode {
-    run_as("get", global, args)
+    run_as(("get", ""), global, args)
 }
 
-/// Runs it for a command of another name.
-pub(crate) fn run_as(name: &'static str, global: &Global, args: &GetArgs) -> ExitCode {
+/// Runs it for a command of another name, with what that writes before paths of the image.
+pub(crate) fn run_as(
+    (name, prefix): (&'static str, &str),
+    global: &Global,
+    args: &GetArgs,
+) -> ExitCode {
     let mut report = Report::new(name, &args.img);
     let Some(volume) = image::open(&args.img, global, &mut report) else {
         return report.exit_code();
@@ -65,6 +69,7 @@ pub(crate) fn run_as(name: &'static str, global: &Global, args: &GetArgs) -> Exi
     let progress = Progress::new(args.quiet || place::is_stdout(&args.dest), &mut report);
     let mut copier = Copier {
         volume: &volume,
+        prefix: args.verbose.then_some(prefix),
         flow,
         report,
         progress,
@@ -83,6 +88,8 @@ pub(crate) fn run_as(name: &'static str, global: &Global, args: &GetArgs) -> Exi
 /// Everything that one run shares.
 struct Copier<'a> {
     volume: &'a Volume,
+    /// What stands before paths of the image in lines of -v; none if there are none.
+    prefix: Option<&'a str>,
     flow: Flow<Copying>,
     report: Report,
     progress: Progress,
@@ -107,7 +114,7 @@ impl Copier<'_> {
                 }
                 Err(error) => self.report.file(path, error),
             }
-            self.settle_all();
+            self.finish_all();
         }
     }
 
@@ -116,18 +123,24 @@ impl Copier<'_> {
         // What another PATH led to is copied again: to another place, or over itself.
         self.seen.clear();
         let is_dir = file.metadata().is_dir();
+        let dest = bytes(args.dest.as_os_str()).to_vec();
         match place::choose(&args.dest, path, args.paths.len() > 1, is_dir)? {
             Place::Whole(fd) => {
-                let id = self.names.add_top(path, &fd)?;
+                let id = self.names.add_top(path, &fd, Shown::Itself(dest))?;
                 let top = Dir::new(fd, id, None, Some(file.metadata().as_ref().clone()));
                 self.walk(top, file.ino());
             }
-            Place::Inside { parent, host } => {
+            Place::Inside {
+                parent,
+                host,
+                shown,
+            } => {
                 let name = base_name(path);
-                let before = &path[..path.len() - name.len()];
-                let id = self
-                    .names
-                    .add_top(if name.is_empty() { path } else { before }, &parent)?;
+                let before = match name {
+                    b"" => path,
+                    name => &path[..path.len() - name.len()],
+                };
+                let id = self.names.add_top(before, &parent, Shown::Below(shown))?;
                 let base = Dir::new(parent, id, None, None);
                 if let Some(top) = self.item(&base, &host, name, &file) {
                     self.walk(top, file.ino());
@@ -138,12 +151,23 @@ impl Copier<'_> {
                     let what = "only the contents of a file can be written into a device or a pipe";
                     return Err(Reason::new(format!("{}: {what}", args.dest.display())));
                 }
-                if let Err(reason) = into(self.volume, &file, &fd) {
-                    self.report.file(path, reason);
+                match into(self.volume, &file, &fd) {
+                    Ok(()) if place::is_stdout(&args.dest) => {}
+                    Ok(()) => self.tell(path, &dest),
+                    Err(reason) => self.report.file(path, reason),
                 }
             }
         }
         Ok(())
+    }
+
+    /// Says that a copy is there, if somebody wants to know.
+    fn tell(&self, path: &[u8], host: &[u8]) {
+        if let Some(prefix) = self.prefix {
+            let from = in_quotes(&[prefix.as_bytes(), path].concat());
+            self.report
+                .done(format_args!("{from} -> {}", in_quotes(host)));
+        }
     }
 }
 

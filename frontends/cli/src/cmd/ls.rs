@@ -252,8 +252,9 @@ impl Lister<'_> {
             None => Row::unknown(&entry.name, entry.ino, self.look.is_terminal()),
             Some(file) => {
                 let shown = (&self.look, self.args.human_readable);
-                let (row, errors) =
-                    Row::new(self.volume, file, &entry.name, shown, |t| self.time(t));
+                let (row, errors) = Row::new(self.volume, file, (&entry.name, &path), shown, |t| {
+                    self.time(t)
+                });
                 errors.into_iter().for_each(|e| self.report.file(&path, e));
                 row
             }

@@ -2,7 +2,7 @@
 //!
 //! Input: the options of every command and those of one. Output: the process's exit code. Invariant: a command prints facts
 //! through `output`, complaints through `report`. Limits: which of them write to an image is in their names:
-//! those of coreutils that write, `put`, `edit`, `fallocate` and `recover`; `bench` only where it is told to.
+//! those of coreutils that write, `put`, `edit`, `fallocate` and `recover`; `find` and `bench` only where they are told to.
 
 pub(crate) mod bench;
 pub(crate) mod cat;

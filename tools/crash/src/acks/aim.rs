@@ -1,7 +1,9 @@
-//! What it is: where to cut: right behind acknowledgements, those first that look as if they came too early. Input: a log, what was asked
-//! and acknowledged. Output: places in the log, the suspicious ones apart. A promise is suspicious where a write to a disk that carries
-//! the stamp of promised data is not covered by a flush or FUA when the promise is given. Invariant: suspicion only orders the cuts; what
-//! is wrong is said by the judge of the recovered volume. Limits: what metadata owes is not seen here.
+//! What it is: the positions in the log to cut at: right after acknowledgements, first those that seem to have come too early.
+//! Input: a log, and what was requested and acknowledged. Output: positions in the log, the suspicious ones separately. A promise
+//! is suspicious if a write to a disk that has the stamp of promised data is not covered by a flush or FUA when the promise is
+//! given.
+//! Invariant: suspicion only orders the cuts; only the judge of the recovered volume decides what is wrong. Limits: metadata that a
+//! promise needs is not examined here.
 
 use super::disk::{Data, Event};
 use super::history::{Of, Promise};
@@ -9,16 +11,16 @@ use super::judge::Told;
 use crate::stamp::{Held, SECTOR, held};
 use std::collections::HashMap;
 
-/// Where to cut.
+/// The positions to cut after.
 #[derive(Debug, Default)]
 pub struct Aims {
-    /// Behind promises that look as if they came too early.
+    /// Promises that seem to have come too early.
     pub suspicious: Vec<usize>,
-    /// Behind all promises.
+    /// All promises.
     pub all: Vec<usize>,
 }
 
-/// A write to a disk that carries promised data: when it began, and when it was durable.
+/// A write to a disk with promised data: the positions where it began and where it was durable.
 #[derive(Clone, Copy)]
 struct Carrier {
     began: usize,
@@ -26,7 +28,7 @@ struct Carrier {
 }
 
 impl Aims {
-    /// See the module.
+    /// The positions of a log. See the module.
     #[must_use]
     pub fn of(log: &[Event], told: &Told) -> Aims {
         let durable_at = durable_at(log);
@@ -59,7 +61,7 @@ impl Aims {
     }
 }
 
-/// Promises: the place of the acknowledgement, and the writes that it covers.
+/// For each promise the position of its acknowledgement, and the writes that it covers.
 fn covered(told: &Told) -> Vec<(usize, Vec<u32>)> {
     let history = &told.history;
     let writes = || (1..).zip(&history.writes);
@@ -77,7 +79,7 @@ fn covered(told: &Told) -> Vec<(usize, Vec<u32>)> {
     all
 }
 
-/// The writes whose stamps are in the data.
+/// The numbers of the writes whose stamps are in the data.
 fn stamps(data: &Data) -> Vec<u32> {
     let Data::Bytes(bytes) = data else {
         return Vec::new();
@@ -93,10 +95,10 @@ fn stamps(data: &Data) -> Vec<u32> {
     found
 }
 
-/// When each write to a disk became durable.
+/// The position at which each write to a disk became durable.
 fn durable_at(log: &[Event]) -> HashMap<u64, usize> {
     let mut durable_at = HashMap::new();
-    // Of a write its disk, and whether it is durable by itself; of a flush its disk, and what it covers.
+    // For a write: its disk, and whether it is durable when it ends. For a flush: the writes that it covers.
     let mut writes: HashMap<u64, (usize, bool)> = HashMap::new();
     let mut flushes: HashMap<u64, Vec<u64>> = HashMap::new();
     let mut ended: Vec<(u64, usize)> = Vec::new();

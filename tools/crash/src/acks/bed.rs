@@ -1,7 +1,8 @@
-//! What it is: the images that a workload begins with. Input: where the journal is, whether the volume is a file in another, the size of
-//! blocks. Output: an image per disk, and the files on the volume that is worked on. Invariants: the bottom disk is full of the stale
-//! pattern before mke2fs runs; `e2fsck -fn` is silent on every volume. Limits: a journal on a disk of its own is made through a loop
-//! device, so by root only.
+//! What it is: makes the images that a workload begins with.
+//! Input: where the journal is, whether the volume is a file in another one, the block size. Output: an image per disk, and the
+//! files on the volume under test.
+//! Invariants: the bottom disk is filled with the stale pattern before mke2fs runs; `e2fsck -fn` finds nothing on any volume.
+//! Limits: a journal on a disk of its own is made through a loop device of the host, so only root can make it.
 
 use super::fsck;
 use super::history::Start;
@@ -15,19 +16,19 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use xtask::run;
 
-/// Where things are.
+/// The arrangement of volume and journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Place {
     /// The journal of the bottom volume has a disk of its own.
     pub apart: bool,
-    /// The volume is a file in the bottom one.
+    /// The volume under test is a file in the bottom volume.
     pub inside: bool,
     /// Bytes per block.
     pub block: u32,
 }
 
 impl Place {
-    /// All of them; those with a journal disk only if that may be.
+    /// All arrangements; those with a journal disk only if `apart` is set.
     #[must_use]
     pub fn all(apart: bool) -> Vec<Place> {
         let all = [1024, 4096].into_iter().flat_map(|block| {
@@ -42,7 +43,7 @@ impl Place {
         all.filter(|place| apart || !place.apart).collect()
     }
 
-    /// By the name that the command line uses.
+    /// The name that the command line uses.
     #[must_use]
     pub fn short(self) -> &'static str {
         match (self.inside, self.apart) {
@@ -53,7 +54,7 @@ impl Place {
         }
     }
 
-    /// In words.
+    /// The arrangement in words, for reports.
     #[must_use]
     pub fn name(self) -> String {
         let inside = if self.inside { "a loop device, " } else { "" };
@@ -62,29 +63,29 @@ impl Place {
     }
 }
 
-/// The file that holds the volume, where it is inside another.
+/// The file that holds the volume, if it is inside another one.
 pub const INNER: &str = "/inner";
-/// A file beside that one.
+/// A file in the bottom volume, beside that one.
 pub const BESIDE: &str = "/beside";
 
-/// See the module.
+/// The images of all disks. See the module.
 #[derive(Debug)]
 pub struct Bed {
-    /// Where things are.
+    /// The arrangement.
     pub place: Place,
-    /// An image per disk: the volume's, and the journal's.
+    /// The images of the disks: the volume's, then the journal's.
     pub images: Vec<Vec<u8>>,
-    /// The files on the volume that is worked on.
+    /// The files on the volume under test.
     pub files: Vec<Start>,
 }
 
-/// What a file is like.
+/// A file to be made.
 #[derive(Clone, Copy)]
 struct Plan {
     path: &'static str,
     size: u64,
     kind: Kind,
-    /// It has the flag S.
+    /// Set the flag S (synchronous writes).
     sync: bool,
 }
 
@@ -97,7 +98,7 @@ enum Kind {
     Unwritten,
 }
 
-/// Number of the file that is appended to.
+/// The number of the file that is appended to.
 pub const LOG: u32 = 3;
 
 const PLANS: [Plan; 8] = [
@@ -120,7 +121,7 @@ const fn plan(path: &'static str, size: u64, kind: Kind, sync: bool) -> Plan {
     }
 }
 
-/// Has the file of this number the flag S?
+/// True if the file with this number has the flag S from the beginning.
 #[must_use]
 pub fn is_sync(file: u32) -> bool {
     PLANS.get(file as usize).is_some_and(|p| p.sync)
@@ -129,7 +130,7 @@ pub fn is_sync(file: u32) -> bool {
 const MIB: u64 = 1 << 20;
 
 impl Bed {
-    /// Makes one.
+    /// Makes the images.
     ///
     /// # Errors
     /// A tool is missing or fails; the host has no room.
@@ -139,13 +140,13 @@ impl Bed {
         let source = dir.join("source");
         write_sources(&source)?;
         let (image, journal) = (dir.join("image"), dir.join("journal"));
-        // The smallest journal that there may be has 1024 blocks.
+        // The smallest journal that mke2fs accepts has 1024 blocks.
         let log = u64::from(place.block) * 1024 / MIB;
         if place.inside {
             let (outer, small) = (dir.join("outer"), u64::from(place.block.min(1024)));
             std::fs::create_dir(&outer).map_err(at(&outer))?;
             let inner = outer.join(&INNER[1..]);
-            // Of holes: what is written there comes into blocks that are new.
+            // The file begins as a hole, so writes to the inner volume allocate blocks in the outer one.
             File::create(&inner)
                 .and_then(|f| f.set_len(6 * MIB))
                 .map_err(at(&inner))?;
@@ -181,7 +182,7 @@ fn start(plan: &Plan) -> Start {
     }
 }
 
-/// Bytes of a file that hold data.
+/// The ranges of bytes that hold data.
 fn pieces(plan: &Plan) -> Vec<std::ops::Range<u64>> {
     const TOOTH: u64 = 4096;
     match plan.kind {
@@ -221,7 +222,7 @@ fn write_source(path: &Path, number: u32, plan: &Plan) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The bottom volume, with what is below `source`, and its journal.
+/// Makes the bottom volume with the files below `source`, and its journal.
 fn bottom(place: Place, (image, journal): (&Path, &Path), size: u64, source: &Path) -> Result<()> {
     let stale = |path: &Path, size: u64| {
         let size = usize::try_from(size).unwrap_or(usize::MAX);
@@ -253,7 +254,7 @@ fn make(image: &Path, block: u32, log: &[&str], source: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Preallocates, and sets flags.
+/// Preallocates blocks and sets flags with debugfs.
 fn finish(image: &Path) -> Result<()> {
     let name = image.display().to_string();
     let of_image = |request: &str| run::run("debugfs", &["-w", "-R", request, &name]);
@@ -295,7 +296,7 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        // That it stays attached hurts nobody but the host's list.
+        // A failure only leaves an entry in the host's list of loop devices.
         let _ = run::run("losetup", &["-d", &self.0]);
     }
 }

@@ -1,6 +1,7 @@
-//! What it is: rounds of bed, workload, cuts and judgement. Input: a [`Wish`]. Output: the states that were judged, those in which
-//! something was found; a line per round through `say`. Invariants: the rounds take turns at places and caches; a state in which
-//! something is found is kept before anything else is done. Limit: after [`MOST_FOUND`] such states the campaign ends.
+//! What it is: rounds of image, workload, cuts and judgement.
+//! Input: a [`Wish`]. Output: the number of states judged, and those in which something was found; a line per round through `say`.
+//! Invariants: the rounds use the arrangements and caches in turn; a state in which something is found is stored before the next
+//! one is judged. Limit: the campaign ends after [`MOST_FOUND`] such states.
 
 use super::aim::Aims;
 use super::bed::{BESIDE, Bed, Place};
@@ -26,46 +27,46 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// States of one workload.
+/// States judged per workload.
 const PER_ROUND: usize = 60;
-/// Threads of one workload, at least and at most.
+/// The least and the most threads of a workload.
 const THREADS: (u32, u32) = (2, 5);
-/// Steps of a thread.
+/// The number of steps of a thread.
 const STEPS: u32 = 48;
-/// What takes longer has come to a stop.
+/// A workload that takes longer counts as hanging.
 const HANGS: Duration = Duration::from_secs(120);
-/// How old a transaction may become, in milliseconds.
+/// The commit intervals that a round chooses from, in milliseconds.
 const INTERVALS: [u64; 4] = [1, 4, 20, 5000];
 
-/// What to do.
+/// The parameters of a campaign.
 #[derive(Debug, Clone)]
 pub struct Wish {
-    /// States in all.
+    /// The total number of states.
     pub states: usize,
-    /// Another seed, other workloads and other cuts.
+    /// The seed of workloads and cuts.
     pub seed: u64,
-    /// The rounds take turns at these.
+    /// The arrangements; the rounds use them in turn.
     pub places: Vec<Place>,
-    /// And at these.
+    /// The caches; the rounds use them in turn.
     pub caches: Vec<Cache>,
-    /// Every so many states e2fsck is asked too.
+    /// One in this many states is judged by e2fsck, too.
     pub sample: usize,
     /// Where states with findings are kept.
     pub keep: PathBuf,
 }
 
-/// What came of it.
+/// The result of a campaign.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// States judged.
     pub states: usize,
-    /// Directories of the states in which something was found, with the first finding.
+    /// The directories of states with findings, each with its first finding.
     pub found: Vec<(PathBuf, String)>,
-    /// States judged when the first was found.
+    /// How many states had been judged after the first round with a finding.
     pub first: Option<usize>,
 }
 
-/// A workload that has run.
+/// A workload that has run, with its log.
 struct Round {
     number: usize,
     bed: Arc<Bed>,
@@ -77,7 +78,7 @@ struct Round {
 /// See the module.
 ///
 /// # Errors
-/// A tool is missing, the host has no room, or a request fails where the disks are well.
+/// A tool is missing, the host has no room, or a request fails although the disks work.
 pub fn run(wish: &Wish, say: &mut dyn FnMut(&str)) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut seeds = Rng::new(wish.seed);
@@ -102,7 +103,8 @@ pub fn run(wish: &Wish, say: &mut dyn FnMut(&str)) -> Result<Outcome> {
         let cuts = plan(round.log.len(), aims, states, seed);
         let found = judge_all(wish, &round, &cuts)?;
         say(&format!(
-            "round {number} ({}): {} events, {promises} promises, {suspicious} of them suspicious, {states} states: {} ({:.2} s, {:.2} s of it work)",
+            "round {number} ({}): {} events, {promises} promises, {suspicious} of them suspicious, {states} states: {} \
+             ({:.2} s, {:.2} s of it work)",
             round.name(),
             round.log.len(),
             if found.is_empty() { "well" } else { "FOUND" },
@@ -119,7 +121,7 @@ pub fn run(wish: &Wish, say: &mut dyn FnMut(&str)) -> Result<Outcome> {
 }
 
 impl Wish {
-    /// Where a round takes place, and on what.
+    /// The arrangement and the cache of a round.
     fn turn(&self, number: usize) -> (Place, Cache) {
         let cache = self.caches[number % self.caches.len()];
         let place = self.places[number / self.caches.len() % self.places.len()];
@@ -182,7 +184,7 @@ impl Round {
     }
 }
 
-/// Does the work while another file of the volume below is written and synced, so that commits are under way there too.
+/// Does `work` while another file of the volume below is written and synced, so that commits run there, too.
 fn beside(below: Option<&Volume>, work: impl FnOnce() -> Result<Told>) -> Result<Told> {
     let Some(below) = below else { return work() };
     let flags = OpenFlags {
@@ -210,7 +212,7 @@ fn beside(below: Option<&Volume>, work: impl FnOnce() -> Result<Told>) -> Result
     })
 }
 
-/// Sets it when it goes, on every path.
+/// Sets the flag when it is dropped, on every path.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -219,7 +221,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// A disk of the usual kind: some hundred microseconds, flushes a few times that.
+/// A usual disk: latencies of 20 to 480 microseconds, and one to five times that for a flush.
 fn pace(rng: &mut Rng) -> Pace {
     let micros = |n: u64| Duration::from_micros(n);
     Pace {
@@ -230,7 +232,7 @@ fn pace(rng: &mut Rng) -> Pace {
     }
 }
 
-/// Ends the process, with a word about it, if what is given back is not dropped in time: then threads wait for each other.
+/// Aborts the process with a message if the returned sender is not dropped within [`HANGS`]: threads then wait for each other.
 fn watch(what: String) -> Sender<()> {
     let (alive, watch) = channel();
     std::thread::spawn(move || {
@@ -242,7 +244,7 @@ fn watch(what: String) -> Sender<()> {
     alive
 }
 
-/// Judges the states, those of each processor in the order of the log; those in which something was found.
+/// Judges all states on all processors, each processor its states in the order of the log; returns those with findings.
 fn judge_all(wish: &Wish, round: &Round, cuts: &[Cut]) -> Result<Vec<(PathBuf, String)>> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let found = Mutex::new(Vec::new());

@@ -1,7 +1,9 @@
-//! What it is: power cuts: at which places of a log, and the images that one leaves. Input: the images before the log's first event, the
-//! log, the places of acknowledgements. Output: a plan of cuts; images, lent one after the other. Invariants: a write that ended before a
-//! flush of its disk was asked for is there when that flush has ended; one that is durable by itself, when it has ended; of every other
-//! one any sectors may be there, those of writes in flight too. Limits: a walk goes forward only.
+//! What it is: power cuts: their positions in a log, and the images that each leaves.
+//! Input: the images before the log's first event, the log, the positions of acknowledgements. Output: a plan of cuts; images, lent
+//! one set at a time.
+//! Invariants: a write that ended before the request of a flush of its disk is there once that flush has ended; a write that is
+//! durable by itself is there once it has ended; any sectors of any other write may be there, also of writes in flight. Limits:
+//! cuts are made in the order of the log.
 
 use super::aim::Aims;
 use super::disk::{Data, Event};
@@ -9,33 +11,33 @@ use crate::rng::Rng;
 use crate::stamp::SECTOR;
 use std::collections::{BTreeMap, HashMap};
 
-/// What a disk has of its unsettled writes after the cut.
+/// What a disk keeps of its unsettled writes after the cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
-    /// Nothing: what no flush and no FUA covers is lost. Shows most.
+    /// Nothing: writes that no flush and no FUA covers are lost. Reveals most.
     Nothing,
-    /// All that had ended.
+    /// All writes that had ended.
     Ended,
-    /// What was in flight, too.
+    /// Those, and the writes in flight.
     All,
-    /// Any sectors, by this seed.
+    /// Any sectors, chosen by this seed.
     Some(u64),
 }
 
 /// One power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
-    /// So many events had happened.
+    /// The number of events that had happened.
     pub at: usize,
-    /// What is left on the first disk, and on the second.
+    /// What the first disk keeps, and what the second keeps.
     pub left: [Left; 2],
 }
 
-/// Events behind an acknowledgement, within which some cuts are made.
+/// How many events after an acknowledgement a late cut may be.
 const BEHIND: u64 = 8;
 
-/// `count` cuts of a log of `len` events, in its order: half of them right behind suspicious promises, most others right behind any, the
-/// rest close behind one or anywhere.
+/// Plans `count` cuts of a log of `len` events, in the order of the log: half of them right after suspicious promises, most others
+/// right after any promise, the rest shortly after one or anywhere.
 #[must_use]
 pub fn plan(len: usize, mut aims: Aims, count: usize, seed: u64) -> Vec<Cut> {
     let mut rng = Rng::new(seed);
@@ -62,7 +64,7 @@ pub fn plan(len: usize, mut aims: Aims, count: usize, seed: u64) -> Vec<Cut> {
     cuts
 }
 
-/// Behind this acknowledgement, close behind it, or anywhere.
+/// A position right after this acknowledgement, shortly after it, or anywhere.
 fn place(rng: &mut Rng, len: usize, ack: Option<&usize>) -> usize {
     let anywhere = usize::try_from(rng.below(len as u64 + 1)).unwrap_or(len);
     let later = usize::try_from(rng.below(BEHIND)).unwrap_or(0);
@@ -90,24 +92,24 @@ fn shuffle(list: &mut [usize], rng: &mut Rng) {
     }
 }
 
-/// A write that is not durable yet, or covered by one that is not.
+/// A write that no ended flush covers: it is not durable yet, or is durable by itself (FUA).
 struct Unsettled {
     disk: usize,
     at: usize,
     data: Data,
     durable: bool,
-    /// Its place among those that have ended.
+    /// Its number among the writes that have ended.
     ended: Option<u64>,
 }
 
-/// What an ended flush makes durable: on this disk, all that had ended before so many had.
+/// What a flush makes durable when it ends: all writes to this disk that ended before the number `before`.
 #[derive(Clone, Copy)]
 struct Reach {
     disk: usize,
     before: u64,
 }
 
-/// A walk along a log. What is durable lies in the images; the rest is laid over them for a moment per cut.
+/// Reads a log forward. Settled writes are in the images; the others are laid over the images for each cut and removed again.
 pub struct Walk<'a> {
     log: &'a [Event],
     at: usize,
@@ -126,7 +128,7 @@ impl std::fmt::Debug for Walk<'_> {
 }
 
 impl<'a> Walk<'a> {
-    /// A walk from the log's beginning, when the disks held these images.
+    /// Begins at the start of the log, when the disks held these images.
     #[must_use]
     pub fn new(images: Vec<Vec<u8>>, log: &'a [Event]) -> Walk<'a> {
         Walk {
@@ -139,10 +141,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Lends the images that `cut` leaves to `look`.
+    /// Calls `look` with the images that `cut` leaves.
     ///
     /// # Panics
-    /// If the cut lies before the last one, or behind the log's end.
+    /// If the cut is before the last one, or after the end of the log.
     pub fn with_images<R>(&mut self, cut: Cut, look: impl FnOnce(&[Vec<u8>]) -> R) -> R {
         assert!(cut.at >= self.at, "a walk goes forward only");
         while self.at < cut.at {
@@ -163,7 +165,7 @@ impl<'a> Walk<'a> {
         result
     }
 
-    /// One event further.
+    /// Processes one event.
     fn step(&mut self) {
         let event = &self.log[self.at];
         self.at += 1;
@@ -209,7 +211,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Puts into the images what is durable now.
+    /// Puts the writes into the images that a flush has made durable.
     fn make_durable(&mut self, reach: Reach) {
         let early = |w: &Unsettled| {
             w.disk == reach.disk && w.ended.is_some_and(|ended| ended < reach.before)
@@ -227,7 +229,7 @@ impl<'a> Walk<'a> {
 }
 
 impl Unsettled {
-    /// Hands what is left of the write to `put`.
+    /// Calls `put` with what is left of the write.
     fn survive(&self, left: Left, id: u64, mut put: impl FnMut(usize, &[u8])) {
         match left {
             _ if self.durable && self.ended.is_some() => self.sectors(put),
@@ -266,7 +268,8 @@ impl Unsettled {
     }
 }
 
-/// What comes or goes with this sector: the rest of a superblock. Half of one is of no use to anybody, however careful its writer.
+/// The range that survives or is lost together with this sector: a whole superblock. Half of one is of no use, and no writer can
+/// prevent that.
 fn together(at: usize, sector: &[u8]) -> std::ops::Range<usize> {
     const SUPERBLOCK: usize = 1024;
     const MAGIC: std::ops::Range<usize> = 0x38..0x3a;
@@ -274,7 +277,7 @@ fn together(at: usize, sector: &[u8]) -> std::ops::Range<usize> {
     at..at + if begins { SUPERBLOCK } else { 0 }
 }
 
-/// What was overwritten for a moment.
+/// The bytes that the writes of a cut replaced.
 #[derive(Default)]
 struct Undo {
     bytes: Vec<u8>,

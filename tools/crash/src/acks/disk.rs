@@ -1,7 +1,8 @@
-//! What it is: one or two disks that take their time, lose what they may at a power cut, and note what they are asked.
-//! Input: bios; marks of whoever writes and waits above. Output: the same bios, ended; the log of all disks in one order.
-//! Invariants: a bio takes effect and its end is noted in one step, before it can be reaped; its beginning is noted before it is served; a
-//! mark stands behind all that had ended before. Limits: images lie in memory; nothing fails; waiting is as exact as the host's timers.
+//! What it is: one or two disks that have latencies, lose what they may lose in a power cut, and record their requests.
+//! Input: bios; marks of the threads that write and wait above. Output: the same bios, ended; one log of all disks, in order.
+//! Invariants: a bio takes effect and its end is recorded in one step, before it can be reaped; its request is recorded before it
+//! is served; a mark is in the log after everything that had ended before it. Limits: images are in memory; nothing fails;
+//! latencies are as exact as the host's timers.
 
 use crate::rng::Rng;
 use diorite_block::device::DeviceError;
@@ -19,21 +20,21 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cache {
-    /// None: what has ended is durable.
+    /// No cache: a write that has ended is durable.
     Through,
-    /// Volatile, and a write with FUA is durable by itself.
+    /// A volatile cache; a write with FUA is durable by itself.
     Fua,
-    /// Volatile; a write with FUA is followed by a flush.
+    /// A volatile cache; a write with FUA is followed by a flush.
     Plain,
-    /// Volatile, and the disk denies it: for the test that the judge sees what is lost.
+    /// A volatile cache that the disk does not report: for the test that the judge finds lost data.
     Denied,
 }
 
 impl Cache {
-    /// Those that a careful volume loses nothing on.
+    /// The caches on which a correct volume loses nothing.
     pub const ALL: [Cache; 3] = [Cache::Fua, Cache::Plain, Cache::Through];
 
-    /// By the name that the command line uses.
+    /// The cache with this name, as the command line uses it.
     #[must_use]
     pub fn named(name: &str) -> Option<Cache> {
         match name {
@@ -46,59 +47,59 @@ impl Cache {
     }
 }
 
-/// How long disks take.
+/// The latencies of a disk.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// A request: at least.
+    /// The least time of a request.
     pub least: Duration,
-    /// On top of that, by chance: at most.
+    /// The most time that is added at random.
     pub more: Duration,
-    /// So many times that for a flush.
+    /// A flush takes this many times as long.
     pub flush: u32,
-    /// The seed of the chance.
+    /// The seed of the random part.
     pub seed: u64,
 }
 
-/// The bytes of a write.
+/// The data of a write.
 #[derive(Debug, Clone)]
 pub enum Data {
-    /// These.
+    /// These bytes.
     Bytes(Arc<[u8]>),
-    /// So many zeros.
+    /// This many zeros.
     Zeros(usize),
 }
 
-/// One thing that happened. Requests are numbered over all disks.
+/// An event of the log. Requests are numbered over all disks.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// A write was handed to a disk.
+    /// A write was submitted to a disk.
     Write {
-        /// The request.
+        /// The request's number.
         id: u64,
-        /// The disk.
+        /// The disk's number.
         disk: usize,
-        /// Where.
+        /// The position in bytes.
         pos: u64,
-        /// What.
+        /// The data.
         data: Data,
-        /// Durable when it has ended.
+        /// Durable once it has ended.
         durable: bool,
-        /// And with it all that had ended before this.
+        /// The disk flushes after it: everything that had ended before the request is durable, too.
         flushes: bool,
     },
-    /// A flush was handed to a disk.
+    /// A flush was submitted to a disk.
     Flush {
-        /// The request.
+        /// The request's number.
         id: u64,
-        /// The disk.
+        /// The disk's number.
         disk: usize,
     },
-    /// A write or a flush has ended.
+    /// A write or a flush ended.
     Ended {
-        /// The request.
+        /// The request's number.
         id: u64,
     },
-    /// Somebody above asked, or was told.
+    /// A thread above made a request, or got an acknowledgement.
     Mark,
 }
 
@@ -109,14 +110,14 @@ struct State {
     next: u64,
 }
 
-/// All disks of a machine. Send and Sync; clones are the same disks.
+/// All disks of a machine. Send and Sync; clones refer to the same disks.
 #[derive(Debug, Clone, Default)]
 pub struct Disks {
     state: Arc<Mutex<State>>,
 }
 
 impl Disks {
-    /// Disks with these images on them.
+    /// Disks that hold these images.
     #[must_use]
     pub fn new(images: Vec<Vec<u8>>) -> Disks {
         let state = State {
@@ -128,7 +129,7 @@ impl Disks {
         }
     }
 
-    /// One of them, as a device.
+    /// A disk as a device.
     #[must_use]
     pub fn device(&self, disk: usize, cache: Cache, pace: Pace) -> Arc<dyn Device> {
         let size = self.lock().images[disk].len() as u64;
@@ -151,14 +152,14 @@ impl Disks {
         })
     }
 
-    /// Notes that somebody above asks now, or was told just now; the place of that in the log.
+    /// Records that a thread above makes a request or was acknowledged just now; returns the position in the log.
     pub fn mark(&self) -> usize {
         let mut state = self.lock();
         state.log.push(Event::Mark);
         state.log.len() - 1
     }
 
-    /// What happened so far.
+    /// The events so far.
     #[must_use]
     pub fn log(&self) -> Vec<Event> {
         self.lock().log.clone()
@@ -170,7 +171,7 @@ impl Disks {
 }
 
 impl State {
-    /// Notes what was asked; its number, if it changes anything.
+    /// Records a request; returns its number if it is a write or a flush.
     fn begin(&mut self, of: &Disk, bio: &Bio) -> Option<u64> {
         let (id, disk) = (self.next, of.disk);
         let event = match bio.op {
@@ -190,7 +191,7 @@ impl State {
         Some(id)
     }
 
-    /// The bio takes effect.
+    /// Performs the bio and records its end.
     fn end(&mut self, disk: usize, bio: &mut Bio, id: Option<u64>) {
         let at = usize::try_from(bio.pos).unwrap_or(usize::MAX);
         let image = &mut self.images[disk];
@@ -232,7 +233,7 @@ struct Disk {
     disks: Disks,
     disk: usize,
     geometry: Geometry,
-    /// What has ended is durable.
+    /// No cache: a write that has ended is durable.
     through: bool,
     pace: Pace,
     began: Instant,
@@ -277,7 +278,7 @@ impl Disk {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// When a request that is taken now will have been served.
+    /// The time in nanoseconds at which a request that is taken now ends.
     fn due(&self, op: BioOp) -> u64 {
         let number = self.served.fetch_add(1, Ordering::Relaxed);
         let mut rng = Rng::new(self.pace.seed ^ number);
@@ -302,11 +303,11 @@ struct DiskQueue {
     disk: Disk,
     depth: u32,
     waker: Arc<Waker>,
-    /// Taken and not reaped. Grows under the lock only.
+    /// Taken and not reaped. Only increased under the lock.
     taken: AtomicU32,
-    /// Threads that wait with nothing to wait for: whoever submits wakes them.
+    /// Threads that wait although nothing is in flight; a submission wakes them.
     waiters: AtomicU32,
-    /// In the order in which they end.
+    /// In the order in which the requests end.
     pending: Mutex<VecDeque<Pending>>,
 }
 
@@ -315,7 +316,7 @@ impl DiskQueue {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a bio that is valid and puts it where it ends.
+    /// Checks and records a bio, and inserts it at its place in that order.
     fn take(&self, pending: &mut VecDeque<Pending>, mut bio: Bio) {
         let has_buf = matches!(bio.op, BioOp::Read | BioOp::Write);
         bio.result = self.disk.geometry.check(&bio);
@@ -331,7 +332,7 @@ impl DiskQueue {
         pending.insert(pending.len() - behind, Pending { due, id, bio });
     }
 
-    /// Ends those that are due by `time`, in their order.
+    /// Ends the requests that are due by `time`, in order.
     fn end(&self, time: u64, out: &mut BioList) {
         let mut pending = self.lock();
         while pending.front().is_some_and(|p| p.due <= time) {
@@ -394,7 +395,7 @@ impl DeviceQueue for DiskQueue {
 }
 
 impl Drop for DiskQueue {
-    /// What was taken is done, though nobody will see it end.
+    /// Performs all requests that were taken, although nobody will reap them.
     fn drop(&mut self) {
         self.end(u64::MAX, &mut BioList::new());
     }

@@ -1,5 +1,6 @@
-//! What it is: what e2fsck makes of images, and says of them. Input: a place, an image per disk. Output: the images after e2fsck has
-//! replayed the journal; or its complaint. Invariant: nothing is excused. Limits: of a volume in a file of another only the bottom one.
+//! What it is: replays and checks images with e2fsck.
+//! Input: an arrangement, an image per disk. Output: the images after e2fsck has replayed the journal; or its complaint. Invariant:
+//! no complaint is excused. Limits: of a volume in a file of another, only the bottom volume is checked.
 
 use super::bed::Place;
 use crate::bed::scratch;
@@ -7,14 +8,14 @@ use crate::error::{Result, at};
 use std::path::PathBuf;
 use xtask::run;
 
-/// Files for e2fsck, used again.
+/// Files for e2fsck, in a directory that is reused.
 #[derive(Debug)]
 pub struct Scratch {
     dir: tempfile::TempDir,
 }
 
 impl Scratch {
-    /// Room for them.
+    /// Makes the directory.
     ///
     /// # Errors
     /// The host has no room.
@@ -22,10 +23,10 @@ impl Scratch {
         Ok(Scratch { dir: scratch()? })
     }
 
-    /// `e2fsck -fn` must be silent.
+    /// Checks the images; `e2fsck -fn` must find nothing.
     ///
     /// # Errors
-    /// It is not.
+    /// e2fsck finds something, or cannot run.
     pub fn check(&self, place: Place, images: &[Vec<u8>]) -> Result<()> {
         let files = self.put(images)?;
         match place.apart {
@@ -35,10 +36,10 @@ impl Scratch {
         Ok(())
     }
 
-    /// The images after e2fsck has replayed the journal.
+    /// Returns the images after e2fsck has replayed the journal.
     ///
     /// # Errors
-    /// It cannot.
+    /// e2fsck fails.
     pub fn replay(&self, place: Place, images: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
         let files = self.put(images)?;
         match place.apart {

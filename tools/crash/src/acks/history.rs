@@ -1,7 +1,9 @@
-//! What it is: what was asked of files, when, what was acknowledged, and with which promise. Input: the threads of a workload, with
-//! places of the log. Output: what each sector of a file, its size and its time of change may be after a cut. The one rule: a write that
-//! was promised to be durable, or acknowledged before a sync was asked for that has returned, is there; so in its sectors nothing that
-//! was acknowledged before it was asked for. Limits: no request takes anything away but writes and ranges made zero.
+//! What it is: what was requested of files, when it was requested and acknowledged, and with which promise.
+//! Input: notes of a workload's threads, with positions in the log. Output: what each sector of a file, its size and its mtime may
+//! be after a cut.
+//! The rule: a write is there if its acknowledgement promised that it is durable, or if it was acknowledged before the request of a
+//! sync that has returned. Then its sectors hold nothing that was acknowledged before that write was requested. Limits: data is
+//! only replaced by writes and by ranges made zero.
 
 use crate::stamp::{OF_APPEND, SECTOR, Stamp};
 use diorite_format::Timestamp;
@@ -12,56 +14,56 @@ use std::ops::Range;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Promise {
-    /// Nothing yet.
+    /// Nothing yet: the write need not be durable.
     Nothing,
-    /// That the data can be read (O_DSYNC, fdatasync).
+    /// The data can be read after a power cut (O_DSYNC, fdatasync).
     Data,
-    /// The times too (O_SYNC, the flag S, fsync, sync).
+    /// The data and the times (O_SYNC, the flag S, fsync, sync).
     Times,
 }
 
-/// A time, in a form that can be kept.
+/// A time that can be serialised: seconds, nanoseconds.
 pub type Time = (i64, u32);
 
-/// See [`Time`].
+/// Converts a timestamp to a [`Time`].
 #[must_use]
 pub fn time(of: Timestamp) -> Time {
     (of.secs, of.nanos)
 }
 
-/// A file as the workload found it.
+/// A file as the workload finds it, or as it is created.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Start {
-    /// Where it is; none of those that the workload makes.
+    /// The path; none for files that the workload creates.
     pub path: Option<String>,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
     /// Sectors that hold stamps; the others read as zeros.
     pub data: Vec<Range<u64>>,
 }
 
-/// A write.
+/// A write, or a range made zero.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Write {
     /// The file's number.
     pub file: u32,
-    /// Its sectors. Of an append they are known when it has ended.
+    /// Its sectors. Those of an append are known when it has ended.
     pub sectors: Range<u64>,
-    /// It goes to the end of the file.
+    /// The write is an append.
     pub append: bool,
-    /// It leaves zeros, no stamps.
+    /// The range becomes zeros, without stamps.
     pub zeros: bool,
     /// What its acknowledgement promises.
     pub promise: Promise,
-    /// When it was asked for: in the log, and by the volume's clock.
+    /// When it was requested: the position in the log.
     pub asked: usize,
-    /// See `asked`.
+    /// When it was requested: the volume's clock.
     pub time: Time,
-    /// When it was acknowledged.
+    /// When it was acknowledged: the position in the log.
     pub acked: Option<usize>,
 }
 
-/// What is made durable.
+/// What a sync makes durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Of {
@@ -69,27 +71,27 @@ pub enum Of {
     File(u32),
     /// The names in a directory.
     Dir(u32),
-    /// All of it.
+    /// The whole volume.
     Volume,
 }
 
 /// A sync.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Sync {
-    /// Of what.
+    /// What is synced.
     pub of: Of,
     /// What it promises.
     pub promise: Promise,
-    /// When it was asked for.
+    /// When it was requested: the position in the log.
     pub asked: usize,
-    /// When it was acknowledged.
+    /// When it was acknowledged: the position in the log.
     pub acked: Option<usize>,
 }
 
-/// All of it. A write's number in stamps is its place here, counted from 1.
+/// All writes and syncs of a workload. A write's number in stamps is its index in `writes` plus 1.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct History {
-    /// The files; those that the workload makes come last.
+    /// The files; those that the workload creates come last.
     pub files: Vec<Start>,
     /// The writes.
     pub writes: Vec<Write>,
@@ -109,20 +111,20 @@ pub enum Value {
 /// What a file may be after a cut.
 #[derive(Debug, Clone)]
 pub struct May {
-    /// Its size in bytes, at least.
+    /// The least size in bytes.
     pub least: u64,
-    /// And at most.
+    /// The largest size in bytes.
     pub most: u64,
-    /// Its time of change, at least; and the write that says so.
+    /// The least mtime, and the number of the write that promises it.
     pub time: (Time, u32),
     /// What each sector may hold.
     pub sectors: Vec<Vec<Value>>,
-    /// Sectors with a value that must be there: the write that was promised last, if one was.
+    /// For each sector with a value that must be there: the last promised write.
     pub owed: Vec<Option<u32>>,
 }
 
 impl History {
-    /// Was the write promised to be durable, before the cut, with at least this?
+    /// True if the write was promised, before the cut, to be durable with at least `promise`.
     #[must_use]
     pub fn is_durable(&self, write: &Write, promise: Promise, cut: usize) -> bool {
         let Some(acked) = write.acked.filter(|acked| *acked < cut) else {
@@ -131,7 +133,7 @@ impl History {
         write.promise >= promise || self.is_synced(&[Of::File(write.file)], acked, promise, cut)
     }
 
-    /// Was one of these, or the whole volume, synced after `acked` and before the cut?
+    /// True if one of these, or the whole volume, was synced after `acked` and before the cut.
     #[must_use]
     pub fn is_synced(&self, of: &[Of], acked: usize, promise: Promise, cut: usize) -> bool {
         self.syncs.iter().any(|sync| {
@@ -177,7 +179,7 @@ impl History {
         may
     }
 
-    /// How a write came to be promised before the cut, in words.
+    /// How a write was promised before the cut, in words.
     #[must_use]
     pub fn how(&self, number: u32, least: Promise, cut: usize) -> String {
         let write = &self.writes[number as usize - 1];
@@ -200,7 +202,7 @@ impl History {
         })
     }
 
-    /// The places of acknowledgements that promise something.
+    /// The positions of acknowledgements that promise something.
     #[must_use]
     pub fn promises(&self) -> Vec<usize> {
         let writes = self.writes.iter();
@@ -210,7 +212,7 @@ impl History {
     }
 }
 
-/// What a sector may hold, and the promised write that was asked for last.
+/// What a sector may hold, and the number of the promised write that was requested last.
 fn values(
     (file, start): (u32, &Start),
     sector: u64,
@@ -219,7 +221,7 @@ fn values(
 ) -> (Vec<Value>, Option<u32>) {
     let here = |(_, w): &&(u32, &Write)| w.sectors.contains(&sector);
     let kept: Vec<_> = kept.iter().filter(here).collect();
-    // The later a promised write was asked for, the more it has replaced.
+    // A promised write has replaced everything that was acknowledged before its request; the one requested last has replaced most.
     let last = kept.iter().max_by_key(|(_, w)| w.asked);
     let replaced = last.map(|(_, w)| w.asked);
     let mut values = Vec::new();
@@ -248,7 +250,7 @@ fn values(
 }
 
 impl Write {
-    /// What it leaves in one of its sectors.
+    /// What the write leaves in one of its sectors.
     #[must_use]
     pub fn value(&self, number: u32, sector: u64) -> Value {
         if self.zeros {

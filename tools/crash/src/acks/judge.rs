@@ -1,5 +1,6 @@
-//! What it is: the judge of what a volume shows after a power cut. Input: a volume, what was asked and acknowledged, the place of the
-//! cut. Output: findings, in words. It knows nothing of how the engine works. Limits: findings of one file are told up to `MOST`.
+//! What it is: the judge of a volume after a power cut.
+//! Input: a volume, what was requested and acknowledged, the position of the cut. Output: findings, in words. Invariant: it knows
+//! nothing of how the engine works. Limits: at most `MOST` findings about the sectors of a file are listed.
 
 use super::history::{History, May, Promise, Value, time};
 use super::names::{self, DIRS, Named, Shown, Slot, dir_path};
@@ -8,22 +9,22 @@ use diorite::{Error, File, OpenFlags, Volume};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Findings of a file that are told.
+/// How many findings about a file's sectors are listed.
 const MOST: usize = 4;
 
-/// What was asked for, and acknowledged.
+/// What was requested and acknowledged.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Told {
-    /// Of files.
+    /// The writes and syncs of files.
     pub history: History,
-    /// Of names.
+    /// The changes of names.
     pub named: Vec<Named>,
-    /// Threads.
+    /// The number of threads.
     pub threads: u32,
 }
 
 impl Told {
-    /// The places of acknowledgements that promise something.
+    /// The positions of acknowledgements that promise something.
     #[must_use]
     pub fn promises(&self) -> Vec<usize> {
         let named = self.named.iter().filter(|n| n.promised);
@@ -32,7 +33,7 @@ impl Told {
     }
 }
 
-/// What is wrong with the volume after a cut before event `cut`.
+/// The findings for a volume after a cut before event `cut`.
 #[must_use]
 pub fn judge(volume: &Volume, told: &Told, cut: usize) -> Vec<String> {
     let mut found = Vec::new();
@@ -49,7 +50,7 @@ pub fn judge(volume: &Volume, told: &Told, cut: usize) -> Vec<String> {
     found
 }
 
-/// The names of all threads, and the files behind them.
+/// Judges the names of all threads, and the files that they refer to.
 fn judge_names(
     volume: &Volume,
     told: &Told,
@@ -95,7 +96,7 @@ fn slot_of(dir: u32, name: &str) -> Option<Slot> {
     })
 }
 
-/// A file that a workload makes says by its permissions which one it is.
+/// The number of a file that a workload created: its permissions.
 fn file_of(mode: u32) -> u32 {
     mode & 0o777
 }
@@ -136,7 +137,7 @@ fn judge_file(
     }
 }
 
-/// Sectors that hold what they may not, with the write that is owed.
+/// The sectors that hold what they may not hold, each with the promised write if there is one.
 fn sectors(path: &str, bytes: &[u8], may: &May) -> Vec<(Option<u32>, String)> {
     let all = bytes.chunks(SECTOR).zip(&may.sectors).zip(&may.owed);
     let wrong = all

@@ -1,6 +1,6 @@
-//! What it is: a state in which something was found, kept so that it can be looked at again. Input: the images before any recovery, what
-//! was asked and acknowledged, the place of the cut. Output: a directory with `disk-N.img`, `acks.json` and `found.txt`. Invariant:
-//! judging a kept state again needs nothing else.
+//! What it is: a state in which something was found, kept so that it can be judged again.
+//! Input: the images before any recovery, what was requested and acknowledged, the position of the cut. Output: a directory with
+//! `disk-N.img`, `acks.json` and `found.txt`. Invariant: nothing else is needed to judge the state again.
 
 use super::bed::Place;
 use super::fsck::Scratch;
@@ -11,16 +11,16 @@ use crate::error::{Result, at, notes};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// All that a judge must know of a state beside its images.
+/// Everything that a judge must know of a state besides its images.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Kept {
-    /// Where things are.
+    /// The arrangement of volume and journal.
     pub place: Place,
-    /// Where it came from, in words.
+    /// The origin of the state in words.
     pub origin: String,
-    /// What was asked and acknowledged.
+    /// What was requested and acknowledged.
     pub told: Told,
-    /// The place of the cut.
+    /// The position of the cut in the log.
     pub cut: usize,
 }
 
@@ -47,13 +47,13 @@ impl Kept {
     }
 }
 
-/// Is a state of this kind kept there?
+/// True if a state of this kind is kept in `dir`.
 #[must_use]
 pub fn is_kept(dir: &Path) -> bool {
     dir.join(STATE).is_file()
 }
 
-/// Judges a kept state again: its origin, and what is found now.
+/// Judges a kept state again; returns its origin and the new findings.
 ///
 /// # Errors
 /// The directory does not hold a state.

@@ -1,32 +1,32 @@
-//! What it is: names that threads make, move, link and remove, and what the directories may show after a cut. Input: what each thread
-//! asked for, one after the other, in slots of its own. Output: findings. The one rule: what a thread's slots show is what they showed
-//! after some number of its changes; of those no fewer than were promised to be durable, no more than were asked for. Limits: files only;
-//! a thread never touches another's slots.
+//! What it is: names that threads create, rename, link and remove, and what the directories may show after a cut.
+//! Input: what each thread requested, one change after the other, in slots of its own. Output: findings.
+//! The rule: a thread's slots show the result of a prefix of its changes. The prefix includes at least the changes that were
+//! promised to be durable, and at most those that were requested. Limits: files only; a thread never changes another's slots.
 
 use super::history::{History, Of, Promise};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Directories.
+/// The number of directories.
 pub const DIRS: u32 = 2;
-/// The directory with the flag D.
+/// The directory with the flag D (synchronous changes).
 pub const SYNC_DIR: u32 = 1;
-/// Slots of a thread in each directory.
+/// The slots of each thread in each directory.
 pub const SLOTS: u32 = 3;
 
 /// A name: a thread's slot in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Slot {
-    /// The directory.
+    /// The directory's number.
     pub dir: u32,
-    /// The thread.
+    /// The thread's number.
     pub thread: u32,
-    /// Which of its slots.
+    /// The slot's number.
     pub slot: u32,
 }
 
 impl Slot {
-    /// Where it is.
+    /// The path of the name.
     #[must_use]
     pub fn path(self) -> String {
         format!("{}/t{}-{}", dir_path(self.dir), self.thread, self.slot)
@@ -43,36 +43,36 @@ pub fn dir_path(dir: u32) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Change {
-    /// A new file.
+    /// Create a file with this number.
     Create(Slot, u32),
-    /// A name is gone.
+    /// Remove a name.
     Unlink(Slot),
-    /// A file has another name, which may have been there.
+    /// Rename a file; the new name is replaced if it exists.
     Rename(Slot, Slot),
-    /// A file has one more name.
+    /// Link a file to one more name.
     Link(Slot, Slot),
 }
 
-/// A change, and when.
+/// A change with its positions in the log.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Named {
-    /// Whose.
+    /// The thread that made it.
     pub thread: u32,
-    /// What.
+    /// The change.
     pub change: Change,
-    /// A directory of it is synchronous.
+    /// One of its directories is synchronous.
     pub promised: bool,
-    /// When it was asked for.
+    /// When it was requested.
     pub asked: usize,
     /// When it was acknowledged.
     pub acked: Option<usize>,
 }
 
-/// What a thread's slots stand for: numbers of files.
+/// The file numbers that a thread's slots refer to.
 pub type Shown = BTreeMap<Slot, u32>;
 
 impl Change {
-    /// Does it.
+    /// Applies the change.
     pub fn apply(self, shown: &mut Shown) {
         match self {
             Change::Create(slot, file) => {
@@ -94,7 +94,7 @@ impl Change {
         }
     }
 
-    /// Is it durable when it is acknowledged?
+    /// True if the change is durable when it is acknowledged.
     #[must_use]
     pub fn is_promised(self) -> bool {
         let dirs = match self {
@@ -105,10 +105,10 @@ impl Change {
         dirs.contains(&SYNC_DIR)
     }
 
-    /// Whatever makes it durable when it is synced.
+    /// The objects whose sync makes the change durable.
     fn covered_by(self) -> Vec<Of> {
         match self {
-            // Its own sync will do, too.
+            // A sync of the new file covers its name, too.
             Change::Create(slot, file) => vec![Of::Dir(slot.dir), Of::File(file)],
             Change::Unlink(slot) => vec![Of::Dir(slot.dir)],
             Change::Rename(from, to) => vec![Of::Dir(from.dir), Of::Dir(to.dir)],
@@ -127,7 +127,7 @@ impl Named {
     }
 }
 
-/// What is wrong with what a thread's slots show.
+/// What is wrong with a thread's slots after the cut; none if nothing is.
 #[must_use]
 pub fn judge(
     (history, named): (&History, &[Named]),

@@ -1,24 +1,24 @@
-//! What it is: from images to a volume that is open for writing. Input: a place, an image per disk. Output: the volume that was worked
-//! on, recovered from the bottom up by opening each volume for writing; what it stands on stays open with it. Limits: memory devices,
-//! used again.
+//! What it is: opens the volume under test from images.
+//! Input: an arrangement, an image per disk. Output: the volume under test, recovered from the bottom up by opening each volume for
+//! writing; the volume below stays open with it. Limits: the devices are in memory and are reused.
 
 use super::bed::{INNER, Place};
 use diorite::{Error, JournalDevice, LoopDevice, OpenFlags, OpenOptions, Volume};
 use diorite_block::{Device, MemDevice};
 use std::sync::Arc;
 
-/// Memory that images are recovered in.
+/// Memory devices that images are recovered in.
 #[derive(Debug)]
 pub struct Bench {
     mems: Vec<Arc<MemDevice>>,
 }
 
-/// A volume, and the one that it is in.
+/// A volume, and the one that contains it.
 #[derive(Debug)]
 pub struct Stack {
-    /// The volume that was worked on.
+    /// The volume under test.
     pub top: Volume,
-    /// The one below, if there is one.
+    /// The volume below, if there is one.
     pub below: Option<Volume>,
 }
 
@@ -29,10 +29,10 @@ const FOR_WRITING: OpenFlags = OpenFlags {
 };
 
 impl Stack {
-    /// Opens it on these devices.
+    /// Opens the volumes on these devices.
     ///
     /// # Errors
-    /// The volumes are refused.
+    /// A volume is refused.
     pub fn open(
         place: Place,
         devices: &[Arc<dyn Device>],
@@ -59,7 +59,7 @@ impl Stack {
         Ok(Stack { top, below })
     }
 
-    /// Closes both; says through `closed` when the first is.
+    /// Closes both volumes; calls `closed` after the first.
     ///
     /// # Errors
     /// What was written is not durable.
@@ -71,7 +71,7 @@ impl Stack {
 }
 
 impl Bench {
-    /// Memory for images of these sizes.
+    /// Memory devices of the sizes of these images.
     ///
     /// # Errors
     /// The host has no room.
@@ -83,14 +83,14 @@ impl Bench {
         Ok(Bench { mems })
     }
 
-    /// Puts images there.
+    /// Copies images into the devices.
     pub fn load(&self, images: &[Vec<u8>]) {
         for (mem, image) in self.mems.iter().zip(images) {
             mem.write_at(0, image);
         }
     }
 
-    /// What is there.
+    /// The images in the devices.
     #[must_use]
     pub fn save(&self, images: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let mut out = images.to_vec();
@@ -100,10 +100,10 @@ impl Bench {
         out
     }
 
-    /// Opens what is there.
+    /// Opens the volumes in the devices.
     ///
     /// # Errors
-    /// The volumes are refused.
+    /// A volume is refused.
     pub fn open(&self, place: Place, write: bool) -> Result<Stack, Error> {
         let devices = self.mems.iter().map(|mem| mem.clone() as Arc<dyn Device>);
         let devices: Vec<_> = devices.collect();

@@ -1,13 +1,15 @@
-//! What it is: one state, recovered and judged. Input: images as a power cut left them, what was asked and acknowledged, the place of the
-//! cut. Output: findings. Steps: opened for writing, which recovers it, and judged; where e2fsck is asked too, closed, and e2fsck must be
-//! silent; then the images once more, the journal replayed by e2fsck, judged in the same way. Limits: e2fsck sees the bottom volume only.
+//! What it is: recovers and judges one state.
+//! Input: images as a power cut left them, what was requested and acknowledged, the position of the cut. Output: findings.
+//! Steps: open the volume for writing, which recovers it, and judge it. If e2fsck is used, too: close it, and e2fsck must find
+//! nothing; then replay the journal of the same images with e2fsck and judge the result in the same way. Limits: e2fsck sees the
+//! bottom volume only.
 
 use super::bed::Place;
 use super::fsck::Scratch;
 use super::judge::{Told, judge};
 use super::recover::Bench;
 
-/// See the module.
+/// Judges a state. See the module.
 #[must_use]
 pub fn judge_state(
     (bench, fsck): (&Bench, Option<&Scratch>),
@@ -27,7 +29,7 @@ pub fn judge_state(
     found
 }
 
-/// Recovered by opening it for writing.
+/// The findings after a recovery by opening for writing.
 fn by_diorite(
     bench: &Bench,
     place: Place,

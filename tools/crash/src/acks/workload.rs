@@ -1,7 +1,7 @@
-//! What it is: threads that write, sync and change names on one volume at the same time. Input: a volume on disks that take their time, a
-//! seed. Output: what was asked and acknowledged, with the places in the disks' log. Invariants: a request is noted before it is asked,
-//! its acknowledgement as the first thing afterwards; every thread likes some kinds of work and does no others. Limits: everything must
-//! succeed; which request meets which is up to the host's scheduler.
+//! What it is: threads that write, sync and change names on one volume at the same time.
+//! Input: a volume on disks with latencies, a seed. Output: what was requested and acknowledged, with positions in the disks' log.
+//! Invariants: a request is noted before it is submitted, and its acknowledgement is noted before anything else afterwards; each
+//! thread does only some kinds of work. Limits: every request must succeed; the host's scheduler decides which requests meet.
 
 mod hand;
 mod names;
@@ -18,7 +18,7 @@ use hand::Hand;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Files at most: their numbers are told by their permissions.
+/// The largest number of a file: files store their number in their permissions.
 const MOST_FILES: usize = 0o777;
 
 /// What all threads share.
@@ -27,14 +27,14 @@ pub(super) struct Scene<'a> {
     volume: &'a Volume,
     told: Mutex<Told>,
     threads: u32,
-    /// Files that have the flag S by now, for sure. None loses it.
+    /// Files that certainly have the flag S by now. No file loses it.
     sync: Vec<AtomicBool>,
 }
 
-/// Runs `threads` threads of `steps` steps.
+/// Runs `threads` threads of `steps` steps each.
 ///
 /// # Errors
-/// A request has failed.
+/// A request failed.
 pub fn run(
     (volume, bed, disks): (&Volume, &Bed, &Disks),
     seed: u64,
@@ -79,20 +79,20 @@ impl Scene<'_> {
         time(self.volume.now())
     }
 
-    /// Has a file the flag S?
+    /// True if a file has the flag S.
     fn is_sync(&self, file: u32) -> bool {
         let set = self.sync.get(file as usize);
         is_sync(file) || set.is_some_and(|set| set.load(Ordering::SeqCst))
     }
 
-    /// A file has the flag S from now on.
+    /// Notes that a file has the flag S from now on.
     fn note_sync(&self, file: u32) {
         if let Some(set) = self.sync.get(file as usize) {
             set.store(true, Ordering::SeqCst);
         }
     }
 
-    /// Notes a write that is about to be asked for; its number.
+    /// Notes a write that is about to be requested; returns its number.
     fn write(&self, write: Write) -> u32 {
         let mut told = self.told();
         let asked = self.disks.mark();
@@ -100,7 +100,7 @@ impl Scene<'_> {
         u32::try_from(told.history.writes.len()).unwrap_or(u32::MAX)
     }
 
-    /// Notes that it was acknowledged.
+    /// Notes that the write was acknowledged.
     fn written(&self, number: u32, appended_at: Option<u64>) {
         let at = self.disks.mark();
         let mut told = self.told();
@@ -112,7 +112,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Notes a sync that is about to be asked for; its number.
+    /// Notes a sync that is about to be requested; returns its number.
     fn sync(&self, of: Of, promise: Promise) -> usize {
         let mut told = self.told();
         let asked = self.disks.mark();
@@ -130,7 +130,7 @@ impl Scene<'_> {
         self.told().history.syncs[number].acked = Some(at);
     }
 
-    /// A number for a file that is going to be made, if there is one left.
+    /// A number for a file that is about to be created, if one is left.
     fn new_file(&self) -> Option<u32> {
         let mut told = self.told();
         let number = told.history.files.len();

@@ -1,4 +1,4 @@
-//! The harness against what it must find: disks that lie, files and metadata that somebody else wrote to.
+//! Tests that the harness finds what it must find: disks that ignore flushes, files and metadata that somebody else wrote to.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -37,7 +37,7 @@ fn nothing_is_found_where_nothing_is_wrong() {
     assert_eq!(std::fs::read_dir(keep.path()).unwrap().count(), 0);
 }
 
-/// What was acknowledged as durable is missed; the state that is kept is found wrong again.
+/// Data that was acknowledged as durable is missing; judging the kept state again gives the same finding.
 #[test]
 fn a_disk_that_ignores_flushes_is_found() {
     let keep = tempfile::tempdir().unwrap();
@@ -51,7 +51,7 @@ fn a_disk_that_ignores_flushes_is_found() {
         for event in &mut round.log {
             match event {
                 Event::Write { fua, .. } => *fua = false,
-                // A mark in its place, because the history counts places.
+                // A mark replaces the event, because the history counts positions in the log.
                 Event::Flush { id } | Event::Ended { id } if flushes.contains(id) => {
                     *event = Event::Mark(*id);
                 }
@@ -59,7 +59,8 @@ fn a_disk_that_ignores_flushes_is_found() {
             }
         }
     });
-    // A write that is gone, a log whose commit block came before what it commits, trees that differ: each shows that nothing was flushed.
+    // A lost write, a commit block that is on disk before the blocks that it commits, trees that differ: each shows that nothing
+    // was flushed.
     let (dir, first) = outcome.found.first().expect("a disk that lies is found");
     let (origin, again) = crate::keep::repeat(dir, Also::default()).unwrap();
     assert!(origin.contains("seed 5, round 0 (ordered"), "{origin}");
@@ -69,7 +70,7 @@ fn a_disk_that_ignores_flushes_is_found() {
     assert_eq!(&again[0], first);
 }
 
-/// Stale bytes in a file, and a block of metadata that nobody meant to write.
+/// Stale bytes in a file, and a change of a metadata block that no write made.
 #[test]
 fn foreign_bytes_are_found() {
     let keep = tempfile::tempdir().unwrap();
@@ -83,7 +84,7 @@ fn foreign_bytes_are_found() {
     let (_, first) = outcome.found.first().unwrap();
     assert!(first.contains("STALE"), "{first}");
     let outcome = round(&wish, 1, |round| {
-        // The free counts of the first group's descriptor, which stands in the block behind the superblock's.
+        // The free counts of the first group's descriptor, which is in the block after the superblock's.
         let table = round.bed.block.max(2048) as usize;
         round.bed.image[table + 12] ^= 1;
     });

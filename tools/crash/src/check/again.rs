@@ -1,7 +1,7 @@
 //! What it is: power cuts during recovery itself.
-//! Input: the image before, and what diorite's recovery changed. Output: findings. The next recovery, by diorite or by
-//! e2fsck, must end in the tree that the one which was not cut short ended in.
-//! Limits: a few cuts of one recovery; a superblock torn there without a copy is lost, as anywhere.
+//! Input: the image before recovery, and the writes of diorite's recovery. Output: findings. The next recovery, by diorite or by
+//! e2fsck, must produce the same tree as the uninterrupted recovery.
+//! Limits: a few cuts of one recovery; a superblock that such a cut tears, and that has no backup, is lost, as in other states.
 
 use super::{Judge, note, open};
 use crate::stamp::SECTOR;
@@ -11,7 +11,7 @@ use diorite_block::record::{Event, PowerCuts, plan};
 use xtask::manifest::Entry;
 use xtask::run;
 
-/// Cuts of one recovery.
+/// The number of cuts of one recovery.
 const CUTS: usize = 3;
 
 impl Judge {
@@ -41,7 +41,7 @@ impl Judge {
         }
     }
 
-    /// diorite begins again.
+    /// diorite recovers the interrupted state again.
     fn once_more(&self, image: &[u8], ours: &[Entry], found: &mut Vec<String>) {
         self.mem.write_at(0, image);
         match open(self.mem.clone(), true).and_then(Volume::close) {
@@ -55,7 +55,7 @@ impl Judge {
         }
     }
 
-    /// e2fsck goes on where diorite was cut short.
+    /// e2fsck recovers the state that diorite's recovery was interrupted in.
     fn handed_over(&self, image: &[u8], ours: &[Entry], found: &mut Vec<String>) {
         let done = self.file("d", image).and_then(|d| {
             note("e2fsck recovers", run::replay_journal(&d), found);

@@ -1,6 +1,7 @@
-//! What it is: the verdict of a whole volume, by e2fsck and by our own check. Input: a recovered image, as a file and in the memory
-//! device. Output: findings: what e2fsck should not have said, and that the two differ. Invariant: both judge the same bytes, and neither
-//! changes them. Limit: what is excused is named here, line by line.
+//! What it is: the verdict of e2fsck and of diorite's check on a whole volume.
+//! Input: a recovered image, as a file and in the memory device. Output: findings: messages of e2fsck that are not excused, and
+//! differences between the two. Invariant: both judge the same bytes, and neither changes them. Limit: each excused message is
+//! listed here.
 
 use super::Judge;
 use diorite_block::Device;
@@ -11,19 +12,19 @@ use std::sync::Arc;
 use xtask::error::Error;
 use xtask::run;
 
-/// What e2fsck may say of a volume that was recovered as well as it can be.
+/// Which messages of e2fsck are allowed on a volume that was recovered as well as possible.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Excuse {
     Nothing,
-    /// The superblock was put together from a copy; the next commit sets its counts right. The list of orphans was in it, and is lost:
-    /// files that had lost their names and were still open when the volume was closed are e2fsck's to delete.
+    /// The superblock was restored from a backup; the next commit corrects its counts. The torn superblock had the head of the orphan
+    /// list, which is lost: files that had no name and were still open are left for e2fsck to delete.
     FromCopy,
-    /// e2fsck itself has deleted orphans, and leaves the inodes that held the values of their attributes, and the attributes' block of
-    /// those without blocks of data, or its count where others share it (as it does of those that the kernel wrote).
+    /// e2fsck itself has deleted orphans. It leaves the inodes that held their attributes' values, and the attribute block of
+    /// orphans without data blocks, or its use count if other inodes share the block (also for orphans that the kernel wrote).
     AttributesLeft,
 }
 
-/// What e2fsck begins the lines with that may be excused.
+/// The beginnings of the lines that may be excused.
 const SUMS: [&str; 2] = ["Fix? no", "e2fsck 1."];
 const FROM_COPY: [&str; 5] = [
     "Free blocks count wrong (",
@@ -40,9 +41,10 @@ const ATTRIBUTES_LEFT: [&str; 5] = [
     "Block bitmap differences: ",
 ];
 
-/// What our check finds, and e2fsck does not see and therefore does not mend, where there is no journal and the power is cut: one cluster
-/// at two places of a file, in the middle of a shift, if two nodes of the map share it; attributes whose values are not there, and values
-/// that nobody has, to which it gives names; a name that was on its way from one block of its directory to another.
+/// Kinds of findings of diorite's check that e2fsck does not detect, and therefore does not repair, after a power cut without a
+/// journal: one cluster at two positions of a file, if two nodes of its map share the cluster in the middle of a shift; attributes
+/// without their value inodes; value inodes that no attribute names, which e2fsck gives names; a name that was being moved from one
+/// block of its directory to another.
 const NOT_SEEN: [(Kind, &str); 4] = [
     (
         Kind::BlockMap,
@@ -57,7 +59,8 @@ const NOT_SEEN: [(Kind, &str); 4] = [
 ];
 
 impl Judge {
-    /// `e2fsck -fn` finds nothing in the image, or what is excused, and our check of the memory device, which holds the same, says so too.
+    /// Requires that `e2fsck -fn` finds nothing in the image, or only what is excused, and that diorite's check of the memory
+    /// device, which holds the same bytes, agrees.
     pub(super) fn agree(&self, who: &str, image: &Path, excuse: Excuse, found: &mut Vec<String>) {
         let args = [OsStr::new("-fn"), image.as_os_str()];
         let (said, theirs) = match run::run("e2fsck", &args) {
@@ -81,11 +84,11 @@ impl Judge {
         }
     }
 
-    /// Our check of the memory device.
+    /// Runs diorite's check on the memory device.
     pub(super) fn checked(&self) -> Result<Report, diorite::Error> {
         let device: Arc<dyn Device> = self.mem.clone();
         let options = CheckOptions {
-            // Every processor has a judge of its own.
+            // Each processor has its own judge.
             threads: 1,
             ..CheckOptions::default()
         };
@@ -93,7 +96,7 @@ impl Judge {
     }
 }
 
-/// What a check found first, in words.
+/// The first finding of a check, in words.
 pub(super) fn first_of(report: &Report) -> String {
     let first = report.kept().next();
     first.map_or("nothing".to_owned(), |(kind, f)| format!("{kind}: {f}"))
@@ -105,7 +108,7 @@ fn not_seen((kind, finding): (Kind, &Finding)) -> bool {
         .any(|(of, words)| *of == kind && finding.what.contains(words))
 }
 
-/// The first line that is neither of e2fsck's passes, nor its summary, nor an excuse.
+/// The first line that is not one of e2fsck's pass headings, its summary, or excused.
 fn remark<'a>(said: &'a str, image: &Path, excuse: Excuse) -> Option<&'a str> {
     let summary = format!("{}: ", image.display());
     let excuses: &[&str] = match excuse {
@@ -122,7 +125,7 @@ fn remark<'a>(said: &'a str, image: &Path, excuse: Excuse) -> Option<&'a str> {
         line.is_empty()
             || line.starts_with("Pass ")
             || line.starts_with(&summary)
-            // An offer, no complaint: a tree that has grown is rarely packed as tightly as e2fsck could pack it.
+            // An offer to optimise, not a complaint: a tree that has grown is rarely as compact as e2fsck could make it.
             || line.contains("extent tree") && line.ends_with("Optimize? no")
             || excuse != Excuse::Nothing && excused(line)
     };

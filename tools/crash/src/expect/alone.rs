@@ -1,8 +1,10 @@
 //! What it is: the judge of a file that is changed by one request at a time.
-//! Input: its changes up to a cut, and what it holds after recovery. Output: nothing, or why no state that it may be in fits.
-//! With a journal the file is in one of its states, all of it: the last that is durable or a later one, or half-way through a change that is made
-//! in several steps. What was acknowledged before a change that can be seen is there, since data goes before transactions, and these follow one another.
-//! Invariant: every sector is looked at. Limit: without a journal, and where changes are not durable, only what `cut_in_two` says.
+//! Input: the file's changes up to a cut, and what it holds after recovery. Output: nothing, or why it is in none of the states
+//! that it may be in.
+//! With a journal, the whole file is in one state: after its last durable change or after a later one, or in an intermediate state
+//! of a change that is made in several steps. Data that was acknowledged before a visible change is there, because data is
+//! written before transactions, and these are durable in order.
+//! Invariant: every sector is judged. Limit: without a journal, changes that are not durable are judged only by `cut_in_two`.
 
 mod cut_in_two;
 
@@ -14,25 +16,25 @@ use crate::states::{Block, Change, Content, State, States};
 use diorite::{OpenFlags, Volume};
 use std::ops::Range;
 
-/// A state that the file may be in.
+/// A state that the file may be in, possibly an intermediate one.
 struct Form {
     state: State,
-    /// Of the sectors of these, each may be zeros already.
+    /// Each of these sectors may already be zeros.
     zeroed: Range<u64>,
-    /// The last change that is settled.
+    /// The number of the last settled change.
     base: usize,
 }
 
-/// What was done to the file.
+/// The changes of the file.
 struct Changes<'a> {
     list: &'a [&'a Change],
-    /// Writes go through the journal, in parts from the front.
+    /// Writes go through the journal, and may be there in parts, from the front on.
     in_parts: bool,
 }
 
-/// What the file turns out to be.
+/// What the file holds after recovery.
 struct Seen {
-    /// None: it is not there.
+    /// None if the file does not exist.
     sectors: Option<Vec<Held>>,
 }
 
@@ -123,14 +125,14 @@ fn judge_states(
     ))
 }
 
-/// The state after change `at`, and what may be seen of a change on its way to it.
+/// The state after change `at`, and the intermediate states of that change.
 fn forms(states: &States, changes: &Changes<'_>, at: usize, durable: usize) -> Vec<Form> {
     let whole = |state: &State, base| Form {
         state: state.clone(),
         zeroed: 0..0,
         base,
     };
-    // A change that cannot be seen settles nothing.
+    // A change that is not visible settles nothing.
     let visible = |upto: usize| (1..=upto).rfind(|n| states.list[*n] != states.list[*n - 1]);
     let base_of = |upto: usize| durable.max(visible(upto).unwrap_or(0));
     let mut forms = vec![whole(&states.list[at], base_of(at))];
@@ -175,7 +177,7 @@ fn forms(states: &States, changes: &Changes<'_>, at: usize, durable: usize) -> V
     forms
 }
 
-/// Else the first sector that does not fit, and why.
+/// Fails with the first sector that does not fit, and why.
 fn fits(number: u32, states: &States, form: &Form, seen: &Seen) -> Result<(), (u64, String)> {
     let Some(sectors) = &seen.sectors else {
         let there = form.state.there;

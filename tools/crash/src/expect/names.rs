@@ -1,8 +1,10 @@
 //! What it is: the judge of the tree of names.
-//! Input: the operations up to a cut, and the tree after recovery. Output: nothing, or why it is none of the trees that there were. With a journal
-//! each operation is in one transaction and these follow one another: the tree is that after the last durable operation, or after a later one that had begun,
-//! all of it: never half an operation, never two names of what was moved, or none.
-//! Limit: without a journal nothing is promised about names; that e2fsck is content afterwards is looked at elsewhere.
+//! Input: the operations up to a cut, and the tree after recovery. Output: nothing, or how the tree differs from the nearest
+//! expected one.
+//! With a journal, each operation is in one transaction, and transactions are durable in order. So the tree is exactly that after
+//! the last durable operation, or after a later one that had begun: never half an operation, and never both or none of the names of
+//! a rename.
+//! Limit: without a journal nothing is promised about names; that e2fsck finds nothing afterwards is checked elsewhere.
 
 use super::Expect;
 use crate::bed::Mode;
@@ -88,7 +90,8 @@ mod tests {
     use diorite_block::MemDevice;
     use std::sync::Arc;
 
-    /// What is judged of an image on which only the first `done` of some operations were made, all of which are durable, or none is.
+    /// The findings for an image on which only the first `done` of some operations were made. All operations are noted as
+    /// acknowledged, and as durable if `durable` is set.
     fn judged(done: usize, durable: bool) -> Vec<String> {
         let bed = Bed::make(Mode::Ordered, 16, 3).unwrap();
         let device = Arc::new(MemDevice::new(bed.image.len() as u64));

@@ -1,8 +1,9 @@
-//! What it is: which sizes a file may have.
-//! Input: what began to change the file, and its size. Output: whether that may be, and if not why.
-//! Invariants: a size is the one that the file began with, or the end of something that was written; never less than what
-//! is durable reaches. Without a journal a map may have got there before the inode: e2fsck then moves the size to the end of the last block that
-//! the map has. Data that goes through the journal may need several transactions: a size may be the end of a block within what was written. Limit: an append that nobody placed may have ended at any sector.
+//! What it is: the sizes that a file may have.
+//! Input: the changes of the file that had begun, and its size. Output: nothing, or why it may not have this size.
+//! Invariants: a size is the one that the file began with, or the end of a write; it is never less than the end of a durable write.
+//! Without a journal the map may be on disk before the inode: e2fsck then sets the size to the end of the last mapped block. Data
+//! that goes through the journal may need several transactions: the size may then be the end of a block within a write.
+//! Limit: an append whose position is not known may have ended at any sector.
 
 use super::{Changes, Known};
 use crate::bed::{LARGEST_BLOCK, Mode, SMALLEST_BLOCK};

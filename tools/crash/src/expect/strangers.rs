@@ -1,7 +1,7 @@
-//! What it is: the judge of files that nobody expects: those that e2fsck put into lost+found.
+//! What it is: the judge of files that no history has: those that e2fsck put into lost+found.
 //! Input: a recovered volume. Output: nothing, or the sector that was never written to the file.
-//! Invariants: every name of the volume is looked at; a file without a known name holds zeros and what was written to one file, or what operations on
-//! names fill attributes and contents with. Limit: which file that was its stamps say.
+//! Invariants: every name of the volume is visited; a file without a known name holds zeros and data that was written to one file,
+//! or the filling byte of attributes and contents. Limit: only the stamps say which file that was.
 
 use super::{Expect, contents};
 use crate::names::FILLING;
@@ -19,7 +19,7 @@ impl Expect {
         }
     }
 
-    /// Judges those in a directory; gives the directories in it.
+    /// Judges the files of a directory; returns its subdirectories.
     fn strangers_in(
         &self,
         volume: &Volume,

@@ -1,4 +1,4 @@
-//! Small histories, and what the rule says of each.
+//! Small histories, and what the rule of the register allows after each.
 
 use super::*;
 use crate::history::Note;
@@ -21,7 +21,7 @@ fn append(sectors: u64, dsync: bool) -> Note {
     })
 }
 
-/// A file of 1,600 bytes: data but in its third sector.
+/// A file of 1,600 bytes with data in all sectors except the third.
 fn expect(notes: &[Note], at: usize) -> Expect {
     let mut history = History::new(vec![Start {
         path: "/f".into(),
@@ -57,7 +57,7 @@ fn findings(expect: &Expect, mode: Mode, bytes: &[u8]) -> Vec<String> {
     found
 }
 
-/// What the file begins with, and zeros behind it.
+/// What the file begins with, and zeros after its end.
 fn start(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; 2048];
     fill(&mut bytes[..1024], 0, 0, 0);
@@ -90,7 +90,7 @@ fn what_is_durable_replaces_what_was_acknowledged_before_it_began() {
     ];
     let of = |at| may_hold(&expect(&notes, at), 2, 1600);
     assert_eq!(of(5), [Value::Start, Value::Write(1), Value::Write(2)]);
-    // The second was still in flight when the sync began.
+    // Write 2 was still in flight when the sync began.
     assert_eq!(of(6), [Value::Write(1), Value::Write(2)]);
     assert_eq!(of(7), [Value::Write(1), Value::Write(2), Value::Write(4)]);
     assert_eq!(of(8), [Value::Write(4)]);
@@ -145,7 +145,7 @@ fn a_size_is_where_something_ended_and_covers_what_is_durable() {
     assert_eq!(sizes(3, 4608), None);
 }
 
-/// Its map had got there, its inode had not, and e2fsck gave it all of its last block.
+/// The map was on disk and the inode was not; e2fsck sets the size to the end of the last block.
 #[test]
 fn without_a_journal_a_size_may_be_the_end_of_a_block() {
     let expect = expect(&[write(4..6, false)], 1);
@@ -155,7 +155,7 @@ fn without_a_journal_a_size_may_be_the_end_of_a_block() {
     }
 }
 
-/// With a journal; without one the size may come first.
+/// This holds with a journal. Without one, the size may be on disk before the data.
 #[test]
 fn a_size_shows_the_appends_that_it_covers() {
     let mut notes = vec![append(1, false), append(2, false)];

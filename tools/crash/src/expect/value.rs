@@ -1,23 +1,23 @@
-//! What it is: what a sector may hold.
-//! Input: an action and a sector of its file. Output: a [`Value`], and whether some bytes are it.
-//! Invariant: bytes behind the end that the file began with are zeros until somebody writes them.
+//! What it is: the values that a sector may hold.
+//! Input: an action and a sector of its file. Output: a [`Value`], and whether given bytes are that value.
+//! Invariant: bytes after the end that the file began with are zeros until a write changes them.
 
 use crate::history::{Action, Start, What};
 use crate::stamp::{Held, OF_APPEND, SECTOR, Stamp, held};
 
-/// See the module.
+/// A value of a sector. See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value {
-    /// What was there at the beginning, be it zeros.
+    /// What the sector held at the beginning: a stamp or zeros.
     Start,
     /// The stamp of the write with this number.
     Write(u32),
-    /// The stamp of the append with this number: this sector of it, or if nobody knows where it went any.
+    /// The stamp of the append with this number: this sector of it, or any sector if the append's position is not known.
     Append(u32, Option<u64>),
 }
 
 impl Value {
-    /// What the action leaves in this sector, if it may have written there.
+    /// What the action leaves in this sector; none if it does not write there.
     pub(super) fn of(number: u32, action: &Action, sector: u64) -> Option<Value> {
         match (&action.what, action.sectors()) {
             (What::Append { .. }, None) => Some(Value::Append(number, None)),
@@ -31,7 +31,7 @@ impl Value {
         }
     }
 
-    /// Is this what the sector, or the part of it that lies inside the file, holds?
+    /// True if the sector, or the part of it that is inside the file, holds this value.
     pub(super) fn is(self, file: u32, start: &Start, sector: u64, bytes: &[u8]) -> bool {
         let mut expected = [0; SECTOR];
         let stamp = |sector, write| Stamp {
@@ -57,7 +57,7 @@ impl Value {
     }
 }
 
-/// What a sector turns out to hold, in words.
+/// What a sector holds, in words.
 pub(super) fn tell(file: u32, sector: u64, bytes: &[u8]) -> String {
     match held(bytes) {
         Held::Stamp(s) if s.file == file && s.sector & OF_APPEND != 0 => {

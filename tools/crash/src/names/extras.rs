@@ -1,15 +1,17 @@
-//! What it is: what an inode has beside its kind and its names: flags, attributes, lists of who may do what, a few bytes of contents.
-//! Input: what is set; the directory that something is made in. Output: the new [`Extras`], and the mode that follows from a list.
-//! Invariants: a list and the mode say the same, as `man 5 acl` has it. Limits: a list names one user, has a mask, and no more; flags are those of [`CHANGED`].
+//! What it is: properties of an inode besides its kind and its names: flags, attributes, access control lists, a few bytes of
+//! contents.
+//! Input: what is set; the parent directory of a new inode. Output: the new [`Extras`], and the mode that follows from a list.
+//! Invariants: an access control list and the mode agree, as `man 5 acl` defines it. Limits: a list names one user and has a mask,
+//! and nothing else; flags are those of [`CHANGED`].
 
 use diorite_format::{FileType, InodeFlags};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The attributes that operations set. The last is for large values.
+/// The attributes that operations set. The last one gets large values.
 pub(crate) const ATTRIBUTES: [&str; 3] = ["user.crash", "trusted.crash", "user.large"];
 
-/// Flags that operations change.
+/// The flags that operations change.
 pub(crate) const CHANGED: u32 = InodeFlags::NODUMP
     .with(InodeFlags::NOATIME)
     .with(InodeFlags::SYNC)
@@ -17,14 +19,14 @@ pub(crate) const CHANGED: u32 = InodeFlags::NODUMP
     .with(InodeFlags::JOURNAL_DATA)
     .with(SEALS)
     .bits();
-/// What has one of these keeps its names, its mode and its attributes.
+/// An inode with one of these keeps its names, its mode and its attributes.
 const SEALS: InodeFlags = InodeFlags::IMMUTABLE.with(InodeFlags::APPEND);
 
-/// The kernel's user of an attribute's value begins with this version, and has this user in it.
+/// The version number at the beginning of an ACL in the kernel's attribute format, and the user in its entry.
 const VERSION: u32 = 2;
 const USER: u32 = 1000;
 const NOBODY: u32 = u32::MAX;
-/// Who the entries are for, in the order in which they stand.
+/// The tag and the id of each entry, in the order of the entries.
 const TAGS: [(u16, u32); 5] = [
     (1, NOBODY),
     (2, USER),
@@ -33,13 +35,13 @@ const TAGS: [(u16, u32); 5] = [
     (32, NOBODY),
 ];
 
-/// Whose list.
+/// Which of an inode's lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Which {
-    /// The inode's.
+    /// The list of the inode itself.
     Access,
-    /// What is made in the directory begins with it.
+    /// The list that new inodes in the directory inherit.
     Default,
 }
 
@@ -52,12 +54,12 @@ impl Which {
     }
 }
 
-/// Permissions of the owner, a user, the group, the mask, the others.
+/// The permissions of the owner, a named user, the group, the mask, and others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct List(pub(crate) [u16; 5]);
 
 impl List {
-    /// As the kernel's interface has it.
+    /// The list in the kernel's attribute format.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
         for ((tag, id), permissions) in TAGS.into_iter().zip(self.0) {
@@ -68,7 +70,7 @@ impl List {
         bytes
     }
 
-    /// None for a list that no operation sets.
+    /// The list of an attribute's value; none if no operation sets such a list.
     pub(super) fn decode(bytes: &[u8]) -> Option<List> {
         let mut permissions = [0; 5];
         for (n, of) in permissions.iter_mut().enumerate() {
@@ -78,7 +80,7 @@ impl List {
         Some(List(permissions)).filter(|list| list.encode() == bytes)
     }
 
-    /// The same for a new inode with these permissions.
+    /// The list that a new inode with this mode inherits.
     fn limited(self, mode: u16) -> List {
         let [owner, user, group, mask, others] = self.0;
         let [of_owner, of_group, of_others] = split(mode);
@@ -96,7 +98,7 @@ impl List {
         List([owner, user, group, mask, others])
     }
 
-    /// The permissions of a mode that say the same.
+    /// The permission bits that agree with this list.
     fn permissions(self) -> u16 {
         let [owner, _, _, mask, others] = self.0;
         owner << 6 | mask << 3 | others
@@ -107,20 +109,20 @@ fn split(mode: u16) -> [u16; 3] {
     [mode >> 6 & 7, mode >> 3 & 7, mode & 7]
 }
 
-/// See the module.
+/// An inode's properties. See the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Extras {
     pub(super) flags: u32,
-    /// Bytes of each attribute.
+    /// The length of each attribute's value in bytes.
     pub(super) attributes: BTreeMap<u8, usize>,
     pub(super) access: Option<List>,
     pub(super) default: Option<List>,
-    /// Bytes of contents.
+    /// The length of the contents in bytes.
     pub(super) inside: usize,
 }
 
 impl Extras {
-    /// Of something new in a directory with `self`, and its mode.
+    /// The properties and the mode of a new inode in a directory with the properties `self`.
     pub(super) fn inherit(&self, kind: FileType, mode: u16) -> (Extras, u16) {
         let is_dir = kind == FileType::Directory;
         let list = self.default.filter(|_| kind != FileType::Symlink);
@@ -152,7 +154,7 @@ impl Extras {
         self.flags & SEALS.bits() != 0
     }
 
-    /// Takes a list, or lets go of it; gives the mode that follows.
+    /// Sets or removes a list; returns the resulting mode.
     pub(super) fn set_list(&mut self, which: Which, list: Option<List>, mode: u16) -> u16 {
         match which {
             Which::Default => {
@@ -170,7 +172,7 @@ impl Extras {
         self.access = self.access.map(|list| list.following(mode));
     }
 
-    /// Has it room in its inode for some contents?
+    /// True if contents can be stored in the inode.
     pub(super) fn has_room(&self) -> bool {
         self.inside == 0 && self.attributes.is_empty() && self.access.is_none() && !self.is_sealed()
     }

@@ -1,6 +1,6 @@
-//! What it is: the tree of names that a volume shows.
-//! Input: a volume. Output: a [`Tree`], whose numbers of inodes are the volume's. Invariant: every name below [`TOP`] is in it. Limit: what is none of the operations' is not
-//! looked at.
+//! What it is: reads the tree of names from a volume.
+//! Input: a volume. Output: a [`Tree`] with the volume's inode numbers. Invariant: every name below [`TOP`] is in it. Limit: only
+//! what operations can change is read.
 
 use super::extras::{ATTRIBUTES, CHANGED, Extras, List};
 use super::tree::{Thing, Tree};
@@ -8,12 +8,12 @@ use super::{DEVICE, FILLING, TOP, Which};
 use diorite::{Error, File, OpenFlags, Volume};
 use diorite_format::{FileType, Ino};
 
-/// Stands for contents and lists that no operation makes.
+/// Values that stand for contents and lists that no operation makes.
 const FOREIGN: usize = usize::MAX;
 const NO_LIST: List = List([u16::MAX; 5]);
 
 impl Tree {
-    /// The tree that a volume shows; None if it has none.
+    /// The tree of names on a volume; None if the volume has no [`TOP`].
     pub(crate) fn of(volume: &Volume) -> Result<Option<Tree>, Error> {
         let top = match volume.resolve(TOP.as_bytes(), false) {
             Err(Error::NotFound { .. }) => return Ok(None),
@@ -80,7 +80,7 @@ fn inside(file: &File) -> Result<usize, Error> {
     Ok(filled(&bytes))
 }
 
-/// How many bytes, if they are what operations fill everything with.
+/// The number of bytes if all are the filling byte; else [`FOREIGN`].
 fn filled(bytes: &[u8]) -> usize {
     match bytes.iter().all(|byte| *byte == FILLING) {
         true => bytes.len(),

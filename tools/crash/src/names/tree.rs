@@ -1,16 +1,17 @@
-//! What it is: the tree of names, in memory.
-//! Input: operations. Output: the tree after each, and of each name what can be seen of it. Invariant: an operation that cannot be done changes nothing.
-//! Limit: some that could be done on a volume count as impossible here: what is sealed is let alone.
+//! What it is: the model of the tree of names, in memory.
+//! Input: operations. Output: the tree after each, and for each name what a reader can see of it. Invariant: an operation that
+//! cannot be done changes nothing.
+//! Limit: some operations that a volume allows count as impossible here: immutable and append-only inodes are left alone.
 
 use super::extras::Extras;
 use super::{How, Make, NameOp, Which};
 use diorite_format::{FileType, InodeFlags};
 use std::collections::{BTreeMap, HashMap};
 
-/// What a name stands for.
+/// The inode that a name refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Thing {
-    /// Names of one inode have the same number.
+    /// Equal for all names of one inode.
     pub(super) id: u64,
     pub(crate) kind: FileType,
     pub(super) mode: u16,
@@ -18,7 +19,7 @@ pub(crate) struct Thing {
     pub(super) extras: Extras,
 }
 
-/// See the module.
+/// The tree. See the module.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tree {
     pub(crate) things: BTreeMap<String, Thing>,
@@ -26,13 +27,13 @@ pub(crate) struct Tree {
 }
 
 impl Thing {
-    /// May it have attributes that operations set?
+    /// True if operations may set attributes of it.
     fn has_attributes(&self) -> bool {
         matches!(self.kind, FileType::Regular | FileType::Directory) && !self.extras.is_sealed()
     }
 }
 
-/// The directory that a path is in.
+/// The directory that contains a path.
 fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
@@ -72,7 +73,7 @@ impl Tree {
         self.insert(path.to_owned(), thing);
     }
 
-    /// Of the directory that a path is in. The uppermost itself has none.
+    /// The properties of the directory that contains a path; default ones for the top.
     fn extras_above(&self, path: &str) -> Extras {
         let above = self.things.get(parent(path));
         above.map_or_else(Extras::default, |dir| dir.extras.clone())
@@ -96,7 +97,7 @@ impl Tree {
         true
     }
 
-    /// Does it, if it can be done.
+    /// Performs the operation if it can be done; returns whether it was done.
     pub(crate) fn apply(&mut self, op: &NameOp) -> bool {
         match op {
             NameOp::Make(path, make) => self.make(path, *make),
@@ -154,7 +155,7 @@ impl Tree {
                 let of_files = InodeFlags::IMMUTABLE.with(InodeFlags::APPEND).bits();
                 let can = |t: &Thing| match t.kind {
                     FileType::Directory => flags & of_files == 0,
-                    // Immutable inodes keep their flags while they are.
+                    // Flags of an immutable or append-only file can change only if it loses that flag.
                     FileType::Regular => {
                         flags & of_dirs == 0 && !(t.extras.is_sealed() && flags & of_files != 0)
                     }
@@ -217,7 +218,7 @@ impl Tree {
             let new = match (below(from), below(to)) {
                 (Some(rest), _) => format!("{to}{rest}"),
                 (_, Some(rest)) if exchange => format!("{from}{rest}"),
-                // What was there is gone.
+                // The replaced name is gone.
                 (_, Some(_)) => continue,
                 _ => path,
             };
@@ -231,7 +232,7 @@ impl Tree {
         true
     }
 
-    /// Each name with what can be seen of it, whatever numbers inodes have.
+    /// For each name what can be seen of it, without the inode numbers.
     pub(crate) fn seen(&self) -> BTreeMap<&str, String> {
         let (mut first, mut names) = (HashMap::new(), HashMap::new());
         for (path, thing) in &self.things {

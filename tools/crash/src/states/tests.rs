@@ -3,7 +3,7 @@
 use super::*;
 use crate::history::Usage;
 
-/// Four blocks: data in the first and in a half of the third.
+/// A file of four blocks, with data in the first and in half of the third.
 fn states() -> States {
     let start = Start {
         path: "/f".into(),
@@ -14,7 +14,7 @@ fn states() -> States {
     States::new(&start, true, (2 * SECTOR as u32, 1))
 }
 
-/// What each sector holds when everything is settled.
+/// What each sector holds when every change is settled.
 fn contents(states: &States, at: usize) -> Vec<Option<u32>> {
     let state = &states.list[at];
     (0..state.sectors)
@@ -79,8 +79,8 @@ fn every_change_does_what_it_says() {
     assert_eq!(after(&[Change::Unlink, Change::Create]), []);
 }
 
-/// A block that became unwritten is still the same place on the device: what is written there then may be seen by who does not see that it
-/// became unwritten.
+/// A block that became unwritten keeps its place on the device. So a later write to it may be visible although the zeroing before
+/// it is not.
 #[test]
 fn what_is_written_to_a_zeroed_block_may_show_before_the_zeroing() {
     let mut states = states();
@@ -95,7 +95,7 @@ fn what_is_written_to_a_zeroed_block_may_show_before_the_zeroing() {
     assert_eq!(states.may_hold(cell, 2, 2), [stamp(2)]);
 }
 
-/// Two blocks of one cluster: what is punched out and written again is where it was.
+/// Two blocks of one cluster: a block that is punched and written again gets the same place.
 #[test]
 fn a_block_of_a_cluster_gets_its_place_back() {
     let start = Start {

@@ -1,12 +1,12 @@
-//! Two views of what should be the same tree.
+//! Compares two views of what should be the same tree.
 //!
-//! Input: entries as a judge tells them, and as diorite found them. Output: every difference, in words. Invariant: each path
-//! of either list is looked at. Limits: ranges of data are compared only where both views have them.
+//! Input: entries from a judge, and entries from diorite. Output: every difference, in words. Invariant: each path of both lists is
+//! compared. Limits: ranges of data are compared only if both views have them.
 
 use std::collections::BTreeMap;
 use xtask::manifest::Entry;
 
-/// Both lists, path by path: what `judged` says is the truth.
+/// Compares the lists path by path; `judged` is taken as correct.
 pub fn compare(judged: &[Entry], walked: &[Entry], found: &mut Vec<String>) {
     let mut ours: BTreeMap<&str, &Entry> = walked.iter().map(|e| (e.path.as_str(), e)).collect();
     if ours.len() != walked.len() {
@@ -28,7 +28,7 @@ pub fn compare(judged: &[Entry], walked: &[Entry], found: &mut Vec<String>) {
     );
 }
 
-/// Field by field, so that a difference can be read. Ranges of data are told by the kernel only.
+/// Compares field by field, so that a difference is readable. Only the kernel reports ranges of data.
 fn differences(theirs: &Entry, ours: &Entry, found: &mut Vec<String>) {
     let path = &theirs.path;
     let mut differ = |what: &str, theirs: &dyn std::fmt::Debug, ours: &dyn std::fmt::Debug| {

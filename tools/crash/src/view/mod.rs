@@ -1,5 +1,5 @@
-//! What it is: an image as diorite sees it, in the form of a manifest, and the comparison of two such views.
-//! Input: a volume. Output: entries, and what is wrong with them. Limit: paths are held in memory.
+//! What it is: an image as diorite reads it, in the form of a manifest, and the comparison of two such views.
+//! Input: a volume. Output: entries, and errors found on the way. Limit: paths are held in memory.
 
 mod compare;
 mod read;

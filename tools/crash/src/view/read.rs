@@ -1,8 +1,8 @@
-//! A file's contents through a queue: large requests, many in flight, every buffer poisoned before.
+//! Reads a file's contents through a queue, with large requests, many in flight, into buffers filled with poison.
 //!
-//! Input: open files. Output: the digest and the ranges that hold data. Invariants: each completion's count is what the
-//! size says; a byte that no request filled is poison and spoils the digest. Limits: of files above [`WHOLE`] only the
-//! ranges that hold data are read, of the others everything, holes included.
+//! Input: open files. Output: the digest and the ranges that hold data. Invariants: each completion's length agrees with the file's
+//! size; a byte that no request filled is poison and changes the digest. Limits: of files larger than [`WHOLE`] only the ranges
+//! that hold data are read; of others everything, with the holes.
 
 use diorite::{Error, File, FileId, MappingState, Queue, Request, Volume};
 use diorite_block::Buf;
@@ -11,15 +11,15 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use xtask::digest::Digest;
 
-/// The largest file that is read with its holes.
+/// The largest file that is read with its holes, in bytes.
 const WHOLE: u64 = 64 << 20;
-/// The largest request.
+/// The largest request in bytes.
 const PIECE: u64 = 1 << 20;
 /// Requests in flight.
 const DEPTH: usize = 8;
 const POISON: u8 = 0xA5;
 
-/// One queue for all files of a volume.
+/// Reads all files of a volume through one queue.
 pub(crate) struct Reader<'a> {
     volume: &'a Volume,
     queue: Result<Queue, Error>,
@@ -31,7 +31,7 @@ impl Reader<'_> {
         Reader { volume, queue }
     }
 
-    /// The digest, and the ranges (offset, length) that hold data.
+    /// The digest, and the ranges (offset, length) that hold data, in bytes.
     pub(crate) fn contents(&mut self, file: &File) -> Result<(u32, Vec<(u64, u64)>), String> {
         let data = data_ranges(file, u64::from(self.volume.superblock().block_size()))?;
         let whole = Range {
@@ -98,7 +98,7 @@ impl Reader<'_> {
     }
 }
 
-/// What SEEK_DATA would show: written blocks, neighbours joined, cut at the size.
+/// The ranges that SEEK_DATA would report: written blocks, neighbours joined, cut at the size.
 ///
 /// # Errors
 /// The map cannot be read, or does not cover the file.
@@ -137,7 +137,7 @@ pub fn data_ranges(file: &File, block: u64) -> Result<Vec<Range<u64>>, String> {
     Ok(ranges)
 }
 
-/// Cut into requests.
+/// Cuts ranges into requests of at most [`PIECE`] bytes.
 fn pieces(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
     let cut = |range: &Range<u64>| {
         let end = range.end;

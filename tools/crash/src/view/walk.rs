@@ -1,7 +1,7 @@
-//! An image as diorite sees it, in the form of a manifest.
+//! Reads the whole tree of an image, in the form of a manifest.
 //!
-//! Input: a volume. Output: entries sorted by path, as xtask's judges give them, and what is wrong already here. Invariant:
-//! nothing is passed over; a call that fails is told with the path. Limits: paths are held in memory.
+//! Input: a volume. Output: entries sorted by path, in the form of xtask's judges, and the errors found on the way. Invariant: no
+//! entry is left out; a failed call is reported with its path. Limits: paths are held in memory.
 
 use super::read::Reader;
 use diorite::{File, OpenFlags, Volume};
@@ -9,7 +9,7 @@ use diorite_format::{FileType, Ino, Timestamp};
 use std::collections::HashMap;
 use xtask::manifest::{Entry, Facts, Kind, MAX_RANGES, Time, Xattr, encode, hex};
 
-/// Everything below the root.
+/// All entries from the root on.
 pub fn walk(volume: &Volume, found: &mut Vec<String>) -> Vec<Entry> {
     let mut names = names(volume, found);
     names.sort_by(|a, b| a.0.cmp(&b.0));
@@ -45,7 +45,7 @@ pub fn walk(volume: &Volume, found: &mut Vec<String>) -> Vec<Entry> {
 
 type Name = (Vec<u8>, Ino, Option<FileType>);
 
-/// All paths. Each directory must hold itself and its parent.
+/// All paths. Each directory must have correct entries for itself and its parent.
 fn names(volume: &Volume, found: &mut Vec<String>) -> Vec<Name> {
     let mut names = vec![(b"/".to_vec(), Ino::ROOT, None)];
     let mut dirs = vec![(Vec::new(), Ino::ROOT, Ino::ROOT)];
@@ -88,7 +88,7 @@ fn names(volume: &Volume, found: &mut Vec<String>) -> Vec<Name> {
     names
 }
 
-/// By the directory, or where it does not say by the inode.
+/// Whether it is a directory: by the directory entry's type, or by the inode if the entry has none.
 fn is_dir(volume: &Volume, ino: Ino, stored: Option<FileType>) -> bool {
     stored.map_or_else(
         || {

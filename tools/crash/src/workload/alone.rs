@@ -1,7 +1,7 @@
 //! What it is: changes of every kind to files that are changed by one request at a time.
-//! Input: such a file as it is. Output: the next change, made in the calling thread while requests of other files are in flight.
-//! Invariants: what is asked can be done: ranges are whole blocks where they have to be, and sizes stay below [`MOST`]. Limits: files without extents are
-//! written, truncated and punched only.
+//! Input: such a file. Output: its next change, made in the calling thread while requests of other files are in flight.
+//! Invariants: each request is a valid one: ranges are whole blocks where they have to be, and sizes stay below [`MOST`]. Limits:
+//! files without extents are only written, truncated and punched.
 
 use super::{Driver, LENGTHS};
 use crate::error::Result;
@@ -14,18 +14,18 @@ use diorite_block::Buf;
 use diorite_format::MapKind;
 use std::ops::Range;
 
-/// Sectors of such a file at most.
+/// The largest size of such a file in sectors.
 const MOST: u64 = (1800 << 10) / SECTOR as u64;
-/// Blocks taken out or put in at once, at most.
+/// The most blocks that are collapsed or inserted at once.
 const SHIFTED: u64 = 12;
 
-/// A file of the kind.
+/// A file that is changed by one request at a time.
 pub(super) struct Alone {
     number: u32,
     start: Start,
-    /// It has a name.
+    /// True if the file has a name.
     there: bool,
-    /// It may be open still when it has none.
+    /// May be open after the file has lost its name.
     file: Option<File>,
     sectors: u64,
 }
@@ -49,7 +49,7 @@ impl Alone {
         })
     }
 
-    /// Something that can be done to it now, on a volume with so many sectors in a block, or cluster.
+    /// A change that is possible now; `per` is the number of sectors in a block, or in a cluster.
     fn draw(&self, rng: &mut Rng, per: u64) -> Change {
         if !self.there {
             return Change::Create;
@@ -68,7 +68,7 @@ impl Alone {
         }
     }
 
-    /// Mostly smaller, sometimes nothing.
+    /// A new size in sectors: mostly smaller, sometimes 0.
     fn size(&self, rng: &mut Rng) -> u64 {
         match rng.below(6) {
             0 => 0,
@@ -147,13 +147,13 @@ impl Alone {
         self.open().write_at(pos, buf).1.map(drop)
     }
 
-    /// What is to be known after it.
+    /// Updates what is known of the file after the change.
     fn follow(&mut self, rng: &mut Rng, change: &Change) {
         match change {
             Change::Create => self.there = true,
             Change::Unlink => {
                 self.there = false;
-                // Else it goes when the next one is made, or the volume is closed.
+                // Otherwise it stays open until the next file is created or the volume is closed.
                 if rng.one_in(2) {
                     self.file = None;
                 }
@@ -174,7 +174,7 @@ fn keep(rng: &mut Rng) -> KeepSize {
     }
 }
 
-/// Some sectors that begin before `end`; half of them are whole blocks of any size.
+/// A range of sectors that begins before `end`; half of the ranges are multiples of 8 sectors.
 fn range(rng: &mut Rng, end: u64, longest: u64) -> Range<u64> {
     let end = end.clamp(1, MOST - 128);
     let (mut first, mut len) = (rng.below(end), 1 + rng.below(longest));
@@ -185,7 +185,7 @@ fn range(rng: &mut Rng, end: u64, longest: u64) -> Range<u64> {
 }
 
 impl Driver<'_> {
-    /// The next change of one of these files, or a sync.
+    /// Makes the next change of one of these files, or a sync.
     pub(super) fn change_alone(&mut self) -> Result<()> {
         let which = usize::try_from(self.rng.below(self.alone.len() as u64));
         let which = which.expect("an index of a list in memory");

@@ -1,6 +1,6 @@
 //! What it is: changes of a tree of names, one at a time.
-//! Input: the tree as it is. Output: the next operation, made in the calling thread while requests of files are in flight.
-//! Invariants: what is asked can be done; the same seed asks the same. Limits: few names, so that they meet.
+//! Input: the current tree. Output: the next operation, made in the calling thread while requests to files are in flight.
+//! Invariants: each operation is possible; the same seed makes the same operations. Limits: few names, so that operations collide.
 
 use super::Driver;
 use crate::error::Result;
@@ -10,11 +10,11 @@ use crate::rng::Rng;
 use diorite::OpenFlags;
 use diorite_format::{FileType, InodeFlags};
 
-/// Tries to find something that can be done.
+/// How often an operation is drawn before none is made.
 const TRIES: u32 = 40;
-/// What lost its name that is kept open.
+/// How many files without a name are kept open.
 const HELD: usize = 3;
-/// One in so many names is as long as names get, so that directories grow.
+/// One in this many names is long, so that directories grow.
 const LONG: u64 = 4;
 
 /// A path of one to three names.
@@ -51,7 +51,7 @@ fn draw(rng: &mut Rng, powers: Powers) -> NameOp {
     }
 }
 
-/// All of them together fit a small block beside two lists, but for the last, which needs an inode of its own.
+/// All attributes except the last fit into a small block with two ACLs; the last needs an inode of its own.
 fn attribute(path: String, rng: &mut Rng, powers: Powers) -> NameOp {
     let (number, lengths): (_, &[u32]) = match rng.below(if powers.values { 4 } else { 2 }) {
         0 => (0, &[3, 40, 400]),
@@ -73,7 +73,7 @@ fn acl(path: String, rng: &mut Rng) -> NameOp {
     NameOp::Acl(path, which, Some(list).filter(|_| !rng.one_in(4)))
 }
 
-/// One, sometimes two, or none.
+/// One flag, sometimes two, or none.
 fn flags(rng: &mut Rng) -> u32 {
     let all = [
         InodeFlags::default(),
@@ -90,7 +90,7 @@ fn flags(rng: &mut Rng) -> u32 {
 }
 
 impl Driver<'_> {
-    /// The next change of the tree, or an fsync of one of its files. Nothing on a volume without the tree.
+    /// Makes the next change of the tree, or an fsync of one of its files. Does nothing on a volume without the tree.
     pub(super) fn change_names(&mut self) -> Result<()> {
         if self.rng.one_in(10) {
             return self.sync_name();
@@ -112,7 +112,8 @@ impl Driver<'_> {
         self.end(number, made)
     }
 
-    /// Opens what is about to lose its name, every other time, and keeps it open for a while. Nothing if it is not there.
+    /// In half of the cases, opens the file that is about to lose its name, and keeps it open for a while. Does nothing if it does
+    /// not exist.
     fn hold(&mut self, op: &NameOp) {
         let (NameOp::Unlink(path) | NameOp::Rmdir(path) | NameOp::Rename(_, path, How::Replace)) =
             op
@@ -147,7 +148,7 @@ impl Driver<'_> {
     }
 }
 
-/// The tree as a session finds it.
+/// The tree of names when a session begins.
 pub(super) fn begin(volume: &diorite::Volume) -> Result<Option<Tree>> {
     Ok(Tree::of(volume)?)
 }

@@ -1,4 +1,4 @@
-//! Woven texts, and whose fault an error in them is.
+//! Tests of mutated texts, and of which mutant a compiler error belongs to.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -16,7 +16,7 @@ fn mutant(number: u32, genre: Genre, replacement: &str, spot: (usize, usize)) ->
     }
 }
 
-/// The woven text of one with these mutants, spaces as in the source.
+/// The text with these mutants woven in, with the source's white space and a short name of the switch.
 fn woven(text: &str, mutants: &[Mutant]) -> String {
     let woven = weave(text, &mutants.iter().collect::<Vec<_>>()).unwrap();
     assert!(woven.left_out.is_empty());
@@ -38,7 +38,7 @@ fn a_value_is_returned_before_anything_is_done() {
     );
 }
 
-/// Both operands stand in the text once, with their own mutants inside.
+/// Each operand is in the mutated text once, with its own mutants woven in.
 #[test]
 fn operands_keep_their_own_mutants() {
     let text = "fn f(a: u8, b: u8) -> bool {\n    a + b < 9\n}\n";
@@ -56,7 +56,7 @@ fn operands_keep_their_own_mutants() {
     );
 }
 
-/// The second operand is evaluated where the operator, or the mutant's, would.
+/// The second operand is evaluated only if the operator that is on needs it.
 #[test]
 fn what_is_lazy_stays_lazy() {
     let and = woven(
@@ -128,7 +128,7 @@ fn signs_arms_guards_and_fields() {
     );
 }
 
-/// A condition with `let` cannot be put into brackets: such a mutant has no place.
+/// A condition with `let` cannot be put into parentheses, so its mutant cannot be woven in.
 #[test]
 fn let_in_a_condition_has_no_place() {
     let text = "fn f() { if a && let Some(_) = b {} }";
@@ -137,7 +137,7 @@ fn let_in_a_condition_has_no_place() {
     assert_eq!((woven.text.as_str(), woven.left_out), (text, vec![1]));
 }
 
-/// The compiler's complaint about one branch takes out that mutant, about the whole all of the spot.
+/// An error in one branch removes that branch's mutant; an error in the whole expression removes all mutants of the place.
 #[test]
 fn errors_have_owners() {
     let text = "fn f() -> u8 {\n    a + b\n}\n";

@@ -1,7 +1,6 @@
-//! What it is: debugfs as the judge of what an image holds, where no kernel may be asked.
-//! Input: an image. Output: manifest entries, as the kernel's walk would give them but for
-//! `data`, which debugfs does not tell.
-//! Invariant: inodes are named by number (`<12>`), so no path is ever quoted for debugfs.
+//! What it is: debugfs as the judge of what an image holds, if the kernel cannot be used.
+//! Input: an image. Output: manifest entries as the kernel's judge makes them, except `data`, which debugfs does not report.
+//! Invariant: inodes are given to debugfs by number (`<12>`), so no path needs quoting.
 //! Limit: one process per regular file and per xattr; names with newlines are refused.
 
 use crate::digest::Digest;
@@ -14,7 +13,7 @@ use std::fmt::Write as _;
 use std::io::Read;
 use std::path::Path;
 
-/// Walks the image. `scratch` takes scripts and values.
+/// All entries of the image. Scripts and values are written to `scratch`.
 pub(super) fn walk(image: &Path, scratch: &Path) -> Result<Vec<Entry>> {
     let judge = Judge { image, scratch };
     let mut names = judge.names()?;
@@ -88,7 +87,7 @@ impl Judge<'_> {
         Ok(names)
     }
 
-    /// Runs `VERB <INO>` for all inodes in one process; gives the answer per inode.
+    /// Runs `VERB <INO>` for all inodes in one process; returns the output per inode.
     fn each(&self, verb: &str, inodes: &[u64]) -> Result<HashMap<u64, String>> {
         let mut script = String::new();
         for ino in inodes {
@@ -98,8 +97,8 @@ impl Judge<'_> {
         std::fs::write(&path, script).map_err(at(&path))?;
         let text = run::debugfs_script(self.image, &path, false)?;
         let mut answers = HashMap::new();
-        // Each request is echoed as `debugfs: VERB <INO>` before its answer.
-        // One character per byte, so that a symlink's target survives.
+        // Each request is echoed as `debugfs: VERB <INO>` before its output. Each byte becomes one character, so that a symlink's
+        // target is preserved.
         let text: String = text.into_iter().map(char::from).collect();
         for part in text.split("debugfs: ").skip(1) {
             let (request, answer) = part.split_once('\n').unwrap_or((part, ""));
@@ -145,7 +144,7 @@ impl Judge<'_> {
         })
     }
 
-    /// Reads the file through a pipe: it may be sparse and larger than the host likes.
+    /// Reads the file through a pipe: it may be sparse, and too large for the host.
     fn digest(&self, ino: u64) -> Result<u32> {
         let request = format!("cat <{ino}>");
         let args = [
@@ -168,13 +167,13 @@ impl Judge<'_> {
         Ok(digest.finish())
     }
 
-    /// A fast symlink's target stands in the inode; any other is contents like a file's.
+    /// A fast symlink's target is in the inode; any other target is in data blocks.
     fn target(&self, ino: u64, stat: &str) -> Result<String> {
         if let Some((_, rest)) = stat.split_once("Fast link dest: \"") {
             let (target, _) = rest
                 .rsplit_once('"')
                 .ok_or_else(|| odd("stat", stat.as_bytes()))?;
-            // Back from one character per byte, see `each`.
+            // Converts back from one character per byte; see `each`.
             let bytes: Vec<u8> = target.chars().map(|c| c as u8).collect();
             return Ok(encode(&bytes));
         }
@@ -190,7 +189,7 @@ impl Judge<'_> {
             let Some((name, _)) = line.split_once(" (") else {
                 continue;
             };
-            // The data of an inline file lies there too, but is no attribute.
+            // The data of an inline file is stored as this attribute, but is none.
             if name == "system.data" {
                 continue;
             }
@@ -230,8 +229,8 @@ fn value<T: std::str::FromStr>(text: &str, label: &str) -> Option<T> {
     word(text, label)?.parse().ok()
 }
 
-/// ACL entries that name nobody have the id 2^32 - 1 in the kernel's answer and 0 in debugfs's.
-/// An entry is a tag (2 bytes), permissions (2) and an id (4), after a version (4).
+/// ACL entries without a user or group have the id 2^32 - 1 in the kernel's output and 0 in that of debugfs. An ACL is a version (4
+/// bytes) and entries of a tag (2), permissions (2) and an id (4).
 fn no_ids(acl: &mut [u8]) {
     const USER: u8 = 2;
     const GROUP: u8 = 8;

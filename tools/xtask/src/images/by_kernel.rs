@@ -1,7 +1,6 @@
 //! What it is: the kernel as the judge of what an image holds.
-//! Input: the root of a read-only mount. Output: manifest entries.
-//! Invariant: the walk does not follow symlinks and does not leave the mount; the order is that
-//! of the path's bytes.
+//! Input: the root of a mount. Output: manifest entries.
+//! Invariant: symlinks are not followed, so only the mount is read; entries are sorted by the bytes of their paths.
 
 use crate::digest::Digest;
 use crate::error::{Result, at};
@@ -15,7 +14,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-/// Walks the mount.
+/// All entries of the mount.
 pub(super) fn walk(root: &Path) -> Result<Vec<Entry>> {
     let mut paths = vec![(b"/".to_vec(), root.to_path_buf())];
     let mut dirs = vec![(Vec::new(), root.to_path_buf())];
@@ -96,7 +95,7 @@ fn time(seconds: i64, nanos: i64) -> Time {
     )
 }
 
-/// Images made here are born after 1970, so the difference is never negative.
+/// Images made here have birth times after 1970, so the difference is never negative.
 fn birth(meta: &Metadata) -> Option<Time> {
     let since = meta.created().ok()?.duration_since(UNIX_EPOCH).ok()?;
     Some(Time(
@@ -107,8 +106,8 @@ fn birth(meta: &Metadata) -> Option<Time> {
 
 type Contents = (Option<u32>, Option<Vec<(u64, u64)>>);
 
-/// Reads what SEEK_DATA shows; everything else is zeros. All ranges are asked for before a byte is
-/// read: unwritten space that readahead has brought into the page cache is shown as data.
+/// Reads the ranges that SEEK_DATA reports; everything else is zeros. All ranges are determined before any byte is read, because
+/// the kernel reports unwritten space as data once readahead has brought it into the page cache.
 fn contents(path: &Path, size: u64) -> io::Result<Contents> {
     let file = File::open(path)?;
     let mut ranges = Vec::new();
@@ -125,7 +124,7 @@ fn contents(path: &Path, size: u64) -> io::Result<Contents> {
     Ok((Some(digest.finish()), data))
 }
 
-/// `None` when there is nothing more before the end.
+/// `None` if there is no further data or hole before the end.
 fn seek(file: &File, to: SeekFrom) -> io::Result<Option<u64>> {
     match rustix::fs::seek(file, to) {
         Err(rustix::io::Errno::NXIO) => Ok(None),

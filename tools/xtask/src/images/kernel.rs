@@ -1,8 +1,7 @@
 //! What it is: the part of the filling that only the kernel can make.
-//! Input: a mounted image. Output: `/kernel` in it.
-//! Punched holes, unwritten space with written islands, space behind the end, fragments, deep
-//! extent trees, large xattrs, inherited ACLs, directories with gaps, sockets.
-//! Invariant: what a format cannot do (EOPNOTSUPP on ext2 and ext3) is left out, nothing else.
+//! Input: a mounted image. Output: `/kernel` in it: punched holes, unwritten space with written parts in it, space after the end,
+//! fragments, deep extent trees, large xattrs, inherited ACLs, directories with gaps, sockets.
+//! Invariant: an operation that a format does not support (EOPNOTSUPP on ext2 and ext3) is left out, and nothing else.
 
 use super::recipes::{Fill, Recipe};
 use super::tree::bytes;
@@ -13,14 +12,13 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Most pieces of the file with the deep tree: with 1 KiB and 4 KiB blocks a leaf holds 84 and
-/// 340 extents and the inode 4, so this needs two levels below the inode for both.
+/// Extents of the file with the deep tree, at most: with 1 KiB and 4 KiB blocks a leaf holds 84 and 340 extents, and the inode 4,
+/// so this needs two levels below the inode for both.
 const PIECES: u64 = 2000;
-/// What those pieces may take.
+/// Bytes that these extents may take.
 const PIECES_BYTES: u64 = 8 << 20;
-/// Names for an index of three levels with 1 KiB blocks: a leaf takes 3 names of 250 bytes,
-/// an index block 126 leaves, the root 122 index blocks: 46,000 names when packed, and half of
-/// that as the kernel splits leaves.
+/// Names for an index of three levels with 1 KiB blocks. A leaf holds 3 names of 250 bytes, an index block 126 leaves, the root 122
+/// index blocks: 46,000 names if the leaves are full, and half of that as the kernel splits leaves.
 const TOWER: usize = 34_000;
 
 /// Fills `/kernel`.
@@ -53,7 +51,7 @@ struct Kernel<'a> {
     recipe: &'a Recipe,
 }
 
-/// Lets a format that lacks the operation pass.
+/// Ignores that a format does not support the operation.
 fn if_supported(result: rustix::io::Result<()>) -> io::Result<()> {
     match result {
         Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
@@ -70,7 +68,7 @@ impl Kernel<'_> {
         if_supported(rustix::fs::fallocate(file, flags, offset, length))
     }
 
-    /// Every state that a mapping can be in.
+    /// Files with mappings in every state.
     fn space(&self) -> io::Result<()> {
         let none = FallocateFlags::empty();
         let keep = FallocateFlags::KEEP_SIZE;
@@ -111,7 +109,7 @@ impl Kernel<'_> {
         file.write_all_at(&bytes(26, 3000), (4 << 30) + 12_345)
     }
 
-    /// Trees of depth two, and two files grown in turns.
+    /// Extent trees of depth two, and two files that grow in turns.
     fn extents(&self) -> io::Result<()> {
         let unit = u64::from(self.recipe.cluster);
         let pieces = PIECES.min(PIECES_BYTES / unit);
@@ -201,7 +199,7 @@ impl Kernel<'_> {
         Ok(())
     }
 
-    /// Hard links, which need no inodes; a name is 250 bytes, so that a leaf takes three.
+    /// Hard links, which need no inodes; a name has 250 bytes, so that a leaf holds three.
     fn tower(&self) -> io::Result<()> {
         let tower = self.base.join("tower");
         fs::create_dir(&tower)?;

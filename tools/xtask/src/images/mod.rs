@@ -1,9 +1,8 @@
-//! What it is: how an image is made, step by step.
-//! Input: a recipe's name, a directory, leave to use root. Output: [`Made`].
-//! Steps: tree -> `mke2fs -d` -> debugfs script -> hash, `e2fsck -fyD` -> kernel -> `e2fsck -fn`
-//! -> walk by a judge -> manifest.
-//! Invariants: an image stands under its name only after `e2fsck -fn` was silent on it; mounts
-//! and scratch files are gone on every path; the same recipe gives the same tree.
+//! What it is: makes an image, step by step.
+//! Input: a recipe's name, a directory, permission to use root. Output: [`Made`].
+//! Steps: tree -> `mke2fs -d` -> debugfs script -> hash, `e2fsck -fyD` -> kernel -> `e2fsck -fn` -> judge -> manifest.
+//! Invariants: an image gets its name only after `e2fsck -fn` found nothing in it; mounts and scratch files are removed on every
+//! path; the same recipe gives the same tree.
 
 mod by_debugfs;
 mod by_kernel;
@@ -21,12 +20,12 @@ use crate::run;
 use mount::Mount;
 use std::path::{Path, PathBuf};
 
-/// Whether root's powers may be used.
+/// Whether root's privileges may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RootFill {
-    /// Where this process is root and the kernel mounts the image.
+    /// If this process is root and the kernel can mount the image.
     Auto,
-    /// Never: what an ordinary user gets.
+    /// Never: the image is what an ordinary user gets.
     Never,
 }
 
@@ -48,8 +47,7 @@ impl Made {
     }
 }
 
-/// Where images are kept unless told otherwise: `DIORITE_IMAGES`, or `target/images` of the
-/// workspace.
+/// The default directory of images: `DIORITE_IMAGES`, or `target/images` of the workspace.
 #[must_use]
 pub fn default_dir() -> PathBuf {
     let workspace = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -57,10 +55,10 @@ pub fn default_dir() -> PathBuf {
         .map_or_else(|| Path::new(workspace).join("target/images"), PathBuf::from)
 }
 
-/// Makes the image `name` in `dir`, replacing what is there.
+/// Makes the image `name` in `dir`, replacing an existing one.
 ///
 /// # Errors
-/// When the recipe is unknown, a tool is missing or fails, or e2fsck objects.
+/// The recipe is unknown, a tool is missing or fails, or e2fsck finds something.
 pub fn make(name: &str, dir: &Path, root: RootFill) -> Result<Made> {
     let recipe = Recipe::named(name).ok_or_else(|| Error::NoRecipe(name.into()))?;
     std::fs::create_dir_all(dir).map_err(at(dir))?;
@@ -68,8 +66,8 @@ pub fn make(name: &str, dir: &Path, root: RootFill) -> Result<Made> {
     build(recipe, dir, root)
 }
 
-/// Like [`make`], but keeps an image whose manifest is of this version and made with the same
-/// powers. Processes that want the same image wait for one another.
+/// Like [`make`], but keeps an existing image whose manifest has this version and was made with the same privileges. Processes that
+/// need the same image wait for each other.
 ///
 /// # Errors
 /// As [`make`].
@@ -85,7 +83,7 @@ pub fn ensure(name: &str, dir: &Path, root: RootFill) -> Result<Made> {
     }
 }
 
-/// A lock on `NAME.lock`, let go when the file is closed.
+/// A lock on `NAME.lock`, released when the file is closed.
 fn turn(dir: &Path, name: &str) -> Result<std::fs::File> {
     let path = dir.join(format!("{name}.lock"));
     let file = std::fs::File::create(&path).map_err(at(&path))?;
@@ -129,7 +127,7 @@ fn build(recipe: &'static Recipe, dir: &Path, root: RootFill) -> Result<Made> {
     Ok(made)
 }
 
-/// UUID and hash seed are fixed, so that names fall into the same leaves at every run.
+/// The UUID and the hash seed are fixed, so that names are in the same leaves in every run.
 fn mke2fs(recipe: &Recipe, source: &Path, image: &Path) -> Result<()> {
     const UUID: &str = "d10417e0-0000-4000-8000-000000000001";
     let mut args: Vec<String> = ["-q", "-F", "-U", UUID, "-L", "diorite", "-m", "1"]
@@ -160,7 +158,7 @@ fn mke2fs(recipe: &Recipe, source: &Path, image: &Path) -> Result<()> {
     run::run("mke2fs", &args).map(drop)
 }
 
-/// Sets the hash, then lets e2fsck build the indexes, for mke2fs leaves directories linear.
+/// Sets the hash, then builds the indexes with e2fsck, because mke2fs makes linear directories.
 fn index(recipe: &Recipe, image: &Path) -> Result<()> {
     const SIGNED: u32 = 1;
     const UNSIGNED: u32 = 2;
@@ -182,12 +180,12 @@ fn index(recipe: &Recipe, image: &Path) -> Result<()> {
     }
 }
 
-/// Lets the kernel add its part; says whether it did.
+/// Adds the kernel's part; returns whether it did.
 fn kernel_part(recipe: &Recipe, image: &Path, root: RootFill) -> Result<bool> {
     if !recipe.is_rich() || !may_mount(recipe, root) {
         return Ok(false);
     }
-    // A container's root may not mount; that is no failure of the image.
+    // In a container, root may not be allowed to mount; that is no failure of the image.
     let Ok(mount) = Mount::new(image, true) else {
         return Ok(false);
     };
@@ -196,10 +194,10 @@ fn kernel_part(recipe: &Recipe, image: &Path, root: RootFill) -> Result<bool> {
     Ok(true)
 }
 
-/// What the kernel finds in an image, mounted for reading only unless `write`; then it replays a journal first.
+/// What the kernel finds in an image. It is mounted read-only unless `write` is set; with `write`, a journal is replayed first.
 ///
 /// # Errors
-/// When the image cannot be mounted or unmounted, which needs root, or a file of it cannot be read.
+/// The image cannot be mounted or unmounted, which needs root, or a file of it cannot be read.
 pub fn told_by_kernel(image: &Path, write: bool) -> Result<Vec<Entry>> {
     let mount = Mount::new(image, write)?;
     let entries = by_kernel::walk(&mount.root())?;
@@ -210,12 +208,12 @@ pub fn told_by_kernel(image: &Path, write: bool) -> Result<Vec<Entry>> {
 /// What debugfs finds in an image; `scratch` is a directory for its scripts.
 ///
 /// # Errors
-/// When debugfs is missing, complains, or says what is not understood.
+/// debugfs is missing, complains, or its output cannot be parsed.
 pub fn told_by_debugfs(image: &Path, scratch: &Path) -> Result<Vec<Entry>> {
     by_debugfs::walk(image, scratch)
 }
 
-/// Asks the kernel, or where it cannot be asked debugfs; the note says why.
+/// The entries by the kernel, or by debugfs if the kernel cannot be used; the note says why it cannot.
 fn judge(
     recipe: &Recipe,
     image: &Path,

@@ -1,21 +1,21 @@
-//! What it is: an image mounted by the kernel, for as long as the value lives.
+//! What it is: an image mounted by the kernel while this value exists.
 //! Input: an image. Output: the directory where it is mounted.
-//! `mount -o loop` makes the loop device and lets it go with the mount.
-//! Invariant: dropped on any path, a mount is gone; what cannot be unmounted is reported.
+//! `mount -o loop` makes the loop device, which is released with the mount.
+//! Invariant: a mount is removed on every path; a failure to unmount is reported.
 
 use crate::error::{Result, at};
 use crate::run::run;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// A mount, undone when dropped.
+/// A mount, removed when it is dropped.
 #[derive(Debug)]
 pub(super) struct Mount {
     dir: Option<tempfile::TempDir>,
 }
 
 impl Mount {
-    /// Mounts `image`; reading only unless `write`.
+    /// Mounts `image`, read-only unless `write` is set.
     pub(super) fn new(image: &Path, write: bool) -> Result<Self> {
         let dir = tempfile::Builder::new()
             .prefix("diorite-mount-")
@@ -33,13 +33,13 @@ impl Mount {
         Ok(Self { dir: Some(dir) })
     }
 
-    /// Where the image's root is.
+    /// The path of the image's root.
     pub(super) fn root(&self) -> PathBuf {
         let dir = self.dir.as_ref().expect("taken only when the mount ends");
         dir.path().to_path_buf()
     }
 
-    /// Unmounts, and says so when that fails: what was written must be in the image.
+    /// Unmounts and reports a failure: after success, everything that was written is in the image.
     pub(super) fn end(mut self) -> Result<()> {
         self.unmount()
     }
@@ -50,7 +50,7 @@ impl Mount {
         };
         let result = patiently(dir.path());
         if result.is_err() {
-            // Detached at least, so that removing the directory cannot reach into the image.
+            // Detached from the tree at least, so that removing the directory does not remove files of the image.
             let lazy = run("umount", &[OsStr::new("-l"), dir.path().as_os_str()]);
             if lazy.is_err() {
                 let _kept_because_still_mounted = dir.keep();
@@ -60,8 +60,8 @@ impl Mount {
     }
 }
 
-/// Unmounts. Between its spawn and its exec a child of another thread holds every file that is open here, and the mount is
-/// busy for that moment.
+/// Unmounts, with retries: between its fork and its exec, a child of another thread holds every file that is open here, and the
+/// mount is busy for that moment.
 fn patiently(dir: &Path) -> Result<Vec<u8>> {
     const TRIES: usize = 50;
     for _ in 1..TRIES {

@@ -1,39 +1,38 @@
 //! What it is: the table of images.
-//! Input: none. Output: one [`Recipe`] per combination that decides how bytes lie on disk.
-//! Each line says only what differs from today's defaults of `mke2fs -t ext4`.
-//! Limit: sizes are of the sparse file; on disk an image takes what its filling takes.
+//! Input: none. Output: one [`Recipe`] for each combination of options that changes the layout on disk.
+//! Each entry names only what differs from current defaults of `mke2fs -t ext4`.
+//! Limit: sizes are those of the sparse file; an image occupies only what its filling needs.
 
 /// How names are hashed in indexed directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hash {
     /// The name that tune2fs knows: `legacy`, `half_md4`, `tea`.
     pub name: &'static str,
-    /// Whether bytes from 0x80 up count as negative, as on x86.
+    /// True if bytes from 0x80 up are hashed as negative numbers, as on x86.
     pub signed: bool,
 }
 
-/// How much is put into the image.
+/// How much is put into an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fill {
     /// The whole tree, and as root the kernel's part.
     Whole,
     /// The whole tree, the kernel's part, and as root a directory whose index has three levels.
     Tower,
-    /// A few small files: for images that are about their geometry or a feature bit.
+    /// A few small files: for images that test their geometry or a feature bit.
     Few,
-    /// As few, and never opened for writing after mke2fs (tools wait long before they do so
-    /// where mmp is on).
+    /// As `Few`, and never opened for writing after mke2fs, because with mmp tools wait long before they do that.
     Bare,
 }
 
 /// One image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recipe {
-    /// Name, and stem of the files.
+    /// The name, also of the files.
     pub name: &'static str,
-    /// What it is there to show.
+    /// What it tests.
     pub about: &'static str,
-    /// Size of the file.
+    /// The size of the file in MiB.
     pub mib: u64,
     /// Bytes per block.
     pub block: u32,
@@ -45,32 +44,32 @@ pub struct Recipe {
     pub args: &'static [&'static str],
     /// The filling.
     pub fill: Fill,
-    /// Another hash than the default.
+    /// The hash, if it is not the default.
     pub hash: Option<Hash>,
-    /// Whether `e2fsck -D` may index its directories.
+    /// True if `e2fsck -D` may index its directories.
     pub index: bool,
 }
 
 impl Recipe {
-    /// Looks a recipe up.
+    /// Finds a recipe by its name.
     #[must_use]
     pub fn named(name: &str) -> Option<&'static Self> {
         RECIPES.iter().find(|recipe| recipe.name == name)
     }
 
-    /// Whether a kernel whose pages have 4 KiB can mount it.
+    /// True if a kernel with pages of 4 KiB can mount it.
     #[must_use]
     pub fn mountable(&self) -> bool {
         self.block <= 4096
     }
 
-    /// Whether it gets more than a few small files.
+    /// True if it gets more than a few small files.
     #[must_use]
     pub fn is_rich(&self) -> bool {
         matches!(self.fill, Fill::Whole | Fill::Tower)
     }
 
-    /// Whether it has a feature among the arguments (`-O`), by that very word.
+    /// True if one of its arguments (`-O`) contains exactly this word.
     #[must_use]
     pub fn has(&self, feature: &str) -> bool {
         self.args
@@ -109,7 +108,7 @@ impl Recipe {
     }
 }
 
-/// A recipe of 64 MiB with the whole filling; the rest is said by the methods above.
+/// A recipe of 64 MiB with the whole filling; the methods above change it.
 const fn recipe(
     name: &'static str,
     block: u32,
@@ -130,7 +129,7 @@ const fn recipe(
     }
 }
 
-/// What mke2fs of 2024 and later turns on and that of Debian 12 does not.
+/// The features that mke2fs enables by default from 2024 on, and that of Debian 12 does not.
 const TODAY: &[&str] = &["-t", "ext4", "-O", "metadata_csum_seed,orphan_file"];
 
 /// All images.

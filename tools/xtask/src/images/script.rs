@@ -1,7 +1,7 @@
 //! What it is: what debugfs adds to an image that mke2fs filled.
 //! Input: the recipe and a scratch directory. Output: a script for `debugfs -w -f`.
-//! Everything here needs no root: devices, modes, owners, times, xattrs, ACLs, unwritten space.
-//! Invariant: a request that debugfs complains about fails the image; nothing is best effort.
+//! Nothing in it needs root: devices, modes, owners, times, xattrs, ACLs, unwritten space.
+//! Invariant: a request that debugfs complains about makes the image fail.
 
 use super::recipes::Recipe;
 use super::tree::bytes;
@@ -9,7 +9,7 @@ use crate::error::{Result, at};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// `/modes/NAME` and the mode that it gets.
+/// `/modes/NAME` and its mode.
 pub(super) const MODES: &[(&str, u32)] = &[
     ("setuid", 0o104_755),
     ("setgid", 0o102_755),
@@ -19,8 +19,8 @@ pub(super) const MODES: &[(&str, u32)] = &[
     ("all", 0o107_777),
 ];
 
-/// (-1 would be refused by debugfs, which takes it for a failure.)
-/// `/times/NAME`, the low 32 bits of its seconds, the two epoch bits, the nanoseconds.
+/// `/times/NAME`, the low 32 bits of its seconds, the two epoch bits, the nanoseconds. (debugfs refuses -1, which it takes for a
+/// failed conversion.)
 pub(super) const TIMES: &[(&str, i32, u32, u32)] = &[
     ("epoch", 0, 0, 0),
     ("before-epoch", -2, 0, 999_999_999),
@@ -32,7 +32,7 @@ pub(super) const TIMES: &[(&str, i32, u32, u32)] = &[
     ("latest", i32::MAX, 3, 999_999_999),
 ];
 
-/// Writes the script, and the values it refers to, into `dir`.
+/// Writes the script, and the files with attribute values that it uses, into `dir`.
 pub(super) fn write(recipe: &Recipe, dir: &Path) -> Result<PathBuf> {
     let mut script = Script {
         dir,
@@ -60,7 +60,7 @@ impl Script<'_> {
         writeln!(self.text, "{line}").expect("a String takes everything");
     }
 
-    /// Devices with small numbers lie in the old form on disk, large ones in the new.
+    /// Small device numbers are stored in the old format on disk, large ones in the new format.
     fn special(&mut self) {
         self.line(format_args!("cd /special"));
         for (name, kind, major, minor) in [
@@ -90,8 +90,8 @@ impl Script<'_> {
         self.line(format_args!("set_inode_field /owners/nobody gid 65534"));
     }
 
-    /// The seconds' low half goes into `i_mtime`; epoch bits and nanoseconds, where the inode
-    /// has room, into `i_mtime_extra`.
+    /// The low half of the seconds goes into `i_mtime`. Epoch bits and nanoseconds go into `i_mtime_extra`, if the inode has room
+    /// for it.
     fn times(&mut self, recipe: &Recipe) {
         for &(name, low, epoch, nanos) in TIMES {
             self.line(format_args!("set_inode_field /times/{name} mtime @{low}"));
@@ -132,7 +132,7 @@ impl Script<'_> {
         }
         let long_name = format!("user.{}", "n".repeat(250));
         self.value("/attrs/medium", &long_name, b"the longest name")?;
-        // 4096 is what debugfs takes at most; without ea_inode it must fit one block.
+        // debugfs accepts at most 4096 bytes; without ea_inode the value must fit into one block.
         let most = if recipe.has("ea_inode") {
             4096
         } else {
@@ -150,7 +150,7 @@ impl Script<'_> {
         self.value("/attrs/dir-acl", "system.posix_acl_default", &acl(0o770))
     }
 
-    /// Unwritten extents behind the end, as the whole file, and between written ones.
+    /// Unwritten extents after the end, as a whole file, and between written extents.
     fn unwritten(&mut self, recipe: &Recipe) {
         let block = |byte: u64| byte / u64::from(recipe.block);
         let far = block(524_288);
@@ -168,8 +168,8 @@ const CAPABILITY: [u8; 20] = [
     1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 ];
 
-/// An ACL in the form that `setxattr` takes: owner, user 1000, group, group 2000, mask, other.
-/// The bits of owner, mask and other must repeat the file's mode.
+/// An ACL in the format of `setxattr`: owner, user 1000, group, group 2000, mask, other. The permissions of owner, mask and other
+/// must equal the file's mode.
 pub(super) fn acl(mode: u16) -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
     let (owner, group, other) = (mode >> 6 & 7, mode >> 3 & 7, mode & 7);

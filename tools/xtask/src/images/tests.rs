@@ -1,9 +1,9 @@
-//! The two judges must say the same of one image, or one of them is read wrongly here.
+//! The two judges must report the same of one image; otherwise the output of one is parsed wrongly.
 
 use super::*;
 use crate::manifest::Facts;
 
-/// What both judges can tell.
+/// The fields that both judges report.
 fn common(entries: Vec<Entry>) -> Vec<Entry> {
     let trim = |facts: Facts| Facts {
         data: None,

@@ -1,8 +1,8 @@
 //! What it is: the tree that `mke2fs -d` copies into an image.
 //! Input: the recipe and an empty directory. Output: files in it, the same at every run.
-//! Here is all that an ordinary user can make on any host; modes that shut the owner out,
-//! owners, devices, xattrs and odd times come afterwards through debugfs (`script.rs`).
-//! Limit: about 10 MiB of data, names without newlines (debugfs could not tell them apart).
+//! It has everything that an ordinary user can make on any host. Modes without access for the owner, other owners, devices, xattrs
+//! and unusual times are set afterwards through debugfs (`script.rs`).
+//! Limit: about 10 MiB of data; no names with newlines, which the output of debugfs cannot separate.
 
 use super::recipes::Recipe;
 use crate::error::{Error, Result, at};
@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 
 /// Names in `/dirs/large`.
 const LARGE_DIR: usize = 3000;
-/// Names of 255 bytes in `/dirs/long`: with 1 KiB blocks the index needs a second level.
+/// Names of 255 bytes in `/dirs/long`; with 1 KiB blocks the index needs a second level.
 const LONG_NAMES: usize = 420;
-/// Pieces of `/sparse/comb`: each an extent of its own.
+/// Pieces of data in `/sparse/comb`, each an extent of its own.
 const COMB: u64 = 600;
 
 /// Makes the tree in `root`.
@@ -63,9 +63,8 @@ impl Tree<'_> {
         write().map_err(at(&path))
     }
 
-    /// A file of nothing but a hole. Where inline data is on it gets a first block of data:
-    /// mke2fs 1.47 would leave the inode marked inline with a size beyond any inode, a state
-    /// that e2fsck passes and in which the kernel answers SEEK_HOLE with ENOENT.
+    /// A file that is only a hole. With inline_data it gets a first block of data: mke2fs 1.47 would mark the inode as inline with
+    /// a size larger than any inode, a state that e2fsck accepts and in which the kernel answers SEEK_HOLE with ENOENT.
     fn hole(&self, path: &str, size: u64) -> Result<()> {
         let first: &[_] = if self.recipe.has("inline_data") {
             &[(0, 4096)]
@@ -75,7 +74,7 @@ impl Tree<'_> {
         self.holey(path, size, first)
     }
 
-    /// Sizes around the borders of blocks, chunks and inline data.
+    /// Sizes near the limits of blocks, chunks and inline data.
     fn files(&self) -> Result<()> {
         self.dir("files")?;
         let sizes = [
@@ -85,9 +84,9 @@ impl Tree<'_> {
         for size in sizes {
             self.file(format!("files/{size}"), &bytes(size as u64, size))?;
         }
-        // More than 12 + 256 blocks of 1 KiB, so that ext2 reaches its second level.
+        // More than 12 + 256 blocks of 1 KiB, so that ext2 needs double indirect blocks.
         self.file("files/big", &bytes(7, 2_500_000))?;
-        // Zeros that mke2fs turns into a hole; of the first byte see `hole`.
+        // Zeros, which mke2fs makes a hole; for the first byte see `hole`.
         let mut zeros = [0; 20_000];
         zeros[0] = u8::from(self.recipe.has("inline_data"));
         self.file("files/zeros", &zeros)
@@ -120,7 +119,7 @@ impl Tree<'_> {
 
     fn links(&self) -> Result<()> {
         self.dir("links/elsewhere")?;
-        // 59 bytes is the longest that fits the inode; 1000 fits the smallest block.
+        // 59 bytes is the longest target that fits into the inode; 1000 fits into the smallest block.
         for length in [1, 59, 60, 61, 150, 200, 1000] {
             self.link(&"t".repeat(length), &format!("links/sym-{length}"))?;
         }
@@ -142,7 +141,7 @@ impl Tree<'_> {
         symlink(target, &path).map_err(at(&path))
     }
 
-    /// Names that shells, encodings and length limits stumble over.
+    /// Names that are difficult for shells, encodings and length limits.
     fn names(&self) -> Result<()> {
         self.dir("names")?;
         let mut wild = vec![0xffu8, 0xfe, 0x80];
@@ -187,7 +186,7 @@ impl Tree<'_> {
         Ok(())
     }
 
-    /// Every third is a file of its own; the others are names of a few shared ones.
+    /// Every third name is a file of its own; the others are links to two shared files.
     fn crowd(&self, path: &str, n: usize) -> Result<()> {
         if n.is_multiple_of(3) {
             return self.file(path, b"");
@@ -257,7 +256,7 @@ impl Tree<'_> {
     }
 }
 
-/// A bijection of `u64` without visible pattern (the finaliser of splitmix64).
+/// A bijection of `u64` without a visible pattern (the finaliser of splitmix64).
 pub(super) fn mix(mut x: u64) -> u64 {
     x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -265,7 +264,7 @@ pub(super) fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// `length` bytes that depend on nothing but `seed`.
+/// `length` bytes that depend only on `seed`.
 pub(super) fn bytes(seed: u64, length: usize) -> Vec<u8> {
     let words = (0..length.div_ceil(8) as u64).map(|n| mix(mix(seed) ^ n));
     let mut bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();

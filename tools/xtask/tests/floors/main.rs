@@ -1,8 +1,8 @@
 //! The house's floors: imports run down only, and no circle of files leaves its room.
 //!
-//! Input: the sources of the crates. Output: none. Invariants: a room is a module of a crate's top level, with all that lies in it; each room of
-//! the engine stands on one floor of [`FLOORS`], and imports from lower ones only. Limits: what tests import does not count, nor what a
-//! macro writes; methods are nobody's import, so an inherent `impl` stands in its type's own room.
+//! Input: the sources of the crates. Output: none. Invariants: a room is a module of a crate's top level, with all that lies in it; each
+//! room of the engine stands on one floor of [`FLOORS`], and imports from lower ones only. Limits: what tests import does not count, nor
+//! what a macro writes; methods are nobody's import, so an inherent `impl` stands in its type's own room.
 
 mod source;
 
@@ -96,7 +96,8 @@ fn imports_of_the_engine_run_down() {
     assert!(up.is_empty(), "imports run up:\n{}", up.join("\n"));
 }
 
-/// No source is overlooked: what is not read is of tests, and a crate has no second name for itself; no crate is, and no floor is without a room.
+/// No source is overlooked: what is not read is of tests, and a crate has no second name for itself; no crate is, and no floor is without
+/// a room.
 #[test]
 fn all_sources_are_read() {
     for folder in ["crates", "frontends"] {
@@ -133,8 +134,8 @@ fn all_sources_are_read() {
     }
 }
 
-/// Imports are seen wherever they stand. The defects: what was not for tests, or followed a field that was, was taken for a part of them; a name that
-/// begins with `pub` lost that; `self::super` led nowhere.
+/// Imports are seen wherever they stand. The defects: what was not for tests, or followed a field that was, was taken for a part of them;
+/// a name that begins with `pub` lost that; `self::super` led nowhere.
 #[test]
 fn imports_are_seen_wherever_they_stand() {
     let dir = tempfile::tempdir().expect("a scratch folder");

@@ -1,7 +1,7 @@
 //! A crate's sources as imports: which file takes which name from which other.
 //!
-//! Input: a crate's `src`. Output: [`Import`]s. Invariants: a name that a module passes on (`pub use`) is taken from the file that defines it.
-//! Limits: reads `use` lines and paths that begin with `crate`, `self` or `super`; a path through a glob leads to the module.
+//! Input: a crate's `src`. Output: [`Import`]s. Invariants: a name that a module passes on (`pub use`) is taken from the file that
+//! defines it. Limits: reads `use` lines and paths that begin with `crate`, `self` or `super`; a path through a glob leads to the module.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -81,7 +81,8 @@ impl Crate {
         all.into_iter().collect()
     }
 
-    /// The files with inherent `impl`s, each with its type's name and the files that define a type of that name: the file itself if a macro does.
+    /// The files with inherent `impl`s, each with its type's name and the files that define a type of that name: the file itself if a
+    /// macro does.
     pub(crate) fn inherent_impls(&self) -> Vec<(&str, &str, Vec<&str>)> {
         let mut defined: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for module in self.modules.values() {
@@ -237,8 +238,8 @@ fn without_comments(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Takes out what follows `#[cfg(test)]`, also with conditions more: an item, a field or an argument of one line, or one that ends with a brace at
-/// the line's beginning. What is for tests among others stays.
+/// Takes out what follows `#[cfg(test)]`, also with conditions more: an item, a field or an argument of one line, or one that ends with a
+/// brace at the line's beginning. What is for tests among others stays.
 fn without_tests(code: &str) -> String {
     let mut kept = Vec::new();
     let mut lines = code.lines();

@@ -1,7 +1,8 @@
-//! Where the fast commits of each step are: tags and lengths are walked over, up to the last tail that belongs to the head's transaction.
+//! Finds the fast commits of each step by parsing tags and lengths, up to the last tail of the current transaction.
 //!
-//! Input: images of the same volume, one after each step. Output: blocks of each step, and states in which those from some step on do not
-//! count. Invariants: a step in which a full commit came as well is never the first that is cut off. Limits: journals in the volume.
+//! Input: images of the same volume, one after each step. Output: the blocks of each step, and images in which the fast commits
+//! from some step on are invalid. Invariants: a step that also made a full commit is never the first one that is made invalid.
+//! Limits: journals inside the volume.
 
 use crate::common::Rng;
 use crate::common::log::{Log, MAGIC};
@@ -12,13 +13,13 @@ const COMMIT: u32 = 2;
 
 pub(super) struct Area {
     block: usize,
-    /// Where each block is in the image.
+    /// The offset in the image of each block of the fast commit area.
     places: Vec<usize>,
-    /// The same of the log before it.
+    /// The offset of each block of the normal log.
     log: Vec<usize>,
-    /// The head's transaction.
+    /// The transaction of the newest head tag.
     head: u32,
-    /// The blocks of each step; none if nothing came.
+    /// For each step, the blocks that it wrote; None if it wrote none.
     spans: Vec<Option<Range<usize>>>,
     /// The first step since the last full commit.
     first: usize,
@@ -43,7 +44,7 @@ impl Area {
         }
     }
 
-    /// A step has ended.
+    /// Records the end of a step.
     pub(super) fn note(&mut self, image: &[u8]) {
         let step = self.spans.len();
         let le32 = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap());
@@ -59,7 +60,7 @@ impl Area {
             let be32 = |n: usize| u32::from_be_bytes(image[at + n..at + n + 4].try_into().unwrap());
             be32(0) == MAGIC && be32(4) == COMMIT && be32(8) >= head
         });
-        // A full commit after the last of them: none of them counts.
+        // After a later full commit none of the fast commits is valid.
         let end = if is_over { from } else { self.end(image, head) };
         self.head = head;
         self.spans.push((from < end).then_some(from..end));
@@ -96,8 +97,8 @@ impl Area {
         self.spans.last().is_some_and(Option::is_some)
     }
 
-    /// Makes fast commits of the last steps not count, or leaves all as they are; says what was done, and after which step the volume is
-    /// now.
+    /// Makes the fast commits from some recent step on invalid, or leaves all as they are. Returns what was done, and the last step
+    /// that is still valid.
     pub(super) fn spoil(&self, image: &mut [u8], rng: &mut Rng) -> (String, usize) {
         let last = self.spans.len() - 1;
         let steps: Vec<usize> = (self.first + 1..=last)
@@ -131,7 +132,7 @@ impl Area {
                 "noise from"
             }
             _ => {
-                // A sector of the first block never came.
+                // The first sector of the first block was not written.
                 image[at..at + 512.min(self.block)].fill(0);
                 "a torn block at"
             }
@@ -139,7 +140,7 @@ impl Area {
         (format!("{how} step {step}"), step - 1)
     }
 
-    /// A record with a tag that nobody knows, in a fast commit of its own in the place of the first.
+    /// Replaces the first fast commit by one with a record whose tag is unknown.
     pub(super) fn add_unknown_tag(&self, image: &mut [u8]) {
         let at = self.places[0];
         let mut block = image[at..at + 12].to_vec();

@@ -1,15 +1,16 @@
-//! Fast commits: what was synced on the kernel's mount is there, for readers and for writers, and no more than that of what was cut off.
+//! Fast commits: what was synced on the kernel's mount is recovered, for readers and for writers, and nothing after the point at
+//! which the log was cut off.
 //!
-//! Every step of a workload on a mount with fast_commit ends with an fsync, after which names, sizes, contents and counts of links are
-//! noted and the backing file is copied: an image of a crash. Of each there are states in which the fast commits from some step on are
-//! cut off, torn or turned into something else; then what was there after the step before is wanted. `DIORITE_STATES` makes the campaign
-//! longer. The kernel is not asked what it makes of these states: the replay of Linux 6.18 stops with a BUG in some of them, and leaves a
-//! mount behind that holds up every sync(2) of the machine until it is started again.
+//! Every step of a workload on a mount with fast_commit ends with an fsync. Then names, sizes, contents and link counts are noted
+//! and the backing file is copied: an image of a crash. From each image come states in which the fast commits from some step on are
+//! removed, torn or damaged; these must recover to the tree after the step before. `DIORITE_STATES` makes the test longer. The
+//! kernel does not judge these states: the replay of Linux 6.18 stops with a BUG in some of them, and the mount that is left blocks
+//! every sync(2) on the machine until a reboot.
 //!
 //! | file | takes -> gives |
 //! |---|---|
-//! | `area` | an image -> where its fast commits are |
-//! | `tree` | a volume, a directory of the host -> what is in it |
+//! | `area` | an image -> the blocks of its fast commits |
+//! | `tree` | a volume, or a directory of the host -> the tree in it |
 //! | `work` | a seed -> files and directories made and changed on a mount |
 
 mod area;
@@ -30,7 +31,7 @@ use std::sync::Arc;
 use tree::Tree;
 use work::Work;
 
-/// Features, block size, and how many steps of work they get.
+/// Features, block size, and the number of steps.
 const VOLUMES: [(&str, &str, usize); 6] = [
     ("metadata_csum", "1024", 30),
     ("metadata_csum,orphan_file,metadata_csum_seed", "4096", 20),
@@ -40,8 +41,8 @@ const VOLUMES: [(&str, &str, usize); 6] = [
     ("bigalloc", "1024", 14),
 ];
 
-/// How many states were judged by e2fsck too, in how many of them it comes to the same, and why not in the others: it says itself that
-/// errors are left (it has given up on a record), or it is content and something that was synced is not there, or another.
+/// How many states e2fsck judged, too; how many of those it recovers to the same tree; and for the others, whether it reports that
+/// errors are left (it has given up on a record), or is content although something synced is missing or different.
 #[derive(Debug, Default)]
 struct Tally {
     states: u64,
@@ -81,7 +82,7 @@ fn what_was_synced_is_there() {
     eprintln!("fast commits: {tally:?}");
 }
 
-/// One workload on one volume; false if nothing can be mounted here.
+/// Runs one workload on one volume. Returns false if nothing can be mounted here.
 fn campaign(
     dir: &Path,
     (features, block, steps): (&str, &str, usize),
@@ -112,7 +113,7 @@ fn campaign(
     })
 }
 
-/// One state of an image, and what everybody makes of it.
+/// Judges one state of an image with diorite, and some states with e2fsck.
 fn one_state(
     dir: &Path,
     bytes: &[u8],
@@ -133,7 +134,7 @@ fn one_state(
         std::fs::write(&copy, &bytes).unwrap();
         let ended = xtask::run::tool("e2fsck").arg("-fy").arg(&copy).output();
         let is_content = ended.unwrap().status.code().is_some_and(|code| code < 4);
-        // What it has given up on may be damaged.
+        // A volume on which e2fsck has given up may be damaged.
         let theirs = std::panic::catch_unwind(|| Tree::of_image(&std::fs::read(&copy).unwrap()));
         let same = |theirs: &Tree| want.0.differences(theirs, want.1).is_empty();
         let same = matches!(theirs, Ok(Ok(tree)) if same(&tree));
@@ -143,7 +144,7 @@ fn one_state(
     }
 }
 
-/// Readers and writers find this, and e2fsck finds nothing wrong with what writers leave.
+/// Asserts that readers and writers find this tree, and that e2fsck finds nothing wrong with what writers leave.
 fn recovers(dir: &Path, bytes: &[u8], (want, since): (&Tree, &[Tree]), label: &str) {
     let read = Arc::new(mem_of(bytes));
     let volume = Volume::open_device(read.clone(), &OpenOptions::default());
@@ -176,7 +177,7 @@ fn recovers(dir: &Path, bytes: &[u8], (want, since): (&Tree, &[Tree]), label: &s
     );
 }
 
-/// A crash image with fast commits, and what is in it.
+/// A crash image with fast commits, and the tree in it.
 fn crashed(dir: &Path, seed: u64, steps: usize) -> Option<(Vec<u8>, Tree)> {
     let image = mke2fs(dir, &["-b", "1024", "-O", "fast_commit"], "24M");
     let log = Log::of(dir, &std::fs::read(&image).unwrap());
@@ -197,8 +198,8 @@ fn crashed(dir: &Path, seed: u64, steps: usize) -> Option<(Vec<u8>, Tree)> {
     found
 }
 
-/// A power cut at any write of recovery leaves an image that recovers to the same: what fast commits change becomes one transaction, and
-/// until that is committed they count.
+/// A power cut at any write of recovery leaves an image that recovers to the same tree: the changes of fast commits become one
+/// transaction, and the fast commits stay valid until it is committed.
 #[test]
 fn power_cuts_while_fast_commits_are_brought_home() {
     let dir = scratch();
@@ -223,7 +224,7 @@ fn power_cuts_while_fast_commits_are_brought_home() {
     }
 }
 
-/// What is refused is not touched; a reader is told what is missing.
+/// A volume that is refused for writing is unchanged; a reader is told what is missing.
 #[test]
 fn fast_commits_that_are_not_understood() {
     let dir = scratch();

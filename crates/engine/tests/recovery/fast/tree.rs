@@ -1,7 +1,7 @@
-//! What is in a volume: names, kinds, counts of links, sizes, contents.
+//! The tree in a volume: names, kinds, link counts, sizes, contents.
 //!
-//! Input: a volume, an image, a directory of the host. Output: a tree that can be compared. Invariants: the same of the same volume,
-//! whoever reads it. Limits: times and owners are left out: fast commits say nothing of those of directories.
+//! Input: a volume, an image, a directory of the host. Output: a tree that can be compared. Invariants: the same for the same
+//! volume, whoever reads it. Limits: times and owners are left out, since fast commits do not record those of directories.
 
 use crate::common::stage::mem_of;
 use diorite::{Error, OpenFlags, OpenOptions, Volume};
@@ -22,7 +22,7 @@ struct Node {
     ino: u64,
     mode: u32,
     links: u64,
-    /// Of files alone: a directory's is its owner's affair.
+    /// Of files only; the size of a directory depends on the implementation.
     size: u64,
     contents: u64,
 }
@@ -41,7 +41,7 @@ impl Node {
     }
 }
 
-/// FNV-1a.
+/// A hash of the contents: FNV-1a.
 fn digest(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -126,8 +126,8 @@ impl Tree {
         }
     }
 
-    /// The same as `found`, or what is not. What files hold that have changed in the steps since is not looked at: their blocks may have
-    /// been written in place.
+    /// Asserts that `found` is equal. The contents of files that changed in the steps `since` are not compared: their blocks may
+    /// have been overwritten in place.
     pub(super) fn compare(&self, found: &Tree, since: &[Tree], label: &str) {
         let all = self.differences(found, since);
         assert!(all.is_empty(), "{label}:\n{}", all.join("\n"));

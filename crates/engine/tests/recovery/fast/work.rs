@@ -1,7 +1,8 @@
-//! A workload on a mount with fast_commit: all that the kernel writes fast commits for, and now and then something that it does not.
+//! A workload on a mount with fast_commit: every change for which the kernel writes fast commits, and now and then one for which it
+//! does not.
 //!
-//! Input: a directory and a seed. Output: files, directories and names made, changed and removed. Invariants: when a step ends, all data
-//! is synced and an fsync has ended that began after it. Limits: one thread.
+//! Input: a directory and a seed. Output: files, directories and names made, changed and removed. Invariants: at the end of a step
+//! all data is synced, and an fsync has ended that began after it. Limits: one thread.
 
 use crate::common::Rng;
 use std::fs::{File, OpenOptions};
@@ -9,7 +10,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Bytes that no inode has room for.
+/// An attribute value too large for any inode.
 const LARGE: u64 = 300;
 
 pub(super) struct Work {
@@ -17,7 +18,7 @@ pub(super) struct Work {
     rng: Rng,
     files: Vec<PathBuf>,
     dirs: Vec<PathBuf>,
-    /// Without names.
+    /// Open files without a name.
     open: Vec<File>,
     made: u32,
     said: String,
@@ -36,7 +37,7 @@ impl Work {
         }
     }
 
-    /// Something that a full commit has.
+    /// Makes what the first full commit has.
     pub(super) fn begin(&mut self) {
         for _ in 0..3 {
             self.mkdir();
@@ -51,12 +52,12 @@ impl Work {
             .unwrap();
     }
 
-    /// Lets go of what would keep the mount busy.
+    /// Closes files that would keep the mount busy.
     pub(super) fn end(&mut self) {
         self.open.clear();
     }
 
-    /// The last step.
+    /// What the last step did.
     pub(super) fn said(&self) -> &str {
         &self.said
     }
@@ -113,7 +114,8 @@ impl Work {
         self.files[self.rng.below(self.files.len() as u64) as usize].clone()
     }
 
-    /// One with blocks of its own. Data that leaves the inode goes through the journal, and the kernel's fast commits lose it.
+    /// A file with blocks of its own. Data that moves out of an inode goes through the journal, and the kernel's fast commits lose
+    /// it.
     fn large_file(&mut self) -> PathBuf {
         for _ in 0..20 {
             let path = self.file();
@@ -139,7 +141,7 @@ impl Work {
     }
 
     fn create(&mut self) {
-        // Some have their data in the inode, where volumes allow that.
+        // Some files have inline data, where volumes allow that.
         let most = [150, 20_000, 20_000][self.rng.below(3) as usize];
         let (path, len) = (self.new_path(), 1 + self.rng.below(most));
         self.create_with(&path, len);
@@ -180,7 +182,7 @@ impl Work {
         self.run_fallocate(&["-p", "-o", &from, "-l", "7000"]);
     }
 
-    /// Files with blocks of pointers refuse it, and stay as they are.
+    /// Files mapped by block pointers refuse the operation, and stay as they are.
     fn run_fallocate(&mut self, args: &[&str]) {
         let path = self.large_file();
         let _refused = Command::new("fallocate")
@@ -207,7 +209,7 @@ impl Work {
     fn replace(&mut self) {
         let (from, to) = (self.file(), self.file());
         std::fs::rename(&from, &to).unwrap();
-        // Two names of one file: then nothing happens.
+        // If both are names of the same file, rename does nothing.
         if from != to && !from.exists() {
             self.files.retain(|path| *path != from);
         }
@@ -252,7 +254,7 @@ impl Work {
         std::fs::remove_dir_all(&path).unwrap();
     }
 
-    /// More names than a block of the directory has room for.
+    /// Creates more names than one block of the directory holds.
     fn grow(&mut self) {
         let long = self.new_path().to_str().unwrap().to_owned() + &"-long".repeat(20);
         for n in 0..60 {

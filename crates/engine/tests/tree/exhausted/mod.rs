@@ -1,7 +1,8 @@
-//! Every operation on a volume with exactly so many free blocks, or inodes: none, one, two, until it succeeds. Each failure is of space and leaves
-//! the tree as it was, with nothing half done, nothing on the device that e2fsck or `check` would name, and every block as usable as before.
+//! Every operation on a volume with exactly 0, 1, 2, ... free blocks or inodes, until it succeeds. Each failure is for lack of
+//! space and leaves the tree as it was: nothing half done, nothing that e2fsck or `check` would report, and all free blocks usable
+//! as before.
 //!
-//! By default each operation has one kind of volume, chosen by the seed; `DIORITE_EVERY=1` takes all.
+//! By default each operation runs on one kind of volume, chosen by the seed; `DIORITE_EVERY=1` runs it on all.
 
 mod operations;
 mod stage;
@@ -23,7 +24,7 @@ const KINDS: [(&str, &[&str]); 6] = [
     ("clusters", &["-t", "ext4", "-O", "bigalloc", "-C", "4096"]),
 ];
 
-/// More blocks, or inodes, than any of the operations takes.
+/// More blocks, or inodes, than any of the operations needs.
 const ENOUGH: u32 = 64;
 
 #[test]
@@ -46,7 +47,7 @@ fn every_operation() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// What a failure has left behind is added to `found`.
+/// Runs the operation with more and more room. What a failed run has left behind is added to `found`.
 fn until_it_fits(kind: &str, stage: &Stage, operation: &Operation, found: &mut Vec<String>) {
     let (name, run, fails) = operation;
     for free in 0..ENOUGH {
@@ -59,7 +60,7 @@ fn until_it_fits(kind: &str, stage: &Stage, operation: &Operation, found: &mut V
                 volume.close().unwrap();
                 return fsck(&stage.save());
             }
-            // Files of this kind cannot do that.
+            // The operation is not possible for this kind of file.
             Err(Error::NotSupported(_)) => return,
             Err(Error::NoSpace { .. } | Error::NoInodes { .. }) => {}
             Err(other) => panic!("{what}: {other}"),
@@ -87,7 +88,7 @@ fn seen(volume: &Volume) -> Vec<Entry> {
     seen
 }
 
-/// All that was free is free for others, and no more.
+/// Asserts that exactly `free` blocks or inodes can be used by others.
 fn usable(what: &str, volume: &Volume, full: Full, free: u32) {
     for n in 0..=free.min(USES - 1) {
         let used = match full {
@@ -102,8 +103,8 @@ fn usable(what: &str, volume: &Volume, full: Full, free: u32) {
     }
 }
 
-/// Rule G8. What fails half-way, if it is not refused before, on a kind of volume on which it does: where the map needs a node for what it
-/// splits, and where it needs two and gets one.
+/// Rule G8. Operations that fail half-way unless they are refused first, on a kind of volume where that can happen: where splitting
+/// an extent needs a new node of the map, and where it needs two and only one is free.
 #[test]
 fn without_the_last_node() {
     for (kind, name) in [
@@ -127,7 +128,7 @@ fn without_the_last_node() {
     }
 }
 
-/// What is on the stage is there in the form that the operations are about.
+/// Asserts that the stage has its files in the form that the operations are meant for.
 #[test]
 fn the_stage_is_set() {
     let dir = scratch();

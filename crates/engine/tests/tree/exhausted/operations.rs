@@ -1,6 +1,7 @@
-//! One of each operation, on what the stage has.
+//! One operation of each kind, on the files of the stage.
 //!
-//! Input: the volume. Output: whether it could be done. Invariant: with enough room each can, or the volume cannot do it at all. Limits: none of its own.
+//! Input: the volume. Output: whether it succeeded. Invariant: with enough room each succeeds, or the volume does not support it at
+//! all. Limits: none of its own.
 
 use super::stage::{file, list, write};
 use diorite::dir::RenameFlags;
@@ -23,7 +24,7 @@ const PLAIN: RenameFlags = RenameFlags {
     whiteout: false,
 };
 
-/// Another name of the length of those in the full directory.
+/// Another name, as long as those in the full directory.
 const ONE_MORE: &str = "/full/one more 000000000000000000000000000000000000000000000000000";
 
 fn ino(volume: &Volume, path: &str) -> Result<Ino, Error> {
@@ -42,7 +43,7 @@ fn range(volume: &Volume, path: &str, mode: Fallocate, blocks: (u64, u64)) -> Re
     file(volume, path)?.fallocate(mode, blocks.0 * 1024, blocks.1 * 1024)
 }
 
-/// As [`range`], in whole units of allocation.
+/// As [`range`], rounded to clusters.
 fn shift(volume: &Volume, mode: Fallocate, (start, len): (u64, u64)) -> Result<(), Error> {
     let unit = u64::from(volume.superblock().geometry().cluster_ratio());
     let blocks = (start / unit * unit, len.next_multiple_of(unit));

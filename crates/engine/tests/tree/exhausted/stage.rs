@@ -1,7 +1,7 @@
-//! A volume on which there is no room for anything, and a little more.
+//! A volume that is full except for a given number of blocks or inodes.
 //!
-//! Input: how mke2fs makes it. Output: it in memory, as often as wanted, with so many blocks or inodes free. Invariant: where blocks are used up there are
-//! inodes, and the other way round. Limits: blocks of 1 KiB; what is free lies mostly in one piece.
+//! Input: arguments of mke2fs. Output: fresh copies of the volume in memory, with so many blocks or inodes free. Invariant: where
+//! blocks are used up, inodes are free, and the other way round. Limits: blocks of 1 KiB; the free blocks are mostly contiguous.
 
 use super::super::common::names::empty;
 use super::super::common::stage::mem_of;
@@ -19,10 +19,10 @@ pub(super) enum Full {
     Inodes,
 }
 
-/// Files that are there to use what is free.
+/// The number of files with which a test uses what is free.
 pub(super) const USES: u32 = 12;
 
-/// Files of one block each, and names: what goes to make room.
+/// The number of files of one block each (or only names) that are deleted to make room.
 const FILLERS: u32 = 64;
 
 pub(super) struct Stage {
@@ -56,7 +56,7 @@ impl Stage {
         for n in 0..next {
             volume.create(&splitting(n), 0o600).unwrap();
         }
-        // The name that is made by the operation is always this.
+        // The operation always makes this name.
         volume.symlink(&splitting(next), "/splits").unwrap();
         match full {
             Full::Blocks => fill_blocks(&volume),
@@ -73,7 +73,7 @@ impl Stage {
         }
     }
 
-    /// A fresh one, with so much free.
+    /// Opens a fresh copy with so many blocks or inodes free.
     pub(super) fn open(&self, free: u32) -> Volume {
         let device = Arc::new(mem_of(&self.bytes));
         self.device.replace(device.clone());
@@ -83,7 +83,7 @@ impl Stage {
         volume
     }
 
-    /// What is on the device now, in a file.
+    /// Writes the contents of the device to a file.
     pub(super) fn save(&self) -> PathBuf {
         let device = self.device.borrow();
         let mut bytes = vec![0; usize::try_from(device.geometry().size).unwrap()];
@@ -101,7 +101,7 @@ pub(super) fn file(volume: &Volume, path: &str) -> Result<File, Error> {
     volume.open_path(path, flags)
 }
 
-/// Writes so many blocks.
+/// Writes `blocks` blocks to a file.
 pub(super) fn write(volume: &Volume, path: &str, block: u64, blocks: u64) -> Result<(), Error> {
     let mut buf = Buf::zeroed((blocks * 1024) as usize);
     buf.as_mut_slice().fill(0x5A);
@@ -110,7 +110,7 @@ pub(super) fn write(volume: &Volume, path: &str, block: u64, blocks: u64) -> Res
     done.map(drop)
 }
 
-/// A list with so many users in it, as the kernel's interface has it.
+/// An access control list with so many named users, in the form of the kernel's interface.
 pub(super) fn list(users: u32) -> Vec<u8> {
     let named = (0..users).map(|n| (2u16, 5u16, 1000 + n));
     let no = u32::MAX;
@@ -137,7 +137,7 @@ fn splitting(n: u32) -> String {
     format!("/hashed/next {n:0>50}")
 }
 
-/// Which of the names of this form is the first to split a leaf.
+/// The number of the first name of this form whose creation splits a leaf.
 fn name_that_splits(image: &Path) -> u32 {
     let device = Arc::new(mem_of(&std::fs::read(image).unwrap()));
     let volume = Volume::open_device(device, &options()).unwrap();
@@ -152,7 +152,7 @@ fn name_that_splits(image: &Path) -> u32 {
         .unwrap()
 }
 
-/// What the operations are about.
+/// Makes the files that the operations use.
 fn set(volume: &Volume) {
     for dir in [
         "/fill", "/use", "/full", "/hashed", "/lists", "/dir", "/empty",
@@ -175,7 +175,7 @@ fn set(volume: &Volume) {
         .unwrap();
     for path in ["/one", "/two"] {
         let ino = volume.create(path, 0o644).unwrap().ino();
-        // The same of both, in one block.
+        // The same attributes for both, in one shared block.
         volume.set_xattr(ino, b"user.shared", &[b's'; 300]).unwrap();
         volume
             .set_xattr(ino, b"system.posix_acl_access", &list(30))
@@ -187,7 +187,7 @@ fn set(volume: &Volume) {
     }
 }
 
-/// Files whose maps are full: another extent needs another block.
+/// Files whose maps have no room: another extent needs another block.
 fn set_files(volume: &Volume) {
     for path in [
         "/pieces",
@@ -208,7 +208,7 @@ fn set_files(volume: &Volume) {
         Ok(()) => write(volume, "/ahead", 20, 1).unwrap(),
         Err(error) => assert!(matches!(error, Error::NotSupported(_)), "{error}"),
     }
-    // Blocks behind the end, which are not written.
+    // Unwritten blocks past the end of the file.
     let beyond = file(volume, "/beyond").unwrap();
     for n in 0..4 {
         let keep = Fallocate::Allocate { keep_size: true };
@@ -224,7 +224,7 @@ fn set_files(volume: &Volume) {
     write(volume, "/journalled", 0, 3).unwrap();
 }
 
-/// Whatever is left is used by one large file; a few blocks by a file each.
+/// One large file uses the remaining space, and files of one block each the rest.
 fn fill_blocks(volume: &Volume) {
     for n in 0..FILLERS {
         volume.create(&filler(n), 0o600).unwrap();
@@ -241,7 +241,7 @@ fn fill_blocks(volume: &Volume) {
             }
         }
     }
-    // A block that is left over because the map of that one would need another.
+    // Uses a block that is left because the large file would need another one for its map.
     let left = (0..).find(|n| {
         let path = format!("/left {n}");
         volume.create(&path, 0o600).unwrap();

@@ -19,8 +19,10 @@ pub(super) struct Copying {
     pub(super) out: OwnedFd,
     pub(super) dir: Rc<Dir>,
     pub(super) name: Box<[u8]>,
-    /// The name that it gets at its end, if it has none.
-    pub(super) host: Option<Box<[u8]>>,
+    /// Its name on the host.
+    pub(super) host: Box<[u8]>,
+    /// It gets that at its end.
+    pub(super) is_nameless: bool,
     /// The host did not take all of it.
     pub(super) is_lost: Cell<bool>,
     /// The first thing that went wrong.
@@ -31,9 +33,9 @@ impl Copying {
     pub(super) fn new(
         file: File,
         id: FileId,
-        (out, host): (OwnedFd, Option<Box<[u8]>>),
+        (out, is_nameless): (OwnedFd, bool),
         dir: Rc<Dir>,
-        name: &[u8],
+        (name, host): (&[u8], &[u8]),
     ) -> Copying {
         Copying {
             file,
@@ -41,7 +43,8 @@ impl Copying {
             out,
             dir,
             name: name.into(),
-            host,
+            host: host.into(),
+            is_nameless,
             is_lost: Cell::new(false),
             trouble: RefCell::new(None),
         }

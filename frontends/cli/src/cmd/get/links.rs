@@ -83,6 +83,7 @@ impl Copier<'_> {
             return false;
         }
         self.links.met(ino);
+        self.tell_in(dir, host, name);
         true
     }
 

@@ -11,9 +11,9 @@ use super::meta::At;
 use super::place::refuse_held;
 use super::tree::Dir;
 use crate::report::Reason;
-use crate::walk::Extents;
+use crate::walk::Written;
 use diorite::File;
-use diorite_format::{FileType, Inode, MapKind};
+use diorite_format::{FileType, Inode};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, ftruncate, linkat, makedev, mkdirat, mknodat, openat, symlinkat,
@@ -56,7 +56,8 @@ impl Copier<'_> {
         file: &File,
     ) -> Result<Rc<Dir>, Reason> {
         match mkdirat(&dir.fd, host, PRIVATE_DIR) {
-            Ok(()) | Err(Errno::EXIST) => {}
+            Ok(()) => self.tell_in(dir, host, name),
+            Err(Errno::EXIST) => {}
             Err(errno) => return Err(Reason::host("cannot make the directory", errno)),
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -64,9 +65,7 @@ impl Copier<'_> {
             Errno::NOTDIR | Errno::LOOP => Reason::new("what is there already is not a directory"),
             e => Reason::host("cannot open the directory", e),
         })?;
-        let id = self
-            .names
-            .add(dir.id, name, (host != name).then_some(&fd))?;
+        let id = self.names.add(dir.id, name, (host, &fd))?;
         Ok(Dir::new(
             fd,
             id,
@@ -86,8 +85,8 @@ impl Copier<'_> {
         let id = self.flow.attach(file)?;
         let nameless = self.nameless && file.metadata().links <= 1;
         let out = match nameless.then(|| open_nameless(dir)).flatten() {
-            Some(out) => Ok((out, Some(host.into()))),
-            None => open_named(dir, host).map(|out| (out, None)),
+            Some(out) => Ok((out, true)),
+            None => open_named(dir, host).map(|out| (out, false)),
         };
         let sized = out.and_then(|out| match ftruncate(&out.0, file.size()) {
             Ok(()) => Ok(out),
@@ -104,50 +103,26 @@ impl Copier<'_> {
             }
         };
         self.links.remember(&file.metadata(), dir.id, host);
-        let copying = Rc::new(Copying::new(file.clone(), id, out, dir.clone(), name));
+        let copying = Rc::new(Copying::new(
+            file.clone(),
+            id,
+            out,
+            dir.clone(),
+            (name, host),
+        ));
         self.feed(&copying);
-        self.settle(copying);
+        self.end_copy(copying);
         Ok(())
     }
 
     /// Requests every written range of the file.
     fn feed(&mut self, copying: &Rc<Copying>) {
-        let (file, block) = (
-            &copying.file,
-            u64::from(self.volume.superblock().block_size()),
-        );
-        if file.metadata().map_kind() == MapKind::Inline {
-            // What is longer than an inode, and so than a block, goes on in zeros.
-            self.request(copying, 0, file.size().min(block));
-            return;
-        }
-        let blocks = file.size().div_ceil(block);
-        let mut left = self.volume.superblock().geometry().blocks_count();
-        let (mut from, mut until) = (0, 0);
-        for extent in Extents::before(file, self.volume.superblock().block_size(), blocks) {
-            let extent = match extent {
-                Ok(extent) if !extent.written => continue,
-                Ok(extent) => extent,
-                Err(error) => {
-                    copying.failed(error.into());
-                    break;
-                }
-            };
-            let Some(rest) = left.checked_sub(extent.len) else {
-                copying.failed(Reason::new(
-                    "it maps more blocks than the volume has: it is corrupt, run e2fsck",
-                ));
-                break;
-            };
-            left = rest;
-            // Neighbours in the file are read together, wherever they lie.
-            if extent.start != until {
-                self.request(copying, from * block, until * block);
-                from = extent.start;
+        for range in Written::of(self.volume, &copying.file) {
+            match range {
+                Ok(range) => self.request(copying, range.start, range.end),
+                Err(reason) => copying.failed(reason),
             }
-            until = extent.start + extent.len;
         }
-        self.request(copying, from * block, until * block);
     }
 
     /// Requests a range of bytes, piece by piece, as room allows.
@@ -155,27 +130,27 @@ impl Copier<'_> {
         while from < until && !copying.has_failed() {
             match self.flow.read(copying, from, until) {
                 Some(next) => from = next,
-                None => self.settle_some(true),
+                None => self.take_ended(true),
             }
         }
     }
 
     /// Takes what has been read to its files; waits for some of it if told so.
-    pub(super) fn settle_some(&mut self, wait: bool) {
+    pub(super) fn take_ended(&mut self, wait: bool) {
         for copying in self.flow.ended(wait) {
-            self.settle(copying);
+            self.end_copy(copying);
         }
     }
 
     /// Finishes everything that is under way.
-    pub(super) fn settle_all(&mut self) {
+    pub(super) fn finish_all(&mut self) {
         while self.flow.is_busy() {
-            self.settle_some(true);
+            self.take_ended(true);
         }
     }
 
     /// Lets go of a file; whoever is the last finishes it.
-    fn settle(&mut self, copying: Rc<Copying>) {
+    fn end_copy(&mut self, copying: Rc<Copying>) {
         let Some(done) = Rc::into_inner(copying) else {
             return;
         };
@@ -190,7 +165,11 @@ impl Copier<'_> {
         self.flow.detach(done.id);
         self.progress.file(self.flow.bytes());
         let named = done.get_name();
-        if let Some(reason) = done.trouble.into_inner() {
+        let trouble = done.trouble.take();
+        if trouble.is_none() && named.is_ok() {
+            self.tell_in(&done.dir, &done.host, &done.name);
+        }
+        if let Some(reason) = trouble {
             let what = match named {
                 Ok(true) => "the copy is not complete",
                 _ => "there is no copy",
@@ -201,6 +180,14 @@ impl Copier<'_> {
             self.report.file(&path, reason);
         }
         self.release(done.dir);
+    }
+
+    /// Says that the copy `host` of `name` is there, if somebody wants to know.
+    pub(super) fn tell_in(&self, dir: &Dir, host: &[u8], name: &[u8]) {
+        if self.prefix.is_some() {
+            let path = self.names.path(dir.id, name);
+            self.tell(&path, &self.names.host_path(dir.id, host));
+        }
     }
 
     /// Symbolic links, pipes, sockets, devices.
@@ -227,6 +214,7 @@ impl Copier<'_> {
         };
         self.meta
             .set_at(self.volume, &mut self.report, &at, inode, &path);
+        self.tell_in(dir, host, name);
         Ok(())
     }
 }
@@ -269,16 +257,16 @@ fn open_named(dir: &Dir, host: &[u8]) -> Result<OwnedFd, Reason> {
 impl Copying {
     /// Gives the copy the name that it has not had yet; false if it is left without, because it could not be written.
     fn get_name(&self) -> Result<bool, Reason> {
-        let Some(host) = &self.host else {
+        if !self.is_nameless {
             return Ok(true);
-        };
+        }
         if self.is_lost.get() {
             return Ok(false);
         }
         let place = nameless_at(&self.out);
         let follow = AtFlags::SYMLINK_FOLLOW;
-        replace(&self.dir, host, |dir| {
-            linkat(CWD, &*place, &dir.fd, &**host, follow)
+        replace(&self.dir, &self.host, |dir| {
+            linkat(CWD, &*place, &dir.fd, &*self.host, follow)
         })?;
         Ok(true)
     }

@@ -4,7 +4,7 @@
 //! file. Invariants: links in DEST itself are followed, for the user wrote them; nothing below is; what is open as an image is no place.
 //! Limits: a PATH that ends in `..`, or is the root, has no name of its own: what is in it goes into DEST.
 
-use crate::names::base_name;
+use crate::names::{base_name, join};
 use crate::report::Reason;
 use diorite_block::held_as;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -26,6 +26,8 @@ pub(super) enum Place {
         parent: OwnedFd,
         /// The name.
         host: Vec<u8>,
+        /// Its path as the command line has it.
+        shown: Vec<u8>,
     },
     /// This directory itself stands for it.
     Whole(OwnedFd),
@@ -58,6 +60,7 @@ pub(super) fn choose(dest: &Path, path: &[u8], many: bool, is_dir: bool) -> Resu
             name => Place::Inside {
                 parent: fd,
                 host: name.to_vec(),
+                shown: join(dest.as_os_str().as_bytes(), name),
             },
         });
     }
@@ -74,7 +77,11 @@ pub(super) fn choose(dest: &Path, path: &[u8], many: bool, is_dir: bool) -> Resu
     let is_file = kind.is_none_or(|k| k == FileType::RegularFile);
     match end_of_links(dest).map_err(|errno| Reason::host(shown, errno))? {
         End::Descriptor(fd) => refuse_held(fd).map(Place::Into),
-        End::Name { parent, name } if is_file => Ok(Place::Inside { parent, host: name }),
+        End::Name { parent, name } if is_file => Ok(Place::Inside {
+            parent,
+            host: name,
+            shown: dest.as_os_str().as_bytes().to_vec(),
+        }),
         End::Name { .. } | End::Process => open_for_bytes(dest).map(Place::Into),
     }
 }

@@ -6,7 +6,7 @@
 
 use super::Copier;
 use crate::image;
-use crate::names::join;
+use crate::names::{join, unusable};
 use crate::report::Reason;
 use diorite::dir::{DirEntry, ReadDir};
 use diorite_format::{Ino, Inode};
@@ -56,28 +56,76 @@ struct Named {
     parent: u32,
     name: Box<[u8]>,
     /// The copy of a directory whose name on the host may be another one.
-    fd: Option<OwnedFd>,
+    copy: Option<(OwnedFd, Shown)>,
+}
+
+/// How the host's path of a directory is written.
+pub(super) enum Shown {
+    /// So.
+    Itself(Vec<u8>),
+    /// This is the path of the only copy in it.
+    Below(Vec<u8>),
 }
 
 impl Names {
     /// A directory to begin with: its path in the image, its copy.
-    pub(super) fn add_top(&mut self, path: &[u8], fd: &OwnedFd) -> Result<u32, Reason> {
-        self.add(TOP, path, Some(fd))
+    pub(super) fn add_top(
+        &mut self,
+        path: &[u8],
+        fd: &OwnedFd,
+        shown: Shown,
+    ) -> Result<u32, Reason> {
+        self.push(TOP, path, Some((fd, shown)))
     }
 
-    /// A directory below another one. `fd` is its copy, if it has another name there.
+    /// A directory below another one, and its copy.
     pub(super) fn add(
         &mut self,
         parent: u32,
         name: &[u8],
-        fd: Option<&OwnedFd>,
+        (host, fd): (&[u8], &OwnedFd),
     ) -> Result<u32, Reason> {
-        let copy = fd.map(OwnedFd::try_clone).transpose();
-        let fd = copy.map_err(|e| Reason::new(format!("no descriptor is left: {e}")))?;
+        let renamed = || (fd, Shown::Itself(self.host_path(parent, host)));
+        self.push(parent, name, (host != name).then(renamed))
+    }
+
+    fn push(
+        &mut self,
+        parent: u32,
+        name: &[u8],
+        copy: Option<(&OwnedFd, Shown)>,
+    ) -> Result<u32, Reason> {
+        let copy = copy.map(|(fd, shown)| fd.try_clone().map(|fd| (fd, shown)));
+        let copy = copy
+            .transpose()
+            .map_err(|e| Reason::new(format!("no descriptor is left: {e}")))?;
         let id = u32::try_from(self.dirs.len()).map_err(|_| Reason::new("too many directories"))?;
         let name = name.into();
-        self.dirs.push(Named { parent, name, fd });
+        self.dirs.push(Named { parent, name, copy });
         Ok(id)
+    }
+
+    /// The path on the host of `host` in the copy of directory `id`.
+    pub(super) fn host_path(&self, id: u32, host: &[u8]) -> Vec<u8> {
+        let mut parts = vec![host];
+        let mut next = self.dirs.get(id as usize);
+        let mut path = Vec::new();
+        while let Some(dir) = next {
+            match &dir.copy {
+                None => parts.push(&dir.name),
+                Some((_, shown)) => {
+                    if let Shown::Below(_) = shown {
+                        parts.pop();
+                    }
+                    let (Shown::Itself(top) | Shown::Below(top)) = shown;
+                    path.clone_from(top);
+                    break;
+                }
+            }
+            next = self.dirs.get(dir.parent as usize);
+        }
+        let parts = parts.into_iter().rev();
+        parts.fold(path, |path, part| join(&path, part))
     }
 
     /// The path in the image of `name` in directory `id`.
@@ -104,8 +152,8 @@ impl Names {
         let mut below = Vec::new();
         let mut dir = self.dirs.get(id as usize).ok_or(Errno::NOENT)?;
         let start = loop {
-            match &dir.fd {
-                Some(fd) => break fd,
+            match &dir.copy {
+                Some((fd, _)) => break fd,
                 None => below.push(&dir.name),
             }
             dir = self.dirs.get(dir.parent as usize).ok_or(Errno::NOENT)?;
@@ -182,8 +230,7 @@ impl Copier<'_> {
         if matches!(name, b"." | b"..") {
             return None;
         }
-        if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
-            let why = "the name holds a slash or a NUL byte: not copied; the directory is corrupt, run e2fsck";
+        if let Some(why) = unusable(name) {
             self.fail(dir, name, Reason::new(why));
             return None;
         }

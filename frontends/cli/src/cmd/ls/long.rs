@@ -12,6 +12,7 @@ use crate::output::Out;
 use crate::sizes::human;
 use diorite::{Error, File, Volume};
 use diorite_format::{Ino, Inode, Timestamp};
+use std::sync::Arc;
 
 /// One line's parts.
 pub(super) struct Row {
@@ -48,7 +49,7 @@ impl Row {
     pub(super) fn new(
         volume: &Volume,
         file: &File,
-        name: &[u8],
+        (name, path): (&[u8], &[u8]),
         (look, human): (&Look, bool),
         time: impl Fn(Timestamp) -> String,
     ) -> (Row, Vec<Error>) {
@@ -60,7 +61,9 @@ impl Row {
         match target {
             Some(Ok(target)) => {
                 shown.extend(b" -> ");
-                shown.extend(quoted(&target, look.is_terminal()).iter());
+                // What leads nowhere is written as it is.
+                let end = look.needs_inodes().then(|| look_at(volume, path)).flatten();
+                shown.extend(look.name(&target, end.as_deref(), false));
             }
             Some(Err(error)) => errors.push(error),
             None => {}
@@ -81,6 +84,11 @@ impl Row {
         };
         (row, errors)
     }
+}
+
+/// What a link leads to.
+fn look_at(volume: &Volume, path: &[u8]) -> Option<Arc<Inode>> {
+    Some(image::find(volume, path, true).ok()?.metadata())
 }
 
 /// A number of bytes, with a unit if somebody is to read it.

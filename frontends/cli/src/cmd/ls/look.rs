@@ -1,7 +1,7 @@
 //! How `ls` shows a name: quoted, in a colour, with a mark for its type.
 //!
-//! Input: a name and what it stands for; the variable LS_COLORS, as dircolors(1) writes it. Output: bytes. Invariant: nothing that the variable holds but numbers
-//! gets to the terminal. Limits: a link is a link, wherever it leads; of LS_COLORS those for types of files and for ends of names.
+//! Input: a name and what it stands for; the variable LS_COLORS, as dircolors(1) writes it. Output: bytes. Invariant: nothing that the
+//! variable holds but numbers gets to the terminal. Limits: of LS_COLORS those for types of files and for ends of names.
 
 use crate::args::{LsArgs, When};
 use crate::names::quoted;

@@ -1,8 +1,8 @@
 //! Regular files: their data on its way into a file without a name, which gets its names when all of it is there.
 //!
-//! Input: an open file of the host, the path of its copy. Output: the copy, whole, or none. Invariants: a file has as many owners as it has pieces on
+//! Input: an open file, the path of its copy. Output: the copy, whole, or none. Invariants: a file has as many owners as it has pieces on
 //! their way; the last one finishes it; what failed goes with the last of them, for it has no name. Limits: the host is read in the thread
-//! that walks.
+//! that walks; an image as it is written, by requests.
 
 use super::source::{Attributes, Identity, Source};
 use super::tree::Dir;
@@ -11,24 +11,32 @@ use crate::flow::Moving;
 use crate::report::Reason;
 use diorite::{Error, File, FileId};
 use diorite_format::features::Incompat;
-use rustix::fd::OwnedFd;
-use rustix::io::{Errno, pread};
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// A path for the copy, and the directory that is to be told when it is there.
-type Name = (Vec<u8>, Option<Rc<Dir>>);
+/// How messages call it.
+pub(super) const STANDARD_INPUT: &str = "standard input";
+
+/// A name that the copy gets.
+struct Name {
+    /// Where the file was found under one of its own.
+    found: PathBuf,
+    path: Vec<u8>,
+    /// It is to be told when the copy is there.
+    dir: Option<Rc<Dir>>,
+}
 
 /// A file whose data is on its way.
 pub(super) struct Copying {
     pub(super) file: File,
     id: FileId,
-    host: PathBuf,
+    /// What it is read from by requests.
+    source: Option<FileId>,
     size: Cell<u64>,
     attributes: Attributes,
-    /// It has other names on the host.
+    /// It has other names.
     shared: Option<Identity>,
     names: RefCell<Vec<Name>>,
     /// The first thing that went wrong.
@@ -47,14 +55,23 @@ impl Copying {
         Copying {
             file,
             id,
-            host: PathBuf::from("standard input"),
+            source: None,
             size: Cell::new(0),
             attributes,
             shared: None,
-            names: RefCell::new(vec![(path.to_vec(), None)]),
+            names: RefCell::new(vec![Name {
+                found: PathBuf::from(STANDARD_INPUT),
+                path: path.to_vec(),
+                dir: None,
+            }]),
             trouble: RefCell::new(None),
             failed: Cell::new(false),
         }
+    }
+
+    /// Notes that it could not be read.
+    pub(super) fn unread(&self, reason: Reason) {
+        self.failed(Trouble::Source(reason));
     }
 
     /// How much of it there is in all.
@@ -73,8 +90,12 @@ impl Copying {
     }
 
     /// One more name for when it is whole.
-    pub(super) fn add_name(&self, path: &[u8], dir: Option<&Rc<Dir>>) {
-        self.names.borrow_mut().push((path.to_vec(), dir.cloned()));
+    pub(super) fn add_name(&self, found: &Path, path: &[u8], dir: Option<&Rc<Dir>>) {
+        self.names.borrow_mut().push(Name {
+            found: found.to_owned(),
+            path: path.to_vec(),
+            dir: dir.cloned(),
+        });
     }
 }
 
@@ -102,35 +123,56 @@ impl Putter<'_> {
         path: Vec<u8>,
         dir: Option<Rc<Dir>>,
     ) -> Result<(), Trouble> {
-        check_empty(&source).map_err(Trouble::Source)?;
+        source.check_empty().map_err(Trouble::Source)?;
         let attributes = self.meta.read(&source).map_err(Trouble::Source)?;
         let unit = u64::from(self.volume.superblock().block_size());
         let ranges = source.data(unit).map_err(Trouble::Source)?;
         let above = &path[..path.iter().rposition(|c| *c == b'/').map_or(0, |at| at + 1)];
-        let file = self.volume.temporary(above, 0)?;
+        let from = source.file().and_then(|file| self.flow.attach_source(file));
+        let from = from.transpose().map_err(|e| Trouble::Source(e.into()))?;
+        let begun = self
+            .volume
+            .temporary(above, 0)
+            .and_then(|file| Ok((self.flow.attach(&file)?, file)));
+        let (id, file) = match begun {
+            Ok(begun) => begun,
+            Err(error) => {
+                if let Some(id) = from {
+                    self.flow.detach_source(id);
+                }
+                return Err(error.into());
+            }
+        };
         let copying = Rc::new(Copying {
-            id: self.flow.attach(&file)?,
+            id,
             file,
-            host: source.host.clone(),
+            source: from,
             size: Cell::new(source.size()),
             attributes,
             shared: source.is_shared().then(|| source.id()),
-            names: RefCell::new(vec![(path, dir)]),
+            names: RefCell::new(vec![Name {
+                found: source.found.clone(),
+                path,
+                dir,
+            }]),
             trouble: RefCell::new(None),
             failed: Cell::new(false),
         });
         self.links.begin(&source, &copying);
-        if !self.keep_inside(&copying, source.fd()) {
+        if !self.keep_inside(&copying, &source) {
             for range in ranges {
-                self.send(&copying, source.fd(), range);
+                match range {
+                    Ok(range) => self.send(&copying, &source, range),
+                    Err(reason) => copying.unread(reason),
+                }
             }
         }
-        self.settle(copying);
+        self.end_copy(copying);
         Ok(())
     }
 
     /// Puts a small file into its inode, on a volume that keeps such files there. False: it is to be sent.
-    fn keep_inside(&self, copying: &Copying, fd: &OwnedFd) -> bool {
+    fn keep_inside(&self, copying: &Copying, source: &Source) -> bool {
         let sb = self.volume.superblock();
         let most = u64::from(sb.geometry().inode_size());
         let keeps = sb.features().incompat.has(Incompat::INLINE_DATA);
@@ -139,7 +181,7 @@ impl Putter<'_> {
         }
         let mut data =
             vec![0; usize::try_from(copying.size.get()).expect("no larger than an inode")];
-        let kept = match read(fd, &mut data, 0) {
+        let kept = match source.read(&mut data, 0) {
             Ok(()) => copying.file.keep_inside(&data).map_err(Trouble::from),
             Err(reason) => Err(Trouble::Source(reason)),
         };
@@ -150,39 +192,54 @@ impl Putter<'_> {
     }
 
     /// Sends a range of bytes, piece by piece, as room allows.
-    fn send(&mut self, copying: &Rc<Copying>, fd: &OwnedFd, range: Range<u64>) {
+    fn send(&mut self, copying: &Rc<Copying>, source: &Source, range: Range<u64>) {
         let mut at = range.start;
         while at < range.end && !copying.has_failed() {
-            let Some(mut piece) = self.flow.piece(range.end - at) else {
-                self.settle_some(true);
-                continue;
+            let sent = match copying.source {
+                Some(from) => self.flow.fetch(copying, from, (at, range.end)),
+                None => self.send_read(copying, source, (at, range.end)),
             };
-            match read(fd, piece.bytes(), at) {
-                Ok(()) => at += self.flow.write(copying, at, piece),
-                Err(reason) => {
-                    self.flow.give_back(piece);
-                    copying.failed(Trouble::Source(reason));
-                }
+            match sent {
+                Some(next) => at = next,
+                None => self.take_ended(true),
+            }
+        }
+    }
+
+    /// Reads a piece in this thread, and sends it; says where to go on. None if there is no room.
+    fn send_read(
+        &mut self,
+        copying: &Rc<Copying>,
+        source: &Source,
+        (at, until): (u64, u64),
+    ) -> Option<u64> {
+        let mut piece = self.flow.piece(until - at)?;
+        match source.read(piece.bytes(), at) {
+            Ok(()) => Some(at + self.flow.write(copying, at, piece)),
+            Err(reason) => {
+                self.flow.give_back(piece);
+                copying.unread(reason);
+                Some(at)
             }
         }
     }
 
     /// Takes note of what has been written; waits for some of it if told so.
-    pub(super) fn settle_some(&mut self, wait: bool) {
+    pub(super) fn take_ended(&mut self, wait: bool) {
         for copying in self.flow.ended(wait) {
-            self.settle(copying);
+            self.end_copy(copying);
         }
     }
 
     /// Finishes everything that is under way.
-    pub(super) fn settle_all(&mut self) {
+    pub(super) fn finish_all(&mut self) {
         while self.flow.is_busy() {
-            self.settle_some(true);
+            self.take_ended(true);
         }
     }
 
     /// Lets go of a file; whoever is the last finishes it.
-    pub(super) fn settle(&mut self, copying: Rc<Copying>) {
+    pub(super) fn end_copy(&mut self, copying: Rc<Copying>) {
         let Some(done) = Rc::into_inner(copying) else {
             return;
         };
@@ -195,20 +252,25 @@ impl Putter<'_> {
         match finished {
             Ok(()) => self.name(&done, &names),
             Err(trouble) => {
-                let mut names = names.iter().map(|n| &n.0[..]);
-                self.fail(&done.host, names.next().unwrap_or_default(), trouble);
-                for name in names {
-                    let what = format!("it is another name of {}", done.host.display());
-                    self.fail(&done.host, name, Trouble::Refused(Reason::new(what)));
+                if let Some((first, others)) = names.split_first() {
+                    self.fail(&first.found, &first.path, trouble);
+                    for name in others {
+                        let what = format!("it is another name of {}", first.found.display());
+                        let trouble = Trouble::Refused(Reason::new(what));
+                        self.fail(&name.found, &name.path, trouble);
+                    }
                 }
             }
         }
         self.flow.detach(done.id);
+        if let Some(id) = done.source {
+            self.flow.detach_source(id);
+        }
         drop(done);
         self.progress.file(self.flow.bytes());
         names
             .into_iter()
-            .filter_map(|n| n.1)
+            .filter_map(|n| n.dir)
             .for_each(|dir| self.release(dir));
     }
 
@@ -225,40 +287,17 @@ impl Putter<'_> {
 
     fn name(&mut self, done: &Copying, names: &[Name]) {
         let mut named = false;
-        for (path, _) in names {
+        for Name { found, path, .. } in names {
             match self.volume.replace_file(&done.file, path) {
-                Ok(()) => named = true,
-                Err(error) => self.fail(&done.host, path, error.into()),
+                Ok(()) => {
+                    named = true;
+                    self.tell(found, path);
+                }
+                Err(error) => self.fail(found, path, error.into()),
             }
         }
         if named {
             self.links.done(done.shared, done.file.ino());
         }
     }
-}
-
-/// Files of the kernel's (/proc) have contents and say that they are empty: an empty copy would be none.
-fn check_empty(source: &Source) -> Result<(), Reason> {
-    let mut first = [0];
-    let is_empty = source.size() > 0
-        || match pread(source.fd(), &mut first, 0) {
-            Ok(read) => read == 0,
-            Err(errno) => return Err(Reason::host("cannot read it", errno)),
-        };
-    let what = "it has contents and says that it is empty: copy it to a file first";
-    is_empty.then_some(()).ok_or_else(|| Reason::new(what))
-}
-
-/// Reads all of `to` from `at`.
-fn read(fd: &OwnedFd, to: &mut [u8], at: u64) -> Result<(), Reason> {
-    let mut got = 0;
-    while got < to.len() {
-        match pread(fd, &mut to[got..], at + got as u64) {
-            Ok(0) => return Err(Reason::new("it became shorter while it was copied")),
-            Ok(n) => got += n,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(Reason::host("cannot read it", errno)),
-        }
-    }
-    Ok(())
 }

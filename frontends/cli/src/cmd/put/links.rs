@@ -1,6 +1,6 @@
-//! Hard links: a second name of a file of the host becomes a second name of its copy.
+//! Hard links: a second name of a file becomes a second name of its copy.
 //!
-//! Input: files of the host with more than one link. Output: names in the image. Invariant: a copy that is under way gets its other names when it
+//! Input: files with more than one link. Output: names in the image. Invariant: a copy that is under way gets its other names when it
 //! gets its first, so that none has a name before it is whole. Limits: a number per file with several names.
 
 use super::data::Copying;
@@ -68,7 +68,11 @@ impl Putter<'_> {
                         | Error::NotFound { .. }
                         | Error::TooManyLinks { .. },
                     ) => Ok(false),
-                    other => Ok(other.map(|()| true)?),
+                    Ok(()) => {
+                        self.tell(&source.found, path);
+                        Ok(true)
+                    }
+                    Err(error) => Err(error.into()),
                 }
             }
             Some(First::UnderWay(copying)) => {
@@ -76,7 +80,7 @@ impl Putter<'_> {
                 let Some(copying) = copying.upgrade() else {
                     return Ok(false);
                 };
-                copying.add_name(path, dir);
+                copying.add_name(&source.found, path, dir);
                 Ok(true)
             }
         }

@@ -1,15 +1,15 @@
 //! What a copy has besides its data: owner, attributes, mode, times; in this order.
 //!
-//! Input: what the host says, what the command line says instead. Output: changed inodes, warnings. Invariants: the owner comes first, for changing
+//! Input: what a source says, what the command line says instead. Output: changed inodes, warnings. Invariants: the owner comes first, for changing
 //! it takes set-user-id and capabilities away; what a directory hands down to new files does not stay on a copy. Limits: attributes that the
 //! image cannot hold are a warning, once per name, with the count at the end.
 
 use super::source::{Attributes, Source};
-use crate::args::PutArgs;
+use crate::args::CopiesArgs;
 use crate::modes::ModeChange;
 use crate::report::{Reason, Report};
 use diorite::{Error, SetAttr, Volume};
-use diorite_format::Ino;
+use diorite_format::{FileType, Ino};
 use std::collections::BTreeMap;
 
 /// How the names of access control lists begin.
@@ -26,7 +26,7 @@ pub(super) struct Meta {
 }
 
 impl Meta {
-    pub(super) fn new(args: &PutArgs) -> Meta {
+    pub(super) fn new(args: &CopiesArgs) -> Meta {
         Meta {
             owner: args.owner,
             group: args.group,
@@ -61,7 +61,7 @@ impl Meta {
         match &self.mode {
             // Bits without an x would shut directories.
             Some(ModeChange::Exactly(_)) if is_dir => {}
-            Some(_) if source.kind == rustix::fs::FileType::Symlink => {}
+            Some(_) if source.kind() == FileType::Symlink => {}
             Some(change) => {
                 found.mode = change.of(found.mode, is_dir);
                 // They would say something else.

@@ -1,6 +1,6 @@
-//! One entry of a directory: made in the image as what it is on the host.
+//! One entry of a directory: made in the image as what it is where it was found.
 //!
-//! Input: what was found on the host, the path of its copy. Output: a directory to walk, a file whose data is on its way, a link, a pipe, a device.
+//! Input: what was found, the path of its copy. Output: a directory to walk, a file whose data is on its way, a link, a pipe, a device.
 //! Invariants: a directory is merged with one that is there, and replaces nothing; what replaces a name is complete before. Limits: what is in the
 //! way of a directory stays.
 
@@ -27,11 +27,11 @@ impl Putter<'_> {
         path: Vec<u8>,
         dir: Option<Rc<Dir>>,
     ) -> Option<Rc<Dir>> {
-        let host = source.host.clone();
+        let found = source.found.clone();
         let made = self.make(source, path.clone(), dir);
         self.progress.entry(self.flow.bytes());
         made.unwrap_or_else(|trouble| {
-            self.fail(&host, &path, trouble);
+            self.fail(&found, &path, trouble);
             None
         })
     }
@@ -42,7 +42,7 @@ impl Putter<'_> {
         path: Vec<u8>,
         dir: Option<Rc<Dir>>,
     ) -> Result<Option<Rc<Dir>>, Trouble> {
-        if self.image == Some(source.id()) {
+        if self.images.contains(&source.id()) {
             return Err(Trouble::Refused(Reason::new(
                 "the image is not copied into itself",
             )));
@@ -52,9 +52,13 @@ impl Putter<'_> {
         }
         let there = look(self.volume, &path, false)?;
         match there {
-            Some(_) if self.args.no_clobber => return Ok(None),
+            Some(_) if self.args.copies.no_clobber => return Ok(None),
             Some(inode) if inode.is_dir() => {
                 return Err(Trouble::Refused(Reason::new("a directory is in its way")));
+            }
+            Some(inode) if self.is_in_use(inode.ino) => {
+                let why = "it would overwrite the image that is copied from";
+                return Err(Trouble::Refused(Reason::new(why)));
             }
             _ => {}
         }
@@ -75,7 +79,10 @@ impl Putter<'_> {
         parent: Option<Rc<Dir>>,
     ) -> Result<Rc<Dir>, Trouble> {
         let made = match self.volume.mkdir(&path, PRIVATE_DIR) {
-            Ok(ino) => (ino, true),
+            Ok(ino) => {
+                self.tell(&source.found, &path);
+                (ino, true)
+            }
             Err(Error::Exists { .. }) => {
                 let ino = self.volume.resolve(&path, false)?;
                 if !inode(self.volume, ino)?.is_dir() {
@@ -105,6 +112,7 @@ impl Putter<'_> {
             return Err(error.into());
         }
         self.links.remember(source, ino);
+        self.tell(&source.found, path);
         self.progress.file(self.flow.bytes());
         Ok(())
     }
@@ -123,20 +131,12 @@ impl Putter<'_> {
     }
 
     fn make_node(&self, source: &Source, at: &[u8]) -> Result<Ino, Trouble> {
-        use rustix::fs::FileType as Host;
-        let kind = match source.kind {
-            Host::Symlink => {
+        Ok(match source.kind() {
+            FileType::Symlink => {
                 let target = source.target().map_err(Trouble::Source)?;
-                return Ok(self.volume.symlink(&target, at)?);
+                self.volume.symlink(&target, at)?
             }
-            Host::Fifo => FileType::Fifo,
-            Host::Socket => FileType::Socket,
-            Host::CharacterDevice => FileType::CharDevice,
-            Host::BlockDevice => FileType::BlockDevice,
-            Host::RegularFile | Host::Directory | Host::Unknown => {
-                return Err(Trouble::Source(Reason::new("of a kind that is not known")));
-            }
-        };
-        Ok(self.volume.mknod(at, kind, 0, source.rdev())?)
+            kind => self.volume.mknod(at, kind, 0, source.rdev())?,
+        })
     }
 }

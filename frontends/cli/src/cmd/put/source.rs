@@ -1,43 +1,71 @@
-//! The host's side: what a name in an open directory is, what it has, and where its data is.
+//! What is copied: what a name stands for, on the host or in another image; its attributes, and where its data is.
 //!
-//! Input: directories of the host, names. Output: types, attributes, ranges of data. Invariants: links are never followed, but in a SOURCE that
-//! ends with a slash; what is opened is what was looked at. Limits: a host without SEEK_DATA shows no holes.
+//! Input: paths, names in directories that were found. Output: types, attributes, ranges of data. Invariants: both sides answer the same
+//! questions; nothing is followed. Limits: those of the sides.
+//!
+//! | module | takes -> gives |
+//! |---|---|
+//! | `host` | a name in an open directory of the host -> what is there |
+//! | `inside` | a name in a directory of an image -> what is there |
+
+mod host;
+mod inside;
 
 use crate::report::Reason;
 use diorite::xattr::Xattr;
-use diorite_format::Timestamp;
+use diorite::{File, Volume};
 use diorite_format::inode::Rdev;
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, SeekFrom, Stat, fgetxattr, flistxattr, fstat,
-    lgetxattr, llistxattr, major, minor, openat, readlinkat, seek, statat,
-};
-use rustix::io::Errno;
+use diorite_format::{FileType, Ino, Timestamp};
+use host::OnHost;
+use inside::InImage;
+pub(crate) use inside::{Image, Lies};
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::rc::Rc;
 
-/// The largest list of attribute names, and the largest value, that Linux has.
-const MOST_XATTR: usize = 64 << 10;
-
-/// A file of the host, whatever its names are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Identity {
-    pub(super) device: u64,
-    inode: u64,
+/// Where SOURCEs are looked for.
+pub(crate) enum Origin {
+    /// On the host.
+    Host,
+    /// In an image.
+    Image(Rc<Image>),
 }
 
-/// What a name on the host stands for.
+impl Origin {
+    /// The volume, if it is one.
+    pub(super) fn volume(&self) -> Option<&Volume> {
+        match self {
+            Origin::Host => None,
+            Origin::Image(image) => Some(&image.volume),
+        }
+    }
+}
+
+/// A file, whatever its names are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Identity {
+    Host { device: u64, inode: u64 },
+    Image(Ino),
+}
+
+/// What a name stands for.
 pub(super) struct Source {
     /// Where it was found, for messages.
-    pub(super) host: PathBuf,
-    pub(super) kind: FileType,
-    stat: Stat,
-    /// It, open, if it is a file or a directory; else the directory that it is in.
-    fd: OwnedFd,
-    /// Its name there, unless it is open.
-    name: Option<Vec<u8>>,
+    pub(super) found: PathBuf,
+    side: Side,
+}
+
+enum Side {
+    Host(OnHost),
+    Image(InImage),
+}
+
+/// A name in a directory; in an image the inode that it stands for.
+pub(super) struct Name {
+    pub(super) name: Vec<u8>,
+    ino: Option<Ino>,
 }
 
 /// Owner, permissions, times, attributes.
@@ -51,172 +79,154 @@ pub(super) struct Attributes {
     pub(super) xattrs: Vec<Xattr>,
 }
 
+/// The number of what is no device.
+const NO_DEVICE: Rdev = Rdev { major: 0, minor: 0 };
+
+/// Ranges of bytes, in order.
+type Ranges<'a> = Box<dyn Iterator<Item = Result<Range<u64>, Reason>> + 'a>;
+
 impl Source {
-    /// A SOURCE of the command line.
-    pub(super) fn of_path(path: &OsStr) -> Result<Source, Reason> {
-        Source::find(CWD, path.as_bytes(), PathBuf::from(path))
-    }
-
-    /// A name in an open directory.
-    pub(super) fn in_dir(dir: &Source, name: &[u8]) -> Result<Source, Reason> {
-        Source::find(dir.fd.as_fd(), name, dir.host.join(OsStr::from_bytes(name)))
-    }
-
-    fn find(dir: BorrowedFd<'_>, name: &[u8], host: PathBuf) -> Result<Source, Reason> {
-        let stat = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(plain)?;
-        let kind = FileType::from_raw_mode(stat.st_mode);
-        if !matches!(kind, FileType::RegularFile | FileType::Directory) {
-            let (fd, name) = holder(dir, name).map_err(plain)?;
-            let name = Some(name);
-            return Ok(Source {
-                host,
-                kind,
-                stat,
-                fd,
-                name,
-            });
+    /// A SOURCE of the command line; where it was looked for and why it cannot be copied.
+    pub(super) fn of_path(origin: &Origin, path: &OsStr) -> Result<Source, (PathBuf, Reason)> {
+        let bytes = path.as_bytes();
+        let (found, side) = match origin {
+            Origin::Host => (path.into(), OnHost::of_path(bytes).map(Side::Host)),
+            Origin::Image(image) => {
+                let side = InImage::of_path(image, bytes).map(Side::Image);
+                (image.shown(path), side)
+            }
+        };
+        match side {
+            Ok(side) => Ok(Source { found, side }),
+            Err(reason) => Err((found, reason)),
         }
-        let fd = open(dir, name, kind == FileType::Directory).map_err(plain)?;
-        // A pipe that has taken its place meanwhile is not waited for, and not read.
-        let stat = fstat(&fd).map_err(plain)?;
-        if FileType::from_raw_mode(stat.st_mode) != kind {
-            return Err(Reason::new("it became something else meanwhile"));
-        }
-        let name = None;
-        Ok(Source {
-            host,
-            kind,
-            stat,
-            fd,
-            name,
-        })
     }
 
-    /// The file that a path of the host leads to.
-    pub(super) fn identity(path: &Path) -> Option<Identity> {
-        let stat = statat(CWD, path, AtFlags::empty()).ok()?;
-        Some(Identity::of(&stat))
+    /// A name in a directory.
+    pub(super) fn in_dir(dir: &Source, name: &Name) -> Result<Source, Reason> {
+        let side = match &dir.side {
+            Side::Host(dir) => Side::Host(dir.below(&name.name)?),
+            Side::Image(dir) => Side::Image(dir.below(name)?),
+        };
+        let found = dir.found_below(name);
+        Ok(Source { found, side })
+    }
+
+    /// Where a name in this directory is found.
+    pub(super) fn found_below(&self, name: &Name) -> PathBuf {
+        self.found.join(OsStr::from_bytes(&name.name))
+    }
+
+    pub(super) fn kind(&self) -> FileType {
+        match &self.side {
+            Side::Host(host) => host.kind,
+            Side::Image(inside) => inside.kind,
+        }
     }
 
     pub(super) fn id(&self) -> Identity {
-        Identity::of(&self.stat)
+        match &self.side {
+            Side::Host(host) => host.id(),
+            Side::Image(inside) => Identity::Image(inside.ino()),
+        }
+    }
+
+    /// The file system that it is on: an image is one.
+    pub(super) fn device(&self) -> u64 {
+        match &self.side {
+            Side::Host(host) => host.device(),
+            Side::Image(_) => 0,
+        }
     }
 
     /// It has other names.
     pub(super) fn is_shared(&self) -> bool {
-        self.stat.st_nlink > 1
+        match &self.side {
+            Side::Host(host) => host.is_shared(),
+            Side::Image(inside) => inside.inode.links > 1,
+        }
     }
 
     pub(super) fn is_dir(&self) -> bool {
-        self.kind == FileType::Directory
+        self.kind() == FileType::Directory
     }
 
     pub(super) fn size(&self) -> u64 {
-        u64::try_from(self.stat.st_size).unwrap_or(0)
+        match &self.side {
+            Side::Host(host) => host.size(),
+            Side::Image(inside) => inside.inode.size,
+        }
     }
 
     pub(super) fn size_if_file(&self) -> Option<u64> {
-        (self.kind == FileType::RegularFile).then(|| self.size())
+        (self.kind() == FileType::Regular).then(|| self.size())
     }
 
-    /// The open file.
-    pub(super) fn fd(&self) -> &OwnedFd {
-        &self.fd
-    }
-
+    /// Of a device.
     pub(super) fn rdev(&self) -> Rdev {
-        Rdev {
-            major: major(self.stat.st_rdev),
-            minor: minor(self.stat.st_rdev),
+        match &self.side {
+            Side::Host(host) => host.rdev(),
+            Side::Image(inside) => inside.inode.rdev().unwrap_or(NO_DEVICE),
         }
     }
 
     /// What a symbolic link says.
     pub(super) fn target(&self) -> Result<Vec<u8>, Reason> {
-        let name = self.name.as_deref().unwrap_or_default();
-        let target = readlinkat(&self.fd, name, Vec::new()).map_err(plain)?;
-        Ok(target.into_bytes())
+        match &self.side {
+            Side::Host(host) => host.target(),
+            Side::Image(inside) => inside.target(),
+        }
     }
 
-    /// The names in an open directory, in the order of their bytes.
-    pub(super) fn names(&self) -> Result<Vec<Vec<u8>>, Reason> {
-        let mut names = Vec::new();
-        for entry in Dir::read_from(&self.fd).map_err(plain)? {
-            let entry = entry.map_err(plain)?;
-            let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." {
-                names.push(name.to_vec());
-            }
-        }
-        names.sort_unstable();
+    /// The names in a directory, in the order of their bytes; what is `wrong` with those that cannot be read.
+    pub(super) fn names(&self, wrong: &mut Vec<Reason>) -> Result<Vec<Name>, Reason> {
+        let mut names = match &self.side {
+            Side::Host(host) => host.names()?,
+            Side::Image(inside) => inside.names(wrong)?,
+        };
+        names.retain(|n| n.name != b"." && n.name != b"..");
+        names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(names)
     }
 
     /// What it has besides its data.
     pub(super) fn attributes(&self, xattrs: bool) -> Result<Attributes, Reason> {
-        let time = |secs: i64, nanos: i64| Timestamp {
-            secs,
-            nanos: u32::try_from(nanos).unwrap_or(0),
-        };
-        let stat = &self.stat;
-        let mode = u16::try_from(stat.st_mode & 0o7777).expect("masked to twelve bits");
-        Ok(Attributes {
-            uid: stat.st_uid,
-            gid: stat.st_gid,
-            mode,
-            atime: time(stat.st_atime, stat.st_atime_nsec),
-            mtime: time(stat.st_mtime, stat.st_mtime_nsec),
-            xattrs: if xattrs { self.xattrs()? } else { Vec::new() },
+        match &self.side {
+            Side::Host(host) => host.attributes(xattrs),
+            Side::Image(inside) => inside.attributes(xattrs),
+        }
+    }
+
+    /// Its size is that of its contents.
+    pub(super) fn check_empty(&self) -> Result<(), Reason> {
+        match &self.side {
+            Side::Host(host) => host.check_empty(),
+            Side::Image(_) => Ok(()),
+        }
+    }
+
+    /// Where its data is, holes left out; rounded down and out to `unit`, in order, not overlapping.
+    pub(super) fn data(&self, unit: u64) -> Result<Ranges<'_>, Reason> {
+        Ok(match &self.side {
+            Side::Host(host) => Box::new(host.data(unit)?.into_iter().map(Ok)),
+            Side::Image(inside) => Box::new(inside.data(unit)),
         })
     }
 
-    fn xattrs(&self) -> Result<Vec<Xattr>, Reason> {
-        let fd = &self.fd;
-        let Some(name) = &self.name else {
-            return xattrs(|to| flistxattr(fd, to), |name, to| fgetxattr(fd, name, to));
-        };
-        // There is no such call relative to a directory; /proc leads to the one that is open.
-        let mut place = format!("/proc/self/fd/{}/", fd.as_raw_fd()).into_bytes();
-        place.extend(name);
-        let place = &place[..];
-        xattrs(
-            |to| llistxattr(place, to),
-            |name, to| lgetxattr(place, name, to),
-        )
+    /// Reads all of `to` from `at`.
+    pub(super) fn read(&self, to: &mut [u8], at: u64) -> Result<(), Reason> {
+        match &self.side {
+            Side::Host(host) => host.read(to, at),
+            Side::Image(inside) => inside.read(to, at),
+        }
     }
 
-    /// Where the data of an open file is, hole by hole left out; rounded down and out to `unit`, in order, not touching.
-    pub(super) fn data(&self, unit: u64) -> Result<Vec<Range<u64>>, Reason> {
-        let size = self.size();
-        let held = u64::try_from(self.stat.st_blocks)
-            .unwrap_or(0)
-            .saturating_mul(512);
-        if held >= size {
-            return Ok(std::iter::once(0..size).filter(|r| !r.is_empty()).collect());
+    /// The file, if it is an image's.
+    pub(super) fn file(&self) -> Option<&File> {
+        match &self.side {
+            Side::Host(_) => None,
+            Side::Image(inside) => Some(&inside.file),
         }
-        let (mut ranges, mut at): (Vec<Range<u64>>, u64) = (Vec::new(), 0);
-        while at < size {
-            let from = match seek(&self.fd, SeekFrom::Data(at)) {
-                Ok(from) => from.max(at),
-                // No more data.
-                Err(Errno::NXIO) => break,
-                Err(Errno::INVAL) => at,
-                Err(errno) => return Err(plain(errno)),
-            };
-            let to = match seek(&self.fd, SeekFrom::Hole(from)) {
-                Ok(to) if to > from => to.min(size),
-                Ok(_) | Err(Errno::INVAL | Errno::NXIO) => size,
-                Err(errno) => return Err(plain(errno)),
-            };
-            at = to;
-            let rounded = from - from % unit..to.next_multiple_of(unit).min(size);
-            match ranges.last_mut() {
-                Some(last) if last.end >= rounded.start => last.end = rounded.end,
-                _ if rounded.is_empty() => {}
-                _ => ranges.push(rounded),
-            }
-        }
-        Ok(ranges)
     }
 }
 
@@ -232,73 +242,4 @@ impl Attributes {
             xattrs: Vec::new(),
         }
     }
-}
-
-impl Identity {
-    /// What is open.
-    pub(super) fn of_open(fd: impl AsFd) -> Option<Identity> {
-        Some(Identity::of(&fstat(fd).ok()?))
-    }
-
-    fn of(stat: &Stat) -> Identity {
-        Identity {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-        }
-    }
-}
-
-/// The directory that a name is in, open, and the name there: a path of the command line has its own.
-fn holder(dir: BorrowedFd<'_>, name: &[u8]) -> Result<(OwnedFd, Vec<u8>), Errno> {
-    let cut = name.iter().rposition(|c| *c == b'/').map_or(0, |at| at + 1);
-    let (above, last) = name.split_at(cut);
-    let above: &[u8] = if above.is_empty() { b"." } else { above };
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok((openat(dir, above, flags, Mode::empty())?, last.to_vec()))
-}
-
-/// Opens what is a file or a directory, without leaving a trace where the host allows that.
-fn open(dir: BorrowedFd<'_>, name: &[u8], is_dir: bool) -> Result<OwnedFd, Errno> {
-    let mut flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    if is_dir {
-        flags |= OFlags::DIRECTORY;
-    }
-    match openat(dir, name, flags | OFlags::NOATIME, Mode::empty()) {
-        // Only the owner may ask for that.
-        Err(Errno::PERM) => openat(dir, name, flags, Mode::empty()),
-        opened => opened,
-    }
-}
-
-fn plain(errno: Errno) -> Reason {
-    Reason::new(crate::report::errno_text(errno))
-}
-
-/// All attributes that we may see.
-fn xattrs(
-    list: impl Fn(&mut [u8]) -> Result<usize, Errno>,
-    get: impl Fn(&[u8], &mut [u8]) -> Result<usize, Errno>,
-) -> Result<Vec<Xattr>, Reason> {
-    let mut names = vec![0; MOST_XATTR];
-    let len = match list(&mut names) {
-        Ok(len) => len,
-        // None are possible there.
-        Err(Errno::OPNOTSUPP | Errno::PERM) => 0,
-        Err(errno) => return Err(plain(errno)),
-    };
-    let mut all = Vec::new();
-    for name in names[..len].split(|b| *b == 0).filter(|n| !n.is_empty()) {
-        let mut value = vec![0; MOST_XATTR];
-        match get(name, &mut value) {
-            Ok(len) => {
-                value.truncate(len);
-                let name = name.to_vec();
-                all.push(Xattr { name, value });
-            }
-            // Gone meanwhile, or not for us.
-            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::ACCESS | Errno::PERM) => {}
-            Err(errno) => return Err(plain(errno)),
-        }
-    }
-    Ok(all)
 }

@@ -3,7 +3,7 @@
 //! Input: standard input, the path of the copy. Output: a file that has its name when all of it is there. Invariants: those of regular files; nothing is read
 //! for a file that is not to be made. Limits: a new file belongs to root and is mode 0644 unless the command line says otherwise; zeros take space.
 
-use super::data::Copying;
+use super::data::{Copying, STANDARD_INPUT};
 use super::source::{Attributes, Identity};
 use super::{Putter, Trouble};
 use crate::image::NEW_FILE;
@@ -19,20 +19,20 @@ impl Putter<'_> {
     pub(super) fn stdin(&mut self, path: &[u8]) {
         self.progress.expect(None);
         if let Err(trouble) = self.stream(path) {
-            self.fail(Path::new("standard input"), path, trouble);
+            self.fail(Path::new(STANDARD_INPUT), path, trouble);
         }
     }
 
     fn stream(&mut self, path: &[u8]) -> Result<(), Trouble> {
         let refused = |what: &str| Err(Trouble::Refused(Reason::new(what)));
         match look(self.volume, path, false)? {
-            Some(_) if self.args.no_clobber => return Ok(()),
+            Some(_) if self.args.copies.no_clobber => return Ok(()),
             Some(inode) if inode.is_dir() => {
                 return refused("Is a directory; standard input has no name to go into it with");
             }
             _ => {}
         }
-        if self.image.is_some() && self.image == Identity::of_open(stdin()) {
+        if Identity::of_open(stdin()).is_some_and(|id| self.images.contains(&id)) {
             return refused("the image is not copied into itself");
         }
         let above = &path[..path.iter().rposition(|c| *c == b'/').map_or(0, |at| at + 1)];
@@ -43,7 +43,7 @@ impl Putter<'_> {
             .of_new(Attributes::new(NEW_FILE, self.volume.now()));
         let copying = Rc::new(Copying::of_stream(file, id, attributes, path));
         self.send_stream(&copying);
-        self.settle(copying);
+        self.end_copy(copying);
         Ok(())
     }
 
@@ -52,7 +52,7 @@ impl Putter<'_> {
         let mut at = 0;
         while !copying.has_failed() {
             let Some(mut piece) = self.flow.piece(u64::MAX) else {
-                self.settle_some(true);
+                self.take_ended(true);
                 continue;
             };
             let room = piece.bytes().len();

@@ -1,21 +1,20 @@
-//! Directories: the walk through those of the host, and their copies in the image.
+//! Directories: the walk through those of the host or of another image, and their copies in the image.
 //!
-//! Input: a directory of the host and the path of its copy. Output: calls of `node` for every entry. Invariants: the walk keeps its own stack; a
-//! directory gets its owner, mode and times when the last file in it has ended. Limits: a descriptor per level, 1,000 levels; the names
-//! of a directory are read at once.
+//! Input: a directory and the path of its copy. Output: calls of `node` for every entry. Invariants: the walk keeps its own stack; a
+//! directory gets its owner, mode and times when the last file in it has ended. Limits: a descriptor per level of the host, 1,000 levels;
+//! the names of a directory are read at once.
 
-use super::source::{Attributes, Source};
+use super::source::{Attributes, Name, Source};
 use super::{Putter, Trouble};
 use crate::paths::join;
 use crate::report::Reason;
 use diorite_format::Ino;
-use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
 /// Levels of directories.
-const DEEPEST: usize = 1_000;
+pub(super) const DEEPEST: usize = 1_000;
 
-/// A directory of the host, and its copy.
+/// A directory, and its copy.
 pub(super) struct Dir {
     pub(super) source: Source,
     pub(super) path: Vec<u8>,
@@ -29,13 +28,13 @@ pub(super) struct Dir {
 /// One level of the walk.
 struct Frame {
     dir: Rc<Dir>,
-    names: std::vec::IntoIter<Vec<u8>>,
+    names: std::vec::IntoIter<Name>,
 }
 
 impl Putter<'_> {
     /// Copies a SOURCE to a path, and everything below it.
     pub(super) fn top(&mut self, source: Source, path: Vec<u8>) {
-        let device = source.id().device;
+        let device = source.device();
         if let Some(dir) = self.item(source, path, None) {
             self.walk(dir, device);
         }
@@ -43,10 +42,10 @@ impl Putter<'_> {
 
     /// Copies what is in a SOURCE into a directory that is there, which becomes as it is.
     pub(super) fn merge(&mut self, source: Source, path: Vec<u8>) {
-        let (device, host) = (source.id().device, source.host.clone());
+        let (device, found) = (source.device(), source.found.clone());
         match self.existing(source, path.clone()) {
             Ok(dir) => self.walk(dir, device),
-            Err(trouble) => self.fail(&host, &path, trouble),
+            Err(trouble) => self.fail(&found, &path, trouble),
         }
     }
 
@@ -94,7 +93,7 @@ impl Putter<'_> {
                 let why =
                     format!("more than {DEEPEST} directories deep; what is in it is not copied");
                 let trouble = Trouble::Refused(Reason::new(why));
-                self.fail(&below.source.host, &below.path, trouble);
+                self.fail(&below.source.found, &below.path, trouble);
                 self.release(below);
             }
         }
@@ -102,13 +101,18 @@ impl Putter<'_> {
 
     /// Begins a directory; none if it cannot be read.
     fn enter(&mut self, dir: Rc<Dir>) -> Option<Frame> {
-        match dir.source.names() {
+        let mut wrong = Vec::new();
+        let names = dir.source.names(&mut wrong);
+        for reason in wrong {
+            self.fail(&dir.source.found, &dir.path, Trouble::Source(reason));
+        }
+        match names {
             Ok(names) => {
                 let names = names.into_iter();
                 Some(Frame { dir, names })
             }
             Err(reason) => {
-                self.fail(&dir.source.host, &dir.path, Trouble::Source(reason));
+                self.fail(&dir.source.found, &dir.path, Trouble::Source(reason));
                 self.release(dir);
                 None
             }
@@ -116,16 +120,16 @@ impl Putter<'_> {
     }
 
     /// Copies one entry; gives back a directory that is to be walked.
-    fn entry(&mut self, dir: &Rc<Dir>, name: &[u8], device: u64) -> Option<Rc<Dir>> {
-        let path = join(&dir.path, name);
+    fn entry(&mut self, dir: &Rc<Dir>, name: &Name, device: u64) -> Option<Rc<Dir>> {
+        let path = join(&dir.path, &name.name);
         match Source::in_dir(&dir.source, name) {
             Ok(source) => {
-                let elsewhere = source.id().device != device;
-                if elsewhere && self.args.one_file_system && !source.is_dir() {
+                let elsewhere = source.device() != device;
+                if elsewhere && self.args.copies.one_file_system && !source.is_dir() {
                     return None;
                 }
                 let below = self.item(source, path, Some(dir.clone()))?;
-                if elsewhere && self.args.one_file_system {
+                if elsewhere && self.args.copies.one_file_system {
                     // The directory that it is mounted on is there, empty.
                     self.release(below);
                     return None;
@@ -133,8 +137,8 @@ impl Putter<'_> {
                 Some(below)
             }
             Err(reason) => {
-                let host = dir.source.host.join(std::ffi::OsStr::from_bytes(name));
-                self.fail(&host, &path, Trouble::Source(reason));
+                let found = dir.source.found_below(name);
+                self.fail(&found, &path, Trouble::Source(reason));
                 None
             }
         }
@@ -148,7 +152,7 @@ impl Putter<'_> {
                 .meta
                 .set(self.volume, dir.ino, &dir.attributes, dir.is_new);
             if let Err(error) = set {
-                self.fail(&dir.source.host, &dir.path, error.into());
+                self.fail(&dir.source.found, &dir.path, error.into());
             }
             next = dir.parent;
         }

@@ -11,7 +11,7 @@ fn wish(states: usize, cache: Cache, keep: &tempfile::TempDir) -> Wish {
     }
 }
 
-/// Rule D1: on honest disks of every kind nothing that was promised is lost.
+/// Rule D1: nothing that was promised is lost on disks of any kind that report their cache correctly.
 #[test]
 fn promises_are_kept() {
     let keep = tempfile::tempdir().expect("a scratch directory");
@@ -22,7 +22,7 @@ fn promises_are_kept() {
     }
 }
 
-/// The judge can find something: on a disk that denies its cache promises cannot be kept. A kept state repeats.
+/// The judge finds lost data: on a disk that hides its cache, promises cannot be kept. Judging the kept state again finds it, too.
 #[test]
 fn what_a_disk_loses_is_found() {
     let keep = tempfile::tempdir().expect("a scratch directory");

@@ -14,14 +14,14 @@ fn write(id: u64, disk: usize, sector: u64, value: u8, durable: bool, flushes: b
     }
 }
 
-/// The first byte of a sector, after a cut with this left.
+/// The first byte of a sector after a cut that leaves `left`.
 fn byte(log: &[Event], at: usize, left: Left, (disk, sector): (usize, usize)) -> u8 {
     let mut walk = Walk::new(vec![vec![0; DISK]; 2], log);
     let left = [left; 2];
     walk.with_images(Cut { at, left }, |images| images[disk][sector * SECTOR])
 }
 
-/// Rule D1: a flush covers what had ended before it began, on its own disk, and nothing else.
+/// Rule D1: a flush covers the writes to its own disk that ended before it began, and nothing else.
 #[test]
 fn a_flush_covers_what_had_ended_before_it_began() {
     let flush = |id, disk| Event::Flush { id, disk };
@@ -48,7 +48,8 @@ fn a_flush_covers_what_had_ended_before_it_began() {
     assert_eq!(byte(&log, log.len(), Left::Ended, (0, 1)), 1);
 }
 
-/// A write with FUA is there when it has ended; where it is followed by a flush, what had ended before it was asked for too.
+/// A write with FUA is there once it has ended. If the disk flushes after such a write, everything that ended before its request is
+/// there, too.
 #[test]
 fn a_durable_write_is_there_when_it_has_ended() {
     for flushes in [false, true] {
@@ -66,7 +67,7 @@ fn a_durable_write_is_there_when_it_has_ended() {
     }
 }
 
-/// What comes back over a durable write is never what was there before it.
+/// After a durable write, its sector never holds what was there before it.
 #[test]
 fn nothing_older_than_a_durable_write_comes_back() {
     let log = [
@@ -81,7 +82,7 @@ fn nothing_older_than_a_durable_write_comes_back() {
     }
 }
 
-/// The images are as before when they are given back.
+/// The images are unchanged after each cut.
 #[test]
 fn a_walk_leaves_no_trace_of_a_cut() {
     let log = [write(0, 0, 0, 1, false, false), Event::Ended { id: 0 }];

@@ -26,7 +26,7 @@ fn of(writes: Vec<Write>, syncs: Vec<Sync>) -> History {
     }
 }
 
-/// The numbers of the writes that a sector may show; 0 is what it began with.
+/// The numbers of the writes that a sector may hold; 0 for what it began with.
 fn may(history: &History, sector: usize, cut: usize) -> Vec<u32> {
     let number = |value: &Value| match value {
         Value::Zeros => 0,
@@ -41,7 +41,7 @@ fn a_promised_write_replaces_what_was_acknowledged_before_it_was_asked_for() {
     let history = of(
         vec![
             write(0..1, Promise::Nothing, 1, 2),
-            // In flight together with the promised one: either may come last.
+            // In flight together with the promised write: either may end up on the disk.
             write(0..1, Promise::Nothing, 3, 6),
             write(0..1, Promise::Data, 4, 8),
             write(0..1, Promise::Nothing, 9, 10),
@@ -53,7 +53,7 @@ fn a_promised_write_replaces_what_was_acknowledged_before_it_was_asked_for() {
     assert_eq!(may(&history, 0, 20), [2, 3, 4]);
 }
 
-/// Rule D1: a sync counts for what was acknowledged before it was asked for, once it has returned.
+/// Rule D1: a sync covers what was acknowledged before it was requested, once it has returned.
 #[test]
 fn a_sync_promises_what_was_acknowledged_before_it_was_asked_for() {
     let sync = |of, promise, asked| Sync {
@@ -78,7 +78,7 @@ fn a_sync_promises_what_was_acknowledged_before_it_was_asked_for() {
     }
 }
 
-/// Rule C7: fsync and O_SYNC promise the time, fdatasync and O_DSYNC do not.
+/// Rule C7: fsync and O_SYNC promise the times, fdatasync and O_DSYNC do not.
 #[test]
 fn times_are_promised_by_some() {
     for (promise, least) in [(Promise::Data, 0), (Promise::Times, 3)] {

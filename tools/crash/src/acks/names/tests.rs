@@ -28,7 +28,7 @@ fn synced(of: Of) -> History {
     }
 }
 
-/// What is shown is what was there after some change, not before one that a sync of its directory has promised.
+/// The names are those after some change, and not after one before the last change that a sync of its directory has promised.
 #[test]
 fn names_are_as_after_a_change_that_is_late_enough() {
     let (one, two) = (slot(0, 0), slot(0, 1));

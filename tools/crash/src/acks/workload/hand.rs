@@ -1,6 +1,6 @@
-//! What it is: one thread of a workload. Input: a scene, a seed. Output: requests, noted. Invariants: what one thread writes is mostly in
-//! sectors of its own, in blocks that it shares; one step ends before the next begins, but for batches on a queue, which are in flight
-//! together. Limits: see [`super`].
+//! What it is: one thread of a workload. Input: a scene, a seed. Output: requests, noted. Invariants: most of what a thread writes
+//! is in sectors of its own, in blocks that other threads write, too; a step ends before the next begins, but the requests of a
+//! batch are in flight together. Limits: see [`super`].
 
 use super::super::bed::LOG;
 use super::super::history::{Of, Promise, Write};
@@ -18,11 +18,11 @@ use std::ops::Range;
 /// Kinds of steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A write, of data or into space that is not written yet.
+    /// A write, into data or into space that is not written yet.
     Write,
-    /// The same, promised.
+    /// A write whose acknowledgement promises that it is durable.
     Promised,
-    /// The same, of a sector that somebody has just written, or is about to: its map may not be committed.
+    /// A promised write to a sector that another write has just been requested for: its mapping may not be committed.
     Chase,
     Append,
     /// An fsync or fdatasync of any file, whoever wrote it.
@@ -30,17 +30,17 @@ enum Kind {
     SyncVolume,
     SyncDir,
     Names,
-    /// A range made zero.
+    /// A range is made zero.
     Zero,
     /// Several requests on a queue.
     Batch,
-    /// The flag S, set on a file that others have open and attached.
+    /// Sets the flag S on a file that others have open and attached.
     Flag,
-    /// A write into a file that this thread has made, and perhaps its fsync.
+    /// A write into a file that this thread has created, perhaps with an fsync.
     New,
 }
 
-/// How often a step is of a kind, where a thread likes it.
+/// How often a step is of a kind, in a thread that does this kind at all.
 const KINDS: [(Kind, u64); 12] = [
     (Kind::Write, 6),
     (Kind::Promised, 10),
@@ -56,7 +56,7 @@ const KINDS: [(Kind, u64); 12] = [
     (Kind::New, 3),
 ];
 
-/// How a file is opened.
+/// The ways in which a file is opened.
 const FLAVOURS: [OpenFlags; 3] = [
     OpenFlags {
         write: true,
@@ -77,30 +77,30 @@ const FLAVOURS: [OpenFlags; 3] = [
 
 const DEPTH: u32 = 8;
 
-/// Writes that are chased.
+/// How many of the last writes [`Kind::Chase`] chooses from.
 const LATEST: usize = 4;
 
-/// A file that may get the flag S, as the one may that is appended to.
+/// A file that may get the flag S, besides the file for appends.
 const FLAGGED: u32 = 6;
 
-/// See the module.
+/// One thread. See the module.
 pub(super) struct Hand<'a> {
     pub(super) scene: &'a Scene<'a>,
     pub(super) thread: u32,
     pub(super) rng: Rng,
-    /// What it likes: kinds, and the sum of how often up to each.
+    /// The kinds of steps that the thread does, each with the sum of the frequencies up to it.
     likes: Vec<(Kind, u64)>,
-    /// The files of the bed: size in sectors, and a handle per flavour.
+    /// The files of the image: size in sectors, and a handle for each of [`FLAVOURS`].
     files: Vec<(u64, [File; 3])>,
     dirs: Vec<File>,
     queue: Queue,
     ids: Vec<FileId>,
-    /// The names that it has made, and files that it has made last.
+    /// The names that it has created, and the files that it created last.
     pub(super) shown: Shown,
     pub(super) made: Vec<(u32, File)>,
 }
 
-/// What a token of a queue stands for.
+/// What a queue's token refers to: the number of a write or of a sync.
 enum Token {
     Write(u32),
     Sync(usize),
@@ -166,7 +166,7 @@ impl<'a> Hand<'a> {
         found.map_or(Kind::Promised, |(kind, _)| *kind)
     }
 
-    /// A file that is not only appended to.
+    /// The number of a file other than that for appends.
     fn file(&mut self) -> u32 {
         let all: Vec<u32> = (0..).take(self.files.len()).filter(|n| *n != LOG).collect();
         *self.rng.pick(&all)
@@ -186,7 +186,7 @@ impl<'a> Hand<'a> {
         if count > 2 || self.rng.one_in(4) {
             return first..first + count;
         }
-        // A place of its own in a block that others write, too.
+        // Sectors of this thread's own, in a block that other threads write, too.
         let (threads, own) = (u64::from(self.scene.threads), u64::from(self.thread));
         let first = (first / (2 * threads) * 2 * threads + 2 * own).min(most - count);
         first..first + count
@@ -215,7 +215,7 @@ impl<'a> Hand<'a> {
         (number, buf)
     }
 
-    /// A write by a handle of this flavour, or with flags of its own.
+    /// A write through a handle of this flavour, or with these flags on the request.
     fn write(&mut self, flavour: usize) -> Result<()> {
         let file = self.file();
         let sectors = self.sectors(file);
@@ -230,7 +230,7 @@ impl<'a> Hand<'a> {
         self.write_to(file, first..first + 1, 1)
     }
 
-    /// One of the latest writes, where it went.
+    /// The place of one of the last writes.
     fn latest(&mut self) -> Option<(u32, Range<u64>)> {
         let told = self.scene.told();
         let latest = told.history.writes.iter().rev().take(LATEST);
@@ -340,7 +340,7 @@ impl<'a> Hand<'a> {
         Ok(())
     }
 
-    /// Seldom: else every file has it soon.
+    /// Seldom: otherwise both files would have the flag soon.
     fn set_flag(&mut self) -> Result<()> {
         if !self.rng.one_in(3) {
             return self.sync_dir();
@@ -352,7 +352,7 @@ impl<'a> Hand<'a> {
         Ok(())
     }
 
-    /// Requests in flight together: writes, appends and syncs of any flavour.
+    /// Requests that are in flight together: writes, appends and syncs of any flavour.
     fn batch(&mut self) -> Result<()> {
         let (mut batch, mut tokens) = (VecDeque::new(), Vec::new());
         for token in 0..2 + self.rng.below(5) {
@@ -394,7 +394,7 @@ impl<'a> Hand<'a> {
         (Token::Sync(number), request)
     }
 
-    /// Waits for all that the queue has.
+    /// Waits for everything that the queue has in flight.
     fn reap(&mut self, tokens: &[Token]) -> Result<()> {
         let mut done: Vec<Completion> = Vec::new();
         while self.queue.in_use() > 0 {
@@ -415,7 +415,7 @@ impl<'a> Hand<'a> {
         Ok(())
     }
 
-    /// A write behind the end of a file that this thread has made.
+    /// A write at the end of a file that this thread has created.
     fn write_new(&mut self) -> Result<()> {
         let Some((number, file)) = self.made.last().cloned() else {
             return self.change_names();
@@ -434,7 +434,7 @@ impl<'a> Hand<'a> {
     }
 }
 
-/// Each kind is liked by two threads in three.
+/// Each thread does each kind with a probability of two thirds.
 fn likes(rng: &mut Rng) -> Vec<(Kind, u64)> {
     let mut sum = 0;
     let mut likes = Vec::new();

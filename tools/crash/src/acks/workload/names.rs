@@ -1,12 +1,12 @@
 //! What it is: how a thread changes names.
-//! Input: the slots that it has. Output: changes, noted. Invariant: a change is one that must succeed. Limits: files only.
+//! Input: the slots of the thread. Output: changes, noted. Invariant: a change is always one that must succeed. Limits: files only.
 
 use super::super::names::{Change, DIRS, SLOTS, Slot};
 use super::hand::Hand;
 use crate::error::Result;
 use diorite::dir::RenameFlags;
 
-/// Files that a thread holds open.
+/// How many of its files a thread holds open.
 const HELD: usize = 4;
 
 impl Hand<'_> {
@@ -70,7 +70,7 @@ impl Hand<'_> {
     }
 
     fn rename(&mut self, from: Slot, to: Slot) -> Result<()> {
-        // Of two names of one file both stay.
+        // A rename between two names of one file changes nothing: both names stay.
         if self.shown.get(&from) == self.shown.get(&to) {
             return Ok(());
         }

@@ -1,7 +1,10 @@
-//! What it is: the judge of a file without a journal whose last changes were not durable: they may be there in any part, and e2fsck mended the rest.
-//! Input: its states from the last durable one on, and what it holds. Output: nothing, or the first sector that does not fit.
-//! Invariants: a sector is zeros, or what that place of the file held in one of these states; never what was there before the
-//! durable one, nor anybody else's. Limits: where ranges were taken out or put in a sector may come from any place of these states; the file may be gone.
+//! What it is: the judge of a file without a journal whose last changes were not durable: any part of them may be on the disk, and
+//! e2fsck repaired the rest.
+//! Input: the file's states from the last durable one on, and what it holds. Output: nothing, or the first sector that does not
+//! fit.
+//! Invariants: a sector is zeros, or what that position of the file held in one of these states; never what it held before the
+//! durable state, nor another file's data. Limits: after collapsed or inserted ranges, a sector may come from any position of these
+//! states; the file may be missing.
 
 use super::{Seen, is};
 use crate::bed::LARGEST_BLOCK;
@@ -72,14 +75,14 @@ fn cell(block: &Block) -> Option<usize> {
     }
 }
 
-/// The cell of a sector in this state.
+/// The cell that a sector is mapped to in this state.
 fn at(states: &States, state: &State, sector: u64) -> Option<usize> {
     let (block, within) = (sector / states.per_block(), sector % states.per_block());
     let block = state.blocks.get(usize::try_from(block).ok()?)?;
     Some(cell(block)? + usize::try_from(within).ok()?)
 }
 
-/// All that may be in a cell.
+/// Everything that a cell may hold.
 fn held(states: &States, durable: usize, cell: usize) -> Vec<Content> {
     states.may_hold(cell, durable, states.list.len() - 1)
 }

@@ -1,10 +1,10 @@
-//! Small histories of one file, and what may be found of it.
+//! Small histories of one file, and what it may hold after a cut.
 
 use super::*;
 use crate::stamp::Stamp;
 use crate::states::KeepSize;
 
-/// Six blocks of two sectors, all full.
+/// Six blocks of two sectors, all with data.
 fn states(changes: &[Change]) -> States {
     let start = Start {
         path: "/f".into(),
@@ -19,7 +19,7 @@ fn states(changes: &[Change]) -> States {
     states
 }
 
-/// Sectors by the place and the write that they came from; none is zeros.
+/// Sectors given by position and write; none is zeros.
 fn seen(sectors: &[Option<(u64, u32)>]) -> Seen {
     let held = |of: &Option<(u64, u32)>| match *of {
         None => Held::Zeros,
@@ -52,7 +52,8 @@ fn judge(changes: &[Change], durable: usize, seen: &Seen, in_parts: bool) -> boo
     judge_states(0, &states, &changes, durable, seen).is_ok()
 }
 
-/// What goes through the journal may be there from the front on, block by block; what goes to the device and is then mapped, all of it.
+/// A write through the journal may be there in part, from the front on, block by block; a write to the device is mapped afterwards,
+/// completely or not at all.
 #[test]
 fn a_write_into_a_hole_may_be_there_in_part() {
     let changes = [Change::Punch(4..8), Change::Write(4..8)];
@@ -70,7 +71,7 @@ fn a_write_into_a_hole_may_be_there_in_part() {
         assert!(!fits([None, None, Some(2), Some(2)], in_parts));
         assert!(!fits([Some(2), None, None, None], in_parts));
     }
-    // The size comes with the parts.
+    // The size grows with the parts.
     let changes = [Change::Truncate(4), Change::Write(4..8)];
     let there = |sectors: &[Option<(u64, u32)>]| judge(&changes, 1, &seen(sectors), true);
     let mut all = start();
@@ -105,7 +106,7 @@ fn a_punch_may_be_done_in_part() {
     assert!(!fits(&changes, 0, &part));
 }
 
-/// The hole that is taken out, or put in, may stand anywhere behind its place; nothing is lost.
+/// The hole of a collapsed or inserted range may be anywhere after its position while the shift is under way; no data is lost.
 #[test]
 fn a_shift_may_be_on_its_way() {
     let out = [Change::Collapse(2..4)];
@@ -124,7 +125,7 @@ fn a_shift_may_be_on_its_way() {
     assert!(!fits(&put, 1, &way));
 }
 
-/// Data goes before the transaction that comes after it.
+/// Data is written before the transaction that follows it.
 #[test]
 fn what_was_written_before_something_that_shows_is_there() {
     let changes = [Change::Write(0..1), Change::Truncate(11)];
@@ -134,7 +135,7 @@ fn what_was_written_before_something_that_shows_is_there() {
     new[0] = Some((0, 1));
     assert!(fits(&changes, 0, &new));
     assert!(fits(&changes, 0, &new[..11]));
-    // A change that leaves everything as it is shows nothing.
+    // A change without a visible effect settles nothing.
     let changes = [Change::Write(0..1), Change::Allocate(0..4, KeepSize::No)];
     assert!(fits(&changes, 0, &start()));
 }

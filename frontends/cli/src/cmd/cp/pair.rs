@@ -1,0 +1,188 @@
+//! Two images, opened: one to be read, the other to be written. Both may be the same, or lie in one.
+//!
+//! Input: two locators. Output: a [`Pair`]. Invariants: a volume that lies below both is opened once; nothing is opened for writing but
+//! what is written to, and what that lies in; all that was written to is closed, the innermost first. Limits: one image under two names
+//! is known by the host's file and where in it the file system begins.
+
+use crate::args::Global;
+use crate::cmd::put::Lies;
+use crate::image;
+use crate::report::Report;
+use diorite::{Error, LoopDevice, OpenFlags, OpenOptions, Volume};
+use diorite_block::Locator;
+use diorite_block::locator::FileLocator;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::sync::Arc;
+
+/// See the module.
+pub(super) struct Pair {
+    pub(super) source: Volume,
+    pub(super) dest: Volume,
+    /// Which file of the one the other one lies in.
+    pub(super) lies: Lies,
+    /// What the one that is written lies in, from the outermost on.
+    below: Vec<Volume>,
+}
+
+impl Pair {
+    /// Opens both; none, with messages, if that fails.
+    pub(super) fn open(
+        (from, to): (&str, &str),
+        global: &Global,
+        report: &mut Report,
+    ) -> Option<Pair> {
+        match common(from, to) {
+            Some((base, inner)) => Pair::on_one(&base, inner, (from, to), global, report),
+            None => {
+                let source = opened(from, report, |report| image::open(from, global, report))?;
+                let dest = image::open_for_writing(to, global, report)?;
+                Some(Pair {
+                    source,
+                    dest,
+                    lies: Lies::Apart,
+                    below: Vec::new(),
+                })
+            }
+        }
+    }
+
+    /// Opens images that lie in one volume, or are it.
+    fn on_one(
+        base: &Locator,
+        (from_inside, to_inside): (Vec<String>, Vec<String>),
+        (from, to): (&str, &str),
+        global: &Global,
+        report: &mut Report,
+    ) -> Option<Pair> {
+        let mut level = image::open_for_writing(&base.to_string(), global, report)?;
+        let options = image::options(global);
+        let (mut from_inside, mut to_inside) = (&from_inside[..], &to_inside[..]);
+        let mut below = Vec::new();
+        while let ([a, from_rest @ ..], [b, to_rest @ ..]) = (from_inside, to_inside) {
+            let inode = |path: &String| level.resolve(path, true).ok();
+            if inode(a).is_none() || inode(a) != inode(b) {
+                break;
+            }
+            (from_inside, to_inside) = (from_rest, to_rest);
+            let next = inner(&level, b, true, &options);
+            below.push(level);
+            level = failed(to, report, next)?;
+        }
+        let file = |path: &String| level.resolve(path, true).ok();
+        let lies = match (from_inside, to_inside) {
+            ([], []) => Lies::Same,
+            ([], [path, ..]) => file(path).map_or(Lies::Apart, Lies::DestInSource),
+            ([path, ..], []) => file(path).map_or(Lies::Apart, Lies::SourceInDest),
+            _ => Lies::Apart,
+        };
+        let mut source = level.clone();
+        for path in from_inside {
+            let next = inner(&source, path, false, &options);
+            source = opened(from, report, |report| failed(from, report, next))?;
+        }
+        let mut dest = level;
+        for path in to_inside {
+            let next = inner(&dest, path, true, &options);
+            below.push(dest);
+            dest = failed(to, report, next)?;
+        }
+        Some(Pair {
+            source,
+            dest,
+            lies,
+            below,
+        })
+    }
+}
+
+/// Ends both: what was written is durable, or this is a failure.
+pub(super) fn close(pair: Pair, report: &mut Report) {
+    let Pair {
+        source,
+        dest,
+        below,
+        ..
+    } = pair;
+    drop(source);
+    image::close(dest, report);
+    for volume in below.into_iter().rev() {
+        image::close(volume, report);
+    }
+}
+
+/// Does it with a report of messages about another image.
+fn opened(
+    img: &str,
+    report: &mut Report,
+    open: impl FnOnce(&mut Report) -> Option<Volume>,
+) -> Option<Volume> {
+    let mut own = Report::new(super::NAME, img);
+    let volume = open(&mut own);
+    report.failed(u8::from(own.has_failed()));
+    volume
+}
+
+fn failed(img: &str, report: &mut Report, volume: Result<Volume, Error>) -> Option<Volume> {
+    volume
+        .map_err(|error| image::refused(img, report, &error))
+        .ok()
+}
+
+/// Opens the image in a file of a volume.
+fn inner(volume: &Volume, path: &str, write: bool, options: &OpenOptions) -> Result<Volume, Error> {
+    let flags = OpenFlags {
+        write,
+        ..OpenFlags::default()
+    };
+    let file = volume.open_path(path, flags)?;
+    let name = format!("{}!{path}", volume.device().name());
+    let options = OpenOptions {
+        write,
+        ..options.clone()
+    };
+    Volume::open_device(Arc::new(LoopDevice::new(file, name)), &options)
+}
+
+/// Files inside each other, from the outermost on.
+type Inside = Vec<String>;
+
+/// What both images lie in, or are, on the host, and the files inside it; none if they have nothing in common.
+fn common(from: &str, to: &str) -> Option<(Locator, (Inside, Inside))> {
+    let parts = |text: &str| Some(apart(Locator::parse(text).ok()?));
+    let ((a, from), (b, to)) = (parts(from)?, parts(to)?);
+    let (Locator::File(one), Locator::File(other)) = (&a, &b) else {
+        return None;
+    };
+    (begins(one)? == begins(other)?).then_some((b, (from, to)))
+}
+
+/// The outermost part of a locator, and the files inside it.
+fn apart(mut locator: Locator) -> (Locator, Inside) {
+    let mut inside = Vec::new();
+    while let Locator::Inside { outer, path } = locator {
+        inside.insert(0, path);
+        locator = *outer;
+    }
+    (locator, inside)
+}
+
+/// The file or device of the host, and the byte of it where the file system begins.
+fn begins(file: &FileLocator) -> Option<(u64, u64, u64)> {
+    let found = file.path.metadata().ok()?;
+    let start = match file.part {
+        None => 0,
+        Some(number) => {
+            let table = FileLocator {
+                part: None,
+                ..file.clone()
+            };
+            let table = table.partitions().ok()??;
+            table.parts.iter().find(|p| p.number == number)?.start
+        }
+    };
+    let at = file.offset.checked_add(start)?;
+    Some(match found.file_type().is_block_device() {
+        true => (found.rdev(), 0, at),
+        false => (found.dev(), found.ino(), at),
+    })
+}

@@ -1,0 +1,68 @@
+//! Copies within one image: none lies in what it is a copy of.
+//!
+//! Input: a SOURCE, the place of its copy. Output: whether it may be made. Invariant: what a directory is in is found by its `..`, so
+//! links on the way do not matter. Limits: an image whose directories form a circle is looked at no deeper than trees are copied.
+
+use super::Putter;
+use super::place::Place;
+use super::source::{Identity, Lies, Origin, Source};
+use super::tree::DEEPEST;
+use crate::names::in_quotes;
+use crate::paths::{last_name, look};
+use crate::report::Reason;
+use diorite::Error;
+use diorite_format::Ino;
+use std::os::unix::ffi::OsStrExt;
+
+impl Putter<'_> {
+    /// Fails if a SOURCE would be copied to itself, or into itself.
+    pub(super) fn refuse_itself(&self, source: &Source, place: &Place) -> Result<(), Reason> {
+        let (Origin::Image(image), Identity::Image(ino)) = (self.origin, source.id()) else {
+            return Ok(());
+        };
+        if image.lies != Lies::Same {
+            return Ok(());
+        }
+        let (path, dir, there) = match place {
+            Place::Whole(path) => {
+                let dir = self.volume.resolve(path, true)?;
+                (path, dir, Some(dir))
+            }
+            Place::Inside(path) => {
+                let above = &path[..path.len() - last_name(path).len()];
+                let there = look(self.volume, path, false)?.map(|inode| inode.ino);
+                (path, self.volume.resolve(above, true)?, there)
+            }
+        };
+        let what = if there == Some(ino) {
+            "the two are the same file"
+        } else if source.is_dir() && self.is_below(dir, ino)? {
+            "a directory is not copied into itself"
+        } else {
+            return Ok(());
+        };
+        let path = [self.prefix.as_bytes(), path].concat();
+        let (from, to) = (source.found.as_os_str().as_bytes(), in_quotes(&path));
+        let from = in_quotes(from);
+        Err(Reason::new(format!("{what}: {from} -> {to}")))
+    }
+
+    /// Does the image that is copied from lie in this file?
+    pub(super) fn is_in_use(&self, ino: Ino) -> bool {
+        matches!(self.origin, Origin::Image(image) if image.lies == Lies::SourceInDest(ino))
+    }
+
+    /// Is the one directory the other, or in it?
+    fn is_below(&self, mut dir: Ino, above: Ino) -> Result<bool, Error> {
+        for _ in 0..DEEPEST {
+            if dir == above {
+                return Ok(true);
+            }
+            match self.volume.lookup(dir, "..")? {
+                Some(next) if dir != Ino::ROOT => dir = next,
+                _ => return Ok(false),
+            }
+        }
+        Ok(false)
+    }
+}
