@@ -91,7 +91,15 @@ impl Maker {
         permissions & !self.umask
     }
 
-    /// The permissions for a new inode of this group; without set-group-id if the maker is neither root nor in the group.
+    /// The permissions for a new directory: without set-user-id and set-group-id, as a process cannot ask for them.
+    pub(crate) fn of_directory(&self, permissions: u16) -> u16 {
+        match self.groups {
+            Some(_) => permissions & 0o1777,
+            None => permissions,
+        }
+    }
+
+    /// The permissions for an inode of this group; without set-group-id if the maker is neither root nor in the group.
     pub(crate) fn without_foreign_group(&self, permissions: u16, gid: u32) -> u16 {
         const SETGID: u16 = 0o2000;
         let groups = self.groups.as_deref().filter(|_| self.uid != 0);

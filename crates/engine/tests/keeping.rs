@@ -227,8 +227,7 @@ fn the_superblock_is_kept_as_the_kernel_keeps_it() {
         .args(["-o", "loop", theirs.to_str().unwrap(), &on])
         .output();
     if !mounted.as_ref().is_ok_and(|out| out.status.success()) {
-        common::kernel::not_mounted(&mounted);
-        return;
+        return common::kernel::not_mounted(&theirs, "loop", &mounted);
     }
     std::fs::write(at.join("file"), vec![5; 8 << 20]).unwrap();
     run("umount", &[&on]);

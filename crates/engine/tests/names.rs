@@ -279,3 +279,80 @@ fn names_of_every_byte() {
         fsck(&image);
     }
 }
+
+/// A path leads where it does on the kernel's mount, or fails the same way. The defects: a slash or "." behind a file or a link was taken
+/// for nothing, and a name that is too long for one that is missing.
+#[test]
+fn paths_lead_where_the_kernel_goes() {
+    let dir = scratch();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir_all(tree.join("d/sub")).unwrap();
+    std::fs::write(tree.join("d/file"), b"x").unwrap();
+    let long = "n".repeat(256);
+    let links = [
+        ("to file", "file"),
+        ("to file as directory", "file/"),
+        ("to dot of file", "file/."),
+        ("to sub", "sub"),
+        ("to sub slash", "sub/"),
+        ("to up", "sub/.."),
+        ("to nothing", "nothing"),
+        ("to itself", "to itself"),
+        ("to long", &long),
+        ("to link", "to sub slash/../to file"),
+    ];
+    for (name, target) in links {
+        std::os::unix::fs::symlink(target, tree.join("d").join(name)).unwrap();
+    }
+    let image = image(dir.path(), "8M", &["-t", "ext4"], &tree);
+    let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::default()).unwrap();
+    let names = ["file", "sub", "nothing", &long].into_iter();
+    let names = names.chain(links.iter().map(|(name, _)| *name));
+    let ends = [
+        "", "/", "/.", "/..", "/./", "/../d", "/x", "/x/y", "//", "/../file",
+    ];
+    let paths = names.flat_map(|name| ends.map(|end| format!("d/{name}{end}")));
+    let paths: Vec<String> = paths
+        .chain([".", "d/.", "./d//"].map(str::to_owned))
+        .collect();
+    let errno = |error: &Error| match error {
+        Error::NotFound { .. } => "ENOENT",
+        Error::NotADirectory { .. } => "ENOTDIR",
+        Error::NameTooLong { .. } => "ENAMETOOLONG",
+        Error::SymlinkLoop { .. } => "ELOOP",
+        other => panic!("{other}"),
+    };
+    let ours = |path: &str, follow| match volume.resolve(path, follow) {
+        Ok(ino) => ino.to_string(),
+        Err(error) => errno(&error).to_owned(),
+    };
+    mounted(&image, "ro", |at| {
+        let script = "import errno, os, sys\nfor line in open(0):\n for follow in (False, True):\n  \
+            try: print(os.stat(line[:-1], follow_symlinks=follow).st_ino)\n  \
+            except OSError as e: print(errno.errorcode[e.errno])";
+        let input = dir.path().join("paths");
+        std::fs::write(&input, paths.join("\n") + "\n").unwrap();
+        let out = xtask::run::tool("python3")
+            .args(["-c", script])
+            .current_dir(at)
+            .stdin(std::fs::File::open(&input).unwrap())
+            .output()
+            .unwrap();
+        assert!(
+            out.status.success(),
+            "{}",
+            String::from_utf8_lossy(&out.stderr)
+        );
+        let theirs = String::from_utf8(out.stdout).unwrap();
+        let asked = paths.iter().flat_map(|path| [(path, false), (path, true)]);
+        let differ: Vec<String> = asked
+            .zip(theirs.lines())
+            .filter(|((path, follow), theirs)| ours(path, *follow) != **theirs)
+            .map(|((path, follow), theirs)| {
+                format!("{path}, {follow}: {} {theirs}", ours(path, follow))
+            })
+            .collect();
+        assert_eq!(theirs.lines().count(), 2 * paths.len());
+        assert!(differ.is_empty(), "{differ:#?}");
+    });
+}

@@ -5,8 +5,10 @@ mod common;
 
 use common::{fsck, image, run, scratch};
 use diorite::{Error, OpenFlags, OpenOptions, Volume};
-use diorite_block::Buf;
+use diorite_block::{Buf, Device, MemDevice};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const KINDS: [&[&str]; 4] = [
     &["-t", "ext4", "-b", "4096"],
@@ -219,4 +221,38 @@ fn what_is_deleted_makes_room() {
         volume.close().unwrap();
         fsck(&image);
     }
+}
+
+/// An opening that fails lets go of the device, whatever it had in memory. The defect: a directory that was looked at was kept there, and
+/// with it the volume, so that the image stayed locked for as long as the process lived.
+#[test]
+fn an_opening_that_fails_holds_nothing() {
+    let dir = scratch();
+    let image = make(dir.path(), &["-t", "ext4", "-b", "1024"]);
+    let ino = ino_of(&image, "/f1");
+    let directory = ino_of(&image, "/lost+found");
+    debugfs(
+        &image,
+        &[
+            "unlink /f1".to_owned(),
+            format!("set_inode_field <{ino}> links_count 0"),
+            // Its first block is the superblock's.
+            format!("set_inode_field <{ino}> block[5] 1"),
+            format!("set_inode_field <{directory}> dtime {ino}"),
+            format!("set_super_value last_orphan {directory}"),
+        ],
+    );
+    let bytes = std::fs::read(&image).unwrap();
+    let device = MemDevice::new(bytes.len() as u64);
+    device.write_at(0, &bytes);
+    let device: Arc<dyn Device> = Arc::new(device);
+    let refused = Volume::open_device(device.clone(), &OpenOptions::writable()).unwrap_err();
+    assert!(refused.to_string().contains("orphaned inode"), "{refused}");
+    let gone = || Arc::strong_count(&device) == 1;
+    // The thread that commits may be on its way out.
+    let patience = Instant::now() + Duration::from_secs(5);
+    while !gone() && Instant::now() < patience {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(gone(), "{} references are left", Arc::strong_count(&device));
 }

@@ -6,7 +6,7 @@
 
 use crate::image;
 use crate::names::join;
-use diorite::{Error, File, Volume};
+use diorite::{At, Error, File, Volume};
 use diorite_format::{FileType, Ino};
 use std::collections::HashSet;
 
@@ -21,6 +21,7 @@ pub(crate) struct Descent<'a> {
 
 /// A directory on the way: what is left of it.
 struct Level {
+    dir: Ino,
     /// How long its path is.
     len: usize,
     left: std::vec::IntoIter<Name>,
@@ -37,6 +38,8 @@ pub(crate) struct Name {
 /// Something that was met.
 pub(crate) struct Visit {
     pub(crate) path: Vec<u8>,
+    /// The directory that it was met in; none where the walk began.
+    pub(crate) dir: Option<Ino>,
     /// The last part of the path; all of it where the walk began.
     pub(crate) name: Vec<u8>,
     /// 0 where the walk began.
@@ -52,6 +55,16 @@ impl Visit {
             .as_ref()
             .is_ok_and(|file| file.metadata().is_dir())
     }
+
+    /// The name itself, for who changes it: those of an encrypted directory may be any bytes, and their path leads elsewhere.
+    pub(crate) fn at(&self) -> At<'_> {
+        at(self.dir, &self.path, &self.name)
+    }
+}
+
+/// A name that was met in a directory, or where the walk began.
+pub(crate) fn at<'n>(dir: Option<Ino>, path: &'n [u8], name: &'n [u8]) -> At<'n> {
+    dir.map_or(At::Path(path), |dir| At::In(dir, name))
 }
 
 impl<'a> Descent<'a> {
@@ -69,6 +82,7 @@ impl<'a> Descent<'a> {
         self.seen.clear();
         Visit {
             path: path.to_vec(),
+            dir: None,
             name: path.to_vec(),
             depth: 0,
             is_last: true,
@@ -110,6 +124,7 @@ impl<'a> Descent<'a> {
         names.sort_by(|a, b| a.name.cmp(&b.name));
         self.path.clone_from(&dir.path);
         self.stack.push(Level {
+            dir: ino,
             len: dir.path.len(),
             left: names.into_iter(),
         });
@@ -124,6 +139,7 @@ impl<'a> Descent<'a> {
                 Some(next) => {
                     return Some(Visit {
                         path: join(&self.path[..level.len], &next.name),
+                        dir: Some(level.dir),
                         name: next.name,
                         depth,
                         is_last: level.left.len() == 0,

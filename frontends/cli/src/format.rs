@@ -6,12 +6,26 @@
 use crate::facts::mode_string;
 use diorite_format::Inode;
 
-/// What stat has, beside what both have.
-const OF_STAT: &str = "aABbfFghinNorRstTuUGwWxXyYzZ";
-/// What find has.
-const OF_FIND: &str = "pfhPHsmMyuUgGinldbktac";
-/// Of these the letters that have another behind them.
-const TIMES_OF_FIND: &str = "TAC";
+/// The directives of a command.
+struct Known {
+    letters: &'static str,
+    /// Those that have another letter behind them.
+    with_part: &'static str,
+    /// Those of `letters` that take digits behind a point.
+    with_digits: &'static str,
+}
+
+const OF_STAT: Known = Known {
+    letters: "aABbfFghinNorRstTuUGwWxXyYzZ",
+    with_part: "",
+    with_digits: "WXYZ",
+};
+
+const OF_FIND: Known = Known {
+    letters: "pfhPHsmMyuUgGinldbktac",
+    with_part: "TAC",
+    with_digits: "",
+};
 
 /// A text with directives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,22 +54,22 @@ pub(crate) struct Field {
 impl Template {
     /// The template of `stat -c`: a line.
     pub(crate) fn of_stat(text: &str) -> Result<Template, String> {
-        let mut template = Template::read(text.as_bytes(), false, (OF_STAT, ""))?;
+        let mut template = Template::read(text.as_bytes(), false, &OF_STAT)?;
         template.0.push(Piece::Text(b"\n".to_vec()));
         Ok(template)
     }
 
     /// The template of `stat --printf`.
     pub(crate) fn of_stat_printf(text: &str) -> Result<Template, String> {
-        Template::read(text.as_bytes(), true, (OF_STAT, ""))
+        Template::read(text.as_bytes(), true, &OF_STAT)
     }
 
     /// The template of `find -printf`.
     pub(crate) fn of_find(text: &[u8]) -> Result<Template, String> {
-        Template::read(text, true, (OF_FIND, TIMES_OF_FIND))
+        Template::read(text, true, &OF_FIND)
     }
 
-    fn read(text: &[u8], escapes: bool, known: (&str, &str)) -> Result<Template, String> {
+    fn read(text: &[u8], escapes: bool, known: &Known) -> Result<Template, String> {
         let (mut pieces, mut plain) = (Vec::new(), Vec::new());
         let mut rest = text;
         while let Some((first, behind)) = rest.split_first() {
@@ -105,6 +119,9 @@ impl Field {
 
     /// What the letters mean that stat and find have in common; none for others.
     pub(crate) fn of_inode(&self, inode: &Inode) -> Option<String> {
+        if self.part.is_some() {
+            return None;
+        }
         Some(match self.letter {
             'i' => inode.ino.get().to_string(),
             's' => inode.size.to_string(),
@@ -118,7 +135,7 @@ impl Field {
 }
 
 /// A directive, behind its `%`.
-fn field(rest: &mut &[u8], (known, with_part): (&str, &str)) -> Result<Field, String> {
+fn field(rest: &mut &[u8], known: &Known) -> Result<Field, String> {
     let all = *rest;
     let mut take = |fits: fn(&u8) -> bool| {
         let end = rest.iter().position(|c| !fits(c)).unwrap_or(rest.len());
@@ -145,17 +162,18 @@ fn field(rest: &mut &[u8], (known, with_part): (&str, &str)) -> Result<Field, St
         Some(char::from(*first))
     };
     let name = letter().ok_or_else(wrong)?;
-    let part = match with_part.contains(name) {
+    let part = match known.with_part.contains(name) {
         true => Some(
             letter()
                 .filter(|c| crate::times::has_part(*c))
                 .ok_or_else(wrong)?,
         ),
-        false if known.contains(name) => None,
+        false if known.letters.contains(name) => None,
         false => return Err(wrong()),
     };
     let precision = match (&point[..], &digits[..]) {
         ("", _) => None,
+        _ if !known.with_digits.contains(name) => return Err(wrong()),
         (".", "") => Some(9),
         (".", digits) => Some(number(digits, 9)?),
         _ => return Err(wrong()),
@@ -223,10 +241,10 @@ mod tests {
         );
         let find = |text: &str| Template::of_find(text.as_bytes()).map(filled);
         assert_eq!(find("%p\\t%TY\\0\\101").as_deref(), Ok("<p>\t<TY>\0A"));
-        for wrong in ["%", "%q", "%5", "%..s", "%99999999s", "%.10X"] {
+        for wrong in ["%", "%q", "%5", "%..s", "%.1s", "%99999999s", "%.10X"] {
             stat(wrong).expect_err(wrong);
         }
-        for wrong in ["%T", "%T!", "\\", "\\q", "\\777"] {
+        for wrong in ["%T", "%T!", "%.3f", "%.3T@", "\\", "\\q", "\\777"] {
             find(wrong).expect_err(wrong);
         }
     }

@@ -338,3 +338,25 @@ fn man_pages_and_completions_are_made() {
     }
     assert!(diorite(&["--version"]).ok().text().starts_with("diorite "));
 }
+
+/// A name in an encrypted directory may be any bytes, and is no path. The defect: `rm -r` of such a directory, and `find -delete`, removed the file that the
+/// path led to.
+#[test]
+fn what_is_removed_is_the_name_that_was_met() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    fs::create_dir_all(source.join("enc")).unwrap();
+    fs::write(source.join("victim"), b"data").unwrap();
+    fs::write(source.join("enc/zzzzzzzzz"), b"").unwrap();
+    let features = ["-t", "ext4", "-O", "encrypt,^metadata_csum,^dir_index"];
+    let img = image(dir.path(), "x", "8M", &features, Some(&source));
+    debugfs(&img, "sif /enc flags 0x80800");
+    assert_eq!(patch(&img, b"zzzzzzzzz", b"../victim"), 1);
+    for args in [
+        &["rm", "-r", &img, "/enc"][..],
+        &["find", &img, "/enc", "-type", "f", "-delete"],
+    ] {
+        assert_eq!(diorite(args).code, Some(1), "{args:?}");
+        assert_eq!(diorite(&["cat", &img, "/victim"]).ok().out, b"data");
+    }
+}

@@ -593,6 +593,8 @@ fn stat_and_find_print_what_they_are_told() {
             "l",
             "-print",
         ],
+        // This was the mode: `%A` alone is stat's word for it.
+        &["find", "dir/deep/two", "-printf", "%A@ %AY-%Am\\n"],
         &["find", "dir", "-depth"],
     ] {
         let theirs = on_host(&host, words).1;
@@ -608,6 +610,19 @@ fn stat_and_find_print_what_they_are_told() {
         fs::read(&img).unwrap() == before,
         "what only looks writes nothing"
     );
+    // Before 1970 the nanoseconds count upwards: this was shown as -1.500.
+    for (date, shown) in [
+        ("@-0.5", "-0.500"),
+        ("@-1.23456", "-1.234"),
+        ("@-2", "-2.000"),
+    ] {
+        diorite(&["touch", "-d", date, &img, "/dir/one"]).ok();
+        let ours = diorite(&["stat", "-c", "%.3Y", &img, "/dir/one"]).ok();
+        assert_eq!(ours.text().trim(), shown);
+        run("touch", &["-d", date, path(&host.join("dir/one"))]);
+        let theirs = run("stat", &["-c", "%.3Y", path(&host.join("dir/one"))]);
+        assert_eq!(theirs.trim(), shown);
+    }
     let gone = diorite(&["find", &img, "/dir", "-type", "f", "-print", "-delete"])
         .ok()
         .text();

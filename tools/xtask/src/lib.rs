@@ -20,3 +20,6 @@ pub mod run;
 
 // How a test says that it was skipped.
 pub mod skip;
+
+// Whether a mount that failed is a skip.
+pub mod mount;

@@ -1,10 +1,11 @@
 //! Sets permissions, owner, group and times of an inode.
 //!
 //! Input: which of them, and their values. Output: the inode changed in one handle, its ctime now. Invariants: a change of owner or group
-//! of a file clears set-user-id, set-group-id and the capability; permissions in the same call are set after that; rights that a write
-//! takes away are noted for the next write; an access ACL follows the permissions. Limits: permissions of callers are not checked, that
-//! is the frontend's.
+//! clears set-user-id, set-group-id and the capability, but for directories; permissions in the same call are set after that; rights that a
+//! write takes away are noted for the next write; an access ACL follows the permissions. Limits: permissions of callers are not checked,
+//! that is the frontend's.
 
+use crate::caller::Maker;
 use crate::error::Error;
 use crate::inode::{CAPABILITY, Inode, timestamp, without_privileges};
 use crate::xattr;
@@ -25,8 +26,8 @@ pub struct SetAttr {
     pub mtime: Option<Timestamp>,
 }
 
-/// See [`crate::Volume::set_attr`].
-pub(crate) fn set_attr(inode: &Inode, set: &SetAttr) -> Result<(), Error> {
+/// See [`crate::Volume::set_attr`]. No right to act as a group is given, or left to a new owner, where `maker` may not give it.
+pub(crate) fn set_attr(inode: &Inode, set: &SetAttr, maker: Option<&Maker>) -> Result<(), Error> {
     inode.volume.check_writable()?;
     inode.check_settable()?;
     let is_given = set.uid.is_some() || set.gid.is_some();
@@ -36,8 +37,12 @@ pub(crate) fn set_attr(inode: &Inode, set: &SetAttr) -> Result<(), Error> {
         .in_handle(xattr::attribute_credits(inode)?, |handle| {
             let is_file = inode.disk().is_file();
             let _map = inode.map_lock.lock();
-            let takes = is_given && is_file;
-            if let Some(permissions) = set.permissions {
+            let before = inode.disk();
+            let takes = is_given && !before.is_dir();
+            let allowed = |given, gid| maker.map_or(given, |m| m.without_foreign_group(given, gid));
+            let gid = set.gid.unwrap_or(before.gid);
+            let permissions = set.permissions.map(|given| allowed(given, gid));
+            if let Some(permissions) = permissions {
                 if takes {
                     xattr::own_attribute_block(inode, handle)?;
                 }
@@ -46,7 +51,7 @@ pub(crate) fn set_attr(inode: &Inode, set: &SetAttr) -> Result<(), Error> {
             if takes {
                 let removed = xattr::remove_xattr(inode, handle, CAPABILITY);
                 // The block is this inode's alone since the step above, so the removal cannot fail for lack of space.
-                match set.permissions {
+                match permissions {
                     Some(_) => handle.or_abort(removed)?,
                     None => removed?,
                 };
@@ -60,9 +65,9 @@ pub(crate) fn set_attr(inode: &Inode, set: &SetAttr) -> Result<(), Error> {
                 }
                 (disk.uid, disk.gid) = (set.uid.unwrap_or(disk.uid), set.gid.unwrap_or(disk.gid));
                 if takes {
-                    disk.mode = without_privileges(disk.mode);
+                    disk.mode = allowed(without_privileges(disk.mode), before.gid);
                 }
-                if let Some(permissions) = set.permissions {
+                if let Some(permissions) = permissions {
                     disk.mode = disk.mode & !0o7777 | permissions & 0o7777;
                 }
                 disk.atime = set.atime.unwrap_or(disk.atime);

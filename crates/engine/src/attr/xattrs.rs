@@ -3,6 +3,7 @@
 //! Input: inode numbers and names. Output: the attribute changed; inodes of values that nothing refers to any more deleted. Invariants:
 //! the attribute is changed or not, even if a deletion fails. Limits: blocks.
 
+use crate::caller::Maker;
 use crate::delete;
 use crate::error::Error;
 use crate::inode::{Fs, Inode};
@@ -16,9 +17,10 @@ pub(crate) fn set_xattr(
     ino: Ino,
     (name, value): (&[u8], &[u8]),
     when: XattrWhen,
+    maker: &Maker,
 ) -> Result<(), Error> {
     let (inode, which) = xattr::to_change(fs, ino, name)?;
-    let done = xattr::set(&inode, which, value, when);
+    let done = xattr::set(&inode, which, value, when, maker);
     finish(fs, &inode, done)
 }
 

@@ -55,7 +55,7 @@ pub(crate) fn create(spot: &Spot<'_>, permissions: u16) -> Result<Arc<Inode>, Er
 
 /// Creates an empty directory.
 pub(crate) fn mkdir(spot: &Spot<'_>, permissions: u16) -> Result<Arc<Inode>, Error> {
-    make(spot, New::Directory, permissions)
+    make(spot, New::Directory, spot.maker.of_directory(permissions))
 }
 
 /// Creates a symbolic link.

@@ -18,6 +18,7 @@ use diorite_format::dir::{self, DirBlock, InlineDirEdit, Inserted, inline_parent
 use diorite_format::inline::{self, InlineData};
 use diorite_format::xattr::{Xattrs, write_inode};
 use diorite_format::{FileType, Ino, MapKind};
+use std::ops::Range;
 
 /// Is it an inline directory?
 pub(super) fn is_inside(dir: &Inode) -> bool {
@@ -54,17 +55,26 @@ pub(super) fn inline_entries(dir: &Inode) -> Result<Vec<DirEntry>, Error> {
         made(b".", dir.ino),
         made(b"..", dir::inline_parent(sb, &dir.disk())?),
     ];
-    let rest = inline_tail(&dir.volume, &dir.disk(), &dir.raw())?;
-    let disk = dir.disk();
-    let data = InlineData::new(&disk, &rest)?;
-    for part in data.dir_parts().into_iter().filter(|p| !p.is_empty()) {
-        entries.extend(
-            DirBlock::parse_inline(sb, &dir.disk(), part)?
-                .entries()
-                .map(DirEntry::from),
-        );
-    }
+    let records = inline_records(dir)?.into_iter();
+    entries.extend(records.map(|(entry, _)| entry));
     Ok(entries)
+}
+
+/// The entries that an inline directory stores, each with its bytes: offsets in both parts of the names, one behind the other.
+pub(super) fn inline_records(dir: &Inode) -> Result<Vec<(DirEntry, Range<u64>)>, Error> {
+    let (sb, disk) = (&dir.volume.sb, dir.disk());
+    let rest = inline_tail(&dir.volume, &disk, &dir.raw())?;
+    let data = InlineData::new(&disk, &rest)?;
+    let (mut records, mut first) = (Vec::new(), 0);
+    for part in data.dir_parts().into_iter().filter(|p| !p.is_empty()) {
+        let parsed = DirBlock::parse_inline(sb, &disk, part)?;
+        records.extend(parsed.entries().map(|e| {
+            let start = first + u64::from(e.offset);
+            (DirEntry::from(e), start..start + u64::from(e.rec_len))
+        }));
+        first += part.len() as u64;
+    }
+    Ok(records)
 }
 
 /// Has the inode room for a new name? If needed, and if it is enough, the names get all the room that is left in the inode, in a handle of

@@ -7,7 +7,7 @@
 //! of the names.
 
 use super::entry::DirEntry;
-use super::inline_dir::inline_entries;
+use super::inline_dir::{inline_entries, inline_records};
 use super::lookup::{
     Hashed, Next as NextLeaf, Root, frames_for, hash_of, hashed, leaf_of, next_leaf,
 };
@@ -43,7 +43,7 @@ enum Next {
     Hash(u32, Option<Key>),
     /// Entries that begin at this byte of the directory or behind it.
     Byte(u64),
-    /// Entries of an inline directory, without the first so many of them.
+    /// Entries of an inline directory behind this position.
     Inline(u64),
     End,
 }
@@ -52,28 +52,37 @@ enum Next {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     hash: u32,
+    /// 31 bits of it.
     sum: u32,
 }
 
-/// The bit that marks a position as a [`Key`]. Other positions are byte offsets in the directory, or counts of entries.
-const BY_HASH: u64 = 1 << 63;
+/// Frontends pass positions on as `off_t`, which has a sign: this bit is never set.
+const SIGN: u64 = 1 << 63;
+/// The bit that marks a position as a [`Key`]. Other positions are byte offsets in the directory.
+const BY_HASH: u64 = 1 << 62;
+/// In a position that is no key: it is a byte offset in the names of an inline directory.
+const IN_INODE: u64 = 1 << 61;
+/// The position behind "." and "..", where they are not in a block.
+const BEHIND_DOTS: u64 = 2;
+/// Bytes of each of them at the beginning of a block.
+const DOT_BYTES: u64 = 12;
 
 impl Key {
     fn of(hash: u32, name: &[u8]) -> Key {
-        let sum = csum::crc32c(!0, name);
+        let sum = csum::crc32c(!0, name) >> 1;
         Key { hash, sum }
     }
 
     /// The key as a position. The lowest bit of a hash is 0, so it is not stored.
     fn position(self) -> u64 {
-        BY_HASH | u64::from(self.hash >> 1) << 32 | u64::from(self.sum)
+        BY_HASH | u64::from(self.hash >> 1) << 31 | u64::from(self.sum)
     }
 
     fn at(position: u64) -> Key {
-        let half = |bits: u64| u32::try_from(bits & 0xffff_ffff).expect("32 bits were cut out");
+        let part = |bits: u64| u32::try_from(bits & 0x7fff_ffff).expect("31 bits were cut out");
         Key {
-            hash: half((position & !BY_HASH) >> 32) << 1,
-            sum: half(position),
+            hash: part(position >> 31) << 1,
+            sum: part(position),
         }
     }
 }
@@ -106,22 +115,24 @@ impl ReadDir {
         if !inline_dir::is_inside(&dir) {
             blocks(&dir)?;
         }
-        let is_key = position & BY_HASH != 0;
+        let has = |bit: u64| position & bit != 0;
+        let (is_key, is_dot) = (has(BY_HASH), position <= BEHIND_DOTS);
         let next = match order(&dir)? {
-            Order::Place if is_key => {
-                let (ino, what) = (dir.ino, "a position of another stream");
-                return Err(Error::Invalid(format!(
-                    "directory inode {ino}: {position:#x} is {what}"
-                )));
-            }
-            Order::Place if inline_dir::is_inside(&dir) => Next::Inline(position),
-            Order::Place => Next::Byte(position),
-            Order::Tree(_) | Order::Hash(_) if is_key => {
+            Order::Tree(_) | Order::Hash(_) if is_key && !has(SIGN) => {
                 let key = Key::at(position);
-                Next::Hash(key.hash, Some(key))
+                Some(Next::Hash(key.hash, Some(key)))
             }
-            Order::Tree(_) | Order::Hash(_) => Next::Dots(position),
+            Order::Tree(_) | Order::Hash(_) => is_dot.then_some(Next::Dots(position)),
+            Order::Place if is_key || has(SIGN) => None,
+            Order::Place if inline_dir::is_inside(&dir) => {
+                (is_dot || has(IN_INODE)).then_some(Next::Inline(position))
+            }
+            Order::Place => Some(Next::Byte(byte_of(position))),
         };
+        let next = next.ok_or_else(|| {
+            let (ino, what) = (dir.ino, "a position of another stream");
+            Error::Invalid(format!("directory inode {ino}: {position:#x} is {what}"))
+        })?;
         drop(lock);
         Ok(ReadDir {
             dir,
@@ -148,6 +159,10 @@ impl ReadDir {
         dir.note_read();
         let _names = dir.lock_shared(false)?;
         let at = std::mem::replace(&mut self.next, Next::End);
+        if dir.is_unlinked() {
+            // It has no names: its parent may be deleted too, and that inode number be another's.
+            return Ok(());
+        }
         let (ready, next) = match (at, order(&dir)?) {
             (Next::End, _) => return Ok(()),
             (Next::Dots(skip), _) => (dots(&dir, skip)?, Next::Hash(0, None)),
@@ -157,7 +172,11 @@ impl ReadDir {
             }
             // The directory had a tree, or could get one, when the listing began. Without one it cannot be continued: the listing ends.
             (Next::Hash(..), Order::Place) => return Ok(()),
-            (Next::Inline(skip), _) => (inline_from(&dir, skip)?, Next::End),
+            (Next::Inline(behind), _) if inline_dir::is_inside(&dir) => {
+                (inline_from(&dir, behind)?, Next::End)
+            }
+            // The names have moved out of the inode since.
+            (Next::Inline(behind), _) => (Vec::new(), Next::Byte(byte_of(behind))),
             (Next::Byte(from), _) => {
                 let size = u64::from(dir.volume.block_size());
                 let block = from / size;
@@ -224,17 +243,26 @@ fn is_dots(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }
 
-/// The entries of an inline directory, without the first `skip` of them. Empty if the names have moved out of the inode.
-fn inline_from(dir: &Inode, skip: u64) -> Result<Vec<(DirEntry, u64)>, Error> {
-    let all = match inline_dir::is_inside(dir) {
-        true => inline_entries(dir)?,
-        false => Vec::new(),
+/// The entries of an inline directory behind a position. The first part of the names keeps its length, and no entry moves.
+fn inline_from(dir: &Inode, behind: u64) -> Result<Vec<(DirEntry, u64)>, Error> {
+    let from = match behind & IN_INODE {
+        0 => 0,
+        _ => behind & !IN_INODE,
     };
-    Ok(all
-        .into_iter()
-        .zip(1..)
-        .filter(|(_, n)| *n > skip)
-        .collect())
+    let names = inline_records(dir)?.into_iter();
+    let names = names
+        .filter(|(_, at)| at.start >= from)
+        .map(|(entry, at)| (entry, IN_INODE | at.end));
+    Ok(dots(dir, behind)?.into_iter().chain(names).collect())
+}
+
+/// Where a listing of an inline directory continues after the names have moved into a block: at the first name, as they are packed then.
+fn byte_of(position: u64) -> u64 {
+    match position {
+        dot @ 0..=BEHIND_DOTS => dot * DOT_BYTES,
+        inside if inside & IN_INODE != 0 => BEHIND_DOTS * DOT_BYTES,
+        byte => byte,
+    }
 }
 
 /// Those of the names that are behind `after`, in the order of their keys, with their positions.

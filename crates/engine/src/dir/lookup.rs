@@ -12,7 +12,7 @@ use crate::inode::Inode;
 use diorite_format::dir;
 use diorite_format::dirhash::HashVersion;
 use diorite_format::dx::{self, DxNode, DxRoot, DxView};
-use diorite_format::{FileBlock, FormatError, Ino};
+use diorite_format::{FileBlock, FormatError, Ino, InodeFlags};
 use std::sync::Arc;
 
 /// Where a name was found.
@@ -24,10 +24,10 @@ pub(super) struct Found {
 }
 
 /// The inode that `name` refers to in `dir`. The directory stays locked until that inode is in memory: otherwise the inode could lose its
-/// name and be deleted in between. Blocks.
+/// name and be deleted in between. A removed directory has no names: its ".." may be another inode's number by now. Blocks.
 pub(crate) fn locked(dir: &Inode, name: &[u8]) -> Result<Option<Arc<Inode>>, Error> {
     let _names = dir.lock_shared(false)?;
-    let found = find(dir, name)?;
+    let found = find(dir, name)?.filter(|_| !dir.is_unlinked());
     found.map(|found| dir.volume.inode(found.ino)).transpose()
 }
 
@@ -76,11 +76,12 @@ pub(super) struct Root {
 
 /// How the directory is searched. Blocks while the root is read.
 pub(super) fn hashed(dir: &Inode) -> Result<Hashed, Error> {
-    let sb = &dir.volume.sb;
-    if !dir::is_hashed(sb, &dir.disk()) {
+    let (sb, disk) = (&dir.volume.sb, dir.disk());
+    if !dir::is_hashed(sb, &disk) {
         return Ok(Hashed::No);
     }
-    if place_of(dir, 0)?.is_none() {
+    // The tree of a directory that folds case has the hashes of folded names.
+    if disk.flags.has(InodeFlags::CASEFOLD) || place_of(dir, 0)?.is_none() {
         return Ok(Hashed::Unknown);
     }
     let raw = read_node(dir, 0)?;

@@ -2,12 +2,13 @@
 //!
 //! Input: a path from the volume's root, with or without a leading slash. Output: the inode. Invariants: ".." leads to the parent that the
 //! directory stores, and never above the root; a link's target is resolved from the root if it begins with a slash, else from the link's
-//! directory. Limits: 40 links; a target must be shorter than a block.
+//! directory; what a slash or "." follows must be a directory. Limits: 40 links; a target must be shorter than a block.
 
 use super::{lookup, place_of};
 use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::inode::{Fs, Inode};
+use diorite_format::dir::MAX_NAME;
 use diorite_format::{FileType, Ino, MapKind};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,6 +28,12 @@ pub(crate) fn resolve(fs: &Arc<Fs>, path: &[u8], follow: bool) -> Result<Arc<Ino
         if !here.disk().is_dir() {
             return Err(Error::NotADirectory { path: shown() });
         }
+        if name == b"." {
+            continue;
+        }
+        if name.len() > MAX_NAME {
+            return Err(Error::NameTooLong { path: shown() });
+        }
         let next =
             lookup::locked(&here, &name)?.ok_or_else(|| Error::NotFound { path: shown() })?;
         if next.disk().file_type != Some(FileType::Symlink) || todo.is_empty() && !follow {
@@ -45,17 +52,14 @@ pub(crate) fn resolve(fs: &Arc<Fs>, path: &[u8], follow: bool) -> Result<Arc<Ino
             todo.push_front(part);
         }
     }
-    if path.ends_with(b"/") && !here.disk().is_dir() {
-        return Err(Error::NotADirectory { path: shown() });
-    }
     Ok(here)
 }
 
+/// The names of a path. A slash at the end counts as "." behind it.
 fn parts(path: &[u8]) -> VecDeque<Vec<u8>> {
-    path.split(|b| *b == b'/')
-        .filter(|p| !p.is_empty() && *p != b".")
-        .map(<[u8]>::to_vec)
-        .collect()
+    let names = path.split(|b| *b == b'/').filter(|p| !p.is_empty());
+    let end = path.ends_with(b"/").then_some(&b"."[..]);
+    names.chain(end).map(<[u8]>::to_vec).collect()
 }
 
 /// The target of a symbolic link. Blocks while metadata is read.

@@ -149,6 +149,9 @@ fn check_not_inside(top: &Inode, spot: &Spot<'_>) -> Result<(), Error> {
         }
         let up = lookup::locked(&at, b"..")?;
         let up = up.filter(|_| seen.insert(at.ino)).ok_or_else(|| {
+            if spot.dir.is_unlinked() {
+                return spot.missing();
+            }
             let what = "no way up leads to the root";
             Error::Damaged(format!("directory inode {}: {what}; run e2fsck", at.ino))
         })?;

@@ -52,6 +52,11 @@ impl Disk {
         ino == self.journal_ino() || ino != Ino::ROOT && ino.get() < self.sb.geometry().first_ino()
     }
 
+    /// Inodes that are no user's: those, and the orphan file.
+    pub(crate) fn is_own_inode(&self, ino: Ino) -> bool {
+        self.is_system_inode(ino) || ino != Ino::ROOT && self.sb.orphan_file() == Some(ino)
+    }
+
     fn journal_ino(&self) -> Ino {
         match self.sb.journal() {
             JournalPlace::Internal(ino) => ino,

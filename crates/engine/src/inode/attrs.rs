@@ -10,10 +10,14 @@ use diorite_format::InodeFlags;
 impl Inode {
     /// May its attributes be changed, and may it get or lose names? Not if it is immutable, append-only, or one of the volume's own.
     pub(crate) fn check_settable(&self) -> Result<(), Error> {
-        let (ino, flags) = (self.ino, self.disk().flags);
-        let refused = |flag| Err(Error::NotPermitted { ino, flag });
-        if self.volume.is_system_inode(ino) {
+        let (ino, disk) = (self.ino, self.disk());
+        let (flags, refused) = (disk.flags, |flag| Err(Error::NotPermitted { ino, flag }));
+        if self.volume.is_own_inode(ino) {
             return refused("one of the volume's own");
+        }
+        // Its times say what the value is, and how many attributes name it.
+        if disk.holds_value() {
+            return refused("the value of an attribute");
         }
         if flags.has(InodeFlags::IMMUTABLE) {
             return refused("immutable");

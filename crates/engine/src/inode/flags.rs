@@ -88,7 +88,7 @@ impl Inode {
     /// Checks which flags may be changed, and returns the settable ones. The map lock is held.
     fn check_flags(&self, wanted: InodeFlags) -> Result<InodeFlags, Error> {
         let (ino, disk) = (self.ino, self.disk());
-        if self.volume.is_system_inode(ino) || disk.holds_value() {
+        if self.volume.is_own_inode(ino) || disk.holds_value() {
             let flag = "one of the volume's own";
             return Err(Error::NotPermitted { ino, flag });
         }

@@ -1,9 +1,9 @@
 //! Directories that were read lately, kept in memory so that the next path through them need not read them again.
 //!
 //! Input: directories when they come into memory. Output: references that keep them there. Invariants: a directory without a name is not
-//! kept, as it has to be deleted with its last user; no reference is dropped under the lock; all are dropped with the last handle of the
-//! volume, as they hold the file system. Limits: [`MOST`] directories, first in first out; one that is still used comes back when it is
-//! read again.
+//! kept, as it has to be deleted with its last user; no reference is dropped under the lock; none is kept before the volume is served, and
+//! all are dropped with its last handle, as they hold the file system: an opening that fails holds nothing. Limits: [`MOST`] directories,
+//! first in first out; one that is still used comes back when it is read again.
 
 use crate::inode::Inode;
 use crate::locks::RECENT;
@@ -25,8 +25,8 @@ pub(crate) struct Recent {
 struct Kept {
     /// The oldest is at the front.
     all: VecDeque<Arc<Inode>>,
-    /// No more directories are kept.
-    closed: bool,
+    /// Directories are kept.
+    open: bool,
 }
 
 impl Recent {
@@ -36,13 +36,18 @@ impl Recent {
         }
     }
 
+    /// Keeps directories from now on: the volume is served.
+    pub(crate) fn open(&self) {
+        self.kept.lock().open = true;
+    }
+
     /// Keeps the inode for a while, if it is a directory with a name.
     pub(crate) fn keep(&self, inode: &Arc<Inode>) {
         if !inode.disk().is_dir() {
             return;
         }
         let mut kept = self.kept.lock();
-        if kept.closed || inode.is_unlinked() {
+        if !kept.open || inode.is_unlinked() {
             return;
         }
         let first = match kept.all.len() < MOST {
@@ -66,7 +71,7 @@ impl Recent {
     /// Drops all, and keeps none from now on.
     pub(crate) fn close(&self) {
         let mut kept = self.kept.lock();
-        kept.closed = true;
+        kept.open = false;
         let all = std::mem::take(&mut kept.all);
         drop(kept);
         drop(all);

@@ -80,7 +80,7 @@ impl Fs {
     pub(crate) fn check_holds_data(&self, inode: &Inode) -> Result<(), Error> {
         let ino = inode.ino;
         let refused = |flag| Err(Error::NotPermitted { ino, flag });
-        if self.is_system_inode(ino) {
+        if self.is_own_inode(ino) {
             return refused("one of the volume's own");
         }
         if inode.disk().is_dir() {

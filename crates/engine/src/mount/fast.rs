@@ -50,7 +50,6 @@ pub(super) fn replay(
     let in_memory = Journal::in_memory(fs.level, NEVER, fs.hooks());
     fs.set_journal(in_memory);
     fast_commit::replay(&fs, &fast.commits)?;
-    fs.recent.close();
     Ok(scratch.take())
 }
 

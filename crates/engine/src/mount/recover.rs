@@ -65,7 +65,6 @@ pub(crate) fn open(
         return start(fs, log, options, looked);
     }
     // Its caches hold blocks from before recovery.
-    fs.recent.close();
     drop((fs, below));
     let due = read_log(found.patch, log, (&device, block_size), options, &mut notes)?;
     let recovered = due.over(&device, block_size);

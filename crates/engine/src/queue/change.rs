@@ -60,7 +60,7 @@ impl File {
     /// # Errors
     /// Those of [`crate::Volume::set_attr`].
     pub fn set_attr(&self, set: &SetAttr) -> Result<(), Error> {
-        set_attr(self.inode(), set)
+        set_attr(self.inode(), set, None)
     }
 
     /// As [`crate::Volume::set_flags`]; works for a file without a name, too.

@@ -19,13 +19,7 @@ impl Volume {
     pub fn set_attr(&self, ino: Ino, set: &SetAttr) -> Result<(), Error> {
         self.inner().check_open()?;
         let inode = self.inner().inode(ino)?;
-        let gid = set.gid.unwrap_or_else(|| inode.disk().gid);
-        let allowed = |given| self.maker().without_foreign_group(given, gid);
-        let set = SetAttr {
-            permissions: set.permissions.map(allowed),
-            ..*set
-        };
-        set_attr(&inode, &set)
+        set_attr(&inode, set, Some(self.maker()))
     }
 
     /// The time of the volume's clock, in the form in which inodes store it.
@@ -98,7 +92,8 @@ impl Volume {
         value: &[u8],
         when: XattrWhen,
     ) -> Result<(), Error> {
-        attr::set_xattr(self.inner(), ino, (name.as_ref(), value), when)
+        let named = (name.as_ref(), value);
+        attr::set_xattr(self.inner(), ino, named, when, self.maker())
     }
 
     /// Removes an extended attribute by its full name. Durability and blocking as for [`Volume::set_xattr`].

@@ -72,6 +72,7 @@ impl Drop for Owner {
 impl Volume {
     /// Starts serving a mounted file system. `notes` are what opening it has noted.
     pub(crate) fn serve(fs: Arc<Fs>, options: &OpenOptions, notes: Vec<String>) -> Volume {
+        fs.recent.open();
         let known = Known::new(fs.level);
         let pool = Pool::new(Service::new(fs, options));
         Volume {

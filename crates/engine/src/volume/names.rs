@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::inode::Inode;
 use crate::options::OpenFlags;
 use crate::queue::File;
+use diorite_format::dir::MAX_NAME;
 use diorite_format::inode::Rdev;
 use diorite_format::{FileType, Ino};
 use std::sync::Arc;
@@ -37,14 +38,19 @@ impl Volume {
     /// metadata is read.
     ///
     /// # Errors
-    /// `NotADirectory`; damaged directories.
+    /// `NotADirectory`; `NameTooLong` for what can be no name; damaged directories.
     pub fn lookup(
         &self,
         dir: Ino,
         name: &(impl AsRef<[u8]> + ?Sized),
     ) -> Result<Option<Ino>, Error> {
+        let name = name.as_ref();
+        if name.len() > MAX_NAME {
+            let path = At::In(dir, name).to_string();
+            return Err(Error::NameTooLong { path });
+        }
         self.inner().bound_noted_times_best_effort();
-        let found = dir::lookup(&*self.inner().inode(dir)?, name.as_ref())?;
+        let found = dir::lookup(&*self.inner().inode(dir)?, name)?;
         Ok(found.map(|inode| inode.ino))
     }
 

@@ -25,6 +25,7 @@ use diorite_format::{FileType, Inode as DiskInode, InodeFlags};
 
 const ACCESS: Named<'_> = (NameIndex::ACL_ACCESS, b"");
 const DEFAULT: Named<'_> = (NameIndex::ACL_DEFAULT, b"");
+const SETGID: u16 = 0o2000;
 
 /// What a new inode gets from its maker and from its directory's default ACL.
 #[derive(Debug, Default)]
@@ -39,9 +40,14 @@ pub(crate) struct Inherited {
     lists: Vec<(Named<'static>, Vec<u8>)>,
 }
 
-/// Sets an ACL, given in the form of the kernel's interface, in a handle of its own. One without entries removes the ACL. Blocks; no lock
-/// may be held.
-pub(super) fn set_acl(inode: &Inode, which: Named<'_>, value: &[u8]) -> Result<(), Error> {
+/// Sets an ACL, given in the form of the kernel's interface, in a handle of its own. One without entries removes the ACL. Set-group-id is
+/// cleared if `maker` may not give it. Blocks; no lock may be held.
+pub(super) fn set_acl(
+    inode: &Inode,
+    which: Named<'_>,
+    value: &[u8],
+    maker: Option<&Maker>,
+) -> Result<(), Error> {
     let acl = Acl::parse(value).map_err(|error| Error::Invalid(error.to_string()))?;
     let mut permissions = None;
     let mut stored = acl.as_ref().map(Acl::to_stored);
@@ -65,6 +71,9 @@ pub(super) fn set_acl(inode: &Inode, which: Named<'_>, value: &[u8]) -> Result<(
             when: XattrWhen::Always,
             holder: None,
             permissions,
+            loses: maker.map_or(0, |maker| {
+                SETGID & !maker.without_foreign_group(SETGID, inode.disk().gid)
+            }),
             shares: true,
         },
     )
@@ -94,6 +103,7 @@ pub(crate) fn follow_mode(
             when: XattrWhen::Always,
             holder: None,
             permissions: None,
+            loses: 0,
             shares: false,
         },
     )

@@ -8,6 +8,7 @@ use super::acl::set_acl;
 use super::names::{Named, is_acl};
 use super::remove::{attribute_credits, remove_xattr};
 use super::set::{Setting, XattrWhen, note_attributes, set_attribute};
+use crate::caller::Maker;
 use crate::error::Error;
 use crate::inode::Inode;
 
@@ -19,13 +20,14 @@ pub(crate) fn set(
     which: Named<'_>,
     value: &[u8],
     when: XattrWhen,
+    maker: &Maker,
 ) -> Result<(), Error> {
     if value.len() > MOST_VALUE as usize {
         let (ino, len) = (inode.ino, value.len());
         return Err(Error::AttributeTooBig { ino, len });
     }
     if is_acl(which) {
-        return set_acl(inode, which, value);
+        return set_acl(inode, which, value, Some(maker));
     }
     set_attribute(
         inode,
@@ -35,6 +37,7 @@ pub(crate) fn set(
             when,
             holder: None,
             permissions: None,
+            loses: 0,
             shares: true,
         },
     )
@@ -44,13 +47,13 @@ pub(crate) fn set(
 /// after [`set`]. Blocks; no lock may be held.
 pub(crate) fn remove(inode: &Inode, which: Named<'_>) -> Result<bool, Error> {
     if is_acl(which) {
-        return set_acl(inode, which, &[]).map(|()| true);
+        return set_acl(inode, which, &[], None).map(|()| true);
     }
     inode.volume.in_handle(attribute_credits(inode)?, |handle| {
         let _map = inode.map_lock.lock();
         let is_there = remove_xattr(inode, handle, which)?;
         if is_there {
-            handle.or_abort(note_attributes(inode, handle, None))?;
+            handle.or_abort(note_attributes(inode, handle, None, 0))?;
         }
         Ok(is_there)
     })

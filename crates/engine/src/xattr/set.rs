@@ -39,6 +39,8 @@ pub(super) struct Setting<'a> {
     pub(super) holder: Option<&'a Holder>,
     /// Permissions that the inode's mode gets in the same handle.
     pub(super) permissions: Option<u16>,
+    /// Bits that the inode's mode loses in the same handle.
+    pub(super) loses: u16,
     /// May the inode share an equal attribute block of other inodes? If not, it has a block of its own, whose next change needs no space.
     pub(super) shares: bool,
 }
@@ -67,12 +69,13 @@ pub(super) fn note_attributes(
     inode: &Inode,
     handle: &JournalHandle<'_>,
     permissions: Option<u16>,
+    loses: u16,
 ) -> Result<(), Error> {
     let now = timestamp(inode.volume.now_nanos());
     inode.change(handle, |disk| {
         disk.ctime = now;
         if let Some(permissions) = permissions {
-            disk.mode = disk.mode & !0o777 | permissions;
+            disk.mode = disk.mode & !(0o777 | loses) | permissions;
         }
     })
 }
@@ -103,7 +106,7 @@ fn set_in_handle(inode: &Inode, set: &Setting<'_>) -> Result<(), Error> {
         if inode.disk().is_file() && set.which == CAPABILITY {
             inode.note_privileges();
         }
-        handle.or_abort(note_attributes(inode, handle, set.permissions))
+        handle.or_abort(note_attributes(inode, handle, set.permissions, set.loses))
     })
 }
 

@@ -14,7 +14,7 @@ pub fn mounted(image: &Path, options: &str, look: impl FnOnce(&Path)) -> bool {
     match out {
         Ok(out) if out.status.success() => {}
         other => {
-            not_mounted(&other);
+            not_mounted(image, &options, &other);
             return false;
         }
     }
@@ -25,14 +25,20 @@ pub fn mounted(image: &Path, options: &str, look: impl FnOnce(&Path)) -> bool {
     true
 }
 
-/// Prints why the kernel's view is missing.
+/// Prints why the kernel's view of an image is missing, which was to be mounted with these options.
+///
+/// # Panics
+/// The kernel refuses the image, and mounts a new one with the same features.
 #[track_caller]
-pub fn not_mounted(tried: &std::io::Result<std::process::Output>) {
-    if rustix::process::geteuid().is_root() {
-        xtask::skip::skipped(format_args!("the kernel's mount: {tried:?}"));
-    } else {
-        xtask::skip::skipped("the kernel's mount needs root");
+pub fn not_mounted(image: &Path, options: &str, tried: &impl std::fmt::Debug) {
+    if !rustix::process::geteuid().is_root() {
+        return xtask::skip::skipped("the kernel's mount needs root");
     }
+    assert!(
+        !xtask::mount::mounts_one_like(image, options),
+        "the kernel refuses the image: {tried:?}"
+    );
+    xtask::skip::skipped(format_args!("the kernel's mount: {tried:?}"));
 }
 
 /// Retries: a process that another thread is just starting may hold a file there for an instant.

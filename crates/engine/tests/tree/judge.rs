@@ -3,7 +3,7 @@
 //! Input: an open volume, or an image. Output: none; a difference panics. Invariant: an image that is open is only copied. Limits:
 //! only root can ask the kernel; otherwise debugfs lists the names.
 
-use super::common::kernel::mounted;
+use super::common::kernel::{mounted, not_mounted};
 use super::common::names::{by_debugfs, by_diorite};
 use super::common::{Rng, fsck, scratch};
 use super::files;
@@ -94,7 +94,7 @@ pub(super) fn at_rest(image: &Path, model: &Model) {
     match told_by_kernel(image, false) {
         Ok(theirs) => view::compare(&theirs, &ours, &mut differences),
         Err(error) => {
-            xtask::skip::skipped(format_args!("the kernel's view: {error}"));
+            not_mounted(image, "loop,ro", &error);
             by_others_names(image, model);
         }
     }

@@ -42,6 +42,7 @@ fn called(result: Result<(), Error>) -> Says {
         Error::NotADirectory { .. } => "NotADirectory",
         Error::IsADirectory { .. } => "IsADirectory",
         Error::NotEmpty { .. } => "NotEmpty",
+        Error::NameTooLong { .. } => "NameTooLong",
         Error::NotPermitted { .. } => "NotPermitted",
         Error::NoAttribute { .. } => "NoAttribute",
         Error::AttributeExists { .. } => "AttributeExists",

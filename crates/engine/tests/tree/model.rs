@@ -95,6 +95,7 @@ impl Model {
     fn dir(&self, n: usize) -> Result<&BTreeMap<String, usize>, &'static str> {
         match &self.nodes[n].kind {
             Kind::Dir(names) => Ok(names),
+            Kind::Link(target) if target.len() > 255 => Err("NameTooLong"),
             Kind::Link(_) => Err("NotFound"),
             _ => Err("NotADirectory"),
         }

@@ -114,7 +114,7 @@ fn compare(volume: &Volume, args: &CmpArgs) -> Result<Found, Trouble> {
         (_, Some(found), _) => Ok(found),
         (.., Err(reason)) => Err(Trouble::Image(reason)),
         (.., Ok(())) if place.bytes >= limit => Ok(Found::Same),
-        (.., Ok(())) => match other.read(&mut [0]).map_err(Trouble::Host)? {
+        (.., Ok(())) => match fill(&mut *other, &mut [0]).map_err(Trouble::Host)? {
             0 => Ok(Found::Same),
             _ => Ok(Found::Ends {
                 image: true,

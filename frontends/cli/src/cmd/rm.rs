@@ -4,7 +4,7 @@
 //! Limits: asks nobody; of a tree the path of one directory is held, and what is left of those on the way.
 
 use crate::args::{Global, RmArgs};
-use crate::descent::{Descent, Visit};
+use crate::descent::{self, Descent, Visit};
 use crate::image::{self, bytes};
 use crate::names::in_quotes;
 use crate::paths;
@@ -55,14 +55,14 @@ fn tell(args: &RmArgs, report: &Report, what: &str, path: &[u8]) {
 fn remove_tree(volume: &Volume, path: &[u8], args: &RmArgs, report: &mut Report) {
     let mut descent = Descent::new(volume);
     let mut next = Some(descent.begin(path));
-    // The path of the last directory on the way, and how long those of all of them are.
+    // The path of the last directory on the way; of all of them how long it is, and its name, and in which directory that is.
     let (mut dir, mut dirs) = (Vec::new(), Vec::new());
     let mut failed = false;
     loop {
         let depth = next.as_ref().map_or(0, |visit| visit.depth);
-        for len in dirs.drain(depth.min(dirs.len())..).rev() {
+        for (len, name, above) in dirs.drain(depth.min(dirs.len())..).rev() {
             dir.truncate(len);
-            match volume.rmdir(&dir) {
+            match volume.rmdir(descent::at(above, &dir, &dir[len - name..])) {
                 // What stands in it was told.
                 Err(Error::NotEmpty { .. }) if failed => {}
                 Err(error) => report.file(&dir, error),
@@ -72,16 +72,24 @@ fn remove_tree(volume: &Volume, path: &[u8], args: &RmArgs, report: &mut Report)
         let Some(visit) = next else { return };
         if visit.is_dir() {
             dir.clone_from(&visit.path);
-            dirs.push(dir.len());
+            dirs.push((dir.len(), visit.name.len(), visit.dir));
             let all = |_: &_| true;
             descent.enter(&visit, all, |error| {
                 failed = true;
                 report.file(&visit.path, error);
             });
         } else {
-            let Visit { path, file, .. } = visit;
+            let Visit {
+                path,
+                dir,
+                name,
+                file,
+                ..
+            } = visit;
             // It is let go first: what is open is deleted later.
-            match file.map(drop).and_then(|()| volume.unlink(&path)) {
+            let removed = file.map(drop);
+            let removed = removed.and_then(|()| volume.unlink(descent::at(dir, &path, &name)));
+            match removed {
                 Ok(()) => tell(args, report, "removed", &path),
                 Err(error) => {
                     failed = true;

@@ -114,8 +114,18 @@ fn seconds(field: &Field, time: Timestamp) -> String {
     match field.precision {
         None | Some(0) => time.secs.to_string(),
         Some(digits) => {
-            let nanos = format!("{:09}", time.nanos);
-            format!("{}.{}", time.secs, &nanos[..digits])
+            // Nanoseconds count upwards, before 1970 too: half a second before is -1 and a half, and shown as -0.5.
+            let (sign, secs, nanos) = match (time.secs < 0, time.nanos) {
+                (true, 1..) => (
+                    "-",
+                    time.secs.unsigned_abs() - 1,
+                    1_000_000_000 - time.nanos,
+                ),
+                (true, 0) => ("-", time.secs.unsigned_abs(), 0),
+                (false, nanos) => ("", time.secs.unsigned_abs(), nanos),
+            };
+            let nanos = format!("{nanos:09}");
+            format!("{sign}{secs}.{}", &nanos[..digits])
         }
     }
 }

@@ -120,23 +120,24 @@ pub use xtask::skip::skipped as skip;
 pub struct Mount(pub PathBuf);
 
 impl Mount {
-    /// None, with the reason printed, where mounting is not possible.
+    /// None, with the reason printed, where mounting such an image is not possible.
     pub fn new(image: &str, at: &Path, options: &str) -> Option<Mount> {
         if !is_root() {
             skip("mounting needs root");
             return None;
         }
         fs::create_dir_all(at).unwrap();
+        let options = format!("loop,{options}");
         let out = xtask::run::tool("mount")
-            .args(["-o", &format!("loop,{options}"), image])
+            .args(["-o", &options, image])
             .arg(at)
             .output()
             .unwrap();
         if !out.status.success() {
-            skip(format_args!(
-                "mount: {}",
-                String::from_utf8_lossy(&out.stderr)
-            ));
+            let said = String::from_utf8_lossy(&out.stderr);
+            let is_its_own = xtask::mount::mounts_one_like(Path::new(image), &options);
+            assert!(!is_its_own, "the kernel refuses {image}: {said}");
+            skip(format_args!("mount: {said}"));
             return None;
         }
         Some(Mount(at.to_owned()))

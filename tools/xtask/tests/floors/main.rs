@@ -1,8 +1,8 @@
 //! The house's floors: imports run down only, and no circle of files leaves its room.
 //!
-//! Input: the sources of the crates. Output: none. Invariants: a room is a module of a crate's top level, with all that lies in it; each room of
-//! the engine stands on one floor of [`FLOORS`], and imports from lower ones only. Limits: what tests import does not count, nor what a
-//! macro writes; methods are nobody's import, so an inherent `impl` stands in its type's own room.
+//! Input: the sources of the crates. Output: none. Invariants: a room is a module of a crate's top level, with all that lies in it; each
+//! room of the engine stands on one floor of [`FLOORS`], and imports from lower ones only. Limits: what tests import does not count, nor
+//! what a macro writes; methods are nobody's import, so an inherent `impl` stands in its type's own room.
 
 mod source;
 
@@ -94,6 +94,92 @@ fn imports_of_the_engine_run_down() {
         .map(|i| format!("{} takes {} from {}", i.from, i.name, i.to))
         .collect();
     assert!(up.is_empty(), "imports run up:\n{}", up.join("\n"));
+}
+
+/// No source is overlooked: what is not read is of tests, and a crate has no second name for itself; no crate is, and no floor is without
+/// a room.
+#[test]
+fn all_sources_are_read() {
+    for folder in ["crates", "frontends"] {
+        for entry in std::fs::read_dir(root().join(folder)).expect("a folder of crates") {
+            let name = entry.expect("an entry").file_name();
+            let src = format!("{folder}/{}/src", name.to_str().expect("plain names"));
+            assert!(CRATES.contains(&&src[..]), "{src} is in no list");
+        }
+    }
+    let engine = read("crates/engine/src");
+    let rooms: BTreeSet<&str> = engine.files().into_iter().map(room).collect();
+    assert_eq!(rooms, FLOORS.into_iter().collect(), "rooms and floors");
+    for src in CRATES {
+        let of = read(src);
+        assert_eq!(of.named_themselves(), Vec::<&str>::new(), "{src}");
+        let (read, mut unread) = (of.files(), Vec::new());
+        let mut todo = vec![root().join(src)];
+        while let Some(dir) = todo.pop() {
+            for entry in std::fs::read_dir(&dir).expect("a folder of sources") {
+                let path = entry.expect("an entry").path();
+                if path.is_dir() {
+                    todo.push(path);
+                    continue;
+                }
+                let file = path.strip_prefix(root().join(src)).expect("below it");
+                let file = file.to_str().expect("plain names");
+                let of_tests = ["tests.rs", "testing.rs"].iter().any(|t| file.ends_with(t));
+                if !read.contains(file) && !of_tests && !file.contains("tests/") {
+                    unread.push(file.to_owned());
+                }
+            }
+        }
+        assert!(unread.is_empty(), "{src}: {unread:?}");
+    }
+}
+
+/// Imports are seen wherever they stand. The defects: what was not for tests, or followed a field that was, was taken for a part of them;
+/// a name that begins with `pub` lost that; `self::super` led nowhere.
+#[test]
+fn imports_are_seen_wherever_they_stand() {
+    let dir = tempfile::tempdir().expect("a scratch folder");
+    let low = r#"
+#[cfg(not(test))]
+use crate::high::NotForTests;
+#[cfg(any(test, feature = "x"))]
+use crate::high::AlsoForTests;
+#[cfg(test)]
+use crate::high::ForTests;
+use crate::high::{
+    published_fn,
+};
+struct Low {
+    #[cfg(test)]
+    watch: u32,
+    field: crate::high::Field,
+}
+macro_rules! made {
+    () => { $crate::high::Macro };
+}
+fn inside() {
+    use self::super::high::Own;
+    { use crate::high::*; }
+}
+"#;
+    let high = "pub use inner::published_fn;\nmod inner;\n";
+    for (file, code) in [
+        ("lib.rs", "mod low;\nmod high;\n"),
+        ("low.rs", low),
+        ("high.rs", high),
+        ("high/inner.rs", "pub fn published_fn() {}\n"),
+    ] {
+        let path = dir.path().join(file);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::write(path, code).expect("a file");
+    }
+    let imports = Crate::read(dir.path()).imports();
+    let of_low = imports.iter().filter(|i| i.from == "low.rs");
+    let taken: BTreeSet<(&str, &str)> = of_low.map(|i| (&i.name[..], &i.to[..])).collect();
+    let all = ["", "AlsoForTests", "Field", "Macro", "NotForTests", "Own"];
+    let mut expected: BTreeSet<(&str, &str)> = all.iter().map(|n| (*n, "high.rs")).collect();
+    expected.insert(("published_fn", "high/inner.rs"));
+    assert_eq!(taken, expected);
 }
 
 /// Circles of files: none leaves a room, none is large.

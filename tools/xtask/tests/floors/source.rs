@@ -1,7 +1,7 @@
 //! A crate's sources as imports: which file takes which name from which other.
 //!
-//! Input: a crate's `src`. Output: [`Import`]s. Invariants: a name that a module passes on (`pub use`) is taken from the file that defines it.
-//! Limits: reads `use` lines and paths that begin with `crate`, `self` or `super`; a path through a glob leads to the module.
+//! Input: a crate's `src`. Output: [`Import`]s. Invariants: a name that a module passes on (`pub use`) is taken from the file that
+//! defines it. Limits: reads `use` lines and paths that begin with `crate`, `self` or `super`; a path through a glob leads to the module.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -47,6 +47,18 @@ impl Crate {
         of
     }
 
+    /// The files that were read.
+    pub(crate) fn files(&self) -> BTreeSet<&str> {
+        self.modules.values().map(|m| m.file.as_str()).collect()
+    }
+
+    /// Files that give the crate a name of its own: a path that begins with that is not seen.
+    pub(crate) fn named_themselves(&self) -> Vec<&str> {
+        let named = self.modules.values();
+        let named = named.filter(|m| m.code.contains("extern crate self"));
+        named.map(|m| m.file.as_str()).collect()
+    }
+
     /// What each file takes from others, once each.
     pub(crate) fn imports(&self) -> Vec<Import> {
         let mut all = BTreeSet::new();
@@ -69,7 +81,8 @@ impl Crate {
         all.into_iter().collect()
     }
 
-    /// The files with inherent `impl`s, each with its type's name and the files that define a type of that name: the file itself if a macro does.
+    /// The files with inherent `impl`s, each with its type's name and the files that define a type of that name: the file itself if a
+    /// macro does.
     pub(crate) fn inherent_impls(&self) -> Vec<(&str, &str, Vec<&str>)> {
         let mut defined: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for module in self.modules.values() {
@@ -95,8 +108,10 @@ impl Crate {
                 base.clear();
                 rest = &path[1..];
             }
-            "self" => rest = &path[1..],
-            "super" => {
+            "self" | "super" => {
+                if path[0] == "self" {
+                    rest = &path[1..];
+                }
                 while rest.first().is_some_and(|s| s == "super") {
                     base.pop();
                     rest = &rest[1..];
@@ -202,6 +217,10 @@ fn after_visibility(line: &str) -> &str {
     let Some(rest) = line.strip_prefix("pub") else {
         return line;
     };
+    if !rest.starts_with(['(', ' ']) {
+        // A name that begins so.
+        return line;
+    }
     match rest.strip_prefix('(') {
         Some(inside) => inside
             .split_once(')')
@@ -219,20 +238,22 @@ fn without_comments(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Takes out what follows `#[cfg(test)]`, or a feature of interleavings: an item of one line, or one that ends with a brace at the line's
-/// beginning.
+/// Takes out what follows `#[cfg(test)]`, also with conditions more: an item, a field or an argument of one line, or one that ends with a
+/// brace at the line's beginning. What is for tests among others stays.
 fn without_tests(code: &str) -> String {
     let mut kept = Vec::new();
     let mut lines = code.lines();
     while let Some(line) = lines.next() {
-        if !line.trim_start().starts_with("#[cfg(") || !line.contains("test") {
+        let attribute = line.trim_start();
+        let is_test = ["#[cfg(test)]", "#[cfg(all(test,"];
+        if !is_test.iter().any(|begin| attribute.starts_with(begin)) {
             kept.push(line);
             continue;
         }
         let indent = line.len() - line.trim_start().len();
         for line in lines.by_ref() {
             let is_attribute = line.trim_start().starts_with("#[");
-            let ends_here = line.trim_end().ends_with(';') || line.trim_end().ends_with('}');
+            let ends_here = line.trim_end().ends_with([';', '}', ',']);
             if !is_attribute && ends_here && line.len() - line.trim_start().len() <= indent {
                 break;
             }
@@ -306,7 +327,7 @@ fn split_at_commas(inner: &str) -> Vec<&str> {
 /// Paths outside of `use` items that begin at the crate, or at a module above.
 fn inline_paths(code: &str) -> Vec<Vec<String>> {
     let mut all = Vec::new();
-    for start in ["crate::", "super::"] {
+    for start in ["crate::", "super::", "self::"] {
         for (at, _) in code.match_indices(start) {
             let before = code[..at].chars().next_back();
             if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':') {

@@ -117,12 +117,12 @@ impl Actor<'_> {
         if file.ino() == Ino::ROOT {
             return true;
         }
-        let path = &visit.path[..];
         let done: Result<(), Error> = match visit.is_dir() {
-            true => self.volume.rmdir(path),
-            false => self.volume.unlink(path),
+            true => self.volume.rmdir(visit.at()),
+            false => self.volume.unlink(visit.at()),
         };
-        done.map_err(|error| self.report.file(path, error)).is_ok()
+        done.map_err(|error| self.report.file(&visit.path, error))
+            .is_ok()
     }
 }
 
