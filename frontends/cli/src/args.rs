@@ -1,4 +1,4 @@
-//! The command line: commands and options, with the words that `--help` and the man pages print.
+//! The command line: commands and options, with their texts for `--help` and the man pages.
 //!
 //! Input: the process's arguments. Output: a [`Cli`]. Invariant: parsing changes nothing and opens nothing. Limits: wrong usage
 //! ends the process with code 2, as clap does.
@@ -380,7 +380,7 @@ N, -mindepth N, -depth. Operators: -a (or nothing), -o, !, and parentheses.
 
 Actions: -print, the default if there is no other action; -print0 ends each path with a NUL; -printf FORMAT: %p %f %h %P %H path \
 and its parts, %s size, %m %M permissions, %y type, %u %g owner and group, %i inode, %n links, %l target, %d depth, %b %k blocks, \
-%t %a %c times, %TX the part X of a time (@ Y m d H M S F T + and others); -delete removes files, and directories after their \
+%t %a %c times, %TX %AX %CX the part X of them (@ Y m d H M S F T + and others); -delete removes files, and directories after their \
 contents; it opens the image for writing.
 
 Exit status: 0 if everything could be read; 1 if something could not be read; 2 for wrong usage.";
