@@ -466,7 +466,7 @@ pub(crate) struct GenerateArgs {
     /// What to write
     #[arg(value_enum)]
     pub(crate) what: Generated,
-    /// An existing directory to write them into
+    /// The directory to write them into; created if it does not exist
     pub(crate) dir: PathBuf,
 }
 
